@@ -1,10 +1,13 @@
-//! What the AF_XDP port costs over veth, with packets that come as fast as the kernel can send them from another CPU. Needs two CPUs and
-//! root. `flowgauge bench peers` has DPDK's testpmd on the same devices.
+//! What the AF_XDP port costs over veth, with packets that come as fast as the kernel can send them
+//! from another CPU. Needs two CPUs and root. `flowgauge bench peers` has DPDK's testpmd on the
+//! same devices.
 //!
 //! `cargo run --release -p flowgauge-bench --example af_xdp`
 
 use flowgauge_core::{HashMode, Settings, cardinality};
-use flowgauge_dataplane::poll::port::{AfXdpPort, Duty, Frame, Port, Ports, Received, Waker, af_xdp};
+use flowgauge_dataplane::poll::port::{
+    AfXdpPort, Duty, Frame, Port, Ports, Received, Waker, af_xdp,
+};
 use flowgauge_dataplane::poll::{Options, PollMode};
 use flowgauge_dataplane::traffic::Generator;
 use flowgauge_dataplane::xdp::Sender;
@@ -23,7 +26,8 @@ const ROUNDS: usize = 3;
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// A port that notes how long its worker is at work on packets: the time of the calls that had some.
+/// A port that notes how long its worker is at work on packets: the time of the calls that had
+/// some.
 struct Timed {
     port: AfXdpPort,
     busy_ns: Arc<AtomicU64>,
@@ -70,7 +74,9 @@ impl Traffic {
         let stopped = Arc::clone(&stop);
         let sender = thread::spawn(move || {
             let mut cpus = nix::sched::CpuSet::new();
-            let pinned = cpus.set(SENDING).and_then(|()| nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &cpus));
+            let pinned = cpus
+                .set(SENDING)
+                .and_then(|()| nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &cpus));
             if let Err(error) = pinned {
                 eprintln!("the sender is not pinned: {error}");
             }
@@ -95,7 +101,8 @@ fn flowgauge(what: &str, port: &str, settings: Settings, poll_mode: PollMode) ->
     let (busy, batches) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
     let timed = |port| Timed { port, busy_ns: Arc::clone(&busy), batches: Arc::clone(&batches) };
     let ports = Ports { ports: ports.into_iter().map(timed).collect(), source, gate, interface };
-    let mut poll = Poll::new(ports, Options { settings, poll_mode, cpus: vec![WORKER], ..Options::default() });
+    let mut poll =
+        Poll::new(ports, Options { settings, poll_mode, cpus: vec![WORKER], ..Options::default() });
     poll.install(&Tables::new(&settings, 1))?;
     let traffic = Traffic::start()?;
     thread::sleep(TIME / 4);
@@ -106,7 +113,8 @@ fn flowgauge(what: &str, port: &str, settings: Settings, poll_mode: PollMode) ->
     thread::sleep(TIME);
     let window = poll.rotate()?;
     let elapsed = started.elapsed();
-    let (busy, batches) = (busy.load(Ordering::Relaxed) - before.0, batches.load(Ordering::Relaxed) - before.1);
+    let (busy, batches) =
+        (busy.load(Ordering::Relaxed) - before.0, batches.load(Ordering::Relaxed) - before.1);
     let lost = poll.losses()?.total() - lost;
     traffic.stop();
     let packets = window.packets_after as f64;
@@ -124,7 +132,10 @@ fn flowgauge(what: &str, port: &str, settings: Settings, poll_mode: PollMode) ->
 }
 
 fn compare() -> Outcome<()> {
-    println!("{:<44} {:>6} {:>7} {:>8} {:>9} {:>9} {:>8}", "", "Mpps", "lost", "CPU %", "ns/packet", "busy ns", "batch");
+    println!(
+        "{:<44} {:>6} {:>7} {:>8} {:>9} {:>9} {:>8}",
+        "", "Mpps", "lost", "CPU %", "ns/packet", "busy ns", "batch"
+    );
     let with = |change: fn(&mut cardinality::Settings)| {
         let mut settings = Settings::default();
         change(&mut settings.cardinality);
@@ -138,9 +149,24 @@ fn compare() -> Outcome<()> {
         flowgauge("cardinality of src, crc32", "rx", crc32, PollMode::Adaptive)?;
         flowgauge("cardinality of src, tabulated", "rx", tabulated, PollMode::Adaptive)?;
         flowgauge("cardinality of src, tabulated, busy", "rx", tabulated, PollMode::Busy)?;
-        flowgauge("cardinality of src, tabulated, interrupt", "rx", tabulated, PollMode::Interrupt)?;
-        flowgauge("cardinality of src, tabulated, 1024 frames", "rx,frames=1024", tabulated, PollMode::Adaptive)?;
-        flowgauge("cardinality of src, tabulated, 65536 frames", "rx,frames=65536", tabulated, PollMode::Adaptive)?;
+        flowgauge(
+            "cardinality of src, tabulated, interrupt",
+            "rx",
+            tabulated,
+            PollMode::Interrupt,
+        )?;
+        flowgauge(
+            "cardinality of src, tabulated, 1024 frames",
+            "rx,frames=1024",
+            tabulated,
+            PollMode::Adaptive,
+        )?;
+        flowgauge(
+            "cardinality of src, tabulated, 65536 frames",
+            "rx,frames=65536",
+            tabulated,
+            PollMode::Adaptive,
+        )?;
     }
     Ok(())
 }

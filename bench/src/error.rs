@@ -17,7 +17,9 @@ pub enum ReproduceError {
     #[error("the registers of an experiment are damaged: {0}; report this as a bug")]
     Registers(#[from] EstimateError),
     /// The worker that counts is gone.
-    #[error("{interface}: the worker died in the middle of an experiment; report this as a bug with the log above")]
+    #[error(
+        "{interface}: the worker died in the middle of an experiment; report this as a bug with the log above"
+    )]
     TrafficFailed {
         /// The traffic it counted.
         interface: String,

@@ -94,7 +94,11 @@ impl Findings {
     /// Names of the figures beyond what was promised.
     #[must_use]
     pub fn broken(&self) -> Vec<&str> {
-        self.figures.iter().filter(|figure| figure.breaks_limit()).map(|figure| figure.name.as_str()).collect()
+        self.figures
+            .iter()
+            .filter(|figure| figure.breaks_limit())
+            .map(|figure| figure.name.as_str())
+            .collect()
     }
 
     /// Writes a page with plots and the numbers as JSON to a directory; gives the page's path.
@@ -107,7 +111,9 @@ impl Findings {
             serde_json::to_writer_pretty(&mut *file, self)?;
             file.write_all(b"\n")
         })?;
-        directory.write(&format!("{}.html", self.benchmark), |file| file.write_all(self.page().as_bytes()))
+        directory.write(&format!("{}.html", self.benchmark), |file| {
+            file.write_all(self.page().as_bytes())
+        })
     }
 
     /// The figures that have limits.
@@ -118,7 +124,8 @@ impl Findings {
                 Limit::AtLeast(least) => (least / figure.value, format!(">= {}", number(least))),
             };
             // A figure is judged with its noise, as elsewhere.
-            let share = if figure.breaks_limit() { share.max(1.0 + f64::EPSILON) } else { share.min(1.0) };
+            let share =
+                if figure.breaks_limit() { share.max(1.0 + f64::EPSILON) } else { share.min(1.0) };
             let text = format!("{} {} ({limit})", number(figure.value), figure.unit.name());
             Some(Promise { name: figure.name.clone(), share, text })
         };
@@ -132,7 +139,10 @@ impl Findings {
         for grid in &self.grids {
             page.heading(&grid.title);
             if let Some(chart) = grid.chart() {
-                page.figure(&[chart], &escape(&format!("{}, by {}; less is better.", grid.unit, grid.across)));
+                page.figure(
+                    &[chart],
+                    &escape(&format!("{}, by {}; less is better.", grid.unit, grid.across)),
+                );
             }
             page.table(&grid.table());
         }
@@ -158,7 +168,8 @@ impl Grid {
         columns.extend(self.columns.iter().map(|name| Column::number(self.across, name)));
         let mut table = Table::new(format!("{} ({})", self.title, self.unit), columns);
         for row in &self.rows {
-            let values = row.values.iter().map(|value| Cell::new(value.map(number).unwrap_or_default()));
+            let values =
+                row.values.iter().map(|value| Cell::new(value.map(number).unwrap_or_default()));
             table.row([Cell::new(&row.name)].into_iter().chain(values).collect());
         }
         table
@@ -167,13 +178,28 @@ impl Grid {
     /// The first rows as lines: as many as there are colours.
     fn chart(&self) -> Option<Chart> {
         let places = self.places.as_ref()?;
-        let (low, high) = (places.iter().copied().fold(f64::MAX, f64::min), places.iter().copied().fold(0.0, f64::max));
+        let (low, high) = (
+            places.iter().copied().fold(f64::MAX, f64::min),
+            places.iter().copied().fold(0.0, f64::max),
+        );
         let values = || self.rows.iter().flat_map(|row| &row.values).flatten().copied();
         let most = values().fold(0.0, f64::max);
         let x = Axis::logarithmic(self.across, low, high);
-        let mut chart = Chart::new(&self.title, x, Axis::linear(self.unit, 0.0, most * 1.05), (720.0, 340.0));
-        for (row, tone) in self.rows.iter().zip([Tone::First, Tone::Second, Tone::Third, Tone::Fourth, Tone::Fifth]) {
-            let points = || places.iter().zip(&row.values).filter_map(|(place, value)| value.map(|value| (*place, value)));
+        let mut chart =
+            Chart::new(&self.title, x, Axis::linear(self.unit, 0.0, most * 1.05), (720.0, 340.0));
+        for (row, tone) in self.rows.iter().zip([
+            Tone::First,
+            Tone::Second,
+            Tone::Third,
+            Tone::Fourth,
+            Tone::Fifth,
+        ]) {
+            let points = || {
+                places
+                    .iter()
+                    .zip(&row.values)
+                    .filter_map(|(place, value)| value.map(|value| (*place, value)))
+            };
             chart = chart.line(&row.name, tone, points()).points("", tone, 5.0, points());
         }
         Some(chart)
@@ -220,7 +246,14 @@ mod tests {
         ];
         let columns = vec!["L1".to_owned(), "L2".to_owned()];
         let places = Some(vec![1e3, 1e6]);
-        let grid = Grid { title: "Cost <a>".to_owned(), unit: "ns/packet", across: "frames in", columns, places, rows };
+        let grid = Grid {
+            title: "Cost <a>".to_owned(),
+            unit: "ns/packet",
+            across: "frames in",
+            columns,
+            places,
+            rows,
+        };
         Findings {
             benchmark: "test",
             title: "A test",
@@ -246,8 +279,13 @@ mod tests {
         let path = std::env::temp_dir().join(format!("flowgauge-findings-{}", std::process::id()));
         let page = std::fs::read_to_string(findings().write(&path).unwrap()).unwrap();
         // In the chart, and in the table beside it.
-        assert_eq!((page.matches("\u{2713} pass").count(), page.matches("\u{2717} FAIL").count()), (2, 2));
-        assert!(page.contains("<svg") && page.contains("Cost &lt;a&gt;") && !page.contains("Cost <a>"));
+        assert_eq!(
+            (page.matches("\u{2713} pass").count(), page.matches("\u{2717} FAIL").count()),
+            (2, 2)
+        );
+        assert!(
+            page.contains("<svg") && page.contains("Cost &lt;a&gt;") && !page.contains("Cost <a>")
+        );
         let numbers = std::fs::read_to_string(path.join("test.json")).unwrap();
         let numbers: serde_json::Value = serde_json::from_str(&numbers).unwrap();
         assert_eq!(numbers["figures"][1]["limit"]["at_most"], 1.5);

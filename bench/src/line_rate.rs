@@ -1,4 +1,5 @@
-//! The highest rate at which a port loses nothing, after RFC 2544 section 26.1: `flowgauge bench line-rate`.
+//! The highest rate at which a port loses nothing, after RFC 2544 section 26.1:
+//! `flowgauge bench line-rate`.
 
 use crate::error::ReproduceError;
 use crate::figure::{Figure, Unit};
@@ -137,9 +138,16 @@ impl Trial {
     }
 }
 
-/// Sends frames of one size for a while, `rate` a second, or as many as it can. Gives their number and rate.
-fn send(outlet: &mut dyn Outlet, size: usize, rate: Option<f64>, trial: Duration) -> Result<(u64, f64), Error> {
-    let generator = Generator::new(Profile { size: size - CHECK_SEQUENCE, ..Profile::new(Sources::Unique) });
+/// Sends frames of one size for a while, `rate` a second, or as many as it can. Gives their number
+/// and rate.
+fn send(
+    outlet: &mut dyn Outlet,
+    size: usize,
+    rate: Option<f64>,
+    trial: Duration,
+) -> Result<(u64, f64), Error> {
+    let generator =
+        Generator::new(Profile { size: size - CHECK_SEQUENCE, ..Profile::new(Sources::Unique) });
     let mut frame = generator.template().to_vec();
     let (start, mut sent) = (Instant::now(), 0_u64);
     loop {
@@ -216,8 +224,12 @@ struct Highest {
     by_sender: bool,
 }
 
-/// Halves the range of rates until it is small. Rates are those that left, not those that were asked for.
-fn search(resolution: f64, mut attempt: impl FnMut(Option<f64>) -> Result<Trial, Error>) -> Result<Option<Highest>, Error> {
+/// Halves the range of rates until it is small. Rates are those that left, not those that were
+/// asked for.
+fn search(
+    resolution: f64,
+    mut attempt: impl FnMut(Option<f64>) -> Result<Trial, Error>,
+) -> Result<Option<Highest>, Error> {
     let most = attempt(None)?;
     if most.lost_nothing() {
         return Ok(Some(Highest { trial: most, by_sender: true }));
@@ -235,8 +247,8 @@ fn search(resolution: f64, mut attempt: impl FnMut(Option<f64>) -> Result<Trial,
     Ok(best)
 }
 
-/// Searches the highest rate from `sender` to the ports of `receiver` at which nothing is lost, for every size, and looks at the
-/// times of polls, reads and rotations at that rate.
+/// Searches the highest rate from `sender` to the ports of `receiver` at which nothing is lost, for
+/// every size, and looks at the times of polls, reads and rotations at that rate.
 ///
 /// # Errors
 /// [`ReproduceError`] with what a port refuses.
@@ -247,15 +259,27 @@ pub fn measure<P: Port>(
 ) -> Result<Findings, ReproduceError> {
     let machine = Machine::look();
     let Options { sizes, trial, resolution, cpus, settings } = options;
-    let (mut rates, mut bits, mut limits, mut offered) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut rates, mut bits, mut limits, mut offered) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut reads, mut rotations) = (Times::new(), Times::new());
     let watch = Arc::new(Watch { on: AtomicBool::new(false), gaps: Mutex::new(Times::new()) });
     for size in sizes {
         let Ports { ports, source, gate, interface } = receiver()?;
-        let timed = |port| Timed { port, last: None, own: Times::new(), noted: 0, watch: Arc::clone(&watch) };
-        let ports = Ports { ports: ports.into_iter().map(timed).collect(), source, gate, interface };
-        let counting =
-            poll::Options { settings: *settings, poll_mode: PollMode::Busy, cpus: cpus.clone(), ..poll::Options::default() };
+        let timed = |port| Timed {
+            port,
+            last: None,
+            own: Times::new(),
+            noted: 0,
+            watch: Arc::clone(&watch),
+        };
+        let ports =
+            Ports { ports: ports.into_iter().map(timed).collect(), source, gate, interface };
+        let counting = poll::Options {
+            settings: *settings,
+            poll_mode: PollMode::Busy,
+            cpus: cpus.clone(),
+            ..poll::Options::default()
+        };
         let mut poll = Poll::new(ports, counting);
         poll.install(&Tables::new(settings, 1))?;
         let mut link = Link { poll, sender: &sender, watch: Arc::clone(&watch) };
@@ -300,11 +324,21 @@ pub fn measure<P: Port>(
     };
     let gaps = watch.gaps.lock().unwrap_or_else(PoisonError::into_inner);
     let mut figures = Vec::new();
-    for (name, times) in [("between two polls", &*gaps), ("a read", &reads), ("a rotation", &rotations)] {
-        for (share, label) in [(0.5, "median"), (0.99, "99 %"), (0.999, "99.9 %"), (1.0, "longest")] {
+    for (name, times) in
+        [("between two polls", &*gaps), ("a read", &reads), ("a rotation", &rotations)]
+    {
+        for (share, label) in [(0.5, "median"), (0.99, "99 %"), (0.999, "99.9 %"), (1.0, "longest")]
+        {
             if let Some(value) = times.quantile(share) {
                 let name = format!("{name}, {label}");
-                figures.push(Figure { name, value, unit: Unit::Microseconds, noise: 0.0, nanoseconds: None, limit: None });
+                figures.push(Figure {
+                    name,
+                    value,
+                    unit: Unit::Microseconds,
+                    noise: 0.0,
+                    nanoseconds: None,
+                    limit: None,
+                });
             }
         }
     }

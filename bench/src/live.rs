@@ -1,5 +1,5 @@
-//! Ports on which packets keep coming: their worker polls on one CPU, and what counts is its CPU time a packet. Everything else runs on
-//! the other CPU.
+//! Ports on which packets keep coming: their worker polls on one CPU, and what counts is its CPU
+//! time a packet. Everything else runs on the other CPU.
 
 use crate::error::ReproduceError;
 #[cfg(feature = "dpdk")]
@@ -60,8 +60,16 @@ fn stay_on(cpu: usize) {
 }
 
 /// CPU nanoseconds a packet of our worker.
-pub(crate) fn counted<P: Port>(ports: Ports<P>, settings: Settings, cpus: Cpus, time: Duration) -> Result<f64, Error> {
-    let mut poll = Poll::new(ports, Options { settings, cpus: vec![cpus.polling], ..poll::Options::default() });
+pub(crate) fn counted<P: Port>(
+    ports: Ports<P>,
+    settings: Settings,
+    cpus: Cpus,
+    time: Duration,
+) -> Result<f64, Error> {
+    let mut poll = Poll::new(
+        ports,
+        Options { settings, cpus: vec![cpus.polling], ..poll::Options::default() },
+    );
     poll.install(&Tables::new(&settings, 1))?;
     thread::sleep(time / 4);
     poll.rotate()?;
@@ -90,7 +98,8 @@ pub(crate) fn received<P: Port>(ports: Ports<P>, cpus: Cpus, time: Duration) -> 
                 Received::Idle | Received::Ended => port.wait(idle),
             }
         }
-        let used = Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok()?).checked_sub(before.into())?;
+        let used = Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok()?)
+            .checked_sub(before.into())?;
         Some(used.as_nanos() as f64 / packets as f64)
     };
     let polls = move || {
@@ -130,7 +139,10 @@ impl Traffic {
 }
 
 /// One turn on an AF_XDP socket at the receiver of this network, to which packets keep coming.
-pub(crate) fn on_af_xdp(cpus: Cpus, turn: impl FnOnce(Ports<AfXdpPort>) -> Result<f64, Error>) -> Result<f64, Error> {
+pub(crate) fn on_af_xdp(
+    cpus: Cpus,
+    turn: impl FnOnce(Ports<AfXdpPort>) -> Result<f64, Error>,
+) -> Result<f64, Error> {
     let ports = af_xdp(&AfXdp::new(RECEIVER.0), None)?;
     let traffic = Traffic::start(cpus)?;
     let cost = turn(ports)?;
@@ -148,7 +160,9 @@ pub(crate) fn memory() -> Vec<&'static str> {
     const EACH: u64 = 256 << 20;
     let said = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let number = |name| machine::field(&said, name)?.trim_end_matches(" kB").parse::<u64>().ok();
-    let free = number("HugePages_Free").zip(number("Hugepagesize")).map_or(0, |(pages, size)| pages * size * 1024);
+    let free = number("HugePages_Free")
+        .zip(number("Hugepagesize"))
+        .map_or(0, |(pages, size)| pages * size * 1024);
     if free >= 2 * EACH { vec!["--in-memory", "-m", "256"] } else { WITHOUT_HUGEPAGES.to_vec() }
 }
 
@@ -163,7 +177,10 @@ impl Null {
     pub(crate) fn start(cpus: Cpus) -> Result<Self, Failure> {
         let own_core = format!("--lcores=0@{}", cpus.other);
         let memory = memory();
-        let arguments: Vec<&str> = ["--no-pci", "--no-telemetry", &own_core].into_iter().chain(memory.iter().copied()).collect();
+        let arguments: Vec<&str> = ["--no-pci", "--no-telemetry", &own_core]
+            .into_iter()
+            .chain(memory.iter().copied())
+            .collect();
         Ok(Null(flowgauge_dpdk::Eal::start_once(&arguments).map_err(Self::refused)?))
     }
 
@@ -173,7 +190,8 @@ impl Null {
         use flowgauge_dpdk::{Device, Queues};
 
         let generator = Generator::new(Profile::new(Sources::Unique));
-        let mut device = Device::open(&self.0, Self::DEVICE, Queues { receive: 1, send: 0 }).map_err(Self::refused)?;
+        let mut device = Device::open(&self.0, Self::DEVICE, Queues { receive: 1, send: 0 })
+            .map_err(Self::refused)?;
         let mut index = 0;
         if written {
             device.fill_buffers(|buffer| {

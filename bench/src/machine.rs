@@ -37,18 +37,28 @@ impl Machine {
     pub fn look() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let processors = read("/proc/cpuinfo");
-        let processor = field(&processors, "model name").or_else(|| field(&processors, "Model")).unwrap_or("unknown").to_owned();
+        let processor = field(&processors, "model name")
+            .or_else(|| field(&processors, "Model"))
+            .unwrap_or("unknown")
+            .to_owned();
         let memory = read("/proc/meminfo");
-        let kibibytes = field(&memory, "MemTotal").and_then(|size| size.trim_end_matches(" kB").parse::<u64>().ok());
+        let kibibytes = field(&memory, "MemTotal")
+            .and_then(|size| size.trim_end_matches(" kB").parse::<u64>().ok());
         let trimmed = |path: &str| read(path).trim().to_owned();
-        let governor = Some(trimmed("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")).filter(|name| !name.is_empty());
+        let governor = Some(trimmed("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"))
+            .filter(|name| !name.is_empty());
         Machine {
             processor,
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
             caches: caches(),
             memory: kibibytes.map(|size| size * 1024),
-            kernel: format!("{} {}", trimmed("/proc/sys/kernel/ostype"), trimmed("/proc/sys/kernel/osrelease")),
-            virtual_machine: field(&processors, "flags").is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
+            kernel: format!(
+                "{} {}",
+                trimmed("/proc/sys/kernel/ostype"),
+                trimmed("/proc/sys/kernel/osrelease")
+            ),
+            virtual_machine: field(&processors, "flags")
+                .is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
             governor,
             load: read("/proc/loadavg").split(' ').next().and_then(|load| load.parse().ok()),
             instructions: Instructions::in_use().name(),
@@ -89,7 +99,9 @@ impl Machine {
 
 /// The value of the first line `name: value`.
 pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    let of = |line: &'a str| line.split_once(':').filter(|(key, _)| key.trim() == name).map(|(_, value)| value.trim());
+    let of = |line: &'a str| {
+        line.split_once(':').filter(|(key, _)| key.trim() == name).map(|(_, value)| value.trim())
+    };
     text.lines().find_map(of)
 }
 
@@ -111,8 +123,14 @@ mod tests {
 
     #[test]
     fn a_field_is_found_and_the_line_is_one() {
-        assert_eq!(field("a: 1\nmodel name\t: Some Processor\nmodel name: other", "model name"), Some("Some Processor"));
+        assert_eq!(
+            field("a: 1\nmodel name\t: Some Processor\nmodel name: other", "model name"),
+            Some("Some Processor")
+        );
         let line = Machine::look().line();
-        assert!(line.contains("CPUs") && line.contains("flowgauge") && !line.contains('\n'), "{line}");
+        assert!(
+            line.contains("CPUs") && line.contains("flowgauge") && !line.contains('\n'),
+            "{line}"
+        );
     }
 }

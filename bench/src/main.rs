@@ -9,10 +9,12 @@ use flowgauge::{Failure, Messages, same_build, usage, version};
 use flowgauge_dataplane::poll::Instructions;
 use std::process::ExitCode;
 
-/// Benchmarks of flowgauge, and the papers' experiments again: what `flowgauge bench` and `flowgauge reproduce` run.
+/// Benchmarks of flowgauge, and the papers' experiments again: what `flowgauge bench` and
+/// `flowgauge reproduce` run.
 ///
-/// It takes the same command lines without flowgauge, too. Results go to standard output, messages to standard error. The exit code is 0 if
-/// all went well, 1 if something failed, 2 if the command line made no sense.
+/// It takes the same command lines without flowgauge, too. Results go to standard output, messages
+/// to standard error. The exit code is 0 if all went well, 1 if something failed, 2 if the command
+/// line made no sense.
 #[derive(Parser)]
 #[command(name = "flowgauge-bench", version, long_version = version(), max_term_width = 100)]
 #[command(propagate_version = true)]
@@ -35,7 +37,8 @@ fn main() -> ExitCode {
         return failure.report();
     }
     let command = Cli::command();
-    let parsed = command.clone().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let parsed =
+        command.clone().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => return usage(&error, &command),

@@ -1,4 +1,5 @@
-//! What one packet costs, stage by stage, with its frame in a cache or in memory: `flowgauge bench packet`.
+//! What one packet costs, stage by stage, with its frame in a cache or in memory:
+//! `flowgauge bench packet`.
 
 use crate::error::ReproduceError;
 use crate::figure::{Figure, Limit, Unit};
@@ -11,7 +12,8 @@ use flowgauge_core::delay::{self, Kinds};
 use flowgauge_core::heavy::{self, Algorithm};
 use flowgauge_core::sketch::{self, SketchKind};
 use flowgauge_core::{
-    Arrival, Context, HashMode, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation, Zeroed, membership, parse, reorder,
+    Arrival, Context, HashMode, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation,
+    Zeroed, membership, parse, reorder,
 };
 use flowgauge_dataplane::poll::port::{AHEAD, Frame, prefetch};
 use flowgauge_dataplane::poll::{Batch, Instructions, Passes};
@@ -74,7 +76,11 @@ impl Frames {
     /// The same, as segments of connections that began long ago.
     fn data(place: Place) -> Self {
         let mut frames = Frames::new(place);
-        frames.bytes.chunks_exact_mut(place.stride).filter_map(|frame| frame.get_mut(FLAGS)).for_each(|flags| *flags = DATA);
+        frames
+            .bytes
+            .chunks_exact_mut(place.stride)
+            .filter_map(|frame| frame.get_mut(FLAGS))
+            .for_each(|flags| *flags = DATA);
         frames
     }
 
@@ -87,7 +93,8 @@ impl Frames {
         batches.map(|slots| slots.chunks_exact(self.stride).filter_map(|slot| slot.first_chunk()))
     }
 
-    /// What ports do whose frames have buffers of their own: the header of a frame further on is fetched into the cache.
+    /// What ports do whose frames have buffers of their own: the header of a frame further on is
+    /// fetched into the cache.
     #[inline(always)]
     fn fetch_ahead(&self, frame: &[u8; FRAME]) {
         if self.stride > FRAME {
@@ -117,13 +124,19 @@ fn stages<'a>(frames: &'a Frames, data: &'a Frames) -> Vec<(String, Contestant<'
     };
     let mut stages: Vec<(String, Contestant<'_>)> = vec![
         (TOUCH.to_owned(), frames.contestant(touch)),
-        (COUNTERS.to_owned(), counting(frames, || settings(Mode::Off, KeyKind::Src, HashMode::Crc32))),
+        (
+            COUNTERS.to_owned(),
+            counting(frames, || settings(Mode::Off, KeyKind::Src, HashMode::Crc32)),
+        ),
         (PARSE.to_owned(), frames.contestant(parsing)),
     ];
-    let mut add = |key: KeyKind, hash: HashMode, contestant| stages.push((format!("{}, {}", key.name(), hash.name()), contestant));
+    let mut add = |key: KeyKind, hash: HashMode, contestant| {
+        stages.push((format!("{}, {}", key.name(), hash.name()), contestant))
+    };
     use HashMode::{Crc32, Keyed, Tabulated};
     use KeyKind::{Dst, FiveTuple, Src, SrcDst};
-    // Settings are written out, so that the compiler makes code of its own for each, as it does for workers.
+    // Settings are written out, so that the compiler makes code of its own for each, as it does for
+    // workers.
     add(Src, Crc32, counting(frames, || settings(Mode::Windowed, Src, Crc32)));
     add(Src, Tabulated, counting(frames, || settings(Mode::Windowed, Src, Tabulated)));
     add(Dst, Crc32, counting(frames, || settings(Mode::Windowed, Dst, Crc32)));
@@ -139,7 +152,11 @@ fn stages<'a>(frames: &'a Frames, data: &'a Frames) -> Vec<(String, Contestant<'
     let staggered = counting(frames, || settings(Mode::Staggered, Src, Tabulated));
     stages.push(("staggered registers of src, tabulated".to_owned(), staggered));
     let nothing = || settings(Mode::Off, Src, Crc32);
-    let sketch = |kind: SketchKind, key| sketch::Settings { mode: kind.into(), key, shape: flowgauge_core::Grid::COUNTERS };
+    let sketch = |kind: SketchKind, key| sketch::Settings {
+        mode: kind.into(),
+        key,
+        shape: flowgauge_core::Grid::COUNTERS,
+    };
     let of_pairs = move || [sketch(SketchKind::CountSketch, SrcDst), sketch::Settings::DEFAULT];
     let of_both = move || [Src, Dst].map(|key| sketch(SketchKind::CountSketch, key));
     let count_min = move || sketch(SketchKind::CountMin, Src);
@@ -149,24 +166,48 @@ fn stages<'a>(frames: &'a Frames, data: &'a Frames) -> Vec<(String, Contestant<'
         stages.push((name.to_owned(), counting(frames, move || black_box(settings))));
     };
     let mut more = |name: &str, settings: Settings| on(frames, name, settings);
-    more("entropy of src-dst, count sketch 4 x 1024", Settings { entropy: of_pairs(), ..nothing() });
+    more(
+        "entropy of src-dst, count sketch 4 x 1024",
+        Settings { entropy: of_pairs(), ..nothing() },
+    );
     more("entropies of src and dst", Settings { entropy: of_both(), ..nothing() });
     more("frequency of src, count-min 4 x 1024", Settings { frequency: count_min(), ..nothing() });
     more("membership of src, 4 rows of 65,536 bits", Settings { membership: filter, ..nothing() });
     let cardinality = settings(Mode::Windowed, Src, Tabulated).cardinality;
     let heavy = |algorithm| heavy::Settings { algorithm, ..heavy::Settings::DEFAULT };
     for algorithm in Algorithm::ALL {
-        more(&format!("heavy sources, {}, 1024 slots", algorithm.name()), Settings { heavy: heavy(algorithm), ..nothing() });
+        more(
+            &format!("heavy sources, {}, 1024 slots", algorithm.name()),
+            Settings { heavy: heavy(algorithm), ..nothing() },
+        );
     }
-    let delay = |admit_log2| delay::Settings { kinds: Kinds::USUAL, admit_log2, ..delay::Settings::DEFAULT };
+    let delay = |admit_log2| delay::Settings {
+        kinds: Kinds::USUAL,
+        admit_log2,
+        ..delay::Settings::DEFAULT
+    };
     let reorder = |algorithm| reorder::Settings { algorithm, ..reorder::Settings::DEFAULT };
     let (entropy, frequency, heavy) = (of_pairs(), count_min(), heavy(Algorithm::DWayRap));
-    more(EVERYTHING, Settings { cardinality, entropy, frequency, membership: filter, heavy, ..Settings::DEFAULT });
+    more(
+        EVERYTHING,
+        Settings {
+            cardinality,
+            entropy,
+            frequency,
+            membership: filter,
+            heavy,
+            ..Settings::DEFAULT
+        },
+    );
     on(frames, "delay of SYNs", Settings { delay: delay(0), ..nothing() });
     on(data, DELAY, Settings { delay: delay(0), ..nothing() });
     on(data, "delay of data, one request in 16", Settings { delay: delay(4), ..nothing() });
     for algorithm in reorder::Algorithm::ALL {
-        on(data, &format!("reordering, {}, 4096 buckets", algorithm.name()), Settings { reorder: reorder(algorithm), ..nothing() });
+        on(
+            data,
+            &format!("reordering, {}, 4096 buckets", algorithm.name()),
+            Settings { reorder: reorder(algorithm), ..nothing() },
+        );
     }
     stages
 }
@@ -181,7 +222,10 @@ const PARSE: &str = "parse";
 // Inlined and written out, so that the compiler is sure to know all of them.
 #[inline(always)]
 fn settings(mode: Mode, key: KeyKind, hash: HashMode) -> Settings {
-    Settings { cardinality: cardinality::Settings { mode, key, hash, ..cardinality::Settings::DEFAULT }, ..Settings::DEFAULT }
+    Settings {
+        cardinality: cardinality::Settings { mode, key, hash, ..cardinality::Settings::DEFAULT },
+        ..Settings::DEFAULT
+    }
 }
 
 /// All that a parser gives: addresses, protocol and ports.
@@ -238,7 +282,12 @@ fn counting<'a>(frames: &'a Frames, settings: impl Fn() -> Settings + 'a) -> Con
         let mut active = state.active(&shared, 0);
         // In here, where the constants are known, as workers have it.
         frames.iter().for_each(|bytes| {
-            active.record(&context(settings(), &tabulation), Link::Ethernet, bytes.as_slice(), Arrival::new(FRAME as u32, 0))
+            active.record(
+                &context(settings(), &tabulation),
+                Link::Ethernet,
+                bytes.as_slice(),
+                Arrival::new(FRAME as u32, 0),
+            )
         });
         black_box(&active.bank.counters);
     })
@@ -262,19 +311,23 @@ struct Limits {
     tabulated: f64,
     /// Tabulated, as times of the cost by CRC.
     tabulation: f64,
-    /// By CRC, as times of a look at each frame, where frames come from memory one behind the other.
+    /// By CRC, as times of a look at each frame, where frames come from memory one behind the
+    /// other.
     touched: f64,
     /// All measurements together, in nanoseconds.
     everything: f64,
 }
 
 impl Limits {
-    /// A hash whose four bytes are looked up one by one costs as much again as network header and counters, which take two cycles on wide CPUs and
-    /// three on others: twelve instructions (a byte is cut out, looked up, added), of which CPUs since 2013 do four a cycle. With AVX2 a CRC
-    /// takes seven vector instructions, of which they do three a cycle, and with AVX-512 less than half as many: one cycle less.
+    /// A hash whose four bytes are looked up one by one costs as much again as network header and
+    /// counters, which take two cycles on wide CPUs and three on others: twelve instructions (a
+    /// byte is cut out, looked up, added), of which CPUs since 2013 do four a cycle. With AVX2 a
+    /// CRC takes seven vector instructions, of which they do three a cycle, and with AVX-512 less
+    /// than half as many: one cycle less.
     ///
-    /// A look at a frame that comes from memory takes three times as long as network header and counters. A CRC without vectors adds as
-    /// much as these once more, while nothing else comes from memory.
+    /// A look at a frame that comes from memory takes three times as long as network header and
+    /// counters. A CRC without vectors adds as much as these once more, while nothing else comes
+    /// from memory.
     fn of(instructions: Instructions) -> Self {
         let (crc32, tabulated, tabulation, touched) = match instructions {
             // With NEON nobody has measured it yet.
@@ -282,31 +335,36 @@ impl Limits {
             Instructions::Avx2 => (3.0, 4.0, 1.0, 1.6),
             Instructions::Avx512 => (2.5, 3.0, 0.0, 1.6),
         };
-        // The time in which such a packet comes at 10 Gbit/s; CPUs with AVX-512 are newer, and do it in half of that.
+        // The time in which such a packet comes at 10 Gbit/s; CPUs with AVX-512 are newer, and do
+        // it in half of that.
         let everything = if instructions == Instructions::Avx512 { 35.0 } else { 67.0 };
         Limits { crc32, tabulated, tabulation: 1.5 + tabulation / crc32, touched, everything }
     }
 }
 
-/// Measures every stage with frames in every place, and whole runs with ports; second, what the machine lacks for more. `quick` for a
-/// first look.
+/// Measures every stage with frames in every place, and whole runs with ports; second, what the
+/// machine lacks for more. `quick` for a first look.
 ///
 /// # Errors
-/// [`ReproduceError`] if the capture to replay cannot be written or read, or a port of ours cannot be opened.
+/// [`ReproduceError`] if the capture to replay cannot be written or read, or a port of ours cannot
+/// be opened.
 pub fn measure(quick: bool) -> Result<(Findings, Vec<String>), ReproduceError> {
     let mut rows: Vec<Row> = Vec::new();
     let mut figures = Vec::new();
     let limits = Limits::of(Instructions::in_use());
     for place in PLACES {
         let (frames, data) = (Frames::new(place), Frames::data(place));
-        let (names, mut contestants): (Vec<String>, Vec<Contestant<'_>>) = stages(&frames, &data).into_iter().unzip();
+        let (names, mut contestants): (Vec<String>, Vec<Contestant<'_>>) =
+            stages(&frames, &data).into_iter().unzip();
         let best = take_turns(if quick { 10 } else { 60 }, &mut contestants);
         rows.resize_with(names.len(), || Row { name: String::new(), values: Vec::new() });
         for ((row, name), best) in rows.iter_mut().zip(&names).zip(&best) {
             name.clone_into(&mut row.name);
             row.values.push(Some(best.nanoseconds()));
         }
-        let of = |stage: &str| names.iter().position(|name| name == stage).and_then(|index| best.get(index).copied());
+        let of = |stage: &str| {
+            names.iter().position(|name| name == stage).and_then(|index| best.get(index).copied())
+        };
         let mut compare = |stage: &str, with: &str, most| {
             if let (Some(stage_cost), Some(with_cost)) = (of(stage), of(with)) {
                 let name = format!("{stage} / {with}, {}", place.name);

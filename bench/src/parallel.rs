@@ -9,8 +9,9 @@ use std::thread;
 /// How far a reproduction has come: work done of work in all, in a unit of its own.
 pub type Progress<'a> = dyn Fn(u64, u64) + Sync + 'a;
 
-/// Runs every job on one of `threads` threads and gives the results in the order of the jobs. `cost` is a job's share of the
-/// work, for `progress`. Jobs are begun in their order, so the longest should come first.
+/// Runs every job on one of `threads` threads and gives the results in the order of the jobs.
+/// `cost` is a job's share of the work, for `progress`. Jobs are begun in their order, so the
+/// longest should come first.
 ///
 /// # Errors
 /// The error of the first job that fails; no further job is begun then.
@@ -36,7 +37,8 @@ pub fn run<J: Sync, T: Send, E: Send>(
         }
     };
     thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads.clamp(1, jobs.len().max(1))).map(|_| scope.spawn(worker)).collect();
+        let workers: Vec<_> =
+            (0..threads.clamp(1, jobs.len().max(1))).map(|_| scope.spawn(worker)).collect();
         for worker in workers {
             if let Err(panic) = worker.join() {
                 resume_unwind(panic);
@@ -44,7 +46,10 @@ pub fn run<J: Sync, T: Send, E: Send>(
         }
     });
     // A job that was not begun is one after the failure that collecting ends at, or there is none.
-    results.into_iter().filter_map(|slot| slot.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
+    results
+        .into_iter()
+        .filter_map(|slot| slot.into_inner().unwrap_or_else(PoisonError::into_inner))
+        .collect()
 }
 
 #[cfg(test)]

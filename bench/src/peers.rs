@@ -10,7 +10,9 @@ use crate::turns::{Best, Contestant, take_turns};
 use cardinality_estimator::CardinalityEstimator;
 use datasketches::hll::{HllSketch, HllType};
 use flowgauge_core::cardinality::{self, Mode, Precision};
-use flowgauge_core::{Context, HashMode, KeyKind, Settings, Shared, Sharing, State, Tabulation, Zeroed};
+use flowgauge_core::{
+    Context, HashMode, KeyKind, Settings, Shared, Sharing, State, Tabulation, Zeroed,
+};
 use flowgauge_ctl::measurement::cardinality::estimate::{Estimator, estimate};
 use flowgauge_dataplane::poll::{Batch, Instructions};
 use flowgauge_dataplane::traffic::Sources;
@@ -31,7 +33,8 @@ const PRECISION: Precision = Precision::DEFAULT;
 /// Counts the addresses and gives the number of distinct ones that it believes in.
 type Count<'a> = Box<dyn FnMut(&[u32]) -> f64 + 'a>;
 
-/// Who counts: a name, whether it is a sketch of somebody else's, and how it counts. A sketch is made anew for every turn.
+/// Who counts: a name, whether it is a sketch of somebody else's, and how it counts. A sketch is
+/// made anew for every turn.
 struct Peer<'a> {
     name: &'static str,
     rival: bool,
@@ -40,7 +43,12 @@ struct Peer<'a> {
 
 /// As workers count, a batch of keys after the other.
 fn ours<'a>(hash: HashMode, tabulation: &'a Tabulation) -> Count<'a> {
-    let cardinality = cardinality::Settings { mode: Mode::Windowed, key: KeyKind::Src, hash, precision: PRECISION };
+    let cardinality = cardinality::Settings {
+        mode: Mode::Windowed,
+        key: KeyKind::Src,
+        hash,
+        precision: PRECISION,
+    };
     let settings = Settings::only(cardinality);
     let (mut state, shared) = (State::boxed(), Shared::boxed());
     let mut batch = Batch::new(&settings, tabulation, Instructions::in_use());
@@ -52,7 +60,8 @@ fn ours<'a>(hash: HashMode, tabulation: &'a Tabulation) -> Count<'a> {
         filling.extend(addresses.as_chunks::<1>().0);
         filling.finish();
         let [bank, _] = &state.banks;
-        estimate(bank.cardinality.levels(PRECISION), Estimator::Ertl).map_or(f64::NAN, |estimate| estimate.value)
+        estimate(bank.cardinality.levels(PRECISION), Estimator::Ertl)
+            .map_or(f64::NAN, |estimate| estimate.value)
     })
 }
 
@@ -65,7 +74,9 @@ fn crates(tabulation: &Tabulation) -> Vec<Peer<'_>> {
             "datasketches, HLL_8",
             true,
             Box::new(|addresses| {
-                let Ok(mut sketch) = HllSketch::new(PRECISION.bits() as u8, HllType::Hll8) else { return f64::NAN };
+                let Ok(mut sketch) = HllSketch::new(PRECISION.bits() as u8, HllType::Hll8) else {
+                    return f64::NAN;
+                };
                 addresses.iter().for_each(|address| sketch.update(address));
                 sketch.estimate()
             }),
@@ -90,7 +101,11 @@ fn crates(tabulation: &Tabulation) -> Vec<Peer<'_>> {
                 sketch.count()
             }),
         ),
-        peer("exact, a hash set", false, Box::new(|addresses| addresses.iter().collect::<HashSet<_>>().len() as f64)),
+        peer(
+            "exact, a hash set",
+            false,
+            Box::new(|addresses| addresses.iter().collect::<HashSet<_>>().len() as f64),
+        ),
     ]
 }
 
@@ -98,7 +113,8 @@ fn crates(tabulation: &Tabulation) -> Vec<Peer<'_>> {
 fn by_crates(quick: bool) -> Part {
     let tabulation = Tabulation::from_seed(1);
     // A bijection: as many distinct addresses.
-    let addresses: Vec<u32> = (0..ADDRESSES as u32).map(|index| index.wrapping_mul(0x9e37_79b1)).collect();
+    let addresses: Vec<u32> =
+        (0..ADDRESSES as u32).map(|index| index.wrapping_mul(0x9e37_79b1)).collect();
     let mut peers = crates(&tabulation);
     let mut errors = Vec::new();
     for peer in &mut peers {
@@ -108,25 +124,30 @@ fn by_crates(quick: bool) -> Part {
         black_box((peer.count)(black_box(&addresses)));
         ADDRESSES as u64
     };
-    let mut contestants: Vec<Contestant<'_>> = peers.iter_mut().map(|peer| -> Contestant<'_> { Box::new(|| turn(peer)) }).collect();
+    let mut contestants: Vec<Contestant<'_>> =
+        peers.iter_mut().map(|peer| -> Contestant<'_> { Box::new(|| turn(peer)) }).collect();
     let best = take_turns(if quick { 10 } else { 100 }, &mut contestants);
     drop(contestants);
-    let named = |name: &str| peers.iter().position(|peer| peer.name == name).and_then(|index| best.get(index).copied());
+    let named = |name: &str| {
+        peers.iter().position(|peer| peer.name == name).and_then(|index| best.get(index).copied())
+    };
     let rivals = peers.iter().zip(&best).filter(|(peer, _)| peer.rival);
-    let fastest = rivals.min_by(|(_, one), (_, other)| one.nanoseconds().total_cmp(&other.nanoseconds()));
+    let fastest =
+        rivals.min_by(|(_, one), (_, other)| one.nanoseconds().total_cmp(&other.nanoseconds()));
     let mut figures = Vec::new();
     // Without vectors keys are hashed one by one, as the others do it.
-    let [crc32, tabulated] = if Instructions::in_use() == Instructions::Scalar { [2.0, 1.5] } else { [3.0, 2.5] };
+    let [crc32, tabulated] =
+        if Instructions::in_use() == Instructions::Scalar { [2.0, 1.5] } else { [3.0, 2.5] };
     for (ours, least) in [("flowgauge, crc32", crc32), ("flowgauge, tabulated", tabulated)] {
         if let (Some(own), Some((rival, best))) = (named(ours), fastest) {
             let name = format!("{} / {ours}", rival.name);
             figures.push(best.figure(name, own, Some(Limit::AtLeast(least))));
         }
     }
-    let rows = peers
-        .iter()
-        .zip(best.iter().zip(&errors))
-        .map(|(peer, (best, error))| Row { name: peer.name.to_owned(), values: vec![Some(best.nanoseconds()), Some(*error)] });
+    let rows = peers.iter().zip(best.iter().zip(&errors)).map(|(peer, (best, error))| Row {
+        name: peer.name.to_owned(),
+        values: vec![Some(best.nanoseconds()), Some(*error)],
+    });
     let grid = Grid {
         title: format!(
             "{} distinct addresses by {} registers",
@@ -150,10 +171,19 @@ struct Program {
 
 const PROGRAMS: [Program; 3] = [
     // Of a flow per packet its TCP analysis would be all that is measured.
-    Program { name: "tshark", arguments: &["-n", "-q", "-z", "endpoints,ip", "--disable-protocol", "tcp", "-r", "{}"] },
+    Program {
+        name: "tshark",
+        arguments: &["-n", "-q", "-z", "endpoints,ip", "--disable-protocol", "tcp", "-r", "{}"],
+    },
     // Flows go to a loopback port where nobody listens.
-    Program { name: "softflowd", arguments: &["-d", "-n", "127.0.0.1:9", "-m", "1000000", "-r", "{}"] },
-    Program { name: "pmacctd", arguments: &["-P", "print", "-c", "src_host", "-r", "3600", "-I", "{}"] },
+    Program {
+        name: "softflowd",
+        arguments: &["-d", "-n", "127.0.0.1:9", "-m", "1000000", "-r", "{}"],
+    },
+    Program {
+        name: "pmacctd",
+        arguments: &["-P", "print", "-c", "src_host", "-r", "3600", "-I", "{}"],
+    },
 ];
 
 /// CPU time that a program took, if it ran to its end.
@@ -164,7 +194,8 @@ fn cpu_time(command: &mut Command) -> Option<Duration> {
         Some(Duration::from_micros(u64::try_from(time.tv_sec() * 1_000_000 + time.tv_usec()).ok()?))
     };
     let before = spent()?;
-    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().ok()?;
+    let status =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().ok()?;
     if status.success() { Some(spent()? - before) } else { None }
 }
 
@@ -202,14 +233,26 @@ fn by_programs(flowgauge: &Path, quick: bool) -> Result<Part, ReproduceError> {
         }
     }
     let ran = |best: &Best| best.nanoseconds() < f64::MAX;
-    let missing = names.iter().zip(&best).filter(|(_, best)| !ran(best)).map(|(name, _)| (*name).to_owned()).collect();
-    let Some((own, others)) = best.split_first() else { return Ok(Part { missing, ..Part::default() }) };
+    let missing = names
+        .iter()
+        .zip(&best)
+        .filter(|(_, best)| !ran(best))
+        .map(|(name, _)| (*name).to_owned())
+        .collect();
+    let Some((own, others)) = best.split_first() else {
+        return Ok(Part { missing, ..Part::default() });
+    };
     if !ran(own) || !others.iter().any(ran) {
         return Ok(Part { missing, ..Part::default() });
     }
     let measured = names.iter().zip(&best).filter(|(_, best)| ran(best));
-    let rows = measured.clone().map(|(name, best)| Row { name: (*name).to_owned(), values: vec![Some(best.nanoseconds())] });
-    let figures = measured.skip(1).map(|(name, best)| best.figure(format!("{name} / flowgauge replay"), *own, None));
+    let rows = measured.clone().map(|(name, best)| Row {
+        name: (*name).to_owned(),
+        values: vec![Some(best.nanoseconds())],
+    });
+    let figures = measured
+        .skip(1)
+        .map(|(name, best)| best.figure(format!("{name} / flowgauge replay"), *own, None));
     let grid = Grid {
         title: format!(
             "A capture of {} packets from up to {} addresses",
@@ -225,10 +268,12 @@ fn by_programs(flowgauge: &Path, quick: bool) -> Result<Part, ReproduceError> {
     Ok(Part { grid: Some(grid), figures: figures.collect(), missing })
 }
 
-/// Measures everything. `flowgauge` is its program; `quick` for a first look. Second, what the machine lacks.
+/// Measures everything. `flowgauge` is its program; `quick` for a first look. Second, what the
+/// machine lacks.
 ///
 /// # Errors
-/// [`ReproduceError`] if the capture for the programs cannot be written, or a port of ours cannot be opened next to testpmd.
+/// [`ReproduceError`] if the capture for the programs cannot be written, or a port of ours cannot
+/// be opened next to testpmd.
 pub fn measure(flowgauge: &Path, quick: bool) -> Result<(Findings, Vec<String>), ReproduceError> {
     let (mut grids, mut figures, mut missing) = (Vec::new(), Vec::new(), Vec::new());
     for part in [by_crates(quick), by_programs(flowgauge, quick)?, testpmd::compare(quick)?] {

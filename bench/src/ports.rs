@@ -1,4 +1,5 @@
-//! What a user gets per packet, whole runs with the port that packets come from: a part of `flowgauge bench packet`.
+//! What a user gets per packet, whole runs with the port that packets come from: a part of
+//! `flowgauge bench packet`.
 
 use crate::error::ReproduceError;
 use crate::figure::Limit;
@@ -39,7 +40,8 @@ enum Origin {
     Generated,
 }
 
-const ORIGINS: [(&str, Origin); 2] = [("capture in the page cache", Origin::Capture), ("generated, rate=max", Origin::Generated)];
+const ORIGINS: [(&str, Origin); 2] =
+    [("capture in the page cache", Origin::Capture), ("generated, rate=max", Origin::Generated)];
 
 /// Receives all packets of a port that nothing holds back.
 fn receive_all<P: Port>(ports: Ports<P>) -> Duration {
@@ -53,7 +55,8 @@ fn receive_all<P: Port>(ports: Ports<P>) -> Duration {
 /// Nanoseconds a packet of every kind of work.
 type Cells = [Option<Best>; WORK.len()];
 
-/// Every kind of work in turns, with one worker: a table, what a replay takes next to a plain read, and what the machine lacks for more.
+/// Every kind of work in turns, with one worker: a table, what a replay takes next to a plain read,
+/// and what the machine lacks for more.
 pub(crate) fn measure(quick: bool) -> Result<Part, ReproduceError> {
     let ended = ended(quick)?;
     let live = live(quick)?;
@@ -65,7 +68,11 @@ pub(crate) fn measure(quick: bool) -> Result<Part, ReproduceError> {
     };
     let [(_, [read, _, of_hashes @ ..]), _] = &ended;
     let figures = WORK.iter().skip(2).zip(of_hashes).filter_map(|((name, _), counted)| {
-        Some(counted.as_ref()?.figure(format!("replay of {name} / plain read"), (*read)?, Some(Limit::AtMost(most))))
+        Some(counted.as_ref()?.figure(
+            format!("replay of {name} / plain read"),
+            (*read)?,
+            Some(Limit::AtMost(most)),
+        ))
     });
     let figures = figures.collect();
     let grid = Grid {
@@ -96,10 +103,16 @@ fn ended(quick: bool) -> Result<[(&'static str, Cells); ORIGINS.len()], Reproduc
         Ok(match (origin, work) {
             (Origin::Capture, Work::Read) => Some(capture.read(1)?),
             (Origin::Capture, Work::Port) => Some(receive_all(pcap(path, 1, Pace::Open)?)),
-            (Origin::Capture, Work::Count(hash)) => Some(count_all(pcap(path, 1, Pace::Trace)?, hash)?),
+            (Origin::Capture, Work::Count(hash)) => {
+                Some(count_all(pcap(path, 1, Pace::Trace)?, hash)?)
+            }
             (Origin::Generated, Work::Read) => None,
-            (Origin::Generated, Work::Port) => Some(receive_all(memory(generated.clone(), 1, Pace::Open))),
-            (Origin::Generated, Work::Count(hash)) => Some(count_all(memory(generated.clone(), 1, Pace::Open), hash)?),
+            (Origin::Generated, Work::Port) => {
+                Some(receive_all(memory(generated.clone(), 1, Pace::Open)))
+            }
+            (Origin::Generated, Work::Count(hash)) => {
+                Some(count_all(memory(generated.clone(), 1, Pace::Open), hash)?)
+            }
         })
     };
     let mut rows = ORIGINS.map(|(name, _)| (name, Cells::default()));
@@ -107,7 +120,8 @@ fn ended(quick: bool) -> Result<[(&'static str, Cells); ORIGINS.len()], Reproduc
         for ((_, origin), (_, cells)) in ORIGINS.iter().zip(&mut rows) {
             for ((_, work), best) in WORK.iter().zip(cells) {
                 if let Some(time) = time(*origin, *work)? {
-                    best.get_or_insert(Best::NONE).add(round, time.as_nanos() as f64 / packets as f64);
+                    best.get_or_insert(Best::NONE)
+                        .add(round, time.as_nanos() as f64 / packets as f64);
                 }
             }
         }
@@ -128,14 +142,22 @@ fn live(quick: bool) -> Result<Live, ReproduceError> {
         live.missing.push("two CPUs, for packets that keep coming".to_owned());
         return Ok(live);
     };
-    let af_xdp = move || take_turns(quick, |work| on_af_xdp(cpus, |ports| cost(ports, work, cpus, quick)));
-    live.add("AF_XDP over veth, CPU time", isolated(af_xdp).unwrap_or_else(|need| Err(missing(format!("{need}, for AF_XDP")))))?;
+    let af_xdp =
+        move || take_turns(quick, |work| on_af_xdp(cpus, |ports| cost(ports, work, cpus, quick)));
+    live.add(
+        "AF_XDP over veth, CPU time",
+        isolated(af_xdp).unwrap_or_else(|need| Err(missing(format!("{need}, for AF_XDP")))),
+    )?;
     live.add("dpdk:net_null, CPU time", on_net_null(quick, cpus))?;
     Ok(live)
 }
 
 impl Live {
-    fn add(&mut self, name: &'static str, found: Result<Cells, Failure>) -> Result<(), ReproduceError> {
+    fn add(
+        &mut self,
+        name: &'static str,
+        found: Result<Cells, Failure>,
+    ) -> Result<(), ReproduceError> {
         match found {
             Ok(cells) => self.rows.push((name, cells)),
             Err(Failure::Missing(need)) => self.missing.push(need),
@@ -157,7 +179,10 @@ fn on_net_null(_: bool, _: Cpus) -> Result<Cells, Failure> {
 }
 
 /// Every kind of work that there is for packets that keep coming.
-fn take_turns(quick: bool, mut turn: impl FnMut(Work) -> Result<f64, Error>) -> Result<Cells, Failure> {
+fn take_turns(
+    quick: bool,
+    mut turn: impl FnMut(Work) -> Result<f64, Error>,
+) -> Result<Cells, Failure> {
     let mut cells = Cells::default();
     for round in 0..if quick { 2 } else { 6 } {
         for ((_, work), best) in WORK.iter().zip(&mut cells).skip(1) {

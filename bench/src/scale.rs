@@ -6,7 +6,9 @@ use crate::findings::{Findings, Grid, Row};
 use crate::machine::Machine;
 use crate::turns::{Best, Contestant, take_turns};
 use flowgauge_core::cardinality::{self, Mode, Precision};
-use flowgauge_core::{Context, HashMode, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation, Zeroed};
+use flowgauge_core::{
+    Context, HashMode, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation, Zeroed,
+};
 use flowgauge_dataplane::capture::{Writer, link_type};
 use flowgauge_dataplane::poll::port::{Frame, Port, Ports, memory, pcap};
 use flowgauge_dataplane::poll::{self, Advance, Batch, Instructions, Pace};
@@ -45,7 +47,13 @@ struct Case {
     frame: usize,
 }
 
-const CASE: Case = Case { flows: USUAL, packets: USUAL, window: USUAL, precision: Precision::DEFAULT, frame: FRAME };
+const CASE: Case = Case {
+    flows: USUAL,
+    packets: USUAL,
+    window: USUAL,
+    precision: Precision::DEFAULT,
+    frame: FRAME,
+};
 
 /// What is done with the frames.
 #[derive(Clone, Copy, PartialEq)]
@@ -62,11 +70,14 @@ const WORK: [(&str, Work); 3] = [
 ];
 
 fn contestant(case: Case, work: Work) -> Contestant<'static> {
-    // Hashes are constants, so that the compiler makes code of its own for each, as it does for workers.
+    // Hashes are constants, so that the compiler makes code of its own for each, as it does for
+    // workers.
     match work {
         Work::Write => turn(case, |_, _| {}),
         Work::Count(HashMode::Crc32) => turn(case, count(case.precision, || HashMode::Crc32)),
-        Work::Count(HashMode::Tabulated) => turn(case, count(case.precision, || HashMode::Tabulated)),
+        Work::Count(HashMode::Tabulated) => {
+            turn(case, count(case.precision, || HashMode::Tabulated))
+        }
         Work::Count(HashMode::Keyed) => turn(case, count(case.precision, || HashMode::Keyed)),
     }
 }
@@ -75,7 +86,14 @@ fn contestant(case: Case, work: Work) -> Contestant<'static> {
 fn count(precision: Precision, hash: impl Fn() -> HashMode) -> impl FnMut(&mut State, &[Vec<u8>]) {
     let tabulation = Tabulation::from_seed(1);
     let shared = Shared::boxed();
-    let settings = move |hash| Settings::only(cardinality::Settings { mode: Mode::Windowed, key: KeyKind::Src, hash, precision });
+    let settings = move |hash| {
+        Settings::only(cardinality::Settings {
+            mode: Mode::Windowed,
+            key: KeyKind::Src,
+            hash,
+            precision,
+        })
+    };
     let mut batch = Batch::new(&settings(hash()), &tabulation, Instructions::in_use());
     move |state, frames| {
         let Some(batch) = &mut batch else { return };
@@ -83,7 +101,11 @@ fn count(precision: Precision, hash: impl Fn() -> HashMode) -> impl FnMut(&mut S
         let mut filling = batch.fill(state.active(&shared, 0), &context);
         for bytes in frames {
             let wire_length = bytes.len() as u32;
-            filling.record(KeyKind::Src, hash(), &Frame { bytes, wire_length, timestamp: 0, link: Link::Ethernet });
+            filling.record(
+                KeyKind::Src,
+                hash(),
+                &Frame { bytes, wire_length, timestamp: 0, link: Link::Ethernet },
+            );
         }
         filling.finish();
     }
@@ -121,10 +143,17 @@ fn turn(case: Case, mut work: impl FnMut(&mut State, &[Vec<u8>]) + 'static) -> C
 }
 
 /// Lets every kind of work in every case take turns. The best times, a row for each kind of work.
-fn grid(title: &str, across: &'static str, cases: &[(f64, Case)], rounds: usize) -> (Grid, Vec<Vec<Best>>) {
+fn grid(
+    title: &str,
+    across: &'static str,
+    cases: &[(f64, Case)],
+    rounds: usize,
+) -> (Grid, Vec<Vec<Best>>) {
     let mut best = vec![Vec::new(); WORK.len()];
-    // A long turn needs fewer repetitions to be left alone for once; cases of one length take turns with each other.
-    let (long, short): (Vec<Case>, Vec<Case>) = cases.iter().map(|(_, case)| *case).partition(|case| case.packets > 2 * USUAL);
+    // A long turn needs fewer repetitions to be left alone for once; cases of one length take turns
+    // with each other.
+    let (long, short): (Vec<Case>, Vec<Case>) =
+        cases.iter().map(|(_, case)| *case).partition(|case| case.packets > 2 * USUAL);
     for (cases, rounds) in [(short, rounds), (long, rounds.div_ceil(5))] {
         let of = |case: &Case| WORK.map(|(_, work)| contestant(*case, work));
         let mut contestants: Vec<Contestant<'_>> = cases.iter().flat_map(of).collect();
@@ -142,7 +171,10 @@ fn grid(title: &str, across: &'static str, cases: &[(f64, Case)], rounds: usize)
         title: title.to_owned(),
         unit: "ns/packet",
         across,
-        columns: cases.iter().map(|(place, _)| flowgauge_ctl::output::grouped(*place as u64)).collect(),
+        columns: cases
+            .iter()
+            .map(|(place, _)| flowgauge_ctl::output::grouped(*place as u64))
+            .collect(),
         places: Some(cases.iter().map(|(place, _)| *place).collect()),
         rows: WORK.iter().zip(&best).map(row).collect(),
     };
@@ -151,8 +183,14 @@ fn grid(title: &str, across: &'static str, cases: &[(f64, Case)], rounds: usize)
 
 /// How much more the dearest case costs than the cheapest.
 fn flatness(name: &str, best: &[Best]) -> Option<Figure> {
-    let dearest = best.iter().copied().max_by(|one, other| one.nanoseconds().total_cmp(&other.nanoseconds()))?;
-    let cheapest = best.iter().copied().min_by(|one, other| one.nanoseconds().total_cmp(&other.nanoseconds()))?;
+    let dearest = best
+        .iter()
+        .copied()
+        .max_by(|one, other| one.nanoseconds().total_cmp(&other.nanoseconds()))?;
+    let cheapest = best
+        .iter()
+        .copied()
+        .min_by(|one, other| one.nanoseconds().total_cmp(&other.nanoseconds()))?;
     Some(dearest.figure(name, cheapest, Some(Limit::AtMost(1.1))))
 }
 
@@ -160,7 +198,8 @@ fn flatness(name: &str, best: &[Best]) -> Option<Figure> {
 pub(crate) struct Capture(pub(crate) PathBuf);
 
 impl Capture {
-    /// A file in the folder for temporary files, of packets of 64 bytes with the sources of a profile.
+    /// A file in the folder for temporary files, of packets of 64 bytes with the sources of a
+    /// profile.
     pub(crate) fn new(packets: u64, sources: Sources) -> Result<Self, ReproduceError> {
         let path = env::temp_dir().join(format!("flowgauge-bench-{}.pcap", process::id()));
         let write = || -> io::Result<()> {
@@ -176,10 +215,15 @@ impl Capture {
         };
         let written = write();
         let capture = Capture(path.clone());
-        written.map(|()| capture).map_err(|source| ReproduceError::File { operation: "write", path, source })
+        written.map(|()| capture).map_err(|source| ReproduceError::File {
+            operation: "write",
+            path,
+            source,
+        })
     }
 
-    /// Reads it and does nothing else, with so many threads, of which this is one. Each takes the next block.
+    /// Reads it and does nothing else, with so many threads, of which this is one. Each takes the
+    /// next block.
     pub(crate) fn read(&self, threads: usize) -> Result<Duration, ReproduceError> {
         let start = Instant::now();
         let next = AtomicU64::new(0);
@@ -194,22 +238,29 @@ impl Capture {
         let read = thread::scope(|scope| {
             let others: Vec<_> = (1..threads).map(|_| scope.spawn(part)).collect();
             let own = part();
-            others.into_iter().fold(own, |read, other| read.and(other.join().unwrap_or_else(|panic| resume_unwind(panic))))
+            others.into_iter().fold(own, |read, other| {
+                read.and(other.join().unwrap_or_else(|panic| resume_unwind(panic)))
+            })
         });
-        let failed = |source| ReproduceError::File { operation: "read", path: self.0.clone(), source };
+        let failed =
+            |source| ReproduceError::File { operation: "read", path: self.0.clone(), source };
         read.map(|()| start.elapsed()).map_err(failed)
     }
 }
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        // A file in the folder for temporary files that could not be written cannot always be removed.
+        // A file in the folder for temporary files that could not be written cannot always be
+        // removed.
         let _ = fs::remove_file(&self.0);
     }
 }
 
 /// Counts all packets of some ports, and gives the time that took.
-pub(crate) fn count_all<P: Port>(ports: Ports<P>, hash: HashMode) -> Result<Duration, ReproduceError> {
+pub(crate) fn count_all<P: Port>(
+    ports: Ports<P>,
+    hash: HashMode,
+) -> Result<Duration, ReproduceError> {
     let mut options = poll::Options::default();
     options.settings.cardinality.hash = hash;
     let interface = ports.interface.clone();
@@ -236,7 +287,11 @@ enum Together {
 
 const TOGETHER: [(&str, Together, Option<Limit>); 5] = [
     ("src, crc32, generated", Together::Generate(HashMode::Crc32), Some(Limit::AtLeast(1.8))),
-    ("src, tabulated, generated", Together::Generate(HashMode::Tabulated), Some(Limit::AtLeast(1.8))),
+    (
+        "src, tabulated, generated",
+        Together::Generate(HashMode::Tabulated),
+        Some(Limit::AtLeast(1.8)),
+    ),
     ("src, crc32, replayed from the page cache", Together::Replay(HashMode::Crc32), None),
     ("src, tabulated, replayed from the page cache", Together::Replay(HashMode::Tabulated), None),
     ("plain read of the capture", Together::Read, None),
@@ -246,8 +301,10 @@ const TOGETHER: [(&str, Together, Option<Limit>); 5] = [
 fn workers(machine: &Machine, quick: bool) -> Result<(Grid, Vec<Figure>), ReproduceError> {
     let packets = if quick { 2_000_000 } else { 10_000_000 };
     let capture = Capture::new(packets, Sources::Unique)?;
-    let generated = Profile { packets: Some(packets), rate: Some(1e7), ..Profile::new(Sources::Unique) };
-    let mut counts: Vec<usize> = [1, 2, 4, 8, 16, 32, 64].into_iter().filter(|workers| *workers <= machine.cpus).collect();
+    let generated =
+        Profile { packets: Some(packets), rate: Some(1e7), ..Profile::new(Sources::Unique) };
+    let mut counts: Vec<usize> =
+        [1, 2, 4, 8, 16, 32, 64].into_iter().filter(|workers| *workers <= machine.cpus).collect();
     if counts.last() != Some(&machine.cpus) {
         counts.push(machine.cpus);
     }
@@ -256,8 +313,12 @@ fn workers(machine: &Machine, quick: bool) -> Result<(Grid, Vec<Figure>), Reprod
         for ((_, together, _), best) in TOGETHER.iter().zip(&mut best) {
             for (workers, best) in counts.iter().zip(best) {
                 let time = match together {
-                    Together::Generate(hash) => count_all(memory(generated.clone(), *workers, Pace::Trace), *hash)?,
-                    Together::Replay(hash) => count_all(pcap(&capture.0, *workers, Pace::Trace)?, *hash)?,
+                    Together::Generate(hash) => {
+                        count_all(memory(generated.clone(), *workers, Pace::Trace), *hash)?
+                    }
+                    Together::Replay(hash) => {
+                        count_all(pcap(&capture.0, *workers, Pace::Trace)?, *hash)?
+                    }
                     Together::Read => capture.read(*workers)?,
                 };
                 best.add(round, time.as_nanos() as f64 / packets as f64);
@@ -269,7 +330,10 @@ fn workers(machine: &Machine, quick: bool) -> Result<(Grid, Vec<Figure>), Reprod
         if let [one, two, ..] = best.as_slice() {
             figures.push(one.figure(format!("rate of two workers / one, {name}"), *two, *limit));
         }
-        rows.push(Row { name: (*name).to_owned(), values: best.iter().map(|best| Some(1e3 / best.nanoseconds())).collect() });
+        rows.push(Row {
+            name: (*name).to_owned(),
+            values: best.iter().map(|best| Some(1e3 / best.nanoseconds())).collect(),
+        });
     }
     let grid = Grid {
         title: "Rate by workers".to_owned(),
@@ -294,20 +358,39 @@ pub fn measure(quick: bool) -> Result<Findings, ReproduceError> {
         let packets = flows.max(USUAL);
         (flows as f64, Case { flows, packets, window: packets, ..CASE })
     });
-    let (flows, best) = grid("Cost by distinct flows of a window", "distinct flows", &by_flows.collect::<Vec<_>>(), rounds);
+    let (flows, best) = grid(
+        "Cost by distinct flows of a window",
+        "distinct flows",
+        &by_flows.collect::<Vec<_>>(),
+        rounds,
+    );
     let mut figures: Vec<Figure> = Vec::new();
     for ((name, work), best) in WORK.iter().zip(&best) {
         if *work != Work::Write {
             let up_to_a_million = best.get(..5).unwrap_or_default();
-            figures.extend(flatness(&format!("{name}: dearest / cheapest from 10^2 to 10^6 flows"), up_to_a_million));
+            figures.extend(flatness(
+                &format!("{name}: dearest / cheapest from 10^2 to 10^6 flows"),
+                up_to_a_million,
+            ));
         }
     }
-    let precisions = (Precision::MIN.bits()..=Precision::MAX.bits()).filter_map(|bits| Precision::new(bits as u8));
-    let by_registers = precisions.map(|precision| (precision.registers() as f64, Case { precision, ..CASE }));
-    let by_window = (3..=6).map(|exponent| 10_u64.pow(exponent)).map(|window| (window as f64, Case { window, ..CASE }));
-    let by_frame = [64, 128, 256, 512, 1024, 1518].map(|frame| (frame as f64, Case { frame, ..CASE }));
-    let (registers, _) = grid("Cost by registers of a bank", "registers", &by_registers.collect::<Vec<_>>(), rounds);
-    let (window, _) = grid("Cost by packets of a window", "packets of a window", &by_window.collect::<Vec<_>>(), rounds);
+    let precisions = (Precision::MIN.bits()..=Precision::MAX.bits())
+        .filter_map(|bits| Precision::new(bits as u8));
+    let by_registers =
+        precisions.map(|precision| (precision.registers() as f64, Case { precision, ..CASE }));
+    let by_window = (3..=6)
+        .map(|exponent| 10_u64.pow(exponent))
+        .map(|window| (window as f64, Case { window, ..CASE }));
+    let by_frame =
+        [64, 128, 256, 512, 1024, 1518].map(|frame| (frame as f64, Case { frame, ..CASE }));
+    let (registers, _) =
+        grid("Cost by registers of a bank", "registers", &by_registers.collect::<Vec<_>>(), rounds);
+    let (window, _) = grid(
+        "Cost by packets of a window",
+        "packets of a window",
+        &by_window.collect::<Vec<_>>(),
+        rounds,
+    );
     let (frame, _) = grid("Cost by size of frames", "bytes", &by_frame, rounds);
     let (workers, rates) = workers(&machine, quick)?;
     figures.extend(rates);

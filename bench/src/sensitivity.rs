@@ -31,7 +31,8 @@ pub struct Sensitivity {
     pub curves: Vec<Curve>,
 }
 
-const TONES: [Tone; 6] = [Tone::First, Tone::Second, Tone::Third, Tone::Fourth, Tone::Fifth, Tone::Neutral];
+const TONES: [Tone; 6] =
+    [Tone::First, Tone::Second, Tone::Third, Tone::Fourth, Tone::Fifth, Tone::Neutral];
 const HALF: (f64, f64) = (520.0, 380.0);
 
 impl Sensitivity {
@@ -42,7 +43,8 @@ impl Sensitivity {
         self.curves.iter().find(|other| other.name == curve)?.errors.get(index).copied()
     }
 
-    /// The largest error of all chosen numbers at a value of the parameter, in percent; the average over random ones is none of them.
+    /// The largest error of all chosen numbers at a value of the parameter, in percent; the average
+    /// over random ones is none of them.
     #[must_use]
     pub fn largest(&self, value: u64) -> Option<f64> {
         let index = self.values.iter().position(|other| *other == value)?;
@@ -55,10 +57,12 @@ impl Sensitivity {
     pub fn table(&self) -> Table {
         let mut columns = vec![Column::text("", self.parameter)];
         columns.extend(self.curves.iter().map(|curve| Column::number("", &curve.name)));
-        let mut table = Table::new(format!("Figure {}, {}: |error| in %", self.figure, self.title), columns);
+        let mut table =
+            Table::new(format!("Figure {}, {}: |error| in %", self.figure, self.title), columns);
         for (index, value) in self.values.iter().enumerate() {
-            let errors =
-                self.curves.iter().map(|curve| curve.errors.get(index).map_or_else(Cell::default, |error| percent(*error)));
+            let errors = self.curves.iter().map(|curve| {
+                curve.errors.get(index).map_or_else(Cell::default, |error| percent(*error))
+            });
             table.row([Cell::new(value)].into_iter().chain(errors).collect());
         }
         table
@@ -67,14 +71,27 @@ impl Sensitivity {
     /// As a plot; errors over `most` percent are cut off.
     #[must_use]
     pub fn chart(&self, most: f64) -> Chart {
-        let ends = |values: &[u64]| (values.first().map_or(0.0, |low| *low as f64), values.last().map_or(1.0, |high| *high as f64));
+        let ends = |values: &[u64]| {
+            (
+                values.first().map_or(0.0, |low| *low as f64),
+                values.last().map_or(1.0, |high| *high as f64),
+            )
+        };
         let (low, high) = ends(&self.values);
-        let largest = self.curves.iter().flat_map(|curve| &curve.errors).copied().fold(0.0, f64::max);
-        let (x, y) =
-            (Axis::linear(self.parameter, low, high), Axis::linear("relative error, %", 0.0, (largest * 1.05).clamp(0.1, most)));
+        let largest =
+            self.curves.iter().flat_map(|curve| &curve.errors).copied().fold(0.0, f64::max);
+        let (x, y) = (
+            Axis::linear(self.parameter, low, high),
+            Axis::linear("relative error, %", 0.0, (largest * 1.05).clamp(0.1, most)),
+        );
         let chart = Chart::new(&format!("Figure {}: {}", self.figure, self.title), x, y, HALF);
         self.curves.iter().zip(TONES.iter().cycle()).fold(chart, |chart, (curve, tone)| {
-            let points: Vec<(f64, f64)> = self.values.iter().map(|value| *value as f64).zip(curve.errors.iter().copied()).collect();
+            let points: Vec<(f64, f64)> = self
+                .values
+                .iter()
+                .map(|value| *value as f64)
+                .zip(curve.errors.iter().copied())
+                .collect();
             chart.line(&curve.name, *tone, points.clone()).points("", *tone, 6.0, points)
         })
     }
@@ -117,15 +134,32 @@ mod tests {
 
     #[test]
     fn figures_are_read_by_value_and_written_by_point() {
-        let curves =
-            vec![Curve { name: "a".to_owned(), errors: vec![3.0, 0.05] }, Curve { name: "b".to_owned(), errors: vec![1.0, 0.5] }];
-        let figure = Sensitivity { figure: "3a", title: "title".to_owned(), parameter: "Nbits", values: vec![1, 4], curves };
-        assert_eq!((figure.error("b", 4), figure.error("b", 2), figure.error("c", 4)), (Some(0.5), None, None));
-        assert_eq!((figure.largest(1), figure.largest(4), figure.largest(5)), (Some(3.0), Some(0.5), None));
+        let curves = vec![
+            Curve { name: "a".to_owned(), errors: vec![3.0, 0.05] },
+            Curve { name: "b".to_owned(), errors: vec![1.0, 0.5] },
+        ];
+        let figure = Sensitivity {
+            figure: "3a",
+            title: "title".to_owned(),
+            parameter: "Nbits",
+            values: vec![1, 4],
+            curves,
+        };
+        assert_eq!(
+            (figure.error("b", 4), figure.error("b", 2), figure.error("c", 4)),
+            (Some(0.5), None, None)
+        );
+        assert_eq!(
+            (figure.largest(1), figure.largest(4), figure.largest(5)),
+            (Some(3.0), Some(0.5), None)
+        );
         let mut file = Vec::new();
         csv(std::slice::from_ref(&figure), &mut file).unwrap();
         let text = String::from_utf8(file).unwrap();
-        assert_eq!(text.lines().collect::<Vec<_>>()[1..3], ["3a,Nbits,1,a,3.00000", "3a,Nbits,4,a,0.05000"]);
+        assert_eq!(
+            text.lines().collect::<Vec<_>>()[1..3],
+            ["3a,Nbits,1,a,3.00000", "3a,Nbits,4,a,0.05000"]
+        );
         assert!(figure.table().to_string().contains("0.050"));
         assert!(figure.chart(10.0).svg().contains("tone-2"));
     }

@@ -21,7 +21,8 @@ impl Spread {
     pub fn of(values: &[f64]) -> Option<Self> {
         let mean = mean(values)?;
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-        let deviation = if values.len() > 1 { (squares / (values.len() - 1) as f64).sqrt() } else { 0.0 };
+        let deviation =
+            if values.len() > 1 { (squares / (values.len() - 1) as f64).sqrt() } else { 0.0 };
         let low = values.iter().copied().fold(f64::INFINITY, f64::min);
         let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         Some(Spread { mean, deviation, low, high, count: values.len() })
@@ -47,7 +48,11 @@ pub fn median(values: &[f64]) -> Option<f64> {
     sorted.sort_unstable_by(f64::total_cmp);
     let middle = sorted.len() / 2;
     let upper = *sorted.get(middle)?;
-    if sorted.len().is_multiple_of(2) { sorted.get(middle - 1).map(|lower| (lower + upper) / 2.0) } else { Some(upper) }
+    if sorted.len().is_multiple_of(2) {
+        sorted.get(middle - 1).map(|lower| (lower + upper) / 2.0)
+    } else {
+        Some(upper)
+    }
 }
 
 /// Root of the mean square; `None` for no values.

@@ -1,7 +1,9 @@
-//! DPDK's testpmd, which receives packets and frees them (`rxonly`), in turns with our ports on the same devices.
+//! DPDK's testpmd, which receives packets and frees them (`rxonly`), in turns with our ports on the
+//! same devices.
 //!
-//! The thread that polls is on the same CPU in every turn, and all that counts is its CPU time: the rate of a core is that of its
-//! packets. Starting up does not count, since packets and time are differences between two looks.
+//! The thread that polls is on the same CPU in every turn, and all that counts is its CPU time: the
+//! rate of a core is that of its packets. Starting up does not count, since packets and time are
+//! differences between two looks.
 
 use crate::error::ReproduceError;
 use crate::figure::{Figure, Limit, Unit};
@@ -40,14 +42,30 @@ struct Testpmd {
 
 impl Testpmd {
     /// Returns once it polls.
-    fn start(device: &str, memory: &[&str], Cpus { polling, other }: Cpus) -> Result<Self, Failure> {
+    fn start(
+        device: &str,
+        memory: &[&str],
+        Cpus { polling, other }: Cpus,
+    ) -> Result<Self, Failure> {
         let failed = |problem: &str| missing(format!("{PROGRAM} on {device}: {problem}"));
         let mut child = Command::new(PROGRAM)
             // Its core that takes orders sleeps between them.
-            .args(["--no-pci", "--no-telemetry", "--main-lcore=0", &format!("--lcores=0@{other},1@{polling}")])
+            .args([
+                "--no-pci",
+                "--no-telemetry",
+                "--main-lcore=0",
+                &format!("--lcores=0@{other},1@{polling}"),
+            ])
             .args(memory)
             .arg(format!("--vdev={device}"))
-            .args(["--", "--interactive", "--forward-mode=rxonly", "--nb-cores=1", "--burst=64", "--total-num-mbufs=16384"])
+            .args([
+                "--",
+                "--interactive",
+                "--forward-mode=rxonly",
+                "--nb-cores=1",
+                "--burst=64",
+                "--total-num-mbufs=16384",
+            ])
             .arg("--no-mlockall")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -59,7 +77,9 @@ impl Testpmd {
         testpmd.order("start").map_err(failed)?;
         let started = Instant::now();
         while testpmd.cpu_ns().is_none_or(|used| used < POLLING_NS) {
-            if testpmd.child.try_wait().is_ok_and(|ended| ended.is_some()) || started.elapsed() > START {
+            if testpmd.child.try_wait().is_ok_and(|ended| ended.is_some())
+                || started.elapsed() > START
+            {
                 return Err(failed(&testpmd.last_words()));
             }
             thread::sleep(Duration::from_millis(5));
@@ -73,11 +93,14 @@ impl Testpmd {
 
     /// CPU time of the thread that polls; releases of DPDK name it differently.
     fn cpu_ns(&self) -> Option<u64> {
-        fs::read_dir(Path::new("/proc").join(self.child.id().to_string()).join("task")).ok()?.flatten().find_map(|task| {
-            let read = |file| fs::read_to_string(task.path().join(file)).ok();
-            let polls = read("comm")?.contains("worker");
-            polls.then(|| read("schedstat")?.split(' ').next()?.parse().ok())?
-        })
+        fs::read_dir(Path::new("/proc").join(self.child.id().to_string()).join("task"))
+            .ok()?
+            .flatten()
+            .find_map(|task| {
+                let read = |file| fs::read_to_string(task.path().join(file)).ok();
+                let polls = read("comm")?.contains("worker");
+                polls.then(|| read("schedstat")?.split(' ').next()?.parse().ok())?
+            })
     }
 
     fn last_words(&mut self) -> String {
@@ -93,7 +116,8 @@ impl Testpmd {
     /// CPU nanoseconds a packet over some time.
     fn cost(mut self, time: Duration) -> Result<f64, Failure> {
         let counted = self.count(time).filter(|(_, packets)| *packets > 0);
-        let counted = counted.ok_or_else(|| missing(format!("{PROGRAM} to receive packets and to say how many")));
+        let counted = counted
+            .ok_or_else(|| missing(format!("{PROGRAM} to receive packets and to say how many")));
         counted.map(|(used, packets)| used as f64 / packets as f64)
     }
 
@@ -140,7 +164,8 @@ struct Series {
 type Contender<'a> = (&'static str, Box<dyn FnMut() -> Result<f64, Failure> + 'a>);
 
 fn take_turns(rounds: usize, contenders: &mut [Contender<'_>]) -> Result<Vec<Series>, Failure> {
-    let mut series: Vec<Series> = contenders.iter().map(|(name, _)| Series { name, costs: Vec::new() }).collect();
+    let mut series: Vec<Series> =
+        contenders.iter().map(|(name, _)| Series { name, costs: Vec::new() }).collect();
     for _ in 0..rounds {
         for ((_, turn), series) in contenders.iter_mut().zip(&mut series) {
             series.costs.push(turn()?);
@@ -154,10 +179,19 @@ impl Series {
         Row { name: self.name.to_owned(), values: vec![median(&self.costs)] }
     }
 
-    /// Times as much as `other`, round by round: the median, and how far those of every other round and of the rest are apart.
-    fn over(&self, other: &Series, name: String, nanoseconds: Option<f64>, limit: Option<Limit>) -> Option<Figure> {
-        let ratios: Vec<f64> = self.costs.iter().zip(&other.costs).map(|(one, other)| one / other).collect();
-        let half = |first| median(&ratios.iter().copied().skip(first).step_by(2).collect::<Vec<_>>());
+    /// Times as much as `other`, round by round: the median, and how far those of every other round
+    /// and of the rest are apart.
+    fn over(
+        &self,
+        other: &Series,
+        name: String,
+        nanoseconds: Option<f64>,
+        limit: Option<Limit>,
+    ) -> Option<Figure> {
+        let ratios: Vec<f64> =
+            self.costs.iter().zip(&other.costs).map(|(one, other)| one / other).collect();
+        let half =
+            |first| median(&ratios.iter().copied().skip(first).step_by(2).collect::<Vec<_>>());
         let noise = half(0).zip(half(1)).map_or(0.0, |(even, odd)| (even - odd).abs());
         Some(Figure { name, value: median(&ratios)?, unit: Unit::Ratio, noise, nanoseconds, limit })
     }
@@ -169,7 +203,8 @@ struct Compared {
     figures: Vec<Figure>,
 }
 
-/// On a device that hands its buffers out as they are: zeros, or frames that were written there before. testpmd looks at neither.
+/// On a device that hands its buffers out as they are: zeros, or frames that were written there
+/// before. testpmd looks at neither.
 #[cfg(feature = "dpdk")]
 fn on_net_null(effort: Effort, cpus: Cpus) -> Result<Compared, Failure> {
     use flowgauge_core::HashMode;
@@ -195,15 +230,25 @@ fn on_net_null(effort: Effort, cpus: Cpus) -> Result<Compared, Failure> {
             ("dpdk:net_null, IPv4 frames, tabulated", Box::new(|| ours(HashMode::Tabulated, true))),
         ],
     )?;
-    let Some((theirs, ours)) = series.split_first() else { return Ok(Compared { rows: Vec::new(), figures: Vec::new() }) };
+    let Some((theirs, ours)) = series.split_first() else {
+        return Ok(Compared { rows: Vec::new(), figures: Vec::new() });
+    };
     // Small pages cost both sides most of the time, and who looks at frames some more.
     let least = if memory == WITHOUT_HUGEPAGES { 0.8 } else { 0.9 };
     // A ratio of rates is one of times, turned round.
     let figure = |own: &Series| {
         let limit = (own.name == ZEROS).then_some(Limit::AtLeast(least));
-        theirs.over(own, format!("rate of {} / testpmd rxonly", own.name), median(&own.costs), limit)
+        theirs.over(
+            own,
+            format!("rate of {} / testpmd rxonly", own.name),
+            median(&own.costs),
+            limit,
+        )
     };
-    Ok(Compared { figures: ours.iter().filter_map(figure).collect(), rows: series.iter().map(Series::row).collect() })
+    Ok(Compared {
+        figures: ours.iter().filter_map(figure).collect(),
+        rows: series.iter().map(Series::row).collect(),
+    })
 }
 
 #[cfg(not(feature = "dpdk"))]
@@ -215,14 +260,22 @@ fn on_net_null(_: Effort, _: Cpus) -> Result<Compared, Failure> {
 fn on_af_xdp(effort: Effort, cpus: Cpus) -> Result<Compared, Failure> {
     let compare = move || {
         let theirs = || {
-            let testpmd = Testpmd::start(&format!("net_af_xdp0,iface={}", RECEIVER.0), &WITHOUT_HUGEPAGES, cpus)?;
+            let testpmd = Testpmd::start(
+                &format!("net_af_xdp0,iface={}", RECEIVER.0),
+                &WITHOUT_HUGEPAGES,
+                cpus,
+            )?;
             let traffic = Traffic::start(cpus)?;
             thread::sleep(effort.turn / 4);
             let cost = testpmd.cost(effort.turn)?;
             traffic.stop()?;
             Ok(cost)
         };
-        let ours = || Ok(live::on_af_xdp(cpus, |ports| live::counted(ports, Settings::default(), cpus, effort.turn))?);
+        let ours = || {
+            Ok(live::on_af_xdp(cpus, |ports| {
+                live::counted(ports, Settings::default(), cpus, effort.turn)
+            })?)
+        };
         take_turns(
             effort.rounds,
             &mut [
@@ -235,11 +288,19 @@ fn on_af_xdp(effort: Effort, cpus: Cpus) -> Result<Compared, Failure> {
     let figure = match series.as_slice() {
         [theirs, ours] => {
             let limit = Some(Limit::AtMost(1.0));
-            ours.over(theirs, "CPU time of af_xdp over veth / testpmd rxonly".to_owned(), median(&ours.costs), limit)
+            ours.over(
+                theirs,
+                "CPU time of af_xdp over veth / testpmd rxonly".to_owned(),
+                median(&ours.costs),
+                limit,
+            )
         }
         _ => None,
     };
-    Ok(Compared { rows: series.iter().map(Series::row).collect(), figures: figure.into_iter().collect() })
+    Ok(Compared {
+        rows: series.iter().map(Series::row).collect(),
+        figures: figure.into_iter().collect(),
+    })
 }
 
 /// Compares on each device.
@@ -248,7 +309,13 @@ fn on_af_xdp(effort: Effort, cpus: Cpus) -> Result<Compared, Failure> {
 /// [`ReproduceError`] if our own port fails.
 pub(crate) fn compare(quick: bool) -> Result<Part, ReproduceError> {
     let lacks = |need| Ok(Part { missing: vec![need], ..Part::default() });
-    if Command::new(PROGRAM).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
+    if Command::new(PROGRAM)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_err()
+    {
         return lacks(PROGRAM.to_owned());
     }
     let Some(cpus) = Cpus::look() else { return lacks(format!("two CPUs, for {PROGRAM}")) };
@@ -284,8 +351,11 @@ mod tests {
 
     #[test]
     fn what_testpmd_says_is_read() {
-        let look =
-            |count| format!("  #### NIC statistics for port 0  ####\n  RX-packets: {count}     RX-missed: 0\n  RX-errors: 0\n");
+        let look = |count| {
+            format!(
+                "  #### NIC statistics for port 0  ####\n  RX-packets: {count}     RX-missed: 0\n  RX-errors: 0\n"
+            )
+        };
         let end = "Forward statistics for port 0\n  RX-packets: 7      RX-dropped: 0\n";
         assert_eq!(received(&format!("start\n{}{}{end}", look(100), look(250))), Some([100, 250]));
         assert_eq!(received(&format!("start\n{}{end}", look(100))), None);

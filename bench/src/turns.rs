@@ -1,7 +1,8 @@
 //! Programs that take turns in one run, so that their ratio holds where times do not.
 //!
-//! Of repeated rounds the best counts, since everything else on the machine can only make a round slower. How far the best of every
-//! other round and the best of the rest are apart is the noise of the run.
+//! Of repeated rounds the best counts, since everything else on the machine can only make a round
+//! slower. How far the best of every other round and the best of the rest are apart is the noise of
+//! the run.
 
 use crate::figure::{Figure, Limit, Unit};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -47,7 +48,8 @@ impl Best {
     /// What is left without the time of `part`, with that of `base` in its place.
     #[must_use]
     pub fn with_instead(self, base: Best, part: Best) -> Best {
-        let (Best([even, odd]), Best([base_even, base_odd]), Best([part_even, part_odd])) = (self, base, part);
+        let (Best([even, odd]), Best([base_even, base_odd]), Best([part_even, part_odd])) =
+            (self, base, part);
         Best([even - part_even + base_even, odd - part_odd + base_odd])
     }
 
@@ -55,7 +57,14 @@ impl Best {
     #[must_use]
     pub fn figure(self, name: impl Into<String>, other: Best, limit: Option<Limit>) -> Figure {
         let nanoseconds = Some(self.nanoseconds());
-        Figure { name: name.into(), value: self.over(other), unit: Unit::Ratio, noise: self.noise(other), nanoseconds, limit }
+        Figure {
+            name: name.into(),
+            value: self.over(other),
+            unit: Unit::Ratio,
+            noise: self.noise(other),
+            nanoseconds,
+            limit,
+        }
     }
 }
 
@@ -88,7 +97,9 @@ pub fn on_one_cpu<T>(body: impl FnOnce() -> T) -> T {
     let this = Pid::from_raw(0);
     let before = sched_getaffinity(this);
     let mut one = CpuSet::new();
-    let last = (0..CpuSet::count()).rev().find(|cpu| before.is_ok_and(|before| before.is_set(*cpu).unwrap_or(false)));
+    let last = (0..CpuSet::count())
+        .rev()
+        .find(|cpu| before.is_ok_and(|before| before.is_set(*cpu).unwrap_or(false)));
     // Only steadier figures are lost where this is refused.
     let _ = last.map(|cpu| one.set(cpu).and_then(|()| sched_setaffinity(this, &one)));
     let result = body();
@@ -103,7 +114,9 @@ mod tests {
     #[test]
     fn the_best_round_counts_and_halves_tell_the_noise() {
         let (mut slow, mut quick) = (Best::NONE, Best::NONE);
-        for (round, (one, other)) in [(9.0, 3.0), (6.0, 2.0), (8.0, 2.0), (7.0, 4.0)].into_iter().enumerate() {
+        for (round, (one, other)) in
+            [(9.0, 3.0), (6.0, 2.0), (8.0, 2.0), (7.0, 4.0)].into_iter().enumerate()
+        {
             slow.add(round, one);
             quick.add(round, other);
         }

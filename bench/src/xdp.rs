@@ -15,7 +15,9 @@ use flowgauge_core::sketch::{self, SketchKind};
 use flowgauge_core::{HashMode, KeyKind, Settings, cardinality, membership, reorder};
 use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
 use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, isolated};
-use flowgauge_dataplane::xdp::{Conversation, DeviceCounters, Injector, Options, Sender, Task, Xdp};
+use flowgauge_dataplane::xdp::{
+    Conversation, DeviceCounters, Injector, Options, Sender, Task, Xdp,
+};
 use flowgauge_dataplane::{Dataplane, Direction, Error, Place, Tables};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -30,7 +32,8 @@ struct Effort {
 }
 
 impl Effort {
-    /// About a minute. Many short rounds, of which some are left alone by everything else on the machine.
+    /// About a minute. Many short rounds, of which some are left alone by everything else on the
+    /// machine.
     const FULL: Effort = Effort { rounds: 60, packets: 200_000 };
     /// A few seconds.
     const QUICK: Effort = Effort { rounds: 10, packets: 200_000 };
@@ -78,13 +81,15 @@ struct Program {
 /// What packets are. All frames of a program are the same, but those of conversations.
 #[derive(Clone, Copy, PartialEq)]
 enum Takes {
-    /// Segments that begin a connection. From the second one on they are requests that wait already, and nobody asks when they came.
+    /// Segments that begin a connection. From the second one on they are requests that wait
+    /// already, and nobody asks when they came.
     Syn,
     /// Segments of a connection with data; as above.
     Data,
     /// DNS queries, each of which is a request of its own, and takes a look at the clock.
     Query,
-    /// TCP connections whose data is acknowledged: half of the packets are new requests, and the others answer them.
+    /// TCP connections whose data is acknowledged: half of the packets are new requests, and the
+    /// others answer them.
     Conversations,
 }
 
@@ -100,7 +105,10 @@ impl Program {
     fn frame(&self) -> Vec<u8> {
         let mut frame = Generator::new(Profile::new(Sources::Unique)).template().to_vec();
         let mut put = |offset: usize, bytes: &[u8]| {
-            frame.get_mut(offset..offset + bytes.len()).into_iter().for_each(|place| place.copy_from_slice(bytes));
+            frame
+                .get_mut(offset..offset + bytes.len())
+                .into_iter()
+                .for_each(|place| place.copy_from_slice(bytes));
         };
         match self.takes {
             Takes::Syn | Takes::Conversations => {}
@@ -139,7 +147,9 @@ fn time(effort: Effort, run: impl FnOnce(u32) -> Result<(), Error>) -> Result<f6
 
 /// What is measured.
 fn programs() -> Vec<Program> {
-    let settings = |mode, key, hash| Settings::only(cardinality::Settings { mode, key, hash, ..cardinality::Settings::DEFAULT });
+    let settings = |mode, key, hash| {
+        Settings::only(cardinality::Settings { mode, key, hash, ..cardinality::Settings::DEFAULT })
+    };
     let nothing = settings(Mode::Off, KeyKind::Src, HashMode::Crc32);
     let mut programs = vec![Program::new("counters alone", nothing, None)];
     for key in KeyKind::ALL {
@@ -158,13 +168,18 @@ fn programs() -> Vec<Program> {
         settings(Mode::Staggered, KeyKind::Src, HashMode::Tabulated),
         None,
     ));
-    let sketch = |kind: SketchKind, key| sketch::Settings { mode: kind.into(), key, shape: Grid::COUNTERS };
+    let sketch =
+        |kind: SketchKind, key| sketch::Settings { mode: kind.into(), key, shape: Grid::COUNTERS };
     let entropy = |settings: [sketch::Settings; 2]| Settings { entropy: settings, ..nothing };
     let (count_sketch, count_min) = (SketchKind::CountSketch, SketchKind::CountMin);
     let of_pairs = sketch(count_sketch, KeyKind::SrcDst);
     let filter = membership::Settings { on: true, ..membership::Settings::DEFAULT };
     let heavy = |algorithm| heavy::Settings { algorithm, ..heavy::Settings::DEFAULT };
-    let delay = |admit_log2| delay::Settings { kinds: Kinds::USUAL, admit_log2, ..delay::Settings::DEFAULT };
+    let delay = |admit_log2| delay::Settings {
+        kinds: Kinds::USUAL,
+        admit_log2,
+        ..delay::Settings::DEFAULT
+    };
     let everything = Settings {
         cardinality: cardinality::Settings::DEFAULT,
         entropy: [of_pairs, sketch::Settings::DEFAULT],
@@ -174,13 +189,41 @@ fn programs() -> Vec<Program> {
         ..Settings::DEFAULT
     };
     let more = [
-        ("entropy of src-dst, count sketch 4 x 1024", entropy([of_pairs, sketch::Settings::DEFAULT]), Some(Limit::AtMost(4.0))),
-        ("entropies of src and dst", entropy([KeyKind::Src, KeyKind::Dst].map(|key| sketch(count_sketch, key))), None),
-        ("frequency of src, count-min 4 x 1024", Settings { frequency: sketch(count_min, KeyKind::Src), ..nothing }, None),
-        ("membership of src, 4 rows of 65,536 bits", Settings { membership: filter, ..nothing }, None),
-        ("heavy sources, d-way-rap, 1024 slots", Settings { heavy: heavy(Algorithm::DWayRap), ..nothing }, None),
-        ("heavy sources, hashpipe, 1024 slots", Settings { heavy: heavy(Algorithm::HashPipe), ..nothing }, None),
-        ("heavy sources, precision, 1024 slots", Settings { heavy: heavy(Algorithm::Precision), ..nothing }, None),
+        (
+            "entropy of src-dst, count sketch 4 x 1024",
+            entropy([of_pairs, sketch::Settings::DEFAULT]),
+            Some(Limit::AtMost(4.0)),
+        ),
+        (
+            "entropies of src and dst",
+            entropy([KeyKind::Src, KeyKind::Dst].map(|key| sketch(count_sketch, key))),
+            None,
+        ),
+        (
+            "frequency of src, count-min 4 x 1024",
+            Settings { frequency: sketch(count_min, KeyKind::Src), ..nothing },
+            None,
+        ),
+        (
+            "membership of src, 4 rows of 65,536 bits",
+            Settings { membership: filter, ..nothing },
+            None,
+        ),
+        (
+            "heavy sources, d-way-rap, 1024 slots",
+            Settings { heavy: heavy(Algorithm::DWayRap), ..nothing },
+            None,
+        ),
+        (
+            "heavy sources, hashpipe, 1024 slots",
+            Settings { heavy: heavy(Algorithm::HashPipe), ..nothing },
+            None,
+        ),
+        (
+            "heavy sources, precision, 1024 slots",
+            Settings { heavy: heavy(Algorithm::Precision), ..nothing },
+            None,
+        ),
         ("delay of a SYN", Settings { delay: delay(0), ..nothing }, Some(Limit::AtMost(3.0))),
         ("cardinality, entropy, frequency, membership, d-way-rap", everything, None),
     ];
@@ -188,19 +231,39 @@ fn programs() -> Vec<Program> {
     let reorder = |algorithm| reorder::Settings { algorithm, ..reorder::Settings::DEFAULT };
     let of_data = [
         ("delay of data", Settings { delay: delay(0), ..nothing }, Some(Limit::AtMost(3.0))),
-        ("delay of data, one request in 16", Settings { delay: delay(4), ..nothing }, Some(Limit::AtMost(3.0))),
-        ("reordering, sampling", Settings { reorder: reorder(reorder::Algorithm::Sampling), ..nothing }, None),
-        ("reordering, hybrid", Settings { reorder: reorder(reorder::Algorithm::Hybrid), ..nothing }, None),
+        (
+            "delay of data, one request in 16",
+            Settings { delay: delay(4), ..nothing },
+            Some(Limit::AtMost(3.0)),
+        ),
+        (
+            "reordering, sampling",
+            Settings { reorder: reorder(reorder::Algorithm::Sampling), ..nothing },
+            None,
+        ),
+        (
+            "reordering, hybrid",
+            Settings { reorder: reorder(reorder::Algorithm::Hybrid), ..nothing },
+            None,
+        ),
     ];
-    programs.extend(of_data.map(|(name, settings, limit)| Program::new(name, settings, limit).taking(Takes::Data)));
-    let (all, of_16) = (Settings { delay: delay(0), ..nothing }, Settings { delay: delay(4), ..nothing });
+    programs
+        .extend(of_data.map(|(name, settings, limit)| {
+            Program::new(name, settings, limit).taking(Takes::Data)
+        }));
+    let (all, of_16) =
+        (Settings { delay: delay(0), ..nothing }, Settings { delay: delay(4), ..nothing });
     let limit = Some(Limit::AtMost(3.0));
     let more = [
         ("delay of a DNS query, with a look at the clock", all, None, Takes::Query),
         ("delay of conversations, all requests admitted", all, None, Takes::Conversations),
         ("delay of conversations, one request in 16", of_16, limit, Takes::Conversations),
     ];
-    programs.extend(more.map(|(name, settings, limit, takes)| Program::new(name, settings, limit).taking(takes)));
+    programs.extend(
+        more.map(|(name, settings, limit, takes)| {
+            Program::new(name, settings, limit).taking(takes)
+        }),
+    );
     programs
 }
 
@@ -208,7 +271,8 @@ fn tables(settings: &Settings) -> Tables {
     Tables::new(settings, 1)
 }
 
-/// The program's cost on an IPv4 frame of 60 bytes, next to the empty program (BPF_PROG_TEST_RUN, CPU time of this thread).
+/// The program's cost on an IPv4 frame of 60 bytes, next to the empty program (BPF_PROG_TEST_RUN,
+/// CPU time of this thread).
 ///
 /// # Errors
 /// [`Error::Kernel`] if the kernel refuses the programs.
@@ -222,9 +286,11 @@ fn injected(effort: Effort) -> Result<Vec<Figure>, Error> {
     let programs = programs();
     let frames: Vec<Vec<u8>> = programs.iter().map(Program::frame).collect();
     // Making the packets of conversations takes time as well, whoever listens.
-    let (mut least, mut best, mut making) = (Best::NONE, vec![Best::NONE; programs.len()], Best::NONE);
+    let (mut least, mut best, mut making) =
+        (Best::NONE, vec![Best::NONE; programs.len()], Best::NONE);
     on_one_cpu(|| {
-        // Where the kernel puts programs and maps matters to the caches: they are loaded anew several times.
+        // Where the kernel puts programs and maps matters to the caches: they are loaded anew
+        // several times.
         for load in 0..LOADS {
             let (_kept, empty) = prepared(Settings::default(), Task::Drop)?;
             let mut silent = Conversation::new(&empty)?;
@@ -238,7 +304,8 @@ fn injected(effort: Effort) -> Result<Vec<Figure>, Error> {
                 counting.push((kept, packets));
             }
             for _ in 0..effort.rounds.div_ceil(LOADS) {
-                for (((_, packets), frame), best) in counting.iter_mut().zip(&frames).zip(&mut best) {
+                for (((_, packets), frame), best) in counting.iter_mut().zip(&frames).zip(&mut best)
+                {
                     least.add(load, time(effort, |times| empty.repeat(frame, times))?);
                     if let Packets::Conversations(_) = packets {
                         making.add(load, time(effort, |times| silent.go_on(times))?);
@@ -263,27 +330,39 @@ fn injected(effort: Effort) -> Result<Vec<Figure>, Error> {
         .into_iter()
         .filter_map(|key| {
             let name = format!("{}, keyed / tabulated", key.name());
-            Some(of(key, HashMode::Keyed)?.figure(name, of(key, HashMode::Tabulated)?, Some(Limit::AtMost(1.15))))
+            Some(of(key, HashMode::Keyed)?.figure(
+                name,
+                of(key, HashMode::Tabulated)?,
+                Some(Limit::AtMost(1.15)),
+            ))
         })
         .collect();
-    let figures = programs.into_iter().zip(best).map(|(program, best)| best.figure(program.name, least, program.limit));
+    let figures = programs
+        .into_iter()
+        .zip(best)
+        .map(|(program, best)| best.figure(program.name, least, program.limit));
     Ok([idle].into_iter().chain(figures).chain(keyed).collect())
 }
 
-/// The rate at which a veth device takes packets that are counted and dropped, next to the rate at which they are only dropped, both
-/// by CPU time.
+/// The rate at which a veth device takes packets that are counted and dropped, next to the rate at
+/// which they are only dropped, both by CPU time.
 ///
 /// # Errors
-/// [`Error::Kernel`] if the kernel refuses the programs; the outer error says what the machine lacks.
+/// [`Error::Kernel`] if the kernel refuses the programs; the outer error says what the machine
+/// lacks.
 fn live(effort: Effort) -> Result<Result<Vec<Figure>, Error>, String> {
     isolated(move || {
-        let programs = programs().into_iter().filter(|program| program.limit.is_some() && !program.settings.beyond_cardinality());
-        let programs: Vec<(String, Settings)> = programs.map(|program| (program.name, program.settings)).collect();
+        let programs = programs()
+            .into_iter()
+            .filter(|program| program.limit.is_some() && !program.settings.beyond_cardinality());
+        let programs: Vec<(String, Settings)> =
+            programs.map(|program| (program.name, program.settings)).collect();
         let mut best = vec![(Best::NONE, Best::NONE); programs.len()];
         let frame = Generator::new(Profile::new(Sources::Unique)).template().to_vec();
         let mut sender = Sender::new(SENDER.0, &frame, 1 << 20)?;
         on_one_cpu(|| {
-            // Packets on their way through two devices cost several times as much, and attaching a program takes a while.
+            // Packets on their way through two devices cost several times as much, and attaching a
+            // program takes a while.
             for round in 0..effort.rounds / 2 {
                 for ((_, settings), (dropped, counted)) in programs.iter().zip(&mut best) {
                     let mut cost = |task| cost(&mut sender, *settings, task, effort.packets);
@@ -303,10 +382,12 @@ fn live(effort: Effort) -> Result<Result<Vec<Figure>, Error>, String> {
     })
 }
 
-/// CPU time of a packet from the sender to the verdict, in nanoseconds. The kernel hands packets to the program before it goes on
-/// sending, on the same CPU; should it have handed some to another thread, they are too few to be counted as received in time.
+/// CPU time of a packet from the sender to the verdict, in nanoseconds. The kernel hands packets to
+/// the program before it goes on sending, on the same CPU; should it have handed some to another
+/// thread, they are too few to be counted as received in time.
 fn cost(sender: &mut Sender, settings: Settings, task: Task, packets: u32) -> Result<f64, Error> {
-    let mut xdp = Xdp::at(vec![Place::ingress(RECEIVER.0)], Options { task, ..Options::new(settings) });
+    let mut xdp =
+        Xdp::at(vec![Place::ingress(RECEIVER.0)], Options { task, ..Options::new(settings) });
     xdp.install(&tables(&settings))?;
     sender.send(packets / 10)?;
     let received = || DeviceCounters::read(RECEIVER.0).map_or(0, |counters| counters.received);
@@ -314,7 +395,11 @@ fn cost(sender: &mut Sender, settings: Settings, task: Task, packets: u32) -> Re
     sender.send(packets)?;
     let took = thread_time() - start;
     let received = received() - before;
-    Ok(if received > u64::from(packets) * 99 / 100 { took.as_nanos() as f64 / received as f64 } else { f64::MAX })
+    Ok(if received > u64::from(packets) * 99 / 100 {
+        took.as_nanos() as f64 / received as f64
+    } else {
+        f64::MAX
+    })
 }
 
 /// How long reading a window takes, and rotating.

@@ -22,7 +22,8 @@ fn search() {
     let findings = measure(receiver, sender, &options).unwrap();
     let [grid] = findings.grids.as_slice() else { panic!("{:?}", findings.grids) };
     assert_eq!(grid.columns, ["64", "1518"]);
-    // How fast is this machine's affair, and so is whether a rate without loss was found; a found one has all its numbers.
+    // How fast is this machine's affair, and so is whether a rate without loss was found; a found
+    // one has all its numbers.
     for size in 0..2 {
         let found: Vec<bool> = grid.rows.iter().map(|row| row.values[size].is_some()).collect();
         assert!(found.iter().all(|one| *one == found[0]), "{:?}", grid.rows);

@@ -7,14 +7,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Where the sources of both programs are, and what their dependencies are.
-const PROGRAMS: [&str; 6] = ["Cargo.lock", "Cargo.toml", "bench", "ctl", "dataplane", "p4/bfruntime"];
+const PROGRAMS: [&str; 6] =
+    ["Cargo.lock", "Cargo.toml", "bench", "ctl", "dataplane", "p4/bfruntime"];
 /// Folders in them that are no part of a program.
 const NOT_OF_PROGRAMS: [&str; 2] = ["tests", "examples"];
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=FLOWGAUGE_COMMIT");
-    // Whoever builds without a repository, as from a tarball or in a container, can say what the commit is.
+    // Whoever builds without a repository, as from a tarball or in a container, can say what the
+    // commit is.
     let given = env::var("FLOWGAUGE_COMMIT").ok().filter(|commit| !commit.is_empty());
     let commit = given.or_else(commit).unwrap_or_else(|| "unknown".to_owned());
     println!("cargo::rustc-env=FLOWGAUGE_BUILT_FROM={commit}");
@@ -22,7 +24,8 @@ fn main() {
     println!("cargo::rustc-env=FLOWGAUGE_SOURCES={sources}");
 }
 
-/// A sum of what both programs are made of, as it lies in the repository: a change that is not committed makes another build, too.
+/// A sum of what both programs are made of, as it lies in the repository: a change that is not
+/// committed makes another build, too.
 fn sources() -> Option<u64> {
     in_repository()?;
     let root = PathBuf::from(git(&["rev-parse", "--show-toplevel"])?);
@@ -30,7 +33,11 @@ fn sources() -> Option<u64> {
     let mut list = vec!["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"];
     list.extend(folders.iter().filter_map(|folder| folder.to_str()));
     let mut files: Vec<PathBuf> = git(&list)?.split_terminator('\0').map(PathBuf::from).collect();
-    files.retain(|path| !path.components().any(|part| NOT_OF_PROGRAMS.iter().any(|folder| part.as_os_str() == *folder)));
+    files.retain(|path| {
+        !path
+            .components()
+            .any(|part| NOT_OF_PROGRAMS.iter().any(|folder| part.as_os_str() == *folder))
+    });
     files.sort();
     let mut sum = DefaultHasher::new();
     for path in files {
@@ -42,20 +49,22 @@ fn sources() -> Option<u64> {
     Some(sum.finish())
 }
 
-/// Whether this is a file of a repository: a tarball may have been unpacked inside of another one, which says nothing about it.
+/// Whether this is a file of a repository: a tarball may have been unpacked inside of another one,
+/// which says nothing about it.
 fn in_repository() -> Option<String> {
     git(&["ls-files", "--error-unmatch", "build.rs"])
 }
 
-/// The commit that is checked out; nothing without git, and nothing if this is no file of a repository.
+/// The commit that is checked out; nothing without git, and nothing if this is no file of a
+/// repository.
 fn commit() -> Option<String> {
     in_repository()?;
     watch();
     git(&["rev-parse", "--short=12", "HEAD"])
 }
 
-/// Builds anew when another commit is checked out: then HEAD changes, or what it points to, or the list of packed references. Files that
-/// are not there are not named: Cargo would build every time.
+/// Builds anew when another commit is checked out: then HEAD changes, or what it points to, or the
+/// list of packed references. Files that are not there are not named: Cargo would build every time.
 fn watch() {
     let mut names = vec!["HEAD".to_owned(), "logs/HEAD".to_owned(), "packed-refs".to_owned()];
     names.extend(git(&["symbolic-ref", "--quiet", "HEAD"]));
@@ -68,6 +77,10 @@ fn watch() {
 }
 
 fn git(arguments: &[&str]) -> Option<String> {
-    let output = Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
+    let output = Command::new("git")
+        .args(arguments)
+        .output()
+        .ok()
+        .filter(|output| output.status.success())?;
     Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())
 }

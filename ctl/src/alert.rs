@@ -1,7 +1,8 @@
 //! Alerts: rules about figures that fire only when it is certain that they hold.
 //!
-//! A rule compares a [figure](crate::figure) with a bound. `>` fires if even the low end of the figure's interval is above, `<` if even the high end is
-//! below. An estimate that may be on either side fires nothing.
+//! A rule compares a [figure](crate::figure) with a bound. `>` fires if even the low end of the
+//! figure's interval is above, `<` if even the high end is below. An estimate that may be on either
+//! side fires nothing.
 
 use crate::figure::{Figure, LEFT_OUT, Shape, Unit};
 use crate::text::scaled;
@@ -54,12 +55,21 @@ impl Rule {
         &self.text
     }
 
-    /// What it says of these figures: of the one that is nearest to firing, if several have its name and labels. Nothing if none has.
+    /// What it says of these figures: of the one that is nearest to firing, if several have its
+    /// name and labels. Nothing if none has.
     #[must_use]
     pub fn judge(&self, figures: &[Figure]) -> Option<Alert> {
-        if LEFT_OUT.contains(&self.figure.as_str()) && !figures.iter().any(|figure| self.is_about(figure)) {
+        if LEFT_OUT.contains(&self.figure.as_str())
+            && !figures.iter().any(|figure| self.is_about(figure))
+        {
             let firing = if self.side == Side::Above { 0.0 > self.bound } else { 0.0 < self.bound };
-            return Some(Alert { rule: self.text.clone(), firing, value: 0.0, low: 0.0, high: 0.0 });
+            return Some(Alert {
+                rule: self.text.clone(),
+                firing,
+                value: 0.0,
+                low: 0.0,
+                high: 0.0,
+            });
         }
         let alerts = figures.iter().filter(|figure| self.is_about(figure)).filter_map(|figure| {
             let (value, low, high) = bounds(&figure.shape)?;
@@ -70,16 +80,20 @@ impl Rule {
             Some(Alert { rule: self.text.clone(), firing, value, low, high })
         });
         alerts.max_by(|one, other| {
-            let nearest = |alert: &Alert| if self.side == Side::Above { alert.low } else { -alert.high };
+            let nearest =
+                |alert: &Alert| if self.side == Side::Above { alert.low } else { -alert.high };
             nearest(one).total_cmp(&nearest(other))
         })
     }
 
     fn is_about(&self, figure: &Figure) -> bool {
-        let has = |(name, value): &(String, String)| figure.labels.iter().any(|(label, is)| label == name && is == value);
+        let has = |(name, value): &(String, String)| {
+            figure.labels.iter().any(|(label, is)| label == name && is == value)
+        };
         // As in metrics, where the unit ends the name.
         let named = figure.name == self.figure
-            || (figure.unit != Unit::Things && self.figure == format!("{}{}", figure.name, figure.unit.suffix()));
+            || (figure.unit != Unit::Things
+                && self.figure == format!("{}{}", figure.name, figure.unit.suffix()));
         named && self.labels.iter().all(has)
     }
 }
@@ -94,7 +108,9 @@ fn bounds(shape: &Shape) -> Option<(f64, f64, f64)> {
             Some((state, state, state))
         }
         // The first is the largest.
-        Shape::Ranking(ranked) => ranked.first().map(|first| (first.number.value, first.number.low, first.number.high)),
+        Shape::Ranking(ranked) => {
+            ranked.first().map(|first| (first.number.value, first.number.low, first.number.high))
+        }
         Shape::Distribution(_) => None,
     }
 }
@@ -114,7 +130,11 @@ impl fmt::Display for Alert {
 }
 
 fn number(value: f64) -> String {
-    if value.abs() >= 1000.0 { scaled(value) } else { format!("{}", (value * 1000.0).round() / 1000.0) }
+    if value.abs() >= 1000.0 {
+        scaled(value)
+    } else {
+        format!("{}", (value * 1000.0).round() / 1000.0)
+    }
 }
 
 impl FromStr for Rule {
@@ -127,17 +147,28 @@ impl FromStr for Rule {
         let (left, right) = (text[..at].trim(), text[at + 1..].trim());
         let (figure, labels) = match left.split_once('{') {
             None => (left, ""),
-            Some((figure, labels)) => (figure.trim(), labels.strip_suffix('}').ok_or("the labels of a figure end with }")?),
+            Some((figure, labels)) => (
+                figure.trim(),
+                labels.strip_suffix('}').ok_or("the labels of a figure end with }")?,
+            ),
         };
-        if figure.is_empty() || !figure.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+        if figure.is_empty()
+            || !figure.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        {
             return Err(form.to_owned());
         }
         let label = |label: &str| {
-            let (name, value) = label.split_once('=').ok_or("a label is NAME=VALUE, as in entropy{key=src}")?;
+            let (name, value) =
+                label.split_once('=').ok_or("a label is NAME=VALUE, as in entropy{key=src}")?;
             Ok::<_, String>((name.trim().to_owned(), value.trim().trim_matches('"').to_owned()))
         };
-        let labels = labels.split(',').filter(|label| !label.trim().is_empty()).map(label).collect::<Result<_, _>>()?;
-        let bound = bound(right).ok_or_else(|| format!("'{right}' is no number, such as 0.5, 1000 or 1M"))?;
+        let labels = labels
+            .split(',')
+            .filter(|label| !label.trim().is_empty())
+            .map(label)
+            .collect::<Result<_, _>>()?;
+        let bound = bound(right)
+            .ok_or_else(|| format!("'{right}' is no number, such as 0.5, 1000 or 1M"))?;
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         // As a metric, or as the figure that it is made of.
         let figure = figure.strip_prefix("flowgauge_").unwrap_or(figure);
@@ -154,7 +185,12 @@ fn bound(text: &str) -> Option<f64> {
         'G' => (&text[..text.len() - 1], 1e9),
         _ => (text, 1.0),
     };
-    digits.trim().parse::<f64>().ok().filter(|number| number.is_finite()).map(|number| number * factor)
+    digits
+        .trim()
+        .parse::<f64>()
+        .ok()
+        .filter(|number| number.is_finite())
+        .map(|number| number * factor)
 }
 
 #[cfg(test)]
@@ -172,12 +208,17 @@ mod tests {
     }
 
     fn fires(rule: &str, figures: &[Figure]) -> Option<bool> {
-        rule.parse::<Rule>().unwrap_or_else(|problem| panic!("{problem}")).judge(figures).map(|alert| alert.firing)
+        rule.parse::<Rule>()
+            .unwrap_or_else(|problem| panic!("{problem}"))
+            .judge(figures)
+            .map(|alert| alert.firing)
     }
 
     #[test]
     fn a_rule_fires_only_when_it_is_certain() {
-        let flows = |low, value, high| [figure("distinct_flows", &[("key", "src")], between(low, value, high))];
+        let flows = |low, value, high| {
+            [figure("distinct_flows", &[("key", "src")], between(low, value, high))]
+        };
         for (low, value, high, above, below) in [
             (1.1e6, 1.2e6, 1.3e6, true, false),
             (0.99e6, 1.05e6, 1.1e6, false, false),
@@ -203,25 +244,47 @@ mod tests {
         assert_eq!(fires("entropy < 3", &figures), Some(true));
         assert_eq!(fires("entropy > 6.5", &figures), Some(true));
         assert_eq!(fires("flowgauge_lost_packets_total > 0", &figures), Some(true));
-        assert_eq!(fires("lost_packets{cause=socket} > 0", &figures), Some(false), "left out, since it is zero");
+        assert_eq!(
+            fires("lost_packets{cause=socket} > 0", &figures),
+            Some(false),
+            "left out, since it is zero"
+        );
         assert_eq!(fires("membership > 0", &figures), None);
     }
 
     #[test]
     fn what_is_no_rule_says_what_one_is() {
-        for text in ["", "distinct_flows", "> 5", "a b > 5", "x > many", "x > infinity", "entropy{key=src < 3", "entropy{src} < 3"]
-        {
+        for text in [
+            "",
+            "distinct_flows",
+            "> 5",
+            "a b > 5",
+            "x > many",
+            "x > infinity",
+            "entropy{key=src < 3",
+            "entropy{src} < 3",
+        ] {
             let told = text.parse::<Rule>().unwrap_err();
-            assert!(told.contains("rule") || told.contains("number") || told.contains("label"), "{text}: {told}");
+            assert!(
+                told.contains("rule") || told.contains("number") || told.contains("label"),
+                "{text}: {told}"
+            );
         }
         assert_eq!("distinct_flows>1.5k".parse::<Rule>().map(|rule| rule.bound), Ok(1500.0));
-        assert_eq!("  x   <  -2 ".parse::<Rule>().map(|rule| (rule.text, rule.bound)), Ok(("x < -2".to_owned(), -2.0)));
+        assert_eq!(
+            "  x   <  -2 ".parse::<Rule>().map(|rule| (rule.text, rule.bound)),
+            Ok(("x < -2".to_owned(), -2.0))
+        );
     }
 
     #[test]
     fn an_alert_tells_its_bounds() {
         let figures = [figure("distinct_flows", &[], between(1.1e6, 1.2e6, 1.3e6))];
-        let alert = "distinct_flows > 1M".parse::<Rule>().ok().and_then(|rule| rule.judge(&figures));
-        assert_eq!(alert.map(|alert| alert.to_string()).as_deref(), Some("distinct_flows > 1M: it is 1.20 M (1.10 M … 1.30 M)"));
+        let alert =
+            "distinct_flows > 1M".parse::<Rule>().ok().and_then(|rule| rule.judge(&figures));
+        assert_eq!(
+            alert.map(|alert| alert.to_string()).as_deref(),
+            Some("distinct_flows > 1M: it is 1.20 M (1.10 M … 1.30 M)")
+        );
     }
 }

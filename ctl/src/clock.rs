@@ -76,13 +76,15 @@ impl Interrupt {
     fn sleep(&self, duration: Duration) -> bool {
         let (triggered, changed) = &*self.0;
         let guard = triggered.lock().unwrap_or_else(PoisonError::into_inner);
-        let (guard, _) =
-            changed.wait_timeout_while(guard, duration, |triggered| !*triggered).unwrap_or_else(PoisonError::into_inner);
+        let (guard, _) = changed
+            .wait_timeout_while(guard, duration, |triggered| !*triggered)
+            .unwrap_or_else(PoisonError::into_inner);
         *guard
     }
 }
 
-/// Live time: a monotonic clock that is told how far it is from the wall clock, so that nothing jumps by surprise.
+/// Live time: a monotonic clock that is told how far it is from the wall clock, so that nothing
+/// jumps by surprise.
 #[derive(Debug)]
 pub struct Wall {
     started: Instant,
@@ -126,8 +128,9 @@ impl Clock for Wall {
     }
 }
 
-/// Trace time: waiting until `t` means counting every packet with a timestamp before `t`. It begins at the earliest timestamp
-/// among the packets that the gate's lateness makes the source look at first.
+/// Trace time: waiting until `t` means counting every packet with a timestamp before `t`. It begins
+/// at the earliest timestamp among the packets that the gate's lateness makes the source look at
+/// first.
 ///
 /// A 22-minute experiment replays in seconds and is repeatable to the bit.
 #[derive(Debug)]
@@ -185,7 +188,8 @@ impl Clock for Trace {
     }
 }
 
-/// Virtual time: waiting takes none. Clones share one time, so that a test can let it pass elsewhere.
+/// Virtual time: waiting takes none. Clones share one time, so that a test can let it pass
+/// elsewhere.
 #[derive(Clone, Debug, Default)]
 pub struct Virtual(Arc<Mutex<u64>>, Arc<Mutex<Vec<(u64, i64)>>>);
 

@@ -16,16 +16,19 @@ use flowgauge_core::delay::prefixes::Owned;
 use flowgauge_core::delay::{self, Admission};
 use flowgauge_core::{Counters, HashIdentity, KeyKind, Settings, WideBank, Zeroed};
 use flowgauge_dataplane::{
-    Adopted, Dataplane, DelaySample, Error, Event, HashKey, LossCause, Losses, Part, Place, Snapshot, Tables, Truth,
+    Adopted, Dataplane, DelaySample, Error, Event, HashKey, LossCause, Losses, Part, Place,
+    Snapshot, Tables, Truth,
 };
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A read that starts later than this after its time is counted as late. Waking up takes a live clock about a tenth of it.
+/// A read that starts later than this after its time is counted as late. Waking up takes a live
+/// clock about a tenth of it.
 const LATE: Duration = Duration::from_millis(1);
-/// Reads this many mean intervals overdue are given up, so that a dataplane slower than its reads cannot build up a backlog.
+/// Reads this many mean intervals overdue are given up, so that a dataplane slower than its reads
+/// cannot build up a backlog.
 const BACKLOG: u32 = 10;
 /// Empty windows in a row of a trace that are still published each; of more there is one record.
 const EMPTY_WINDOWS: u64 = 3;
@@ -59,8 +62,8 @@ pub trait Sink {
         Ok(())
     }
 
-    /// The controller is at work, and this is how far it and its dataplane are. A live one says so every 100 ms, unless a call of
-    /// its dataplane takes longer.
+    /// The controller is at work, and this is how far it and its dataplane are. A live one says so
+    /// every 100 ms, unless a call of its dataplane takes longer.
     fn heartbeat(&mut self, dataplane: &dyn Dataplane, summary: &Summary) {
         let _ = (dataplane, summary);
     }
@@ -85,7 +88,9 @@ pub enum ControlError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The traffic broke off.
-    #[error("{interface}: a worker has died and its counts with it; restart, and report this as a bug with the log above")]
+    #[error(
+        "{interface}: a worker has died and its counts with it; restart, and report this as a bug with the log above"
+    )]
     TrafficFailed {
         /// Where the packets came from.
         interface: String,
@@ -95,25 +100,29 @@ pub enum ControlError {
 /// What a controller is to do.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// When windows end, reads happen and the run is over. With staggered registers there are no windows.
+    /// When windows end, reads happen and the run is over. With staggered registers there are no
+    /// windows.
     pub intervals: Intervals,
     /// Seed of hash tables and read times.
     pub seed: u64,
-    /// The secret of a keyed hash; without one the seed gives it, and it is no secret. Other hashes have no use for it.
+    /// The secret of a keyed hash; without one the seed gives it, and it is no secret. Other hashes
+    /// have no use for it.
     pub hash_key: Option<HashKey>,
-    /// Prefixes of groups of addresses and of our own side; those whose fingerprint the dataplane's settings have.
+    /// Prefixes of groups of addresses and of our own side; those whose fingerprint the dataplane's
+    /// settings have.
     pub prefixes: Vec<Owned>,
     /// How registers become numbers, and what to tell of them.
     pub options: Estimation,
 }
 
-/// What a run is to do from the next window on, from another thread: what can change without a packet being lost.
+/// What a run is to do from the next window on, from another thread: what can change without a
+/// packet being lost.
 #[derive(Clone, Debug, Default)]
 pub struct Changes(Arc<Mutex<Option<Plan>>>);
 
 impl Changes {
-    /// Asks for other intervals and another estimation. Of a plan that was not taken up yet nothing remains. What was given to the dataplane when it
-    /// began stays: seed, hash key and prefixes.
+    /// Asks for other intervals and another estimation. Of a plan that was not taken up yet nothing
+    /// remains. What was given to the dataplane when it began stays: seed, hash key and prefixes.
     pub fn ask(&self, plan: Plan) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(plan);
     }
@@ -234,8 +243,8 @@ enum Attempt<T> {
 }
 
 impl Controller {
-    /// Installs the tables, which starts the dataplane, or takes over what an earlier process left counting; `clock` makes the
-    /// clock once packets flow.
+    /// Installs the tables, which starts the dataplane, or takes over what an earlier process left
+    /// counting; `clock` makes the clock once packets flow.
     ///
     /// # Errors
     /// Whatever [`Dataplane::install`] fails with.
@@ -261,8 +270,11 @@ impl Controller {
         let adopted = dataplane.install(&tables)?;
         let mut clock = clock();
         let start = clock.now();
-        let Adopted { since_ns, open_windows, next_window } =
-            adopted.unwrap_or(Adopted { since_ns: start, open_windows: Vec::new(), next_window: 0 });
+        let Adopted { since_ns, open_windows, next_window } = adopted.unwrap_or(Adopted {
+            since_ns: start,
+            open_windows: Vec::new(),
+            next_window: 0,
+        });
         let window = plan.intervals.window.filter(|_| has_windows(dataplane.settings()));
         let intervals = Intervals { window, ..plan.intervals };
         let places = dataplane.capabilities().places.len();
@@ -288,7 +300,9 @@ impl Controller {
             open_windows,
             summary: Summary::default(),
             total: Total::default(),
-            parts: std::iter::repeat_with(Total::default).take(if places > 1 { places } else { 0 }).collect(),
+            parts: std::iter::repeat_with(Total::default)
+                .take(if places > 1 { places } else { 0 })
+                .collect(),
             ended: false,
             stalled: false,
             last_read: None,
@@ -314,7 +328,8 @@ impl Controller {
         Controller { changes, ..self }
     }
 
-    /// Runs until the schedule, the traffic or the operator ends it; every packet counted by then is in a record.
+    /// Runs until the schedule, the traffic or the operator ends it; every packet counted by then
+    /// is in a record.
     ///
     /// # Errors
     /// [`ControlError`]; what was published before stays published.
@@ -329,17 +344,22 @@ impl Controller {
                 Woken::Ended { .. } => break,
                 // In trace time packets were counted beyond the time reached last.
                 Woken::Interrupted => return self.finish(true, sink),
-                Woken::Failed => return Err(ControlError::TrafficFailed { interface: self.interface() }),
+                Woken::Failed => {
+                    return Err(ControlError::TrafficFailed { interface: self.interface() });
+                }
             }
             let Some(due) = due else { break };
             match due.action {
                 Action::Read => self.read(due.at, sink)?,
-                Action::Rotate { window } => self.rotate(self.first_window + window, true, None, sink)?,
+                Action::Rotate { window } => {
+                    self.rotate(self.first_window + window, true, None, sink)?
+                }
                 Action::Stop => break,
             }
             self.schedule.pop();
             if std::mem::take(&mut self.stalled) {
-                self.schedule.skip_to(self.window_start.min(self.schedule.stop().unwrap_or(u64::MAX)));
+                self.schedule
+                    .skip_to(self.window_start.min(self.schedule.stop().unwrap_or(u64::MAX)));
             }
             self.take_up_changes(&due)?;
             // Packets that arrive while the last window is closed are beyond the end of the run.
@@ -369,8 +389,13 @@ impl Controller {
         Ok(())
     }
 
-    /// Waits until something is due, looking after events meanwhile. Says nothing if the clock was set, and other things are due.
-    fn wait(&mut self, due: Option<Due>, sink: &mut dyn Sink) -> Result<Option<Woken>, ControlError> {
+    /// Waits until something is due, looking after events meanwhile. Says nothing if the clock was
+    /// set, and other things are due.
+    fn wait(
+        &mut self,
+        due: Option<Due>,
+        sink: &mut dyn Sink,
+    ) -> Result<Option<Woken>, ControlError> {
         let deadline = due.map_or(u64::MAX, |due| due.at);
         loop {
             // Asked first: something may always be due before there is time to look.
@@ -396,11 +421,14 @@ impl Controller {
         }
     }
 
-    /// The clock was set. The open window ends by the old time, and the next one begins by the new time: what is counted is counted once, in a
-    /// window that says so.
+    /// The clock was set. The open window ends by the old time, and the next one begins by the new
+    /// time: what is counted is counted once, in a window that says so.
     fn step(&mut self, by: i64, sink: &mut dyn Sink) -> Result<(), ControlError> {
         let window = self.first_window + self.schedule.window();
-        tracing::warn!("{}; window {window} ends here, and the next one begins at the new time", stepped(by));
+        tracing::warn!(
+            "{}; window {window} ends here, and the next one begins at the new time",
+            stepped(by)
+        );
         self.summary.clock_steps += 1;
         self.stepped = Some(self.stepped.unwrap_or(0).saturating_add(by));
         if self.plan.intervals.window.is_some() && self.has_windows() {
@@ -409,7 +437,8 @@ impl Controller {
         self.clock.shift(by);
         let now = self.clock.now();
         // If the window could not be closed, it goes on.
-        self.window_start = if self.stepped.is_none() { now } else { self.window_start.saturating_add_signed(by) };
+        self.window_start =
+            if self.stepped.is_none() { now } else { self.window_start.saturating_add_signed(by) };
         self.start = self.start.saturating_add_signed(by);
         self.schedule.step(now, by);
         self.is_short = self.window_start > self.schedule.window_start();
@@ -494,19 +523,29 @@ impl Controller {
         Ok(())
     }
 
-    fn tell_delays(&self, window: u64, delays: &[DelaySample], sink: &mut dyn Sink) -> Result<(), ControlError> {
-        let (settings, places) = (&self.dataplane.settings().delay, &self.dataplane.capabilities().places);
+    fn tell_delays(
+        &self,
+        window: u64,
+        delays: &[DelaySample],
+        sink: &mut dyn Sink,
+    ) -> Result<(), ControlError> {
+        let (settings, places) =
+            (&self.dataplane.settings().delay, &self.dataplane.capabilities().places);
         let options = &self.plan.options.delay;
         for delays in delays.chunks(DELAYS) {
-            let told: Vec<Sample<'_>> =
-                delays.iter().filter_map(|delay| Sample::of(window, settings, options, places, &self.ends, delay)).collect();
+            let told: Vec<Sample<'_>> = delays
+                .iter()
+                .filter_map(|delay| {
+                    Sample::of(window, settings, options, places, &self.ends, delay)
+                })
+                .collect();
             sink.delays(&told)?;
         }
         Ok(())
     }
 
-    /// Leaves out reads that would find nothing new, and sums up the windows before the next packet when they are many. Takes the
-    /// same time however long it is until then.
+    /// Leaves out reads that would find nothing new, and sums up the windows before the next packet
+    /// when they are many. Takes the same time however long it is until then.
     fn skip_silence(&mut self, sink: &mut dyn Sink) -> Result<(), ControlError> {
         let Some(next) = self.clock.next_packet() else { return Ok(()) };
         self.schedule.skip_reads(next);
@@ -526,7 +565,15 @@ impl Controller {
             self.summary.silent_windows += empty;
             let last_window = Some(window + empty - 1);
             let kind = Kind::Silence;
-            sink.record(&Record { kind, window, last_window, start_ns, end_ns, complete: true, ..self.empty(None) })?;
+            sink.record(&Record {
+                kind,
+                window,
+                last_window,
+                start_ns,
+                end_ns,
+                complete: true,
+                ..self.empty(None)
+            })?;
         }
         Ok(())
     }
@@ -545,7 +592,10 @@ impl Controller {
         };
         if !snapshot.complete {
             self.summary.missed_reads += 1;
-            tracing::warn!("the read at {at} ns is missing: {} lost a part of this window", self.interface());
+            tracing::warn!(
+                "the read at {at} ns is missing: {} lost a part of this window",
+                self.interface()
+            );
             return Ok(());
         }
         let last_read = self.last_read.replace(snapshot.packets_after);
@@ -563,7 +613,13 @@ impl Controller {
     }
 
     /// The records of a sample: of every place, if there are several, and of all together.
-    fn sample(&mut self, snapshot: &Snapshot, at: u64, late_ns: u64, taken: u64) -> Result<Vec<Record>, ControlError> {
+    fn sample(
+        &mut self,
+        snapshot: &Snapshot,
+        at: u64,
+        late_ns: u64,
+        taken: u64,
+    ) -> Result<Vec<Record>, ControlError> {
         let losses = self.read_losses()?;
         let window = self.first_window + self.schedule.window();
         let mut records = Vec::new();
@@ -586,10 +642,18 @@ impl Controller {
     }
 
     /// Closes a window and publishes it. It ends now unless it ended at another time.
-    fn rotate(&mut self, window: u64, complete: bool, end: Option<u64>, sink: &mut dyn Sink) -> Result<(), ControlError> {
+    fn rotate(
+        &mut self,
+        window: u64,
+        complete: bool,
+        end: Option<u64>,
+        sink: &mut dyn Sink,
+    ) -> Result<(), ControlError> {
         let Attempt::Done(snapshot, called) = self.attempt("rotate", Dataplane::rotate)? else {
             self.summary.late_rotations += 1;
-            tracing::warn!("window {window} could not be closed at its time; it goes on until the next rotation succeeds");
+            tracing::warn!(
+                "window {window} could not be closed at its time; it goes on until the next rotation succeeds"
+            );
             return Ok(());
         };
         self.tell_delays(window, &snapshot.delays, sink)?;
@@ -625,9 +689,12 @@ impl Controller {
                 let packets = record.counters.ipv4.wrapping_add(record.counters.ipv6);
                 let is_short = self.is_short || self.stepped.is_some();
                 record.reports.alarm = watch.look(window, is_short, packets, &record.reports);
-                self.summary.alarms += u64::from(record.reports.alarm.as_ref().is_some_and(Alarm::raised));
+                self.summary.alarms +=
+                    u64::from(record.reports.alarm.as_ref().is_some_and(Alarm::raised));
             }
-            if let (None, Some(tuner), Some(delays)) = (part, &mut self.tuner, &record.reports.delay) {
+            if let (None, Some(tuner), Some(delays)) =
+                (part, &mut self.tuner, &record.reports.delay)
+            {
                 admissions = tuner.look(delays, end_ns.saturating_sub(self.window_start));
             }
             let total = match part {
@@ -635,8 +702,11 @@ impl Controller {
                 None => Some(&mut self.total),
             };
             if let Some(total) = total {
-                let received = part.map_or(received, |index| whole.parts.get(index).and_then(|part| part.received));
-                record.ledger = total.book.window(record.counters.packets(), record.drops.total(), received);
+                let received = part.map_or(received, |index| {
+                    whole.parts.get(index).and_then(|part| part.received)
+                });
+                record.ledger =
+                    total.book.window(record.counters.packets(), record.drops.total(), received);
                 total.add(&record, snapshot, self.dataplane.settings());
                 total.losses = losses.clone();
             }
@@ -656,7 +726,9 @@ impl Controller {
         self.summary.windows += 1;
         self.summary.stalled_windows += over;
         let last = last_window.unwrap_or(window);
-        if let Attempt::GivenUp = self.attempt("published", |dataplane| dataplane.published(last))? {
+        if let Attempt::GivenUp =
+            self.attempt("published", |dataplane| dataplane.published(last))?
+        {
             tracing::warn!(
                 "{} was not told that window {window} is published; it is again if this process is killed",
                 self.interface()
@@ -668,12 +740,20 @@ impl Controller {
 
     /// Has a dataplane that watches an entropy itself know what is usual by now.
     fn bound(&mut self) -> Result<(), ControlError> {
-        let Some((watch, first)) = self.watch.as_ref().zip(self.dataplane.capabilities().watches_from) else { return Ok(()) };
+        let Some((watch, first)) =
+            self.watch.as_ref().zip(self.dataplane.capabilities().watches_from)
+        else {
+            return Ok(());
+        };
         let bounds = watch.bounds(first);
         if !bounds.is_empty()
-            && let Attempt::GivenUp = self.attempt("bounds", |dataplane| dataplane.watch(&bounds))?
+            && let Attempt::GivenUp =
+                self.attempt("bounds", |dataplane| dataplane.watch(&bounds))?
         {
-            tracing::warn!("{} did not take what is usual by now; it goes by what was", self.interface());
+            tracing::warn!(
+                "{} did not take what is usual by now; it goes by what was",
+                self.interface()
+            );
         }
         Ok(())
     }
@@ -681,14 +761,19 @@ impl Controller {
     /// Has the window after the open one admit these requests.
     fn admit(&mut self, admissions: &[(delay::Kind, Admission)]) -> Result<(), ControlError> {
         if !admissions.is_empty()
-            && let Attempt::GivenUp = self.attempt("admit", |dataplane| dataplane.admit(admissions))?
+            && let Attempt::GivenUp =
+                self.attempt("admit", |dataplane| dataplane.admit(admissions))?
         {
-            tracing::warn!("{} did not take the shares of requests that fit the traffic; it goes on with others", self.interface());
+            tracing::warn!(
+                "{} did not take the shares of requests that fit the traffic; it goes on with others",
+                self.interface()
+            );
         }
         Ok(())
     }
 
-    /// How late the window that is due ends if it ends at `end`, in nanoseconds, and how many of those after it are over by then.
+    /// How late the window that is due ends if it ends at `end`, in nanoseconds, and how many of
+    /// those after it are over by then.
     fn lateness(&mut self, end: u64) -> (u64, u64) {
         let Some(length) = self.plan.intervals.window.map(nanoseconds) else { return (0, 0) };
         let late_ns = end.saturating_sub(self.schedule.window_start().saturating_add(length));
@@ -698,7 +783,8 @@ impl Controller {
         (late_ns, self.schedule.windows_until(end).saturating_sub(1))
     }
 
-    /// Tells rules that begin to hold, those that do no longer, and, once, those that are about nothing.
+    /// Tells rules that begin to hold, those that do no longer, and, once, those that are about
+    /// nothing.
     fn tell_alerts(&mut self, record: &Record) {
         let (origin, window) = (record.origin(), record.window);
         let is_judged = |rule: &Rule| record.alerts.iter().any(|alert| alert.rule == rule.text());
@@ -718,7 +804,13 @@ impl Controller {
 
     /// Once: a window that is too long for its traffic is hardly the only one.
     fn warn_of_full_counters(&mut self, record: &Record) {
-        let full: Vec<&str> = record.reports.all().rev().filter(|(_, report)| report.is_full()).map(|(name, _)| name).collect();
+        let full: Vec<&str> = record
+            .reports
+            .all()
+            .rev()
+            .filter(|(_, report)| report.is_full())
+            .map(|(name, _)| name)
+            .collect();
         if full.is_empty() || std::mem::replace(&mut self.told_of_full_counters, true) {
             return;
         }
@@ -748,8 +840,13 @@ impl Controller {
         part.and_then(|index| self.parts.get(index)).unwrap_or(&self.total)
     }
 
-    /// Closes what is open and sums up. A window that has lasted no time is open only if it `may_hold_packets`.
-    fn finish(mut self, may_hold_packets: bool, sink: &mut dyn Sink) -> Result<Summary, ControlError> {
+    /// Closes what is open and sums up. A window that has lasted no time is open only if it
+    /// `may_hold_packets`.
+    fn finish(
+        mut self,
+        may_hold_packets: bool,
+        sink: &mut dyn Sink,
+    ) -> Result<Summary, ControlError> {
         self.look_after_events()?;
         self.tell_crossing(sink)?;
         if !self.has_windows() {
@@ -761,7 +858,9 @@ impl Controller {
                 self.rotate(self.first_window + self.schedule.window(), false, None, sink)?;
                 if self.summary.late_rotations > late_rotations {
                     let interface = self.interface();
-                    let warning = format!("{interface}: the last window could not be closed, its packets are in no record");
+                    let warning = format!(
+                        "{interface}: the last window could not be closed, its packets are in no record"
+                    );
                     tracing::warn!("{warning}");
                     self.summary.warnings.push(warning);
                 }
@@ -775,7 +874,9 @@ impl Controller {
         // What was noticed when the last window was closed.
         self.look_after_events()?;
         if self.has_windows() {
-            let parts: Vec<Option<Record>> = (0..self.parts.len()).map(|part| self.sum_up(Some(part))).collect::<Result<_, _>>()?;
+            let parts: Vec<Option<Record>> = (0..self.parts.len())
+                .map(|part| self.sum_up(Some(part)))
+                .collect::<Result<_, _>>()?;
             self.summary.parts = parts.into_iter().flatten().collect();
             self.summary.total = self.sum_up(None)?;
         }
@@ -788,14 +889,25 @@ impl Controller {
     fn finish_staggered(&mut self, sink: &mut dyn Sink) -> Result<(), ControlError> {
         self.look_after_delays(sink)?;
         let now = self.clock.now();
-        let Attempt::Done(snapshot, _) = self.attempt("sample", Dataplane::sample)? else { return Ok(()) };
+        let Attempt::Done(snapshot, _) = self.attempt("sample", Dataplane::sample)? else {
+            return Ok(());
+        };
         let records = self.sample(&snapshot, now, 0, now)?;
         records.iter().try_for_each(|record| sink.record(record))?;
         self.summary.samples += 1;
         let mut totals = Vec::new();
-        for (record, (part, snapshot, _)) in records.into_iter().zip(views(&snapshot, &Losses::default())) {
+        for (record, (part, snapshot, _)) in
+            records.into_iter().zip(views(&snapshot, &Losses::default()))
+        {
             let reports = self.reports(Kind::Total, part, snapshot, now)?;
-            totals.push(Record { kind: Kind::Total, start_ns: self.start, at_ns: None, complete: true, reports, ..record });
+            totals.push(Record {
+                kind: Kind::Total,
+                start_ns: self.start,
+                at_ns: None,
+                complete: true,
+                reports,
+                ..record
+            });
         }
         self.summary.total = totals.pop();
         self.summary.parts = totals;
@@ -846,7 +958,13 @@ impl Controller {
     }
 
     /// What was measured, for a record of this kind.
-    fn reports(&self, kind: Kind, part: Option<usize>, snapshot: &Snapshot, now_ns: u64) -> Result<Reports, ControlError> {
+    fn reports(
+        &self,
+        kind: Kind,
+        part: Option<usize>,
+        snapshot: &Snapshot,
+        now_ns: u64,
+    ) -> Result<Reports, ControlError> {
         let reading = self.reading(kind, part, &snapshot.bank, snapshot.hash, snapshot.truth);
         let snapshot = Some(snapshot).filter(|_| kind != Kind::Total);
         let begun = if snapshot.is_some() { self.window_start } else { self.start };
@@ -883,7 +1001,8 @@ impl Controller {
     }
 
     fn told(&self, reading: &Reading<'_>) -> Result<Reports, ControlError> {
-        let damaged = |source: Damaged| ControlError::Registers { interface: self.interface(), source };
+        let damaged =
+            |source: Damaged| ControlError::Registers { interface: self.interface(), source };
         Reports::of(reading).map_err(damaged)
     }
 
@@ -894,7 +1013,9 @@ impl Controller {
     /// The hooks of the kernel that count at a place, or at all, each once.
     fn hook(&self, place: Option<&Place>) -> Option<String> {
         let programs = self.dataplane.status().programs;
-        let here = programs.into_iter().filter(|program| place.is_none_or(|place| *place == program.place));
+        let here = programs
+            .into_iter()
+            .filter(|program| place.is_none_or(|place| *place == program.place));
         let mut hooks: Vec<String> = here.filter_map(|program| program.hook).collect();
         hooks.sort();
         hooks.dedup();
@@ -903,13 +1024,17 @@ impl Controller {
 
     fn empty(&self, part: Option<usize>) -> Record {
         let capabilities = self.dataplane.capabilities();
-        let (interface, direction) = match (part.and_then(|index| capabilities.places.get(index)), &capabilities.places[..]) {
-            (Some(place), _) => (&place.interface, place.direction.name()),
-            (None, [first, others @ ..]) if others.iter().all(|other| other.direction == first.direction) => {
-                (&capabilities.interface, first.direction.name())
-            }
-            (None, _) => (&capabilities.interface, "both"),
-        };
+        let (interface, direction) =
+            match (part.and_then(|index| capabilities.places.get(index)), &capabilities.places[..])
+            {
+                (Some(place), _) => (&place.interface, place.direction.name()),
+                (None, [first, others @ ..])
+                    if others.iter().all(|other| other.direction == first.direction) =>
+                {
+                    (&capabilities.interface, first.direction.name())
+                }
+                (None, _) => (&capabilities.interface, "both"),
+            };
         Record {
             kind: Kind::Sample,
             window: 0,
@@ -962,7 +1087,9 @@ impl Controller {
             match call(&mut self.dataplane) {
                 Ok(answer) => return Ok(Attempt::Done(answer, called)),
                 Err(error) if !error.is_transient() => return Err(error.into()),
-                Err(error) if retry == RETRIES => tracing::warn!("{error}; given up after {RETRIES} retries"),
+                Err(error) if retry == RETRIES => {
+                    tracing::warn!("{error}; given up after {RETRIES} retries")
+                }
                 Err(error) => {
                     tracing::debug!("{operation} failed, trying again in {delay:?}: {error}");
                     self.summary.retries += 1;
@@ -983,17 +1110,26 @@ impl Controller {
 fn idle_rule(rule: &Rule, record: &Record) -> String {
     let names: BTreeSet<&str> = record.figures().iter().map(|figure| figure.name).collect();
     let names: Vec<&str> = names.into_iter().collect();
-    format!("the alert '{}' is about no figure of this run; those are {}", rule.text(), names.join(", "))
+    format!(
+        "the alert '{}' is about no figure of this run; those are {}",
+        rule.text(),
+        names.join(", ")
+    )
 }
 
-/// The parts of a snapshot by their number, if there are any, and then the whole of it, each with its losses.
-fn views<'a>(snapshot: &'a Snapshot, losses: &'a Losses) -> impl Iterator<Item = (Option<usize>, &'a Snapshot, &'a Losses)> {
+/// The parts of a snapshot by their number, if there are any, and then the whole of it, each with
+/// its losses.
+fn views<'a>(
+    snapshot: &'a Snapshot,
+    losses: &'a Losses,
+) -> impl Iterator<Item = (Option<usize>, &'a Snapshot, &'a Losses)> {
     let parts = snapshot.parts.iter().enumerate();
     let parts = parts.map(|(index, Part { snapshot, losses, .. })| (Some(index), snapshot, losses));
     parts.chain([(None, snapshot, losses)])
 }
 
-/// Adds a bank to another one, which others may hold: then to a new one in its place. Banks are larger than stacks.
+/// Adds a bank to another one, which others may hold: then to a new one in its place. Banks are
+/// larger than stacks.
 fn unite(sum: &mut Arc<WideBank>, bank: &WideBank, settings: &Settings) {
     if Arc::get_mut(sum).is_none() {
         let held = std::mem::replace(sum, WideBank::counted());
@@ -1019,7 +1155,9 @@ impl Total {
                 unite(&mut together.bank, &snapshot.bank, settings);
                 (together.hash, together.truth) = (hash, truth);
             }
-            None => self.together = Some(Together { bank: Arc::clone(&snapshot.bank), hash, truth }),
+            None => {
+                self.together = Some(Together { bank: Arc::clone(&snapshot.bank), hash, truth })
+            }
         }
     }
 }

@@ -4,7 +4,8 @@ use crate::measurement::cardinality::estimate::{Estimate, Estimator, Histogram, 
 use flowgauge_core::parse::{Packet, network};
 use flowgauge_core::{Cardinality, Counters, HashMode, KeyKind, Link, Precision, Tabulation};
 
-/// Counts the distinct flows among Ethernet frames, by 2048 registers and tabulated hashes with seed 1, as `flowgauge replay` does.
+/// Counts the distinct flows among Ethernet frames, by 2048 registers and tabulated hashes with
+/// seed 1, as `flowgauge replay` does.
 ///
 /// ```
 /// use flowgauge_ctl::{Counter, KeyKind};
@@ -51,9 +52,14 @@ impl Counter {
                     Packet::V6(_) => &mut self.counters.ipv6,
                 };
                 *of_family += 1;
-                let signature =
-                    self.key.signature(HashMode::Tabulated, &self.tabulation, &packet, self.key.transport(frame, &packet));
-                self.registers.update(HashMode::Tabulated.hash(signature, &self.tabulation), Self::PRECISION);
+                let signature = self.key.signature(
+                    HashMode::Tabulated,
+                    &self.tabulation,
+                    &packet,
+                    self.key.transport(frame, &packet),
+                );
+                self.registers
+                    .update(HashMode::Tabulated.hash(signature, &self.tabulation), Self::PRECISION);
             }
             Err(reject) => self.counters.reject(reject, 1),
         }
@@ -81,7 +87,10 @@ mod tests {
         let mut counter = Counter::new(KeyKind::FiveTuple);
         counter.add(&[0; 60]);
         counter.add(&[0; 5]);
-        assert_eq!((counter.counters().non_ip, counter.counters().truncated, counter.counters().bytes), (1, 1, 65));
+        assert_eq!(
+            (counter.counters().non_ip, counter.counters().truncated, counter.counters().bytes),
+            (1, 1, 65)
+        );
         assert_eq!(counter.estimate(), Estimate::ZERO);
     }
 }

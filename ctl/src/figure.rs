@@ -1,6 +1,8 @@
-//! What there is to draw of a window: numbers with their bounds, counts, distributions and rankings, with names and units.
+//! What there is to draw of a window: numbers with their bounds, counts, distributions and
+//! rankings, with names and units.
 //!
-//! Metrics, the live page and the terminal view draw figures, and know no measurement by name. A measurement says its own ([`Figures`]).
+//! Metrics, the live page and the terminal view draw figures, and know no measurement by name. A
+//! measurement says its own ([`Figures`]).
 
 use crate::number::Number;
 use serde::Serialize;
@@ -80,7 +82,8 @@ pub struct Distribution {
     pub ranges: Vec<Range>,
     /// All values together, as well as they are known.
     pub sum: f64,
-    /// The same values in ranges as narrow as they are known, without those that are empty. For metrics: nobody draws so many.
+    /// The same values in ranges as narrow as they are known, without those that are empty. For
+    /// metrics: nobody draws so many.
     #[serde(skip)]
     pub narrow: Vec<Range>,
     /// Ranges whose middle is not above this cannot be told from zero.
@@ -111,7 +114,10 @@ pub struct Ranked {
     pub more: String,
 }
 
-fn labels<S: Serializer>(labels: &[(&'static str, String)], serializer: S) -> Result<S::Ok, S::Error> {
+fn labels<S: Serializer>(
+    labels: &[(&'static str, String)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(Some(labels.len()))?;
     labels.iter().try_for_each(|(name, value)| map.serialize_entry(name, value))?;
     map.end()
@@ -124,8 +130,8 @@ pub(crate) const LEFT_OUT: [&str; 2] = ["lost_packets", "unaccounted_packets"];
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures(pub Vec<Figure>);
 
-/// Figures of a record, made when an output first asks for them and then the same for all outputs. A clone makes its own, since it may
-/// be changed into another record.
+/// Figures of a record, made when an output first asks for them and then the same for all outputs.
+/// A clone makes its own, since it may be changed into another record.
 #[derive(Debug, Default)]
 pub struct Drawn(OnceLock<Figures>);
 
@@ -161,12 +167,29 @@ pub(crate) const LOST: &str = "packets lost before they could be counted";
 pub(crate) type Labels<'a> = &'a [(&'static str, &'a str)];
 
 impl Figures {
-    fn push(&mut self, name: &'static str, title: &'static str, unit: Unit, labels: Labels<'_>, shape: Shape) {
-        let labels = labels.iter().filter(|(_, value)| !value.is_empty()).map(|(name, value)| (*name, (*value).to_owned()));
+    fn push(
+        &mut self,
+        name: &'static str,
+        title: &'static str,
+        unit: Unit,
+        labels: Labels<'_>,
+        shape: Shape,
+    ) {
+        let labels = labels
+            .iter()
+            .filter(|(_, value)| !value.is_empty())
+            .map(|(name, value)| (*name, (*value).to_owned()));
         self.0.push(Figure { name, title, unit, labels: labels.collect(), shape, truth: None });
     }
 
-    pub(crate) fn number(&mut self, name: &'static str, title: &'static str, unit: Unit, labels: Labels<'_>, number: Number) {
+    pub(crate) fn number(
+        &mut self,
+        name: &'static str,
+        title: &'static str,
+        unit: Unit,
+        labels: Labels<'_>,
+        number: Number,
+    ) {
         self.push(name, title, unit, labels, Shape::Number(number));
     }
 
@@ -177,15 +200,35 @@ impl Figures {
         }
     }
 
-    pub(crate) fn count(&mut self, name: &'static str, title: &'static str, unit: Unit, labels: Labels<'_>, count: f64) {
+    pub(crate) fn count(
+        &mut self,
+        name: &'static str,
+        title: &'static str,
+        unit: Unit,
+        labels: Labels<'_>,
+        count: f64,
+    ) {
         self.push(name, title, unit, labels, Shape::Count(count));
     }
 
-    pub(crate) fn state(&mut self, name: &'static str, title: &'static str, labels: Labels<'_>, state: bool) {
+    pub(crate) fn state(
+        &mut self,
+        name: &'static str,
+        title: &'static str,
+        labels: Labels<'_>,
+        state: bool,
+    ) {
         self.push(name, title, Unit::Things, labels, Shape::State(state));
     }
 
-    pub(crate) fn ranking(&mut self, name: &'static str, title: &'static str, unit: Unit, labels: Labels<'_>, all: Vec<Ranked>) {
+    pub(crate) fn ranking(
+        &mut self,
+        name: &'static str,
+        title: &'static str,
+        unit: Unit,
+        labels: Labels<'_>,
+        all: Vec<Ranked>,
+    ) {
         self.push(name, title, unit, labels, Shape::Ranking(all));
     }
 

@@ -5,10 +5,11 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-/// A flow key as text: `10.0.0.1`, `10.0.0.1 > 10.0.0.2`, `10.0.0.1:1234 > 10.0.0.2:80 tcp`, `[2001:db8::1]:1234 > [2001:db8::2]:53 udp`.
+/// A flow key as text: `10.0.0.1`, `10.0.0.1 > 10.0.0.2`, `10.0.0.1:1234 > 10.0.0.2:80 tcp`,
+/// `[2001:db8::1]:1234 > [2001:db8::2]:53 udp`.
 ///
-/// Ports are left out where both are zero: other protocols and later fragments have none. Bytes that are no key of the kind are
-/// shown in hexadecimal.
+/// Ports are left out where both are zero: other protocols and later fragments have none. Bytes
+/// that are no key of the kind are shown in hexadecimal.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyText<'a> {
     /// What the key is made of.
@@ -35,13 +36,19 @@ where
     let first = Address(*first).into();
     match (kind, rest.split_first_chunk::<N>()) {
         (KeyKind::Src | KeyKind::Dst, None) if rest.is_empty() => Some(first.to_string()),
-        (KeyKind::SrcDst, Some((second, []))) => Some(format!("{first} > {}", Address(*second).into())),
+        (KeyKind::SrcDst, Some((second, []))) => {
+            Some(format!("{first} > {}", Address(*second).into()))
+        }
         (KeyKind::FiveTuple, Some((second, &[s0, s1, d0, d1, protocol]))) => {
             let second = Address(*second).into();
             let protocol = protocol_name(protocol);
             Some(match (u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1])) {
                 (0, 0) => format!("{first} > {second} {protocol}"),
-                (source, destination) => format!("{} > {} {protocol}", with_port(first, source), with_port(second, destination)),
+                (source, destination) => format!(
+                    "{} > {} {protocol}",
+                    with_port(first, source),
+                    with_port(second, destination)
+                ),
             })
         }
         _ => None,
@@ -92,8 +99,11 @@ impl FromStr for KeyFromText {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wanted =
-            || format!("'{text}' is no flow; write '10.0.0.1', '10.0.0.1 > 10.0.0.2' or '10.0.0.1:53 > 10.0.0.2:4321 udp'");
+        let wanted = || {
+            format!(
+                "'{text}' is no flow; write '10.0.0.1', '10.0.0.1 > 10.0.0.2' or '10.0.0.1:53 > 10.0.0.2:4321 udp'"
+            )
+        };
         let bytes = match text.split_once('>') {
             None => address(text.trim()),
             Some((source, rest)) => pair(source.trim(), rest.trim()),
@@ -124,10 +134,12 @@ fn pair(source: &str, rest: &str) -> Option<Vec<u8>> {
         let with_port = text.parse::<SocketAddr>().ok().map(|end| (end.ip(), end.port()));
         with_port.or_else(|| text.parse().ok().map(|address| (address, 0)))
     };
-    let ((source, source_port), (destination, destination_port)) = (end(source)?, end(destination)?);
+    let ((source, source_port), (destination, destination_port)) =
+        (end(source)?, end(destination)?);
     let (source, destination) = (octets(source), octets(destination));
     let ports = [source_port.to_be_bytes(), destination_port.to_be_bytes()].concat();
-    (source.len() == destination.len()).then(|| [source, destination, ports, vec![protocol]].concat())
+    (source.len() == destination.len())
+        .then(|| [source, destination, ports, vec![protocol]].concat())
 }
 
 #[cfg(test)]
@@ -137,25 +149,50 @@ mod tests {
     #[test]
     fn keys_have_a_text() {
         let v4 = [[10, 0, 0, 1], [192, 168, 1, 2]];
-        let v6 = [[0x2001_0db8_u32, 0, 0, 1], [0x2001_0db8, 0, 0, 2]].map(|words| words.map(u32::to_be_bytes));
+        let v6 = [[0x2001_0db8_u32, 0, 0, 1], [0x2001_0db8, 0, 0, 2]]
+            .map(|words| words.map(u32::to_be_bytes));
         let (v6, ports) = (v6.map(|words| words.as_flattened().to_vec()), [0x04, 0xd2, 0, 80]);
         let cases: [(KeyKind, Vec<u8>, &str); 11] = [
             (KeyKind::Src, v4[0].to_vec(), "10.0.0.1"),
             (KeyKind::Dst, v6[1].clone(), "2001:db8::2"),
             (KeyKind::SrcDst, v4.concat(), "10.0.0.1 > 192.168.1.2"),
             (KeyKind::SrcDst, v6.concat(), "2001:db8::1 > 2001:db8::2"),
-            (KeyKind::FiveTuple, [&v4.concat(), &ports[..], &[6]].concat(), "10.0.0.1:1234 > 192.168.1.2:80 tcp"),
-            (KeyKind::FiveTuple, [&v6.concat(), &ports[..], &[17]].concat(), "[2001:db8::1]:1234 > [2001:db8::2]:80 udp"),
-            (KeyKind::FiveTuple, [&v4.concat(), &[0; 4][..], &[1]].concat(), "10.0.0.1 > 192.168.1.2 icmp"),
-            (KeyKind::FiveTuple, [&v4.concat(), &[0; 4][..], &[200]].concat(), "10.0.0.1 > 192.168.1.2 protocol 200"),
+            (
+                KeyKind::FiveTuple,
+                [&v4.concat(), &ports[..], &[6]].concat(),
+                "10.0.0.1:1234 > 192.168.1.2:80 tcp",
+            ),
+            (
+                KeyKind::FiveTuple,
+                [&v6.concat(), &ports[..], &[17]].concat(),
+                "[2001:db8::1]:1234 > [2001:db8::2]:80 udp",
+            ),
+            (
+                KeyKind::FiveTuple,
+                [&v4.concat(), &[0; 4][..], &[1]].concat(),
+                "10.0.0.1 > 192.168.1.2 icmp",
+            ),
+            (
+                KeyKind::FiveTuple,
+                [&v4.concat(), &[0; 4][..], &[200]].concat(),
+                "10.0.0.1 > 192.168.1.2 protocol 200",
+            ),
             // Sixteen bytes are an IPv6 address, not four of IPv4; eight are no source.
             (KeyKind::Src, v4.concat(), "0a000001c0a80102"),
             (KeyKind::FiveTuple, v4[0].to_vec(), "0a000001"),
             (KeyKind::Src, Vec::new(), ""),
         ];
         for (kind, bytes, text) in cases {
-            assert_eq!(KeyText { kind, key: &FlowKey::new(&bytes) }.to_string(), text, "{}", kind.name());
+            assert_eq!(
+                KeyText { kind, key: &FlowKey::new(&bytes) }.to_string(),
+                text,
+                "{}",
+                kind.name()
+            );
         }
-        assert_eq!(format!("{:>10}|", KeyText { kind: KeyKind::Src, key: &FlowKey::new(&v4[0]) }), "  10.0.0.1|");
+        assert_eq!(
+            format!("{:>10}|", KeyText { kind: KeyKind::Src, key: &FlowKey::new(&v4[0]) }),
+            "  10.0.0.1|"
+        );
     }
 }

@@ -4,7 +4,8 @@ use crate::row::{Misfit, Row};
 use flowgauge_core::{HashIdentity, HashMode};
 use std::sync::Arc;
 
-/// Version of the columns of a lake and of the keys of JSON lines; another one may mean something else by the same names.
+/// Version of the columns of a lake and of the keys of JSON lines; another one may mean something
+/// else by the same names.
 pub const SCHEMA: u64 = 1;
 
 /// Which process counted.
@@ -16,7 +17,8 @@ pub struct Identity {
     pub run: Arc<str>,
 }
 
-/// A hash as a name, of letters, digits and underscores: `crc32_790900f3`, `tabulated_790900f3_1`, `keyed_0123456789abcdef`.
+/// A hash as a name, of letters, digits and underscores: `crc32_790900f3`, `tabulated_790900f3_1`,
+/// `keyed_0123456789abcdef`.
 #[must_use]
 pub fn name(hash: &HashIdentity) -> String {
     let HashIdentity { mode, polynomial, seed, fingerprint } = *hash;
@@ -49,7 +51,8 @@ pub(crate) fn of(row: &Row) -> Result<HashIdentity, Misfit> {
 /// The hash that a column names.
 pub(crate) fn named(row: &Row, column: &str) -> Result<HashIdentity, Misfit> {
     let text = row.maybe_text(column).ok_or_else(|| format!("column {column} is missing"))?;
-    parsed(text).ok_or_else(|| format!("column {column} has '{text}', which this version does not know"))
+    parsed(text)
+        .ok_or_else(|| format!("column {column} has '{text}', which this version does not know"))
 }
 
 #[cfg(test)]
@@ -58,11 +61,21 @@ mod tests {
 
     #[test]
     fn names_of_hashes_are_read_back() {
-        for (mode, origin) in [(HashMode::Crc32, 0), (HashMode::Tabulated, u64::MAX), (HashMode::Keyed, 5)] {
+        for (mode, origin) in
+            [(HashMode::Crc32, 0), (HashMode::Tabulated, u64::MAX), (HashMode::Keyed, 5)]
+        {
             let hash = HashIdentity::new(mode, origin);
             assert_eq!(parsed(&name(&hash)), Some(hash));
         }
-        for other in ["", "crc32", "crc32_04c11db7", "tabulated_04c11db7_1", "tabulated_790900f3_x", "sha_1", "keyed_5"] {
+        for other in [
+            "",
+            "crc32",
+            "crc32_04c11db7",
+            "tabulated_04c11db7_1",
+            "tabulated_790900f3_x",
+            "sha_1",
+            "keyed_5",
+        ] {
             assert_eq!(parsed(other), None, "{other}");
         }
     }

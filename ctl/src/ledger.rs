@@ -1,13 +1,16 @@
-//! The ledger of packets: what devices received is counted, or lost by a cause that is known, or not accounted for.
+//! The ledger of packets: what devices received is counted, or lost by a cause that is known, or
+//! not accounted for.
 
 use crate::text::counted;
 use flowgauge_dataplane::Tally;
 use serde::{Deserialize, Serialize};
 
-/// What became of the packets that devices received. `received = counted + lost + unaccounted`, in every window and in all.
+/// What became of the packets that devices received. `received = counted + lost + unaccounted`, in
+/// every window and in all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
-    /// Packets received, by the devices' own counters: between `low` and `high`, and as near to what is accounted for as they allow.
+    /// Packets received, by the devices' own counters: between `low` and `high`, and as near to
+    /// what is accounted for as they allow.
     pub received: u64,
     /// At least so many were received: a device counts on while it is asked.
     pub low: u64,
@@ -17,7 +20,8 @@ pub struct Ledger {
     pub counted: u64,
     /// Packets that were lost for certain, by causes that are known.
     pub lost: u64,
-    /// Packets that are missing for no cause that is known; below zero if more were counted than the devices have told of so far.
+    /// Packets that are missing for no cause that is known; below zero if more were counted than
+    /// the devices have told of so far.
     pub unaccounted: i64,
 }
 
@@ -32,8 +36,14 @@ pub(crate) struct Book {
 }
 
 impl Book {
-    /// Books a window. Without a tally nothing is known of it, and the book begins anew with the next one.
-    pub(crate) fn window(&mut self, counted: u64, lost: u64, tally: Option<Tally>) -> Option<Ledger> {
+    /// Books a window. Without a tally nothing is known of it, and the book begins anew with the
+    /// next one.
+    pub(crate) fn window(
+        &mut self,
+        counted: u64,
+        lost: u64,
+        tally: Option<Tally>,
+    ) -> Option<Ledger> {
         let Some(Tally { least, most }) = tally else {
             *self = Book { partial: true, ..Book::default() };
             return None;
@@ -41,11 +51,20 @@ impl Book {
         let before = self.ledger;
         let (all_counted, all_lost) = (before.counted + counted, before.lost + lost);
         let accounted = all_counted + all_lost;
-        // What is missing is missing until the devices' counters say otherwise: no packet is told twice.
-        let unaccounted = before.unaccounted.max(between(least, accounted)).min(between(most, accounted));
+        // What is missing is missing until the devices' counters say otherwise: no packet is told
+        // twice.
+        let unaccounted =
+            before.unaccounted.max(between(least, accounted)).min(between(most, accounted));
         let received = accounted.saturating_add_signed(unaccounted);
         self.windows += 1;
-        self.ledger = Ledger { received, low: least, high: most, counted: all_counted, lost: all_lost, unaccounted };
+        self.ledger = Ledger {
+            received,
+            low: least,
+            high: most,
+            counted: all_counted,
+            lost: all_lost,
+            unaccounted,
+        };
         Some(Ledger {
             received: received.saturating_sub(before.received),
             low: least.saturating_sub(before.high),
@@ -82,10 +101,12 @@ impl Ledger {
         let packets = counted(self.unaccounted.unsigned_abs(), "packet");
         match self.unaccounted {
             0 => None,
-            missing if missing > 0 => {
-                Some(format!("{packets} UNACCOUNTED: received by the device, neither counted nor known to be lost"))
-            }
-            _ => Some(format!("{packets} UNACCOUNTED: counted, and not among those that the device says it received")),
+            missing if missing > 0 => Some(format!(
+                "{packets} UNACCOUNTED: received by the device, neither counted nor known to be lost"
+            )),
+            _ => Some(format!(
+                "{packets} UNACCOUNTED: counted, and not among those that the device says it received"
+            )),
         }
     }
 }
@@ -107,7 +128,11 @@ mod tests {
     fn balances(ledger: Option<Ledger>) -> i64 {
         let Some(ledger) = ledger else { panic!("no ledger") };
         let Ledger { received, counted, lost, unaccounted, .. } = ledger;
-        assert_eq!(i128::from(received), i128::from(counted) + i128::from(lost) + i128::from(unaccounted), "{ledger:?}");
+        assert_eq!(
+            i128::from(received),
+            i128::from(counted) + i128::from(lost) + i128::from(unaccounted),
+            "{ledger:?}"
+        );
         unaccounted
     }
 
@@ -128,7 +153,10 @@ mod tests {
         let last = book.window(0, 0, exact(203));
         assert_eq!(balances(last), 3);
         assert_eq!(last.map(|last| (last.low, last.high)), Some((0, 8)));
-        assert_eq!(book.total().map(|all| (all.received, all.low, all.high)), Some((203, 203, 203)));
+        assert_eq!(
+            book.total().map(|all| (all.received, all.low, all.high)),
+            Some((203, 203, 203))
+        );
     }
 
     #[test]

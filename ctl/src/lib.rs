@@ -1,16 +1,20 @@
-//! The flowgauge controller: when to read a dataplane, what its registers mean, and where the results go.
+//! The flowgauge controller: when to read a dataplane, what its registers mean, and where the
+//! results go.
 //!
 //! # The way of a window
-//! 1. The [`schedule`] says what is due next: a read inside the window, at a random (Poisson) time, or the end of the window.
-//! 2. The [`controller`] waits for it on a [`clock`], and samples or rotates the dataplane. A call that failed for the moment is
-//!    repeated; the window stays open until it works.
-//! 3. Each [`measurement`] that is on makes a report of the bank: an estimate with its 95 % interval.
-//! 4. Counters, losses and reports are a [`record`], which goes to every [`Sink`](controller::Sink): [`output`] has a table, CSV
-//!    and JSON lines.
+//! 1. The [`schedule`] says what is due next: a read inside the window, at a random (Poisson) time,
+//!    or the end of the window.
+//! 2. The [`controller`] waits for it on a [`clock`], and samples or rotates the dataplane. A call
+//!    that failed for the moment is repeated; the window stays open until it works.
+//! 3. Each [`measurement`] that is on makes a report of the bank: an estimate with its 95 %
+//!    interval.
+//! 4. Counters, losses and reports are a [`record`], which goes to every
+//!    [`Sink`](controller::Sink): [`output`] has a table, CSV and JSON lines.
 //!
 //! # Where to look
-//! [`controller`] is the loop; [`measurement`] has a folder for each measurement, with its estimator; [`flow`] writes flow keys as
-//! text. [`Counter`] counts distinct flows in a program of your own, without a dataplane:
+//! [`controller`] is the loop; [`measurement`] has a folder for each measurement, with its
+//! estimator; [`flow`] writes flow keys as text. [`Counter`] counts distinct flows in a program of
+//! your own, without a dataplane:
 //!
 //! ```
 //! let mut counter = flowgauge_ctl::Counter::new(flowgauge_ctl::KeyKind::Src);

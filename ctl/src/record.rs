@@ -19,23 +19,26 @@ pub struct Record {
     pub kind: Kind,
     /// Number of the window, from zero.
     pub window: u64,
-    /// Number of the last window, where the record is of several: a silence, or a window that ended so late that those after it were
-    /// over as well.
+    /// Number of the last window, where the record is of several: a silence, or a window that ended
+    /// so late that those after it were over as well.
     pub last_window: Option<u64>,
     /// Start of the window, in nanoseconds.
     pub start_ns: u64,
     /// End of the window, in nanoseconds; for a sample the time it was taken.
     pub end_ns: u64,
-    /// Start and end of the window by the schedule, in nanoseconds: of [aligned](crate::schedule::Intervals::align) windows of one length the same on
-    /// all machines. Nothing of windows that an earlier process left open, and of what is no window.
+    /// Start and end of the window by the schedule, in nanoseconds: of
+    /// [aligned](crate::schedule::Intervals::align) windows of one length the same on all machines.
+    /// Nothing of windows that an earlier process left open, and of what is no window.
     pub scheduled: Option<(u64, u64)>,
     /// When a sample was scheduled, in nanoseconds.
     pub at_ns: Option<u64>,
     /// How long after its scheduled time a sample was taken or a window ended, in nanoseconds.
     pub late_ns: u64,
-    /// By how many nanoseconds the clock was set while the window was open, which ended it: forward, or back if below zero.
+    /// By how many nanoseconds the clock was set while the window was open, which ended it:
+    /// forward, or back if below zero.
     pub clock_step_ns: Option<i64>,
-    /// Whether the window has at least its full length and nothing of it was lost; of a total, whether nothing was lost. The first window of an
+    /// Whether the window has at least its full length and nothing of it was lost; of a total,
+    /// whether nothing was lost. The first window of an
     /// [aligned](crate::schedule::Intervals::align) schedule is short.
     pub complete: bool,
     /// The backend's name.
@@ -46,8 +49,8 @@ pub struct Record {
     pub interface: String,
     /// Which way they crossed it: `ingress`, `egress` or `both`.
     pub direction: &'static str,
-    /// In which of the interface's hooks the kernel counts them, such as `native` or `tcx`; of several places with commas between.
-    /// Nothing where no interface has hooks.
+    /// In which of the interface's hooks the kernel counts them, such as `native` or `tcx`; of
+    /// several places with commas between. Nothing where no interface has hooks.
     pub hook: Option<String>,
     /// Whether this is one of several places, whose packets another record counts all together.
     pub part: bool,
@@ -59,12 +62,14 @@ pub struct Record {
     pub packets_before_after: (u64, u64),
     /// Packets lost in this window before they could be counted, by cause.
     pub drops: Losses,
-    /// What became of all packets that devices received in this window; nothing of samples, and where no device tells.
+    /// What became of all packets that devices received in this window; nothing of samples, and
+    /// where no device tells.
     pub ledger: Option<Ledger>,
-    /// Packets that were read in this window and belong to an earlier one, which was closed: they are in no window. Only captures
-    /// have such.
+    /// Packets that were read in this window and belong to an earlier one, which was closed: they
+    /// are in no window. Only captures have such.
     pub late: u64,
-    /// CPU time that the workers used for it, in nanoseconds; unknown of samples, and where the kernel or a switch counts.
+    /// CPU time that the workers used for it, in nanoseconds; unknown of samples, and where the
+    /// kernel or a switch counts.
     pub cpu_ns: Option<u64>,
     /// What each measurement says.
     pub reports: Reports,
@@ -79,7 +84,8 @@ pub struct Record {
 }
 
 impl Record {
-    /// What tells its source, or the place there, from others of the run: the source's name, or else the interface's.
+    /// What tells its source, or the place there, from others of the run: the source's name, or
+    /// else the interface's.
     #[must_use]
     pub fn origin(&self) -> Cow<'_, str> {
         match &self.source {
@@ -89,7 +95,8 @@ impl Record {
         }
     }
 
-    /// Returns what there is to draw of it: packets and losses, what each measurement says, and alerts last.
+    /// Returns what there is to draw of it: packets and losses, what each measurement says, and
+    /// alerts last.
     #[must_use]
     pub fn figures(&self) -> &[Figure] {
         &self.drawn.or_draw(|| self.draw()).0
@@ -110,7 +117,13 @@ impl Record {
         let mut figures = Figures::default();
         let counters = &self.counters;
         for (family, packets) in [("ipv4", counters.ipv4), ("ipv6", counters.ipv6)] {
-            figures.count("packets", "IP packets", Unit::Things, &[("family", family)], packets as f64);
+            figures.count(
+                "packets",
+                "IP packets",
+                Unit::Things,
+                &[("family", family)],
+                packets as f64,
+            );
         }
         for (name, report) in self.reports.all() {
             report.figures(self.counted.as_ref(), &mut figures);
@@ -123,28 +136,66 @@ impl Record {
         }
         figures.count("traffic", "bytes of all packets", Unit::Bytes, &[], counters.bytes as f64);
         for (cause, packets) in self.drops.iter() {
-            figures.count("lost_packets", LOST, Unit::Things, &[("cause", cause.name())], packets as f64);
+            figures.count(
+                "lost_packets",
+                LOST,
+                Unit::Things,
+                &[("cause", cause.name())],
+                packets as f64,
+            );
         }
         if let Some(ledger) = self.ledger {
-            figures.count("received_packets", "packets that devices received", Unit::Things, &[], ledger.received as f64);
-            for (sign, packets) in [("missing", ledger.unaccounted), ("extra", -ledger.unaccounted)] {
+            figures.count(
+                "received_packets",
+                "packets that devices received",
+                Unit::Things,
+                &[],
+                ledger.received as f64,
+            );
+            for (sign, packets) in [("missing", ledger.unaccounted), ("extra", -ledger.unaccounted)]
+            {
                 if packets > 0 {
-                    let title =
-                        "packets that devices received and nothing accounts for, or that were counted and devices did not tell of";
-                    figures.count("unaccounted_packets", title, Unit::Things, &[("sign", sign)], packets as f64);
+                    let title = "packets that devices received and nothing accounts for, or that were counted and devices did not tell of";
+                    figures.count(
+                        "unaccounted_packets",
+                        title,
+                        Unit::Things,
+                        &[("sign", sign)],
+                        packets as f64,
+                    );
                 }
             }
         }
-        figures.count("late_packets", "packets of windows that had been closed", Unit::Things, &[], self.late as f64);
-        for (reason, packets) in
-            [("non-ip", counters.non_ip), ("truncated", counters.truncated), ("bad-header", counters.bad_header)]
-        {
+        figures.count(
+            "late_packets",
+            "packets of windows that had been closed",
+            Unit::Things,
+            &[],
+            self.late as f64,
+        );
+        for (reason, packets) in [
+            ("non-ip", counters.non_ip),
+            ("truncated", counters.truncated),
+            ("bad-header", counters.bad_header),
+        ] {
             let title = "packets without an IP flow";
-            figures.count("rejected_packets", title, Unit::Things, &[("reason", reason)], packets as f64);
+            figures.count(
+                "rejected_packets",
+                title,
+                Unit::Things,
+                &[("reason", reason)],
+                packets as f64,
+            );
         }
         figures.state("window_complete", "the window is complete", &[], self.complete);
         if let Some(cpu_ns) = self.cpu_ns {
-            figures.count("worker_cpu", "CPU time of workers", Unit::Seconds, &[], cpu_ns as f64 / 1e9);
+            figures.count(
+                "worker_cpu",
+                "CPU time of workers",
+                Unit::Seconds,
+                &[],
+                cpu_ns as f64 / 1e9,
+            );
         }
         draw_alerts(&self.alerts, &mut figures);
         figures
@@ -153,6 +204,11 @@ impl Record {
 
 fn draw_alerts(alerts: &[Alert], figures: &mut Figures) {
     for alert in alerts {
-        figures.state("alert_firing", "a rule holds for certain", &[("rule", &alert.rule)], alert.firing);
+        figures.state(
+            "alert_firing",
+            "a rule holds for certain",
+            &[("rule", &alert.rule)],
+            alert.firing,
+        );
     }
 }

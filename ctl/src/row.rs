@@ -62,11 +62,15 @@ impl Serialize for Value {
             Value::Float(number) => number.serialize(serializer),
             Value::Bool(flag) => flag.serialize(serializer),
             Value::Text(text) => text.serialize(serializer),
-            Value::Bytes(bytes) => bytes.as_ref().map(|bytes| BASE64_STANDARD.encode(bytes)).serialize(serializer),
+            Value::Bytes(bytes) => {
+                bytes.as_ref().map(|bytes| BASE64_STANDARD.encode(bytes)).serialize(serializer)
+            }
             Value::Time(time) => time.serialize(serializer),
             Value::List(list) => list.serialize(serializer),
             // Column by column, as it is.
-            Value::Table(columns) => serializer.collect_map(columns.iter().map(|(name, cells)| (name, cells))),
+            Value::Table(columns) => {
+                serializer.collect_map(columns.iter().map(|(name, cells)| (name, cells)))
+            }
         }
     }
 }
@@ -77,12 +81,15 @@ impl Serialize for Cells {
             Cells::Int(cells) => cells.serialize(serializer),
             Cells::Float(cells) => cells.serialize(serializer),
             Cells::Text(cells) => cells.serialize(serializer),
-            Cells::Bytes(cells) => serializer.collect_seq(cells.iter().map(|bytes| BASE64_STANDARD.encode(bytes))),
+            Cells::Bytes(cells) => {
+                serializer.collect_seq(cells.iter().map(|bytes| BASE64_STANDARD.encode(bytes)))
+            }
         }
     }
 }
 
-/// Column with the CRC-32 of the row's other values ([`Row::sum`]). It stays valid when an engine copies or rewrites the file.
+/// Column with the CRC-32 of the row's other values ([`Row::sum`]). It stays valid when an engine
+/// copies or rewrites the file.
 pub(crate) const CHECKSUM: &str = "checksum";
 /// A column that says again what others say.
 const REPEATED: &str = "time";
@@ -151,7 +158,8 @@ fn blobs<'a>(sum: &mut Hasher, blobs: impl Iterator<Item = &'a [u8]>) {
     }
 }
 
-/// A number that a signed one of 64 bits holds; a larger one is the largest. Engines have no others.
+/// A number that a signed one of 64 bits holds; a larger one is the largest. Engines have no
+/// others.
 pub(crate) fn int(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -191,11 +199,14 @@ impl Row {
         self.columns().find_map(|(column, value)| (column == name).then_some(value))
     }
 
-    /// CRC-32 of its columns with something in them, in the order of their names: name, type and value of each, numbers with the low byte
-    /// first. Neither the order of columns nor columns without a value count, since engines change these when they unite files.
+    /// CRC-32 of its columns with something in them, in the order of their names: name, type and
+    /// value of each, numbers with the low byte first. Neither the order of columns nor columns
+    /// without a value count, since engines change these when they unite files.
     fn sum(&self) -> i64 {
-        let mut columns: Vec<_> =
-            self.columns().filter(|(name, value)| ![CHECKSUM, REPEATED].contains(name) && !value.is_nothing()).collect();
+        let mut columns: Vec<_> = self
+            .columns()
+            .filter(|(name, value)| ![CHECKSUM, REPEATED].contains(name) && !value.is_nothing())
+            .collect();
         columns.sort_by_key(|(name, _)| *name);
         let mut sum = Hasher::new();
         for (name, value) in columns {
@@ -250,7 +261,9 @@ impl Row {
 
     /// A number.
     pub(crate) fn number<T: TryFrom<i64>>(&self, name: &str) -> Result<T, Misfit> {
-        let number = self.maybe_number(name).ok_or_else(|| format!("column {name} is missing, or no number"))?;
+        let number = self
+            .maybe_number(name)
+            .ok_or_else(|| format!("column {name} is missing, or no number"))?;
         T::try_from(number).map_err(|_| format!("column {name} has {number}"))
     }
 
@@ -272,10 +285,17 @@ impl Row {
     }
 
     /// One of several things by its name.
-    pub(crate) fn named<T: Copy>(&self, name: &str, all: &[T], of: impl Fn(T) -> &'static str) -> Result<Option<T>, Misfit> {
+    pub(crate) fn named<T: Copy>(
+        &self,
+        name: &str,
+        all: &[T],
+        of: impl Fn(T) -> &'static str,
+    ) -> Result<Option<T>, Misfit> {
         let Some(text) = self.maybe_text(name) else { return Ok(None) };
         let found = all.iter().copied().find(|it| of(*it) == text);
-        found.map(Some).ok_or_else(|| format!("column {name} has '{text}', which this version does not know"))
+        found
+            .map(Some)
+            .ok_or_else(|| format!("column {name} has '{text}', which this version does not know"))
     }
 
     /// Yes or no.

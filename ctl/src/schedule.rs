@@ -1,9 +1,11 @@
 //! What is due when: Poisson reads inside windows of fixed length.
 //!
-//! Reads are a Poisson process so that they see time averages (PASTA; W-HLL thesis §2.4). Each arrival is drawn from the
+//! Reads are a Poisson process so that they see time averages (PASTA; W-HLL thesis §2.4). Each
+//! arrival is drawn from the
 //! *scheduled* one before it: the thesis re-arms after a read has finished, which makes 1,654 reads out of 2,640. Windows end
-//! at exact multiples of their length; re-arming relatively, as the thesis does, lets them drift. [Aligned](Intervals::align) ones end at
-//! multiples since the Unix epoch, so that windows of several machines coincide.
+//! at exact multiples of their length; re-arming relatively, as the thesis does, lets them drift.
+//! [Aligned](Intervals::align) ones end at multiples since the Unix epoch, so that windows of
+//! several machines coincide.
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -44,15 +46,16 @@ pub struct Intervals {
     pub read_every: Option<Duration>,
     /// When to stop; `None` for never.
     pub duration: Option<Duration>,
-    /// Whether windows end at multiples of their length since the Unix epoch; the first one is short then. Else the first one begins at the
-    /// start.
+    /// Whether windows end at multiples of their length since the Unix epoch; the first one is
+    /// short then. Else the first one begins at the start.
     pub align: bool,
 }
 
 /// Reads that are left out one by one before the process begins anew.
 const STEPS: u32 = 1000;
 
-/// The sequence of everything due. Where times coincide a read comes first, then a rotation, then the end.
+/// The sequence of everything due. Where times coincide a read comes first, then a rotation, then
+/// the end.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     /// When the window of number `first` begins, or would have begun.
@@ -68,7 +71,8 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// A schedule that starts at `start` nanoseconds. Read times depend on nothing but `start`, the mean and the seed.
+    /// A schedule that starts at `start` nanoseconds. Read times depend on nothing but `start`, the
+    /// mean and the seed.
     #[must_use]
     pub fn new(start: u64, intervals: Intervals, seed: u64) -> Self {
         let window_ns = intervals.window.map(nanoseconds);
@@ -84,14 +88,21 @@ impl Schedule {
         }
     }
 
-    /// What is due next; nothing without windows, reads or an end, nor at the end of what 64 bits of nanoseconds hold.
+    /// What is due next; nothing without windows, reads or an end, nor at the end of what 64 bits
+    /// of nanoseconds hold.
     #[must_use]
     pub fn peek(&self) -> Option<Due> {
         let read = self.reads.as_ref().map(|reads| Due { at: reads.next, action: Action::Read });
-        let rotate = self.window_end().map(|at| Due { at, action: Action::Rotate { window: self.window } });
+        let rotate =
+            self.window_end().map(|at| Due { at, action: Action::Rotate { window: self.window } });
         let stop = self.stop.map(|at| Due { at, action: Action::Stop });
-        // `min_by_key` keeps the first of equals. Times saturate at the end of the clock, where nothing is due: it would be forever.
-        [read, rotate, stop].into_iter().flatten().filter(|due| due.at < u64::MAX).min_by_key(|due| due.at)
+        // `min_by_key` keeps the first of equals. Times saturate at the end of the clock, where
+        // nothing is due: it would be forever.
+        [read, rotate, stop]
+            .into_iter()
+            .flatten()
+            .filter(|due| due.at < u64::MAX)
+            .min_by_key(|due| due.at)
     }
 
     /// Takes note that what was due next was done.
@@ -107,10 +118,13 @@ impl Schedule {
     /// Start of the current window, in nanoseconds.
     #[must_use]
     pub fn window_start(&self) -> u64 {
-        self.start.saturating_add(self.window_ns.unwrap_or(0).saturating_mul(self.window.saturating_sub(self.first)))
+        self.start.saturating_add(
+            self.window_ns.unwrap_or(0).saturating_mul(self.window.saturating_sub(self.first)),
+        )
     }
 
-    /// Start and end of the current window and `over` of those after it, in nanoseconds; nothing without windows.
+    /// Start and end of the current window and `over` of those after it, in nanoseconds; nothing
+    /// without windows.
     #[must_use]
     pub fn slots(&self, over: u64) -> Option<(u64, u64)> {
         let length = self.window_ns?.saturating_mul(over.saturating_add(1));
@@ -118,8 +132,8 @@ impl Schedule {
         Some((start, start.saturating_add(length)))
     }
 
-    /// The clock was set to `now`, which is later by `by` nanoseconds than it would be, or earlier: the window that was open is over, and the next
-    /// one goes by the new time.
+    /// The clock was set to `now`, which is later by `by` nanoseconds than it would be, or earlier:
+    /// the window that was open is over, and the next one goes by the new time.
     pub fn step(&mut self, now: u64, by: i64) {
         self.window += 1;
         self.first = self.window;
@@ -133,8 +147,8 @@ impl Schedule {
         }
     }
 
-    /// Goes on with other intervals from `now` on, at which a window begins. Windows are numbered on, and those of the same length stay where they
-    /// are. The end is counted from the beginning.
+    /// Goes on with other intervals from `now` on, at which a window begins. Windows are numbered
+    /// on, and those of the same length stay where they are. The end is counted from the beginning.
     pub fn change(&mut self, now: u64, intervals: Intervals, seed: u64) {
         let window_ns = intervals.window.map(nanoseconds);
         if (window_ns, intervals.align) != (self.window_ns, self.align) {
@@ -193,7 +207,8 @@ impl Schedule {
         }
     }
 
-    /// Leaves out everything due before the window that holds `time`, or without windows before `time`.
+    /// Leaves out everything due before the window that holds `time`, or without windows before
+    /// `time`.
     pub fn skip_to(&mut self, time: u64) {
         self.window += self.windows_until(time);
         let start = if self.window_ns.is_some() { self.window_start() } else { time };
@@ -220,7 +235,11 @@ struct Poisson {
 
 impl Poisson {
     fn new(start: u64, mean: Duration, seed: u64) -> Self {
-        let mut process = Poisson { mean_ns: nanoseconds(mean) as f64, next: start, random: ChaCha8Rng::seed_from_u64(seed) };
+        let mut process = Poisson {
+            mean_ns: nanoseconds(mean) as f64,
+            next: start,
+            random: ChaCha8Rng::seed_from_u64(seed),
+        };
         process.step();
         process
     }
@@ -237,7 +256,12 @@ mod tests {
 
     fn intervals(window_ms: u64, read_ms: u64) -> Intervals {
         let time = |ms: u64| (ms > 0).then(|| Duration::from_millis(ms));
-        Intervals { window: time(window_ms), read_every: time(read_ms), duration: None, align: false }
+        Intervals {
+            window: time(window_ms),
+            read_every: time(read_ms),
+            duration: None,
+            align: false,
+        }
     }
 
     fn dues(schedule: &mut Schedule) -> impl Iterator<Item = Due> {
@@ -251,10 +275,12 @@ mod tests {
     #[test]
     fn rotations_stand_at_exact_multiples_over_100_000_windows() {
         // A length that no binary fraction holds, beside busy reads.
-        let intervals = Intervals { window: Some(Duration::from_nanos(333_333_333)), ..intervals(0, 100) };
+        let intervals =
+            Intervals { window: Some(Duration::from_nanos(333_333_333)), ..intervals(0, 100) };
         let start = 1_700_000_000_123_456_789;
         let mut schedule = Schedule::new(start, intervals, 5);
-        let rotations: Vec<Due> = dues(&mut schedule).filter(|due| due.action != Action::Read).take(100_000).collect();
+        let rotations: Vec<Due> =
+            dues(&mut schedule).filter(|due| due.action != Action::Read).take(100_000).collect();
         for (k, due) in rotations.iter().enumerate() {
             assert_eq!(due.action, Action::Rotate { window: k as u64 });
             assert_eq!(due.at, start + (k as u64 + 1) * 333_333_333);
@@ -265,8 +291,12 @@ mod tests {
     fn aligned_windows_of_schedules_that_start_at_different_times_coincide() {
         let ends = |start: u64, window_ns: u64| {
             let window = Some(Duration::from_nanos(window_ns));
-            let schedule = Schedule::new(start, Intervals { window, align: true, ..Intervals::default() }, 1);
-            (schedule.window_start(), dues(&mut { schedule }).take(1000).map(|due| due.at).collect::<Vec<_>>())
+            let schedule =
+                Schedule::new(start, Intervals { window, align: true, ..Intervals::default() }, 1);
+            (
+                schedule.window_start(),
+                dues(&mut { schedule }).take(1000).map(|due| due.at).collect::<Vec<_>>(),
+            )
         };
         for length in [1, 333_333_333, 60_000_000_000, 3_600_000_000_000] {
             let start = 1_800_000_000_123_456_789;
@@ -285,16 +315,27 @@ mod tests {
         for by in [3600, -3600, 1, -1].map(|seconds: i64| seconds * second as i64) {
             let start = 1_800_000_000 * second + 300;
             let duration = Some(Duration::from_secs(30));
-            let mut schedule = Schedule::new(start, Intervals { duration, align: true, ..intervals(10_000, 1000) }, 1);
+            let mut schedule = Schedule::new(
+                start,
+                Intervals { duration, align: true, ..intervals(10_000, 1000) },
+                1,
+            );
             assert_eq!((schedule.window(), schedule.window_start()), (0, start - 300));
             let now = (start + 4 * second).saturating_add_signed(by);
             schedule.step(now, by);
-            assert_eq!((schedule.window(), schedule.window_start()), (1, now - now % (10 * second)));
+            assert_eq!(
+                (schedule.window(), schedule.window_start()),
+                (1, now - now % (10 * second))
+            );
             let stop = (start + 30 * second).saturating_add_signed(by);
-            let rest: Vec<Due> = dues(&mut schedule).take_while(|due| due.action != Action::Stop).collect();
+            let rest: Vec<Due> =
+                dues(&mut schedule).take_while(|due| due.action != Action::Stop).collect();
             assert!(rest.iter().all(|due| due.at > now && due.at <= stop), "{rest:?}");
-            let rotations: Vec<u64> =
-                rest.iter().filter(|due| due.action != Action::Read).map(|due| due.at % (10 * second)).collect();
+            let rotations: Vec<u64> = rest
+                .iter()
+                .filter(|due| due.action != Action::Read)
+                .map(|due| due.at % (10 * second))
+                .collect();
             assert!(rotations.len() >= 2 && rotations.iter().all(|end| *end == 0), "{rotations:?}");
         }
     }
@@ -302,17 +343,28 @@ mod tests {
     #[test]
     fn other_intervals_go_on_where_those_before_ended() {
         let second = 1_000_000_000;
-        let long = Intervals { duration: Some(Duration::from_secs(100)), align: true, ..intervals(10_000, 0) };
+        let long = Intervals {
+            duration: Some(Duration::from_secs(100)),
+            align: true,
+            ..intervals(10_000, 0)
+        };
         let mut schedule = Schedule::new(3 * second, long, 1);
-        assert_eq!(schedule.peek(), Some(Due { at: 10 * second, action: Action::Rotate { window: 0 } }));
+        assert_eq!(
+            schedule.peek(),
+            Some(Due { at: 10 * second, action: Action::Rotate { window: 0 } })
+        );
         schedule.pop();
-        let short =
-            Intervals { duration: Some(Duration::from_secs(40)), ..Intervals { window: Some(Duration::from_secs(4)), ..long } };
+        let short = Intervals {
+            duration: Some(Duration::from_secs(40)),
+            ..Intervals { window: Some(Duration::from_secs(4)), ..long }
+        };
         schedule.change(10 * second, short, 1);
         // The first one is short: it ends at a multiple of the new length.
         assert_eq!((schedule.window(), schedule.window_start()), (1, 8 * second));
-        let rest: Vec<(u64, Action)> = dues(&mut schedule).take(9).map(|due| (due.at / second, due.action)).collect();
-        let windows = (12..).step_by(4).zip(1..).map(|(at, window)| (at, Action::Rotate { window }));
+        let rest: Vec<(u64, Action)> =
+            dues(&mut schedule).take(9).map(|due| (due.at / second, due.action)).collect();
+        let windows =
+            (12..).step_by(4).zip(1..).map(|(at, window)| (at, Action::Rotate { window }));
         assert_eq!(rest, windows.take(8).chain([(43, Action::Stop)]).collect::<Vec<_>>());
         // The same again changes nothing.
         let mut schedule = Schedule::new(3 * second, long, 1);
@@ -324,16 +376,28 @@ mod tests {
 
     #[test]
     fn everything_comes_in_order_and_reads_before_rotations() {
-        let mut schedule = Schedule::new(0, Intervals { duration: Some(Duration::from_secs(2)), ..intervals(1000, 0) }, 1);
-        schedule.reads = Some(Poisson { mean_ns: 0.0, next: 1_000_000_000, random: ChaCha8Rng::seed_from_u64(1) });
+        let mut schedule = Schedule::new(
+            0,
+            Intervals { duration: Some(Duration::from_secs(2)), ..intervals(1000, 0) },
+            1,
+        );
+        schedule.reads = Some(Poisson {
+            mean_ns: 0.0,
+            next: 1_000_000_000,
+            random: ChaCha8Rng::seed_from_u64(1),
+        });
         let first = schedule.peek();
         schedule.reads = None;
         let rest: Vec<Action> = dues(&mut schedule).take(3).map(|due| due.action).collect();
         assert_eq!(first.map(|due| due.action), Some(Action::Read));
-        assert_eq!(rest, [Action::Rotate { window: 0 }, Action::Rotate { window: 1 }, Action::Stop]);
+        assert_eq!(
+            rest,
+            [Action::Rotate { window: 0 }, Action::Rotate { window: 1 }, Action::Stop]
+        );
     }
 
-    /// Kolmogorov-Smirnov statistic against the exponential distribution, times the root of the sample size.
+    /// Kolmogorov-Smirnov statistic against the exponential distribution, times the root of the
+    /// sample size.
     fn ks(mut intervals: Vec<f64>, mean: f64) -> f64 {
         intervals.sort_unstable_by(f64::total_cmp);
         let n = intervals.len() as f64;
@@ -350,16 +414,21 @@ mod tests {
     fn reads_are_a_poisson_process() {
         for seed in 0..5 {
             let mut schedule = Schedule::new(77, intervals(5000, 500), seed);
-            let reads: Vec<u64> =
-                dues(&mut schedule).filter(|due| due.action == Action::Read).take(20_000).map(|due| due.at).collect();
+            let reads: Vec<u64> = dues(&mut schedule)
+                .filter(|due| due.action == Action::Read)
+                .take(20_000)
+                .map(|due| due.at)
+                .collect();
             let gaps: Vec<f64> = reads.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect();
             let statistic = ks(gaps, 5e8);
             assert!(statistic < KS_1_PERCENT, "seed {seed}: {statistic}");
         }
-        // The test must be able to fail: re-arming after reads of half the mean interval is what the thesis does.
+        // The test must be able to fail: re-arming after reads of half the mean interval is what
+        // the thesis does.
         let mut schedule = Schedule::new(0, intervals(0, 500), 1);
         let reads: Vec<u64> = dues(&mut schedule).take(20_000).map(|due| due.at).collect();
-        let rearmed: Vec<f64> = reads.windows(2).map(|pair| (pair[1] - pair[0]) as f64 + 2.5e8).collect();
+        let rearmed: Vec<f64> =
+            reads.windows(2).map(|pair| (pair[1] - pair[0]) as f64 + 2.5e8).collect();
         assert!(ks(rearmed, 7.5e8) > KS_1_PERCENT);
     }
 
@@ -371,7 +440,11 @@ mod tests {
         schedule.skip_to(year);
         assert_eq!((skipped, schedule.window()), (3_153_600, 3_153_600));
         assert_eq!(schedule.window_start(), year);
-        assert!(dues(&mut schedule).take(20).all(|due| due.at >= year && due.at < year + 40_000_000_000));
+        assert!(
+            dues(&mut schedule)
+                .take(20)
+                .all(|due| due.at >= year && due.at < year + 40_000_000_000)
+        );
     }
 
     #[test]
@@ -380,7 +453,9 @@ mod tests {
         let year = 365 * 86_400 * 1_000_000_000_u64;
         assert_eq!(schedule.windows_until(year), 0);
         schedule.skip_reads(year);
-        assert!(dues(&mut schedule).take(20).all(|due| due.at > year && due.at < year + 60_000_000_000));
+        assert!(
+            dues(&mut schedule).take(20).all(|due| due.at > year && due.at < year + 60_000_000_000)
+        );
     }
 
     #[test]
@@ -395,9 +470,14 @@ mod tests {
     #[test]
     fn nothing_is_due_at_the_end_of_the_clock() {
         let start = u64::MAX - 25_000_000_000;
-        let mut schedule = Schedule::new(start, Intervals { duration: Some(Duration::MAX), ..intervals(10_000, 1000) }, 3);
+        let mut schedule = Schedule::new(
+            start,
+            Intervals { duration: Some(Duration::MAX), ..intervals(10_000, 1000) },
+            3,
+        );
         let dues: Vec<Due> = dues(&mut schedule).take(1000).collect();
-        let windows = dues.iter().filter(|due| due.action != Action::Read).map(|due| due.at - start);
+        let windows =
+            dues.iter().filter(|due| due.action != Action::Read).map(|due| due.at - start);
         assert_eq!(windows.collect::<Vec<_>>(), [10_000_000_000, 20_000_000_000]);
         assert!(dues.len() < 100, "{} are due in 25 s", dues.len());
     }

@@ -22,7 +22,8 @@ pub struct United {
     pub lost_rows: u64,
     /// Places with missing time, and how many nanoseconds are missing.
     pub missing: Vec<(String, u64)>,
-    /// Places that two runs counted at once, so that their packets count twice, and for how many nanoseconds.
+    /// Places that two runs counted at once, so that their packets count twice, and for how many
+    /// nanoseconds.
     pub doubled: Vec<(String, u64)>,
     /// Measurements that some rows do not have, and how many have them.
     pub partial: Vec<(&'static str, u64)>,
@@ -45,19 +46,31 @@ impl United {
     pub(crate) fn told(&self) -> Vec<Vec<String>> {
         let of = format!("of {} of {}", counted(self.places, "place"), counted(self.hosts, "host"));
         let mut lines = vec![vec![counted(self.rows, "window"), of]];
-        let some =
-            |number: u64, singular: &str, rest: &str| (number > 0).then(|| vec![format!("{} {rest}", counted(number, singular))]);
+        let some = |number: u64, singular: &str, rest: &str| {
+            (number > 0).then(|| vec![format!("{} {rest}", counted(number, singular))])
+        };
         lines.extend(some(self.incomplete, "window", "cut short, or with something missing"));
         lines.extend(some(self.lost_rows, "window", "lost before they could be written"));
         lines.extend(some(self.crossing, "window", "across the ends of the range, left out"));
         lines.extend(some(self.twice, "row", "found more than once, counted once"));
-        lines.extend(self.absent.iter().map(|host| vec![format!("{host}: expected, and no window of it is there")]));
+        lines.extend(
+            self.absent
+                .iter()
+                .map(|host| vec![format!("{host}: expected, and no window of it is there")]),
+        );
         lines.extend(some(self.unchecked, "window", "without checksums, from an earlier version"));
-        lines.extend(self.missing.iter().map(|(place, ns)| vec![format!("{place}: {} missing", lasted(*ns))]));
-        let doubled =
-            |(place, ns): &(String, u64)| vec![format!("{place}: {} counted by two runs, packets count twice", lasted(*ns))];
+        lines.extend(
+            self.missing
+                .iter()
+                .map(|(place, ns)| vec![format!("{place}: {} missing", lasted(*ns))]),
+        );
+        let doubled = |(place, ns): &(String, u64)| {
+            vec![format!("{place}: {} counted by two runs, packets count twice", lasted(*ns))]
+        };
         lines.extend(self.doubled.iter().map(doubled));
-        let partial = |(name, rows): &(&str, u64)| vec![format!("{name} from {} of {}", counted(*rows, "window"), self.rows)];
+        let partial = |(name, rows): &(&str, u64)| {
+            vec![format!("{name} from {} of {}", counted(*rows, "window"), self.rows)]
+        };
         lines.extend(self.partial.iter().map(partial));
         lines
     }

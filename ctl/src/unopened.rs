@@ -68,7 +68,10 @@ mod tests {
     #[test]
     fn an_ethertype_of_most_frames_is_named_with_its_share() {
         let warning = warning(&bank([(0x88cc, 97), (0x0806, 1)], 2)).unwrap();
-        assert!(warning.contains("at least 96 %") && warning.contains("0x88cc (LLDP)"), "{warning}");
+        assert!(
+            warning.contains("at least 96 %") && warning.contains("0x88cc (LLDP)"),
+            "{warning}"
+        );
     }
 
     #[test]

@@ -1,14 +1,18 @@
-//! Distinct flows of real address plans: a hash that survives them is as accurate as one of random numbers.
+//! Distinct flows of real address plans: a hash that survives them is as accurate as one of random
+//! numbers.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use flowgauge_core::{Arrival, Bank, Context, HashMode, KeyKind, Link, Settings, Shared, Sharing, State, Zeroed};
+use flowgauge_core::{
+    Arrival, Bank, Context, HashMode, KeyKind, Link, Settings, Shared, Sharing, State, Zeroed,
+};
 use flowgauge_ctl::measurement::cardinality::estimate::{Estimator, estimate};
 use flowgauge_dataplane::Tables;
 
 const SEEDS: u64 = 40;
 const FLOWS: [u32; 3] = [300, 5_000, 60_000];
-/// The error of 2048 registers (algorithms: 1.04 over the root of their number), and what 40 of its kind exceed together in one of a
-/// thousand cases: the root of a chi-square quantile, 73.4, over 40.
+/// The error of 2048 registers (algorithms: 1.04 over the root of their number), and what 40 of its
+/// kind exceed together in one of a thousand cases: the root of a chi-square quantile, 73.4, over
+/// 40.
 const ERROR: f64 = 0.0230;
 const QUANTILE: f64 = 1.355;
 
@@ -18,9 +22,15 @@ type Plan = (&'static str, fn(u32) -> Vec<u8>);
 const PLANS: [Plan; 5] = [
     ("sequential", |number| (0x0a00_0000 + number).to_be_bytes().to_vec()),
     ("one host of each /24", |number| (0x0a00_0001 + (number << 8)).to_be_bytes().to_vec()),
-    ("ten hosts of each /24", |number| (0xac10_0001 + ((number / 10) << 8) + number % 10).to_be_bytes().to_vec()),
-    ("IPv6, sequential hosts", |number| [0x2001_0db8_u32, 0, 0, 1 + number].iter().flat_map(|word| word.to_be_bytes()).collect()),
-    ("IPv6, one host of each /64", |number| [0x2001_0db8_u32, number, 0, 1].iter().flat_map(|word| word.to_be_bytes()).collect()),
+    ("ten hosts of each /24", |number| {
+        (0xac10_0001 + ((number / 10) << 8) + number % 10).to_be_bytes().to_vec()
+    }),
+    ("IPv6, sequential hosts", |number| {
+        [0x2001_0db8_u32, 0, 0, 1 + number].iter().flat_map(|word| word.to_be_bytes()).collect()
+    }),
+    ("IPv6, one host of each /64", |number| {
+        [0x2001_0db8_u32, number, 0, 1].iter().flat_map(|word| word.to_be_bytes()).collect()
+    }),
 ];
 
 fn frame(source: &[u8]) -> Vec<u8> {
@@ -60,10 +70,16 @@ fn tabulated_and_keyed_hashes_err_as_random_ones_do_on_every_plan() {
     for plan in PLANS {
         for flows in FLOWS {
             for hash in [HashMode::Tabulated, HashMode::Keyed] {
-                let squares: f64 = (1..=SEEDS).map(|seed| error_of(hash, plan, flows, seed).powi(2)).sum();
+                let squares: f64 =
+                    (1..=SEEDS).map(|seed| error_of(hash, plan, flows, seed).powi(2)).sum();
                 let error = (squares / SEEDS as f64).sqrt();
                 println!("{}, {flows} flows, {}: {:.2} %", plan.0, hash.name(), 100.0 * error);
-                assert!(error < ERROR * QUANTILE, "{}, {flows} flows, {}: {error}", plan.0, hash.name());
+                assert!(
+                    error < ERROR * QUANTILE,
+                    "{}, {flows} flows, {}: {error}",
+                    plan.0,
+                    hash.name()
+                );
             }
         }
     }

@@ -1,4 +1,5 @@
-//! The controller on a virtual clock, driving a dataplane that does what a script says, and the poll backend in trace time.
+//! The controller on a virtual clock, driving a dataplane that does what a script says, and the
+//! poll backend in trace time.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use flowgauge_core::cardinality::{self, Mode};
@@ -6,7 +7,9 @@ use flowgauge_core::delay::sample::Sample as Passed;
 use flowgauge_core::delay::{self, Kind as DelayKind, Kinds};
 use flowgauge_core::hash::crc32;
 use flowgauge_core::sketch::{self, FULL, SLACK};
-use flowgauge_core::{FlowKey, HashIdentity, HashMode, Settings, Sketch, SketchKind, WideBank, Zeroed};
+use flowgauge_core::{
+    FlowKey, HashIdentity, HashMode, Settings, Sketch, SketchKind, WideBank, Zeroed,
+};
 use flowgauge_ctl::clock::{Clock, Trace, Virtual, Woken};
 use flowgauge_ctl::controller::{Changes, ControlError, Controller, Plan, Sink, Summary};
 use flowgauge_ctl::measurement::Estimation;
@@ -22,7 +25,8 @@ use flowgauge_dataplane::middleware::{FaultInjector, Faults};
 use flowgauge_dataplane::poll::port::{memory, pcap_reader};
 use flowgauge_dataplane::poll::{self, Gate, Pace, Poll};
 use flowgauge_dataplane::{
-    Adopted, Capabilities, Dataplane, DelaySample, Direction, Error, Event, LossCause, Losses, Part, Place, Snapshot, Tables, Tally,
+    Adopted, Capabilities, Dataplane, DelaySample, Direction, Error, Event, LossCause, Losses,
+    Part, Place, Snapshot, Tables, Tally,
 };
 use flowgauge_testing::chance::{binomial, poisson};
 use proptest::prelude::*;
@@ -51,7 +55,8 @@ enum Call {
 /// What the n-th call of its kind does: an error, or nothing special.
 type Script = Box<dyn FnMut(Call, usize) -> Option<Error> + Send>;
 
-/// Packets come at a steady rate of the virtual clock; calls take the time they are told to and fail when the script says.
+/// Packets come at a steady rate of the virtual clock; calls take the time they are told to and
+/// fail when the script says.
 struct Scripted {
     capabilities: Capabilities,
     settings: Settings,
@@ -77,10 +82,15 @@ impl Scripted {
     fn new(clock: &Virtual) -> Self {
         // The capabilities of another backend, since nobody else can make any.
         let profile = "unique".parse().unwrap();
-        let capabilities = Poll::new(memory(profile, 1, Pace::Open), poll::Options::default()).capabilities().clone();
+        let capabilities = Poll::new(memory(profile, 1, Pace::Open), poll::Options::default())
+            .capabilities()
+            .clone();
         Scripted {
             capabilities,
-            settings: Settings::only(cardinality::Settings { mode: Mode::Off, ..cardinality::Settings::DEFAULT }),
+            settings: Settings::only(cardinality::Settings {
+                mode: Mode::Off,
+                ..cardinality::Settings::DEFAULT
+            }),
             clock: clock.clone(),
             script: Box::new(|_, _| None),
             sample_takes: 0,
@@ -102,7 +112,8 @@ impl Scripted {
     }
 
     fn arrived(&self) -> u64 {
-        self.clock.now().min(self.silent_from.unwrap_or(u64::MAX)).saturating_sub(START) / PACKET_EVERY
+        self.clock.now().min(self.silent_from.unwrap_or(u64::MAX)).saturating_sub(START)
+            / PACKET_EVERY
     }
 
     fn snapshot(&self, packets: u64) -> Snapshot {
@@ -110,10 +121,15 @@ impl Scripted {
         let part = |(index, place): (usize, &Place)| {
             let mut losses = Losses::default();
             losses.add(LossCause::Device, index as u64 * self.arrived() / 100);
-            let share = packets / places.len() as u64 + if index == 0 { packets % places.len() as u64 } else { 0 };
+            let share = packets / places.len() as u64
+                + if index == 0 { packets % places.len() as u64 } else { 0 };
             Part { place: place.clone(), snapshot: self.whole(share), losses, received: None }
         };
-        let parts = if places.len() > 1 { places.iter().enumerate().map(part).collect() } else { Vec::new() };
+        let parts = if places.len() > 1 {
+            places.iter().enumerate().map(part).collect()
+        } else {
+            Vec::new()
+        };
         Snapshot { parts, ..self.whole(packets) }
     }
 
@@ -175,7 +191,8 @@ impl Dataplane for Scripted {
 
     fn events(&mut self) -> Result<Vec<Event>, Error> {
         let now = self.clock.now();
-        let (due, later) = std::mem::take(&mut self.events).into_iter().partition(|(at, _)| *at <= now);
+        let (due, later) =
+            std::mem::take(&mut self.events).into_iter().partition(|(at, _)| *at <= now);
         self.events = later;
         let due: Vec<(u64, Event)> = due;
         Ok(due.into_iter().map(|(_, event)| event).collect())
@@ -231,12 +248,23 @@ impl Kept {
 
 fn intervals(window: u64, read_every: u64, duration: u64) -> Intervals {
     let time = |nanoseconds: u64| (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds));
-    Intervals { window: time(window), read_every: time(read_every), duration: time(duration), align: false }
+    Intervals {
+        window: time(window),
+        read_every: time(read_every),
+        duration: time(duration),
+        align: false,
+    }
 }
 
 fn plan(intervals: Intervals) -> Plan {
     let cardinality = Cardinality { estimator: Estimator::Ertl, slot_ns: MILLISECOND };
-    Plan { intervals, seed: 3, hash_key: None, prefixes: Vec::new(), options: Estimation { cardinality, ..Estimation::default() } }
+    Plan {
+        intervals,
+        seed: 3,
+        hash_key: None,
+        prefixes: Vec::new(),
+        options: Estimation { cardinality, ..Estimation::default() },
+    }
 }
 
 /// Runs a scripted dataplane, without measurements, on the clock it was made with.
@@ -274,11 +302,15 @@ fn whole(kept: &Kept, end: u64) {
     let windows = kept.windows();
     assert_eq!(windows[0].start_ns, START);
     assert!(windows.windows(2).all(|pair| pair[0].end_ns == pair[1].start_ns));
-    assert_eq!(windows.iter().map(|window| window.counters.packets()).sum::<u64>(), (end - START) / PACKET_EVERY);
+    assert_eq!(
+        windows.iter().map(|window| window.counters.packets()).sum::<u64>(),
+        (end - START) / PACKET_EVERY
+    );
     assert_eq!(windows.last().unwrap().end_ns, end);
 }
 
-/// Kolmogorov-Smirnov statistic of the gaps between times against the exponential distribution, times the root of their number.
+/// Kolmogorov-Smirnov statistic of the gaps between times against the exponential distribution,
+/// times the root of their number.
 fn ks(times: &[u64], mean: f64) -> f64 {
     let mut gaps: Vec<f64> = times.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect();
     gaps.sort_unstable_by(f64::total_cmp);
@@ -302,7 +334,10 @@ fn windows_end_at_exact_multiples_over_100_000_of_them() {
     for (k, window) in kept.windows().into_iter().enumerate() {
         let k = k as u64;
         assert_eq!((window.window, window.complete), (k, true));
-        assert_eq!((window.start_ns, window.end_ns), (START + k * length, START + (k + 1) * length));
+        assert_eq!(
+            (window.start_ns, window.end_ns),
+            (START + k * length, START + (k + 1) * length)
+        );
     }
     whole(&kept, START + 100_000 * length);
 }
@@ -315,13 +350,22 @@ fn what_is_not_accounted_for_is_told_in_the_window_in_which_it_came() {
     let dataplane = Scripted { unseen: Some(unseen), ..Scripted::new(&clock) };
     let (summary, kept) = done(dataplane, intervals(SECOND, 0, 6 * SECOND));
     let ledgers: Vec<_> = kept.windows().iter().map(|window| window.ledger.unwrap()).collect();
-    assert_eq!(ledgers.iter().map(|ledger| ledger.unaccounted).collect::<Vec<_>>(), [0, 0, 0, 7, 0, 0]);
+    assert_eq!(
+        ledgers.iter().map(|ledger| ledger.unaccounted).collect::<Vec<_>>(),
+        [0, 0, 0, 7, 0, 0]
+    );
     for (ledger, window) in ledgers.iter().zip(kept.windows()) {
-        assert_eq!((ledger.counted, ledger.lost), (window.counters.packets(), window.drops.total()));
+        assert_eq!(
+            (ledger.counted, ledger.lost),
+            (window.counters.packets(), window.drops.total())
+        );
         assert_eq!(ledger.received, ledger.counted + ledger.lost + ledger.unaccounted as u64);
     }
     let total = summary.total.unwrap().ledger.unwrap();
-    assert_eq!((total.received, total.unaccounted), (ledgers.iter().map(|ledger| ledger.received).sum(), 7));
+    assert_eq!(
+        (total.received, total.unaccounted),
+        (ledgers.iter().map(|ledger| ledger.received).sum(), 7)
+    );
     // No device tells, no ledger is told.
     let clock = Virtual::at(START);
     let (summary, _) = done(Scripted::new(&clock), intervals(SECOND, 0, 2 * SECOND));
@@ -354,11 +398,17 @@ fn changes_are_taken_up_between_two_windows_and_no_packet_is_lost() {
     let longer = plan(intervals(10 * SECOND, 0, duration));
     let shorter = plan(intervals(3 * SECOND, SECOND, duration - 10 * SECOND));
     let changes = Changes::default();
-    let mut sink = Changing { kept: Kept::default(), changes: changes.clone(), plans: [(1, longer), (3, shorter)].into() };
-    let controller = Controller::start(dataplane, plan(intervals(SECOND, 0, duration)), || clock).unwrap();
+    let mut sink = Changing {
+        kept: Kept::default(),
+        changes: changes.clone(),
+        plans: [(1, longer), (3, shorter)].into(),
+    };
+    let controller =
+        Controller::start(dataplane, plan(intervals(SECOND, 0, duration)), || clock).unwrap();
     controller.with(changes).run(&mut sink).unwrap();
     let windows = sink.kept.windows();
-    let lengths: Vec<u64> = windows.iter().map(|window| (window.end_ns - window.start_ns) / SECOND).collect();
+    let lengths: Vec<u64> =
+        windows.iter().map(|window| (window.end_ns - window.start_ns) / SECOND).collect();
     assert_eq!(lengths[..6], [1, 1, 10, 10, 3, 3]);
     assert!(windows.iter().map(|window| window.window).eq(0..windows.len() as u64));
     whole(&sink.kept, START + 50 * SECOND);
@@ -376,8 +426,12 @@ fn a_rule_that_certainly_holds_is_told_in_the_record() {
     let mut kept = Kept::default();
     Controller::start(Scripted::new(&clock), ours, || clock).unwrap().run(&mut kept).unwrap();
     for window in kept.windows() {
-        let told: Vec<(&str, bool)> = window.alerts.iter().map(|alert| (alert.rule.as_str(), alert.firing)).collect();
-        assert_eq!(told, [("packets > 0", true), ("packets < 0", false), ("lost_packets > 1M", false)]);
+        let told: Vec<(&str, bool)> =
+            window.alerts.iter().map(|alert| (alert.rule.as_str(), alert.firing)).collect();
+        assert_eq!(
+            told,
+            [("packets > 0", true), ("packets < 0", false), ("lost_packets > 1M", false)]
+        );
     }
 }
 
@@ -387,12 +441,16 @@ fn on_the_wall(start: u64, steps: &[(u64, i64)], duration: u64) -> (Summary, Kep
     let dataplane = Scripted::new(&clock);
     let mut kept = Kept::default();
     let intervals = Intervals { align: true, ..intervals(10 * SECOND, 3 * SECOND, duration) };
-    let summary = Controller::start(dataplane, plan(intervals), || clock).unwrap().run(&mut kept).unwrap();
+    let summary =
+        Controller::start(dataplane, plan(intervals), || clock).unwrap().run(&mut kept).unwrap();
     (summary, kept)
 }
 
 fn told(kept: &Kept) -> Vec<(u64, u64, u64, bool)> {
-    kept.windows().iter().map(|window| (window.window, window.start_ns, window.end_ns, window.complete)).collect()
+    kept.windows()
+        .iter()
+        .map(|window| (window.window, window.start_ns, window.end_ns, window.complete))
+        .collect()
 }
 
 #[test]
@@ -402,7 +460,12 @@ fn aligned_windows_of_runs_that_start_at_different_times_coincide() {
     let (_, other) = on_the_wall(begin + 19 * SECOND, &[], 40 * SECOND);
     let first = (0, begin + 3 * SECOND + 7, begin + 10 * SECOND, false);
     assert_eq!(told(&one)[0], first);
-    let times = |kept: &Kept| told(kept).into_iter().map(|(_, start, end, complete)| (start, end, complete)).collect::<Vec<_>>();
+    let times = |kept: &Kept| {
+        told(kept)
+            .into_iter()
+            .map(|(_, start, end, complete)| (start, end, complete))
+            .collect::<Vec<_>>()
+    };
     let whole = |at: u64| (begin + at * SECOND, begin + (at + 10) * SECOND, true);
     assert_eq!(times(&one)[1..4], [whole(10), whole(20), whole(30)]);
     assert_eq!(times(&other)[1..4], [whole(20), whole(30), whole(40)]);
@@ -423,24 +486,38 @@ fn a_clock_that_is_set_ends_the_window_and_the_next_one_goes_by_the_new_time() {
         assert_eq!((windows[2].clock_step_ns, windows[2].complete), (Some(by), false));
         let next = ended.saturating_add_signed(by);
         let multiple = next - next % (10 * SECOND);
-        let expected = [(3, next, multiple + 10 * SECOND, false), (4, multiple + 10 * SECOND, multiple + 20 * SECOND, true)];
+        let expected = [
+            (3, next, multiple + 10 * SECOND, false),
+            (4, multiple + 10 * SECOND, multiple + 20 * SECOND, true),
+        ];
         assert_eq!(told(&kept)[3..5], expected, "{by}");
         assert!(windows.iter().all(|window| window.clock_step_ns.is_none() || window.window == 2));
         // The run takes as long as it would have.
         let total = summary.total.unwrap();
         assert_eq!((summary.clock_steps, total.end_ns - total.start_ns), (1, 60 * SECOND));
-        assert_eq!(windows.iter().map(|window| window.end_ns - window.start_ns).sum::<u64>(), 60 * SECOND);
+        assert_eq!(
+            windows.iter().map(|window| window.end_ns - window.start_ns).sum::<u64>(),
+            60 * SECOND
+        );
     }
 }
 
 #[test]
 fn a_clock_that_is_kept_right_ends_no_window() {
     let begin = START - START % (10 * SECOND);
-    let steps = [(begin + 12 * SECOND, 20 * MILLISECOND as i64), (begin + 27 * SECOND, -(30 * MILLISECOND as i64))];
+    let steps = [
+        (begin + 12 * SECOND, 20 * MILLISECOND as i64),
+        (begin + 27 * SECOND, -(30 * MILLISECOND as i64)),
+    ];
     let (summary, kept) = on_the_wall(begin, &steps, 40 * SECOND);
-    let ends: Vec<u64> = kept.windows().iter().map(|window| (window.end_ns - begin) / SECOND).collect();
+    let ends: Vec<u64> =
+        kept.windows().iter().map(|window| (window.end_ns - begin) / SECOND).collect();
     assert_eq!((summary.clock_steps, &ends[..3]), (0, &[10, 20, 30][..]));
-    assert!(kept.windows()[..3].iter().all(|window| window.complete && window.end_ns % (10 * SECOND) == 0));
+    assert!(
+        kept.windows()[..3]
+            .iter()
+            .all(|window| window.complete && window.end_ns % (10 * SECOND) == 0)
+    );
 }
 
 #[test]
@@ -449,11 +526,14 @@ fn slow_reads_delay_windows_but_do_not_let_them_drift() {
     let (length, mean) = (5 * SECOND, 500 * MILLISECOND);
     let dataplane = Scripted { sample_takes: mean / 2, ..Scripted::new(&clock) };
     let (_, kept) = done(dataplane, intervals(length, mean, 20_000 * length));
-    let late: Vec<u64> = (1..).zip(kept.windows()).map(|(k, window)| window.end_ns - (START + k * length)).collect();
+    let late: Vec<u64> =
+        (1..).zip(kept.windows()).map(|(k, window)| window.end_ns - (START + k * length)).collect();
     assert_eq!(late.len(), 20_000);
-    // A read that was due before the end of a window begins ten intervals late at most and takes half of one.
+    // A read that was due before the end of a window begins ten intervals late at most and takes
+    // half of one.
     assert!(late.iter().all(|late| *late <= 10 * mean + mean / 2), "{:?}", late.iter().max());
-    // No read is under way at the ends of half the windows: those are exact, at the end of the run as at its beginning.
+    // No read is under way at the ends of half the windows: those are exact, at the end of the run
+    // as at its beginning.
     for part in late.chunks(1000) {
         let exact = part.iter().filter(|late| **late == 0).count();
         assert!(binomial(1000, 0.5).contains(&(exact as u64)), "{exact} of 1000");
@@ -474,12 +554,14 @@ fn reads_are_a_poisson_process_whatever_time_a_read_takes() {
     assert!(poisson(20_000.0).contains(&summary.samples), "{}", summary.samples);
     let statistic = ks(&scheduled, mean as f64);
     assert!(statistic < KS_1_PERCENT, "{statistic}");
-    // The test can fail: when they were really taken, reads are at least half the mean interval apart.
+    // The test can fail: when they were really taken, reads are at least half the mean interval
+    // apart.
     let taken: Vec<u64> = samples.iter().map(|sample| sample.end_ns).collect();
     assert!(ks(&taken, mean as f64) > KS_1_PERCENT);
 }
 
-/// How late reads are that take this long, one after the other, and are given up when they are later than `most`.
+/// How late reads are that take this long, one after the other, and are given up when they are
+/// later than `most`.
 fn lateness(due: &[u64], takes: u64, most: u64) -> Vec<u64> {
     let mut free = START;
     let late = due.iter().map(|at| {
@@ -507,7 +589,10 @@ fn late_reads_are_counted_with_their_lateness() {
     for sample in kept.samples() {
         assert_eq!(sample.end_ns, sample.at_ns.unwrap() + sample.late_ns);
         // It shows what had arrived when it was taken, not when it was due.
-        assert_eq!(sample.counters.packets(), (sample.end_ns - START) / PACKET_EVERY - (sample.start_ns - START) / PACKET_EVERY);
+        assert_eq!(
+            sample.counters.packets(),
+            (sample.end_ns - START) / PACKET_EVERY - (sample.start_ns - START) / PACKET_EVERY
+        );
     }
 }
 
@@ -518,15 +603,24 @@ fn overdue_reads_do_not_pile_up() {
     let intervals = intervals(5 * SECOND, mean, 600 * SECOND);
     let dataplane = Scripted { sample_takes: 3 * mean, ..Scripted::new(&clock) };
     let (summary, kept) = done(dataplane, intervals);
-    assert_eq!(summary.samples + summary.missed_reads, reads_due(intervals).len() as u64, "answered or counted as missed");
+    assert_eq!(
+        summary.samples + summary.missed_reads,
+        reads_due(intervals).len() as u64,
+        "answered or counted as missed"
+    );
     let expected = lateness(&reads_due(intervals), 3 * mean, 10 * mean);
     assert_eq!(kept.samples().iter().map(|sample| sample.late_ns).collect::<Vec<_>>(), expected);
     assert_eq!(summary.samples, expected.len() as u64);
     // Of three reads the dataplane has time for one.
     assert!(summary.missed_reads > summary.samples, "{} missed", summary.missed_reads);
     assert_eq!(kept.windows().len(), 120);
-    // A window waits for a read that was due before its end, which begins ten intervals late at most and takes three.
-    assert!((1..).zip(kept.windows()).all(|(k, window)| window.end_ns - (START + k * 5 * SECOND) <= 13 * mean));
+    // A window waits for a read that was due before its end, which begins ten intervals late at
+    // most and takes three.
+    assert!(
+        (1..)
+            .zip(kept.windows())
+            .all(|(k, window)| window.end_ns - (START + k * 5 * SECOND) <= 13 * mean)
+    );
 }
 
 #[test]
@@ -537,7 +631,8 @@ fn a_read_comes_before_a_rotation_and_a_rotation_before_the_end() {
     let dataplane = Scripted::new(&clock);
     let log = Arc::clone(&dataplane.log);
     let (_, kept) = done(dataplane, intervals(length, SECOND, length));
-    let calls: Vec<_> = log.lock().unwrap().iter().copied().filter(|(call, _)| *call != Call::Losses).collect();
+    let calls: Vec<_> =
+        log.lock().unwrap().iter().copied().filter(|(call, _)| *call != Call::Losses).collect();
     assert_eq!(calls, [(Call::Sample, first_read), (Call::Rotate, first_read)]);
     let [sample, window, total] = &kept.0[..] else { panic!("{:?}", kept.0) };
     assert_eq!((sample.kind, sample.window, sample.start_ns), (Kind::Sample, 0, START));
@@ -553,12 +648,16 @@ fn an_end_that_coincides_with_a_rotation_leaves_no_stub() {
     assert!(kept.windows().iter().all(|window| window.complete));
     whole(&kept, START + 30 * SECOND);
     let total = summary.total.unwrap();
-    assert_eq!((total.start_ns, total.end_ns, total.counters.packets()), (START, START + 30 * SECOND, 300_000));
+    assert_eq!(
+        (total.start_ns, total.end_ns, total.counters.packets()),
+        (START, START + 30 * SECOND, 300_000)
+    );
     assert_eq!(kept.0.last(), Some(&total));
 
     let clock = Virtual::at(START);
     let (_, kept) = done(Scripted::new(&clock), intervals(10 * SECOND, 0, 25 * SECOND));
-    let lengths: Vec<(u64, bool)> = kept.windows().iter().map(|w| ((w.end_ns - w.start_ns) / SECOND, w.complete)).collect();
+    let lengths: Vec<(u64, bool)> =
+        kept.windows().iter().map(|w| ((w.end_ns - w.start_ns) / SECOND, w.complete)).collect();
     assert_eq!(lengths, [(10, true), (10, true), (5, false)]);
     whole(&kept, START + 25 * SECOND);
 }
@@ -567,12 +666,19 @@ fn an_end_that_coincides_with_a_rotation_leaves_no_stub() {
 fn a_read_that_fails_transiently_is_repeated_with_growing_pauses() {
     let clock = Virtual::at(START);
     let intervals = intervals(100 * SECOND, 10 * SECOND, 100 * SECOND);
-    let dataplane = Scripted::new(&clock).failing(|call, number| (call == Call::Sample && number < 3).then(transient).flatten());
+    let dataplane = Scripted::new(&clock)
+        .failing(|call, number| (call == Call::Sample && number < 3).then(transient).flatten());
     let log = Arc::clone(&dataplane.log);
     let (summary, kept) = done(dataplane, intervals);
     let due = reads_due(intervals);
     assert_eq!((summary.retries, summary.missed_reads, summary.late_reads), (3, 0, 1));
-    let calls: Vec<u64> = log.lock().unwrap().iter().filter(|(call, _)| *call == Call::Sample).map(|(_, at)| *at).collect();
+    let calls: Vec<u64> = log
+        .lock()
+        .unwrap()
+        .iter()
+        .filter(|(call, _)| *call == Call::Sample)
+        .map(|(_, at)| *at)
+        .collect();
     assert_eq!(calls[..4], [0, 10, 30, 70].map(|pause| due[0] + pause * MILLISECOND));
     let samples = kept.samples();
     assert_eq!(samples.len(), due.len());
@@ -587,11 +693,15 @@ fn a_read_that_fails_transiently_is_repeated_with_growing_pauses() {
 fn a_read_that_is_not_answered_is_missing_and_not_zero() {
     let clock = Virtual::at(START);
     let intervals = intervals(100 * SECOND, 10 * SECOND, 100 * SECOND);
-    let dataplane =
-        Scripted::new(&clock).failing(|call, number| (call == Call::Sample && number < ATTEMPTS).then(transient).flatten());
+    let dataplane = Scripted::new(&clock).failing(|call, number| {
+        (call == Call::Sample && number < ATTEMPTS).then(transient).flatten()
+    });
     let (summary, kept) = done(dataplane, intervals);
     let due = reads_due(intervals);
-    assert_eq!((summary.retries, summary.missed_reads, summary.samples), (8, 1, due.len() as u64 - 1));
+    assert_eq!(
+        (summary.retries, summary.missed_reads, summary.samples),
+        (8, 1, due.len() as u64 - 1)
+    );
     assert!(kept.samples().iter().all(|sample| sample.counters.packets() > 0));
     assert_eq!(kept.samples()[0].at_ns, Some(due[1]));
     whole(&kept, START + 100 * SECOND);
@@ -601,15 +711,25 @@ fn a_read_that_is_not_answered_is_missing_and_not_zero() {
 fn a_rotation_that_fails_leaves_the_window_open_for_the_next() {
     let clock = Virtual::at(START);
     // The second window cannot be closed.
-    let failing = |call, number| (call == Call::Rotate && (1..=ATTEMPTS).contains(&number)).then(transient).flatten();
-    let (summary, kept) = done(Scripted::new(&clock).failing(failing), intervals(10 * SECOND, SECOND, 50 * SECOND));
+    let failing = |call, number| {
+        (call == Call::Rotate && (1..=ATTEMPTS).contains(&number)).then(transient).flatten()
+    };
+    let (summary, kept) =
+        done(Scripted::new(&clock).failing(failing), intervals(10 * SECOND, SECOND, 50 * SECOND));
     assert_eq!((summary.windows, summary.late_rotations, summary.retries), (4, 1, 8));
-    let windows: Vec<(u64, u64, u64)> =
-        kept.windows().iter().map(|w| (w.window, (w.start_ns - START) / SECOND, (w.end_ns - START) / SECOND)).collect();
+    let windows: Vec<(u64, u64, u64)> = kept
+        .windows()
+        .iter()
+        .map(|w| (w.window, (w.start_ns - START) / SECOND, (w.end_ns - START) / SECOND))
+        .collect();
     assert_eq!(windows, [(0, 0, 10), (2, 10, 30), (3, 30, 40), (4, 40, 50)]);
     whole(&kept, START + 50 * SECOND);
     // Reads meanwhile belong to the window that is still open.
-    let long: Vec<&Record> = kept.samples().into_iter().filter(|sample| sample.start_ns == START + 10 * SECOND).collect();
+    let long: Vec<&Record> = kept
+        .samples()
+        .into_iter()
+        .filter(|sample| sample.start_ns == START + 10 * SECOND)
+        .collect();
     assert!(long.iter().any(|sample| sample.end_ns > START + 20 * SECOND));
     assert_eq!(summary.total.unwrap().counters.packets(), 500_000);
 }
@@ -618,7 +738,8 @@ fn a_rotation_that_fails_leaves_the_window_open_for_the_next() {
 fn a_repeated_rotation_ends_the_window_when_it_succeeds() {
     let clock = Virtual::at(START);
     let failing = |call, number| (call == Call::Rotate && number < 2).then(transient).flatten();
-    let (summary, kept) = done(Scripted::new(&clock).failing(failing), intervals(10 * SECOND, 0, 30 * SECOND));
+    let (summary, kept) =
+        done(Scripted::new(&clock).failing(failing), intervals(10 * SECOND, 0, 30 * SECOND));
     assert_eq!((summary.late_rotations, summary.retries), (0, 2));
     let ends: Vec<u64> = kept.windows().iter().map(|window| window.end_ns - START).collect();
     // The delay is the first window's; the second still ends at its time.
@@ -629,8 +750,11 @@ fn a_repeated_rotation_ends_the_window_when_it_succeeds() {
 #[test]
 fn a_last_rotation_that_fails_is_tried_once_more_at_the_end() {
     let clock = Virtual::at(START);
-    let failing = |call, number| (call == Call::Rotate && (1..=ATTEMPTS).contains(&number)).then(transient).flatten();
-    let (summary, kept) = done(Scripted::new(&clock).failing(failing), intervals(10 * SECOND, 0, 20 * SECOND));
+    let failing = |call, number| {
+        (call == Call::Rotate && (1..=ATTEMPTS).contains(&number)).then(transient).flatten()
+    };
+    let (summary, kept) =
+        done(Scripted::new(&clock).failing(failing), intervals(10 * SECOND, 0, 20 * SECOND));
     assert_eq!((summary.windows, summary.late_rotations), (2, 1));
     whole(&kept, START + 20 * SECOND + ALL_BACK_OFFS);
     assert!(!kept.windows()[1].complete);
@@ -638,7 +762,8 @@ fn a_last_rotation_that_fails_is_tried_once_more_at_the_end() {
     // If that fails as well the window is missing, which is counted, and not made up.
     let clock = Virtual::at(START);
     let failing = |call, number| (call == Call::Rotate && number > 0).then(transient).flatten();
-    let (summary, kept) = done(Scripted::new(&clock).failing(failing), intervals(10 * SECOND, 0, 20 * SECOND));
+    let (summary, kept) =
+        done(Scripted::new(&clock).failing(failing), intervals(10 * SECOND, 0, 20 * SECOND));
     assert_eq!((summary.windows, summary.late_rotations, kept.windows().len()), (1, 2, 1));
     assert_eq!(summary.total.unwrap().counters.packets(), 100_000);
 }
@@ -650,9 +775,17 @@ fn a_permanent_error_ends_the_run_and_keeps_what_was_published() {
         // Three windows are fine: the third rotation is call 2, and so on.
         let log_before = 31 * SECOND;
         let at = clock.clone();
-        let failing = move |call, _| (call == broken && at.now() > START + log_before).then(permanent).flatten();
-        let (result, kept) = run(Scripted::new(&clock).failing(failing), intervals(10 * SECOND, SECOND, 60 * SECOND));
-        assert!(matches!(result, Err(ControlError::Dataplane(Error::WorkerDied { .. }))), "{broken:?}: {result:?}");
+        let failing = move |call, _| {
+            (call == broken && at.now() > START + log_before).then(permanent).flatten()
+        };
+        let (result, kept) = run(
+            Scripted::new(&clock).failing(failing),
+            intervals(10 * SECOND, SECOND, 60 * SECOND),
+        );
+        assert!(
+            matches!(result, Err(ControlError::Dataplane(Error::WorkerDied { .. }))),
+            "{broken:?}: {result:?}"
+        );
         assert_eq!(kept.windows().len(), 3, "{broken:?}");
         whole(&kept, START + 30 * SECOND);
         assert!(kept.of(Kind::Total).next().is_none());
@@ -663,31 +796,47 @@ fn a_permanent_error_ends_the_run_and_keeps_what_was_published() {
 fn drops_are_those_of_the_window() {
     let clock = Virtual::at(START);
     let (summary, kept) = done(Scripted::new(&clock), intervals(10 * SECOND, SECOND, 45 * SECOND));
-    // The dataplane counts them since its start: a tenth of 100,000 packets in each window, and half of that in the last.
+    // The dataplane counts them since its start: a tenth of 100,000 packets in each window, and
+    // half of that in the last.
     let drops = |record: &Record| record.drops.get(LossCause::Capture);
-    assert_eq!(kept.windows().into_iter().map(drops).collect::<Vec<_>>(), [10_000, 10_000, 10_000, 10_000, 5000]);
+    assert_eq!(
+        kept.windows().into_iter().map(drops).collect::<Vec<_>>(),
+        [10_000, 10_000, 10_000, 10_000, 5000]
+    );
     assert_eq!(drops(&summary.total.unwrap()), 45_000);
     let lost = |at: u64| (at - START) / PACKET_EVERY / 10;
-    assert!(kept.samples().iter().all(|sample| drops(sample) == lost(sample.end_ns) - lost(sample.start_ns)));
+    assert!(
+        kept.samples()
+            .iter()
+            .all(|sample| drops(sample) == lost(sample.end_ns) - lost(sample.start_ns))
+    );
 }
 
 #[test]
 fn drops_that_could_not_be_read_are_told_with_the_next_window() {
     let clock = Virtual::at(START);
-    let failing = |call, number| (call == Call::Losses && (1..=ATTEMPTS).contains(&number)).then(transient).flatten();
-    let (_, kept) = done(Scripted::new(&clock).failing(failing), intervals(10 * SECOND, 0, 30 * SECOND));
-    let drops: Vec<u64> = kept.windows().iter().map(|window| window.drops.get(LossCause::Capture)).collect();
+    let failing = |call, number| {
+        (call == Call::Losses && (1..=ATTEMPTS).contains(&number)).then(transient).flatten()
+    };
+    let (_, kept) =
+        done(Scripted::new(&clock).failing(failing), intervals(10 * SECOND, 0, 30 * SECOND));
+    let drops: Vec<u64> =
+        kept.windows().iter().map(|window| window.drops.get(LossCause::Capture)).collect();
     assert_eq!(drops, [10_000, 0, 20_000]);
 }
 
 #[test]
 fn traffic_that_ends_closes_the_window_and_warnings_are_kept() {
     let clock = Virtual::at(START);
-    let events =
-        vec![(START + 12 * SECOND, Event::Warning("the cable is loose".to_owned())), (START + 14 * SECOND, Event::TrafficEnded)];
-    let (summary, kept) = done(Scripted { events, ..Scripted::new(&clock) }, intervals(10 * SECOND, 0, 0));
+    let events = vec![
+        (START + 12 * SECOND, Event::Warning("the cable is loose".to_owned())),
+        (START + 14 * SECOND, Event::TrafficEnded),
+    ];
+    let (summary, kept) =
+        done(Scripted { events, ..Scripted::new(&clock) }, intervals(10 * SECOND, 0, 0));
     assert_eq!(summary.warnings, ["the cable is loose"]);
-    let windows: Vec<(u64, bool)> = kept.windows().iter().map(|w| (w.end_ns - w.start_ns, w.complete)).collect();
+    let windows: Vec<(u64, bool)> =
+        kept.windows().iter().map(|w| (w.end_ns - w.start_ns, w.complete)).collect();
     // A live controller looks for events ten times a second.
     let [(10_000_000_000, true), (last, false)] = windows[..] else { panic!("{windows:?}") };
     assert!((4 * SECOND..=4 * SECOND + 100 * MILLISECOND).contains(&last), "{last}");
@@ -695,12 +844,19 @@ fn traffic_that_ends_closes_the_window_and_warnings_are_kept() {
 
 #[test]
 fn a_run_ends_with_its_traffic_however_much_is_due() {
-    for (window, read_every) in [(50 * MILLISECOND, 0), (SECOND, MILLISECOND), (5 * MILLISECOND, 5 * MILLISECOND)] {
+    for (window, read_every) in
+        [(50 * MILLISECOND, 0), (SECOND, MILLISECOND), (5 * MILLISECOND, 5 * MILLISECOND)]
+    {
         let clock = Virtual::at(START);
         let events = vec![(START + SECOND, Event::TrafficEnded)];
-        let (summary, kept) = done(Scripted { events, ..Scripted::new(&clock) }, intervals(window, read_every, 0));
+        let (summary, kept) =
+            done(Scripted { events, ..Scripted::new(&clock) }, intervals(window, read_every, 0));
         let total = summary.total.unwrap();
-        assert!((SECOND..=SECOND + 100 * MILLISECOND).contains(&(total.end_ns - START)), "{} ns", total.end_ns - START);
+        assert!(
+            (SECOND..=SECOND + 100 * MILLISECOND).contains(&(total.end_ns - START)),
+            "{} ns",
+            total.end_ns - START
+        );
         whole(&kept, total.end_ns);
     }
 }
@@ -736,34 +892,63 @@ fn stopped(at: u64, by: u64, intervals: Intervals) -> (Summary, Kept, Vec<u64>) 
     let published = Arc::clone(&dataplane.published);
     let mut kept = Kept::default();
     let clock = || Stopped { clock, at: START + at, by };
-    let summary = Controller::start(dataplane, plan(intervals), clock).unwrap().run(&mut kept).unwrap();
+    let summary =
+        Controller::start(dataplane, plan(intervals), clock).unwrap().run(&mut kept).unwrap();
     let published = published.lock().unwrap().clone();
     (summary, kept, published)
 }
 
 #[test]
 fn a_stall_is_one_marked_window_and_those_after_it_end_at_their_times() {
-    let (summary, kept, published) = stopped(3500 * MILLISECOND, 13_400 * MILLISECOND, intervals(SECOND, 0, 20 * SECOND));
-    let told: Vec<_> = kept.windows().iter().map(|window| (window.window, window.last_window, window.late_ns)).collect();
+    let (summary, kept, published) =
+        stopped(3500 * MILLISECOND, 13_400 * MILLISECOND, intervals(SECOND, 0, 20 * SECOND));
+    let told: Vec<_> = kept
+        .windows()
+        .iter()
+        .map(|window| (window.window, window.last_window, window.late_ns))
+        .collect();
     let late = 12_900 * MILLISECOND;
-    let expected =
-        [(0, None, 0), (1, None, 0), (2, None, 0), (3, Some(15), late), (16, None, 0), (17, None, 0), (18, None, 0), (19, None, 0)];
+    let expected = [
+        (0, None, 0),
+        (1, None, 0),
+        (2, None, 0),
+        (3, Some(15), late),
+        (16, None, 0),
+        (17, None, 0),
+        (18, None, 0),
+        (19, None, 0),
+    ];
     assert_eq!(told, expected);
     for window in kept.windows() {
         let last = window.last_window.unwrap_or(window.window);
         let end = START + (last + 1) * SECOND;
         // The stalled one ends when the process was there again.
-        assert_eq!(window.end_ns, if window.last_window.is_some() { START + 16_900 * MILLISECOND } else { end });
+        assert_eq!(
+            window.end_ns,
+            if window.last_window.is_some() { START + 16_900 * MILLISECOND } else { end }
+        );
     }
     whole(&kept, START + 20 * SECOND);
-    assert_eq!(published, [0, 1, 2, 15, 16, 17, 18, 19], "whoever takes over goes on with the next number");
-    assert_eq!((summary.windows, summary.late_windows, summary.stalled_windows, summary.latest_ns), (8, 1, 12, late));
+    assert_eq!(
+        published,
+        [0, 1, 2, 15, 16, 17, 18, 19],
+        "whoever takes over goes on with the next number"
+    );
+    assert_eq!(
+        (summary.windows, summary.late_windows, summary.stalled_windows, summary.latest_ns),
+        (8, 1, 12, late)
+    );
 }
 
 #[test]
 fn a_short_stall_is_told_too() {
-    let (summary, kept, _) = stopped(3500 * MILLISECOND, 1300 * MILLISECOND, intervals(SECOND, 0, 6 * SECOND));
-    let told: Vec<_> = kept.windows().iter().map(|window| (window.window, window.last_window, window.late_ns)).collect();
+    let (summary, kept, _) =
+        stopped(3500 * MILLISECOND, 1300 * MILLISECOND, intervals(SECOND, 0, 6 * SECOND));
+    let told: Vec<_> = kept
+        .windows()
+        .iter()
+        .map(|window| (window.window, window.last_window, window.late_ns))
+        .collect();
     assert_eq!(told[2..], [(2, None, 0), (3, None, 800 * MILLISECOND), (4, None, 0), (5, None, 0)]);
     assert_eq!((summary.late_windows, summary.stalled_windows), (1, 0));
     whole(&kept, START + 6 * SECOND);
@@ -771,9 +956,13 @@ fn a_short_stall_is_told_too() {
 
 #[test]
 fn a_stall_beyond_the_end_of_a_run_leaves_no_stub() {
-    let (summary, kept, published) = stopped(5200 * MILLISECOND, 30 * SECOND, intervals(SECOND, 500 * MILLISECOND, 10 * SECOND));
+    let (summary, kept, published) =
+        stopped(5200 * MILLISECOND, 30 * SECOND, intervals(SECOND, 500 * MILLISECOND, 10 * SECOND));
     let last = kept.windows().pop().unwrap();
-    assert_eq!((last.window, last.last_window, last.end_ns), (5, Some(9), START + 35_200 * MILLISECOND));
+    assert_eq!(
+        (last.window, last.last_window, last.end_ns),
+        (5, Some(9), START + 35_200 * MILLISECOND)
+    );
     assert_eq!((summary.windows, published.last()), (6, Some(&9)));
     whole(&kept, START + 35_200 * MILLISECOND);
 }
@@ -784,8 +973,12 @@ fn a_live_read_that_finds_nothing_new_is_left_out() {
     let dataplane = Scripted { silent_from: Some(START + 15 * SECOND), ..Scripted::new(&clock) };
     let intervals = intervals(10 * SECOND, 500 * MILLISECOND, 60 * SECOND);
     let (_, kept) = done(dataplane, intervals);
-    let reads = |window: u64| kept.samples().iter().filter(|sample| sample.window == window).count();
-    assert_eq!(reads(0), reads_due(intervals).iter().filter(|at| **at <= START + 10 * SECOND).count());
+    let reads =
+        |window: u64| kept.samples().iter().filter(|sample| sample.window == window).count();
+    assert_eq!(
+        reads(0),
+        reads_due(intervals).iter().filter(|at| **at <= START + 10 * SECOND).count()
+    );
     assert_eq!([2, 3, 4, 5].map(reads), [1; 4], "the first of a window shows that somebody looks");
     assert_eq!(kept.windows().len(), 6);
 }
@@ -806,12 +999,21 @@ fn for_people_a_live_silence_is_one_line() {
     let clock = Virtual::at(START);
     let dataplane = Scripted { silent_from: Some(START + 15 * SECOND), ..Scripted::new(&clock) };
     let (kept, plan) = (Shared::default(), plan(intervals(10 * SECOND, 2 * SECOND, 3600 * SECOND)));
-    Controller::start(dataplane, plan, || clock).unwrap().run(&mut Idle::new(kept.clone())).unwrap();
+    Controller::start(dataplane, plan, || clock)
+        .unwrap()
+        .run(&mut Idle::new(kept.clone()))
+        .unwrap();
     let records = kept.0.lock().unwrap();
-    let told: Vec<_> =
-        records.iter().filter(|record| record.kind != Kind::Sample).map(|record| (record.kind, record.window)).collect();
+    let told: Vec<_> = records
+        .iter()
+        .filter(|record| record.kind != Kind::Sample)
+        .map(|record| (record.kind, record.window))
+        .collect();
     let windows = (0..5).map(|window| (Kind::Window, window));
-    assert!(windows.chain([(Kind::Silence, 5), (Kind::Total, 360)]).eq(told.iter().copied()), "{told:?}");
+    assert!(
+        windows.chain([(Kind::Silence, 5), (Kind::Total, 360)]).eq(told.iter().copied()),
+        "{told:?}"
+    );
     let silence = &records[records.len() - 2];
     let expected = (Some(359), START + 50 * SECOND, START + 3600 * SECOND);
     assert_eq!((silence.last_window, silence.start_ns, silence.end_ns), expected);
@@ -821,21 +1023,39 @@ fn for_people_a_live_silence_is_one_line() {
 #[test]
 fn in_a_trace_there_is_no_read_where_nothing_came() {
     let year = 365 * 86_400 * SECOND;
-    let times: Vec<u64> = (0..100).map(|second| second * SECOND).chain((0..100).map(|second| year + second * SECOND)).collect();
-    let packets: Vec<Packet> = times.iter().map(|&timestamp| Packet::new(timestamp, vec![0; 60])).collect();
-    let capture = build::pcap(&PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() }, &packets);
-    for (window, mode) in [(10 * SECOND, Mode::Windowed), (10 * year, Mode::Windowed), (SECOND, Mode::Staggered)] {
-        let settings = Settings::only(cardinality::Settings { mode, ..cardinality::Settings::DEFAULT });
+    let times: Vec<u64> = (0..100)
+        .map(|second| second * SECOND)
+        .chain((0..100).map(|second| year + second * SECOND))
+        .collect();
+    let packets: Vec<Packet> =
+        times.iter().map(|&timestamp| Packet::new(timestamp, vec![0; 60])).collect();
+    let capture = build::pcap(
+        &PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() },
+        &packets,
+    );
+    for (window, mode) in
+        [(10 * SECOND, Mode::Windowed), (10 * year, Mode::Windowed), (SECOND, Mode::Staggered)]
+    {
+        let settings =
+            Settings::only(cardinality::Settings { mode, ..cardinality::Settings::DEFAULT });
         let options = poll::Options { settings, slot_ns: MILLISECOND, ..poll::Options::default() };
-        let poll = Poll::new(pcap_reader(Cursor::new(capture.clone()), "trace", 1, Pace::Trace).unwrap(), options);
+        let poll = Poll::new(
+            pcap_reader(Cursor::new(capture.clone()), "trace", 1, Pace::Trace).unwrap(),
+            options,
+        );
         let (gate, mut kept) = (poll.gate(), Kept::default());
         let plan = plan(intervals(window, SECOND / 10, 0));
         Controller::start(poll, plan, || Trace::new(gate)).unwrap().run(&mut kept).unwrap();
         let samples = kept.samples();
-        // One between two packets, unless the process has none there, ten being due on average; and without windows one at the end.
+        // One between two packets, unless the process has none there, ten being due on average; and
+        // without windows one at the end.
         let most = 199 + u64::from(mode == Mode::Staggered);
         let missing = most.checked_sub(samples.len() as u64).unwrap();
-        assert!(binomial(199, (-10.0_f64).exp()).contains(&missing), "{} reads of 200 packets", samples.len());
+        assert!(
+            binomial(199, (-10.0_f64).exp()).contains(&missing),
+            "{} reads of 200 packets",
+            samples.len()
+        );
         assert!(samples.windows(2).all(|pair| pair[0].window < pair[1].window || pair[0].counters != pair[1].counters));
     }
 }
@@ -863,7 +1083,8 @@ fn results_that_cannot_be_written_end_the_run() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
 
-    /// Whichever calls fail, no packet is lost or counted twice, and no read shows what it could not know.
+    /// Whichever calls fail, no packet is lost or counted twice, and no read shows what it could
+    /// not know.
     #[test]
     fn no_failure_loses_a_packet(failures in proptest::collection::vec(0_u8..4, 1..400), window_ms in 500_u64..20_000) {
         let clock = Virtual::at(START);
@@ -892,7 +1113,10 @@ const PACKETS: u64 = 20_000;
 /// The poll backend in trace time: 20,000 packets at 1000 a second.
 fn traced(workers: usize) -> (Poll, Arc<Gate>) {
     let profile = format!("zipf,flows=3000,rate=1000,packets={PACKETS}").parse().unwrap();
-    let poll = Poll::new(memory(profile, workers, Pace::Trace), poll::Options { truth: true, ..poll::Options::default() });
+    let poll = Poll::new(
+        memory(profile, workers, Pace::Trace),
+        poll::Options { truth: true, ..poll::Options::default() },
+    );
     let gate = poll.gate();
     (poll, gate)
 }
@@ -904,7 +1128,10 @@ fn trace_plan(window: u64) -> Plan {
 fn without_faults(window: u64) -> (Summary, Kept) {
     let (poll, gate) = traced(1);
     let mut kept = Kept::default();
-    let summary = Controller::start(poll, trace_plan(window), || Trace::new(gate)).unwrap().run(&mut kept).unwrap();
+    let summary = Controller::start(poll, trace_plan(window), || Trace::new(gate))
+        .unwrap()
+        .run(&mut kept)
+        .unwrap();
     (summary, kept)
 }
 
@@ -912,7 +1139,10 @@ fn without_faults(window: u64) -> (Summary, Kept) {
 fn with_faults(window: u64, workers: usize, faults: Faults, seed: u64) -> (Summary, Kept) {
     let controller = (seed..).find_map(|seed| {
         let (poll, gate) = traced(workers);
-        Controller::start(FaultInjector::new(poll, faults, seed), trace_plan(window), || Trace::new(gate)).ok()
+        Controller::start(FaultInjector::new(poll, faults, seed), trace_plan(window), || {
+            Trace::new(gate)
+        })
+        .ok()
     });
     let mut kept = Kept::default();
     let summary = controller.unwrap().run(&mut kept).unwrap();
@@ -922,12 +1152,18 @@ fn with_faults(window: u64, workers: usize, faults: Faults, seed: u64) -> (Summa
 #[test]
 fn in_trace_time_every_record_is_exact() {
     let (summary, kept) = without_faults(SECOND);
-    assert_eq!((summary.windows, summary.late_reads, summary.missed_reads, summary.retries), (20, 0, 0, 0));
+    assert_eq!(
+        (summary.windows, summary.late_reads, summary.missed_reads, summary.retries),
+        (20, 0, 0, 0)
+    );
     for (k, window) in kept.windows().into_iter().enumerate() {
         assert_eq!((window.start_ns, window.counters.packets()), (k as u64 * SECOND, 1000));
     }
     for sample in kept.samples() {
-        assert_eq!((sample.late_ns, sample.counters.packets()), (0, (sample.end_ns - sample.start_ns).div_ceil(MILLISECOND)));
+        assert_eq!(
+            (sample.late_ns, sample.counters.packets()),
+            (0, (sample.end_ns - sample.start_ns).div_ceil(MILLISECOND))
+        );
     }
     let due = intervals(SECOND, 250 * MILLISECOND, PACKETS * MILLISECOND);
     let mut schedule = Schedule::new(0, due, 3);
@@ -997,16 +1233,26 @@ fn an_interrupt_closes_the_open_window_in_trace_time() {
             let (poll, gate) = traced(2);
             let plan = plan(intervals(SECOND, read_every, 0));
             let mut sink = Interrupting { gate: Arc::clone(&gate), at, kept: Kept::default() };
-            let summary = Controller::start(poll, plan, || Trace::new(gate)).unwrap().run(&mut sink).unwrap();
+            let summary =
+                Controller::start(poll, plan, || Trace::new(gate)).unwrap().run(&mut sink).unwrap();
             let kept = sink.kept;
             let [.., window, total] = &kept.0[..] else { panic!("{} records", kept.0.len()) };
             assert_eq!(kept.0.len(), at + 2);
-            assert_eq!((window.kind, window.complete, total.kind), (Kind::Window, false, Kind::Total));
+            assert_eq!(
+                (window.kind, window.complete, total.kind),
+                (Kind::Window, false, Kind::Total)
+            );
             let packets: u64 = kept.windows().iter().map(|window| window.counters.packets()).sum();
             assert_eq!(total.counters.packets(), packets);
             // No more than the controller had let through, no less than what it had shown.
             let shown = kept.0[at - 1].counters.packets();
-            let closed = kept.windows().iter().rev().skip(1).map(|window| window.counters.packets()).sum::<u64>();
+            let closed = kept
+                .windows()
+                .iter()
+                .rev()
+                .skip(1)
+                .map(|window| window.counters.packets())
+                .sum::<u64>();
             let open = if kept.0[at - 1].kind == Kind::Sample { shown } else { 0 };
             assert!(packets >= closed + open && packets <= PACKETS, "{packets}");
             assert_eq!(summary.windows, kept.windows().len() as u64);
@@ -1018,12 +1264,17 @@ fn an_interrupt_closes_the_open_window_in_trace_time() {
 fn windows_that_an_earlier_process_left_are_published_first() {
     let clock = Virtual::at(START);
     let began = [START - 3 * SECOND, START - SECOND];
-    let adopted = Adopted { since_ns: START - 60 * SECOND, open_windows: began.to_vec(), next_window: 57 };
-    let dataplane = Scripted { adopted: Some(adopted), left: vec![20, 10], ..Scripted::new(&clock) };
+    let adopted =
+        Adopted { since_ns: START - 60 * SECOND, open_windows: began.to_vec(), next_window: 57 };
+    let dataplane =
+        Scripted { adopted: Some(adopted), left: vec![20, 10], ..Scripted::new(&clock) };
     let published = Arc::clone(&dataplane.published);
     let (summary, kept) = done(dataplane, intervals(SECOND, 300 * MILLISECOND, 3 * SECOND));
     let windows = kept.windows();
-    let told: Vec<_> = windows.iter().map(|window| (window.window, window.start_ns, window.end_ns, window.complete)).collect();
+    let told: Vec<_> = windows
+        .iter()
+        .map(|window| (window.window, window.start_ns, window.end_ns, window.complete))
+        .collect();
     let expected = [
         (57, began[0], began[1], false),
         (58, began[1], START, false),
@@ -1036,7 +1287,10 @@ fn windows_that_an_earlier_process_left_are_published_first() {
     assert_eq!(*published.lock().unwrap(), [57, 58, 59, 60, 61]);
     assert!(kept.samples().iter().all(|sample| (59..62).contains(&sample.window)));
     let total = summary.total.unwrap();
-    assert_eq!((total.start_ns, total.counters.packets()), (START - 60 * SECOND, 30 + 3 * SECOND / PACKET_EVERY));
+    assert_eq!(
+        (total.start_ns, total.counters.packets()),
+        (START - 60 * SECOND, 30 + 3 * SECOND / PACKET_EVERY)
+    );
 }
 
 #[test]
@@ -1050,17 +1304,26 @@ fn several_places_are_told_apart_and_together() {
     assert_eq!(kept.samples().len() as u64, 4 * summary.samples);
     for together in kept.0.chunks(4) {
         let [parts @ .., whole] = together else { panic!("records of a time come together") };
-        let places: Vec<_> = parts.iter().map(|part| (part.interface.as_str(), part.direction, part.part)).collect();
+        let places: Vec<_> =
+            parts.iter().map(|part| (part.interface.as_str(), part.direction, part.part)).collect();
         assert_eq!(places, [("a", "ingress", true), ("a", "egress", true), ("b", "ingress", true)]);
         assert_eq!((whole.direction, whole.part), ("both", false));
-        assert_eq!(parts.iter().map(|part| part.counters.packets()).sum::<u64>(), whole.counters.packets());
-        assert!(parts.iter().all(|part| (part.kind, part.window, part.end_ns) == (whole.kind, whole.window, whole.end_ns)));
+        assert_eq!(
+            parts.iter().map(|part| part.counters.packets()).sum::<u64>(),
+            whole.counters.packets()
+        );
+        assert!(parts.iter().all(|part| (part.kind, part.window, part.end_ns)
+            == (whole.kind, whole.window, whole.end_ns)));
     }
     // What every part lost in its windows is what it lost in all.
     for (index, total) in summary.parts.iter().enumerate() {
         let lost = |record: &Record| record.drops.get(LossCause::Device);
-        let windows: u64 = kept.windows().iter().skip(index).step_by(4).map(|window| lost(window)).sum();
-        assert_eq!((windows, lost(total)), (lost(total), index as u64 * 10 * SECOND / PACKET_EVERY / 100));
+        let windows: u64 =
+            kept.windows().iter().skip(index).step_by(4).map(|window| lost(window)).sum();
+        assert_eq!(
+            (windows, lost(total)),
+            (lost(total), index as u64 * 10 * SECOND / PACKET_EVERY / 100)
+        );
     }
 }
 
@@ -1117,18 +1380,23 @@ impl Dataplane for Filled {
     }
 }
 
-/// Ten windows in each of which a flow has so many packets by the sketch: what the total says of it, and what is warned of.
+/// Ten windows in each of which a flow has so many packets by the sketch: what the total says of
+/// it, and what is warned of.
 fn total_of_a_flow(kind: SketchKind, packets: u32) -> (Frequency, Vec<String>) {
     let clock = Virtual::at(START);
     let intervals = intervals(SECOND, 0, 10 * SECOND);
     let mut plan = plan(intervals);
     let scripted = Scripted::new(&clock);
     let frequency = sketch::Settings { mode: kind.into(), ..sketch::Settings::DEFAULT };
-    let (settings, flow) = (Settings { frequency, ..scripted.settings }, FlowKey::new(&[10, 0, 0, 1]));
+    let (settings, flow) =
+        (Settings { frequency, ..scripted.settings }, FlowKey::new(&[10, 0, 0, 1]));
     plan.options.queries = vec![flow];
     let (tables, mut sketch) = (Tables::new(&settings, plan.seed), Box::new(Sketch::new()));
     sketch.update(kind, settings.frequency.shape, crc32(flow.as_bytes()), &tables.tabulation);
-    sketch.cells_mut(settings.frequency.shape).iter_mut().for_each(|cell| *cell = cell.wrapping_mul(packets as i32));
+    sketch
+        .cells_mut(settings.frequency.shape)
+        .iter_mut()
+        .for_each(|cell| *cell = cell.wrapping_mul(packets as i32));
     let dataplane = Filled { scripted, settings, sketch };
     let mut kept = Kept::default();
     let summary = Controller::start(dataplane, plan, || clock).unwrap().run(&mut kept).unwrap();
@@ -1140,17 +1408,29 @@ fn total_of_a_flow(kind: SketchKind, packets: u32) -> (Frequency, Vec<String>) {
 fn totals_of_many_windows_do_not_wrap() {
     for kind in SketchKind::ALL {
         let (total, warnings) = total_of_a_flow(kind, 2_000_000_000);
-        assert_eq!((total.value, total.saturated, warnings.len()), (20e9, false, 0), "{kind:?}: {total:?}");
+        assert_eq!(
+            (total.value, total.saturated, warnings.len()),
+            (20e9, false, 0),
+            "{kind:?}: {total:?}"
+        );
         assert!(total.low <= 20e9 && total.high >= 20e9, "{kind:?}: {total:?}");
     }
 }
 
 #[test]
 fn counters_that_were_full_in_a_window_are_told_of_and_leave_the_total_open_upwards() {
-    for (kind, full) in [(SketchKind::CountMin, u32::MAX - SLACK + 1), (SketchKind::CountSketch, FULL as u32)] {
+    for (kind, full) in
+        [(SketchKind::CountMin, u32::MAX - SLACK + 1), (SketchKind::CountSketch, FULL as u32)]
+    {
         let (total, warnings) = total_of_a_flow(kind, full);
-        assert!(total.saturated && total.value == 10.0 * f64::from(full) && total.high >= total.value, "{kind:?}: {total:?}");
-        assert!(matches!(&warnings[..], [only] if only.contains("counters of frequency are full")), "{warnings:?}");
+        assert!(
+            total.saturated && total.value == 10.0 * f64::from(full) && total.high >= total.value,
+            "{kind:?}: {total:?}"
+        );
+        assert!(
+            matches!(&warnings[..], [only] if only.contains("counters of frequency are full")),
+            "{warnings:?}"
+        );
     }
 }
 
@@ -1218,7 +1498,11 @@ struct Told {
 impl Sink for Told {
     fn record(&mut self, record: &Record) -> io::Result<()> {
         if record.kind == Kind::Window {
-            assert!(self.since.len() > 1 && self.since.iter().all(|window| *window == record.window), "{:?}", self.since);
+            assert!(
+                self.since.len() > 1 && self.since.iter().all(|window| *window == record.window),
+                "{:?}",
+                self.since
+            );
             self.since.clear();
             self.windows += 1;
         }
@@ -1237,16 +1521,27 @@ fn delays_one_by_one_come_before_the_record_of_their_window() {
     for faults in [Faults::default(), Faults { request_lost: 0.2, answer_lost: 0.2 }] {
         let clock = Virtual::at(START);
         let scripted = Scripted::new(&clock);
-        let delay = delay::Settings { kinds: Kinds::NONE.with(DelayKind::Dns), samples: true, ..delay::Settings::DEFAULT };
-        let dataplane = Delaying { settings: Settings { delay, ..scripted.settings }, scripted, passed: 0 };
+        let delay = delay::Settings {
+            kinds: Kinds::NONE.with(DelayKind::Dns),
+            samples: true,
+            ..delay::Settings::DEFAULT
+        };
+        let dataplane =
+            Delaying { settings: Settings { delay, ..scripted.settings }, scripted, passed: 0 };
         let mut told = Told::default();
         let injected = FaultInjector::new(dataplane, faults, 5);
-        let controller = Controller::start(injected, plan(intervals(SECOND, 0, 10 * SECOND)), || clock);
+        let controller =
+            Controller::start(injected, plan(intervals(SECOND, 0, 10 * SECOND)), || clock);
         // An installation that fails is not repeated.
         let Ok(controller) = controller else { panic!("another seed") };
         controller.run(&mut told).unwrap();
         // Each once and in order, whatever was repeated.
         assert!(told.all.iter().copied().eq(1..=told.all.len() as u64), "{:?}", told.all);
-        assert!(told.windows >= 8 && told.all.len() > 60 && told.since.is_empty(), "{}, {:?}", told.windows, told.since);
+        assert!(
+            told.windows >= 8 && told.all.len() > 60 && told.since.is_empty(),
+            "{}, {:?}",
+            told.windows,
+            told.since
+        );
     }
 }

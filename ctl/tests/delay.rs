@@ -43,7 +43,8 @@ fn echo(host: u32, sequence: u16, is_reply: bool) -> Vec<u8> {
     bytes
 }
 
-/// Requests at these rates, second by second, with log-uniform delays from 1 to 100 ms; and those of the answers of each second, in order.
+/// Requests at these rates, second by second, with log-uniform delays from 1 to 100 ms; and those
+/// of the answers of each second, in order.
 fn traffic(seed: u64, rates: &[u64]) -> (Vec<Packet>, Vec<Vec<u64>>) {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let (mut packets, mut delays) = (Vec::new(), vec![Vec::new(); rates.len() + 1]);
@@ -75,13 +76,22 @@ impl Sink for Kept {
 
 /// A capture of packets.
 fn captured(packets: &[Packet]) -> Vec<u8> {
-    build::pcap(&PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() }, packets)
+    build::pcap(
+        &PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() },
+        packets,
+    )
 }
 
 /// Records of windows of a second, and of all of them.
 fn recorded(capture: &[u8], follows: bool) -> Vec<Record> {
-    let delay = delay::Settings { kinds: Kinds::NONE.with(Delayed::Icmp), slots_log2: 6, follows, ..delay::Settings::DEFAULT };
-    let off = cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
+    let delay = delay::Settings {
+        kinds: Kinds::NONE.with(Delayed::Icmp),
+        slots_log2: 6,
+        follows,
+        ..delay::Settings::DEFAULT
+    };
+    let off =
+        cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
     let settings = Settings { delay, ..Settings::only(off) };
     let poll = Poll::new(
         pcap_reader(Cursor::new(capture.to_vec()), "trace", 1, Pace::Trace).unwrap(),
@@ -90,7 +100,12 @@ fn recorded(capture: &[u8], follows: bool) -> Vec<Record> {
     let (gate, mut kept) = (poll.gate(), Kept::default());
     let mut options = Estimation::default();
     options.delay.tune = true;
-    let intervals = Intervals { window: Some(Duration::from_secs(1)), read_every: None, duration: None, align: false };
+    let intervals = Intervals {
+        window: Some(Duration::from_secs(1)),
+        read_every: None,
+        duration: None,
+        align: false,
+    };
     let plan = Plan { intervals, seed: 1, hash_key: None, prefixes: Vec::new(), options };
     Controller::start(poll, plan, || Trace::new(gate)).unwrap().run(&mut kept).unwrap();
     kept.0
@@ -118,11 +133,18 @@ fn the_share_follows_a_rising_load() {
     let ((fixed, _), (auto, total)) = (replayed(&capture, false), replayed(&capture, true));
     let seconds = rates.len();
     let truth = |second: usize| truths[second][truths[second].len() * 95 / 100] as f64;
-    let holds =
-        |delays: &[Delay], second: usize| p95(&delays[second]).is_some_and(|(low, high)| (low..=high).contains(&truth(second)));
+    let holds = |delays: &[Delay], second: usize| {
+        p95(&delays[second]).is_some_and(|(low, high)| (low..=high).contains(&truth(second)))
+    };
     let told: Vec<_> = (0..seconds)
         .map(|second| {
-            (auto[second].settings.admit_log2, truth(second), p95(&auto[second]), p95(&fixed[second]), auto[second].suggested)
+            (
+                auto[second].settings.admit_log2,
+                truth(second),
+                p95(&auto[second]),
+                p95(&fixed[second]),
+                auto[second].suggested,
+            )
         })
         .collect();
     // At full load 16,384 / 2 requests a second and 93 ms ask for 12 times as many slots.
@@ -135,15 +157,25 @@ fn the_share_follows_a_rising_load() {
     // Whatever the share does, an interval that is told holds the truth, as often as it says.
     let bounded: Vec<usize> = (0..seconds).filter(|second| p95(&auto[*second]).is_some()).collect();
     let missed = bounded.iter().filter(|second| !holds(&auto, **second)).count() as u64;
-    assert!(missed <= *binomial(bounded.len() as u64, 0.05).end(), "{missed} of {}: {told:?}", bounded.len());
+    assert!(
+        missed <= *binomial(bounded.len() as u64, 0.05).end(),
+        "{missed} of {}: {told:?}",
+        bounded.len()
+    );
     // It comes back step by step, from two windows after the load went.
     let back: Vec<u8> = auto[12..18].iter().map(|delay| delay.settings.admit_log2).collect();
-    assert!(back.windows(2).all(|pair| pair[1] <= pair[0] && pair[0] - pair[1] <= 1) && back[5] < 4, "{told:?}");
+    assert!(
+        back.windows(2).all(|pair| pair[1] <= pair[0] && pair[0] - pair[1] <= 1) && back[5] < 4,
+        "{told:?}"
+    );
     // Windows of different shares add up: to all requests, of which nearly all answers have come.
     let requests: u64 = rates.iter().sum();
     assert_eq!(total.counts.requests, requests);
     let answered = total.distribution.unwrap().answered;
-    assert!((answered.low..=answered.high).contains(&(requests as f64)), "{answered:?} of {requests}");
+    assert!(
+        (answered.low..=answered.high).contains(&(requests as f64)),
+        "{answered:?} of {requests}"
+    );
 }
 
 /// The delays that metrics tell in protocol buffers.
@@ -153,9 +185,13 @@ fn told(metrics: &Metrics) -> proto::Histogram {
     while !bytes.is_empty() {
         families.push(proto::MetricFamily::decode_length_delimited(&mut bytes).unwrap());
     }
-    let family = families.into_iter().find(|family| family.name() == "flowgauge_delay_seen_seconds").unwrap();
+    let family = families
+        .into_iter()
+        .find(|family| family.name() == "flowgauge_delay_seen_seconds")
+        .unwrap();
     assert!(family.r#type() == proto::MetricType::Histogram && family.metric.len() == 1);
-    let labels: Vec<_> = family.metric[0].label.iter().map(|label| (label.name(), label.value())).collect();
+    let labels: Vec<_> =
+        family.metric[0].label.iter().map(|label| (label.name(), label.value())).collect();
     assert_eq!(labels, [("source", "trace"), ("direction", "ingress"), ("kind", "icmp")]);
     family.metric[0].histogram.clone().unwrap()
 }
@@ -196,29 +232,54 @@ fn native_histograms_have_the_delays_that_were_seen() {
         assert_eq!(all.last().unwrap().1, answers);
         // No count falls.
         let at = |buckets: &[(f64, u64)], bound: f64| {
-            buckets.iter().take_while(|(high, _)| *high < bound * 1.001).last().map_or(0, |(_, count)| *count)
+            buckets
+                .iter()
+                .take_while(|(high, _)| *high < bound * 1.001)
+                .last()
+                .map_or(0, |(_, count)| *count)
         };
-        assert!(all.iter().all(|(high, count)| *count >= at(&before, *high)), "{all:?} after {before:?}");
+        assert!(
+            all.iter().all(|(high, count)| *count >= at(&before, *high)),
+            "{all:?} after {before:?}"
+        );
         before = all;
         // A percentile as Prometheus finds its bucket.
-        for ((share, name), raw) in PERCENTILES.into_iter().zip(delay.distribution.as_ref().unwrap().raw) {
+        for ((share, name), raw) in
+            PERCENTILES.into_iter().zip(delay.distribution.as_ref().unwrap().raw)
+        {
             let rank = share * delay.answers() as f64;
             let high = alone.iter().find(|(_, count)| *count as f64 >= rank).unwrap().0;
             // It is somewhere in a range whose middle is in that bucket.
             let (least, most) = (high / GROWTH * (1.0 - HALF), high * (1.0 + HALF));
-            assert!(least < raw / 1e9 && raw / 1e9 <= most, "{name}: {raw} ns, not from {least} to {most} s");
+            assert!(
+                least < raw / 1e9 && raw / 1e9 <= most,
+                "{name}: {raw} ns, not from {least} to {most} s"
+            );
         }
     }
     // Text has the same in classic buckets.
     let (histogram, text) = (told(&sum), String::from_utf8(sum.text().unwrap()).unwrap());
     let value = |line: &str| {
-        text.lines().find_map(|it| it.strip_prefix(line)).unwrap_or_else(|| panic!("no {line} in {text}")).trim().to_owned()
+        text.lines()
+            .find_map(|it| it.strip_prefix(line))
+            .unwrap_or_else(|| panic!("no {line} in {text}"))
+            .trim()
+            .to_owned()
     };
     let series = "source=\"trace\",direction=\"ingress\",kind=\"icmp\"";
-    assert_eq!(value(&format!("flowgauge_delay_seen_seconds_count{{{series}}}")), histogram.sample_count().to_string());
-    assert_eq!(value(&format!("flowgauge_delay_seen_seconds_sum{{{series}}}")), histogram.sample_sum().to_string());
+    assert_eq!(
+        value(&format!("flowgauge_delay_seen_seconds_count{{{series}}}")),
+        histogram.sample_count().to_string()
+    );
+    assert_eq!(
+        value(&format!("flowgauge_delay_seen_seconds_sum{{{series}}}")),
+        histogram.sample_sum().to_string()
+    );
     for bucket in &histogram.bucket {
-        let line = format!("flowgauge_delay_seen_seconds_bucket{{{series},le=\"{}\"}}", bucket.upper_bound());
+        let line = format!(
+            "flowgauge_delay_seen_seconds_bucket{{{series},le=\"{}\"}}",
+            bucket.upper_bound()
+        );
         assert_eq!(value(&line), bucket.cumulative_count().to_string());
     }
 }

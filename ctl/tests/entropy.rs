@@ -10,7 +10,8 @@ use captured::captured;
 use flowgauge_core::hash::crc32;
 use flowgauge_core::parse::network;
 use flowgauge_core::{
-    Counters, FlowKey, Grid, KeyKind, Settings, SharedSketch, Sharing, SketchKind, Tabulation, WideSketch, entropy,
+    Counters, FlowKey, Grid, KeyKind, Settings, SharedSketch, Sharing, SketchKind, Tabulation,
+    WideSketch, entropy,
 };
 use flowgauge_ctl::measurement::alarm::judge::{self, Judge, Verdict};
 use flowgauge_ctl::measurement::entropy::estimate::{Entropy, estimate};
@@ -42,7 +43,13 @@ fn packets(counters: &Counters) -> u64 {
 
 fn entropy_of(snapshot: &Snapshot, shape: Grid) -> Entropy {
     let bank = &snapshot.bank;
-    estimate(packets(&bank.counters), bank.entropy.sums[0].sum, &bank.entropy.sketches[0], shape, SketchKind::CountSketch)
+    estimate(
+        packets(&bank.counters),
+        bank.entropy.sums[0].sum,
+        &bank.entropy.sketches[0],
+        shape,
+        SketchKind::CountSketch,
+    )
 }
 
 #[test]
@@ -59,14 +66,19 @@ fn workers_together_give_what_one_does() {
         entropy_of(&snapshot, shape)
     };
     let one = entropy(1);
-    // The order in which workers come to the counters is another one in every run. In twelve runs of this test, four of them on one CPU, the 24
-    // differences that it prints (--nocapture) were 0.00030 bits at most, with a deviation of 0.00012. So few may say less than half.
+    // The order in which workers come to the counters is another one in every run. In twelve runs
+    // of this test, four of them on one CPU, the 24 differences that it prints (--nocapture) were
+    // 0.00030 bits at most, with a deviation of 0.00012. So few may say less than half.
     let deviation = 0.00012 / (1.0 - DEVIATIONS / 48.0_f64.sqrt());
     for workers in [2, 4] {
         let several = entropy(workers);
         let difference = several.bits - one.bits;
         println!("{workers} workers: {difference:+.5} bits");
-        assert!(difference.abs() <= of_mean(deviation, 1), "{workers} workers: {difference:+.5} bits of {:.5}", one.bits);
+        assert!(
+            difference.abs() <= of_mean(deviation, 1),
+            "{workers} workers: {difference:+.5} bits of {:.5}",
+            one.bits
+        );
     }
 }
 
@@ -74,7 +86,8 @@ fn exact(frames: &[OwnedFrame], key: KeyKind) -> f64 {
     let mut counts: HashMap<FlowKey, u64> = HashMap::new();
     for OwnedFrame { bytes, link, .. } in frames {
         if let Ok(packet) = network(&bytes[..], *link) {
-            *counts.entry(key.extract(&packet, key.transport(&bytes[..], &packet))).or_default() += 1;
+            *counts.entry(key.extract(&packet, key.transport(&bytes[..], &packet))).or_default() +=
+                1;
         }
     }
     let packets: u64 = counts.values().sum();
@@ -97,41 +110,61 @@ fn captures_at_hand_within_three_percent() {
         skip("TEST_CAPTURES=DIR");
         return;
     };
-    let mut paths: Vec<_> = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut paths: Vec<_> =
+        std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     let captures = paths.iter().map(|path| (path.display().to_string(), captured(path)));
-    let mut captures: Vec<(String, Vec<OwnedFrame>)> = captures.filter(|(_, frames)| !frames.is_empty()).collect();
+    let mut captures: Vec<(String, Vec<OwnedFrame>)> =
+        captures.filter(|(_, frames)| !frames.is_empty()).collect();
     assert!(!captures.is_empty(), "no captures in {}", Path::new(&directory).display());
-    captures.push(("all together".to_owned(), captures.iter().flat_map(|(_, frames)| frames.clone()).collect()));
+    captures.push((
+        "all together".to_owned(),
+        captures.iter().flat_map(|(_, frames)| frames.clone()).collect(),
+    ));
     let mut long = 0;
     for (name, frames) in &captures {
         long += u32::from(frames.len() > 10_000);
-        for (key, shape) in
-            KeyKind::ALL.into_iter().flat_map(|key| [(key, Grid::of_counters(10, 1024).unwrap()), (key, Grid::COUNTERS)])
+        for (key, shape) in KeyKind::ALL
+            .into_iter()
+            .flat_map(|key| [(key, Grid::of_counters(10, 1024).unwrap()), (key, Grid::COUNTERS)])
         {
             let (Entropy { bits, low, high, .. }, truth) = measured(frames, key, shape);
-            let what = format!("{name}, {} packets, {}, {} rows", frames.len(), key.name(), shape.rows());
+            let what =
+                format!("{name}, {} packets, {}, {} rows", frames.len(), key.name(), shape.rows());
             let error = if truth > 0.0 { (bits / truth - 1.0) * 100.0 } else { 0.0 };
-            println!("{what}: {bits:.4} bits ({low:.4} to {high:.4}), exactly {truth:.4}, {error:+.2} %");
-            assert!((low - 1e-9..=high + 1e-9).contains(&truth), "{what}: {truth} is not in {low}..{high}");
+            println!(
+                "{what}: {bits:.4} bits ({low:.4} to {high:.4}), exactly {truth:.4}, {error:+.2} %"
+            );
+            assert!(
+                (low - 1e-9..=high + 1e-9).contains(&truth),
+                "{what}: {truth} is not in {low}..{high}"
+            );
             assert!(frames.len() <= 10_000 || error.abs() <= 3.0, "{what}: {error:+.2} %");
         }
     }
-    println!("{} captures, {long} of more than 10,000 packets, the last being all together", captures.len());
+    println!(
+        "{} captures, {long} of more than 10,000 packets, the last being all together",
+        captures.len()
+    );
 }
 
-/// A window's packets and the entropies of its sources and destinations, counted by the dataplane's own code.
+/// A window's packets and the entropies of its sources and destinations, counted by the dataplane's
+/// own code.
 fn watched(frames: &[&OwnedFrame], tabulation: &Tabulation) -> (u64, [f64; 2]) {
     let mut packets = 0;
     let bits = [KeyKind::Src, KeyKind::Dst].map(|key| {
         let (kind, shape) = (SketchKind::CountSketch, Grid::COUNTERS);
-        let (shared, mut sum, mut wide) =
-            (Box::new(SharedSketch::new()), flowgauge_core::Entropy::default(), Box::new(WideSketch::new()));
+        let (shared, mut sum, mut wide) = (
+            Box::new(SharedSketch::new()),
+            flowgauge_core::Entropy::default(),
+            Box::new(WideSketch::new()),
+        );
         packets = 0;
         for OwnedFrame { bytes, link, .. } in frames {
             if let Ok(packet) = network(&bytes[..], *link) {
                 packets += 1;
-                let crc = crc32(key.extract(&packet, key.transport(&bytes[..], &packet)).as_bytes());
+                let crc =
+                    crc32(key.extract(&packet, key.transport(&bytes[..], &packet)).as_bytes());
                 sum.update(&shared, Sharing::Alone, kind, shape, crc, tabulation);
             }
         }
@@ -155,7 +188,8 @@ impl Former {
         }
         let least = 1.5 * (packets as f64).log2() / (12.0 * packets as f64).sqrt();
         let [(sources, of_sources), (destinations, of_destinations)] = self.usual;
-        let far = now[0] > sources + 3.5 * of_sources.max(least) || now[1] < destinations - 3.5 * of_destinations.max(least);
+        let far = now[0] > sources + 3.5 * of_sources.max(least)
+            || now[1] < destinations - 3.5 * of_destinations.max(least);
         if far && self.windows >= 30 {
             return true;
         }
@@ -168,24 +202,28 @@ impl Former {
     }
 }
 
-/// Real traffic, which has no floods but that of a scan, in windows of every length: each capture by itself, and all as one, which is traffic
-/// that changes altogether every few windows. With windows of 20 packets and more, too, since most captures are short.
+/// Real traffic, which has no floods but that of a scan, in windows of every length: each capture
+/// by itself, and all as one, which is traffic that changes altogether every few windows. With
+/// windows of 20 packets and more, too, since most captures are short.
 #[test]
 fn real_traffic_raises_no_alarm() {
     let Some(directory) = std::env::var_os("TEST_CAPTURES") else {
         skip("TEST_CAPTURES=DIR");
         return;
     };
-    let mut paths: Vec<_> = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut paths: Vec<_> =
+        std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
-    let mut captures: Vec<Vec<OwnedFrame>> = paths.iter().map(|path| captured(path)).filter(|frames| !frames.is_empty()).collect();
+    let mut captures: Vec<Vec<OwnedFrame>> =
+        paths.iter().map(|path| captured(path)).filter(|frames| !frames.is_empty()).collect();
     assert!(!captures.is_empty(), "no captures in {}", Path::new(&directory).display());
     let mut all: Vec<OwnedFrame> = Vec::new();
     for frames in &captures {
         let (first, last) = (frames[0].timestamp, all.last().map_or(0, |frame| frame.timestamp));
-        all.extend(
-            frames.iter().map(|frame| OwnedFrame { timestamp: last + frame.timestamp.saturating_sub(first), ..frame.clone() }),
-        );
+        all.extend(frames.iter().map(|frame| OwnedFrame {
+            timestamp: last + frame.timestamp.saturating_sub(first),
+            ..frame.clone()
+        }));
     }
     captures.push(all);
     let tabulation = Box::new(Tabulation::from_seed(1));
@@ -195,10 +233,14 @@ fn real_traffic_raises_no_alarm() {
             let mut by_window: BTreeMap<u64, Vec<&OwnedFrame>> = BTreeMap::new();
             let first = frames[0].timestamp;
             for frame in frames {
-                by_window.entry(frame.timestamp.saturating_sub(first) / (milliseconds * 1_000_000)).or_default().push(frame);
+                by_window
+                    .entry(frame.timestamp.saturating_sub(first) / (milliseconds * 1_000_000))
+                    .or_default()
+                    .push(frame);
             }
             let options = judge::Options::default();
-            let mut alarms = [Judge::new(options), Judge::new(judge::Options { least: 20, ..options })];
+            let mut alarms =
+                [Judge::new(options), Judge::new(judge::Options { least: 20, ..options })];
             let mut before = Former::default();
             for frames in by_window.values() {
                 let (packets, [sources, destinations]) = watched(frames, &tabulation);
@@ -216,5 +258,8 @@ fn real_traffic_raises_no_alarm() {
         "{windows} windows: the former rule raised {former}; of {} windows judged {} raised the alarm, of {} of 20 packets and more {}",
         default[1], default[0], small[1], small[0]
     );
-    assert!(default[0] <= 1 && f64::from(small[0]) <= 0.01 * f64::from(small[1]), "{default:?} {small:?}");
+    assert!(
+        default[0] <= 1 && f64::from(small[0]) <= 0.01 * f64::from(small[1]),
+        "{default:?} {small:?}"
+    );
 }

@@ -1,4 +1,5 @@
-//! The committed code of what a run tells, over gRPC, to Prometheus and to OpenTelemetry, is what its `.proto` generates.
+//! The committed code of what a run tells, over gRPC, to Prometheus and to OpenTelemetry, is what
+//! its `.proto` generates.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::path::Path;
@@ -7,7 +8,10 @@ use std::path::Path;
 fn the_code_belongs_to_the_protocols() {
     let protos = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto");
     let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join("generated");
-    let protos_of_others = ["io/prometheus/client/metrics.proto", "opentelemetry/proto/collector/metrics/v1/metrics_service.proto"];
+    let protos_of_others = [
+        "io/prometheus/client/metrics.proto",
+        "opentelemetry/proto/collector/metrics/v1/metrics_service.proto",
+    ];
     for proto in ["flowgauge/v1/agent.proto"].into_iter().chain(protos_of_others) {
         flowgauge_testing::generated::check(&protos, proto, &scratch).unwrap();
     }

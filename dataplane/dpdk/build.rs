@@ -13,7 +13,8 @@ mod link {
     use std::env;
     use std::process::Command;
 
-    /// What inline functions in DPDK's headers call. Drivers are found by DPDK itself, in its plugin directory.
+    /// What inline functions in DPDK's headers call. Drivers are found by DPDK itself, in its
+    /// plugin directory.
     const LIBRARIES: [&str; 5] = ["rte_eal", "rte_ethdev", "rte_mbuf", "rte_mempool", "rte_ring"];
     /// Releases before it are not tried.
     const OLDEST: &str = "22.11";
@@ -29,7 +30,8 @@ mod link {
         // Clean under our own warnings, which not every release of DPDK's headers is.
         shim.file("src/shim.c").std("gnu11").opt_level(3).warnings(false);
         pkg_config(&["--cflags"])?.split_ascii_whitespace().for_each(|flag| _ = shim.flag(flag));
-        shim.try_compile("flowgauge_dpdk_shim").map_err(|error| format!("cannot compile src/shim.c: {error}"))?;
+        shim.try_compile("flowgauge_dpdk_shim")
+            .map_err(|error| format!("cannot compile src/shim.c: {error}"))?;
         for directory in pkg_config(&["--libs-only-L"])?.split_ascii_whitespace() {
             println!("cargo::rustc-link-search=native={}", directory.trim_start_matches("-L"));
         }

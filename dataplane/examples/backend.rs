@@ -1,12 +1,16 @@
-//! A backend of one's own: a [`Dataplane`] that counts the frames it is handed, in the thread that hands them over.
+//! A backend of one's own: a [`Dataplane`] that counts the frames it is handed, in the thread that
+//! hands them over.
 //!
 //! `cargo run -p flowgauge-dataplane --example backend`
 //!
-//! What a packet does to a bank is `flowgauge_core`'s, so that all measurements come along, to the bit. What is left to a backend is where
-//! packets come from, and that no packet is counted in a bank while that bank is read.
+//! What a packet does to a bank is `flowgauge_core`'s, so that all measurements come along, to the
+//! bit. What is left to a backend is where packets come from, and that no packet is counted in a
+//! bank while that bank is read.
 
 use flowgauge_core::{Arrival, Context, Link, Settings, Shared, Sharing, State, WideBank, Zeroed};
-use flowgauge_dataplane::{Adopted, Capabilities, Dataplane, Error, Event, Losses, Snapshot, Tables};
+use flowgauge_dataplane::{
+    Adopted, Capabilities, Dataplane, Error, Event, Losses, Snapshot, Tables,
+};
 
 struct HandedOver {
     capabilities: Capabilities,
@@ -36,7 +40,12 @@ impl HandedOver {
         let Some(tables) = &self.tables else { return };
         let context = Context::new(self.settings, &tables.tabulation, Sharing::Alone);
         let arrival = Arrival::new(frame.len() as u32, 0);
-        self.state.active(&self.shared, self.active).record(&context, Link::Ethernet, frame, arrival);
+        self.state.active(&self.shared, self.active).record(
+            &context,
+            Link::Ethernet,
+            frame,
+            arrival,
+        );
     }
 
     fn snapshot(&self, bank: usize, operation: &'static str) -> Result<Snapshot, Error> {
@@ -74,7 +83,8 @@ impl Dataplane for HandedOver {
     fn rotate(&mut self) -> Result<Snapshot, Error> {
         let closed = self.active;
         let snapshot = self.snapshot(closed, "rotate")?;
-        // Nobody counts while this runs. A backend with threads would wait here until all of them have left the bank.
+        // Nobody counts while this runs. A backend with threads would wait here until all of them
+        // have left the bank.
         self.active ^= 1;
         self.state.banks[closed].clear(&self.settings);
         self.shared.banks[closed].clear(&self.settings);
@@ -103,7 +113,12 @@ fn main() -> Result<(), Error> {
             dataplane.count(&from_host(host));
         }
         let bank = dataplane.rotate()?.bank;
-        let raised = bank.cardinality.levels(settings.cardinality.precision).iter().filter(|level| **level > 0).count();
+        let raised = bank
+            .cardinality
+            .levels(settings.cardinality.precision)
+            .iter()
+            .filter(|level| **level > 0)
+            .count();
         println!("window {window}: {} packets raised {raised} registers", bank.counters.packets());
     }
     Ok(())

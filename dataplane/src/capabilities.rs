@@ -4,7 +4,9 @@ use crate::error::Error;
 use crate::place::Place;
 use flowgauge_core::hash::MAX_ROWS;
 use flowgauge_core::heavy::{Algorithm, Unit};
-use flowgauge_core::{BANKS, ENTROPIES, HashMode, KeyKind, MeasurementKind, Precision, Settings, cardinality};
+use flowgauge_core::{
+    BANKS, ENTROPIES, HashMode, KeyKind, MeasurementKind, Precision, Settings, cardinality,
+};
 use std::ops::RangeInclusive;
 
 /// What packets are timed by.
@@ -64,13 +66,14 @@ pub struct Capabilities {
     pub clock: Clock,
     /// Whether it passes delays on [one by one](crate::Dataplane::delays).
     pub delay_samples: bool,
-    /// Packets of a window from which on it [watches](crate::Dataplane::watch) an entropy itself, if it does.
+    /// Packets of a window from which on it [watches](crate::Dataplane::watch) an entropy itself,
+    /// if it does.
     pub watches_from: Option<u64>,
 }
 
 impl Capabilities {
-    /// What every backend can do that runs `dataplane/core` on each of `workers` cores, with nothing left out: what it cannot, it
-    /// takes away.
+    /// What every backend can do that runs `dataplane/core` on each of `workers` cores, with
+    /// nothing left out: what it cannot, it takes away.
     #[must_use]
     pub fn of_core(backend: &'static str, interface: impl Into<String>, workers: usize) -> Self {
         let interface = interface.into();
@@ -102,33 +105,57 @@ impl Capabilities {
     /// # Errors
     /// [`Error::Unsupported`], with what to do instead.
     pub fn check(&self, settings: &Settings) -> Result<(), Error> {
-        let refuse = |what: String, advice: String| Err(Error::Unsupported { backend: self.backend, what, advice });
+        let refuse = |what: String, advice: String| {
+            Err(Error::Unsupported { backend: self.backend, what, advice })
+        };
         let names = |what: &str, names: Vec<&'static str>| format!("{what} {}", names.join(", "));
         for kind in MeasurementKind::ALL.into_iter().filter(|kind| kind.is_on(settings)) {
             if !self.measurements.contains(&kind) {
-                let advice = names("it can measure", self.measurements.iter().map(|kind| kind.name()).collect());
+                let advice = names(
+                    "it can measure",
+                    self.measurements.iter().map(|kind| kind.name()).collect(),
+                );
                 return refuse(format!("measure {}", kind.name()), advice);
             }
             for key in kind.keys(settings) {
                 if !self.keys.contains(&key) {
-                    let advice = names("it has the keys", self.keys.iter().map(|key| key.name()).collect());
+                    let advice =
+                        names("it has the keys", self.keys.iter().map(|key| key.name()).collect());
                     return refuse(format!("measure {} by {}", kind.name(), key.name()), advice);
                 }
             }
         }
-        let Settings { cardinality, entropy, frequency, membership, heavy, delay, reorder, headers, .. } = settings;
+        let Settings {
+            cardinality,
+            entropy,
+            frequency,
+            membership,
+            heavy,
+            delay,
+            reorder,
+            headers,
+            ..
+        } = settings;
         if headers.inner && !self.inner {
-            return refuse("look into tunnels (--inner)".to_owned(), "leave out --inner, or count with --backend poll".to_owned());
+            return refuse(
+                "look into tunnels (--inner)".to_owned(),
+                "leave out --inner, or count with --backend poll".to_owned(),
+            );
         }
         if cardinality.mode == cardinality::Mode::Staggered && !self.staggered {
-            return refuse("use staggered registers".to_owned(), "leave out --staggered".to_owned());
+            return refuse(
+                "use staggered registers".to_owned(),
+                "leave out --staggered".to_owned(),
+            );
         }
         // Rows of sketches are always tabulated, but by the signature of the hash.
         let is_on = MeasurementKind::ALL.iter().any(|kind| kind.is_on(settings));
         if is_on && cardinality.hash == HashMode::Keyed && !self.hashes.contains(&HashMode::Keyed) {
-            let advice =
-                "its hashes are CRCs; use --hash tabulated with a --seed that is a secret (docs/security.md says what that helps)";
-            return refuse("hash by keyed, which takes multiplications of 64 bits".to_owned(), advice.to_owned());
+            let advice = "its hashes are CRCs; use --hash tabulated with a --seed that is a secret (docs/security.md says what that helps)";
+            return refuse(
+                "hash by keyed, which takes multiplications of 64 bits".to_owned(),
+                advice.to_owned(),
+            );
         }
         if cardinality.mode != cardinality::Mode::Off {
             if !self.hashes.contains(&cardinality.hash) {
@@ -138,32 +165,62 @@ impl Capabilities {
                 );
             }
             if !self.precision.contains(&cardinality.precision) {
-                let (least, most) = (self.precision.start().registers(), self.precision.end().registers());
-                let advice = if least == most { format!("it has {least}") } else { format!("it has {least} to {most}") };
-                return refuse(format!("use {} registers", cardinality.precision.registers()), advice);
+                let (least, most) =
+                    (self.precision.start().registers(), self.precision.end().registers());
+                let advice = if least == most {
+                    format!("it has {least}")
+                } else {
+                    format!("it has {least} to {most}")
+                };
+                return refuse(
+                    format!("use {} registers", cardinality.precision.registers()),
+                    advice,
+                );
             }
         }
         let entropies = MeasurementKind::Entropy.keys(settings).count();
         if entropies > self.entropies {
-            return refuse(format!("measure {entropies} entropies"), format!("it can measure {}", self.entropies));
+            return refuse(
+                format!("measure {entropies} entropies"),
+                format!("it can measure {}", self.entropies),
+            );
         }
         let sketches = entropy.iter().chain([frequency]).filter(|sketch| sketch.is_on());
-        let rows = sketches.map(|sketch| sketch.shape.rows()).chain(membership.on.then(|| membership.shape.rows()));
+        let rows = sketches
+            .map(|sketch| sketch.shape.rows())
+            .chain(membership.on.then(|| membership.shape.rows()));
         for rows in rows {
             if !self.rows.contains(&rows) {
                 let (least, most) = (self.rows.start(), self.rows.end());
-                return refuse(format!("use sketches of {rows} rows"), format!("it can use {least} to {most}"));
+                return refuse(
+                    format!("use sketches of {rows} rows"),
+                    format!("it can use {least} to {most}"),
+                );
             }
         }
         if heavy.algorithm != Algorithm::Off {
             if !self.algorithms.contains(&heavy.algorithm) {
-                let why = if heavy.algorithm.takes_any_slot() { ", which takes the smallest of all counts" } else { "" };
-                let advice = names("it can find them by", self.algorithms.iter().map(|algorithm| algorithm.name()).collect());
-                return refuse(format!("find heavy hitters by {}{why}", heavy.algorithm.name()), advice);
+                let why = if heavy.algorithm.takes_any_slot() {
+                    ", which takes the smallest of all counts"
+                } else {
+                    ""
+                };
+                let advice = names(
+                    "it can find them by",
+                    self.algorithms.iter().map(|algorithm| algorithm.name()).collect(),
+                );
+                return refuse(
+                    format!("find heavy hitters by {}{why}", heavy.algorithm.name()),
+                    advice,
+                );
             }
             if !self.units.contains(&heavy.unit) {
-                let advice = names("it can count", self.units.iter().map(|unit| unit.name()).collect());
-                return refuse(format!("find the flows with the most {}", heavy.unit.name()), advice);
+                let advice =
+                    names("it can count", self.units.iter().map(|unit| unit.name()).collect());
+                return refuse(
+                    format!("find the flows with the most {}", heavy.unit.name()),
+                    advice,
+                );
             }
         }
         if delay.samples && !self.delay_samples {
@@ -173,7 +230,9 @@ impl Capabilities {
         if let Some(problem) = delay.problem().filter(|_| MeasurementKind::Delay.is_on(settings)) {
             return refuse("measure delays so".to_owned(), problem.to_owned());
         }
-        if let Some(problem) = reorder.problem().filter(|_| MeasurementKind::Reorder.is_on(settings)) {
+        if let Some(problem) =
+            reorder.problem().filter(|_| MeasurementKind::Reorder.is_on(settings))
+        {
             return refuse("measure reordering so".to_owned(), problem.to_owned());
         }
         Ok(())

@@ -32,7 +32,9 @@ pub enum Error {
         damage: Damage,
     },
     /// A second [`install`](crate::Dataplane::install).
-    #[error("cannot install tables: {target} is counting already, and new tables would mix hashes within a window; start it anew")]
+    #[error(
+        "cannot install tables: {target} is counting already, and new tables would mix hashes within a window; start it anew"
+    )]
     AlreadyStarted {
         /// The interface or file.
         target: String,
@@ -58,7 +60,9 @@ pub enum Error {
         advice: String,
     },
     /// No answer in time. Transient.
-    #[error("cannot {operation}: worker {worker} of {target} has not answered within {waited:?}; it may be starved of CPU time")]
+    #[error(
+        "cannot {operation}: worker {worker} of {target} has not answered within {waited:?}; it may be starved of CPU time"
+    )]
     Timeout {
         /// What was attempted.
         operation: &'static str,
@@ -70,7 +74,9 @@ pub enum Error {
         waited: Duration,
     },
     /// A worker is gone, and with it what it had counted.
-    #[error("cannot {operation}: worker {worker} of {target} has died; restart, and report this as a bug with the log above")]
+    #[error(
+        "cannot {operation}: worker {worker} of {target} has died; restart, and report this as a bug with the log above"
+    )]
     WorkerDied {
         /// What was attempted.
         operation: &'static str,
@@ -99,7 +105,8 @@ pub enum Error {
         /// The system's reason, if it gave one.
         source: Option<io::Error>,
     },
-    /// Something between this process and a switch. Transient if the [failure](Failure::is_transient) is.
+    /// Something between this process and a switch. Transient if the
+    /// [failure](Failure::is_transient) is.
     #[error("cannot {operation}: switch {target}: {failure}")]
     Switch {
         /// What was attempted.
@@ -121,7 +128,9 @@ pub enum Error {
         source: io::Error,
     },
     /// A thread that cannot be started.
-    #[error("cannot start a thread for {target}: {source}; are there too many (`ulimit -u`, the control group's pids.max)?")]
+    #[error(
+        "cannot start a thread for {target}: {source}; are there too many (`ulimit -u`, the control group's pids.max)?"
+    )]
     Thread {
         /// What was to run on it.
         target: String,

@@ -1,9 +1,10 @@
 //! The secret of a keyed hash.
 //!
-//! All words that the hash is made of, and the fingerprint that records carry, are ChaCha20's output under the secret, in streams of their
-//! own. Whoever does not know the secret cannot tell such output from random numbers (that is what ChaCha20, a stream cipher, is for), and so
-//! the fingerprint says nothing about the words, and neither says anything about the secret. Two secrets have the same fingerprint with
-//! probability 2^-64.
+//! All words that the hash is made of, and the fingerprint that records carry, are ChaCha20's
+//! output under the secret, in streams of their own. Whoever does not know the secret cannot tell
+//! such output from random numbers (that is what ChaCha20, a stream cipher, is for), and so the
+//! fingerprint says nothing about the words, and neither says anything about the secret. Two
+//! secrets have the same fingerprint with probability 2^-64.
 
 use crate::error::Error;
 use flowgauge_core::Tabulation;
@@ -68,14 +69,22 @@ impl HashKey {
         HashKey(bytes)
     }
 
-    /// Reads a secret from a file: 16 or 32 bytes, or as many as 32 or 64 hexadecimal digits. Of 16 bytes both halves of the key are made.
+    /// Reads a secret from a file: 16 or 32 bytes, or as many as 32 or 64 hexadecimal digits. Of 16
+    /// bytes both halves of the key are made.
     ///
     /// # Errors
-    /// [`Error::HashKey`] if it cannot be read, if everyone can read it, or if it holds something else.
+    /// [`Error::HashKey`] if it cannot be read, if everyone can read it, or if it holds something
+    /// else.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let refused = |problem, source| Error::HashKey { source_name: path.display().to_string(), problem, source };
+        let refused = |problem, source| Error::HashKey {
+            source_name: path.display().to_string(),
+            problem,
+            source,
+        };
         let failed = |problem: String| refused(problem, None);
-        let unreadable = |error: io::Error| refused(format!("cannot read the key of the hash: {error}"), Some(error));
+        let unreadable = |error: io::Error| {
+            refused(format!("cannot read the key of the hash: {error}"), Some(error))
+        };
         let file = File::open(path).map_err(unreadable)?;
         check_access(&file, path).map_err(failed)?;
         let mut bytes = Vec::new();
@@ -85,7 +94,10 @@ impl HashKey {
             failed(format!("this is no key of a hash; {advice}"))
         })?;
         if key.0.iter().all(|byte| *byte == 0) {
-            return Err(failed("the key of the hash is zero, which is no secret; `openssl rand -hex 32` makes one".to_owned()));
+            return Err(failed(
+                "the key of the hash is zero, which is no secret; `openssl rand -hex 32` makes one"
+                    .to_owned(),
+            ));
         }
         Ok(key)
     }
@@ -129,17 +141,25 @@ fn parse(bytes: &[u8]) -> Option<HashKey> {
     Some(HashKey(whole))
 }
 
-/// A secret that everyone can read is none. A group may have been given it on purpose: service managers do.
+/// A secret that everyone can read is none. A group may have been given it on purpose: service
+/// managers do.
 #[cfg(unix)]
 fn check_access(file: &File, path: &Path) -> Result<(), String> {
     use std::os::unix::fs::PermissionsExt;
     let Ok(metadata) = file.metadata() else { return Ok(()) };
     let mode = metadata.permissions().mode();
     if metadata.is_file() && mode & 0o004 != 0 {
-        return Err(format!("everyone can read the key of the hash (mode {:o}); `chmod 600` makes it a secret", mode & 0o777));
+        return Err(format!(
+            "everyone can read the key of the hash (mode {:o}); `chmod 600` makes it a secret",
+            mode & 0o777
+        ));
     }
     if metadata.is_file() && mode & 0o040 != 0 {
-        tracing::warn!("{}: a group can read the key of the hash (mode {:o})", path.display(), mode & 0o777);
+        tracing::warn!(
+            "{}: a group can read the key of the hash (mode {:o})",
+            path.display(),
+            mode & 0o777
+        );
     }
     Ok(())
 }
@@ -161,7 +181,10 @@ mod tests {
         let [t0, ..] = tabulation.tables();
         let [ipv4, ipv6, ..] = tabulation.multilinear().words();
         assert_eq!(format!("{key:?}"), "HashKey(09534a2104f90bc6)");
-        assert_eq!((t0[0], ipv4, ipv6), (0x439a_503c, 0x05f4_6aa2_998d_f378, 0x1372_4586_8d45_c13f));
+        assert_eq!(
+            (t0[0], ipv4, ipv6),
+            (0x439a_503c, 0x05f4_6aa2_998d_f378, 0x1372_4586_8d45_c13f)
+        );
     }
 
     #[test]
@@ -175,7 +198,8 @@ mod tests {
         let half = parse(&bytes[..16]);
         assert!(half.is_some() && half != key);
         assert_eq!(parse(&digits.as_bytes()[..32]), half);
-        for wrong in [&b""[..], b"secret", &[7; 15], &[7; 33], b"0123456789abcdef0123456789abcdeg!"] {
+        for wrong in [&b""[..], b"secret", &[7; 15], &[7; 33], b"0123456789abcdef0123456789abcdeg!"]
+        {
             assert_eq!(parse(wrong), None, "{wrong:?}");
         }
     }
@@ -183,7 +207,8 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_read_says_why() {
         let error = HashKey::read(Path::new("no/such/key")).unwrap_err();
-        let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<io::Error>());
+        let source =
+            std::error::Error::source(&error).and_then(|source| source.downcast_ref::<io::Error>());
         assert_eq!(source.unwrap().kind(), io::ErrorKind::NotFound);
     }
 

@@ -1,24 +1,32 @@
 //! Dataplanes: where packets are counted, behind one trait.
 //!
-//! A [`Dataplane`] counts packets in two banks. One bank is active and counts; the other is closed, read and cleared. The
-//! controller (crate `flowgauge-ctl`) calls the trait and knows no backend: what a backend can do is in its [`Capabilities`].
+//! A [`Dataplane`] counts packets in two banks. One bank is active and counts; the other is closed,
+//! read and cleared. The controller (crate `flowgauge-ctl`) calls the trait and knows no backend:
+//! what a backend can do is in its [`Capabilities`].
 //!
 //! # The way of a window
-//! 1. [`install`](Dataplane::install) hands over the [`Tables`] that hashes take, and starts counting.
+//! 1. [`install`](Dataplane::install) hands over the [`Tables`] that hashes take, and starts
+//!    counting.
 //! 2. [`sample`](Dataplane::sample) reads the active bank while it counts.
-//! 3. [`rotate`](Dataplane::rotate) makes the other bank active, waits until no packet is counted in the old one, and returns
-//!    it as a [`Snapshot`]. A snapshot is the sum over all cores and places, and it looks the same whatever the backend.
-//! 4. [`published`](Dataplane::published) says that the window is printed; until then a backend may keep the bank.
+//! 3. [`rotate`](Dataplane::rotate) makes the other bank active, waits until no packet is counted
+//!    in the old one, and returns it as a [`Snapshot`]. A snapshot is the sum over all cores and
+//!    places, and it looks the same whatever the backend.
+//! 4. [`published`](Dataplane::published) says that the window is printed; until then a backend may
+//!    keep the bank.
 //!
 //! # Where to look
-//! - [`poll`]: worker threads of this process; their [ports](poll::port) are captures, generators, AF_XDP and DPDK;
+//! - [`poll`]: worker threads of this process; their [ports](poll::port) are captures, generators,
+//!   AF_XDP and DPDK;
 //! - [`xdp`]: programs in the kernel, at an interface (Linux);
 //! - [`tofino`]: a switch that runs `p4/flowgauge.p4`;
 //! - [`middleware`]: dataplanes around a dataplane, which record its answers or inject faults;
-//! - [`capture`]: capture file formats; [`traffic`]: generated packets; [`send`]: what packets leave through;
-//! - crate `flowgauge-core`: what one packet does to a bank; workers and the kernel run the same code.
+//! - [`capture`]: capture file formats; [`traffic`]: generated packets; [`send`]: what packets
+//!   leave through;
+//! - crate `flowgauge-core`: what one packet does to a bank; workers and the kernel run the same
+//!   code.
 //!
-//! `examples/backend.rs` is a backend outside this crate. Every backend passes the suite in `tests/conformance`.
+//! `examples/backend.rs` is a backend outside this crate. Every backend passes the suite in
+//! `tests/conformance`.
 
 mod bounds;
 pub mod capabilities;
@@ -68,12 +76,13 @@ use flowgauge_core::{KeyKind, Settings};
 /// Something that counts packets.
 ///
 /// # Exactness
-/// Over any number of rotations the packet counts of the closed banks, plus that of the last active bank, add up to the
-/// packets that entered: no gap, no double count, failed calls included.
+/// Over any number of rotations the packet counts of the closed banks, plus that of the last active
+/// bank, add up to the packets that entered: no gap, no double count, failed calls included.
 ///
 /// # Failure
-/// A call that fails with a [transient](Error::is_transient) error may be repeated. A repeated `rotate` finishes the rotation
-/// that was begun instead of beginning another. A failed read is an error, never a zero.
+/// A call that fails with a [transient](Error::is_transient) error may be repeated. A repeated
+/// `rotate` finishes the rotation that was begun instead of beginning another. A failed read is an
+/// error, never a zero.
 pub trait Dataplane: Send {
     /// What this dataplane can do.
     fn capabilities(&self) -> &Capabilities;
@@ -81,11 +90,12 @@ pub trait Dataplane: Send {
     /// What it measures and how; whoever else needs to know asks here. Constant.
     fn settings(&self) -> &Settings;
 
-    /// Installs the match tables and starts counting, or takes over what an earlier process left counting. Called once, before
-    /// anything else.
+    /// Installs the match tables and starts counting, or takes over what an earlier process left
+    /// counting. Called once, before anything else.
     ///
     /// # Errors
-    /// [`Error::Table`] if the tables do not fit the settings, [`Error::AlreadyStarted`] on a second call.
+    /// [`Error::Table`] if the tables do not fit the settings, [`Error::AlreadyStarted`] on a
+    /// second call.
     fn install(&mut self, tables: &Tables) -> Result<Option<Adopted>, Error>;
 
     /// The active bank as it stands now; counting goes on.
@@ -94,14 +104,16 @@ pub trait Dataplane: Send {
     /// [`Error::NotStarted`] before [`install`](Self::install); backend failures.
     fn sample(&mut self) -> Result<Snapshot, Error>;
 
-    /// Makes the other bank active, waits until no packet in flight is counted in the old one, returns it and clears it.
+    /// Makes the other bank active, waits until no packet in flight is counted in the old one,
+    /// returns it and clears it.
     ///
     /// # Errors
     /// [`Error::NotStarted`] before [`install`](Self::install); backend failures.
     fn rotate(&mut self) -> Result<Snapshot, Error>;
 
-    /// The answer of the last rotation was published as the window of this number. Until then a dataplane that outlives its
-    /// process keeps the closed bank, so that whoever [takes over](Self::install) can publish it. A new rotation implies it.
+    /// The answer of the last rotation was published as the window of this number. Until then a
+    /// dataplane that outlives its process keeps the closed bank, so that whoever
+    /// [takes over](Self::install) can publish it. A new rotation implies it.
     ///
     /// # Errors
     /// Backend failures.
@@ -119,9 +131,11 @@ pub trait Dataplane: Send {
     /// Backend failures.
     fn losses(&mut self) -> Result<Losses, Error>;
 
-    /// Packets that devices received up to the last rotation, by counters of their own. Since counting began, or, if it is not known what they had
-    /// received then, since the last call that gave nothing. What they lost is among them, and what flowgauge was not asked to count is not. Called
-    /// after [`losses`](Self::losses), so that nothing is lost that was not received. Nothing where no device tells.
+    /// Packets that devices received up to the last rotation, by counters of their own. Since
+    /// counting began, or, if it is not known what they had received then, since the last call that
+    /// gave nothing. What they lost is among them, and what flowgauge was not asked to count is
+    /// not. Called after [`losses`](Self::losses), so that nothing is lost that was not received.
+    /// Nothing where no device tells.
     ///
     /// # Errors
     /// Backend failures.
@@ -129,9 +143,10 @@ pub trait Dataplane: Send {
         Ok(None)
     }
 
-    /// Delays one by one of the open window, if [settings](flowgauge_core::delay::Settings::samples) ask for them: those that came since the last
-    /// call. The rest of them is in the [snapshot](Snapshot::delays) that closes the window. There is room for so many; what finds none is counted
-    /// in the bank.
+    /// Delays one by one of the open window, if
+    /// [settings](flowgauge_core::delay::Settings::samples) ask for them: those that came since the
+    /// last call. The rest of them is in the [snapshot](Snapshot::delays) that closes the window.
+    /// There is room for so many; what finds none is counted in the bank.
     ///
     /// # Errors
     /// Backend failures.
@@ -139,8 +154,9 @@ pub trait Dataplane: Send {
         Ok(Vec::new())
     }
 
-    /// Sets which requests the window after the open one admits, kind by kind, if [settings](flowgauge_core::delay::Settings::follows) have shares
-    /// follow the traffic. Until it is called again, windows take turns with what they have. Call it between rotations.
+    /// Sets which requests the window after the open one admits, kind by kind, if
+    /// [settings](flowgauge_core::delay::Settings::follows) have shares follow the traffic. Until
+    /// it is called again, windows take turns with what they have. Call it between rotations.
     ///
     /// # Errors
     /// [`Error::NotStarted`] before [`install`](Self::install); backend failures.
@@ -149,8 +165,9 @@ pub trait Dataplane: Send {
         Ok(())
     }
 
-    /// Sets between which bits entropies are usual at any time of a window, for a dataplane that [watches](Capabilities::watches_from) one of them.
-    /// It tells by [`Event::Crossed`], once a window. Before the first call nothing is unusual. Call it between rotations.
+    /// Sets between which bits entropies are usual at any time of a window, for a dataplane that
+    /// [watches](Capabilities::watches_from) one of them. It tells by [`Event::Crossed`], once a
+    /// window. Before the first call nothing is unusual. Call it between rotations.
     ///
     /// # Errors
     /// [`Error::NotStarted`] before [`install`](Self::install); backend failures.
@@ -225,7 +242,8 @@ impl<D: Dataplane + ?Sized> Dataplane for Box<D> {
 pub enum Event {
     /// The source of packets is exhausted: all were counted, no more will come.
     TrafficEnded,
-    /// Something is wrong with the traffic's source; what could be read was counted. One line, for the operator.
+    /// Something is wrong with the traffic's source; what could be read was counted. One line, for
+    /// the operator.
     Warning(String),
     /// Something happened that the operator should know of, and nothing is missing. One line.
     Notice(String),

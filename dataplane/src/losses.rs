@@ -10,21 +10,26 @@ pub enum LossCause {
     Capture,
     /// The interface had no room for the packet, or its driver dropped it.
     Device,
-    /// No loss for certain: the driver dropped the packet, or the network stack had no room for it, or the stack threw it away after it was
-    /// counted, as nobody wanted it. The kernel has one counter for all of these.
+    /// No loss for certain: the driver dropped the packet, or the network stack had no room for it,
+    /// or the stack threw it away after it was counted, as nobody wanted it. The kernel has one
+    /// counter for all of these.
     DeviceOrStack,
-    /// The packet came to an AF_XDP socket whose worker did not keep up: no frame was free, or its ring was full.
+    /// The packet came to an AF_XDP socket whose worker did not keep up: no frame was free, or its
+    /// ring was full.
     Socket,
-    /// The packet did not fit into a frame of an AF_XDP socket: several packets in one, by segmentation or receive offload.
+    /// The packet did not fit into a frame of an AF_XDP socket: several packets in one, by
+    /// segmentation or receive offload.
     TooLarge,
-    /// The packet came to a receive queue that was not counted yet: the interface has more queues than when counting began.
+    /// The packet came to a receive queue that was not counted yet: the interface has more queues
+    /// than when counting began.
     Queue,
     /// The interface could not receive the packet: bad checksum, bad length (its `errs` counter).
     DeviceError,
-    /// A packet found no free buffer in memory (DPDK's `rx_nombuf`). Some drivers lose it, others leave it to the device, which may
-    /// drop it.
+    /// A packet found no free buffer in memory (DPDK's `rx_nombuf`). Some drivers lose it, others
+    /// leave it to the device, which may drop it.
     NoBuffer,
-    /// Not lost: the packet's window was closed when it came, so that it is in none (captures whose packets are out of order).
+    /// Not lost: the packet's window was closed when it came, so that it is in none (captures whose
+    /// packets are out of order).
     Late,
 }
 
@@ -99,7 +104,8 @@ impl Losses {
         self.iter().filter(|(cause, _)| cause.is_certain()).map(|(_, packets)| packets).sum()
     }
 
-    /// What was lost after `earlier` was taken. A counter that went backwards was reset and counts from zero.
+    /// What was lost after `earlier` was taken. A counter that went backwards was reset and counts
+    /// from zero.
     #[must_use]
     pub fn since(&self, earlier: &Losses) -> Losses {
         let mut difference = Losses::default();

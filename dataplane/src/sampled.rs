@@ -3,8 +3,9 @@
 use crate::snapshot::DelaySample;
 use flowgauge_core::delay::sample::Sample;
 
-/// Delays on their way to the controller. Packets are counted in the other bank before the controller hears of it, and may be for as long as a
-/// rotation takes; their delays wait until the window before is closed.
+/// Delays on their way to the controller. Packets are counted in the other bank before the
+/// controller hears of it, and may be for as long as a rotation takes; their delays wait until the
+/// window before is closed.
 #[derive(Default)]
 pub(crate) struct Sampled {
     /// The bank of the window that the next rotation closes.
@@ -39,8 +40,10 @@ mod tests {
     #[test]
     fn delays_of_the_next_window_wait_for_it() {
         let mut sampled = Sampled::default();
-        let add = |sampled: &mut Sampled, at, bank| sampled.add(0, Sample { at, bank, ..Sample::EMPTY });
-        let times = |taken: Vec<DelaySample>| taken.iter().map(|delay| delay.sample.at).collect::<Vec<_>>();
+        let add =
+            |sampled: &mut Sampled, at, bank| sampled.add(0, Sample { at, bank, ..Sample::EMPTY });
+        let times =
+            |taken: Vec<DelaySample>| taken.iter().map(|delay| delay.sample.at).collect::<Vec<_>>();
         add(&mut sampled, 1, 0);
         add(&mut sampled, 2, 1);
         add(&mut sampled, 3, 0);

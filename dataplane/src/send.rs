@@ -1,7 +1,8 @@
 //! Sending: what generated and captured packets leave through.
 //!
-//! Senders are where their sockets and programs are: [`FrameSender`](crate::poll::port::FrameSender) (AF_XDP),
-//! [`LiveSender`](crate::xdp::LiveSender) (in the kernel) and `DpdkSender` in [`poll::port`](crate::poll::port).
+//! Senders are where their sockets and programs are:
+//! [`FrameSender`](crate::poll::port::FrameSender) (AF_XDP), [`LiveSender`](crate::xdp::LiveSender)
+//! (in the kernel) and `DpdkSender` in [`poll::port`](crate::poll::port).
 
 use crate::error::Error;
 use crate::poll::port::{Frame, MemoryPort, PcapPort, Port, Ports, Received};
@@ -17,8 +18,8 @@ pub trait Outlet {
     /// Bytes of the largest packet, without frame check sequence.
     fn largest(&self) -> usize;
 
-    /// Sends a packet of up to [`largest`](Self::largest) bytes; it is on its way when [`flush`](Self::flush) returns, or when some
-    /// more were sent.
+    /// Sends a packet of up to [`largest`](Self::largest) bytes; it is on its way when
+    /// [`flush`](Self::flush) returns, or when some more were sent.
     ///
     /// # Errors
     /// It is too large, or the interface is down or gone.
@@ -76,15 +77,30 @@ pub struct Transmission<'a> {
 impl<'a> Transmission<'a> {
     /// Sends so many packets per second, or as they come, until `is_interrupted`.
     #[must_use]
-    pub fn new(sender: Box<dyn Outlet>, rate: Option<f64>, is_interrupted: &'a dyn Fn() -> bool) -> Self {
-        Transmission { sender, rate, is_interrupted, started: Instant::now(), sent: Sent::default(), failure: None }
+    pub fn new(
+        sender: Box<dyn Outlet>,
+        rate: Option<f64>,
+        is_interrupted: &'a dyn Fn() -> bool,
+    ) -> Self {
+        Transmission {
+            sender,
+            rate,
+            is_interrupted,
+            started: Instant::now(),
+            sent: Sent::default(),
+            failure: None,
+        }
     }
 
     /// Sends what a capture holds; `progress` is called again and again.
     ///
     /// # Errors
     /// Those of the sender.
-    pub fn send_capture(self, ports: Ports<PcapPort>, progress: &mut dyn FnMut()) -> Result<Sent, Error> {
+    pub fn send_capture(
+        self,
+        ports: Ports<PcapPort>,
+        progress: &mut dyn FnMut(),
+    ) -> Result<Sent, Error> {
         self.run(ports, progress)
     }
 
@@ -92,7 +108,11 @@ impl<'a> Transmission<'a> {
     ///
     /// # Errors
     /// Those of the sender.
-    pub fn send_generated(self, ports: Ports<MemoryPort>, progress: &mut dyn FnMut()) -> Result<Sent, Error> {
+    pub fn send_generated(
+        self,
+        ports: Ports<MemoryPort>,
+        progress: &mut dyn FnMut(),
+    ) -> Result<Sent, Error> {
         self.run(ports, progress)
     }
 
@@ -133,7 +153,9 @@ impl<'a> Transmission<'a> {
             return;
         }
         let bytes = frame.bytes;
-        if frame.link != Link::Ethernet || !(SHORTEST..=self.sender.largest()).contains(&bytes.len()) {
+        if frame.link != Link::Ethernet
+            || !(SHORTEST..=self.sender.largest()).contains(&bytes.len())
+        {
             self.sent.left_out += 1;
             return;
         }
@@ -156,7 +178,9 @@ impl<'a> Transmission<'a> {
         self.flush();
         while left(self.started) > 0.0 && self.failure.is_none() && !(self.is_interrupted)() {
             match left(self.started) {
-                long if long > 2.0 * PAUSE.as_secs_f64() => thread::sleep(Duration::from_secs_f64((long / 2.0).min(0.1))),
+                long if long > 2.0 * PAUSE.as_secs_f64() => {
+                    thread::sleep(Duration::from_secs_f64((long / 2.0).min(0.1)))
+                }
                 _ => std::hint::spin_loop(),
             }
         }

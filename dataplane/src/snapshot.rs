@@ -13,10 +13,11 @@ use std::sync::Arc;
 pub struct Snapshot {
     /// Counters, registers and sketches.
     pub bank: Arc<WideBank>,
-    /// What lasts beyond rotations, in samples of measurements that use it; staggered registers are read in the slot of the time of the
-    /// sample, or of [`slot_time`](Self::slot_time).
+    /// What lasts beyond rotations, in samples of measurements that use it; staggered registers are
+    /// read in the slot of the time of the sample, or of [`slot_time`](Self::slot_time).
     pub lasting: Option<Box<Lasting>>,
-    /// The time of the sample by the clock that slots go by, in nanoseconds, where that is not the time since the Unix epoch.
+    /// The time of the sample by the clock that slots go by, in nanoseconds, where that is not the
+    /// time since the Unix epoch.
     pub slot_time: Option<u64>,
     /// The packet counter read before the registers.
     pub packets_before: u64,
@@ -31,15 +32,17 @@ pub struct Snapshot {
     pub exact: Option<Arc<Exact>>,
     /// What all flows of each prefix did, counted exactly, of a window that is closed.
     pub prefixes: Option<Arc<[Prefix]>>,
-    /// Of a window that is closed, delays one by one that were not [taken](crate::Dataplane::delays) before.
+    /// Of a window that is closed, delays one by one that were not
+    /// [taken](crate::Dataplane::delays) before.
     pub delays: Vec<DelaySample>,
-    /// Whether everything since the bank was opened is in it. It is not when a device was started anew in between.
+    /// Whether everything since the bank was opened is in it. It is not when a device was started
+    /// anew in between.
     pub complete: bool,
     /// The same by place, when packets are counted at several; the places are those of
     /// [`Capabilities::places`](crate::Capabilities::places), in that order.
     pub parts: Vec<Part>,
-    /// CPU time that the workers used since the rotation before, in nanoseconds. Unknown in samples, in trace time, and where the
-    /// kernel or a switch counts.
+    /// CPU time that the workers used since the rotation before, in nanoseconds. Unknown in
+    /// samples, in trace time, and where the kernel or a switch counts.
     pub cpu_ns: Option<u64>,
 }
 
@@ -85,7 +88,8 @@ pub struct Part {
     pub snapshot: Snapshot,
     /// Packets lost there since the start.
     pub losses: Losses,
-    /// Packets received there, as [`received`](crate::Dataplane::received) has it; of a window that is closed.
+    /// Packets received there, as [`received`](crate::Dataplane::received) has it; of a window that
+    /// is closed.
     pub received: Option<Tally>,
 }
 
@@ -94,8 +98,8 @@ pub struct Part {
 pub struct Adopted {
     /// When counting began, in nanoseconds since the Unix epoch.
     pub since_ns: u64,
-    /// When those windows began that nobody has published yet, oldest first, in nanoseconds since the Unix epoch. Each takes a
-    /// rotation; the last one goes on until then.
+    /// When those windows began that nobody has published yet, oldest first, in nanoseconds since
+    /// the Unix epoch. Each takes a rotation; the last one goes on until then.
     pub open_windows: Vec<u64>,
     /// Number of the first of them.
     pub next_window: u64,
@@ -106,7 +110,8 @@ pub struct Adopted {
 pub struct Truth {
     /// Distinct flows in this window so far; with staggered registers, in the time they cover.
     pub window: u64,
-    /// Distinct flows since the start, up to the last closed window; with staggered registers as `window`.
+    /// Distinct flows since the start, up to the last closed window; with staggered registers as
+    /// `window`.
     pub total: u64,
     /// Exact entropies of this window so far, in bits, of those that are measured.
     pub entropy: [Option<f64>; ENTROPIES],

@@ -9,14 +9,19 @@ const MOST: usize = 8;
 
 /// Banks of sums, most of which nobody holds any more.
 ///
-/// A bank has room for all measurements at their largest, most of which settings leave alone. To make all of it empty takes longer than
-/// the rest of a reading; what a dataplane has filled before only takes the parts that its settings use.
+/// A bank has room for all measurements at their largest, most of which settings leave alone. To
+/// make all of it empty takes longer than the rest of a reading; what a dataplane has filled before
+/// only takes the parts that its settings use.
 #[derive(Default)]
 pub(crate) struct Spares(Vec<Arc<WideBank>>);
 
 impl Spares {
     /// A bank that is empty but for what `fill` puts there, of measurements that are on.
-    pub(crate) fn fill(&mut self, settings: &Settings, fill: impl FnOnce(&mut WideBank)) -> Arc<WideBank> {
+    pub(crate) fn fill(
+        &mut self,
+        settings: &Settings,
+        fill: impl FnOnce(&mut WideBank),
+    ) -> Arc<WideBank> {
         let left = self.0.iter_mut().position(|bank| Arc::get_mut(bank).is_some());
         let mut bank = left.map_or_else(WideBank::counted, |index| self.0.swap_remove(index));
         // Nobody else holds it, as was just seen.
@@ -60,7 +65,8 @@ mod tests {
     #[test]
     fn only_so_many_are_kept() {
         let mut spares = Spares::default();
-        let held: Vec<_> = (0..2 * MOST).map(|_| spares.fill(&Settings::default(), |_| {})).collect();
+        let held: Vec<_> =
+            (0..2 * MOST).map(|_| spares.fill(&Settings::default(), |_| {})).collect();
         drop(held);
         assert_eq!(spares.0.len(), MOST);
     }

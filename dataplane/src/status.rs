@@ -24,7 +24,8 @@ pub struct Status {
 /// A worker thread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerStatus {
-    /// The system's number of the thread, as in `top -H`; 0 until it has started, and where threads have none.
+    /// The system's number of the thread, as in `top -H`; 0 until it has started, and where threads
+    /// have none.
     pub thread: u32,
     /// The CPU it is pinned to; `None` if it may run anywhere.
     pub pinned: Option<usize>,
@@ -34,15 +35,16 @@ pub struct WorkerStatus {
     pub load: Option<Load>,
 }
 
-/// What a worker did between two reads or rotations, at least a second apart unless it has just started.
+/// What a worker did between two reads or rotations, at least a second apart unless it has just
+/// started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
     /// When that time ended, in nanoseconds since the Unix epoch.
     pub end_ns: u64,
     /// How long it was, in nanoseconds: the sum of the three that follow.
     pub lasted_ns: u64,
-    /// Time spent receiving and counting packets, in nanoseconds; of several batches in a row up to the end of the poll that found
-    /// no more.
+    /// Time spent receiving and counting packets, in nanoseconds; of several batches in a row up to
+    /// the end of the poll that found no more.
     pub with_packets_ns: u64,
     /// Time spent looking for packets in vain, in nanoseconds.
     pub polling_ns: u64,
@@ -52,7 +54,8 @@ pub struct Load {
     pub cpu_ns: Option<u64>,
     /// Packets counted.
     pub packets: u64,
-    /// Polls that found packets, each a batch. The larger batches are, the less time a packet takes.
+    /// Polls that found packets, each a batch. The larger batches are, the less time a packet
+    /// takes.
     pub batches: u64,
     /// The CPU it ran on at the end of it; `None` where that is not known.
     pub cpu: Option<usize>,

@@ -10,8 +10,8 @@ use flowgauge_core::{HashIdentity, HashMode, Settings, Tabulation};
 
 /// Match tables, computed once from settings and seed.
 ///
-/// Switches need every entry; software backends compute ranks themselves but check what they are given, so that wrong tables
-/// fail everywhere.
+/// Switches need every entry; software backends compute ranks themselves but check what they are
+/// given, so that wrong tables fail everywhere.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tables {
     /// Seed of the words.
@@ -33,8 +33,8 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// The tables for these settings and this seed. A keyed hash gets a key that the seed gives, which is no secret: for tests and
-    /// benchmarks.
+    /// The tables for these settings and this seed. A keyed hash gets a key that the seed gives,
+    /// which is no secret: for tests and benchmarks.
     #[must_use]
     pub fn new(settings: &Settings, seed: u64) -> Self {
         let key = (settings.cardinality.hash == HashMode::Keyed).then(|| HashKey::from_seed(seed));
@@ -44,7 +44,11 @@ impl Tables {
     /// The tables for these settings and this secret, of which no hash but a keyed one has any use.
     #[must_use]
     pub fn keyed(settings: &Settings, seed: u64, key: &HashKey) -> Self {
-        Self::with_key(settings, seed, (settings.cardinality.hash == HashMode::Keyed).then(|| key.clone()))
+        Self::with_key(
+            settings,
+            seed,
+            (settings.cardinality.hash == HashMode::Keyed).then(|| key.clone()),
+        )
     }
 
     fn with_key(settings: &Settings, seed: u64, key: Option<HashKey>) -> Self {
@@ -66,17 +70,20 @@ impl Tables {
         Tables { prefixes: prefixes.to_vec(), ..self }
     }
 
-    /// Identity of the hash of rows of sketches and filters. Where registers take the CRC as it is, rows are tabulated nonetheless: a linear
-    /// hash would let the same flows meet in every row.
+    /// Identity of the hash of rows of sketches and filters. Where registers take the CRC as it is,
+    /// rows are tabulated nonetheless: a linear hash would let the same flows meet in every row.
     #[must_use]
     pub fn row_hash(&self) -> HashIdentity {
         match self.hash.mode {
-            HashMode::Crc32 | HashMode::Tabulated => HashIdentity::new(HashMode::Tabulated, self.seed),
+            HashMode::Crc32 | HashMode::Tabulated => {
+                HashIdentity::new(HashMode::Tabulated, self.seed)
+            }
             HashMode::Keyed => self.hash,
         }
     }
 
-    /// Checks that these tables make the hash and the levels that `settings` ask for, before `target` counts with them.
+    /// Checks that these tables make the hash and the levels that `settings` ask for, before
+    /// `target` counts with them.
     ///
     /// # Errors
     /// [`Error::Table`] with the first thing that differs.
@@ -84,17 +91,27 @@ impl Tables {
         let misfit = |table, problem| Error::Table { target: target.to_owned(), table, problem };
         let cardinality = settings.cardinality;
         if self.hash.mode != cardinality.hash {
-            let problem = format!("tables are for {}, settings for {}", self.hash.mode.name(), cardinality.hash.name());
+            let problem = format!(
+                "tables are for {}, settings for {}",
+                self.hash.mode.name(),
+                cardinality.hash.name()
+            );
             return Err(misfit("tabulation", problem));
         }
-        // Whoever merges sketches goes by the identity, so it must be that of the hash that will be computed.
+        // Whoever merges sketches goes by the identity, so it must be that of the hash that will be
+        // computed.
         let hash = identity(cardinality.hash, self.seed, self.key.as_ref());
         if self.hash != hash {
-            return Err(misfit("tabulation", format!("tables are for {:?}, {hash:?} is computed", self.hash)));
+            return Err(misfit(
+                "tabulation",
+                format!("tables are for {:?}, {hash:?} is computed", self.hash),
+            ));
         }
         if self.tabulation != words(self.seed, self.key.as_ref()) {
-            let whose =
-                self.key.as_ref().map_or_else(|| format!("seed {}", self.seed), |key| format!("key {:016x}", key.fingerprint()));
+            let whose = self.key.as_ref().map_or_else(
+                || format!("seed {}", self.seed),
+                |key| format!("key {:016x}", key.fingerprint()),
+            );
             return Err(misfit("tabulation", format!("words are not those of {whose}")));
         }
         let rank: Vec<RankEntry> = rank_table(cardinality.precision).collect();
@@ -105,10 +122,15 @@ impl Tables {
         same(&self.admission, &admission).map_err(|problem| misfit("admission", problem))?;
         let (given, needed) = (self.prefixes.as_slice(), settings.delay.prefixes);
         if given.len() > MAX_PREFIXES {
-            return Err(misfit("prefixes", format!("{} entries given, at most {MAX_PREFIXES} are possible", given.len())));
+            return Err(misfit(
+                "prefixes",
+                format!("{} entries given, at most {MAX_PREFIXES} are possible", given.len()),
+            ));
         }
-        let is_same = if given.is_empty() { needed == 0 } else { prefixes::fingerprint(given) == needed };
-        let problem = || "the prefixes given are not those that settings have the fingerprint of".to_owned();
+        let is_same =
+            if given.is_empty() { needed == 0 } else { prefixes::fingerprint(given) == needed };
+        let problem =
+            || "the prefixes given are not those that settings have the fingerprint of".to_owned();
         if is_same { Ok(()) } else { Err(misfit("prefixes", problem())) }
     }
 }

@@ -1,11 +1,13 @@
 //! What devices say they received, as far as it is known at the instant that separates two windows.
 //!
-//! A device counts on while it is asked, and counts earlier or later than flowgauge: a packet that waits in a queue is received and not yet
-//! counted. So what had been received when a bank was closed lies between two readings, and equals both if no packet was on its way.
+//! A device counts on while it is asked, and counts earlier or later than flowgauge: a packet that
+//! waits in a queue is received and not yet counted. So what had been received when a bank was
+//! closed lies between two readings, and equals both if no packet was on its way.
 
 pub(crate) use odometer::Odometer;
 
-/// Packets received by devices between two instants, by counters of their own, losses of the devices included.
+/// Packets received by devices between two instants, by counters of their own, losses of the
+/// devices included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// At least so many.
@@ -28,7 +30,8 @@ mod odometer {
     use std::ops::RangeInclusive;
     use std::time::{Duration, Instant};
 
-    /// What a device has received so long ago was counted, or waits where it can be seen: the kernel's queues are emptied in less.
+    /// What a device has received so long ago was counted, or waits where it can be seen: the
+    /// kernel's queues are emptied in less.
     const SETTLED: Duration = Duration::from_millis(100);
 
     /// Readings of a device's counter of packets.
@@ -46,7 +49,8 @@ mod odometer {
     enum Began {
         /// Not known: with a rotation to come.
         Not,
-        /// With the last rotation; where the counter was before it, and after it as far as it was asked.
+        /// With the last rotation; where the counter was before it, and after it as far as it was
+        /// asked.
         Rotated {
             before: u64,
             after: u64,
@@ -94,22 +98,29 @@ mod odometer {
         /// A bank is about to be closed, and so many packets wait to be counted at most.
         pub(crate) fn rotate(&mut self, now: Instant, waiting: u64) {
             self.settle(now);
-            let Some((_, settled)) = self.readings.front().filter(|(at, _)| now.duration_since(*at) >= SETTLED) else { return };
+            let Some((_, settled)) =
+                self.readings.front().filter(|(at, _)| now.duration_since(*at) >= SETTLED)
+            else {
+                return;
+            };
             match self.began {
                 Began::Between(_, after) => {
-                    self.least = self.least.max(settled.saturating_sub(after).saturating_sub(waiting));
+                    self.least =
+                        self.least.max(settled.saturating_sub(after).saturating_sub(waiting));
                 }
                 Began::Rotated { before, after } if after > 0 => {
                     self.began = Began::Between(before, after);
                     self.least = settled.saturating_sub(after).saturating_sub(waiting);
                 }
                 Began::Not | Began::Rotated { .. } => {
-                    self.began = Began::Rotated { before: settled.saturating_sub(waiting), after: 0 };
+                    self.began =
+                        Began::Rotated { before: settled.saturating_sub(waiting), after: 0 };
                 }
             }
         }
 
-        /// What was received up to the last rotation, with the counter as it stands now, after losses were read.
+        /// What was received up to the last rotation, with the counter as it stands now, after
+        /// losses were read.
         pub(crate) fn tally(&mut self, counter: u64) -> Option<Tally> {
             match self.began {
                 Began::Between(before, _) => {

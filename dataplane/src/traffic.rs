@@ -1,9 +1,11 @@
 //! Synthetic traffic: frames that are a function of their number.
 //!
-//! Packet `i` of a [`Profile`] depends on nothing but the profile and `i`, so that traffic is the same in every run, however
-//! many workers share it, and a frame can be made in place in a few nanoseconds.
+//! Packet `i` of a [`Profile`] depends on nothing but the profile and `i`, so that traffic is the
+//! same in every run, however many workers share it, and a frame can be made in place in a few
+//! nanoseconds.
 //!
-//! Traffic with round trips ([`delay`]) and out of order ([`reorder`]) is a sequence of packets instead, which depend on those before.
+//! Traffic with round trips ([`delay`]) and out of order ([`reorder`]) is a sequence of packets
+//! instead, which depend on those before.
 
 pub mod delay;
 mod frames;
@@ -23,7 +25,8 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Sources {
-    /// Every packet has a source of its own, at random in 10.0.0.0/8 with a last octet of 1 to 255 (W-HLL thesis §4.3.1).
+    /// Every packet has a source of its own, at random in 10.0.0.0/8 with a last octet of 1 to 255
+    /// (W-HLL thesis §4.3.1).
     Unique,
     /// 10.0.0.1, 10.0.0.2, …: an address plan that linear hashes fail on.
     Sequential,
@@ -38,12 +41,14 @@ pub enum Sources {
     },
 }
 
-/// A flood in some phases: packets from spoofed sources, each another one at random, to one destination.
+/// A flood in some phases: packets from spoofed sources, each another one at random, to one
+/// destination.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Attack {
     /// Share of the packets of a phase that belong to the flood, in (0, 1].
     pub share: f64,
-    /// A phase ends, and the next period begins, at every multiple of this time after the first packet.
+    /// A phase ends, and the next period begins, at every multiple of this time after the first
+    /// packet.
     pub every_ns: u64,
     /// How long a phase lasts; at most a period.
     pub lasting_ns: u64,
@@ -51,7 +56,8 @@ pub struct Attack {
 
 impl Attack {
     /// Three packets in ten, in the last ten seconds of every minute.
-    const DEFAULT: Attack = Attack { share: 0.3, every_ns: 60_000_000_000, lasting_ns: 10_000_000_000 };
+    const DEFAULT: Attack =
+        Attack { share: 0.3, every_ns: 60_000_000_000, lasting_ns: 10_000_000_000 };
 
     /// Whether a phase is on at this time after the first packet, in nanoseconds.
     fn is_on(&self, at: u64) -> bool {
@@ -68,7 +74,8 @@ pub struct Burst {
     pub duty: f64,
 }
 
-/// A description of traffic: `NAME[,OPTION=VALUE]…`, for example `zipf,flows=100k,alpha=1.2,rate=1M`.
+/// A description of traffic: `NAME[,OPTION=VALUE]…`, for example
+/// `zipf,flows=100k,alpha=1.2,rate=1M`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
     /// Which source addresses.
@@ -81,7 +88,8 @@ pub struct Profile {
     pub size: usize,
     /// Bursts, if any.
     pub burst: Option<Burst>,
-    /// A flood, if any. With one, all other packets have [destinations](Generator::destination) of their own.
+    /// A flood, if any. With one, all other packets have [destinations](Generator::destination) of
+    /// their own.
     pub attack: Option<Attack>,
     /// IPv6 instead of IPv4.
     pub ipv6: bool,
@@ -102,7 +110,17 @@ impl Profile {
     /// A profile with these sources, 100 packets per second of 64 bytes without end.
     #[must_use]
     pub fn new(sources: Sources) -> Self {
-        Profile { sources, rate: Some(100.0), packets: None, size: 64, burst: None, attack: None, ipv6: false, vlan: None, seed: 1 }
+        Profile {
+            sources,
+            rate: Some(100.0),
+            packets: None,
+            size: 64,
+            burst: None,
+            attack: None,
+            ipv6: false,
+            vlan: None,
+            seed: 1,
+        }
     }
 
     /// When packet `index` is due, in nanoseconds after the first.
@@ -156,16 +174,28 @@ impl FromStr for Profile {
             }
             if attack.lasting_ns > attack.every_ns {
                 let lasting = format!("{:?}", Duration::from_nanos(attack.lasting_ns));
-                return Err(ProfileError::value("lasting", &lasting, "a time that is at most that of every=TIME"));
+                return Err(ProfileError::value(
+                    "lasting",
+                    &lasting,
+                    "a time that is at most that of every=TIME",
+                ));
             }
             if profile.rate.is_none() {
-                return Err(ProfileError::value("rate", "max", "packets per second: without them there are no times of an attack"));
+                return Err(ProfileError::value(
+                    "rate",
+                    "max",
+                    "packets per second: without them there are no times of an attack",
+                ));
             }
         }
         if let Some(burst) = profile.burst
             && (!(burst.duty > 0.0 && burst.duty <= 1.0) || burst.period_ns == 0)
         {
-            return Err(ProfileError::value("burst", &burst.duty.to_string(), "a share of the period in (0, 1], such as 0.1"));
+            return Err(ProfileError::value(
+                "burst",
+                &burst.duty.to_string(),
+                "a share of the period in (0, 1], such as 0.1",
+            ));
         }
         let smallest = Generator::new(Profile { size: 0, ..profile.clone() }).frame_length();
         if profile.size < smallest || profile.size > MAX_FRAME {
@@ -192,13 +222,20 @@ impl Profile {
                 self.burst = Some(Burst { period_ns, duty: parse_number(key, value)? });
             }
             "period" => {
-                let period_ns =
-                    parse_duration(value).ok_or_else(|| ProfileError::value(key, value, "a time such as 500ms or 2s"))?;
-                self.burst = Some(Burst { period_ns, duty: self.burst.map_or(0.1, |burst| burst.duty) });
+                let period_ns = parse_duration(value)
+                    .ok_or_else(|| ProfileError::value(key, value, "a time such as 500ms or 2s"))?;
+                self.burst =
+                    Some(Burst { period_ns, duty: self.burst.map_or(0.1, |burst| burst.duty) });
             }
             "share" | "every" | "lasting" => {
-                let Some(attack) = &mut self.attack else { return Err(ProfileError::Option(option.to_owned())) };
-                let time = || parse_duration(value).ok_or_else(|| ProfileError::value(key, value, "a time such as 500ms or 2s"));
+                let Some(attack) = &mut self.attack else {
+                    return Err(ProfileError::Option(option.to_owned()));
+                };
+                let time = || {
+                    parse_duration(value).ok_or_else(|| {
+                        ProfileError::value(key, value, "a time such as 500ms or 2s")
+                    })
+                };
                 match key {
                     "share" => attack.share = parse_number(key, value)?,
                     "every" => attack.every_ns = time()?,
@@ -206,7 +243,9 @@ impl Profile {
                 }
             }
             "flows" | "alpha" => match &mut self.sources {
-                Sources::Zipf { flows, .. } if key == "flows" => *flows = parse_count(key, value)?.max(1),
+                Sources::Zipf { flows, .. } if key == "flows" => {
+                    *flows = parse_count(key, value)?.max(1)
+                }
                 Sources::Zipf { alpha, .. } => *alpha = parse_number(key, value)?,
                 _ => return Err(ProfileError::Option(option.to_owned())),
             },
@@ -230,7 +269,11 @@ fn parse_number(key: &str, value: &str) -> Result<f64, ProfileError> {
         _ => (value, 1.0),
     };
     let number = parse::<f64>(key, digits, expected)? * factor;
-    if number.is_finite() && number > 0.0 { Ok(number) } else { Err(ProfileError::value(key, value, expected)) }
+    if number.is_finite() && number > 0.0 {
+        Ok(number)
+    } else {
+        Err(ProfileError::value(key, value, expected))
+    }
 }
 
 fn parse_count(key: &str, value: &str) -> Result<u64, ProfileError> {
@@ -245,14 +288,22 @@ fn parse_count(key: &str, value: &str) -> Result<u64, ProfileError> {
 /// The number of an 802.1Q tag.
 fn parse_vlan(key: &str, value: &str) -> Result<u16, ProfileError> {
     let id = parse(key, value, "1 to 4094")?;
-    if (1..=4094).contains(&id) { Ok(id) } else { Err(ProfileError::value(key, value, "1 to 4094")) }
+    if (1..=4094).contains(&id) {
+        Ok(id)
+    } else {
+        Err(ProfileError::value(key, value, "1 to 4094"))
+    }
 }
 
 /// A share, which may be zero.
 fn parse_share(key: &str, value: &str) -> Result<f64, ProfileError> {
     let expected = "a share from 0 to 1, such as 0.01";
     let share: f64 = parse(key, value, expected)?;
-    if (0.0..=1.0).contains(&share) { Ok(share) } else { Err(ProfileError::value(key, value, expected)) }
+    if (0.0..=1.0).contains(&share) {
+        Ok(share)
+    } else {
+        Err(ProfileError::value(key, value, expected))
+    }
 }
 
 fn parse_duration(value: &str) -> Option<u64> {
@@ -315,7 +366,9 @@ pub enum ProfileError {
     )]
     Name(String),
     /// Packets that depend on those before them.
-    #[error("'{0}' can only be written to a file; read that with `flowgauge replay`, or send it with `flowgauge generate --pcap`")]
+    #[error(
+        "'{0}' can only be written to a file; read that with `flowgauge replay`, or send it with `flowgauge generate --pcap`"
+    )]
     Sequence(String),
     /// No such option, or not for this profile.
     #[error("unknown or unfitting option '{0}'; options are {OPTIONS}")]
@@ -344,7 +397,11 @@ pub enum ProfileError {
 
 impl ProfileError {
     fn value(key: &str, value: &str, expected: &str) -> Self {
-        ProfileError::Value { key: key.to_owned(), value: value.to_owned(), expected: expected.to_owned() }
+        ProfileError::Value {
+            key: key.to_owned(),
+            value: value.to_owned(),
+            expected: expected.to_owned(),
+        }
     }
 
     fn unfitting(option: &str, profile: &'static str, options: &'static str) -> Self {
@@ -358,7 +415,8 @@ pub struct Generator {
     profile: Profile,
     template: Vec<u8>,
     source_offset: usize,
-    /// Offsets of the checksums that cover the addresses, with the checksums of addresses of zeros where packets differ in them.
+    /// Offsets of the checksums that cover the addresses, with the checksums of addresses of zeros
+    /// where packets differ in them.
     checksums: Vec<(usize, u16)>,
     addresses: Addresses,
     /// By which destinations that are not under attack are chosen, where there is an attack.
@@ -375,7 +433,8 @@ enum Addresses {
 const DESTINATION: [u8; 4] = [10, 0, 0, 2];
 /// Destinations of packets that belong to no attack: number and exponent.
 const DESTINATIONS: (f64, f64) = (1_000.0, 1.0);
-const TCP_HEADER: [u8; 20] = [0, 20, 0, 80, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x02, 0x20, 0, 0, 0, 0, 0];
+const TCP_HEADER: [u8; 20] =
+    [0, 20, 0, 80, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x02, 0x20, 0, 0, 0, 0, 0];
 const TCP: u8 = 6;
 
 impl Generator {
@@ -387,14 +446,21 @@ impl Generator {
             Sources::Sequential => Addresses::Counted { shift: 0 },
             Sources::Subnets => Addresses::Counted { shift: 8 },
             Sources::Zipf { flows, alpha } => match Zipf::new(flows as f64, alpha) {
-                Ok(ranks) => Addresses::Zipf { seed: profile.seed, sources: Permuted::new(profile.seed), ranks },
-                // Only a profile that was not parsed can hold numbers that Zipf refuses: no flows, or a negative exponent.
+                Ok(ranks) => Addresses::Zipf {
+                    seed: profile.seed,
+                    sources: Permuted::new(profile.seed),
+                    ranks,
+                },
+                // Only a profile that was not parsed can hold numbers that Zipf refuses: no flows,
+                // or a negative exponent.
                 Err(_) => Addresses::Permuted(Permuted::new(profile.seed)),
             },
         };
-        let destinations = profile.attack.and_then(|_| Zipf::new(DESTINATIONS.0, DESTINATIONS.1).ok());
+        let destinations =
+            profile.attack.and_then(|_| Zipf::new(DESTINATIONS.0, DESTINATIONS.1).ok());
         let destination = if destinations.is_some() { [0; 4] } else { DESTINATION };
-        let mut template = vec![0xf6, 0x22, 0x3b, 0xa1, 0x3a, 0xfb, 0xf6, 0xe9, 0xbe, 0x5f, 0x4f, 0x0b];
+        let mut template =
+            vec![0xf6, 0x22, 0x3b, 0xa1, 0x3a, 0xfb, 0xf6, 0xe9, 0xbe, 0x5f, 0x4f, 0x0b];
         if let Some(id) = profile.vlan {
             template.extend([0x81, 0x00]);
             template.extend(id.to_be_bytes());
@@ -451,7 +517,8 @@ impl Generator {
         &self.template
     }
 
-    /// The source address of packet `index`, as a number; for IPv6 these are the last 32 bits in 2001:db8::/96.
+    /// The source address of packet `index`, as a number; for IPv6 these are the last 32 bits in
+    /// 2001:db8::/96.
     #[must_use]
     pub fn source(&self, index: u64) -> u32 {
         if self.floods(index) {
@@ -478,8 +545,9 @@ impl Generator {
             && CounterRng(mix(self.profile.seed ^ FLOOD) ^ mix(index)).random_bool(attack.share)
     }
 
-    /// The destination address of packet `index`, as a number; for IPv6 these are the last 32 bits in 2001:db8::/96. All packets of an
-    /// attack go to the one of profiles without an attack, 10.0.0.2.
+    /// The destination address of packet `index`, as a number; for IPv6 these are the last 32 bits
+    /// in 2001:db8::/96. All packets of an attack go to the one of profiles without an attack,
+    /// 10.0.0.2.
     #[must_use]
     pub fn destination(&self, index: u64) -> u32 {
         match self.destinations {
@@ -497,8 +565,9 @@ impl Generator {
         self.write(index, self.source(index), frame);
     }
 
-    /// Fills frames that lie one behind the other with packet `first` and those that follow it. Each must begin as a
-    /// [`template`](Self::template). As [`fill`](Self::fill) of each, and quicker.
+    /// Fills frames that lie one behind the other with packet `first` and those that follow it.
+    /// Each must begin as a [`template`](Self::template). As [`fill`](Self::fill) of each, and
+    /// quicker.
     pub fn fill_all(&self, first: u64, frames: &mut [u8]) {
         const GROUP: usize = 64;
         let mut sources = [0; GROUP];
@@ -506,10 +575,16 @@ impl Generator {
         for (first, group) in (first..).step_by(GROUP).zip(frames.chunks_mut(GROUP * length)) {
             let sources = &mut sources[..group.len() / length];
             match &self.addresses {
-                Addresses::Permuted(permuted) if self.profile.attack.is_none() => permuted.fill(first, sources),
-                _ => (first..).zip(&mut *sources).for_each(|(index, source)| *source = self.source(index)),
+                Addresses::Permuted(permuted) if self.profile.attack.is_none() => {
+                    permuted.fill(first, sources)
+                }
+                _ => (first..)
+                    .zip(&mut *sources)
+                    .for_each(|(index, source)| *source = self.source(index)),
             }
-            for ((index, source), frame) in (first..).zip(sources).zip(group.chunks_exact_mut(length)) {
+            for ((index, source), frame) in
+                (first..).zip(sources).zip(group.chunks_exact_mut(length))
+            {
                 self.write(index, *source, frame);
             }
         }
@@ -548,7 +623,10 @@ impl Generator {
 
 /// The one's complement sum of RFC 1071, not yet complemented.
 fn internet_sum(bytes: &[u8]) -> u16 {
-    let mut sum: u64 = bytes.chunks(2).map(|pair| u64::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| u64::from(*low))).sum();
+    let mut sum: u64 = bytes
+        .chunks(2)
+        .map(|pair| u64::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| u64::from(*low)))
+        .sum();
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
@@ -579,7 +657,8 @@ impl Permuted {
         address(octet, permutation.walk(host))
     }
 
-    /// Those from `first` on. Loops that do one thing each, so that the compiler does it for several at once.
+    /// Those from `first` on. Loops that do one thing each, so that the compiler does it for
+    /// several at once.
     fn fill(&self, first: u64, sources: &mut [u32]) {
         let octet = first / UNIQUE_PER_OCTET;
         let host = first % UNIQUE_PER_OCTET;
@@ -588,7 +667,9 @@ impl Permuted {
             return;
         }
         let permutation = self.of_octet(octet);
-        (host as u32..).zip(&mut *sources).for_each(|(host, source)| *source = permutation.of(host));
+        (host as u32..)
+            .zip(&mut *sources)
+            .for_each(|(host, source)| *source = permutation.of(host));
         sources.iter_mut().for_each(|source| *source = permutation.walk(*source));
         sources.iter_mut().for_each(|source| *source = address(octet, *source));
     }
@@ -636,7 +717,8 @@ impl Permutation {
         value
     }
 
-    /// Cycle walking (Black and Rogaway 2002) keeps a bijection of 24 bits one on the addresses with a last octet.
+    /// Cycle walking (Black and Rogaway 2002) keeps a bijection of 24 bits one on the addresses
+    /// with a last octet.
     #[inline(always)]
     fn walk(self, value: u32) -> u32 {
         let mut value = value;
@@ -709,19 +791,34 @@ mod tests {
             let ones = sources.iter().filter(|s| *s >> bit & 1 == 1).count() as u64;
             // The last octet is none of 256 numbers, of which half have the bit.
             let share = if bit < 8 { 128.0 / 255.0 } else { 0.5 };
-            assert!(binomial(200_000, share).contains(&ones), "bit {bit} is set in {ones} of 200000");
+            assert!(
+                binomial(200_000, share).contains(&ones),
+                "bit {bit} is set in {ones} of 200000"
+            );
         }
         assert_eq!(generator.source(UNIQUE_PER_OCTET) >> 24, 11);
     }
 
     #[test]
     fn many_frames_at_once_are_the_same_frames() {
-        for profile in ["unique", "unique,ipv6,size=74", "unique,vlan=5,seed=7,size=68", "sequential", "zipf,flows=1000", "attack"]
-        {
+        for profile in [
+            "unique",
+            "unique,ipv6,size=74",
+            "unique,vlan=5,seed=7,size=68",
+            "sequential",
+            "zipf,flows=1000",
+            "attack",
+        ] {
             let generator = Generator::new(profile.parse().unwrap());
             let length = generator.frame_length();
             // Also where another octet begins.
-            for (first, count) in [(0, 256), (3, 1), (70, 65), (UNIQUE_PER_OCTET - 100, 256), (5 * UNIQUE_PER_OCTET, 64)] {
+            for (first, count) in [
+                (0, 256),
+                (3, 1),
+                (70, 65),
+                (UNIQUE_PER_OCTET - 100, 256),
+                (5 * UNIQUE_PER_OCTET, 64),
+            ] {
                 let mut frames = generator.template().repeat(count);
                 generator.fill_all(first, &mut frames);
                 for (index, frame) in (first..).zip(frames.chunks(length)) {
@@ -762,7 +859,8 @@ mod tests {
         (0..100_000).for_each(|i| *counts.entry(generator.source(i)).or_insert(0_u64) += 1);
         let mut counts: Vec<u64> = counts.into_values().collect();
         counts.sort_unstable_by(|a, b| b.cmp(a));
-        // Harmonic number of 1000 is 7.485: rank 1 has 13.36 %, rank 2 half of that, and so on. The first ones do not come near each other.
+        // Harmonic number of 1000 is 7.485: rank 1 has 13.36 %, rank 2 half of that, and so on. The
+        // first ones do not come near each other.
         let share = |rank: u32| 1.0 / (f64::from(rank) * harmonic(1000));
         for (rank, count) in (1..=4).zip(&counts) {
             assert!(binomial(100_000, share(rank)).contains(count), "rank {rank}: {count}");
@@ -793,7 +891,9 @@ mod tests {
                     (network + 12..network + 20, network + 20)
                 };
                 let length = (frame.len() - transport) as u16;
-                let input = [&frame[addresses], &[0, TCP], &length.to_be_bytes(), &frame[transport..]].concat();
+                let input =
+                    [&frame[addresses], &[0, TCP], &length.to_be_bytes(), &frame[transport..]]
+                        .concat();
                 assert_eq!(internet_sum(&input), 0xffff, "{profile} packet {index}");
             }
         }
@@ -801,7 +901,8 @@ mod tests {
 
     #[test]
     fn an_attack_comes_in_its_phases_from_many_to_one() {
-        let generator = Generator::new("attack,rate=1000,share=0.2,every=10s,lasting=3s".parse().unwrap());
+        let generator =
+            Generator::new("attack,rate=1000,share=0.2,every=10s,lasting=3s".parse().unwrap());
         let (mut floods, mut sources) = (0, HashSet::new());
         for index in 0..40_000 {
             let phase = index % 10_000 >= 7_000;
@@ -813,21 +914,32 @@ mod tests {
                 sources.insert(generator.source(index));
             }
         }
-        // Of 12,000 packets a fifth; two of them have one of 3.7 billion sources in common with a probability of 1 in 1,300.
+        // Of 12,000 packets a fifth; two of them have one of 3.7 billion sources in common with a
+        // probability of 1 in 1,300.
         assert!(binomial(12_000, 0.2).contains(&(floods as u64)), "{floods}");
         assert_eq!(sources.len(), floods);
-        let destinations: HashSet<u32> = (0..5_000).map(|index| generator.destination(index)).collect();
+        let destinations: HashSet<u32> =
+            (0..5_000).map(|index| generator.destination(index)).collect();
         // Each of a thousand is among them unless none of 5,000 packets is its own.
-        let seen = || (1..=1000).map(|rank| 1.0 - (-5_000.0 / (f64::from(rank) * harmonic(1000))).exp());
+        let seen =
+            || (1..=1000).map(|rank| 1.0 - (-5_000.0 / (f64::from(rank) * harmonic(1000))).exp());
         let deviation = seen().map(|seen| seen * (1.0 - seen)).sum::<f64>().sqrt();
         let difference = (destinations.len() as f64 - seen().sum::<f64>()).abs();
-        assert!(difference <= DEVIATIONS * deviation, "{} destinations, {} expected", destinations.len(), seen().sum::<f64>());
+        assert!(
+            difference <= DEVIATIONS * deviation,
+            "{} destinations, {} expected",
+            destinations.len(),
+            seen().sum::<f64>()
+        );
     }
 
     #[test]
     fn timestamps_follow_rate_and_bursts() {
         let even: Profile = "unique,rate=100".parse().unwrap();
-        assert_eq!((even.timestamp(0), even.timestamp(1), even.timestamp(132_000)), (0, 10_000_000, 1_320_000_000_000));
+        assert_eq!(
+            (even.timestamp(0), even.timestamp(1), even.timestamp(132_000)),
+            (0, 10_000_000, 1_320_000_000_000)
+        );
         let burst: Profile = "burst,rate=100,burst=0.1,period=1s".parse().unwrap();
         assert_eq!((burst.timestamp(99), burst.timestamp(100)), (99_000_000, 1_000_000_000));
         assert!((1..10_000).all(|i| burst.timestamp(i) >= burst.timestamp(i - 1)));

@@ -1,10 +1,13 @@
-//! The AF_XDP port beyond what every backend must do: packets and losses to the frame, and interfaces that change under it. On veth
-//! pairs in a network of the test's own, which vanishes with its thread.
+//! The AF_XDP port beyond what every backend must do: packets and losses to the frame, and
+//! interfaces that change under it. On veth pairs in a network of the test's own, which vanishes
+//! with its thread.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use flowgauge_core::Settings;
-use flowgauge_dataplane::poll::port::{AfXdp, AfXdpPort, Duty, Frame, FrameSender, Outlet, Port, Ports, Received, Waker, af_xdp};
+use flowgauge_dataplane::poll::port::{
+    AfXdp, AfXdpPort, Duty, Frame, FrameSender, Outlet, Port, Ports, Received, Waker, af_xdp,
+};
 use flowgauge_dataplane::poll::{Options, PollMode};
 use flowgauge_dataplane::traffic::Generator;
 use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, ip};
@@ -49,7 +52,8 @@ fn open(text: &str) -> Ports<AfXdpPort> {
     af_xdp(&port(text), None).unwrap()
 }
 
-/// Sends packets in turn from all queues of the sender. Some may be dropped before they get to the receiver, as it says.
+/// Sends packets in turn from all queues of the sender. Some may be dropped before they get to the
+/// receiver, as it says.
 struct Traffic {
     senders: Vec<FrameSender>,
     generator: Generator,
@@ -58,7 +62,8 @@ struct Traffic {
 
 impl Traffic {
     fn new(queues: u32) -> Self {
-        let senders = (0..queues).map(|queue| FrameSender::on_queue(SENDER.0, queue).unwrap()).collect();
+        let senders =
+            (0..queues).map(|queue| FrameSender::on_queue(SENDER.0, queue).unwrap()).collect();
         Traffic { senders, generator: Generator::new("unique".parse().unwrap()), sent: 0 }
     }
 
@@ -91,7 +96,8 @@ impl Account {
         Account { counted: 0, losses: Losses::default(), said: Vec::new() }
     }
 
-    /// Looks until all that arrived is accounted for. What is on its way arrives whenever the kernel has time for it.
+    /// Looks until all that arrived is accounted for. What is on its way arrives whenever the
+    /// kernel has time for it.
     fn settle(&mut self, poll: &mut Poll, traffic: &Traffic) {
         for _ in 0..1_000_000 {
             self.said.extend(poll.events().unwrap());
@@ -102,7 +108,13 @@ impl Account {
             }
             std::thread::yield_now();
         }
-        assert_eq!(self.counted + self.losses.total(), traffic.arrived(), "{:?} {:?}", self.losses, self.said);
+        assert_eq!(
+            self.counted + self.losses.total(),
+            traffic.arrived(),
+            "{:?} {:?}",
+            self.losses,
+            self.said
+        );
     }
 
     /// Once the device is at rest, what it says it received is what was counted or lost.
@@ -113,7 +125,12 @@ impl Account {
             self.losses = poll.losses().unwrap();
             match poll.received().unwrap() {
                 Some(tally) if tally.least == tally.most => {
-                    return assert_eq!(tally.most, self.counted + self.losses.total(), "{:?}", self.losses);
+                    return assert_eq!(
+                        tally.most,
+                        self.counted + self.losses.total(),
+                        "{:?}",
+                        self.losses
+                    );
                 }
                 _ => std::thread::yield_now(),
             }
@@ -140,7 +157,13 @@ impl Account {
 
 #[test]
 fn every_packet_sent_is_counted_or_reported_lost() {
-    for (queues, how) in [(1, "rx"), (2, "rx"), (2, "rx,xdp=skb"), (1, "rx,busy-poll"), (2, "rx,mode=copy,frames=64")] {
+    for (queues, how) in [
+        (1, "rx"),
+        (2, "rx"),
+        (2, "rx,xdp=skb"),
+        (1, "rx,busy-poll"),
+        (2, "rx,mode=copy,frames=64"),
+    ] {
         on_queues(queues, move || {
             let ports = open(how);
             assert_eq!(ports.ports.len(), queues as usize);
@@ -171,7 +194,8 @@ fn workers_count_the_same_however_they_wait() {
             // One worker, two queues.
             let ports = af_xdp(&port("rx"), Some(1)).unwrap();
             assert_eq!(ports.ports.len(), 1);
-            let mut poll = started(ports, Options { poll_mode, cpus: vec![0], ..Options::default() });
+            let mut poll =
+                started(ports, Options { poll_mode, cpus: vec![0], ..Options::default() });
             let (mut traffic, mut account) = (Traffic::new(2), Account::new());
             for packets in [1, 2_000, 1] {
                 traffic.send(packets);
@@ -206,7 +230,11 @@ fn frames_that_run_out_are_counted() {
             // A device counts a little later than a socket.
             let expected = if refused_by_device { lost.total() } else { 0 };
             let dropped = || DeviceCounters::read(RECEIVER.0).unwrap().dropped - dropped_before;
-            assert!((0..1_000_000).any(|_| dropped() == expected), "{how}: {} and not {expected}", dropped());
+            assert!(
+                (0..1_000_000).any(|_| dropped() == expected),
+                "{how}: {} and not {expected}",
+                dropped()
+            );
             install(&mut poll);
             account.settle(&mut poll, &traffic);
             assert_eq!(account.counted, 128);
@@ -251,7 +279,10 @@ fn a_worker_that_stalls_is_noticed_and_loses_what_is_reported() {
         on_queues(queues, move || {
             let stall = Arc::new(Mutex::new(()));
             let Ports { ports, source, gate, interface } = open("rx,frames=256");
-            let ports = ports.into_iter().map(|port| Stalling { port, stall: Arc::clone(&stall) }).collect();
+            let ports = ports
+                .into_iter()
+                .map(|port| Stalling { port, stall: Arc::clone(&stall) })
+                .collect();
             let mut poll = started(Ports { ports, source, gate, interface }, Options::default());
             let (mut traffic, mut account) = (Traffic::new(queues), Account::new());
             traffic.send(100);
@@ -263,7 +294,10 @@ fn a_worker_that_stalls_is_noticed_and_loses_what_is_reported() {
             drop(stalled);
             account.settle(&mut poll, &traffic);
             let lost = account.losses.total();
-            println!("{queues} queues: {} sent, {} counted, {lost} lost", traffic.sent, account.counted);
+            println!(
+                "{queues} queues: {} sent, {} counted, {lost} lost",
+                traffic.sent, account.counted
+            );
             assert!(lost > 0);
             account.hear(&mut poll, "loses no more packets");
             traffic.send(100);
@@ -318,8 +352,15 @@ fn an_interface_that_goes_away_ends_the_traffic() {
 }
 
 fn ethtool(arguments: &str) -> Result<(), String> {
-    let output = Command::new("ethtool").args(arguments.split(' ')).output().map_err(|error| error.to_string())?;
-    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+    let output = Command::new("ethtool")
+        .args(arguments.split(' '))
+        .output()
+        .map_err(|error| error.to_string())?;
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
 }
 
 #[test]
@@ -333,7 +374,10 @@ fn queues_that_come_are_counted_from_then_on() {
         let said = limited.events().unwrap();
         assert_eq!(
             said,
-            [Event::Notice("rx: has 2 receive queues now instead of 1, of which 1 are counted, as asked for".to_owned())]
+            [Event::Notice(
+                "rx: has 2 receive queues now instead of 1, of which 1 are counted, as asked for"
+                    .to_owned()
+            )]
         );
         ethtool("-L rx rx 1").unwrap();
         drop(limited);
@@ -346,7 +390,12 @@ fn queues_that_come_are_counted_from_then_on() {
         ethtool("-L tx tx 2").unwrap();
         traffic.senders.push(FrameSender::on_queue(SENDER.0, 1).unwrap());
         let said = poll.events().unwrap();
-        assert_eq!(said, [Event::Notice("rx: has 2 receive queues now instead of 1; all are counted".to_owned())]);
+        assert_eq!(
+            said,
+            [Event::Notice(
+                "rx: has 2 receive queues now instead of 1; all are counted".to_owned()
+            )]
+        );
         for _ in 0..20 {
             traffic.send(1_000);
             account.settle(&mut poll, &traffic);
@@ -358,7 +407,8 @@ fn queues_that_come_are_counted_from_then_on() {
     });
 }
 
-/// Another program has a socket on the queue that comes: its packets go to the host, nobody counts them, and that is told.
+/// Another program has a socket on the queue that comes: its packets go to the host, nobody counts
+/// them, and that is told.
 #[test]
 fn packets_of_queues_that_cannot_be_counted_are_reported() {
     on_queues(2, || {
@@ -371,10 +421,17 @@ fn packets_of_queues_that_cannot_be_counted_are_reported() {
         let others = FrameSender::on_queue(RECEIVER.0, 1).unwrap();
         let (mut traffic, mut account) = (Traffic::new(2), Account::new());
         account.said = poll.events().unwrap();
-        assert!(account.heard("has 2 receive queues now instead of 1, of which 1 are counted: "), "{:?}", account.said);
+        assert!(
+            account.heard("has 2 receive queues now instead of 1, of which 1 are counted: "),
+            "{:?}",
+            account.said
+        );
         traffic.send(64);
         account.settle(&mut poll, &traffic);
-        assert_eq!((account.counted, account.losses.get(LossCause::Queue), account.losses.total()), (32, 32, 32));
+        assert_eq!(
+            (account.counted, account.losses.get(LossCause::Queue), account.losses.total()),
+            (32, 32, 32)
+        );
         drop(others);
         account.hear(&mut poll, "all 2 receive queues are counted again");
         traffic.send(64);
@@ -398,7 +455,8 @@ fn packets_in_several_pieces_count_once_with_their_length() {
         let mut packets = 0;
         let mut bytes = 0;
         let (mut counted, mut counted_bytes) = (0, 0);
-        for length in [18, 3_000, 3_795, 3_796, 3_797, 3_798, 3_799, 3_800, 4_000, 8_000, 8_958, 18] {
+        for length in [18, 3_000, 3_795, 3_796, 3_797, 3_798, 3_799, 3_800, 4_000, 8_000, 8_958, 18]
+        {
             socket.send_to(&vec![7; length], (RECEIVER.1, 9)).unwrap();
             packets += 1;
             bytes += 42 + length as u64;
@@ -426,7 +484,10 @@ fn refusal(text: &str) -> String {
 
 fn nothing_is_left() {
     let output = Command::new("ip").args(["-details", "link", "show", "rx"]).output().unwrap();
-    assert!(!String::from_utf8_lossy(&output.stdout).contains("xdp/id"), "a program is left behind");
+    assert!(
+        !String::from_utf8_lossy(&output.stdout).contains("xdp/id"),
+        "a program is left behind"
+    );
 }
 
 #[test]
@@ -436,9 +497,13 @@ fn refusals_say_what_to_do_and_leave_nothing_behind() {
         assert!(refusal("rx:2").contains("has 1 receive queues and not 2"));
         assert!(refusal("rx,mode=zero-copy").contains("use mode=copy"));
         assert!(refusal("lo,from-host").contains("xdp=skb"), "loopback has no native mode");
-        assert!(refusal("tx").contains("has the address 10.77.0.1") && refusal("tx").contains("af_xdp:tx,from-host"));
+        assert!(
+            refusal("tx").contains("has the address 10.77.0.1")
+                && refusal("tx").contains("af_xdp:tx,from-host")
+        );
         nothing_is_left();
-        let counting = xdp::Options { mode: Some(Mode::Native), ..xdp::Options::new(Settings::default()) };
+        let counting =
+            xdp::Options { mode: Some(Mode::Native), ..xdp::Options::new(Settings::default()) };
         let mut other = Xdp::at(vec![Place::ingress("rx")], counting);
         other.install(&Tables::new(&Settings::default(), 1)).unwrap();
         assert!(refusal("rx").contains("another XDP program is attached"));
@@ -451,7 +516,10 @@ fn refusals_say_what_to_do_and_leave_nothing_behind() {
         nothing_is_left();
         let mut poll = Poll::new(open("rx"), Options { cpus: vec![1023], ..Options::default() });
         let error = poll.install(&Tables::new(&Settings::default(), 1)).unwrap_err().to_string();
-        assert!(error.contains("poll cannot run a worker on CPU 1023; this process may use CPU "), "{error}");
+        assert!(
+            error.contains("poll cannot run a worker on CPU 1023; this process may use CPU "),
+            "{error}"
+        );
     });
 }
 
@@ -486,8 +554,12 @@ impl Host {
     fn listen() -> Self {
         use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
         // Every packet of every interface, as a capture would see it.
-        let all = std::num::NonZeroU32::new(u32::from(3_u16.to_be())).map(rustix::net::Protocol::from_raw);
-        Host(socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::NONBLOCK, all).unwrap())
+        let all = std::num::NonZeroU32::new(u32::from(3_u16.to_be()))
+            .map(rustix::net::Protocol::from_raw);
+        Host(
+            socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::NONBLOCK, all)
+                .unwrap(),
+        )
     }
 
     /// Packets that arrive at the receiver, of which there should be so many.
@@ -495,7 +567,11 @@ impl Host {
         let mut heard = 0;
         for _ in 0..1_000_000 {
             let mut bytes = [0; 2048];
-            let Ok((length, _)) = rustix::net::recv(&self.0, &mut bytes[..], rustix::net::RecvFlags::empty()) else { continue };
+            let Ok((length, _)) =
+                rustix::net::recv(&self.0, &mut bytes[..], rustix::net::RecvFlags::empty())
+            else {
+                continue;
+            };
             heard += u64::from(length > 0);
             if heard == expected {
                 break;

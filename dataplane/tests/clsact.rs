@@ -1,4 +1,5 @@
-//! Counting by a classifier on the `clsact` queueing discipline, the hook of kernels without TCX, and which hook is taken if none was asked for.
+//! Counting by a classifier on the `clsact` queueing discipline, the hook of kernels without TCX,
+//! and which hook is taken if none was asked for.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -73,7 +74,9 @@ fn warning(xdp: &mut Xdp) -> String {
 /// The notices of a run that begins.
 fn notices(xdp: &mut Xdp) -> Vec<String> {
     let events = xdp.events().unwrap().into_iter();
-    events.map(|event| if let Event::Notice(notice) = event { notice } else { panic!("{event:?}") }).collect()
+    events
+        .map(|event| if let Event::Notice(notice) = event { notice } else { panic!("{event:?}") })
+        .collect()
 }
 
 fn tc(arguments: &str) -> String {
@@ -95,13 +98,15 @@ fn has_clsact(interface: &str) -> bool {
     tc(&format!("qdisc show dev {interface}")).contains("clsact")
 }
 
-/// A filter that returns `verdict` for every packet. One of the same priority that comes later is before the others.
+/// A filter that returns `verdict` for every packet. One of the same priority that comes later is
+/// before the others.
 fn add_filter(place: &Place, priority: u16, verdict: u32) {
     let code = format!("1,6 0 0 {verdict}");
     let mut command = Command::new("tc");
     let (interface, direction) = (place.interface.as_str(), place.direction.name());
     command.args(["filter", "add", "dev", interface, direction, "pref", &priority.to_string()]);
-    let status = command.args(["protocol", "all", "bpf", "da", "bytecode", &code]).status().unwrap();
+    let status =
+        command.args(["protocol", "all", "bpf", "da", "bytecode", &code]).status().unwrap();
     assert!(status.success());
 }
 
@@ -116,10 +121,12 @@ fn every_packet_is_counted_once_and_nothing_stays() {
         for packets in [10, 500] {
             send(packets);
             let snapshot = window(&mut xdp, 2 * packets);
-            let parts: Vec<u64> = snapshot.parts.iter().map(|part| counted(&part.snapshot)).collect();
+            let parts: Vec<u64> =
+                snapshot.parts.iter().map(|part| counted(&part.snapshot)).collect();
             assert_eq!((parts, snapshot.complete), (vec![packets; 2], true));
         }
-        let hooks: Vec<_> = xdp.status().programs.into_iter().map(|program| program.hook.unwrap()).collect();
+        let hooks: Vec<_> =
+            xdp.status().programs.into_iter().map(|program| program.hook.unwrap()).collect();
         assert_eq!(hooks, ["clsact"; 2]);
         drop(xdp);
         assert!(!has_clsact(RECEIVER.0) && !has_clsact(SENDER.0));
@@ -190,7 +197,10 @@ fn a_filter_that_is_removed_is_made_anew_and_told() {
                 tc(&removal);
                 send(500);
                 let said = warning(&mut xdp);
-                assert!(said.contains("its program was not attached") && said.contains("missing"), "{said}");
+                assert!(
+                    said.contains("its program was not attached") && said.contains("missing"),
+                    "{said}"
+                );
                 send(7);
                 let snapshot = window(&mut xdp, 7);
                 assert_eq!((counted(&snapshot), snapshot.complete), (7, false));
@@ -212,7 +222,10 @@ fn a_filter_that_came_before_goes_behind() {
             add_filter(&place, 1, OK);
             send(20);
             let said = warning(&mut xdp);
-            assert!(said.contains("was attached before this one") && said.contains("the first again"), "{said}");
+            assert!(
+                said.contains("was attached before this one") && said.contains("the first again"),
+                "{said}"
+            );
             send(5);
             let snapshot = window(&mut xdp, 5);
             assert_eq!((counted(&snapshot), snapshot.complete), (5, false));
@@ -254,7 +267,8 @@ fn a_queueing_discipline_without_egress_is_refused_for_what_leaves() {
 }
 
 fn pins() -> Vec<PathBuf> {
-    std::fs::read_dir(DIRECTORY).map_or_else(|_| Vec::new(), |places| places.map(|place| place.unwrap().path()).collect())
+    std::fs::read_dir(DIRECTORY)
+        .map_or_else(|_| Vec::new(), |places| places.map(|place| place.unwrap().path()).collect())
 }
 
 #[test]
@@ -269,7 +283,8 @@ fn what_is_left_counting_is_adopted() {
             drop(first);
             send(30);
             // By the hook that is there, if none is asked for.
-            let (mut second, adopted) = installed(vec![place.clone()], Options { mode: None, ..keep(true, false) });
+            let (mut second, adopted) =
+                installed(vec![place.clone()], Options { mode: None, ..keep(true, false) });
             assert_eq!(adopted.unwrap().next_window, 1);
             assert_eq!(second.events().unwrap(), []);
             send(40);
@@ -290,7 +305,8 @@ fn what_is_left_counting_is_adopted_by_its_own_mode_only() {
         let other = Options { mode: Some(Mode::Tcx), ..keep(true, false) };
         let error = Xdp::at(vec![ingress()], other).install(&tables).unwrap_err().to_string();
         assert!(error.contains("it counts with --xdp-mode clsact, not tcx"), "{error}");
-        let error = Xdp::at(vec![ingress()], keep(false, false)).install(&tables).unwrap_err().to_string();
+        let error =
+            Xdp::at(vec![ingress()], keep(false, false)).install(&tables).unwrap_err().to_string();
         assert!(error.contains("--adopt"), "{error}");
         assert_eq!(detach(Path::new(DIRECTORY), None).unwrap(), ["rx ingress"]);
     });
@@ -381,7 +397,10 @@ fn a_device_without_native_mode_is_counted_on_the_tcx_hook() {
         let place = Place::ingress("mac0");
         let (mut xdp, _) = installed(vec![place], Options { mode: None, ..options() });
         let [notice] = &notices(&mut xdp)[..] else { panic!() };
-        assert_eq!(notice, "mac0 ingress: counting on the TCX hook: the driver macvlan has no native XDP");
+        assert_eq!(
+            notice,
+            "mac0 ingress: counting on the TCX hook: the driver macvlan has no native XDP"
+        );
         let [program] = &xdp.status().programs[..] else { panic!() };
         assert_eq!(program.hook.as_deref(), Some("tcx"));
     });
@@ -391,7 +410,8 @@ fn a_device_without_native_mode_is_counted_on_the_tcx_hook() {
 fn a_device_with_native_mode_is_counted_there() {
     on_veth(|| {
         let mut xdp = started(vec![ingress(), egress()], Options { mode: None, ..options() });
-        let hooks: Vec<_> = xdp.status().programs.into_iter().map(|program| program.hook.unwrap()).collect();
+        let hooks: Vec<_> =
+            xdp.status().programs.into_iter().map(|program| program.hook.unwrap()).collect();
         assert_eq!(hooks, ["native", "tcx"]);
         send(10);
         assert_eq!(counted(&window(&mut xdp, 20)), 20);

@@ -1,5 +1,5 @@
-//! Delays one by one where there is no room for all of them, where several workers count at the same time, and from real sockets. What every
-//! backend has in common is in the conformance suite.
+//! Delays one by one where there is no room for all of them, where several workers count at the
+//! same time, and from real sockets. What every backend has in common is in the conformance suite.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 #[cfg(target_os = "linux")]
@@ -16,17 +16,35 @@ use samples::passed_on;
 use std::sync::Arc;
 
 fn settings() -> Settings {
-    let off = cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
-    let delay = delay::Settings { kinds: Kinds::NONE.with(Kind::Dns), slots_log2: 16, samples: true, ..delay::Settings::DEFAULT };
+    let off =
+        cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
+    let delay = delay::Settings {
+        kinds: Kinds::NONE.with(Kind::Dns),
+        slots_log2: 16,
+        samples: true,
+        ..delay::Settings::DEFAULT
+    };
     Settings { delay, ..Settings::only(off) }
 }
 
 /// A query of a client, or the answer to it.
 fn dns(client: u16, is_answer: bool) -> OwnedFrame {
-    let ([from, to], [source, destination]) = if is_answer { ([2, 1], [53, client]) } else { ([1, 2], [client, 53]) };
+    let ([from, to], [source, destination]) =
+        if is_answer { ([2, 1], [53, client]) } else { ([1, 2], [client, 53]) };
     let ports = [source.to_be_bytes(), destination.to_be_bytes()].concat();
-    let ip = [&[0x45, 0, 0, 40, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, from, 10, 0, 0, to][..], &ports, &[0, 20, 0, 0]].concat();
-    let mut frame = [&[0; 12][..], &[8, 0], &ip, &[0, 1, if is_answer { 0x80 } else { 1 }, 0, 0, 1, 0, 0, 0, 0, 0, 0]].concat();
+    let ip = [
+        &[0x45, 0, 0, 40, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, from, 10, 0, 0, to][..],
+        &ports,
+        &[0, 20, 0, 0],
+    ]
+    .concat();
+    let mut frame = [
+        &[0; 12][..],
+        &[8, 0],
+        &ip,
+        &[0, 1, if is_answer { 0x80 } else { 1 }, 0, 0, 1, 0, 0, 0, 0, 0, 0],
+    ]
+    .concat();
     frame.resize(60, 0);
     OwnedFrame::ethernet(frame)
 }
@@ -45,7 +63,10 @@ fn window(dataplane: &mut dyn Dataplane, mut taken: Vec<DelaySample>) -> (u64, u
 #[test]
 fn what_a_workers_ring_has_no_room_for_is_counted() {
     let (injector, ports) = frames(1);
-    let mut poll = Poll::new(ports, poll::Options { settings: settings(), delay_room: 8, ..poll::Options::default() });
+    let mut poll = Poll::new(
+        ports,
+        poll::Options { settings: settings(), delay_room: 8, ..poll::Options::default() },
+    );
     poll.install(&Tables::new(&settings(), 1)).unwrap();
     for _ in 0..2 {
         injector.feed(all(1000..1100, false));
@@ -68,7 +89,8 @@ fn what_a_workers_ring_has_no_room_for_is_counted() {
 fn windows_of_several_workers_have_all_of_their_delays() {
     const CLIENTS: u16 = 20_000;
     let (injector, ports) = frames(4);
-    let mut poll = Poll::new(ports, poll::Options { settings: settings(), ..poll::Options::default() });
+    let mut poll =
+        Poll::new(ports, poll::Options { settings: settings(), ..poll::Options::default() });
     poll.install(&Tables::new(&settings(), 1)).unwrap();
     injector.feed(all(1024..1024 + CLIENTS, false));
     assert_eq!(window(&mut poll, Vec::new()), (0, 0));
@@ -94,8 +116,9 @@ fn windows_of_several_workers_have_all_of_their_delays() {
     close(&mut poll);
     println!("{passed} in {windows} windows");
     assert!(windows > 1);
-    // Of requests in one slot the last one stays, whatever their order: 18537 slots are taken in this run as in any other. 20,000 requests in two
-    // tables of 65536 slots take 18,538 in the mean, give or take 38.
+    // Of requests in one slot the last one stays, whatever their order: 18537 slots are taken in
+    // this run as in any other. 20,000 requests in two tables of 65536 slots take 18,538 in the
+    // mean, give or take 38.
     assert_eq!(passed, 18_537);
 }
 
@@ -115,8 +138,11 @@ mod kernel {
 
     #[test]
     fn what_the_kernels_ring_has_no_room_for_is_counted() {
-        for (direction, mode) in [(Direction::Ingress, Mode::Native), (Direction::Egress, Mode::Native)] {
-            let options = Options { mode: Some(mode), delay_ring: 4096, ..Options::new(settings()) };
+        for (direction, mode) in
+            [(Direction::Ingress, Mode::Native), (Direction::Egress, Mode::Native)]
+        {
+            let options =
+                Options { mode: Some(mode), delay_ring: 4096, ..Options::new(settings()) };
             let mut xdp = Xdp::detached(direction, options);
             match xdp.install(&Tables::new(&settings(), 1)) {
                 Err(Error::Kernel { problem, .. }) if problem.contains("it takes root") => {
@@ -125,7 +151,9 @@ mod kernel {
                 outcome => assert_eq!(outcome.unwrap(), None),
             }
             let injector = xdp.injector();
-            let inject = |frames: Arc<[OwnedFrame]>| frames.iter().for_each(|frame| injector.inject(&frame.bytes).unwrap());
+            let inject = |frames: Arc<[OwnedFrame]>| {
+                frames.iter().for_each(|frame| injector.inject(&frame.bytes).unwrap())
+            };
             for _ in 0..2 {
                 inject(all(1000..1200, false));
                 inject(all(1000..1200, true));
@@ -150,7 +178,12 @@ mod kernel {
         let socket = UdpSocket::bind(("0.0.0.0", 0)).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         for id in 0..QUESTIONS {
-            socket.send_to(&[&id.to_be_bytes()[..], &[1, 0, 0, 1, 0, 0, 0, 0, 0, 0]].concat(), (server, 53)).unwrap();
+            socket
+                .send_to(
+                    &[&id.to_be_bytes()[..], &[1, 0, 0, 1, 0, 0, 0, 0, 0, 0]].concat(),
+                    (server, 53),
+                )
+                .unwrap();
             socket.recv_from(&mut [0; 64]).unwrap();
         }
     }
@@ -171,33 +204,49 @@ mod kernel {
             connected(
                 |_| true,
                 move |far, _| {
-                    let settings =
-                        Settings { delay: delay::Settings { directions: Directions::Apart, ..settings().delay }, ..settings() };
+                    let settings = Settings {
+                        delay: delay::Settings {
+                            directions: Directions::Apart,
+                            ..settings().delay
+                        },
+                        ..settings()
+                    };
                     let near = RECEIVER.0.to_owned();
-                    let places = vec![Place::ingress(RECEIVER.0), Place { interface: near, direction: Direction::Egress }];
-                    let mut xdp = Xdp::at(places, Options { mode: Some(mode), ..Options::new(settings) });
+                    let places = vec![
+                        Place::ingress(RECEIVER.0),
+                        Place { interface: near, direction: Direction::Egress },
+                    ];
+                    let mut xdp =
+                        Xdp::at(places, Options { mode: Some(mode), ..Options::new(settings) });
                     xdp.install(&Tables::new(&settings, 1)).unwrap();
                     // Questions in both directions at the same time.
-                    let (here, there) =
-                        (UdpSocket::bind((RECEIVER.1, 53)).unwrap(), far.run(|| UdpSocket::bind((SENDER.1, 53)).unwrap()));
+                    let (here, there) = (
+                        UdpSocket::bind((RECEIVER.1, 53)).unwrap(),
+                        far.run(|| UdpSocket::bind((SENDER.1, 53)).unwrap()),
+                    );
                     let far_end = far.start_with(move || {
                         let serving = thread::spawn(move || serve(&there));
                         ask(RECEIVER.1);
                         serving.join().unwrap();
                     });
-                    let near_end = [thread::spawn(move || serve(&here)), thread::spawn(|| ask(SENDER.1))];
+                    let near_end =
+                        [thread::spawn(move || serve(&here)), thread::spawn(|| ask(SENDER.1))];
                     let (mut passed, mut windows, mut places) = (0, 0, [0; 2]);
                     let mut is_over = false;
                     while !is_over {
-                        is_over = far_end.try_recv() != Err(TryRecvError::Empty) && near_end.iter().all(|end| end.is_finished());
+                        is_over = far_end.try_recv() != Err(TryRecvError::Empty)
+                            && near_end.iter().all(|end| end.is_finished());
                         let mut taken = xdp.delays().unwrap();
                         let closed = xdp.rotate().unwrap();
                         taken.extend(closed.delays);
                         taken.iter().for_each(|delay| places[delay.place] += 1);
                         let (found, missing) = passed_on(&closed.bank, &settings.delay, &taken);
                         for part in &closed.parts {
-                            let at = |delay: &&DelaySample| xdp.capabilities().places[delay.place] == part.place;
-                            let of_place: Vec<DelaySample> = taken.iter().filter(at).copied().collect();
+                            let at = |delay: &&DelaySample| {
+                                xdp.capabilities().places[delay.place] == part.place
+                            };
+                            let of_place: Vec<DelaySample> =
+                                taken.iter().filter(at).copied().collect();
                             passed_on(&part.snapshot.bank, &settings.delay, &of_place);
                         }
                         assert_eq!(missing, 0);
@@ -206,11 +255,15 @@ mod kernel {
                     }
                     near_end.into_iter().for_each(|end| end.join().unwrap());
                     println!("{passed} in {windows} windows, {places:?} at {mode:?}");
-                    // One question at a time of each side: two that wait at the same time meet in one of 65536 slots of one of two tables, or
-                    // not. One of 800 does in 0.6 % of runs, as ports are random; two do in 2 of 100,000.
+                    // One question at a time of each side: two that wait at the same time meet in
+                    // one of 65536 slots of one of two tables, or not. One of 800 does in 0.6 % of
+                    // runs, as ports are random; two do in 2 of 100,000.
                     let (all, each) = (2 * u64::from(QUESTIONS), u64::from(QUESTIONS));
                     assert!((all - 1..=all).contains(&passed), "{passed}");
-                    assert!(places.iter().sum::<u64>() == passed && places.iter().all(|place| (each - 1..=each).contains(place)));
+                    assert!(
+                        places.iter().sum::<u64>() == passed
+                            && places.iter().all(|place| (each - 1..=each).contains(place))
+                    );
                 },
             );
         }

@@ -1,4 +1,5 @@
-//! Ports on devices of DPDK's that software makes: exact counts, losses, links, and what cannot be opened.
+//! Ports on devices of DPDK's that software makes: exact counts, losses, links, and what cannot be
+//! opened.
 #![cfg(feature = "dpdk")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -7,7 +8,9 @@ mod support;
 
 use flowgauge_core::{Counters, KeyKind, Settings, WideBank, Zeroed};
 use flowgauge_dataplane::capture::{Step, Walker, Writer, link_type};
-use flowgauge_dataplane::poll::port::{DpdkSender, Duty, Frame, Outlet, Port, Ports, Received, dpdk, dpdk_device, pcap};
+use flowgauge_dataplane::poll::port::{
+    DpdkSender, Duty, Frame, Outlet, Port, Ports, Received, dpdk, dpdk_device, pcap,
+};
 use flowgauge_dataplane::poll::{Options, Pace, Poll};
 use flowgauge_dataplane::traffic::{Generator, Profile};
 use flowgauge_dataplane::xdp::DeviceCounters;
@@ -29,7 +32,11 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new() -> Self {
-        let path = std::env::temp_dir().join(format!("flowgauge-dpdk-{}-{}", std::process::id(), number()));
+        let path = std::env::temp_dir().join(format!(
+            "flowgauge-dpdk-{}-{}",
+            std::process::id(),
+            number()
+        ));
         fs::create_dir_all(&path).unwrap();
         Scratch(path)
     }
@@ -67,15 +74,18 @@ fn profile(text: &str) -> Profile {
     text.parse().unwrap()
 }
 
-/// Frames of all lengths, one in a hundred longer than a buffer of DPDK's, which it then puts into several.
+/// Frames of all lengths, one in a hundred longer than a buffer of DPDK's, which it then puts into
+/// several.
 fn capture(path: &Path, packets: u64) {
     let generator = Generator::new(profile("zipf,flows=5000"));
     let mut frame = generator.template().to_vec();
-    let mut writer = Writer::new(BufWriter::new(File::create(path).unwrap()), link_type::ETHERNET).unwrap();
+    let mut writer =
+        Writer::new(BufWriter::new(File::create(path).unwrap()), link_type::ETHERNET).unwrap();
     for index in 0..packets {
         frame.resize(generator.frame_length(), 0);
         generator.fill(index, &mut frame);
-        frame.resize(60 + (index * 37 % 1400) as usize + if index % 100 == 0 { 5000 } else { 0 }, 0);
+        frame
+            .resize(60 + (index * 37 % 1400) as usize + if index % 100 == 0 { 5000 } else { 0 }, 0);
         writer.write(index * 1000, &frame, frame.len() as u32).unwrap();
     }
     writer.finish().unwrap();
@@ -98,7 +108,9 @@ fn net_pcap_counts_every_frame_as_our_own_reader_does() {
     let expected = replayed(&path, PACKETS);
     assert_eq!(expected.packets_after, PACKETS);
 
-    let (ports, counter) = counted(dpdk(&format!("net_pcap{},rx_pcap={}", number(), path.display()), Some(EAL), 1).unwrap());
+    let (ports, counter) = counted(
+        dpdk(&format!("net_pcap{},rx_pcap={}", number(), path.display()), Some(EAL), 1).unwrap(),
+    );
     let mut poll = started(ports);
     let mut packets = 0;
     let mut union = WideBank::boxed();
@@ -143,7 +155,10 @@ fn net_null_hands_out_no_more_than_is_counted() {
     let control = Arc::clone(&device.control);
     let Ports { ports, source, gate, interface } = dpdk_device(device);
     let done = Arc::<AtomicU64>::default();
-    let ports = ports.into_iter().map(|port| FirstBatches { port, batches: BATCHES, done: Arc::clone(&done) }).collect();
+    let ports = ports
+        .into_iter()
+        .map(|port| FirstBatches { port, batches: BATCHES, done: Arc::clone(&done) })
+        .collect();
     let mut poll = started(Ports { ports, source, gate, interface });
     let (mut packets, mut bytes, mut windows) = (0, 0, 0);
     let mut add = |window: Snapshot| {
@@ -157,7 +172,11 @@ fn net_null_hands_out_no_more_than_is_counted() {
     add(poll.rotate().unwrap());
     println!("{windows} windows");
     assert_eq!(control.stats().unwrap().received, packets);
-    assert_eq!((packets, bytes), (4 * 64 * BATCHES, 100 * packets), "every batch of this device is full");
+    assert_eq!(
+        (packets, bytes),
+        (4 * 64 * BATCHES, 100 * packets),
+        "every batch of this device is full"
+    );
 }
 
 /// Its frames are zeros, which are neither IPv4 nor IPv6, and never end.
@@ -174,7 +193,13 @@ fn net_null_is_read_and_stopped_while_it_goes_on() {
         let check = |seen: Snapshot| {
             let Counters { bytes, non_ip, .. } = seen.bank.counters;
             assert_eq!((non_ip, bytes), (seen.packets_after, 64 * seen.packets_after));
-            assert!(seen.bank.cardinality.levels(settings().cardinality.precision).iter().all(|level| *level == 0));
+            assert!(
+                seen.bank
+                    .cardinality
+                    .levels(settings().cardinality.precision)
+                    .iter()
+                    .all(|level| *level == 0)
+            );
             assert_eq!(seen.packets_before, seen.packets_after);
             seen.packets_after
         };
@@ -215,7 +240,9 @@ fn a_sender_writes_every_frame_of_a_profile() {
     let scratch = Scratch::new();
     let path = scratch.file("out.pcap");
     let generator = Generator::new(profile("subnets,size=200"));
-    let mut sender = DpdkSender::new(&format!("net_pcap{},tx_pcap={}", number(), path.display()), Some(EAL)).unwrap();
+    let mut sender =
+        DpdkSender::new(&format!("net_pcap{},tx_pcap={}", number(), path.display()), Some(EAL))
+            .unwrap();
     assert!(sender.largest() >= 1514);
     assert!(sender.send(&vec![0; sender.largest() + 1]).is_err());
     send(&mut sender, &generator, 0..PACKETS);
@@ -241,19 +268,25 @@ fn a_sender_writes_every_frame_of_a_profile() {
     assert_eq!(index, PACKETS);
 }
 
-/// Nobody looks at the queue while more is sent than it holds; all that comes later finds room again.
+/// Nobody looks at the queue while more is sent than it holds; all that comes later finds room
+/// again.
 #[test]
 fn what_a_stalled_worker_misses_is_reported_to_the_frame() {
     on_veth(|| {
         const PACKETS: u64 = 10_000;
-        let (ports, counter) = counted(dpdk(&format!("net_af_xdp{},iface={}", number(), RECEIVER.0), Some(EAL), 1).unwrap());
+        let (ports, counter) = counted(
+            dpdk(&format!("net_af_xdp{},iface={}", number(), RECEIVER.0), Some(EAL), 1).unwrap(),
+        );
         let mut poll = Poll::new(ports, Options { settings: settings(), ..Options::default() });
-        let mut sender = DpdkSender::new(&format!("net_af_xdp{},iface={}", number(), SENDER.0), Some(EAL)).unwrap();
+        let mut sender =
+            DpdkSender::new(&format!("net_af_xdp{},iface={}", number(), SENDER.0), Some(EAL))
+                .unwrap();
         let generator = Generator::new(profile("unique"));
         let dropped_on_the_way = || DeviceCounters::read(SENDER.0).unwrap().send_dropped;
         let lost = |poll: &mut Poll| poll.losses().unwrap().get(LossCause::Device);
         send(&mut sender, &generator, 0..PACKETS);
-        // The kernel delivers soon after it was sent: the device's own counters tell when all is there.
+        // The kernel delivers soon after it was sent: the device's own counters tell when all is
+        // there.
         while DeviceCounters::read(RECEIVER.0).unwrap().received + dropped_on_the_way() < PACKETS {
             thread::yield_now();
         }
@@ -275,7 +308,11 @@ fn what_a_stalled_worker_misses_is_reported_to_the_frame() {
             poll.rotate().unwrap();
             poll.received().unwrap().filter(|tally| tally.least == tally.most)
         });
-        assert_eq!(received.map(|tally| tally.most), Some(there + 100 + missed), "counted and lost");
+        assert_eq!(
+            received.map(|tally| tally.most),
+            Some(there + 100 + missed),
+            "counted and lost"
+        );
     });
 }
 
@@ -321,6 +358,7 @@ fn what_cannot_be_opened_says_why() {
     assert_eq!(first.interface, "dpdk:net_ring_x");
     assert!(problem(name, 1).contains("in use by this process"));
     drop(first);
-    let Device { receive, .. } = Device::open(&eal(), name, Queues { receive: 2, send: 0 }).unwrap();
+    let Device { receive, .. } =
+        Device::open(&eal(), name, Queues { receive: 2, send: 0 }).unwrap();
     assert_eq!(receive.len(), 2);
 }

@@ -1,4 +1,5 @@
-//! What others do to the programs of the XDP backend, and to the interfaces they are at: nothing is missing without a word.
+//! What others do to the programs of the XDP backend, and to the interfaces they are at: nothing is
+//! missing without a word.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -7,8 +8,12 @@ mod kernel;
 
 use flowgauge_core::Settings;
 use flowgauge_dataplane::xdp::veth::{self, RECEIVER, SENDER, ip};
-use flowgauge_dataplane::xdp::{DIRECTORY, Keep, Mode, Options, Wait, Xdp, detach, left, supported};
-use flowgauge_dataplane::{Adopted, Dataplane, Direction, Event, LossCause, Place, Snapshot, Tables};
+use flowgauge_dataplane::xdp::{
+    DIRECTORY, Keep, Mode, Options, Wait, Xdp, detach, left, supported,
+};
+use flowgauge_dataplane::{
+    Adopted, Dataplane, Direction, Event, LossCause, Place, Snapshot, Tables,
+};
 use flowgauge_testing::{on_veth, skip};
 use kernel::Other;
 use nix::sched::{CloneFlags, unshare};
@@ -33,7 +38,10 @@ fn options() -> Options {
 }
 
 fn kept() -> Options {
-    Options { pins: Some(Keep { directory: DIRECTORY.into(), adopt: false, leave: false }), ..options() }
+    Options {
+        pins: Some(Keep { directory: DIRECTORY.into(), adopt: false, leave: false }),
+        ..options()
+    }
 }
 
 fn started(places: Vec<Place>, options: Options) -> Xdp {
@@ -47,7 +55,8 @@ fn started(places: Vec<Place>, options: Options) -> Xdp {
 
 /// The pin of the only link.
 fn pin() -> PathBuf {
-    let places: Vec<PathBuf> = fs::read_dir(DIRECTORY).unwrap().map(|place| place.unwrap().path()).collect();
+    let places: Vec<PathBuf> =
+        fs::read_dir(DIRECTORY).unwrap().map(|place| place.unwrap().path()).collect();
     let [place] = &places[..] else { panic!("{places:?}") };
     place.join("link")
 }
@@ -87,7 +96,10 @@ fn a_program_detached_from_outside_is_attached_again_and_told() {
             kernel::detach(&pin());
             send(500);
             let said = warning(&mut xdp);
-            assert!(said.contains("its program was not attached") && said.contains("missing"), "{said}");
+            assert!(
+                said.contains("its program was not attached") && said.contains("missing"),
+                "{said}"
+            );
             assert!(xdp.status().programs.iter().all(|program| program.attached));
             send(7);
             let snapshot = window(&mut xdp, 7);
@@ -141,8 +153,13 @@ fn a_run_whose_place_is_taken_ends() {
         kernel::detach(&pin());
         let _other = Other::xdp().attach("rx").unwrap();
         let events = xdp.events().unwrap();
-        let [Event::Warning(warning), Event::TrafficEnded] = &events[..] else { panic!("{events:?}") };
-        assert!(warning.contains("cannot be attached again") && warning.contains("another XDP program"), "{warning}");
+        let [Event::Warning(warning), Event::TrafficEnded] = &events[..] else {
+            panic!("{events:?}")
+        };
+        assert!(
+            warning.contains("cannot be attached again") && warning.contains("another XDP program"),
+            "{warning}"
+        );
         assert!(xdp.status().programs.iter().all(|program| !program.attached));
         assert!(!xdp.rotate().unwrap().complete);
         assert_eq!(xdp.events().unwrap(), [], "once");
@@ -170,7 +187,10 @@ fn programs_that_come_before_ours_are_told_and_it_goes_to_the_front_again() {
             others.push(Other::tcx().attach("tx").unwrap());
             send(5);
             let said = warning(&mut xdp);
-            assert!(said.contains("was attached before this one") && said.contains("the first again"), "{said}");
+            assert!(
+                said.contains("was attached before this one") && said.contains("the first again"),
+                "{said}"
+            );
             send(10);
             let snapshot = window(&mut xdp, 10);
             assert_eq!((counted(&snapshot), snapshot.complete), (10, false));
@@ -185,7 +205,11 @@ fn programs_that_come_before_ours_are_told_and_it_goes_to_the_front_again() {
         assert_eq!(xdp.events().unwrap(), [], "once");
         send(5);
         let snapshot = xdp.rotate().unwrap();
-        assert_eq!((counted(&snapshot), snapshot.complete), (0, false), "it is marked as long as another is before");
+        assert_eq!(
+            (counted(&snapshot), snapshot.complete),
+            (0, false),
+            "it is marked as long as another is before"
+        );
         others.pop();
         xdp.rotate().unwrap();
         send(5);
@@ -195,8 +219,15 @@ fn programs_that_come_before_ours_are_told_and_it_goes_to_the_front_again() {
 }
 
 fn ethtool(arguments: &str) -> Result<(), String> {
-    let output = Command::new("ethtool").args(arguments.split(' ')).output().map_err(|error| error.to_string())?;
-    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+    let output = Command::new("ethtool")
+        .args(arguments.split(' '))
+        .output()
+        .map_err(|error| error.to_string())?;
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
 }
 
 /// Devices with several queues instead of those that are there.
@@ -243,11 +274,17 @@ fn queues_that_come_are_counted() {
 
 /// Leaves what a killed process would leave.
 fn doomed() -> Options {
-    Options { pins: Some(Keep { directory: DIRECTORY.into(), adopt: false, leave: true }), ..options() }
+    Options {
+        pins: Some(Keep { directory: DIRECTORY.into(), adopt: false, leave: true }),
+        ..options()
+    }
 }
 
 fn adopting() -> Options {
-    Options { pins: Some(Keep { directory: DIRECTORY.into(), adopt: true, leave: false }), ..options() }
+    Options {
+        pins: Some(Keep { directory: DIRECTORY.into(), adopt: true, leave: false }),
+        ..options()
+    }
 }
 
 fn adopted(place: Place) -> (Xdp, Option<Adopted>) {
@@ -292,7 +329,11 @@ fn interfaces_of_one_name_in_two_network_namespaces_do_not_mix() {
         });
         is_left_alone.recv().expect("the other network");
         assert_eq!(pinned(), 2);
-        assert_eq!(left(Path::new(DIRECTORY)).unwrap(), [], "what is left elsewhere is no business of this namespace");
+        assert_eq!(
+            left(Path::new(DIRECTORY)).unwrap(),
+            [],
+            "what is left elsewhere is no business of this namespace"
+        );
         assert_eq!(counted(&window(&mut first, 3)), 3);
         drop(first);
         assert_eq!(detach(Path::new(DIRECTORY), None).unwrap(), [""; 0]);
@@ -358,7 +399,11 @@ fn a_renamed_interface_is_counted_on() {
         let mut xdp = started(vec![ingress()], doomed());
         rename("rx", "wan.0");
         let said = notice(&mut xdp);
-        assert!(said.contains("rx: the interface is called wan.0 now") && said.contains("calling it rx"), "{said}");
+        assert!(
+            said.contains("rx: the interface is called wan.0 now")
+                && said.contains("calling it rx"),
+            "{said}"
+        );
         // Another one gets its name.
         veth::pair(("tx2", "10.78.0.1"), ("rx", "10.78.0.2")).unwrap();
         send(5);
@@ -370,7 +415,11 @@ fn a_renamed_interface_is_counted_on() {
         drop(xdp);
         assert_eq!(left(Path::new(DIRECTORY)).unwrap()[0].place, Place::ingress("wan.0"));
         let (mut other, found) = adopted(ingress());
-        assert_eq!((found, other.events().unwrap()), (None, vec![]), "the interface of its old name is another one");
+        assert_eq!(
+            (found, other.events().unwrap()),
+            (None, vec![]),
+            "the interface of its old name is another one"
+        );
         let (mut xdp, found) = adopted(Place::ingress("wan.0"));
         assert!(found.is_some());
         send(6);
@@ -383,18 +432,28 @@ fn one_of_several_interfaces_that_comes_back_is_counted_again() {
     for pins in [None, kept().pins] {
         on_veth(|| {
             veth::pair(("tx2", "10.78.0.1"), ("rx2", "10.78.0.2")).unwrap();
-            let mut xdp = started(vec![Place::ingress("rx2"), ingress()], Options { pins, ..options() });
+            let mut xdp =
+                started(vec![Place::ingress("rx2"), ingress()], Options { pins, ..options() });
             ip("link del dev rx").unwrap();
             let said = warning(&mut xdp);
             assert!(said.contains("rx ingress: the interface is gone"), "{said}");
             let snapshot = xdp.rotate().unwrap();
-            assert_eq!(snapshot.parts.iter().map(|part| part.snapshot.complete).collect::<Vec<_>>(), [true, false]);
+            assert_eq!(
+                snapshot.parts.iter().map(|part| part.snapshot.complete).collect::<Vec<_>>(),
+                [true, false]
+            );
             assert!(!snapshot.complete);
-            assert_eq!(xdp.status().programs.iter().map(|program| program.attached).collect::<Vec<_>>(), [true, false]);
+            assert_eq!(
+                xdp.status().programs.iter().map(|program| program.attached).collect::<Vec<_>>(),
+                [true, false]
+            );
             assert!(xdp.rotate().unwrap().complete, "nothing crosses what is not there");
             veth::pair(SENDER, RECEIVER).unwrap();
             let said = warning(&mut xdp);
-            assert!(said.contains("rx ingress: the interface is there again, and counted again"), "{said}");
+            assert!(
+                said.contains("rx ingress: the interface is there again, and counted again"),
+                "{said}"
+            );
             send(5);
             let snapshot = window(&mut xdp, 5);
             assert_eq!((counted(&snapshot), snapshot.complete), (5, false));
@@ -428,13 +487,20 @@ fn directories_that_others_own_or_write_to_are_refused() {
     const MOUNT: &str = "/sys/fs/bpf";
     on_veth(|| {
         let directory = Path::new(DIRECTORY);
-        let mode = |path: &str, mode: u32| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        let mode = |path: &str, mode: u32| {
+            fs::set_permissions(path, Permissions::from_mode(mode)).unwrap()
+        };
         let refused = |expected: &str| {
             let error = supported(directory).unwrap_err().to_string();
             assert!(error.contains(expected) && error.lines().count() == 1, "{error}");
             let mut xdp = Xdp::at(vec![ingress()], kept());
             assert_eq!(
-                xdp.install(&Tables::new(&options().settings, 1)).unwrap_err().to_string().split_once(": ").unwrap().1,
+                xdp.install(&Tables::new(&options().settings, 1))
+                    .unwrap_err()
+                    .to_string()
+                    .split_once(": ")
+                    .unwrap()
+                    .1,
                 error.split_once(": ").unwrap().1
             );
         };
@@ -460,17 +526,21 @@ fn directories_that_others_own_or_write_to_are_refused() {
     });
 }
 
-/// Both ways to wait for packets in flight are exact; the second is for kernels that do not offer the first.
+/// Both ways to wait for packets in flight are exact; the second is for kernels that do not offer
+/// the first.
 #[test]
 fn rotations_are_exact_however_they_wait() {
     for wait in Wait::ALL {
         on_veth(move || {
-            let mut xdp = started(vec![ingress(), egress()], Options { wait: Some(wait), ..options() });
+            let mut xdp =
+                started(vec![ingress(), egress()], Options { wait: Some(wait), ..options() });
             let sender = thread::spawn(|| send(20_000));
             let mut all = [0, 0];
             let rotate = |xdp: &mut Xdp, all: &mut [u64; 2]| {
                 let snapshot = xdp.rotate().unwrap();
-                all.iter_mut().zip(&snapshot.parts).for_each(|(all, part)| *all += counted(&part.snapshot));
+                all.iter_mut()
+                    .zip(&snapshot.parts)
+                    .for_each(|(all, part)| *all += counted(&part.snapshot));
             };
             while !sender.is_finished() {
                 rotate(&mut xdp, &mut all);
@@ -513,7 +583,11 @@ fn jumbo_frames_are_counted_with_all_their_bytes() {
                 }
                 let snapshot = window(&mut xdp, packets);
                 let counters = snapshot.bank.counters;
-                assert_eq!((counters.ipv4, counters.packets(), counters.bytes), (packets, packets, bytes), "{mode:?}");
+                assert_eq!(
+                    (counters.ipv4, counters.packets(), counters.bytes),
+                    (packets, packets, bytes),
+                    "{mode:?}"
+                );
                 assert!(snapshot.complete);
             });
         }
@@ -536,7 +610,11 @@ fn what_keeps_a_driver_from_running_programs_is_told_in_words() {
         }
         let mut xdp = Xdp::at(vec![ingress()], options());
         let said = xdp.install(&Tables::new(&options().settings, 1)).unwrap_err().to_string();
-        assert!(said.contains("more transmit queues than it has receive queues (1)") && said.contains("ethtool -L rx"), "{said}");
+        assert!(
+            said.contains("more transmit queues than it has receive queues (1)")
+                && said.contains("ethtool -L rx"),
+            "{said}"
+        );
         assert_eq!(said.lines().count(), 1);
     });
 }

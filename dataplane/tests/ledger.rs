@@ -1,5 +1,5 @@
-//! The ledger of an interface: what the device received is counted or lost, to the packet, and nothing is both. On veth pairs in a
-//! network of the test's own, which vanishes with its thread.
+//! The ledger of an interface: what the device received is counted or lost, to the packet, and
+//! nothing is both. On veth pairs in a network of the test's own, which vanishes with its thread.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -37,7 +37,8 @@ fn collect(dataplane: &mut dyn Dataplane, expected: u64) -> (u64, u64) {
     (packets, non_ip)
 }
 
-/// Packets that the device says it received, once it is at rest and that is known to the packet; and those that were counted meanwhile.
+/// Packets that the device says it received, once it is at rest and that is known to the packet;
+/// and those that were counted meanwhile.
 fn received(dataplane: &mut dyn Dataplane) -> (u64, u64) {
     let mut counted = 0;
     for _ in 0..1_000_000 {
@@ -52,7 +53,8 @@ fn received(dataplane: &mut dyn Dataplane) -> (u64, u64) {
     panic!("the device is never at rest");
 }
 
-/// A thousand frames of LLDP, which nobody wants here: the network stack drops them once they are counted.
+/// A thousand frames of LLDP, which nobody wants here: the network stack drops them once they are
+/// counted.
 fn send_unwanted() {
     let mut sender = FrameSender::new(SENDER.0).unwrap();
     let mut frame = [0; 60];
@@ -83,7 +85,10 @@ fn frames_that_the_stack_throws_away_are_counted_and_not_lost() {
     for mode in [Mode::Native, Mode::Skb, Mode::Tcx, Mode::Clsact] {
         on_veth(move || {
             let settings = Settings::default();
-            let mut xdp = Xdp::at(vec![Place::ingress(RECEIVER.0)], Options { mode: Some(mode), ..Options::new(settings) });
+            let mut xdp = Xdp::at(
+                vec![Place::ingress(RECEIVER.0)],
+                Options { mode: Some(mode), ..Options::new(settings) },
+            );
             xdp.install(&Tables::new(&settings, 1)).unwrap();
             let before = counters();
             send_unwanted();
@@ -99,7 +104,10 @@ fn frames_that_the_stack_throws_away_are_counted_and_not_lost() {
             assert_eq!(counted, (2000, 1000), "{mode:?}");
             assert_eq!(after.received - before.received, counted.0 + losses.total(), "{mode:?}");
             assert_eq!(losses.iter().collect::<Vec<_>>(), [], "{mode:?}");
-            assert!(after.dropped - before.dropped >= 1000, "the stack has dropped none: nothing was tried");
+            assert!(
+                after.dropped - before.dropped >= 1000,
+                "the stack has dropped none: nothing was tried"
+            );
             let (received, more) = received(&mut xdp);
             assert_eq!(received, counted.0 + more, "{mode:?}");
         });
@@ -108,8 +116,8 @@ fn frames_that_the_stack_throws_away_are_counted_and_not_lost() {
 
 const SENT: u64 = 1 << 18;
 
-/// Packets for which there was no room, and those that are missing in a ledger, where two CPUs send more than one takes: now and then its ring
-/// is full.
+/// Packets for which there was no room, and those that are missing in a ledger, where two CPUs send
+/// more than one takes: now and then its ring is full.
 fn lost_and_missing() -> (u64, u64) {
     let settings = Settings::default();
     let mut xdp = Xdp::at(vec![Place::ingress(RECEIVER.0)], Options::new(settings));
@@ -132,7 +140,11 @@ fn lost_and_missing() -> (u64, u64) {
     println!("{SENT} sent, {dropped} found no room, {counted} counted, {losses:?}");
     assert_eq!(losses.get(LossCause::Device), dropped);
     let (received, more) = received(&mut xdp);
-    assert_eq!(received, counted + more + losses.total(), "what the kernel forgets it forgets on both sides");
+    assert_eq!(
+        received,
+        counted + more + losses.total(),
+        "what the kernel forgets it forgets on both sides"
+    );
     (dropped, SENT.checked_sub(counted + losses.total()).unwrap())
 }
 
@@ -142,8 +154,9 @@ const BULK: u64 = 16;
 #[test]
 fn what_a_device_has_no_room_for_is_lost_to_the_packet() {
     on_veth(|| {
-        // Both CPUs add to one number of the device without a lock: the kernel itself forgets a bulk when they do so at the same moment. In a million
-        // packets that was seen up to six times, and so up to 1.5 times in a run of these: one run in five has none.
+        // Both CPUs add to one number of the device without a lock: the kernel itself forgets a
+        // bulk when they do so at the same moment. In a million packets that was seen up to six
+        // times, and so up to 1.5 times in a run of these: one run in five has none.
         let exact = (0..50).any(|_| {
             let (lost, missing) = lost_and_missing();
             assert!(missing % BULK == 0, "{missing} are missing");
@@ -166,14 +179,19 @@ fn a_port_of_its_own_counts_what_the_stack_would_throw_away() {
             let counted = collect(&mut poll, 2000);
             let losses = poll.losses().unwrap();
             assert_eq!(counted, (2000, 1000), "{text}");
-            assert_eq!(counters().received - before.received, counted.0 + losses.total(), "{text}: {losses:?}");
+            assert_eq!(
+                counters().received - before.received,
+                counted.0 + losses.total(),
+                "{text}: {losses:?}"
+            );
             let (received, more) = received(&mut poll);
             assert_eq!(received, counted.0 + more + losses.total(), "{text}: {losses:?}");
         });
     }
 }
 
-/// Nothing is hidden: what passes while the program is not attached was received and not counted, and no cause is known for it.
+/// Nothing is hidden: what passes while the program is not attached was received and not counted,
+/// and no cause is known for it.
 #[test]
 fn what_passes_uncounted_is_not_accounted_for() {
     on_veth(|| {
@@ -199,14 +217,18 @@ fn what_passes_uncounted_is_not_accounted_for() {
     });
 }
 
-/// What arrives while nobody waits for it is in no ledger: that of an adopted run begins when it is known what the device had received.
+/// What arrives while nobody waits for it is in no ledger: that of an adopted run begins when it is
+/// known what the device had received.
 #[test]
 fn the_ledger_of_an_adopted_run_begins_with_a_window() {
     on_veth(|| {
         let settings = Settings::default();
         let start = |leave| {
             let keep = Keep { directory: DIRECTORY.into(), adopt: true, leave };
-            let mut xdp = Xdp::at(vec![Place::ingress(RECEIVER.0)], Options { pins: Some(keep), ..Options::new(settings) });
+            let mut xdp = Xdp::at(
+                vec![Place::ingress(RECEIVER.0)],
+                Options { pins: Some(keep), ..Options::new(settings) },
+            );
             xdp.install(&Tables::new(&settings, 1)).unwrap();
             xdp
         };
@@ -227,7 +249,8 @@ fn the_ledger_of_an_adopted_run_begins_with_a_window() {
     });
 }
 
-/// A thousand datagrams on their way out, and what becomes of them after they were counted: what the sender's counters say of them.
+/// A thousand datagrams on their way out, and what becomes of them after they were counted: what
+/// the sender's counters say of them.
 fn leave(bytes: usize) -> DeviceCounters {
     let settings = Settings::default();
     let place = Place { interface: SENDER.0.to_owned(), direction: Direction::Egress };
@@ -239,7 +262,11 @@ fn leave(bytes: usize) -> DeviceCounters {
     assert_eq!((received(&mut xdp), counted), ((1000, 0), 1000));
     assert_eq!(xdp.losses().unwrap().total(), 0, "they were counted before");
     let after = DeviceCounters::read(SENDER.0).unwrap();
-    DeviceCounters { sent: after.sent - before.sent, send_dropped: after.send_dropped - before.send_dropped, ..after }
+    DeviceCounters {
+        sent: after.sent - before.sent,
+        send_dropped: after.send_dropped - before.send_dropped,
+        ..after
+    }
 }
 
 #[test]
@@ -257,7 +284,10 @@ fn packets_that_leave_are_sent_or_lost_behind_the_hook() {
 #[test]
 fn packets_that_wait_for_the_device_or_find_no_room_to_wait_are_in_the_ledger() {
     on_veth(|| {
-        let queue = ["qdisc", "replace", "dev", SENDER.0, "root", "tbf", "rate", "8kbit", "burst", "2000", "limit", "3000"];
+        let queue = [
+            "qdisc", "replace", "dev", SENDER.0, "root", "tbf", "rate", "8kbit", "burst", "2000",
+            "limit", "3000",
+        ];
         if !Command::new("tc").args(queue).status().is_ok_and(|status| status.success()) {
             return skip("the program tc, and a kernel with the queueing discipline tbf");
         }

@@ -1,4 +1,5 @@
-//! Interfaces without a link header: a tun device in a network of the test's own, counted by every way that it has.
+//! Interfaces without a link header: a tun device in a network of the test's own, counted by every
+//! way that it has.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(unsafe_code, reason = "tun devices are made by a call of ioctl")]
@@ -14,7 +15,8 @@ use std::io::Write;
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 
-/// Runs a test with a device, up and with an address; packets that are written to the file arrive at it.
+/// Runs a test with a device, up and with an address; packets that are written to the file arrive
+/// at it.
 fn on_device(kind: libc::c_int, test: impl FnOnce(File) + Send + 'static) {
     on_veth(move || {
         let Ok(file) = File::options().read(true).write(true).open("/dev/net/tun") else {
@@ -23,7 +25,11 @@ fn on_device(kind: libc::c_int, test: impl FnOnce(File) + Send + 'static) {
         };
         // SAFETY: a struct of integers, bytes and pointers, all of which may be zero.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        request.ifr_name.iter_mut().zip(b"tun0").for_each(|(place, byte)| *place = *byte as libc::c_char);
+        request
+            .ifr_name
+            .iter_mut()
+            .zip(b"tun0")
+            .for_each(|(place, byte)| *place = *byte as libc::c_char);
         request.ifr_ifru.ifru_flags = (kind | libc::IFF_NO_PI) as libc::c_short;
         // SAFETY: the kernel reads and writes the request.
         let made = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) };
@@ -37,8 +43,36 @@ fn on_device(kind: libc::c_int, test: impl FnOnce(File) + Send + 'static) {
 
 /// IPv4 and UDP, from a source of its own each.
 fn packet(number: u8) -> Vec<u8> {
-    let mut packet =
-        vec![0x45, 0, 0, 32, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 79, 0, 100 + number, 10, 79, 0, 9, 0, 1, 0, 9, 0, 12, 0, 0];
+    let mut packet = vec![
+        0x45,
+        0,
+        0,
+        32,
+        0,
+        0,
+        0x40,
+        0,
+        64,
+        17,
+        0,
+        0,
+        10,
+        79,
+        0,
+        100 + number,
+        10,
+        79,
+        0,
+        9,
+        0,
+        1,
+        0,
+        9,
+        0,
+        12,
+        0,
+        0,
+    ];
     packet.resize(32, 0);
     packet
 }
@@ -55,7 +89,12 @@ fn collect(dataplane: &mut dyn Dataplane, expected: u64) -> (u64, u64, u64, u64)
     let mut all = (0, 0, 0, 0);
     for _ in 0..100 {
         let counters = dataplane.rotate().unwrap().bank.counters;
-        all = (all.0 + counters.ipv4, all.1 + counters.ipv6, all.2 + counters.rejected(), all.3 + counters.bytes);
+        all = (
+            all.0 + counters.ipv4,
+            all.1 + counters.ipv6,
+            all.2 + counters.rejected(),
+            all.3 + counters.bytes,
+        );
         if all.0 + all.1 + all.2 >= expected {
             break;
         }
@@ -130,9 +169,14 @@ fn packets_of_a_tap_device_have_an_ethernet_header() {
 fn native_mode_is_refused_in_words_where_there_is_no_driver_for_it() {
     on_device(libc::IFF_TUN, |_file| {
         let settings = Settings::default();
-        let mut xdp = Xdp::at(vec![Place::ingress("tun0")], Options { mode: Some(Mode::Native), ..Options::new(settings) });
+        let mut xdp = Xdp::at(
+            vec![Place::ingress("tun0")],
+            Options { mode: Some(Mode::Native), ..Options::new(settings) },
+        );
         match xdp.install(&Tables::new(&settings, 1)) {
-            Err(Error::Kernel { problem, .. }) => assert!(problem.contains("--xdp-mode tcx"), "{problem}"),
+            Err(Error::Kernel { problem, .. }) => {
+                assert!(problem.contains("--xdp-mode tcx"), "{problem}")
+            }
             other => panic!("{other:?}"),
         }
     });
@@ -153,7 +197,8 @@ fn a_tun_device_is_counted_on_the_tcx_hook_if_no_mode_was_given() {
 
 #[test]
 fn link_types_are_those_of_the_kernel() {
-    // Ethernet, loopback; PPP, raw IP, tunnels of IP, SIT, GRE, GRE over IPv6, none (tun, WireGuard).
+    // Ethernet, loopback; PPP, raw IP, tunnels of IP, SIT, GRE, GRE over IPv6, none (tun,
+    // WireGuard).
     assert_eq!([1, 772].map(link_of), [Some(Link::Ethernet); 2]);
     assert_eq!([512, 519, 768, 769, 776, 778, 823, 0xfffe].map(link_of), [Some(Link::Ip); 8]);
     // InfiniBand, Fibre Channel, IEEE 802.11, with radiotap.

@@ -1,4 +1,5 @@
-//! Packets sent as live frames, on veth pairs in a network of the test's own, which vanishes with its thread.
+//! Packets sent as live frames, on veth pairs in a network of the test's own, which vanishes with
+//! its thread.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -89,7 +90,11 @@ fn registers_and_counters_are_those_of_the_profile() {
             let bank = &xdp.rotate().unwrap().bank;
             let expected = counted_in_memory(profile, rounds * FEW);
             assert_eq!(bank.counters, expected.counters, "{profile}");
-            assert_eq!(bank.cardinality.levels(precision), expected.cardinality.levels(precision), "{profile}");
+            assert_eq!(
+                bank.cardinality.levels(precision),
+                expected.cardinality.levels(precision),
+                "{profile}"
+            );
         }
         sender.finish().unwrap();
         assert_eq!(sender.dropped(), 0);
@@ -127,17 +132,19 @@ fn packets_arrive_byte_for_byte_and_in_order() {
         }
         // Of another length, and of the same length with another end.
         let (short, long) = (generator("unique"), generator("unique,ipv6,size=300"));
-        let mixed = packets(&short, 0..30).zip(packets(&long, 0..30)).flat_map(|(short, mut long)| {
-            let before = long.clone();
-            long[299] = short[29];
-            [short, before, long]
-        });
+        let mixed =
+            packets(&short, 0..30).zip(packets(&long, 0..30)).flat_map(|(short, mut long)| {
+                let before = long.clone();
+                long[299] = short[29];
+                [short, before, long]
+            });
         exchange("mixed", mixed.collect());
         assert_eq!(source.losses().total(), 0);
     });
 }
 
-/// More than the kernel makes at a time, than a part holds, than a batch holds; and no multiple of any.
+/// More than the kernel makes at a time, than a part holds, than a batch holds; and no multiple of
+/// any.
 #[test]
 fn whole_batches_are_sent_to_the_packet() {
     on_veth(|| {
@@ -156,7 +163,8 @@ fn whole_batches_are_sent_to_the_packet() {
 #[test]
 fn what_takes_no_live_frames_says_so() {
     on_veth(|| {
-        let problem = |outcome: Result<(), flowgauge_dataplane::Error>| outcome.unwrap_err().to_string();
+        let problem =
+            |outcome: Result<(), flowgauge_dataplane::Error>| outcome.unwrap_err().to_string();
         let mut sender = LiveSender::new(SENDER.0).unwrap();
         let frame = generator("unique").template().to_vec();
         sender.send(&frame).unwrap();

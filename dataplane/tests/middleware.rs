@@ -3,7 +3,9 @@
 
 use flowgauge_core::{HashIdentity, HashMode, Precision, Settings, WideBank, Zeroed};
 use flowgauge_dataplane::middleware::{FaultInjector, Faults, Recorder};
-use flowgauge_dataplane::{Adopted, Capabilities, Dataplane, Error, Event, LossCause, Losses, Poll, Snapshot, Tables};
+use flowgauge_dataplane::{
+    Adopted, Capabilities, Dataplane, Error, Event, LossCause, Losses, Poll, Snapshot, Tables,
+};
 use std::io::{self, Write};
 
 /// Numbers its answers, so that it shows which one was delivered.
@@ -56,7 +58,12 @@ impl Dataplane for Numbered {
         if self.left > 0 {
             self.left -= 1;
             let target = "numbered".to_owned();
-            return Err(Error::Timeout { operation: "rotate", target, worker: 0, waited: Default::default() });
+            return Err(Error::Timeout {
+                operation: "rotate",
+                target,
+                worker: 0,
+                waited: Default::default(),
+            });
         }
         self.left = self.slow;
         self.rotations += 1;
@@ -91,14 +98,19 @@ fn every_window_is_delivered_once_and_in_order() {
         while delivered.len() < 300 {
             delivered.extend(outcome(dataplane.rotate()));
         }
-        assert_eq!(delivered, (1..=300).collect::<Vec<_>>(), "{slow} rotations time out before each");
+        assert_eq!(
+            delivered,
+            (1..=300).collect::<Vec<_>>(),
+            "{slow} rotations time out before each"
+        );
     }
 }
 
 /// The answer that was lost is of no use later: the state has changed.
 #[test]
 fn a_sample_is_never_an_older_one() {
-    let mut dataplane = FaultInjector::new(Numbered::new(0), Faults { request_lost: 0.0, answer_lost: 0.5 }, 6);
+    let mut dataplane =
+        FaultInjector::new(Numbered::new(0), Faults { request_lost: 0.0, answer_lost: 0.5 }, 6);
     for call in 1..=300 {
         assert!(outcome(dataplane.sample()).is_none_or(|number| number == call));
     }
@@ -108,8 +120,13 @@ fn a_sample_is_never_an_older_one() {
 #[test]
 fn faults_depend_on_the_seed_alone() {
     let run = |seed| {
-        let mut dataplane = FaultInjector::new(Numbered::new(0), Faults { request_lost: 0.2, answer_lost: 0.2 }, seed);
-        let calls: Vec<_> = (0..200).map(|_| (outcome(dataplane.rotate()), dataplane.losses().is_ok())).collect();
+        let mut dataplane = FaultInjector::new(
+            Numbered::new(0),
+            Faults { request_lost: 0.2, answer_lost: 0.2 },
+            seed,
+        );
+        let calls: Vec<_> =
+            (0..200).map(|_| (outcome(dataplane.rotate()), dataplane.losses().is_ok())).collect();
         (calls, dataplane.injected())
     };
     assert_eq!(run(1), run(1));
@@ -119,9 +136,13 @@ fn faults_depend_on_the_seed_alone() {
 #[test]
 fn no_and_certain_faults() {
     let mut sound = FaultInjector::new(Numbered::new(0), Faults::default(), 7);
-    assert!((0..100).all(|_| sound.rotate().is_ok() && sound.sample().is_ok() && sound.events().is_ok()));
+    assert!(
+        (0..100)
+            .all(|_| sound.rotate().is_ok() && sound.sample().is_ok() && sound.events().is_ok())
+    );
     assert_eq!(sound.injected(), 0);
-    let mut broken = FaultInjector::new(Numbered::new(0), Faults { request_lost: 1.0, answer_lost: 0.0 }, 8);
+    let mut broken =
+        FaultInjector::new(Numbered::new(0), Faults { request_lost: 1.0, answer_lost: 0.0 }, 8);
     assert!((0..100).all(|_| broken.rotate().is_err() && broken.losses().is_err()));
     assert!(broken.install(&Tables::new(&Settings::default(), 1)).is_err());
     assert_eq!((broken.injected(), broken.inner_mut().rotations), (201, 0));
@@ -169,8 +190,11 @@ fn a_record_has_errors_losses_and_events() {
     dataplane.losses().unwrap();
     dataplane.events().unwrap();
     let (_, log) = dataplane.into_parts();
-    let lines: Vec<serde_json::Value> =
-        std::str::from_utf8(&log).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<serde_json::Value> = std::str::from_utf8(&log)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     let calls: Vec<_> = lines.iter().map(|line| line["call"].as_str().unwrap()).collect();
     assert_eq!(calls, ["rotate", "rotate", "losses", "events"]);
     assert_eq!(lines[0]["outcome"]["transient"], true);

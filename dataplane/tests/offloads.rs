@@ -1,8 +1,9 @@
-//! Real connections over a veth pair between two hosts, with segmentation and receive offload on and off: what is counted is what the
-//! wire would have, or the difference is told. The networks are the test's own and vanish with their threads.
+//! Real connections over a veth pair between two hosts, with segmentation and receive offload on
+//! and off: what is counted is what the wire would have, or the difference is told. The networks
+//! are the test's own and vanish with their threads.
 //!
-//! What the wire has is told by the sockets: the segments that the kernel says it sent and received (`TCP_INFO`), and the datagrams
-//! that were handed over.
+//! What the wire has is told by the sockets: the segments that the kernel says it sent and received
+//! (`TCP_INFO`), and the datagrams that were handed over.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 #![allow(unsafe_code, reason = "options of sockets that no library here has")]
@@ -14,7 +15,9 @@ use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::af_xdp;
 use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER};
 use flowgauge_dataplane::xdp::{DeviceCounters, Mode, Options, Xdp};
-use flowgauge_dataplane::{Dataplane, Direction, Event, LossCause, Losses, Place, Poll, Tables, poll};
+use flowgauge_dataplane::{
+    Dataplane, Direction, Event, LossCause, Losses, Place, Poll, Tables, poll,
+};
 use flowgauge_testing::skip;
 use hosts::Host;
 use std::io::{Read, Write};
@@ -42,8 +45,14 @@ impl Offloads {
             Offloads::On => "on",
             Offloads::Off => "off",
         };
-        let all = ["tso", "gso", "gro", "tx-udp-segmentation"].into_iter().flat_map(|feature| [feature, word]);
-        Command::new("ethtool").args(["-K", device]).args(all).output().is_ok_and(|output| output.status.success())
+        let all = ["tso", "gso", "gro", "tx-udp-segmentation"]
+            .into_iter()
+            .flat_map(|feature| [feature, word]);
+        Command::new("ethtool")
+            .args(["-K", device])
+            .args(all)
+            .output()
+            .is_ok_and(|output| output.status.success())
     }
 }
 
@@ -57,7 +66,8 @@ fn connected(offloads: Offloads, test: impl FnOnce(&Host) + Send + 'static) {
     hosts::connected(set, move |far, is_set| if is_set { test(far) } else { skip("ethtool") });
 }
 
-/// Segments that a connection sent and received, by the kernel's account, and those not acknowledged yet.
+/// Segments that a connection sent and received, by the kernel's account, and those not
+/// acknowledged yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Segments {
     sent: u64,
@@ -70,7 +80,13 @@ fn segments(stream: &TcpStream) -> Segments {
     let mut length = info.len() as libc::socklen_t;
     // SAFETY: the kernel writes up to `length` bytes.
     let answer = unsafe {
-        libc::getsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr().cast(), &raw mut length)
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut length,
+        )
     };
     assert!(answer == 0 && length >= 144, "{}", std::io::Error::last_os_error());
     let word = |offset: usize| u32::from_ne_bytes(info[offset..offset + 4].try_into().unwrap());
@@ -81,13 +97,15 @@ fn segments(stream: &TcpStream) -> Segments {
 fn set_option(socket: &impl AsRawFd, level: libc::c_int, option: libc::c_int, value: libc::c_int) {
     let length = size_of_val(&value) as libc::socklen_t;
     // SAFETY: the kernel reads the bytes of the number.
-    let answer = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), length) };
+    let answer = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), length)
+    };
     assert_eq!(answer, 0, "{}", std::io::Error::last_os_error());
 }
 
 const TCP_BYTES: usize = 3 << 20;
-/// What may be under way at once: a quarter of the packets that a veth device takes before it drops some, which is what happens to a fast
-/// sender where the receiver's CPU is busy.
+/// What may be under way at once: a quarter of the packets that a veth device takes before it drops
+/// some, which is what happens to a fast sender where the receiver's CPU is busy.
 const WINDOW: libc::c_int = 64 << 10;
 
 /// A connection between the hosts, with as much sent each way.
@@ -150,7 +168,8 @@ impl Counted {
 fn xdp(mode: Mode) -> Xdp {
     let settings = Settings::default();
     let near = RECEIVER.0.to_owned();
-    let places = vec![Place::ingress(RECEIVER.0), Place { interface: near, direction: Direction::Egress }];
+    let places =
+        vec![Place::ingress(RECEIVER.0), Place { interface: near, direction: Direction::Egress }];
     let mut xdp = Xdp::at(places, Options { mode: Some(mode), ..Options::new(settings) });
     xdp.install(&Tables::new(&settings, 1)).unwrap();
     xdp
@@ -172,10 +191,14 @@ fn tcp_is_counted_as_on_the_wire_or_the_difference_is_told() {
                 let received = DeviceCounters::read(RECEIVER.0).unwrap().received;
                 let (connecting, accepted) = transfer(far);
                 let mut counted = Counted::default();
-                // A rotation waits for packets in flight, longer than an acknowledgement is put off after a few of them.
+                // A rotation waits for packets in flight, longer than an acknowledgement is put off
+                // after a few of them.
                 for _ in 0..100 {
                     counted.add(&mut xdp);
-                    if [&connecting, &accepted].iter().all(|stream| segments(stream).unacknowledged == 0) {
+                    if [&connecting, &accepted]
+                        .iter()
+                        .all(|stream| segments(stream).unacknowledged == 0)
+                    {
                         break;
                     }
                 }
@@ -190,7 +213,11 @@ fn tcp_is_counted_as_on_the_wire_or_the_difference_is_told() {
                 assert_eq!(counted.packets[1], arrived, "egress, {mode:?}, {offloads:?}");
                 if mode == Mode::Skb {
                     assert!(told && counted.packets[0] <= sent, "ingress, {offloads:?}");
-                    assert_eq!(counted.packets[0] == sent, matches!(offloads, Offloads::Off), "{offloads:?}");
+                    assert_eq!(
+                        counted.packets[0] == sent,
+                        matches!(offloads, Offloads::Off),
+                        "{offloads:?}"
+                    );
                 } else {
                     assert_eq!(counted.packets[0], sent, "ingress, {mode:?}, {offloads:?}");
                     assert!(!told);
@@ -208,21 +235,33 @@ fn datagrams_are_counted_as_on_the_wire_or_the_difference_is_told() {
             connected(offloads, move |far| {
                 let mut xdp = xdp(mode);
                 let told = tells_of_merged(&mut xdp);
-                let (near, distant) = (datagrams_of(RECEIVER.1), far.run(|| datagrams_of(SENDER.1)));
+                let (near, distant) =
+                    (datagrams_of(RECEIVER.1), far.run(|| datagrams_of(SENDER.1)));
                 for (from, to) in [(&distant, &near), (&near, &distant)] {
                     for _ in 0..SENDS {
                         send_datagrams(from, to.local_addr().unwrap());
                         // No more at once than a device takes.
-                        (0..SEGMENTS_EACH).for_each(|_| assert_eq!(to.recv(&mut [0; SEGMENT]).unwrap(), SEGMENT));
+                        (0..SEGMENTS_EACH)
+                            .for_each(|_| assert_eq!(to.recv(&mut [0; SEGMENT]).unwrap(), SEGMENT));
                     }
                 }
                 let mut counted = Counted::default();
                 (0..5).for_each(|_| counted.add(&mut xdp));
-                println!("udp, {mode:?}, offloads {offloads:?}: {DATAGRAMS} came and left, counted {:?}", counted.packets);
-                assert_eq!((counted.packets[1], counted.bytes[1]), (DATAGRAMS, DATAGRAM_BYTES), "egress, {mode:?}, {offloads:?}");
+                println!(
+                    "udp, {mode:?}, offloads {offloads:?}: {DATAGRAMS} came and left, counted {:?}",
+                    counted.packets
+                );
+                assert_eq!(
+                    (counted.packets[1], counted.bytes[1]),
+                    (DATAGRAMS, DATAGRAM_BYTES),
+                    "egress, {mode:?}, {offloads:?}"
+                );
                 let exact = (counted.packets[0], counted.bytes[0]) == (DATAGRAMS, DATAGRAM_BYTES);
                 if mode == Mode::Skb {
-                    assert!(told && (exact || counted.packets[0] < DATAGRAMS), "ingress, {offloads:?}: {counted:?}");
+                    assert!(
+                        told && (exact || counted.packets[0] < DATAGRAMS),
+                        "ingress, {offloads:?}: {counted:?}"
+                    );
                     assert_eq!(exact, matches!(offloads, Offloads::Off), "{offloads:?}");
                 } else {
                     assert!(exact, "ingress, {mode:?}, {offloads:?}: {counted:?}");
@@ -255,14 +294,22 @@ fn a_port_of_its_own_counts_datagrams_or_tells_why_it_lost_them() {
                         }
                     }
                 }
-                println!("udp, af_xdp:{text}, offloads {offloads:?}: {DATAGRAMS} came, counted {packets}, {losses:?}");
+                println!(
+                    "udp, af_xdp:{text}, offloads {offloads:?}: {DATAGRAMS} came, counted {packets}, {losses:?}"
+                );
                 if packets == DATAGRAMS {
                     assert_eq!(losses.total(), 0);
                     return;
                 }
                 // Every super-packet is one that did not fit.
-                assert!(is_generic && !matches!(offloads, Offloads::Off), "{text}, {offloads:?}: {packets}, {losses:?}");
-                assert_eq!((losses.get(LossCause::TooLarge), losses.get(LossCause::Socket)), (SENDS as u64, 0));
+                assert!(
+                    is_generic && !matches!(offloads, Offloads::Off),
+                    "{text}, {offloads:?}: {packets}, {losses:?}"
+                );
+                assert_eq!(
+                    (losses.get(LossCause::TooLarge), losses.get(LossCause::Socket)),
+                    (SENDS as u64, 0)
+                );
                 let told = |event: &Event| matches!(event, Event::Notice(notice) if notice.contains("larger than its frames"));
                 assert!(poll.events().unwrap().iter().any(told));
             });

@@ -1,5 +1,6 @@
-//! Real connections through a relay that delays packets, or changes their order: what it did is what is found, in both directions and at both ends.
-//! The networks are the test's own and vanish with their threads.
+//! Real connections through a relay that delays packets, or changes their order: what it did is
+//! what is found, in both directions and at both ends. The networks are the test's own and vanish
+//! with their threads.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -23,7 +24,8 @@ use std::time::{Duration, Instant};
 const CONNECTIONS: usize = 8;
 /// Questions of each.
 const QUESTIONS: usize = 10;
-/// Requests that may be overwritten before their answers: one in 65536 / CONNECTIONS is, so that more are missing once in ten million runs.
+/// Requests that may be overwritten before their answers: one in 65536 / CONNECTIONS is, so that
+/// more are missing once in ten million runs.
 const MISSING: usize = 2;
 /// How long packets take from the server, and to it.
 const BACK: Duration = Duration::from_millis(10);
@@ -31,10 +33,14 @@ const FORTH: Duration = Duration::from_millis(15);
 
 /// Counts at both hooks of a device of this thread's network.
 fn counting(device: &str, change: impl FnOnce(&mut Settings)) -> Xdp {
-    let off = cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
+    let off =
+        cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
     let mut settings = Settings::only(off);
     change(&mut settings);
-    let places = vec![Place::ingress(device), Place { interface: device.to_owned(), direction: Direction::Egress }];
+    let places = vec![
+        Place::ingress(device),
+        Place { interface: device.to_owned(), direction: Direction::Egress },
+    ];
     let mut xdp = Xdp::at(places, Options { mode: Some(Mode::Native), ..Options::new(settings) });
     xdp.install(&Tables::new(&settings, 1)).unwrap();
     xdp
@@ -42,7 +48,12 @@ fn counting(device: &str, change: impl FnOnce(&mut Settings)) -> Xdp {
 
 fn delays(settings: &mut Settings) {
     let kinds = Kinds::NONE.with(Kind::TcpHandshake).with(Kind::TcpData);
-    settings.delay = delay::Settings { kinds, directions: Directions::Apart, slots_log2: 16, ..delay::Settings::DEFAULT };
+    settings.delay = delay::Settings {
+        kinds,
+        directions: Directions::Apart,
+        slots_log2: 16,
+        ..delay::Settings::DEFAULT
+    };
 }
 
 /// Answers every byte with one, until the client has no more.
@@ -77,28 +88,40 @@ fn ask(port: u16) -> (Vec<Duration>, Vec<Duration>) {
         (connected, answers.collect::<Vec<_>>())
     };
     let connections: Vec<_> = (0..CONNECTIONS).map(|_| thread::spawn(connection)).collect();
-    let (connected, answered): (Vec<_>, Vec<_>) = connections.into_iter().map(|it| it.join().unwrap()).unzip();
+    let (connected, answered): (Vec<_>, Vec<_>) =
+        connections.into_iter().map(|it| it.join().unwrap()).unzip();
     (connected, answered.concat())
 }
 
 /// The delays of a kind, as the least and the most that each may have been.
-fn found(bank: &WideBank, settings: &delay::Settings, kind: Kind, leaves: bool) -> Vec<(Duration, Duration)> {
+fn found(
+    bank: &WideBank,
+    settings: &delay::Settings,
+    kind: Kind,
+    leaves: bool,
+) -> Vec<(Duration, Duration)> {
     let histogram = bank.delay.histogram(settings, kind, leaves, 0).unwrap();
     let tick = |ticks: u32| Duration::from_nanos(u64::from(ticks) << kind.tick_bits());
     // Times in whole ticks are up to a tick off.
     let range = |index: usize| (tick(least(index).saturating_sub(1)), tick(least(index + 1) + 1));
     let buckets = histogram.buckets().iter().enumerate();
-    buckets.flat_map(|(index, bucket)| std::iter::repeat_n(range(index), bucket.samples as usize)).collect()
+    buckets
+        .flat_map(|(index, bucket)| std::iter::repeat_n(range(index), bucket.samples as usize))
+        .collect()
 }
 
-/// Sorted, each delay is at least what the relay takes, and at most what sockets waited. A few may be missing: their requests were overwritten.
+/// Sorted, each delay is at least what the relay takes, and at most what sockets waited. A few may
+/// be missing: their requests were overwritten.
 #[track_caller]
 fn between(found: &[(Duration, Duration)], least: Duration, waited: &mut [Duration]) {
     waited.sort_unstable();
     let missing = waited.len() - found.len();
     assert!(missing <= MISSING, "{missing} of {}", waited.len());
     for ((low, high), waited) in found.iter().zip(&waited[missing..]) {
-        assert!(*high >= least && low <= waited, "{low:?} to {high:?}, not {least:?} to {waited:?}");
+        assert!(
+            *high >= least && low <= waited,
+            "{low:?} to {high:?}, not {least:?} to {waited:?}"
+        );
     }
 }
 
@@ -108,7 +131,8 @@ fn delays_are_those_of_the_relay_at_both_ends() {
     relayed(Relay::delaying(hold), |far, _| {
         let mut near = counting(RECEIVER.0, delays);
         let settings = near.settings().delay;
-        let (mut there, listener) = far.run(|| (counting(SENDER.0, delays), TcpListener::bind((SENDER.1, 0)).unwrap()));
+        let (mut there, listener) =
+            far.run(|| (counting(SENDER.0, delays), TcpListener::bind((SENDER.1, 0)).unwrap()));
         let port = listener.local_addr().unwrap().port();
         let served = far.start_with(move || serve(&listener));
         let (mut connected, mut answered) = ask(port);
@@ -118,9 +142,13 @@ fn delays_are_those_of_the_relay_at_both_ends() {
         // An answer acknowledges the question.
         between(&found(&near, &settings, Kind::TcpData, true), BACK + FORTH, &mut answered);
         // Handshakes that arrive are answered by the server at once, and none leave there.
-        assert_eq!(there.delay.counts(&settings, Kind::TcpHandshake, false).requests, CONNECTIONS as u64);
+        assert_eq!(
+            there.delay.counts(&settings, Kind::TcpHandshake, false).requests,
+            CONNECTIONS as u64
+        );
         assert_eq!(there.delay.counts(&settings, Kind::TcpHandshake, true).requests, 0);
-        // The server's answers are acknowledged by the next question, or on their own after the last: never sooner than the relay lets them.
+        // The server's answers are acknowledged by the next question, or on their own after the
+        // last: never sooner than the relay lets them.
         let acknowledged = found(&there, &settings, Kind::TcpData, true);
         assert!(acknowledged.len() + MISSING >= CONNECTIONS * QUESTIONS, "{}", acknowledged.len());
         assert!(acknowledged.iter().all(|(_, high)| *high >= BACK + FORTH), "{acknowledged:?}");
@@ -144,7 +172,8 @@ fn count(flows: &mut HashMap<[u8; 12], (u32, u32)>, counted: &mut Counted, frame
     }
     let header = usize::from(ip[0] & 15) * 4;
     let tcp = &ip[header..];
-    let payload = u32::from(u16::from_be_bytes([ip[2], ip[3]])) - header as u32 - u32::from(tcp[12] >> 4) * 4;
+    let payload =
+        u32::from(u16::from_be_bytes([ip[2], ip[3]])) - header as u32 - u32::from(tcp[12] >> 4) * 4;
     let (fin, syn, rst) = (tcp[13] & 1, tcp[13] & 2, tcp[13] & 4);
     if payload == 0 || syn | rst != 0 {
         return;
@@ -185,7 +214,10 @@ fn reordering_is_that_of_the_relay() {
         if is_data && number.is_multiple_of(7) { 3 } else { 0 }
     };
     relayed(Relay::reordering(late), |far, relay| {
-        let hybrid = reorder::Settings { algorithm: reorder::Algorithm::Hybrid, ..reorder::Settings::DEFAULT };
+        let hybrid = reorder::Settings {
+            algorithm: reorder::Algorithm::Hybrid,
+            ..reorder::Settings::DEFAULT
+        };
         let mut near = counting(RECEIVER.0, |settings| settings.reorder = hybrid);
         let listener = far.run(|| TcpListener::bind((SENDER.1, 0)).unwrap());
         let port = listener.local_addr().unwrap().port();
@@ -197,11 +229,16 @@ fn reordering_is_that_of_the_relay() {
             let senders: Vec<_> = (0..CONNECTIONS).map(send).collect();
             senders.into_iter().for_each(|sender| sender.join().unwrap());
         });
-        let receive = || thread::spawn(move || TcpStream::connect((SENDER.1, port)).unwrap().read_to_end(&mut Vec::new()).unwrap());
+        let receive = || {
+            thread::spawn(move || {
+                TcpStream::connect((SENDER.1, port)).unwrap().read_to_end(&mut Vec::new()).unwrap()
+            })
+        };
         let receivers: Vec<_> = (0..CONNECTIONS).map(|_| receive()).collect();
         assert!(receivers.into_iter().all(|receiver| receiver.join().unwrap() == BYTES));
         sent.recv().unwrap();
-        // Some segments come again after everybody has got everything: until windows have what the relay has sent.
+        // Some segments come again after everybody has got everything: until windows have what the
+        // relay has sent.
         let (mut counted, mut expected) = (Counted::default(), Counted::default());
         for _ in 0..100 {
             let bank = near.rotate().unwrap().bank;

@@ -1,5 +1,6 @@
-//! Round trips of real sockets between two hosts, in the kernel: what leaves is found again where it comes back, on whichever CPU, and takes as long
-//! as the sockets say. The networks are the test's own and vanish with their threads.
+//! Round trips of real sockets between two hosts, in the kernel: what leaves is found again where
+//! it comes back, on whichever CPU, and takes as long as the sockets say. The networks are the
+//! test's own and vanish with their threads.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -22,7 +23,8 @@ const CLIENTS: usize = 8;
 /// Questions of each.
 const QUESTIONS: usize = 5;
 
-/// Answers so many questions, each after its own time; gives how long each took, as the server sees it.
+/// Answers so many questions, each after its own time; gives how long each took, as the server sees
+/// it.
 fn serve(socket: &UdpSocket) -> Vec<Duration> {
     socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     thread::scope(|scope| {
@@ -52,28 +54,43 @@ fn ask(server: &'static str) -> Vec<Duration> {
         (0..QUESTIONS).map(move |question| {
             let id = (number * QUESTIONS + question) as u16;
             let asked = Instant::now();
-            socket.send_to(&[&id.to_be_bytes()[..], &[1, 0, 0, 1, 0, 0, 0, 0, 0, 0]].concat(), (server, 53)).unwrap();
+            socket
+                .send_to(
+                    &[&id.to_be_bytes()[..], &[1, 0, 0, 1, 0, 0, 0, 0, 0, 0]].concat(),
+                    (server, 53),
+                )
+                .unwrap();
             let (_, _) = socket.recv_from(&mut [0; 64]).unwrap();
             asked.elapsed()
         })
     };
-    let clients: Vec<_> = (0..CLIENTS).map(|number| thread::spawn(move || client(number).collect::<Vec<_>>())).collect();
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|number| thread::spawn(move || client(number).collect::<Vec<_>>()))
+        .collect();
     clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
 }
 
 fn counting(mode: Mode) -> Xdp {
-    let off = cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
+    let off =
+        cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
     let kinds = Kinds::NONE.with(Kind::Dns).with(Kind::TcpHandshake).with(Kind::TcpData);
-    let delay = delay::Settings { kinds, directions: Directions::Apart, slots_log2: 15, ..delay::Settings::DEFAULT };
+    let delay = delay::Settings {
+        kinds,
+        directions: Directions::Apart,
+        slots_log2: 15,
+        ..delay::Settings::DEFAULT
+    };
     let settings = Settings { delay, ..Settings::only(off) };
     let near = RECEIVER.0.to_owned();
-    let places = vec![Place::ingress(RECEIVER.0), Place { interface: near, direction: Direction::Egress }];
+    let places =
+        vec![Place::ingress(RECEIVER.0), Place { interface: near, direction: Direction::Egress }];
     let mut xdp = Xdp::at(places, Options { mode: Some(mode), ..Options::new(settings) });
     xdp.install(&Tables::new(&settings, 1)).unwrap();
     xdp
 }
 
-/// Each delay is no shorter than the server took, and no longer than the client waited: sorted, the shortest, the second and so on.
+/// Each delay is no shorter than the server took, and no longer than the client waited: sorted, the
+/// shortest, the second and so on.
 #[track_caller]
 fn between(xdp: &mut Xdp, leaves: bool, mut served: Vec<Duration>, mut waited: Vec<Duration>) {
     let settings = xdp.settings().delay;
@@ -82,15 +99,21 @@ fn between(xdp: &mut Xdp, leaves: bool, mut served: Vec<Duration>, mut waited: V
     waited.sort_unstable();
     let histogram = closed.bank.delay.histogram(&settings, Kind::Dns, leaves, 0).unwrap();
     let buckets = histogram.buckets().iter().enumerate();
-    let found: Vec<usize> = buckets.flat_map(|(index, bucket)| std::iter::repeat_n(index, bucket.samples as usize)).collect();
-    // A request may be overwritten before its answer comes, here one in 32768 / CLIENTS; more than two once in ten million runs.
+    let found: Vec<usize> = buckets
+        .flat_map(|(index, bucket)| std::iter::repeat_n(index, bucket.samples as usize))
+        .collect();
+    // A request may be overwritten before its answer comes, here one in 32768 / CLIENTS; more than
+    // two once in ten million runs.
     let missing = CLIENTS * QUESTIONS - found.len();
     assert!(missing <= 2, "{missing}");
     let tick = |ticks: u32| Duration::from_nanos(u64::from(ticks) << Kind::Dns.tick_bits());
     for ((bucket, served), waited) in found.into_iter().zip(&served).zip(&waited[missing..]) {
         // Times in whole ticks are up to a tick off.
         let (low, high) = (tick(least(bucket).saturating_sub(1)), tick(least(bucket + 1) + 1));
-        assert!(low <= *waited && served <= &high, "{low:?} to {high:?}, not {served:?} to {waited:?}");
+        assert!(
+            low <= *waited && served <= &high,
+            "{low:?} to {high:?}, not {served:?} to {waited:?}"
+        );
     }
     let counts = |leaves| closed.bank.delay.counts(&settings, Kind::Dns, leaves).requests;
     assert_eq!((counts(leaves), counts(!leaves)), ((CLIENTS * QUESTIONS) as u64, 0));
@@ -133,7 +156,8 @@ fn connections_are_found_on_both_hooks() {
             let bank = xdp.rotate().unwrap().bank;
             // They arrive, and this host answers at once.
             let histogram = bank.delay.histogram(&settings, Kind::TcpHandshake, false, 0).unwrap();
-            let counts = [false, true].map(|leaves| bank.delay.counts(&settings, Kind::TcpHandshake, leaves));
+            let counts = [false, true]
+                .map(|leaves| bank.delay.counts(&settings, Kind::TcpHandshake, leaves));
             let found = histogram.buckets().iter().map(|bucket| bucket.samples).sum::<u32>();
             assert_eq!(found, 20, "{counts:?} of {:?}, {:?}", bank.counters, xdp.losses());
             assert_eq!(bank.delay.counts(&settings, Kind::TcpHandshake, false).requests, 20);

@@ -7,14 +7,20 @@ use flowgauge_core::heavy::{self, Algorithm, Unit};
 use flowgauge_core::measurement::{Empty, Measurement};
 use flowgauge_core::sizes::{self, Sizes, WideSizes};
 use flowgauge_core::sketch::{self, SketchKind};
-use flowgauge_core::{Arrival, Bank, Context, KeyKind, Link, Settings, Shared, Sharing, State, WideSketch, Zeroed};
+use flowgauge_core::{
+    Arrival, Bank, Context, KeyKind, Link, Settings, Shared, Sharing, State, WideSketch, Zeroed,
+};
 use flowgauge_dataplane::xdp::{Mode, Offload, Options, Xdp};
 use flowgauge_dataplane::{Dataplane, Direction, Error, Snapshot, Tables};
 use flowgauge_testing::skip;
 
 /// Everything that is counted by packets or bytes.
 fn settings(unit: Unit) -> Settings {
-    let sketch = |kind: SketchKind| sketch::Settings { mode: kind.into(), key: KeyKind::Src, shape: Grid::COUNTERS };
+    let sketch = |kind: SketchKind| sketch::Settings {
+        mode: kind.into(),
+        key: KeyKind::Src,
+        shape: Grid::COUNTERS,
+    };
     Settings {
         entropy: [sketch(SketchKind::CountSketch), sketch(SketchKind::CountMin)],
         frequency: sketch(SketchKind::CountSketch),
@@ -26,7 +32,8 @@ fn settings(unit: Unit) -> Settings {
 
 /// A program that nothing but the test feeds. `None` where the kernel does not let us.
 fn detached(direction: Direction, settings: Settings) -> Option<Xdp> {
-    let mut xdp = Xdp::detached(direction, Options { mode: Some(Mode::Tcx), ..Options::new(settings) });
+    let mut xdp =
+        Xdp::detached(direction, Options { mode: Some(Mode::Tcx), ..Options::new(settings) });
     match xdp.install(&Tables::new(&settings, 1)) {
         Ok(_) => Some(xdp),
         Err(Error::Kernel { problem, .. }) if problem.contains("it takes root") => {
@@ -59,7 +66,8 @@ fn headers(tags: usize, v6: bool, protocol: u8) -> Vec<u8> {
     frame
 }
 
-/// A frame with so much payload, which has no length in its header, as large super-packets have none.
+/// A frame with so much payload, which has no length in its header, as large super-packets have
+/// none.
 fn without_length(headers: &[u8], payload: usize) -> Vec<u8> {
     let mut frame = headers.to_vec();
     frame.resize(headers.len() + payload, 0);
@@ -71,7 +79,8 @@ fn with_payload(headers: &[u8], payload: usize) -> Vec<u8> {
     let mut frame = without_length(headers, payload);
     let tags = frame[12..].chunks(4).take_while(|tag| tag.starts_with(&[0x81, 0x00])).count();
     let (_, network) = frame.split_at_mut(14 + 4 * tags);
-    let (at, length) = if network[0] >> 4 == 4 { (2, network.len()) } else { (4, network.len() - 40) };
+    let (at, length) =
+        if network[0] >> 4 == 4 { (2, network.len()) } else { (4, network.len() - 40) };
     network[at..at + 2].copy_from_slice(&(length as u16).to_be_bytes());
     frame
 }
@@ -101,7 +110,9 @@ fn compare(snapshot: &Snapshot, bank: &Bank, shared: &Shared, settings: &Setting
     let mut sizes = Box::new(WideSizes::EMPTY);
     <Sizes as Measurement>::merge(&mut sizes, &bank.sizes, &settings.sizes);
     assert!(snapshot.bank.sizes == *sizes);
-    for ((shared, held), settings) in shared.banks[0].entropy.iter().zip(&snapshot.bank.entropy.sketches).zip(&settings.entropy) {
+    for ((shared, held), settings) in
+        shared.banks[0].entropy.iter().zip(&snapshot.bank.entropy.sketches).zip(&settings.entropy)
+    {
         let mut sketch = Box::new(WideSketch::new());
         if let Some(kind) = settings.mode.sketch() {
             shared.merge_into(&mut sketch, kind, settings.shape);
@@ -111,7 +122,8 @@ fn compare(snapshot: &Snapshot, bank: &Bank, shared: &Shared, settings: &Setting
 }
 
 /// Payload of all segments but the last, of the last, and how many there are.
-const SPLITS: [(usize, usize, u32); 5] = [(100, 100, 1), (100, 7, 2), (64, 64, 25), (31, 30, 64), (16, 1, 100)];
+const SPLITS: [(usize, usize, u32); 5] =
+    [(100, 100, 1), (100, 7, 2), (64, 64, 25), (31, 30, 64), (16, 1, 100)];
 
 #[test]
 fn a_super_packet_counts_as_its_segments_on_both_hooks() {
@@ -120,16 +132,25 @@ fn a_super_packet_counts_as_its_segments_on_both_hooks() {
         let Some(mut xdp) = detached(direction, settings) else { return };
         let injector = xdp.injector();
         for (full, last, segments) in SPLITS {
-            for (tags, v6, protocol) in [(0, false, TCP), (0, true, TCP), (1, false, UDP), (2, true, UDP)] {
+            for (tags, v6, protocol) in
+                [(0, false, TCP), (0, true, TCP), (1, false, UDP), (2, true, UDP)]
+            {
                 let headers = headers(tags, v6, protocol);
                 let payload = full * (segments as usize - 1) + last;
-                let whole = if segments > 1 { without_length(&headers, payload) } else { with_payload(&headers, payload) };
+                let whole = if segments > 1 {
+                    without_length(&headers, payload)
+                } else {
+                    with_payload(&headers, payload)
+                };
                 let lengths = (1..segments).map(|_| full).chain([last]);
-                let segmented: Vec<Vec<u8>> = lengths.map(|length| with_payload(&headers, length)).collect();
-                // What the kernel would note; without the number of segments, as of a packet of a virtual machine, too.
+                let segmented: Vec<Vec<u8>> =
+                    lengths.map(|length| with_payload(&headers, length)).collect();
+                // What the kernel would note; without the number of segments, as of a packet of a
+                // virtual machine, too.
                 let (expected, shared) = one_by_one(settings, &segmented);
                 for told in [segments, 0] {
-                    let offload = Offload { segment_length: full as u32, segments: told, wire_length: 0 };
+                    let offload =
+                        Offload { segment_length: full as u32, segments: told, wire_length: 0 };
                     injector.inject_super_packet(&whole, &offload).unwrap();
                     compare(&xdp.rotate().unwrap(), &expected.banks[0], &shared, &settings);
                     xdp.published(0).unwrap();
@@ -144,7 +165,9 @@ fn on_the_way_out_the_kernels_sum_of_all_headers_counts() {
     // Inside of a tunnel every segment has more headers than those that are read.
     let offload = Offload { segment_length: 100, segments: 10, wire_length: 1000 + 10 * 142 };
     let frame = with_payload(&headers(0, false, UDP), 1100);
-    for (direction, bytes) in [(Direction::Egress, 2420), (Direction::Ingress, frame.len() as u64 + 9 * 42)] {
+    for (direction, bytes) in
+        [(Direction::Egress, 2420), (Direction::Ingress, frame.len() as u64 + 9 * 42)]
+    {
         let Some(mut xdp) = detached(direction, settings(Unit::Packets)) else { return };
         xdp.injector().inject_super_packet(&frame, &offload).unwrap();
         let counters = xdp.rotate().unwrap().bank.counters;

@@ -1,4 +1,5 @@
-//! The XDP backend on real interfaces: veth pairs in a network of the test's own, which vanishes with its thread.
+//! The XDP backend on real interfaces: veth pairs in a network of the test's own, which vanishes
+//! with its thread.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -9,9 +10,12 @@ use flowgauge_dataplane::poll::port::{FrameSender, Outlet};
 use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
 use flowgauge_dataplane::xdp::veth::{self, RECEIVER, SENDER, ip};
 use flowgauge_dataplane::xdp::{
-    Conversation, DIRECTORY, DeviceCounters, Keep, Mode, Options, ROUND_TRIP, Sender, Wait, Xdp, detach,
+    Conversation, DIRECTORY, DeviceCounters, Keep, Mode, Options, ROUND_TRIP, Sender, Wait, Xdp,
+    detach,
 };
-use flowgauge_dataplane::{Adopted, Dataplane, Direction, Error, Event, LossCause, Place, Snapshot, Tables};
+use flowgauge_dataplane::{
+    Adopted, Dataplane, Direction, Error, Event, LossCause, Place, Snapshot, Tables,
+};
 use flowgauge_testing::{on_veth, skip};
 use std::net::UdpSocket;
 use std::path::Path;
@@ -62,7 +66,8 @@ fn send(socket: &UdpSocket, packets: u64) {
     }
 }
 
-/// Packets that must be counted but have not been yet: the kernel delivers them soon after they were sent.
+/// Packets that must be counted but have not been yet: the kernel delivers them soon after they
+/// were sent.
 fn collect(xdp: &mut Xdp, missing: u64) -> u64 {
     let mut counted = 0;
     // Every rotation waits for a grace period, in which a CPU delivers what it has.
@@ -156,7 +161,9 @@ fn native_ingress_loses_nothing(options: Options) {
     let after = DeviceCounters::read(RECEIVER.0).unwrap();
     let received = after.received - before.received;
     let dropped = DeviceCounters::read(SENDER.0).unwrap().send_dropped;
-    println!("{sent} sent, {dropped} dropped by the sender, {received} received, {counted} counted");
+    println!(
+        "{sent} sent, {dropped} dropped by the sender, {received} received, {counted} counted"
+    );
     assert_eq!(counted, received);
     assert_eq!(counted + dropped, sent);
 }
@@ -194,7 +201,10 @@ fn tcx_ingress_loses_nothing_beside_another_xdp_program() {
         let dropped = || DeviceCounters::read(SENDER.0).unwrap().send_dropped;
         counted += collect(&mut xdp, (sent - dropped()).saturating_sub(counted));
         let received = DeviceCounters::read(RECEIVER.0).unwrap().received - before.received;
-        println!("{sent} sent, {} dropped by the sender, {received} received, {counted} counted", dropped());
+        println!(
+            "{sent} sent, {} dropped by the sender, {received} received, {counted} counted",
+            dropped()
+        );
         assert_eq!((counted, counted + dropped()), (received, sent));
     });
 }
@@ -203,12 +213,18 @@ fn tcx_ingress_loses_nothing_beside_another_xdp_program() {
 fn a_vlan_tag_that_the_kernel_took_out_is_a_part_of_the_packet() {
     for mode in [Mode::Native, Mode::Tcx, Mode::Clsact] {
         on_veth(move || {
-            let mut xdp = started(vec![ingress()], Options { mode: Some(mode), settings: five_tuples(), ..options() });
+            let mut xdp = started(
+                vec![ingress()],
+                Options { mode: Some(mode), settings: five_tuples(), ..options() },
+            );
             let mut sender = FrameSender::new(SENDER.0).unwrap();
             let mut lengths = 0;
             for tags in 0..3 {
                 let tags: Vec<u8> = (0..tags).flat_map(|_| [0x81, 0x00, 0, 5]).collect();
-                let ip = [0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 10, 77, 0, 1, 10, 77, 0, 2, 0, 1, 0, 9];
+                let ip = [
+                    0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 10, 77, 0, 1, 10, 77, 0, 2, 0, 1, 0,
+                    9,
+                ];
                 let mut frame = [&[2; 12][..], &tags, &[0x08, 0x00], &ip].concat();
                 frame.resize(100 + tags.len(), 0);
                 lengths += frame.len() as u64;
@@ -245,7 +261,10 @@ fn ingress_and_egress_lose_nothing() {
             if counted == [sent, sent] {
                 break;
             }
-            counted.iter_mut().zip(packets(&xdp.rotate().unwrap())).for_each(|(all, new)| *all += new);
+            counted
+                .iter_mut()
+                .zip(packets(&xdp.rotate().unwrap()))
+                .for_each(|(all, new)| *all += new);
         }
         println!("{sent} sent, {counted:?} counted");
         assert_eq!(counted, [sent, sent]);
@@ -334,7 +353,9 @@ fn staggered_registers_follow_the_wall_clock() {
         send(&socket(), 1);
         let registers = seen(&mut xdp).lasting.unwrap().cardinality;
         // A slot may end while the packet is on its way.
-        let live = |slot: u32| registers.levels(Precision::default(), slot).filter(|&level| level > 0).count();
+        let live = |slot: u32| {
+            registers.levels(Precision::default(), slot).filter(|&level| level > 0).count()
+        };
         assert!(live(before) == 1 || live(slot()) == 1);
         assert_eq!(live(before.wrapping_add(2 * 2048)), 0, "its round is over");
     });
@@ -342,8 +363,12 @@ fn staggered_registers_follow_the_wall_clock() {
 
 fn nothing_is_left() {
     for device in [RECEIVER.0, SENDER.0] {
-        let output = Command::new("ip").args(["-details", "link", "show", device]).output().unwrap();
-        assert!(!String::from_utf8_lossy(&output.stdout).contains("xdp/id"), "a program is left behind on {device}");
+        let output =
+            Command::new("ip").args(["-details", "link", "show", device]).output().unwrap();
+        assert!(
+            !String::from_utf8_lossy(&output.stdout).contains("xdp/id"),
+            "a program is left behind on {device}"
+        );
     }
     assert!(!Path::new(DIRECTORY).exists(), "pins are left behind");
 }
@@ -371,7 +396,10 @@ fn refusal(interface: &str, options: Options) -> String {
 fn refusals_say_what_to_do_and_leave_nothing_behind() {
     on_veth(|| {
         assert!(refusal("nowhere", kept(false)).contains("no such interface"));
-        assert!(refusal("lo", kept(false)).contains("--xdp-mode skb"), "loopback has no native mode");
+        assert!(
+            refusal("lo", kept(false)).contains("--xdp-mode skb"),
+            "loopback has no native mode"
+        );
         nothing_is_left();
         let mut elsewhere = kept(false);
         elsewhere.pins.as_mut().unwrap().directory = "/dev/shm/no-bpf-file-system".into();
@@ -394,7 +422,12 @@ fn two_at_one_place_do_not_mix() {
             let said = refusal("rx", kept(adopt));
             assert!(said.contains("another flowgauge is counting rx ingress"), "{said}");
         }
-        assert!(detach(Path::new(DIRECTORY), None).unwrap_err().to_string().contains("another flowgauge is counting"));
+        assert!(
+            detach(Path::new(DIRECTORY), None)
+                .unwrap_err()
+                .to_string()
+                .contains("another flowgauge is counting")
+        );
         send(&socket(), 10);
         assert_eq!(collect(&mut first, 10), 10, "the first goes on undisturbed");
     });
@@ -493,7 +526,10 @@ fn an_interface_that_vanishes_is_reported_once() {
         // A new interface of the same name is another one.
         veth::pair(SENDER, RECEIVER).unwrap();
         let events = xdp.events().unwrap();
-        assert!(matches!(&events[..], [Event::Warning(warning), Event::TrafficEnded] if warning.contains("is gone")), "{events:?}");
+        assert!(
+            matches!(&events[..], [Event::Warning(warning), Event::TrafficEnded] if warning.contains("is gone")),
+            "{events:?}"
+        );
         assert_eq!(xdp.events().unwrap(), []);
         xdp.rotate().unwrap();
     });
@@ -505,8 +541,12 @@ fn every_request_of_a_conversation_is_new_and_is_answered() {
     const PACKETS: u32 = 20_000;
     for (admit_log2, kept) in [(0, 1.0), (4, 1.0 / 16.0)] {
         let off = cardinality::Settings { mode: Registers::Off, ..cardinality::Settings::DEFAULT };
-        let delays =
-            delay::Settings { kinds: Kinds::NONE.with(Kind::TcpData), admit_log2, slots_log2: 12, ..delay::Settings::DEFAULT };
+        let delays = delay::Settings {
+            kinds: Kinds::NONE.with(Kind::TcpData),
+            admit_log2,
+            slots_log2: 12,
+            ..delay::Settings::DEFAULT
+        };
         let settings = Settings { delay: delays, ..Settings::only(off) };
         let mut xdp = Xdp::detached(Direction::Ingress, Options::new(settings));
         match xdp.install(&Tables::new(&settings, 1)) {
@@ -522,7 +562,10 @@ fn every_request_of_a_conversation_is_new_and_is_answered() {
         let requests = u64::from(PACKETS / 2);
         // 10,000 requests, each admitted with this probability: six standard deviations.
         let spread = 6.0 * (requests as f64 * kept * (1.0 - kept)).sqrt();
-        assert_eq!((closed.bank.counters.packets(), counts.requests), (u64::from(PACKETS), requests));
+        assert_eq!(
+            (closed.bank.counters.packets(), counts.requests),
+            (u64::from(PACKETS), requests)
+        );
         assert!((counts.admitted as f64 - requests as f64 * kept).abs() <= spread, "{counts:?}");
         let seen: u64 = closed
             .bank
@@ -533,7 +576,8 @@ fn every_request_of_a_conversation_is_new_and_is_answered() {
             .iter()
             .map(|bucket| u64::from(bucket.samples))
             .sum();
-        // Those of the last round trip wait for their answers. 64 requests that wait share 4,096 slots: few overwrite each other.
+        // Those of the last round trip wait for their answers. 64 requests that wait share 4,096
+        // slots: few overwrite each other.
         let lost = counts.admitted - seen;
         assert!(lost <= u64::from(ROUND_TRIP) / 2 + counts.admitted / 20, "{seen} of {counts:?}");
     }

@@ -8,22 +8,25 @@ use flowgauge_core::Frame;
 #[unsafe(link_section = ".data")]
 static mut NOTHING: usize = 0;
 
-/// Where headers end at the latest: eight IPv6 extension headers of the longest kind behind all encapsulations. A bound that the
-/// verifier can carry through pointer arithmetic.
+/// Where headers end at the latest: eight IPv6 extension headers of the longest kind behind all
+/// encapsulations. A bound that the verifier can carry through pointer arithmetic.
 const FURTHEST: usize = 1 << 15;
 
-/// The bytes from `data` up to `end`: the verifier follows comparisons of pointers with `end`, not lengths.
+/// The bytes from `data` up to `end`: the verifier follows comparisons of pointers with `end`, not
+/// lengths.
 pub(crate) struct Window {
     data: usize,
     end: usize,
 }
 
 impl Window {
-    /// The compiler must not know that pointers have 32 bits: it would see that no sum with `data` overflows, and compare with `end` less a
-    /// number instead, which the verifier takes for no comparison with `end`; and it would put half of a pointer on the stack.
+    /// The compiler must not know that pointers have 32 bits: it would see that no sum with `data`
+    /// overflows, and compare with `end` less a number instead, which the verifier takes for no
+    /// comparison with `end`; and it would put half of a pointer on the stack.
     #[inline(always)]
     pub(crate) fn new(mut data: usize, mut end: usize) -> Self {
-        // SAFETY: registers are what they were. Without an instruction two lines of the source would begin at one, which the kernel refuses.
+        // SAFETY: registers are what they were. Without an instruction two lines of the source
+        // would begin at one, which the kernel refuses.
         unsafe {
             asm!("{0} = {0}", inout(reg) data, options(pure, nomem, nostack, preserves_flags));
             asm!("{0} = {0}", inout(reg) end, options(pure, nomem, nostack, preserves_flags));
@@ -42,7 +45,8 @@ impl Window {
 impl Frame for Window {
     #[inline(always)]
     fn bytes<const N: usize>(&self, offset: usize) -> Option<&[u8; N]> {
-        // SAFETY: the bytes lie between `data` and `end`, which the kernel guarantees to be readable.
+        // SAFETY: the bytes lie between `data` and `end`, which the kernel guarantees to be
+        // readable.
         self.at(offset, N).map(|start| unsafe { &*(start as *const [u8; N]) })
     }
 

@@ -1,9 +1,11 @@
 //! The programs that count in the kernel: thin wrappers around `flowgauge_core`.
 //!
-//! The first program of a hook finds the packet in the frame, counts it, and notes what measurements have to know of it in its CPU's
-//! memory ([`memory`]). Where distinct flows alone are measured it counts these as well; else a program for each measurement that is on
-//! follows ([`measure`]). Settings are read-only globals, so that the verifier drops what is switched off. Each CPU owns one element of an
-//! array that user space maps into its memory: nothing is copied, locked or looked up by key.
+//! The first program of a hook finds the packet in the frame, counts it, and notes what
+//! measurements have to know of it in its CPU's memory ([`memory`]). Where distinct flows alone are
+//! measured it counts these as well; else a program for each measurement that is on follows
+//! ([`measure`]). Settings are read-only globals, so that the verifier drops what is switched off.
+//! Each CPU owns one element of an array that user space maps into its memory: nothing is copied,
+//! locked or looked up by key.
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch)]
@@ -25,8 +27,9 @@ use frame::Window;
 use measure::{Hook, Pieces, Tcx, Whole, program};
 use memory::{Live, Place, config, context, core, packet};
 
-/// Counts a frame: distinct flows and nothing else, if not `EVERYTHING`: with one word of settings the rest of the code has registers to
-/// spare. Else says whether there is a packet for measurements.
+/// Counts a frame: distinct flows and nothing else, if not `EVERYTHING`: with one word of settings
+/// the rest of the code has registers to spare. Else says whether there is a packet for
+/// measurements.
 #[inline(always)]
 fn count<const EVERYTHING: bool, const KEYED: bool, P: Packets>(
     core: NonNull<Core>,
@@ -41,7 +44,8 @@ fn count<const EVERYTHING: bool, const KEYED: bool, P: Packets>(
         packet.arrive(*arrival);
         place.observe::<KEYED, _, _>(&context, link, frame, packet)
     } else {
-        let context = flowgauge_core::Context { needs: context.needs.among(Needs::OF_FLOWS), ..context };
+        let context =
+            flowgauge_core::Context { needs: context.needs.among(Needs::OF_FLOWS), ..context };
         let mut packet = Observation::of(arrival);
         if place.observe_flow::<KEYED, _, _>(&context, link, frame, &mut packet) {
             place.measure(&context, &packet);
@@ -53,8 +57,11 @@ fn count<const EVERYTHING: bool, const KEYED: bool, P: Packets>(
 /// How a packet comes, as far as the loader says, and anybody asks.
 #[inline(always)]
 fn arrival<P>(wire_length: u32, packets: P) -> Arrival<Live<P>> {
-    let (interface, leaves) =
-        if config!(needs).has(Needs::PLACE) { (config!(interface) as u16, config!(leaves) != 0) } else { (0, false) };
+    let (interface, leaves) = if config!(needs).has(Needs::PLACE) {
+        (config!(interface) as u16, config!(leaves) != 0)
+    } else {
+        (0, false)
+    };
     Arrival { wire_length, packets: Live(packets), timestamp: 0, interface, leaves }
 }
 
@@ -88,8 +95,8 @@ fn arrived_in_pieces<const EVERYTHING: bool, const KEYED: bool>(ctx: *mut c_void
     arrived::<Pieces, EVERYTHING, KEYED>(Link::Ethernet, &ctx, length)
 }
 
-/// A packet with segmentation or receive offload counts as the packets on the wire that it stands for, and a VLAN tag that the device inserts
-/// or removed is a part of each.
+/// A packet with segmentation or receive offload counts as the packets on the wire that it stands
+/// for, and a VLAN tag that the device inserts or removed is a part of each.
 #[inline(always)]
 fn passes<const EVERYTHING: bool, const KEYED: bool>(link: Link, ctx: *mut c_void) -> i32 {
     let skb = TcContext::new(ctx.cast());
@@ -104,18 +111,54 @@ fn passes<const EVERYTHING: bool, const KEYED: bool>(link: Link, ctx: *mut c_voi
     Tcx::verdict()
 }
 
-/// The first programs of each hook, for one kind of signature: distinct flows alone, or packets for the measurements that follow; of
-/// interfaces without link headers; of packets in several pieces, which takes Linux 5.18.
+/// The first programs of each hook, for one kind of signature: distinct flows alone, or packets for
+/// the measurements that follow; of interfaces without link headers; of packets in several pieces,
+/// which takes Linux 5.18.
 macro_rules! first_programs {
     ($keyed:literal, $suffix:literal) => {
-        program!("xdp", |ctx| arrived_whole::<false, $keyed>(Link::Ethernet, ctx), "flowgauge_xdp", $suffix);
-        program!("xdp", |ctx| arrived_whole::<true, $keyed>(Link::Ethernet, ctx), "flowgauge_xdp_all", $suffix);
-        program!("xdp", |ctx| arrived_whole::<true, $keyed>(Link::Ip, ctx), "flowgauge_xdp_ip", $suffix);
+        program!(
+            "xdp",
+            |ctx| arrived_whole::<false, $keyed>(Link::Ethernet, ctx),
+            "flowgauge_xdp",
+            $suffix
+        );
+        program!(
+            "xdp",
+            |ctx| arrived_whole::<true, $keyed>(Link::Ethernet, ctx),
+            "flowgauge_xdp_all",
+            $suffix
+        );
+        program!(
+            "xdp",
+            |ctx| arrived_whole::<true, $keyed>(Link::Ip, ctx),
+            "flowgauge_xdp_ip",
+            $suffix
+        );
         program!("xdp.frags", arrived_in_pieces::<false, $keyed>, "flowgauge_xdp_frags", $suffix);
-        program!("xdp.frags", arrived_in_pieces::<true, $keyed>, "flowgauge_xdp_all_frags", $suffix);
-        program!("classifier", |ctx| passes::<false, $keyed>(Link::Ethernet, ctx), "flowgauge_tcx", $suffix);
-        program!("classifier", |ctx| passes::<true, $keyed>(Link::Ethernet, ctx), "flowgauge_tcx_all", $suffix);
-        program!("classifier", |ctx| passes::<true, $keyed>(Link::Ip, ctx), "flowgauge_tcx_ip", $suffix);
+        program!(
+            "xdp.frags",
+            arrived_in_pieces::<true, $keyed>,
+            "flowgauge_xdp_all_frags",
+            $suffix
+        );
+        program!(
+            "classifier",
+            |ctx| passes::<false, $keyed>(Link::Ethernet, ctx),
+            "flowgauge_tcx",
+            $suffix
+        );
+        program!(
+            "classifier",
+            |ctx| passes::<true, $keyed>(Link::Ethernet, ctx),
+            "flowgauge_tcx_all",
+            $suffix
+        );
+        program!(
+            "classifier",
+            |ctx| passes::<true, $keyed>(Link::Ip, ctx),
+            "flowgauge_tcx_ip",
+            $suffix
+        );
     };
 }
 first_programs!(false, "");

@@ -1,7 +1,9 @@
-//! One program a measurement, one after the other by tail calls: each has a verification and 512 bytes of stack of its own.
+//! One program a measurement, one after the other by tail calls: each has a verification and 512
+//! bytes of stack of its own.
 //!
-//! The loader puts into slot `n` of a hook's array the program of the first measurement from entry `n` of the list on that is on. So a
-//! chain is as long as there are measurements on, and ends at an empty slot.
+//! The loader puts into slot `n` of a hook's array the program of the first measurement from entry
+//! `n` of the list on that is on. So a chain is as long as there are measurements on, and ends at
+//! an empty slot.
 
 use crate::memory::{DELAYS, Live, Place, config, context, core, now, packet, settings};
 use aya_ebpf::bindings::{bpf_spin_lock, tcx_action_base};
@@ -15,12 +17,14 @@ use core::ptr::NonNull;
 use flowgauge_core::delay::sample::{Outbox, ROOM, Sample};
 use flowgauge_core::kernel::{Core, Layout};
 use flowgauge_core::measurement::MEASUREMENTS;
-use flowgauge_core::{BANKS, Delay, Listed, Memory, Needs, One, Packets, Record, Segments, Sharing};
+use flowgauge_core::{
+    BANKS, Delay, Listed, Memory, Needs, One, Packets, Record, Segments, Sharing,
+};
 
 /// Defines a program by its name, its section, and a function of its context.
 ///
-/// The macros of `aya_ebpf` are not used: the linker writes the structures that `__sk_buff` points to into BTF in an order that differs from
-/// run to run.
+/// The macros of `aya_ebpf` are not used: the linker writes the structures that `__sk_buff` points
+/// to into BTF in an order that differs from run to run.
 macro_rules! program {
     ($section:literal, $function:expr, $($name:tt)+) => {
         const _: () = {
@@ -48,7 +52,8 @@ pub(crate) trait Hook {
     /// Continues with the program in a slot; returns if there is none.
     #[inline(always)]
     fn call(ctx: *mut c_void, slot: usize) {
-        // SAFETY: programs in the chain are made for this hook, and leave the packet as it is; any context type passes the pointer on.
+        // SAFETY: programs in the chain are made for this hook, and leave the packet as it is; any
+        // context type passes the pointer on.
         unsafe { Self::chain().tail_call(&XdpContext::new(ctx.cast()), slot as u32) }
     }
 }
@@ -95,7 +100,8 @@ fn count<M: Listed, H: Hook>(ctx: *mut c_void) -> i32 {
     H::verdict()
 }
 
-/// Lock that keeps other CPUs out where the kernel or its JIT has no addition that returns what was there (x86 since Linux 5.12, arm64 since 5.18).
+/// Lock that keeps other CPUs out where the kernel or its JIT has no addition that returns what was
+/// there (x86 since Linux 5.12, arm64 since 5.18).
 #[repr(C)]
 struct Lock {
     lock: bpf_spin_lock,

@@ -9,8 +9,8 @@ use core::ptr::NonNull;
 use flowgauge_core::kernel::{Config, Core, Layout, PACKET_WORDS, SharedBanks};
 use flowgauge_core::unopened::Unopened;
 use flowgauge_core::{
-    Arrival, BANKS, Context, Counters, Listed, Memory, Needs, Observation, Packets, Parts, Segments, Settings, Sharing, Tabulation,
-    parse,
+    Arrival, BANKS, Context, Counters, Listed, Memory, Needs, Observation, Packets, Parts,
+    Segments, Settings, Sharing, Tabulation, parse,
 };
 
 const MMAPABLE: u32 = 1 << 10;
@@ -28,7 +28,8 @@ macro_rules! config {
 }
 pub(crate) use config;
 
-/// The words that hashes are made of. Writable, or the compiler would put its zeros in place of the words that the loader writes.
+/// The words that hashes are made of. Writable, or the compiler would put its zeros in place of the
+/// words that the loader writes.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".data")]
 static mut TABULATION: Tabulation = Tabulation::ZERO;
@@ -56,12 +57,13 @@ static LASTING: Array<u64> = Array::with_max_entries(1, MMAPABLE);
 #[map]
 pub(crate) static DELAYS: RingBuf = RingBuf::with_byte_size(1 << 12, 0);
 
-/// What to measure and how. Of the compiler's constants it knows nothing; the verifier sees through whatever is loaded from there, when it is. A
-/// measurement whose words are zero is off.
+/// What to measure and how. Of the compiler's constants it knows nothing; the verifier sees through
+/// whatever is loaded from there, when it is. A measurement whose words are zero is off.
 #[inline(always)]
 pub(crate) fn settings() -> &'static Settings {
     let mut settings = &raw const CONFIG.settings;
-    // SAFETY: the register is what it was, and of settings that the loader wrote, which nobody writes while the program runs.
+    // SAFETY: the register is what it was, and of settings that the loader wrote, which nobody
+    // writes while the program runs.
     unsafe {
         asm!("{0} = {0}", inout(reg) settings, options(pure, nomem, nostack, preserves_flags));
         &*settings
@@ -76,11 +78,11 @@ pub(crate) fn core() -> Option<NonNull<Core>> {
     CORES.get_ptr_mut(cpu).and_then(NonNull::new)
 }
 
-/// Where this CPU counts. XDP and TC programs are not preempted by others on their CPU, which alone owns its element; user space touches
-/// only the bank that is not active.
+/// Where this CPU counts. XDP and TC programs are not preempted by others on their CPU, which alone
+/// owns its element; user space touches only the bank that is not active.
 ///
-/// Of a measurement's part there is no more than its settings use, and references to it are to more than that. The kernel's verifier
-/// refuses programs that look at what is behind an element's end.
+/// Of a measurement's part there is no more than its settings use, and references to it are to more
+/// than that. The kernel's verifier refuses programs that look at what is behind an element's end.
 pub(crate) struct Place {
     core: NonNull<Core>,
     bank: usize,
@@ -93,8 +95,11 @@ impl Place {
     pub(crate) fn of(core: NonNull<Core>) -> Self {
         // SAFETY: user space stores whole words at any time.
         let mut bank = unsafe { (&raw const (*core.as_ptr()).bank).read_volatile() as usize };
-        // SAFETY: arithmetic. The compiler would branch by what it knows to be zero or one, and the verifier follow both ways.
-        unsafe { asm!("{0} &= {1}", inout(reg) bank, const BANKS - 1, options(pure, nomem, nostack, preserves_flags)) };
+        // SAFETY: arithmetic. The compiler would branch by what it knows to be zero or one, and the
+        // verifier follow both ways.
+        unsafe {
+            asm!("{0} &= {1}", inout(reg) bank, const BANKS - 1, options(pure, nomem, nostack, preserves_flags))
+        };
         let offset = Layout::bank(bank, config!(layout.bank));
         // SAFETY: within the element, as the loader made it.
         let start = unsafe { core.cast::<u8>().add(offset) };
@@ -122,10 +127,15 @@ impl Memory for Place {
 
     #[inline(always)]
     fn parts<M: Listed>(&mut self, settings: &M::Settings) -> Option<Parts<'_, M>> {
-        let own = if M::INDEX == 0 { Layout::FIRST } else { config!(layout.own[M::INDEX]) as usize };
+        let own =
+            if M::INDEX == 0 { Layout::FIRST } else { config!(layout.own[M::INDEX]) as usize };
         // SAFETY: where the loader put it, aligned to words; see above.
         let own = unsafe { self.start.add(own).cast().as_mut() };
-        let lasting = if M::used(settings).lasting == 0 { 0 } else { config!(layout.lasting[M::INDEX]) as usize };
+        let lasting = if M::used(settings).lasting == 0 {
+            0
+        } else {
+            config!(layout.lasting[M::INDEX]) as usize
+        };
         // SAFETY: as above; not looked at if nothing of it is used.
         let lasting = unsafe { self.core.cast::<u8>().add(lasting).cast().as_mut() };
         let shared = if size_of::<M::Shared>() == 0 {
@@ -176,13 +186,19 @@ impl<P: Packets> Packets for Live<P> {
     }
 }
 
-/// What the programs of a packet know of how it came, noted in its CPU's element: there the verifier knows no more of it than that there
-/// are numbers. What it knew before differs from path to path through the parser, and it would follow each of them to the end.
+/// What the programs of a packet know of how it came, noted in its CPU's element: there the
+/// verifier knows no more of it than that there are numbers. What it knew before differs from path
+/// to path through the parser, and it would follow each of them to the end.
 #[inline(always)]
-pub(crate) fn noted<'a>(core: NonNull<Core>, arrival: Arrival<Live<Segments>>) -> &'a Arrival<Live<Segments>> {
+pub(crate) fn noted<'a>(
+    core: NonNull<Core>,
+    arrival: Arrival<Live<Segments>>,
+) -> &'a Arrival<Live<Segments>> {
     const { assert!(size_of::<Arrival<Live<Segments>>>() <= size_of::<[u64; 4]>()) };
-    // SAFETY: large enough and aligned, of integers and a flag that is written before it is read; nobody else uses it, and no two borrows live at once.
-    let mut place: *mut Arrival<Live<Segments>> = unsafe { (&raw mut (*core.as_ptr()).arrival).cast() };
+    // SAFETY: large enough and aligned, of integers and a flag that is written before it is read;
+    // nobody else uses it, and no two borrows live at once.
+    let mut place: *mut Arrival<Live<Segments>> =
+        unsafe { (&raw mut (*core.as_ptr()).arrival).cast() };
     // SAFETY: as above; a register is what it was.
     unsafe {
         place.write(arrival);
@@ -195,8 +211,8 @@ pub(crate) fn noted<'a>(core: NonNull<Core>, arrival: Arrival<Live<Segments>>) -
 #[inline(always)]
 pub(crate) fn packet<'a, P>(core: NonNull<Core>) -> &'a mut Observation<P> {
     const { assert!(size_of::<Observation<P>>() <= size_of::<[u64; PACKET_WORDS]>()) };
-    // SAFETY: large enough and aligned, of integers and flags; the first program writes what the others read; nobody else uses it, and no
-    // two borrows live at once.
+    // SAFETY: large enough and aligned, of integers and flags; the first program writes what the
+    // others read; nobody else uses it, and no two borrows live at once.
     unsafe { &mut *(&raw mut (*core.as_ptr()).packet).cast() }
 }
 
@@ -205,5 +221,12 @@ pub(crate) fn packet<'a, P>(core: NonNull<Core>) -> &'a mut Observation<P> {
 pub(crate) fn context(sharing: Sharing) -> Context<'static, &'static Settings> {
     let needs = config!(needs);
     let slot_ns = if needs.has(Needs::TIME) { config!(slot_ns) } else { 1 };
-    Context { settings: settings(), headers: parse::Settings::DEFAULT, tabulation: tabulation(), sharing, slot_ns, needs }
+    Context {
+        settings: settings(),
+        headers: parse::Settings::DEFAULT,
+        tabulation: tabulation(),
+        sharing,
+        slot_ns,
+        needs,
+    }
 }

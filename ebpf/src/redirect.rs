@@ -1,4 +1,5 @@
-//! The program that hands packets to AF_XDP sockets. An object of its own: kernels without such sockets cannot make its map.
+//! The program that hands packets to AF_XDP sockets. An object of its own: kernels without such
+//! sockets cannot make its map.
 #![no_std]
 #![no_main]
 
@@ -18,7 +19,9 @@ static PASSED: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
 
 #[inline(always)]
 fn redirect(ctx: &XdpContext) -> u32 {
-    let verdict = SOCKETS.redirect(ctx.rx_queue_index(), u64::from(XDP_PASS)).unwrap_or_else(|verdict| verdict);
+    let verdict = SOCKETS
+        .redirect(ctx.rx_queue_index(), u64::from(XDP_PASS))
+        .unwrap_or_else(|verdict| verdict);
     if verdict == XDP_PASS
         && let Some(passed) = PASSED.get_ptr_mut(0)
     {

@@ -1,4 +1,5 @@
-//! Programs that make packets of one frame (BPF_PROG_TEST_RUN). An object of its own: counting has no use for its maps.
+//! Programs that make packets of one frame (BPF_PROG_TEST_RUN). An object of its own: counting has
+//! no use for its maps.
 #![no_std]
 #![no_main]
 
@@ -15,8 +16,8 @@ static SOURCES: u32 = 1;
 #[map]
 static NEXT: PerCpuArray<u32> = PerCpuArray::with_max_entries(1, 0);
 
-/// Sends IPv4 packets back the way they came, each from the next source address of 10.0.0.0/8. With live frames this makes a sender;
-/// nobody checks the IPv4 checksum that it leaves wrong.
+/// Sends IPv4 packets back the way they came, each from the next source address of 10.0.0.0/8. With
+/// live frames this makes a sender; nobody checks the IPv4 checksum that it leaves wrong.
 #[xdp]
 pub fn flowgauge_send(ctx: XdpContext) -> u32 {
     const SOURCE: usize = 26;
@@ -24,8 +25,8 @@ pub fn flowgauge_send(ctx: XdpContext) -> u32 {
     if let Some(next) = NEXT.get_ptr_mut(0)
         && start + 4 <= ctx.data_end()
     {
-        // SAFETY: this CPU's own word; the bytes lie between `data` and `end`; volatile, because the loader writes another number
-        // into the object.
+        // SAFETY: this CPU's own word; the bytes lie between `data` and `end`; volatile, because
+        // the loader writes another number into the object.
         unsafe {
             let source = *next % (&raw const SOURCES).read_volatile().max(1);
             *next = source + 1;
@@ -35,7 +36,8 @@ pub fn flowgauge_send(ctx: XdpContext) -> u32 {
     XDP_TX
 }
 
-/// Packets of a part of a batch, and words of 32 bits at the start of each that are its own: as in `xdp/live.rs`.
+/// Packets of a part of a batch, and words of 32 bits at the start of each that are its own: as in
+/// `xdp/live.rs`.
 const PART: usize = 1024;
 const WORDS: usize = 20;
 
@@ -46,8 +48,9 @@ static STARTS: Array<[[u32; WORDS]; PART]> = Array::with_max_entries(1, 0);
 #[map]
 static PROGRESS: Array<[u32; 2]> = Array::with_max_entries(1, 0);
 
-/// Sends the next packet of the batch, and none beyond it: the kernel makes frames by the dozen, the last dozen in full. All words are
-/// written, since the kernel uses frames again and receivers may have written to them.
+/// Sends the next packet of the batch, and none beyond it: the kernel makes frames by the dozen,
+/// the last dozen in full. All words are written, since the kernel uses frames again and receivers
+/// may have written to them.
 #[xdp]
 pub fn flowgauge_send_batch(ctx: XdpContext) -> u32 {
     let Some(progress) = PROGRESS.get_ptr_mut(0) else { return XDP_DROP };
@@ -85,8 +88,9 @@ static TURN: PerCpuArray<u32> = PerCpuArray::with_max_entries(1, 0);
 #[map]
 static LISTENER: ProgramArray = ProgramArray::with_max_entries(1, 0);
 
-/// Makes the next packet of a conversation of a frame with IPv4 and TCP, and hands it to another program. Clients send data by turns; before one
-/// sends again, what it has sent is acknowledged. So each packet is a new request, or answers one that has waited for 126 packets.
+/// Makes the next packet of a conversation of a frame with IPv4 and TCP, and hands it to another
+/// program. Clients send data by turns; before one sends again, what it has sent is acknowledged.
+/// So each packet is a new request, or answers one that has waited for 126 packets.
 #[xdp]
 pub fn flowgauge_converse(ctx: XdpContext) -> u32 {
     const FRAME: usize = 60;
@@ -106,8 +110,11 @@ pub fn flowgauge_converse(ctx: XdpContext) -> u32 {
         let exchange = if is_answer { exchange.wrapping_sub(CONNECTIONS - 1) } else { exchange };
         let client_port = 40_000 + exchange % CONNECTIONS;
         let sequence = exchange / CONNECTIONS * DATA;
-        let [ends, ports] =
-            if is_answer { [[SERVER, CLIENT], [SERVER_PORT, client_port]] } else { [[CLIENT, SERVER], [client_port, SERVER_PORT]] };
+        let [ends, ports] = if is_answer {
+            [[SERVER, CLIENT], [SERVER_PORT, client_port]]
+        } else {
+            [[CLIENT, SERVER], [client_port, SERVER_PORT]]
+        };
         let [from, to] = ends;
         let [source, destination] = ports;
         let numbers = if is_answer { [1, sequence.wrapping_add(DATA)] } else { [sequence, 1] };

@@ -6,7 +6,8 @@ use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
 use flowgauge_core::{Link, Segments, parse};
 
-/// What a non-linear packet is made linear up to: Ethernet with all VLAN tags (30), IPv6 (40), a few extension headers, ports.
+/// What a non-linear packet is made linear up to: Ethernet with all VLAN tags (30), IPv6 (40), a
+/// few extension headers, ports.
 const HEADERS: u32 = 128;
 
 /// Makes headers readable; returns the packet's length.
@@ -15,17 +16,22 @@ pub(crate) fn pull_headers(ctx: &TcContext) -> u32 {
     let length = ctx.len();
     let wanted = length.min(HEADERS) as usize;
     if ctx.data() + wanted > ctx.data_end() {
-        // Where this fails, what is linear is counted. It invalidates the pointers, hence they are read later.
+        // Where this fails, what is linear is counted. It invalidates the pointers, hence they are
+        // read later.
         let _ = ctx.pull_data(wanted as u32);
     }
     length
 }
 
-/// What of the packet can be read. Read anew each time: of a window that was compared with the verifier follows every outcome apart.
+/// What of the packet can be read. Read anew each time: of a window that was compared with the
+/// verifier follows every outcome apart.
 #[inline(always)]
 pub(crate) fn linear(skb: *mut __sk_buff) -> Window {
-    // SAFETY: the context is valid as long as the program runs; volatile, so that the compiler does not keep it.
-    let (data, end) = unsafe { ((&raw const (*skb).data).read_volatile(), (&raw const (*skb).data_end).read_volatile()) };
+    // SAFETY: the context is valid as long as the program runs; volatile, so that the compiler does
+    // not keep it.
+    let (data, end) = unsafe {
+        ((&raw const (*skb).data).read_volatile(), (&raw const (*skb).data_end).read_volatile())
+    };
     Window::new(data as usize, end as usize)
 }
 
@@ -42,13 +48,17 @@ pub(crate) fn on_the_wire(link: Link, skb: *mut __sk_buff, length: u32) -> (u32,
         return (length + tag, Segments::ONE);
     }
     let frame = linear(skb);
-    let (before, headers) =
-        parse::network(&frame, link).map_or((0, 0), |packet| (packet.offset() as u32, parse::headers(&frame, &packet) as u32));
+    let (before, headers) = parse::network(&frame, link)
+        .map_or((0, 0), |packet| (packet.offset() as u32, parse::headers(&frame, &packet) as u32));
     // What comes from a virtual machine or a tun device says only how long segments are.
-    let segments = if segments == 0 { length.saturating_sub(headers).div_ceil(payload) } else { segments }.max(1);
+    let segments =
+        if segments == 0 { length.saturating_sub(headers).div_ceil(payload) } else { segments }
+            .max(1);
     let leaves = config!(leaves) != 0;
-    // On the way out the kernel has added the headers of all segments up, those inside of tunnels included.
-    let bytes = if leaves && on_egress > length { on_egress } else { length + (segments - 1) * headers };
+    // On the way out the kernel has added the headers of all segments up, those inside of tunnels
+    // included.
+    let bytes =
+        if leaves && on_egress > length { on_egress } else { length + (segments - 1) * headers };
     let full = headers.saturating_sub(before) + payload;
     let last = length.saturating_sub(before).saturating_sub((segments - 1) * payload);
     (bytes + segments * tag, Segments { number: segments, full, last })

@@ -1,14 +1,18 @@
-//! How far chance moves what a simulation counts: bounds of tests come from here, with a stated probability of being wrong.
+//! How far chance moves what a simulation counts: bounds of tests come from here, with a stated
+//! probability of being wrong.
 
 use std::ops::RangeInclusive;
 
-/// The probability with which a correct program falls on the wrong side of a bound. Seeds are fixed: it is that of one that was never run.
+/// The probability with which a correct program falls on the wrong side of a bound. Seeds are
+/// fixed: it is that of one that was never run.
 pub const WRONG: f64 = 1e-4;
 
-/// Standard deviations that a normal variable exceeds, on one side, with a probability of [`WRONG`].
+/// Standard deviations that a normal variable exceeds, on one side, with a probability of
+/// [`WRONG`].
 pub const DEVIATIONS: f64 = 3.72;
 
-/// How often something of this probability happens in so many trials: seldom less and seldom more, each with [`WRONG`].
+/// How often something of this probability happens in so many trials: seldom less and seldom more,
+/// each with [`WRONG`].
 #[must_use]
 pub fn binomial(trials: u64, probability: f64) -> RangeInclusive<u64> {
     let ratio = probability / (1.0 - probability);
@@ -38,7 +42,8 @@ pub fn poisson(mean: f64) -> RangeInclusive<u64> {
     binomial(trials as u64, mean / trials)
 }
 
-/// The largest difference of a mean from what is expected of it, by chance: `deviation` is that of one of `count` values.
+/// The largest difference of a mean from what is expected of it, by chance: `deviation` is that of
+/// one of `count` values.
 #[must_use]
 pub fn of_mean(deviation: f64, count: u64) -> f64 {
     DEVIATIONS * deviation / (count as f64).sqrt()
@@ -57,7 +62,10 @@ mod tests {
         assert_eq!(binomial(1000, 0.0), 0..=0);
         // Near the normal distribution.
         let (low, high) = binomial(1_000_000, 0.5).into_inner();
-        assert!([500_000 - low, high - 500_000].iter().all(|half| half.abs_diff(1860) <= 2), "{low} {high}");
+        assert!(
+            [500_000 - low, high - 500_000].iter().all(|half| half.abs_diff(1860) <= 2),
+            "{low} {high}"
+        );
         // P(X <= 2) is 3.9e-5, P(X <= 3) 2.1e-4.
         assert_eq!(*poisson(15.0).start(), 3);
     }

@@ -1,4 +1,5 @@
-//! Code that is generated from a `.proto` and committed, so that nobody who builds flowgauge builds a generator first.
+//! Code that is generated from a `.proto` and committed, so that nobody who builds flowgauge builds
+//! a generator first.
 
 use prost::Message;
 use std::error::Error;
@@ -8,16 +9,23 @@ use std::path::Path;
 /// Set to 1, it writes what is expected.
 pub const BLESS: &str = "TEST_BLESS";
 
-/// Checks what is committed beside `proto`, a file of the folder `protos`: in `.rs` what it generates for tonic and prost (messages, client and server)
-/// and, if there is such a file, in `.descriptors` what reflection tells. The compiler for protocol buffers is written in Rust. With [`BLESS`] it writes
-/// them.
+/// Checks what is committed beside `proto`, a file of the folder `protos`: in `.rs` what it
+/// generates for tonic and prost (messages, client and server) and, if there is such a file, in
+/// `.descriptors` what reflection tells. The compiler for protocol buffers is written in Rust. With
+/// [`BLESS`] it writes them.
 ///
 /// # Errors
-/// If the `.proto` does not compile, a file cannot be read or written, or something else is committed.
+/// If the `.proto` does not compile, a file cannot be read or written, or something else is
+/// committed.
 pub fn check(protos: &Path, proto: &str, scratch: &Path) -> Result<(), Box<dyn Error>> {
     let descriptors = protox::compile([proto], [protos])?;
-    let package =
-        descriptors.file.iter().find(|file| file.name() == proto).ok_or("the compiler left the file out")?.package().to_owned();
+    let package = descriptors
+        .file
+        .iter()
+        .find(|file| file.name() == proto)
+        .ok_or("the compiler left the file out")?
+        .package()
+        .to_owned();
     let beside = protos.join(proto);
     let told = beside.with_extension("descriptors");
     if told.exists() {
@@ -35,6 +43,7 @@ fn same(committed: &Path, generated: &[u8], proto: &str) -> Result<(), Box<dyn E
     if fs::read(committed).unwrap_or_default() == generated {
         Ok(())
     } else {
-        Err(format!("{} is not what {proto} generates; {BLESS}=1 writes it", committed.display()).into())
+        Err(format!("{} is not what {proto} generates; {BLESS}=1 writes it", committed.display())
+            .into())
     }
 }

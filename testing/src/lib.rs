@@ -1,4 +1,5 @@
-//! What tests of all crates have in common: how they skip what a machine lacks, networks of their own, and what chance allows.
+//! What tests of all crates have in common: how they skip what a machine lacks, networks of their
+//! own, and what chance allows.
 
 pub mod chance;
 pub mod generated;
@@ -15,14 +16,18 @@ pub const SKIPS: &str = "TEST_SKIPS";
 /// Set to 1, it makes skipping a failure.
 pub const NO_SKIPS: &str = "TEST_NO_SKIPS";
 
-/// Says that this test, or a part of it, is skipped and what the machine would need to run it. The caller returns.
+/// Says that this test, or a part of it, is skipped and what the machine would need to run it. The
+/// caller returns.
 ///
 /// # Panics
 /// If [`NO_SKIPS`] is set, or the file that [`SKIPS`] names cannot be written.
 #[track_caller]
 pub fn skip(need: impl Display) {
     println!("skipped: needs {need}");
-    assert!(std::env::var_os(NO_SKIPS).is_none_or(|value| value != "1"), "{NO_SKIPS}=1, but this test needs {need}");
+    assert!(
+        std::env::var_os(NO_SKIPS).is_none_or(|value| value != "1"),
+        "{NO_SKIPS}=1, but this test needs {need}"
+    );
     if let Some(path) = std::env::var_os(SKIPS) {
         let noted = note(path.as_ref(), &format!("{}: needs {need}\n", Location::caller()));
         assert!(noted.is_ok(), "cannot write {}: {noted:?}", path.display());
@@ -34,7 +39,8 @@ fn note(path: &Path, line: &str) -> std::io::Result<()> {
     File::options().create(true).append(true).open(path)?.write_all(line.as_bytes())
 }
 
-/// Runs a test in a [network of its own](flowgauge_dataplane::xdp::veth::isolated). Skips it where there can be none.
+/// Runs a test in a [network of its own](flowgauge_dataplane::xdp::veth::isolated). Skips it where
+/// there can be none.
 #[cfg(target_os = "linux")]
 #[track_caller]
 pub fn on_veth<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) {
@@ -70,7 +76,11 @@ mod tests {
         std::fs::remove_file(path).unwrap();
         let lines: Vec<&str> = noted.lines().collect();
         assert!(lines.len() == 2 && lines[0] == lines[1], "{noted}");
-        assert!(lines[0].starts_with(file!()) && lines[0].ends_with(": needs a machine that does not exist"), "{noted}");
+        assert!(
+            lines[0].starts_with(file!())
+                && lines[0].ends_with(": needs a machine that does not exist"),
+            "{noted}"
+        );
     }
 
     #[test]

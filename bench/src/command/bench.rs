@@ -1,6 +1,8 @@
 //! `flowgauge bench`: what counting costs on this machine.
 
-use flowgauge::bench::{Bench, Common, Format, LineRate, Packet, Peers, Scale, What, Xdp, no_line_rate};
+use flowgauge::bench::{
+    Bench, Common, Format, LineRate, Packet, Peers, Scale, What, Xdp, no_line_rate,
+};
 use flowgauge::{Cpus, Failure, PortSpec, beside};
 use flowgauge_bench::findings::Findings;
 use flowgauge_bench::{line_rate, packet, peers, scale, xdp};
@@ -47,28 +49,41 @@ fn search(asked: LineRate) -> Result<(), Failure> {
     let trial = asked.trial.unwrap_or(Duration::from_millis(if quick { 500 } else { 2000 }));
     let resolution = if quick { 0.05 } else { 0.01 };
     let cpus = asked.cpus.map(|Cpus(cpus)| cpus).unwrap_or_default();
-    let options = line_rate::Options { sizes, trial, resolution, cpus, settings: Settings::default() };
+    let options =
+        line_rate::Options { sizes, trial, resolution, cpus, settings: Settings::default() };
     let workers = asked.workers.unwrap_or(1);
     let Some((port, from)) = asked.port.zip(asked.from) else {
         let found = isolated(move || {
             let receiver = || af_xdp(&AfXdp::new(RECEIVER.0), Some(workers));
-            line_rate::measure(receiver, || Ok(Box::new(FrameSender::new(SENDER.0)?) as Box<dyn Outlet>), &options)
+            line_rate::measure(
+                receiver,
+                || Ok(Box::new(FrameSender::new(SENDER.0)?) as Box<dyn Outlet>),
+                &options,
+            )
         });
-        let findings = found.map_err(|need| Failure::Failed(format!("bench line-rate without ports needs {need}")))??;
+        let findings = found.map_err(|need| {
+            Failure::Failed(format!("bench line-rate without ports needs {need}"))
+        })??;
         return conclude(&asked.common, &findings);
     };
     let eal = asked.eal.as_deref();
     let sender = || from.outlet(eal);
     let findings = match port {
-        PortSpec::AfXdp(description) => line_rate::measure(|| af_xdp(&description, Some(workers)), sender, &options)?,
-        #[cfg(feature = "dpdk")]
-        PortSpec::Dpdk(device) => {
-            line_rate::measure(|| flowgauge_dataplane::poll::port::dpdk(&device, eal, workers), sender, &options)?
+        PortSpec::AfXdp(description) => {
+            line_rate::measure(|| af_xdp(&description, Some(workers)), sender, &options)?
         }
+        #[cfg(feature = "dpdk")]
+        PortSpec::Dpdk(device) => line_rate::measure(
+            || flowgauge_dataplane::poll::port::dpdk(&device, eal, workers),
+            sender,
+            &options,
+        )?,
         #[cfg(not(feature = "dpdk"))]
         PortSpec::Dpdk(device) => {
             let how = "build it with `cargo build --release -p flowgauge-bench --features dpdk`";
-            return Err(Failure::Usage(format!("dpdk:{device}: this flowgauge-bench has no DPDK; {how}")));
+            return Err(Failure::Usage(format!(
+                "dpdk:{device}: this flowgauge-bench has no DPDK; {how}"
+            )));
         }
         PortSpec::Pcap(_) | PortSpec::Memory(_) => return Err(no_line_rate()),
     };
@@ -79,16 +94,21 @@ fn search(asked: LineRate) -> Result<(), Failure> {
 fn conclude(asked: &Common, findings: &Findings) -> Result<(), Failure> {
     let page = asked.out.as_deref().map(|directory| findings.write(directory)).transpose()?;
     let text = match asked.format {
-        Format::Json => serde_json::to_string(findings).map_err(io::Error::from).map_err(Failure::output)?,
+        Format::Json => {
+            serde_json::to_string(findings).map_err(io::Error::from).map_err(Failure::output)?
+        }
         Format::Table => {
             let tables: Vec<String> = findings.tables().iter().map(ToString::to_string).collect();
-            let report = page.map(|page| format!("\nReport: {}", page.display())).unwrap_or_default();
+            let report =
+                page.map(|page| format!("\nReport: {}", page.display())).unwrap_or_default();
             format!("{}\nMeasured on: {}{report}", tables.join("\n"), findings.machine.line())
         }
     };
     writeln!(io::stdout(), "{text}").map_err(Failure::output)?;
     if !findings.machine.optimized {
-        tracing::warn!("this flowgauge was not compiled for speed (cargo build --release): its figures mean nothing");
+        tracing::warn!(
+            "this flowgauge was not compiled for speed (cargo build --release): its figures mean nothing"
+        );
     }
     let broken = findings.broken();
     if asked.check && !broken.is_empty() {

@@ -37,9 +37,19 @@ fn index(asked: &Reproduce, pages: &[(What, PathBuf)]) -> Result<PathBuf, Failur
         None => (default_directory(What::All), "../"),
     };
     index.list(pages.iter().map(|(what, page)| {
-        let place: Vec<_> = page.components().rev().take(2).map(|part| part.as_os_str().to_string_lossy()).collect();
+        let place: Vec<_> = page
+            .components()
+            .rev()
+            .take(2)
+            .map(|part| part.as_os_str().to_string_lossy())
+            .collect();
         let place: Vec<&str> = place.iter().rev().map(AsRef::as_ref).collect();
-        format!("<a href=\"{up}{}\">{}</a>: {}", escape(&place.join("/")), what.name(), escape(what.about()))
+        format!(
+            "<a href=\"{up}{}\">{}</a>: {}",
+            escape(&place.join("/")),
+            what.name(),
+            escape(what.about())
+        )
     }));
     let directory = Directory::create(&directory)?;
     Ok(directory.write("index.html", |file| file.write_all(index.html().as_bytes()))?)
@@ -70,21 +80,33 @@ fn report(
     let seeds = |quick, default| asked.seeds.unwrap_or(if asked.quick { quick } else { default });
     match what {
         What::All | What::Whll => {
-            let options = whll::Options { seeds: seeds(whll::QUICK_SEEDS, whll::SEEDS), read_skew: asked.read_skew };
+            let options = whll::Options {
+                seeds: seeds(whll::QUICK_SEEDS, whll::SEEDS),
+                read_skew: asked.read_skew,
+            };
             let findings = whll::run(&options, progress)?;
             Ok((findings.tables().into(), findings.write(directory)?))
         }
         What::P4log => {
-            let findings = p4log::run(if asked.quick { p4log::QUICK_NUMBERS } else { p4log::NUMBERS }, progress)?;
+            let findings = p4log::run(
+                if asked.quick { p4log::QUICK_NUMBERS } else { p4log::NUMBERS },
+                progress,
+            )?;
             Ok((findings.tables(), findings.write(directory)?))
         }
         What::P4exp => {
-            let findings = p4exp::run(if asked.quick { p4exp::QUICK_NUMBERS } else { p4exp::NUMBERS }, progress)?;
+            let findings = p4exp::run(
+                if asked.quick { p4exp::QUICK_NUMBERS } else { p4exp::NUMBERS },
+                progress,
+            )?;
             Ok((findings.tables(), findings.write(directory)?))
         }
         What::P4entropy => {
             let seeds = seeds(p4entropy::QUICK_SEEDS, p4entropy::SEEDS);
-            let findings = p4entropy::run(&p4entropy::Options { seeds, ..p4entropy::Options::default() }, progress)?;
+            let findings = p4entropy::run(
+                &p4entropy::Options { seeds, ..p4entropy::Options::default() },
+                progress,
+            )?;
             Ok((findings.tables(), findings.write(directory)?))
         }
         What::Rap => {

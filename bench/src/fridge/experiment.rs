@@ -5,8 +5,8 @@ use flowgauge_core::delay::sample::Outbox;
 use flowgauge_core::delay::{Algorithm, Kind, Kinds, Settings};
 use flowgauge_core::measurement::{Empty, Listed, Parts, Pass};
 use flowgauge_core::{
-    Arrival, Bank, Context, Delay, Link, Measurement, Observation, Record, Shared, SharedLasting, Sharing, State, Tabulation,
-    Zeroed,
+    Arrival, Bank, Context, Delay, Link, Measurement, Observation, Record, Shared, SharedLasting,
+    Sharing, State, Tabulation, Zeroed,
 };
 use flowgauge_ctl::measurement::delay::estimate::{Fridge, quantiles};
 use flowgauge_dataplane::traffic::delay::{DelayProfile, DelayTraffic, Request, Shape};
@@ -26,7 +26,8 @@ pub const MEMORIES_LOG2: [u8; 7] = [8, 9, 10, 11, 12, 13, 14];
 /// Shares that are compared, one in two to these powers.
 pub const ADMITS_LOG2: [u8; 9] = [0, 2, 4, 5, 6, 7, 8, 10, 12];
 
-/// Requests that are put in the table in the life of one, of all that come: what sizes are compared at, as a power of two.
+/// Requests that are put in the table in the life of one, of all that come: what sizes are compared
+/// at, as a power of two.
 const LIFE_LOG2: u8 = MEMORY_LOG2 + ADMIT_LOG2;
 
 /// Percentiles that are looked at: from the 5th on.
@@ -58,7 +59,8 @@ impl Recipe {
         }
     }
 
-    /// The percentiles whose errors are told. The median of two groups of the same size lies between them, where no delay is.
+    /// The percentiles whose errors are told. The median of two groups of the same size lies
+    /// between them, where no delay is.
     #[must_use]
     pub fn percentiles(self) -> [u32; 3] {
         match self {
@@ -69,7 +71,8 @@ impl Recipe {
 
     /// Whether a percentile counts for the gap: those next to the step between two groups do not.
     fn is_told(self, percentile: u32) -> bool {
-        (5..=95).contains(&percentile) && (self == Recipe::LogUniform || percentile.abs_diff(50) > 5)
+        (5..=95).contains(&percentile)
+            && (self == Recipe::LogUniform || percentile.abs_diff(50) > 5)
     }
 
     fn profile(self, requests: u64) -> DelayProfile {
@@ -123,7 +126,10 @@ impl Setup {
     /// What is compared when requests stop: one fridge and four, of the usual size.
     #[must_use]
     pub fn stopping() -> Vec<Setup> {
-        [Method::Fridge, Method::MultiFridge].into_iter().filter_map(|method| Setup::of(method, MEMORY_LOG2)).collect()
+        [Method::Fridge, Method::MultiFridge]
+            .into_iter()
+            .filter_map(|method| Setup::of(method, MEMORY_LOG2))
+            .collect()
     }
 
     /// What a method does best with this memory; nothing if it cannot work with so little.
@@ -131,7 +137,8 @@ impl Setup {
     pub fn of(method: Method, memory_log2: u8) -> Option<Setup> {
         let admit_log2 = match method {
             Method::Fridge => LIFE_LOG2.saturating_sub(memory_log2),
-            // The longest of four lives is two to the power of four longer than that of a fridge of all slots would be.
+            // The longest of four lives is two to the power of four longer than that of a fridge of
+            // all slots would be.
             Method::MultiFridge => (LIFE_LOG2 - 3).saturating_sub(memory_log2),
             Method::Overwrite | Method::Expiry(_) => 0,
         };
@@ -142,9 +149,14 @@ impl Setup {
     /// All that are compared.
     #[must_use]
     pub fn all() -> Vec<Setup> {
-        let by_memory = |memory| METHODS.into_iter().filter_map(move |method| Setup::of(method, memory));
+        let by_memory =
+            |memory| METHODS.into_iter().filter_map(move |method| Setup::of(method, memory));
         let mut all = Setup::COMPARED.to_vec();
-        for setup in ADMITS_LOG2.into_iter().map(Setup::admitting).chain(MEMORIES_LOG2.into_iter().flat_map(by_memory)) {
+        for setup in ADMITS_LOG2
+            .into_iter()
+            .map(Setup::admitting)
+            .chain(MEMORIES_LOG2.into_iter().flat_map(by_memory))
+        {
             if !all.contains(&setup) {
                 all.push(setup);
             }
@@ -163,7 +175,8 @@ impl Setup {
         }
     }
 
-    /// Requests of either direction have a table of their own, which is half of the memory. `delays`: the true ones, in order.
+    /// Requests of either direction have a table of their own, which is half of the memory.
+    /// `delays`: the true ones, in order.
     fn settings(&self, delays: &[u64]) -> Settings {
         let algorithm = match self.method {
             Method::Fridge => Algorithm::Fridge,
@@ -176,12 +189,20 @@ impl Setup {
             _ => 0,
         };
         let (kinds, slots_log2) = (Kinds::NONE.with(Kind::TcpData), self.memory_log2 - 1);
-        Settings { kinds, algorithm, slots_log2, admit_log2: self.admit_log2, expiry_ns, ..Settings::DEFAULT }
+        Settings {
+            kinds,
+            algorithm,
+            slots_log2,
+            admit_log2: self.admit_log2,
+            expiry_ns,
+            ..Settings::DEFAULT
+        }
     }
 }
 
 /// Methods that are compared by memory.
-pub(super) const METHODS: [Method; 4] = [Method::Fridge, Method::MultiFridge, Method::Overwrite, Method::Expiry(0.99)];
+pub(super) const METHODS: [Method; 4] =
+    [Method::Fridge, Method::MultiFridge, Method::Overwrite, Method::Expiry(0.99)];
 
 /// The time that a share of values in order is within.
 fn exact(values: &[u64], share: f64) -> u64 {
@@ -206,7 +227,8 @@ pub struct Errors {
 impl Errors {
     /// Both as times of [`shares`].
     pub(super) fn of(recipe: Recipe, times: &[f64], truth: &[f64]) -> Errors {
-        let quotients: Vec<f64> = times.iter().zip(truth).map(|(time, truth)| time / truth).collect();
+        let quotients: Vec<f64> =
+            times.iter().zip(truth).map(|(time, truth)| time / truth).collect();
         let error = |percentile: u32| {
             let quotient = quotients.get(percentile.saturating_sub(FIRST) as usize).copied();
             (quotient.unwrap_or(f64::NAN) - 1.0) * 100.0
@@ -232,8 +254,10 @@ pub struct Seen {
 
 /// Times of [`shares`]; nothing if no delay was seen.
 pub(super) fn times(histograms: &[(Histogram, f64)]) -> Option<Vec<f64>> {
-    let fridges: Vec<Fridge<'_>> =
-        histograms.iter().map(|(histogram, admitted)| Fridge { histogram, admitted: *admitted }).collect();
+    let fridges: Vec<Fridge<'_>> = histograms
+        .iter()
+        .map(|(histogram, admitted)| Fridge { histogram, admitted: *admitted })
+        .collect();
     quantiles(&fridges, &shares(), f64::from(1_u32 << Kind::TcpData.tick_bits()))
 }
 
@@ -256,7 +280,8 @@ pub struct Outcome {
     pub(super) truth: Vec<f64>,
     /// By the tables, until the last request.
     pub seen: Vec<Seen>,
-    /// By those of [`Setup::stopping`], until the last answer: requests that are in a table when no more come stay there, and each is answered.
+    /// By those of [`Setup::stopping`], until the last answer: requests that are in a table when no
+    /// more come stay there, and each is answered.
     pub stopped: Vec<Seen>,
 }
 
@@ -313,19 +338,30 @@ impl Run {
         let profile = self.recipe.profile(self.requests);
         let end = profile.request(self.requests.saturating_sub(1)).at_ns;
         let (mut delays, mut late) = (Vec::new(), Vec::new());
-        for Request { at_ns, delay_ns, .. } in (0..self.requests).map(|index| profile.request(index)) {
-            delay_ns.into_iter().for_each(|delay| if at_ns + delay <= end { delays.push(delay) } else { late.push(delay) });
+        for Request { at_ns, delay_ns, .. } in
+            (0..self.requests).map(|index| profile.request(index))
+        {
+            delay_ns.into_iter().for_each(|delay| {
+                if at_ns + delay <= end { delays.push(delay) } else { late.push(delay) }
+            });
         }
         delays.sort_unstable();
         let truth = shares().map(|share| exact(&delays, share) as f64);
-        let mut tables: Vec<Counting> = setups.iter().map(|setup| Counting::new(*setup, &delays)).collect();
+        let mut tables: Vec<Counting> =
+            setups.iter().map(|setup| Counting::new(*setup, &delays)).collect();
         delays.append(&mut late);
         delays.sort_unstable();
         let truth_of_all = shares().map(|share| exact(&delays, share) as f64);
         drop(delays);
 
         let tabulation = Tabulation::from_seed(self.seed);
-        let pass = Pass { tabulation: &tabulation, sharing: Sharing::Alone, own: Sharing::Alone, slot_ns: 1, bank: 0 };
+        let pass = Pass {
+            tabulation: &tabulation,
+            sharing: Sharing::Alone,
+            own: Sharing::Alone,
+            slot_ns: 1,
+            bank: 0,
+        };
         // What is read of a packet is the same for all tables.
         let any = Settings { kinds: Kinds::NONE.with(Kind::TcpData), ..Settings::DEFAULT };
         let settings = flowgauge_core::Settings { delay: any, ..flowgauge_core::Settings::DEFAULT };
@@ -341,16 +377,23 @@ impl Run {
                 packets.clear();
             }
             if is_over {
-                seen = Some(tables.iter_mut().map(|table| table.seen(self.recipe, &truth)).collect());
+                seen =
+                    Some(tables.iter_mut().map(|table| table.seen(self.recipe, &truth)).collect());
                 tables.retain(|table| Setup::stopping().contains(&table.setup));
             }
             let Some((at, frame)) = next else { break };
             let mut packet = Observation::of(&Arrival::new(frame.len() as u32, at));
-            if state.active(&shared, 0).observe::<false, _, _>(&context, Link::Ethernet, frame, &mut packet) {
+            if state.active(&shared, 0).observe::<false, _, _>(
+                &context,
+                Link::Ethernet,
+                frame,
+                &mut packet,
+            ) {
                 packets.push(packet);
             }
         }
-        let stopped = tables.iter_mut().map(|table| table.seen(self.recipe, &truth_of_all)).collect();
+        let stopped =
+            tables.iter_mut().map(|table| table.seen(self.recipe, &truth_of_all)).collect();
         Outcome { run: *self, truth: truth.to_vec(), seen: seen.unwrap_or_default(), stopped }
     }
 }

@@ -2,8 +2,9 @@
 
 use super::{Errors, Method};
 
-/// Errors in percent at the median, the 95th and the 99th percentile, and the largest gap, of the log-uniform trace of 1.25 million requests with 2^10
-/// slots, from a simulation of the definitions by another program: absolute values, printed to two digits; of how many runs is not known.
+/// Errors in percent at the median, the 95th and the 99th percentile, and the largest gap, of the
+/// log-uniform trace of 1.25 million requests with 2^10 slots, from a simulation of the definitions
+/// by another program: absolute values, printed to two digits; of how many runs is not known.
 pub(super) fn errors(method: Method) -> Option<Errors> {
     let (percentiles, gap) = match method {
         Method::Fridge => ([3.8, 2.9, 0.6], 0.11),

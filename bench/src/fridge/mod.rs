@@ -1,8 +1,10 @@
-//! Round-trip delays without bias: the fridge of chapter 2 of the data-plane performance dissertation next to tables that overwrite requests or let them expire
-//! (figure 2.2), the choice of the share of requests that it admits, several fridges, and memory.
+//! Round-trip delays without bias: the fridge of chapter 2 of the data-plane performance
+//! dissertation next to tables that overwrite requests or let them expire (figure 2.2), the choice
+//! of the share of requests that it admits, several fridges, and memory.
 //!
-//! The dissertation's trace of an Internet provider is not public, and of its synthetic ones only the recipe is at hand. So its figure is
-//! told in words, and figures in numbers are those of a simulation by another program.
+//! The dissertation's trace of an Internet provider is not public, and of its synthetic ones only
+//! the recipe is at hand. So its figure is told in words, and figures in numbers are those of a
+//! simulation by another program.
 
 mod experiment;
 mod known;
@@ -12,7 +14,8 @@ mod summary;
 mod tests;
 
 pub use experiment::{
-    ADMIT_LOG2, ADMITS_LOG2, Errors, MEMORIES_LOG2, MEMORY_LOG2, Method, Outcome, REQUESTS, Recipe, Run, Seen, Setup,
+    ADMIT_LOG2, ADMITS_LOG2, Errors, MEMORIES_LOG2, MEMORY_LOG2, Method, Outcome, REQUESTS, Recipe,
+    Run, Seen, Setup,
 };
 
 use crate::error::ReproduceError;
@@ -36,17 +39,26 @@ pub struct Findings {
     outcomes: Vec<Outcome>,
 }
 
-/// Runs all experiments with seeds 1 to `seeds`, as many at a time as there are processors. Progress is in requests.
+/// Runs all experiments with seeds 1 to `seeds`, as many at a time as there are processors.
+/// Progress is in requests.
 #[must_use]
 pub fn run(seeds: u64, progress: &Progress<'_>) -> Findings {
     execute(seeds, REQUESTS, &Setup::all(), progress)
 }
 
 fn execute(seeds: u64, requests: u64, setups: &[Setup], progress: &Progress<'_>) -> Findings {
-    let runs: Vec<Run> =
-        Recipe::ALL.into_iter().flat_map(|recipe| (1..=seeds).map(move |seed| Run { recipe, requests, seed })).collect();
+    let runs: Vec<Run> = Recipe::ALL
+        .into_iter()
+        .flat_map(|recipe| (1..=seeds).map(move |seed| Run { recipe, requests, seed }))
+        .collect();
     let threads = available_parallelism().map_or(1, NonZero::get);
-    let Ok(outcomes) = parallel::run(&runs, threads, |run| run.requests, progress, |run| Ok::<_, Infallible>(run.execute(setups)));
+    let Ok(outcomes) = parallel::run(
+        &runs,
+        threads,
+        |run| run.requests,
+        progress,
+        |run| Ok::<_, Infallible>(run.execute(setups)),
+    );
     Findings { seeds, outcomes }
 }
 
@@ -56,7 +68,8 @@ impl Findings {
     }
 
     fn seen(&self, recipe: Recipe, setup: Setup) -> impl Iterator<Item = &Seen> {
-        self.outcomes(recipe).filter_map(move |outcome| outcome.seen.iter().find(|seen| seen.setup == setup))
+        self.outcomes(recipe)
+            .filter_map(move |outcome| outcome.seen.iter().find(|seen| seen.setup == setup))
     }
 
     /// The true times of the shares that are compared, in nanoseconds.
@@ -69,7 +82,9 @@ impl Findings {
         let mut seen = self.seen(recipe, setup);
         let mut all = seen.next()?.histograms.clone();
         for other in seen {
-            all.iter_mut().zip(&other.histograms).for_each(|((sum, _), (histogram, _))| sum.merge(histogram));
+            all.iter_mut()
+                .zip(&other.histograms)
+                .for_each(|((sum, _), (histogram, _))| sum.merge(histogram));
         }
         experiment::times(&all)
     }
@@ -88,8 +103,13 @@ impl Findings {
 
     /// The largest gaps of single runs that go on until the last answer.
     fn gap_after_all(&self, recipe: Recipe, setup: Setup) -> Option<Spread> {
-        let stopped = self.outcomes(recipe).flat_map(|outcome| &outcome.stopped).filter(|seen| seen.setup == setup);
-        Spread::of(&stopped.filter_map(|seen| seen.errors).map(|errors| errors.gap).collect::<Vec<_>>())
+        let stopped = self
+            .outcomes(recipe)
+            .flat_map(|outcome| &outcome.stopped)
+            .filter(|seen| seen.setup == setup);
+        Spread::of(
+            &stopped.filter_map(|seen| seen.errors).map(|errors| errors.gap).collect::<Vec<_>>(),
+        )
     }
 
     /// The mean over runs of something about their errors.
@@ -97,15 +117,23 @@ impl Findings {
         Spread::of(&self.single(recipe, setup).iter().map(what).collect::<Vec<_>>())
     }
 
-    /// The comparison, the choice of what to admit, memory, and the end of requests, for a terminal.
+    /// The comparison, the choice of what to admit, memory, and the end of requests, for a
+    /// terminal.
     #[must_use]
     pub fn tables(&self) -> [Table; 5] {
         let [first, second] = Recipe::ALL.map(|recipe| page::comparison_table(self, recipe));
-        [first, second, page::admission_table(self), page::memory_table(self), page::stopping_table(self)]
+        [
+            first,
+            second,
+            page::admission_table(self),
+            page::memory_table(self),
+            page::stopping_table(self),
+        ]
     }
 
-    /// Writes `index.html`, `errors.csv` and `percentiles.csv` into a directory, which is made if need be; files with these names are replaced and
-    /// all others left alone. Gives the path of the page.
+    /// Writes `index.html`, `errors.csv` and `percentiles.csv` into a directory, which is made if
+    /// need be; files with these names are replaced and all others left alone. Gives the path of
+    /// the page.
     ///
     /// # Errors
     /// [`ReproduceError::File`].

@@ -1,7 +1,10 @@
 //! The report's tables, plots and words.
 
 use super::experiment::{METHODS, shares};
-use super::{ADMIT_LOG2, ADMITS_LOG2, Errors, Findings, MEMORIES_LOG2, MEMORY_LOG2, Method, REQUESTS, Recipe, Setup, known};
+use super::{
+    ADMIT_LOG2, ADMITS_LOG2, Errors, Findings, MEMORIES_LOG2, MEMORY_LOG2, Method, REQUESTS,
+    Recipe, Setup, known,
+};
 use crate::report::html::Page;
 use crate::report::svg::{Axis, Chart, Tone};
 use crate::report::{Cell, Column, Table};
@@ -31,19 +34,25 @@ fn unsigned(errors: Errors) -> Vec<Cell> {
 
 /// The mean absolute errors of single runs.
 fn single(findings: &Findings, recipe: Recipe, setup: Setup) -> Vec<Cell> {
-    let spreads = [0, 1, 2].map(|index| findings.mean(recipe, setup, |errors| errors.percentiles[index].abs()));
+    let spreads = [0, 1, 2]
+        .map(|index| findings.mean(recipe, setup, |errors| errors.percentiles[index].abs()));
     let gap = findings.mean(recipe, setup, |errors| errors.gap);
     let cell = |spread: Option<crate::statistics::Spread>, digits: usize| {
         spread.map_or_else(Cell::default, |spread| {
             let cell = Cell::new(format!("{:.digits$}", spread.mean));
-            if spread.count > 1 { cell.detail(format!("±{:.digits$}", spread.deviation)) } else { cell }
+            if spread.count > 1 {
+                cell.detail(format!("±{:.digits$}", spread.deviation))
+            } else {
+                cell
+            }
         })
     };
     spreads.into_iter().map(|spread| cell(spread, 1)).chain([cell(gap, 2)]).collect()
 }
 
 fn columns(recipe: Recipe, group: &str) -> Vec<Column> {
-    let percentiles = recipe.percentiles().map(|percentile| Column::number(group, &format!("p{percentile}")));
+    let percentiles =
+        recipe.percentiles().map(|percentile| Column::number(group, &format!("p{percentile}")));
     percentiles.into_iter().chain([Column::number(group, "gap")]).collect()
 }
 
@@ -82,13 +91,17 @@ fn share(log2: u8) -> String {
 
 /// Errors of a fridge by what it admits.
 pub(super) fn admission_table(findings: &Findings) -> Table {
-    let caption = format!("|Error| of a run of a fridge of {} slots by the share of requests it admits", grouped(1 << MEMORY_LOG2));
+    let caption = format!(
+        "|Error| of a run of a fridge of {} slots by the share of requests it admits",
+        grouped(1 << MEMORY_LOG2)
+    );
     let mut all = vec![Column::number("", "admitted"), Column::number("", "delays seen")];
     Recipe::ALL.into_iter().for_each(|recipe| all.extend(columns(recipe, recipe.name())));
     let mut table = Table::new(caption, all);
     for admit_log2 in ADMITS_LOG2 {
         let setup = Setup::admitting(admit_log2);
-        let samples = findings.seen(Recipe::LogUniform, setup).map(|seen| seen.samples).max().unwrap_or(0);
+        let samples =
+            findings.seen(Recipe::LogUniform, setup).map(|seen| seen.samples).max().unwrap_or(0);
         let mut row = vec![Cell::new(share(admit_log2)), Cell::new(grouped(samples))];
         Recipe::ALL.into_iter().for_each(|recipe| row.extend(single(findings, recipe, setup)));
         table.row(row);
@@ -98,7 +111,10 @@ pub(super) fn admission_table(findings: &Findings) -> Table {
 
 /// Largest gaps by memory.
 pub(super) fn memory_table(findings: &Findings) -> Table {
-    let caption = format!("Largest gap from p5 to p95 of a run, log2, mean of {}, by memory", runs(findings.seeds));
+    let caption = format!(
+        "Largest gap from p5 to p95 of a run, log2, mean of {}, by memory",
+        runs(findings.seeds)
+    );
     let mut all = vec![Column::number("", "slots")];
     for recipe in Recipe::ALL {
         all.extend(METHODS.map(|method| Column::number(recipe.name(), &named(method))));
@@ -108,7 +124,8 @@ pub(super) fn memory_table(findings: &Findings) -> Table {
         let mut row = vec![Cell::new(grouped(1 << memory_log2))];
         for recipe in Recipe::ALL {
             row.extend(METHODS.map(|method| {
-                let spread = Setup::of(method, memory_log2).and_then(|setup| findings.mean(recipe, setup, |errors| errors.gap));
+                let spread = Setup::of(method, memory_log2)
+                    .and_then(|setup| findings.mean(recipe, setup, |errors| errors.gap));
                 spread.map_or_else(Cell::default, |spread| Cell::new(format!("{:.2}", spread.mean)))
             }));
         }
@@ -126,14 +143,21 @@ pub(super) fn stopping_table(findings: &Findings) -> Table {
     );
     let mut all = vec![Column::text("", "")];
     for recipe in Recipe::ALL {
-        all.extend(["last request", "last answer"].map(|until| Column::number(recipe.name(), until)));
+        all.extend(
+            ["last request", "last answer"].map(|until| Column::number(recipe.name(), until)),
+        );
     }
     let mut table = Table::new(caption, all);
     for setup in Setup::stopping() {
         let mut row = vec![Cell::new(setup.name())];
         for recipe in Recipe::ALL {
-            let gaps = [findings.mean(recipe, setup, |errors| errors.gap), findings.gap_after_all(recipe, setup)];
-            row.extend(gaps.map(|gap| gap.map_or_else(Cell::default, |gap| Cell::new(format!("{:.2}", gap.mean)))));
+            let gaps = [
+                findings.mean(recipe, setup, |errors| errors.gap),
+                findings.gap_after_all(recipe, setup),
+            ];
+            row.extend(gaps.map(|gap| {
+                gap.map_or_else(Cell::default, |gap| Cell::new(format!("{:.2}", gap.mean)))
+            }));
         }
         table.row(row);
     }
@@ -146,8 +170,11 @@ fn named(method: Method) -> String {
 
 /// Figure 2.2: distributions next to the true one.
 fn distribution_chart(findings: &Findings, recipe: Recipe) -> Chart {
-    let (x, y) = (Axis::logarithmic("delay, ms", 0.03, 100.0), Axis::linear("delays within, %", 0.0, 100.0));
-    let points = |times: Vec<f64>| times.into_iter().zip(shares()).map(|(time, share)| (time / 1e6, share * 100.0));
+    let (x, y) =
+        (Axis::logarithmic("delay, ms", 0.03, 100.0), Axis::linear("delays within, %", 0.0, 100.0));
+    let points = |times: Vec<f64>| {
+        times.into_iter().zip(shares()).map(|(time, share)| (time / 1e6, share * 100.0))
+    };
     let truth = findings.truth(recipe).to_vec();
     let chart = Chart::new(recipe.name(), x, y, HALF).dashed("truth", Tone::Neutral, points(truth));
     Setup::COMPARED.into_iter().zip(TONES).fold(chart, |chart, (setup, tone)| {
@@ -157,21 +184,32 @@ fn distribution_chart(findings: &Findings, recipe: Recipe) -> Chart {
 
 fn admission_chart(findings: &Findings, recipe: Recipe) -> Chart {
     let admitted = |log2: u8| 2_f64.powi(-i32::from(log2));
-    let (x, y) = (Axis::logarithmic("share admitted", admitted(12), 1.0), Axis::logarithmic("|error| of a run, %", 0.1, 100.0));
+    let (x, y) = (
+        Axis::logarithmic("share admitted", admitted(12), 1.0),
+        Axis::logarithmic("|error| of a run, %", 0.1, 100.0),
+    );
     let chart = Chart::new(recipe.name(), x, y, HALF);
-    recipe.percentiles().into_iter().enumerate().zip(TONES).fold(chart, |chart, ((index, percentile), tone)| {
-        let points = ADMITS_LOG2.into_iter().rev().filter_map(|log2| {
-            let spread = findings.mean(recipe, Setup::admitting(log2), |errors| errors.percentiles[index].abs())?;
-            Some((admitted(log2), spread.mean.clamp(0.1, 100.0)))
-        });
-        chart.line(&format!("p{percentile}"), tone, points)
-    })
+    recipe.percentiles().into_iter().enumerate().zip(TONES).fold(
+        chart,
+        |chart, ((index, percentile), tone)| {
+            let points = ADMITS_LOG2.into_iter().rev().filter_map(|log2| {
+                let spread = findings.mean(recipe, Setup::admitting(log2), |errors| {
+                    errors.percentiles[index].abs()
+                })?;
+                Some((admitted(log2), spread.mean.clamp(0.1, 100.0)))
+            });
+            chart.line(&format!("p{percentile}"), tone, points)
+        },
+    )
 }
 
 fn memory_chart(findings: &Findings, recipe: Recipe) -> Chart {
     let slots = |log2: u8| f64::from(1_u32 << log2);
     let (first, last) = (MEMORIES_LOG2[0], MEMORIES_LOG2[MEMORIES_LOG2.len() - 1]);
-    let (x, y) = (Axis::logarithmic("slots", slots(first), slots(last)), Axis::logarithmic("largest gap, log2", 0.01, 10.0));
+    let (x, y) = (
+        Axis::logarithmic("slots", slots(first), slots(last)),
+        Axis::logarithmic("largest gap, log2", 0.01, 10.0),
+    );
     let chart = Chart::new(recipe.name(), x, y, HALF);
     METHODS.into_iter().zip(TONES).fold(chart, |chart, (method, tone)| {
         let points = MEMORIES_LOG2.into_iter().filter_map(|log2| {
@@ -185,8 +223,11 @@ fn memory_chart(findings: &Findings, recipe: Recipe) -> Chart {
 /// The whole report.
 pub(super) fn page(findings: &Findings) -> String {
     let mut page = Page::new("Round-trip delays without bias: the fridge and its relatives");
-    let [fridge, overwrite, late, early] = Setup::COMPARED
-        .map(|setup| findings.mean(Recipe::LogUniform, setup, |errors| errors.gap).map_or(0.0, |spread| spread.mean));
+    let [fridge, overwrite, late, early] = Setup::COMPARED.map(|setup| {
+        findings
+            .mean(Recipe::LogUniform, setup, |errors| errors.gap)
+            .map_or(0.0, |spread| spread.mean)
+    });
     page.lead(&format!(
         "With {} slots and a million requests a second, the largest gap between the fridge's distribution and the true one is a factor of {:.2}. \
          If requests overwrite each other it is {:.0}. If they expire at the 99th percentile of the delays it is {:.2}, at the 80th {:.1}. The fridge needs \
@@ -242,7 +283,10 @@ fn admission(findings: &Findings, page: &mut Page) {
          times the number of slots, so that a table that admits far too much is biased as well.",
     );
     page.table(&admission_table(findings));
-    page.figure(&Recipe::ALL.map(|recipe| admission_chart(findings, recipe)), "Mean absolute errors of single runs.");
+    page.figure(
+        &Recipe::ALL.map(|recipe| admission_chart(findings, recipe)),
+        "Mean absolute errors of single runs.",
+    );
 }
 
 fn memory(findings: &Findings, page: &mut Page) {
@@ -254,10 +298,16 @@ fn memory(findings: &Findings, page: &mut Page) {
     page.table(&memory_table(findings));
     page.figure(&Recipe::ALL.map(|recipe| memory_chart(findings, recipe)), "Mean of single runs.");
     let better = Recipe::ALL.map(|recipe| {
-        let gap = |method, log2| findings.mean(recipe, Setup::of(method, log2)?, |errors| errors.gap).map(|spread| spread.mean);
-        let sizes =
-            MEMORIES_LOG2.into_iter().filter_map(|log2| Some((gap(Method::Fridge, log2)?, gap(Method::MultiFridge, log2)?)));
-        let (wins, all) = sizes.fold((0, 0), |(wins, all), (one, four)| (wins + u32::from(four < one), all + 1));
+        let gap = |method, log2| {
+            findings
+                .mean(recipe, Setup::of(method, log2)?, |errors| errors.gap)
+                .map(|spread| spread.mean)
+        };
+        let sizes = MEMORIES_LOG2
+            .into_iter()
+            .filter_map(|log2| Some((gap(Method::Fridge, log2)?, gap(Method::MultiFridge, log2)?)));
+        let (wins, all) =
+            sizes.fold((0, 0), |(wins, all), (one, four)| (wins + u32::from(four < one), all + 1));
         format!("on {} traffic at {wins} of {all} sizes", recipe.name())
     });
     page.paragraph(&format!(

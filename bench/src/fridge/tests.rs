@@ -1,13 +1,21 @@
 use super::*;
 
-/// Standard deviations of one run's errors and gap on the log-uniform trace, of ten runs (`flowgauge reproduce fridge`).
-const DEVIATIONS: [([f64; 3], f64); 4] =
-    [([3.53, 3.80, 1.63], 0.026), ([0.02, 0.01, 0.03], 0.007), ([4.26, 1.89, 1.14], 0.029), ([0.56, 0.17, 0.08], 0.009)];
+/// Standard deviations of one run's errors and gap on the log-uniform trace, of ten runs
+/// (`flowgauge reproduce fridge`).
+const DEVIATIONS: [([f64; 3], f64); 4] = [
+    ([3.53, 3.80, 1.63], 0.026),
+    ([0.02, 0.01, 0.03], 0.007),
+    ([4.26, 1.89, 1.14], 0.029),
+    ([0.56, 0.17, 0.08], 0.009),
+];
 
 fn findings(seeds: u64, requests: u64, recipes: &[Recipe], setups: &[Setup]) -> Findings {
-    let runs: Vec<Run> =
-        recipes.iter().flat_map(|recipe| (1..=seeds).map(|seed| Run { recipe: *recipe, requests, seed })).collect();
-    let Ok(outcomes) = parallel::run(&runs, 2, |_| 1, &|_, _| {}, |run| Ok::<_, Infallible>(run.execute(setups)));
+    let runs: Vec<Run> = recipes
+        .iter()
+        .flat_map(|recipe| (1..=seeds).map(|seed| Run { recipe: *recipe, requests, seed }))
+        .collect();
+    let Ok(outcomes) =
+        parallel::run(&runs, 2, |_| 1, &|_, _| {}, |run| Ok::<_, Infallible>(run.execute(setups)));
     Findings { seeds, outcomes }
 }
 
@@ -16,29 +24,46 @@ fn errors_are_the_known_ones() {
     const SEEDS: u64 = 4;
     let recipe = Recipe::LogUniform;
     let findings = findings(SEEDS, REQUESTS, &[recipe], &Setup::COMPARED);
-    // The known figures, taken for those of one run, against the mean of ours. They are printed to two digits.
-    for ((setup, (deviations, gap_deviation)), digit) in Setup::COMPARED.into_iter().zip(DEVIATIONS).zip([0.1, 1.0, 0.1, 1.0]) {
-        let allowed = |deviation: f64, digit: f64| 3.0 * deviation * (1.0 + 1.0 / SEEDS as f64).sqrt() + digit / 2.0;
+    // The known figures, taken for those of one run, against the mean of ours. They are printed to
+    // two digits.
+    for ((setup, (deviations, gap_deviation)), digit) in
+        Setup::COMPARED.into_iter().zip(DEVIATIONS).zip([0.1, 1.0, 0.1, 1.0])
+    {
+        let allowed = |deviation: f64, digit: f64| {
+            3.0 * deviation * (1.0 + 1.0 / SEEDS as f64).sqrt() + digit / 2.0
+        };
         let known = known::errors(setup.method).unwrap();
         for (index, deviation) in deviations.into_iter().enumerate() {
-            let ours = findings.mean(recipe, setup, |errors| errors.percentiles[index]).unwrap().mean;
+            let ours =
+                findings.mean(recipe, setup, |errors| errors.percentiles[index]).unwrap().mean;
             let (known, allowed) = (known.percentiles[index], allowed(deviation, digit));
             // Of which sign is not known.
             let difference = (ours - known).abs().min((ours + known).abs());
-            assert!(difference <= allowed, "{} {index}: {ours:.2}, known {known} ±{allowed:.2}", setup.name());
+            assert!(
+                difference <= allowed,
+                "{} {index}: {ours:.2}, known {known} ±{allowed:.2}",
+                setup.name()
+            );
         }
         let ours = findings.mean(recipe, setup, |errors| errors.gap).unwrap().mean;
         let allowed = allowed(gap_deviation, digit / 10.0);
-        assert!((ours - known.gap).abs() <= allowed, "{}: {ours:.3}, known {} ±{allowed:.3}", setup.name(), known.gap);
+        assert!(
+            (ours - known.gap).abs() <= allowed,
+            "{}: {ours:.3}, known {} ±{allowed:.3}",
+            setup.name(),
+            known.gap
+        );
     }
 }
 
 #[test]
 fn overwriting_loses_the_longer_group_and_fridges_do_not() {
-    let setups = [Setup::COMPARED[0], Setup::COMPARED[1], Setup::of(Method::MultiFridge, 10).unwrap()];
+    let setups =
+        [Setup::COMPARED[0], Setup::COMPARED[1], Setup::of(Method::MultiFridge, 10).unwrap()];
     let findings = findings(2, 600_000, &[Recipe::Bimodal], &setups);
     let gap = |setup| findings.combined(Recipe::Bimodal, setup).unwrap().gap;
-    // A bucket is 3 % wide, 0.045 in logarithms; ten runs of 1.25 million requests have gaps of 0.03 in the mean.
+    // A bucket is 3 % wide, 0.045 in logarithms; ten runs of 1.25 million requests have gaps of
+    // 0.03 in the mean.
     assert!(gap(setups[0]) < 0.1 && gap(setups[2]) < 0.1, "{} {}", gap(setups[0]), gap(setups[2]));
     // The shorter group is all that is left: 50 ms and more are taken for 0.2 ms at most.
     assert!(gap(setups[1]) > 7.9, "{}", gap(setups[1]));
@@ -49,7 +74,8 @@ fn when_requests_stop_one_fridge_is_right_and_four_are_not() {
     let findings = findings(3, 600_000, &[Recipe::LogUniform], &Setup::stopping());
     let gap = |setup| findings.gap_after_all(Recipe::LogUniform, setup).unwrap().mean;
     let [one, four] = Setup::stopping()[..] else { panic!() };
-    // Half as many requests as those of ten runs, whose gaps had a mean of 0.10 and a deviation of 0.026.
+    // Half as many requests as those of ten runs, whose gaps had a mean of 0.10 and a deviation of
+    // 0.026.
     assert!(gap(one) < 0.1 * 2_f64.sqrt() + 3.0 * 0.026, "{}", gap(one));
     // The report says so. Whoever changes the weights of several fridges may find this wrong.
     assert!(gap(four) > 2.0 * gap(one), "{} {}", gap(four), gap(one));
@@ -58,7 +84,9 @@ fn when_requests_stop_one_fridge_is_right_and_four_are_not() {
 #[test]
 fn runs_repeat() {
     let run = Run { recipe: Recipe::LogUniform, requests: 50_000, seed: 3 };
-    let errors = |run: &Run| run.execute(&Setup::COMPARED).seen.iter().map(|seen| seen.errors).collect::<Vec<_>>();
+    let errors = |run: &Run| {
+        run.execute(&Setup::COMPARED).seen.iter().map(|seen| seen.errors).collect::<Vec<_>>()
+    };
     assert_eq!(errors(&run), errors(&run));
     assert_ne!(errors(&run), errors(&Run { seed: 4, ..run }));
 }
@@ -67,7 +95,8 @@ fn runs_repeat() {
 fn tables_that_cannot_be_are_left_out() {
     assert_eq!(Setup::of(Method::MultiFridge, 8), None);
     let all = Setup::all();
-    // Of nine shares one is in the comparison, and so is one of the seven sizes of three methods; the fourth takes six.
+    // Of nine shares one is in the comparison, and so is one of the seven sizes of three methods;
+    // the fourth takes six.
     assert_eq!(all.len(), 4 + 8 + 3 * 6 + 6);
     assert!(all.iter().enumerate().all(|(index, setup)| !all[..index].contains(setup)));
 }
@@ -77,7 +106,15 @@ fn a_report_has_its_tables_plots_and_lines() {
     let findings = execute(1, 200_000, &Setup::all(), &|_, _| {});
     let directory = std::env::temp_dir().join(format!("flowgauge-fridge-{}", std::process::id()));
     let page = std::fs::read_to_string(findings.write(&directory).unwrap()).unwrap();
-    for part in ["<svg", "98.0", "expiry at p80", "four fridges", "1/4,096", "16,384", "flowgauge reproduce fridge --seeds 1"] {
+    for part in [
+        "<svg",
+        "98.0",
+        "expiry at p80",
+        "four fridges",
+        "1/4,096",
+        "16,384",
+        "flowgauge reproduce fridge --seeds 1",
+    ] {
         assert!(page.contains(part), "{part} is not on the page");
     }
     assert!(!page.contains("NaN") && !page.contains("inf"));

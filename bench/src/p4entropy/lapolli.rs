@@ -1,12 +1,15 @@
-//! The entropy of Lapolli, Marques and Gaspary (*Offloading real-time DDoS attack detection to programmable data planes*, 2019), which
-//! P4Entropy is compared with: the same sum, with what a packet adds looked up in a longest-prefix-match table.
+//! The entropy of Lapolli, Marques and Gaspary (*Offloading real-time DDoS attack detection to
+//! programmable data planes*, 2019), which P4Entropy is compared with: the same sum, with what a
+//! packet adds looked up in a longest-prefix-match table.
 
 /// Bits below the leading one that the table tells apart.
 const BITS: u32 = 5;
 
-/// What the packet that makes a flow's count f adds, in sixteenths of a bit: `f log2 f - (f - 1) log2 (f - 1)`.
+/// What the packet that makes a flow's count f adds, in sixteenths of a bit:
+/// `f log2 f - (f - 1) log2 (f - 1)`.
 ///
-/// As in the switch, counts with the same leading bits share an entry; it is that of the one in their middle.
+/// As in the switch, counts with the same leading bits share an entry; it is that of the one in
+/// their middle.
 #[derive(Clone, Debug)]
 pub(super) struct Table(Vec<u32>);
 
@@ -15,13 +18,18 @@ impl Table {
         let entry = |leading: u32, below: u32| {
             let step = 1_u64 << leading.saturating_sub(BITS);
             // Of numbers with fewer bits each has an entry of its own.
-            let first = (1_u64 << leading) + u64::from(below >> BITS.saturating_sub(leading)) * step;
+            let first =
+                (1_u64 << leading) + u64::from(below >> BITS.saturating_sub(leading)) * step;
             let count = (first + step / 2) as f64;
             let before = count - 1.0;
             let without = if before > 0.0 { before * before.log2() } else { 0.0 };
             (16.0 * (count * count.log2() - without)).round() as u32
         };
-        Table((0..31).flat_map(|leading| (0..1 << BITS).map(move |below| entry(leading, below))).collect())
+        Table(
+            (0..31)
+                .flat_map(|leading| (0..1 << BITS).map(move |below| entry(leading, below)))
+                .collect(),
+        )
     }
 
     /// What a count adds; 0 of what is no count.
@@ -50,7 +58,8 @@ mod tests {
         for count in 2..100_000 {
             let f = f64::from(count);
             let exact = 16.0 * (f * f.log2() - (f - 1.0) * (f - 1.0).log2());
-            // Rounding; and of numbers that share an entry the distance from its middle, a 64th of the number at most, at the slope of the formula.
+            // Rounding; and of numbers that share an entry the distance from its middle, a 64th of
+            // the number at most, at the slope of the formula.
             let shared = if count < 64 { 0.0 } else { 16.0 / 64.0 * std::f64::consts::LOG2_E };
             assert!((table.term(count) as f64 - exact).abs() <= 0.5 + shared, "{count}");
         }

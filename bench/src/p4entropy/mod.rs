@@ -1,6 +1,7 @@
 //! The accuracy of P4Entropy: figure 7 of its paper, and where the error comes from.
 //!
-//! The paper's trace is not public. In its place is traffic by Zipf's law: 200,000 flows, windows of 2^21 packets as in the paper.
+//! The paper's trace is not public. In its place is traffic by Zipf's law: 200,000 flows, windows
+//! of 2^21 packets as in the paper.
 
 mod lapolli;
 #[cfg(test)]
@@ -80,7 +81,8 @@ pub enum Method {
 
 impl Method {
     /// All, the best first.
-    pub const ALL: [Method; 5] = [Method::Floating, Method::SevenBits, Method::FourBits, Method::Literal, Method::Lapolli];
+    pub const ALL: [Method; 5] =
+        [Method::Floating, Method::SevenBits, Method::FourBits, Method::Literal, Method::Lapolli];
 
     /// The name in reports.
     #[must_use]
@@ -144,9 +146,16 @@ impl Job {
     fn shapes(&self) -> Vec<Grid> {
         let figures = self.options.figures && self.alpha == FIGURE_ALPHA;
         let rows = SWEEP_ROWS.into_iter().map(|rows| (rows, COLUMNS));
-        let columns = SWEEP_COLUMNS.into_iter().filter(|columns| *columns != COLUMNS).map(|columns| (ROWS, columns));
+        let columns = SWEEP_COLUMNS
+            .into_iter()
+            .filter(|columns| *columns != COLUMNS)
+            .map(|columns| (ROWS, columns));
         let sweep = rows.chain(columns).filter(|size| figures && *size != (ROWS, COLUMNS));
-        [(ROWS, COLUMNS)].into_iter().chain(sweep).filter_map(|(rows, columns)| Grid::of_counters(rows, columns)).collect()
+        [(ROWS, COLUMNS)]
+            .into_iter()
+            .chain(sweep)
+            .filter_map(|(rows, columns)| Grid::of_counters(rows, columns))
+            .collect()
     }
 
     /// Passes over the packets.
@@ -158,16 +167,30 @@ impl Job {
         let Job { alpha, seed, options } = *self;
         let sources = Sources::Zipf { flows: options.flows, alpha };
         let generator = Generator::new(Profile { seed, ..Profile::new(sources) });
-        let keys: Vec<u32> = (0..1_u64 << options.packets_bits).map(|packet| generator.source(packet)).collect();
+        let keys: Vec<u32> =
+            (0..1_u64 << options.packets_bits).map(|packet| generator.source(packet)).collect();
         let truth = exact(&keys);
         let crcs: Vec<u32> = keys.into_iter().map(|key| crc32(&key.to_be_bytes())).collect();
         let tabulation = Box::new(Tabulation::from_seed(seed));
         let terms = lapolli::Table::new();
         let mut findings = Vec::new();
-        for (shape, kind) in self.shapes().into_iter().flat_map(|shape| SketchKind::ALL.map(|kind| (shape, kind))) {
-            let finding = |method, bits, held| Finding { alpha, seed, kind, shape, method, bits, truth, held };
+        for (shape, kind) in
+            self.shapes().into_iter().flat_map(|shape| SketchKind::ALL.map(|kind| (shape, kind)))
+        {
+            let finding = |method, bits, held| Finding {
+                alpha,
+                seed,
+                kind,
+                shape,
+                method,
+                bits,
+                truth,
+                held,
+            };
             let (sketch, mut entropy) = (Box::new(SharedSketch::new()), Entropy::default());
-            crcs.iter().for_each(|&crc| entropy.update(&sketch, Sharing::Alone, kind, shape, crc, &tabulation));
+            crcs.iter().for_each(|&crc| {
+                entropy.update(&sketch, Sharing::Alone, kind, shape, crc, &tabulation)
+            });
             let mut cells = Box::new(WideSketch::new());
             sketch.merge_into(&mut cells, kind, shape);
             let (packets, sum) = (crcs.len() as u64, entropy.sum);
@@ -177,13 +200,23 @@ impl Job {
             findings.extend([
                 finding(Method::Floating, floating.bits, Some(held)),
                 finding(Method::SevenBits, amplified(of_window(packets, sum)), None),
-                finding(Method::FourBits, amplified(in_integers(packets, sum, &PER_PACKET, &POWER)), None),
+                finding(
+                    Method::FourBits,
+                    amplified(in_integers(packets, sum, &PER_PACKET, &POWER)),
+                    None,
+                ),
                 finding(Method::Literal, literally(packets, sum), None),
             ]);
             sketch.clear(shape);
-            let count = |&crc| terms.term(sketch.update_and_query(Sharing::Alone, kind, shape, crc, &tabulation));
+            let count = |&crc| {
+                terms.term(sketch.update_and_query(Sharing::Alone, kind, shape, crc, &tabulation))
+            };
             let sum = crcs.iter().map(count).sum();
-            findings.push(finding(Method::Lapolli, lapolli::entropy(options.packets_bits, sum), None));
+            findings.push(finding(
+                Method::Lapolli,
+                lapolli::entropy(options.packets_bits, sum),
+                None,
+            ));
         }
         findings
     }
@@ -196,8 +229,9 @@ fn exact(keys: &[u32]) -> f64 {
     (keys.len() as f64).log2() - sum / keys.len() as f64
 }
 
-/// Algorithm 3 as printed (lines 18 and 19): the difference of two amplified logarithms is handed to P4Exp as if it were a plain exponent.
-/// A power that does not fit 128 bits is 0 in P4 (section III-B).
+/// Algorithm 3 as printed (lines 18 and 19): the difference of two amplified logarithms is handed
+/// to P4Exp as if it were a plain exponent. A power that does not fit 128 bits is 0 in P4 (section
+/// III-B).
 fn literally(packets: u64, sum: u64) -> f64 {
     let of_packets = PER_WINDOW.log2(packets);
     let difference = u64::from(PER_WINDOW.log2(sum >> 10).saturating_sub(of_packets));
@@ -205,7 +239,8 @@ fn literally(packets: u64, sum: u64) -> f64 {
     (f64::from(of_packets) - power) / 1024.0
 }
 
-/// Makes and counts all windows, as many at a time as there are processors. Progress is in passes over packets.
+/// Makes and counts all windows, as many at a time as there are processors. Progress is in passes
+/// over packets.
 ///
 /// # Errors
 /// None; it is as other reproductions are.
@@ -216,11 +251,18 @@ pub fn run(options: &Options, progress: &Progress<'_>) -> Result<Findings, Repro
     let job = |alpha| (1..=options.seeds).map(move |seed| Job { alpha, seed, options: *options });
     let jobs: Vec<Job> = alphas.into_iter().flat_map(job).collect();
     let threads = available_parallelism().map_or(1, NonZero::get);
-    let findings = parallel::run(&jobs, threads, Job::cost, progress, |job| Ok::<_, ReproduceError>(job.run()))?;
-    let mut findings = Findings { options: *options, findings: findings.into_iter().flatten().collect(), figures: Vec::new() };
+    let findings = parallel::run(&jobs, threads, Job::cost, progress, |job| {
+        Ok::<_, ReproduceError>(job.run())
+    })?;
+    let mut findings = Findings {
+        options: *options,
+        findings: findings.into_iter().flatten().collect(),
+        figures: Vec::new(),
+    };
     if options.figures {
         let rows = SWEEP_ROWS.map(|rows| (rows as u64, Grid::of_counters(rows, COLUMNS)));
-        let columns = SWEEP_COLUMNS.map(|columns| (columns as u64, Grid::of_counters(ROWS, columns)));
+        let columns =
+            SWEEP_COLUMNS.map(|columns| (columns as u64, Grid::of_counters(ROWS, columns)));
         findings.figures = vec![
             findings.figure("7a", format!("{COLUMNS} columns"), "Nh (rows)", &rows),
             findings.figure("7b", format!("{ROWS} rows"), "Ns (columns)", &columns),
@@ -234,8 +276,10 @@ impl Findings {
     #[must_use]
     pub fn errors(&self, alpha: f64, kind: SketchKind, method: Method) -> Option<Spread> {
         let shape = Grid::of_counters(ROWS, COLUMNS)?;
-        let wanted =
-            |finding: &&Finding| (finding.alpha, finding.shape, finding.kind, finding.method) == (alpha, shape, kind, method);
+        let wanted = |finding: &&Finding| {
+            (finding.alpha, finding.shape, finding.kind, finding.method)
+                == (alpha, shape, kind, method)
+        };
         Spread::of(&self.findings.iter().filter(wanted).map(Finding::error).collect::<Vec<f64>>())
     }
 
@@ -246,7 +290,13 @@ impl Findings {
         (held().filter(|held| *held).count(), held().count())
     }
 
-    fn figure(&self, figure: &'static str, title: String, parameter: &'static str, sizes: &[(u64, Option<Grid>)]) -> Sensitivity {
+    fn figure(
+        &self,
+        figure: &'static str,
+        title: String,
+        parameter: &'static str,
+        sizes: &[(u64, Option<Grid>)],
+    ) -> Sensitivity {
         let curve = |name: &str, kind, method| {
             let error = |&(_, shape): &(u64, Option<Grid>)| {
                 let wanted = |finding: &&Finding| {
@@ -254,24 +304,39 @@ impl Findings {
                         && finding.alpha == FIGURE_ALPHA
                         && (finding.kind, finding.method) == (kind, method)
                 };
-                mean(&self.findings.iter().filter(wanted).map(Finding::error).collect::<Vec<f64>>()).unwrap_or(f64::NAN)
+                mean(&self.findings.iter().filter(wanted).map(Finding::error).collect::<Vec<f64>>())
+                    .unwrap_or(f64::NAN)
             };
             Curve { name: name.to_owned(), errors: sizes.iter().map(error).collect() }
         };
         let curves = vec![
             curve("P4Entropy, Count Sketch", SketchKind::CountSketch, Method::FourBits),
-            curve("P4Entropy, Count Sketch, final in floating point", SketchKind::CountSketch, Method::Floating),
+            curve(
+                "P4Entropy, Count Sketch, final in floating point",
+                SketchKind::CountSketch,
+                Method::Floating,
+            ),
             curve("Lapolli, Count Sketch", SketchKind::CountSketch, Method::Lapolli),
             curve("P4Entropy, Count-Min", SketchKind::CountMin, Method::FourBits),
             curve("Lapolli, Count-Min", SketchKind::CountMin, Method::Lapolli),
         ];
-        Sensitivity { figure, title, parameter, values: sizes.iter().map(|(value, _)| *value).collect(), curves }
+        Sensitivity {
+            figure,
+            title,
+            parameter,
+            values: sizes.iter().map(|(value, _)| *value).collect(),
+            curves,
+        }
     }
 
     /// The errors of all methods, figure 7, and what the paper says.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
-        [self.methods()].into_iter().chain(self.figures.iter().map(Sensitivity::table)).chain([self.statements()]).collect()
+        [self.methods()]
+            .into_iter()
+            .chain(self.figures.iter().map(Sensitivity::table))
+            .chain([self.statements()])
+            .collect()
     }
 
     fn methods(&self) -> Table {
@@ -284,13 +349,18 @@ impl Findings {
         columns.extend(ALPHAS.map(|alpha| Column::number("Zipf", &alpha.to_string())));
         columns.push(Column::text("", "the paper (CAIDA)").from_source());
         let mut table = Table::new(caption, columns);
-        for (kind, method) in SketchKind::ALL.into_iter().flat_map(|kind| Method::ALL.map(|method| (kind, method))) {
+        for (kind, method) in
+            SketchKind::ALL.into_iter().flat_map(|kind| Method::ALL.map(|method| (kind, method)))
+        {
             let mut cells = vec![Cell::new(kind.name()), Cell::new(method.name())];
             cells.extend(ALPHAS.map(|alpha| {
-                self.errors(alpha, kind, method).map_or_else(Cell::default, |Spread { mean, low, high, count, .. }| {
-                    let cell = Cell::new(format!("{mean:.2}"));
-                    if count > 1 { cell.detail(format!("{low:.2}…{high:.2}")) } else { cell }
-                })
+                self.errors(alpha, kind, method).map_or_else(
+                    Cell::default,
+                    |Spread { mean, low, high, count, .. }| {
+                        let cell = Cell::new(format!("{mean:.2}"));
+                        if count > 1 { cell.detail(format!("{low:.2}…{high:.2}")) } else { cell }
+                    },
+                )
             }));
             cells.push(Cell::new(match (kind, method) {
                 (SketchKind::CountSketch, Method::FourBits) => "close to 3",
@@ -306,18 +376,24 @@ impl Findings {
 
     fn statements(&self) -> Table {
         let over = |kind, method| {
-            let errors = ALPHAS.map(|alpha| self.errors(alpha, kind, method).map_or(f64::NAN, |errors| errors.mean));
+            let errors = ALPHAS.map(|alpha| {
+                self.errors(alpha, kind, method).map_or(f64::NAN, |errors| errors.mean)
+            });
             errors.map(|error| format!("{error:.2}")).join(" / ") + " %"
         };
         statements([
             ("Count Sketch: close to 3 %", over(SketchKind::CountSketch, Method::FourBits)),
             ("Count-Min: around 20 %", over(SketchKind::CountMin, Method::FourBits)),
             ("Count-Min, Lapolli: slightly higher", over(SketchKind::CountMin, Method::Lapolli)),
-            ("Count Sketch, Lapolli: slightly better", over(SketchKind::CountSketch, Method::Lapolli)),
+            (
+                "Count Sketch, Lapolli: slightly better",
+                over(SketchKind::CountSketch, Method::Lapolli),
+            ),
         ])
     }
 
-    /// Writes `index.html`, `figures.csv` and `windows.csv` into a directory, which is made if need be. Gives the path of the page.
+    /// Writes `index.html`, `figures.csv` and `windows.csv` into a directory, which is made if need
+    /// be. Gives the path of the page.
     ///
     /// # Errors
     /// [`ReproduceError::File`].
@@ -331,13 +407,19 @@ impl Findings {
 
     /// One line a window, sketch and method.
     fn windows(&self, file: &mut dyn Write) -> io::Result<()> {
-        writeln!(file, "alpha,seed,sketch,rows,columns,method,bits,exact_bits,error_percent,interval_holds")?;
+        writeln!(
+            file,
+            "alpha,seed,sketch,rows,columns,method,bits,exact_bits,error_percent,interval_holds"
+        )?;
         for finding in &self.findings {
             let Finding { alpha, seed, kind, shape, method, bits, truth, held } = *finding;
             let (rows, columns) = (shape.rows(), shape.columns());
             let held = held.map_or_else(String::new, |held| held.to_string());
             let (kind, method, error) = (kind.name(), method.name(), finding.error());
-            writeln!(file, "{alpha},{seed},{kind},{rows},{columns},{method},{bits:.6},{truth:.6},{error:.4},{held}")?;
+            writeln!(
+                file,
+                "{alpha},{seed},{kind},{rows},{columns},{method},{bits:.6},{truth:.6},{error:.4},{held}"
+            )?;
         }
         Ok(())
     }

@@ -5,15 +5,19 @@ use std::sync::OnceLock;
 /// Ten windows of every kind of traffic; made once for all tests.
 fn findings() -> &'static Findings {
     static FINDINGS: OnceLock<Findings> = OnceLock::new();
-    FINDINGS.get_or_init(|| run(&Options { seeds: 10, figures: false, ..Options::default() }, &|_, _| {}).unwrap())
+    FINDINGS.get_or_init(|| {
+        run(&Options { seeds: 10, figures: false, ..Options::default() }, &|_, _| {}).unwrap()
+    })
 }
 
 fn errors(alpha: f64, kind: SketchKind, method: Method) -> Vec<f64> {
-    let wanted = |finding: &&Finding| (finding.alpha, finding.kind, finding.method) == (alpha, kind, method);
+    let wanted =
+        |finding: &&Finding| (finding.alpha, finding.kind, finding.method) == (alpha, kind, method);
     findings().findings.iter().filter(wanted).map(Finding::error).collect()
 }
 
-/// What SPECIFICATION.md promises. Of 20 windows the worst, of exponent 0.8, was off by 0.82 %, and the mean by 0.67 % with a deviation of 0.10.
+/// What SPECIFICATION.md promises. Of 20 windows the worst, of exponent 0.8, was off by 0.82 %, and
+/// the mean by 0.67 % with a deviation of 0.10.
 #[test]
 fn count_sketch_is_within_one_percent() {
     for alpha in ALPHAS {
@@ -22,9 +26,11 @@ fn count_sketch_is_within_one_percent() {
     }
 }
 
-/// Windows in groups. A logarithm that is cut off has steps, and so does a method's error: of exponent 1 and with 4 bits a window is off by 0.5 % or by
-/// 4.6 % (5 and 15 of 20) and never by anything between, and a mean says no more than how many windows were on which side. Two groups are what
-/// a gap leaves that is wider than the rest of the range; of ten windows from one smooth group it makes two in 1 case of 28.
+/// Windows in groups. A logarithm that is cut off has steps, and so does a method's error: of
+/// exponent 1 and with 4 bits a window is off by 0.5 % or by 4.6 % (5 and 15 of 20) and never by
+/// anything between, and a mean says no more than how many windows were on which side. Two groups
+/// are what a gap leaves that is wider than the rest of the range; of ten windows from one smooth
+/// group it makes two in 1 case of 28.
 fn groups(mut errors: Vec<f64>) -> Vec<Spread> {
     errors.sort_by(f64::total_cmp);
     let range = errors[errors.len() - 1] - errors[0];
@@ -36,17 +42,20 @@ fn groups(mut errors: Vec<f64>) -> Vec<Spread> {
 /// Two-sided 99 % quantiles of Student's t, from one degree of freedom on.
 const STUDENT: [f64; 9] = [63.66, 9.92, 5.84, 4.60, 4.03, 3.71, 3.50, 3.36, 3.25];
 
-/// How far one more window, printed to so many digits, may be from the mean of a group, but for one in a hundred.
+/// How far one more window, printed to so many digits, may be from the mean of a group, but for one
+/// in a hundred.
 fn allowed(group: &Spread, known: &str) -> f64 {
     let digits = known.split_once('.').map_or(0, |(_, digits)| digits.len() as i32);
     let degrees = group.count.saturating_sub(1).clamp(1, STUDENT.len());
-    STUDENT[degrees - 1] * group.deviation * (1.0 + 1.0 / group.count as f64).sqrt() + 0.5 * 0.1_f64.powi(digits)
+    STUDENT[degrees - 1] * group.deviation * (1.0 + 1.0 / group.count as f64).sqrt()
+        + 0.5 * 0.1_f64.powi(digits)
 }
 
 /// From a simulation of this protocol by another program, taken for one window each.
 ///
-/// One of its figures disagrees and is left out: 0.19 % for Lapolli's table and exponent 1.2, where ours has 0.39 % with a deviation of 0.05 over 20
-/// windows. How that program rounds its table is not known.
+/// One of its figures disagrees and is left out: 0.19 % for Lapolli's table and exponent 1.2, where
+/// ours has 0.39 % with a deviation of 0.05 over 20 windows. How that program rounds its table is
+/// not known.
 #[test]
 fn all_methods_have_the_known_errors() {
     let known = [
@@ -57,8 +66,11 @@ fn all_methods_have_the_known_errors() {
         (SketchKind::CountMin, Method::FourBits, [Some("31"), Some("20"), Some("7.7")]),
     ];
     for (kind, method, figures) in known {
-        for (alpha, known) in ALPHAS.into_iter().zip(figures).filter_map(|(alpha, known)| Some((alpha, known?))) {
-            let (groups, figure) = (groups(errors(alpha, kind, method)), known.parse::<f64>().unwrap());
+        for (alpha, known) in
+            ALPHAS.into_iter().zip(figures).filter_map(|(alpha, known)| Some((alpha, known?)))
+        {
+            let (groups, figure) =
+                (groups(errors(alpha, kind, method)), known.parse::<f64>().unwrap());
             assert!(
                 groups.iter().any(|group| (group.mean - figure).abs() <= allowed(group, known)),
                 "{}, {}, Zipf {alpha}: known {known}, ours {groups:?}",
@@ -72,7 +84,8 @@ fn all_methods_have_the_known_errors() {
 /// The power is lost, and what is left is the logarithm of the packets.
 #[test]
 fn algorithm_3_to_the_letter_is_of_no_use() {
-    let literal: Vec<&Finding> = findings().findings.iter().filter(|finding| finding.method == Method::Literal).collect();
+    let literal: Vec<&Finding> =
+        findings().findings.iter().filter(|finding| finding.method == Method::Literal).collect();
     assert_eq!(literal.len(), 10 * ALPHAS.len() * SketchKind::ALL.len());
     assert!(literal.iter().all(|finding| finding.bits == 21.0), "{literal:?}");
 }
@@ -89,14 +102,18 @@ fn intervals_hold_the_truth() {
 fn a_report_has_its_tables_plots_and_windows() {
     let options = Options { seeds: 1, packets_bits: 12, flows: 500, figures: true };
     let findings = run(&options, &|_, _| {}).unwrap();
-    let directory = std::env::temp_dir().join(format!("flowgauge-p4entropy-{}", std::process::id()));
+    let directory =
+        std::env::temp_dir().join(format!("flowgauge-p4entropy-{}", std::process::id()));
     let page = std::fs::read_to_string(findings.write(&directory).unwrap()).unwrap();
-    for part in ["Figure 7a", "Figure 7b", "<svg", "around 20", "flowgauge reproduce p4entropy --seeds 1"] {
+    for part in
+        ["Figure 7a", "Figure 7b", "<svg", "around 20", "flowgauge reproduce p4entropy --seeds 1"]
+    {
         assert!(page.contains(part), "{part} is not on the page");
     }
     assert!(!page.contains("NaN"));
     let windows = std::fs::read_to_string(directory.join("windows.csv")).unwrap();
-    // Three exponents with one shape, one of them with eight more; two sketches and five methods each.
+    // Three exponents with one shape, one of them with eight more; two sketches and five methods
+    // each.
     assert_eq!(windows.lines().count(), 1 + (3 + 8) * 2 * Method::ALL.len());
     std::fs::remove_dir_all(directory).unwrap();
 }

@@ -22,7 +22,8 @@ pub const QUICK_NUMBERS: u64 = 200_000;
 const BASES: [(u64, u64); 5] = [(3, 39), (5, 26), (7, 22), (9, 19), (11, 17)];
 
 /// Chosen exponents, with the largest bases.
-const EXPONENTS: [(u64, u64); 5] = [(1_448, 6), (6_208, 5), (55_109, 4), (2_097_153, 3), (3_037_000_500, 2)];
+const EXPONENTS: [(u64, u64); 5] =
+    [(1_448, 6), (6_208, 5), (55_109, 4), (2_097_153, 3), (3_037_000_500, 2)];
 
 /// Table II.
 const BITS: u32 = 7;
@@ -43,8 +44,8 @@ fn error(power: &Power, (x, d): (u64, u64)) -> f64 {
     (power.of(x, d) as f64 - exact).abs() / exact * 100.0
 }
 
-/// Over random exponents from 2 to 32 and bases for which the power has at most 64 bits. The paper's ranges, exponents up to 32 and bases
-/// of up to 32 bits, do not keep it within them.
+/// Over random exponents from 2 to 32 and bases for which the power has at most 64 bits. The
+/// paper's ranges, exponents up to 32 and bases of up to 32 bits, do not keep it within them.
 fn average(power: &Power, numbers: u64) -> f64 {
     let mut random = ChaCha8Rng::seed_from_u64(1);
     let mut draw = || {
@@ -63,7 +64,8 @@ pub fn run(numbers: u64, progress: &Progress<'_>) -> Result<Findings, ReproduceE
     let bits = (2..=MAX_BITS).map(|bits| (bits, DIGITS, TERMS));
     let digits = (1..=MAX_DIGITS).map(|digits| (BITS, digits, TERMS));
     let terms = (2..=10).map(|terms| (BITS, DIGITS, terms));
-    let jobs: Vec<(u32, u32, u32)> = bits.clone().chain(digits.clone()).chain(terms.clone()).collect();
+    let jobs: Vec<(u32, u32, u32)> =
+        bits.clone().chain(digits.clone()).chain(terms.clone()).collect();
     let threads = available_parallelism().map_or(1, NonZero::get);
     let columns = parallel::run(
         &jobs,
@@ -86,14 +88,28 @@ pub fn run(numbers: u64, progress: &Progress<'_>) -> Result<Findings, ReproduceE
     for (numbers, parameter, values) in parameters {
         let (mine, rest) = columns.split_at(values.len());
         columns = rest;
-        for ((figure, cases), (first, title)) in
-            numbers.into_iter().zip([BASES, EXPONENTS]).zip([(0, "chosen bases"), (BASES.len(), "chosen exponents")])
+        for ((figure, cases), (first, title)) in numbers
+            .into_iter()
+            .zip([BASES, EXPONENTS])
+            .zip([(0, "chosen bases"), (BASES.len(), "chosen exponents")])
         {
-            let names = cases.iter().enumerate().map(|(index, (x, d))| (first + index, format!("{x}^{d}")));
-            let curve =
-                |(index, name)| Curve { name, errors: mine.iter().filter_map(|errors| errors.get(index).copied()).collect() };
-            let curves = names.chain([(BASES.len() + EXPONENTS.len(), RANDOM.to_owned())]).map(curve).collect();
-            figures.push(Sensitivity { figure, title: format!("P4Exp, {title}"), parameter, values: values.clone(), curves });
+            let names =
+                cases.iter().enumerate().map(|(index, (x, d))| (first + index, format!("{x}^{d}")));
+            let curve = |(index, name)| Curve {
+                name,
+                errors: mine.iter().filter_map(|errors| errors.get(index).copied()).collect(),
+            };
+            let curves = names
+                .chain([(BASES.len() + EXPONENTS.len(), RANDOM.to_owned())])
+                .map(curve)
+                .collect();
+            figures.push(Sensitivity {
+                figure,
+                title: format!("P4Exp, {title}"),
+                parameter,
+                values: values.clone(),
+                curves,
+            });
         }
     }
     Ok(Findings { numbers, figures })
@@ -112,11 +128,15 @@ impl Findings {
 
     fn statements(&self) -> Table {
         let largest = |figure, value| {
-            let error = self.figure(figure).and_then(|figure| figure.largest(value)).unwrap_or(f64::NAN);
+            let error =
+                self.figure(figure).and_then(|figure| figure.largest(value)).unwrap_or(f64::NAN);
             format!("largest {error:.2} %")
         };
         let random = |figure, value| {
-            let error = self.figure(figure).and_then(|figure| figure.error(RANDOM, value)).unwrap_or(f64::NAN);
+            let error = self
+                .figure(figure)
+                .and_then(|figure| figure.error(RANDOM, value))
+                .unwrap_or(f64::NAN);
             format!("{error:.2} %")
         };
         statements([
@@ -135,7 +155,9 @@ impl Findings {
     /// With the parameters of table II.
     fn parameters(&self) -> Table {
         let columns = vec![Column::text("", "power"), Column::number("", "|error| in %")];
-        let caption = format!("P4Exp with the parameters of table II: {BITS} bits, {DIGITS} digits, {TERMS} terms");
+        let caption = format!(
+            "P4Exp with the parameters of table II: {BITS} bits, {DIGITS} digits, {TERMS} terms"
+        );
         let mut table = Table::new(caption, columns);
         for figure in ["4a", "4b"].into_iter().filter_map(|figure| self.figure(figure)) {
             for curve in figure.curves.iter().take(BASES.len()) {
@@ -146,7 +168,8 @@ impl Findings {
         table
     }
 
-    /// Writes `index.html` and `figures.csv` into a directory, which is made if need be. Gives the path of the page.
+    /// Writes `index.html` and `figures.csv` into a directory, which is made if need be. Gives the
+    /// path of the page.
     ///
     /// # Errors
     /// [`ReproduceError::File`].
@@ -185,7 +208,9 @@ mod tests {
     #[test]
     fn figures_4_to_6_have_the_known_errors() {
         let findings = run(20_000, &|_, _| {}).unwrap();
-        for (curve, known) in [("3^39", 0.21), ("5^26", 1.62), ("7^22", 1.34), ("9^19", 0.57), ("11^17", 0.76)] {
+        for (curve, known) in
+            [("3^39", 0.21), ("5^26", 1.62), ("7^22", 1.34), ("9^19", 0.57), ("11^17", 0.76)]
+        {
             for (figure, value) in [("4a", 7), ("5a", 3), ("6a", 7)] {
                 let error = findings.figure(figure).unwrap().error(curve, value).unwrap();
                 assert!((error - known).abs() <= 0.005, "{figure}, {curve}: {error}");
@@ -194,7 +219,8 @@ mod tests {
         let terms = findings.figure("6b").unwrap();
         assert_eq!(terms.largest(7), terms.largest(10), "terms beyond the seventh add nothing");
         assert!(findings.figure("4a").unwrap().error("random", 7).unwrap() < 1.0);
-        let directory = std::env::temp_dir().join(format!("flowgauge-p4exp-{}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("flowgauge-p4exp-{}", std::process::id()));
         let page = std::fs::read_to_string(findings.write(&directory).unwrap()).unwrap();
         assert!(page.contains("Figure 6b") && !page.contains("NaN"));
         std::fs::remove_dir_all(directory).unwrap();

@@ -1,4 +1,5 @@
-//! The accuracy of P4Log: figure 3 of the P4Entropy paper, for the function that every packet's entropy takes.
+//! The accuracy of P4Log: figure 3 of the P4Entropy paper, for the function that every packet's
+//! entropy takes.
 
 use crate::error::ReproduceError;
 use crate::parallel::{self, Progress};
@@ -41,7 +42,8 @@ fn error(logarithm: &Logarithm, x: u64) -> f64 {
 
 fn average(logarithm: &Logarithm, numbers: u64) -> f64 {
     let mut random = ChaCha8Rng::seed_from_u64(1);
-    (0..numbers).map(|_| error(logarithm, random.random_range(2..=u64::MAX))).sum::<f64>() / numbers as f64
+    (0..numbers).map(|_| error(logarithm, random.random_range(2..=u64::MAX))).sum::<f64>()
+        / numbers as f64
 }
 
 /// Measures with so many random numbers.
@@ -61,13 +63,17 @@ pub fn run(numbers: u64, progress: &Progress<'_>) -> Result<Findings, ReproduceE
         |&(bits, digits)| {
             let logarithm = Logarithm::new(bits, digits);
             let ones = LENGTHS.map(|length| error(&logarithm, u64::MAX >> (64 - length)));
-            Ok::<_, ReproduceError>(ones.into_iter().chain([average(&logarithm, numbers)]).collect::<Vec<f64>>())
+            Ok::<_, ReproduceError>(
+                ones.into_iter().chain([average(&logarithm, numbers)]).collect::<Vec<f64>>(),
+            )
         },
     )?;
     let names = LENGTHS.iter().map(|length| format!("2^{length} - 1")).chain([RANDOM.to_owned()]);
     let curves = |columns: &[Vec<f64>]| -> Vec<Curve> {
-        let curve =
-            |(index, name)| Curve { name, errors: columns.iter().filter_map(|errors| errors.get(index).copied()).collect() };
+        let curve = |(index, name)| Curve {
+            name,
+            errors: columns.iter().filter_map(|errors| errors.get(index).copied()).collect(),
+        };
         names.clone().enumerate().map(curve).collect()
     };
     let (by_bits, by_digits) = columns.split_at(MAX_BITS as usize);
@@ -100,20 +106,30 @@ impl Findings {
     fn statements(&self) -> Table {
         let [by_bits, by_digits] = self.figures.as_slice() else { return statements([]) };
         let largest = |figure: &Sensitivity, value| figure.largest(value).unwrap_or(f64::NAN);
-        let best = by_digits.values.iter().min_by(|a, b| largest(by_digits, **a).total_cmp(&largest(by_digits, **b)));
+        let best = by_digits
+            .values
+            .iter()
+            .min_by(|a, b| largest(by_digits, **a).total_cmp(&largest(by_digits, **b)));
         let random = by_bits.error(RANDOM, u64::from(BITS)).unwrap_or(f64::NAN);
         statements([
             (
                 "Nbits = 4: all errors below 1 %",
-                format!("largest {:.2} %; over all numbers of 16 bits 1.09 %, at 67", largest(by_bits, 4)),
+                format!(
+                    "largest {:.2} %; over all numbers of 16 bits 1.09 %, at 67",
+                    largest(by_bits, 4)
+                ),
             ),
             ("Nbits = 6: almost 0", format!("largest {:.2} %", largest(by_bits, 6))),
-            ("more digits do not improve much; the least error with 4", format!("least with {}", best.map_or(0, |digits| *digits))),
+            (
+                "more digits do not improve much; the least error with 4",
+                format!("least with {}", best.map_or(0, |digits| *digits)),
+            ),
             ("random numbers: below 1 % on the average", format!("{random:.3} %")),
         ])
     }
 
-    /// Writes `index.html` and `figures.csv` into a directory, which is made if need be. Gives the path of the page.
+    /// Writes `index.html` and `figures.csv` into a directory, which is made if need be. Gives the
+    /// path of the page.
     ///
     /// # Errors
     /// [`ReproduceError::File`].
@@ -152,15 +168,28 @@ mod tests {
     #[test]
     fn figure_3_has_the_known_errors() {
         let findings = run(50_000, &|_, _| {}).unwrap();
-        for (curve, known) in
-            [("2^4 - 1", 0.02), ("2^8 - 1", 0.52), ("2^16 - 1", 0.29), ("2^32 - 1", 0.15), ("2^64 - 1", 0.07), ("random", 0.051)]
-        {
+        for (curve, known) in [
+            ("2^4 - 1", 0.02),
+            ("2^8 - 1", 0.52),
+            ("2^16 - 1", 0.29),
+            ("2^32 - 1", 0.15),
+            ("2^64 - 1", 0.07),
+            ("random", 0.051),
+        ] {
             let error = findings.figures[0].error(curve, 4).unwrap();
             assert!((error - known).abs() <= 0.005, "{curve}: {error}");
-            assert_eq!(findings.figures[1].error(curve, 3), Some(error), "both figures hold the paper's parameters");
+            assert_eq!(
+                findings.figures[1].error(curve, 3),
+                Some(error),
+                "both figures hold the paper's parameters"
+            );
         }
-        assert!(findings.figures[0].largest(4).unwrap() < 1.0 && findings.figures[0].largest(6).unwrap() < 0.2);
-        let directory = std::env::temp_dir().join(format!("flowgauge-p4log-{}", std::process::id()));
+        assert!(
+            findings.figures[0].largest(4).unwrap() < 1.0
+                && findings.figures[0].largest(6).unwrap() < 0.2
+        );
+        let directory =
+            std::env::temp_dir().join(format!("flowgauge-p4log-{}", std::process::id()));
         let page = std::fs::read_to_string(findings.write(&directory).unwrap()).unwrap();
         assert!(page.contains("Figure 3a") && !page.contains("NaN"));
         std::fs::remove_dir_all(directory).unwrap();

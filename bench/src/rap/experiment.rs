@@ -89,8 +89,10 @@ fn held(algorithm: Algorithm, sources: &[u32], top: &[(u32, u64)]) -> Held {
     let settings = Settings { algorithm, slots_log2: SLOTS_LOG2, ..Settings::DEFAULT };
     let mut table = Box::new(Heavy::new());
     sources.iter().for_each(|source| count(&mut table, &settings, *source));
-    let counts: HashMap<u32, u64> = table.entries(&settings).map(|entry| (entry.signature, entry.count)).collect();
-    let found: Vec<Option<u64>> = top.iter().map(|(source, _)| counts.get(&crc32(&source.to_be_bytes())).copied()).collect();
+    let counts: HashMap<u32, u64> =
+        table.entries(&settings).map(|entry| (entry.signature, entry.count)).collect();
+    let found: Vec<Option<u64>> =
+        top.iter().map(|(source, _)| counts.get(&crc32(&source.to_be_bytes())).copied()).collect();
     let errors = found.iter().zip(top).filter_map(|(count, (_, truth))| {
         let truth = *truth as f64;
         count.map(|count| (count as f64 - truth).abs() / truth * 100.0)
@@ -102,11 +104,14 @@ fn held(algorithm: Algorithm, sources: &[u32], top: &[(u32, u64)]) -> Held {
 
 fn count<const N: usize>(table: &mut Table<N>, settings: &Settings, source: u32) {
     let bytes = source.to_be_bytes();
-    table.update(settings, Item { signature: crc32(&bytes), packets: 1, bytes: 64, key: &FlowKey::new(&bytes) });
+    table.update(
+        settings,
+        Item { signature: crc32(&bytes), packets: 1, bytes: 64, key: &FlowKey::new(&bytes) },
+    );
 }
 
-/// A highly skewed stream: k heavy flows, all equally heavy, and between their packets others that are the only ones of
-/// their flows. The table has k slots.
+/// A highly skewed stream: k heavy flows, all equally heavy, and between their packets others that
+/// are the only ones of their flows. The table has k slots.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Skewed {
     /// How flows come into the table.
@@ -135,20 +140,25 @@ impl Skewed {
     /// The share of the heavy flows that the table has at the end, 0 to 1.
     #[must_use]
     pub fn run(&self) -> f64 {
-        let settings = Settings { algorithm: self.algorithm, slots_log2: self.size_log2, ..Settings::DEFAULT };
+        let settings =
+            Settings { algorithm: self.algorithm, slots_log2: self.size_log2, ..Settings::DEFAULT };
         let mut random = ChaCha8Rng::seed_from_u64(self.seed);
-        // Multiplication by an odd number is a bijection: flows have addresses of their own, in no order.
+        // Multiplication by an odd number is a bijection: flows have addresses of their own, in no
+        // order.
         let start: u32 = random.random();
         let address = |flow: u32| flow.wrapping_add(start).wrapping_mul(0x9e37_79b1);
         let mut table = Box::new(Table::<{ 1 << 14 }>::new());
         let mut others = self.size()..;
         for _ in 0..self.packets() {
             let heavy = random.random_bool(self.heavy_share);
-            let flow = if heavy { Some(random.random_range(0..self.size())) } else { others.next() };
+            let flow =
+                if heavy { Some(random.random_range(0..self.size())) } else { others.next() };
             flow.into_iter().for_each(|flow| count(&mut table, &settings, address(flow)));
         }
-        let heavy: hashbrown::HashSet<u32> = (0..self.size()).map(|flow| crc32(&address(flow).to_be_bytes())).collect();
-        let held = table.entries(&settings).filter(|entry| heavy.contains(&entry.signature)).count();
+        let heavy: hashbrown::HashSet<u32> =
+            (0..self.size()).map(|flow| crc32(&address(flow).to_be_bytes())).collect();
+        let held =
+            table.entries(&settings).filter(|entry| heavy.contains(&entry.signature)).count();
         held as f64 / f64::from(self.size())
     }
 }

@@ -1,9 +1,10 @@
-//! Heavy hitters with few slots: how many of the true top flows each algorithm holds, and the theorem on RAP of chapter 4 of the data-plane
-//! performance dissertation by simulation.
+//! Heavy hitters with few slots: how many of the true top flows each algorithm holds, and the
+//! theorem on RAP of chapter 4 of the data-plane performance dissertation by simulation.
 //!
-//! The theorem: on a highly skewed stream of k heavy flows, RAP with k slots stores Ω(k) of them with constant probability. Only its
-//! statement is at hand (abstract and §1.4), not what it takes a highly skewed stream to be; [`Skewed`] is one for which a table cannot
-//! know at a flow's first packet whether it is heavy.
+//! The theorem: on a highly skewed stream of k heavy flows, RAP with k slots stores Ω(k) of them
+//! with constant probability. Only its statement is at hand (abstract and §1.4), not what it takes
+//! a highly skewed stream to be; [`Skewed`] is one for which a table cannot know at a flow's first
+//! packet whether it is heavy.
 
 mod experiment;
 mod known;
@@ -13,7 +14,8 @@ mod summary;
 mod tests;
 
 pub use experiment::{
-    ALPHAS, COMPARED, FLOWS, HEAVY_SHARES, Held, PACKETS, PACKETS_PER_HEAVY_FLOW, SIZES_LOG2, SLOTS, Skewed, Zipf,
+    ALPHAS, COMPARED, FLOWS, HEAVY_SHARES, Held, PACKETS, PACKETS_PER_HEAVY_FLOW, SIZES_LOG2,
+    SLOTS, Skewed, Zipf,
 };
 
 use crate::error::ReproduceError;
@@ -40,7 +42,8 @@ pub struct Findings {
     skewed: Vec<(Skewed, f64)>,
 }
 
-/// Runs all experiments with seeds 1 to `seeds`, as many at a time as there are processors. Progress is in packets counted.
+/// Runs all experiments with seeds 1 to `seeds`, as many at a time as there are processors.
+/// Progress is in packets counted.
 #[must_use]
 pub fn run(seeds: u64, progress: &Progress<'_>) -> Findings {
     execute(seeds, &SIZES_LOG2, progress)
@@ -74,11 +77,15 @@ impl Job {
 }
 
 fn execute(seeds: u64, sizes_log2: &[u8], progress: &Progress<'_>) -> Findings {
-    let zipf = ALPHAS.into_iter().flat_map(|alpha| (1..=seeds).map(move |seed| Job::Zipf(Zipf { alpha, seed })));
+    let zipf = ALPHAS
+        .into_iter()
+        .flat_map(|alpha| (1..=seeds).map(move |seed| Job::Zipf(Zipf { alpha, seed })));
     let skewed = HEAVY_SHARES.into_iter().flat_map(|heavy_share| {
         COMPARED.into_iter().flat_map(move |algorithm| {
             sizes_log2.iter().flat_map(move |&size_log2| {
-                (1..=seeds).map(move |seed| Job::Skewed(Skewed { algorithm, size_log2, heavy_share, seed }))
+                (1..=seeds).map(move |seed| {
+                    Job::Skewed(Skewed { algorithm, size_log2, heavy_share, seed })
+                })
             })
         })
     });
@@ -112,8 +119,11 @@ impl Findings {
     /// Shares of the heavy flows held after the theorem's streams, one a run.
     #[must_use]
     pub fn heavy_held(&self, heavy_share: f64, algorithm: Algorithm, size_log2: u8) -> Vec<f64> {
-        let wanted =
-            |skewed: &Skewed| skewed.heavy_share == heavy_share && skewed.algorithm == algorithm && skewed.size_log2 == size_log2;
+        let wanted = |skewed: &Skewed| {
+            skewed.heavy_share == heavy_share
+                && skewed.algorithm == algorithm
+                && skewed.size_log2 == size_log2
+        };
         self.skewed.iter().filter(|(skewed, _)| wanted(skewed)).map(|(_, share)| *share).collect()
     }
 
@@ -123,8 +133,9 @@ impl Findings {
         [page::share_table(self), page::theorem_table(self)]
     }
 
-    /// Writes `index.html`, `shares.csv` and `theorem.csv` into a directory, which is made if need be; files with these names
-    /// are replaced and all others left alone. Gives the path of the page.
+    /// Writes `index.html`, `shares.csv` and `theorem.csv` into a directory, which is made if need
+    /// be; files with these names are replaced and all others left alone. Gives the path of the
+    /// page.
     ///
     /// # Errors
     /// [`ReproduceError::File`].

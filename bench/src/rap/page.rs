@@ -1,7 +1,8 @@
 //! The report's tables, plots and words.
 
 use super::{
-    ALPHAS, COMPARED, FLOWS, Findings, HEAVY_SHARES, Held, PACKETS, PACKETS_PER_HEAVY_FLOW, SIZES_LOG2, SLOTS, Skewed, known,
+    ALPHAS, COMPARED, FLOWS, Findings, HEAVY_SHARES, Held, PACKETS, PACKETS_PER_HEAVY_FLOW,
+    SIZES_LOG2, SLOTS, Skewed, known,
 };
 use crate::report::html::Page;
 use crate::report::svg::{Axis, Chart, Tone};
@@ -19,7 +20,11 @@ fn runs(seeds: u64) -> String {
 fn spread_cell(spread: Spread) -> Cell {
     let Spread { mean, deviation, low, high, count } = spread;
     let cell = Cell::new(format!("{mean:.2}"));
-    if count > 1 { cell.detail(format!("±{deviation:.2}")).detail(format!("{low:.2}…{high:.2}")) } else { cell }
+    if count > 1 {
+        cell.detail(format!("±{deviation:.2}")).detail(format!("{low:.2}…{high:.2}"))
+    } else {
+        cell
+    }
 }
 
 /// Shares of the true top flows, known ones beside ours, and how good their counts are.
@@ -32,9 +37,13 @@ pub(super) fn share_table(findings: &Findings) -> Table {
     let mut columns = vec![Column::text("", "algorithm")];
     for alpha in ALPHAS {
         let group = format!("exponent {alpha:.1}");
-        columns.extend([Column::number(&group, "known").from_source(), Column::number(&group, "ours")]);
+        columns.extend([
+            Column::number(&group, "known").from_source(),
+            Column::number(&group, "ours"),
+        ]);
     }
-    columns.extend(ALPHAS.map(|alpha| Column::number("error of counts, %", &format!("{alpha:.1}"))));
+    columns
+        .extend(ALPHAS.map(|alpha| Column::number("error of counts, %", &format!("{alpha:.1}"))));
     let mut table = Table::new(caption, columns);
     for algorithm in Algorithm::ALL {
         let mut cells = vec![Cell::new(algorithm.name())];
@@ -43,8 +52,10 @@ pub(super) fn share_table(findings: &Findings) -> Table {
             cells.extend([Cell::new(format!("{known:.2}")), ours]);
         }
         cells.extend(ALPHAS.map(|alpha| {
-            let errors: Vec<f64> = findings.held(alpha, algorithm).map(|held| held.count_error).collect();
-            statistics::mean(&errors).map_or_else(Cell::default, |mean| Cell::new(format!("{mean:.1}")))
+            let errors: Vec<f64> =
+                findings.held(alpha, algorithm).map(|held| held.count_error).collect();
+            statistics::mean(&errors)
+                .map_or_else(Cell::default, |mean| Cell::new(format!("{mean:.1}")))
         }));
         table.row(cells);
     }
@@ -67,11 +78,9 @@ pub(super) fn theorem_table(findings: &Findings) -> Table {
         let mut cells = vec![Cell::new(grouped(1 << size_log2))];
         for (share, algorithm) in cases() {
             let spread = Spread::of(&findings.heavy_held(share, algorithm, size_log2));
-            cells.extend(
-                spread.map_or_else(Default::default, |spread| {
-                    [spread.mean, spread.low].map(|share| Cell::new(format!("{share:.3}")))
-                }),
-            );
+            cells.extend(spread.map_or_else(Default::default, |spread| {
+                [spread.mean, spread.low].map(|share| Cell::new(format!("{share:.3}")))
+            }));
         }
         table.row(cells);
     }
@@ -84,8 +93,12 @@ fn cases() -> impl Iterator<Item = (f64, Algorithm)> {
 
 /// How often the flow of a rank is held, in bins of ranks that grow.
 fn rank_chart(findings: &Findings, alpha: f64, algorithms: &[(Algorithm, Tone)]) -> Chart {
-    let edges: Vec<usize> = [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256].to_vec();
-    let (x, y) = (Axis::logarithmic("rank of the flow", 1.0, SLOTS as f64), Axis::linear("held, % of runs", 0.0, 100.0));
+    let edges: Vec<usize> =
+        [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256].to_vec();
+    let (x, y) = (
+        Axis::logarithmic("rank of the flow", 1.0, SLOTS as f64),
+        Axis::linear("held, % of runs", 0.0, 100.0),
+    );
     let chart = Chart::new(&format!("Zipf, exponent {alpha:.1}"), x, y, HALF);
     algorithms.iter().fold(chart, |chart, &(algorithm, tone)| {
         let points = edges.windows(2).filter_map(|pair| {
@@ -106,31 +119,50 @@ fn rank_chart(findings: &Findings, alpha: f64, algorithms: &[(Algorithm, Tone)])
 fn theorem_chart(findings: &Findings, heavy_share: f64) -> Chart {
     let size = |size_log2: u8| f64::from(1_u32 << size_log2);
     let (first, last) = (SIZES_LOG2[0], SIZES_LOG2[SIZES_LOG2.len() - 1]);
-    let (x, y) = (Axis::logarithmic("k", size(first), size(last)), Axis::linear("heavy flows held, %", 0.0, 100.0));
-    let chart = Chart::new(&format!("Heavy flows have {:.0} % of the packets", heavy_share * 100.0), x, y, HALF);
+    let (x, y) = (
+        Axis::logarithmic("k", size(first), size(last)),
+        Axis::linear("heavy flows held, %", 0.0, 100.0),
+    );
+    let chart = Chart::new(
+        &format!("Heavy flows have {:.0} % of the packets", heavy_share * 100.0),
+        x,
+        y,
+        HALF,
+    );
     COMPARED.into_iter().zip([Tone::First, Tone::Second]).fold(chart, |chart, (algorithm, tone)| {
         let spreads: Vec<(f64, Spread)> = SIZES_LOG2
             .into_iter()
-            .filter_map(|log2| Some((size(log2), Spread::of(&findings.heavy_held(heavy_share, algorithm, log2))?)))
+            .filter_map(|log2| {
+                Some((size(log2), Spread::of(&findings.heavy_held(heavy_share, algorithm, log2))?))
+            })
             .collect();
-        chart.band("", tone, spreads.iter().map(|(k, spread)| (*k, spread.low * 100.0, spread.high * 100.0))).line(
-            algorithm.name(),
-            tone,
-            spreads.iter().map(|(k, spread)| (*k, spread.mean * 100.0)),
-        )
+        chart
+            .band(
+                "",
+                tone,
+                spreads.iter().map(|(k, spread)| (*k, spread.low * 100.0, spread.high * 100.0)),
+            )
+            .line(
+                algorithm.name(),
+                tone,
+                spreads.iter().map(|(k, spread)| (*k, spread.mean * 100.0)),
+            )
     })
 }
 
 /// The lowest share of any run, of any size.
 fn lowest(findings: &Findings, heavy_share: f64, algorithm: Algorithm) -> f64 {
-    let shares = SIZES_LOG2.into_iter().flat_map(|log2| findings.heavy_held(heavy_share, algorithm, log2));
+    let shares =
+        SIZES_LOG2.into_iter().flat_map(|log2| findings.heavy_held(heavy_share, algorithm, log2));
     shares.fold(1.0, f64::min)
 }
 
 /// The whole report.
 pub(super) fn page(findings: &Findings) -> String {
     let mut page = Page::new("Heavy hitters with few slots: RAP and its relatives");
-    let share = |algorithm| findings.share(ALPHAS[0], algorithm).map_or(f64::NAN, |spread| spread.mean * 100.0);
+    let share = |algorithm| {
+        findings.share(ALPHAS[0], algorithm).map_or(f64::NAN, |spread| spread.mean * 100.0)
+    };
     page.lead(&format!(
         "With as many slots as flows are wanted, RAP holds {:.0} % of the true top {SLOTS} at an exponent of {:.1}, SpaceSaving {:.0} %. Of \
          algorithms that a kernel or a switch can run, d-way RAP holds {:.0} %, HashPipe {:.0} % and PRECISION {:.0} %.",
@@ -155,7 +187,11 @@ fn shares(findings: &Findings, page: &mut Page) {
          |count − truth| / truth.",
     );
     page.table(&share_table(findings));
-    let few = [(Algorithm::HashPipe, Tone::Third), (Algorithm::Precision, Tone::Second), (Algorithm::DWayRap, Tone::First)];
+    let few = [
+        (Algorithm::HashPipe, Tone::Third),
+        (Algorithm::Precision, Tone::Second),
+        (Algorithm::DWayRap, Tone::First),
+    ];
     let any = [(Algorithm::SpaceSaving, Tone::Second), (Algorithm::Rap, Tone::First)];
     for algorithms in [&any[..], &few[..]] {
         page.figure(
@@ -180,7 +216,10 @@ fn theorem(findings: &Findings, page: &mut Page) {
          share of heavy flows that are stored does not fall towards zero as k grows.",
     );
     page.table(&theorem_table(findings));
-    page.figure(&HEAVY_SHARES.map(|share| theorem_chart(findings, share)), "Lines are means, bands the range of all runs.");
+    page.figure(
+        &HEAVY_SHARES.map(|share| theorem_chart(findings, share)),
+        "Lines are means, bands the range of all runs.",
+    );
     let found = HEAVY_SHARES.map(|share| {
         format!(
             "with {:.0} % of the packets in heavy flows RAP stored at least {:.0} % of them in every run of every size, SpaceSaving {:.0} %",
@@ -199,7 +238,11 @@ fn theorem(findings: &Findings, page: &mut Page) {
 
 fn method(findings: &Findings, page: &mut Page) {
     page.heading("Method");
-    let packets: u64 = findings.zipf.iter().map(|(_, held)| PACKETS * held.len() as u64).sum::<u64>()
+    let packets: u64 = findings
+        .zipf
+        .iter()
+        .map(|(_, held)| PACKETS * held.len() as u64)
+        .sum::<u64>()
         + findings.skewed.iter().map(|(skewed, _): &(Skewed, f64)| skewed.packets()).sum::<u64>();
     page.list([
         format!(

@@ -9,7 +9,10 @@ pub(super) fn shares(findings: &Findings, file: &mut dyn Write) -> io::Result<()
     for (Zipf { alpha, seed }, runs) in &findings.zipf {
         for held in runs {
             let (algorithm, share, error) = (held.algorithm.name(), held.share(), held.count_error);
-            writeln!(file, "{alpha},{FLOWS},{PACKETS},{SLOTS},{algorithm},{seed},{share:.4},{error:.4}")?;
+            writeln!(
+                file,
+                "{alpha},{FLOWS},{PACKETS},{SLOTS},{algorithm},{seed},{share:.4},{error:.4}"
+            )?;
         }
     }
     Ok(())
@@ -20,7 +23,13 @@ pub(super) fn theorem(findings: &Findings, file: &mut dyn Write) -> io::Result<(
     writeln!(file, "heavy_share,packets,slots,algorithm,seed,share")?;
     for (skewed, share) in &findings.skewed {
         let Skewed { algorithm, heavy_share, seed, .. } = skewed;
-        writeln!(file, "{heavy_share},{},{},{},{seed},{share:.4}", skewed.packets(), skewed.size(), algorithm.name())?;
+        writeln!(
+            file,
+            "{heavy_share},{},{},{},{seed},{share:.4}",
+            skewed.packets(),
+            skewed.size(),
+            algorithm.name()
+        )?;
     }
     Ok(())
 }

@@ -16,16 +16,29 @@ fn deviations(algorithm: Algorithm) -> [f64; ALPHAS.len()] {
 #[test]
 fn shares_are_the_known_ones() {
     const SEEDS: u64 = 4;
-    let jobs: Vec<Zipf> = ALPHAS.into_iter().flat_map(|alpha| (1..=SEEDS).map(move |seed| Zipf { alpha, seed })).collect();
-    let Ok(held) = parallel::run(&jobs, 2, |_| 1, &|_, _| {}, |zipf| Ok::<_, Infallible>(zipf.run()));
-    let findings = Findings { seeds: SEEDS, zipf: jobs.into_iter().zip(held).collect(), skewed: Vec::new() };
+    let jobs: Vec<Zipf> = ALPHAS
+        .into_iter()
+        .flat_map(|alpha| (1..=SEEDS).map(move |seed| Zipf { alpha, seed }))
+        .collect();
+    let Ok(held) =
+        parallel::run(&jobs, 2, |_| 1, &|_, _| {}, |zipf| Ok::<_, Infallible>(zipf.run()));
+    let findings =
+        Findings { seeds: SEEDS, zipf: jobs.into_iter().zip(held).collect(), skewed: Vec::new() };
     for algorithm in Algorithm::ALL {
-        for ((alpha, known), deviation) in ALPHAS.into_iter().zip(known::share(algorithm)).zip(deviations(algorithm)) {
+        for ((alpha, known), deviation) in
+            ALPHAS.into_iter().zip(known::share(algorithm)).zip(deviations(algorithm))
+        {
             let spread = findings.share(alpha, algorithm).unwrap();
-            // The known figure, taken for one of one run and printed to 0.01, against the mean of ours.
+            // The known figure, taken for one of one run and printed to 0.01, against the mean of
+            // ours.
             let allowed = 3.0 * deviation * (1.0 + 1.0 / SEEDS as f64).sqrt() + 0.005;
             let difference = (spread.mean - known).abs();
-            assert!(difference <= allowed, "{} {alpha}: {:.3}, known {known} ±{allowed:.3}", algorithm.name(), spread.mean);
+            assert!(
+                difference <= allowed,
+                "{} {alpha}: {:.3}, known {known} ±{allowed:.3}",
+                algorithm.name(),
+                spread.mean
+            );
         }
     }
 }
@@ -37,12 +50,19 @@ fn rap_stores_nearly_all_heavy_flows_and_space_saving_their_share_of_the_packets
     for heavy_share in HEAVY_SHARES {
         for size_log2 in SIZES {
             let rap = findings.heavy_held(heavy_share, Algorithm::Rap, size_log2);
-            // What is promised. Of ten runs the least was 0.86, in the smallest table, with a deviation of 0.02.
-            assert!(rap.len() == 3 && rap.iter().all(|share| *share > 0.8), "{heavy_share} {size_log2}: {rap:?}");
+            // What is promised. Of ten runs the least was 0.86, in the smallest table, with a
+            // deviation of 0.02.
+            assert!(
+                rap.len() == 3 && rap.iter().all(|share| *share > 0.8),
+                "{heavy_share} {size_log2}: {rap:?}"
+            );
             // What a table of k slots has by chance deviates by sqrt(p (1 - p) / k).
             let chance = (heavy_share * (1.0 - heavy_share) / f64::from(1_u32 << size_log2)).sqrt();
             for share in findings.heavy_held(heavy_share, Algorithm::SpaceSaving, size_log2) {
-                assert!((share - heavy_share).abs() <= DEVIATIONS * chance, "{heavy_share} {size_log2}: {share}");
+                assert!(
+                    (share - heavy_share).abs() <= DEVIATIONS * chance,
+                    "{heavy_share} {size_log2}: {share}"
+                );
             }
         }
     }
@@ -58,20 +78,36 @@ fn runs_repeat() {
 
 #[test]
 fn a_report_has_its_tables_plots_and_lines() {
-    let held = |algorithm| Held { algorithm, ranks: (0..SLOTS).map(|rank| rank % 4 != 3).collect(), count_error: 1.5 };
+    let held = |algorithm| Held {
+        algorithm,
+        ranks: (0..SLOTS).map(|rank| rank % 4 != 3).collect(),
+        count_error: 1.5,
+    };
     let findings = Findings {
         seeds: 1,
-        zipf: ALPHAS.map(|alpha| (Zipf { alpha, seed: 1 }, Algorithm::ALL.map(held).to_vec())).to_vec(),
+        zipf: ALPHAS
+            .map(|alpha| (Zipf { alpha, seed: 1 }, Algorithm::ALL.map(held).to_vec()))
+            .to_vec(),
         skewed: HEAVY_SHARES
             .into_iter()
             .flat_map(|heavy_share| COMPARED.map(|algorithm| (heavy_share, algorithm)))
-            .flat_map(|(heavy_share, algorithm)| SIZES_LOG2.map(|size_log2| Skewed { algorithm, size_log2, heavy_share, seed: 1 }))
+            .flat_map(|(heavy_share, algorithm)| {
+                SIZES_LOG2.map(|size_log2| Skewed { algorithm, size_log2, heavy_share, seed: 1 })
+            })
             .map(|skewed| (skewed, 0.625))
             .collect(),
     };
     let directory = std::env::temp_dir().join(format!("flowgauge-rap-{}", std::process::id()));
     let page = std::fs::read_to_string(findings.write(&directory).unwrap()).unwrap();
-    for part in ["<svg", "0.36", "0.75", "0.625", "16,384", "prefers-color-scheme", "flowgauge reproduce rap --seeds 1"] {
+    for part in [
+        "<svg",
+        "0.36",
+        "0.75",
+        "0.625",
+        "16,384",
+        "prefers-color-scheme",
+        "flowgauge reproduce rap --seeds 1",
+    ] {
         assert!(page.contains(part), "{part} is not on the page");
     }
     assert!(!page.contains("NaN") && !page.contains("inf"));

@@ -1,9 +1,11 @@
-//! Traffic of many prefixes, some of which reorder packets, through tables of both algorithms and several sizes.
+//! Traffic of many prefixes, some of which reorder packets, through tables of both algorithms and
+//! several sizes.
 
 use flowgauge_core::measurement::{Listed, Parts, Pass};
 use flowgauge_core::reorder::{Algorithm, IDLE_TICKS, Prefix, Settings};
 use flowgauge_core::{
-    Arrival, Context, Link, Measurement, Observation, Record, Reorder, Shared, Sharing, State, Tabulation, WideBank, Zeroed,
+    Arrival, Context, Link, Measurement, Observation, Record, Reorder, Shared, Sharing, State,
+    Tabulation, WideBank, Zeroed,
 };
 use flowgauge_ctl::measurement::reorder::estimate::{LEAST_LATE, MUCH, reorders, share};
 use flowgauge_dataplane::traffic::reorder::{PrefixTruth, ReorderProfile, ReorderTraffic};
@@ -29,7 +31,8 @@ const IDLE_NS: u64 = (IDLE_TICKS as u64) << 16;
 /// Where addresses and ports are in a frame of IPv4 without options and tags.
 const ENDS: Range<usize> = 26..38;
 
-/// Segments of a heavy prefix: with fewer, more than [`MUCH`] of them can be fewer than [`LEAST_LATE`].
+/// Segments of a heavy prefix: with fewer, more than [`MUCH`] of them can be fewer than
+/// [`LEAST_LATE`].
 pub const BETA: u64 = 300;
 
 /// Packets that are read at a time.
@@ -52,7 +55,8 @@ pub enum Traffic {
 
 impl Traffic {
     /// All of them.
-    pub const ALL: [Traffic; 5] = [Traffic::Usual, Traffic::Fast, Traffic::SmallFlows, Traffic::Loss, Traffic::Deep];
+    pub const ALL: [Traffic; 5] =
+        [Traffic::Usual, Traffic::Fast, Traffic::SmallFlows, Traffic::Loss, Traffic::Deep];
 
     /// The name in tables and plots.
     #[must_use]
@@ -106,7 +110,9 @@ impl Setup {
     /// All that are compared.
     #[must_use]
     pub fn all() -> Vec<Setup> {
-        let by_memory = |algorithm| MEMORIES_LOG2.into_iter().map(move |memory_log2| Setup { algorithm, memory_log2 });
+        let by_memory = |algorithm| {
+            MEMORIES_LOG2.into_iter().map(move |memory_log2| Setup { algorithm, memory_log2 })
+        };
         ALGORITHMS.into_iter().flat_map(by_memory).collect()
     }
 
@@ -126,7 +132,8 @@ pub(super) struct True {
 }
 
 impl True {
-    /// What was lost before it got here and is sent again is out of order: sequence numbers do not tell it from what was late.
+    /// What was lost before it got here and is sent again is out of order: sequence numbers do not
+    /// tell it from what was late.
     pub(super) fn of(truth: &PrefixTruth) -> True {
         let share = (truth.out_of_order + truth.filling) as f64 / truth.segments.max(1) as f64;
         let is_heavy = truth.segments >= BETA && share > MUCH;
@@ -157,7 +164,8 @@ pub struct Seen {
     pub light: u64,
     /// Heavy prefixes of which fewer than [`LEAST_LATE`] late segments were seen.
     pub unseen: u64,
-    /// Mean absolute error of the share of late segments of the prefixes that are found; nothing if there is none.
+    /// Mean absolute error of the share of late segments of the prefixes that are found; nothing if
+    /// there is none.
     pub error: Option<f64>,
     /// Segments of flows that were followed.
     pub followed: u64,
@@ -183,11 +191,13 @@ pub struct Outcome {
     pub run: Run,
     /// Heavy prefixes.
     pub heavy: u64,
-    /// Of these, those that the generator means to be. The others reorder lightly, and are heavy by chance.
+    /// Of these, those that the generator means to be. The others reorder lightly, and are heavy by
+    /// chance.
     pub meant: u64,
     /// Segments of a flow, in the mean.
     pub length: f64,
-    /// Flows with a segment in the time after which a bucket is free, in the mean: those that ask for buckets.
+    /// Flows with a segment in the time after which a bucket is free, in the mean: those that ask
+    /// for buckets.
     pub active: f64,
     /// By the tables.
     pub seen: Vec<Seen>,
@@ -235,7 +245,8 @@ impl Counting {
     fn count(&mut self, pass: &Pass<'_>, packets: &[Observation]) {
         let [bank, _] = &self.shared.banks;
         let shared_lasting = Reorder::shared_lasting(&self.shared.lasting);
-        let parts = Parts { own: &mut (), lasting: &mut (), shared: Reorder::shared(bank), shared_lasting };
+        let parts =
+            Parts { own: &mut (), lasting: &mut (), shared: Reorder::shared(bank), shared_lasting };
         Reorder::measure(&self.setup.settings(), parts, pass, packets);
     }
 
@@ -245,19 +256,28 @@ impl Counting {
         let [bank, _] = &self.shared.banks;
         Reorder::merge_shared(sum, Reorder::shared(bank), &self.setup.settings());
         let of = |prefix: &Prefix| truth.get(&prefix.prefix).copied().unwrap_or_default();
-        let found: Vec<(&Prefix, True)> =
-            sum.prefixes().filter(|prefix| reorders(prefix)).map(|prefix| (prefix, of(prefix))).collect();
-        let late: HashMap<u64, u64> = sum.prefixes().map(|prefix| (prefix.prefix, prefix.out_of_order)).collect();
+        let found: Vec<(&Prefix, True)> = sum
+            .prefixes()
+            .filter(|prefix| reorders(prefix))
+            .map(|prefix| (prefix, of(prefix)))
+            .collect();
+        let late: HashMap<u64, u64> =
+            sum.prefixes().map(|prefix| (prefix.prefix, prefix.out_of_order)).collect();
         let is_unseen = |prefix| late.get(prefix).is_none_or(|late| *late < LEAST_LATE);
-        let errors: f64 = found.iter().map(|(prefix, truth)| (share(prefix) - truth.share).abs()).sum();
+        let errors: f64 =
+            found.iter().map(|(prefix, truth)| (share(prefix) - truth.share).abs()).sum();
         let followed = sum.prefixes().map(|prefix| prefix.packets).sum();
         Seen {
             setup: self.setup,
             found: found.len() as u64,
             right: found.iter().filter(|(_, truth)| truth.is_heavy).count() as u64,
             meant: found.iter().filter(|(_, truth)| truth.is_meant).count() as u64,
-            light: found.iter().filter(|(_, truth)| !truth.is_heavy && truth.share > MUCH).count() as u64,
-            unseen: truth.iter().filter(|(prefix, truth)| truth.is_heavy && is_unseen(prefix)).count() as u64,
+            light: found.iter().filter(|(_, truth)| !truth.is_heavy && truth.share > MUCH).count()
+                as u64,
+            unseen: truth
+                .iter()
+                .filter(|(prefix, truth)| truth.is_heavy && is_unseen(prefix))
+                .count() as u64,
             error: (!found.is_empty()).then(|| errors / found.len() as f64),
             followed,
             segments: followed + sum.unfollowed + sum.contended + sum.crowded,
@@ -271,10 +291,17 @@ impl Run {
     pub fn execute(&self, setups: &[Setup]) -> Outcome {
         let mut tables: Vec<Counting> = setups.iter().map(|setup| Counting::new(*setup)).collect();
         let tabulation = Tabulation::from_seed(self.seed);
-        let pass = Pass { tabulation: &tabulation, sharing: Sharing::Alone, own: Sharing::Alone, slot_ns: 1, bank: 0 };
+        let pass = Pass {
+            tabulation: &tabulation,
+            sharing: Sharing::Alone,
+            own: Sharing::Alone,
+            slot_ns: 1,
+            bank: 0,
+        };
         // What is read of a packet is the same for all tables.
         let any = Settings { algorithm: Algorithm::Sampling, ..Settings::DEFAULT };
-        let settings = flowgauge_core::Settings { reorder: any, ..flowgauge_core::Settings::DEFAULT };
+        let settings =
+            flowgauge_core::Settings { reorder: any, ..flowgauge_core::Settings::DEFAULT };
         let context = Context::new(settings, &tabulation, Sharing::Alone);
         let (mut state, shared) = (State::boxed(), Shared::boxed());
         let mut packets = Vec::with_capacity(BATCH);
@@ -297,12 +324,20 @@ impl Run {
                 active += u64::from(last.insert(flow, times) != Some(times));
             }
             let mut packet = Observation::of(&Arrival::new(frame.len() as u32, at));
-            if state.active(&shared, 0).observe::<false, _, _>(&context, Link::Ethernet, frame, &mut packet) {
+            if state.active(&shared, 0).observe::<false, _, _>(
+                &context,
+                Link::Ethernet,
+                frame,
+                &mut packet,
+            ) {
                 packets.push(packet);
             }
         }
-        let truth: HashMap<u64, True> = traffic.truth().iter().map(|truth| (key(truth.prefix), True::of(truth))).collect();
-        let sum = |what: fn(&PrefixTruth) -> u64| traffic.truth().iter().map(what).sum::<u64>().max(1) as f64;
+        let truth: HashMap<u64, True> =
+            traffic.truth().iter().map(|truth| (key(truth.prefix), True::of(truth))).collect();
+        let sum = |what: fn(&PrefixTruth) -> u64| {
+            traffic.truth().iter().map(what).sum::<u64>().max(1) as f64
+        };
         Outcome {
             run: *self,
             heavy: truth.values().filter(|truth| truth.is_heavy).count() as u64,

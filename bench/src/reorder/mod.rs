@@ -1,7 +1,8 @@
 //! Prefixes that reorder packets: flow sampling, and the hybrid that follows large flows as well.
 //!
-//! Both are in chapter 3 of the data-plane performance dissertation, which is not at hand. Its abstract and introduction are. So the algorithms
-//! are a reconstruction, the traces are generated, and the dissertation's figure is one sentence.
+//! Both are in chapter 3 of the data-plane performance dissertation, which is not at hand. Its
+//! abstract and introduction are. So the algorithms are a reconstruction, the traces are generated,
+//! and the dissertation's figure is one sentence.
 
 mod experiment;
 mod known;
@@ -10,7 +11,9 @@ mod summary;
 #[cfg(test)]
 mod tests;
 
-pub use experiment::{ALGORITHMS, BETA, MEMORIES_LOG2, MEMORY_LOG2, Outcome, PACKETS, Run, Seen, Setup, Traffic};
+pub use experiment::{
+    ALGORITHMS, BETA, MEMORIES_LOG2, MEMORY_LOG2, Outcome, PACKETS, Run, Seen, Setup, Traffic,
+};
 
 use crate::error::ReproduceError;
 use crate::parallel::{self, Progress};
@@ -34,17 +37,33 @@ pub struct Findings {
     outcomes: Vec<Outcome>,
 }
 
-/// Runs all experiments with seeds 1 to `seeds`, as many at a time as there are processors. Progress is in packets.
+/// Runs all experiments with seeds 1 to `seeds`, as many at a time as there are processors.
+/// Progress is in packets.
 #[must_use]
 pub fn run(seeds: u64, progress: &Progress<'_>) -> Findings {
     let threads = available_parallelism().map_or(1, NonZero::get);
     execute(seeds, PACKETS, &Traffic::ALL, &Setup::all(), threads, progress)
 }
 
-fn execute(seeds: u64, packets: u64, traffic: &[Traffic], setups: &[Setup], threads: usize, progress: &Progress<'_>) -> Findings {
-    let runs: Vec<Run> =
-        traffic.iter().flat_map(|traffic| (1..=seeds).map(move |seed| Run { traffic: *traffic, packets, seed })).collect();
-    let Ok(outcomes) = parallel::run(&runs, threads, |run| run.packets, progress, |run| Ok::<_, Infallible>(run.execute(setups)));
+fn execute(
+    seeds: u64,
+    packets: u64,
+    traffic: &[Traffic],
+    setups: &[Setup],
+    threads: usize,
+    progress: &Progress<'_>,
+) -> Findings {
+    let runs: Vec<Run> = traffic
+        .iter()
+        .flat_map(|traffic| (1..=seeds).map(move |seed| Run { traffic: *traffic, packets, seed }))
+        .collect();
+    let Ok(outcomes) = parallel::run(
+        &runs,
+        threads,
+        |run| run.packets,
+        progress,
+        |run| Ok::<_, Infallible>(run.execute(setups)),
+    );
     Findings { seeds, outcomes }
 }
 
@@ -55,8 +74,10 @@ impl Findings {
 
     /// What tables of a kind have seen, run by run.
     fn seen(&self, traffic: Traffic, setup: Setup) -> impl Iterator<Item = (&Outcome, &Seen)> {
-        let of = move |outcome: &'_ Outcome| outcome.seen.iter().position(|seen| seen.setup == setup);
-        self.outcomes(traffic).filter_map(move |outcome| Some((outcome, outcome.seen.get(of(outcome)?)?)))
+        let of =
+            move |outcome: &'_ Outcome| outcome.seen.iter().position(|seen| seen.setup == setup);
+        self.outcomes(traffic)
+            .filter_map(move |outcome| Some((outcome, outcome.seen.get(of(outcome)?)?)))
     }
 
     /// Of heavy prefixes, the share that is found.
@@ -89,8 +110,18 @@ impl Findings {
         self.spread(traffic, setup, |_, seen| Some(seen.share_followed()))
     }
 
-    fn spread(&self, traffic: Traffic, setup: Setup, what: impl Fn(&Outcome, &Seen) -> Option<f64>) -> Option<Spread> {
-        Spread::of(&self.seen(traffic, setup).filter_map(|(outcome, seen)| what(outcome, seen)).collect::<Vec<_>>())
+    fn spread(
+        &self,
+        traffic: Traffic,
+        setup: Setup,
+        what: impl Fn(&Outcome, &Seen) -> Option<f64>,
+    ) -> Option<Spread> {
+        Spread::of(
+            &self
+                .seen(traffic, setup)
+                .filter_map(|(outcome, seen)| what(outcome, seen))
+                .collect::<Vec<_>>(),
+        )
     }
 
     /// The sum over all runs of something about a table.
@@ -100,7 +131,8 @@ impl Findings {
 
     /// The mean over all runs of something about the traffic.
     fn mean(&self, traffic: Traffic, what: impl Fn(&Outcome) -> f64) -> f64 {
-        Spread::of(&self.outcomes(traffic).map(what).collect::<Vec<_>>()).map_or(0.0, |spread| spread.mean)
+        Spread::of(&self.outcomes(traffic).map(what).collect::<Vec<_>>())
+            .map_or(0.0, |spread| spread.mean)
     }
 
     /// In how many sizes, of how many, the hybrid is better by some measure.
@@ -108,7 +140,9 @@ impl Findings {
         let of = |algorithm, memory_log2| Setup { algorithm, memory_log2 };
         let compared: Vec<bool> = MEMORIES_LOG2
             .into_iter()
-            .filter_map(|log2| is_better(of(Algorithm::Hybrid, log2), of(Algorithm::Sampling, log2)))
+            .filter_map(|log2| {
+                is_better(of(Algorithm::Hybrid, log2), of(Algorithm::Sampling, log2))
+            })
             .collect();
         (compared.iter().filter(|is_better| **is_better).count(), compared.len())
     }
@@ -116,11 +150,16 @@ impl Findings {
     /// The claim, memory, and traffic, for a terminal.
     #[must_use]
     pub fn tables(&self) -> [Table; 4] {
-        [page::claim_table(self), page::memory_table(self), page::traffic_table(self), page::others_table(self)]
+        [
+            page::claim_table(self),
+            page::memory_table(self),
+            page::traffic_table(self),
+            page::others_table(self),
+        ]
     }
 
-    /// Writes `index.html` and `runs.csv` into a directory, which is made if need be; files with these names are replaced and all others left
-    /// alone. Gives the path of the page.
+    /// Writes `index.html` and `runs.csv` into a directory, which is made if need be; files with
+    /// these names are replaced and all others left alone. Gives the path of the page.
     ///
     /// # Errors
     /// [`ReproduceError::File`].

@@ -32,7 +32,9 @@ impl Measure {
     fn mean(self, findings: &Findings, traffic: Traffic, setup: Setup) -> Cell {
         let Measure(.., digits) = self;
         let spread = self.of(findings, traffic, setup);
-        spread.map_or_else(Cell::default, |spread| Cell::new(format!("{:.digits$}", spread.mean * 100.0)))
+        spread.map_or_else(Cell::default, |spread| {
+            Cell::new(format!("{:.digits$}", spread.mean * 100.0))
+        })
     }
 
     /// With the standard deviation of a run.
@@ -75,8 +77,11 @@ fn mean_percent(spread: Option<Spread>) -> String {
 
 /// The claim next to what was measured.
 pub(super) fn claim_table(findings: &Findings) -> Table {
-    let caption =
-        format!("Heavy prefixes with {} buckets, usual traffic, %, mean of {}", grouped(1 << MEMORY_LOG2), runs(findings.seeds));
+    let caption = format!(
+        "Heavy prefixes with {} buckets, usual traffic, %, mean of {}",
+        grouped(1 << MEMORY_LOG2),
+        runs(findings.seeds)
+    );
     let mut all = vec![
         Column::text("", ""),
         Column::number("dissertation", "some memory").from_source(),
@@ -92,8 +97,11 @@ pub(super) fn claim_table(findings: &Findings) -> Table {
         ("segments that are followed", None, None),
     ];
     for ((name, dissertation, target), measure) in rows.into_iter().zip(MEASURES) {
-        let known = [dissertation, target].map(|known| known.map_or_else(Cell::default, |known| Cell::new(format!("{known:.0}"))));
-        let ours = ALGORITHMS.map(|algorithm| measure.with_spread(findings, Traffic::Usual, at_claim(algorithm)));
+        let known = [dissertation, target].map(|known| {
+            known.map_or_else(Cell::default, |known| Cell::new(format!("{known:.0}")))
+        });
+        let ours = ALGORITHMS
+            .map(|algorithm| measure.with_spread(findings, Traffic::Usual, at_claim(algorithm)));
         table.row([Cell::new(name)].into_iter().chain(known).chain(ours).collect());
     }
     table
@@ -101,9 +109,14 @@ pub(super) fn claim_table(findings: &Findings) -> Table {
 
 /// Usual traffic by memory.
 pub(super) fn memory_table(findings: &Findings) -> Table {
-    let caption = format!("Usual traffic by memory, %, mean of {} ± deviation of a run", runs(findings.seeds));
+    let caption = format!(
+        "Usual traffic by memory, %, mean of {} ± deviation of a run",
+        runs(findings.seeds)
+    );
     let mut all = vec![Column::number("", "buckets")];
-    ALGORITHMS.into_iter().for_each(|algorithm| all.extend(MEASURES.map(|measure| measure.column(algorithm))));
+    ALGORITHMS
+        .into_iter()
+        .for_each(|algorithm| all.extend(MEASURES.map(|measure| measure.column(algorithm))));
     let mut table = Table::new(caption, all);
     for memory_log2 in MEMORIES_LOG2 {
         let mut row = vec![Cell::new(grouped(1 << memory_log2))];
@@ -136,8 +149,12 @@ pub(super) fn traffic_table(findings: &Findings) -> Table {
         runs(findings.seeds)
     );
     let mut all = vec![Column::text("", "")];
-    all.extend(["heavy", "segments/flow", "active flows"].map(|name| Column::number("traffic", name)));
-    ALGORITHMS.into_iter().for_each(|algorithm| all.extend(MEASURES.map(|measure| measure.column(algorithm))));
+    all.extend(
+        ["heavy", "segments/flow", "active flows"].map(|name| Column::number("traffic", name)),
+    );
+    ALGORITHMS
+        .into_iter()
+        .for_each(|algorithm| all.extend(MEASURES.map(|measure| measure.column(algorithm))));
     let mut table = Table::new(caption, all);
     for traffic in Traffic::ALL {
         let mut row = vec![
@@ -154,10 +171,15 @@ pub(super) fn traffic_table(findings: &Findings) -> Table {
 
 /// Recall and precision of other traffic by memory.
 pub(super) fn others_table(findings: &Findings) -> Table {
-    let caption = format!("Recall / precision of other traffic by memory, %, mean of {}", runs(findings.seeds));
+    let caption = format!(
+        "Recall / precision of other traffic by memory, %, mean of {}",
+        runs(findings.seeds)
+    );
     let others = || Traffic::ALL.into_iter().filter(|traffic| *traffic != Traffic::Usual);
     let mut all = vec![Column::number("", "buckets")];
-    others().for_each(|traffic| all.extend(ALGORITHMS.map(|algorithm| Column::number(traffic.name(), algorithm.name()))));
+    others().for_each(|traffic| {
+        all.extend(ALGORITHMS.map(|algorithm| Column::number(traffic.name(), algorithm.name())))
+    });
     let mut table = Table::new(caption, all);
     for memory_log2 in MEMORIES_LOG2 {
         let mut row = vec![Cell::new(grouped(1 << memory_log2))];
@@ -165,8 +187,12 @@ pub(super) fn others_table(findings: &Findings) -> Table {
             row.extend(ALGORITHMS.map(|algorithm| {
                 let setup = setup(algorithm, memory_log2);
                 let both = [findings.recall(traffic, setup), findings.precision(traffic, setup)];
-                let [recall, precision] =
-                    both.map(|spread| spread.map_or_else(|| "-".to_owned(), |spread| format!("{:.0}", spread.mean * 100.0)));
+                let [recall, precision] = both.map(|spread| {
+                    spread.map_or_else(
+                        || "-".to_owned(),
+                        |spread| format!("{:.0}", spread.mean * 100.0),
+                    )
+                });
                 Cell::new(format!("{recall} / {precision}"))
             }));
         }
@@ -179,23 +205,38 @@ pub(super) fn others_table(findings: &Findings) -> Table {
 fn chart(findings: &Findings, traffic: Traffic) -> Chart {
     let buckets = |log2: u8| f64::from(1_u32 << log2);
     let (first, last) = (MEMORIES_LOG2[0], MEMORIES_LOG2[MEMORIES_LOG2.len() - 1]);
-    let (x, y) = (Axis::logarithmic("buckets", buckets(first), buckets(last)), Axis::linear("%", 0.0, 100.0));
+    let (x, y) = (
+        Axis::logarithmic("buckets", buckets(first), buckets(last)),
+        Axis::linear("%", 0.0, 100.0),
+    );
     let chart = Chart::new(traffic.name(), x, y, HALF);
-    ALGORITHMS.into_iter().zip([Tone::First, Tone::Second]).fold(chart, |chart, (algorithm, tone)| {
-        let points = |measure: Measure| {
-            MEMORIES_LOG2
-                .into_iter()
-                .filter_map(move |log2| Some((buckets(log2), measure.of(findings, traffic, setup(algorithm, log2))?.mean * 100.0)))
-        };
-        let name = algorithm.name();
-        chart.line(&format!("{name}: recall"), tone, points(RECALL)).dashed(&format!("{name}: precision"), tone, points(PRECISION))
-    })
+    ALGORITHMS.into_iter().zip([Tone::First, Tone::Second]).fold(
+        chart,
+        |chart, (algorithm, tone)| {
+            let points = |measure: Measure| {
+                MEMORIES_LOG2.into_iter().filter_map(move |log2| {
+                    Some((
+                        buckets(log2),
+                        measure.of(findings, traffic, setup(algorithm, log2))?.mean * 100.0,
+                    ))
+                })
+            };
+            let name = algorithm.name();
+            chart.line(&format!("{name}: recall"), tone, points(RECALL)).dashed(
+                &format!("{name}: precision"),
+                tone,
+                points(PRECISION),
+            )
+        },
+    )
 }
 
 /// The whole report.
 pub(super) fn page(findings: &Findings) -> String {
     let mut page = Page::new("Prefixes that reorder packets: flow sampling and the hybrid");
-    let of = |measure: Measure, traffic, algorithm| mean_percent(measure.of(findings, traffic, at_claim(algorithm)));
+    let of = |measure: Measure, traffic, algorithm| {
+        mean_percent(measure.of(findings, traffic, at_claim(algorithm)))
+    };
     page.lead(&format!(
         "With {} buckets for 2,000 prefixes, flow sampling finds {} of the heavy prefixes of the usual traffic, and the hybrid {}. Of the prefixes \
          found, {} and {} are heavy. If all flows are small, sampling finds {} and the hybrid {}.",
@@ -216,7 +257,8 @@ pub(super) fn page(findings: &Findings) -> String {
 /// At how many sizes the hybrid is better.
 fn wins(findings: &Findings, traffic: Traffic, measure: Measure, more: bool) -> String {
     let (wins, all) = findings.wins(|hybrid, sampling| {
-        let [hybrid, sampling] = [hybrid, sampling].map(|setup| measure.of(findings, traffic, setup));
+        let [hybrid, sampling] =
+            [hybrid, sampling].map(|setup| measure.of(findings, traffic, setup));
         let (hybrid, sampling) = (hybrid?.mean, sampling?.mean);
         Some(if more { hybrid > sampling } else { hybrid < sampling })
     });
@@ -315,7 +357,8 @@ fn traffic(findings: &Findings, page: &mut Page) {
 
 fn method(findings: &Findings, page: &mut Page) {
     page.heading("Method");
-    let options = Traffic::ALL.map(|traffic| format!("<code>{}</code> ({})", traffic.options(), traffic.name()));
+    let options = Traffic::ALL
+        .map(|traffic| format!("<code>{}</code> ({})", traffic.options(), traffic.name()));
     page.list([
         format!(
             "{} packets went through {} tables by the code that every software dataplane runs (<code>flowgauge_core::reorder</code>), flowgauge {}.",

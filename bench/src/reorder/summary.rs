@@ -12,10 +12,20 @@ pub(super) fn runs(findings: &Findings, file: &mut dyn Write) -> io::Result<()> 
     writeln!(file, ",recall,precision,error,followed,segments")?;
     for outcome in &findings.outcomes {
         for seen in &outcome.seen {
-            let (traffic, seed, heavy, meant) = (outcome.run.traffic.name(), outcome.run.seed, outcome.heavy, outcome.meant);
-            let (algorithm, buckets) = (seen.setup.algorithm.name(), 1_u32 << seen.setup.memory_log2);
-            write!(file, "{traffic},{seed},{heavy},{meant},{:.2},{:.1},{algorithm},{buckets}", outcome.length, outcome.active)?;
-            write!(file, ",{},{},{},{},{}", seen.found, seen.right, seen.meant, seen.light, seen.unseen)?;
+            let (traffic, seed, heavy, meant) =
+                (outcome.run.traffic.name(), outcome.run.seed, outcome.heavy, outcome.meant);
+            let (algorithm, buckets) =
+                (seen.setup.algorithm.name(), 1_u32 << seen.setup.memory_log2);
+            write!(
+                file,
+                "{traffic},{seed},{heavy},{meant},{:.2},{:.1},{algorithm},{buckets}",
+                outcome.length, outcome.active
+            )?;
+            write!(
+                file,
+                ",{},{},{},{},{}",
+                seen.found, seen.right, seen.meant, seen.light, seen.unseen
+            )?;
             for value in [outcome.recall(seen), seen.precision(), seen.error] {
                 match value {
                     Some(value) => write!(file, ",{value:.5}")?,

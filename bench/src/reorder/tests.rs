@@ -16,28 +16,44 @@ fn both(memory_log2: u8) -> [Setup; 2] {
 #[test]
 fn the_target_is_reached_on_usual_traffic() {
     let findings = findings(4, PACKETS, &[Traffic::Usual], &both(MEMORY_LOG2));
-    for (outcome, seen) in both(MEMORY_LOG2).into_iter().flat_map(|setup| findings.seen(Traffic::Usual, setup)) {
+    for (outcome, seen) in
+        both(MEMORY_LOG2).into_iter().flat_map(|setup| findings.seen(Traffic::Usual, setup))
+    {
         let (recall, precision) = (outcome.recall(seen).unwrap(), seen.precision().unwrap());
-        assert!(recall * 100.0 >= known::TARGET && precision * 100.0 >= known::TARGET, "{outcome:?}");
+        assert!(
+            recall * 100.0 >= known::TARGET && precision * 100.0 >= known::TARGET,
+            "{outcome:?}"
+        );
         assert_eq!((outcome.meant, seen.meant), (38, 38), "{outcome:?}");
-        assert!(outcome.heavy >= outcome.meant && seen.found >= seen.right + seen.light && seen.right >= seen.meant);
+        assert!(
+            outcome.heavy >= outcome.meant
+                && seen.found >= seen.right + seen.light
+                && seen.right >= seen.meant
+        );
     }
 }
 
 #[test]
 fn what_the_report_says_holds() {
     let small = findings(4, PACKETS, &[Traffic::SmallFlows], &both(12));
-    let [sampling, hybrid] = both(12).map(|setup| small.recall(Traffic::SmallFlows, setup).unwrap());
+    let [sampling, hybrid] =
+        both(12).map(|setup| small.recall(Traffic::SmallFlows, setup).unwrap());
     // Of ten runs, 45 and 75 % with deviations of 7 and 6 (`flowgauge reproduce reorder`).
     assert!(hybrid.low > sampling.high, "{sampling:?} {hybrid:?}");
-    let other = findings(2, PACKETS, &[Traffic::Usual, Traffic::Loss, Traffic::SmallFlows], &both(MEMORY_LOG2));
+    let other = findings(
+        2,
+        PACKETS,
+        &[Traffic::Usual, Traffic::Loss, Traffic::SmallFlows],
+        &both(MEMORY_LOG2),
+    );
     for setup in both(MEMORY_LOG2) {
-        let [usual, loss, small] =
-            [Traffic::Usual, Traffic::Loss, Traffic::SmallFlows].map(|traffic| other.recall(traffic, setup).unwrap());
+        let [usual, loss, small] = [Traffic::Usual, Traffic::Loss, Traffic::SmallFlows]
+            .map(|traffic| other.recall(traffic, setup).unwrap());
         assert!(usual.low > loss.high && loss.low > small.high, "{usual:?} {loss:?} {small:?}");
         assert_eq!(other.meant_recall(Traffic::Loss, setup).unwrap().low, 1.0);
         // Most of what is missed has too few late segments among those that are followed.
-        let missed = other.sum(Traffic::SmallFlows, setup, |outcome, seen| outcome.heavy - seen.right);
+        let missed =
+            other.sum(Traffic::SmallFlows, setup, |outcome, seen| outcome.heavy - seen.right);
         let unseen = other.sum(Traffic::SmallFlows, setup, |_, seen| seen.unseen);
         assert!(unseen <= missed && unseen * 10 >= missed * 9, "{unseen} of {missed}");
     }
@@ -50,28 +66,49 @@ fn prefixes_are_heavy_and_found_beyond_the_bounds() {
         let prefix = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 0));
         let (bits, packets, retransmitted, repeated) = (24, 2 * segments, filling + 7, 7);
         let (gaps, flows) = (9, 1);
-        let truth =
-            PrefixTruth { prefix, bits, heavy, packets, segments, out_of_order, retransmitted, repeated, filling, gaps, flows };
+        let truth = PrefixTruth {
+            prefix,
+            bits,
+            heavy,
+            packets,
+            segments,
+            out_of_order,
+            retransmitted,
+            repeated,
+            filling,
+            gaps,
+            flows,
+        };
         let truth = True::of(&truth);
         (truth.is_heavy, truth.is_meant)
     };
     assert_eq!([is(300, 2, 1, true), is(299, 4, 0, true)], [(false, false); 2]);
     assert_eq!([is(300, 2, 2, true), is(300, 4, 0, false)], [(true, true), (true, false)]);
-    let is_found = |packets, out_of_order| reorders(&Prefix { packets, out_of_order, ..Prefix::default() });
-    assert_eq!([(100, 2), (299, 3), (300, 3)].map(|(packets, late)| is_found(packets, late)), [false, true, false]);
+    let is_found =
+        |packets, out_of_order| reorders(&Prefix { packets, out_of_order, ..Prefix::default() });
+    assert_eq!(
+        [(100, 2), (299, 3), (300, 3)].map(|(packets, late)| is_found(packets, late)),
+        [false, true, false]
+    );
 }
 
 #[test]
 fn options_make_the_traffic() {
     for traffic in Traffic::ALL {
-        assert_eq!(traffic.options().parse::<ReorderProfile>().unwrap(), traffic.profile(PACKETS, 1), "{traffic:?}");
+        assert_eq!(
+            traffic.options().parse::<ReorderProfile>().unwrap(),
+            traffic.profile(PACKETS, 1),
+            "{traffic:?}"
+        );
     }
 }
 
 #[test]
 fn results_do_not_depend_on_threads() {
     let setups = both(6);
-    let of = |threads| execute(3, 30_000, &[Traffic::Usual, Traffic::Deep], &setups, threads, &|_, _| {}).outcomes;
+    let of = |threads| {
+        execute(3, 30_000, &[Traffic::Usual, Traffic::Deep], &setups, threads, &|_, _| {}).outcomes
+    };
     assert_eq!(of(1), of(3));
     let [first, second, ..] = &of(2)[..] else { panic!() };
     assert_ne!(first.seen, second.seen);
@@ -83,10 +120,21 @@ fn all_segments_are_counted() {
     let outcome = Run { traffic: Traffic::Usual, packets: 50_000, seed: 5 }.execute(&setups);
     assert_eq!(outcome.seen.iter().map(|seen| seen.setup).collect::<Vec<_>>(), setups);
     for seen in &outcome.seen {
-        assert!(seen.followed > 0 && seen.followed < seen.segments && seen.segments < outcome.run.packets, "{seen:?}");
+        assert!(
+            seen.followed > 0
+                && seen.followed < seen.segments
+                && seen.segments < outcome.run.packets,
+            "{seen:?}"
+        );
     }
     // More buckets, more segments.
-    let followed = |algorithm| outcome.seen.iter().filter(move |seen| seen.setup.algorithm == algorithm).map(|seen| seen.followed);
+    let followed = |algorithm| {
+        outcome
+            .seen
+            .iter()
+            .filter(move |seen| seen.setup.algorithm == algorithm)
+            .map(|seen| seen.followed)
+    };
     assert!(ALGORITHMS.into_iter().all(|algorithm| followed(algorithm).is_sorted()));
 }
 
@@ -95,9 +143,14 @@ fn a_report_has_its_tables_plots_and_lines() {
     let findings = findings(1, 100_000, &Traffic::ALL, &Setup::all());
     let directory = std::env::temp_dir().join(format!("flowgauge-reorder-{}", std::process::id()));
     let page = std::fs::read_to_string(findings.write(&directory).unwrap()).unwrap();
-    for part in
-        ["<svg", "4,096", "small flows", "reorder,depth=12", "correctly identify 80%", "flowgauge reproduce reorder --seeds 1"]
-    {
+    for part in [
+        "<svg",
+        "4,096",
+        "small flows",
+        "reorder,depth=12",
+        "correctly identify 80%",
+        "flowgauge reproduce reorder --seeds 1",
+    ] {
         assert!(page.contains(part), "{part} is not on the page");
     }
     assert!(!page.contains("NaN") && !page.contains("inf"));

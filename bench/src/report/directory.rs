@@ -23,7 +23,11 @@ impl Directory {
     ///
     /// # Errors
     /// [`ReproduceError::File`].
-    pub fn write(&self, name: &str, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<PathBuf, ReproduceError> {
+    pub fn write(
+        &self,
+        name: &str,
+        content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<PathBuf, ReproduceError> {
         let path = self.0.join(name);
         let written = File::create(&path).and_then(|file| {
             let mut file = BufWriter::with_capacity(1 << 16, file);

@@ -38,7 +38,8 @@ impl Page {
 
     /// A list; the `items` are HTML as it is.
     pub fn list<S: AsRef<str>>(&mut self, items: impl IntoIterator<Item = S>) {
-        let items: String = items.into_iter().map(|item| format!("<li>{}</li>", item.as_ref())).collect();
+        let items: String =
+            items.into_iter().map(|item| format!("<li>{}</li>", item.as_ref())).collect();
         self.body += &format!("<ul>{items}</ul>\n");
     }
 
@@ -48,7 +49,8 @@ impl Page {
         self.body.push('\n');
     }
 
-    /// Plots beside each other where there is room, each with a table of its numbers, and with a caption below all of them; `caption` is HTML as it is.
+    /// Plots beside each other where there is room, each with a table of its numbers, and with a
+    /// caption below all of them; `caption` is HTML as it is.
     pub fn figure(&mut self, charts: &[Chart], caption: &str) {
         let charts: Vec<_> = charts.iter().map(|chart| (chart.svg(), chart.table())).collect();
         self.panels(&charts, caption);

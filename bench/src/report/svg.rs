@@ -1,6 +1,7 @@
 //! Plots as inline SVG.
 //!
-//! Colours and type come from the page's style sheet ([`html`](super::html)), so that a plot follows the page into the dark.
+//! Colours and type come from the page's style sheet ([`html`](super::html)), so that a plot
+//! follows the page into the dark.
 
 use super::escape::escape;
 use super::table::{Cell, Column, Table};
@@ -52,7 +53,8 @@ impl Axis {
         match self.scale {
             Scale::Linear => {
                 let step = round_step((self.high - self.low) / TICKS);
-                let (first, last) = ((self.low / step).ceil() as i64, (self.high / step).floor() as i64);
+                let (first, last) =
+                    ((self.low / step).ceil() as i64, (self.high / step).floor() as i64);
                 (first..=last).map(|k| k as f64 * step).collect()
             }
             Scale::Logarithmic => {
@@ -68,7 +70,8 @@ impl Axis {
             return Vec::new();
         }
         let decades = self.low.log10().floor() as i32..=self.high.log10().ceil() as i32;
-        let values = decades.flat_map(|decade| (2..10).map(move |digit| f64::from(digit) * 10_f64.powi(decade)));
+        let values = decades
+            .flat_map(|decade| (2..10).map(move |digit| f64::from(digit) * 10_f64.powi(decade)));
         values.filter(|value| (0.0..=1.0).contains(&self.place(*value))).collect()
     }
 }
@@ -101,24 +104,40 @@ pub enum Tone {
 }
 
 impl Tone {
-    /// A mark of this tone at a place, `size` across, as a part of a path: tones are told apart without their colours as well.
+    /// A mark of this tone at a place, `size` across, as a part of a path: tones are told apart
+    /// without their colours as well.
     fn mark(self, x: f64, y: f64, size: f64) -> String {
         let half = size / 2.0;
         match self {
             // A subpath of no length with round ends: a dot in a dozen bytes.
             Tone::First | Tone::Neutral => format!("M{x:.1} {y:.1}h0"),
-            Tone::Second => format!("M{:.1} {:.1}h{size:.1}v{size:.1}h-{size:.1}z", x - half, y - half),
-            Tone::Third => format!("M{x:.1} {:.1}l{half:.1} {half:.1}l-{half:.1} {half:.1}l-{half:.1} -{half:.1}z", y - half),
-            Tone::Fourth => {
-                format!("M{:.1} {:.1}l{size:.1} {size:.1}m-{size:.1} 0l{size:.1} -{size:.1}", x - half, y - half)
+            Tone::Second => {
+                format!("M{:.1} {:.1}h{size:.1}v{size:.1}h-{size:.1}z", x - half, y - half)
             }
-            Tone::Fifth => format!("M{:.1} {y:.1}h{size:.1}m-{half:.1} -{half:.1}v{size:.1}", x - half),
+            Tone::Third => format!(
+                "M{x:.1} {:.1}l{half:.1} {half:.1}l-{half:.1} {half:.1}l-{half:.1} -{half:.1}z",
+                y - half
+            ),
+            Tone::Fourth => {
+                format!(
+                    "M{:.1} {:.1}l{size:.1} {size:.1}m-{size:.1} 0l{size:.1} -{size:.1}",
+                    x - half,
+                    y - half
+                )
+            }
+            Tone::Fifth => {
+                format!("M{:.1} {y:.1}h{size:.1}m-{half:.1} -{half:.1}v{size:.1}", x - half)
+            }
         }
     }
 
     /// How wide the line is that marks are drawn with.
     fn stroke(self, size: f64) -> f64 {
-        if matches!(self, Tone::First | Tone::Neutral) { size } else { (size / 3.0).clamp(0.8, 1.6) }
+        if matches!(self, Tone::First | Tone::Neutral) {
+            size
+        } else {
+            (size / 3.0).clamp(0.8, 1.6)
+        }
     }
 
     fn class(self) -> &'static str {
@@ -167,7 +186,8 @@ const BOTTOM: f64 = 48.0;
 const ROWS: usize = 200;
 /// Height of a line of the legend.
 const LEGEND: f64 = 18.0;
-/// Width of a character of the legend: an estimate on the safe side, as nobody measures text without scripts.
+/// Width of a character of the legend: an estimate on the safe side, as nobody measures text
+/// without scripts.
 const CHARACTER: f64 = 6.3;
 
 impl Chart {
@@ -179,25 +199,46 @@ impl Chart {
 
     /// Dots of this diameter, in pixels.
     #[must_use]
-    pub fn points(self, name: &str, tone: Tone, diameter: f64, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
+    pub fn points(
+        self,
+        name: &str,
+        tone: Tone,
+        diameter: f64,
+        points: impl IntoIterator<Item = (f64, f64)>,
+    ) -> Self {
         self.layer(name, tone, Mark::Points { diameter, points: points.into_iter().collect() })
     }
 
     /// A line through points.
     #[must_use]
-    pub fn line(self, name: &str, tone: Tone, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
+    pub fn line(
+        self,
+        name: &str,
+        tone: Tone,
+        points: impl IntoIterator<Item = (f64, f64)>,
+    ) -> Self {
         self.layer(name, tone, Mark::Line { dashed: false, points: points.into_iter().collect() })
     }
 
     /// A dashed line through points.
     #[must_use]
-    pub fn dashed(self, name: &str, tone: Tone, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
+    pub fn dashed(
+        self,
+        name: &str,
+        tone: Tone,
+        points: impl IntoIterator<Item = (f64, f64)>,
+    ) -> Self {
         self.layer(name, tone, Mark::Line { dashed: true, points: points.into_iter().collect() })
     }
 
     /// An area between two lines, given as `(x, low, high)`.
     #[must_use]
-    pub fn band(self, name: &str, tone: Tone, edges: impl IntoIterator<Item = (f64, f64, f64)>) -> Self {
+    pub fn band(
+        self,
+        name: &str,
+        tone: Tone,
+        edges: impl IntoIterator<Item = (f64, f64, f64)>,
+    ) -> Self {
         self.layer(name, tone, Mark::Band { edges: edges.into_iter().collect() })
     }
 
@@ -221,7 +262,8 @@ impl Chart {
         );
         let frame = Frame { x: &self.x, y: &self.y, width: plot_width, height: plot_height };
         svg += &frame.axes(top);
-        // A nested element clips what leaves the plot, without an id that another plot on the page might have too.
+        // A nested element clips what leaves the plot, without an id that another plot on the page
+        // might have too.
         svg += &format!(
             "<svg x=\"{LEFT}\" y=\"{top}\" width=\"{plot_width}\" height=\"{plot_height}\" viewBox=\"0 0 {plot_width} {plot_height}\">"
         );
@@ -235,14 +277,21 @@ impl Chart {
     /// The numbers that are drawn, layer by layer.
     #[must_use]
     pub fn table(&self) -> Table {
-        let columns = vec![Column::text("", "what"), Column::number("", &self.x.label), Column::number("", &self.y.label)];
+        let columns = vec![
+            Column::text("", "what"),
+            Column::number("", &self.x.label),
+            Column::number("", &self.y.label),
+        ];
         let mut table = Table::new(&self.title, columns);
         for layer in &self.layers {
             let points: Vec<(f64, String)> = match &layer.mark {
-                Mark::Points { points, .. } | Mark::Line { points, .. } => points.iter().map(|&(x, y)| (x, short(y))).collect(),
-                Mark::Band { edges } => {
-                    edges.iter().map(|&(x, low, high)| (x, format!("{} to {}", short(low), short(high)))).collect()
+                Mark::Points { points, .. } | Mark::Line { points, .. } => {
+                    points.iter().map(|&(x, y)| (x, short(y))).collect()
                 }
+                Mark::Band { edges } => edges
+                    .iter()
+                    .map(|&(x, low, high)| (x, format!("{} to {}", short(low), short(high))))
+                    .collect(),
             };
             let step = points.len().div_ceil(ROWS).max(1);
             let name = match step {
@@ -276,16 +325,30 @@ impl Chart {
             let class = layer.tone.class();
             text += &match layer.mark {
                 Mark::Points { .. } => {
-                    let (mark, stroke) = (layer.tone.mark(x + 9.0, y + 4.0, 7.0), layer.tone.stroke(7.0));
-                    format!("<path class=\"dots {class}\" stroke-width=\"{stroke:.1}\" d=\"{mark}\"/>")
+                    let (mark, stroke) =
+                        (layer.tone.mark(x + 9.0, y + 4.0, 7.0), layer.tone.stroke(7.0));
+                    format!(
+                        "<path class=\"dots {class}\" stroke-width=\"{stroke:.1}\" d=\"{mark}\"/>"
+                    )
                 }
                 Mark::Line { dashed, .. } => {
                     let dashed = if dashed { " dashed" } else { "" };
-                    format!("<path class=\"line {class}{dashed}\" d=\"M{x:.1} {:.1}h18\"/>", y + 4.0)
+                    format!(
+                        "<path class=\"line {class}{dashed}\" d=\"M{x:.1} {:.1}h18\"/>",
+                        y + 4.0
+                    )
                 }
-                Mark::Band { .. } => format!("<path class=\"band {class}\" d=\"M{x:.1} {:.1}h18v10h-18z\"/>", y - 1.0),
+                Mark::Band { .. } => format!(
+                    "<path class=\"band {class}\" d=\"M{x:.1} {:.1}h18v10h-18z\"/>",
+                    y - 1.0
+                ),
             };
-            text += &format!("<text class=\"legend\" x=\"{:.1}\" y=\"{:.1}\">{}</text>", x + 24.0, y + 8.0, escape(&name));
+            text += &format!(
+                "<text class=\"legend\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+                x + 24.0,
+                y + 8.0,
+                escape(&name)
+            );
             x += width;
         }
         (text, lines)
@@ -297,13 +360,15 @@ impl Chart {
 pub struct Promise {
     /// What was measured.
     pub name: String,
-    /// The figure as a share of its limit; that of a least value upside down, so that more than 1 always breaks it.
+    /// The figure as a share of its limit; that of a least value upside down, so that more than 1
+    /// always breaks it.
     pub share: f64,
     /// What to write behind it.
     pub text: String,
 }
 
-/// Figures as bars that end left of a line if they keep their limits, with a word each that says so: one SVG element, and the same as a table.
+/// Figures as bars that end left of a line if they keep their limits, with a word each that says
+/// so: one SVG element, and the same as a table.
 #[must_use]
 pub fn promises(title: &str, promises: &[Promise]) -> (String, Table) {
     const WIDTH: f64 = 720.0;
@@ -317,12 +382,16 @@ pub fn promises(title: &str, promises: &[Promise]) -> (String, Table) {
          <text class=\"title\" x=\"0\" y=\"18\">{title}</text>",
         title = escape(title)
     );
-    let mut table = Table::new(title, vec![Column::text("", "what"), Column::text("", "verdict"), Column::text("", "figure")]);
+    let mut table = Table::new(
+        title,
+        vec![Column::text("", "what"), Column::text("", "verdict"), Column::text("", "figure")],
+    );
     for (row, Promise { name, share, text }) in promises.iter().enumerate() {
         // What cannot be compared is no pass.
         let of_limit = if share.is_nan() { MOST } else { share.clamp(0.0, MOST) };
         let (y, length) = (36.0 + ROW * row as f64, LIMIT * of_limit);
-        let (class, word) = if *share <= 1.0 { ("pass", "\u{2713} pass") } else { ("fail", "\u{2717} FAIL") };
+        let (class, word) =
+            if *share <= 1.0 { ("pass", "\u{2713} pass") } else { ("fail", "\u{2717} FAIL") };
         table.row(vec![Cell::new(name), Cell::new(word), Cell::new(text)]);
         svg += &format!(
             "<text class=\"legend\" x=\"0\" y=\"{:.1}\">{}</text><path class=\"bar {class}\" d=\"M0 {:.1}h{length:.1}\"/>\
@@ -356,8 +425,8 @@ impl Frame<'_> {
         (1.0 - self.y.place(value)) * self.height
     }
 
-    /// A place, if it is one: the logarithm of what is not positive is nowhere. Far outside places are kept near, where a
-    /// viewer's arithmetic holds.
+    /// A place, if it is one: the logarithm of what is not positive is nowhere. Far outside places
+    /// are kept near, where a viewer's arithmetic holds.
     fn place(&self, (x, y): (f64, f64)) -> Option<(f64, f64)> {
         let (x, y) = (self.horizontal(x), self.vertical(y));
         (x.is_finite() && y.is_finite()).then(|| (x.clamp(-1e4, 1e4), y.clamp(-1e4, 1e4)))
@@ -380,12 +449,23 @@ impl Frame<'_> {
         for x in self.x.ticks() {
             let place = LEFT + self.horizontal(x);
             let _ = write!(grid, "M{place:.1} {top:.1}v{height:.1}");
-            let _ = write!(labels, "<text class=\"tick x\" x=\"{place:.1}\" y=\"{:.1}\">{}</text>", bottom + 17.0, number(x));
+            let _ = write!(
+                labels,
+                "<text class=\"tick x\" x=\"{place:.1}\" y=\"{:.1}\">{}</text>",
+                bottom + 17.0,
+                number(x)
+            );
         }
         for y in self.y.ticks() {
             let place = top + self.vertical(y);
             let _ = write!(grid, "M{LEFT} {place:.1}h{width:.1}");
-            let _ = write!(labels, "<text class=\"tick y\" x=\"{:.1}\" y=\"{:.1}\">{}</text>", LEFT - 8.0, place + 4.0, number(y));
+            let _ = write!(
+                labels,
+                "<text class=\"tick y\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+                LEFT - 8.0,
+                place + 4.0,
+                number(y)
+            );
         }
         let (centre, middle) = ((LEFT + right) / 2.0, top + height / 2.0);
         format!(
@@ -410,7 +490,10 @@ impl Frame<'_> {
             }
             Mark::Line { dashed, points } => {
                 let dashed = if *dashed { " dashed" } else { "" };
-                format!("<path class=\"line {class}{dashed}\" d=\"{}\"/>", self.path(points.iter().copied()))
+                format!(
+                    "<path class=\"line {class}{dashed}\" d=\"{}\"/>",
+                    self.path(points.iter().copied())
+                )
             }
             Mark::Band { edges } => {
                 let upper = edges.iter().map(|&(x, _, high)| (x, high));
@@ -448,7 +531,9 @@ fn number(value: f64) -> String {
     }
     let text = format!("{:.10}", value.abs());
     let text = text.trim_end_matches('0').trim_end_matches('.');
-    let (whole, fraction) = text.split_once('.').map_or((text, String::new()), |(whole, rest)| (whole, format!(".{rest}")));
+    let (whole, fraction) = text
+        .split_once('.')
+        .map_or((text, String::new()), |(whole, rest)| (whole, format!(".{rest}")));
     let sign = if value < 0.0 && text != "0" { "\u{2212}" } else { "" };
     let whole = whole.parse().map_or_else(|_| whole.to_owned(), grouped);
     format!("{sign}{whole}{fraction}")
@@ -462,8 +547,14 @@ mod tests {
     fn ticks_are_round_numbers_in_range() {
         assert_eq!(Axis::linear("", 0.0, 500.0).ticks(), [0.0, 100.0, 200.0, 300.0, 400.0, 500.0]);
         assert_eq!(Axis::linear("", -5.0, 5.0).ticks(), [-4.0, -2.0, 0.0, 2.0, 4.0]);
-        assert_eq!(Axis::logarithmic("", 1.0, 10_000.0).ticks(), [1.0, 10.0, 100.0, 1_000.0, 10_000.0]);
-        assert_eq!(Axis::logarithmic("", 1.0, 10.0).minor_ticks(), [2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]);
+        assert_eq!(
+            Axis::logarithmic("", 1.0, 10_000.0).ticks(),
+            [1.0, 10.0, 100.0, 1_000.0, 10_000.0]
+        );
+        assert_eq!(
+            Axis::logarithmic("", 1.0, 10.0).minor_ticks(),
+            [2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]
+        );
         assert_eq!(Axis::logarithmic("", 3.0, 40.0).ticks(), [10.0]);
     }
 
@@ -481,15 +572,23 @@ mod tests {
         assert_eq!(frame.place((5.0, 10.0)), Some((50.0, 100.0)));
         assert_eq!(frame.place((5.0, 1e-300)), Some((50.0, 1e4)));
         assert_eq!([0.0, -1.0].map(|y| frame.place((5.0, y))), [None; 2]);
-        assert_eq!(frame.path([(0.0, 100.0), (5.0, 0.5_f64.ln()), (10.0, 100.0)].into_iter()), "M0.0 0.0L100.0 0.0");
+        assert_eq!(
+            frame.path([(0.0, 100.0), (5.0, 0.5_f64.ln()), (10.0, 100.0)].into_iter()),
+            "M0.0 0.0L100.0 0.0"
+        );
     }
 
     #[test]
     fn a_chart_is_well_formed_and_escapes_its_words() {
-        let chart = Chart::new("a < b", Axis::linear("x & y", 0.0, 1.0), Axis::linear("", 0.0, 1.0), (400.0, 300.0))
-            .band("band", Tone::Neutral, [(0.0, 0.2, 0.4), (1.0, 0.2, 0.4)])
-            .points("dots", Tone::First, 3.0, [(0.5, 0.5)])
-            .dashed("", Tone::Second, [(0.0, 0.0), (1.0, 1.0)]);
+        let chart = Chart::new(
+            "a < b",
+            Axis::linear("x & y", 0.0, 1.0),
+            Axis::linear("", 0.0, 1.0),
+            (400.0, 300.0),
+        )
+        .band("band", Tone::Neutral, [(0.0, 0.2, 0.4), (1.0, 0.2, 0.4)])
+        .points("dots", Tone::First, 3.0, [(0.5, 0.5)])
+        .dashed("", Tone::Second, [(0.0, 0.0), (1.0, 1.0)]);
         let svg = chart.svg();
         assert!(svg.contains("a &lt; b") && svg.contains("x &amp; y") && !svg.contains("NaN"));
         assert_eq!(svg.matches("<svg").count(), svg.matches("</svg>").count());
@@ -499,22 +598,42 @@ mod tests {
 
     #[test]
     fn what_breaks_its_limit_is_marked_in_words() {
-        let promise = |name: &str, share| Promise { name: name.to_owned(), share, text: "1.2 x (<= 1.5)".to_owned() };
-        let (svg, table) = promises("a & b", &[promise("good", 0.8), promise("bad", 1.01), promise("none", f64::NAN)]);
-        assert_eq!((svg.matches("\u{2713} pass, 1.2 x (&lt;= 1.5)").count(), svg.matches("\u{2717} FAIL").count()), (1, 2));
+        let promise = |name: &str, share| Promise {
+            name: name.to_owned(),
+            share,
+            text: "1.2 x (<= 1.5)".to_owned(),
+        };
+        let (svg, table) = promises(
+            "a & b",
+            &[promise("good", 0.8), promise("bad", 1.01), promise("none", f64::NAN)],
+        );
+        assert_eq!(
+            (
+                svg.matches("\u{2713} pass, 1.2 x (&lt;= 1.5)").count(),
+                svg.matches("\u{2717} FAIL").count()
+            ),
+            (1, 2)
+        );
         assert!(svg.contains("a &amp; b") && !svg.contains("NaN"));
         assert!(table.to_string().contains("bad   \u{2717} FAIL   1.2 x (<= 1.5)"), "{table}");
     }
 
     #[test]
     fn a_table_has_the_numbers_of_its_chart() {
-        let chart = Chart::new("title", Axis::linear("x", 0.0, 1.0), Axis::linear("y", 0.0, 1.0), (400.0, 300.0))
-            .band("band", Tone::Neutral, [(0.0, 0.2, 1.0 / 3.0)])
-            .line("line", Tone::First, [(12_345_678.0, -0.000_123_456)])
-            .points("dots", Tone::Second, 3.0, (0..500).map(|x| (f64::from(x), f64::NAN)));
+        let chart = Chart::new(
+            "title",
+            Axis::linear("x", 0.0, 1.0),
+            Axis::linear("y", 0.0, 1.0),
+            (400.0, 300.0),
+        )
+        .band("band", Tone::Neutral, [(0.0, 0.2, 1.0 / 3.0)])
+        .line("line", Tone::First, [(12_345_678.0, -0.000_123_456)])
+        .points("dots", Tone::Second, 3.0, (0..500).map(|x| (f64::from(x), f64::NAN)));
         let text = chart.table().to_string();
-        let lines: Vec<Vec<&str>> =
-            text.lines().map(|line| line.split("  ").map(str::trim).filter(|it| !it.is_empty()).collect()).collect();
+        let lines: Vec<Vec<&str>> = text
+            .lines()
+            .map(|line| line.split("  ").map(str::trim).filter(|it| !it.is_empty()).collect())
+            .collect();
         assert_eq!(
             lines[..4],
             [
@@ -524,7 +643,10 @@ mod tests {
                 vec!["line", "12,345,678", "\u{2212}0.00012346"]
             ]
         );
-        assert_eq!((lines.len(), &lines[5]), (4 + 167, &vec!["dots (one in 3 of 500)", "3", "NaN"]));
+        assert_eq!(
+            (lines.len(), &lines[5]),
+            (4 + 167, &vec!["dots (one in 3 of 500)", "3", "NaN"])
+        );
     }
 
     #[test]
@@ -537,7 +659,8 @@ mod tests {
 
     #[test]
     fn a_legend_that_is_wider_than_the_plot_is_cut() {
-        let chart = Chart::new("", Axis::linear("", 0.0, 1.0), Axis::linear("", 0.0, 1.0), (400.0, 300.0));
+        let chart =
+            Chart::new("", Axis::linear("", 0.0, 1.0), Axis::linear("", 0.0, 1.0), (400.0, 300.0));
         let (text, lines) = chart.line(&"long ".repeat(40), Tone::First, []).legend();
         assert!(lines == 1.0 && text.contains('\u{2026}') && text.len() < 250, "{text}");
     }
@@ -545,7 +668,12 @@ mod tests {
     #[test]
     fn a_long_legend_takes_more_lines() {
         let chart = |names: &[&str]| {
-            let chart = Chart::new("", Axis::linear("", 0.0, 1.0), Axis::linear("", 0.0, 1.0), (400.0, 300.0));
+            let chart = Chart::new(
+                "",
+                Axis::linear("", 0.0, 1.0),
+                Axis::linear("", 0.0, 1.0),
+                (400.0, 300.0),
+            );
             names.iter().fold(chart, |chart, name| chart.line(name, Tone::First, [])).legend().1
         };
         assert_eq!(chart(&[]), 0.0);

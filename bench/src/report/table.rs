@@ -29,7 +29,12 @@ impl Column {
     /// A column of numbers.
     #[must_use]
     pub fn number(group: &str, title: &str) -> Self {
-        Column { title: title.to_owned(), group: group.to_owned(), align: Align::Right, source: false }
+        Column {
+            title: title.to_owned(),
+            group: group.to_owned(),
+            align: Align::Right,
+            source: false,
+        }
     }
 
     /// A column of words.
@@ -68,7 +73,8 @@ impl Cell {
         Cell { text: text.to_string(), details: Vec::new() }
     }
 
-    /// With one more line of something smaller below it on a page, such as a spread; a terminal does without.
+    /// With one more line of something smaller below it on a page, such as a spread; a terminal
+    /// does without.
     #[must_use]
     pub fn detail(mut self, detail: impl fmt::Display) -> Self {
         self.details.push(detail.to_string());
@@ -117,9 +123,13 @@ impl Table {
     /// Characters that each column takes on a terminal.
     fn widths(&self) -> Vec<usize> {
         let length = |text: &str| text.chars().count();
-        let mut widths: Vec<usize> = self.columns.iter().map(|column| length(&column.title)).collect();
+        let mut widths: Vec<usize> =
+            self.columns.iter().map(|column| length(&column.title)).collect();
         for row in &self.rows {
-            widths.iter_mut().zip(row).for_each(|(width, cell)| *width = length(&cell.text).max(*width));
+            widths
+                .iter_mut()
+                .zip(row)
+                .for_each(|(width, cell)| *width = length(&cell.text).max(*width));
         }
         let mut first = 0;
         for (group, columns) in self.groups() {
@@ -147,7 +157,11 @@ impl Table {
         }
         html += "<tr>";
         for (index, column) in self.columns.iter().enumerate() {
-            html += &format!("<th scope=\"col\" class=\"{}\">{}</th>", self.class(index), escape(&column.title));
+            html += &format!(
+                "<th scope=\"col\" class=\"{}\">{}</th>",
+                self.class(index),
+                escape(&column.title)
+            );
         }
         html += "</tr></thead><tbody>";
         for row in &self.rows {
@@ -194,7 +208,9 @@ impl fmt::Display for Table {
         let titles = self.columns.iter().map(|column| Cell::new(&column.title)).collect();
         for row in [titles].iter().chain(&self.rows) {
             let mut line = String::new();
-            for (index, ((cell, column), width)) in row.iter().zip(&self.columns).zip(&widths).enumerate() {
+            for (index, ((cell, column), width)) in
+                row.iter().zip(&self.columns).zip(&widths).enumerate()
+            {
                 let (gap, text) = (gap(index), &cell.text);
                 match column.align {
                     Align::Left => write!(line, "{gap}{text:<width$}")?,
@@ -219,7 +235,12 @@ mod tests {
             Column::number("ours", "n"),
         ];
         let mut table = Table::new("Errors <in percent>", columns);
-        table.row(vec![Cell::new("short"), Cell::new(3.42), Cell::new("3.10").detail("2.9…3.3"), Cell::new(10)]);
+        table.row(vec![
+            Cell::new("short"),
+            Cell::new(3.42),
+            Cell::new("3.10").detail("2.9…3.3"),
+            Cell::new(10),
+        ]);
         table.row(vec![Cell::new("a & b"), Cell::new(12.5), Cell::new("1.00"), Cell::new(1000)]);
         table
     }

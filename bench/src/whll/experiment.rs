@@ -13,7 +13,8 @@ use flowgauge_dataplane::{Dataplane, Poll, Snapshot, Tables};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How long a worker may take to answer. Experiments share their processors with whatever else runs.
+/// How long a worker may take to answer. Experiments share their processors with whatever else
+/// runs.
 const DEADLINE: Duration = Duration::from_secs(120);
 
 /// What is counted.
@@ -23,7 +24,8 @@ pub enum Traffic {
     Unique,
     /// Every packet from the address after the last one's.
     Sequential,
-    /// Bursts of packets from sources of Zipf's law, in the place of the campus trace, which is not public (§4.3.2).
+    /// Bursts of packets from sources of Zipf's law, in the place of the campus trace, which is not
+    /// public (§4.3.2).
     Bursty,
 }
 
@@ -44,11 +46,14 @@ impl Traffic {
         let (sources, rate, burst) = match self {
             Traffic::Unique => (Sources::Unique, RATE, None),
             Traffic::Sequential => (Sources::Sequential, RATE, None),
-            // Flows and exponent are those for which windows of 5, 10, 50 and 100 s come nearest to the 2,000, 2,800, 7,000
-            // and 10,000 flows of Table 4.4: the expected number after n packets is the sum over ranks of 1 - (1 - p)^n.
-            Traffic::Bursty => {
-                (Sources::Zipf { flows: 16_000, alpha: 1.3 }, TRACE_RATE, Some(Burst { period_ns: 1_000_000_000, duty: 0.5 }))
-            }
+            // Flows and exponent are those for which windows of 5, 10, 50 and 100 s come nearest to
+            // the 2,000, 2,800, 7,000 and 10,000 flows of Table 4.4: the expected number after n
+            // packets is the sum over ranks of 1 - (1 - p)^n.
+            Traffic::Bursty => (
+                Sources::Zipf { flows: 16_000, alpha: 1.3 },
+                TRACE_RATE,
+                Some(Burst { period_ns: 1_000_000_000, duty: 0.5 }),
+            ),
         };
         Profile { rate: Some(rate), burst, seed, ..Profile::new(sources) }
     }
@@ -88,7 +93,8 @@ pub struct Experiment {
 pub enum Reading {
     /// Those of the same instant.
     Instant,
-    /// Those of a while later, as on the thesis' switch: it reads the packet counter, then register after register (§4.2.4).
+    /// Those of a while later, as on the thesis' switch: it reads the packet counter, then register
+    /// after register (§4.2.4).
     Skewed,
 }
 
@@ -98,7 +104,8 @@ pub struct Estimates([f64; Estimator::ALL.len()]);
 
 impl Estimates {
     fn new(snapshot: &Snapshot, settings: &Settings) -> Result<Self, ReproduceError> {
-        let histogram = Histogram::new(snapshot.bank.cardinality.levels(settings.cardinality.precision))?;
+        let histogram =
+            Histogram::new(snapshot.bank.cardinality.levels(settings.cardinality.precision))?;
         Ok(Estimates(Estimator::ALL.map(|estimator| estimate_from(&histogram, estimator).value)))
     }
 
@@ -165,7 +172,8 @@ impl Experiment {
         (self.duration.as_secs_f64() * self.traffic.rate()) as u64
     }
 
-    /// Reads to expect: their process has no memory, so the mean number is the duration over the mean interval.
+    /// Reads to expect: their process has no memory, so the mean number is the duration over the
+    /// mean interval.
     #[must_use]
     pub fn expected_reads(&self) -> f64 {
         self.duration.as_secs_f64() / self.configuration.read.as_secs_f64()
@@ -173,29 +181,41 @@ impl Experiment {
 
     /// Counts the traffic in a poll-mode dataplane of one worker, as long as it takes.
     ///
-    /// Every read takes a sample, and a second one of the registers alone when the skew has passed. The thesis' scheduler
-    /// finishes a read before it begins a reset (§4.2.3), so registers that would be due after the end of their window are read
-    /// at its end. Where reads overlap each has its full skew; the thesis' would queue.
+    /// Every read takes a sample, and a second one of the registers alone when the skew has passed.
+    /// The thesis' scheduler finishes a read before it begins a reset (§4.2.3), so registers that
+    /// would be due after the end of their window are read at its end. Where reads overlap each has
+    /// its full skew; the thesis' would queue.
     ///
     /// # Errors
     /// Whatever the dataplane fails with.
     pub fn run(&self) -> Result<Run, ReproduceError> {
-        let settings = Settings::only(cardinality::Settings { hash: self.hash, ..cardinality::Settings::default() });
+        let settings = Settings::only(cardinality::Settings {
+            hash: self.hash,
+            ..cardinality::Settings::default()
+        });
         let truth = self.traffic.needs_exact_count();
         let ports = memory(self.traffic.profile(self.seed), 1, Pace::Trace);
-        let options = poll::Options { settings, truth, deadline: DEADLINE, ..poll::Options::default() };
+        let options =
+            poll::Options { settings, truth, deadline: DEADLINE, ..poll::Options::default() };
         let mut dataplane = Poll::new(ports, options);
         dataplane.install(&Tables::new(&settings, self.seed))?;
         let mut clock = Trace::new(dataplane.gate());
         let start = clock.now();
         let Configuration { read, reset } = self.configuration;
-        let intervals = Intervals { window: Some(reset), read_every: Some(read), duration: Some(self.duration), align: false };
+        let intervals = Intervals {
+            window: Some(reset),
+            read_every: Some(read),
+            duration: Some(self.duration),
+            align: false,
+        };
         let mut schedule = Schedule::new(start, intervals, self.seed);
         let skew_ns = nanoseconds(self.read_skew);
         let mut unfinished: VecDeque<Unfinished> = VecDeque::new();
         let mut run = Run::default();
         while let Some(due) = schedule.peek() {
-            if let Some(Unfinished { at, index }) = unfinished.pop_front_if(|next| next.at <= due.at) {
+            if let Some(Unfinished { at, index }) =
+                unfinished.pop_front_if(|next| next.at <= due.at)
+            {
                 self.wait(&mut clock, at)?;
                 let estimates = Estimates::new(&dataplane.sample()?, &settings)?;
                 if let Some(read) = run.reads.get_mut(index) {
@@ -214,11 +234,16 @@ impl Experiment {
                 Action::Read => {
                     if skew_ns > 0 {
                         let end = schedule.window_start() + nanoseconds(reset);
-                        unfinished.push_back(Unfinished { at: end.min(due.at + skew_ns), index: run.reads.len() });
+                        unfinished.push_back(Unfinished {
+                            at: end.min(due.at + skew_ns),
+                            index: run.reads.len(),
+                        });
                     }
                     run.reads.push(record(&dataplane.sample()?, schedule.window())?);
                 }
-                Action::Rotate { window } => run.windows.push(record(&dataplane.rotate()?, window)?),
+                Action::Rotate { window } => {
+                    run.windows.push(record(&dataplane.rotate()?, window)?)
+                }
                 Action::Stop => break,
             }
             schedule.pop();
@@ -231,7 +256,9 @@ impl Experiment {
             Woken::Reached => Ok(()),
             // The traffic has no end and nobody interrupts it.
             Woken::Interrupted | Woken::Ended { .. } | Woken::Failed => {
-                Err(ReproduceError::TrafficFailed { interface: format!("memory:{}", self.traffic.profile(self.seed)) })
+                Err(ReproduceError::TrafficFailed {
+                    interface: format!("memory:{}", self.traffic.profile(self.seed)),
+                })
             }
         }
     }

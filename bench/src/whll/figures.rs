@@ -11,17 +11,29 @@ use std::ops::Range;
 
 const HALF: (f64, f64) = (520.0, 380.0);
 
-/// Estimates against the truth, linear and logarithmic (Figures 4.4 to 4.19): one seed, hash and estimator of the thesis.
-pub(super) fn scatter(findings: &Findings, traffic: Traffic, configuration: Configuration) -> [Chart; 2] {
-    let Some(run) = findings.runs(traffic, HashMode::Crc32, configuration).next() else { return empty() };
-    let most = run.reads.iter().map(|read| read.truth.max(read.skewed.by(Estimator::Flajolet) as u64)).max();
+/// Estimates against the truth, linear and logarithmic (Figures 4.4 to 4.19): one seed, hash and
+/// estimator of the thesis.
+pub(super) fn scatter(
+    findings: &Findings,
+    traffic: Traffic,
+    configuration: Configuration,
+) -> [Chart; 2] {
+    let Some(run) = findings.runs(traffic, HashMode::Crc32, configuration).next() else {
+        return empty();
+    };
+    let most = run
+        .reads
+        .iter()
+        .map(|read| read.truth.max(read.skewed.by(Estimator::Flajolet) as u64))
+        .max();
     let most = most.map_or(1.0, |most| most as f64 * 1.03);
     let title = |scale: &str| {
         let Configuration { read, reset } = configuration;
         format!("{} s reads, {} s windows, {scale}", read.as_secs_f64(), reset.as_secs_f64())
     };
     let points = |reading| {
-        let point = move |read: &Read| (read.truth as f64, read.estimate(reading, Estimator::Flajolet));
+        let point =
+            move |read: &Read| (read.truth as f64, read.estimate(reading, Estimator::Flajolet));
         run.reads.iter().filter(|read| read.truth > 0).map(point)
     };
     let draw = |title: String, x: Axis, y: Axis| {
@@ -35,12 +47,18 @@ pub(super) fn scatter(findings: &Findings, traffic: Traffic, configuration: Conf
     let (truth, estimate) = ("flows (truth)", "flows (estimate)");
     [
         draw(title("linear"), Axis::linear(truth, 0.0, most), Axis::linear(estimate, 0.0, most)),
-        draw(title("logarithmic"), Axis::logarithmic(truth, 0.9, most), Axis::logarithmic(estimate, 0.9, most)),
+        draw(
+            title("logarithmic"),
+            Axis::logarithmic(truth, 0.9, most),
+            Axis::logarithmic(estimate, 0.9, most),
+        ),
     ]
 }
 
 fn empty() -> [Chart; 2] {
-    [(); 2].map(|()| Chart::new("nothing was run", Axis::linear("", 0.0, 1.0), Axis::linear("", 0.0, 1.0), HALF))
+    [(); 2].map(|()| {
+        Chart::new("nothing was run", Axis::linear("", 0.0, 1.0), Axis::linear("", 0.0, 1.0), HALF)
+    })
 }
 
 /// The read skew.
@@ -64,19 +82,37 @@ pub(super) fn error_by_cardinality(findings: &Findings) -> [Chart; 2] {
     let axis = || Axis::linear("flows (truth)", 0.0, MOST as f64);
     let lines = |chart: Chart, figure: fn(&[f64]) -> Option<f64>| {
         // The default comes last, over the others.
-        let estimators = [(Estimator::Flajolet, Tone::Second), (Estimator::Mle, Tone::Third), (Estimator::Ertl, Tone::First)];
+        let estimators = [
+            (Estimator::Flajolet, Tone::Second),
+            (Estimator::Mle, Tone::Third),
+            (Estimator::Ertl, Tone::First),
+        ];
         estimators.into_iter().fold(chart, |chart, (estimator, tone)| {
-            chart.line(estimator.name(), tone, curve(&reads, bins(), Reading::Instant, estimator, figure))
+            chart.line(
+                estimator.name(),
+                tone,
+                curve(&reads, bins(), Reading::Instant, estimator, figure),
+            )
         })
     };
     let switch = format!("2.5 m = {}", grouped((2.5 * REGISTERS) as u64));
     let edge = MOST as f64;
-    let bias = Chart::new("Mean error (bias)", axis(), Axis::linear("mean error, %", -3.0, 3.0), HALF)
-        .band("±2.3 %", Tone::Neutral, [(0.0, -STANDARD_ERROR, STANDARD_ERROR), (edge, -STANDARD_ERROR, STANDARD_ERROR)])
-        .dashed(&switch, Tone::Neutral, [(2.5 * REGISTERS, -3.0), (2.5 * REGISTERS, 3.0)]);
-    let rms = Chart::new("Root mean square error", axis(), Axis::linear("root mean square error, %", 0.0, 4.0), HALF)
-        .band("up to 2.3 %", Tone::Neutral, [(0.0, 0.0, STANDARD_ERROR), (edge, 0.0, STANDARD_ERROR)])
-        .dashed(&switch, Tone::Neutral, [(2.5 * REGISTERS, 0.0), (2.5 * REGISTERS, 4.0)]);
+    let bias =
+        Chart::new("Mean error (bias)", axis(), Axis::linear("mean error, %", -3.0, 3.0), HALF)
+            .band(
+                "±2.3 %",
+                Tone::Neutral,
+                [(0.0, -STANDARD_ERROR, STANDARD_ERROR), (edge, -STANDARD_ERROR, STANDARD_ERROR)],
+            )
+            .dashed(&switch, Tone::Neutral, [(2.5 * REGISTERS, -3.0), (2.5 * REGISTERS, 3.0)]);
+    let rms = Chart::new(
+        "Root mean square error",
+        axis(),
+        Axis::linear("root mean square error, %", 0.0, 4.0),
+        HALF,
+    )
+    .band("up to 2.3 %", Tone::Neutral, [(0.0, 0.0, STANDARD_ERROR), (edge, 0.0, STANDARD_ERROR)])
+    .dashed(&switch, Tone::Neutral, [(2.5 * REGISTERS, 0.0), (2.5 * REGISTERS, 4.0)]);
     [lines(bias, statistics::mean), lines(rms, statistics::root_mean_square)]
 }
 
@@ -94,29 +130,49 @@ fn curve(
     let below = |truth: u64| sorted.partition_point(|read| read.truth < truth);
     let point = |bin: Range<u64>| {
         let inside = sorted.get(below(bin.start)..below(bin.end)).unwrap_or_default();
-        let errors: Vec<f64> = inside.iter().filter_map(|read| read.error(reading, estimator)).collect();
+        let errors: Vec<f64> =
+            inside.iter().filter_map(|read| read.error(reading, estimator)).collect();
         let centre = inside.iter().map(|read| read.truth as f64).sum::<f64>() / inside.len() as f64;
         figure(&errors).filter(|_| errors.len() >= FEW).map(|value| (centre, value))
     };
     bins.filter_map(point).collect()
 }
 
-/// Mean absolute error against the number of flows, in the thesis' shortest windows: where their average comes from.
+/// Mean absolute error against the number of flows, in the thesis' shortest windows: where their
+/// average comes from.
 pub(super) fn skew_by_cardinality(findings: &Findings, traffic: Traffic) -> Chart {
     let configuration = CONFIGURATIONS[0];
-    let reads: Vec<&Read> = findings.runs(traffic, HashMode::Crc32, configuration).flat_map(|run| &run.reads).collect();
+    let reads: Vec<&Read> =
+        findings.runs(traffic, HashMode::Crc32, configuration).flat_map(|run| &run.reads).collect();
     let most = reads.iter().map(|read| read.truth).max().unwrap_or(1).max(10) as f64;
-    let edges: Vec<u64> = (0..=100).map(|step| 1.15_f64.powi(step).round() as u64).filter(|edge| *edge as f64 <= most).collect();
-    let bins = || edges.windows(2).filter_map(|pair| pair.first().zip(pair.last())).map(|(low, high)| *low..*high);
-    let absolute: fn(&[f64]) -> Option<f64> =
-        |errors| statistics::mean(&errors.iter().map(|error| error.abs()).collect::<Vec<_>>()).filter(|mean| *mean > 0.0);
+    let edges: Vec<u64> = (0..=100)
+        .map(|step| 1.15_f64.powi(step).round() as u64)
+        .filter(|edge| *edge as f64 <= most)
+        .collect();
+    let bins = || {
+        edges
+            .windows(2)
+            .filter_map(|pair| pair.first().zip(pair.last()))
+            .map(|(low, high)| *low..*high)
+    };
+    let absolute: fn(&[f64]) -> Option<f64> = |errors| {
+        statistics::mean(&errors.iter().map(|error| error.abs()).collect::<Vec<_>>())
+            .filter(|mean| *mean > 0.0)
+    };
     let name = match traffic {
         Traffic::Bursty => "Table 4.4's stand-in",
         Traffic::Unique | Traffic::Sequential => "Table 4.3",
     };
     let title = format!("{name}, windows of {} s", configuration.reset.as_secs_f64());
-    let (x, y) = (Axis::logarithmic("flows (truth)", 1.0, most), Axis::logarithmic("mean absolute error, %", 0.01, 1_000.0));
-    let chart = Chart::new(&title, x, y, HALF).dashed("2.3 %", Tone::Neutral, [(1.0, STANDARD_ERROR), (most, STANDARD_ERROR)]);
+    let (x, y) = (
+        Axis::logarithmic("flows (truth)", 1.0, most),
+        Axis::logarithmic("mean absolute error, %", 0.01, 1_000.0),
+    );
+    let chart = Chart::new(&title, x, y, HALF).dashed(
+        "2.3 %",
+        Tone::Neutral,
+        [(1.0, STANDARD_ERROR), (most, STANDARD_ERROR)],
+    );
     findings.readings().iter().fold(chart, |chart, &reading| {
         let tone = if reading == Reading::Skewed { Tone::Second } else { Tone::First };
         let curve = curve(&reads, bins(), reading, Estimator::Flajolet, absolute);
@@ -129,12 +185,22 @@ pub(super) fn sequential(findings: &Findings) -> [Chart; 2] {
     let configuration = CONFIGURATIONS[3];
     let points = |hash| {
         let runs = findings.runs(Traffic::Sequential, hash, configuration);
-        runs.flat_map(|run| &run.reads).filter_map(|read| Some((read.truth as f64, read.error(Reading::Instant, Estimator::Ertl)?)))
+        runs.flat_map(|run| &run.reads).filter_map(|read| {
+            Some((read.truth as f64, read.error(Reading::Instant, Estimator::Ertl)?))
+        })
     };
     let draw = |title: &str, range: f64| {
-        let (x, y) = (Axis::linear("flows (truth)", 0.0, 10_000.0), Axis::linear("error, %", -range, range));
+        let (x, y) =
+            (Axis::linear("flows (truth)", 0.0, 10_000.0), Axis::linear("error, %", -range, range));
         Chart::new(title, x, y, HALF)
-            .band("±2.3 %", Tone::Neutral, [(0.0, -STANDARD_ERROR, STANDARD_ERROR), (10_000.0, -STANDARD_ERROR, STANDARD_ERROR)])
+            .band(
+                "±2.3 %",
+                Tone::Neutral,
+                [
+                    (0.0, -STANDARD_ERROR, STANDARD_ERROR),
+                    (10_000.0, -STANDARD_ERROR, STANDARD_ERROR),
+                ],
+            )
             .points(HashMode::Crc32.name(), Tone::Second, 3.0, points(HashMode::Crc32))
             .points(HashMode::Tabulated.name(), Tone::First, 3.0, points(HashMode::Tabulated))
     };

@@ -1,10 +1,12 @@
-//! The accuracy of windowed HyperLogLog: Tables 4.3 and 4.4 and Figures 4.4 to 4.19 of the W-HLL thesis.
+//! The accuracy of windowed HyperLogLog: Tables 4.3 and 4.4 and Figures 4.4 to 4.19 of the W-HLL
+//! thesis.
 //!
-//! Every figure comes from the software that a user runs: a poll-mode dataplane with its two banks, fed from memory in trace
-//! time, and the controller's schedule of Poisson reads and exact rotations. Only the *read skew* is put in from outside. The
-//! thesis reads the packet counter, which is its ground truth, and then 2048 registers one after another, while packets go
-//! on arriving (§4.2.4); a snapshot here belongs to one instant. So each experiment reads twice, at the instant and a while
-//! later, and both are held against the counter of the first.
+//! Every figure comes from the software that a user runs: a poll-mode dataplane with its two banks,
+//! fed from memory in trace time, and the controller's schedule of Poisson reads and exact
+//! rotations. Only the *read skew* is put in from outside. The thesis reads the packet counter,
+//! which is its ground truth, and then 2048 registers one after another, while packets go on
+//! arriving (§4.2.4); a snapshot here belongs to one instant. So each experiment reads twice, at
+//! the instant and a while later, and both are held against the counter of the first.
 
 mod experiment;
 mod figures;
@@ -38,16 +40,18 @@ pub const SEEDS: u64 = 10;
 pub const QUICK_SEEDS: u64 = 2;
 
 /// Many long windows, for the error as a function of the number of flows.
-const SWEEP: Configuration = Configuration { read: Duration::from_secs(2), reset: Duration::from_secs(100) };
+const SWEEP: Configuration =
+    Configuration { read: Duration::from_secs(2), reset: Duration::from_secs(100) };
 const SWEEP_DURATION: Duration = Duration::from_secs(13_200);
 
 /// How much is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Repetitions of every experiment, with seeds 1, 2, …; half as many of those in the place of the campus trace, which have
-    /// 38 times the packets.
+    /// Repetitions of every experiment, with seeds 1, 2, …; half as many of those in the place of
+    /// the campus trace, which have 38 times the packets.
     pub seeds: u64,
-    /// How long after the packet counter registers are read in the skewed readings; zero for none of those.
+    /// How long after the packet counter registers are read in the skewed readings; zero for none
+    /// of those.
     pub read_skew: Duration,
 }
 
@@ -91,7 +95,8 @@ impl Errors {
     /// The errors of a run; `None` if nothing was read.
     #[must_use]
     pub fn of(run: &Run, reading: Reading, estimator: Estimator) -> Option<Self> {
-        let signed: Vec<f64> = run.reads.iter().filter_map(|read| read.error(reading, estimator)).collect();
+        let signed: Vec<f64> =
+            run.reads.iter().filter_map(|read| read.error(reading, estimator)).collect();
         let absolute: Vec<f64> = signed.iter().map(|error| error.abs()).collect();
         Some(Errors {
             average: statistics::mean(&absolute)?,
@@ -132,8 +137,10 @@ pub struct Findings {
 pub fn run(options: &Options, progress: &Progress<'_>) -> Result<Findings, ReproduceError> {
     // The trace's stand-in comes first: its experiments are the longest.
     let traffic = [Traffic::Bursty, Traffic::Unique, Traffic::Sequential];
-    let mut experiments: Vec<Experiment> =
-        traffic.into_iter().flat_map(|traffic| experiments(options, traffic, &HashMode::PUBLIC)).collect();
+    let mut experiments: Vec<Experiment> = traffic
+        .into_iter()
+        .flat_map(|traffic| experiments(options, traffic, &HashMode::PUBLIC))
+        .collect();
     let tables = experiments.len();
     experiments.extend((1..=options.seeds).map(|seed| Experiment {
         traffic: Traffic::Unique,
@@ -154,15 +161,26 @@ fn experiments(options: &Options, traffic: Traffic, hashes: &[HashMode]) -> Vec<
     let seeds = if traffic == Traffic::Bursty { seeds.div_ceil(2) } else { seeds };
     let per_hash = |hash| {
         CONFIGURATIONS.into_iter().flat_map(move |configuration| {
-            (1..=seeds).map(move |seed| Experiment { traffic, hash, configuration, duration: DURATION, read_skew, seed })
+            (1..=seeds).map(move |seed| Experiment {
+                traffic,
+                hash,
+                configuration,
+                duration: DURATION,
+                read_skew,
+                seed,
+            })
         })
     };
     hashes.iter().copied().flat_map(per_hash).collect()
 }
 
-fn execute(experiments: Vec<Experiment>, progress: &Progress<'_>) -> Result<Vec<(Experiment, Run)>, ReproduceError> {
+fn execute(
+    experiments: Vec<Experiment>,
+    progress: &Progress<'_>,
+) -> Result<Vec<(Experiment, Run)>, ReproduceError> {
     let threads = available_parallelism().map_or(1, NonZero::get);
-    let runs = parallel::run(&experiments, threads, Experiment::packets, progress, Experiment::run)?;
+    let runs =
+        parallel::run(&experiments, threads, Experiment::packets, progress, Experiment::run)?;
     Ok(experiments.into_iter().zip(runs).collect())
 }
 
@@ -176,12 +194,23 @@ impl Findings {
     /// The readings there are.
     #[must_use]
     pub fn readings(&self) -> &'static [Reading] {
-        if self.options.read_skew.is_zero() { &[Reading::Instant] } else { &[Reading::Skewed, Reading::Instant] }
+        if self.options.read_skew.is_zero() {
+            &[Reading::Instant]
+        } else {
+            &[Reading::Skewed, Reading::Instant]
+        }
     }
 
     /// The runs of all seeds with this traffic, hash and configuration.
-    pub fn runs(&self, traffic: Traffic, hash: HashMode, configuration: Configuration) -> impl Iterator<Item = &Run> {
-        let wanted = move |run: &&Experiment| run.traffic == traffic && run.hash == hash && run.configuration == configuration;
+    pub fn runs(
+        &self,
+        traffic: Traffic,
+        hash: HashMode,
+        configuration: Configuration,
+    ) -> impl Iterator<Item = &Run> {
+        let wanted = move |run: &&Experiment| {
+            run.traffic == traffic && run.hash == hash && run.configuration == configuration
+        };
         self.runs.iter().filter(move |(experiment, _)| wanted(&experiment)).map(|(_, run)| run)
     }
 
@@ -189,8 +218,10 @@ impl Findings {
     #[must_use]
     pub fn accuracy(&self, case: &Case) -> Option<Accuracy> {
         let runs = self.runs(case.traffic, case.hash, case.configuration);
-        let errors: Vec<Errors> = runs.filter_map(|run| Errors::of(run, case.reading, case.estimator)).collect();
-        let spread = |figure: fn(&Errors) -> f64| Spread::of(&errors.iter().map(figure).collect::<Vec<_>>());
+        let errors: Vec<Errors> =
+            runs.filter_map(|run| Errors::of(run, case.reading, case.estimator)).collect();
+        let spread =
+            |figure: fn(&Errors) -> f64| Spread::of(&errors.iter().map(figure).collect::<Vec<_>>());
         Some(Accuracy {
             average: spread(|errors| errors.average)?,
             median: spread(|errors| errors.median)?,
@@ -205,8 +236,9 @@ impl Findings {
         [page::thesis_table(self, Traffic::Unique), page::thesis_table(self, Traffic::Bursty)]
     }
 
-    /// Writes `index.html`, `summary.csv` and `reads.csv` into a directory, which is made if need be; files with these names
-    /// are replaced and all others left alone. Gives the path of the page.
+    /// Writes `index.html`, `summary.csv` and `reads.csv` into a directory, which is made if need
+    /// be; files with these names are replaced and all others left alone. Gives the path of the
+    /// page.
     ///
     /// # Errors
     /// [`ReproduceError::File`].

@@ -1,6 +1,8 @@
 //! The report's tables and words.
 
-use super::figures::{error_by_cardinality, milliseconds, reading_name, scatter, sequential, skew_by_cardinality};
+use super::figures::{
+    error_by_cardinality, milliseconds, reading_name, scatter, sequential, skew_by_cardinality,
+};
 use super::thesis::{CONFIGURATIONS, Configuration, DURATION, Row, TABLE_4_3, TABLE_4_4};
 use super::{Case, Errors, Findings, Read, Reading, SWEEP_DURATION, Traffic};
 use crate::report::html::Page;
@@ -33,17 +35,25 @@ fn row_name(configuration: &Configuration) -> Cell {
 fn percent(spread: Spread) -> Cell {
     let Spread { mean, deviation, low, high, count } = spread;
     let cell = Cell::new(format!("{mean:.2}"));
-    if count > 1 { cell.detail(format!("±{deviation:.2}")).detail(format!("{low:.2}…{high:.2}")) } else { cell }
+    if count > 1 {
+        cell.detail(format!("±{deviation:.2}")).detail(format!("{low:.2}…{high:.2}"))
+    } else {
+        cell
+    }
 }
 
 /// Columns of average and median for every reading.
 fn error_columns(groups: impl IntoIterator<Item = String>) -> impl Iterator<Item = Column> {
-    groups.into_iter().flat_map(|group| [Column::number(&group, "average"), Column::number(&group, "median")])
+    groups
+        .into_iter()
+        .flat_map(|group| [Column::number(&group, "average"), Column::number(&group, "median")])
 }
 
 fn error_cells(findings: &Findings, case: &Case) -> [Cell; 2] {
     let accuracy = findings.accuracy(case);
-    accuracy.map_or_else(Default::default, |accuracy| [percent(accuracy.average), percent(accuracy.median)])
+    accuracy.map_or_else(Default::default, |accuracy| {
+        [percent(accuracy.average), percent(accuracy.median)]
+    })
 }
 
 /// A table of the thesis with our figures beside its own: its hash, its estimator.
@@ -61,7 +71,9 @@ pub(super) fn thesis_table(findings: &Findings, traffic: Traffic) -> Table {
         Column::number("thesis", "average").from_source(),
         Column::number("thesis", "median").from_source(),
     ];
-    columns.extend(error_columns(findings.readings().iter().map(|reading| reading_name(findings, *reading))));
+    columns.extend(error_columns(
+        findings.readings().iter().map(|reading| reading_name(findings, *reading)),
+    ));
     columns.extend([
         Column::number("reads", "thesis").from_source(),
         Column::number("reads", "expected"),
@@ -78,17 +90,26 @@ pub(super) fn thesis_table(findings: &Findings, traffic: Traffic) -> Table {
             reading,
             estimator: Estimator::Flajolet,
         };
-        let mut cells =
-            vec![row_name(configuration), Cell::new(format!("{:.2}", row.average)), Cell::new(format!("{:.2}", row.median))];
-        cells.extend(findings.readings().iter().flat_map(|reading| error_cells(findings, &case(*reading))));
+        let mut cells = vec![
+            row_name(configuration),
+            Cell::new(format!("{:.2}", row.average)),
+            Cell::new(format!("{:.2}", row.median)),
+        ];
+        cells.extend(
+            findings.readings().iter().flat_map(|reading| error_cells(findings, &case(*reading))),
+        );
         let accuracy = findings.accuracy(&case(Reading::Instant));
         let expected = DURATION.as_secs_f64() / configuration.read.as_secs_f64();
         cells.extend([
             Cell::new(grouped(row.samples)),
             Cell::new(grouped(expected as u64)),
-            Cell::new(accuracy.map_or_else(String::new, |accuracy| grouped(accuracy.samples.mean.round() as u64))),
+            Cell::new(accuracy.map_or_else(String::new, |accuracy| {
+                grouped(accuracy.samples.mean.round() as u64)
+            })),
             Cell::new(grouped(row.max_cardinality)),
-            Cell::new(accuracy.map_or_else(String::new, |accuracy| grouped(accuracy.max_cardinality))),
+            Cell::new(
+                accuracy.map_or_else(String::new, |accuracy| grouped(accuracy.max_cardinality)),
+            ),
         ]);
         table.row(cells);
     }
@@ -97,18 +118,19 @@ pub(super) fn thesis_table(findings: &Findings, traffic: Traffic) -> Table {
 
 /// All estimators on the same registers, with both hashes.
 fn estimator_table(findings: &Findings, traffic: Traffic, reading: Reading) -> Table {
-    let caption = format!("The three estimators on the same registers, {}: |error| in %", reading_name(findings, reading));
+    let caption = format!(
+        "The three estimators on the same registers, {}: |error| in %",
+        reading_name(findings, reading)
+    );
     let mut columns = vec![Column::text("", "read / reset"), Column::text("", "hash")];
     columns.extend(error_columns(Estimator::ALL.map(|estimator| estimator.name().to_owned())));
     let mut table = Table::new(caption, columns);
     for configuration in CONFIGURATIONS {
         for hash in HashMode::PUBLIC {
             let mut cells = vec![row_name(&configuration), Cell::new(hash.name())];
-            cells.extend(
-                Estimator::ALL
-                    .into_iter()
-                    .flat_map(|estimator| error_cells(findings, &Case { traffic, hash, configuration, reading, estimator })),
-            );
+            cells.extend(Estimator::ALL.into_iter().flat_map(|estimator| {
+                error_cells(findings, &Case { traffic, hash, configuration, reading, estimator })
+            }));
             table.row(cells);
         }
     }
@@ -125,19 +147,30 @@ fn sequential_table(findings: &Findings) -> Table {
         Column::number(HashMode::Tabulated.name(), "first window"),
         Column::number(HashMode::Tabulated.name(), "all windows"),
     ];
-    let caption = "Sequential addresses at the ends of windows: error in %, all seeds (estimator ertl)";
+    let caption =
+        "Sequential addresses at the ends of windows: error in %, all seeds (estimator ertl)";
     let mut table = Table::new(caption, columns);
     for configuration in CONFIGURATIONS {
-        let closed =
-            |hash| -> Vec<&Read> { findings.runs(Traffic::Sequential, hash, configuration).flat_map(|run| &run.windows).collect() };
+        let closed = |hash| -> Vec<&Read> {
+            findings
+                .runs(Traffic::Sequential, hash, configuration)
+                .flat_map(|run| &run.windows)
+                .collect()
+        };
         let flows = closed(HashMode::Crc32).first().map_or(0, |read| read.truth);
-        let mut cells = vec![Cell::new(format!("{} s", configuration.reset.as_secs_f64())), Cell::new(grouped(flows))];
+        let mut cells = vec![
+            Cell::new(format!("{} s", configuration.reset.as_secs_f64())),
+            Cell::new(grouped(flows)),
+        ];
         for hash in [HashMode::Crc32, HashMode::Tabulated] {
             let windows = closed(hash);
             let error = |read: &&Read| read.error(Reading::Instant, Estimator::Ertl);
-            let first: Vec<f64> = windows.iter().filter(|read| read.window == 0).filter_map(error).collect();
+            let first: Vec<f64> =
+                windows.iter().filter(|read| read.window == 0).filter_map(error).collect();
             let all: Vec<f64> = windows.iter().filter_map(error).collect();
-            cells.extend([first, all].map(|errors| Spread::of(&errors).map_or_else(Cell::default, signed)));
+            cells.extend(
+                [first, all].map(|errors| Spread::of(&errors).map_or_else(Cell::default, signed)),
+            );
         }
         table.row(cells);
     }
@@ -158,8 +191,16 @@ fn signed(spread: Spread) -> Cell {
 /// Averages of the four rows, as a list in a sentence.
 fn averages(findings: &Findings, traffic: Traffic, reading: Reading) -> String {
     let average = |configuration| {
-        let case = Case { traffic, hash: HashMode::Crc32, configuration, reading, estimator: Estimator::Flajolet };
-        findings.accuracy(&case).map_or_else(String::new, |accuracy| format!("{:.2}", accuracy.average.mean))
+        let case = Case {
+            traffic,
+            hash: HashMode::Crc32,
+            configuration,
+            reading,
+            estimator: Estimator::Flajolet,
+        };
+        findings
+            .accuracy(&case)
+            .map_or_else(String::new, |accuracy| format!("{:.2}", accuracy.average.mean))
     };
     CONFIGURATIONS.map(average).join(" / ")
 }
@@ -170,7 +211,8 @@ fn printed_averages(traffic: Traffic) -> String {
 
 /// The whole report.
 pub(super) fn page(findings: &Findings) -> String {
-    let mut page = Page::new("The accuracy of windowed HyperLogLog: Tables 4.3 and 4.4 of the W-HLL thesis");
+    let mut page =
+        Page::new("The accuracy of windowed HyperLogLog: Tables 4.3 and 4.4 of the W-HLL thesis");
     lead(findings, &mut page);
     table_4_3(findings, &mut page);
     estimators(findings, &mut page);
@@ -216,7 +258,8 @@ fn table_4_3(findings: &Findings, page: &mut Page) {
              that would take longer than its window is finished at the window's end, as the thesis' scheduler puts reads before \
              resets.",
         );
-        let charts = [Traffic::Unique, Traffic::Bursty].map(|traffic| skew_by_cardinality(findings, traffic));
+        let charts = [Traffic::Unique, Traffic::Bursty]
+            .map(|traffic| skew_by_cardinality(findings, traffic));
         page.figure(
             &charts,
             "Mean absolute error against the number of flows in the window so far, windows of 5 s, all runs (crc32, flajolet). The \
@@ -230,7 +273,10 @@ fn table_4_3(findings: &Findings, page: &mut Page) {
          scheduled read before.",
     );
     for configuration in CONFIGURATIONS {
-        page.figure(&scatter(findings, Traffic::Unique, configuration), &figure_caption(configuration, 4));
+        page.figure(
+            &scatter(findings, Traffic::Unique, configuration),
+            &figure_caption(configuration, 4),
+        );
     }
 }
 
@@ -238,7 +284,10 @@ fn table_4_3(findings: &Findings, page: &mut Page) {
 fn figure_caption(configuration: Configuration, first: usize) -> String {
     let position = CONFIGURATIONS.iter().position(|other| *other == configuration).unwrap_or(0);
     let number = first + 2 * position;
-    format!("Figures 4.{number} and 4.{} of the thesis again: seed 1, crc32, flajolet. The dashed line is the truth.", number + 1)
+    format!(
+        "Figures 4.{number} and 4.{} of the thesis again: seed 1, crc32, flajolet. The dashed line is the truth.",
+        number + 1
+    )
 }
 
 fn estimators(findings: &Findings, page: &mut Page) {
@@ -318,18 +367,28 @@ fn table_4_4(findings: &Findings, page: &mut Page) {
         ));
     }
     for configuration in CONFIGURATIONS {
-        page.figure(&scatter(findings, Traffic::Bursty, configuration), &figure_caption(configuration, 12));
+        page.figure(
+            &scatter(findings, Traffic::Bursty, configuration),
+            &figure_caption(configuration, 12),
+        );
     }
 }
 
 fn method(findings: &Findings, page: &mut Page) {
     let seeds = findings.options().seeds;
-    let packets: u64 = findings.runs.iter().chain(&findings.sweep).map(|(experiment, _)| experiment.packets()).sum();
+    let packets: u64 = findings
+        .runs
+        .iter()
+        .chain(&findings.sweep)
+        .map(|(experiment, _)| experiment.packets())
+        .sum();
     let runs = findings.runs.len() + findings.sweep.len();
     let without = findings
         .runs
         .iter()
-        .filter_map(|(_, run)| Some(run.reads.len() - Errors::of(run, Reading::Instant, Estimator::Ertl)?.samples))
+        .filter_map(|(_, run)| {
+            Some(run.reads.len() - Errors::of(run, Reading::Instant, Estimator::Ertl)?.samples)
+        })
         .sum::<usize>();
     page.heading("Method");
     page.list([

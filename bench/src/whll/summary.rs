@@ -28,18 +28,30 @@ pub(super) fn summary(findings: &Findings, file: &mut dyn Write) -> io::Result<(
     Ok(())
 }
 
-/// One line a read: the thesis' columns first (§4.2.4). Its `estimate` is that of its estimator, the other two follow.
+/// One line a read: the thesis' columns first (§4.2.4). Its `estimate` is that of its estimator,
+/// the other two follow.
 pub(super) fn reads(findings: &Findings, file: &mut dyn Write) -> io::Result<()> {
-    writeln!(file, "time,window_id,ground_truth,estimate,ertl,mle,traffic,hash,read_s,reset_s,duration_s,read_skew_ms,seed")?;
+    writeln!(
+        file,
+        "time,window_id,ground_truth,estimate,ertl,mle,traffic,hash,read_s,reset_s,duration_s,read_skew_ms,seed"
+    )?;
     for (experiment, run) in findings.runs.iter().chain(&findings.sweep) {
         for &reading in readings(experiment) {
-            let columns = format!("{},{},{}", columns(experiment), skew_ms(experiment, reading), experiment.seed);
+            let columns = format!(
+                "{},{},{}",
+                columns(experiment),
+                skew_ms(experiment, reading),
+                experiment.seed
+            );
             for read in &run.reads {
                 let Read { window, truth, .. } = read;
                 let time = read.time_ns as f64 / 1e9;
-                let [ertl, flajolet, mle] =
-                    [Estimator::Ertl, Estimator::Flajolet, Estimator::Mle].map(|estimator| read.estimate(reading, estimator));
-                writeln!(file, "{time:.6},{window},{truth},{flajolet:.3},{ertl:.3},{mle:.3},{columns}")?;
+                let [ertl, flajolet, mle] = [Estimator::Ertl, Estimator::Flajolet, Estimator::Mle]
+                    .map(|estimator| read.estimate(reading, estimator));
+                writeln!(
+                    file,
+                    "{time:.6},{window},{truth},{flajolet:.3},{ertl:.3},{mle:.3},{columns}"
+                )?;
             }
         }
     }
@@ -47,11 +59,17 @@ pub(super) fn reads(findings: &Findings, file: &mut dyn Write) -> io::Result<()>
 }
 
 fn readings(experiment: &Experiment) -> &'static [Reading] {
-    if experiment.read_skew.is_zero() { &[Reading::Instant] } else { &[Reading::Instant, Reading::Skewed] }
+    if experiment.read_skew.is_zero() {
+        &[Reading::Instant]
+    } else {
+        &[Reading::Instant, Reading::Skewed]
+    }
 }
 
 fn pairs(readings: &[Reading]) -> impl Iterator<Item = (&Reading, Estimator)> {
-    readings.iter().flat_map(|reading| Estimator::ALL.into_iter().map(move |estimator| (reading, estimator)))
+    readings
+        .iter()
+        .flat_map(|reading| Estimator::ALL.into_iter().map(move |estimator| (reading, estimator)))
 }
 
 fn columns(experiment: &Experiment) -> String {

@@ -7,20 +7,31 @@ fn table_4_3() -> &'static Findings {
     static FINDINGS: OnceLock<Findings> = OnceLock::new();
     FINDINGS.get_or_init(|| {
         let options = Options::default();
-        let runs = execute(experiments(&options, Traffic::Unique, &[HashMode::Tabulated]), &|_, _| {}).unwrap();
+        let runs =
+            execute(experiments(&options, Traffic::Unique, &[HashMode::Tabulated]), &|_, _| {})
+                .unwrap();
         Findings { options, runs, sweep: Vec::new() }
     })
 }
 
 /// Known figures of the four configurations, average and median, against ours.
 ///
-/// The known figures are simulations of this protocol by other programs, with a scatter of their own that is at most ours; so
-/// the difference of two means of ten has a standard error of sqrt(2) times that of our mean. They are printed to 0.01.
+/// The known figures are simulations of this protocol by other programs, with a scatter of their
+/// own that is at most ours; so the difference of two means of ten has a standard error of sqrt(2)
+/// times that of our mean. They are printed to 0.01.
 fn assert_agreement(reading: Reading, estimator: Estimator, known: [(f64, f64); 4]) {
     for (configuration, (average, median)) in CONFIGURATIONS.into_iter().zip(known) {
-        let case = Case { traffic: Traffic::Unique, hash: HashMode::Tabulated, configuration, reading, estimator };
+        let case = Case {
+            traffic: Traffic::Unique,
+            hash: HashMode::Tabulated,
+            configuration,
+            reading,
+            estimator,
+        };
         let ours = table_4_3().accuracy(&case).unwrap();
-        for (what, spread, known) in [("average", ours.average, average), ("median", ours.median, median)] {
+        for (what, spread, known) in
+            [("average", ours.average, average), ("median", ours.median, median)]
+        {
             let allowed = 3.0 * 2.0_f64.sqrt() * spread.standard_error() + 0.005;
             let difference = (spread.mean - known).abs();
             assert!(
@@ -37,19 +48,32 @@ fn assert_agreement(reading: Reading, estimator: Estimator, known: [(f64, f64); 
 
 #[test]
 fn flajolet_has_the_known_errors() {
-    assert_agreement(Reading::Instant, Estimator::Flajolet, [(1.23, 1.02), (1.28, 1.06), (1.59, 1.35), (1.64, 1.42)]);
+    assert_agreement(
+        Reading::Instant,
+        Estimator::Flajolet,
+        [(1.23, 1.02), (1.28, 1.06), (1.59, 1.35), (1.64, 1.42)],
+    );
 }
 
 #[test]
 fn ertl_has_the_known_errors() {
-    assert_agreement(Reading::Instant, Estimator::Ertl, [(1.25, 1.04), (1.29, 1.07), (1.41, 1.22), (1.43, 1.21)]);
+    assert_agreement(
+        Reading::Instant,
+        Estimator::Ertl,
+        [(1.25, 1.04), (1.29, 1.07), (1.41, 1.22), (1.43, 1.21)],
+    );
 }
 
-/// Known from a simulation of this protocol alone (160,000 reads of 5 s windows, 80,000 of 10 s, 32,000 and 16,000 of the others): the
-/// counter at t, the registers 20 ms later. An earlier one of fewer reads had medians of 1.48 and 1.29 in the short windows.
+/// Known from a simulation of this protocol alone (160,000 reads of 5 s windows, 80,000 of 10 s,
+/// 32,000 and 16,000 of the others): the counter at t, the registers 20 ms later. An earlier one of
+/// fewer reads had medians of 1.48 and 1.29 in the short windows.
 #[test]
 fn read_skew_makes_the_errors_of_short_windows() {
-    assert_agreement(Reading::Skewed, Estimator::Flajolet, [(3.29, 1.60), (2.31, 1.32), (1.85, 1.40), (1.83, 1.45)]);
+    assert_agreement(
+        Reading::Skewed,
+        Estimator::Flajolet,
+        [(3.29, 1.60), (2.31, 1.32), (1.85, 1.40), (1.83, 1.45)],
+    );
 }
 
 #[test]
@@ -82,8 +106,16 @@ fn windows_hold_every_packet_of_their_time() {
 }
 
 fn experiment(traffic: Traffic, hash: HashMode, read_skew: Duration) -> Experiment {
-    let configuration = Configuration { read: Duration::from_secs(5), reset: Duration::from_secs(50) };
-    Experiment { traffic, hash, configuration, duration: Duration::from_secs(100), read_skew, seed: 1 }
+    let configuration =
+        Configuration { read: Duration::from_secs(5), reset: Duration::from_secs(50) };
+    Experiment {
+        traffic,
+        hash,
+        configuration,
+        duration: Duration::from_secs(100),
+        read_skew,
+        seed: 1,
+    }
 }
 
 #[test]
@@ -97,8 +129,12 @@ fn sequential_addresses_defeat_the_linear_hash_only() {
     let linear = first_window(HashMode::Crc32);
     let tabulated = first_window(HashMode::Tabulated);
     let errors = Estimator::ALL.map(|estimator| {
-        let [linear, tabulated] = [linear, tabulated].map(|window| window.error(Reading::Instant, estimator).unwrap());
-        assert!(tabulated.abs() <= of_mean(thesis::STANDARD_ERROR, 1), "{estimator}: {tabulated:+.1} %");
+        let [linear, tabulated] =
+            [linear, tabulated].map(|window| window.error(Reading::Instant, estimator).unwrap());
+        assert!(
+            tabulated.abs() <= of_mean(thesis::STANDARD_ERROR, 1),
+            "{estimator}: {tabulated:+.1} %"
+        );
         format!("{estimator} {linear:+.0} {tabulated:+.1}")
     });
     // Nothing here is left to chance: this is what SPECIFICATION.md says.
@@ -118,7 +154,9 @@ fn runs_repeat_to_the_bit_and_late_registers_stay_in_their_window() {
 #[test]
 fn a_report_has_its_tables_plots_and_reads() {
     let traffic = [Traffic::Unique, Traffic::Sequential];
-    let runs = traffic.into_iter().flat_map(|traffic| HashMode::PUBLIC.map(|hash| experiment(traffic, hash, READ_SKEW)));
+    let runs = traffic
+        .into_iter()
+        .flat_map(|traffic| HashMode::PUBLIC.map(|hash| experiment(traffic, hash, READ_SKEW)));
     let findings = Findings {
         options: Options { seeds: 1, read_skew: READ_SKEW },
         runs: execute(runs.collect(), &|_, _| {}).unwrap(),
@@ -126,9 +164,13 @@ fn a_report_has_its_tables_plots_and_reads() {
     };
     let directory = std::env::temp_dir().join(format!("flowgauge-whll-{}", std::process::id()));
     let page = std::fs::read_to_string(findings.write(&directory).unwrap()).unwrap();
-    for part in
-        ["Figures 4.8 and 4.9", "<svg", "3.42", "prefers-color-scheme", "flowgauge reproduce whll --seeds 1 --read-skew 20ms"]
-    {
+    for part in [
+        "Figures 4.8 and 4.9",
+        "<svg",
+        "3.42",
+        "prefers-color-scheme",
+        "flowgauge reproduce whll --seeds 1 --read-skew 20ms",
+    ] {
         assert!(page.contains(part), "{part} is not on the page");
     }
     assert!(!page.contains("NaN") && !page.contains("inf"));

@@ -29,20 +29,32 @@ const fn configuration(read_ms: u64, reset_s: u64) -> Configuration {
 }
 
 /// The four configurations (§4.5), in the order of the tables.
-pub const CONFIGURATIONS: [Configuration; 4] =
-    [configuration(500, 5), configuration(1_000, 10), configuration(5_000, 50), configuration(10_000, 100)];
+pub const CONFIGURATIONS: [Configuration; 4] = [
+    configuration(500, 5),
+    configuration(1_000, 10),
+    configuration(5_000, 50),
+    configuration(10_000, 100),
+];
 
 const fn row(average: f64, median: f64, samples: u64, max_cardinality: u64) -> Row {
     Row { average, median, samples, max_cardinality }
 }
 
 /// Table 4.3: one new source a packet.
-pub const TABLE_4_3: [Row; 4] =
-    [row(3.42, 1.46, 1654, 500), row(2.65, 1.32, 1066, 1_000), row(1.47, 1.21, 273, 5_000), row(1.41, 1.16, 133, 10_000)];
+pub const TABLE_4_3: [Row; 4] = [
+    row(3.42, 1.46, 1654, 500),
+    row(2.65, 1.32, 1066, 1_000),
+    row(1.47, 1.21, 273, 5_000),
+    row(1.41, 1.16, 133, 10_000),
+];
 
 /// Table 4.4: a trace of the campus network.
-pub const TABLE_4_4: [Row; 4] =
-    [row(8.51, 2.56, 1620, 2_000), row(5.34, 2.63, 984, 2_800), row(2.32, 2.05, 244, 7_000), row(1.69, 1.40, 135, 10_000)];
+pub const TABLE_4_4: [Row; 4] = [
+    row(8.51, 2.56, 1620, 2_000),
+    row(5.34, 2.63, 984, 2_800),
+    row(2.32, 2.05, 244, 7_000),
+    row(1.69, 1.40, 135, 10_000),
+];
 
 /// Length of an experiment (Table 4.1).
 pub const DURATION: Duration = Duration::from_secs(1320);

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 /// Measure what counting costs on this machine.
 ///
-/// Every figure comes from programs that took turns in one run: compare ratios, since times differ between machines and, on shared
-/// ones, between minutes. The tables are printed; --out writes a page with plots and the numbers as JSON.
+/// Every figure comes from programs that took turns in one run: compare ratios, since times differ
+/// between machines and, on shared ones, between minutes. The tables are printed; --out writes a
+/// page with plots and the numbers as JSON.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge bench packet
@@ -26,7 +27,10 @@ pub struct Bench {
 
 /// What to measure.
 #[derive(Subcommand)]
-#[allow(missing_docs, reason = "the options of each say it, in the help too, which a line here would replace")]
+#[allow(
+    missing_docs,
+    reason = "the options of each say it, in the help too, which a line here would replace"
+)]
 pub enum What {
     LineRate(Box<LineRate>),
     Packet(Packet),
@@ -42,7 +46,8 @@ pub struct Common {
     #[arg(long)]
     pub quick: bool,
 
-    /// Fail if a figure breaks the limit that SPECIFICATION.md promises by more than the noise seen in this run
+    /// Fail if a figure breaks the limit that SPECIFICATION.md promises by more than the noise seen
+    /// in this run
     #[arg(long)]
     pub check: bool,
 
@@ -50,7 +55,8 @@ pub struct Common {
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     pub format: Format,
 
-    /// Write a page with plots (NAME.html) and the numbers (NAME.json) to this directory; files of the same names are replaced
+    /// Write a page with plots (NAME.html) and the numbers (NAME.json) to this directory; files of
+    /// the same names are replaced
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }
@@ -67,8 +73,9 @@ pub enum Format {
 
 /// Search the highest rate at which a port loses nothing (RFC 2544).
 ///
-/// Frames leave one port and are counted at another, which a cable or a switch connects. Without ports they are two veth devices in a
-/// network of its own: what then is measured is how fast the kernel copies. It takes two CPUs that nothing else uses, and root.
+/// Frames leave one port and are counted at another, which a cable or a switch connects. Without
+/// ports they are two veth devices in a network of its own: what then is measured is how fast the
+/// kernel copies. It takes two CPUs that nothing else uses, and root.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge bench line-rate
@@ -83,7 +90,8 @@ pub struct LineRate {
     #[arg(long, value_name = "PORT", value_parser = generate::target, requires = "port")]
     pub from: Option<Target>,
 
-    /// Bytes of a frame, with the frame check sequence; several with commas [default: those of RFC 2544, or the first and last]
+    /// Bytes of a frame, with the frame check sequence; several with commas [default: those of RFC
+    /// 2544, or the first and last]
     #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(64..=1518))]
     pub sizes: Vec<u64>,
 
@@ -118,10 +126,11 @@ pub struct Packet {
 
 /// Measure the same work done by other crates and programs.
 ///
-/// Crates: datasketches, cardinality-estimator, hyperloglogplus, and an exact hash set. Programs, if they are installed: tshark,
-/// softflowd, pmacctd, on a capture of some hundred megabytes, which is written to the folder for temporary files and removed; and
-/// dpdk-testpmd, next to ports on net_null (if flowgauge was built with DPDK) and, as root, on AF_XDP over veth devices in a network of
-/// its own.
+/// Crates: datasketches, cardinality-estimator, hyperloglogplus, and an exact hash set. Programs,
+/// if they are installed: tshark, softflowd, pmacctd, on a capture of some hundred megabytes, which
+/// is written to the folder for temporary files and removed; and dpdk-testpmd, next to ports on
+/// net_null (if flowgauge was built with DPDK) and, as root, on AF_XDP over veth devices in a
+/// network of its own.
 #[derive(Args)]
 pub struct Peers {
     /// What all have.
@@ -129,9 +138,11 @@ pub struct Peers {
     pub common: Common,
 }
 
-/// Measure the cost of counting as traffic and settings grow: flows, registers, windows, frames, workers.
+/// Measure the cost of counting as traffic and settings grow: flows, registers, windows, frames,
+/// workers.
 ///
-/// Replays take a capture of some hundred megabytes, which is written to the folder for temporary files and removed.
+/// Replays take a capture of some hundred megabytes, which is written to the folder for temporary
+/// files and removed.
 #[derive(Args)]
 pub struct Scale {
     /// What all have.
@@ -141,8 +152,9 @@ pub struct Scale {
 
 /// Measure the cost of counting in the kernel, next to programs that do nothing.
 ///
-/// It takes turns with an empty program on injected frames, sends packets over veth devices in a network of its own, and reads and
-/// rotates a window. It touches no interface of this machine, and takes root or CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON and CAP_SYS_ADMIN.
+/// It takes turns with an empty program on injected frames, sends packets over veth devices in a
+/// network of its own, and reads and rotates a window. It touches no interface of this machine, and
+/// takes root or CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON and CAP_SYS_ADMIN.
 #[derive(Args)]
 pub struct Xdp {
     /// What all have.

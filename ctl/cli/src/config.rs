@@ -1,7 +1,9 @@
-//! Where options come from: a configuration file, the environment and the command line. All go through the parser of the command line.
+//! Where options come from: a configuration file, the environment and the command line. All go
+//! through the parser of the command line.
 //!
-//! The file is TOML with the long option names as keys. Tables `[[source]]` in it are sources of packets of their own, each with what it changes of the
-//! rest. A variable of the environment for each option goes before the file, and the command line before both.
+//! The file is TOML with the long option names as keys. Tables `[[source]]` in it are sources of
+//! packets of their own, each with what it changes of the rest. A variable of the environment for
+//! each option goes before the file, and the command line before both.
 
 use crate::error::Failure;
 use crate::nearest::nearest;
@@ -18,7 +20,8 @@ use toml::de::{DeTable, DeValue};
 
 /// What the names of variables begin with.
 const VARIABLE: &str = "FLOWGAUGE_";
-/// Variables of such names that are no options: of this program, and those that its build hands on to what `cargo run` starts.
+/// Variables of such names that are no options: of this program, and those that its build hands on
+/// to what `cargo run` starts.
 const OTHER_VARIABLES: [&str; 7] = [
     "FLOWGAUGE_CPU",
     "FLOWGAUGE_RUN",
@@ -86,16 +89,25 @@ pub(crate) struct Configuration {
 type Problem = (usize, String);
 
 impl Configuration {
-    /// What the command line gives, the environment, and the file that one of them names, with the long options of `K`.
+    /// What the command line gives, the environment, and the file that one of them names, with the
+    /// long options of `K`.
     pub(crate) fn read<K: Known>(given: &ArgMatches) -> Result<Self, Failure> {
         let keys = Keys::new::<K>();
         let environment = environment(&keys, |name| env::var(name).ok())?;
-        known_variables(&keys, env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned()))?;
+        known_variables(
+            &keys,
+            env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned()),
+        )?;
         let command_line = command_line(&keys, given);
         let is_config = |given: &&Given| given.key == "config";
-        let file =
-            command_line.iter().chain(&environment).find(is_config).and_then(|config| config.texts.first()).map(PathBuf::from);
-        let (common, sources) = file.as_deref().map_or_else(|| Ok(Default::default()), |file| read(&keys, file))?;
+        let file = command_line
+            .iter()
+            .chain(&environment)
+            .find(is_config)
+            .and_then(|config| config.texts.first())
+            .map(PathBuf::from);
+        let (common, sources) =
+            file.as_deref().map_or_else(|| Ok(Default::default()), |file| read(&keys, file))?;
         let configuration = Configuration { file, common, sources, environment, command_line };
         configuration.check()?;
         Ok(configuration)
@@ -104,7 +116,12 @@ impl Configuration {
     /// The same of a file alone.
     pub(crate) fn of_file<K: Known>(file: &Path) -> Result<Self, Failure> {
         let (common, sources) = read(&Keys::new::<K>(), file)?;
-        let configuration = Configuration { file: Some(file.to_owned()), common, sources, ..Configuration::default() };
+        let configuration = Configuration {
+            file: Some(file.to_owned()),
+            common,
+            sources,
+            ..Configuration::default()
+        };
         configuration.check()?;
         Ok(configuration)
     }
@@ -143,7 +160,8 @@ impl Configuration {
     pub(crate) fn effective(&self, source: Option<&SourceTable>) -> Vec<Given> {
         let all: Vec<&Given> = self.of(source).collect();
         let mut seen = BTreeSet::new();
-        let mut last: Vec<Given> = all.into_iter().rev().filter(|given| seen.insert(&given.key)).cloned().collect();
+        let mut last: Vec<Given> =
+            all.into_iter().rev().filter(|given| seen.insert(&given.key)).cloned().collect();
         last.reverse();
         last
     }
@@ -164,8 +182,8 @@ pub(crate) trait Known: Args {
     type OfProcess: Args;
 }
 
-/// The options that may be given anywhere, and what parses them one by one, as the parser of the command line does. One parser for all
-/// of them: making one takes longer than what it parses.
+/// The options that may be given anywhere, and what parses them one by one, as the parser of the
+/// command line does. One parser for all of them: making one takes longer than what it parses.
 struct Keys {
     known: Command,
     /// Those of the whole process.
@@ -176,7 +194,11 @@ struct Keys {
 impl Keys {
     fn new<K: Known>() -> Self {
         let known = K::augment_args(Command::new("configuration").no_binary_name(true));
-        Keys { parser: RefCell::new(known.clone()), known, of_process: K::OfProcess::augment_args(Command::new("process")) }
+        Keys {
+            parser: RefCell::new(known.clone()),
+            known,
+            of_process: K::OfProcess::augment_args(Command::new("process")),
+        }
     }
 
     fn iter(&self) -> impl Iterator<Item = &Arg> {
@@ -205,8 +227,11 @@ fn environment(keys: &Keys, value: impl Fn(&str) -> Option<String>) -> Result<Ve
         let Some(key) = option.get_long() else { continue };
         let name = variable(key);
         let Some(text) = value(&name).filter(|text| !text.is_empty()) else { continue };
-        let texts = if is_list(option) { text.split(',').map(str::to_owned).collect() } else { vec![text] };
-        let matches = keys.parsed(key, &texts).map_err(|problem| Failure::Usage(format!("{name}: {problem}")))?;
+        let texts =
+            if is_list(option) { text.split(',').map(str::to_owned).collect() } else { vec![text] };
+        let matches = keys
+            .parsed(key, &texts)
+            .map_err(|problem| Failure::Usage(format!("{name}: {problem}")))?;
         given.push(Given { key: key.to_owned(), texts, origin: Origin::Variable(name), matches });
     }
     Ok(given)
@@ -214,12 +239,20 @@ fn environment(keys: &Keys, value: impl Fn(&str) -> Option<String>) -> Result<Ve
 
 /// Refuses variables that look like options and are none: who has mistyped one believes otherwise.
 fn known_variables(keys: &Keys, names: impl Iterator<Item = String>) -> Result<(), Failure> {
-    let options: Vec<String> = keys.iter().filter_map(|option| option.get_long()).map(variable).collect();
-    let is_known = |name: &String| options.contains(name) || OTHER_VARIABLES.contains(&name.as_str());
-    let Some(name) = names.filter(|name| name.starts_with(VARIABLE)).find(|name| !is_known(name)) else { return Ok(()) };
+    let options: Vec<String> =
+        keys.iter().filter_map(|option| option.get_long()).map(variable).collect();
+    let is_known =
+        |name: &String| options.contains(name) || OTHER_VARIABLES.contains(&name.as_str());
+    let Some(name) = names.filter(|name| name.starts_with(VARIABLE)).find(|name| !is_known(name))
+    else {
+        return Ok(());
+    };
     let advice = match nearest(&name, options.iter().map(String::as_str)) {
         Some(nearest) => format!("did you mean {nearest}? Else unset it"),
-        None => format!("unset it; variables are options of `flowgauge run` in capitals, as {} for --window", variable("window")),
+        None => format!(
+            "unset it; variables are options of `flowgauge run` in capitals, as {} for --window",
+            variable("window")
+        ),
     };
     Err(Failure::Usage(format!("{name} in the environment is no option; {advice}")))
 }
@@ -228,10 +261,13 @@ fn known_variables(keys: &Keys, names: impl Iterator<Item = String>) -> Result<(
 fn command_line(keys: &Keys, given: &ArgMatches) -> Vec<Given> {
     let option = |option: &Arg| {
         let (id, key) = (option.get_id().as_str(), option.get_long()?);
-        if !matches!(given.try_contains_id(id), Ok(true)) || given.value_source(id) != Some(ValueSource::CommandLine) {
+        if !matches!(given.try_contains_id(id), Ok(true))
+            || given.value_source(id) != Some(ValueSource::CommandLine)
+        {
             return None;
         }
-        let texts: Vec<String> = given.get_raw(id)?.map(|text| text.to_string_lossy().into_owned()).collect();
+        let texts: Vec<String> =
+            given.get_raw(id)?.map(|text| text.to_string_lossy().into_owned()).collect();
         let matches = keys.parsed(key, &texts).ok()?;
         Some(Given { key: key.to_owned(), texts, origin: Origin::Flag(key.to_owned()), matches })
     };
@@ -241,10 +277,11 @@ fn command_line(keys: &Keys, given: &ArgMatches) -> Vec<Given> {
 /// What a configuration file gives, key by key, and its sources.
 fn read(keys: &Keys, path: &Path) -> Result<(Vec<Given>, Vec<SourceTable>), Failure> {
     let name = path.display();
-    let text =
-        std::fs::read_to_string(path).map_err(|error| Failure::Usage(format!("cannot read configuration {name}: {error}")))?;
-    parse(keys, path, &text)
-        .map_err(|(position, problem)| Failure::Usage(format!("configuration {name}, line {}: {problem}", line(&text, position))))
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::Usage(format!("cannot read configuration {name}: {error}")))?;
+    parse(keys, path, &text).map_err(|(position, problem)| {
+        Failure::Usage(format!("configuration {name}, line {}: {problem}", line(&text, position)))
+    })
 }
 
 fn line(text: &str, position: usize) -> usize {
@@ -253,7 +290,9 @@ fn line(text: &str, position: usize) -> usize {
 
 /// What each key of a text gives, or where the first problem is, and which.
 fn parse(keys: &Keys, path: &Path, text: &str) -> Result<(Vec<Given>, Vec<SourceTable>), Problem> {
-    let syntax = |error: toml::de::Error| (error.span().map_or(0, |span| span.start), error.message().replace('\n', " "));
+    let syntax = |error: toml::de::Error| {
+        (error.span().map_or(0, |span| span.start), error.message().replace('\n', " "))
+    };
     let table = DeTable::parse(text).map_err(syntax)?.into_inner();
     let reader = Reader { keys, path, text };
     let options: Vec<&Arg> = keys.iter().filter(|option| option.get_id() != "config").collect();
@@ -263,40 +302,65 @@ fn parse(keys: &Keys, path: &Path, text: &str) -> Result<(Vec<Given>, Vec<Source
     let Some(sources) = sources else { return Ok((common, named)) };
     let at = sources.span().start;
     let tables = sources.get_ref().as_array().filter(|sources| !sources.is_empty());
-    for source in tables.ok_or_else(|| (at, "sources are tables, as in [[source]]".to_owned()))?.iter() {
+    for source in
+        tables.ok_or_else(|| (at, "sources are tables, as in [[source]]".to_owned()))?.iter()
+    {
         let at = source.span().start;
-        let table = source.get_ref().as_table().ok_or_else(|| (at, "a source is a table, as in [[source]]".to_owned()))?;
-        let own: Vec<&Arg> =
-            options.iter().copied().filter(|option| !option.get_long().is_some_and(|key| keys.is_of_process(key))).collect();
+        let table = source
+            .get_ref()
+            .as_table()
+            .ok_or_else(|| (at, "a source is a table, as in [[source]]".to_owned()))?;
+        let own: Vec<&Arg> = options
+            .iter()
+            .copied()
+            .filter(|option| !option.get_long().is_some_and(|key| keys.is_of_process(key)))
+            .collect();
         for (key, _) in table {
             if keys.is_of_process(key.get_ref()) {
-                let problem = format!("'{}' is for all sources together; it belongs above the first [[source]]", key.get_ref());
+                let problem = format!(
+                    "'{}' is for all sources together; it belongs above the first [[source]]",
+                    key.get_ref()
+                );
                 return Err((key.span().start, problem));
             }
         }
         let given = reader.table(table, &own, &[NAME])?;
         let Some(origin) = given.iter().find(|given| ORIGINS.contains(&given.key.as_str())) else {
-            return Err((at, format!("a source says where its packets come from: {}", ORIGINS.join(", "))));
+            return Err((
+                at,
+                format!("a source says where its packets come from: {}", ORIGINS.join(", ")),
+            ));
         };
         let name = match table.get(NAME) {
             None => origin.texts.join(","),
             Some(name) => {
                 let text = name.get_ref().as_str().filter(|name| is_name(name));
-                let problem = "a name is a text of up to 64 letters, digits, dots, dashes and underscores";
+                let problem =
+                    "a name is a text of up to 64 letters, digits, dots, dashes and underscores";
                 text.ok_or_else(|| (name.span().start, problem.to_owned()))?.to_owned()
             }
         };
         if named.iter().any(|other| other.name == name) {
-            return Err((at, format!("there are two sources '{name}'; give one another name, as in name = \"uplink\"")));
+            return Err((
+                at,
+                format!(
+                    "there are two sources '{name}'; give one another name, as in name = \"uplink\""
+                ),
+            ));
         }
         let line = line(text, table.iter().map(|(key, _)| key.span().start).min().unwrap_or(at));
-        named.push(SourceTable { name, origin: Origin::Line { file: path.to_owned(), line }, given });
+        named.push(SourceTable {
+            name,
+            origin: Origin::Line { file: path.to_owned(), line },
+            given,
+        });
     }
     Ok((common, named))
 }
 
 fn is_name(name: &str) -> bool {
-    (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+    (1..=64).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
 }
 
 /// Reads tables of a text.
@@ -308,18 +372,29 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     /// What each key of a table gives, but for `others`, which are no options.
-    fn table(&self, table: &DeTable<'_>, options: &[&Arg], others: &[&str]) -> Result<Vec<Given>, Problem> {
-        let mut entries: Vec<_> = table.iter().filter(|(key, _)| !others.contains(&key.get_ref().as_ref())).collect();
+    fn table(
+        &self,
+        table: &DeTable<'_>,
+        options: &[&Arg],
+        others: &[&str],
+    ) -> Result<Vec<Given>, Problem> {
+        let mut entries: Vec<_> =
+            table.iter().filter(|(key, _)| !others.contains(&key.get_ref().as_ref())).collect();
         entries.sort_by_key(|(key, _)| key.span().start);
         let given = entries.into_iter().map(|(key, value)| {
             let name = key.get_ref().as_ref();
             let option = options.iter().find(|option| option.get_long() == Some(name));
-            let known = options.iter().filter_map(|option| option.get_long()).chain(others.iter().copied());
+            let known =
+                options.iter().filter_map(|option| option.get_long()).chain(others.iter().copied());
             let option = option.ok_or_else(|| (key.span().start, unknown(name, known)))?;
             let at_value = |problem| (value.span().start, problem);
-            let texts = texts(option, value.get_ref()).ok_or_else(|| at_value(wanted(option).to_owned()))?;
+            let texts = texts(option, value.get_ref())
+                .ok_or_else(|| at_value(wanted(option).to_owned()))?;
             let matches = self.keys.parsed(name, &texts).map_err(at_value)?;
-            let origin = Origin::Line { file: self.path.to_owned(), line: line(self.text, key.span().start) };
+            let origin = Origin::Line {
+                file: self.path.to_owned(),
+                line: line(self.text, key.span().start),
+            };
             Ok(Given { key: name.to_owned(), texts, origin, matches })
         });
         given.collect()
@@ -330,7 +405,8 @@ impl Reader<'_> {
 fn unknown<'a>(key: &str, known: impl Iterator<Item = &'a str>) -> String {
     let advice = match nearest(key, known) {
         Some(name) => format!("did you mean '{name}'?"),
-        None => "keys are the long options that `flowgauge run --help` shows, without their dashes".to_owned(),
+        None => "keys are the long options that `flowgauge run --help` shows, without their dashes"
+            .to_owned(),
     };
     format!("there is no option '{key}'; {advice}")
 }
@@ -345,13 +421,15 @@ fn is_switch(option: &Arg) -> bool {
     option.get_num_args().is_some_and(|values| values.min_values() == 0)
 }
 
-/// A value as it would be written on the command line; numbers need no quotes. `None` if it is none for this option.
+/// A value as it would be written on the command line; numbers need no quotes. `None` if it is none
+/// for this option.
 fn texts(option: &Arg, value: &DeValue<'_>) -> Option<Vec<String>> {
     Some(match value {
         DeValue::String(text) if is_list(option) => text.split(',').map(str::to_owned).collect(),
-        DeValue::Array(texts) if is_list(option) => {
-            texts.iter().map(|text| text.get_ref().as_str().map(str::to_owned)).collect::<Option<_>>()?
-        }
+        DeValue::Array(texts) if is_list(option) => texts
+            .iter()
+            .map(|text| text.get_ref().as_str().map(str::to_owned))
+            .collect::<Option<_>>()?,
         DeValue::Boolean(on) if is_switch(option) => vec![on.to_string()],
         DeValue::String(text) if !is_switch(option) => vec![text.to_string()],
         DeValue::Integer(number) if !is_switch(option) && !is_list(option) => {
@@ -375,7 +453,10 @@ fn wanted(option: &Arg) -> &'static str {
 /// What is wrong with a value.
 fn told(error: &clap::Error) -> String {
     let context = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
-    let why = error.source().map_or_else(|| format!("use one of {}", context(ContextKind::ValidValue)), ToString::to_string);
+    let why = error.source().map_or_else(
+        || format!("use one of {}", context(ContextKind::ValidValue)),
+        ToString::to_string,
+    );
     format!("'{}' will not do: {why}", context(ContextKind::InvalidValue))
 }
 
@@ -392,9 +473,18 @@ mod tests {
     fn an_unknown_key_gets_the_nearest_name() {
         let told = |text: &str| parse(text).unwrap_err().1;
         assert_eq!(told("windw = '1m'"), "there is no option 'windw'; did you mean 'window'?");
-        assert_eq!(told("read_every = '1s'"), "there is no option 'read_every'; did you mean 'read-every'?");
-        assert_eq!(told("xpd-mode = 'skb'"), "there is no option 'xpd-mode'; did you mean 'xdp-mode'?");
-        assert_eq!(told("[[sorce]]\nport = 'memory:unique'"), "there is no option 'sorce'; did you mean 'source'?");
+        assert_eq!(
+            told("read_every = '1s'"),
+            "there is no option 'read_every'; did you mean 'read-every'?"
+        );
+        assert_eq!(
+            told("xpd-mode = 'skb'"),
+            "there is no option 'xpd-mode'; did you mean 'xdp-mode'?"
+        );
+        assert_eq!(
+            told("[[sorce]]\nport = 'memory:unique'"),
+            "there is no option 'sorce'; did you mean 'source'?"
+        );
         let far = told("colour-of-the-sky = 'blue'");
         assert!(far.contains("`flowgauge run --help`") && far.len() < 150, "{far}");
     }
@@ -407,7 +497,10 @@ mod tests {
             told("window = '1m'\nby = 'flows'\nwindw = 1"),
             (19, "'flows' will not do: use one of packets, bytes".to_owned())
         );
-        assert_eq!(told("backend = 'abacus'"), (10, "'abacus' will not do: use one of xdp, poll, tofino".to_owned()));
+        assert_eq!(
+            told("backend = 'abacus'"),
+            (10, "'abacus' will not do: use one of xdp, poll, tofino".to_owned())
+        );
         assert_eq!(told("key = 5"), (6, "give a text, or a list of them".to_owned()));
         assert_eq!(told("alarm = 'on'"), (8, "give a boolean, true or false".to_owned()));
     }
@@ -416,16 +509,27 @@ mod tests {
     fn sources_have_names_and_settings_of_their_own() {
         let text = "window = '1m'\n\n[[source]]\nname = 'uplink'\ninterface = 'eth1,eth2'\nwindow = '10s'\n\n[[source]]\nport = 'memory:unique'\n";
         let (common, sources) = parse(text).unwrap();
-        assert_eq!(sources.iter().map(|source| source.name.as_str()).collect::<Vec<_>>(), ["uplink", "memory:unique"]);
+        assert_eq!(
+            sources.iter().map(|source| source.name.as_str()).collect::<Vec<_>>(),
+            ["uplink", "memory:unique"]
+        );
         let configuration = Configuration { common, sources, ..Configuration::default() };
         let told = |source: Option<usize>| -> Vec<String> {
             let source = source.map(|index| &configuration.sources[index]);
-            let told = |given: &Given| format!("{} = {} ({})", given.key, given.texts.join("+"), given.origin);
+            let told = |given: &Given| {
+                format!("{} = {} ({})", given.key, given.texts.join("+"), given.origin)
+            };
             configuration.effective(source).iter().map(told).collect()
         };
         assert_eq!(told(None), ["window = 1m (run.toml:1)"]);
-        assert_eq!(told(Some(0)), ["interface = eth1+eth2 (run.toml:5)", "window = 10s (run.toml:6)"]);
-        assert_eq!(told(Some(1)), ["window = 1m (run.toml:1)", "port = memory:unique (run.toml:9)"]);
+        assert_eq!(
+            told(Some(0)),
+            ["interface = eth1+eth2 (run.toml:5)", "window = 10s (run.toml:6)"]
+        );
+        assert_eq!(
+            told(Some(1)),
+            ["window = 1m (run.toml:1)", "port = memory:unique (run.toml:9)"]
+        );
         assert_eq!(configuration.sources[1].origin.to_string(), "run.toml:9");
     }
 
@@ -433,11 +537,22 @@ mod tests {
     fn sources_that_make_no_sense_are_refused() {
         let told = |text: &str| parse(text).unwrap_err().1;
         assert!(told("[[source]]\nwindow = '1s'").contains("where its packets come from"));
-        assert!(told("[[source]]\nport = 'memory:unique'\nformat = 'json'").contains("above the first [[source]]"));
-        assert!(told("[[source]]\nport = 'memory:unique'\n[[source]]\nport = 'memory:unique'").contains("two sources"));
-        assert!(told("[[source]]\nname = 'a b'\nport = 'memory:unique'").contains("letters, digits"));
+        assert!(
+            told("[[source]]\nport = 'memory:unique'\nformat = 'json'")
+                .contains("above the first [[source]]")
+        );
+        assert!(
+            told("[[source]]\nport = 'memory:unique'\n[[source]]\nport = 'memory:unique'")
+                .contains("two sources")
+        );
+        assert!(
+            told("[[source]]\nname = 'a b'\nport = 'memory:unique'").contains("letters, digits")
+        );
         assert!(told("source = 'eth1'").contains("[[source]]"));
-        assert_eq!(told("[[source]]\nport = 'memory:unique'\nnme = 'x'"), "there is no option 'nme'; did you mean 'name'?");
+        assert_eq!(
+            told("[[source]]\nport = 'memory:unique'\nnme = 'x'"),
+            "there is no option 'nme'; did you mean 'name'?"
+        );
     }
 
     #[test]
@@ -450,11 +565,18 @@ mod tests {
             ("FLOWGAUGE_KEY", "src,heavy=dst"),
             ("FLOWGAUGE_SEED", ""),
         ];
-        let value = |name: &str| variables.iter().find(|(variable, _)| *variable == name).map(|(_, value)| (*value).to_owned());
+        let value = |name: &str| {
+            variables
+                .iter()
+                .find(|(variable, _)| *variable == name)
+                .map(|(_, value)| (*value).to_owned())
+        };
         let environment = environment(&keys, value).unwrap();
-        let given = keys.known.clone().try_get_matches_from(["--read-every=3s", "--alarm=false"]).unwrap();
+        let given =
+            keys.known.clone().try_get_matches_from(["--read-every=3s", "--alarm=false"]).unwrap();
         let command_line = command_line(&keys, &given);
-        let configuration = Configuration { file: None, common, sources, environment, command_line };
+        let configuration =
+            Configuration { file: None, common, sources, environment, command_line };
         let mut told: Vec<String> = configuration
             .effective(None)
             .into_iter()
@@ -470,15 +592,22 @@ mod tests {
                 "window = 2m (FLOWGAUGE_WINDOW in the environment)",
             ]
         );
-        let refused = super::environment(&keys, |name| (name == "FLOWGAUGE_WINDOW").then(|| "soon".to_owned())).unwrap_err();
-        assert!(refused.to_string().starts_with("FLOWGAUGE_WINDOW: 'soon' will not do"), "{refused}");
+        let refused = super::environment(&keys, |name| {
+            (name == "FLOWGAUGE_WINDOW").then(|| "soon".to_owned())
+        })
+        .unwrap_err();
+        assert!(
+            refused.to_string().starts_with("FLOWGAUGE_WINDOW: 'soon' will not do"),
+            "{refused}"
+        );
     }
 
     #[test]
     fn a_mistyped_variable_is_refused_with_the_nearest_one() {
         let keys = Keys::new::<Run>();
         let told = |name: &str| {
-            let names = ["PATH", "FLOWGAUGE_WINDOW", "FLOWGAUGE_RUN", "FLOWGAUGE", name].map(str::to_owned);
+            let names =
+                ["PATH", "FLOWGAUGE_WINDOW", "FLOWGAUGE_RUN", "FLOWGAUGE", name].map(str::to_owned);
             known_variables(&keys, names.into_iter()).map_err(|failure| failure.to_string())
         };
         assert_eq!(told("FLOWGAUGE_READ_EVERY"), Ok(()));

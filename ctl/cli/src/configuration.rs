@@ -11,8 +11,8 @@ use std::path::PathBuf;
 
 /// Check a configuration file, or show what a run would be given and where
 ///
-/// Options of `flowgauge run` come from its configuration file, from the environment (FLOWGAUGE_WINDOW for --window, and so on) and from the command
-/// line; the later ones go before.
+/// Options of `flowgauge run` come from its configuration file, from the environment
+/// (FLOWGAUGE_WINDOW for --window, and so on) and from the command line; the later ones go before.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge config check run.toml
@@ -30,7 +30,8 @@ enum Command {
 
 /// Check a configuration file without counting anything
 ///
-/// The exit code is 0 if `flowgauge run` would take the file, else 2. Interfaces, files and switches that it names are not opened.
+/// The exit code is 0 if `flowgauge run` would take the file, else 2. Interfaces, files and
+/// switches that it names are not opened.
 #[derive(Args)]
 struct Check {
     /// The file
@@ -61,7 +62,8 @@ impl Config {
                     1 => "1 source".to_owned(),
                     many => format!("{many} sources"),
                 };
-                writeln!(stdout(), "{} is well: {sources}", escaped(&file.display().to_string())).map_err(Failure::output)
+                writeln!(stdout(), "{} is well: {sources}", escaped(&file.display().to_string()))
+                    .map_err(Failure::output)
             }
             Command::Print(print) => {
                 let given = given.subcommand().map(|(_, given)| given.clone()).unwrap_or_default();
@@ -79,12 +81,17 @@ impl Config {
 fn print_all(configuration: &Configuration, origin: bool, out: &mut impl Write) -> io::Result<()> {
     let common = configuration.effective(None);
     let is_told = |given: &&Given| given.key != "config";
-    common.iter().filter(is_told).try_for_each(|given| line(out, &given.key, &given.texts, &given.origin, origin))?;
+    common
+        .iter()
+        .filter(is_told)
+        .try_for_each(|given| line(out, &given.key, &given.texts, &given.origin, origin))?;
     for source in &configuration.sources {
         writeln!(out, "\n[[source]]")?;
         line(out, "name", std::slice::from_ref(&source.name), &source.origin, origin)?;
         // What all have in common stands above.
-        let is_own = |given: &&Given| !common.iter().any(|other| other.key == given.key && other.origin == given.origin);
+        let is_own = |given: &&Given| {
+            !common.iter().any(|other| other.key == given.key && other.origin == given.origin)
+        };
         let own = configuration.effective(Some(source));
         own.iter()
             .filter(is_told)
@@ -94,13 +101,22 @@ fn print_all(configuration: &Configuration, origin: bool, out: &mut impl Write) 
     out.flush()
 }
 
-fn line(out: &mut impl Write, key: &str, texts: &[String], origin: &impl ToString, with_origin: bool) -> io::Result<()> {
+fn line(
+    out: &mut impl Write,
+    key: &str,
+    texts: &[String],
+    origin: &impl ToString,
+    with_origin: bool,
+) -> io::Result<()> {
     let value = match texts {
         [on] if on == "true" || on == "false" => on.clone(),
         [one] => quoted(one),
-        many => format!("[{}]", many.iter().map(|text| quoted(text)).collect::<Vec<_>>().join(", ")),
+        many => {
+            format!("[{}]", many.iter().map(|text| quoted(text)).collect::<Vec<_>>().join(", "))
+        }
     };
-    let origin = if with_origin { format!("  # {}", escaped(&origin.to_string())) } else { String::new() };
+    let origin =
+        if with_origin { format!("  # {}", escaped(&origin.to_string())) } else { String::new() };
     writeln!(out, "{key} = {value}{origin}")
 }
 
@@ -110,7 +126,9 @@ fn quoted(text: &str) -> String {
     for character in text.chars() {
         match character {
             '"' | '\\' => quoted.extend(['\\', character]),
-            character if character.is_control() => quoted.push_str(&format!("\\u{:04X}", u32::from(character))),
+            character if character.is_control() => {
+                quoted.push_str(&format!("\\u{:04X}", u32::from(character)))
+            }
             character => quoted.push(character),
         }
     }

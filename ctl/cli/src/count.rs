@@ -34,12 +34,21 @@ fn open(path: &Path) -> Result<Capture, Error> {
     if path.as_os_str() == "-" { Capture::standard_input() } else { Capture::open(path) }
 }
 
-fn from_port(port: &PortSpec, eal: Option<&str>, config: &RunConfig, handle: &Handle) -> Result<(), Failure> {
+fn from_port(
+    port: &PortSpec,
+    eal: Option<&str>,
+    config: &RunConfig,
+    handle: &Handle,
+) -> Result<(), Failure> {
     let workers = config.workers.unwrap_or(1);
     match port {
-        PortSpec::AfXdp(description) => measure(af_xdp(description, config.workers)?, config, handle),
+        PortSpec::AfXdp(description) => {
+            measure(af_xdp(description, config.workers)?, config, handle)
+        }
         PortSpec::Pcap(path) => measure(pcap(path, workers, Pace::RealTime)?, config, handle),
-        PortSpec::Memory(profile) => measure(memory(profile.clone(), workers, Pace::RealTime), config, handle),
+        PortSpec::Memory(profile) => {
+            measure(memory(profile.clone(), workers, Pace::RealTime), config, handle)
+        }
         #[cfg(not(feature = "dpdk"))]
         PortSpec::Dpdk(device) => {
             let _ = eal;
@@ -50,17 +59,31 @@ fn from_port(port: &PortSpec, eal: Option<&str>, config: &RunConfig, handle: &Ha
     }
 }
 
-fn on_interfaces(interfaces: &Interfaces, config: &RunConfig, handle: &Handle) -> Result<(), Failure> {
+fn on_interfaces(
+    interfaces: &Interfaces,
+    config: &RunConfig,
+    handle: &Handle,
+) -> Result<(), Failure> {
     let places = interfaces.places();
     let pins = kept(interfaces)?;
-    let adopted = || pins.as_ref().filter(|keep| keep.adopt).and_then(|keep| xdp::kept_key(&keep.directory, &places));
+    let adopted = || {
+        pins.as_ref()
+            .filter(|keep| keep.adopt)
+            .and_then(|keep| xdp::kept_key(&keep.directory, &places))
+    };
     let key = config.secret.key(adopted)?;
-    let options = xdp::Options { mode: interfaces.mode, slot_ns: config.slot_ns, pins, ..xdp::Options::new(config.settings) };
+    let options = xdp::Options {
+        mode: interfaces.mode,
+        slot_ns: config.slot_ns,
+        pins,
+        ..xdp::Options::new(config.settings)
+    };
     measure_live(Xdp::at(places, options), key, config, handle)
 }
 
-/// Where programs and counts are kept for the next run. Without a BPF file system they end with this one, which only those who
-/// asked for more must hear as an error, and others need not hear at all.
+/// Where programs and counts are kept for the next run. Without a BPF file system they end with
+/// this one, which only those who asked for more must hear as an error, and others need not hear at
+/// all.
 fn kept(interfaces: &Interfaces) -> Result<Option<Keep>, Failure> {
     let Some(keep) = interfaces.keep.clone() else { return Ok(None) };
     match xdp::supported(&keep.directory) {
@@ -88,12 +111,19 @@ pub(crate) fn switch_options(access: &Access) -> Result<tofino::Options, Failure
     let mut options = tofino::Options::new(&access.address);
     options.tls = access.tls.as_ref().map(tls).transpose()?;
     options.program.clone_from(&access.program);
-    (options.device, options.client, options.deadline) = (access.device, access.client, access.deadline);
+    (options.device, options.client, options.deadline) =
+        (access.device, access.client, access.deadline);
     Ok(options)
 }
 
 fn tls(files: &TlsFiles) -> Result<Tls, Failure> {
     let TlsFiles { authority, identity, server_name } = files;
-    let identity = identity.as_ref().map(|(certificate, key)| Ok::<_, Failure>((pem(certificate, CERTIFICATE)?, pem(key, KEY)?)));
-    Ok(Tls { authority: pem(authority, CERTIFICATE)?, identity: identity.transpose()?, server_name: server_name.clone() })
+    let identity = identity.as_ref().map(|(certificate, key)| {
+        Ok::<_, Failure>((pem(certificate, CERTIFICATE)?, pem(key, KEY)?))
+    });
+    Ok(Tls {
+        authority: pem(authority, CERTIFICATE)?,
+        identity: identity.transpose()?,
+        server_name: server_name.clone(),
+    })
 }

@@ -20,14 +20,16 @@ const USUAL: Duration = Duration::from_secs(3600);
 const WINDOW: Duration = Duration::from_millis(500);
 /// Show the live page, with generated traffic and an attack in it.
 ///
-/// Prints where the page is; open it in a browser. Everything is measured, with exact counts beside the estimates. After 22 seconds, and every half minute
-/// from then on, a flood of many sources to one destination raises the alarm. It needs no root and no network. Ctrl-C ends it.
+/// Prints where the page is; open it in a browser. Everything is measured, with exact counts beside
+/// the estimates. After 22 seconds, and every half minute from then on, a flood of many sources to
+/// one destination raises the alarm. It needs no root and no network. Ctrl-C ends it.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge demo
   flowgauge demo --listen 8080 --duration 5m")]
 pub(crate) struct Demo {
-    /// Where the page is: a port of this machine [default: 9420, or if that is taken any that is free]
+    /// Where the page is: a port of this machine [default: 9420, or if that is taken any that is
+    /// free]
     #[arg(long, value_name = "ADDRESS", value_parser = value::listen)]
     listen: Option<SocketAddr>,
 
@@ -43,7 +45,11 @@ impl Demo {
             duration: Some(self.duration.unwrap_or(USUAL)),
             alarm: Some(true),
             truth: Some(true),
-            query: ASKED.iter().map(|flow| value::query(flow)).collect::<Result<_, _>>().map_err(Failure::Failed)?,
+            query: ASKED
+                .iter()
+                .map(|flow| value::query(flow))
+                .collect::<Result<_, _>>()
+                .map_err(Failure::Failed)?,
             ..Options::default().with_measurements(MeasurementKind::ALL.to_vec())
         };
         let mut config = options.resolve(Source::Demo, &[])?;

@@ -9,8 +9,8 @@ use flowgauge_dataplane::traffic::reorder::{ReorderProfile, ReorderTraffic};
 use flowgauge_dataplane::traffic::{Generator, Profile};
 use std::io::{self, Read};
 
-/// A link with an attack: from the 22nd second on, many sources send to one destination for eight seconds in every 30. Until then the alarm
-/// has learnt what is usual.
+/// A link with an attack: from the 22nd second on, many sources send to one destination for eight
+/// seconds in every 30. Until then the alarm has learnt what is usual.
 const ATTACK: &str = "attack,rate=8k,flows=3k,share=0.5,every=30s,lasting=8s";
 /// Connections whose round trips take 2 to 200 ms.
 const CONVERSATIONS: &str = "delay,shape=conversations,rate=400,min=2ms,max=200ms,loss=0.01";
@@ -31,10 +31,14 @@ pub(crate) fn ports() -> Result<Ports<PcapPort>, Failure> {
 }
 
 fn traffic() -> Result<Vec<Capture>, Failure> {
-    let failed = |problem: String| Failure::Failed(format!("cannot make the traffic of the demo: {problem}"));
+    let failed = |problem: String| {
+        Failure::Failed(format!("cannot make the traffic of the demo: {problem}"))
+    };
     let profile: Profile = ATTACK.parse().map_err(|error| failed(format!("{error}")))?;
-    let conversations: DelayProfile = CONVERSATIONS.parse().map_err(|error| failed(format!("{error}")))?;
-    let reordering: ReorderProfile = REORDERING.parse().map_err(|error| failed(format!("{error}")))?;
+    let conversations: DelayProfile =
+        CONVERSATIONS.parse().map_err(|error| failed(format!("{error}")))?;
+    let reordering: ReorderProfile =
+        REORDERING.parse().map_err(|error| failed(format!("{error}")))?;
     let generator = Generator::new(profile.clone());
     let (mut frame, mut next) = (generator.template().to_vec(), 0);
     let attack = move |take: &mut Take<'_>| {
@@ -47,10 +51,22 @@ fn traffic() -> Result<Vec<Capture>, Failure> {
     let mut reordering = ReorderTraffic::new(ReorderProfile { packets: ENDLESS, ..reordering });
     let generated: [(&str, Box<Make>); 3] = [
         ("attack", Box::new(attack)),
-        ("conversations", Box::new(move |take| conversations.advance(&mut |_| {}).map_or(Ok(()), |(at, frame)| take(at, frame)))),
-        ("reordering", Box::new(move |take| reordering.advance().map_or(Ok(()), |(at, frame)| take(at, frame)))),
+        (
+            "conversations",
+            Box::new(move |take| {
+                conversations.advance(&mut |_| {}).map_or(Ok(()), |(at, frame)| take(at, frame))
+            }),
+        ),
+        (
+            "reordering",
+            Box::new(move |take| {
+                reordering.advance().map_or(Ok(()), |(at, frame)| take(at, frame))
+            }),
+        ),
     ];
-    let capture = |(name, make)| Ok(Capture::reader(Generated::new(make).map_err(|error| failed(error.to_string()))?, name));
+    let capture = |(name, make)| {
+        Ok(Capture::reader(Generated::new(make).map_err(|error| failed(error.to_string()))?, name))
+    };
     generated.into_iter().map(capture).collect()
 }
 

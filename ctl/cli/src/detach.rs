@@ -6,7 +6,8 @@ use flowgauge_ctl::output::escaped;
 use flowgauge_dataplane::xdp;
 use std::path::PathBuf;
 
-/// End what a killed run, or one told to --leave, left counting on network interfaces, and drop its counts.
+/// End what a killed run, or one told to --leave, left counting on network interfaces, and drop its
+/// counts.
 ///
 /// A run that is still at work is left alone: stop that one instead.
 #[derive(Args)]

@@ -16,7 +16,8 @@ pub enum Failure {
     /// It made sense and failed.
     #[error("{0}")]
     Failed(String),
-    /// Everything readable was counted, but something is wrong with the input, as a warning in the log says.
+    /// Everything readable was counted, but something is wrong with the input, as a warning in the
+    /// log says.
     #[error("the results above are incomplete: {0}")]
     Incomplete(String),
     /// Whoever read the results has seen enough.
@@ -70,18 +71,31 @@ impl From<ControlError> for Failure {
 /// Prints what clap has to say: help as it is, errors as one line.
 pub fn usage(error: &clap::Error, command: &clap::Command) -> ExitCode {
     match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+        ErrorKind::DisplayHelp
+        | ErrorKind::DisplayVersion
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             // Nobody is left to tell if standard output is closed.
             let _ = error.print();
             ExitCode::SUCCESS
         }
         _ => {
             let text = error.to_string();
-            let told = |line: &&str| !line.is_empty() && !line.starts_with("Usage:") && !line.starts_with("For more information");
-            let line = text.lines().map(str::trim).filter(told).collect::<Vec<_>>().join(" ").replace(" tip: ", "; ");
+            let told = |line: &&str| {
+                !line.is_empty()
+                    && !line.starts_with("Usage:")
+                    && !line.starts_with("For more information")
+            };
+            let line = text
+                .lines()
+                .map(str::trim)
+                .filter(told)
+                .collect::<Vec<_>>()
+                .join(" ")
+                .replace(" tip: ", "; ");
             let advice = match error.kind() {
                 ErrorKind::InvalidSubcommand => {
-                    // `help` is there once the command line was parsed; `--help` is told of elsewhere.
+                    // `help` is there once the command line was parsed; `--help` is told of
+                    // elsewhere.
                     let names = asked(command).get_subcommands().map(clap::Command::get_name);
                     let names: Vec<&str> = names.filter(|name| *name != "help").collect();
                     format!("use one of {}", names.join(", "))
@@ -94,7 +108,8 @@ pub fn usage(error: &clap::Error, command: &clap::Command) -> ExitCode {
     }
 }
 
-/// The command that was asked for, as far as its words are known: `bench` in `flowgauge bench paket`.
+/// The command that was asked for, as far as its words are known: `bench` in
+/// `flowgauge bench paket`.
 fn asked(command: &clap::Command) -> &clap::Command {
     let words = std::env::args().skip(1);
     words.fold(command, |command, word| command.find_subcommand(word).unwrap_or(command))

@@ -30,26 +30,34 @@ const DEFAULT_PACKETS: u64 = 132_000;
 const GROUP: usize = 64;
 const PROGRESS_EVERY: u64 = 1 << 16;
 
-/// Write synthetic traffic to a capture file (pcap, nanoseconds), or send it, or a capture, from an interface.
+/// Write synthetic traffic to a capture file (pcap, nanoseconds), or send it, or a capture, from an
+/// interface.
 ///
-/// The same profile gives the same packets every time. Without packets=N there are 132,000 packets, 22 minutes at the default
-/// 100 packets per second, as in the W-HLL thesis; attack ends with its first flood, after a minute by default.
+/// The same profile gives the same packets every time. Without packets=N there are 132,000 packets,
+/// 22 minutes at the default 100 packets per second, as in the W-HLL thesis; attack ends with its
+/// first flood, after a minute by default.
 ///
-/// Profiles: unique (every packet a new source), sequential, subnets, zipf, burst, attack (a flood from many sources to one destination in
-/// the last ten seconds of every minute). Options: rate=PPS, packets=N, size=BYTES, seed=N, vlan=ID, ipv6, burst=SHARE, period=TIME; for zipf,
-/// burst and attack also flows=N and alpha=A; for attack also share=SHARE of the packets (0.3), every=TIME (1m) and lasting=TIME (10s).
+/// Profiles: unique (every packet a new source), sequential, subnets, zipf, burst, attack (a flood
+/// from many sources to one destination in the last ten seconds of every minute). Options:
+/// rate=PPS, packets=N, size=BYTES, seed=N, vlan=ID, ipv6, burst=SHARE, period=TIME; for zipf,
+/// burst and attack also flows=N and alpha=A; for attack also share=SHARE of the packets (0.3),
+/// every=TIME (1m) and lasting=TIME (10s).
 ///
-/// delay has requests and their responses. Its shapes are log-uniform (by default 1.25 M requests at 1 M/s, of which 40 % are answered after
-/// 0.1 to 100 ms), bimodal, heavy-tail (Pareto) and conversations (connections from the DNS query to the FIN). Options: shape=SHAPE, rate=PPS,
-/// requests=N, answered=SHARE, min=TIME, max=TIME, loss=SHARE, flows=N, alpha=A. reorder has flows of many prefixes, some of which reorder
-/// packets. Options: prefixes=N, heavy=N, share=SHARE, depth=N, late=SHARE, loss=SHARE, flows=N, alpha=A, packets=N, rate=PPS. Both take
-/// seed=N, size=BYTES, vlan=ID, ipv6 and timestamps. They are written to files only. --truth writes the truth about them.
+/// delay has requests and their responses. Its shapes are log-uniform (by default 1.25 M requests
+/// at 1 M/s, of which 40 % are answered after 0.1 to 100 ms), bimodal, heavy-tail (Pareto) and
+/// conversations (connections from the DNS query to the FIN). Options: shape=SHAPE, rate=PPS,
+/// requests=N, answered=SHARE, min=TIME, max=TIME, loss=SHARE, flows=N, alpha=A. reorder has flows
+/// of many prefixes, some of which reorder packets. Options: prefixes=N, heavy=N, share=SHARE,
+/// depth=N, late=SHARE, loss=SHARE, flows=N, alpha=A, packets=N, rate=PPS. Both take seed=N,
+/// size=BYTES, vlan=ID, ipv6 and timestamps. They are written to files only. --truth writes the
+/// truth about them.
 ///
-/// From an interface packets leave as they are, past queueing disciplines and firewalls, each at its time; the last line says how many,
-/// to the packet. That takes root or CAP_NET_RAW.
+/// From an interface packets leave as they are, past queueing disciplines and firewalls, each at
+/// its time; the last line says how many, to the packet. That takes root or CAP_NET_RAW.
 ///
-/// live:IFACE is for the highest rates of a profile: the kernel makes the packets (Linux 5.18, root), in bursts of some 20 ms at a
-/// rate. A veth device takes them while its peer runs XDP natively, as under run -i, or merges packets (GRO).
+/// live:IFACE is for the highest rates of a profile: the kernel makes the packets (Linux 5.18,
+/// root), in bursts of some 20 ms at a rate. A veth device takes them while its peer runs XDP
+/// natively, as under run -i, or merges packets (GRO).
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge generate unique --to thesis.pcap
@@ -69,7 +77,8 @@ pub(crate) struct Generate {
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
 
-    /// Where to: a file to write (- for standard output), or af_xdp:IFACE, live:IFACE or dpdk:DEVICE to send from an interface
+    /// Where to: a file to write (- for standard output), or af_xdp:IFACE, live:IFACE or
+    /// dpdk:DEVICE to send from an interface
     #[arg(long, value_name = "FILE|af_xdp:IFACE|live:IFACE|dpdk:DEVICE", value_parser = target)]
     to: Target,
 
@@ -77,11 +86,13 @@ pub(crate) struct Generate {
     #[arg(long, value_name = "ARGUMENTS", allow_hyphen_values = true)]
     eal: Option<String>,
 
-    /// Packets per second, or max for as many as can be sent, whatever the profile or the capture says
+    /// Packets per second, or max for as many as can be sent, whatever the profile or the capture
+    /// says
     #[arg(long, value_name = "PPS", value_parser = value::rate)]
     rate: Option<Rate>,
 
-    /// Write the truth about delay or reorder to this CSV file, such as F.csv beside F.pcap: a line for each request, or for each prefix
+    /// Write the truth about delay or reorder to this CSV file, such as F.csv beside F.pcap: a line
+    /// for each request, or for each prefix
     #[arg(long, value_name = "FILE", conflicts_with = "pcap")]
     truth: Option<PathBuf>,
 
@@ -116,7 +127,9 @@ impl Traffic {
     fn set_rate(&mut self, rate: Option<f64>) -> Result<(), Failure> {
         let given = match self {
             Traffic::Profile(profile) if profile.attack.is_some() && rate.is_none() => {
-                return Err(Failure::Usage("--rate max leaves attack no times for its floods; give a number".to_owned()));
+                return Err(Failure::Usage(
+                    "--rate max leaves attack no times for its floods; give a number".to_owned(),
+                ));
             }
             Traffic::Profile(profile) => {
                 profile.rate = rate;
@@ -125,7 +138,9 @@ impl Traffic {
             Traffic::Delay(profile) => &mut profile.rate,
             Traffic::Reorder(profile) => &mut profile.rate,
         };
-        *given = rate.ok_or_else(|| Failure::Usage("--rate max has no timestamps to write; give a number".to_owned()))?;
+        *given = rate.ok_or_else(|| {
+            Failure::Usage("--rate max has no timestamps to write; give a number".to_owned())
+        })?;
         Ok(())
     }
 }
@@ -157,7 +172,8 @@ impl Target {
     /// # Errors
     /// [`Error`] if it is a file, or cannot be opened.
     pub fn outlet(&self, eal: Option<&str>) -> Result<Box<dyn Outlet>, Error> {
-        let refused = |port: String, problem: &str| Err(Error::Port { port, problem: problem.to_owned() });
+        let refused =
+            |port: String, problem: &str| Err(Error::Port { port, problem: problem.to_owned() });
         match self {
             Target::Interface(interface) => Ok(Box::new(FrameSender::new(interface)?)),
             Target::Live(interface) => Ok(Box::new(LiveSender::new(interface)?)),
@@ -168,7 +184,9 @@ impl Target {
                 let _ = eal;
                 refused(format!("dpdk:{device}"), value::NO_DPDK)
             }
-            Target::File(path) => refused(path.display().to_string(), "is a file; name a port, such as af_xdp:eth1"),
+            Target::File(path) => {
+                refused(path.display().to_string(), "is a file; name a port, such as af_xdp:eth1")
+            }
         }
     }
 }
@@ -184,12 +202,14 @@ impl Generate {
         }
         let sequence = matches!(self.profile, Some(Traffic::Delay(_) | Traffic::Reorder(_)));
         if self.truth.is_some() && !sequence {
-            return usage("--truth is for delay and reorder; of other profiles `flowgauge replay --truth` tells the truth");
+            return usage(
+                "--truth is for delay and reorder; of other profiles `flowgauge replay --truth` tells the truth",
+            );
         }
         match (self.to.clone(), self.profile.clone(), self.pcap.clone()) {
-            (Target::Live(interface), _, Some(_)) => {
-                usage(&format!("live: is for generated packets, which are alike; send a capture with --to af_xdp:{interface}"))
-            }
+            (Target::Live(interface), _, Some(_)) => usage(&format!(
+                "live: is for generated packets, which are alike; send a capture with --to af_xdp:{interface}"
+            )),
             (Target::Interface(_) | Target::Live(_) | Target::Device(_), profile, capture) => {
                 if self.force {
                     return usage("--force replaces files; leave it out with an interface");
@@ -205,7 +225,9 @@ impl Generate {
                 };
                 self.send(self.to.outlet(self.eal.as_deref())?, profile, capture)
             }
-            (Target::File(_), _, Some(_)) => usage("--pcap is for sending; to write its packets to a file, copy it"),
+            (Target::File(_), _, Some(_)) => {
+                usage("--pcap is for sending; to write its packets to a file, copy it")
+            }
             (Target::File(_), Some(Traffic::Profile(profile)), _) if profile.rate.is_none() => {
                 usage("rate=max has no timestamps to write; give a number")
             }
@@ -228,7 +250,8 @@ impl Generate {
             Traffic::Delay(_) => None,
         };
         let capture = Capture::new(Output::create(path, self.force)?, total)?;
-        let truth = self.truth.as_deref().map(|path| Output::create(path, self.force)).transpose()?;
+        let truth =
+            self.truth.as_deref().map(|path| Output::create(path, self.force)).transpose()?;
         match traffic {
             Traffic::Profile(profile) => write_profile(capture, &profile),
             Traffic::Delay(profile) => write_delay(capture, profile, truth),
@@ -236,10 +259,16 @@ impl Generate {
         }
     }
 
-    fn send(&self, sender: Box<dyn Outlet>, profile: Option<Profile>, capture: Option<PathBuf>) -> Result<(), Failure> {
+    fn send(
+        &self,
+        sender: Box<dyn Outlet>,
+        profile: Option<Profile>,
+        capture: Option<PathBuf>,
+    ) -> Result<(), Failure> {
         let interrupt = end_on_signal(None);
         // A capture's own times, unless another rate was asked for.
-        let (pace, rate) = self.rate.map_or((Pace::RealTime, None), |Rate(rate)| (Pace::Open, rate));
+        let (pace, rate) =
+            self.rate.map_or((Pace::RealTime, None), |Rate(rate)| (Pace::Open, rate));
         let is_interrupted = || interrupt.is_triggered();
         let interface = sender.interface().to_owned();
         match (profile, capture) {
@@ -247,13 +276,21 @@ impl Generate {
                 let packets = Some(packets(&profile));
                 let transmission = Transmission::new(sender, None, &is_interrupted);
                 let ports = memory(Profile { packets, ..profile }, 1, Pace::RealTime);
-                transmit(ports, &interface, |ports, progress| transmission.send_generated(ports, progress))
+                transmit(ports, &interface, |ports, progress| {
+                    transmission.send_generated(ports, progress)
+                })
             }
             (None, Some(path)) => {
                 let is_piped = path.as_os_str() == "-";
-                let ports = if is_piped { pcap_reader(io::stdin(), "standard input", 1, pace)? } else { pcap(&path, 1, pace)? };
+                let ports = if is_piped {
+                    pcap_reader(io::stdin(), "standard input", 1, pace)?
+                } else {
+                    pcap(&path, 1, pace)?
+                };
                 let transmission = Transmission::new(sender, rate, &is_interrupted);
-                transmit(ports, &interface, |ports, progress| transmission.send_capture(ports, progress))
+                transmit(ports, &interface, |ports, progress| {
+                    transmission.send_capture(ports, progress)
+                })
             }
             (None, None) => Err(Failure::Usage("give a PROFILE, or --pcap FILE".to_owned())),
         }
@@ -275,7 +312,12 @@ fn transmit<P>(
 
 /// How many packets to make: as many as the profile says. Of an attack there must be a flood.
 fn packets(profile: &Profile) -> u64 {
-    let first_flood = || profile.attack.zip(profile.rate).map(|(attack, rate)| (attack.every_ns as f64 / 1e9 * rate).ceil() as u64);
+    let first_flood = || {
+        profile
+            .attack
+            .zip(profile.rate)
+            .map(|(attack, rate)| (attack.every_ns as f64 / 1e9 * rate).ceil() as u64)
+    };
     profile.packets.or_else(first_flood).unwrap_or(DEFAULT_PACKETS)
 }
 
@@ -292,7 +334,11 @@ fn write_profile(mut capture: Capture, profile: &Profile) -> Result<(), Failure>
     capture.finish()
 }
 
-fn write_delay(mut capture: Capture, profile: DelayProfile, mut truth: Option<Output>) -> Result<(), Failure> {
+fn write_delay(
+    mut capture: Capture,
+    profile: DelayProfile,
+    mut truth: Option<Output>,
+) -> Result<(), Failure> {
     if let Some(truth) = &mut truth {
         truth.line(RoundTrip::COLUMNS)?;
     }
@@ -308,7 +354,11 @@ fn write_delay(mut capture: Capture, profile: DelayProfile, mut truth: Option<Ou
     truth.map_or(Ok(()), Output::finish)
 }
 
-fn write_reorder(mut capture: Capture, profile: ReorderProfile, truth: Option<Output>) -> Result<(), Failure> {
+fn write_reorder(
+    mut capture: Capture,
+    profile: ReorderProfile,
+    truth: Option<Output>,
+) -> Result<(), Failure> {
     let mut traffic = ReorderTraffic::new(profile);
     while let Some((at, frame)) = traffic.advance() {
         capture.write(at, frame)?;
@@ -371,7 +421,8 @@ struct Capture {
 
 impl Capture {
     fn new(Output { name, inner }: Output, total: Option<u64>) -> Result<Capture, Failure> {
-        let writer = Writer::new(inner, link_type::ETHERNET).map_err(|error| unwritten(&name, error))?;
+        let writer =
+            Writer::new(inner, link_type::ETHERNET).map_err(|error| unwritten(&name, error))?;
         Ok(Capture { bar: progress::bar(total, name.clone()), name, writer, packets: 0 })
     }
 
@@ -380,7 +431,9 @@ impl Capture {
             self.bar.set_position(self.packets);
         }
         self.packets += 1;
-        self.writer.write(at, frame, frame.len() as u32).map_err(|error| unwritten(&self.name, error))
+        self.writer
+            .write(at, frame, frame.len() as u32)
+            .map_err(|error| unwritten(&self.name, error))
     }
 
     fn finish(self) -> Result<(), Failure> {
@@ -401,7 +454,10 @@ fn report(sent: Sent, interface: &str, warnings: &[String]) -> Result<(), Failur
         counted(bytes, "byte"),
         grouped(dropped),
     );
-    for (packets, what) in [(cut, "are cut off in the capture"), (left_out, "were left out, which this interface cannot send")] {
+    for (packets, what) in [
+        (cut, "are cut off in the capture"),
+        (left_out, "were left out, which this interface cannot send"),
+    ] {
         if packets > 0 {
             line += &format!("; {} {what}", grouped(packets));
         }

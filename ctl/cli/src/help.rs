@@ -22,7 +22,22 @@ const USED: [(&str, &[&str]); 4] = [
             "config",
         ],
     ),
-    ("replay", &["window", "read_every", "measure", "key", "top", "query", "alarm", "truth", "format", "out", "config"]),
+    (
+        "replay",
+        &[
+            "window",
+            "read_every",
+            "measure",
+            "key",
+            "top",
+            "query",
+            "alarm",
+            "truth",
+            "format",
+            "out",
+            "config",
+        ],
+    ),
     ("report", &["to", "force", "window", "measure", "key", "query", "truth", "config"]),
     ("generate", &["to", "truth", "pcap", "rate", "force"]),
 ];
@@ -38,7 +53,9 @@ pub(crate) fn shortened(command: Command) -> Command {
     });
     // All of them, since one that is changed by its name goes to the end.
     command.mut_subcommands(|subcommand| {
-        let Some((_, used)) = USED.iter().find(|(name, _)| subcommand.get_name() == *name) else { return subcommand };
+        let Some((_, used)) = USED.iter().find(|(name, _)| subcommand.get_name() == *name) else {
+            return subcommand;
+        };
         subcommand.mut_args(|argument| {
             let shown = argument.is_positional() || used.contains(&argument.get_id().as_str());
             if shown { argument } else { argument.hide_short_help(true) }
@@ -57,7 +74,10 @@ mod tests {
         for (name, used) in USED {
             let subcommand = command.find_subcommand(name).unwrap();
             for wanted in used {
-                assert!(subcommand.get_arguments().any(|argument| argument.get_id() == *wanted), "{name} has no {wanted}");
+                assert!(
+                    subcommand.get_arguments().any(|argument| argument.get_id() == *wanted),
+                    "{name} has no {wanted}"
+                );
             }
         }
     }

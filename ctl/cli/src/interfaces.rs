@@ -12,16 +12,20 @@ pub(crate) struct Interface {
 
 /// All of them.
 pub(crate) fn all() -> Vec<Interface> {
-    let listed =
-        |one: &nix::net::if_::Interface| Interface { number: one.index(), name: one.name().to_string_lossy().into_owned() };
-    let all = if_nameindex().map_err(|error| tracing::warn!("cannot list the interfaces of this machine: {error}"));
+    let listed = |one: &nix::net::if_::Interface| Interface {
+        number: one.index(),
+        name: one.name().to_string_lossy().into_owned(),
+    };
+    let all = if_nameindex()
+        .map_err(|error| tracing::warn!("cannot list the interfaces of this machine: {error}"));
     all.map(|all| all.iter().map(listed).collect()).unwrap_or_default()
 }
 
 /// Names of those that are up, but for the loopback.
 pub(crate) fn that_are_up() -> Vec<String> {
     let is_up = |interface: &Interface| {
-        let flags = fs::read_to_string(format!("/sys/class/net/{}/flags", interface.name)).unwrap_or_default();
+        let flags = fs::read_to_string(format!("/sys/class/net/{}/flags", interface.name))
+            .unwrap_or_default();
         let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16).unwrap_or(0);
         flags & 1 == 1 && flags & 8 == 0
     };

@@ -22,7 +22,8 @@ enum Command {
 
 /// Join the files of each hour into few, with the same rows.
 ///
-/// Agents may write meanwhile. What a compaction that was killed has left, the next one finishes. Run one at a time.
+/// Agents may write meanwhile. What a compaction that was killed has left, the next one finishes.
+/// Run one at a time.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge lake compact /srv/lake
@@ -48,17 +49,25 @@ impl Lake {
 impl Compact {
     fn execute(self) -> Result<(), Failure> {
         let lake = Compaction::open(&self.lake)?;
-        let hours =
-            lake.hours(self.before).map_err(|error| Failure::Failed(format!("cannot list {}: {error}", self.lake.display())))?;
+        let hours = lake.hours(self.before).map_err(|error| {
+            Failure::Failed(format!("cannot list {}: {error}", self.lake.display()))
+        })?;
         let (mut out, mut failed) = (io::stdout().lock(), 0);
         for (partition, names) in &hours {
             match lake.join(partition, names) {
                 Ok(Joined { files: (before, after), rows, twice, .. }) => {
-                    let twice =
-                        if twice > 0 { format!(", {} that were there twice are left out", grouped(twice)) } else { String::new() };
+                    let twice = if twice > 0 {
+                        format!(", {} that were there twice are left out", grouped(twice))
+                    } else {
+                        String::new()
+                    };
                     let (before, after, rows) = (grouped(before), grouped(after), grouped(rows));
-                    writeln!(out, "{}: {before} files are {after} now, with {rows} windows{twice}", escaped(partition))
-                        .map_err(Failure::output)?;
+                    writeln!(
+                        out,
+                        "{}: {before} files are {after} now, with {rows} windows{twice}",
+                        escaped(partition)
+                    )
+                    .map_err(Failure::output)?;
                 }
                 Err(error) => {
                     failed += 1;
@@ -67,7 +76,10 @@ impl Compact {
             }
         }
         if failed > 0 {
-            return Err(Failure::Failed(format!("{failed} of {} hours could not be joined", hours.len())));
+            return Err(Failure::Failed(format!(
+                "{failed} of {} hours could not be joined",
+                hours.len()
+            )));
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
-//! The `flowgauge` command, and what `flowgauge-bench` shares with it: the options of `bench` and `reproduce`, which are explained and
-//! checked where the user types them, how failures are told, and messages.
+//! The `flowgauge` command, and what `flowgauge-bench` shares with it: the options of `bench` and
+//! `reproduce`, which are explained and checked where the user types them, how failures are told,
+//! and messages.
 
 mod agent;
 pub mod bench;
@@ -52,15 +53,16 @@ use flowgauge_dataplane::poll::Instructions;
 use std::env;
 use std::process::ExitCode;
 
-/// Line-rate network telemetry in fixed memory: how many distinct flows cross a link, per time window, with an error bound on
-/// every value.
+/// Line-rate network telemetry in fixed memory: how many distinct flows cross a link, per time
+/// window, with an error bound on every value.
 ///
-/// Without a command it runs the built-in demonstration: ten seconds of generated traffic, counted live, with the truth
-/// beside every estimate. Results go to standard output, messages to standard error. The exit code is 0 if all went well, 1 if
-/// something failed or a capture was damaged, 2 if the command line made no sense.
+/// Without a command it runs the built-in demonstration: ten seconds of generated traffic, counted
+/// live, with the truth beside every estimate. Results go to standard output, messages to standard
+/// error. The exit code is 0 if all went well, 1 if something failed or a capture was damaged, 2 if
+/// the command line made no sense.
 ///
-/// Options without a value, such as --adopt, are switched off with '=false', as in --adopt=false: also when the configuration file
-/// switches them on.
+/// Options without a value, such as --adopt, are switched off with '=false', as in --adopt=false:
+/// also when the configuration file switches them on.
 #[derive(Parser)]
 #[command(name = "flowgauge", version, long_version = version(), max_term_width = 100, propagate_version = true)]
 #[command(after_help = "Examples:
@@ -104,8 +106,9 @@ pub fn main() -> ExitCode {
         return failure.report();
     }
     let mut command = help::shortened(Cli::command());
-    let parsed =
-        command.try_get_matches_from_mut(env::args_os()).and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let parsed = command
+        .try_get_matches_from_mut(env::args_os())
+        .and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
     let (cli, matches) = match parsed {
         Ok(parsed) => parsed,
         Err(error) => return error::usage(&error, &command),
@@ -116,15 +119,24 @@ pub fn main() -> ExitCode {
     if here {
         cli.messages.start();
     }
-    let counts =
-        matches!(cli.command, None | Some(Command::Run(_) | Command::Replay(_) | Command::Bench(_) | Command::Reproduce(_)));
+    let counts = matches!(
+        cli.command,
+        None | Some(
+            Command::Run(_) | Command::Replay(_) | Command::Bench(_) | Command::Reproduce(_)
+        )
+    );
     if counts && let Err(problem) = Instructions::chosen() {
         return Failure::Usage(problem.to_string()).report();
     }
     let listening = match cli.command {
-        None | Some(Command::Run(_) | Command::Replay(_) | Command::Report(_) | Command::Demo(_) | Command::Generate(_)) => {
-            signals::listen()
-        }
+        None
+        | Some(
+            Command::Run(_)
+            | Command::Replay(_)
+            | Command::Report(_)
+            | Command::Demo(_)
+            | Command::Generate(_),
+        ) => signals::listen(),
         _ => Ok(()),
     };
     if let Err(failure) = listening {

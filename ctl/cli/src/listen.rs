@@ -1,4 +1,5 @@
-//! What a run tells over the network: whoever asks, over HTTP and gRPC (`--listen`, `--grpc`), and a collector of metrics (`--otlp`).
+//! What a run tells over the network: whoever asks, over HTTP and gRPC (`--listen`, `--grpc`), and
+//! a collector of metrics (`--otlp`).
 
 use crate::config::Given;
 use crate::error::Failure;
@@ -20,7 +21,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Who may ask, and what is encrypted.
 fn access(outputs: &Outputs) -> Result<Access, Failure> {
     let encrypted = |Encryption { certificate, key }: &Encryption| {
-        let failed = |error| Failure::Failed(format!("cannot encrypt with --listen-cert and --listen-key: {error}"));
+        let failed = |error| {
+            Failure::Failed(format!("cannot encrypt with --listen-cert and --listen-key: {error}"))
+        };
         encryption(certificate, key).map_err(failed)
     };
     let encryption = outputs.encryption.as_ref().map(encrypted).transpose()?;
@@ -28,7 +31,10 @@ fn access(outputs: &Outputs) -> Result<Access, Failure> {
 }
 
 fn token(option: &str, path: Option<&Path>) -> Result<Option<Token>, Failure> {
-    let read = |path: &Path| Token::read(path).map_err(|error| Failure::Failed(format!("{option} {}: {error}", path.display())));
+    let read = |path: &Path| {
+        Token::read(path)
+            .map_err(|error| Failure::Failed(format!("{option} {}: {error}", path.display())))
+    };
     path.map(read).transpose()
 }
 
@@ -43,8 +49,11 @@ impl Configured {
 
     /// Of a source of this name, which is empty if it is the only one.
     pub(crate) fn set<'a>(&self, source: &str, given: impl IntoIterator<Item = &'a Given>) {
-        let setting =
-            |given: &Given| Setting { name: given.key.clone(), values: given.texts.clone(), origin: given.origin.to_string() };
+        let setting = |given: &Given| Setting {
+            name: given.key.clone(),
+            values: given.texts.clone(),
+            origin: given.origin.to_string(),
+        };
         let settings = given.into_iter().map(setting).collect();
         self.sources().insert(source.to_owned(), settings);
     }
@@ -55,7 +64,10 @@ impl Configured {
 
     fn all(&self) -> Vec<Source> {
         let sources = self.sources();
-        sources.iter().map(|(name, settings)| Source { name: name.clone(), settings: settings.clone() }).collect()
+        sources
+            .iter()
+            .map(|(name, settings)| Source { name: name.clone(), settings: settings.clone() })
+            .collect()
     }
 }
 
@@ -75,17 +87,30 @@ pub(crate) struct Open {
 }
 
 impl Outlets {
-    /// What takes the records of a source: of one of several, if it has a name, or else of the place that is shown.
-    pub(crate) fn sinks(&self, outputs: &Outputs, name: Option<&Arc<str>>, shown: &str, origin: &Origin) -> Vec<Box<dyn Sink>> {
+    /// What takes the records of a source: of one of several, if it has a name, or else of the
+    /// place that is shown.
+    pub(crate) fn sinks(
+        &self,
+        outputs: &Outputs,
+        name: Option<&Arc<str>>,
+        shown: &str,
+        origin: &Origin,
+    ) -> Vec<Box<dyn Sink>> {
         let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
         if outputs.listen.is_some() || outputs.otlp.is_some() {
-            sinks.push(Box::new(name.map_or_else(|| self.metrics.clone(), |name| self.metrics.of_source(name))));
+            sinks.push(Box::new(
+                name.map_or_else(|| self.metrics.clone(), |name| self.metrics.of_source(name)),
+            ));
         }
         if outputs.listen.is_some() {
             sinks.push(Box::new(self.board.clone()));
         }
         if outputs.grpc.is_some() {
-            sinks.push(Box::new(self.feed.of(origin.clone(), shown, outputs.delay_samples.is_some())));
+            sinks.push(Box::new(self.feed.of(
+                origin.clone(),
+                shown,
+                outputs.delay_samples.is_some(),
+            )));
         }
         sinks
     }
@@ -98,16 +123,26 @@ impl Outlets {
         publication: &Publication,
         problems: &Problems,
     ) -> Result<Open, Failure> {
-        let servers = [self.serve(outputs, identity, publication)?, self.serve_grpc(outputs, identity, publication)?];
+        let servers = [
+            self.serve(outputs, identity, publication)?,
+            self.serve_grpc(outputs, identity, publication)?,
+        ];
         Ok(Open { _servers: servers, _exporter: self.export(outputs, identity, problems)? })
     }
 
-    fn serve(&self, outputs: &Outputs, identity: &Identity, publication: &Publication) -> Result<Option<Server>, Failure> {
+    fn serve(
+        &self,
+        outputs: &Outputs,
+        identity: &Identity,
+        publication: &Publication,
+    ) -> Result<Option<Server>, Failure> {
         let Some(Listen { address, anywhere }) = outputs.listen else { return Ok(None) };
         let access = access(outputs)?;
         let protocol = if access.encryption.is_some() { "https" } else { "http" };
-        let (metrics, board, host) = (self.metrics.clone(), self.board.clone(), Arc::clone(&identity.host));
-        let (problems, hindrances) = (Arc::new(publication.problems()), Arc::new(publication.hindrances()));
+        let (metrics, board, host) =
+            (self.metrics.clone(), self.board.clone(), Arc::clone(&identity.host));
+        let (problems, hindrances) =
+            (Arc::new(publication.problems()), Arc::new(publication.hindrances()));
         let stalls = Arc::new(publication.stalls());
         let site = Site { metrics, board, problems, hindrances, stalls, host };
         let listening = |address| Server::start(address, site.clone(), access.clone());
@@ -121,7 +156,12 @@ impl Outlets {
         Ok(Some(server))
     }
 
-    fn serve_grpc(&self, outputs: &Outputs, identity: &Identity, publication: &Publication) -> Result<Option<Server>, Failure> {
+    fn serve_grpc(
+        &self,
+        outputs: &Outputs,
+        identity: &Identity,
+        publication: &Publication,
+    ) -> Result<Option<Server>, Failure> {
         let Some(address) = outputs.grpc else { return Ok(None) };
         let access = access(outputs)?;
         let configured = self.configured.clone();
@@ -134,14 +174,26 @@ impl Outlets {
             metrics: self.metrics.clone(),
         };
         let encrypted = if access.encryption.is_some() { " over TLS" } else { "" };
-        let server = Server::start_grpc(address, told, access).map_err(|error| cannot_listen("--grpc", address, &error))?;
-        eprintln!("grpc://{} tells this run{encrypted}; flowgauge.v1.Agent is its service", server.address());
+        let server = Server::start_grpc(address, told, access)
+            .map_err(|error| cannot_listen("--grpc", address, &error))?;
+        eprintln!(
+            "grpc://{} tells this run{encrypted}; flowgauge.v1.Agent is its service",
+            server.address()
+        );
         Ok(Some(server))
     }
 
-    fn export(&self, outputs: &Outputs, identity: &Identity, problems: &Problems) -> Result<Option<Exporter>, Failure> {
-        let Some(Otlp { url, every, authority, token: secret }) = &outputs.otlp else { return Ok(None) };
-        let failed = |error: io::Error| Failure::Failed(format!("cannot send metrics to {url}: {error}"));
+    fn export(
+        &self,
+        outputs: &Outputs,
+        identity: &Identity,
+        problems: &Problems,
+    ) -> Result<Option<Exporter>, Failure> {
+        let Some(Otlp { url, every, authority, token: secret }) = &outputs.otlp else {
+            return Ok(None);
+        };
+        let failed =
+            |error: io::Error| Failure::Failed(format!("cannot send metrics to {url}: {error}"));
         let token = token("--otlp-token-file", secret.as_deref())?;
         let collector = Collector::new(url, authority.as_deref(), token).map_err(failed)?;
         let resource = vec![
@@ -155,7 +207,9 @@ impl Outlets {
             tracing::warn!("{problem}");
             problems.add(problem);
         };
-        Exporter::start(collector, *every, resource, self.metrics.clone(), tell).map(Some).map_err(failed)
+        Exporter::start(collector, *every, resource, self.metrics.clone(), tell)
+            .map(Some)
+            .map_err(failed)
     }
 }
 

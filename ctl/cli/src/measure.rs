@@ -28,11 +28,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// The variable that names this run, for results that can be repeated.
 const RUN: &str = "FLOWGAUGE_RUN";
 
-/// Windows that end later than this are worth a warning; on a busy machine short ones are late all the time.
+/// Windows that end later than this are worth a warning; on a busy machine short ones are late all
+/// the time.
 const STALL: Duration = Duration::from_secs(1);
 
 /// Counts what comes out of the ports, live or in trace time, and prints it.
-pub(crate) fn measure<P: Port>(ports: Ports<P>, config: &RunConfig, handle: &Handle) -> Result<(), Failure> {
+pub(crate) fn measure<P: Port>(
+    ports: Ports<P>,
+    config: &RunConfig,
+    handle: &Handle,
+) -> Result<(), Failure> {
     let key = config.secret.key(|| None)?;
     let interface = ports.interface.clone();
     let poll = workers(ports, config);
@@ -94,7 +99,8 @@ fn conduct<C: Clock + 'static>(
     let problems = Problems::default();
     // A replay is over before anyone asks how it is doing.
     if watch.is_none() {
-        // First, so that it knows what the others may take long to write. Nobody finds the run before it knows its source.
+        // First, so that it knows what the others may take long to write. Nobody finds the run
+        // before it knows its source.
         sinks.0.push(Box::new(shared.publication.publisher(name.as_deref(), &dataplane, plan)));
         if name.is_none() {
             shared.publication.start();
@@ -120,13 +126,21 @@ fn conduct<C: Clock + 'static>(
         sinks.0.push(Box::new(lake(place, &identity, watch.is_some(), &problems)?));
     }
     if let Some(path) = &outputs.delay_samples {
-        sinks.0.push(Box::new(Expendable::new(DelayLog::new(Whole::new(create(path)?)), path, &problems)));
+        sinks.0.push(Box::new(Expendable::new(
+            DelayLog::new(Whole::new(create(path)?)),
+            path,
+            &problems,
+        )));
     }
     if let Some(format) = outputs.format {
         let look = look(config, watch.is_none());
         let printed = match name {
             Some(name) => {
-                let prefix = if format == Format::Table { format!("{} | ", escaped(name)) } else { String::new() };
+                let prefix = if format == Format::Table {
+                    format!("{} | ", escaped(name))
+                } else {
+                    String::new()
+                };
                 format.sink(Lines::new(&shared.output, prefix), look, origin)
             }
             None => format.sink(BufWriter::new(Patient::stdout()), look, origin),
@@ -141,15 +155,21 @@ fn conduct<C: Clock + 'static>(
             announce(config);
         }
     }
-    let controller = Controller::start(dataplane, Plan { hash_key, ..plan.clone() }, clock)?.of_source(name.clone());
+    let controller = Controller::start(dataplane, Plan { hash_key, ..plan.clone() }, clock)?
+        .of_source(name.clone());
     let outcome = controller.with(handle.changes.clone()).run(&mut sinks);
     // What is still to be written is, and what could not be is told.
     drop((sinks, open));
     match outcome {
         Ok(summary) => conclude(&summary, problems.all()),
-        // A capture is no longer looked at, as with `head`; a run that should go on has lost whom it runs for.
-        Err(ControlError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe && watch.is_none() => {
-            Err(Failure::Failed("nobody reads standard output any longer; the run has ended".to_owned()))
+        // A capture is no longer looked at, as with `head`; a run that should go on has lost whom
+        // it runs for.
+        Err(ControlError::Output(error))
+            if error.kind() == io::ErrorKind::BrokenPipe && watch.is_none() =>
+        {
+            Err(Failure::Failed(
+                "nobody reads standard output any longer; the run has ended".to_owned(),
+            ))
         }
         Err(error) => Err(error.into()),
     }
@@ -157,9 +177,13 @@ fn conduct<C: Clock + 'static>(
 
 /// Tells who waits for the first line of a table how long that takes.
 fn announce(config: &RunConfig) {
-    let watched = terminal::is_watched() && io::stderr().is_terminal() && tracing::enabled!(tracing::Level::WARN);
+    let watched = terminal::is_watched()
+        && io::stderr().is_terminal()
+        && tracing::enabled!(tracing::Level::WARN);
     let has_windows = config.settings.cardinality.mode != Mode::Staggered;
-    let Some(window) = config.plan.intervals.window.filter(|_| watched && has_windows) else { return };
+    let Some(window) = config.plan.intervals.window.filter(|_| watched && has_windows) else {
+        return;
+    };
     let window = humantime::format_duration(window);
     eprintln!("counting; a line every {window}, Ctrl-C ends");
 }
@@ -177,15 +201,25 @@ fn look(config: &RunConfig, live: bool) -> Look {
 }
 
 /// New files for the records of this run; older ones stay.
-fn files(directory: &Path, source: Option<&str>, origin: &Origin, problems: &Problems) -> Result<[Box<dyn Sink>; 2], Failure> {
+fn files(
+    directory: &Path,
+    source: Option<&str>,
+    origin: &Origin,
+    problems: &Problems,
+) -> Result<[Box<dyn Sink>; 2], Failure> {
     let name = directory.display();
-    fs::create_dir_all(directory).map_err(|error| Failure::Failed(format!("cannot create directory {name}: {error}")))?;
+    fs::create_dir_all(directory)
+        .map_err(|error| Failure::Failed(format!("cannot create directory {name}: {error}")))?;
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    // Names of sources in a configuration have no other characters, so that each has files of its own.
+    // Names of sources in a configuration have no other characters, so that each has files of its
+    // own.
     let is_kept = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
-    let source = source.map_or_else(String::new, |source| format!("-{}", source.replace(|letter: char| !is_kept(letter), "-")));
+    let source = source.map_or_else(String::new, |source| {
+        format!("-{}", source.replace(|letter: char| !is_kept(letter), "-"))
+    });
     let stem = format!("windows-{seconds}-{}{source}", process::id());
-    let [csv, json] = ["csv", "jsonl"].map(|extension| directory.join(format!("{stem}.{extension}")));
+    let [csv, json] =
+        ["csv", "jsonl"].map(|extension| directory.join(format!("{stem}.{extension}")));
     let (csv_file, json_file) = (Whole::new(create(&csv)?), Whole::new(create(&json)?));
     Ok([
         Box::new(Expendable::new(Csv::new(csv_file, origin.clone()), &csv, problems)),
@@ -194,9 +228,17 @@ fn files(directory: &Path, source: Option<&str>, origin: &Origin, problems: &Pro
 }
 
 /// Windows for engines.
-fn lake(place: &LakeOutput, identity: &Identity, patient: bool, problems: &Problems) -> Result<Lake, Failure> {
+fn lake(
+    place: &LakeOutput,
+    identity: &Identity,
+    patient: bool,
+    problems: &Problems,
+) -> Result<Lake, Failure> {
     let LakeOutput { directory, store, buffer, longest } = place;
-    let open = |url: &String| Store::open(url).map_err(|error| Failure::Failed(format!("cannot write a lake in {url}: {error}")));
+    let open = |url: &String| {
+        Store::open(url)
+            .map_err(|error| Failure::Failed(format!("cannot write a lake in {url}: {error}")))
+    };
     let store = store.as_ref().map(open).transpose()?;
     let usual = lake::Settings::new(directory.clone(), identity.clone());
     let settings = lake::Settings { longest: *longest, buffer: *buffer, patient, ..usual };
@@ -205,17 +247,21 @@ fn lake(place: &LakeOutput, identity: &Identity, patient: bool, problems: &Probl
         tracing::warn!("{problem}");
         problems.add(problem);
     };
-    Lake::start(settings, store, Arc::new(tell))
-        .map_err(|error| Failure::Failed(format!("cannot write a lake in {}: {error}", directory.display())))
+    Lake::start(settings, store, Arc::new(tell)).map_err(|error| {
+        Failure::Failed(format!("cannot write a lake in {}: {error}", directory.display()))
+    })
 }
 
-/// Who counts: this machine, and a number that no other run has. Rows of each source are a run's of their own.
+/// Who counts: this machine, and a number that no other run has. Rows of each source are a run's of
+/// their own.
 pub(crate) fn identity(outputs: &Outputs, source: Option<&str>) -> Result<Identity, Failure> {
     let run = match env::var(RUN).ok().filter(|run| !run.is_empty()) {
         Some(run) => run,
         None => format!(
             "{:016x}",
-            getrandom::u64().map_err(|error| Failure::Failed(format!("the system has no random numbers: {error}")))?
+            getrandom::u64().map_err(|error| Failure::Failed(format!(
+                "the system has no random numbers: {error}"
+            )))?
         ),
     };
     let run = source.map_or(run.clone(), |source| format!("{run}-{source}"));
@@ -223,28 +269,50 @@ pub(crate) fn identity(outputs: &Outputs, source: Option<&str>) -> Result<Identi
 }
 
 fn create(path: &Path) -> Result<File, Failure> {
-    File::create_new(path).map_err(|error| Failure::Failed(format!("cannot create {}: {error}", path.display())))
+    File::create_new(path)
+        .map_err(|error| Failure::Failed(format!("cannot create {}: {error}", path.display())))
 }
 
 /// Says what did not go as planned.
 fn conclude(summary: &Summary, problems: Vec<String>) -> Result<(), Failure> {
-    let Summary { late_reads, missed_reads, late_rotations, late_windows, stalled_windows, latest_ns, retries, .. } = *summary;
+    let Summary {
+        late_reads,
+        missed_reads,
+        late_rotations,
+        late_windows,
+        stalled_windows,
+        latest_ns,
+        retries,
+        ..
+    } = *summary;
     if missed_reads + late_rotations > 0 {
-        tracing::warn!("{missed_reads} reads missed, {late_rotations} rotations late, {retries} calls repeated");
+        tracing::warn!(
+            "{missed_reads} reads missed, {late_rotations} rotations late, {retries} calls repeated"
+        );
     }
     if late_reads > 0 {
         // A busy machine has some in every run, and each says so itself.
         let samples = summary.samples;
-        tracing::info!("{late_reads} of {samples} reads started more than 1 ms late; late_ns in the JSON output says how much");
+        tracing::info!(
+            "{late_reads} of {samples} reads started more than 1 ms late; late_ns in the JSON output says how much"
+        );
     }
     if late_windows > 0 {
         let stalled = match stalled_windows {
             0 => String::new(),
-            over => format!(", and {over} after them were over by then, which are in their records"),
+            over => {
+                format!(", and {over} after them were over by then, which are in their records")
+            }
         };
-        let told =
-            format!("{late_windows} of {} windows ended late{stalled}; late_ns in the JSON output says how much", summary.windows);
-        if latest_ns >= nanoseconds(STALL) { tracing::warn!("{told}") } else { tracing::info!("{told}") }
+        let told = format!(
+            "{late_windows} of {} windows ended late{stalled}; late_ns in the JSON output says how much",
+            summary.windows
+        );
+        if latest_ns >= nanoseconds(STALL) {
+            tracing::warn!("{told}")
+        } else {
+            tracing::info!("{told}")
+        }
     }
     let late = summary.total.as_ref().map_or(0, |total| total.late);
     if late > 0 {

@@ -18,10 +18,11 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Unite windows that `run --lake` and `replay --lake` wrote: of many machines, and of hours and days.
+/// Unite windows that `run --lake` and `replay --lake` wrote: of many machines, and of hours and
+/// days.
 ///
-/// Estimates and intervals are those of one machine that had counted all packets in one window. Files whose hashes, keys, shapes or versions differ are
-/// refused. What is missing is told.
+/// Estimates and intervals are those of one machine that had counted all packets in one window.
+/// Files whose hashes, keys, shapes or versions differ are refused. What is missing is told.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge merge lake
@@ -33,7 +34,8 @@ pub(crate) struct Merge {
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 
-    /// Windows that begin then or later: 2026-11-23, 2026-11-23T14:00 (UTC), today, yesterday, or 24h for so long ago
+    /// Windows that begin then or later: 2026-11-23, 2026-11-23T14:00 (UTC), today, yesterday, or
+    /// 24h for so long ago
     #[arg(long, value_name = "TIME", value_parser = value::time)]
     from: Option<u64>,
 
@@ -84,7 +86,8 @@ pub(crate) struct Merge {
 
 impl Merge {
     pub(crate) fn execute(self) -> Result<(), Failure> {
-        let paths = self.files.iter().map(|file| matching(file)).collect::<Result<Vec<_>, _>>()?.concat();
+        let paths =
+            self.files.iter().map(|file| matching(file)).collect::<Result<Vec<_>, _>>()?.concat();
         let Merge { host, exclude, source, from, to, .. } = self;
         let selection = Selection { paths, host, exclude, source, direction: None, from, to };
         let key = self.hash_key.map(|path| HashKey::read(&path)).transpose()?;
@@ -96,11 +99,24 @@ impl Merge {
         };
         let is_asked = !estimation.queries.is_empty();
         let expect = self.expect.as_deref().map(expected).transpose()?.unwrap_or_default();
-        let options = Options { by: self.by.unwrap_or_default(), measure: self.measure, expect, estimation, key };
-        let look = Look { width: terminal::width, colours: terminal::colours(&io::stdout()), times: Times::Utc, fine: false };
-        let mut sink = self.format.unwrap_or_default().sink(io::stdout().lock(), look, Origin::default());
+        let options = Options {
+            by: self.by.unwrap_or_default(),
+            measure: self.measure,
+            expect,
+            estimation,
+            key,
+        };
+        let look = Look {
+            width: terminal::width,
+            colours: terminal::colours(&io::stdout()),
+            times: Times::Utc,
+            fine: false,
+        };
+        let mut sink =
+            self.format.unwrap_or_default().sink(io::stdout().lock(), look, Origin::default());
         let mut is_answered = false;
-        let answering: Vec<&str> = ALL.iter().filter(|about| about.answers).map(|about| about.kind.name()).collect();
+        let answering: Vec<&str> =
+            ALL.iter().filter(|about| about.answers).map(|about| about.kind.name()).collect();
         // Windows can be many, and are told as they come.
         let mut held = Vec::new();
         union::unite(&selection, &options, |record| {
@@ -114,7 +130,9 @@ impl Merge {
         })?;
         if is_asked && !is_answered {
             let names = answering.join(" or ");
-            return Err(Failure::Failed(format!("--query is for {names}, which no row has; they are measured with --measure")));
+            return Err(Failure::Failed(format!(
+                "--query is for {names}, which no row has; they are measured with --measure"
+            )));
         }
         held.iter().try_for_each(|record| sink.record(record)).map_err(Failure::output)
     }
@@ -122,15 +140,17 @@ impl Merge {
 
 /// Names of hosts in a file, one a line; empty lines and comments are passed over.
 fn expected(path: &Path) -> Result<Vec<String>, Failure> {
-    let text = fs::read_to_string(path).map_err(|error| Failure::Failed(format!("cannot read {}: {error}", path.display())))?;
-    let names = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let text = fs::read_to_string(path)
+        .map_err(|error| Failure::Failed(format!("cannot read {}: {error}", path.display())))?;
+    let names =
+        text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     Ok(names.map(str::to_owned).collect())
 }
 
 /// Compare distinct flows: only here, only there, in both.
 ///
-/// Each side is a file, directory or quoted pattern, and after commas what of it: host=NAME, source=NAME, direction=WAY, from=TIME, to=TIME.
-/// A day as the end of a range includes all of it.
+/// Each side is a file, directory or quoted pattern, and after commas what of it: host=NAME,
+/// source=NAME, direction=WAY, from=TIME, to=TIME. A day as the end of a range includes all of it.
 /// Both take the same key, hash and registers.
 #[derive(Args)]
 #[command(after_help = "Examples:
@@ -153,13 +173,20 @@ pub(crate) struct Diff {
 impl Diff {
     pub(crate) fn execute(self) -> Result<(), Failure> {
         let expanded = |selection: Selection| -> Result<Selection, Failure> {
-            let paths = selection.paths.iter().map(|path| matching(path)).collect::<Result<Vec<_>, _>>()?.concat();
+            let paths = selection
+                .paths
+                .iter()
+                .map(|path| matching(path))
+                .collect::<Result<Vec<_>, _>>()?
+                .concat();
             Ok(Selection { paths, ..selection })
         };
         let [a, b] = union::sides(&expanded(self.a)?, &expanded(self.b)?)?;
         let of = |name: &str, side: Side| match side.registers {
             Some((key, levels)) => Ok((key, levels, side.united)),
-            None => Err(Failure::Failed(format!("{name} has no distinct flows; they are measured with --measure cardinality"))),
+            None => Err(Failure::Failed(format!(
+                "{name} has no distinct flows; they are measured with --measure cardinality"
+            ))),
         };
         let ((key, levels_a, told_a), (_, levels_b, told_b)) = (of("A", a)?, of("B", b)?);
         let Joint { only_a, only_b, both, union, jaccard } =
@@ -169,23 +196,43 @@ impl Diff {
         let written = match self.format.unwrap_or_default() {
             Format::Json => {
                 let estimate = |it: &Estimate| serde_json::json!({ "value": it.value, "low": it.low, "high": it.high });
-                let mut line = serde_json::json!({ "record": "diff", "key": key.name(), "jaccard": jaccard });
+                let mut line =
+                    serde_json::json!({ "record": "diff", "key": key.name(), "jaccard": jaccard });
                 parts.iter().for_each(|(name, it)| line[*name] = estimate(it));
-                (line["united_a"], line["united_b"]) = (serde_json::json!(told_a), serde_json::json!(told_b));
+                (line["united_a"], line["united_b"]) =
+                    (serde_json::json!(told_a), serde_json::json!(told_b));
                 writeln!(out, "{line}")
             }
-            Format::Csv => writeln!(out, "part,estimate,low,high")
-                .and_then(|()| parts.iter().try_for_each(|(name, it)| writeln!(out, "{name},{},{},{}", it.value, it.low, it.high))),
+            Format::Csv => writeln!(out, "part,estimate,low,high").and_then(|()| {
+                parts.iter().try_for_each(|(name, it)| {
+                    writeln!(out, "{name},{},{},{}", it.value, it.low, it.high)
+                })
+            }),
             Format::Table => {
                 let number = |value: f64| grouped(value.round() as u64);
                 let rows = parts.iter().map(|(name, it)| {
                     let name = name.replace('_', " ").replace(" a", " in A").replace(" b", " in B");
-                    format!("{name:>9} {:>14}   ({} … {})\n", number(it.value), number(it.low), number(it.high))
+                    format!(
+                        "{name:>9} {:>14}   ({} … {})\n",
+                        number(it.value),
+                        number(it.low),
+                        number(it.high)
+                    )
                 });
                 let sides = [("A", told_a), ("B", told_b)].map(|(side, united)| {
-                    united.lines().into_iter().map(|line| format!("  {side}: {}\n", escaped(&line))).collect::<String>()
+                    united
+                        .lines()
+                        .into_iter()
+                        .map(|line| format!("  {side}: {}\n", escaped(&line)))
+                        .collect::<String>()
                 });
-                write!(out, "{}\n{}  Jaccard {jaccard:.3}\n{}", distinct(key), rows.collect::<String>(), sides.concat())
+                write!(
+                    out,
+                    "{}\n{}  Jaccard {jaccard:.3}\n{}",
+                    distinct(key),
+                    rows.collect::<String>(),
+                    sides.concat()
+                )
             }
         };
         written.map_err(Failure::output)

@@ -23,12 +23,21 @@ pub struct Messages {
 
     /// Print more messages; -vv prints even more
     ///
-    /// The environment variable RUST_LOG goes before -q and -v; it takes levels by part, such as RUST_LOG=warn,flowgauge_dataplane=debug.
+    /// The environment variable RUST_LOG goes before -q and -v; it takes levels by part, such as
+    /// RUST_LOG=warn,flowgauge_dataplane=debug.
     #[arg(short, long, global = true, action = ArgAction::Count, help_heading = "Messages")]
     verbose: u8,
 
-    /// When to use colours: auto (on a terminal, unless NO_COLOR is set), always, never [default: auto]
-    #[arg(long, global = true, value_name = "WHEN", value_enum, hide_possible_values = true, help_heading = "Messages")]
+    /// When to use colours: auto (on a terminal, unless NO_COLOR is set), always, never [default:
+    /// auto]
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        value_enum,
+        hide_possible_values = true,
+        help_heading = "Messages"
+    )]
     color: Option<Color>,
 }
 
@@ -42,15 +51,23 @@ impl Messages {
 
 /// Starts the log on standard error.
 fn log(quiet: bool, verbose: u8) {
-    // Of other crates only what is wrong: of a connection's inner life -v would tell more than of flowgauge.
+    // Of other crates only what is wrong: of a connection's inner life -v would tell more than of
+    // flowgauge.
     let asked = match (quiet, verbose) {
         (true, _) => Targets::new().with_default(LevelFilter::ERROR),
         (false, 0) => Targets::new().with_default(LevelFilter::WARN),
-        (false, 1) => Targets::new().with_default(LevelFilter::WARN).with_target("flowgauge", LevelFilter::INFO),
-        (false, 2) => Targets::new().with_default(LevelFilter::INFO).with_target("flowgauge", LevelFilter::DEBUG),
+        (false, 1) => Targets::new()
+            .with_default(LevelFilter::WARN)
+            .with_target("flowgauge", LevelFilter::INFO),
+        (false, 2) => Targets::new()
+            .with_default(LevelFilter::INFO)
+            .with_target("flowgauge", LevelFilter::DEBUG),
         _ => Targets::new().with_default(LevelFilter::TRACE),
     };
-    let wanted = std::env::var("RUST_LOG").ok().filter(|wanted| !wanted.is_empty()).map(|wanted| wanted.parse::<Targets>());
+    let wanted = std::env::var("RUST_LOG")
+        .ok()
+        .filter(|wanted| !wanted.is_empty())
+        .map(|wanted| wanted.parse::<Targets>());
     let (filter, problem) = match wanted {
         Some(Ok(filter)) => (filter, None),
         Some(Err(error)) => (asked, Some(error)),
@@ -58,8 +75,13 @@ fn log(quiet: bool, verbose: u8) {
     };
     // Colours are for terminals: a log file would hold their escape sequences.
     let colours = terminal::colours(&stderr());
-    let log = tracing_subscriber::fmt::layer().with_writer(stderr).with_ansi(colours).with_target(false).without_time();
-    // Messages name interfaces, files and what others answered, which must not command the terminal.
+    let log = tracing_subscriber::fmt::layer()
+        .with_writer(stderr)
+        .with_ansi(colours)
+        .with_target(false)
+        .without_time();
+    // Messages name interfaces, files and what others answered, which must not command the
+    // terminal.
     let log = log.fmt_fields(debug_fn(message).delimited(" "));
     registry().with(filter).with(log).with(status::Remembered).init();
     if let Some(problem) = problem {

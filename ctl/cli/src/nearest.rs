@@ -2,14 +2,19 @@
 
 /// Names that share less with what was given are not meant; as for options, which clap looks for.
 const ALIKE: f64 = 0.7;
-/// The same as the part of the letters that is right; in short words that is what counts, with two letters swapped as one mistake.
+/// The same as the part of the letters that is right; in short words that is what counts, with two
+/// letters swapped as one mistake.
 const RIGHT: f64 = 0.65;
 
 /// The known name that is most like `given`, if one is.
-pub(crate) fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(
+    given: &str,
+    known: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
     let given = given.replace('_', "-");
     let alike = known.into_iter().filter_map(|name| {
-        let (alike, right) = (strsim::jaro(&given, name), strsim::normalized_damerau_levenshtein(&given, name));
+        let (alike, right) =
+            (strsim::jaro(&given, name), strsim::normalized_damerau_levenshtein(&given, name));
         (alike > ALIKE || right > RIGHT).then_some((alike + right, name))
     });
     alike.max_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, name)| name)

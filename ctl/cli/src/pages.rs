@@ -1,4 +1,5 @@
-//! `flowgauge completions` and `flowgauge man`: what shells and `man` know of the command line, made from the command line itself.
+//! `flowgauge completions` and `flowgauge man`: what shells and `man` know of the command line,
+//! made from the command line itself.
 
 use crate::error::Failure;
 use clap::{Args, Command};
@@ -34,7 +35,8 @@ impl Completions {
   flowgauge man | man -l -
   flowgauge man /usr/local/share/man/man1")]
 pub(crate) struct Man {
-    /// Where to write the pages; files of the same names are replaced [default: the first page goes to standard output]
+    /// Where to write the pages; files of the same names are replaced [default: the first page goes
+    /// to standard output]
     #[arg(value_name = "DIR")]
     directory: Option<PathBuf>,
 }
@@ -46,7 +48,12 @@ impl Man {
             Page::new(command).render(&mut page).map_err(Failure::output)?;
             return print(&page);
         };
-        let failed = |error| Failure::Failed(format!("cannot write manual pages to {}: {error}", directory.display()));
+        let failed = |error| {
+            Failure::Failed(format!(
+                "cannot write manual pages to {}: {error}",
+                directory.display()
+            ))
+        };
         fs::create_dir_all(&directory).map_err(failed)?;
         // `flowgauge help` explains the others and needs no pages of its own.
         clap_mangen::generate_to(command.disable_help_subcommand(true), &directory).map_err(failed)

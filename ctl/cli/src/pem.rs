@@ -16,11 +16,20 @@ pub(crate) fn pem(path: &Path, part: &str) -> Result<String, Failure> {
         Err(error) => return failed(format!("cannot read {}: {error}", path.display())),
     };
     match String::from_utf8(bytes) {
-        Ok(text) if text.lines().any(|line| line.starts_with("-----BEGIN ") && line.trim_end().ends_with(part)) => Ok(text),
+        Ok(text)
+            if text
+                .lines()
+                .any(|line| line.starts_with("-----BEGIN ") && line.trim_end().ends_with(part)) =>
+        {
+            Ok(text)
+        }
         _ => {
-            let (kind, convert) = if part == KEY { ("pkey", "private key") } else { ("x509", "certificate") };
+            let (kind, convert) =
+                if part == KEY { ("pkey", "private key") } else { ("x509", "certificate") };
             let path = path.display();
-            failed(format!("{path} is no {convert} in PEM; if it is DER, convert it with `openssl {kind} -inform der -in {path}`"))
+            failed(format!(
+                "{path} is no {convert} in PEM; if it is DER, convert it with `openssl {kind} -inform der -in {path}`"
+            ))
         }
     }
 }

@@ -1,7 +1,9 @@
-//! The two programs of one build: `flowgauge`, and beside it `flowgauge-bench`, which runs benchmarks and reproductions.
+//! The two programs of one build: `flowgauge`, and beside it `flowgauge-bench`, which runs
+//! benchmarks and reproductions.
 //!
-//! They are two so that who builds `flowgauge` does not wait for the other. Figures of other sources than those at hand would look like
-//! figures: a program that is started with [`SAME_BUILD`] refuses to run in place of another build.
+//! They are two so that who builds `flowgauge` does not wait for the other. Figures of other
+//! sources than those at hand would look like figures: a program that is started with
+//! [`SAME_BUILD`] refuses to run in place of another build.
 
 use crate::error::Failure;
 use std::env;
@@ -14,19 +16,33 @@ use std::sync::LazyLock;
 /// The build that whoever starts a program wants it to be of.
 const SAME_BUILD: &str = "FLOWGAUGE_SAME_BUILD";
 
-/// What both programs of one build have in common: version, commit, and in a repository the sum of the sources as they were.
-const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), ", commit ", env!("FLOWGAUGE_BUILT_FROM"), env!("FLOWGAUGE_SOURCES"));
+/// What both programs of one build have in common: version, commit, and in a repository the sum of
+/// the sources as they were.
+const BUILD: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    ", commit ",
+    env!("FLOWGAUGE_BUILT_FROM"),
+    env!("FLOWGAUGE_SOURCES")
+);
 
 /// What runs `bench` and `reproduce`.
 const BENCH: &str = "flowgauge-bench";
 
 /// Text of `--version`.
 static VERSION: LazyLock<String> = LazyLock::new(|| {
-    let features =
-        [("dpdk", cfg!(feature = "dpdk")), ("object-store", cfg!(feature = "object-store")), ("top", cfg!(feature = "top"))];
-    let features: Vec<&str> = features.into_iter().filter_map(|(name, has)| has.then_some(name)).collect();
+    let features = [
+        ("dpdk", cfg!(feature = "dpdk")),
+        ("object-store", cfg!(feature = "object-store")),
+        ("top", cfg!(feature = "top")),
+    ];
+    let features: Vec<&str> =
+        features.into_iter().filter_map(|(name, has)| has.then_some(name)).collect();
     let features = if features.is_empty() { "none".to_owned() } else { features.join(", ") };
-    format!("{}\ncommit: {}\nfeatures: {features}", env!("CARGO_PKG_VERSION"), env!("FLOWGAUGE_BUILT_FROM"))
+    format!(
+        "{}\ncommit: {}\nfeatures: {features}",
+        env!("CARGO_PKG_VERSION"),
+        env!("FLOWGAUGE_BUILT_FROM")
+    )
 });
 
 /// Returns the text of `--version`: version, commit and features of the build.
@@ -40,7 +56,9 @@ pub fn version() -> &'static str {
 /// # Errors
 /// A [`Failure`] that names both builds.
 pub fn same_build() -> Result<(), Failure> {
-    let Some(wanted) = env::var_os(SAME_BUILD).filter(|wanted| wanted != BUILD) else { return Ok(()) };
+    let Some(wanted) = env::var_os(SAME_BUILD).filter(|wanted| wanted != BUILD) else {
+        return Ok(());
+    };
     let own = env::current_exe().unwrap_or_default();
     Err(Failure::Failed(format!(
         "{} is of another build ({BUILD}) than the program that started it ({}); build both anew with `{}`",
@@ -66,7 +84,8 @@ pub fn beside(name: &str) -> Result<PathBuf, Failure> {
     Err(Failure::Failed(told.trim().trim_start_matches("error: ").to_owned()))
 }
 
-/// Has `flowgauge-bench` do, in the place of this process, what the command line says. Comes back if that fails.
+/// Has `flowgauge-bench` do, in the place of this process, what the command line says. Comes back
+/// if that fails.
 pub(crate) fn become_bench() -> Failure {
     let path = match path(BENCH) {
         Ok(path) => path,
@@ -79,7 +98,8 @@ pub(crate) fn become_bench() -> Failure {
 
 /// Where a program is looked for. Not among those of PATH: there may be one of another time.
 fn path(name: &str) -> Result<PathBuf, Failure> {
-    let own = env::current_exe().map_err(|error| Failure::Failed(format!("cannot find my own program: {error}")))?;
+    let own = env::current_exe()
+        .map_err(|error| Failure::Failed(format!("cannot find my own program: {error}")))?;
     Ok(own.with_file_name(name))
 }
 

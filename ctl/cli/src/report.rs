@@ -27,17 +27,19 @@ use std::time::Duration;
 const WINDOWS: u32 = 120;
 /// Lengths of windows that people know, in milliseconds.
 const LENGTHS: [u64; 22] = [
-    1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000, 1_800_000,
-    3_600_000, 21_600_000, 86_400_000,
+    1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000,
+    300_000, 600_000, 1_800_000, 3_600_000, 21_600_000, 86_400_000,
 ];
-/// Captures of up to so many bytes are also counted exactly: what that takes is less than the capture.
+/// Captures of up to so many bytes are also counted exactly: what that takes is less than the
+/// capture.
 const EXACT: u64 = 1 << 30;
 
 /// Make a page about captures: one HTML file with charts, which loads nothing from elsewhere.
 ///
-/// Everything is measured, with intervals; beside the estimates are exact counts if the captures have up to 1 GiB together (or with --truth). Losses, damage and
-/// packets that came late are told. Windows are as long as it takes for about a hundred of them, unless --window says otherwise; for that the
-/// captures are read twice. Options are those of `replay`.
+/// Everything is measured, with intervals; beside the estimates are exact counts if the captures
+/// have up to 1 GiB together (or with --truth). Losses, damage and packets that came late are told.
+/// Windows are as long as it takes for about a hundred of them, unless --window says otherwise; for
+/// that the captures are read twice. Options are those of `replay`.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge report trace.pcap
@@ -48,7 +50,8 @@ pub(crate) struct Report {
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 
-    /// Where to write the page [default: the name of the first capture with .html behind it, in this directory]
+    /// Where to write the page [default: the name of the first capture with .html behind it, in
+    /// this directory]
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
 
@@ -65,27 +68,42 @@ impl Report {
         let given = Configuration::read::<Run>(given)?.effective(None);
         fill(&mut self.options, &given)?;
         refuse_other_outputs(&given)?;
-        let files: Vec<PathBuf> = self.files.iter().map(|file| matching(file)).collect::<Result<Vec<_>, _>>()?.concat();
+        let files: Vec<PathBuf> =
+            self.files.iter().map(|file| matching(file)).collect::<Result<Vec<_>, _>>()?.concat();
         if files.iter().any(|file| file.as_os_str() == "-") {
             let problem = "a report reads its captures twice, which standard input does not do; write it to a file";
             return Err(Failure::Usage(problem.to_owned()));
         }
         let first = files.first().and_then(|file| file.file_name()).unwrap_or_default();
-        let page = self.to.clone().unwrap_or_else(|| PathBuf::from(format!("{}.html", first.to_string_lossy())));
+        let page = self
+            .to
+            .clone()
+            .unwrap_or_else(|| PathBuf::from(format!("{}.html", first.to_string_lossy())));
         // Before the work.
         if !self.force && page.exists() {
-            return Err(Failure::Failed(format!("{} exists; --force replaces it, --to names another one", page.display())));
+            return Err(Failure::Failed(format!(
+                "{} exists; --force replaces it, --to names another one",
+                page.display()
+            )));
         }
-        let size: u64 = files.iter().filter_map(|file| fs::metadata(file).ok()).map(|metadata| metadata.len()).sum();
-        let mut config = self.options.clone().filled(size).resolve(Source::Captures(files.clone()), &given)?;
+        let size: u64 = files
+            .iter()
+            .filter_map(|file| fs::metadata(file).ok())
+            .map(|metadata| metadata.len())
+            .sum();
+        let mut config =
+            self.options.clone().filled(size).resolve(Source::Captures(files.clone()), &given)?;
         if self.options.window.is_none() {
             config.plan.intervals.window = Some(window_for(&files, &self.options)?);
         }
         let told = count(&files, &config)?;
-        let html = told.report.page(&title(&files), &told.facts(&files, size, &config), &told.problems);
-        let failed = |error: io::Error| Failure::Failed(format!("cannot write {}: {error}", page.display()));
+        let html =
+            told.report.page(&title(&files), &told.facts(&files, size, &config), &told.problems);
+        let failed =
+            |error: io::Error| Failure::Failed(format!("cannot write {}: {error}", page.display()));
         write(&page, html.map_err(failed)?.as_bytes(), self.force).map_err(failed)?;
-        writeln!(io::stdout(), "report: {}", escaped(&page.display().to_string())).map_err(Failure::output)?;
+        writeln!(io::stdout(), "report: {}", escaped(&page.display().to_string()))
+            .map_err(Failure::output)?;
         match told.problems.first() {
             None => Ok(()),
             Some(problem) => Err(Failure::Incomplete(problem.clone())),
@@ -93,10 +111,22 @@ impl Report {
     }
 }
 
-/// Options of other outputs are refused: whoever gives them believes that something is written there.
+/// Options of other outputs are refused: whoever gives them believes that something is written
+/// there.
 fn refuse_other_outputs(given: &[Given]) -> Result<(), Failure> {
-    const OTHERS: [&str; 11] =
-        ["listen", "grpc", "otlp", "lake", "out", "record", "format", "staggered", "sketches", "delay-samples", "read-every"];
+    const OTHERS: [&str; 11] = [
+        "listen",
+        "grpc",
+        "otlp",
+        "lake",
+        "out",
+        "record",
+        "format",
+        "staggered",
+        "sketches",
+        "delay-samples",
+        "read-every",
+    ];
     let other = OTHERS.into_iter().find(|other| given.iter().any(|given| given.key == *other));
     other.map_or(Ok(()), |other| {
         Err(Failure::Usage(format!(
@@ -110,11 +140,16 @@ impl Options {
     fn filled(self, size: u64) -> Options {
         let asked = self.query.is_empty();
         let asks = [MeasurementKind::Frequency, MeasurementKind::Membership];
-        let usual = MeasurementKind::ALL.into_iter().filter(|kind| !(asked && asks.contains(kind))).collect();
+        let usual = MeasurementKind::ALL
+            .into_iter()
+            .filter(|kind| !(asked && asks.contains(kind)))
+            .collect();
         let options = Options { truth: self.truth.or(Some(size <= EXACT)), ..self };
         match options.measure {
             Some(_) => options,
-            None => Options { alarm: options.alarm.or(Some(true)), ..options }.with_measurements(usual),
+            None => {
+                Options { alarm: options.alarm.or(Some(true)), ..options }.with_measurements(usual)
+            }
         }
     }
 }
@@ -123,9 +158,11 @@ impl Options {
 fn window_for(files: &[PathBuf], options: &Options) -> Result<Duration, Failure> {
     let Options { duration, lateness, workers, .. } = *options;
     let day = Some(Duration::from_secs(86_400));
-    let nothing = Options { window: day, duration, lateness, workers, ..Options::default() }.with_measurements(Vec::new());
+    let nothing = Options { window: day, duration, lateness, workers, ..Options::default() }
+        .with_measurements(Vec::new());
     let told = count(files, &nothing.resolve(Source::Captures(files.to_vec()), &[])?)?;
-    let length = told.summary.total.map_or(0, |total| total.end_ns.saturating_sub(total.start_ns)) / 1_000_000;
+    let length = told.summary.total.map_or(0, |total| total.end_ns.saturating_sub(total.start_ns))
+        / 1_000_000;
     let longest = LENGTHS.last().copied().unwrap_or_default();
     let fitting = LENGTHS.into_iter().find(|window| window * u64::from(WINDOWS) >= length);
     Ok(Duration::from_millis(fitting.unwrap_or(longest)))
@@ -183,8 +220,10 @@ impl Told {
     /// What the page says beside its charts.
     fn facts(&self, files: &[PathBuf], size: u64, config: &RunConfig) -> Vec<Fact> {
         let fact = |name, value: String| Fact { name, value };
-        let names: Vec<String> = files.iter().map(|file| escaped(&file.display().to_string()).into_owned()).collect();
-        let mut facts = vec![fact("Captures", format!("{} ({} bytes)", names.join(", "), grouped(size)))];
+        let names: Vec<String> =
+            files.iter().map(|file| escaped(&file.display().to_string()).into_owned()).collect();
+        let mut facts =
+            vec![fact("Captures", format!("{} ({} bytes)", names.join(", "), grouped(size)))];
         let Some(total) = &self.summary.total else {
             facts.push(fact("Packets", "none".to_owned()));
             return facts;
@@ -194,17 +233,39 @@ impl Told {
         let window = config.plan.intervals.window.unwrap_or_default();
         let length = Duration::from_nanos(total.end_ns.saturating_sub(total.start_ns));
         facts.extend([
-            fact("Packets", format!("{}, of which {} have no IP flow", grouped(total.counters.packets()), grouped(rejected))),
+            fact(
+                "Packets",
+                format!(
+                    "{}, of which {} have no IP flow",
+                    grouped(total.counters.packets()),
+                    grouped(rejected)
+                ),
+            ),
             fact("Bytes on the wire", grouped(total.counters.bytes)),
             fact(
                 "Lost before they were captured",
                 if lost == 0 { "none that the capture tells of".to_owned() } else { grouped(lost) },
             ),
-            fact("Length", humantime::format_duration(Duration::from_millis(length.as_millis() as u64)).to_string()),
-            fact("Windows", format!("{} of {}", grouped(self.summary.windows), humantime::format_duration(window))),
+            fact(
+                "Length",
+                humantime::format_duration(Duration::from_millis(length.as_millis() as u64))
+                    .to_string(),
+            ),
+            fact(
+                "Windows",
+                format!(
+                    "{} of {}",
+                    grouped(self.summary.windows),
+                    humantime::format_duration(window)
+                ),
+            ),
             fact(
                 "Exact counts",
-                if config.truth { "beside the estimates".to_owned() } else { "none; --truth makes them".to_owned() },
+                if config.truth {
+                    "beside the estimates".to_owned()
+                } else {
+                    "none; --truth makes them".to_owned()
+                },
             ),
         ]);
         facts
@@ -212,7 +273,8 @@ impl Told {
 }
 
 fn title(files: &[PathBuf]) -> String {
-    let first = files.first().and_then(|file| file.file_name()).unwrap_or_default().to_string_lossy();
+    let first =
+        files.first().and_then(|file| file.file_name()).unwrap_or_default().to_string_lossy();
     let first = escaped(&first);
     match files.len() {
         0 | 1 => first.into_owned(),

@@ -13,13 +13,14 @@ use clap::ArgMatches;
 use flowgauge_dataplane::traffic::{Profile, Sources};
 use std::time::Duration;
 
-/// Runs `flowgauge run`: counts the sources that the command line, the environment and the configuration file name.
+/// Runs `flowgauge run`: counts the sources that the command line, the environment and the
+/// configuration file name.
 pub(crate) fn execute(given: &ArgMatches) -> Result<(), Failure> {
     start(given, false)
 }
 
-/// Runs `flowgauge` without a command: like `run`, but without a source it counts ten seconds of generated traffic in windows of one second, with
-/// exact counts beside the estimates.
+/// Runs `flowgauge` without a command: like `run`, but without a source it counts ten seconds of
+/// generated traffic in windows of one second, with exact counts beside the estimates.
 pub(crate) fn demonstrate(given: &ArgMatches) -> Result<(), Failure> {
     start(given, true)
 }

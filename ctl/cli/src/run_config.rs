@@ -1,4 +1,5 @@
-//! The resolved configuration of a run: command line, environment and configuration file merged, with a value for every option.
+//! The resolved configuration of a run: command line, environment and configuration file merged,
+//! with a value for every option.
 
 use crate::error::Failure;
 use crate::value::{Directions, PortSpec};
@@ -24,7 +25,8 @@ pub(crate) struct RunConfig {
     pub(crate) secret: Secret,
     /// Whether flows are counted exactly as well.
     pub(crate) truth: bool,
-    /// Worker threads. Unless they are given there is one, of an AF_XDP port one for each receive queue.
+    /// Worker threads. Unless they are given there is one, of an AF_XDP port one for each receive
+    /// queue.
     pub(crate) workers: Option<usize>,
     /// CPUs that workers are pinned to, in turn; none for wherever they may run.
     pub(crate) cpus: Vec<usize>,
@@ -38,10 +40,14 @@ pub(crate) struct RunConfig {
 }
 
 impl RunConfig {
-    /// Returns this configuration with the intervals and the estimation of `other`: only these can change between two windows without losing a
-    /// packet.
+    /// Returns this configuration with the intervals and the estimation of `other`: only these can
+    /// change between two windows without losing a packet.
     pub(crate) fn changed_to(&self, other: &RunConfig) -> RunConfig {
-        let plan = Plan { intervals: other.plan.intervals, options: other.plan.options.clone(), ..self.plan.clone() };
+        let plan = Plan {
+            intervals: other.plan.intervals,
+            options: other.plan.options.clone(),
+            ..self.plan.clone()
+        };
         RunConfig { plan, ..self.clone() }
     }
 }
@@ -77,9 +83,12 @@ impl Source {
     pub(crate) fn traffic(&self) -> Traffic {
         let workers = Traffic::GENERATED;
         match self {
-            Source::Interfaces(Interfaces { directions, .. }) => {
-                Traffic { counter: Counter::Kernel, tells_direction: *directions == Directions::Both, is_chosen: true, ..workers }
-            }
+            Source::Interfaces(Interfaces { directions, .. }) => Traffic {
+                counter: Counter::Kernel,
+                tells_direction: *directions == Directions::Both,
+                is_chosen: true,
+                ..workers
+            },
             // Others choose what comes to a switch as well, but it has no hash that takes a key.
             Source::Switch(_) => Traffic { counter: Counter::Switch, ..workers },
             Source::Port { port, .. } => Traffic { is_chosen: port.is_live(), ..workers },
@@ -105,14 +114,19 @@ pub(crate) struct Traffic {
     pub(crate) tells_direction: bool,
     /// Whether time is wall-clock time, not the time of a capture.
     pub(crate) is_live: bool,
-    /// Whether others choose the traffic, so that the hash needs a key. Files and generators give the same result in every run instead.
+    /// Whether others choose the traffic, so that the hash needs a key. Files and generators give
+    /// the same result in every run instead.
     pub(crate) is_chosen: bool,
 }
 
 impl Traffic {
     /// Generated traffic, or a capture in real time, which workers count.
-    pub(crate) const GENERATED: Traffic =
-        Traffic { counter: Counter::Workers, tells_direction: false, is_live: true, is_chosen: false };
+    pub(crate) const GENERATED: Traffic = Traffic {
+        counter: Counter::Workers,
+        tells_direction: false,
+        is_live: true,
+        is_chosen: false,
+    };
 }
 
 /// Interfaces of this machine, or patterns of their names.
@@ -179,8 +193,12 @@ pub(crate) enum Secret {
 }
 
 impl Secret {
-    /// Returns the key, if the hash takes one. `kept` returns the key of an earlier process whose counts this one continues.
-    pub(crate) fn key(&self, kept: impl FnOnce() -> Option<HashKey>) -> Result<Option<HashKey>, Failure> {
+    /// Returns the key, if the hash takes one. `kept` returns the key of an earlier process whose
+    /// counts this one continues.
+    pub(crate) fn key(
+        &self,
+        kept: impl FnOnce() -> Option<HashKey>,
+    ) -> Result<Option<HashKey>, Failure> {
         Ok(match self {
             Secret::None => None,
             Secret::File(path) => Some(HashKey::read(path)?),

@@ -1,7 +1,9 @@
-//! What a service manager (systemd) is told: that the run is ready, reloads or stops, and, as long as all controllers get on, that it lives.
+//! What a service manager (systemd) is told: that the run is ready, reloads or stops, and, as long
+//! as all controllers get on, that it lives.
 //!
-//! Nothing is told without `NOTIFY_SOCKET` in the environment. The watchdog is fed by the controllers themselves, whenever all of them have got on since
-//! it was fed last: one that stands still is not covered up by the others.
+//! Nothing is told without `NOTIFY_SOCKET` in the environment. The watchdog is fed by the
+//! controllers themselves, whenever all of them have got on since it was fed last: one that stands
+//! still is not covered up by the others.
 
 use flowgauge_ctl::Record;
 use flowgauge_ctl::controller::{Sink, Summary};
@@ -23,7 +25,8 @@ struct State {
     fed: Option<Instant>,
 }
 
-static STATE: Mutex<State> = Mutex::new(State { controllers: BTreeMap::new(), next: 0, ready: false, fed: None });
+static STATE: Mutex<State> =
+    Mutex::new(State { controllers: BTreeMap::new(), next: 0, ready: false, fed: None });
 
 fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -118,8 +121,15 @@ mod tests {
     #[test]
     fn the_watchdog_is_fed_only_when_all_get_on() {
         let told = RefCell::new(Vec::new());
-        let tell = |states: &[NotifyState<'_>]| told.borrow_mut().extend(states.iter().map(ToString::to_string));
-        let mut state = State { controllers: BTreeMap::from([(1, false), (2, false)]), next: 2, ready: false, fed: None };
+        let tell = |states: &[NotifyState<'_>]| {
+            told.borrow_mut().extend(states.iter().map(ToString::to_string))
+        };
+        let mut state = State {
+            controllers: BTreeMap::from([(1, false), (2, false)]),
+            next: 2,
+            ready: false,
+            fed: None,
+        };
         // No time passes between two looks: it is fed whenever it may be.
         let mut look = |beaten: &[u64]| {
             beaten.iter().for_each(|number| _ = state.controllers.insert(*number, true));

@@ -1,6 +1,7 @@
 //! Signals: those that end a run, and those that must not.
 //!
-//! They are blocked in every thread and waited for in one, so that none comes at a time when it would do harm.
+//! They are blocked in every thread and waited for in one, so that none comes at a time when it
+//! would do harm.
 
 use crate::error::Failure;
 use crate::service;
@@ -14,9 +15,11 @@ use std::time::{Duration, Instant};
 
 /// Signals that end a run in order; SIGHUP does so where there is no configuration to read again.
 const ENDS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
-/// Signals that would kill the process by default and have no meaning here. A file that has its largest size is a failed write.
+/// Signals that would kill the process by default and have no meaning here. A file that has its
+/// largest size is a failed write.
 const IGNORED: [Signal; 4] = [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGALRM, Signal::SIGXFSZ];
-/// Within this time repeated signals are one: some senders, `timeout` among them, send every signal twice.
+/// Within this time repeated signals are one: some senders, `timeout` among them, send every signal
+/// twice.
 const REPEATED: Duration = Duration::from_secs(1);
 /// How long a reader of the output has to take what is left once the run is to end.
 const READERS: Duration = Duration::from_secs(2);
@@ -38,16 +41,20 @@ struct Run {
     gate: Option<Arc<Gate>>,
 }
 
-static STATE: Mutex<State> = Mutex::new(State { runs: Vec::new(), reload: None, first: None, urgent: false });
+static STATE: Mutex<State> =
+    Mutex::new(State { runs: Vec::new(), reload: None, first: None, urgent: false });
 
 fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits for signals from now on, before any other thread is there. Until [`end_on_signal`] is called they end the process.
+/// Waits for signals from now on, before any other thread is there. Until [`end_on_signal`] is
+/// called they end the process.
 pub(crate) fn listen() -> Result<(), Failure> {
     let signals: SigSet = ENDS.into_iter().chain(IGNORED).collect();
-    let fail = |error: &dyn std::fmt::Display| Failure::Failed(format!("cannot wait for signals: {error}"));
+    let fail = |error: &dyn std::fmt::Display| {
+        Failure::Failed(format!("cannot wait for signals: {error}"))
+    };
     signals.thread_block().map_err(|error| fail(&error))?;
     let wait = move || {
         let mut told: Vec<Signal> = Vec::new();
@@ -95,7 +102,9 @@ fn end(signal: Signal) {
             state.urgent = true;
             drop(state);
             thread::sleep(AT_ONCE);
-            tracing::warn!("the run did not end in order; `flowgauge detach` takes off what it may have left on an interface");
+            tracing::warn!(
+                "the run did not end in order; `flowgauge detach` takes off what it may have left on an interface"
+            );
             process::exit(128 + signal as i32);
         }
     }

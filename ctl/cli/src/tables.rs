@@ -17,11 +17,13 @@ use std::time::Duration;
 
 /// Show the match tables that the controller installs in a dataplane.
 ///
-/// 'rank' turns the lower bits of a hash into a register level by longest prefix match, for switches that cannot count leading
-/// zeros. 'tabulation' holds the words of the tabulated hash, a function of the seed; those of a keyed hash are a secret. Software backends compute both but
+/// 'rank' turns the lower bits of a hash into a register level by longest prefix match, for
+/// switches that cannot count leading zeros. 'tabulation' holds the words of the tabulated hash, a
+/// function of the seed; those of a keyed hash are a secret. Software backends compute both but
 /// check what they are given.
 ///
-/// With --read-times it measures instead how long a switch takes to read what it counts in, and says which windows are possible.
+/// With --read-times it measures instead how long a switch takes to read what it counts in, and
+/// says which windows are possible.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge tables
@@ -44,7 +46,8 @@ pub(crate) struct Tables {
     #[arg(long, value_name = "FILE")]
     hash_key: Option<PathBuf>,
 
-    /// Measure how long it takes to read and to clear the registers of the switch at --address; no other client may count there
+    /// Measure how long it takes to read and to clear the registers of the switch at --address; no
+    /// other client may count there
     #[arg(long, help_heading = "Switch")]
     read_times: bool,
 
@@ -70,8 +73,8 @@ const WINDOWS: [Duration; 10] = [
     Duration::from_secs(10),
 ];
 
-/// The shortest window in which a rotation takes no more than half of the time, so that it can be repeated and samples can be taken. The same
-/// between samples.
+/// The shortest window in which a rotation takes no more than half of the time, so that it can be
+/// repeated and samples can be taken. The same between samples.
 fn shortest(reading: Duration) -> Duration {
     let least = reading * 2;
     WINDOWS.into_iter().find(|window| *window >= least).unwrap_or(least)
@@ -85,20 +88,33 @@ impl Tables {
                 return self.tell_times(&switch, &tofino::read_times(&switch)?);
             }
             (None, true) => {
-                return Err(Failure::Usage("--read-times measures a switch; name it with --address HOST:PORT".to_owned()));
+                return Err(Failure::Usage(
+                    "--read-times measures a switch; name it with --address HOST:PORT".to_owned(),
+                ));
             }
-            (Some(_), false) => return Err(Failure::Usage("--address is for --read-times; add it".to_owned())),
+            (Some(_), false) => {
+                return Err(Failure::Usage("--address is for --read-times; add it".to_owned()));
+            }
             (None, false) => {}
         }
         let mut settings = Settings::default();
         settings.cardinality.precision = self.registers;
         settings.cardinality.hash = self.hash;
         let tables = match (self.hash, &self.hash_key) {
-            (HashMode::Keyed, Some(path)) => Installed::keyed(&settings, self.seed, &HashKey::read(path)?),
-            (HashMode::Keyed, None) => {
-                return Err(Failure::Usage("a keyed hash has its tables from a secret; give it with --hash-key FILE".to_owned()));
+            (HashMode::Keyed, Some(path)) => {
+                Installed::keyed(&settings, self.seed, &HashKey::read(path)?)
             }
-            (_, Some(_)) => return Err(Failure::Usage("--hash-key is for --hash keyed; leave out one or the other".to_owned())),
+            (HashMode::Keyed, None) => {
+                return Err(Failure::Usage(
+                    "a keyed hash has its tables from a secret; give it with --hash-key FILE"
+                        .to_owned(),
+                ));
+            }
+            (_, Some(_)) => {
+                return Err(Failure::Usage(
+                    "--hash-key is for --hash keyed; leave out one or the other".to_owned(),
+                ));
+            }
             (HashMode::Crc32 | HashMode::Tabulated, None) => Installed::new(&settings, self.seed),
         };
         let mut out = io::BufWriter::new(io::stdout().lock());
@@ -123,7 +139,9 @@ impl Tables {
     fn words<'a>(&self, tables: &'a Installed) -> impl Iterator<Item = (usize, usize, u32)> + 'a {
         let used = if self.hash == HashMode::Tabulated { 4 } else { 0 };
         let tables = tables.tabulation.tables().iter().enumerate().take(used);
-        tables.flat_map(|(table, words)| words.iter().enumerate().map(move |(byte, word)| (table, byte, *word)))
+        tables.flat_map(|(table, words)| {
+            words.iter().enumerate().map(move |(byte, word)| (table, byte, *word))
+        })
     }
 
     fn print(&self, tables: &Installed, out: &mut impl Write) -> io::Result<()> {
@@ -135,19 +153,32 @@ impl Tables {
             self.registers.max_level()
         )?;
         for entry in &tables.rank {
-            writeln!(out, "  {:0bits$b}/{:<2} -> {}", entry.value, entry.prefix_length, entry.level)?;
+            writeln!(
+                out,
+                "  {:0bits$b}/{:<2} -> {}",
+                entry.value, entry.prefix_length, entry.level
+            )?;
         }
         let mut previous = None;
         for (table, byte, word) in self.words(tables) {
             if previous != Some(table) {
                 previous = Some(table);
-                writeln!(out, "\ntabulation T{table}, seed {}: 256 words for byte {} of the CRC", self.seed, 3 - table)?;
+                writeln!(
+                    out,
+                    "\ntabulation T{table}, seed {}: 256 words for byte {} of the CRC",
+                    self.seed,
+                    3 - table
+                )?;
             }
             let end = if byte % 8 == 7 { "\n" } else { "" };
             write!(out, "  {word:08x}{end}")?;
         }
         if self.hash == HashMode::Keyed {
-            writeln!(out, "\nkeyed: the words are a secret, of fingerprint {:016x}", tables.hash.fingerprint)?;
+            writeln!(
+                out,
+                "\nkeyed: the words are a secret, of fingerprint {:016x}",
+                tables.hash.fingerprint
+            )?;
         }
         Ok(())
     }
@@ -158,19 +189,26 @@ impl Tables {
             writeln!(out, "rank,{},{},{}", entry.value, entry.prefix_length, entry.level)?;
         }
         writeln!(out, "rank,,0,{}", self.registers.max_level())?;
-        self.words(tables).try_for_each(|(table, byte, word)| writeln!(out, "tabulation{table},{byte},,{word}"))
+        self.words(tables)
+            .try_for_each(|(table, byte, word)| writeln!(out, "tabulation{table},{byte},,{word}"))
     }
 
     fn json(&self, tables: &Installed, out: &mut impl Write) -> io::Result<()> {
-        let rank: Vec<_> =
-            tables.rank.iter().map(|e| json!({"value": e.value, "prefix_length": e.prefix_length, "level": e.level})).collect();
-        let tabulation: Vec<_> = tables.tabulation.tables().iter().map(|words| words.to_vec()).collect();
+        let rank: Vec<_> = tables
+            .rank
+            .iter()
+            .map(|e| json!({"value": e.value, "prefix_length": e.prefix_length, "level": e.level}))
+            .collect();
+        let tabulation: Vec<_> =
+            tables.tabulation.tables().iter().map(|words| words.to_vec()).collect();
         let used = self.hash == HashMode::Tabulated;
         let hash = match self.hash {
             HashMode::Crc32 | HashMode::Tabulated => {
                 json!({ "mode": self.hash.name(), "seed": tables.hash.seed, "polynomial": format!("{:#010x}", tables.hash.polynomial) })
             }
-            HashMode::Keyed => json!({ "mode": self.hash.name(), "fingerprint": format!("{:016x}", tables.hash.fingerprint) }),
+            HashMode::Keyed => {
+                json!({ "mode": self.hash.name(), "fingerprint": format!("{:016x}", tables.hash.fingerprint) })
+            }
         };
         let all = json!({
             "registers": self.registers.registers(),
@@ -186,7 +224,11 @@ fn milliseconds(time: Duration) -> String {
     format!("{:.2} ms", time.as_secs_f64() * 1e3)
 }
 
-fn print_times(switch: &tofino::Options, times: &ReadTimes, out: &mut impl Write) -> io::Result<()> {
+fn print_times(
+    switch: &tofino::Options,
+    times: &ReadTimes,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let width = times.tables.iter().map(|of| of.table.len()).max().unwrap_or_default();
     writeln!(
         out,
@@ -200,18 +242,31 @@ fn print_times(switch: &tofino::Options, times: &ReadTimes, out: &mut impl Write
     for of in &times.tables {
         let [sync, read] = [of.sync, of.read].map(milliseconds);
         let clear = of.clear.map_or_else(|| "-".to_owned(), milliseconds);
-        writeln!(out, "{:<width$} {:>9} {sync:>11} {read:>11} {clear:>11}", escaped(&of.table).to_string(), of.elements)?;
+        writeln!(
+            out,
+            "{:<width$} {:>9} {sync:>11} {read:>11} {clear:>11}",
+            escaped(&of.table).to_string(),
+            of.elements
+        )?;
     }
     if times.is_staggered() {
-        let (sample, interval) = (milliseconds(times.sample()), humantime::format_duration(shortest(times.sample())));
-        writeln!(out, "\na read takes up to {sample}; --read-every {interval} and longer is possible")?;
+        let (sample, interval) =
+            (milliseconds(times.sample()), humantime::format_duration(shortest(times.sample())));
+        writeln!(
+            out,
+            "\na read takes up to {sample}; --read-every {interval} and longer is possible"
+        )?;
         // Counters of packets alone make no windows.
         if times.tables.iter().filter(|of| of.clear.is_some()).count() == 1 {
             return Ok(());
         }
     }
-    let (rotation, window) = (milliseconds(times.rotation()), humantime::format_duration(shortest(times.rotation())));
-    writeln!(out, "\na rotation takes up to {rotation}; windows of {window} and longer are possible")
+    let (rotation, window) =
+        (milliseconds(times.rotation()), humantime::format_duration(shortest(times.rotation())));
+    writeln!(
+        out,
+        "\na rotation takes up to {rotation}; windows of {window} and longer are possible"
+    )
 }
 
 fn csv_times(times: &ReadTimes, out: &mut impl Write) -> io::Result<()> {

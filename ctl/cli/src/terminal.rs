@@ -35,7 +35,9 @@ pub(crate) fn colours(stream: &impl IsTerminal) -> bool {
         Color::Never => false,
         Color::Auto => {
             let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
-            stream.is_terminal() && !set("NO_COLOR") && env::var_os("TERM").is_none_or(|term| term != "dumb")
+            stream.is_terminal()
+                && !set("NO_COLOR")
+                && env::var_os("TERM").is_none_or(|term| term != "dumb")
         }
     }
 }

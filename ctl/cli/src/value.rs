@@ -26,8 +26,8 @@ const YEAR: Duration = Duration::from_secs(31_557_600);
 
 /// A time such as `500ms`, `10s` or `2m`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let duration =
-        humantime::parse_duration(text.trim()).map_err(|_| "give a time with its unit, such as 500ms, 10s or 2m".to_owned())?;
+    let duration = humantime::parse_duration(text.trim())
+        .map_err(|_| "give a time with its unit, such as 500ms, 10s or 2m".to_owned())?;
     if duration < SHORTEST {
         return Err("must be at least 1us".to_owned());
     }
@@ -45,7 +45,9 @@ pub(crate) fn read_every(text: &str) -> Result<ReadEvery, String> {
     if text == "never" {
         return Ok(ReadEvery(None));
     }
-    duration(text).map(|mean| ReadEvery(Some(mean))).map_err(|problem| format!("{problem}, or never"))
+    duration(text)
+        .map(|mean| ReadEvery(Some(mean)))
+        .map_err(|problem| format!("{problem}, or never"))
 }
 
 /// How late a packet may come.
@@ -71,7 +73,11 @@ pub(crate) fn registers(text: &str) -> Result<Precision, String> {
 
 pub(crate) fn workers(text: &str) -> Result<usize, String> {
     let workers: usize = text.parse().map_err(|_| "give a number from 1 to 256".to_owned())?;
-    if (1..=256).contains(&workers) { Ok(workers) } else { Err("give a number from 1 to 256".to_owned()) }
+    if (1..=256).contains(&workers) {
+        Ok(workers)
+    } else {
+        Err("give a number from 1 to 256".to_owned())
+    }
 }
 
 /// Packets per second; `None` for as many as possible.
@@ -81,7 +87,9 @@ pub(crate) struct Rate(pub(crate) Option<f64>);
 pub(crate) fn rate(text: &str) -> Result<Rate, String> {
     // As in a profile.
     let profile: Result<Profile, _> = format!("unique,rate={text}").parse();
-    profile.map(|profile| Rate(profile.rate)).map_err(|_| "give packets per second, such as 100k or 2.5M, or max".to_owned())
+    profile
+        .map(|profile| Rate(profile.rate))
+        .map_err(|_| "give packets per second, such as 100k or 2.5M, or max".to_owned())
 }
 
 /// CPUs by number, with commas between, and ranges of them.
@@ -91,7 +99,8 @@ pub struct Cpus(pub Vec<usize>);
 pub(crate) fn cpus(text: &str) -> Result<Cpus, String> {
     const MOST: usize = 1024;
     let wanted = || "give CPUs by number, such as 2 or 0,4-7".to_owned();
-    let number = |text: &str| text.trim().parse::<usize>().ok().filter(|cpu| *cpu < MOST).ok_or_else(wanted);
+    let number =
+        |text: &str| text.trim().parse::<usize>().ok().filter(|cpu| *cpu < MOST).ok_or_else(wanted);
     let mut cpus = Vec::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -109,7 +118,8 @@ fn named<T: Copy>(text: &str, all: &[T], name: impl Fn(T) -> &'static str) -> Re
     let found = all.iter().copied().find(|value| name(*value) == text);
     found.ok_or_else(|| {
         let names: Vec<&str> = all.iter().map(|value| name(*value)).collect();
-        let meant = nearest(text, names.iter().copied()).map_or_else(String::new, |name| format!("did you mean '{name}'? "));
+        let meant = nearest(text, names.iter().copied())
+            .map_or_else(String::new, |name| format!("did you mean '{name}'? "));
         format!("{meant}use one of {}", names.join(", "))
     })
 }
@@ -231,12 +241,15 @@ pub(crate) fn port(text: &str) -> Result<PortSpec, String> {
     }
 }
 
-pub(crate) const NO_DPDK: &str = "this build has no DPDK; install libdpdk-dev and build flowgauge with `--features dpdk`";
+pub(crate) const NO_DPDK: &str =
+    "this build has no DPDK; install libdpdk-dev and build flowgauge with `--features dpdk`";
 
 /// A device of DPDK's, with its options, where this build has DPDK.
 pub(crate) fn dpdk(device: &str) -> Result<String, String> {
     if device.is_empty() {
-        return Err("name a device, such as dpdk:0000:03:00.0 or dpdk:net_af_xdp0,iface=eth1".to_owned());
+        return Err(
+            "name a device, such as dpdk:0000:03:00.0 or dpdk:net_af_xdp0,iface=eth1".to_owned()
+        );
     }
     if cfg!(feature = "dpdk") { Ok(device.to_owned()) } else { Err(NO_DPDK.to_owned()) }
 }
@@ -255,13 +268,17 @@ pub(crate) fn port_pair(text: &str) -> Result<PortPair, String> {
 pub(crate) fn switch_port(text: &str) -> Result<tofino::Port, String> {
     let wanted = || "give PORT:SPEED or PORT:SPEED:FEC, such as 132:100g:rs".to_owned();
     let mut parts = text.split(':');
-    let (Some(port), Some(speed), fec, None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+    let (Some(port), Some(speed), fec, None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
         return Err(wanted());
     };
     Ok(tofino::Port {
         dev_port: port.parse().map_err(|_| wanted())?,
         speed: named(speed, &tofino::Speed::ALL, tofino::Speed::name)?,
-        fec: fec.map_or(Ok(tofino::Fec::None), |fec| named(fec, &tofino::Fec::ALL, tofino::Fec::name))?,
+        fec: fec.map_or(Ok(tofino::Fec::None), |fec| {
+            named(fec, &tofino::Fec::ALL, tofino::Fec::name)
+        })?,
         enable: true,
     })
 }
@@ -272,13 +289,18 @@ pub(crate) fn address(text: &str) -> Result<String, String> {
     let (host, port) = text.rsplit_once(':').ok_or_else(wanted)?;
     let bracketed = host.starts_with('[') && host.ends_with(']');
     let port: u16 = port.parse().map_err(|_| wanted())?;
-    if host.is_empty() || port == 0 || host.contains(':') && !bracketed { Err(wanted()) } else { Ok(text.to_owned()) }
+    if host.is_empty() || port == 0 || host.contains(':') && !bracketed {
+        Err(wanted())
+    } else {
+        Ok(text.to_owned())
+    }
 }
 
 /// A prefix of addresses, as in `10.0.0.0/8`, `2001:db8::/32` or a single IPv4 address.
 pub(crate) fn prefix(text: &str) -> Result<Prefix, String> {
     let text = text.trim();
-    let (address, length) = text.split_once('/').map_or((text, None), |(address, length)| (address, Some(length)));
+    let (address, length) =
+        text.split_once('/').map_or((text, None), |(address, length)| (address, Some(length)));
     let parsed: Result<IpAddr, _> = address.parse();
     let example = || format!("'{text}' is no prefix; give one as in 10.0.0.0/8 or 2001:db8::/32");
     let address = parsed.map_err(|_| example())?;
@@ -287,18 +309,25 @@ pub(crate) fn prefix(text: &str) -> Result<Prefix, String> {
         Some(length) => length.parse().map_err(|_| example())?,
         None if address.is_ipv4() => most,
         None => {
-            let around = Prefix::of(address, most).map_or_else(String::new, |prefix| format!("; give {prefix}"));
+            let around = Prefix::of(address, most)
+                .map_or_else(String::new, |prefix| format!("; give {prefix}"));
             return Err(format!("{text}: prefixes of IPv6 have at most /64{around}"));
         }
     };
     let Some(prefix) = Prefix::of(address, length) else {
-        return Err(format!("{text}: prefixes have at most /32 with IPv4, and /64 with IPv6 below ffff:ffff::"));
+        return Err(format!(
+            "{text}: prefixes have at most /32 with IPv4, and /64 with IPv6 below ffff:ffff::"
+        ));
     };
     let is_whole = match address {
         IpAddr::V4(address) => prefix.parts().1 == u64::from(u32::from(address)),
         IpAddr::V6(address) => u128::from(prefix.parts().1) << 64 == u128::from(address),
     };
-    if is_whole { Ok(prefix) } else { Err(format!("{text} has bits beyond its length; give {prefix}")) }
+    if is_whole {
+        Ok(prefix)
+    } else {
+        Err(format!("{text} has bits beyond its length; give {prefix}"))
+    }
 }
 
 /// Where a lake is.
@@ -311,9 +340,13 @@ pub(crate) enum Lake {
 
 pub(crate) fn lake(text: &str) -> Result<Lake, String> {
     match text.split_once("://") {
-        Some(("s3", rest)) if !rest.is_empty() && !rest.starts_with('/') => Ok(Lake::Store(text.to_owned())),
+        Some(("s3", rest)) if !rest.is_empty() && !rest.starts_with('/') => {
+            Ok(Lake::Store(text.to_owned()))
+        }
         Some(("s3", _)) => Err("give a bucket and a path in it, as in s3://bucket/lake".to_owned()),
-        Some((scheme, _)) => Err(format!("{scheme} is not known; give a directory, or s3://BUCKET/PATH")),
+        Some((scheme, _)) => {
+            Err(format!("{scheme} is not known; give a directory, or s3://BUCKET/PATH"))
+        }
         None => Ok(Lake::Directory(PathBuf::from(text))),
     }
 }
@@ -324,24 +357,46 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let digits = text.find(|it: char| !it.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let power = UNITS.iter().position(|it| it.eq_ignore_ascii_case(unit.trim()));
-    let bytes = number.parse::<u64>().ok().zip(power).and_then(|(number, power)| number.checked_mul(1 << (10 * power)));
-    bytes.filter(|bytes| *bytes > 0).ok_or_else(|| "give a number of bytes, or one with a unit, such as 512MiB or 4GiB".to_owned())
+    let bytes = number
+        .parse::<u64>()
+        .ok()
+        .zip(power)
+        .and_then(|(number, power)| number.checked_mul(1 << (10 * power)));
+    bytes.filter(|bytes| *bytes > 0).ok_or_else(|| {
+        "give a number of bytes, or one with a unit, such as 512MiB or 4GiB".to_owned()
+    })
 }
 
 /// Where to listen: an address and a port, or a port of this machine alone.
 pub(crate) fn listen(text: &str) -> Result<SocketAddr, String> {
-    let port = text.strip_prefix(':').unwrap_or(text).parse().map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-    let named = || text.strip_prefix("localhost:")?.parse().ok().map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let port = text
+        .strip_prefix(':')
+        .unwrap_or(text)
+        .parse()
+        .map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let named = || {
+        text.strip_prefix("localhost:")?
+            .parse()
+            .ok()
+            .map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+    };
     let address = port.ok().or_else(|| text.parse().ok()).or_else(named);
-    address.ok_or_else(|| "give an address and a port, such as 127.0.0.1:9420, or a port".to_owned())
+    address
+        .ok_or_else(|| "give an address and a port, such as 127.0.0.1:9420, or a port".to_owned())
 }
 
 /// Where a collector of OpenTelemetry is.
 pub(crate) fn collector(text: &str) -> Result<String, String> {
     let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
     let authority = rest.map(|rest| rest.trim_end_matches('/'));
-    let fits = authority.is_some_and(|it| !it.is_empty() && it.bytes().all(|it| it.is_ascii_graphic() && !b"/@?#".contains(&it)));
-    if fits { Ok(text.to_owned()) } else { Err("give an address such as http://127.0.0.1:4317".to_owned()) }
+    let fits = authority.is_some_and(|it| {
+        !it.is_empty() && it.bytes().all(|it| it.is_ascii_graphic() && !b"/@?#".contains(&it))
+    });
+    if fits {
+        Ok(text.to_owned())
+    } else {
+        Err("give an address such as http://127.0.0.1:4317".to_owned())
+    }
 }
 
 /// The name of a machine.
@@ -349,11 +404,16 @@ pub(crate) fn host(text: &str) -> Result<String, String> {
     let fits = !text.is_empty()
         && text.len() <= 64
         && text.chars().all(|it| it.is_ascii_graphic() && !matches!(it, '/' | '\\' | ',' | ':'));
-    if fits { Ok(text.to_owned()) } else { Err("give up to 64 letters, digits, dots and hyphens".to_owned()) }
+    if fits {
+        Ok(text.to_owned())
+    } else {
+        Err("give up to 64 letters, digits, dots and hyphens".to_owned())
+    }
 }
 
-/// A time, in nanoseconds since the Unix epoch: `2026-11-23`, `2026-11-23T14:00` and `2026-11-23T14:00:30`, UTC; with a time zone as in RFC 3339; `now`,
-/// `today`, `yesterday`; or so long ago, as in `24h`. A day is its begin.
+/// A time, in nanoseconds since the Unix epoch: `2026-11-23`, `2026-11-23T14:00` and
+/// `2026-11-23T14:00:30`, UTC; with a time zone as in RFC 3339; `now`, `today`, `yesterday`; or so
+/// long ago, as in `24h`. A day is its begin.
 pub(crate) fn time(text: &str) -> Result<u64, String> {
     moment(text, 0)
 }
@@ -366,7 +426,9 @@ pub(crate) fn end_time(text: &str) -> Result<u64, String> {
 /// A time; of a day, so many days after its begin.
 fn moment(text: &str, days: i64) -> Result<u64, String> {
     let now = Timestamp::now();
-    let day = |day: Date| Some(day.checked_add(days.days()).ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp());
+    let day = |day: Date| {
+        Some(day.checked_add(days.days()).ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp())
+    };
     let today = || now.to_zoned(TimeZone::UTC).date();
     let in_utc = |time: DateTime| time.to_zoned(TimeZone::UTC).ok().map(|time| time.timestamp());
     let ago = || now.checked_sub(humantime::parse_duration(text).ok()?).ok();
@@ -376,19 +438,28 @@ fn moment(text: &str, days: i64) -> Result<u64, String> {
         "today" => day(today()),
         "yesterday" => today().yesterday().ok().and_then(day),
         _ if is_day && text.parse::<Date>().is_ok() => text.parse().ok().and_then(day),
-        _ => text.parse::<Timestamp>().ok().or_else(|| text.parse::<DateTime>().ok().and_then(in_utc)).or_else(ago),
+        _ => text
+            .parse::<Timestamp>()
+            .ok()
+            .or_else(|| text.parse::<DateTime>().ok().and_then(in_utc))
+            .or_else(ago),
     };
     let time = time.and_then(|time| u64::try_from(time.as_nanosecond()).ok());
     time.ok_or_else(|| format!("'{text}' is no time; give one such as 2026-11-23, 2026-11-23T14:00 (UTC), 2026-11-23T14:00+01:00, yesterday, or 24h for so long ago"))
 }
 
-/// Rows of a lake: `PATH[,host=NAME][,source=NAME][,direction=WAY][,from=TIME][,to=TIME]`, where a path may be a pattern.
+/// Rows of a lake: `PATH[,host=NAME][,source=NAME][,direction=WAY][,from=TIME][,to=TIME]`, where a
+/// path may be a pattern.
 pub(crate) fn selection(text: &str) -> Result<Selection, String> {
     let mut parts = text.split(',');
-    let mut selection = Selection { paths: vec![parts.next().unwrap_or_default().into()], ..Selection::default() };
+    let mut selection =
+        Selection { paths: vec![parts.next().unwrap_or_default().into()], ..Selection::default() };
     for part in parts {
-        let wanted =
-            || format!("'{part}' selects nothing; use host=NAME, source=NAME, direction=ingress or egress, from=TIME, to=TIME");
+        let wanted = || {
+            format!(
+                "'{part}' selects nothing; use host=NAME, source=NAME, direction=ingress or egress, from=TIME, to=TIME"
+            )
+        };
         let (name, value) = part.split_once('=').ok_or_else(wanted)?;
         match name {
             "host" => selection.host = Some(value.to_owned()),

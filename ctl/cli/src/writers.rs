@@ -1,4 +1,5 @@
-//! Where records are written to: a reader that may stop reading, and files on a disk that may become full.
+//! Where records are written to: a reader that may stop reading, and files on a disk that may
+//! become full.
 
 use crate::signals;
 use flowgauge_ctl::Record;
@@ -18,7 +19,8 @@ const PIECE: usize = 4096;
 /// How often a writer that waits looks whether it is to end.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// Standard output. A reader that does not read is waited for, but no longer once the run is to end.
+/// Standard output. A reader that does not read is waited for, but no longer once the run is to
+/// end.
 pub(crate) struct Patient(Stdout);
 
 impl Patient {
@@ -113,7 +115,10 @@ impl<S: Sink> Expendable<S> {
     fn write(&mut self, write: impl FnOnce(&mut S) -> io::Result<()>) {
         let Some(sink) = &mut self.sink else { return };
         if let Err(error) = write(sink) {
-            let problem = format!("cannot write {}: {error}; records from now on are not in it", self.path.display());
+            let problem = format!(
+                "cannot write {}: {error}; records from now on are not in it",
+                self.path.display()
+            );
             tracing::warn!("{problem}");
             self.problems.add(problem);
             self.sink = None;

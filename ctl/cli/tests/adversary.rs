@@ -22,7 +22,8 @@ const FLOWS: u32 = 100_000;
 /// The address that they go to; sources and ports are the adversary's choice.
 const VICTIM: [u8; 4] = [192, 0, 2, 1];
 
-/// A five-tuple of UDP with these chosen bits: the source in the upper half, the ports in the lower.
+/// A five-tuple of UDP with these chosen bits: the source in the upper half, the ports in the
+/// lower.
 fn five_tuple(chosen: u64) -> [u8; 13] {
     let [s0, s1, s2, s3, ports @ ..] = chosen.to_be_bytes();
     let mut key = [0; 13];
@@ -33,14 +34,18 @@ fn five_tuple(chosen: u64) -> [u8; 13] {
     key
 }
 
-/// What can be changed without changing the CRC: the kernel of its matrix over the chosen bits, by Gaussian elimination.
+/// What can be changed without changing the CRC: the kernel of its matrix over the chosen bits, by
+/// Gaussian elimination.
 fn kernel() -> Vec<u64> {
     let constant = crc32(&five_tuple(0));
-    let mut rows: Vec<(u32, u64)> = (0..64).map(|bit| (crc32(&five_tuple(1 << bit)) ^ constant, 1 << bit)).collect();
+    let mut rows: Vec<(u32, u64)> =
+        (0..64).map(|bit| (crc32(&five_tuple(1 << bit)) ^ constant, 1 << bit)).collect();
     for bit in 0..32 {
         if let Some(pivot) = rows.iter().position(|(image, _)| image >> bit & 1 == 1) {
             let (image, chosen) = rows.swap_remove(pivot);
-            rows.iter_mut().filter(|(other, _)| other >> bit & 1 == 1).for_each(|row| *row = (row.0 ^ image, row.1 ^ chosen));
+            rows.iter_mut()
+                .filter(|(other, _)| other >> bit & 1 == 1)
+                .for_each(|row| *row = (row.0 ^ image, row.1 ^ chosen));
         }
     }
     rows.into_iter().map(|(image, chosen)| (image == 0).then_some(chosen).unwrap()).collect()
@@ -50,8 +55,11 @@ fn kernel() -> Vec<u64> {
 fn crafted() -> Vec<u64> {
     let kernel = kernel();
     assert!(kernel.len() >= 32);
-    let combined =
-        |number: u32| (0..17).filter(|bit| number >> bit & 1 == 1).fold(0x0a01_0203_1234_5678, |sum, bit| sum ^ kernel[bit]);
+    let combined = |number: u32| {
+        (0..17)
+            .filter(|bit| number >> bit & 1 == 1)
+            .fold(0x0a01_0203_1234_5678, |sum, bit| sum ^ kernel[bit])
+    };
     (0..FLOWS).map(combined).collect()
 }
 
@@ -83,7 +91,8 @@ fn run_shell(command: &str) {
 }
 
 fn cardinality(file: &Path, options: &str) -> Value {
-    let records = records(file, &format!("--key five-tuple --window 10s --read-every never {options}"));
+    let records =
+        records(file, &format!("--key five-tuple --window 10s --read-every never {options}"));
     total(&records)["cardinality"].clone()
 }
 
@@ -91,21 +100,28 @@ fn cardinality(file: &Path, options: &str) -> Value {
 fn crafted_five_tuples_are_one_flow_by_their_crc_and_all_flows_by_a_keyed_hash() {
     let scratch = Scratch::new("crafted");
     let file = capture(&scratch);
-    for public in ["--hash crc32", "--hash tabulated", "--hash tabulated --seed 5577006791947779410"] {
+    for public in
+        ["--hash crc32", "--hash tabulated", "--hash tabulated --seed 5577006791947779410"]
+    {
         let told = cardinality(&file, public);
         assert!(told["high"].as_f64().unwrap() < 3.0, "{public}: {told}");
     }
-    // An interval of 95 % does not hold the truth for every key, and these are fixed ones: the error is that of 2048 registers.
+    // An interval of 95 % does not hold the truth for every key, and these are fixed ones: the
+    // error is that of 2048 registers.
     let allowed = of_mean(1.04 / 2048.0_f64.sqrt(), 1);
     for number in 1..=3 {
         let key = key_file(&scratch, &format!("key{number}"), &format!("{number:064x}"));
         let told = cardinality(&file, &format!("--hash keyed --hash-key {key}"));
-        let [low, estimate, high] = ["low", "estimate", "high"].map(|number| told[number].as_f64().unwrap());
+        let [low, estimate, high] =
+            ["low", "estimate", "high"].map(|number| told[number].as_f64().unwrap());
         assert!(low <= estimate && estimate <= high, "key {number}: {told}");
         assert!((estimate / f64::from(FLOWS) - 1.0).abs() <= allowed, "key {number}: {told}");
         assert_eq!(told["hash"]["mode"], "keyed");
         assert_eq!(told["hash"]["fingerprint"].as_str().unwrap().len(), 16);
-        assert!(told["hash"].get("seed").is_none() && told["hash"].get("polynomial").is_none(), "{told}");
+        assert!(
+            told["hash"].get("seed").is_none() && told["hash"].get("polynomial").is_none(),
+            "{told}"
+        );
     }
 }
 
@@ -125,13 +141,29 @@ fn crafted_five_tuples_hide_in_no_measurement_of_a_keyed_hash() {
     assert_eq!(crc32(&five_tuple(sent)), crc32(&five_tuple(absent)));
     let told = |hash: &str| {
         let file = file.to_str().unwrap();
-        let mut arguments = vec!["replay", file, "--format", "json", "--window", "10s", "--read-every", "never", "--truth"];
-        arguments.extend(["--measure", "entropy,frequency,membership,heavy", "--key", "five-tuple"]);
+        let mut arguments = vec![
+            "replay",
+            file,
+            "--format",
+            "json",
+            "--window",
+            "10s",
+            "--read-every",
+            "never",
+            "--truth",
+        ];
+        arguments.extend([
+            "--measure",
+            "entropy,frequency,membership,heavy",
+            "--key",
+            "five-tuple",
+        ]);
         let (sent, absent) = (flow(sent), flow(absent));
         arguments.extend(["--query", &sent, "--query", &absent]);
         arguments.extend(hash.split_whitespace());
         let lines = run(arguments).quiet();
-        let windows: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let windows: Vec<Value> =
+            lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         windows.into_iter().find(|record: &Value| record["record"] == "window").unwrap()
     };
     let number = |value: &Value| value.as_f64().unwrap();
@@ -147,13 +179,21 @@ fn crafted_five_tuples_hide_in_no_measurement_of_a_keyed_hash() {
     let window = told(&format!("--hash keyed --hash-key {key}"));
     let entropy = &window["entropy"]["five-tuple"];
     let truth = number(&entropy["truth"]);
-    assert!(truth > 16.0 && (number(&entropy["low"])..=number(&entropy["high"])).contains(&truth), "{entropy}");
+    assert!(
+        truth > 16.0 && (number(&entropy["low"])..=number(&entropy["high"])).contains(&truth),
+        "{entropy}"
+    );
     let [low, high] = ["low", "high"].map(|bound| number(&window["frequency"]["flows"][0][bound]));
     // Its own packet, and those of others in the counter of one row.
     let others = binomial((FLOWS - 1).into(), 1.0 / 1024.0);
-    assert!((low..=high).contains(&1.0) && high - 1.0 <= *others.end() as f64, "{}", window["frequency"]);
+    assert!(
+        (low..=high).contains(&1.0) && high - 1.0 <= *others.end() as f64,
+        "{}",
+        window["frequency"]
+    );
     assert_eq!(window["membership"]["flows"][0]["seen"], true);
-    // A row has 65,536 bits, of which so many flows leave a share of e^(-flows/bits) unset; the share's variance is that of empty bins.
+    // A row has 65,536 bits, of which so many flows leave a share of e^(-flows/bits) unset; the
+    // share's variance is that of empty bins.
     let (load, bits) = (f64::from(FLOWS) / 65_536.0, 65_536.0);
     let (unset, set) = ((-load).exp(), -(-load).exp_m1());
     let deviation = (unset * (1.0 - (1.0 + load) * unset) / bits).sqrt();
@@ -178,7 +218,10 @@ fn a_key_repeats_a_result_and_random_keys_do_not() {
     assert_eq!(told(&of_key), told(&of_key), "--hash-key alone means --hash keyed");
     assert!(told(&of_key).contains("\"mode\":\"keyed\""));
     assert_ne!(told("--hash keyed"), told("--hash keyed"));
-    assert!(told("").contains("\"mode\":\"tabulated\",\"polynomial\":\"0x790900f3\",\"seed\":1"), "a replay is repeatable");
+    assert!(
+        told("").contains("\"mode\":\"tabulated\",\"polynomial\":\"0x790900f3\",\"seed\":1"),
+        "a replay is repeatable"
+    );
     let digits = "c3".repeat(32);
     assert!(!told(&of_key).contains(&digits));
     let table = run(["tables", "--hash", "keyed", "--hash-key", &key]).quiet();
@@ -203,7 +246,8 @@ fn keys_that_are_no_secrets_are_refused() {
     refused("--hash-key /nonexistent/key", "cannot read the key of the hash");
     refused("--hash keyed --seed 7", "a --seed is no secret");
     refused(&format!("--hash tabulated --hash-key {short}"), "--hash-key is for --hash keyed");
-    let outcome = run(["run", "--backend", "tofino", "--address", "localhost:1", "--hash", "keyed"]);
+    let outcome =
+        run(["run", "--backend", "tofino", "--address", "localhost:1", "--hash", "keyed"]);
     assert_ne!(outcome.code, Some(0));
 }
 
@@ -228,9 +272,20 @@ fn nothing_that_is_told_has_a_signature_of_a_secret_hash_in_it() {
     let lake = scratch.path("lake");
     let told = |hash: &str, format: &str| {
         let samples = scratch.path(&format!("samples-{format}-{}", hash.len()));
-        let mut arguments = vec!["replay", file, "--window", "1s", "--format", format, "--read-every", "100ms"];
-        arguments.extend(["--measure", "cardinality,entropy,frequency,membership,heavy,sizes,delay,reorder", "--slots", "1024"]);
-        arguments.extend(["--lake", lake.to_str().unwrap(), "--delay-samples", samples.to_str().unwrap()]);
+        let mut arguments =
+            vec!["replay", file, "--window", "1s", "--format", format, "--read-every", "100ms"];
+        arguments.extend([
+            "--measure",
+            "cardinality,entropy,frequency,membership,heavy,sizes,delay,reorder",
+            "--slots",
+            "1024",
+        ]);
+        arguments.extend([
+            "--lake",
+            lake.to_str().unwrap(),
+            "--delay-samples",
+            samples.to_str().unwrap(),
+        ]);
         if format == "json" {
             arguments.push("--sketches");
         }
@@ -240,7 +295,8 @@ fn nothing_that_is_told_has_a_signature_of_a_secret_hash_in_it() {
     };
     let keyed = format!("--hash keyed --hash-key {key}");
     let mut text = told(&keyed, "json") + &told(&keyed, "csv") + &told(&keyed, "table");
-    // The lake's files have the columns of the sketches; what they say in plain bytes is looked at as well.
+    // The lake's files have the columns of the sketches; what they say in plain bytes is looked at
+    // as well.
     let mut bytes = Vec::new();
     for line in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
         blobs(&line, &mut bytes);
@@ -252,10 +308,19 @@ fn nothing_that_is_told_has_a_signature_of_a_secret_hash_in_it() {
     let tabulation = HashKey::read(Path::new(&key)).unwrap().tabulation();
     let keys = keys(Path::new(file));
     assert!(keys.len() > 100, "{}", keys.len());
-    let words: BTreeSet<&str> = text.split(|it: char| !it.is_ascii_alphanumeric() && it != '-').collect();
+    let words: BTreeSet<&str> =
+        text.split(|it: char| !it.is_ascii_alphanumeric() && it != '-').collect();
     // Identifiers of ends are two of eight digits.
-    let halves: BTreeSet<&str> = words.iter().filter(|word| word.len() == 16).flat_map(|word| [&word[..8], &word[8..]]).collect();
-    let has = |signature: u32| spellings(signature).iter().any(|it| words.contains(it.as_str()) || halves.contains(it.as_str()));
+    let halves: BTreeSet<&str> = words
+        .iter()
+        .filter(|word| word.len() == 16)
+        .flat_map(|word| [&word[..8], &word[8..]])
+        .collect();
+    let has = |signature: u32| {
+        spellings(signature)
+            .iter()
+            .any(|it| words.contains(it.as_str()) || halves.contains(it.as_str()))
+    };
     for key in &keys {
         let signature = HashMode::Keyed.signature(&FlowKey::new(key), &tabulation);
         assert!(!has(signature), "{key:?} is told as {signature:08x}");
@@ -265,12 +330,18 @@ fn nothing_that_is_told_has_a_signature_of_a_secret_hash_in_it() {
     }
     // The same look finds those of a hash without a secret.
     let public = told("--hash tabulated --seed 1", "json");
-    let halves: BTreeSet<&str> =
-        public.split('"').filter(|word| word.len() == 16).flat_map(|word| [&word[..8], &word[8..]]).collect();
-    assert!(keys.iter().any(|key| spellings(crc32(key)).iter().any(|it| halves.contains(it.as_str()))));
+    let halves: BTreeSet<&str> = public
+        .split('"')
+        .filter(|word| word.len() == 16)
+        .flat_map(|word| [&word[..8], &word[8..]])
+        .collect();
+    assert!(
+        keys.iter().any(|key| spellings(crc32(key)).iter().any(|it| halves.contains(it.as_str())))
+    );
 }
 
-/// All IPv4 addresses, and addresses with ports, of a capture of ours: little endian, Ethernet, no options.
+/// All IPv4 addresses, and addresses with ports, of a capture of ours: little endian, Ethernet, no
+/// options.
 fn keys(capture: &Path) -> BTreeSet<Vec<u8>> {
     let bytes = fs::read(capture).unwrap();
     let (mut keys, mut at) = (BTreeSet::new(), 24);
@@ -289,7 +360,9 @@ fn keys(capture: &Path) -> BTreeSet<Vec<u8>> {
 /// What a JSON line has in base64.
 fn blobs(value: &Value, bytes: &mut Vec<u8>) {
     match value {
-        Value::String(text) if text.len() >= 16 => bytes.extend(BASE64_STANDARD.decode(text).unwrap_or_default()),
+        Value::String(text) if text.len() >= 16 => {
+            bytes.extend(BASE64_STANDARD.decode(text).unwrap_or_default())
+        }
         Value::Array(values) => values.iter().for_each(|value| blobs(value, bytes)),
         Value::Object(values) => values.values().for_each(|value| blobs(value, bytes)),
         _ => {}

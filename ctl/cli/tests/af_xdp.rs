@@ -1,4 +1,5 @@
-//! `flowgauge run --port af_xdp` and `flowgauge generate --to af_xdp` on veth devices in a network of the test's own.
+//! `flowgauge run --port af_xdp` and `flowgauge generate --to af_xdp` on veth devices in a network
+//! of the test's own.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -31,7 +32,8 @@ impl Count {
 
     fn window(&mut self) {
         let line = self.run.line();
-        let window: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in '{line}'"));
+        let window: Value =
+            serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in '{line}'"));
         check(&window);
         self.packets += number(&window, "packets");
         self.drops += dropped(&window);
@@ -63,7 +65,13 @@ fn sent(arguments: &str) -> u64 {
     let line = run(arguments.split_ascii_whitespace()).quiet();
     let number = |before: &str, after: &str| -> u64 {
         let rest = line.split_once(before).unwrap_or_else(|| panic!("'{before}' in '{line}'")).1;
-        rest.split(after).next().unwrap().trim().replace(',', "").parse().unwrap_or_else(|error| panic!("{error}: {line}"))
+        rest.split(after)
+            .next()
+            .unwrap()
+            .trim()
+            .replace(',', "")
+            .parse()
+            .unwrap_or_else(|error| panic!("{error}: {line}"))
     };
     number("tx: ", " packet") - number("dropped ", ";")
 }
@@ -126,12 +134,19 @@ fn a_capture_is_sent_as_far_as_the_interface_can() {
         run(["generate", "unique,packets=50,rate=10k,size=4000", "--to", capture]).quiet();
         let line = run(["generate", "--pcap", capture, "--to", "af_xdp:tx"]).quiet();
         assert!(line.starts_with("tx: 0 packets sent"), "{line}");
-        assert!(line.trim_end().ends_with("50 were left out, which this interface cannot send"), "{line}");
+        assert!(
+            line.trim_end().ends_with("50 were left out, which this interface cannot send"),
+            "{line}"
+        );
         let whole = std::fs::read(capture).unwrap();
         let broken = scratch.write("broken.pcap", &whole[..whole.len() - 7]);
         let outcome = run(["generate", "--pcap", &broken, "--rate", "max", "--to", "af_xdp:tx"]);
         assert_eq!(outcome.code, Some(1));
-        assert!(outcome.stdout.contains("49 were left out") && outcome.complaint().contains("broken.pcap"), "{outcome:?}");
+        assert!(
+            outcome.stdout.contains("49 were left out")
+                && outcome.complaint().contains("broken.pcap"),
+            "{outcome:?}"
+        );
     });
 }
 
@@ -149,7 +164,10 @@ fn a_killed_run_leaves_the_interface_free() {
         let total = Count::start("--port af_xdp:rx").end();
         assert_eq!(number(&total, "packets"), 0);
         let links = Command::new("ip").args(["-details", "link", "show"]).output().unwrap();
-        assert!(!String::from_utf8_lossy(&links.stdout).contains("prog/xdp"), "a program is left behind");
+        assert!(
+            !String::from_utf8_lossy(&links.stdout).contains("prog/xdp"),
+            "a program is left behind"
+        );
     });
 }
 

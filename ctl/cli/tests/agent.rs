@@ -1,5 +1,5 @@
-//! The agent: several sources in one run, where options come from, changes without a gap, interfaces that come and go, what a service manager hears, and
-//! alerts.
+//! The agent: several sources in one run, where options come from, changes without a gap,
+//! interfaces that come and go, what a service manager hears, and alerts.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
@@ -38,17 +38,31 @@ fn sources_are_counted_side_by_side_and_every_record_says_its_own() {
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     // Whole lines: each is an object.
     let records = parse(&outcome.stdout);
-    for (name, packets, key, sizes) in [("left", 3000, "src", false), ("right", 5000, "five-tuple", true)] {
-        let own: Vec<Value> = records.iter().filter(|record| record["source"] == name).cloned().collect();
+    for (name, packets, key, sizes) in
+        [("left", 3000, "src", false), ("right", 5000, "five-tuple", true)]
+    {
+        let own: Vec<Value> =
+            records.iter().filter(|record| record["source"] == name).cloned().collect();
         assert_eq!(number(common::total(&own), "packets"), packets);
-        assert!(of_kind(&own, "window").iter().map(|window| number(window, "window")).eq(0..of_kind(&own, "window").len() as u64));
-        assert!(own.iter().all(|record| record["cardinality"]["key"] == key && record.get("sizes").is_some() == sizes));
+        assert!(
+            of_kind(&own, "window").iter().map(|window| number(window, "window")).eq(0..of_kind(
+                &own, "window"
+            )
+            .len()
+                as u64)
+        );
+        assert!(
+            own.iter().all(|record| record["cardinality"]["key"] == key
+                && record.get("sizes").is_some() == sizes)
+        );
     }
     assert!(records.iter().all(|record| record.get("source").is_some()));
     assert!(outcome.stderr.contains("source left has ended"), "{}", outcome.stderr);
     let table = run(&["run", "--config", &config, "--format", "table"]);
     assert!(
-        table.stdout.lines().all(|line| line.is_empty() || line.starts_with("left | ") || line.starts_with("right | ")),
+        table.stdout.lines().all(|line| line.is_empty()
+            || line.starts_with("left | ")
+            || line.starts_with("right | ")),
         "{}",
         table.stdout
     );
@@ -57,14 +71,19 @@ fn sources_are_counted_side_by_side_and_every_record_says_its_own() {
     assert!(refused.complaint().contains("--format json"), "{}", refused.stderr);
     let refused = run(&["run", "--config", &config, "-i", "eth1"]);
     assert_eq!(refused.code, Some(2));
-    assert!(refused.complaint().contains("interface says where packets come from"), "{}", refused.stderr);
+    assert!(
+        refused.complaint().contains("interface says where packets come from"),
+        "{}",
+        refused.stderr
+    );
 }
 
 #[test]
 fn a_run_without_a_source_counts_nothing() {
     let scratch = Scratch::new("agent-nothing");
     let lake = scratch.path("lake");
-    let config = scratch.write("nothing.toml", format!("window = '1s'\nlake = '{}'\n", lake.display()));
+    let config =
+        scratch.write("nothing.toml", format!("window = '1s'\nlake = '{}'\n", lake.display()));
     let source = scratch.write("source.toml", "[[source]]\nname = 'a'\nwindow = '1s'\n");
     for arguments in [
         &["run"][..],
@@ -75,7 +94,11 @@ fn a_run_without_a_source_counts_nothing() {
     ] {
         let output = flowgauge().args(arguments).output().unwrap();
         let told = String::from_utf8(output.stderr).unwrap();
-        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]), "{arguments:?}: {told}");
+        assert_eq!(
+            (output.status.code(), output.stdout.as_slice()),
+            (Some(2), &b""[..]),
+            "{arguments:?}: {told}"
+        );
         let is_of_table = arguments.contains(&source.as_str());
         let wanted = if is_of_table {
             "a source says where its packets come from"
@@ -84,9 +107,14 @@ fn a_run_without_a_source_counts_nothing() {
         };
         assert!(told.contains(wanted), "{told}");
         if arguments[0] == "run" {
-            let output = flowgauge().env("FLOWGAUGE_INTERFACES", "eth1").args(arguments).output().unwrap();
+            let output =
+                flowgauge().env("FLOWGAUGE_INTERFACES", "eth1").args(arguments).output().unwrap();
             let told = String::from_utf8(output.stderr).unwrap();
-            assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]), "{arguments:?}: {told}");
+            assert_eq!(
+                (output.status.code(), output.stdout.as_slice()),
+                (Some(2), &b""[..]),
+                "{arguments:?}: {told}"
+            );
             assert!(told.contains("did you mean FLOWGAUGE_INTERFACE?"), "{told}");
         }
     }
@@ -97,17 +125,21 @@ fn a_run_without_a_source_counts_nothing() {
 fn a_source_that_fails_is_told_and_ends_alone() {
     let scratch = Scratch::new("agent-fails");
     let good = "[[source]]\nname = 'good'\nport = 'memory:unique,packets=2000,rate=20k'\n";
-    let bad = |name: &str| format!("[[source]]\nname = '{name}'\nport = 'pcap:/does/not/exist/{name}.pcap'\n");
+    let bad = |name: &str| {
+        format!("[[source]]\nname = '{name}'\nport = 'pcap:/does/not/exist/{name}.pcap'\n")
+    };
     let config = scratch.write("one.toml", format!("format = 'json'\n{}{good}", bad("bad")));
     let outcome = run(&["run", "--config", &config]);
     assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
     assert!(
-        outcome.stderr.contains("error: source bad: ") && outcome.stderr.contains("of 2 sources these have failed: bad"),
+        outcome.stderr.contains("error: source bad: ")
+            && outcome.stderr.contains("of 2 sources these have failed: bad"),
         "{}",
         outcome.stderr
     );
     assert_eq!(number(common::total(&parse(&outcome.stdout)), "packets"), 2000);
-    let config = scratch.write("all.toml", format!("format = 'json'\n{}{}", bad("one"), bad("two")));
+    let config =
+        scratch.write("all.toml", format!("format = 'json'\n{}{}", bad("one"), bad("two")));
     let outcome = run(&["run", "--config", &config]);
     assert_eq!(outcome.code, Some(1));
     assert!(
@@ -121,8 +153,12 @@ fn a_source_that_fails_is_told_and_ends_alone() {
 #[test]
 fn a_signal_ends_all_sources_with_what_they_counted() {
     let scratch = Scratch::new("agent-signal");
-    let source = |name: &str| format!("[[source]]\nname = '{name}'\nport = 'memory:unique,rate=20k'\n");
-    let config = scratch.write("run.toml", format!("format = 'json'\nwindow = '10ms'\n{}{}", source("a"), source("b")));
+    let source =
+        |name: &str| format!("[[source]]\nname = '{name}'\nport = 'memory:unique,rate=20k'\n");
+    let config = scratch.write(
+        "run.toml",
+        format!("format = 'json'\nwindow = '10ms'\n{}{}", source("a"), source("b")),
+    );
     let mut running = Running::start(&["run", "--config", &config]);
     let mut seen = Vec::new();
     while !["a", "b"].iter().all(|name| seen.iter().any(|line: &Value| line["source"] == *name)) {
@@ -133,7 +169,8 @@ fn a_signal_ends_all_sources_with_what_they_counted() {
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     seen.extend(parse(&outcome.stdout));
     for name in ["a", "b"] {
-        let own: Vec<Value> = seen.iter().filter(|record| record["source"] == name).cloned().collect();
+        let own: Vec<Value> =
+            seen.iter().filter(|record| record["source"] == name).cloned().collect();
         assert!(number(common::total(&own), "packets") > 0);
     }
 }
@@ -156,13 +193,23 @@ fn a_configuration_is_checked_and_told_with_its_origins() {
     );
     assert_eq!(Outcome::from(output.unwrap()).quiet(), expected);
     // What is printed is a configuration.
-    let printed = flowgauge().env_remove("FLOWGAUGE_HOST").args(["config", "print", "--config", &config]).output().unwrap();
+    let printed = flowgauge()
+        .env_remove("FLOWGAUGE_HOST")
+        .args(["config", "print", "--config", &config])
+        .output()
+        .unwrap();
     let again = scratch.write("again.toml", printed.stdout);
     assert_eq!(run(&["config", "check", &again]).code, Some(0));
     for (content, complaint) in [
         ("windw = '1m'\n", "line 1: there is no option 'windw'; did you mean 'window'?"),
-        ("[[source]]\ninterface = 'eth1'\nadot = true\n", "line 3: there is no option 'adot'; did you mean 'adopt'?"),
-        ("[[source]]\nname = 'x'\ninterface = 'eth1'\nhash-key = 'k'\nhash = 'crc32'\n", "source x ("),
+        (
+            "[[source]]\ninterface = 'eth1'\nadot = true\n",
+            "line 3: there is no option 'adot'; did you mean 'adopt'?",
+        ),
+        (
+            "[[source]]\nname = 'x'\ninterface = 'eth1'\nhash-key = 'k'\nhash = 'crc32'\n",
+            "source x (",
+        ),
     ] {
         let config = scratch.write("wrong.toml", content);
         let outcome = run(&["config", "check", &config]);
@@ -174,7 +221,8 @@ fn a_configuration_is_checked_and_told_with_its_origins() {
 #[test]
 fn the_environment_goes_before_the_file_and_the_command_line_before_both() {
     let scratch = Scratch::new("agent-environment");
-    let config = scratch.write("run.toml", "port = 'memory:unique,packets=100,rate=max'\nformat = 'csv'\n");
+    let config =
+        scratch.write("run.toml", "port = 'memory:unique,packets=100,rate=max'\nformat = 'csv'\n");
     let packets = |port: &str, arguments: &[&str]| {
         let mut command = flowgauge();
         command
@@ -187,11 +235,21 @@ fn the_environment_goes_before_the_file_and_the_command_line_before_both() {
     };
     assert_eq!(packets("", &[]), 100);
     assert_eq!(packets("memory:unique,packets=200,rate=max", &[]), 200);
-    assert_eq!(packets("memory:unique,packets=200,rate=max", &["--port", "memory:unique,packets=300,rate=max"]), 300);
+    assert_eq!(
+        packets(
+            "memory:unique,packets=200,rate=max",
+            &["--port", "memory:unique,packets=300,rate=max"]
+        ),
+        300
+    );
     let output = flowgauge().env("FLOWGAUGE_WINDOW", "soon").arg("run").output().unwrap();
     let outcome = Outcome::from(output);
     assert_eq!(outcome.code, Some(2));
-    assert!(outcome.complaint().contains("FLOWGAUGE_WINDOW: 'soon' will not do"), "{}", outcome.stderr);
+    assert!(
+        outcome.complaint().contains("FLOWGAUGE_WINDOW: 'soon' will not do"),
+        "{}",
+        outcome.stderr
+    );
 }
 
 /// Sends datagrams until it is stopped; gives how many it sent.
@@ -207,10 +265,15 @@ fn traffic(stop: &Arc<AtomicBool>) -> thread::JoinHandle<u64> {
     })
 }
 
-/// A configuration that changes a hundred times under traffic: windows are numbered, nothing is lost, and every packet is in a window.
+/// A configuration that changes a hundred times under traffic: windows are numbered, nothing is
+/// lost, and every packet is in a window.
 fn reloads(source: &'static str) {
     const RELOADS: usize = 100;
-    let scratch = Scratch::new(if source.contains("af_xdp") { "agent-reload-af-xdp" } else { "agent-reload-xdp" });
+    let scratch = Scratch::new(if source.contains("af_xdp") {
+        "agent-reload-af-xdp"
+    } else {
+        "agent-reload-xdp"
+    });
     let content = |round: usize| {
         let (window, read) = (5 + round % 7, if round.is_multiple_of(2) { "never" } else { "3ms" });
         let alert = if round.is_multiple_of(3) { "alert = ['packets > 1G']\n" } else { "" };
@@ -268,10 +331,17 @@ fn reloads(source: &'static str) {
     }
     assert!(windows.windows(2).all(|pair| pair[0]["end_ns"] == pair[1]["start_ns"]));
     let counted: u64 = windows.iter().map(|window| number(window, "packets")).sum();
-    let dropped: u64 =
-        windows.iter().flat_map(|window| window["drops"].as_object().unwrap().values()).map(|drops| drops.as_u64().unwrap()).sum();
-    println!("{source}: {sent} sent, {counted} counted, {dropped} lost, {} windows, {RELOADS} reloads", windows.len());
-    // A socket's frames may run out under traffic, which has nothing to do with changes, and is in the ledger.
+    let dropped: u64 = windows
+        .iter()
+        .flat_map(|window| window["drops"].as_object().unwrap().values())
+        .map(|drops| drops.as_u64().unwrap())
+        .sum();
+    println!(
+        "{source}: {sent} sent, {counted} counted, {dropped} lost, {} windows, {RELOADS} reloads",
+        windows.len()
+    );
+    // A socket's frames may run out under traffic, which has nothing to do with changes, and is in
+    // the ledger.
     assert_eq!(counted + dropped, sent);
     assert_eq!(number(common::total(&records), "packets"), counted);
     let ledger = &common::total(&records)["ledger"];
@@ -295,8 +365,11 @@ fn a_hundred_changes_under_traffic_lose_nothing_on_a_socket() {
 #[test]
 fn what_cannot_change_stays_and_is_told() {
     let scratch = Scratch::new("agent-stays");
-    let content =
-        |key: &str, window: &str| format!("format = 'json'\nport = 'memory:unique,rate=10k'\nkey = '{key}'\nwindow = '{window}'\n");
+    let content = |key: &str, window: &str| {
+        format!(
+            "format = 'json'\nport = 'memory:unique,rate=10k'\nkey = '{key}'\nwindow = '{window}'\n"
+        )
+    };
     let config = scratch.write("run.toml", content("src", "10ms"));
     let mut running = Running::start(&["run", "--config", &config]);
     let mut told = BufReader::new(running.child.stderr.take().unwrap());
@@ -308,18 +381,27 @@ fn what_cannot_change_stays_and_is_told() {
     assert!(line.contains("key cannot change while packets are counted, and stays"), "{line}");
     line.clear();
     told.read_line(&mut line).unwrap();
-    assert!(line.contains("changed between two windows") && line.contains("; 0 packets lost"), "{line}");
+    assert!(
+        line.contains("changed between two windows") && line.contains("; 0 packets lost"),
+        "{line}"
+    );
     scratch.write("run.toml", "windw = '1s'\n");
     running.signal(Signal::SIGHUP);
     line.clear();
     told.read_line(&mut line).unwrap();
-    assert!(line.contains("did you mean 'window'?") && line.contains("goes on as it was"), "{line}");
+    assert!(
+        line.contains("did you mean 'window'?") && line.contains("goes on as it was"),
+        "{line}"
+    );
     // Without its source the run goes on with the one that it has, and generates nothing.
     scratch.write("run.toml", "format = 'json'\nkey = 'src'\nwindow = '10ms'\n");
     running.signal(Signal::SIGHUP);
     line.clear();
     told.read_line(&mut line).unwrap();
-    assert!(line.contains("there is nothing to count") && line.contains("goes on as it was"), "{line}");
+    assert!(
+        line.contains("there is nothing to count") && line.contains("goes on as it was"),
+        "{line}"
+    );
     running.interrupt();
     let mut rest = String::new();
     running.stdout.take().unwrap().read_to_string(&mut rest).unwrap();
@@ -345,7 +427,8 @@ fn interfaces_of_a_pattern_are_counted_also_those_that_come_later() {
     on_veth(|| {
         let send = |port: u16, address: &str| {
             let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
-            (0..50).for_each(|_| assert_eq!(socket.send_to(&[0; 18], (address, port)).unwrap(), 18));
+            (0..50)
+                .for_each(|_| assert_eq!(socket.send_to(&[0; 18], (address, port)).unwrap(), 18));
         };
         let mut running = Running::start(&[
             "run",
@@ -389,7 +472,11 @@ fn interfaces_of_a_pattern_are_counted_also_those_that_come_later() {
         running.interrupt();
         let outcome = running.outcome();
         assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-        assert!(outcome.stderr.contains("rx9 is gone; it is counted again when it is there again"), "{}", outcome.stderr);
+        assert!(
+            outcome.stderr.contains("rx9 is gone; it is counted again when it is there again"),
+            "{}",
+            outcome.stderr
+        );
     });
 }
 
@@ -420,8 +507,14 @@ fn totals(mut served: Served, key: &str) -> BTreeMap<String, u64> {
     packets
 }
 
-/// Two interfaces of which one goes: probes tell, the other is counted to the packet, also by a run that begins without it.
-fn one_of_two_interfaces_goes(test: &str, configuration: &'static str, key: &'static str, problem: &'static str) {
+/// Two interfaces of which one goes: probes tell, the other is counted to the packet, also by a run
+/// that begins without it.
+fn one_of_two_interfaces_goes(
+    test: &str,
+    configuration: &'static str,
+    key: &'static str,
+    problem: &'static str,
+) {
     let scratch = Scratch::new(test);
     let config = scratch.write("run.toml", configuration);
     let test = move || {
@@ -430,9 +523,12 @@ fn one_of_two_interfaces_goes(test: &str, configuration: &'static str, key: &'st
         veth::pair(sender, receiver).unwrap();
         let send = |address: &str, packets: u32| {
             let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
-            (0..packets).for_each(|_| assert_eq!(socket.send_to(&[0; 18], (address, 9)).unwrap(), 18));
+            (0..packets)
+                .for_each(|_| assert_eq!(socket.send_to(&[0; 18], (address, 9)).unwrap(), 18));
         };
-        let is_alive = |served: &Served| assert_eq!(served.get("/live"), (200, served.get("/live").1, "alive\n".to_owned()));
+        let is_alive = |served: &Served| {
+            assert_eq!(served.get("/live"), (200, served.get("/live").1, "alive\n".to_owned()))
+        };
         let served = Served::start(&format!("--config {config} --xdp-mode skb"));
         wait_for(&served, "/ready", 200, "ready");
         send(receiver.1, 30);
@@ -500,7 +596,12 @@ impl Manager {
     fn heard(&self) -> Vec<String> {
         self.0.set_nonblocking(true).unwrap();
         let mut message = [0; 256];
-        let next = || self.0.recv(&mut message).ok().map(|length| String::from_utf8_lossy(&message[..length]).into_owned());
+        let next = || {
+            self.0
+                .recv(&mut message)
+                .ok()
+                .map(|length| String::from_utf8_lossy(&message[..length]).into_owned())
+        };
         std::iter::from_fn(next).collect()
     }
 
@@ -519,7 +620,11 @@ fn a_run_that_cannot_begin_was_never_ready() {
     let scratch = Scratch::new("agent-never-ready");
     let socket = scratch.path("notify");
     let manager = Manager::at(&socket);
-    let output = flowgauge().env("NOTIFY_SOCKET", &socket).args(["run", "-i", "no-such-device"]).output().unwrap();
+    let output = flowgauge()
+        .env("NOTIFY_SOCKET", &socket)
+        .args(["run", "-i", "no-such-device"])
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(manager.heard(), Vec::<String>::new());
 }
@@ -529,9 +634,13 @@ fn a_service_manager_hears_how_it_goes() {
     let scratch = Scratch::new("agent-service");
     let socket = scratch.path("notify");
     let manager = Manager::at(&socket);
-    let config = scratch.write("run.toml", "format = 'json'\nport = 'memory:unique,rate=10k'\nwindow = '10ms'\n");
+    let config = scratch
+        .write("run.toml", "format = 'json'\nport = 'memory:unique,rate=10k'\nwindow = '10ms'\n");
     let mut command = flowgauge();
-    command.env("NOTIFY_SOCKET", &socket).env("WATCHDOG_USEC", "400000").args(["run", "--config", &config]);
+    command
+        .env("NOTIFY_SOCKET", &socket)
+        .env("WATCHDOG_USEC", "400000")
+        .args(["run", "--config", &config]);
     let mut running = Running::of(&mut command);
     let stdout = running.stdout.take().unwrap();
     let reader = thread::spawn(move || stdout.lines().count());
@@ -547,7 +656,8 @@ fn a_service_manager_hears_how_it_goes() {
     assert!(reader.join().unwrap() > 0);
 }
 
-/// Nobody reads what it prints, so that its controller stands still: then nobody is told that it lives.
+/// Nobody reads what it prints, so that its controller stands still: then nobody is told that it
+/// lives.
 #[test]
 fn a_controller_that_stands_still_does_not_feed_the_watchdog() {
     let scratch = Scratch::new("agent-watchdog");
@@ -555,7 +665,17 @@ fn a_controller_that_stands_still_does_not_feed_the_watchdog() {
     let manager = Manager::at(&socket);
     let mut command = flowgauge();
     command.env("NOTIFY_SOCKET", &socket).env("WATCHDOG_USEC", "80000");
-    command.args(["run", "--port", "memory:unique,rate=10k", "--window", "1h", "--read-every", "100us", "--format", "json"]);
+    command.args([
+        "run",
+        "--port",
+        "memory:unique,rate=10k",
+        "--window",
+        "1h",
+        "--read-every",
+        "100us",
+        "--format",
+        "json",
+    ]);
     let mut running = Running::of(&mut command);
     manager.wait_for("WATCHDOG=1");
     // The pipe is full sooner or later; from then on there is silence.
@@ -588,7 +708,11 @@ fn an_alert_is_told_in_records_and_log() {
             *fired.entry(text(alert, "rule").to_owned()).or_default() |= alert["firing"] == true;
             fired
         });
-    assert_eq!(fired, [("distinct_flows > 10k".to_owned(), true), ("distinct_flows > 1M".to_owned(), false)].into());
+    assert_eq!(
+        fired,
+        [("distinct_flows > 10k".to_owned(), true), ("distinct_flows > 1M".to_owned(), false)]
+            .into()
+    );
     assert!(outcome.stderr.contains("ALERT distinct_flows > 10k: it is "), "{}", outcome.stderr);
 }
 

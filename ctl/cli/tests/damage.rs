@@ -1,9 +1,12 @@
-//! Captures that are cut, garbled or no captures at all: what is readable is counted, one line says where it broke.
+//! Captures that are cut, garbled or no captures at all: what is readable is counted, one line says
+//! where it broke.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
 
-use common::{Outcome, SECOND, Scratch, flowgauge, number, packets, parse, pcap, replay, run, total};
+use common::{
+    Outcome, SECOND, Scratch, flowgauge, number, packets, parse, pcap, replay, run, total,
+};
 use flowgauge_dataplane::capture::build::{self, ExtraBlock, PcapNgOptions, PcapOptions};
 use flowgauge_testing::skip;
 use std::fs::{self, File, Permissions};
@@ -52,15 +55,60 @@ fn cases() -> Vec<Case> {
     let stray = ExtraBlock { before: 2, block_type: 0x0bad, body: vec![0; 8] };
     let with_stray = sound_ng(PcapNgOptions { extra: vec![stray], ..PcapNgOptions::default() });
     vec![
-        case("header-cut.pcap", cut(sound(), second + 7), 1, &["ends inside a record at byte 100, after 1 packet", "7 bytes"]),
-        case("data-cut.pcap", cut(sound(), second + 16 + 10), 1, &["ends inside a record at byte 100, after 1 packet"]),
-        case("last-byte-cut.pcap", cut(sound(), 24 + 5 * RECORD - 1), 4, &["at byte 328, after 4 packets", "75 bytes of 76"]),
-        case("length.pcap", patched(sound(), second + 8, &[0xff; 4]), 1, &["captured length 4294967295 at byte 100"]),
-        case("block-cut.pcapng", cut(ng(), ng_packet(3) + 50), 3, &["ends inside a block at byte 324, after 3 packets"]),
-        case("block-length.pcapng", patched(ng(), ng_packet(2) + 4, &[11]), 2, &["length 12 of a block", "at byte 232"]),
-        case("trailer.pcapng", patched(ng(), ng_packet(2) - 4, &[91]), 1, &["at byte 140, after 1 packet", "length 91"]),
-        case("interface.pcapng", patched(ng(), ng_packet(1) + 8, &[9]), 1, &["interface 9 of a packet at byte 140"]),
-        case("stray-cut.pcapng", cut(with_stray, ng_packet(2) + 10), 2, &["ends inside a block at byte 232", "10 bytes of 20"]),
+        case(
+            "header-cut.pcap",
+            cut(sound(), second + 7),
+            1,
+            &["ends inside a record at byte 100, after 1 packet", "7 bytes"],
+        ),
+        case(
+            "data-cut.pcap",
+            cut(sound(), second + 16 + 10),
+            1,
+            &["ends inside a record at byte 100, after 1 packet"],
+        ),
+        case(
+            "last-byte-cut.pcap",
+            cut(sound(), 24 + 5 * RECORD - 1),
+            4,
+            &["at byte 328, after 4 packets", "75 bytes of 76"],
+        ),
+        case(
+            "length.pcap",
+            patched(sound(), second + 8, &[0xff; 4]),
+            1,
+            &["captured length 4294967295 at byte 100"],
+        ),
+        case(
+            "block-cut.pcapng",
+            cut(ng(), ng_packet(3) + 50),
+            3,
+            &["ends inside a block at byte 324, after 3 packets"],
+        ),
+        case(
+            "block-length.pcapng",
+            patched(ng(), ng_packet(2) + 4, &[11]),
+            2,
+            &["length 12 of a block", "at byte 232"],
+        ),
+        case(
+            "trailer.pcapng",
+            patched(ng(), ng_packet(2) - 4, &[91]),
+            1,
+            &["at byte 140, after 1 packet", "length 91"],
+        ),
+        case(
+            "interface.pcapng",
+            patched(ng(), ng_packet(1) + 8, &[9]),
+            1,
+            &["interface 9 of a packet at byte 140"],
+        ),
+        case(
+            "stray-cut.pcapng",
+            cut(with_stray, ng_packet(2) + 10),
+            2,
+            &["ends inside a block at byte 232", "10 bytes of 20"],
+        ),
         case(
             "headset.pcap",
             build::pcap(&unsupported, &packets(0..5, SECOND)),
@@ -77,13 +125,25 @@ fn no_captures() -> Vec<(&'static str, Vec<u8>, &'static [&'static str])> {
         ("empty.pcap", vec![], &["not a capture: the file is empty"]),
         ("notes.txt", b"from eth0, on Tuesday\n".repeat(50), &["not a capture: the file is text"]),
         ("trace.pcap.bz2", [&b"BZh91AY&SY"[..], &[7; 100]].concat(), &["bzip2", "bunzip2"]),
-        ("trace.pcap.gz", [&[0x1f, 0x8b, 8, 0][..], &[7; 100]].concat(), &["cannot read", "gzip data"]),
-        ("trace.pcap.zst", [&[0x28, 0xb5, 0x2f, 0xfd][..], &[7; 100]].concat(), &["cannot read", "Zstandard data"]),
+        (
+            "trace.pcap.gz",
+            [&[0x1f, 0x8b, 8, 0][..], &[7; 100]].concat(),
+            &["cannot read", "gzip data"],
+        ),
+        (
+            "trace.pcap.zst",
+            [&[0x28, 0xb5, 0x2f, 0xfd][..], &[7; 100]].concat(),
+            &["cannot read", "Zstandard data"],
+        ),
         ("trace.pcap.xz", [&b"\xfd7zXZ\0"[..], &[7; 100]].concat(), &["cannot read", "xz data"]),
         ("zeros", vec![0; 4096], &["not a capture: the file begins with 00 00 00 00"]),
         ("file-header-cut.pcap", cut(sound(), 23), &["ends inside a file header at byte 0"]),
         ("version.pcap", patched(sound(), 4, &[3]), &["version 3.4 of pcap at byte 0"]),
-        ("byte-order.pcapng", patched(ng, 8, &[0; 4]), &["byte-order magic 0x00000000", "at byte 0"]),
+        (
+            "byte-order.pcapng",
+            patched(ng, 8, &[0; 4]),
+            &["byte-order magic 0x00000000", "at byte 0"],
+        ),
     ]
 }
 
@@ -94,8 +154,14 @@ fn what_is_no_capture_is_an_error_and_nothing_else() {
     for (name, content, complaint) in no_captures() {
         let file = scratch.write(name, content);
         let port = format!("pcap:{file}");
-        let piped = flowgauge().args(["replay", "-"]).stdin(File::open(&file).unwrap()).output().unwrap();
-        let outcomes = [replay(&file, ""), replay(&file, "--format json --workers 3"), run(["run", "--port", &port]), piped.into()];
+        let piped =
+            flowgauge().args(["replay", "-"]).stdin(File::open(&file).unwrap()).output().unwrap();
+        let outcomes = [
+            replay(&file, ""),
+            replay(&file, "--format json --workers 3"),
+            run(["run", "--port", &port]),
+            piped.into(),
+        ];
         for (outcome, name) in outcomes.iter().zip([name, name, name, "standard input"]) {
             assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""), "{name}");
             let line = outcome.complaint();
@@ -122,10 +188,16 @@ fn what_is_readable_is_counted_and_one_line_says_where_it_broke() {
     let scratch = Scratch::new("damage");
     for Case { name, content, packets, complaint } in cases() {
         let file = scratch.write(name, content);
-        for options in ["", "--workers 3", "--truth --window 2s", "--staggered 10s", "--measure none"] {
+        for options in
+            ["", "--workers 3", "--truth --window 2s", "--staggered 10s", "--measure none"]
+        {
             hold(&replay(&file, &format!("--format json {options}")), name, packets, complaint);
         }
-        let piped = flowgauge().args(["replay", "-", "--format", "json"]).stdin(File::open(&file).unwrap()).output().unwrap();
+        let piped = flowgauge()
+            .args(["replay", "-", "--format", "json"])
+            .stdin(File::open(&file).unwrap())
+            .output()
+            .unwrap();
         hold(&piped.into(), "standard input", packets, complaint);
     }
 }
@@ -138,13 +210,21 @@ fn damage_is_told_whatever_the_format_of_the_results() {
         let outcome = replay(&file, &format!("--format {format}"));
         assert_eq!(outcome.code, Some(1));
         assert!(outcome.complaint().contains("after 2 packets"), "{}", outcome.stderr);
-        assert!(!outcome.stdout.is_empty() && !outcome.stdout.contains("packets of"), "{}", outcome.stdout);
+        assert!(
+            !outcome.stdout.is_empty() && !outcome.stdout.contains("packets of"),
+            "{}",
+            outcome.stdout
+        );
     }
     // A silenced log must not hide why the exit code is 1.
     let output = flowgauge().args(["replay", &file]).env("RUST_LOG", "off").output().unwrap();
     let outcome = Outcome::from(output);
     assert_eq!(outcome.code, Some(1));
-    assert!(outcome.complaint().starts_with("error: the results above are incomplete: "), "{}", outcome.stderr);
+    assert!(
+        outcome.complaint().starts_with("error: the results above are incomplete: "),
+        "{}",
+        outcome.stderr
+    );
 }
 
 #[test]
@@ -167,12 +247,20 @@ fn a_capture_cut_anywhere_loses_only_what_was_cut() {
         let readable = (length - 24) / RECORD;
         let at = 24 + readable * RECORD;
         if at == length {
-            let said =
-                if readable == 0 { outcome.complaint().ends_with("the capture has no packets") } else { outcome.stderr.is_empty() };
+            let said = if readable == 0 {
+                outcome.complaint().ends_with("the capture has no packets")
+            } else {
+                outcome.stderr.is_empty()
+            };
             assert!(outcome.code == Some(0) && said, "{:?} {}", outcome.code, outcome.stderr);
             assert_eq!(number(total(&parse(&outcome.stdout)), "packets"), readable as u64);
         } else {
-            hold(&outcome, "cut.pcap", readable as u64, &[&format!("at byte {at}, after {readable} packet")]);
+            hold(
+                &outcome,
+                "cut.pcap",
+                readable as u64,
+                &[&format!("at byte {at}, after {readable} packet")],
+            );
         }
     }
 }
@@ -180,16 +268,27 @@ fn a_capture_cut_anywhere_loses_only_what_was_cut() {
 #[test]
 fn no_byte_set_to_nonsense_makes_the_program_panic() {
     let scratch = Scratch::new("nonsense");
-    let (pcap, pcapng) = (cut(sound(), 24 + 2 * RECORD), cut(sound_ng(PcapNgOptions::default()), 48 + 2 * 92));
+    let (pcap, pcapng) =
+        (cut(sound(), 24 + 2 * RECORD), cut(sound_ng(PcapNgOptions::default()), 48 + 2 * 92));
     for (name, file) in [("a.pcap", pcap), ("a.pcapng", pcapng)] {
         for at in (0..file.len()).step_by(3) {
             let damaged = scratch.write(name, patched(file.clone(), at, &[!file[at]]));
-            // `Outcome` looks for panics. A timestamp may have changed to any, so windows may be left out, with a warning.
+            // `Outcome` looks for panics. A timestamp may have changed to any, so windows may be
+            // left out, with a warning.
             let outcome = replay(&damaged, "--format json --window 1h --read-every never");
-            assert!(matches!(outcome.code, Some(0 | 1)), "byte {at} of {name}: {:?} {}", outcome.code, outcome.stderr);
+            assert!(
+                matches!(outcome.code, Some(0 | 1)),
+                "byte {at} of {name}: {:?} {}",
+                outcome.code,
+                outcome.stderr
+            );
             if outcome.stdout.is_empty() {
                 // No capture any more.
-                assert!(at < 28 && outcome.complaint().starts_with("error: "), "byte {at} of {name}: {}", outcome.stderr);
+                assert!(
+                    at < 28 && outcome.complaint().starts_with("error: "),
+                    "byte {at} of {name}: {}",
+                    outcome.stderr
+                );
                 continue;
             }
             assert!(number(total(&parse(&outcome.stdout)), "packets") <= 2);
@@ -204,13 +303,17 @@ fn what_cannot_be_opened_or_read_is_named() {
     let directory = scratch.path("directory");
     fs::create_dir(&directory).unwrap();
     let directory = directory.to_str().unwrap();
-    for (file, reason) in [("/does/not/exist.pcap", "No such file"), (directory, "is a directory")] {
+    for (file, reason) in [("/does/not/exist.pcap", "No such file"), (directory, "is a directory")]
+    {
         let port = format!("pcap:{file}");
         for arguments in [["replay", file].as_slice(), &["run", "--port", &port]] {
             let outcome = run(arguments);
             assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
             let line = outcome.complaint();
-            assert!(line.starts_with("error: ") && line.contains(file) && line.contains(reason), "{line}");
+            assert!(
+                line.starts_with("error: ") && line.contains(file) && line.contains(reason),
+                "{line}"
+            );
         }
     }
 }

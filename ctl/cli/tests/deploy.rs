@@ -34,7 +34,9 @@ fn read(path: &str) -> String {
 /// Metrics of ours that a text names.
 fn named(text: &str) -> BTreeSet<String> {
     let is_part = |it: char| it.is_ascii_alphanumeric() || it == '_' || it == ':';
-    let words = text.split(|it| !is_part(it)).filter(|word| word.starts_with("flowgauge_") || word.starts_with("process_"));
+    let words = text
+        .split(|it| !is_part(it))
+        .filter(|word| word.starts_with("flowgauge_") || word.starts_with("process_"));
     words.map(str::to_owned).collect()
 }
 
@@ -61,15 +63,24 @@ fn every_metric_that_is_named_exists() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         format!("--port pcap:{} --measure delay,reorder", path.display())
     };
-    // The alarm learns before it says something. At these rates the captures last longer than anybody waits for.
+    // The alarm learns before it says something. At these rates the captures last longer than
+    // anybody waits for.
     let mut known = served(EVERYTHING, "flowgauge_alarm{");
-    known.extend(served(&generated("delay,shape=conversations,rate=500,requests=50k"), "flowgauge_delay_low_seconds{"));
-    known.extend(served(&generated("reorder,rate=2k,packets=200k,prefixes=50,heavy=5"), "flowgauge_reordering_prefixes_ratio{"));
+    known.extend(served(
+        &generated("delay,shape=conversations,rate=500,requests=50k"),
+        "flowgauge_delay_low_seconds{",
+    ));
+    known.extend(served(
+        &generated("reorder,rate=2k,packets=200k,prefixes=50,heavy=5"),
+        "flowgauge_reordering_prefixes_ratio{",
+    ));
     // A native histogram has the name of its family.
-    let families: Vec<String> = known.iter().filter_map(|name| name.strip_suffix("_bucket")).map(str::to_owned).collect();
+    let families: Vec<String> =
+        known.iter().filter_map(|name| name.strip_suffix("_bucket")).map(str::to_owned).collect();
     known.extend(families);
     for file in ["prometheus/flowgauge.rules.yml", "grafana/flowgauge.json"] {
-        let unknown: Vec<String> = named(&read(file)).into_iter().filter(|name| !known.contains(name)).collect();
+        let unknown: Vec<String> =
+            named(&read(file)).into_iter().filter(|name| !known.contains(name)).collect();
         assert!(unknown.is_empty(), "{file} names {unknown:?}, of {known:?}");
     }
 }
@@ -80,8 +91,15 @@ fn prometheus_takes_the_rules() {
         skip("promtool");
         return;
     }
-    for arguments in [["check", "rules", "prometheus/flowgauge.rules.yml"], ["check", "config", "prometheus/prometheus.yml"]] {
-        let output = Command::new("promtool").args(&arguments[..2]).arg(deploy(arguments[2])).output().unwrap();
+    for arguments in [
+        ["check", "rules", "prometheus/flowgauge.rules.yml"],
+        ["check", "config", "prometheus/prometheus.yml"],
+    ] {
+        let output = Command::new("promtool")
+            .args(&arguments[..2])
+            .arg(deploy(arguments[2]))
+            .output()
+            .unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 }
@@ -104,9 +122,12 @@ fn units_are_hardened() {
     for (name, text) in units {
         let path = scratch.write(name, text);
         // Its own unit of measure: tenths.
-        let output =
-            Command::new("systemd-analyze").args(["security", "--offline=true", "--threshold=30", &path]).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        let output = Command::new("systemd-analyze")
+            .args(["security", "--offline=true", "--threshold=30", &path])
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{name}: {}", told.lines().last().unwrap_or_default());
         assert!(!told.contains("ignoring"), "{told}");
     }
@@ -126,9 +147,12 @@ fn three_capabilities_are_enough_everywhere() {
         assert!(unit.contains(&format!("\n{line}=CAP_BPF CAP_NET_ADMIN CAP_PERFMON\n")), "{line}");
     }
     let pod = read("kubernetes/daemonset.yaml");
-    for line in
-        ["drop: [\"ALL\"]", "add: [\"BPF\", \"NET_ADMIN\", \"PERFMON\"]", "privileged: false", "allowPrivilegeEscalation: false"]
-    {
+    for line in [
+        "drop: [\"ALL\"]",
+        "add: [\"BPF\", \"NET_ADMIN\", \"PERFMON\"]",
+        "privileged: false",
+        "allowPrivilegeEscalation: false",
+    ] {
         assert!(pod.contains(line), "{line}");
     }
     assert!(!pod.contains("privileged: true"));
@@ -174,21 +198,28 @@ fn configurations_are_understood() {
         let scratch = common::Scratch::new("configuration");
         let token = secret(&scratch, "token", "0123456789abcdef0123456789abcdef");
         let (certificate, key) = certificate(&scratch);
-        let text = text.replace("/etc/flowgauge-tls/tls.crt", &certificate).replace("/etc/flowgauge-tls/tls.key", &key);
+        let text = text
+            .replace("/etc/flowgauge-tls/tls.crt", &certificate)
+            .replace("/etc/flowgauge-tls/tls.key", &key);
         let text = text.replace("/etc/flowgauge-token/token", &token).replace(":9420", ":0");
         let path = scratch.write("flowgauge.toml", text);
         let output = flowgauge().args(["run", "--config", &path]).output().unwrap();
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(1) && !told.contains("configuration"), "{file}: {told}");
+        assert!(
+            output.status.code() == Some(1) && !told.contains("configuration"),
+            "{file}: {told}"
+        );
     }
 }
 
-/// The folder that has the vendor's client: `bfrt_grpc`, and in it what `protoc` makes of the public `bfruntime.proto`.
+/// The folder that has the vendor's client: `bfrt_grpc`, and in it what `protoc` makes of the
+/// public `bfruntime.proto`.
 const CLIENT: &str = "TEST_BFRT_GRPC";
 /// A Python that has what the client imports.
 const PYTHON: &str = "TEST_PYTHON";
 
-/// The vendor's client reads the schema, registers by `Sync`, and a digest, of a model that has counted what came over a wire.
+/// The vendor's client reads the schema, registers by `Sync`, and a digest, of a model that has
+/// counted what came over a wire.
 #[test]
 fn a_switch_is_checked_with_the_vendors_client() {
     let python = std::env::var(PYTHON).unwrap_or_else(|_| "python3".to_owned());
@@ -197,7 +228,10 @@ fn a_switch_is_checked_with_the_vendors_client() {
         return;
     };
     let path = std::env::join_paths([folder.join("bfrt_grpc"), folder]).unwrap();
-    let imported = Command::new(&python).args(["-c", "import bfrt_grpc.client"]).env("PYTHONPATH", &path).output();
+    let imported = Command::new(&python)
+        .args(["-c", "import bfrt_grpc.client"])
+        .env("PYTHONPATH", &path)
+        .output();
     if !imported.is_ok_and(|output| output.status.success()) {
         skip(format!("a Python that can import bfrt_grpc.client ({PYTHON})"));
         return;
@@ -206,13 +240,29 @@ fn a_switch_is_checked_with_the_vendors_client() {
         flowgauge_dataplane::xdp::veth::ip("link set dev lo up").unwrap();
         let scratch = common::Scratch::new("vendors-client");
         let switch = switch();
-        let running = Running::start(([127, 0, 0, 1], 0).into(), None, Arc::clone(&switch) as Arc<dyn Target>).unwrap();
+        let running = Running::start(
+            ([127, 0, 0, 1], 0).into(),
+            None,
+            Arc::clone(&switch) as Arc<dyn Target>,
+        )
+        .unwrap();
         let mut checking = Command::new(&python)
             .arg(deploy("tofino/check.py"))
-            .args(["--address", &running.address().to_string(), "--interface", "tx", "--on-input", "--digests", "1"])
+            .args([
+                "--address",
+                &running.address().to_string(),
+                "--interface",
+                "tx",
+                "--on-input",
+                "--digests",
+                "1",
+            ])
             .args(["--flowgauge", env!("CARGO_BIN_EXE_flowgauge")])
             .args(["--options", "--registers 512 --measure cardinality,delay --delay icmp"])
-            .args(["--run-options", &format!("--delay-samples {}", scratch.path("samples.json").display())])
+            .args([
+                "--run-options",
+                &format!("--delay-samples {}", scratch.path("samples.json").display()),
+            ])
             .env("PYTHONPATH", &path)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -244,26 +294,46 @@ fn a_switch_is_checked_with_the_vendors_client() {
         });
         assert!(checking.wait().unwrap().success(), "{told:#?}");
         let [capture, times, _ready, client] = &told[..] else { panic!("{told:#?}") };
-        assert!(capture.starts_with("ok capture: 3000 packets, equal to software in packets, bytes, "), "{capture}");
+        assert!(
+            capture.starts_with("ok capture: 3000 packets, equal to software in packets, bytes, "),
+            "{capture}"
+        );
         assert!(capture.contains("cardinality") && capture.contains("delay"), "{capture}");
         assert!(times.starts_with("ok read times: a rotation takes up to "), "{times}");
-        let client: serde_json::Value = serde_json::from_str(client.strip_prefix("ok client: ").unwrap()).unwrap();
+        let client: serde_json::Value =
+            serde_json::from_str(client.strip_prefix("ok client: ").unwrap()).unwrap();
         assert_eq!(client["hash"], 0xa757_b578_u32);
         assert!(client["tables"].as_u64().unwrap() > 20, "{client}");
         // The echo and its answer came in at the first pipe, and are what the open window has.
         let registers = &client["registers"];
-        assert_eq!(registers["pipe.Ingress.flowgauge.delay.requests:low"], serde_json::json!([1, 0]), "{client}");
-        let levels = registers["pipe.Ingress.flowgauge.cardinality_by_src.registers:f1"].as_array().unwrap();
+        assert_eq!(
+            registers["pipe.Ingress.flowgauge.delay.requests:low"],
+            serde_json::json!([1, 0]),
+            "{client}"
+        );
+        let levels =
+            registers["pipe.Ingress.flowgauge.cardinality_by_src.registers:f1"].as_array().unwrap();
         assert!(levels[0].as_u64().unwrap() >= 2 && levels[1] == 0, "{client}");
         let [digest] = &client["digests"].as_array().unwrap()[..] else { panic!("{client}") };
-        assert!(digest["kind"] == 0 && digest["weight"].as_u64().unwrap() > 0 && digest["src"] != digest["dst"], "{client}");
+        assert!(
+            digest["kind"] == 0
+                && digest["weight"].as_u64().unwrap() > 0
+                && digest["src"] != digest["dst"],
+            "{client}"
+        );
     });
 }
 
 fn switch() -> Arc<Switch> {
-    let definitions =
-        [("FLOWGAUGE_PRECISION", 9), ("FLOWGAUGE_DELAY", 1), ("FLOWGAUGE_DELAY_ICMP", 1), ("FLOWGAUGE_DELAY_SAMPLES", 1)];
-    let options = definitions.into_iter().fold(Options::default(), |options, (name, value)| options.define(name, value));
+    let definitions = [
+        ("FLOWGAUGE_PRECISION", 9),
+        ("FLOWGAUGE_DELAY", 1),
+        ("FLOWGAUGE_DELAY_ICMP", 1),
+        ("FLOWGAUGE_DELAY_SAMPLES", 1),
+    ];
+    let options = definitions
+        .into_iter()
+        .fold(Options::default(), |options, (name, value)| options.define(name, value));
     Arc::new(Switch::new(Model::flowgauge(&options).unwrap(), "flowgauge"))
 }
 

@@ -20,7 +20,8 @@ use std::process::Command;
 /// A machine on which everything is as it should be, in files.
 struct Machine(Scratch);
 
-const GIBIBYTE: &str = "MemTotal: 2097152 kB\nMemAvailable:    1048576 kB\nHugePages_Total:       0\n";
+const GIBIBYTE: &str =
+    "MemTotal: 2097152 kB\nMemAvailable:    1048576 kB\nHugePages_Total:       0\n";
 
 impl Machine {
     fn new(test: &str) -> Self {
@@ -31,7 +32,10 @@ impl Machine {
             ("proc/sys/net/core/bpf_jit_enable", "1\n"),
             ("proc/sys/net/core/bpf_jit_harden", "0\n"),
             ("proc/self/status", "Name:\tflowgauge\nCapEff:\t000001ffffffffff\n"),
-            ("proc/self/limits", "Limit  Soft Limit  Hard Limit  Units\nMax locked memory         65536   65536   bytes\n"),
+            (
+                "proc/self/limits",
+                "Limit  Soft Limit  Hard Limit  Units\nMax locked memory         65536   65536   bytes\n",
+            ),
             ("proc/self/mounts", "proc /proc proc rw 0 0\nbpf /sys/fs/bpf bpf rw,mode=700 0 0\n"),
             ("proc/meminfo", GIBIBYTE),
             ("proc/net/protocols", "protocol  size\nXDP       1088\nTCP 2304\n"),
@@ -54,7 +58,11 @@ impl Machine {
         ] {
             machine.write(path, content);
         }
-        symlink("../../../bus/pci/drivers/mlx5_core", machine.0.path("sys/class/net/eth1/device/driver")).unwrap();
+        symlink(
+            "../../../bus/pci/drivers/mlx5_core",
+            machine.0.path("sys/class/net/eth1/device/driver"),
+        )
+        .unwrap();
         machine
     }
 
@@ -83,7 +91,14 @@ impl Machine {
 
     fn doctor(&self, options: &str) -> Outcome {
         let root = self.0.path("");
-        flowgauge().arg("doctor").arg("--sysroot").arg(root).args(options.split_whitespace()).output().unwrap().into()
+        flowgauge()
+            .arg("doctor")
+            .arg("--sysroot")
+            .arg(root)
+            .args(options.split_whitespace())
+            .output()
+            .unwrap()
+            .into()
     }
 
     /// What it says about one thing, with the exit code held to the verdicts.
@@ -107,21 +122,29 @@ impl Said {
 /// The one JSON object, with its shape and the exit code checked.
 #[track_caller]
 fn report(outcome: &Outcome) -> Value {
-    let report: Value = serde_json::from_str(&outcome.stdout).unwrap_or_else(|error| panic!("{error}: {outcome:?}"));
+    let report: Value = serde_json::from_str(&outcome.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {outcome:?}"));
     let mut all = true;
     for group in report["backends"].as_array().unwrap() {
         let checks = group["checks"].as_array().unwrap();
         assert!(!checks.is_empty(), "{group}");
         let mut can_run = true;
         for check in checks {
-            assert!(!text(check, "check").contains(' ') && !text(check, "found").is_empty(), "{check}");
+            assert!(
+                !text(check, "check").contains(' ') && !text(check, "found").is_empty(),
+                "{check}"
+            );
             assert!(["ok", "warning", "no"].contains(&text(check, "status")), "{check}");
-            assert!(text(check, "status") == "ok" || check["advice"].is_string(), "nothing to do: {check}");
+            assert!(
+                text(check, "status") == "ok" || check["advice"].is_string(),
+                "nothing to do: {check}"
+            );
             assert!(!text(check, "found").contains('\n'), "{check}");
             assert!(check.as_object().unwrap().contains_key("subject"), "{check}");
             can_run &= text(check, "status") != "no" || !check["required"].as_bool().unwrap();
         }
-        let expected = if group["asked"].as_bool().unwrap() { Value::from(can_run) } else { Value::Null };
+        let expected =
+            if group["asked"].as_bool().unwrap() { Value::from(can_run) } else { Value::Null };
         assert_eq!(group["can_run"], expected, "{group}");
         all &= group["can_run"] != false;
     }
@@ -137,33 +160,50 @@ fn report(outcome: &Outcome) -> Value {
 
 #[track_caller]
 fn group(report: &Value, backend: &str) -> Value {
-    let group = report["backends"].as_array().unwrap().iter().find(|group| group["backend"] == backend);
+    let group =
+        report["backends"].as_array().unwrap().iter().find(|group| group["backend"] == backend);
     group.unwrap_or_else(|| panic!("{backend} in {report}")).clone()
 }
 
 /// A check by its name, or by name and subject with a blank between.
 #[track_caller]
 fn find(report: &Value, name: &str) -> Value {
-    let mut checks = report["backends"].as_array().unwrap().iter().flat_map(|group| group["checks"].as_array().unwrap());
+    let mut checks = report["backends"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|group| group["checks"].as_array().unwrap());
     let title = |check: &Value| match check["subject"].as_str() {
         Some(subject) => format!("{} {subject}", text(check, "check")),
         None => text(check, "check").to_owned(),
     };
-    checks.find(|check| title(check) == name).unwrap_or_else(|| panic!("{name} in {report}")).clone()
+    checks
+        .find(|check| title(check) == name)
+        .unwrap_or_else(|| panic!("{name} in {report}"))
+        .clone()
 }
 
 #[test]
 fn a_machine_that_has_everything_can_run_xdp_and_poll() {
     let machine = Machine::new("everything");
     let report = report(&machine.doctor("--format json"));
-    assert_eq!([&group(&report, "xdp")["can_run"], &group(&report, "poll")["can_run"]], [true, true]);
+    assert_eq!(
+        [&group(&report, "xdp")["can_run"], &group(&report, "poll")["can_run"]],
+        [true, true]
+    );
     for check in group(&report, "xdp")["checks"].as_array().unwrap() {
         assert_eq!(text(check, "status"), "ok", "{check}");
     }
     let interfaces = report["interfaces"].as_array().unwrap();
     let [eth1] = &interfaces[..] else { panic!("{interfaces:?}") };
-    assert_eq!((text(eth1, "name"), text(eth1, "driver"), text(eth1, "state")), ("eth1", "mlx5_core", "up"));
-    assert_eq!([&eth1["mtu"], &eth1["rx_queues"], &eth1["tx_queues"], &eth1["numa_node"]], [1500, 2, 1, 1]);
+    assert_eq!(
+        (text(eth1, "name"), text(eth1, "driver"), text(eth1, "state")),
+        ("eth1", "mlx5_core", "up")
+    );
+    assert_eq!(
+        [&eth1["mtu"], &eth1["rx_queues"], &eth1["tx_queues"], &eth1["numa_node"]],
+        [1500, 2, 1, 1]
+    );
     assert_eq!([&eth1["xdp_features"], &eth1["program"]], [&Value::Null, &Value::Null]);
 }
 
@@ -171,17 +211,33 @@ fn a_machine_that_has_everything_can_run_xdp_and_poll() {
 fn the_table_has_a_line_for_every_check_and_one_below_for_what_to_do() {
     let machine = Machine::new("table").without("sys/kernel/btf/vmlinux");
     let table = machine.doctor("").quiet();
-    assert!(table.starts_with("xdp: can run\n  ok       kernel            6.12.3-1-amd64: "), "{table}");
+    assert!(
+        table.starts_with("xdp: can run\n  ok       kernel            6.12.3-1-amd64: "),
+        "{table}"
+    );
     assert!(table.contains("\n\npoll: can run\n  ok       ports "), "{table}");
     assert!(table.contains("\n\ntofino: not asked about\n"), "{table}");
-    assert!(table.contains("\n  warning  btf               no /sys/kernel/btf/vmlinux; "), "{table}");
+    assert!(
+        table.contains("\n  warning  btf               no /sys/kernel/btf/vmlinux; "),
+        "{table}"
+    );
     let report = report(&machine.doctor("--format json"));
-    let checks: Vec<Value> =
-        report["backends"].as_array().unwrap().iter().flat_map(|g| g["checks"].as_array().unwrap().clone()).collect();
-    let lines = |marks: &[&str]| table.lines().filter(|line| marks.iter().any(|mark| line.starts_with(mark))).count();
+    let checks: Vec<Value> = report["backends"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|g| g["checks"].as_array().unwrap().clone())
+        .collect();
+    let lines = |marks: &[&str]| {
+        table.lines().filter(|line| marks.iter().any(|mark| line.starts_with(mark))).count()
+    };
     assert_eq!(lines(&["  ok  ", "  warning  ", "  no  "]), checks.len(), "{table}");
     let advised = checks.iter().filter(|check| check["advice"].is_string()).count();
-    assert_eq!(table.lines().filter(|line| line.trim_start().starts_with("-> ")).count(), advised, "{table}");
+    assert_eq!(
+        table.lines().filter(|line| line.trim_start().starts_with("-> ")).count(),
+        advised,
+        "{table}"
+    );
 }
 
 #[test]
@@ -206,7 +262,10 @@ fn an_old_kernel_fails_xdp_but_not_poll() {
     let machine = Machine::new("old").with("proc/sys/kernel/osrelease", "5.4.0-150-generic");
     let outcome = machine.doctor("--format json");
     let report = report(&outcome);
-    assert_eq!([&group(&report, "xdp")["can_run"], &group(&report, "poll")["can_run"]], [false, true]);
+    assert_eq!(
+        [&group(&report, "xdp")["can_run"], &group(&report, "poll")["can_run"]],
+        [false, true]
+    );
     assert_eq!(outcome.complaint(), "error: cannot run here: xdp; the lines marked 'no' say why");
     machine.doctor("--backend poll").quiet();
 }
@@ -222,7 +281,8 @@ fn capabilities_are_named_one_by_one() {
         (bit(39) | bit(38) | bit(12), "ok", "CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON (effective)"),
         (bit(21) | bit(12), "ok", "(effective)"),
     ] {
-        machine.write("proc/self/status", &format!("Name:\tflowgauge\nCapEff:\t{effective:016x}\n"));
+        machine
+            .write("proc/self/status", &format!("Name:\tflowgauge\nCapEff:\t{effective:016x}\n"));
         machine.says("capabilities").is(status, found, if status == "no" { "setcap" } else { "" });
     }
     let machine = machine.with("proc/self/uid_map", "         0       1000          1\n");
@@ -239,22 +299,36 @@ fn capabilities_are_named_one_by_one() {
 #[test]
 fn what_counting_does_without_is_a_warning() {
     let machine = Machine::new("warnings").without("sys/kernel/btf/vmlinux");
-    let machine = machine.with("proc/self/mounts", "proc /proc proc rw 0 0\n").with("proc/sys/net/core/bpf_jit_enable", "0\n");
+    let machine = machine
+        .with("proc/self/mounts", "proc /proc proc rw 0 0\n")
+        .with("proc/sys/net/core/bpf_jit_enable", "0\n");
     machine.says("btf").is("warning", "no /sys/kernel/btf/vmlinux", "CONFIG_DEBUG_INFO_BTF");
     machine.says("bpffs").is("warning", "not mounted", "mount -t bpf -o mode=0700 bpf /sys/fs/bpf");
     machine.says("jit").is("warning", "off", "sysctl net.core.bpf_jit_enable=1");
     machine.doctor("").quiet();
-    let hardened = machine.with("proc/sys/net/core/bpf_jit_enable", "1").with("proc/sys/net/core/bpf_jit_harden", "2");
+    let hardened = machine
+        .with("proc/sys/net/core/bpf_jit_enable", "1")
+        .with("proc/sys/net/core/bpf_jit_harden", "2");
     hardened.says("jit").is("warning", "hardened", "bpf_jit_harden=1");
 }
 
 #[test]
 fn locked_memory_matters_before_5_11_only() {
     let machine = Machine::new("memlock").with("proc/sys/kernel/osrelease", "5.10.0");
-    machine.says("memlock").is("no", "64 KiB may be locked, but the maps take", "LimitMEMLOCK=infinity");
-    let machine = machine.with("proc/self/limits", "Max locked memory         unlimited            unlimited            bytes\n");
+    machine.says("memlock").is(
+        "no",
+        "64 KiB may be locked, but the maps take",
+        "LimitMEMLOCK=infinity",
+    );
+    let machine = machine.with(
+        "proc/self/limits",
+        "Max locked memory         unlimited            unlimited            bytes\n",
+    );
     machine.says("memlock").is("ok", "unlimited may be locked", "");
-    let machine = machine.with("proc/self/limits", "Max locked memory         134217728            134217728            bytes\n");
+    let machine = machine.with(
+        "proc/self/limits",
+        "Max locked memory         134217728            134217728            bytes\n",
+    );
     machine.says("memlock").is("ok", "128.0 MiB may be locked", "");
     let newer = machine.with("proc/sys/kernel/osrelease", "5.11.0");
     assert!(!newer.doctor("").quiet().contains("memlock"));
@@ -266,7 +340,8 @@ fn maps_must_fit_into_memory() {
     machine.says("memory").is("ok", "for 8 possible CPUs (at most ", "");
     // An element for each number, whether there is a CPU of that number or not.
     let of = |ranges: &str| {
-        let Said(memory) = Machine::new("elements").with("sys/devices/system/cpu/possible", ranges).says("memory");
+        let Said(memory) =
+            Machine::new("elements").with("sys/devices/system/cpu/possible", ranges).says("memory");
         text(&memory, "found").split(" for ").next().map(str::to_owned)
     };
     assert_eq!([of("0-3,8-11\n"), of("4-7\n")], [of("0-11\n"), of("0-7\n")]);
@@ -277,7 +352,10 @@ fn maps_must_fit_into_memory() {
 
 #[test]
 fn a_bpf_file_system_that_is_open_to_all_is_a_warning() {
-    let mounted = |options: &str| Machine::new("bpffs").with("proc/self/mounts", &format!("bpf /sys/fs/bpf bpf {options} 0 0\n"));
+    let mounted = |options: &str| {
+        Machine::new("bpffs")
+            .with("proc/self/mounts", &format!("bpf /sys/fs/bpf bpf {options} 0 0\n"))
+    };
     mounted("rw,relatime,mode=700").says("bpffs").is("ok", "mounted at /sys/fs/bpf", "");
     for options in ["rw,relatime", "rw,mode=777", "rw,mode=720"] {
         mounted(options).says("bpffs").is("warning", "every user", "chmod 0700 /sys/fs/bpf");
@@ -297,8 +375,14 @@ fn processors_without_ticks_are_waited_for_by_a_map_of_maps() {
 
 #[test]
 fn interfaces_are_looked_at_by_name() {
-    let machine = Machine::new("names").with("sys/class/net/eth1/mtu", "9000").with("sys/class/net/eth1/operstate", "down");
-    machine.says("interface eth1").is("warning", "mlx5_core, down, 2 rx and 1 tx queue; ", "ip link set dev eth1 up");
+    let machine = Machine::new("names")
+        .with("sys/class/net/eth1/mtu", "9000")
+        .with("sys/class/net/eth1/operstate", "down");
+    machine.says("interface eth1").is(
+        "warning",
+        "mlx5_core, down, 2 rx and 1 tx queue; ",
+        "ip link set dev eth1 up",
+    );
     machine.says("interface eth1").is("warning", "MTU 9000", "tcx, clsact and skb take any");
     let outcome = machine.doctor("-i eth1 -i eth9 --format json");
     let report = report(&outcome);
@@ -313,7 +397,9 @@ fn cores_and_nodes_are_counted() {
     let machine = Machine::new("cores");
     machine.says("cores").is("ok", "4 cores", "");
     machine.says("numa").is("ok", "1 node", "");
-    let machine = machine.with("sys/devices/system/cpu/online", "0").with("sys/devices/system/node/online", "0-1");
+    let machine = machine
+        .with("sys/devices/system/cpu/online", "0")
+        .with("sys/devices/system/node/online", "0-1");
     machine.says("cores").is("warning", "1 core", "--workers");
     machine.says("numa").is("warning", "2 nodes, eth1 on node 1", "numactl");
 }
@@ -391,14 +477,18 @@ fn a_switch_is_looked_for_when_its_address_is_given() {
     said(&address.to_string()).is("no", "refused", "bf_switchd");
 
     machine.says("switch").is("warning", "not looked for", "--address");
-    let poll_only: Value = serde_json::from_str(&machine.doctor("--backend poll --format json").quiet()).unwrap();
+    let poll_only: Value =
+        serde_json::from_str(&machine.doctor("--backend poll --format json").quiet()).unwrap();
     assert_eq!(poll_only["backends"].as_array().unwrap().len(), 1);
 }
 
 #[test]
 fn a_name_that_does_not_exist_is_not_resolved() {
     // RFC 6761 keeps this domain free.
-    let report = report(&Machine::new("resolver").doctor("--format json --backend tofino --address switch.invalid:50052"));
+    let report = report(
+        &Machine::new("resolver")
+            .doctor("--format json --backend tofino --address switch.invalid:50052"),
+    );
     Said(find(&report, "switch switch.invalid:50052")).is("no", "cannot be resolved", "getent");
 }
 
@@ -406,9 +496,24 @@ fn a_name_that_does_not_exist_is_not_resolved() {
 fn this_machine_gets_an_answer_of_the_same_shape() {
     let report = report(&run(["doctor", "--format", "json"]));
     let kinds = |backend: &str| -> Vec<String> {
-        group(&report, backend)["checks"].as_array().unwrap().iter().map(|check| text(check, "check").to_owned()).collect()
+        group(&report, backend)["checks"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|check| text(check, "check").to_owned())
+            .collect()
     };
-    for check in ["kernel", "program", "capabilities", "unprivileged_bpf", "jit", "btf", "bpffs", "membarrier", "memory"] {
+    for check in [
+        "kernel",
+        "program",
+        "capabilities",
+        "unprivileged_bpf",
+        "jit",
+        "btf",
+        "bpffs",
+        "membarrier",
+        "memory",
+    ] {
         assert!(kinds("xdp").iter().any(|kind| kind == check), "{check}: {report}");
     }
     for check in ["ports", "cores", "af_xdp", "dpdk", "hugepages"] {
@@ -420,12 +525,18 @@ fn this_machine_gets_an_answer_of_the_same_shape() {
 #[test]
 fn users_without_rights_are_told_which_ones_they_lack() {
     const NOBODY: u32 = 65534;
-    let outcome: Outcome = match flowgauge().args(["doctor", "--format", "json"]).uid(NOBODY).gid(NOBODY).output() {
-        Ok(output) => output.into(),
-        Err(error) => return skip(format_args!("root, and a binary that others may run ({error})")),
-    };
+    let outcome: Outcome =
+        match flowgauge().args(["doctor", "--format", "json"]).uid(NOBODY).gid(NOBODY).output() {
+            Ok(output) => output.into(),
+            Err(error) => {
+                return skip(format_args!("root, and a binary that others may run ({error})"));
+            }
+        };
     let report = report(&outcome);
-    assert_eq!([&group(&report, "xdp")["can_run"], &group(&report, "poll")["can_run"]], [false, true]);
+    assert_eq!(
+        [&group(&report, "xdp")["can_run"], &group(&report, "poll")["can_run"]],
+        [false, true]
+    );
     Said(find(&report, "capabilities")).is("no", "CAP_BPF", "setcap");
     Said(find(&report, "program")).is("no", "", "");
     Said(find(&report, "af_xdp")).is("no", "", "");
@@ -440,10 +551,12 @@ fn interfaces() -> String {
 /// The documentation shows what it says of two CPUs.
 #[test]
 fn the_documentation_tells_what_maps_take() {
-    let machine = Machine::new("doctor-documentation").with("sys/devices/system/cpu/possible", "0-1\n");
+    let machine =
+        Machine::new("doctor-documentation").with("sys/devices/system/cpu/possible", "0-1\n");
     let check = find(&report(&machine.doctor("--format json")), "memory");
     let (taken, _) = text(&check, "found").split_once(',').unwrap();
-    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/doctor.md")).unwrap();
+    let page =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/doctor.md")).unwrap();
     assert!(page.contains(taken), "docs/doctor.md does not say '{taken}'");
 }
 
@@ -474,30 +587,57 @@ fn attached_programs_and_native_drivers_are_seen_and_nothing_is_changed() {
         // The kernel notes a little later that both ends are up.
         assert!((0..10_000).any(|_| interfaces().matches("state UP").count() == 2));
         let before = interfaces();
-        let number = before.split("prog/xdp id ").nth(1).unwrap().split_whitespace().next().unwrap();
+        let number =
+            before.split("prog/xdp id ").nth(1).unwrap().split_whitespace().next().unwrap();
 
-        let report_of = |options: &[&str]| report(&run(["doctor", "--format", "json"].iter().chain(options)));
+        let report_of =
+            |options: &[&str]| report(&run(["doctor", "--format", "json"].iter().chain(options)));
         let asked = report_of(&["-i", "rx"]);
-        Said(find(&asked, "interface rx")).is("warning", &format!("XDP program {number} is attached (native)"), "one only");
+        Said(find(&asked, "interface rx")).is(
+            "warning",
+            &format!("XDP program {number} is attached (native)"),
+            "one only",
+        );
         let interface = &asked["interfaces"][0];
-        assert_eq!((text(interface, "name"), text(interface, "driver"), text(interface, "state")), ("rx", "veth", "up"));
+        assert_eq!(
+            (text(interface, "name"), text(interface, "driver"), text(interface, "state")),
+            ("rx", "veth", "up")
+        );
         assert_eq!(interface["program"]["id"].to_string(), number);
         // Kernels before 6.3 do not tell.
         if let Some(features) = interface["xdp_features"].as_array() {
-            assert!(features.contains(&"basic".into()) && !features.contains(&"xsk-zerocopy".into()), "{features:?}");
+            assert!(
+                features.contains(&"basic".into()) && !features.contains(&"xsk-zerocopy".into()),
+                "{features:?}"
+            );
             Said(find(&asked, "interface rx")).is("warning", "XDP native, skb", "");
         }
-        Said(find(&asked, "interface rx")).is("warning", "native mode turns off segmentation offload at its peer", "by TCX");
+        Said(find(&asked, "interface rx")).is(
+            "warning",
+            "native mode turns off segmentation offload at its peer",
+            "by TCX",
+        );
         // What is busy is no reason to fail unless it was asked for.
         let all = report_of(&[]);
-        let names: Vec<&str> = all["interfaces"].as_array().unwrap().iter().map(|interface| text(interface, "name")).collect();
-        assert!(names.contains(&"rx") && names.contains(&"tx") && !names.contains(&"lo"), "{names:?}");
+        let names: Vec<&str> = all["interfaces"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|interface| text(interface, "name"))
+            .collect();
+        assert!(
+            names.contains(&"rx") && names.contains(&"tx") && !names.contains(&"lo"),
+            "{names:?}"
+        );
         Said(find(&all, "interface rx")).is("warning", "is attached", "");
         assert_eq!(interfaces(), before);
 
         drop(xdp);
         let free = report_of(&["-i", "rx"]);
-        assert_eq!([&free["interfaces"][0]["program"], &group(&free, "xdp")["can_run"]], [&Value::Null, &Value::from(true)]);
+        assert_eq!(
+            [&free["interfaces"][0]["program"], &group(&free, "xdp")["can_run"]],
+            [&Value::Null, &Value::from(true)]
+        );
     };
     on_veth(body);
 }

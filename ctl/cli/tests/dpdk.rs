@@ -19,7 +19,8 @@ fn a_run_counts_what_the_device_delivers_until_it_is_interrupted() {
     run(["generate", &format!("unique,packets={PACKETS}"), "--to", &capture]).quiet();
     let port = format!("dpdk:net_pcap0,rx_pcap={capture}");
     let options = ["--window", "1h", "--read-every", "10ms", "--format", "json", "--truth"];
-    let mut running = Running::start(&[&["run", "--port", &port, "--eal", EAL][..], &options].concat());
+    let mut running =
+        Running::start(&[&["run", "--port", &port, "--eal", EAL][..], &options].concat());
     loop {
         let read: Value = serde_json::from_str(&running.line()).unwrap();
         assert_eq!(text(&read, "interface"), "dpdk:net_pcap0");
@@ -30,7 +31,10 @@ fn a_run_counts_what_the_device_delivers_until_it_is_interrupted() {
     running.interrupt();
     let records = parse(&running.outcome().live());
     let windows = of_kind(&records, "window");
-    assert_eq!(windows.iter().map(|window| number(window, "packets")).collect::<Vec<_>>(), [PACKETS]);
+    assert_eq!(
+        windows.iter().map(|window| number(window, "packets")).collect::<Vec<_>>(),
+        [PACKETS]
+    );
     assert_eq!(number(total(&records), "packets"), PACKETS);
     assert_eq!(windows[0]["cardinality"]["truth"], PACKETS);
     assert_eq!(windows[0]["drops"].as_object().unwrap().len(), 0);
@@ -46,9 +50,14 @@ fn generate_sends_every_packet_through_a_device() {
     run(["generate", profile, "--to", &written]).quiet();
     let to = format!("dpdk:net_pcap0,tx_pcap={sent}");
     let said = run(["generate", profile, "--rate", "max", "--to", &to, "--eal", EAL]).quiet();
-    assert!(said.contains("20,000 packets sent") && said.contains("the interface dropped 0"), "{said}");
+    assert!(
+        said.contains("20,000 packets sent") && said.contains("the interface dropped 0"),
+        "{said}"
+    );
     let total_of = |capture: &str| {
-        let records = parse(&run(["replay", capture, "--key", "five-tuple", "--format", "json", "--truth"]).quiet());
+        let records = parse(
+            &run(["replay", capture, "--key", "five-tuple", "--format", "json", "--truth"]).quiet(),
+        );
         let total = total(&records).clone();
         ["packets", "bytes", "ipv4_packets", "cardinality"].map(|key| total[key].clone())
     };
@@ -64,9 +73,17 @@ fn what_dpdk_refuses_is_one_line() {
         ("dpdk:net_null0", "--no-huge --no-shconf --no-telemetry -m 2", "get memory for packets"),
     ] {
         let outcome = run(["run", "--port", port, "--eal", eal, "--duration", "1s"]);
-        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""), "{port} {eal}: {}", outcome.stderr);
+        assert_eq!(
+            (outcome.code, outcome.stdout.as_str()),
+            (Some(1), ""),
+            "{port} {eal}: {}",
+            outcome.stderr
+        );
         let line = outcome.complaint();
-        assert!(line.starts_with(&format!("error: port '{port}': ")) && line.contains(expected), "{line}");
+        assert!(
+            line.starts_with(&format!("error: port '{port}': ")) && line.contains(expected),
+            "{line}"
+        );
     }
     let line = run(["run", "--port", "dpdk:net_null0", "--eal", "--frobnicate"]);
     assert!(line.complaint().contains("'--frobnicate'"), "{}", line.stderr);

@@ -1,5 +1,5 @@
-//! IP behind every header that is opened, counted by tshark as well: packets, families, and exact numbers of distinct addresses and
-//! five-tuples must agree.
+//! IP behind every header that is opened, counted by tshark as well: packets, families, and exact
+//! numbers of distinct addresses and five-tuples must agree.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
@@ -28,7 +28,15 @@ enum Header {
 }
 
 fn by_tshark(file: &Path, header: Header) -> Counted {
-    let fields = ["frame.protocols", "ip.src", "ip.dst", "ipv6.src", "ipv6.dst", "udp.srcport", "udp.dstport"];
+    let fields = [
+        "frame.protocols",
+        "ip.src",
+        "ip.dst",
+        "ipv6.src",
+        "ipv6.dst",
+        "udp.srcport",
+        "udp.dstport",
+    ];
     let output = tshark()
         .arg("-r")
         .arg(file)
@@ -40,7 +48,9 @@ fn by_tshark(file: &Path, header: Header) -> Counted {
     let (mut sources, mut destinations) = (HashSet::new(), HashSet::new());
     let mut five_tuples = HashSet::new();
     for line in String::from_utf8(output.stdout).unwrap().lines() {
-        let [protocols, rest @ ..] = &line.split('\t').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        let [protocols, rest @ ..] = &line.split('\t').collect::<Vec<_>>()[..] else {
+            panic!("{line}")
+        };
         packets += 1;
         let pick = |values: &str| {
             let mut values = values.split(',').map(str::to_owned);
@@ -67,25 +77,42 @@ fn by_tshark(file: &Path, header: Header) -> Counted {
             Header::Outermost => behind.find(|layer| !layer.starts_with("ipv6.")),
             Header::Innermost => protocols.split(':').find(|layer| *layer == "udp"),
         };
-        let ports = if transport == Some("udp") { [pick(rest[4]), pick(rest[5])] } else { [const { None }; 2] };
-        five_tuples.insert((source.clone(), destination.clone(), transport.map(str::to_owned), ports));
+        let ports = if transport == Some("udp") {
+            [pick(rest[4]), pick(rest[5])]
+        } else {
+            [const { None }; 2]
+        };
+        five_tuples.insert((
+            source.clone(),
+            destination.clone(),
+            transport.map(str::to_owned),
+            ports,
+        ));
         sources.insert(source);
         destinations.insert(destination);
     }
-    let [sources, destinations, five_tuples] = [sources.len(), destinations.len(), five_tuples.len()].map(|n| n as u64);
+    let [sources, destinations, five_tuples] =
+        [sources.len(), destinations.len(), five_tuples.len()].map(|n| n as u64);
     Counted { packets, ipv4, ipv6, sources, destinations, five_tuples }
 }
 
 fn by_flowgauge(file: &Path, options: &str) -> Counted {
     let [by_source, destinations, five_tuples] = ["src", "dst", "five-tuple"].map(|key| {
-        let options = format!("--truth --window 100days --read-every never --format json --key {key} {options}");
+        let options = format!(
+            "--truth --window 100days --read-every never --format json --key {key} {options}"
+        );
         let records = parse(&replay(file, &options).stdout);
         let total = total(&records);
-        let [packets, ipv4, ipv6] = ["packets", "ipv4_packets", "ipv6_packets"].map(|key| number(total, key));
+        let [packets, ipv4, ipv6] =
+            ["packets", "ipv4_packets", "ipv6_packets"].map(|key| number(total, key));
         let truth = number(&total["cardinality"], "truth");
         Counted { packets, ipv4, ipv6, sources: truth, destinations: truth, five_tuples: truth }
     });
-    Counted { destinations: destinations.destinations, five_tuples: five_tuples.five_tuples, ..by_source }
+    Counted {
+        destinations: destinations.destinations,
+        five_tuples: five_tuples.five_tuples,
+        ..by_source
+    }
 }
 
 /// Each list of frames is a capture of its own; all its frames have IP.
@@ -93,9 +120,17 @@ fn by_flowgauge(file: &Path, options: &str) -> Counted {
 fn agree(scratch: &Scratch, captures: Vec<(String, Vec<Vec<u8>>)>, header: Header, options: &str) {
     let mut differences = Vec::new();
     for (name, frames) in captures {
-        let packets: Vec<Packet> = frames.into_iter().zip(0..).map(|(frame, i)| Packet::new(START + i * SECOND, frame)).collect();
-        let file = scratch.write(&format!("{}.pcap", name.replace(' ', "-")), build::pcap(&PcapOptions::default(), &packets));
-        let (expected, counted) = (by_tshark(Path::new(&file), header), by_flowgauge(Path::new(&file), options));
+        let packets: Vec<Packet> = frames
+            .into_iter()
+            .zip(0..)
+            .map(|(frame, i)| Packet::new(START + i * SECOND, frame))
+            .collect();
+        let file = scratch.write(
+            &format!("{}.pcap", name.replace(' ', "-")),
+            build::pcap(&PcapOptions::default(), &packets),
+        );
+        let (expected, counted) =
+            (by_tshark(Path::new(&file), header), by_flowgauge(Path::new(&file), options));
         if counted != expected || counted.ipv4 + counted.ipv6 != packets.len() as u64 {
             differences.push(format!("{name}\n  tshark    {expected:?}\n  flowgauge {counted:?}"));
         }
@@ -132,9 +167,15 @@ fn version_of(packet: &[u8]) -> u8 {
     if packet[0] >> 4 == 4 { 1 } else { 2 }
 }
 
-/// An Ethernet header with addresses of vendors, which tshark looks at to tell Ethernet in MPLS from other things.
+/// An Ethernet header with addresses of vendors, which tshark looks at to tell Ethernet in MPLS
+/// from other things.
 fn inner(ethertype: u16, packet: &[u8]) -> Vec<u8> {
-    [&[0x00, 0x1b, 0x21, 0xaa, 0xbb, 0xcc, 0x00, 0xe0, 0x4c, 0x11, 0x22, 0x33][..], &ethertype.to_be_bytes(), packet].concat()
+    [
+        &[0x00, 0x1b, 0x21, 0xaa, 0xbb, 0xcc, 0x00, 0xe0, 0x4c, 0x11, 0x22, 0x33][..],
+        &ethertype.to_be_bytes(),
+        packet,
+    ]
+    .concat()
 }
 
 /// Six packets of both families; `frame` is given EtherType and PPP protocol number of each.
@@ -162,55 +203,130 @@ fn encapsulations() -> Vec<(String, Vec<Vec<u8>>)> {
     let macsec = |header: &[u8], ethertype: u16, packet: &[u8]| {
         in_ethernet(0x88e5, &with_type(header, ethertype), &[packet, &[0xee; 16]].concat())
     };
-    let fixed =
-        |outer: u16, header: &'static [u8]| each(|ethertype, _, packet| in_ethernet(outer, &with_type(header, ethertype), packet));
-    let bridged =
-        |outer: u16, header: &'static [u8]| each(|ethertype, _, packet| in_ethernet(outer, header, &inner(ethertype, packet)));
-    let mpls = |header: &[u8]| each(|_, _, packet| in_ethernet(0x8847, &[header, &label(1)].concat(), packet));
+    let fixed = |outer: u16, header: &'static [u8]| {
+        each(|ethertype, _, packet| in_ethernet(outer, &with_type(header, ethertype), packet))
+    };
+    let bridged = |outer: u16, header: &'static [u8]| {
+        each(|ethertype, _, packet| in_ethernet(outer, header, &inner(ethertype, packet)))
+    };
+    let mpls = |header: &[u8]| {
+        each(|_, _, packet| in_ethernet(0x8847, &[header, &label(1)].concat(), packet))
+    };
     let captures = [
-        ("pppoe", each(|_, protocol, packet| in_ethernet(0x8864, &[], &pppoe(&[0, protocol], packet)))),
-        ("pppoe compressed", each(|_, protocol, packet| in_ethernet(0x8864, &[], &pppoe(&[protocol], packet)))),
+        (
+            "pppoe",
+            each(|_, protocol, packet| in_ethernet(0x8864, &[], &pppoe(&[0, protocol], packet))),
+        ),
+        (
+            "pppoe compressed",
+            each(|_, protocol, packet| in_ethernet(0x8864, &[], &pppoe(&[protocol], packet))),
+        ),
         (
             "pppoe behind a tag",
-            each(|_, protocol, packet| in_ethernet(0x8100, &[0, 7, 0x88, 0x64], &pppoe(&[0, protocol], packet))),
+            each(|_, protocol, packet| {
+                in_ethernet(0x8100, &[0, 7, 0x88, 0x64], &pppoe(&[0, protocol], packet))
+            }),
         ),
-        ("pppoe mpls", each(|_, _, packet| in_ethernet(0x8864, &[], &pppoe(&[&[2, 0x81][..], &label(1)].concat(), packet)))),
+        (
+            "pppoe mpls",
+            each(|_, _, packet| {
+                in_ethernet(0x8864, &[], &pppoe(&[&[2, 0x81][..], &label(1)].concat(), packet))
+            }),
+        ),
         ("mpls", mpls(&[])),
         ("mpls of ten labels", mpls(&label(0).repeat(9))),
         ("mpls multicast", each(|_, _, packet| in_ethernet(0x8848, &label(1), packet))),
-        ("mpls padded", each(|_, _, packet| in_ethernet(0x8847, &label(1), &[packet, &[0; 3]].concat()))),
+        (
+            "mpls padded",
+            each(|_, _, packet| in_ethernet(0x8847, &label(1), &[packet, &[0; 3]].concat())),
+        ),
         (
             "mpls control word",
-            each(|ethertype, _, packet| in_ethernet(0x8847, &[&label(1)[..], &[0, 0, 0, 1]].concat(), &inner(ethertype, packet))),
+            each(|ethertype, _, packet| {
+                in_ethernet(
+                    0x8847,
+                    &[&label(1)[..], &[0, 0, 0, 1]].concat(),
+                    &inner(ethertype, packet),
+                )
+            }),
         ),
-        ("mpls no control word", each(|ethertype, _, packet| in_ethernet(0x8847, &label(1), &inner(ethertype, packet)))),
+        (
+            "mpls no control word",
+            each(|ethertype, _, packet| in_ethernet(0x8847, &label(1), &inner(ethertype, packet))),
+        ),
         (
             "mpls channel",
-            each(|_, protocol, packet| in_ethernet(0x8847, &[&label(1)[..], &[0x10, 0, 0, protocol]].concat(), packet)),
+            each(|_, protocol, packet| {
+                in_ethernet(0x8847, &[&label(1)[..], &[0x10, 0, 0, protocol]].concat(), packet)
+            }),
         ),
-        ("snap", each(|ethertype, _, packet| in_ethernet(length(packet) + 8, &[], &snap(0, ethertype, packet)))),
-        ("snap 802.1h", each(|ethertype, _, packet| in_ethernet(length(packet) + 8, &[], &snap(0xf8, ethertype, packet)))),
+        (
+            "snap",
+            each(|ethertype, _, packet| {
+                in_ethernet(length(packet) + 8, &[], &snap(0, ethertype, packet))
+            }),
+        ),
+        (
+            "snap 802.1h",
+            each(|ethertype, _, packet| {
+                in_ethernet(length(packet) + 8, &[], &snap(0xf8, ethertype, packet))
+            }),
+        ),
         (
             "snap behind a tag",
-            each(|ethertype, _, packet| in_ethernet(0x8100, &with_type(&[0, 7], length(packet) + 8), &snap(0, ethertype, packet))),
+            each(|ethertype, _, packet| {
+                in_ethernet(
+                    0x8100,
+                    &with_type(&[0, 7], length(packet) + 8),
+                    &snap(0, ethertype, packet),
+                )
+            }),
         ),
         // tshark takes IPv6 for a layer of IPv4 there.
-        ("llc of ip", [1, 2, 2, 3].map(v4).iter().map(|packet| in_ethernet(length(packet) + 3, &[6, 6, 3], packet)).collect()),
-        ("llc jumbo", each(|ethertype, _, packet| in_ethernet(0x8870, &[], &snap(0, ethertype, packet)))),
+        (
+            "llc of ip",
+            [1, 2, 2, 3]
+                .map(v4)
+                .iter()
+                .map(|packet| in_ethernet(length(packet) + 3, &[6, 6, 3], packet))
+                .collect(),
+        ),
+        (
+            "llc jumbo",
+            each(|ethertype, _, packet| in_ethernet(0x8870, &[], &snap(0, ethertype, packet))),
+        ),
         ("macsec", each(|ethertype, _, packet| macsec(&[0, 0, 0, 0, 0, 1], ethertype, packet))),
-        ("macsec sci", each(|ethertype, _, packet| macsec(&[0x20, 0, 0, 0, 0, 1, 2, 2, 2, 2, 2, 2, 0, 1], ethertype, packet))),
-        ("sixteen tags", each(|ethertype, _, packet| frames::ethernet(&[0x8100; 16], ethertype, packet))),
+        (
+            "macsec sci",
+            each(|ethertype, _, packet| {
+                macsec(&[0x20, 0, 0, 0, 0, 1, 2, 2, 2, 2, 2, 2, 0, 1], ethertype, packet)
+            }),
+        ),
+        (
+            "sixteen tags",
+            each(|ethertype, _, packet| frames::ethernet(&[0x8100; 16], ethertype, packet)),
+        ),
         ("fabricpath", bridged(0x8903, &[0x04, 0x64])),
         (
             "fabricpath and a tag",
             each(|ethertype, _, packet| {
-                in_ethernet(0x8903, &[0x04, 0x64], &inner(0x8100, &[&with_type(&[0, 7], ethertype)[..], packet].concat()))
+                in_ethernet(
+                    0x8903,
+                    &[0x04, 0x64],
+                    &inner(0x8100, &[&with_type(&[0, 7], ethertype)[..], packet].concat()),
+                )
             }),
         ),
         ("802.1ah", bridged(0x88e7, &[0, 0, 0x12, 0x34])),
         (
             "802.1ah behind a tag",
-            each(|ethertype, _, packet| in_ethernet(0x88a8, &[0, 7, 0x88, 0xe7, 0, 0, 0x12, 0x34], &inner(ethertype, packet))),
+            each(|ethertype, _, packet| {
+                in_ethernet(
+                    0x88a8,
+                    &[0, 7, 0x88, 0xe7, 0, 0, 0x12, 0x34],
+                    &inner(ethertype, packet),
+                )
+            }),
         ),
         ("cisco metadata", fixed(0x8909, &[1, 1, 0, 1, 0, 5])),
         ("hsr", fixed(0x892f, &[0, 50, 0, 1])),
@@ -220,14 +336,41 @@ fn encapsulations() -> Vec<(String, Vec<Vec<u8>>)> {
         ("bridged ethernet", bridged(0x6558, &[])),
         ("trill", bridged(0x22f3, &[0, 0x3f, 0, 1, 0, 2])),
         ("nsh", each(|_, _, packet| in_ethernet(0x894f, &nsh(6, 1, version_of(packet)), packet))),
-        ("nsh with variable metadata", each(|_, _, packet| in_ethernet(0x894f, &nsh(4, 2, version_of(packet)), packet))),
-        ("nsh without metadata", each(|_, _, packet| in_ethernet(0x894f, &nsh(2, 2, version_of(packet)), packet))),
-        ("nsh of ethernet", each(|ethertype, _, packet| in_ethernet(0x894f, &nsh(6, 1, 3), &inner(ethertype, packet)))),
-        ("nsh in nsh", each(|_, _, packet| in_ethernet(0x894f, &[nsh(2, 2, 4), nsh(6, 1, version_of(packet))].concat(), packet))),
-        ("nsh of mpls", each(|_, _, packet| in_ethernet(0x894f, &nsh(6, 1, 5), &[&[0, 6, 0x41, 64], packet].concat()))),
+        (
+            "nsh with variable metadata",
+            each(|_, _, packet| in_ethernet(0x894f, &nsh(4, 2, version_of(packet)), packet)),
+        ),
+        (
+            "nsh without metadata",
+            each(|_, _, packet| in_ethernet(0x894f, &nsh(2, 2, version_of(packet)), packet)),
+        ),
+        (
+            "nsh of ethernet",
+            each(|ethertype, _, packet| {
+                in_ethernet(0x894f, &nsh(6, 1, 3), &inner(ethertype, packet))
+            }),
+        ),
+        (
+            "nsh in nsh",
+            each(|_, _, packet| {
+                in_ethernet(0x894f, &[nsh(2, 2, 4), nsh(6, 1, version_of(packet))].concat(), packet)
+            }),
+        ),
+        (
+            "nsh of mpls",
+            each(|_, _, packet| {
+                in_ethernet(0x894f, &nsh(6, 1, 5), &[&[0, 6, 0x41, 64], packet].concat())
+            }),
+        ),
         (
             "nsh behind a tag",
-            each(|_, _, packet| in_ethernet(0x8100, &[&[0, 7, 0x89, 0x4f], &nsh(6, 1, version_of(packet))[..]].concat(), packet)),
+            each(|_, _, packet| {
+                in_ethernet(
+                    0x8100,
+                    &[&[0, 7, 0x89, 0x4f], &nsh(6, 1, version_of(packet))[..]].concat(),
+                    packet,
+                )
+            }),
         ),
         ("trill with options", bridged(0x22f3, &[0, 0x7f, 0, 1, 0, 2, 0, 0, 0, 0])),
     ];
@@ -250,18 +393,29 @@ fn datagram(port: u16, payload: &[u8]) -> Vec<u8> {
 
 /// Each has the same outer header, and what is inside differs.
 fn tunnels() -> Vec<(String, Vec<Vec<u8>>)> {
-    let outer = |protocol: u8, payload: &[u8]| frames::ethernet(&[], 0x0800, &frames::ipv4([10, 9, 9, 9], protocol, payload));
-    let outer6 = |protocol: u8, payload: &[u8]| frames::ethernet(&[], 0x86dd, &frames::ipv6(999, protocol, payload));
-    let gre = |flags: u16, ethertype: u16, rest: &[u8]| [&flags.to_be_bytes(), &ethertype.to_be_bytes()[..], rest].concat();
+    let outer = |protocol: u8, payload: &[u8]| {
+        frames::ethernet(&[], 0x0800, &frames::ipv4([10, 9, 9, 9], protocol, payload))
+    };
+    let outer6 = |protocol: u8, payload: &[u8]| {
+        frames::ethernet(&[], 0x86dd, &frames::ipv6(999, protocol, payload))
+    };
+    let gre = |flags: u16, ethertype: u16, rest: &[u8]| {
+        [&flags.to_be_bytes(), &ethertype.to_be_bytes()[..], rest].concat()
+    };
     let vxlan = |rest: &[u8]| datagram(4789, &[&[8, 0, 0, 0, 0, 0, 0x64, 0], rest].concat());
-    let gpe = |next: u8, rest: &[u8]| datagram(4790, &[&[0x0c, 0, 0, next, 0, 0, 0x64, 0], rest].concat());
+    let gpe = |next: u8, rest: &[u8]| {
+        datagram(4790, &[&[0x0c, 0, 0, next, 0, 0, 0x64, 0], rest].concat())
+    };
     let geneve = |words: u8, ethertype: u16, rest: &[u8]| {
         let header = [&[words, 0], &ethertype.to_be_bytes()[..], &[0, 0, 0x64, 0]].concat();
         datagram(6081, &[header, vec![0; usize::from(words) * 4], rest.to_vec()].concat())
     };
     let gtp = |flags: u8, fields: &[u8], rest: &[u8]| {
         let length = u16::try_from(fields.len() + rest.len()).unwrap();
-        datagram(2152, &[&[flags, 0xff], &length.to_be_bytes()[..], &[0, 0, 0, 1], fields, rest].concat())
+        datagram(
+            2152,
+            &[&[flags, 0xff], &length.to_be_bytes()[..], &[0, 0, 0, 1], fields, rest].concat(),
+        )
     };
     let version = |ethertype: u16| if ethertype == 0x0800 { 4 } else { 41 };
     let captures = [
@@ -269,15 +423,38 @@ fn tunnels() -> Vec<(String, Vec<Vec<u8>>)> {
         ("ip in ipv6", each(|ethertype, _, packet| outer6(version(ethertype), packet))),
         (
             "ip in ipv6 behind an extension header",
-            each(|ethertype, _, packet| outer6(60, &[&[version(ethertype), 0, 1, 4, 0, 0, 0, 0], packet].concat())),
+            each(|ethertype, _, packet| {
+                outer6(60, &[&[version(ethertype), 0, 1, 4, 0, 0, 0, 0], packet].concat())
+            }),
         ),
         ("gre", each(|ethertype, _, packet| outer(47, &gre(0, ethertype, packet)))),
         ("gre in ipv6", each(|ethertype, _, packet| outer6(47, &gre(0, ethertype, packet)))),
-        ("gre with all fields", each(|ethertype, _, packet| outer(47, &gre(0xb000, ethertype, &[&[0; 12], packet].concat())))),
-        ("nvgre", each(|ethertype, _, packet| outer(47, &gre(0x2000, 0x6558, &[vec![0; 4], inner(ethertype, packet)].concat())))),
-        ("gre mpls", each(|_, _, packet| outer(47, &gre(0, 0x8847, &[&[0, 6, 0x41, 64], packet].concat())))),
-        ("gre ppp", each(|_, protocol, packet| outer(47, &gre(0, 0x880b, &[&[0, protocol], packet].concat())))),
-        ("erspan 1", each(|ethertype, _, packet| outer(47, &gre(0, 0x88be, &inner(ethertype, packet))))),
+        (
+            "gre with all fields",
+            each(|ethertype, _, packet| {
+                outer(47, &gre(0xb000, ethertype, &[&[0; 12], packet].concat()))
+            }),
+        ),
+        (
+            "nvgre",
+            each(|ethertype, _, packet| {
+                outer(47, &gre(0x2000, 0x6558, &[vec![0; 4], inner(ethertype, packet)].concat()))
+            }),
+        ),
+        (
+            "gre mpls",
+            each(|_, _, packet| outer(47, &gre(0, 0x8847, &[&[0, 6, 0x41, 64], packet].concat()))),
+        ),
+        (
+            "gre ppp",
+            each(|_, protocol, packet| {
+                outer(47, &gre(0, 0x880b, &[&[0, protocol], packet].concat()))
+            }),
+        ),
+        (
+            "erspan 1",
+            each(|ethertype, _, packet| outer(47, &gre(0, 0x88be, &inner(ethertype, packet)))),
+        ),
         (
             "erspan 2",
             each(|ethertype, _, packet| {
@@ -296,41 +473,93 @@ fn tunnels() -> Vec<(String, Vec<Vec<u8>>)> {
             "pptp",
             each(|_, protocol, packet| {
                 let length = u16::try_from(packet.len() + 4).unwrap().to_be_bytes();
-                outer(47, &gre(0x3001, 0x880b, &[&length[..], &[0, 1, 0, 0, 0, 1, 0xff, 3, 0, protocol], packet].concat()))
+                outer(
+                    47,
+                    &gre(
+                        0x3001,
+                        0x880b,
+                        &[&length[..], &[0, 1, 0, 0, 0, 1, 0xff, 3, 0, protocol], packet].concat(),
+                    ),
+                )
             }),
         ),
         ("vxlan", each(|ethertype, _, packet| outer(17, &vxlan(&inner(ethertype, packet))))),
-        ("vxlan in ipv6", each(|ethertype, _, packet| outer6(17, &vxlan(&inner(ethertype, packet))))),
+        (
+            "vxlan in ipv6",
+            each(|ethertype, _, packet| outer6(17, &vxlan(&inner(ethertype, packet)))),
+        ),
         (
             "vxlan and a tag",
             each(|ethertype, _, packet| {
-                outer(17, &vxlan(&inner(0x8100, &[&[0, 7], &ethertype.to_be_bytes()[..], packet].concat())))
+                outer(
+                    17,
+                    &vxlan(&inner(
+                        0x8100,
+                        &[&[0, 7], &ethertype.to_be_bytes()[..], packet].concat(),
+                    )),
+                )
             }),
         ),
         ("vxlan-gpe", each(|_, _, packet| outer(17, &gpe(version_of(packet), packet)))),
-        ("vxlan-gpe of ethernet", each(|ethertype, _, packet| outer(17, &gpe(3, &inner(ethertype, packet))))),
-        ("vxlan-gpe of nsh", each(|_, _, packet| outer(17, &gpe(4, &[nsh(6, 1, version_of(packet)), packet.to_vec()].concat())))),
+        (
+            "vxlan-gpe of ethernet",
+            each(|ethertype, _, packet| outer(17, &gpe(3, &inner(ethertype, packet)))),
+        ),
+        (
+            "vxlan-gpe of nsh",
+            each(|_, _, packet| {
+                outer(17, &gpe(4, &[nsh(6, 1, version_of(packet)), packet.to_vec()].concat()))
+            }),
+        ),
         (
             "vxlan-gpe of ethernet in nsh",
-            each(|ethertype, _, packet| outer(17, &gpe(4, &[nsh(2, 2, 3), inner(ethertype, packet)].concat()))),
+            each(|ethertype, _, packet| {
+                outer(17, &gpe(4, &[nsh(2, 2, 3), inner(ethertype, packet)].concat()))
+            }),
         ),
-        ("gre of nsh", each(|_, _, packet| outer(47, &gre(0, 0x894f, &[nsh(6, 1, version_of(packet)), packet.to_vec()].concat())))),
-        ("geneve", each(|ethertype, _, packet| outer(17, &geneve(0, 0x6558, &inner(ethertype, packet))))),
-        ("geneve with options", each(|ethertype, _, packet| outer(17, &geneve(2, 0x6558, &inner(ethertype, packet))))),
+        (
+            "gre of nsh",
+            each(|_, _, packet| {
+                outer(
+                    47,
+                    &gre(0, 0x894f, &[nsh(6, 1, version_of(packet)), packet.to_vec()].concat()),
+                )
+            }),
+        ),
+        (
+            "geneve",
+            each(|ethertype, _, packet| outer(17, &geneve(0, 0x6558, &inner(ethertype, packet)))),
+        ),
+        (
+            "geneve with options",
+            each(|ethertype, _, packet| outer(17, &geneve(2, 0x6558, &inner(ethertype, packet)))),
+        ),
         ("geneve of ip", each(|ethertype, _, packet| outer(17, &geneve(0, ethertype, packet)))),
         ("gtp", each(|_, _, packet| outer(17, &gtp(0x30, &[], packet)))),
-        ("gtp with a sequence number", each(|_, _, packet| outer(17, &gtp(0x32, &[0, 1, 0, 0], packet)))),
-        ("gtp with an extension header", each(|_, _, packet| outer(17, &gtp(0x34, &[0, 0, 0, 0x85, 1, 0x10, 9, 0], packet)))),
+        (
+            "gtp with a sequence number",
+            each(|_, _, packet| outer(17, &gtp(0x32, &[0, 1, 0, 0], packet))),
+        ),
+        (
+            "gtp with an extension header",
+            each(|_, _, packet| outer(17, &gtp(0x34, &[0, 0, 0, 0x85, 1, 0x10, 9, 0], packet))),
+        ),
         (
             "three tunnels",
             each(|ethertype, _, packet| {
-                let gre =
-                    frames::ipv4([10, 9, 9, 8], 47, &gre(0, 0x0800, &frames::ipv4([10, 9, 9, 7], version(ethertype), packet)));
+                let gre = frames::ipv4(
+                    [10, 9, 9, 8],
+                    47,
+                    &gre(0, 0x0800, &frames::ipv4([10, 9, 9, 7], version(ethertype), packet)),
+                );
                 outer(17, &vxlan(&inner(0x0800, &gre)))
             }),
         ),
         ("no tunnel", each(|ethertype, _, packet| frames::ethernet(&[], ethertype, packet))),
-        ("arp in vxlan", (1..4).map(|_| outer(17, &vxlan(&inner(0x0806, &frames::arp())))).collect()),
+        (
+            "arp in vxlan",
+            (1..4).map(|_| outer(17, &vxlan(&inner(0x0806, &frames::arp())))).collect(),
+        ),
     ];
     captures.into_iter().map(|(name, frames)| (name.to_owned(), frames)).collect()
 }
@@ -354,13 +583,19 @@ fn without_inner_the_first_ip_header_of_tshark_counts() {
 #[test]
 fn records_say_that_the_innermost_header_counts() {
     let scratch = Scratch::new("inner-said");
-    let packets: Vec<Packet> = tunnels().remove(0).1.into_iter().map(|frame| Packet::new(START, frame)).collect();
+    let packets: Vec<Packet> =
+        tunnels().remove(0).1.into_iter().map(|frame| Packet::new(START, frame)).collect();
     let file = scratch.write("tunnels.pcap", build::pcap(&PcapOptions::default(), &packets));
     for (options, said) in [("--inner", Some(true)), ("--inner=false", None), ("", None)] {
-        let records = parse(&replay(Path::new(&file), &format!("--format json --read-every never {options}")).stdout);
+        let records = parse(
+            &replay(Path::new(&file), &format!("--format json --read-every never {options}"))
+                .stdout,
+        );
         assert!(!records.is_empty());
         assert!(
-            records.iter().all(|record| record.get("inner").and_then(serde_json::Value::as_bool) == said),
+            records
+                .iter()
+                .all(|record| record.get("inner").and_then(serde_json::Value::as_bool) == said),
             "{options}: {records:?}"
         );
     }
@@ -371,19 +606,36 @@ fn an_ethertype_of_most_frames_that_is_not_opened_is_named_once() {
     let scratch = Scratch::new("unopened");
     let frame = |ethertype: u16| frames::ethernet(&[], ethertype, &[0; 46]);
     let write = |name: &str, frames: Vec<Vec<u8>>| {
-        let packets: Vec<Packet> =
-            frames.into_iter().zip(0..).map(|(frame, i)| Packet::new(START + i * 1_000_000, frame)).collect();
+        let packets: Vec<Packet> = frames
+            .into_iter()
+            .zip(0..)
+            .map(|(frame, i)| Packet::new(START + i * 1_000_000, frame))
+            .collect();
         scratch.write(name, build::pcap(&PcapOptions::default(), &packets))
     };
-    let mostly = write("mostly.pcap", (0..1000).map(|i| frame(if i % 50 == 0 { 0x0800 } else { 0x88cc })).collect());
+    let mostly = write(
+        "mostly.pcap",
+        (0..1000).map(|i| frame(if i % 50 == 0 { 0x0800 } else { 0x88cc })).collect(),
+    );
     let warnings = |file: &str| {
         let outcome = replay(Path::new(file), "--format json --read-every never --window 250ms");
-        outcome.stderr.lines().filter(|line| line.contains("EtherType")).map(str::to_owned).collect::<Vec<String>>()
+        outcome
+            .stderr
+            .lines()
+            .filter(|line| line.contains("EtherType"))
+            .map(str::to_owned)
+            .collect::<Vec<String>>()
     };
     let said = warnings(&mostly);
     let [warning] = &said[..] else { panic!("{said:?}") };
-    assert!(warning.contains("most frames (at least 98 %) are of EtherType 0x88cc (LLDP)"), "{warning}");
+    assert!(
+        warning.contains("most frames (at least 98 %) are of EtherType 0x88cc (LLDP)"),
+        "{warning}"
+    );
     let few = write("few.pcap", (0..90).map(|_| frame(0x88cc)).collect());
-    let half = write("half.pcap", (0..1000).map(|i| frame(if i % 2 == 0 { 0x88cc } else { 0x0806 })).collect());
+    let half = write(
+        "half.pcap",
+        (0..1000).map(|i| frame(if i % 2 == 0 { 0x88cc } else { 0x0806 })).collect(),
+    );
     assert_eq!([warnings(&few), warnings(&half)], [const { Vec::<String>::new() }; 2]);
 }

@@ -1,4 +1,5 @@
-//! Commands of `docs/fleet.md`, one after the other from a clean folder: each runs, or a list says why it does not.
+//! Commands of `docs/fleet.md`, one after the other from a clean folder: each runs, or a list says
+//! why it does not.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
@@ -13,22 +14,32 @@ use std::{env, fs};
 
 /// Commands that are not run, by how they begin, and what they need.
 const NOT_RUN: [(&str, &str); 5] = [
-    ("flowgauge run -i eth1 --hash-key fleet.key --window 1m --lake /var/lib/flowgauge/lake", "an interface, and root"),
+    (
+        "flowgauge run -i eth1 --hash-key fleet.key --window 1m --lake /var/lib/flowgauge/lake",
+        "an interface, and root",
+    ),
     ("export AWS_ACCESS_KEY_ID=", "an account of an object store"),
     ("export AWS_ENDPOINT_URL=", "an object store"),
-    ("flowgauge run -i eth1 --hash-key fleet.key --window 1m --lake s3://", "an interface, root, and an object store"),
+    (
+        "flowgauge run -i eth1 --hash-key fleet.key --window 1m --lake s3://",
+        "an interface, root, and an object store",
+    ),
     ("flowgauge merge s3://", "an object store, and a build with the feature object-store"),
 ];
 const DAY: u64 = 24 * 3_600 * SECOND;
 
-/// Commands of blocks of a terminal: what follows a prompt, with the lines by which it goes on, without the comment at its end.
+/// Commands of blocks of a terminal: what follows a prompt, with the lines by which it goes on,
+/// without the comment at its end.
 fn commands(page: &str) -> Vec<String> {
     let mut commands = Vec::new();
-    let blocks = page.split("\n```").skip(1).step_by(2).filter_map(|block| block.strip_prefix("console\n"));
+    let blocks =
+        page.split("\n```").skip(1).step_by(2).filter_map(|block| block.strip_prefix("console\n"));
     for block in blocks {
         let mut lines = block.lines();
         while let Some(line) = lines.next() {
-            let Some(command) = line.strip_prefix("$ ").or_else(|| line.strip_prefix("# ")) else { continue };
+            let Some(command) = line.strip_prefix("$ ").or_else(|| line.strip_prefix("# ")) else {
+                continue;
+            };
             let mut command = command.to_owned();
             while command.ends_with('\\') {
                 command.pop();
@@ -41,7 +52,8 @@ fn commands(page: &str) -> Vec<String> {
     commands
 }
 
-/// Writes a capture with a packet every ten minutes, from two days before today to the end of tomorrow: midnight may pass during the test.
+/// Writes a capture with a packet every ten minutes, from two days before today to the end of
+/// tomorrow: midnight may pass during the test.
 fn capture(scratch: &Scratch, site: u8) -> PathBuf {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     let begin = now / DAY * DAY - 2 * DAY;
@@ -63,7 +75,8 @@ fn capture(scratch: &Scratch, site: u8) -> PathBuf {
 fn shell(directory: &Path, line: &str) {
     let built = Path::new(env!("CARGO_BIN_EXE_flowgauge")).parent().unwrap();
     let others = env::var_os("PATH").unwrap_or_default();
-    let path = env::join_paths([built.to_owned()].into_iter().chain(env::split_paths(&others))).unwrap();
+    let path =
+        env::join_paths([built.to_owned()].into_iter().chain(env::split_paths(&others))).unwrap();
     let mut command = Command::new("sh");
     command
         .args(["-e", "-c", line])
@@ -72,7 +85,8 @@ fn shell(directory: &Path, line: &str) {
         .env("FLOWGAUGE_STATUS_DIR", "")
         .env_remove("RUST_LOG");
     let output = command.stdin(Stdio::null()).output().unwrap();
-    let [stdout, stderr] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+    let [stdout, stderr] =
+        [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
     assert!(output.status.success(), "{line}: {}\n{stdout}{stderr}", output.status);
     assert!(!line.starts_with("flowgauge ") || !stdout.is_empty(), "{line} prints nothing");
 }
@@ -97,7 +111,10 @@ fn every_command_of_the_page_runs_or_is_listed() {
     fs::create_dir(&directory).unwrap();
     for (host, site) in [("paris", 1), ("berlin", 2)] {
         let mut command = flowgauge();
-        command.arg("replay").arg(capture(&scratch, site)).args(["--host", host, "--window", "1m", "--align", "--lake"]);
+        command
+            .arg("replay")
+            .arg(capture(&scratch, site))
+            .args(["--host", host, "--window", "1m", "--align", "--lake"]);
         let output = command.arg(directory.join("lake")).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
@@ -112,7 +129,8 @@ fn every_command_of_the_page_runs_or_is_listed() {
             None => shell(&directory, line),
         }
     }
-    let gone: Vec<&str> = NOT_RUN.iter().map(|(beginning, _)| *beginning).filter(|it| !listed.contains(it)).collect();
+    let gone: Vec<&str> =
+        NOT_RUN.iter().map(|(beginning, _)| *beginning).filter(|it| !listed.contains(it)).collect();
     assert!(gone.is_empty(), "listed, but not on the page: {gone:?}");
 }
 

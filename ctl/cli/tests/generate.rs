@@ -35,8 +35,16 @@ fn generated_traffic_replays_with_its_exact_counts() {
         for options in ["--window 3s", "--window 1h --workers 2"] {
             let records = records(&file, &format!("--truth --read-every never {options}"));
             let total = total(&records);
-            assert_eq!((number(total, "packets"), number(total, family)), (packets, packets), "{profile}");
-            assert_eq!(number(total, "bytes"), packets * generator.frame_length() as u64, "{profile}");
+            assert_eq!(
+                (number(total, "packets"), number(total, family)),
+                (packets, packets),
+                "{profile}"
+            );
+            assert_eq!(
+                number(total, "bytes"),
+                packets * generator.frame_length() as u64,
+                "{profile}"
+            );
             assert_eq!(total["cardinality"]["truth"], sources.len(), "{profile}");
         }
     }
@@ -50,7 +58,11 @@ fn the_thesis_experiment_has_22_minutes_of_100_packets_a_second() {
     let records = records(&file, "--truth --window 10s --read-every never");
     let windows = of_kind(&records, "window");
     assert_eq!(windows.len(), 132);
-    assert!(windows.iter().all(|window| window["packets"] == 1000 && window["cardinality"]["truth"] == 1000));
+    assert!(
+        windows
+            .iter()
+            .all(|window| window["packets"] == 1000 && window["cardinality"]["truth"] == 1000)
+    );
     assert_eq!(total(&records)["cardinality"]["truth"], 132_000);
 }
 
@@ -58,20 +70,36 @@ fn the_thesis_experiment_has_22_minutes_of_100_packets_a_second() {
 fn an_attack_that_says_no_number_of_packets_ends_with_its_first_flood() {
     let scratch = Scratch::new("attack-default");
     let file = scratch.path("attack.pcap");
-    run(["generate", "attack,rate=100,share=1,every=20s,lasting=5s", "--to", file.to_str().unwrap()]).quiet();
+    run([
+        "generate",
+        "attack,rate=100,share=1,every=20s,lasting=5s",
+        "--to",
+        file.to_str().unwrap(),
+    ])
+    .quiet();
     let records = records(&file, "--truth --key dst --window 5s --read-every never");
-    let windows: Vec<_> =
-        of_kind(&records, "window").into_iter().map(|window| (&window["packets"], &window["cardinality"])).collect();
+    let windows: Vec<_> = of_kind(&records, "window")
+        .into_iter()
+        .map(|window| (&window["packets"], &window["cardinality"]))
+        .collect();
     assert_eq!(windows.len(), 4);
     assert!(windows.iter().all(|(packets, _)| **packets == 500));
     // All packets of the flood go to one destination, those before it to many.
-    assert_eq!(windows.iter().map(|(_, told)| told["truth"] == 1).collect::<Vec<_>>(), [false, false, false, true]);
-    // A minute of 10,000 packets a second, of 64 bytes with 16 of the record's header, behind 24 of the file's.
+    assert_eq!(
+        windows.iter().map(|(_, told)| told["truth"] == 1).collect::<Vec<_>>(),
+        [false, false, false, true]
+    );
+    // A minute of 10,000 packets a second, of 64 bytes with 16 of the record's header, behind 24 of
+    // the file's.
     run(["generate", "attack", "--to", file.to_str().unwrap(), "--force"]).quiet();
     assert_eq!(fs::metadata(&file).unwrap().len(), 24 + 600_000 * (16 + 64));
     let refused = run(["generate", "attack", "--to", "af_xdp:none", "--rate", "max"]);
     assert_eq!(refused.code, Some(2));
-    assert!(refused.stderr.contains("--rate max leaves attack no times for its floods"), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("--rate max leaves attack no times for its floods"),
+        "{}",
+        refused.stderr
+    );
 }
 
 #[test]
@@ -96,10 +124,22 @@ fn standard_output_gets_what_a_file_would() {
     assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
     assert!(output.stdout == fs::read(&file).unwrap());
     // Into a pipe and out of it again.
-    let mut generate = flowgauge().args(["generate", profile, "--to", "-"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
-    let replay = flowgauge().args(["replay", "-", "--format", "csv"]).stdin(generate.stdout.take().unwrap()).output().unwrap();
+    let mut generate = flowgauge()
+        .args(["generate", profile, "--to", "-"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let replay = flowgauge()
+        .args(["replay", "-", "--format", "csv"])
+        .stdin(generate.stdout.take().unwrap())
+        .output()
+        .unwrap();
     assert!(generate.wait().unwrap().success());
-    let from_file = flowgauge().args(["replay", "-", "--format", "csv"]).stdin(File::open(&file).unwrap()).output().unwrap();
+    let from_file = flowgauge()
+        .args(["replay", "-", "--format", "csv"])
+        .stdin(File::open(&file).unwrap())
+        .output()
+        .unwrap();
     assert_eq!(Outcome::from(replay).quiet(), Outcome::from(from_file).quiet());
 }
 
@@ -112,7 +152,8 @@ fn what_cannot_be_written_is_told_in_one_line() {
     assert!(outcome.complaint().starts_with("error: cannot create "), "{}", outcome.stderr);
     // Timestamps of a pcap file end in 2106.
     let late = scratch.path("late.pcap");
-    let outcome = run(["generate", "unique,packets=100,rate=0.00000001", "--to", late.to_str().unwrap()]);
+    let outcome =
+        run(["generate", "unique,packets=100,rate=0.00000001", "--to", late.to_str().unwrap()]);
     assert_eq!(outcome.code, Some(1));
     assert!(outcome.complaint().contains("does not fit into a pcap file"), "{}", outcome.stderr);
     if File::options().write(true).open("/dev/full").is_err() {
@@ -121,23 +162,36 @@ fn what_cannot_be_written_is_told_in_one_line() {
     }
     let outcome = run(["generate", "unique,packets=10", "--to", "/dev/full", "--force"]);
     assert_eq!(outcome.code, Some(1));
-    assert!(outcome.complaint().starts_with("error: cannot write /dev/full: "), "{}", outcome.stderr);
+    assert!(
+        outcome.complaint().starts_with("error: cannot write /dev/full: "),
+        "{}",
+        outcome.stderr
+    );
 }
 
 #[test]
 fn the_truth_of_a_sequence_is_written_beside_it() {
     let scratch = Scratch::new("truth");
-    let [capture, truth] = ["delay.pcap", "delay.csv"].map(|name| scratch.path(name).to_str().unwrap().to_owned());
-    run(["generate", "delay,requests=5k,answered=0.5,seed=4", "--to", &capture, "--truth", &truth]).quiet();
-    let lines: Vec<Vec<String>> =
-        fs::read_to_string(&truth).unwrap().lines().map(|line| line.split(',').map(str::to_owned).collect()).collect();
-    assert_eq!(lines[0].join(","), "kind,request_ns,response_ns,src,dst,src_port,dst_port,retransmission");
+    let [capture, truth] =
+        ["delay.pcap", "delay.csv"].map(|name| scratch.path(name).to_str().unwrap().to_owned());
+    run(["generate", "delay,requests=5k,answered=0.5,seed=4", "--to", &capture, "--truth", &truth])
+        .quiet();
+    let lines: Vec<Vec<String>> = fs::read_to_string(&truth)
+        .unwrap()
+        .lines()
+        .map(|line| line.split(',').map(str::to_owned).collect())
+        .collect();
+    assert_eq!(
+        lines[0].join(","),
+        "kind,request_ns,response_ns,src,dst,src_port,dst_port,retransmission"
+    );
     assert!(lines.iter().all(|line| line.len() == lines[0].len()));
     assert_eq!(lines.len() - 1, 5_000);
     let answered = lines[1..].iter().filter(|line| !line[2].is_empty()).count() as u64;
     assert_eq!(number(total(&records(Path::new(&capture), "")), "packets"), 5_000 + answered);
 
-    let [capture, truth] = ["reorder.pcap", "reorder.csv"].map(|name| scratch.path(name).to_str().unwrap().to_owned());
+    let [capture, truth] =
+        ["reorder.pcap", "reorder.csv"].map(|name| scratch.path(name).to_str().unwrap().to_owned());
     let reorder = "reorder,packets=20k,prefixes=30,heavy=3,share=0.2,ipv6";
     run(["generate", reorder, "--to", &capture, "--truth", &truth, "--rate", "10k"]).quiet();
     let text = fs::read_to_string(&truth).unwrap();
@@ -147,20 +201,28 @@ fn the_truth_of_a_sequence_is_written_beside_it() {
     let records = records(Path::new(&capture), "");
     assert_eq!(number(total(&records), "ipv6_packets"), 20_000);
     // The truth counts those of servers, which are more.
-    let counted: u64 = text.lines().skip(1).map(|line| line.split(',').nth(2).unwrap().parse::<u64>().unwrap()).sum();
+    let counted: u64 = text
+        .lines()
+        .skip(1)
+        .map(|line| line.split(',').nth(2).unwrap().parse::<u64>().unwrap())
+        .sum();
     assert!((15_000..20_000).contains(&counted), "{counted}");
 
     // Neither file is touched if one of them exists.
     let other = scratch.path("other.pcap");
     let refused = run(["generate", reorder, "--to", other.to_str().unwrap(), "--truth", &truth]);
-    assert_eq!((refused.code, refused.complaint()), (Some(1), format!("error: {truth} exists; --force replaces it").as_str()));
+    assert_eq!(
+        (refused.code, refused.complaint()),
+        (Some(1), format!("error: {truth} exists; --force replaces it").as_str())
+    );
     assert!(!other.exists() && fs::read_to_string(&truth).unwrap() == text);
 }
 
 /// Times of an epoch, as tshark prints them, in nanoseconds.
 fn nanoseconds(text: &str) -> u64 {
     let (seconds, fraction) = text.split_once('.').unwrap();
-    seconds.parse::<u64>().unwrap() * 1_000_000_000 + format!("{fraction:0<9}").parse::<u64>().unwrap()
+    seconds.parse::<u64>().unwrap() * 1_000_000_000
+        + format!("{fraction:0<9}").parse::<u64>().unwrap()
 }
 
 #[test]
@@ -177,22 +239,47 @@ fn round_trips_are_those_of_tshark() {
     .into_iter()
     .enumerate()
     {
-        let [capture, truth] = ["pcap", "csv"].map(|kind| scratch.path(&format!("{number}.{kind}")).to_str().unwrap().to_owned());
+        let [capture, truth] = ["pcap", "csv"]
+            .map(|kind| scratch.path(&format!("{number}.{kind}")).to_str().unwrap().to_owned());
         run(["generate", profile, "--to", &capture, "--truth", &truth]).quiet();
         let mut told = HashSet::new();
         for line in fs::read_to_string(&truth).unwrap().lines().skip(1) {
-            let [kind, request, response, ..] = line.split(',').collect::<Vec<_>>()[..] else { panic!("{line}") };
+            let [kind, request, response, ..] = line.split(',').collect::<Vec<_>>()[..] else {
+                panic!("{line}")
+            };
             // tshark has nothing of whole connections and of timestamps.
             if !response.is_empty() && !["tcp-duration", "tcp-timestamps"].contains(&kind) {
                 told.insert((request.parse::<u64>().unwrap(), response.parse::<u64>().unwrap()));
             }
         }
         let mut command = tshark();
-        command.args(["-r", &capture, "-T", "fields", "-o", "tcp.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"]);
-        for field in ["frame.time_epoch", "tcp.analysis.acks_frame", "tcp.analysis.ack_rtt", "tcp.flags", "dns.time"] {
+        command.args([
+            "-r",
+            &capture,
+            "-T",
+            "fields",
+            "-o",
+            "tcp.check_checksum:TRUE",
+            "-o",
+            "udp.check_checksum:TRUE",
+        ]);
+        for field in [
+            "frame.time_epoch",
+            "tcp.analysis.acks_frame",
+            "tcp.analysis.ack_rtt",
+            "tcp.flags",
+            "dns.time",
+        ] {
             command.args(["-e", field]);
         }
-        command.args(["-e", "tcp.checksum.status", "-e", "udp.checksum.status", "-e", "tcp.analysis.flags"]);
+        command.args([
+            "-e",
+            "tcp.checksum.status",
+            "-e",
+            "udp.checksum.status",
+            "-e",
+            "tcp.analysis.flags",
+        ]);
         let output = Outcome::from(command.output().unwrap());
         let (mut times, mut found) = (Vec::new(), HashSet::new());
         for line in output.stdout.lines() {
@@ -201,9 +288,16 @@ fn round_trips_are_those_of_tshark() {
             else {
                 panic!("{line}")
             };
-            assert!(["1", "Good", ""].contains(&tcp_checksum) && ["1", "Good", ""].contains(&udp_checksum), "{profile}: {line}");
+            assert!(
+                ["1", "Good", ""].contains(&tcp_checksum)
+                    && ["1", "Good", ""].contains(&udp_checksum),
+                "{profile}: {line}"
+            );
             // Nothing that passes is a retransmission, out of order or a second acknowledgement.
-            assert!(analysis.is_empty() || !round_trip.is_empty() && analysis == "1", "{profile}: {line}");
+            assert!(
+                analysis.is_empty() || !round_trip.is_empty() && analysis == "1",
+                "{profile}: {line}"
+            );
             let now = nanoseconds(time);
             if !dns.is_empty() {
                 found.insert((now - nanoseconds(dns), now));
@@ -227,20 +321,28 @@ fn round_trips_are_those_of_tshark() {
 #[test]
 fn delays_that_are_measured_are_those_of_the_truth() {
     let scratch = Scratch::new("delays");
-    for profile in
-        ["delay,shape=conversations,requests=20k", "delay,shape=conversations,requests=20k,ipv6,vlan=4,loss=0.02,timestamps"]
-    {
-        let [capture, truth] = ["pcap", "csv"].map(|kind| scratch.path(&format!("delays.{kind}")).to_str().unwrap().to_owned());
+    for profile in [
+        "delay,shape=conversations,requests=20k",
+        "delay,shape=conversations,requests=20k,ipv6,vlan=4,loss=0.02,timestamps",
+    ] {
+        let [capture, truth] = ["pcap", "csv"]
+            .map(|kind| scratch.path(&format!("delays.{kind}")).to_str().unwrap().to_owned());
         run(["generate", profile, "--to", &capture, "--truth", &truth, "--force"]).quiet();
         let mut told: HashMap<String, (u64, Vec<u64>)> = HashMap::new();
         for line in fs::read_to_string(&truth).unwrap().lines().skip(1) {
-            let [kind, request, response, ..] = line.split(',').collect::<Vec<_>>()[..] else { panic!("{line}") };
+            let [kind, request, response, ..] = line.split(',').collect::<Vec<_>>()[..] else {
+                panic!("{line}")
+            };
             let (requests, delays) = told.entry(kind.to_owned()).or_default();
             *requests += 1;
-            delays.extend(response.parse::<u64>().ok().map(|response| response - request.parse::<u64>().unwrap()));
+            delays.extend(
+                response
+                    .parse::<u64>()
+                    .ok()
+                    .map(|response| response - request.parse::<u64>().unwrap()),
+            );
         }
-        let options =
-            "--window 1h --read-every never --measure delay --delay tcp-handshake,tcp-data,dns --delay-slots 16384 --delay-admit 1";
+        let options = "--window 1h --read-every never --measure delay --delay tcp-handshake,tcp-data,dns --delay-slots 16384 --delay-admit 1";
         let records = records(Path::new(&capture), options);
         let delays = total(&records)["delay"].as_array().unwrap();
         assert_eq!(delays.len(), 3);
@@ -251,8 +353,12 @@ fn delays_that_are_measured_are_those_of_the_truth() {
             for (name, percent) in [("p50", 50), ("p90", 90), ("p95", 95), ("p99", 99)] {
                 let exact = truth[(truth.len() * percent).div_ceil(100) - 1] as f64;
                 let measured = delay["corrected"][name]["value"].as_f64().unwrap();
-                // Hardly any request is overwritten in so many slots. Quantiles are promised within 3 %.
-                assert!((measured / exact - 1.0).abs() <= 0.03, "{profile}: {name} {measured} {exact} {delay}");
+                // Hardly any request is overwritten in so many slots. Quantiles are promised within
+                // 3 %.
+                assert!(
+                    (measured / exact - 1.0).abs() <= 0.03,
+                    "{profile}: {name} {measured} {exact} {delay}"
+                );
             }
         }
     }
@@ -261,18 +367,31 @@ fn delays_that_are_measured_are_those_of_the_truth() {
 #[test]
 fn delays_one_by_one_are_those_of_the_truth() {
     let scratch = Scratch::new("one-by-one");
-    let [capture, truth, samples] =
-        ["pcap", "csv", "jsonl"].map(|kind| scratch.path(&format!("delays.{kind}")).to_str().unwrap().to_owned());
-    run(["generate", "delay,shape=conversations,requests=20k", "--to", &capture, "--truth", &truth]).quiet();
+    let [capture, truth, samples] = ["pcap", "csv", "jsonl"]
+        .map(|kind| scratch.path(&format!("delays.{kind}")).to_str().unwrap().to_owned());
+    run([
+        "generate",
+        "delay,shape=conversations,requests=20k",
+        "--to",
+        &capture,
+        "--truth",
+        &truth,
+    ])
+    .quiet();
     let truth = fs::read_to_string(&truth).unwrap();
-    // Of each kind when it was answered, and how long that took. One packet answers one request of a kind.
+    // Of each kind when it was answered, and how long that took. One packet answers one request of
+    // a kind.
     let told = truth.lines().skip(1).filter_map(|line| {
-        let [kind, request, response, ..] = line.split(',').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        let [kind, request, response, ..] = line.split(',').collect::<Vec<_>>()[..] else {
+            panic!("{line}")
+        };
         let [request, response] = [request, response].map(|time| time.parse::<u64>().ok());
         Some(((kind.to_owned(), response?), response? - request?))
     });
     let told: HashMap<(String, u64), u64> = told.collect();
-    let options = format!("--window 1s --read-every never --measure delay --delay-slots 16384 --delay-samples {samples}");
+    let options = format!(
+        "--window 1s --read-every never --measure delay --delay-slots 16384 --delay-samples {samples}"
+    );
     let records = records(Path::new(&capture), &options);
     let lines = fs::read_to_string(&samples).unwrap();
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -280,17 +399,26 @@ fn delays_one_by_one_are_those_of_the_truth() {
     for line in &lines {
         if line["record"] == "delay-sample" {
             let (kind, at) = (line["kind"].as_str().unwrap(), number(line, "time_ns"));
-            let exact = told.get(&(kind.to_owned(), at)).unwrap_or_else(|| panic!("no such answer: {line}"));
+            let exact = told
+                .get(&(kind.to_owned(), at))
+                .unwrap_or_else(|| panic!("no such answer: {line}"));
             // Both times are in whole ticks.
             assert!(number(line, "delay_ns").abs_diff(*exact) < 64, "{line}: {exact}");
             assert_eq!(line["flow"].as_str().unwrap().len(), 16);
             *answers.entry(kind.to_owned()).or_default() += 1;
             continue;
         }
-        let window = of_kind(&records, "window").into_iter().find(|record| record["window"] == line["window"]).unwrap();
+        let window = of_kind(&records, "window")
+            .into_iter()
+            .find(|record| record["window"] == line["window"])
+            .unwrap();
         for delay in window["delay"].as_array().unwrap() {
             let kind = delay["kind"].as_str().unwrap();
-            assert_eq!(number(delay, "answers"), answers.get(kind).copied().unwrap_or_default(), "{line}: {delay}");
+            assert_eq!(
+                number(delay, "answers"),
+                answers.get(kind).copied().unwrap_or_default(),
+                "{line}: {delay}"
+            );
             assert!(delay["unsampled"].is_null(), "{delay}");
         }
         let samples: u64 = answers.drain().map(|(_, samples)| samples).sum();
@@ -298,9 +426,15 @@ fn delays_one_by_one_are_those_of_the_truth() {
         all += samples;
     }
     assert!(answers.is_empty(), "behind the last window: {answers:?}");
-    assert_eq!(lines.iter().filter(|line| line["record"] == "window").count(), of_kind(&records, "window").len());
+    assert_eq!(
+        lines.iter().filter(|line| line["record"] == "window").count(),
+        of_kind(&records, "window").len()
+    );
     // A few requests are overwritten, even in so many slots.
-    let measured = told.keys().filter(|(kind, _)| ["tcp-handshake", "tcp-data", "dns"].contains(&kind.as_str())).count();
+    let measured = told
+        .keys()
+        .filter(|(kind, _)| ["tcp-handshake", "tcp-data", "dns"].contains(&kind.as_str()))
+        .count();
     assert!(all as f64 > 0.99 * measured as f64, "{all} of {measured}");
 }
 
@@ -314,7 +448,8 @@ fn segments_that_come_late_or_again_are_those_of_tshark() {
         "reorder,packets=100k,prefixes=200,heavy=10,share=0.2,flows=2k,loss=0.002",
         "reorder,packets=50k,prefixes=20,heavy=5,share=0.5,flows=100,loss=0.01,depth=6,ipv6,timestamps,seed=4",
     ] {
-        let [capture, truth] = ["pcap", "csv"].map(|kind| scratch.path(&format!("late.{kind}")).to_str().unwrap().to_owned());
+        let [capture, truth] = ["pcap", "csv"]
+            .map(|kind| scratch.path(&format!("late.{kind}")).to_str().unwrap().to_owned());
         run(["generate", profile, "--to", &capture, "--truth", &truth, "--force"]).quiet();
         let told = fs::read_to_string(&truth).unwrap();
         let column = |name: &str| {
@@ -322,11 +457,22 @@ fn segments_that_come_late_or_again_are_those_of_tshark() {
             let place = lines.next().unwrap().iter().position(|column| *column == name).unwrap();
             lines.map(|line| line[place].parse::<usize>().unwrap()).sum::<usize>()
         };
-        let output = tshark().args(["-r", &capture, "-Y", "tcp.analysis.out_of_order or tcp.analysis.retransmission"]).output();
+        let output = tshark()
+            .args([
+                "-r",
+                &capture,
+                "-Y",
+                "tcp.analysis.out_of_order or tcp.analysis.retransmission",
+            ])
+            .output();
         let found = Outcome::from(output.unwrap()).stdout.lines().count();
-        // Which of the two tshark takes a segment for depends on when it comes. A retransmission behind all others looks like any new segment.
+        // Which of the two tshark takes a segment for depends on when it comes. A retransmission
+        // behind all others looks like any new segment.
         let expected = column("out_of_order") + column("repeated") + column("filling");
         assert_eq!(found, expected, "{profile}");
-        assert!(found > 100 && column("retransmitted") > column("repeated") + column("filling"), "{profile}");
+        assert!(
+            found > 100 && column("retransmitted") > column("repeated") + column("filling"),
+            "{profile}"
+        );
     }
 }

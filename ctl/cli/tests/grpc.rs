@@ -1,4 +1,5 @@
-//! What a run tells over gRPC, to a client of another make than its server's own code; and what it does with clients that mean no good.
+//! What a run tells over gRPC, to a client of another make than its server's own code; and what it
+//! does with clients that mean no good.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
@@ -7,8 +8,8 @@ use common::served::{ALL, Served, certificate, secret};
 use common::{Scratch, flowgauge};
 use flowgauge_ctl::serve::proto::agent_client::AgentClient;
 use flowgauge_ctl::serve::proto::{
-    ConfigurationRequest, DelaysRequest, Record, SamplesRequest, SamplesResponse, StatusRequest, WindowsRequest, WindowsResponse,
-    delays_response, samples_response, windows_response,
+    ConfigurationRequest, DelaysRequest, Record, SamplesRequest, SamplesResponse, StatusRequest,
+    WindowsRequest, WindowsResponse, delays_response, samples_response, windows_response,
 };
 use serde_json::Value;
 use std::io::{self, Read, Write};
@@ -37,7 +38,10 @@ impl Told {
     fn start(options: &str) -> Self {
         let mut served = Served::start(&format!("--grpc 0 {options}"));
         let line = served.told();
-        let address = line.strip_prefix("grpc://").and_then(|rest| rest.split_once(' ')).unwrap_or_else(|| panic!("{line}"));
+        let address = line
+            .strip_prefix("grpc://")
+            .and_then(|rest| rest.split_once(' '))
+            .unwrap_or_else(|| panic!("{line}"));
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         Told { address: address.0.parse().unwrap(), served, runtime }
     }
@@ -66,7 +70,10 @@ impl Told {
 
     fn samples(&self, endpoint: &Endpoint) -> Streaming<SamplesResponse> {
         let channel = self.runtime.block_on(endpoint.connect()).unwrap();
-        self.runtime.block_on(AgentClient::new(channel).samples(SamplesRequest {})).unwrap().into_inner()
+        self.runtime
+            .block_on(AgentClient::new(channel).samples(SamplesRequest {}))
+            .unwrap()
+            .into_inner()
     }
 
     fn record(&self, windows: &mut Streaming<WindowsResponse>) -> Option<Record> {
@@ -83,40 +90,77 @@ impl Told {
 
 #[test]
 fn windows_are_the_lines_of_json() {
-    let mut told = Told::start(&format!("--port memory:zipf,rate=5k --measure {ALL} --query 10.0.0.1 --sketches"));
+    let mut told = Told::start(&format!(
+        "--port memory:zipf,rate=5k --measure {ALL} --query 10.0.0.1 --sketches"
+    ));
     let printed = told.printed();
     let mut windows = told.windows(Some(0));
     let mut records: Vec<Record> = (0..5).map(|_| told.record(&mut windows).unwrap()).collect();
-    // A client that comes back goes on where it was; one that does not say where gets what is to come.
+    // A client that comes back goes on where it was; one that does not say where gets what is to
+    // come.
     assert_eq!(told.record(&mut told.windows(Some(3))), Some(records[3].clone()));
     assert!(told.record(&mut told.windows(None)).unwrap().number > 5);
-    let foreign = told.runtime.block_on(told.agent().windows(WindowsRequest { after: Some(1 << 40) })).unwrap_err();
-    assert!(foreign.code() == Code::OutOfRange && foreign.message().contains("another run"), "{foreign:?}");
+    let foreign = told
+        .runtime
+        .block_on(told.agent().windows(WindowsRequest { after: Some(1 << 40) }))
+        .unwrap_err();
+    assert!(
+        foreign.code() == Code::OutOfRange && foreign.message().contains("another run"),
+        "{foreign:?}"
+    );
     told.served.running.interrupt();
     records.extend(std::iter::from_fn(|| told.record(&mut windows)));
     assert!(told.served.running.child.wait().unwrap().success());
     // All of them, and the total at the end.
     let printed = printed.join().unwrap();
     assert_eq!(records.last().unwrap().kind, "total");
-    assert!(records.iter().map(|record| &record.json).eq(printed.lines()), "{} {}", records.len(), printed.lines().count());
+    assert!(
+        records.iter().map(|record| &record.json).eq(printed.lines()),
+        "{} {}",
+        records.len(),
+        printed.lines().count()
+    );
     for (record, number) in records.iter().zip(1..) {
         let line: Value = serde_json::from_str(&record.json).unwrap();
-        assert_eq!((record.number, record.part, line["record"].as_str()), (number, false, Some(record.kind.as_str())));
+        assert_eq!(
+            (record.number, record.part, line["record"].as_str()),
+            (number, false, Some(record.kind.as_str()))
+        );
         assert_eq!((record.host.as_str(), record.run.as_str()), ("here", "run"));
-        assert_eq!((line["window"].as_u64(), line["interface"].as_str()), (Some(record.window), Some(record.source.as_str())));
-        assert_eq!((line["start_ns"].as_u64(), line["end_ns"].as_u64()), (Some(record.start_ns), Some(record.end_ns)));
-        assert_eq!((line["direction"].as_str(), line["complete"].as_bool()), (Some(&*record.direction), Some(record.complete)));
+        assert_eq!(
+            (line["window"].as_u64(), line["interface"].as_str()),
+            (Some(record.window), Some(record.source.as_str()))
+        );
+        assert_eq!(
+            (line["start_ns"].as_u64(), line["end_ns"].as_u64()),
+            (Some(record.start_ns), Some(record.end_ns))
+        );
+        assert_eq!(
+            (line["direction"].as_str(), line["complete"].as_bool()),
+            (Some(&*record.direction), Some(record.complete))
+        );
     }
 }
 
 #[test]
 fn a_run_tells_its_options_and_how_it_is_doing() {
-    let told = Told::start("--port memory:zipf,rate=5k --key heavy=dst,src --measure cardinality,heavy");
+    let told =
+        Told::start("--port memory:zipf,rate=5k --key heavy=dst,src --measure cardinality,heavy");
     let (runtime, mut agent) = (&told.runtime, told.agent());
-    let configuration = runtime.block_on(agent.configuration(ConfigurationRequest {})).unwrap().into_inner();
+    let configuration =
+        runtime.block_on(agent.configuration(ConfigurationRequest {})).unwrap().into_inner();
     let [source] = &configuration.sources[..] else { panic!("{configuration:?}") };
-    let setting = |name: &str| source.settings.iter().find(|setting| setting.name == name).unwrap_or_else(|| panic!("{name}"));
-    assert_eq!((source.name.as_str(), &setting("window").values[..]), ("", &["100ms".to_owned()][..]));
+    let setting = |name: &str| {
+        source
+            .settings
+            .iter()
+            .find(|setting| setting.name == name)
+            .unwrap_or_else(|| panic!("{name}"))
+    };
+    assert_eq!(
+        (source.name.as_str(), &setting("window").values[..]),
+        ("", &["100ms".to_owned()][..])
+    );
     assert_eq!(setting("window").origin, "--window on the command line");
     assert_eq!(setting("key").values, ["heavy=dst", "src"]);
     let status = runtime.block_on(agent.status(StatusRequest {})).unwrap().into_inner();
@@ -134,7 +178,10 @@ fn a_run_tells_its_options_and_how_it_is_doing() {
     let unknown = HealthCheckRequest { service: "nothing".to_owned() };
     assert_eq!(runtime.block_on(health.check(unknown)).unwrap_err().code(), Code::NotFound);
     let none = runtime.block_on(agent.delays(DelaysRequest {})).unwrap_err();
-    assert!(none.code() == Code::FailedPrecondition && none.message().contains("--delay-samples"), "{none:?}");
+    assert!(
+        none.code() == Code::FailedPrecondition && none.message().contains("--delay-samples"),
+        "{none:?}"
+    );
     told.served.end();
 }
 
@@ -143,23 +190,34 @@ fn tools_find_the_service_by_reflection() {
     let told = Told::start("--port memory:zipf,rate=5k");
     let mut client = ServerReflectionClient::new(told.channel());
     let mut ask = |request| {
-        let request = ServerReflectionRequest { host: String::new(), message_request: Some(request) };
+        let request =
+            ServerReflectionRequest { host: String::new(), message_request: Some(request) };
         let stream = tokio_stream::once(request);
-        let mut answers = told.runtime.block_on(client.server_reflection_info(stream)).unwrap().into_inner();
+        let mut answers =
+            told.runtime.block_on(client.server_reflection_info(stream)).unwrap().into_inner();
         told.runtime.block_on(answers.message()).unwrap().unwrap().message_response.unwrap()
     };
-    let MessageResponse::ListServicesResponse(list) = ask(MessageRequest::ListServices(String::new())) else { panic!("no list") };
+    let MessageResponse::ListServicesResponse(list) =
+        ask(MessageRequest::ListServices(String::new()))
+    else {
+        panic!("no list")
+    };
     let mut names: Vec<&str> = list.service.iter().map(|service| service.name.as_str()).collect();
     names.sort_unstable();
-    assert_eq!(names, ["flowgauge.v1.Agent", "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"]);
+    assert_eq!(
+        names,
+        ["flowgauge.v1.Agent", "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"]
+    );
     let asked = MessageRequest::FileContainingSymbol("flowgauge.v1.Agent.Windows".to_owned());
     let MessageResponse::FileDescriptorResponse(file) = ask(asked) else { panic!("no file") };
-    let contains = |bytes: &Vec<u8>, name: &[u8]| bytes.windows(name.len()).any(|window| window == name);
+    let contains =
+        |bytes: &Vec<u8>, name: &[u8]| bytes.windows(name.len()).any(|window| window == name);
     assert!(file.file_descriptor_proto.iter().any(|bytes| contains(bytes, b"WindowsRequest")));
     told.served.end();
 }
 
-/// One that reads nothing is told how much it missed, and keeps nobody waiting: neither others nor the windows.
+/// One that reads nothing is told how much it missed, and keeps nobody waiting: neither others nor
+/// the windows.
 #[test]
 fn a_slow_client_is_told_what_it_missed() {
     let mut told = Told::start("--port memory:zipf,rate=5k --read-every 1ms");
@@ -180,7 +238,11 @@ fn a_slow_client_is_told_what_it_missed() {
     while next.is_none_or(|next| next <= last) {
         match told.sample(&mut slow) {
             samples_response::Told::Record(record) => {
-                assert!(next.is_none_or(|next| next == record.number), "{next:?} {}", record.number);
+                assert!(
+                    next.is_none_or(|next| next == record.number),
+                    "{next:?} {}",
+                    record.number
+                );
                 assert_eq!(record.kind, "sample");
                 next = Some(record.number + 1);
             }
@@ -202,13 +264,20 @@ fn delays_come_one_by_one() {
     let (capture, samples) = (scratch.path("delays.pcap"), scratch.path("delays.jsonl"));
     let (capture, samples) = (capture.to_str().unwrap(), samples.to_str().unwrap());
     common::run(["generate", "delay,requests=10k,rate=1000", "--to", capture]).quiet();
-    let mut told = Told::start(&format!("--port pcap:{capture} --measure delay --delay-samples {samples}"));
-    let mut delays = told.runtime.block_on(told.agent().delays(DelaysRequest {})).unwrap().into_inner();
+    let mut told =
+        Told::start(&format!("--port pcap:{capture} --measure delay --delay-samples {samples}"));
+    let mut delays =
+        told.runtime.block_on(told.agent().delays(DelaysRequest {})).unwrap().into_inner();
     let (mut lines, mut number) = (Vec::new(), 0);
     while lines.len() < 300 {
         match told.runtime.block_on(delays.message()).unwrap().unwrap().told.unwrap() {
             delays_response::Told::Delays(delays) => {
-                assert!(delays.number > number && delays.host == "here" && delays.source.ends_with("delays.pcap"), "{delays:?}");
+                assert!(
+                    delays.number > number
+                        && delays.host == "here"
+                        && delays.source.ends_with("delays.pcap"),
+                    "{delays:?}"
+                );
                 number = delays.number;
                 lines.extend(delays.json_lines.lines().map(str::to_owned));
             }
@@ -235,17 +304,29 @@ fn clients_that_mean_no_good_are_turned_away() {
     ] {
         let mut stream = TcpStream::connect(address).unwrap();
         // It may be closed before all is written.
-        let _ = stream.write_all(garbage.as_bytes()).and_then(|()| stream.read_to_end(&mut Vec::new()));
+        let _ =
+            stream.write_all(garbage.as_bytes()).and_then(|()| stream.read_to_end(&mut Vec::new()));
     }
     let mut health = HealthClient::new(told.channel());
-    let large = told.runtime.block_on(health.check(HealthCheckRequest { service: "x".repeat(1 << 20) })).unwrap_err();
-    assert!(matches!(large.code(), Code::ResourceExhausted | Code::Unknown | Code::Internal), "{large:?}");
+    let large = told
+        .runtime
+        .block_on(health.check(HealthCheckRequest { service: "x".repeat(1 << 20) }))
+        .unwrap_err();
+    assert!(
+        matches!(large.code(), Code::ResourceExhausted | Code::Unknown | Code::Internal),
+        "{large:?}"
+    );
     // A name that is not this machine's own.
     let foreign = told.endpoint().origin("http://evil.example".parse().unwrap());
     let channel = told.runtime.block_on(foreign.connect()).unwrap();
-    let foreign = told.runtime.block_on(AgentClient::new(channel).status(StatusRequest {})).unwrap_err();
-    assert!(foreign.code() == Code::PermissionDenied && foreign.message().contains("localhost"), "{foreign:?}");
-    // More connections than there is room for, none of which asks for anything. One that is taken is greeted.
+    let foreign =
+        told.runtime.block_on(AgentClient::new(channel).status(StatusRequest {})).unwrap_err();
+    assert!(
+        foreign.code() == Code::PermissionDenied && foreign.message().contains("localhost"),
+        "{foreign:?}"
+    );
+    // More connections than there is room for, none of which asks for anything. One that is taken
+    // is greeted.
     let silent: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(address).unwrap()).collect();
     let is_closed = |mut stream: &TcpStream| {
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -264,11 +345,17 @@ fn clients_that_mean_no_good_are_turned_away() {
     };
     while is_answered().is_none() {}
     let refused = told.served.metrics();
-    let count = |reason: &str| refused[&format!("flowgauge_grpc_refused_total{{reason=\"{reason}\"}}")];
-    assert!(count("connections") >= 236.0 && count("host") == 1.0 && count("request") >= 3.0, "{refused:?}");
+    let count =
+        |reason: &str| refused[&format!("flowgauge_grpc_refused_total{{reason=\"{reason}\"}}")];
+    assert!(
+        count("connections") >= 236.0 && count("host") == 1.0 && count("request") >= 3.0,
+        "{refused:?}"
+    );
     assert_eq!((count("token"), count("tls")), (0.0, 0.0));
     let told = told.served.end();
-    for one in ["connections are open", "is not this machine's own", "refused over gRPC: a request: "] {
+    for one in
+        ["connections are open", "is not this machine's own", "refused over gRPC: a request: "]
+    {
         assert_eq!(told.matches(one).count(), 1, "{told}");
     }
 }
@@ -276,9 +363,14 @@ fn clients_that_mean_no_good_are_turned_away() {
 /// An address that others can reach takes a certificate and a token.
 #[test]
 fn strangers_have_to_know_the_token() {
-    let output = flowgauge().args(["run", "--port", "memory:zipf", "--grpc", "0.0.0.0:0"]).output().unwrap();
+    let output =
+        flowgauge().args(["run", "--port", "memory:zipf", "--grpc", "0.0.0.0:0"]).output().unwrap();
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(2) && complaint.contains("--grpc 0.0.0.0 can be reached by others"), "{complaint}");
+    assert!(
+        output.status.code() == Some(2)
+            && complaint.contains("--grpc 0.0.0.0 can be reached by others"),
+        "{complaint}"
+    );
     let scratch = Scratch::new("grpc-strangers");
     let (certificate, key) = certificate(&scratch);
     const TOKEN: &str = "0123456789abcdef0123456789abcdef";
@@ -288,14 +380,22 @@ fn strangers_have_to_know_the_token() {
     ));
     let authority = Certificate::from_pem(std::fs::read(&certificate).unwrap());
     let tls = ClientTlsConfig::new().ca_certificate(authority).domain_name("localhost");
-    let endpoint = Endpoint::from_shared(format!("https://{}", told.address)).unwrap().tls_config(tls).unwrap();
+    let endpoint = Endpoint::from_shared(format!("https://{}", told.address))
+        .unwrap()
+        .tls_config(tls)
+        .unwrap();
     let mut agent = AgentClient::new(told.runtime.block_on(endpoint.connect()).unwrap());
     let mut ask = |token: Option<&str>| {
         let mut request = Request::new(StatusRequest {});
         if let Some(token) = token {
-            request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+            request
+                .metadata_mut()
+                .insert("authorization", format!("Bearer {token}").parse().unwrap());
         }
-        told.runtime.block_on(agent.status(request)).map(|status| status.into_inner().host).map_err(|status| status.code())
+        told.runtime
+            .block_on(agent.status(request))
+            .map(|status| status.into_inner().host)
+            .map_err(|status| status.code())
     };
     for wrong in [None, Some(""), Some("0123456789abcdef0123456789abcdee"), Some("0123")] {
         assert_eq!(ask(wrong), Err(Code::Unauthenticated), "{wrong:?}");

@@ -33,7 +33,12 @@ struct Run {
 impl Run {
     fn start(arguments: &str) -> Self {
         let mut command = flowgauge();
-        command.arg("run").args(arguments.split_ascii_whitespace()).args(["--read-every", "never", "--format", "json"]);
+        command.arg("run").args(arguments.split_ascii_whitespace()).args([
+            "--read-every",
+            "never",
+            "--format",
+            "json",
+        ]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
         Run { child, lines }
@@ -42,7 +47,8 @@ impl Run {
     fn line(&mut self) -> Value {
         let mut line = String::new();
         self.lines.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in '{line}': {}", self.complaints()))
+        serde_json::from_str(&line)
+            .unwrap_or_else(|error| panic!("{error} in '{line}': {}", self.complaints()))
     }
 
     fn complaints(&mut self) -> String {
@@ -51,17 +57,22 @@ impl Run {
         complaints
     }
 
-    /// Ends the run with a signal; gives the lines that it had written or still wrote. One that the signal cut off is none.
+    /// Ends the run with a signal; gives the lines that it had written or still wrote. One that the
+    /// signal cut off is none.
     fn end(mut self, signal: Signal) -> Vec<Value> {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
         let mut text = String::new();
         self.lines.read_to_string(&mut text).unwrap();
         self.child.wait().unwrap();
-        text.split_inclusive('\n').filter(|line| line.ends_with('\n')).map(|line| serde_json::from_str(line).unwrap()).collect()
+        text.split_inclusive('\n')
+            .filter(|line| line.ends_with('\n'))
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
     }
 }
 
-/// Packets by window. A window may be told twice, by the run that was killed right after it and by the one that took over.
+/// Packets by window. A window may be told twice, by the run that was killed right after it and by
+/// the one that took over.
 #[derive(Default)]
 struct Windows {
     packets: BTreeMap<u64, u64>,
@@ -72,11 +83,15 @@ struct Windows {
 impl Windows {
     fn add(&mut self, line: &Value) {
         if line["record"] == "window" {
-            let (window, packets) = (line["window"].as_u64().unwrap(), line["packets"].as_u64().unwrap());
+            let (window, packets) =
+                (line["window"].as_u64().unwrap(), line["packets"].as_u64().unwrap());
             // On a busy machine a window may end when others are over, which are then in it.
             self.next.insert(window, line["last_window"].as_u64().unwrap_or(window) + 1);
             let earlier = self.packets.insert(window, packets);
-            assert!(earlier.is_none_or(|earlier| earlier == packets), "window {window}: {earlier:?} and {packets}");
+            assert!(
+                earlier.is_none_or(|earlier| earlier == packets),
+                "window {window}: {earlier:?} and {packets}"
+            );
         }
     }
 
@@ -91,8 +106,8 @@ impl Windows {
     }
 }
 
-/// Kills runs and adopts what they leave, while packets come; every packet is in a window of one of them. `batch` sends some packets
-/// and tells how many.
+/// Kills runs and adopts what they leave, while packets come; every packet is in a window of one of
+/// them. `batch` sends some packets and tells how many.
 fn kill_and_adopt(arguments: &str, mut batch: impl FnMut() -> u64 + Send + 'static) {
     let mut windows = Windows::default();
     let arguments = format!("{arguments} --window 7ms --adopt");
@@ -134,10 +149,12 @@ fn datagrams() -> impl FnMut() -> u64 + Send {
 fn killing_the_controller_loses_no_packet() {
     on_veth(|| {
         let template = Generator::new(Profile::new(Sources::Unique)).template().to_vec();
-        // A device drops what its peer cannot take, as it always does while no program runs: not here.
+        // A device drops what its peer cannot take, as it always does while no program runs: not
+        // here.
         let mut sender = None;
         kill_and_adopt("-i rx", move || {
-            let sender = sender.get_or_insert_with(|| Sender::new(SENDER.0, &template, 1 << 20).unwrap());
+            let sender =
+                sender.get_or_insert_with(|| Sender::new(SENDER.0, &template, 1 << 20).unwrap());
             let arrived = || DeviceCounters::read(RECEIVER.0).unwrap().received;
             let before = arrived();
             sender.send(1 << 12).unwrap();
@@ -170,15 +187,28 @@ fn both_directions_and_all_together() {
         let mut run = Run::start("-i rx,tx --direction both --window 20ms");
         let records = |run: &mut Run| -> Vec<Value> { (0..5).map(|_| run.line()).collect() };
         let first = records(&mut run);
-        let places: Vec<_> = first.iter().map(|record| (record["interface"].as_str(), record["direction"].as_str())).collect();
+        let places: Vec<_> = first
+            .iter()
+            .map(|record| (record["interface"].as_str(), record["direction"].as_str()))
+            .collect();
         let hooks: Vec<_> = first.iter().map(|record| record["hook"].as_str().unwrap()).collect();
         assert_eq!(hooks, ["native", "tcx", "native", "tcx", "native,tcx"]);
-        let expected = [("rx", "ingress"), ("rx", "egress"), ("tx", "ingress"), ("tx", "egress"), ("rx,tx", "both")];
-        assert_eq!(places, expected.map(|(interface, direction)| (Some(interface), Some(direction))));
+        let expected = [
+            ("rx", "ingress"),
+            ("rx", "egress"),
+            ("tx", "ingress"),
+            ("tx", "egress"),
+            ("rx,tx", "both"),
+        ];
+        assert_eq!(
+            places,
+            expected.map(|(interface, direction)| (Some(interface), Some(direction)))
+        );
         send(50);
         let totals = run.end(Signal::SIGTERM);
         let packets = |record: &Value| record["packets"].as_u64().unwrap();
-        let totals: Vec<u64> = totals.iter().filter(|record| record["record"] == "total").map(packets).collect();
+        let totals: Vec<u64> =
+            totals.iter().filter(|record| record["record"] == "total").map(packets).collect();
         assert_eq!(totals, [50, 0, 0, 50, 100]);
     });
 }
@@ -193,7 +223,8 @@ fn a_killed_run_is_named_and_can_be_ended() {
         let complaint = again.complaints();
         assert_eq!(again.child.wait().unwrap().code(), Some(1));
         assert!(complaint.contains("--adopt") && complaint.lines().count() == 1, "{complaint}");
-        let detach = || String::from_utf8(flowgauge().arg("detach").output().unwrap().stdout).unwrap();
+        let detach =
+            || String::from_utf8(flowgauge().arg("detach").output().unwrap().stdout).unwrap();
         assert_eq!(detach(), "rx ingress: no longer counted\n");
         assert_eq!(detach(), "nothing was left counting\n");
         let mut run = Run::start("-i rx --window 10ms");
@@ -204,7 +235,8 @@ fn a_killed_run_is_named_and_can_be_ended() {
 
 /// Filters of an interface for what arrives, as `tc` shows them.
 fn filters() -> String {
-    let filters = Command::new("tc").args(["filter", "show", "dev", "rx", "ingress"]).output().unwrap();
+    let filters =
+        Command::new("tc").args(["filter", "show", "dev", "rx", "ingress"]).output().unwrap();
     String::from_utf8(filters.stdout).unwrap()
 }
 
@@ -227,23 +259,40 @@ fn a_filter_that_a_killed_run_left_without_pins_is_named_replaced_and_removed() 
         };
         killed(1);
         let status = String::from_utf8(flowgauge().arg("status").output().unwrap().stdout).unwrap();
-        assert!(status.starts_with("rx ingress: a filter counts here that no run is known to read or can go on with"), "{status}");
+        assert!(
+            status.starts_with(
+                "rx ingress: a filter counts here that no run is known to read or can go on with"
+            ),
+            "{status}"
+        );
         let mut run = start(2);
         assert_eq!(run.line()["hook"], "clsact");
         send(50);
         assert_eq!(filters().matches("direct-action").count(), 1, "{}", filters());
         // A filter of a run at work is nobody's to remove.
-        assert_eq!(flowgauge().arg("detach").output().unwrap().stdout, b"nothing was left counting\n");
+        assert_eq!(
+            flowgauge().arg("detach").output().unwrap().stdout,
+            b"nothing was left counting\n"
+        );
         kill(Pid::from_raw(run.child.id() as i32), Signal::SIGINT).unwrap();
         let complaint = run.complaints();
-        assert!(complaint.contains("rx ingress: the filter that a killed flowgauge left is removed"), "{complaint}");
+        assert!(
+            complaint.contains("rx ingress: the filter that a killed flowgauge left is removed"),
+            "{complaint}"
+        );
         let totals = run.end(Signal::SIGINT);
-        let packets: u64 =
-            totals.iter().filter(|record| record["record"] == "total").map(|record| record["packets"].as_u64().unwrap()).sum();
+        let packets: u64 = totals
+            .iter()
+            .filter(|record| record["record"] == "total")
+            .map(|record| record["packets"].as_u64().unwrap())
+            .sum();
         assert_eq!(packets, 50);
         assert_eq!(filters(), "");
         killed(3);
-        assert_eq!(flowgauge().arg("detach").output().unwrap().stdout, b"rx ingress: no longer counted\n");
+        assert_eq!(
+            flowgauge().arg("detach").output().unwrap().stdout,
+            b"rx ingress: no longer counted\n"
+        );
         assert_eq!(filters(), "");
     });
 }
@@ -255,7 +304,10 @@ fn an_interface_without_native_mode_is_counted_without_a_question() {
         veth::ip("link set mac0 up").unwrap();
         let mut run = Run::start("-i mac0 --window 10ms");
         let window = run.line();
-        assert_eq!((window["interface"].as_str(), window["hook"].as_str()), (Some("mac0"), Some("tcx")));
+        assert_eq!(
+            (window["interface"].as_str(), window["hook"].as_str()),
+            (Some("mac0"), Some("tcx"))
+        );
         kill(Pid::from_raw(run.child.id() as i32), Signal::SIGINT).unwrap();
         let complaint = run.complaints();
         let line = "mac0 ingress: counting on the TCX hook: the driver macvlan has no native XDP";
@@ -284,11 +336,20 @@ fn refused(run: &mut Command, expected: &str) {
 fn refusals_are_one_line_and_leave_nothing_behind() {
     on_veth(|| {
         refused(flowgauge().args(["run", "-i", "nowhere"]), "nowhere: there is no such interface");
-        refused(flowgauge().args(["run", "-i", "nowhere,nowhere2", "--direction", "both"]), "nowhere: there is no such interface");
+        refused(
+            flowgauge().args(["run", "-i", "nowhere,nowhere2", "--direction", "both"]),
+            "nowhere: there is no such interface",
+        );
         refused(flowgauge().args(["run", "-i", "lo", "--xdp-mode", "native"]), "--xdp-mode skb");
-        refused(flowgauge().args(["run", "-i", "rx", "--xdp-mode", "offload"]), "its card does not run XDP programs");
+        refused(
+            flowgauge().args(["run", "-i", "rx", "--xdp-mode", "offload"]),
+            "its card does not run XDP programs",
+        );
         match flowgauge().uid(65534).gid(65534).args(["run", "-i", "rx"]).output() {
-            Ok(_) => refused(flowgauge().uid(65534).gid(65534).args(["run", "-i", "rx"]), "it takes root, or the capabilities"),
+            Ok(_) => refused(
+                flowgauge().uid(65534).gid(65534).args(["run", "-i", "rx"]),
+                "it takes root, or the capabilities",
+            ),
             Err(error) => skip(format_args!("a binary that others may run ({error})")),
         }
         let mut other = flowgauge();
@@ -302,7 +363,13 @@ fn refusals_are_one_line_and_leave_nothing_behind() {
 fn a_missing_capability_is_told_in_one_line() {
     on_veth(|| {
         let mut run = Command::new("capsh");
-        run.args(["--drop=cap_perfmon,cap_sys_admin", "--", "-c", "exec \"$0\" run -i rx", env!("CARGO_BIN_EXE_flowgauge")]);
+        run.args([
+            "--drop=cap_perfmon,cap_sys_admin",
+            "--",
+            "-c",
+            "exec \"$0\" run -i rx",
+            env!("CARGO_BIN_EXE_flowgauge"),
+        ]);
         let output = match run.env_remove("RUST_LOG").env("FLOWGAUGE_STATUS_DIR", "").output() {
             Err(error) => return skip(format_args!("capsh ({error})")),
             Ok(output) => output,
@@ -368,8 +435,10 @@ fn a_program_of_others_is_left_alone() {
     on_veth(|| {
         let mut first = Run::start("-i rx --window 10ms");
         first.line();
-        let output =
-            flowgauge().args(["run", "-i", "rx", "--xdp-mode", "native", "--pins", "/sys/fs/bpf/elsewhere"]).output().unwrap();
+        let output = flowgauge()
+            .args(["run", "-i", "rx", "--xdp-mode", "native", "--pins", "/sys/fs/bpf/elsewhere"])
+            .output()
+            .unwrap();
         let complaint = String::from_utf8(output.stderr).unwrap();
         assert!(complaint.contains("another XDP program is attached"), "{complaint}");
         assert!(!Path::new("/sys/fs/bpf/elsewhere").exists());
@@ -393,7 +462,8 @@ fn an_interface_is_free_as_soon_as_a_run_has_ended() {
     });
 }
 
-/// A terminal and `timeout` may send a signal twice; a second one would have ended the process with its program attached.
+/// A terminal and `timeout` may send a signal twice; a second one would have ended the process with
+/// its program attached.
 #[test]
 fn signals_that_come_twice_leave_nothing_behind() {
     on_veth(|| {
@@ -404,7 +474,10 @@ fn signals_that_come_twice_leave_nothing_behind() {
                 send(7);
                 kill(Pid::from_raw(run.child.id() as i32), signal).unwrap();
                 let lines = run.end(signal);
-                assert_eq!(lines.last().map(|total| (&total["record"], &total["packets"])), Some((&"total".into(), &7.into())));
+                assert_eq!(
+                    lines.last().map(|total| (&total["record"], &total["packets"])),
+                    Some((&"total".into(), &7.into()))
+                );
                 assert_eq!(left_behind(), (false, false));
             }
         }
@@ -426,7 +499,8 @@ fn a_run_whose_reader_is_gone_leaves_nothing_behind() {
     });
 }
 
-/// What is not needed cannot be missing: types come with the programs, and pins only serve those who adopt.
+/// What is not needed cannot be missing: types come with the programs, and pins only serve those
+/// who adopt.
 #[test]
 fn kernels_without_type_information_and_bpf_file_system_will_do() {
     on_veth(|| {
@@ -446,26 +520,36 @@ fn kernels_without_type_information_and_bpf_file_system_will_do() {
 fn a_machine_that_does_not_say_how_many_cpus_it_has_is_refused() {
     on_veth(|| {
         let none = None::<&str>;
-        mount(Some("none"), "/sys/devices/system/cpu", Some("tmpfs"), MsFlags::empty(), none).unwrap();
+        mount(Some("none"), "/sys/devices/system/cpu", Some("tmpfs"), MsFlags::empty(), none)
+            .unwrap();
         refused(flowgauge().args(["run", "-i", "rx"]), "mount sysfs at /sys");
     });
 }
 
-/// Units of systemd see it so (`ProtectKernelTunables=`), and users with the three capabilities may not write to it.
+/// Units of systemd see it so (`ProtectKernelTunables=`), and users with the three capabilities may
+/// not write to it.
 #[test]
 fn a_bpf_file_system_that_is_read_only_will_do() {
     on_veth(|| {
-        let (none, read_only) = (None::<&str>, MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY);
+        let (none, read_only) =
+            (None::<&str>, MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY);
         mount(none, "/sys/fs/bpf", none, read_only, none).unwrap();
         let mut run = Run::start("-i rx --window 10ms");
         run.line();
         send(5);
         assert_eq!(run.end(Signal::SIGINT).last().unwrap()["packets"], 5);
         assert!(!left_behind().0);
-        refused(flowgauge().args(["run", "-i", "rx", "--adopt"]), "this user may not write to /sys/fs/bpf: Read-only file system");
+        refused(
+            flowgauge().args(["run", "-i", "rx", "--adopt"]),
+            "this user may not write to /sys/fs/bpf: Read-only file system",
+        );
         let output = flowgauge().args(["doctor", "--backend", "xdp"]).output().unwrap();
         let report = String::from_utf8(output.stdout).unwrap();
-        assert!(report.contains("may not write to /sys/fs/bpf") && report.contains("counting does without"), "{report}");
+        assert!(
+            report.contains("may not write to /sys/fs/bpf")
+                && report.contains("counting does without"),
+            "{report}"
+        );
     });
 }
 
@@ -473,14 +557,18 @@ fn a_bpf_file_system_that_is_read_only_will_do() {
 fn staggered_registers_count_on_an_interface() {
     on_veth(|| {
         let run = Run::start("-i rx --staggered 1m --adopt");
-        // Without windows and reads, the first output comes at the end: wait until the program is attached.
+        // Without windows and reads, the first output comes at the end: wait until the program is
+        // attached.
         while !is_attached() {
             thread::yield_now();
         }
         send(20);
         run.end(Signal::SIGKILL);
         let mut run = flowgauge();
-        run.args("run -i rx --staggered 1m --adopt --read-every never --duration 1ms --format json".split(' '));
+        run.args(
+            "run -i rx --staggered 1m --adopt --read-every never --duration 1ms --format json"
+                .split(' '),
+        );
         let output = run.output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         let total: Value = serde_json::from_str(text.lines().last().unwrap_or_default())

@@ -52,8 +52,11 @@ fn replay(scratch: &Scratch, host: &str, captures: &[&Path], options: &str) -> V
 }
 
 fn merge(scratch: &Scratch, options: &str) -> Vec<Value> {
-    let records =
-        ok(flowgauge().arg("merge").arg(scratch.path("lake")).args(["--format", "json"]).args(options.split_whitespace()));
+    let records = ok(flowgauge()
+        .arg("merge")
+        .arg(scratch.path("lake"))
+        .args(["--format", "json"])
+        .args(options.split_whitespace()));
     records.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
@@ -76,19 +79,26 @@ const ALIKE: [&str; 11] = [
     "reorder",
 ];
 
-/// Heavy hitters of a union, which has room for all flows of its rows: what is certain of a total's flows is in their intervals.
+/// Heavy hitters of a union, which has room for all flows of its rows: what is certain of a total's
+/// flows is in their intervals.
 fn assert_no_wider(total: &Value, union: &Value) {
     assert_eq!((&total["total"], &total["key"]), (&union["total"], &union["key"]));
     let flows = |top: &Value| -> BTreeMap<String, (u64, u64)> {
         let number = |flow: &Value, name: &str| flow[name].as_u64().unwrap();
-        let flow = |flow: &Value| (flow["flow"].as_str().unwrap().to_owned(), (number(flow, "low"), number(flow, "high")));
+        let flow = |flow: &Value| {
+            (flow["flow"].as_str().unwrap().to_owned(), (number(flow, "low"), number(flow, "high")))
+        };
         top["flows"].as_array().unwrap().iter().map(flow).collect()
     };
     let (of_total, of_union) = (flows(total), flows(union));
-    let both: Vec<_> = of_total.iter().filter_map(|(flow, bounds)| Some((bounds, of_union.get(flow)?))).collect();
+    let both: Vec<_> =
+        of_total.iter().filter_map(|(flow, bounds)| Some((bounds, of_union.get(flow)?))).collect();
     assert!(both.len() * 2 >= of_total.len(), "{total} {union}");
     for ((low, high), (union_low, union_high)) in both {
-        assert!(low <= union_low && union_low <= union_high && union_high <= high, "{total} {union}");
+        assert!(
+            low <= union_low && union_low <= union_high && union_high <= high,
+            "{total} {union}"
+        );
     }
 }
 
@@ -137,7 +147,11 @@ fn a_union_of_windows_says_what_their_total_says() {
 fn a_union_of_hosts_has_the_registers_of_one_that_saw_all() {
     let scratch = Scratch::new("lake-hosts");
     let captures = ["seed=1", "seed=2", "seed=3"].map(|seed| {
-        generate(&scratch, &format!("zipf,flows=4000,packets=20000,rate=1k,{seed}"), &format!("{}.pcap", seed.replace('=', "")))
+        generate(
+            &scratch,
+            &format!("zipf,flows=4000,packets=20000,rate=1k,{seed}"),
+            &format!("{}.pcap", seed.replace('=', "")),
+        )
     });
     for (capture, host) in captures.iter().zip(["a", "b", "c"]) {
         replay(&scratch, host, &[capture], "--window 5s --align --measure cardinality,sizes");
@@ -151,17 +165,30 @@ fn a_union_of_hosts_has_the_registers_of_one_that_saw_all() {
     let (windows, unions) = (of_kind(&records, "window"), merge(&scratch, "--by window"));
     assert_eq!(windows.len(), unions.len());
     for (window, union) in windows.iter().zip(&unions) {
-        assert_alike(window, union, &["packets", "bytes", "cardinality", "scheduled_start_ns", "scheduled_end_ns"]);
+        assert_alike(
+            window,
+            union,
+            &["packets", "bytes", "cardinality", "scheduled_start_ns", "scheduled_end_ns"],
+        );
         assert_eq!(union["united"]["hosts"], 3);
     }
     let hosts = merge(&scratch, "--by host");
-    assert_eq!(hosts.iter().map(|record| record["interface"].as_str().unwrap()).collect::<Vec<_>>(), ["a", "b", "c"]);
+    assert_eq!(
+        hosts.iter().map(|record| record["interface"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["a", "b", "c"]
+    );
     assert_eq!(hosts.iter().map(|record| record["packets"].as_u64().unwrap()).sum::<u64>(), 60_000);
     // A range, whose ends cut no window.
     let some = merge(&scratch, "--to 1970-01-01T00:00:10Z --from 1970-01-01T00:00:05Z --host b");
-    assert_eq!((some[0]["packets"].as_u64(), some[0]["united"]["rows"].as_u64()), (Some(5000), Some(1)));
+    assert_eq!(
+        (some[0]["packets"].as_u64(), some[0]["united"]["rows"].as_u64()),
+        (Some(5000), Some(1))
+    );
     let cut = merge(&scratch, "--from 1970-01-01T00:00:04Z --to 1970-01-01T00:00:10Z");
-    assert_eq!((cut[0]["united"]["rows"].as_u64(), cut[0]["united"]["crossing"].as_u64()), (Some(3), Some(3)));
+    assert_eq!(
+        (cut[0]["united"]["rows"].as_u64(), cut[0]["united"]["crossing"].as_u64()),
+        (Some(3), Some(3))
+    );
 }
 
 /// Nanoseconds of a place whose name ends so.
@@ -190,14 +217,26 @@ fn what_is_missing_or_there_twice_is_told() {
     fs::remove_file(file.with_file_name("copy.parquet")).unwrap();
     // A run of the same name as an earlier one leaves its files alone.
     replay(&scratch, "a", &[&capture], "--window 5s --align --measure cardinality");
-    assert_eq!((files(&[scratch.path("lake")]).unwrap().len(), merge(&scratch, "")[0]["united"]["twice"].as_u64()), (3, Some(4)));
+    assert_eq!(
+        (
+            files(&[scratch.path("lake")]).unwrap().len(),
+            merge(&scratch, "")[0]["united"]["twice"].as_u64()
+        ),
+        (3, Some(4))
+    );
     // Two agents of one name at one place: their packets count twice, and their flows do not.
     let mut command = flowgauge();
-    command.env("FLOWGAUGE_RUN", "another").args(["replay", "--host", "a", "--window", "5s", "--align", "--lake"]);
+    command
+        .env("FLOWGAUGE_RUN", "another")
+        .args(["replay", "--host", "a", "--window", "5s", "--align", "--lake"]);
     ok(command.arg(scratch.path("lake")).arg(&capture));
     let doubled = merge(&scratch, "");
     assert_eq!(doubled[0]["cardinality"], before[0]["cardinality"]);
-    assert!(of_place(&doubled[0]["united"]["doubled_ns"], "a.pcap in") > 10_000_000_000, "{}", doubled[0]["united"]);
+    assert!(
+        of_place(&doubled[0]["united"]["doubled_ns"], "a.pcap in") > 10_000_000_000,
+        "{}",
+        doubled[0]["united"]
+    );
 }
 
 #[test]
@@ -220,30 +259,58 @@ fn what_cannot_be_united_gives_no_number() {
     ] {
         replay(&scratch, host, &[&capture], &format!("--window 5s {options}"));
         let outcome = run(flowgauge().arg("merge").arg(scratch.path("lake")));
-        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""), "{host}: {}", outcome.stderr);
-        let (mine, others) = (format!("{host}-run_of_{host}-000000.parquet"), "a-run_of_a-000000.parquet");
+        assert_eq!(
+            (outcome.code, outcome.stdout.as_str()),
+            (Some(1), ""),
+            "{host}: {}",
+            outcome.stderr
+        );
+        let (mine, others) =
+            (format!("{host}-run_of_{host}-000000.parquet"), "a-run_of_a-000000.parquet");
         for part in [told, mine.as_str(), others] {
             assert!(outcome.stderr.contains(part), "{host}: {part} is not in {}", outcome.stderr);
         }
         // Alone it is fine.
         let theirs = merge(&scratch, &format!("--host {host}"));
         assert_eq!(theirs[0]["packets"], 5000, "{host}");
-        let sides =
-            [format!("{},host=a", scratch.path("lake").display()), format!("{},host={host}", scratch.path("lake").display())];
+        let sides = [
+            format!("{},host=a", scratch.path("lake").display()),
+            format!("{},host={host}", scratch.path("lake").display()),
+        ];
         if !["heavy", "sketch"].contains(&host) {
             let outcome = run(flowgauge().arg("diff").args(sides));
-            assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""), "{host}: {}", outcome.stderr);
+            assert_eq!(
+                (outcome.code, outcome.stdout.as_str()),
+                (Some(1), ""),
+                "{host}: {}",
+                outcome.stderr
+            );
         }
-        fs::remove_file(files(&[scratch.path("lake")]).unwrap().into_iter().find(|file| file.ends_with(&mine)).unwrap()).unwrap();
+        fs::remove_file(
+            files(&[scratch.path("lake")])
+                .unwrap()
+                .into_iter()
+                .find(|file| file.ends_with(&mine))
+                .unwrap(),
+        )
+        .unwrap();
     }
     // A question that no row can answer.
-    let outcome = run(flowgauge().arg("merge").arg(scratch.path("lake")).args(["--query", "10.0.0.1", "--host", "nobody"]));
+    let outcome = run(flowgauge()
+        .arg("merge")
+        .arg(scratch.path("lake"))
+        .args(["--query", "10.0.0.1", "--host", "nobody"]));
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
     let lone = Scratch::new("lake-unasked");
     replay(&lone, "a", &[&capture], "--window 5s");
-    let outcome = run(flowgauge().arg("merge").arg(lone.path("lake")).args(["--query", "10.0.0.1"]));
+    let outcome =
+        run(flowgauge().arg("merge").arg(lone.path("lake")).args(["--query", "10.0.0.1"]));
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
-    assert!(outcome.stderr.contains("--query is for frequency or membership, which no row has"), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("--query is for frequency or membership, which no row has"),
+        "{}",
+        outcome.stderr
+    );
     // Windows that do not coincide.
     replay(&scratch, "long", &[&capture], &format!("--window 7s --measure {ALL}"));
     let outcome = run(flowgauge().arg("merge").arg(scratch.path("lake")).args(["--by", "window"]));
@@ -266,14 +333,22 @@ fn a_diff_tells_what_is_only_here_and_only_there() {
     let other = generate(&scratch, "sequential,packets=8000,rate=1k", "other.pcap");
     replay(&scratch, "one", &[&one], "--window 2s");
     replay(&scratch, "other", &[&other], "--window 2s");
-    let sides = ["one", "other"].map(|host| format!("{},host={host}", scratch.path("lake").display()));
-    let told: Value = serde_json::from_str(&ok(flowgauge().arg("diff").args(&sides).args(["--format", "json"]))).unwrap();
-    for (part, truth) in [("only_a", 0.0), ("only_b", 4000.0), ("both", 4000.0), ("union", 8000.0)] {
-        let (low, high) = (told[part]["low"].as_f64().unwrap(), told[part]["high"].as_f64().unwrap());
+    let sides =
+        ["one", "other"].map(|host| format!("{},host={host}", scratch.path("lake").display()));
+    let told: Value =
+        serde_json::from_str(&ok(flowgauge().arg("diff").args(&sides).args(["--format", "json"])))
+            .unwrap();
+    for (part, truth) in [("only_a", 0.0), ("only_b", 4000.0), ("both", 4000.0), ("union", 8000.0)]
+    {
+        let (low, high) =
+            (told[part]["low"].as_f64().unwrap(), told[part]["high"].as_f64().unwrap());
         assert!(low <= truth && truth <= high, "{part}: {low} … {high}");
     }
     let table = ok(flowgauge().arg("diff").args(&sides));
-    assert!(table.contains("only in A") && table.contains("only in B") && table.contains("both"), "{table}");
+    assert!(
+        table.contains("only in A") && table.contains("only in B") && table.contains("both"),
+        "{table}"
+    );
 }
 
 /// Rows by run: numbers of their windows.
@@ -281,10 +356,13 @@ fn windows(lake: &Path) -> BTreeMap<String, Vec<u64>> {
     let mut found: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for file in files(&[lake.to_owned()]).unwrap() {
         // A file that is seen is whole.
-        let records = ok(flowgauge().arg("merge").arg(&file).args(["--by", "window", "--format", "json"]));
+        let records =
+            ok(flowgauge().arg("merge").arg(&file).args(["--by", "window", "--format", "json"]));
         let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
         let run = name.split('-').nth(1).unwrap().to_owned();
-        let starts = records.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["start_ns"].as_u64().unwrap());
+        let starts = records
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap()["start_ns"].as_u64().unwrap());
         found.entry(run).or_default().extend(starts);
     }
     found
@@ -311,17 +389,26 @@ fn a_run_that_is_killed_loses_the_window_that_is_being_written_and_no_other() {
             "json",
         ]);
         // Files of a second, so that some kills meet the change from one to the next.
-        command.arg("--lake").arg(&lake).args(["--lake-every", "1s", "--seed", "1"]).stdout(Stdio::piped()).stderr(Stdio::null());
+        command
+            .arg("--lake")
+            .arg(&lake)
+            .args(["--lake-every", "1s", "--seed", "1"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let reader = BufReader::new(child.stdout.take().unwrap());
         let lines = thread::spawn(move || {
-            let records = reader.lines().map_while(Result::ok).filter_map(|line| serde_json::from_str::<Value>(&line).ok());
+            let records = reader
+                .lines()
+                .map_while(Result::ok)
+                .filter_map(|line| serde_json::from_str::<Value>(&line).ok());
             records
                 .filter(|record| record["record"] == "window")
                 .map(|record| record["scheduled_start_ns"].as_u64().unwrap())
                 .collect::<Vec<_>>()
         });
-        let chance = u64::from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos());
+        let chance =
+            u64::from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos());
         thread::sleep(Duration::from_millis(300 + chance % 1500));
         child.kill().unwrap();
         child.wait().unwrap();
@@ -335,9 +422,13 @@ fn a_run_that_is_killed_loses_the_window_that_is_being_written_and_no_other() {
     for (run, told) in &told {
         let rows = found.get(run).map(Vec::as_slice).unwrap_or_default();
         assert_eq!(rows.iter().collect::<BTreeSet<_>>().len(), rows.len(), "{run}: a window twice");
-        // What was printed had been sent to the lake before; the last may have been on its way to the disk.
+        // What was printed had been sent to the lake before; the last may have been on its way to
+        // the disk.
         let missing: Vec<&u64> = told.iter().filter(|start| !rows.contains(start)).collect();
-        assert!(missing.is_empty() || missing == [told.last().unwrap()], "{run}: {missing:?} of {told:?} are missing");
+        assert!(
+            missing.is_empty() || missing == [told.last().unwrap()],
+            "{run}: {missing:?} of {told:?} are missing"
+        );
     }
 }
 
@@ -349,7 +440,8 @@ fn a_full_disk_loses_nothing_while_there_is_room_in_memory_and_tells_the_rest() 
     }
     let scratch = Scratch::new("lake-full");
     fs::create_dir(scratch.path("lake")).unwrap();
-    // In a namespace of its own, so that the mount ends with it. The disk has room again after two seconds.
+    // In a namespace of its own, so that the mount ends with it. The disk has room again after two
+    // seconds.
     let script = r#"mount -t tmpfs -o size=256k none lake || exit 77
         head -c 250k /dev/zero > lake/filler
         (sleep 2; rm lake/filler) &
@@ -366,10 +458,16 @@ fn a_full_disk_loses_nothing_while_there_is_room_in_memory_and_tells_the_rest() 
     assert!(run.status.success(), "{run:?}");
     let read = |name: &str| fs::read_to_string(scratch.path(name)).unwrap();
     let messages = read("messages");
-    assert!(messages.contains("No space left") && messages.contains("wait in memory"), "{messages}");
-    let records: Vec<Value> = read("records").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let told: BTreeSet<u64> =
-        of_kind(&records, "window").iter().map(|record| record["scheduled_start_ns"].as_u64().unwrap()).collect();
+    assert!(
+        messages.contains("No space left") && messages.contains("wait in memory"),
+        "{messages}"
+    );
+    let records: Vec<Value> =
+        read("records").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told: BTreeSet<u64> = of_kind(&records, "window")
+        .iter()
+        .map(|record| record["scheduled_start_ns"].as_u64().unwrap())
+        .collect();
     let found: BTreeSet<u64> = windows(&scratch.path("copy")).into_values().flatten().collect();
     assert_eq!(told.iter().filter(|start| !found.contains(start)).count(), 0, "{messages}");
     // Something went wrong for a while, and the exit code says so.

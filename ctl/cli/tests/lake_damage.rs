@@ -35,12 +35,18 @@ fn replay(scratch: &Scratch, host: &str, profile: &str, options: &str) {
     let capture = scratch.path(&format!("{host}.pcap"));
     ok(flowgauge().args(["generate", profile, "--to"]).arg(&capture));
     let mut command = flowgauge();
-    command.env("FLOWGAUGE_RUN", format!("run-of-{host}")).args(["replay", "--host", host, "--align", "--lake"]);
+    command
+        .env("FLOWGAUGE_RUN", format!("run-of-{host}"))
+        .args(["replay", "--host", host, "--align", "--lake"]);
     ok(command.arg(scratch.path("lake")).arg(&capture).args(options.split_whitespace()));
 }
 
 fn merge(lake: &Path, options: &str) -> Vec<Value> {
-    let records = ok(flowgauge().arg("merge").arg(lake).args(["--format", "json"]).args(options.split_whitespace()));
+    let records = ok(flowgauge()
+        .arg("merge")
+        .arg(lake)
+        .args(["--format", "json"])
+        .args(options.split_whitespace()));
     records.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
@@ -99,7 +105,8 @@ fn a_damaged_file_gives_the_same_number_or_none_and_takes_little_memory() {
         fs::write(&file, &bytes).unwrap();
         // Cut short, longer, and pieces in other places.
         for _ in 0..flips / 4 {
-            let (from, to) = (random.random_range(0..bytes.len()), random.random_range(0..bytes.len()));
+            let (from, to) =
+                (random.random_range(0..bytes.len()), random.random_range(0..bytes.len()));
             let changed = [&bytes[..from], &bytes[to..]].concat();
             fs::write(&file, &changed).unwrap();
             if let Ok(told) = united(&file) {
@@ -115,20 +122,39 @@ fn a_damaged_file_gives_the_same_number_or_none_and_takes_little_memory() {
 fn short_windows_are_missed_and_counted_twice_and_silent_ones_are_not_missed() {
     for window in ["100ms", "500ms", "900ms"] {
         let scratch = Scratch::new(&format!("lake-short-{window}"));
-        replay(&scratch, "a", "zipf,flows=100,packets=16000,rate=1k", &format!("--window {window}"));
+        replay(
+            &scratch,
+            "a",
+            "zipf,flows=100,packets=16000,rate=1k",
+            &format!("--window {window}"),
+        );
         let whole = merge(&scratch.path("lake"), "");
         assert_eq!(whole[0]["united"]["missing_ns"].as_object().unwrap().len(), 0);
         let mut command = flowgauge();
-        command.env("FLOWGAUGE_RUN", "again").args(["replay", "--host", "a", "--align", "--window", window, "--lake"]);
+        command
+            .env("FLOWGAUGE_RUN", "again")
+            .args(["replay", "--host", "a", "--align", "--window", window, "--lake"]);
         ok(command.arg(scratch.path("lake")).arg(scratch.path("a.pcap")));
         let twice = merge(&scratch.path("lake"), "");
         assert_eq!(twice[0]["packets"], 32_000);
-        let doubled = twice[0]["united"]["doubled_ns"].as_object().unwrap().values().next().unwrap().as_u64().unwrap();
+        let doubled = twice[0]["united"]["doubled_ns"]
+            .as_object()
+            .unwrap()
+            .values()
+            .next()
+            .unwrap()
+            .as_u64()
+            .unwrap();
         assert!(doubled > 15_000_000_000, "{window}: {doubled}");
     }
     // Bursts with silence between them: nothing is missing.
     let scratch = Scratch::new("lake-silent");
-    replay(&scratch, "a", "zipf,flows=100,packets=500,rate=1,burst=0.01,period=200s", "--window 1s");
+    replay(
+        &scratch,
+        "a",
+        "zipf,flows=100,packets=500,rate=1,burst=0.01,period=200s",
+        "--window 1s",
+    );
     let all = merge(&scratch.path("lake"), "").remove(0);
     assert!(all["united"]["rows"].as_u64().unwrap() < 100, "{all}");
     assert_eq!(all["packets"], 500);
@@ -147,11 +173,18 @@ fn links_are_followed_what_is_no_file_is_named_and_hosts_that_are_gone_are_told(
     assert_eq!(merge(&elsewhere, "")[0]["packets"], 5000);
     let expected = scratch.write("hosts", "# sites\na\nb\n\nc\n");
     let all = merge(&lake, &format!("--expect {expected}"));
-    assert_eq!((&all[0]["united"]["absent"], &all[0]["complete"]), (&serde_json::json!(["b", "c"]), &Value::Bool(false)));
-    let csv = ok(flowgauge().arg("merge").arg(&lake).args(["--format", "csv", "--expect", &expected]));
+    assert_eq!(
+        (&all[0]["united"]["absent"], &all[0]["complete"]),
+        (&serde_json::json!(["b", "c"]), &Value::Bool(false))
+    );
+    let csv =
+        ok(flowgauge().arg("merge").arg(&lake).args(["--format", "csv", "--expect", &expected]));
     let lines: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
     let at = |name: &str| lines[1][lines[0].iter().position(|it| *it == name).unwrap()];
-    assert_eq!((at("rows"), at("absent"), at("missing_ns"), at("complete")), ("5", "b c", "0", "false"));
+    assert_eq!(
+        (at("rows"), at("absent"), at("missing_ns"), at("complete")),
+        ("5", "b c", "0", "false")
+    );
     let pipe = lake.join("date=1970-01-01").join("z.parquet");
     nix::unistd::mkfifo(&pipe, Mode::S_IRWXU).unwrap();
     let outcome = run(flowgauge().arg("merge").arg(&lake));
@@ -162,8 +195,18 @@ fn links_are_followed_what_is_no_file_is_named_and_hosts_that_are_gone_are_told(
 #[test]
 fn one_host_that_counts_in_another_way_can_be_left_out() {
     let scratch = Scratch::new("lake-other");
-    replay(&scratch, "a", "zipf,flows=100,packets=5000,rate=1k", "--window 1s --measure cardinality,heavy --slots 1024");
-    replay(&scratch, "b", "zipf,flows=100,packets=5000,rate=1k,seed=2", "--window 1s --measure cardinality,heavy --slots 64");
+    replay(
+        &scratch,
+        "a",
+        "zipf,flows=100,packets=5000,rate=1k",
+        "--window 1s --measure cardinality,heavy --slots 1024",
+    );
+    replay(
+        &scratch,
+        "b",
+        "zipf,flows=100,packets=5000,rate=1k,seed=2",
+        "--window 1s --measure cardinality,heavy --slots 64",
+    );
     let lake = scratch.path("lake");
     let outcome = run(flowgauge().arg("merge").arg(&lake));
     assert_eq!(outcome.code, Some(1));
@@ -171,7 +214,10 @@ fn one_host_that_counts_in_another_way_can_be_left_out() {
         assert!(outcome.stderr.contains(part), "{part} is not in {}", outcome.stderr);
     }
     let distinct = merge(&lake, "--measure cardinality");
-    assert_eq!((distinct[0]["packets"].as_u64(), distinct[0]["heavy"].is_null()), (Some(10_000), true));
+    assert_eq!(
+        (distinct[0]["packets"].as_u64(), distinct[0]["heavy"].is_null()),
+        (Some(10_000), true)
+    );
     let alone = merge(&lake, "--exclude b");
     assert_eq!((alone[0]["packets"].as_u64(), alone[0]["heavy"].is_object()), (Some(5_000), true));
 }
@@ -191,7 +237,13 @@ fn a_damaged_journal_loses_one_row_and_is_kept() {
         "1",
         "--lake",
     ]);
-    let mut child = command.arg(&lake).args(["--host", "a"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = command
+        .arg(&lake)
+        .args(["--host", "a"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     let journal = loop {
         let journals = || {
             fs::read_dir(lake.join(".journal"))
@@ -200,7 +252,8 @@ fn a_damaged_journal_loses_one_row_and_is_kept() {
                 .map(|entry| entry.path())
                 .find(|it| it.extension().is_some_and(|it| it == "journal"))
         };
-        match journals().filter(|path| fs::metadata(path).is_ok_and(|about| about.len() > 200_000)) {
+        match journals().filter(|path| fs::metadata(path).is_ok_and(|about| about.len() > 200_000))
+        {
             Some(path) => break path,
             None => thread::sleep(Duration::from_millis(20)),
         }
@@ -214,10 +267,22 @@ fn a_damaged_journal_loses_one_row_and_is_kept() {
     fs::write(&journal, &bytes).unwrap();
     fs::write(journal.with_file_name("other.journal"), b"something else").unwrap();
     nix::unistd::mkfifo(&journal.with_file_name("pipe.journal"), Mode::S_IRWXU).unwrap();
-    ok(flowgauge().args(["generate", "zipf,packets=100,rate=1k", "--to"]).arg(scratch.path("b.pcap")));
-    let outcome = run(flowgauge().arg("replay").arg(scratch.path("b.pcap")).args(["--host", "b", "--lake"]).arg(&lake));
+    ok(flowgauge()
+        .args(["generate", "zipf,packets=100,rate=1k", "--to"])
+        .arg(scratch.path("b.pcap")));
+    let outcome = run(flowgauge()
+        .arg("replay")
+        .arg(scratch.path("b.pcap"))
+        .args(["--host", "b", "--lake"])
+        .arg(&lake));
     assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
-    for part in ["was damaged at 1 place", "at least 1 lost", "killed-000000.damaged", "other.damaged", "pipe.journal"] {
+    for part in [
+        "was damaged at 1 place",
+        "at least 1 lost",
+        "killed-000000.damaged",
+        "other.damaged",
+        "pipe.journal",
+    ] {
         assert!(outcome.stderr.contains(part), "{part} is not in {}", outcome.stderr);
     }
     let kept = merge(&lake, "--host a")[0]["united"]["rows"].as_u64().unwrap();
@@ -239,9 +304,18 @@ fn answers(lake: &Path) -> (u64, Value) {
 
 fn small_lake(scratch: &Scratch) -> PathBuf {
     for host in 0..12 {
-        let measures = if host % 3 == 0 { format!("{ALL} --filter 4x4096") } else { "cardinality,heavy".to_owned() };
+        let measures = if host % 3 == 0 {
+            format!("{ALL} --filter 4x4096")
+        } else {
+            "cardinality,heavy".to_owned()
+        };
         let options = format!("--window 1s --lake-every 2s --slots 64 --measure {measures}");
-        replay(scratch, &format!("h{host}"), &format!("zipf,flows=2000,packets=8000,rate=1k,seed={host}"), &options);
+        replay(
+            scratch,
+            &format!("h{host}"),
+            &format!("zipf,flows=2000,packets=8000,rate=1k,seed={host}"),
+            &options,
+        );
     }
     scratch.path("lake")
 }
@@ -256,8 +330,13 @@ fn a_lake_says_the_same_before_and_after_its_files_were_joined_however_often_tha
     let kills = std::env::var("TEST_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
     let mut random = ChaCha8Rng::seed_from_u64(7);
     for kill in 0..kills {
-        let mut child =
-            flowgauge().args(["lake", "compact"]).arg(&lake).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = flowgauge()
+            .args(["lake", "compact"])
+            .arg(&lake)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         thread::sleep(Duration::from_millis(random.random_range(0..400)));
         child.kill().unwrap();
         child.wait().unwrap();

@@ -3,7 +3,10 @@
 
 mod common;
 
-use common::{Outcome, Running, SECOND, Scratch, check, flowgauge, number, of_kind, packets, parse, pcap, run, text, total};
+use common::{
+    Outcome, Running, SECOND, Scratch, check, flowgauge, number, of_kind, packets, parse, pcap,
+    run, text, total,
+};
 use flowgauge_testing::skip;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -52,18 +55,40 @@ fn an_interrupt_closes_the_window_of_a_live_run() {
 
 #[test]
 fn an_interrupt_ends_a_run_without_windows_with_a_last_read() {
-    let (_, outcome) =
-        interrupted(&["run", "--port", "memory:unique,rate=10k", "--staggered", "1h", "--read-every", "50ms", "--format", "json"]);
+    let (_, outcome) = interrupted(&[
+        "run",
+        "--port",
+        "memory:unique,rate=10k",
+        "--staggered",
+        "1h",
+        "--read-every",
+        "50ms",
+        "--format",
+        "json",
+    ]);
     let records = parse(&outcome.live());
-    assert_eq!(records.iter().rev().map(|record| text(record, "record")).take(2).collect::<Vec<_>>(), ["total", "sample"]);
+    assert_eq!(
+        records.iter().rev().map(|record| text(record, "record")).take(2).collect::<Vec<_>>(),
+        ["total", "sample"]
+    );
 }
 
 #[test]
 fn an_interrupt_closes_the_window_of_a_replay() {
     let scratch = Scratch::new("interrupt-replay");
-    // A read for every packet: it has not finished when the signal comes, since the pipe holds a few hundred.
+    // A read for every packet: it has not finished when the signal comes, since the pipe holds a
+    // few hundred.
     let file = scratch.write("long.pcap", pcap(&packets(0..10_000, SECOND / 100)));
-    let (first, outcome) = interrupted(&["replay", &file, "--window", "1h", "--read-every", "1us", "--format", "json"]);
+    let (first, outcome) = interrupted(&[
+        "replay",
+        &file,
+        "--window",
+        "1h",
+        "--read-every",
+        "1us",
+        "--format",
+        "json",
+    ]);
     assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""));
     let mut records = vec![first];
     records.extend(parse(&outcome.stdout));
@@ -81,7 +106,16 @@ fn an_interrupt_between_two_windows_of_a_replay_loses_no_packet_counted() {
     let scratch = Scratch::new("interrupt-windows");
     let file = scratch.write("long.pcap", pcap(&packets(0..10_000, SECOND / 100)));
     // Without reads, time stands at the end of a window whenever the signal comes.
-    let (first, outcome) = interrupted(&["replay", &file, "--window", "10us", "--read-every", "never", "--format", "json"]);
+    let (first, outcome) = interrupted(&[
+        "replay",
+        &file,
+        "--window",
+        "10us",
+        "--read-every",
+        "never",
+        "--format",
+        "json",
+    ]);
     assert_eq!(text(&first, "record"), "window");
     assert_eq!(outcome.code, Some(0));
     let mut records = vec![first];
@@ -113,14 +147,28 @@ fn an_interrupt_ends_the_replay_of_a_pipe_that_has_gone_silent() {
 
 #[test]
 fn a_duration_ends_a_live_run() {
-    let outcome = run(["run", "--port", "memory:zipf,rate=50k", "--window", "100ms", "--duration", "300ms", "--format", "json"]);
+    let outcome = run([
+        "run",
+        "--port",
+        "memory:zipf,rate=50k",
+        "--window",
+        "100ms",
+        "--duration",
+        "300ms",
+        "--format",
+        "json",
+    ]);
     let records = parse(&outcome.live());
     let windows = of_kind(&records, "window");
     assert!(windows.iter().map(|window| number(window, "window")).eq(0..windows.len() as u64));
     // The first one is short, and so is the last one.
     assert!((3..=4).contains(&windows.len()), "{windows:?}");
     for window in &windows[..windows.len() - 1] {
-        assert_eq!((number(window, "end_ns") - number(window, "late_ns")) % 100_000_000, 0, "{window}");
+        assert_eq!(
+            (number(window, "end_ns") - number(window, "late_ns")) % 100_000_000,
+            0,
+            "{window}"
+        );
     }
     assert!(windows.iter().filter(|window| window["complete"] == false).count() <= 2);
     assert!(total(&records)["cardinality"].get("truth").is_none());
@@ -130,11 +178,22 @@ fn a_duration_ends_a_live_run() {
 #[test]
 fn traffic_that_ends_ends_the_run_with_every_packet_counted() {
     for workers in ["1", "4"] {
-        let outcome =
-            run(["run", "--port", "memory:unique,packets=5000,rate=max", "--truth", "--format", "json", "--workers", workers]);
+        let outcome = run([
+            "run",
+            "--port",
+            "memory:unique,packets=5000,rate=max",
+            "--truth",
+            "--format",
+            "json",
+            "--workers",
+            workers,
+        ]);
         let records = parse(&outcome.live());
         let total = total(&records);
-        assert_eq!((number(total, "packets"), &total["cardinality"]["truth"]), (5000, &5000.into()));
+        assert_eq!(
+            (number(total, "packets"), &total["cardinality"]["truth"]),
+            (5000, &5000.into())
+        );
     }
 }
 
@@ -175,11 +234,19 @@ fn live_times_are_those_of_clocks_on_the_wall() {
 
 /// What a command prints on a terminal of so many columns; `None` where nothing makes one.
 fn on_terminal(columns: usize, arguments: &str) -> Option<String> {
-    let command = format!("stty cols {columns}; exec '{}' {arguments}", env!("CARGO_BIN_EXE_flowgauge"));
+    let command =
+        format!("stty cols {columns}; exec '{}' {arguments}", env!("CARGO_BIN_EXE_flowgauge"));
     let mut script = Command::new("script");
-    script.args(["-qec", &command, "/dev/null"]).stdin(Stdio::null()).env_remove("NO_COLOR").env_remove("RUST_LOG");
+    script
+        .args(["-qec", &command, "/dev/null"])
+        .stdin(Stdio::null())
+        .env_remove("NO_COLOR")
+        .env_remove("RUST_LOG");
     // The terminal knows its width better.
-    script.env("FLOWGAUGE_STATUS_DIR", "/dev/null/nowhere").env("COLUMNS", "200").env("TERM", "xterm");
+    script
+        .env("FLOWGAUGE_STATUS_DIR", "/dev/null/nowhere")
+        .env("COLUMNS", "200")
+        .env("TERM", "xterm");
     let output = script.output().ok()?;
     assert!(output.status.success(), "{output:?}");
     Some(String::from_utf8(output.stdout).unwrap().replace('\r', ""))
@@ -193,10 +260,16 @@ fn a_terminal_gets_its_width_colours_and_reads_of_long_windows() {
         return;
     };
     assert!(long.lines().any(|line| line.contains(" read ")), "{long}");
-    assert!(long.lines().filter(|line| !line.contains("WARN")).all(|line| line.chars().count() <= 60), "{long}");
-    assert!(long.contains("counting; a line every 1h, Ctrl-C ends") && long.contains('\u{1b}'), "{long}");
-    let [short, plain] =
-        ["--window 10s", "--window 10s --color never"].map(|options| on_terminal(100, &format!("{port} {options}")).unwrap());
+    assert!(
+        long.lines().filter(|line| !line.contains("WARN")).all(|line| line.chars().count() <= 60),
+        "{long}"
+    );
+    assert!(
+        long.contains("counting; a line every 1h, Ctrl-C ends") && long.contains('\u{1b}'),
+        "{long}"
+    );
+    let [short, plain] = ["--window 10s", "--window 10s --color never"]
+        .map(|options| on_terminal(100, &format!("{port} {options}")).unwrap());
     assert!(!short.contains(" read ") && short.contains('\u{1b}'), "{short}");
     assert!(!plain.contains('\u{1b}'), "{plain}");
     let header = short.lines().find(|line| line.contains("window")).unwrap();
@@ -214,7 +287,9 @@ fn a_live_run_takes_its_port_from_the_configuration_file() {
     );
     let records = parse(&run(["run", "--config", &config]).quiet());
     assert_eq!(number(total(&records), "packets"), 700);
-    let records = parse(&run(["run", "--config", &config, "--port", "memory:unique,packets=300,rate=max"]).quiet());
+    let records = parse(
+        &run(["run", "--config", &config, "--port", "memory:unique,packets=300,rate=max"]).quiet(),
+    );
     assert_eq!(number(total(&records), "packets"), 300);
 }
 
@@ -223,7 +298,8 @@ fn a_reader_that_has_seen_enough_is_no_error() {
     let scratch = Scratch::new("enough");
     let file = scratch.write("long.pcap", pcap(&packets(0..10_000, SECOND / 100)));
     for format in ["json", "csv", "table"] {
-        let mut running = Running::start(&["replay", &file, "--window", "10ms", "--format", format]);
+        let mut running =
+            Running::start(&["replay", &file, "--window", "10ms", "--format", format]);
         assert!(!running.line().is_empty());
         gone(running);
     }
@@ -243,12 +319,23 @@ fn gone(mut running: Running) {
 #[test]
 fn a_run_whose_reader_is_gone_says_so() {
     for format in ["json", "csv", "table"] {
-        let mut running = Running::start(&["run", "--port", "memory:unique,rate=10k", "--read-every", "1ms", "--format", format]);
+        let mut running = Running::start(&[
+            "run",
+            "--port",
+            "memory:unique,rate=10k",
+            "--read-every",
+            "1ms",
+            "--format",
+            format,
+        ]);
         assert!(!running.line().is_empty());
         running.stdout = None;
         let outcome = running.outcome();
         assert_eq!(outcome.code, Some(1));
-        assert_eq!(outcome.complaint(), "error: nobody reads standard output any longer; the run has ended");
+        assert_eq!(
+            outcome.complaint(),
+            "error: nobody reads standard output any longer; the run has ended"
+        );
     }
 }
 
@@ -279,8 +366,17 @@ fn a_signal_that_comes_twice_is_one() {
 
 #[test]
 fn other_signals_do_not_end_a_run() {
-    let mut running =
-        Running::start(&["run", "--port", "memory:unique,rate=10k", "--window", "1h", "--read-every", "20ms", "--format", "json"]);
+    let mut running = Running::start(&[
+        "run",
+        "--port",
+        "memory:unique,rate=10k",
+        "--window",
+        "1h",
+        "--read-every",
+        "20ms",
+        "--format",
+        "json",
+    ]);
     running.line();
     for signal in [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGALRM, Signal::SIGUSR1] {
         running.signal(signal);
@@ -293,7 +389,11 @@ fn other_signals_do_not_end_a_run() {
     assert_eq!(outcome.code, Some(0));
     total(&parse(&outcome.stdout));
     for signal in ["SIGUSR1", "SIGUSR2", "SIGALRM"] {
-        let told = outcome.stderr.lines().filter(|line| line.contains(&format!("{signal} does nothing here"))).count();
+        let told = outcome
+            .stderr
+            .lines()
+            .filter(|line| line.contains(&format!("{signal} does nothing here")))
+            .count();
         assert_eq!(told, 1, "{}", outcome.stderr);
     }
 }
@@ -303,17 +403,32 @@ fn other_signals_do_not_end_a_run() {
 fn an_interrupt_ends_a_run_that_nobody_reads() {
     let (reader, writer) = pipe().unwrap();
     let mut command = flowgauge();
-    command.args(["run", "--port", "memory:unique,rate=10k", "--window", "1h", "--read-every", "100us", "--format", "json"]);
-    let mut child = command.stdout(writer.try_clone().unwrap()).stderr(Stdio::piped()).spawn().unwrap();
+    command.args([
+        "run",
+        "--port",
+        "memory:unique,rate=10k",
+        "--window",
+        "1h",
+        "--read-every",
+        "100us",
+        "--format",
+        "json",
+    ]);
+    let mut child =
+        command.stdout(writer.try_clone().unwrap()).stderr(Stdio::piped()).spawn().unwrap();
     // Until the pipe is full.
-    while poll(&mut [PollFd::new(&writer, PollFlags::OUT)], Some(&Timespec::default())).unwrap() > 0 {
+    while poll(&mut [PollFd::new(&writer, PollFlags::OUT)], Some(&Timespec::default())).unwrap() > 0
+    {
         std::thread::yield_now();
     }
     kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
     let mut complaints = String::new();
     child.stderr.take().unwrap().read_to_string(&mut complaints).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1), "{complaints}");
-    assert!(complaints.contains("nobody reads standard output; the last records are missing there"), "{complaints}");
+    assert!(
+        complaints.contains("nobody reads standard output; the last records are missing there"),
+        "{complaints}"
+    );
     drop(reader);
 }
 
@@ -334,12 +449,18 @@ fn a_full_disk_leaves_whole_records_in_the_files_and_all_on_standard_output() {
     let directory = scratch.path("out");
     let program = env!("CARGO_BIN_EXE_flowgauge");
     // No file may grow beyond some KiB, which is as if there were no more room.
-    let command = format!("ulimit -f 16; exec {program} replay {file} --format json --window 10s --out {}", directory.display());
+    let command = format!(
+        "ulimit -f 16; exec {program} replay {file} --format json --window 10s --out {}",
+        directory.display()
+    );
     let output = flowgauge_shell(&command).output().unwrap();
     let outcome = Outcome::from(output);
     assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
     let printed = parse(&outcome.stdout);
-    assert_eq!((of_kind(&printed, "window").len(), number(total(&printed), "packets")), (100, 1000));
+    assert_eq!(
+        (of_kind(&printed, "window").len(), number(total(&printed), "packets")),
+        (100, 1000)
+    );
     let complaints: Vec<&str> = outcome.stderr.lines().collect();
     assert!((1..=2).contains(&complaints.len()), "{complaints:?}");
     for entry in std::fs::read_dir(&directory).unwrap() {
@@ -351,7 +472,9 @@ fn a_full_disk_leaves_whole_records_in_the_files_and_all_on_standard_output() {
             let records = parse(&written);
             assert!((1..printed.len()).contains(&records.len()), "{} records", records.len());
             assert_eq!(records, printed[..records.len()]);
-            let told = complaints.iter().filter(|line| line.contains(name) && line.contains("records from now on are not in it"));
+            let told = complaints.iter().filter(|line| {
+                line.contains(name) && line.contains("records from now on are not in it")
+            });
             assert_eq!(told.count(), 1, "{complaints:?}");
         }
     }
@@ -360,7 +483,11 @@ fn a_full_disk_leaves_whole_records_in_the_files_and_all_on_standard_output() {
 /// A command of the shell, in the environment of [`flowgauge`].
 fn flowgauge_shell(command: &str) -> Command {
     let mut shell = Command::new("sh");
-    shell.env_remove("RUST_LOG").env("FLOWGAUGE_STATUS_DIR", "").stdin(Stdio::null()).args(["-c", command]);
+    shell
+        .env_remove("RUST_LOG")
+        .env("FLOWGAUGE_STATUS_DIR", "")
+        .stdin(Stdio::null())
+        .args(["-c", command]);
     shell
 }
 
@@ -379,7 +506,8 @@ fn a_reader_that_never_was_is_no_error_of_what_ends_by_itself() {
     ] {
         let (reader, writer) = pipe().unwrap();
         drop(reader);
-        let output = flowgauge().args(arguments).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        let output =
+            flowgauge().args(arguments).stdout(writer).stderr(Stdio::piped()).output().unwrap();
         let outcome = Outcome::from(output);
         assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{arguments:?}");
     }

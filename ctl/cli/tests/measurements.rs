@@ -3,7 +3,10 @@
 
 mod common;
 
-use common::{Outcome, SECOND, START, Scratch, frames, number, of_kind, packets, parse, pcap, records, replay, run, text, total};
+use common::{
+    Outcome, SECOND, START, Scratch, frames, number, of_kind, packets, parse, pcap, records,
+    replay, run, text, total,
+};
 use flowgauge_core::hash::crc32;
 use flowgauge_core::{Entropy, Grid, SharedSketch, Sharing, SketchKind, Tabulation};
 use flowgauge_dataplane::capture::build::Packet;
@@ -14,7 +17,11 @@ const EVERYTHING: &str = "--measure cardinality,entropy,frequency,membership,hea
 
 /// The sources of 1,000 packets: 10.0.0.k sends in proportion to 1/k.
 fn sources() -> Vec<u32> {
-    (1..=100_u32).flat_map(|k| (0..200 / k).map(move |_| 0x0a00_0000 + k)).cycle().take(1000).collect()
+    (1..=100_u32)
+        .flat_map(|k| (0..200 / k).map(move |_| 0x0a00_0000 + k))
+        .cycle()
+        .take(1000)
+        .collect()
 }
 
 /// Three seconds of these.
@@ -24,10 +31,18 @@ fn skewed(scratch: &Scratch) -> String {
 
 /// The entropy that a worker makes of these, one after the other, with the default sketch.
 fn counted() -> f64 {
-    let (sketch, mut entropy, tabulation) = (SharedSketch::new(), Entropy::default(), Box::new(Tabulation::from_seed(1)));
+    let (sketch, mut entropy, tabulation) =
+        (SharedSketch::new(), Entropy::default(), Box::new(Tabulation::from_seed(1)));
     for source in sources() {
         let crc = crc32(&source.to_be_bytes());
-        entropy.update(&sketch, Sharing::Alone, SketchKind::CountSketch, Grid::COUNTERS, crc, &tabulation);
+        entropy.update(
+            &sketch,
+            Sharing::Alone,
+            SketchKind::CountSketch,
+            Grid::COUNTERS,
+            crc,
+            &tabulation,
+        );
     }
     1000.0_f64.log2() - entropy.sum as f64 / 1024.0 / 1000.0
 }
@@ -52,31 +67,51 @@ fn every_measurement_is_in_the_json_with_bounds() {
     let records = records(skewed(&scratch), &options);
     let windows = of_kind(&records, "window");
     assert_eq!(windows.len(), 3);
-    let sent = (1..=100).flat_map(|k| (0..200 / k).map(move |_| k)).cycle().take(1000).filter(|k| *k == 1).count() as u64;
+    let sent = (1..=100)
+        .flat_map(|k| (0..200 / k).map(move |_| k))
+        .cycle()
+        .take(1000)
+        .filter(|k| *k == 1)
+        .count() as u64;
     for window in windows {
         let entropy = &window["entropy"]["src"];
         within(entropy, "bits");
         let (bits, truth) = (entropy["bits"].as_f64().unwrap(), entropy["truth"].as_f64().unwrap());
-        // Nothing here is left to chance. In windows this small the derivative in the place of differences takes two per cent.
+        // Nothing here is left to chance. In windows this small the derivative in the place of
+        // differences takes two per cent.
         assert!((bits - counted()).abs() < 1e-9, "{entropy}, not {}", counted());
         assert!((truth - exact()).abs() < 1e-9, "{entropy}, not {}", exact());
         assert!((0.0..=1.0).contains(&entropy["normalised"].as_f64().unwrap()));
-        assert_eq!((number(entropy, "rows"), number(entropy, "columns"), text(entropy, "sketch")), (4, 1024, "count-sketch"));
+        assert_eq!(
+            (number(entropy, "rows"), number(entropy, "columns"), text(entropy, "sketch")),
+            (4, 1024, "count-sketch")
+        );
 
         let frequency = &window["frequency"];
         assert_eq!((text(frequency, "key"), text(frequency, "sketch")), ("src", "count-min"));
-        let [asked, unknown] = &frequency["flows"].as_array().unwrap()[..] else { panic!("{frequency}") };
+        let [asked, unknown] = &frequency["flows"].as_array().unwrap()[..] else {
+            panic!("{frequency}")
+        };
         within(asked, "packets");
-        assert_eq!((text(asked, "flow"), asked["packets"].as_f64().unwrap()), ("10.0.0.1", sent as f64));
+        assert_eq!(
+            (text(asked, "flow"), asked["packets"].as_f64().unwrap()),
+            ("10.0.0.1", sent as f64)
+        );
         assert_eq!(unknown["packets"].as_f64().unwrap(), 0.0);
 
         let seen = |index: usize| &window["membership"]["flows"][index]["seen"];
         assert_eq!((seen(0), seen(1)), (&Value::Bool(true), &Value::Bool(false)));
         // Each of the hundred has set a bit of each row at most.
-        assert!(window["membership"]["false_positive"].as_f64().unwrap() <= (100.0_f64 / 65_536.0).powi(4));
+        assert!(
+            window["membership"]["false_positive"].as_f64().unwrap()
+                <= (100.0_f64 / 65_536.0).powi(4)
+        );
 
         let heavy = &window["heavy"];
-        assert_eq!((text(heavy, "algorithm"), text(heavy, "unit"), number(heavy, "total")), ("space-saving", "packets", 1000));
+        assert_eq!(
+            (text(heavy, "algorithm"), text(heavy, "unit"), number(heavy, "total")),
+            ("space-saving", "packets", 1000)
+        );
         let flows = heavy["flows"].as_array().unwrap();
         assert_eq!(flows.len(), 3);
         assert_eq!((text(&flows[0], "flow"), number(&flows[0], "count")), ("10.0.0.1", sent));
@@ -101,7 +136,10 @@ fn what_is_off_has_no_key() {
 fn each_measurement_has_its_key_and_entropy_two() {
     let scratch = Scratch::new("keys");
     let file = skewed(&scratch);
-    let keyed = records(&file, &format!("{EVERYTHING} --key dst,entropy=src+dst,heavy=five-tuple,frequency=src-dst"));
+    let keyed = records(
+        &file,
+        &format!("{EVERYTHING} --key dst,entropy=src+dst,heavy=five-tuple,frequency=src-dst"),
+    );
     let total = total(&keyed);
     let of = |measurement: &str| text(&total[measurement], "key").to_owned();
     let keys = ["cardinality", "frequency", "membership", "heavy"].map(of);
@@ -117,9 +155,17 @@ fn each_measurement_has_its_key_and_entropy_two() {
 fn tables_and_csv_show_them() {
     let scratch = Scratch::new("shown");
     let file = skewed(&scratch);
-    let options = format!("{EVERYTHING} --window 1s --read-every never --query 10.0.0.7 --top 2 --truth --key src");
+    let options = format!(
+        "{EVERYTHING} --window 1s --read-every never --query 10.0.0.7 --top 2 --truth --key src"
+    );
     let table = replay(&file, &options).quiet();
-    for part in ["entropy of sources ", "truth ", "10.0.0.1 ", "query 10.0.0.7 ", "false-positive probability"] {
+    for part in [
+        "entropy of sources ",
+        "truth ",
+        "10.0.0.1 ",
+        "query 10.0.0.7 ",
+        "false-positive probability",
+    ] {
         assert!(table.contains(part), "{part}: {table}");
     }
     let csv = replay(&file, &format!("{options} --format csv")).quiet();
@@ -140,12 +186,14 @@ fn packet(time: u64, source: u32, destination: u32) -> Packet {
     Packet::new(START + time, frames::ethernet(&[], 0x0800, &ip))
 }
 
-/// A second of 1,000 packets from 50 sources to 50 destinations, and of a flood from everywhere to 192.0.2.1 behind them.
+/// A second of 1,000 packets from 50 sources to 50 destinations, and of a flood from everywhere to
+/// 192.0.2.1 behind them.
 fn second(number: u64, flood: u64) -> impl Iterator<Item = Packet> {
     let usual = (0..1000_u64).map(move |i| {
         // Not the same every second.
         let mixed = (number * 1000 + i).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let (source, destination) = (0x0a00_0000 + (mixed % 50) as u32, 0x0b00_0000 + (mixed / 50 % 50) as u32);
+        let (source, destination) =
+            (0x0a00_0000 + (mixed % 50) as u32, 0x0b00_0000 + (mixed / 50 % 50) as u32);
         packet(number * SECOND + i * 500_000, source, destination)
     });
     let flooding = (0..flood).map(move |i| {
@@ -158,9 +206,11 @@ fn second(number: u64, flood: u64) -> impl Iterator<Item = Packet> {
 #[test]
 fn a_flood_raises_the_alarm_in_its_window_and_names_the_top_talkers() {
     let scratch = Scratch::new("flood");
-    let trace: Vec<Packet> = (0..60).flat_map(|number| second(number, if number == 50 { 400 } else { 0 })).collect();
+    let trace: Vec<Packet> =
+        (0..60).flat_map(|number| second(number, if number == 50 { 400 } else { 0 })).collect();
     let file = scratch.write("flood.pcap", pcap(&trace));
-    let outcome = replay(&file, "--alarm --key heavy=dst --window 1s --read-every never --format json");
+    let outcome =
+        replay(&file, "--alarm --key heavy=dst --window 1s --read-every never --format json");
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     let records = parse(&outcome.stdout);
     let raised: Vec<u64> = of_kind(&records, "window")
@@ -171,22 +221,36 @@ fn a_flood_raises_the_alarm_in_its_window_and_names_the_top_talkers() {
     assert_eq!(raised, [50]);
     let [begin, end] = warnings(&outcome);
     assert!(begin.contains("window 50: this looks like a denial of service by many"), "{begin}");
-    assert!(begin.contains("entropy of src") && begin.contains("top talkers: 192.0.2.1 (400 packets)"), "{begin}");
-    assert!(end.ends_with("window 51: entropies are as usual again, after 1 window with an alarm since window 50"), "{end}");
-    let usual = [50, 51].map(|window: usize| of_kind(&records, "window")[window]["alarm"]["usual"].clone());
-    assert!(usual[0].is_object() && usual[0] == usual[1], "an attack does not become usual: {usual:?}");
+    assert!(
+        begin.contains("entropy of src") && begin.contains("top talkers: 192.0.2.1 (400 packets)"),
+        "{begin}"
+    );
+    assert!(
+        end.ends_with(
+            "window 51: entropies are as usual again, after 1 window with an alarm since window 50"
+        ),
+        "{end}"
+    );
+    let usual =
+        [50, 51].map(|window: usize| of_kind(&records, "window")[window]["alarm"]["usual"].clone());
+    assert!(
+        usual[0].is_object() && usual[0] == usual[1],
+        "an attack does not become usual: {usual:?}"
+    );
 }
 
 /// What was warned of: that an attack began, and that it is over.
 fn warnings(outcome: &Outcome) -> [String; 2] {
-    let lines: Vec<String> = outcome.stderr.lines().filter(|line| line.contains("WARN")).map(str::to_owned).collect();
+    let lines: Vec<String> =
+        outcome.stderr.lines().filter(|line| line.contains("WARN")).map(str::to_owned).collect();
     lines.try_into().unwrap_or_else(|lines| panic!("{lines:?}"))
 }
 
 /// Windows that raised the alarm, and all windows.
 fn watched(outcome: &Outcome) -> (Vec<u64>, Vec<Value>) {
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    let windows: Vec<Value> = of_kind(&parse(&outcome.stdout), "window").into_iter().cloned().collect();
+    let windows: Vec<Value> =
+        of_kind(&parse(&outcome.stdout), "window").into_iter().cloned().collect();
     let raised = windows.iter().filter(|window| window["alarm"]["raised"] == Value::Bool(true));
     (raised.map(|window| number(window, "window")).collect(), windows)
 }
@@ -198,16 +262,28 @@ fn a_generated_attack_raises_the_alarm_in_its_windows_and_in_no_other() {
     let profile = "attack,rate=2k,packets=110k,share=0.2,every=50s,lasting=5s";
     let generated = run(["generate", profile, "--to", file.to_str().unwrap()]);
     assert_eq!(generated.code, Some(0), "{}", generated.stderr);
-    let outcome = replay(&file, "--alarm --key heavy=dst --window 1s --read-every never --format json");
+    let outcome =
+        replay(&file, "--alarm --key heavy=dst --window 1s --read-every never --format json");
     let (raised, windows) = watched(&outcome);
     assert_eq!(raised, [45, 46, 47, 48, 49]);
-    assert!(windows[..30].iter().all(|window| window["alarm"]["judged"] == Value::Bool(false)), "it learns from 30 windows");
-    assert_eq!((&windows[29]["alarm"]["reason"], &windows[30]["alarm"]["reason"]), (&Value::from("learning"), &Value::Null));
+    assert!(
+        windows[..30].iter().all(|window| window["alarm"]["judged"] == Value::Bool(false)),
+        "it learns from 30 windows"
+    );
+    assert_eq!(
+        (&windows[29]["alarm"]["reason"], &windows[30]["alarm"]["reason"]),
+        (&Value::from("learning"), &Value::Null)
+    );
     assert!(windows[30..].iter().all(|window| window["alarm"]["judged"] == Value::Bool(true)));
     // One of the five windows is warned of, and the first behind them.
     let [begin, end] = warnings(&outcome);
     assert!(begin.contains("window 45: ") && begin.contains("top talkers: 10.0.0.2 ("), "{begin}");
-    assert!(end.ends_with("window 50: entropies are as usual again, after 5 windows with an alarm since window 45"), "{end}");
+    assert!(
+        end.ends_with(
+            "window 50: entropies are as usual again, after 5 windows with an alarm since window 45"
+        ),
+        "{end}"
+    );
 }
 
 #[test]
@@ -224,10 +300,18 @@ fn windows_of_few_packets_are_not_judged_and_it_is_said_why() {
     assert_eq!(raised, [0_u64; 0]);
     for window in windows {
         assert_eq!(window["alarm"]["reason"], Value::from("too few packets"), "{window}");
-        assert_eq!((&window["alarm"]["judged"], &window["alarm"]["least_packets"]), (&Value::Bool(false), &Value::from(100)));
+        assert_eq!(
+            (&window["alarm"]["judged"], &window["alarm"]["least_packets"]),
+            (&Value::Bool(false), &Value::from(100))
+        );
     }
-    let told: Vec<&str> = outcome.stderr.lines().filter(|line| line.contains("fewer than 100 packets")).collect();
-    assert!(matches!(told[..], [only] if only.contains("(the last one 1 packet)")), "{}", outcome.stderr);
+    let told: Vec<&str> =
+        outcome.stderr.lines().filter(|line| line.contains("fewer than 100 packets")).collect();
+    assert!(
+        matches!(told[..], [only] if only.contains("(the last one 1 packet)")),
+        "{}",
+        outcome.stderr
+    );
 }
 
 #[test]
@@ -237,12 +321,21 @@ fn several_workers_give_the_answer_of_one() {
     // More than a worker reads at once.
     let file = scratch.write("long.pcap", pcap(&packets(sources().repeat(60), 1_000_000)));
     let bits = |workers: u32| {
-        let records = records(&file, &format!("--measure entropy --key src --window 20s --read-every never --workers {workers}"));
-        of_kind(&records, "window").into_iter().map(|window| window["entropy"]["src"]["bits"].as_f64().unwrap()).collect::<Vec<_>>()
+        let records = records(
+            &file,
+            &format!(
+                "--measure entropy --key src --window 20s --read-every never --workers {workers}"
+            ),
+        );
+        of_kind(&records, "window")
+            .into_iter()
+            .map(|window| window["entropy"]["src"]["bits"].as_f64().unwrap())
+            .collect::<Vec<_>>()
     };
-    // A worker that is interrupted between two counters of a packet, while others count the flow on, adds what belongs to another of the flow's
-    // packets: the sum is off by less than what the last packet adds. In 360 windows of 120 runs, half of them on one CPU, that came
-    // up to once a window (--nocapture prints it). Ten times are allowed.
+    // A worker that is interrupted between two counters of a packet, while others count the flow
+    // on, adds what belongs to another of the flow's packets: the sum is off by less than what the
+    // last packet adds. In 360 windows of 120 runs, half of them on one CPU, that came up to once a
+    // window (--nocapture prints it). Ten times are allowed.
     let once = (PACKETS.log2() + 1.44) / PACKETS;
     let (one, four) = (bits(1), bits(4));
     assert_eq!((one.len(), four.len()), (3, 3));

@@ -5,7 +5,9 @@ mod common;
 
 use common::served::{ALL, Served, certificate, parsed, secret};
 use common::{Outcome, Scratch, flowgauge};
-use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{MetricsService, MetricsServiceServer};
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
+    MetricsService, MetricsServiceServer,
+};
 use opentelemetry_proto::tonic::collector::metrics::v1::{
     ExportMetricsPartialSuccess, ExportMetricsServiceRequest, ExportMetricsServiceResponse,
 };
@@ -41,7 +43,8 @@ impl MetricsService for Collector {
         &self,
         request: Request<ExportMetricsServiceRequest>,
     ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
-        let token = request.metadata().get("authorization").map(|token| token.to_str().unwrap().to_owned());
+        let token =
+            request.metadata().get("authorization").map(|token| token.to_str().unwrap().to_owned());
         let mut came = self.came.lock().unwrap();
         let answer = (self.answer)(came.1);
         came.1 += 1;
@@ -64,7 +67,11 @@ fn collector(answer: Answer, tls: Option<ServerTlsConfig>) -> (SocketAddr, Recei
     if let Some(tls) = tls {
         server = server.tls_config(tls).unwrap();
     }
-    thread::spawn(move || runtime.block_on(server.add_service(service).serve_with_incoming(TcpListenerStream::new(listener))));
+    thread::spawn(move || {
+        runtime.block_on(
+            server.add_service(service).serve_with_incoming(TcpListenerStream::new(listener)),
+        )
+    });
     (address, came)
 }
 
@@ -73,7 +80,10 @@ fn well(_: usize) -> Result<ExportMetricsServiceResponse, Status> {
 }
 
 fn text(attribute: &KeyValue) -> (String, String) {
-    let Some(Any::StringValue(value)) = attribute.value.as_ref().and_then(|it| it.value.clone()) else { panic!("{attribute:?}") };
+    let Some(Any::StringValue(value)) = attribute.value.as_ref().and_then(|it| it.value.clone())
+    else {
+        panic!("{attribute:?}")
+    };
     (attribute.key.clone(), value)
 }
 
@@ -89,7 +99,11 @@ fn numbers(request: &ExportMetricsServiceRequest) -> BTreeMap<String, f64> {
     for metric in metrics(request) {
         let points = match metric.data.as_ref().unwrap() {
             Data::Sum(sum) => {
-                assert!(sum.is_monotonic && sum.aggregation_temporality == AggregationTemporality::Cumulative as i32, "{metric:?}");
+                assert!(
+                    sum.is_monotonic
+                        && sum.aggregation_temporality == AggregationTemporality::Cumulative as i32,
+                    "{metric:?}"
+                );
                 &sum.data_points
             }
             Data::Gauge(gauge) => &gauge.data_points,
@@ -97,10 +111,19 @@ fn numbers(request: &ExportMetricsServiceRequest) -> BTreeMap<String, f64> {
             other => panic!("{other:?}"),
         };
         for point in points {
-            assert!(point.start_time_unix_nano > 0 && point.start_time_unix_nano <= point.time_unix_nano, "{metric:?}");
-            let labels: Vec<String> =
-                point.attributes.iter().map(text).map(|(name, value)| format!("{name}=\"{value}\"")).collect();
-            let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+            assert!(
+                point.start_time_unix_nano > 0
+                    && point.start_time_unix_nano <= point.time_unix_nano,
+                "{metric:?}"
+            );
+            let labels: Vec<String> = point
+                .attributes
+                .iter()
+                .map(text)
+                .map(|(name, value)| format!("{name}=\"{value}\""))
+                .collect();
+            let labels =
+                if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
             let Some(Number::AsDouble(value)) = point.value else { panic!("{point:?}") };
             numbers.insert(format!("{}{labels}", metric.name), value);
         }
@@ -111,7 +134,8 @@ fn numbers(request: &ExportMetricsServiceRequest) -> BTreeMap<String, f64> {
 #[test]
 fn a_collector_gets_the_metrics_of_prometheus() {
     // It takes none of the first ones, as when it starts.
-    let answer: Answer = |number| if number < 3 { Err(Status::unavailable("starting")) } else { well(number) };
+    let answer: Answer =
+        |number| if number < 3 { Err(Status::unavailable("starting")) } else { well(number) };
     let (address, came) = collector(answer, None);
     let mut served = Served::start(&format!(
         "--port memory:zipf,rate=5k --measure {ALL} --query 10.0.0.1 --otlp http://{address} --otlp-every 100ms"
@@ -121,7 +145,11 @@ fn a_collector_gets_the_metrics_of_prometheus() {
     }
     let (_, _, scraped) = served.get("/metrics");
     let sum = |metrics: &BTreeMap<String, f64>| -> f64 {
-        metrics.iter().filter(|(name, _)| name.starts_with("flowgauge_packets_total{")).map(|(_, packets)| packets).sum()
+        metrics
+            .iter()
+            .filter(|(name, _)| name.starts_with("flowgauge_packets_total{"))
+            .map(|(_, packets)| packets)
+            .sum()
     };
     let least = sum(&parsed(&scraped));
     // None of those before was lost: they waited.
@@ -132,7 +160,8 @@ fn a_collector_gets_the_metrics_of_prometheus() {
         assert!(now >= before.max(0.0), "{now} {before}");
         before = now;
     }
-    let who: BTreeMap<String, String> = last.resource_metrics[0].resource.as_ref().unwrap().attributes.iter().map(text).collect();
+    let who: BTreeMap<String, String> =
+        last.resource_metrics[0].resource.as_ref().unwrap().attributes.iter().map(text).collect();
     let named = |name: &str| who.get(name).map(String::as_str);
     assert_eq!(
         (named("service.name"), named("host.name"), named("service.instance.id")),
@@ -140,7 +169,8 @@ fn a_collector_gets_the_metrics_of_prometheus() {
     );
     // The same metrics, of the same kinds and with the same labels.
     let kinds = |kind: &str| -> BTreeSet<String> {
-        let lines = scraped.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(kind));
+        let lines =
+            scraped.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(kind));
         lines.map(|name| name.trim_end().to_owned()).collect()
     };
     let sent = |is: fn(&Data) -> bool| -> BTreeSet<String> {
@@ -156,13 +186,19 @@ fn a_collector_gets_the_metrics_of_prometheus() {
         assert!(!told.is_empty() && told.is_subset(&sent), "{kind}: {told:?} {sent:?}");
     }
     let (mine, theirs) = (numbers(&last), parsed(&scraped));
-    let simple = theirs
-        .keys()
-        .filter(|name| !["_bucket", "_sum", "_count"].iter().any(|end| name.split('{').next().unwrap().ends_with(end)));
-    let missing: Vec<&String> = simple.filter(|name| !mine.contains_key(*name) && !name.contains("rank=")).collect();
+    let simple = theirs.keys().filter(|name| {
+        !["_bucket", "_sum", "_count"]
+            .iter()
+            .any(|end| name.split('{').next().unwrap().ends_with(end))
+    });
+    let missing: Vec<&String> =
+        simple.filter(|name| !mine.contains_key(*name) && !name.contains("rank=")).collect();
     assert!(missing.is_empty(), "{missing:?}");
     // Units and histograms: each packet is in a range, and ranges have one more than bounds.
-    let lengths = metrics(&last).iter().find(|metric| metric.name == "flowgauge_packet_lengths_bytes").unwrap();
+    let lengths = metrics(&last)
+        .iter()
+        .find(|metric| metric.name == "flowgauge_packet_lengths_bytes")
+        .unwrap();
     let Some(Data::Histogram(histogram)) = &lengths.data else { panic!("{lengths:?}") };
     let point = &histogram.data_points[0];
     assert_eq!((lengths.unit.as_str(), point.count as f64), ("By", before));
@@ -170,7 +206,10 @@ fn a_collector_gets_the_metrics_of_prometheus() {
     assert_eq!(point.bucket_counts.len(), point.explicit_bounds.len() + 1);
     let told = served.end();
     assert_eq!(told.matches("cannot send metrics").count(), 1, "{told}");
-    assert!(told.contains("starting") && told.contains("takes metrics again; 0 exports lost"), "{told}");
+    assert!(
+        told.contains("starting") && told.contains("takes metrics again; 0 exports lost"),
+        "{told}"
+    );
 }
 
 #[test]
@@ -195,17 +234,25 @@ fn what_a_collector_refuses_is_told() {
     let answer: Answer = |number| match number {
         0 => Err(Status::invalid_argument("not like this")),
         1 => Ok(ExportMetricsServiceResponse {
-            partial_success: Some(ExportMetricsPartialSuccess { rejected_data_points: 7, error_message: "too many".to_owned() }),
+            partial_success: Some(ExportMetricsPartialSuccess {
+                rejected_data_points: 7,
+                error_message: "too many".to_owned(),
+            }),
         }),
         _ => well(number),
     };
     let (address, came) = collector(answer, None);
-    let mut served = Served::start(&format!("--port memory:zipf,rate=5k --otlp http://{address} --otlp-every 20ms"));
+    let mut served = Served::start(&format!(
+        "--port memory:zipf,rate=5k --otlp http://{address} --otlp-every 20ms"
+    ));
     // What happened to one is in one of those after it.
     let refused = |request: &ExportMetricsServiceRequest| {
         let numbers = numbers(request);
         let told = |name: &str| numbers.get(name).copied().unwrap_or_default();
-        (told("flowgauge_otlp_exports_total{outcome=\"lost\"}"), told("flowgauge_otlp_rejected_points_total"))
+        (
+            told("flowgauge_otlp_exports_total{outcome=\"lost\"}"),
+            told("flowgauge_otlp_rejected_points_total"),
+        )
     };
     while refused(&came.recv().unwrap().0) != (1.0, 7.0) {}
     served.window();
@@ -215,7 +262,11 @@ fn what_a_collector_refuses_is_told() {
     std::io::Read::read_to_string(&mut served.stderr, &mut told).unwrap();
     drop(running.stdout.take());
     assert_eq!(running.child.wait().unwrap().code(), Some(1), "{told}");
-    assert!(told.contains("not like this; what it refuses is lost") && told.contains("refuses 7 metric points"), "{told}");
+    assert!(
+        told.contains("not like this; what it refuses is lost")
+            && told.contains("refuses 7 metric points"),
+        "{told}"
+    );
     assert!(told.contains("1 export of metrics did not reach"), "{told}");
 }
 
@@ -244,6 +295,11 @@ fn a_token_goes_over_an_encrypted_connection_alone() {
     ] {
         let run = format!("run --port memory:zipf {options}");
         let output = flowgauge().args(run.split(' ')).output().unwrap();
-        assert_eq!(output.status.code(), Some(2), "{options}: {}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{options}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
 }

@@ -1,23 +1,28 @@
 //! What flowgauge prints, byte for byte.
 //!
-//! Each file of the directory `outputs` holds a command line, then what it prints on standard output and standard error, and its exit
-//! code. A change of the code that should change no output must leave all of these files as they are.
+//! Each file of the directory `outputs` holds a command line, then what it prints on standard
+//! output and standard error, and its exit code. A change of the code that should change no output
+//! must leave all of these files as they are.
 //!
-//! To add a command line, write a file with that line alone, and if it takes a file that you want to show, a section `--- given NAME`
-//! with its content. The captures that command lines name are made in [`captures`]. Then, as after a change of output that is wanted:
+//! To add a command line, write a file with that line alone, and if it takes a file that you want
+//! to show, a section `--- given NAME` with its content. The captures that command lines name are
+//! made in [`captures`]. Then, as after a change of output that is wanted:
 //!
 //! ```console
 //! $ TEST_BLESS=1 cargo test -p flowgauge --test outputs
 //! $ git diff ctl/cli/tests/outputs
 //! ```
 //!
-//! Live runs are not here, but for their errors: their results hold times of day. Neither is help, nor what depends on the build (DPDK).
+//! Live runs are not here, but for their errors: their results hold times of day. Neither is help,
+//! nor what depends on the build (DPDK).
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
 
 use common::{SECOND, START, Scratch, flowgauge, frames, packets, pcap};
-use flowgauge_dataplane::capture::build::{self, InterfaceOptions, Packet, PcapNgOptions, PcapOptions};
+use flowgauge_dataplane::capture::build::{
+    self, InterfaceOptions, Packet, PcapNgOptions, PcapOptions,
+};
 use std::fmt::Write;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -111,11 +116,19 @@ fn captures(scratch: &Scratch) {
         ("reordered.pcap", "reorder,packets=5000,prefixes=8,heavy=2,share=0.5,loss=0.01,rate=1k"),
         ("attack.pcap", "attack,flows=50,packets=6800,rate=200,every=34s,lasting=1s,share=0.5"),
     ] {
-        let output = flowgauge().args(["generate", profile, "--to", name]).current_dir(scratch.path("")).output().unwrap();
+        let output = flowgauge()
+            .args(["generate", profile, "--to", name])
+            .current_dir(scratch.path(""))
+            .output()
+            .unwrap();
         assert!(output.status.success(), "{profile}: {}", String::from_utf8_lossy(&output.stderr));
     }
     let every_second = |frames: Vec<Vec<u8>>| -> Vec<Packet> {
-        frames.into_iter().zip(0..).map(|(frame, second)| Packet::new(START + second * SECOND, frame)).collect()
+        frames
+            .into_iter()
+            .zip(0..)
+            .map(|(frame, second)| Packet::new(START + second * SECOND, frame))
+            .collect()
     };
     scratch.write("mixed.pcap", pcap(&every_second(mixed())));
     scratch.write("tunnels.pcap", pcap(&every_second(tunnels())));
@@ -132,9 +145,15 @@ fn captures(scratch: &Scratch) {
     scratch.write("late.pcap", pcap(&late));
 
     let ng = |interface: InterfaceOptions| {
-        build::pcapng(&PcapNgOptions { interfaces: vec![interface], ..PcapNgOptions::default() }, &seconds)
+        build::pcapng(
+            &PcapNgOptions { interfaces: vec![interface], ..PcapNgOptions::default() },
+            &seconds,
+        )
     };
-    scratch.write("drops.pcapng", ng(InterfaceOptions { drops: Some(17), ..InterfaceOptions::default() }));
+    scratch.write(
+        "drops.pcapng",
+        ng(InterfaceOptions { drops: Some(17), ..InterfaceOptions::default() }),
+    );
     let whole = pcap(&seconds);
     scratch.write("cut.pcap", &whole[..500]);
     scratch.write("cut-header.pcap", &whole[..23]);
@@ -146,7 +165,9 @@ fn captures(scratch: &Scratch) {
     scratch.write("headset.pcap", build::pcap(&headset, &seconds));
     scratch.write("notes.txt", "from eth0, on Tuesday\n".repeat(3));
     let secret = "000102030405060708090a0b0c0d0e0f\n";
-    for (name, content, mode) in [("hash.key", secret, 0o600), ("open.key", secret, 0o644), ("short.key", "0001\n", 0o600)] {
+    for (name, content, mode) in
+        [("hash.key", secret, 0o600), ("open.key", secret, 0o644), ("short.key", "0001\n", 0o600)]
+    {
         let key = scratch.write(name, content);
         fs::set_permissions(key, Permissions::from_mode(mode)).unwrap();
     }
@@ -167,7 +188,11 @@ fn mixed() -> Vec<Vec<u8>> {
         frames::ethernet(&[], 0x0800, &frames::ipv4_with([10, 0, 0, 4], &[1; 4], 0, 17, &udp)),
         frames::ethernet(&[], 0x0800, &frames::ipv4_with([10, 0, 0, 4], &[], 100, 17, &udp)),
         frames::ethernet(&[], 0x86dd, &frames::ipv6(1, 17, &udp)),
-        frames::ethernet(&[], 0x86dd, &frames::ipv6(2, 0, &[&[17, 0, 1, 4, 0, 0, 0, 0][..], &udp].concat())),
+        frames::ethernet(
+            &[],
+            0x86dd,
+            &frames::ipv6(2, 0, &[&[17, 0, 1, 4, 0, 0, 0, 0][..], &udp].concat()),
+        ),
         frames::ethernet(&[], 0x0806, &frames::arp()),
         frames::ethernet(&[], 0x0800, &v4(1, 17)[..19]),
         frames::ethernet(&[], 0x0800, &bad),
@@ -178,8 +203,12 @@ fn mixed() -> Vec<Vec<u8>> {
 fn tunnels() -> Vec<Vec<u8>> {
     let udp = frames::udp(&[0; 4]);
     let inner = |host: u8| frames::ipv4([192, 168, 0, host], 17, &udp);
-    let outer = |protocol: u8, payload: &[u8]| frames::ethernet(&[], 0x0800, &frames::ipv4([10, 0, 0, 1], protocol, payload));
-    let mut vxlan = frames::udp(&[&[8, 0, 0, 0, 0, 0, 42, 0][..], &frames::ethernet(&[], 0x0800, &inner(4))].concat());
+    let outer = |protocol: u8, payload: &[u8]| {
+        frames::ethernet(&[], 0x0800, &frames::ipv4([10, 0, 0, 1], protocol, payload))
+    };
+    let mut vxlan = frames::udp(
+        &[&[8, 0, 0, 0, 0, 0, 42, 0][..], &frames::ethernet(&[], 0x0800, &inner(4))].concat(),
+    );
     vxlan[2..4].copy_from_slice(&4789_u16.to_be_bytes());
     vec![
         outer(4, &inner(1)),
@@ -209,7 +238,13 @@ impl Case {
     /// Its words; what is in single quotes is one.
     fn words(&self) -> Vec<&str> {
         let parts = self.command().strip_prefix("$ flowgauge ").unwrap().split('\'').enumerate();
-        parts.flat_map(|(index, part)| if index % 2 == 1 { vec![part] } else { part.split_whitespace().collect() }).collect()
+        parts
+            .flat_map(
+                |(index, part)| {
+                    if index % 2 == 1 { vec![part] } else { part.split_whitespace().collect() }
+                },
+            )
+            .collect()
     }
 
     /// Names and contents of the files that it is given.
@@ -229,7 +264,8 @@ impl Case {
             section(&mut text, &format!("given {name}"), content.as_bytes());
         }
         let mut command = flowgauge();
-        // The last digit of logarithms depends on whether the CPU multiplies and adds at once; here it never does.
+        // The last digit of logarithms depends on whether the CPU multiplies and adds at once; here
+        // it never does.
         command.env("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-FMA,-FMA4");
         command.env_remove("COLUMNS").current_dir(scratch.path(""));
         let words = self.words();
@@ -278,17 +314,28 @@ fn section(text: &mut String, title: &str, bytes: &[u8]) {
 
 /// Length and FNV-1a hash.
 fn digest(bytes: &[u8]) -> String {
-    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
     format!("{} bytes in all, FNV-1a {hash:016x}", bytes.len())
 }
 
 fn cases() -> Vec<Case> {
-    let mut paths: Vec<PathBuf> = fs::read_dir(directory()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut paths: Vec<PathBuf> =
+        fs::read_dir(directory()).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     let cases = paths.into_iter().map(|path| {
-        assert!(path.extension().is_some_and(|extension| extension == "txt"), "{} is no *.txt", path.display());
+        assert!(
+            path.extension().is_some_and(|extension| extension == "txt"),
+            "{} is no *.txt",
+            path.display()
+        );
         let text = fs::read_to_string(&path).unwrap();
-        assert!(text.starts_with("$ flowgauge "), "{} does not begin with a command line, '$ flowgauge …'", path.display());
+        assert!(
+            text.starts_with("$ flowgauge "),
+            "{} does not begin with a command line, '$ flowgauge …'",
+            path.display()
+        );
         Case { path, text }
     });
     cases.collect()
@@ -307,7 +354,8 @@ fn difference(expected: &str, found: &str) -> String {
     let mut text = format!("  from line {} on\n", equal + 1);
     // Of long lines only the surroundings of the first difference tell anything.
     let alike = |index: usize| {
-        let [old, new] = [&old, &new].map(|lines| lines.get(index).map_or("", |line| *line).chars());
+        let [old, new] =
+            [&old, &new].map(|lines| lines.get(index).map_or("", |line| *line).chars());
         old.zip(new).take_while(|(old, new)| old == new).count()
     };
     for (sign, lines) in [('-', &old), ('+', &new)] {
@@ -340,7 +388,12 @@ fn outputs_are_what_they_were() {
                 fs::write(&case.path, found).unwrap();
                 println!("written: {}", case.name());
             } else {
-                let difference = format!("{}: {}\n{}", case.name(), case.command(), difference(&case.text, &found));
+                let difference = format!(
+                    "{}: {}\n{}",
+                    case.name(),
+                    case.command(),
+                    difference(&case.text, &found)
+                );
                 differences.lock().unwrap().push(difference);
             }
         }
@@ -353,7 +406,12 @@ fn outputs_are_what_they_were() {
     let mut differences = differences.into_inner().unwrap();
     differences.sort();
     let number = differences.len();
-    assert!(differences.is_empty(), "{number} of {} outputs differ\n\n{}", cases.len(), differences.join("\n"));
+    assert!(
+        differences.is_empty(),
+        "{number} of {} outputs differ\n\n{}",
+        cases.len(),
+        differences.join("\n")
+    );
 }
 
 #[test]
@@ -361,7 +419,9 @@ fn every_choice_is_held_by_a_command_line() {
     let cases = cases();
     let mut commands: Vec<&str> = cases.iter().map(Case::command).collect();
     for words in HELD {
-        let held = |case: &Case| case.command().contains(words) && case.text.ends_with("\n--- exit code 0\n");
+        let held = |case: &Case| {
+            case.command().contains(words) && case.text.ends_with("\n--- exit code 0\n")
+        };
         assert!(cases.iter().any(held), "no command line that succeeds has {words}");
     }
     let number = commands.len();

@@ -12,7 +12,8 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str, script: Option<&str>) -> Self {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        let folder =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
         fs::create_dir(&folder).unwrap();
         fs::hard_link(env!("CARGO_BIN_EXE_flowgauge"), folder.join("flowgauge")).unwrap();
         if let Some(script) = script {
@@ -44,9 +45,16 @@ fn what_is_not_there_is_named_with_what_to_do() {
     for arguments in [["bench", "packet"], ["reproduce", "p4log"]] {
         let output = folder.run(&arguments);
         let said = text(&output.stderr);
-        assert_eq!((output.status.code(), text(&output.stdout), said.lines().count()), (Some(1), "", 1), "{said}");
+        assert_eq!(
+            (output.status.code(), text(&output.stdout), said.lines().count()),
+            (Some(1), "", 1),
+            "{said}"
+        );
         let path = folder.0.join("flowgauge-bench").display().to_string();
-        assert!(said.starts_with("error: ") && said.contains(&path) && said.contains("cargo build"), "{said}");
+        assert!(
+            said.starts_with("error: ") && said.contains(&path) && said.contains("cargo build"),
+            "{said}"
+        );
     }
     // Options are explained and checked without it.
     let output = folder.run(&["bench", "packet", "--help"]);
@@ -59,12 +67,19 @@ fn what_is_not_there_is_named_with_what_to_do() {
 fn arguments_exit_codes_and_signals_are_those_of_the_program() {
     let folder = Folder::new("beside", Some("echo $$ \"$FLOWGAUGE_SAME_BUILD\" \"$@\"; exit 7"));
     let mut command = Command::new(folder.0.join("flowgauge"));
-    let child = command.args(["-v", "bench", "packet", "--out", "a b"]).stdout(Stdio::piped()).spawn().unwrap();
+    let child = command
+        .args(["-v", "bench", "packet", "--out", "a b"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let process = child.id();
     let output = child.wait_with_output().unwrap();
     let said = text(&output.stdout);
     assert_eq!(output.status.code(), Some(7));
-    assert!(said.starts_with(&format!("{process} {}, commit ", env!("CARGO_PKG_VERSION"))), "{said}");
+    assert!(
+        said.starts_with(&format!("{process} {}, commit ", env!("CARGO_PKG_VERSION"))),
+        "{said}"
+    );
     assert!(said.ends_with("-v bench packet --out a b\n"), "{said}");
     let folder = Folder::new("killed", Some("kill -TERM $$"));
     assert_eq!(folder.run(&["reproduce", "p4log"]).status.signal(), Some(15));

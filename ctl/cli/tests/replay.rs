@@ -1,12 +1,16 @@
-//! `flowgauge replay` as a user sees it: formats, windows, exact counts, files, configuration, unusual timestamps.
+//! `flowgauge replay` as a user sees it: formats, windows, exact counts, files, configuration,
+//! unusual timestamps.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
 
 use common::{
-    SECOND, START, Scratch, check, flowgauge, frames, number, of_kind, packets, parse, pcap, records, replay, text, total,
+    SECOND, START, Scratch, check, flowgauge, frames, number, of_kind, packets, parse, pcap,
+    records, replay, text, total,
 };
-use flowgauge_dataplane::capture::build::{self, InterfaceOptions, Packet, PcapNgOptions, PcapOptions};
+use flowgauge_dataplane::capture::build::{
+    self, InterfaceOptions, Packet, PcapNgOptions, PcapOptions,
+};
 use flowgauge_dataplane::capture::{Resolution, link_type};
 use flowgauge_testing::chance::{binomial, of_mean, poisson};
 use flowgauge_testing::skip;
@@ -17,12 +21,16 @@ use std::process::Stdio;
 
 /// 2500 packets of 500 sources, 10 ms apart: two and a half windows of 10 s.
 fn trace(scratch: &Scratch) -> String {
-    scratch.write("trace.pcap", pcap(&packets((0..2500).map(|i| 0x0a00_0000 + i % 500), 10_000_000)))
+    scratch
+        .write("trace.pcap", pcap(&packets((0..2500).map(|i| 0x0a00_0000 + i % 500), 10_000_000)))
 }
 
 /// More than a worker reads at once: sources 10.0.0.0 + i² mod 7919, which are 3960.
 fn long_trace(scratch: &Scratch) -> String {
-    scratch.write("long.pcap", pcap(&packets((0..20_000_u64).map(|i| 0x0a00_0000 + (i * i % 7919) as u32), 1_000_000)))
+    scratch.write(
+        "long.pcap",
+        pcap(&packets((0..20_000_u64).map(|i| 0x0a00_0000 + (i * i % 7919) as u32), 1_000_000)),
+    )
 }
 
 fn cardinality<'a>(record: &'a Value, key: &str) -> &'a Value {
@@ -47,18 +55,26 @@ fn json_lines_have_the_fixed_keys_and_every_frame_is_in_one_counter() {
         frames::ethernet(&[], 0x0800, &bad),
     ];
     let bytes: usize = all.iter().map(Vec::len).sum();
-    let all: Vec<Packet> = all.into_iter().zip(0..).map(|(frame, i)| Packet::new(START + i * SECOND, frame)).collect();
+    let all: Vec<Packet> =
+        all.into_iter().zip(0..).map(|(frame, i)| Packet::new(START + i * SECOND, frame)).collect();
     let file = scratch.write("mixed.pcap", pcap(&all));
     let records = records(&file, "--truth --seed 9 --registers 4096 --read-every 1s");
     let total = total(&records);
-    let counters = ["packets", "ipv4_packets", "ipv6_packets", "bytes"].map(|key| number(total, key));
+    let counters =
+        ["packets", "ipv4_packets", "ipv6_packets", "bytes"].map(|key| number(total, key));
     assert_eq!(counters, [8, 3, 2, bytes as u64]);
-    assert_eq!(["non_ip", "truncated", "bad_header"].map(|key| number(&total["rejected"], key)), [1, 1, 1]);
+    assert_eq!(
+        ["non_ip", "truncated", "bad_header"].map(|key| number(&total["rejected"], key)),
+        [1, 1, 1]
+    );
     assert_eq!(cardinality(total, "truth"), 4);
     assert_eq!(cardinality(total, "registers"), 4096);
     assert_eq!(cardinality(total, "estimator"), "ertl");
     assert_eq!(cardinality(total, "key"), "src");
-    assert_eq!(cardinality(total, "hash"), &serde_json::json!({"mode": "tabulated", "polynomial": "0x790900f3", "seed": 9}));
+    assert_eq!(
+        cardinality(total, "hash"),
+        &serde_json::json!({"mode": "tabulated", "polynomial": "0x790900f3", "seed": 9})
+    );
     assert_eq!(text(total, "interface"), file);
     assert_eq!(total["drops"], serde_json::json!({}));
     assert_eq!(of_kind(&records, "window").len(), 1);
@@ -87,7 +103,10 @@ fn csv_begins_with_the_columns_of_the_thesis() {
         assert_eq!(row[2].parse::<u64>().unwrap(), cardinality(record, "truth").as_u64().unwrap());
         // Both are exact; what reads the JSON here may be off by a last bit.
         let estimate = cardinality(record, "estimate").as_f64().unwrap();
-        assert!((row[3].parse::<f64>().unwrap() / estimate - 1.0).abs() < 1e-14, "{row:?} {record}");
+        assert!(
+            (row[3].parse::<f64>().unwrap() / estimate - 1.0).abs() < 1e-14,
+            "{row:?} {record}"
+        );
         assert_eq!(row[column("record")], common::text(record, "record"));
         assert_eq!(row[column("packets")].parse::<u64>().unwrap(), number(record, "packets"));
     }
@@ -113,9 +132,15 @@ fn the_table_is_for_people_and_ends_with_a_summary() {
     for column in ["time", "window", "packets", "packets/s", "distinct sources", "truth", "error"] {
         assert!(header.contains(column), "{header}");
     }
-    let windows: Vec<&str> = text.lines().skip(1).take(3).filter_map(|line| line.split_whitespace().nth(1)).collect();
+    let windows: Vec<&str> =
+        text.lines().skip(1).take(3).filter_map(|line| line.split_whitespace().nth(1)).collect();
     assert_eq!(windows, ["0", "1", "2*"], "{text}");
-    assert!(text.contains("2,500 packets") && text.contains("2,500 IPv4, 0 IPv6") && text.contains("truth 500"), "{text}");
+    assert!(
+        text.contains("2,500 packets")
+            && text.contains("2,500 IPv4, 0 IPv6")
+            && text.contains("truth 500"),
+        "{text}"
+    );
     assert!(!text.contains('\x1b'), "escape sequences in a pipe");
 }
 
@@ -137,7 +162,10 @@ fn windows_end_at_multiples_of_their_length_and_the_last_is_incomplete() {
         ]
     );
     let windows = of_kind(&records, "window");
-    assert_eq!(windows.iter().map(|window| window["complete"].as_bool().unwrap()).collect::<Vec<_>>(), [true, true, false]);
+    assert_eq!(
+        windows.iter().map(|window| window["complete"].as_bool().unwrap()).collect::<Vec<_>>(),
+        [true, true, false]
+    );
     // 500 sources come round every 5 s: exact in each window, and united they are no more.
     assert!(windows.iter().all(|window| cardinality(window, "truth") == 500));
     assert_eq!(cardinality(total(&records), "truth"), 500);
@@ -160,11 +188,19 @@ fn a_trace_that_fills_its_windows_has_no_stub() {
 fn truth_is_only_there_when_asked_for_and_follows_the_key() {
     let scratch = Scratch::new("truth");
     let file = long_trace(&scratch);
-    assert!(records(&file, "--read-every never").iter().all(|record| record["cardinality"].get("truth").is_none()));
+    assert!(
+        records(&file, "--read-every never")
+            .iter()
+            .all(|record| record["cardinality"].get("truth").is_none())
+    );
     for (key, truth) in [("src", 3960), ("dst", 1), ("src-dst", 3960), ("five-tuple", 3960)] {
-        let records = records(&file, &format!("--truth --read-every never --window 1h --key {key}"));
+        let records =
+            records(&file, &format!("--truth --read-every never --window 1h --key {key}"));
         let total = total(&records);
-        assert_eq!((cardinality(total, "truth"), cardinality(total, "key")), (&truth.into(), &key.into()));
+        assert_eq!(
+            (cardinality(total, "truth"), cardinality(total, "key")),
+            (&truth.into(), &key.into())
+        );
         let error = cardinality(total, "estimate").as_f64().unwrap() / f64::from(truth) - 1.0;
         assert!(error.abs() <= of_mean(1.04 / 2048.0_f64.sqrt(), 1), "{key}: {error}");
     }
@@ -176,7 +212,10 @@ fn every_estimator_and_hash_names_itself() {
     let file = trace(&scratch);
     for estimator in ["ertl", "flajolet", "mle"] {
         for hash in ["tabulated", "crc32"] {
-            let records = records(&file, &format!("--estimator {estimator} --hash {hash} --read-every never"));
+            let records = records(
+                &file,
+                &format!("--estimator {estimator} --hash {hash} --read-every never"),
+            );
             assert!(records.iter().all(|record| cardinality(record, "estimator") == estimator));
             assert!(records.iter().all(|record| cardinality(record, "hash")["mode"] == hash));
         }
@@ -187,13 +226,19 @@ fn every_estimator_and_hash_names_itself() {
 fn replays_repeat_to_the_byte_with_any_number_of_workers() {
     let scratch = Scratch::new("repeat");
     let file = long_trace(&scratch);
-    for options in ["--truth --window 3s --read-every 100ms", "--truth --staggered 2s --read-every 200ms"] {
+    for options in
+        ["--truth --window 3s --read-every 100ms", "--truth --staggered 2s --read-every 200ms"]
+    {
         for format in ["json", "csv", "table"] {
             let options = format!("{options} --format {format}");
             let first = replay(&file, &options).quiet();
             assert_eq!(replay(&file, &options).quiet(), first);
             for workers in [2, 5] {
-                assert_eq!(replay(&file, &format!("{options} --workers {workers}")).quiet(), first, "{workers} workers");
+                assert_eq!(
+                    replay(&file, &format!("{options} --workers {workers}")).quiet(),
+                    first,
+                    "{workers} workers"
+                );
             }
         }
     }
@@ -209,9 +254,12 @@ fn staggered_registers_have_no_windows() {
     let samples = of_kind(&records, "sample");
     // And one at the end.
     assert!(poisson(25.0 / 0.5).contains(&(samples.len() as u64 - 1)), "{}", samples.len());
-    assert!(samples.iter().all(|sample| cardinality(sample, "estimator").as_str().is_some_and(|name| name.contains("mle"))));
-    // Whatever happened earlier, the last 2 s had 200 packets of as many sources. Registers of all ages hold each flow of 4 s with some probability, so that
-    // their number scatters less than one of 200 in a Poisson process.
+    assert!(samples.iter().all(|sample| {
+        cardinality(sample, "estimator").as_str().is_some_and(|name| name.contains("mle"))
+    }));
+    // Whatever happened earlier, the last 2 s had 200 packets of as many sources. Registers of all
+    // ages hold each flow of 4 s with some probability, so that their number scatters less than one
+    // of 200 in a Poisson process.
     let allowed = of_mean(200.0_f64.sqrt().recip(), 1);
     let late = samples.iter().filter(|sample| number(sample, "at_ns") > START + 5 * SECOND);
     for sample in late {
@@ -243,7 +291,8 @@ fn out_writes_what_is_printed_to_new_files() {
     let file = trace(&scratch);
     let directory = scratch.path("new/results");
     let options = format!("--window 4s --truth --out {}", directory.display());
-    let [json, csv] = ["json", "csv"].map(|format| replay(&file, &format!("{options} --format {format}")).quiet());
+    let [json, csv] = ["json", "csv"]
+        .map(|format| replay(&file, &format!("{options} --format {format}")).quiet());
     let mut found = [0; 2];
     for entry in fs::read_dir(&directory).unwrap() {
         let path = entry.unwrap().path();
@@ -258,7 +307,11 @@ fn out_writes_what_is_printed_to_new_files() {
     assert_eq!(found, [2, 2], "files of the first run must stay");
     let blocked = replay(&file, &format!("--out {file}"));
     assert_eq!((blocked.code, blocked.stdout.as_str()), (Some(1), ""));
-    assert!(blocked.complaint().starts_with("error: cannot create directory"), "{}", blocked.stderr);
+    assert!(
+        blocked.complaint().starts_with("error: cannot create directory"),
+        "{}",
+        blocked.stderr
+    );
 }
 
 #[test]
@@ -269,9 +322,16 @@ fn record_notes_every_exchange_with_the_dataplane() {
     let options = format!("--format json --read-every 1s --record {}", log.display());
     let records = parse(&replay(&file, &options).quiet());
     let written = fs::read_to_string(&log).unwrap();
-    let calls: Vec<Value> = written.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let calls: Vec<Value> =
+        written.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(calls[0]["call"], "install");
-    let ok = |name: &str| calls.iter().filter(|call| call["call"] == name).map(|call| call["outcome"]["ok"].clone()).collect();
+    let ok = |name: &str| {
+        calls
+            .iter()
+            .filter(|call| call["call"] == name)
+            .map(|call| call["outcome"]["ok"].clone())
+            .collect()
+    };
     let rotations: Vec<Value> = ok("rotate");
     let windows = of_kind(&records, "window");
     assert_eq!(rotations.len(), windows.len());
@@ -306,20 +366,35 @@ fn a_configuration_file_holds_options_and_the_command_line_goes_before_it() {
     assert_eq!(of_kind(&records, "window").len(), 4);
     assert_eq!(cardinality(total(&records), "truth"), 1);
 
-    let overridden = replay(&file, &format!("--config {config} --window 10s --key src --registers 512 --format csv")).quiet();
-    let expected = spelt_out.replace("5s", "10s").replace("dst", "src").replace("1024", "512").replace("json", "csv");
+    let overridden = replay(
+        &file,
+        &format!("--config {config} --window 10s --key src --registers 512 --format csv"),
+    )
+    .quiet();
+    let expected = spelt_out
+        .replace("5s", "10s")
+        .replace("dst", "src")
+        .replace("1024", "512")
+        .replace("json", "csv");
     assert_eq!(overridden, replay(&file, &expected).quiet());
 
     let records_and_files = scratch.write(
         "files.toml",
-        format!("out = {:?}\nrecord = {:?}\nregisters = \"64\"\n", scratch.path("results"), scratch.path("calls.jsonl")),
+        format!(
+            "out = {:?}\nrecord = {:?}\nregisters = \"64\"\n",
+            scratch.path("results"),
+            scratch.path("calls.jsonl")
+        ),
     );
     replay(&file, &format!("--config {records_and_files}")).quiet();
     assert_eq!(fs::read_dir(scratch.path("results")).unwrap().count(), 2);
     assert!(scratch.path("calls.jsonl").exists());
 
     let staggered = scratch.write("staggered.toml", "staggered = \"2s\"\nformat = \"json\"\n");
-    assert!(of_kind(&parse(&replay(&file, &format!("--config {staggered}")).quiet()), "window").is_empty());
+    assert!(
+        of_kind(&parse(&replay(&file, &format!("--config {staggered}")).quiet()), "window")
+            .is_empty()
+    );
 }
 
 #[test]
@@ -351,14 +426,21 @@ fn there_are_no_reads_unless_they_are_asked_for() {
 fn the_table_fits_the_width_that_is_asked_for() {
     let scratch = Scratch::new("width");
     let file = trace(&scratch);
-    let everything =
-        "--measure cardinality,entropy,frequency,membership,heavy --key five-tuple,entropy=src+dst --query 10.0.0.7 --truth";
+    let everything = "--measure cardinality,entropy,frequency,membership,heavy --key five-tuple,entropy=src+dst --query 10.0.0.7 --truth";
     for options in ["", "--truth", everything, "--measure none"] {
         for width in [60, 80, 100, 140] {
             let mut command = flowgauge();
-            command.env("COLUMNS", width.to_string()).args(["replay", &file]).args(options.split_whitespace());
+            command
+                .env("COLUMNS", width.to_string())
+                .args(["replay", &file])
+                .args(options.split_whitespace());
             let text = common::Outcome::from(command.output().unwrap()).quiet();
-            let longest = text.lines().filter(|line| !line.contains('/')).map(|line| line.chars().count()).max().unwrap();
+            let longest = text
+                .lines()
+                .filter(|line| !line.contains('/'))
+                .map(|line| line.chars().count())
+                .max()
+                .unwrap();
             assert!(longest <= width, "{longest} of {width}: {text}");
         }
     }
@@ -371,7 +453,11 @@ fn a_wrong_configuration_file_is_refused_with_its_line() {
     for (content, line, advice) in [
         ("window = \"10\"", 1, "500ms, 10s or 2m"),
         ("# thesis\n\nwindow = \"5s\"\nregisters = 2000\n", 4, "power of two"),
-        ("window = \"5s\"\n\n\nregister = 2048\n", 4, "there is no option 'register'; did you mean 'registers'?"),
+        (
+            "window = \"5s\"\n\n\nregister = 2048\n",
+            4,
+            "there is no option 'register'; did you mean 'registers'?",
+        ),
         ("\ntruth = \"yes\"\n", 2, "boolean"),
         ("seed = 1\nworkers = 0\n", 2, "1 to 256"),
         ("seed = -1\n", 1, "'-1' will not do"),
@@ -388,12 +474,19 @@ fn a_wrong_configuration_file_is_refused_with_its_line() {
         let refused = replay(&file, &format!("--config {config}"));
         assert_eq!((refused.code, refused.stdout.as_str()), (Some(2), ""), "{content}");
         let complaint = refused.complaint();
-        assert!(complaint.starts_with(&format!("error: configuration {config}, line {line}: ")), "{content}: {complaint}");
+        assert!(
+            complaint.starts_with(&format!("error: configuration {config}, line {line}: ")),
+            "{content}: {complaint}"
+        );
         assert!(complaint.contains(advice), "{content}: {complaint}");
     }
     let missing = replay(&file, "--config /does/not/exist.toml");
     assert_eq!(missing.code, Some(2));
-    assert!(missing.complaint().starts_with("error: cannot read configuration /does/not/exist.toml"), "{}", missing.stderr);
+    assert!(
+        missing.complaint().starts_with("error: cannot read configuration /does/not/exist.toml"),
+        "{}",
+        missing.stderr
+    );
 }
 
 #[test]
@@ -405,7 +498,8 @@ fn standard_input_is_a_capture_too() {
     let output = flowgauge().args(arguments).stdin(File::open(&file).unwrap()).output().unwrap();
     assert_eq!(common::Outcome::from(output).quiet(), from_file.replace(&file, "standard input"));
     // A pipe hands out less at a time than is asked for.
-    let mut cat = std::process::Command::new("cat").arg(&file).stdout(Stdio::piped()).spawn().unwrap();
+    let mut cat =
+        std::process::Command::new("cat").arg(&file).stdout(Stdio::piped()).spawn().unwrap();
     let output = flowgauge().args(arguments).stdin(cat.stdout.take().unwrap()).output().unwrap();
     assert!(cat.wait().unwrap().success());
     assert_eq!(common::Outcome::from(output).quiet(), from_file.replace(&file, "standard input"));
@@ -415,7 +509,12 @@ fn standard_input_is_a_capture_too() {
 fn compressed(program: &str, bytes: &[u8]) -> Option<Vec<u8>> {
     let mut words = program.split(' ');
     let mut command = std::process::Command::new(words.next()?);
-    let child = command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+    let child = command
+        .args(words)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn();
     let Ok(mut child) = child else {
         skip(program);
         return None;
@@ -448,14 +547,25 @@ fn compressed_captures_are_read_as_they_are() {
     for (number, program) in programs.iter().enumerate() {
         let (first, second) = bytes.split_at(bytes.len() / 2 + 5);
         let whole = compressed(program, &bytes);
-        let parts = compressed(program, first).zip(compressed(program, second)).map(|(first, second)| [first, second].concat());
+        let parts = compressed(program, first)
+            .zip(compressed(program, second))
+            .map(|(first, second)| [first, second].concat());
         for (part, content) in [whole, parts].into_iter().flatten().enumerate() {
             // The name says nothing.
             let name = scratch.write(&format!("{number}-{part}.pcap"), content);
-            assert_eq!(replay(&name, "--truth --format json").quiet(), expected.replace(&file, &name), "{program}");
+            assert_eq!(
+                replay(&name, "--truth --format json").quiet(),
+                expected.replace(&file, &name),
+                "{program}"
+            );
             let arguments = ["replay", "-", "--truth", "--format", "json"];
-            let output = flowgauge().args(arguments).stdin(File::open(&name).unwrap()).output().unwrap();
-            assert_eq!(common::Outcome::from(output).quiet(), expected.replace(&file, "standard input"), "{program}");
+            let output =
+                flowgauge().args(arguments).stdin(File::open(&name).unwrap()).output().unwrap();
+            assert_eq!(
+                common::Outcome::from(output).quiet(),
+                expected.replace(&file, "standard input"),
+                "{program}"
+            );
         }
     }
 }
@@ -483,7 +593,10 @@ fn several_captures_count_as_one() {
     let files = [0, 1, 2].map(|index| {
         let packets = part(&all, index);
         // The middle one is of another format.
-        let nanoseconds = InterfaceOptions { resolution: Some(Resolution::NANOSECONDS), ..InterfaceOptions::default() };
+        let nanoseconds = InterfaceOptions {
+            resolution: Some(Resolution::NANOSECONDS),
+            ..InterfaceOptions::default()
+        };
         let options = PcapNgOptions { interfaces: vec![nanoseconds], ..PcapNgOptions::default() };
         let content = if index == 1 { build::pcapng(&options, &packets) } else { pcap(&packets) };
         scratch.write(&format!("part-{index}.pcap"), content)
@@ -499,13 +612,20 @@ fn several_captures_count_as_one() {
     let pattern = scratch.path("part-[0-9].*");
     assert_eq!(of(&[pattern.to_str().unwrap()]).quiet(), expected.replace(&whole, &name));
     for workers in ["2", "3"] {
-        let output = flowgauge().args(["replay", first, second, third, "--workers", workers]).args(arguments).output().unwrap();
+        let output = flowgauge()
+            .args(["replay", first, second, third, "--workers", workers])
+            .args(arguments)
+            .output()
+            .unwrap();
         assert_eq!(common::Outcome::from(output).quiet(), expected.replace(&whole, &name));
     }
     // One of them from standard input.
     let mut command = flowgauge();
     command.args(["replay", first, "-", third]).args(arguments).stdin(File::open(second).unwrap());
-    assert_eq!(common::Outcome::from(command.output().unwrap()).quiet(), expected.replace(&whole, &name));
+    assert_eq!(
+        common::Outcome::from(command.output().unwrap()).quiet(),
+        expected.replace(&whole, &name)
+    );
 }
 
 #[test]
@@ -513,11 +633,17 @@ fn a_capture_of_several_that_cannot_be_opened_is_named_before_anything_is_counte
     let scratch = Scratch::new("several-missing");
     let file = trace(&scratch);
     let pattern = scratch.path("nothing-*.pcap");
-    for (missing, reason) in [("/does/not/exist.pcap", "No such file"), (pattern.to_str().unwrap(), "no file has such a name")] {
+    for (missing, reason) in [
+        ("/does/not/exist.pcap", "No such file"),
+        (pattern.to_str().unwrap(), "no file has such a name"),
+    ] {
         let outcome = common::run(["replay", file.as_str(), missing]);
         assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
         let line = outcome.complaint();
-        assert!(line.starts_with("error: ") && line.contains(missing) && line.contains(reason), "{line}");
+        assert!(
+            line.starts_with("error: ") && line.contains(missing) && line.contains(reason),
+            "{line}"
+        );
     }
 }
 
@@ -527,8 +653,12 @@ fn hundreds_of_captures_take_few_file_descriptors_unless_they_overlap() {
     let all = packets(0..900, SECOND);
     let limited = |directory: &str| {
         let flowgauge = env!("CARGO_BIN_EXE_flowgauge");
-        let command = format!("ulimit -n 60; exec {flowgauge} replay '{directory}/*' --window 1h --format json");
-        common::Outcome::from(std::process::Command::new("sh").args(["-c", &command]).output().unwrap())
+        let command = format!(
+            "ulimit -n 60; exec {flowgauge} replay '{directory}/*' --window 1h --format json"
+        );
+        common::Outcome::from(
+            std::process::Command::new("sh").args(["-c", &command]).output().unwrap(),
+        )
     };
     for (name, step) in [("after-each-other", 1), ("at-once", 300)] {
         let directory = scratch.path(name);
@@ -548,7 +678,11 @@ fn hundreds_of_captures_take_few_file_descriptors_unless_they_overlap() {
     let counted = number(total(&parse(&at_once.stdout)), "packets");
     assert!(counted < 900 && counted > 90, "{counted}");
     let lines: Vec<&str> = at_once.stderr.lines().collect();
-    assert!(lines.iter().all(|line| line.contains("Too many open files") && line.contains("ulimit -n")), "{}", at_once.stderr);
+    assert!(
+        lines.iter().all(|line| line.contains("Too many open files") && line.contains("ulimit -n")),
+        "{}",
+        at_once.stderr
+    );
     // Each of them is named, and has three packets.
     assert_eq!(900 - counted, 3 * lines.len() as u64, "{}", at_once.stderr);
 }
@@ -561,7 +695,10 @@ fn capture_drops_of_pcapng_are_reported() {
     let file = scratch.write("drops.pcapng", build::pcapng(&options, &packets(0..50, SECOND)));
     let records = records(&file, "--read-every never");
     assert_eq!(total(&records)["drops"], serde_json::json!({"capture": 17}));
-    let dropped: u64 = of_kind(&records, "window").iter().filter_map(|window| window["drops"]["capture"].as_u64()).sum();
+    let dropped: u64 = of_kind(&records, "window")
+        .iter()
+        .filter_map(|window| window["drops"]["capture"].as_u64())
+        .sum();
     assert_eq!(dropped, 17);
 }
 
@@ -581,21 +718,31 @@ fn silence_is_one_record_whatever_its_length() {
         let after = |window: u64| [window, START + window * 10 * SECOND, 10];
         assert_eq!(windows, [0, 1, 2, 94_608_003, 94_608_004, 94_608_005].map(after));
         let [silence] = of_kind(&records, "silence")[..] else { panic!("{records:?}") };
-        let told = ["window", "last_window", "start_ns", "end_ns", "packets"].map(|key| number(silence, key));
+        let told = ["window", "last_window", "start_ns", "end_ns", "packets"]
+            .map(|key| number(silence, key));
         assert_eq!(told, [3, 94_608_002, START + 30 * SECOND, START + 94_608_003 * 10 * SECOND, 0]);
         assert_eq!(number(total(&records), "packets"), 60);
         // A read for every packet at most, since nothing came before the others.
-        assert!(of_kind(&records, "sample").len() <= 60, "{} reads", of_kind(&records, "sample").len());
+        assert!(
+            of_kind(&records, "sample").len() <= 60,
+            "{} reads",
+            of_kind(&records, "sample").len()
+        );
     }
     let table = replay(&file, "--window 10s").quiet();
     assert!(table.contains("windows 3 to 94,608,002 had no packets"), "{table}");
-    assert_eq!(table.lines().filter(|line| line.trim_start().starts_with("time ")).count(), 1, "one header: {table}");
+    assert_eq!(
+        table.lines().filter(|line| line.trim_start().starts_with("time ")).count(),
+        1,
+        "one header: {table}"
+    );
     let csv = replay(&file, "--window 10s --format csv").quiet();
     let silence = csv.lines().find(|line| line.contains(",silence,")).unwrap();
     assert!(silence.contains(",3,") && silence.contains(",94608002,"), "{silence}");
     // Without windows there are reads to leave out.
     let records = records(&file, "--staggered 10s --read-every 1s");
-    // One between two packets, unless the process has none there; in the years there is one for certain, and so there is at the end.
+    // One between two packets, unless the process has none there; in the years there is one for
+    // certain, and so there is at the end.
     let reads = of_kind(&records, "sample").len() as u64;
     assert!(binomial(58, -(-1.0_f64).exp_m1()).contains(&(reads - 2)), "{reads} reads");
     assert_eq!(records.len() as u64, reads + 1, "and the total");
@@ -609,10 +756,17 @@ fn a_few_empty_windows_are_told_one_by_one() {
         let mut all = packets(0..20, SECOND);
         all[10..].iter_mut().for_each(|packet| packet.timestamp += empty * 10 * SECOND);
         let records = records(scratch.write("short.pcap", pcap(&all)), "--window 10s");
-        let packets: Vec<u64> = of_kind(&records, "window").iter().map(|window| number(window, "packets")).collect();
-        assert_eq!((packets.len(), packets.iter().filter(|packets| **packets == 0).count()), (told + 2, told));
+        let packets: Vec<u64> =
+            of_kind(&records, "window").iter().map(|window| number(window, "packets")).collect();
+        assert_eq!(
+            (packets.len(), packets.iter().filter(|packets| **packets == 0).count()),
+            (told + 2, told)
+        );
         assert_eq!(of_kind(&records, "silence").len(), usize::from(told == 0));
-        assert_eq!(of_kind(&records, "window").last().map(|window| number(window, "window")), Some(empty + 1));
+        assert_eq!(
+            of_kind(&records, "window").last().map(|window| number(window, "window")),
+            Some(empty + 1)
+        );
     }
 }
 
@@ -624,8 +778,10 @@ fn a_run_that_is_to_end_in_a_silence_ends_there() {
     let file = scratch.write("gap.pcap", pcap(&all));
     for (duration, last) in [("1000s", 99), ("1005s", 100)] {
         let records = records(&file, &format!("--window 10s --duration {duration}"));
-        let (end, ends) =
-            (number(total(&records), "end_ns") - START, duration.trim_end_matches('s').parse::<u64>().unwrap() * SECOND);
+        let (end, ends) = (
+            number(total(&records), "end_ns") - START,
+            duration.trim_end_matches('s').parse::<u64>().unwrap() * SECOND,
+        );
         assert_eq!((end, number(total(&records), "packets")), (ends, 10));
         let of_last = records.iter().rev().nth(1).unwrap();
         let number_of_last = of_last["last_window"].as_u64().unwrap_or(number(of_last, "window"));
@@ -640,7 +796,10 @@ fn a_window_of_years_needs_no_reads() {
     let file = scratch.write("years.pcap", pcap(&packets(0..847, 4 * 365 * 86_400 * SECOND / 847)));
     for (options, most) in [("", 0), ("--read-every 1s", 847)] {
         let records = records(&file, &format!("--window 100y {options}"));
-        assert_eq!((of_kind(&records, "window").len(), number(total(&records), "packets")), (1, 847));
+        assert_eq!(
+            (of_kind(&records, "window").len(), number(total(&records), "packets")),
+            (1, 847)
+        );
         assert!(of_kind(&records, "sample").len() <= most);
     }
 }
@@ -655,9 +814,13 @@ fn packets_out_of_order_are_in_the_windows_of_their_times() {
     let file = scratch.write("order.pcap", pcap(&all));
     for lateness in ["--lateness 100ms", "", "--lateness 1s", "--lateness 1s --read-every 50ms"] {
         let records = records(&file, &format!("--window 1s --truth {lateness}"));
-        let windows: Vec<u64> = of_kind(&records, "window").iter().map(|window| number(window, "packets")).collect();
+        let windows: Vec<u64> =
+            of_kind(&records, "window").iter().map(|window| number(window, "packets")).collect();
         assert_eq!(windows, [100; 40], "{lateness}");
-        assert_eq!((number(total(&records), "packets"), number(total(&records), "late")), (4000, 0));
+        assert_eq!(
+            (number(total(&records), "packets"), number(total(&records), "late")),
+            (4000, 0)
+        );
         assert_eq!(number(total(&records), "end_ns") - START, 3999 * SECOND / 100 + 1);
     }
     // Nobody waits for them if that is wanted.
@@ -676,18 +839,32 @@ fn packets_that_come_too_late_are_counted_apart_and_told() {
     for workers in [1, 3] {
         let outcome = replay(&file, &format!("--window 10s --format json --workers {workers}"));
         assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-        assert!(outcome.complaint().contains("10 packets came when their window was closed"), "{}", outcome.stderr);
+        assert!(
+            outcome.complaint().contains("10 packets came when their window was closed"),
+            "{}",
+            outcome.stderr
+        );
         let records = parse(&outcome.stdout);
-        let late: Vec<u64> = of_kind(&records, "window").iter().map(|window| number(window, "late")).collect();
+        let late: Vec<u64> =
+            of_kind(&records, "window").iter().map(|window| number(window, "late")).collect();
         assert_eq!(late.iter().sum::<u64>(), 10);
-        assert_eq!((number(total(&records), "packets"), number(total(&records), "late")), (4990, 10));
+        assert_eq!(
+            (number(total(&records), "packets"), number(total(&records), "late")),
+            (4990, 10)
+        );
         assert_eq!(total(&records)["drops"], serde_json::json!({}));
     }
     let table = replay(&file, "--window 10s");
     assert!(table.stdout.contains("10 packets came too late for their window"), "{}", table.stdout);
     let csv = replay(&file, "--window 10s --format csv").stdout;
     let column = csv.lines().next().unwrap().split(',').position(|name| name == "late").unwrap();
-    assert_eq!(csv.lines().skip(1).map(|row| row.split(',').nth(column).unwrap().parse::<u64>().unwrap()).sum::<u64>(), 10);
+    assert_eq!(
+        csv.lines()
+            .skip(1)
+            .map(|row| row.split(',').nth(column).unwrap().parse::<u64>().unwrap())
+            .sum::<u64>(),
+        10
+    );
 }
 
 #[test]
@@ -730,15 +907,20 @@ fn a_timestamp_at_the_end_of_the_clock_does_not_make_windows_for_ever() {
 #[test]
 fn an_empty_capture_is_valid() {
     let scratch = Scratch::new("empty");
-    for file in
-        [scratch.write("empty.pcap", pcap(&[])), scratch.write("empty.pcapng", build::pcapng(&PcapNgOptions::default(), &[]))]
-    {
+    for file in [
+        scratch.write("empty.pcap", pcap(&[])),
+        scratch.write("empty.pcapng", build::pcapng(&PcapNgOptions::default(), &[])),
+    ] {
         for options in ["", "--truth --workers 3", "--measure none", "--staggered 10s"] {
             for format in ["json", "table", "csv"] {
                 let outcome = replay(&file, &format!("{options} --format {format}"));
                 assert_eq!(outcome.code, Some(0));
                 // Whoever expected packets learns that there are none.
-                assert!(outcome.complaint().ends_with("the capture has no packets"), "{}", outcome.stderr);
+                assert!(
+                    outcome.complaint().ends_with("the capture has no packets"),
+                    "{}",
+                    outcome.stderr
+                );
                 if format == "json" {
                     let records = parse(&outcome.stdout);
                     records.iter().for_each(check);
@@ -758,29 +940,52 @@ fn a_packet_without_bytes_counts() {
     assert_eq!((number(&total["rejected"], "truncated"), number(total, "bytes")), (1, 1500));
 }
 
-/// As far as a frame went on the wire: cut, rejected, behind a header of the capturing machine, and with a frame check sequence.
+/// As far as a frame went on the wire: cut, rejected, behind a header of the capturing machine, and
+/// with a frame check sequence.
 #[test]
 fn bytes_are_lengths_on_the_wire() {
     let scratch = Scratch::new("bytes");
     let ip = frames::ipv4([10, 0, 0, 1], 17, &frames::udp(&[0; 9]));
-    let radiotap = |control: u8, body: &[u8]| [&[0, 0, 8, 0, 0, 0, 0, 0, control, 0][..], &[0; 22], body].concat();
+    let radiotap = |control: u8, body: &[u8]| {
+        [&[0, 0, 8, 0, 0, 0, 0, 0, control, 0][..], &[0; 22], body].concat()
+    };
     let data = radiotap(0x08, &[&[0xaa, 0xaa, 3, 0, 0, 0, 8, 0][..], &ip].concat());
     let beacon = radiotap(0x80, &[0; 40]);
     let ethernet = frames::ethernet(&[], 0x0800, &ip);
     let cases = [
-        (u32::from(link_type::IEEE802_11_RADIOTAP), [(data.clone(), 1000), (beacon, 80), (data[..30].to_vec(), 500)], [1, 1, 1]),
+        (
+            u32::from(link_type::IEEE802_11_RADIOTAP),
+            [(data.clone(), 1000), (beacon, 80), (data[..30].to_vec(), 500)],
+            [1, 1, 1],
+        ),
         // Frame check sequences of four bytes were captured.
-        (0x2400_0001, [(ethernet.clone(), 64), (ethernet[..60.min(ethernet.len())].to_vec(), 1518), (vec![0; 20], 64)], [2, 1, 0]),
+        (
+            0x2400_0001,
+            [
+                (ethernet.clone(), 64),
+                (ethernet[..60.min(ethernet.len())].to_vec(), 1518),
+                (vec![0; 20], 64),
+            ],
+            [2, 1, 0],
+        ),
     ];
     for (network, all, [ipv4, non_ip, truncated]) in cases {
-        let packets: Vec<Packet> =
-            all.iter().map(|(frame, wire)| Packet { wire: *wire, ..Packet::new(START, frame.clone()) }).collect();
+        let packets: Vec<Packet> = all
+            .iter()
+            .map(|(frame, wire)| Packet { wire: *wire, ..Packet::new(START, frame.clone()) })
+            .collect();
         let options = PcapOptions { network, ..PcapOptions::default() };
         let records = records(scratch.write("bytes.pcap", build::pcap(&options, &packets)), "");
         let total = total(&records);
-        assert_eq!(number(total, "bytes"), all.iter().map(|(_, wire)| u64::from(*wire)).sum::<u64>());
-        let classes =
-            [number(total, "ipv4_packets"), number(&total["rejected"], "non_ip"), number(&total["rejected"], "truncated")];
+        assert_eq!(
+            number(total, "bytes"),
+            all.iter().map(|(_, wire)| u64::from(*wire)).sum::<u64>()
+        );
+        let classes = [
+            number(total, "ipv4_packets"),
+            number(&total["rejected"], "non_ip"),
+            number(&total["rejected"], "truncated"),
+        ];
         assert_eq!(classes, [ipv4, non_ip, truncated]);
     }
 }
@@ -792,9 +997,14 @@ fn one_capture_may_hold_several_link_types() {
     let v6 = frames::ipv6(7, 17, &frames::udp(&[]));
     let links = [link_type::ETHERNET, link_type::RAW, link_type::NULL];
     let frames = [frames::ethernet(&[], 0x0800, &v4), v6.clone(), [vec![30, 0, 0, 0], v6].concat()];
-    let interfaces = links.map(|link_type| InterfaceOptions { link_type, ..InterfaceOptions::default() }).to_vec();
-    let packets: Vec<Packet> =
-        frames.into_iter().zip(0..).map(|(frame, interface)| Packet { interface, ..Packet::new(START, frame) }).collect();
+    let interfaces = links
+        .map(|link_type| InterfaceOptions { link_type, ..InterfaceOptions::default() })
+        .to_vec();
+    let packets: Vec<Packet> = frames
+        .into_iter()
+        .zip(0..)
+        .map(|(frame, interface)| Packet { interface, ..Packet::new(START, frame) })
+        .collect();
     let file = build::pcapng(&PcapNgOptions { interfaces, ..PcapNgOptions::default() }, &packets);
     let records = records(scratch.write("links.pcapng", file), "--truth");
     let total = total(&records);
@@ -813,12 +1023,14 @@ fn echo(number: u32, is_reply: bool) -> Vec<u8> {
 
 /// Round trips of 1 to 41 ms by a clock of this step, and how long they took.
 fn round_trips(step: u64) -> (Vec<Packet>, Vec<u64>) {
-    let delays: Vec<u64> = (0..1000).map(|number| 1_000_000 + number * 7_919_003 % 40_000_000).collect();
+    let delays: Vec<u64> =
+        (0..1000).map(|number| 1_000_000 + number * 7_919_003 % 40_000_000).collect();
     let mut packets: Vec<Packet> = (0..)
         .zip(&delays)
         .flat_map(|(number, delay)| {
             let at = START + u64::from(number) * 37_123_457;
-            [(at, false), (at + delay, true)].map(|(at, is_reply)| Packet::new(at - at % step, echo(number, is_reply)))
+            [(at, false), (at + delay, true)]
+                .map(|(at, is_reply)| Packet::new(at - at % step, echo(number, is_reply)))
         })
         .collect();
     packets.sort_by_key(|packet| packet.timestamp);
@@ -830,9 +1042,14 @@ const ROUND_TRIPS: &str = "--measure delay --delay icmp --delay-admit 1";
 #[test]
 fn delays_by_a_coarse_clock_are_uncertain_by_its_step() {
     let scratch = Scratch::new("coarse-clock");
-    let nanoseconds = InterfaceOptions { resolution: Some(Resolution::NANOSECONDS), ..InterfaceOptions::default() };
+    let nanoseconds = InterfaceOptions {
+        resolution: Some(Resolution::NANOSECONDS),
+        ..InterfaceOptions::default()
+    };
     let options = PcapNgOptions { interfaces: vec![nanoseconds], ..PcapNgOptions::default() };
-    for (step, resolution) in [(10_000_000, 10_000_000), (4_000_000, 4_000_000), (1000, 1000), (1, 64)] {
+    for (step, resolution) in
+        [(10_000_000, 10_000_000), (4_000_000, 4_000_000), (1000, 1000), (1, 64)]
+    {
         let (packets, mut delays) = round_trips(step);
         delays.sort_unstable();
         let file = scratch.write("coarse.pcapng", build::pcapng(&options, &packets));
@@ -842,13 +1059,19 @@ fn delays_by_a_coarse_clock_are_uncertain_by_its_step() {
                 assert_eq!(record["delay"][0]["resolution_ns"], resolution, "{record}");
             }
             let raw = total(&records)["delay"][0]["raw"]["p50"].as_f64().unwrap();
-            assert!(step <= 64 || (raw / step as f64).fract() == 0.0, "{raw} is no multiple of {step}");
+            assert!(
+                step <= 64 || (raw / step as f64).fract() == 0.0,
+                "{raw} is no multiple of {step}"
+            );
             if algorithm == "fridge" {
                 for (share, name) in [(50, "p50"), (90, "p90"), (95, "p95")] {
                     let percentile = &total(&records)["delay"][0]["corrected"][name];
                     let [low, high] = ["low", "high"].map(|key| percentile[key].as_f64().unwrap());
                     let exact = delays[delays.len() * share / 100] as f64;
-                    assert!(low <= exact && exact <= high && high - low >= 2.0 * step as f64, "{step}: {exact}, {percentile}");
+                    assert!(
+                        low <= exact && exact <= high && high - low >= 2.0 * step as f64,
+                        "{step}: {exact}, {percentile}"
+                    );
                 }
             }
         }
@@ -859,14 +1082,21 @@ fn delays_by_a_coarse_clock_are_uncertain_by_its_step() {
 fn captures_of_microseconds_have_that_resolution() {
     let scratch = Scratch::new("microseconds");
     let resolution = |files: &[&str]| {
-        let output =
-            flowgauge().arg("replay").args(files).args(["--format", "json"]).args(ROUND_TRIPS.split_whitespace()).output().unwrap();
+        let output = flowgauge()
+            .arg("replay")
+            .args(files)
+            .args(["--format", "json"])
+            .args(ROUND_TRIPS.split_whitespace())
+            .output()
+            .unwrap();
         total(&parse(&common::Outcome::from(output).quiet()))["delay"][0]["resolution_ns"].clone()
     };
     let pcap = |packets: &[Packet]| build::pcap(&PcapOptions::default(), packets);
     // Too few packets to see a step.
-    let packets = [(0, false), (30_000_000, true)].map(|(at, is_reply)| Packet::new(START + at, echo(1, is_reply)));
-    let [first, second] = [0, 1].map(|index| scratch.write(&format!("{index}.pcap"), pcap(&packets[index..=index])));
+    let packets = [(0, false), (30_000_000, true)]
+        .map(|(at, is_reply)| Packet::new(START + at, echo(1, is_reply)));
+    let [first, second] =
+        [0, 1].map(|index| scratch.write(&format!("{index}.pcap"), pcap(&packets[index..=index])));
     assert_eq!(resolution(&[&scratch.write("whole.pcap", pcap(&packets))]), 1000);
     assert_eq!(resolution(&[&first, &second]), 1000);
 }
@@ -877,11 +1107,13 @@ fn a_step_shows_where_a_chunk_lies_within_one() {
     let frame = echo(0, false);
     // Chunks of 2 MiB have less than 36,000 of these packets.
     let steps = |packet: u64| packet / 40_000 * (packet / 40_000 + 1) / 2;
-    let packets = (0..400_000).map(|packet| Packet::new(START + steps(packet) * 10_000_000, frame.clone()));
+    let packets =
+        (0..400_000).map(|packet| Packet::new(START + steps(packet) * 10_000_000, frame.clone()));
     let packets: Vec<Packet> = packets.collect();
     let file = scratch.write("busy.pcap", pcap(&packets));
     assert_eq!(
-        total(&records(&file, &format!("{ROUND_TRIPS} --window 1m --read-every never")))["delay"][0]["resolution_ns"],
+        total(&records(&file, &format!("{ROUND_TRIPS} --window 1m --read-every never")))["delay"]
+            [0]["resolution_ns"],
         10_000_000
     );
 }

@@ -40,7 +40,12 @@ fn data(page: &Path) -> Value {
 }
 
 fn figure<'a>(event: &'a Value, name: &str) -> &'a Value {
-    event["figures"].as_array().unwrap().iter().find(|figure| figure["name"] == name).unwrap_or_else(|| panic!("{name}: {event}"))
+    event["figures"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|figure| figure["name"] == name)
+        .unwrap_or_else(|| panic!("{name}: {event}"))
 }
 
 #[test]
@@ -48,16 +53,28 @@ fn a_page_tells_what_a_replay_tells() {
     let scratch = Scratch::new("report");
     let pcap = capture(&scratch, "ten-seconds.pcap");
     let output = report(&scratch, &[&pcap]);
-    assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     assert_eq!(String::from_utf8_lossy(&output.stdout), "report: ten-seconds.pcap.html\n");
     let page = scratch.path("ten-seconds.pcap.html");
     let data = data(&page);
     let windows = data["windows"].as_array().unwrap();
     // A hundred or so: 10 s in windows of 100 ms.
-    let lines = flowgauge().args(["replay", &pcap, "--window", "100ms", "--format", "json", "--truth"]).output().unwrap();
-    let lines: Vec<Value> =
-        String::from_utf8(lines.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let of = |kind: &str| lines.iter().filter(|line| line["record"] == kind).cloned().collect::<Vec<Value>>();
+    let lines = flowgauge()
+        .args(["replay", &pcap, "--window", "100ms", "--format", "json", "--truth"])
+        .output()
+        .unwrap();
+    let lines: Vec<Value> = String::from_utf8(lines.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let of = |kind: &str| {
+        lines.iter().filter(|line| line["record"] == kind).cloned().collect::<Vec<Value>>()
+    };
     assert_eq!(windows.len(), of("window").len());
     for (window, line) in windows.iter().zip(of("window")) {
         let flows = figure(window, "distinct_flows");
@@ -66,9 +83,14 @@ fn a_page_tells_what_a_replay_tells() {
         }
         assert_eq!(flows["truth"].as_f64(), line["cardinality"]["truth"].as_f64());
         assert_eq!(figure(window, "packets")["count"].as_f64(), line["ipv4_packets"].as_f64());
-        assert_eq!(window["start"].as_f64().unwrap(), line["start_ns"].as_u64().unwrap() as f64 / 1e9);
+        assert_eq!(
+            window["start"].as_f64().unwrap(),
+            line["start_ns"].as_u64().unwrap() as f64 / 1e9
+        );
     }
-    let [total] = data["totals"].as_array().unwrap().as_slice() else { panic!("{}", data["totals"]) };
+    let [total] = data["totals"].as_array().unwrap().as_slice() else {
+        panic!("{}", data["totals"])
+    };
     assert_eq!(figure(total, "packets")["count"], 20_000.0);
     assert_eq!(data["about"]["problems"], Value::Array(Vec::new()));
     let facts = data["about"]["facts"].to_string();
@@ -77,8 +99,15 @@ fn a_page_tells_what_a_replay_tells() {
     }
     // What there is is kept, unless that is asked for.
     let again = report(&scratch, &[&pcap]);
-    assert!(again.status.code() == Some(1) && String::from_utf8_lossy(&again.stderr).contains("--force"));
-    assert!(report(&scratch, &[&pcap, "--force", "--window", "5s", "--measure", "cardinality"]).status.success());
+    assert!(
+        again.status.code() == Some(1)
+            && String::from_utf8_lossy(&again.stderr).contains("--force")
+    );
+    assert!(
+        report(&scratch, &[&pcap, "--force", "--window", "5s", "--measure", "cardinality"])
+            .status
+            .success()
+    );
     assert!((2..=3).contains(&self::data(&page)["windows"].as_array().unwrap().len()));
 }
 
@@ -102,7 +131,10 @@ fn damage_is_told_on_the_page() {
     assert_eq!(output.status.code(), Some(1));
     let data = data(&scratch.path("cut.html"));
     let problems = data["about"]["problems"].as_array().unwrap();
-    assert!(problems.len() == 1 && problems[0].as_str().unwrap().contains("cut.pcap"), "{problems:?}");
+    assert!(
+        problems.len() == 1 && problems[0].as_str().unwrap().contains("cut.pcap"),
+        "{problems:?}"
+    );
     assert!(figure(&data["totals"][0], "packets")["count"].as_f64().unwrap() > 9_000.0);
 }
 
@@ -114,7 +146,8 @@ fn a_capture_without_packets_and_silences_make_a_page() {
     assert!(report(&scratch, &[&empty]).status.success());
     let nothing = data(&scratch.path("empty.pcap.html"));
     assert!(
-        nothing["windows"].as_array().unwrap().len() <= 1 && nothing["about"]["problems"] == Value::Array(Vec::new()),
+        nothing["windows"].as_array().unwrap().len() <= 1
+            && nothing["about"]["problems"] == Value::Array(Vec::new()),
         "{nothing}"
     );
     let mut sparse = Writer::new(Vec::new(), link_type::ETHERNET).unwrap();
@@ -127,7 +160,11 @@ fn a_capture_without_packets_and_silences_make_a_page() {
     let data = data(&scratch.path("sparse.pcap.html"));
     let windows = data["windows"].as_array().unwrap();
     // Thousands of empty windows are one silence.
-    assert!(windows.len() < 20 && windows.iter().any(|window| window["last_window"].is_u64()), "{}", windows.len());
+    assert!(
+        windows.len() < 20 && windows.iter().any(|window| window["last_window"].is_u64()),
+        "{}",
+        windows.len()
+    );
 }
 
 #[test]
@@ -154,8 +191,12 @@ fn the_demonstration_measures_everything() {
     let mut stderr = BufReader::new(running.child.stderr.take().unwrap());
     let mut line = String::new();
     stderr.read_line(&mut line).unwrap();
-    let address =
-        line.strip_prefix("http://").and_then(|rest| rest.split_once(' ')).unwrap_or_else(|| panic!("{line}")).0.to_owned();
+    let address = line
+        .strip_prefix("http://")
+        .and_then(|rest| rest.split_once(' '))
+        .unwrap_or_else(|| panic!("{line}"))
+        .0
+        .to_owned();
     let wanted = [
         "distinct_flows{",
         "distinct_flows_truth{",
@@ -169,7 +210,10 @@ fn the_demonstration_measures_everything() {
     ];
     loop {
         let mut stream = TcpStream::connect(&address).unwrap();
-        let (_, _, metrics) = exchange(&mut stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let (_, _, metrics) = exchange(
+            &mut stream,
+            "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        );
         if wanted.iter().all(|name| metrics.contains(&format!("\nflowgauge_{name}"))) {
             break;
         }

@@ -1,9 +1,12 @@
-//! What a run tells over HTTP: metrics, events, health; and what it does with readers that mean no good.
+//! What a run tells over HTTP: metrics, events, health; and what it does with readers that mean no
+//! good.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
 
-use common::served::{ALL, Served, certificate, encrypted, exchange, exchange_bytes, parsed, secret};
+use common::served::{
+    ALL, Served, certificate, encrypted, exchange, exchange_bytes, parsed, secret,
+};
 use common::{Scratch, flowgauge};
 use flowgauge_ctl::output::proto;
 use flowgauge_testing::skip;
@@ -18,16 +21,22 @@ use std::thread;
 
 #[test]
 fn metrics_are_those_of_the_windows() {
-    let mut served = Served::start(&format!("--port memory:zipf,rate=50k --measure {ALL} --alarm --query 10.0.0.1"));
+    let mut served = Served::start(&format!(
+        "--port memory:zipf,rate=50k --measure {ALL} --alarm --query 10.0.0.1"
+    ));
     let mut windows = vec![served.window(), served.window(), served.window()];
     let metrics = served.metrics();
     windows.extend((0..5).map(|_| served.window()));
     let one = |name: &str| {
-        let mut found = metrics.iter().filter(|(it, _)| it.starts_with(&format!("flowgauge_{name}{{")));
+        let mut found =
+            metrics.iter().filter(|(it, _)| it.starts_with(&format!("flowgauge_{name}{{")));
         *found.next().unwrap_or_else(|| panic!("{name} is not in {metrics:?}")).1
     };
-    let ipv4: f64 =
-        metrics.iter().filter(|(name, _)| name.contains("packets_total") && name.contains("\"ipv4\"")).map(|(_, it)| it).sum();
+    let ipv4: f64 = metrics
+        .iter()
+        .filter(|(name, _)| name.contains("packets_total") && name.contains("\"ipv4\""))
+        .map(|(_, it)| it)
+        .sum();
     let mut sum = 0.0;
     let last = windows.iter().position(|window| {
         sum += window["ipv4_packets"].as_f64().unwrap();
@@ -45,7 +54,11 @@ fn metrics_are_those_of_the_windows() {
     is_same("entropy_high", &last["entropy"]["dst"]["high"]);
     is_same("mean_packet_length_bytes", &last["sizes"]["mean"]["value"]);
     assert_eq!(one("packet_lengths_bytes_count"), ipv4);
-    assert!(metrics.keys().any(|name| name.contains("flowgauge_heavy_flows{") && name.contains("rank=\"1\"")));
+    assert!(
+        metrics
+            .keys()
+            .any(|name| name.contains("flowgauge_heavy_flows{") && name.contains("rank=\"1\""))
+    );
     // No address is a label.
     assert!(!metrics.keys().any(|name| name.contains("=\"10.")), "{metrics:?}");
     let (status, head, body) = served.get("/health");
@@ -61,7 +74,8 @@ fn metrics_are_those_of_the_windows() {
 fn a_run_is_not_ready_without_one_of_its_sources() {
     let scratch = Scratch::new("ready");
     let source = |name: &str, port: &str| format!("[[source]]\nname = '{name}'\nport = '{port}'\n");
-    let config = source("good", "memory:unique,rate=20k") + &source("bad", "pcap:/does/not/exist.pcap");
+    let config =
+        source("good", "memory:unique,rate=20k") + &source("bad", "pcap:/does/not/exist.pcap");
     let mut served = Served::start(&format!("--config {}", scratch.write("sources.toml", config)));
     served.window();
     // Until both have said what becomes of them.
@@ -88,15 +102,25 @@ fn prometheus_has_nothing_to_say_against_the_metrics() {
         skip("promtool");
         return;
     }
-    let mut served = Served::start(&format!("--port memory:zipf,rate=50k --measure {ALL} --query 10.0.0.1"));
+    let mut served =
+        Served::start(&format!("--port memory:zipf,rate=50k --measure {ALL} --query 10.0.0.1"));
     served.window();
     served.window();
     let (_, _, text) = served.get("/metrics");
     let mut promtool = Command::new("promtool");
-    let mut promtool = promtool.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut promtool = promtool
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     promtool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
     let output = promtool.wait_with_output().unwrap();
-    assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     served.end();
 }
 
@@ -107,7 +131,8 @@ fn flat(mut bytes: &[u8]) -> BTreeMap<String, f64> {
         let family = proto::MetricFamily::decode_length_delimited(&mut bytes).unwrap();
         assert!(!family.help().is_empty());
         for metric in &family.metric {
-            let labels: Vec<String> = metric.label.iter().map(|it| format!("{}=\"{}\"", it.name(), it.value())).collect();
+            let labels: Vec<String> =
+                metric.label.iter().map(|it| format!("{}=\"{}\"", it.name(), it.value())).collect();
             let mut add = |end: &str, more: &[String], value: f64| {
                 let labels = [&labels[..], more].concat().join(",");
                 let labels = if labels.is_empty() { labels } else { format!("{{{labels}}}") };
@@ -122,7 +147,11 @@ fn flat(mut bytes: &[u8]) -> BTreeMap<String, f64> {
                     add("_count", &[], count);
                     add("_sum", &[], histogram.sample_sum());
                     for bucket in &histogram.bucket {
-                        add("_bucket", &[format!("le=\"{}\"", bucket.upper_bound())], bucket.cumulative_count() as f64);
+                        add(
+                            "_bucket",
+                            &[format!("le=\"{}\"", bucket.upper_bound())],
+                            bucket.cumulative_count() as f64,
+                        );
                     }
                     add("_bucket", &["le=\"+Inf\"".to_owned()], count);
                     // Each value is in one native bucket.
@@ -149,16 +178,23 @@ fn who_asks_for_protocol_buffers_gets_the_same_metrics() {
     let capture = scratch.path("delays.pcap");
     let capture = capture.to_str().unwrap();
     common::run(["generate", "delay,requests=100k,rate=1000", "--to", capture]).quiet();
-    let mut served = Served::start(&format!("--port pcap:{capture} --measure cardinality,heavy,sizes,delay"));
+    let mut served =
+        Served::start(&format!("--port pcap:{capture} --measure cardinality,heavy,sizes,delay"));
     let address = served.address;
     let accept = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited, text/plain;q=0.5";
     let ask = |accept: &str| {
-        let head = format!("GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{accept}\r\n");
+        let head = format!(
+            "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{accept}\r\n"
+        );
         exchange_bytes(&mut TcpStream::connect(address).unwrap(), &head)
     };
     let text = |accept: &str| {
         let (status, head, body) = ask(accept);
-        assert!(status == 200 && head.contains("content-type: text/plain; version=0.0.4; charset=utf-8"), "{head}");
+        assert!(
+            status == 200
+                && head.contains("content-type: text/plain; version=0.0.4; charset=utf-8"),
+            "{head}"
+        );
         let mut text = parsed(&String::from_utf8(body).unwrap());
         // It goes on between two windows.
         assert!(text.remove("process_cpu_seconds_total").is_some());
@@ -172,17 +208,25 @@ fn who_asks_for_protocol_buffers_gets_the_same_metrics() {
         let after = text("Accept: text/plain, */*\r\n");
         assert_eq!(status, 200);
         assert!(
-            head.contains(&format!("content-type: {}", accept.to_lowercase().split(',').next().unwrap().replace(';', "; "))),
+            head.contains(&format!(
+                "content-type: {}",
+                accept.to_lowercase().split(',').next().unwrap().replace(';', "; ")
+            )),
             "{head}"
         );
-        if before == after && before.keys().any(|name| name.starts_with("flowgauge_delay_seen_seconds_count")) {
+        if before == after
+            && before.keys().any(|name| name.starts_with("flowgauge_delay_seen_seconds_count"))
+        {
             let mut told = flat(&body);
             assert!(told.remove("process_cpu_seconds_total").is_some());
             assert_eq!(told, before);
             break told;
         }
     };
-    assert!(told.keys().any(|name| name.starts_with("flowgauge_packet_lengths_bytes_bucket")), "{told:?}");
+    assert!(
+        told.keys().any(|name| name.starts_with("flowgauge_packet_lengths_bytes_bucket")),
+        "{told:?}"
+    );
     served.end();
 }
 
@@ -190,7 +234,9 @@ fn who_asks_for_protocol_buffers_gets_the_same_metrics() {
 fn events_are_all_windows_and_go_on_where_a_reader_stopped() {
     let served = Served::start("--port memory:zipf,rate=5k");
     let first = served.events(None, 5);
-    let numbers = |events: &[(String, Value)]| events.iter().map(|(_, it)| it["id"].as_u64().unwrap()).collect::<Vec<_>>();
+    let numbers = |events: &[(String, Value)]| {
+        events.iter().map(|(_, it)| it["id"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
     assert_eq!(numbers(&first), (0..=5).collect::<Vec<_>>());
     let more = served.events(Some(&first[3].0), 8);
     assert_eq!(numbers(&more), (4..=8).collect::<Vec<_>>());
@@ -203,11 +249,18 @@ fn events_are_all_windows_and_go_on_where_a_reader_stopped() {
     let flows = figures.iter().find(|figure| figure["name"] == "distinct_flows").unwrap();
     assert!(flows["number"]["low"].as_f64().unwrap() <= flows["number"]["value"].as_f64().unwrap());
     let (status, head, page) = served.get("/");
-    assert!(status == 200 && head.contains("content-security-policy: default-src 'none'") && page.contains("<title>flowgauge"));
+    assert!(
+        status == 200
+            && head.contains("content-security-policy: default-src 'none'")
+            && page.contains("<title>flowgauge")
+    );
     // Nothing of the page is loaded from elsewhere.
     for asset in ["/", "/page.js", "/page.css", "/uplot.css"] {
         let (status, _, text) = served.get(asset);
-        assert!(status == 200 && !text.replace("http://www.w3.org/2000/svg", "").contains("//www"), "{asset}");
+        assert!(
+            status == 200 && !text.replace("http://www.w3.org/2000/svg", "").contains("//www"),
+            "{asset}"
+        );
     }
     let (_, _, about) = served.get("/about");
     assert_eq!(serde_json::from_str::<Value>(&about).unwrap()["host"], "here");
@@ -219,17 +272,33 @@ fn readers_that_mean_no_good_are_turned_away() {
     let mut served = Served::start("--port memory:zipf,rate=5k");
     let address = served.address;
     let ask = |request: &str| served.ask(request).0;
-    for host in ["evil.example", "localhost.evil.example", "10.0.0.1", "", "127.0.0.1.evil.example:80"] {
-        let (status, head, _) = served.ask(&format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"));
+    for host in
+        ["evil.example", "localhost.evil.example", "10.0.0.1", "", "127.0.0.1.evil.example:80"]
+    {
+        let (status, head, _) = served
+            .ask(&format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"));
         assert_eq!(status, 421, "{host}");
         // What is refused has the headers of what is answered.
-        assert!(head.contains("content-security-policy: default-src 'none'") && head.contains("nosniff"), "{head}");
+        assert!(
+            head.contains("content-security-policy: default-src 'none'")
+                && head.contains("nosniff"),
+            "{head}"
+        );
     }
-    for host in ["localhost", "LOCALHOST", "localhost:1", "127.0.0.1", "127.9.9.9:80", "[::1]", "[::1]:80"] {
-        assert_eq!(ask(&format!("GET /health HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")), 200, "{host}");
+    for host in
+        ["localhost", "LOCALHOST", "localhost:1", "127.0.0.1", "127.9.9.9:80", "[::1]", "[::1]:80"]
+    {
+        assert_eq!(
+            ask(&format!("GET /health HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")),
+            200,
+            "{host}"
+        );
     }
     let host = format!("Host: {address}\r\nConnection: close\r\n");
-    assert_eq!(ask(&format!("POST /metrics HTTP/1.1\r\n{host}Content-Length: 5\r\n\r\nhello")), 405);
+    assert_eq!(
+        ask(&format!("POST /metrics HTTP/1.1\r\n{host}Content-Length: 5\r\n\r\nhello")),
+        405
+    );
     assert_eq!(ask(&format!("DELETE / HTTP/1.1\r\n{host}\r\n")), 405);
     assert_eq!(ask(&format!("GET /../../etc/passwd HTTP/1.1\r\n{host}\r\n")), 404);
     assert_eq!(ask("\u{16}\u{3}\u{1} a greeting of TLS\r\n\r\n"), 400);
@@ -237,7 +306,11 @@ fn readers_that_mean_no_good_are_turned_away() {
     // More connections than there is room for, none of which says anything.
     let silent: Vec<TcpStream> = (0..300).map(|_| served.connect()).collect();
     // The oldest have given way.
-    let closed = silent.iter().take(236).filter(|stream| (&**stream).read(&mut [0]).is_ok_and(|read| read == 0)).count();
+    let closed = silent
+        .iter()
+        .take(236)
+        .filter(|stream| (&**stream).read(&mut [0]).is_ok_and(|read| read == 0))
+        .count();
     assert_eq!(closed, 236);
     // Counting goes on, and so do answers when they have gone.
     let before = served.window()["window"].as_u64().unwrap();
@@ -252,12 +325,18 @@ fn readers_that_mean_no_good_are_turned_away() {
     };
     while !is_answered() {}
     let refused = served.metrics();
-    let count = |reason: &str| refused[&format!("flowgauge_http_refused_total{{reason=\"{reason}\"}}")];
-    assert!(count("connections") >= 236.0 && count("host") == 5.0 && count("request") >= 2.0, "{refused:?}");
+    let count =
+        |reason: &str| refused[&format!("flowgauge_http_refused_total{{reason=\"{reason}\"}}")];
+    assert!(
+        count("connections") >= 236.0 && count("host") == 5.0 && count("request") >= 2.0,
+        "{refused:?}"
+    );
     assert_eq!((count("token"), count("tls")), (0.0, 0.0));
     let told = served.end();
     // One line of all of them.
-    for one in ["connections are open", "is not this machine's own", "refused over HTTP: a request:"] {
+    for one in
+        ["connections are open", "is not this machine's own", "refused over HTTP: a request:"]
+    {
         assert_eq!(told.matches(one).count(), 1, "{told}");
     }
 }
@@ -265,7 +344,12 @@ fn readers_that_mean_no_good_are_turned_away() {
 /// Connections from another address of the loopback, as from another machine.
 fn strangers(address: std::net::SocketAddr, number: u8, count: usize) -> Vec<TcpStream> {
     let connected = |_| {
-        let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
+        let socket = rustix::net::socket(
+            rustix::net::AddressFamily::INET,
+            rustix::net::SocketType::STREAM,
+            None,
+        )
+        .unwrap();
         rustix::net::bind(&socket, &std::net::SocketAddr::from(([127, 0, 0, number], 0))).unwrap();
         rustix::net::connect(&socket, &address).unwrap();
         TcpStream::from(socket)
@@ -281,7 +365,11 @@ fn idle_connections_of_strangers_keep_nobody_away() {
     // Of one stranger all but eight are closed, the oldest first.
     let idle = strangers(served.address, 2, 64);
     assert_eq!(served.get("/health").0, 200);
-    let closed = idle.iter().take(56).filter(|stream| (&**stream).read(&mut [0]).is_ok_and(|read| read == 0)).count();
+    let closed = idle
+        .iter()
+        .take(56)
+        .filter(|stream| (&**stream).read(&mut [0]).is_ok_and(|read| read == 0))
+        .count();
     assert_eq!(closed, 56);
     // Many strangers leave places for this machine, also if they ask and stay.
     let ask = |mut stream: &TcpStream| {
@@ -289,7 +377,8 @@ fn idle_connections_of_strangers_keep_nobody_away() {
         stream.read(&mut [0]).unwrap()
     };
     assert_eq!(idle[56..].iter().map(ask).sum::<usize>(), 8);
-    let more: Vec<TcpStream> = (3..9).flat_map(|number| strangers(served.address, number, 8)).collect();
+    let more: Vec<TcpStream> =
+        (3..9).flat_map(|number| strangers(served.address, number, 8)).collect();
     assert_eq!(more.iter().map(ask).sum::<usize>(), 48);
     let refused = strangers(served.address, 9, 1);
     assert_eq!((&refused[0]).read(&mut [0]).unwrap_or(0), 0);
@@ -303,7 +392,8 @@ fn idle_connections_of_strangers_keep_nobody_away() {
     served.end();
 }
 
-/// Browsers open connections in advance, and keep those that were answered. A request that begins and does not come is another matter.
+/// Browsers open connections in advance, and keep those that were answered. A request that begins
+/// and does not come is another matter.
 #[test]
 fn connections_that_wait_are_no_requests_that_do_not_come() {
     let mut served = Served::start("--port memory:zipf,rate=5k");
@@ -311,7 +401,9 @@ fn connections_that_wait_are_no_requests_that_do_not_come() {
     (&kept).write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     (&slow).write_all(b"GET /health HTTP/1.1\r\nHost:").unwrap();
     // The run closes all of them. What it writes is read meanwhile.
-    let waiting = thread::spawn(move || [silent, kept, slow].map(|mut stream| stream.read_to_end(&mut Vec::new()).unwrap()));
+    let waiting = thread::spawn(move || {
+        [silent, kept, slow].map(|mut stream| stream.read_to_end(&mut Vec::new()).unwrap())
+    });
     while !waiting.is_finished() {
         served.window();
     }
@@ -325,17 +417,36 @@ fn connections_that_wait_are_no_requests_that_do_not_come() {
 fn a_run_listens_where_only_this_machine_can_ask() {
     let refused = |options: &[&str]| flowgauge().args(options).output().unwrap();
     for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:80"] {
-        let output = refused(&["run", "--port", "memory:zipf", "--listen", address, "--listen-token-file", "token"]);
+        let output = refused(&[
+            "run",
+            "--port",
+            "memory:zipf",
+            "--listen",
+            address,
+            "--listen-token-file",
+            "token",
+        ]);
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(2) && told.contains("can be reached by others"), "{told}");
+        assert!(
+            output.status.code() == Some(2) && told.contains("can be reached by others"),
+            "{told}"
+        );
     }
     let output = refused(&["replay", "nothing.pcap", "--listen", "0"]);
-    assert!(output.status.code() == Some(2) && String::from_utf8_lossy(&output.stderr).contains("--listen is for"));
+    assert!(
+        output.status.code() == Some(2)
+            && String::from_utf8_lossy(&output.stderr).contains("--listen is for")
+    );
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let output = refused(&["run", "--port", "memory:zipf", "--listen", &address]);
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(1) && told.contains(&address) && told.contains("--listen takes another one"), "{told}");
+    assert!(
+        output.status.code() == Some(1)
+            && told.contains(&address)
+            && told.contains("--listen takes another one"),
+        "{told}"
+    );
 }
 
 /// Addresses that others can reach take a certificate and a token.
@@ -350,12 +461,19 @@ fn strangers_have_to_know_the_token() {
     ));
     let address = served.address;
     let ask = |path: &str, authorization: &str| {
-        let request = format!("GET {path} HTTP/1.1\r\nHost: node-1.example\r\n{authorization}Connection: close\r\n\r\n");
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: node-1.example\r\n{authorization}Connection: close\r\n\r\n"
+        );
         exchange(&mut encrypted(TcpStream::connect(address).unwrap(), &certificate), &request)
     };
     let (status, head, body) = ask("/health", "");
-    assert!(status == 401 && head.contains("www-authenticate: basic realm=") && body.contains("token"), "{head} {body}");
-    for wrong in ["Bearer 0123456789abcdef0123456789abcdee", "Bearer ", "Basic OjAxMjM=", "Basic ?", TOKEN] {
+    assert!(
+        status == 401 && head.contains("www-authenticate: basic realm=") && body.contains("token"),
+        "{head} {body}"
+    );
+    for wrong in
+        ["Bearer 0123456789abcdef0123456789abcdee", "Bearer ", "Basic OjAxMjM=", "Basic ?", TOKEN]
+    {
         assert_eq!(ask("/metrics", &format!("Authorization: {wrong}\r\n")).0, 401, "{wrong}");
     }
     // As Prometheus does, and as browsers do (any user, the token as password).
@@ -363,12 +481,15 @@ fn strangers_have_to_know_the_token() {
     let basic = "Authorization: Basic bWU6MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=\r\n";
     assert!(ask("/", basic).2.contains("<title>flowgauge"));
     // Garbage in place of a greeting, and none at all.
-    for garbage in
-        ["GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(), "\0".repeat(1 << 16), "\u{16}\u{3}\u{1}\u{7f}\u{7f}".repeat(999)]
-    {
+    for garbage in [
+        "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(),
+        "\0".repeat(1 << 16),
+        "\u{16}\u{3}\u{1}\u{7f}\u{7f}".repeat(999),
+    ] {
         let mut stream = served.connect();
         // It may be closed before all is written.
-        let _ = stream.write_all(garbage.as_bytes()).and_then(|()| stream.read_to_end(&mut Vec::new()));
+        let _ =
+            stream.write_all(garbage.as_bytes()).and_then(|()| stream.read_to_end(&mut Vec::new()));
     }
     served.window();
     let (_, _, metrics) = ask("/metrics", basic);
@@ -389,7 +510,11 @@ fn secrets_that_are_none_are_refused() {
     let scratch = Scratch::new("secrets");
     let (certificate, key) = certificate(&scratch);
     let refused = |options: &[&str]| {
-        let output = flowgauge().args(["run", "--port", "memory:zipf", "--listen", "127.0.0.1:0"]).args(options).output().unwrap();
+        let output = flowgauge()
+            .args(["run", "--port", "memory:zipf", "--listen", "127.0.0.1:0"])
+            .args(options)
+            .output()
+            .unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     let short = secret(&scratch, "short", "0123456789abcde\n");
@@ -407,9 +532,15 @@ fn secrets_that_are_none_are_refused() {
     ];
     for (options, code, problem) in cases {
         let (status, told) = refused(options);
-        assert!(status == Some(code) && told.contains(problem) && told.lines().count() == 1, "{options:?}: {told}");
+        assert!(
+            status == Some(code) && told.contains(problem) && told.lines().count() == 1,
+            "{options:?}: {told}"
+        );
     }
     fs::remove_file(&open).unwrap();
-    let output = flowgauge().args(["run", "--port", "memory:zipf", "--listen-token-file", &short]).output().unwrap();
+    let output = flowgauge()
+        .args(["run", "--port", "memory:zipf", "--listen-token-file", &short])
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(2));
 }

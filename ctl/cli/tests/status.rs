@@ -39,7 +39,8 @@ impl Place {
 
     /// An endless run that counts and has printed its first read.
     fn run(&self, arguments: &[&str]) -> Running {
-        let mut command = self.command(&["run", "--window", "200ms", "--read-every", "50ms", "--format", "json"]);
+        let mut command =
+            self.command(&["run", "--window", "200ms", "--read-every", "50ms", "--format", "json"]);
         let mut running = Running::of(command.args(arguments));
         assert!(!running.line().is_empty());
         self.status(&["--wait"]).quiet();
@@ -68,7 +69,10 @@ impl Place {
         let outcome = self.status(&[]);
         assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
         let directory = self.directory.display();
-        assert_eq!(outcome.complaint(), format!("error: no run of flowgauge on this machine (looked in {directory})"));
+        assert_eq!(
+            outcome.complaint(),
+            format!("error: no run of flowgauge on this machine (looked in {directory})")
+        );
     }
 
     fn sockets(&self) -> Vec<PathBuf> {
@@ -108,10 +112,18 @@ fn a_run_that_listens_leaves_no_socket() {
 fn a_run_is_found_while_it_counts() {
     let place = Place::new("status-run");
     place.nothing_runs();
-    let running = place.run(&["--port", "memory:unique,rate=10k", "--workers", "2", "--poll-mode", "interrupt"]);
+    let running = place.run(&[
+        "--port",
+        "memory:unique,rate=10k",
+        "--workers",
+        "2",
+        "--poll-mode",
+        "interrupt",
+    ]);
     let complete = |run: &Value| {
         let told = |worker: &Value| worker["load"].is_object();
-        run["workers"].as_array().is_some_and(|workers| workers.iter().all(told)) && number(run, "windows") > 2
+        run["workers"].as_array().is_some_and(|workers| workers.iter().all(told))
+            && number(run, "windows") > 2
     };
     let runs = place.runs(|runs| runs.iter().all(complete));
     let [run] = &runs[..] else { panic!("{runs:?}") };
@@ -119,10 +131,16 @@ fn a_run_is_found_while_it_counts() {
     assert_eq!((number(run, "status"), text(run, "version")), (1, env!("CARGO_PKG_VERSION")));
     assert_eq!((text(run, "backend"), number(run, "window_ns")), ("poll", 200_000_000));
     assert!(text(run, "interface").starts_with("memory:unique"), "{run}");
-    assert_eq!(run["measurements"], serde_json::json!([{ "measurement": "cardinality", "key": "src" }]));
+    assert_eq!(
+        run["measurements"],
+        serde_json::json!([{ "measurement": "cardinality", "key": "src" }])
+    );
     assert_eq!((&run["problems"], &run["drops"]), (&serde_json::json!([]), &serde_json::json!({})));
     let window = &run["last_window"];
-    assert!(number(window, "packets") > 0 && number(run, "packets") >= number(window, "packets"), "{run}");
+    assert!(
+        number(window, "packets") > 0 && number(run, "packets") >= number(window, "packets"),
+        "{run}"
+    );
     assert!(number(window, "window") + 1 >= number(run, "windows"), "{run}");
     let workers = run["workers"].as_array().unwrap();
     assert_eq!(workers.len(), 2);
@@ -132,15 +150,22 @@ fn a_run_is_found_while_it_counts() {
         let load = &worker["load"];
         let parts = ["with_packets_ns", "polling_ns", "asleep_ns"].map(|part| number(load, part));
         assert_eq!(number(load, "lasted_ns"), parts.iter().sum::<u64>());
-        // One who waits for packets is mostly asleep at ten thousand a second, unless it never gets a CPU.
+        // One who waits for packets is mostly asleep at ten thousand a second, unless it never gets
+        // a CPU.
         assert!(parts[2] > 0, "{load}");
     }
     let told = place.status(&[]).quiet();
-    assert!(told.starts_with(&format!("run {}, healthy: poll, memory:unique", running.child.id())), "{told}");
+    assert!(
+        told.starts_with(&format!("run {}, healthy: poll, memory:unique", running.child.id())),
+        "{told}"
+    );
     assert!(told.contains("\n  worker 1   on CPU "), "{told}");
     // No one else can ask.
     let [directory, socket] = [place.directory.clone(), place.sockets().pop().unwrap()];
-    assert_eq!([directory, socket].map(|path| fs::metadata(path).unwrap().permissions().mode() & 0o777), [0o700, 0o600]);
+    assert_eq!(
+        [directory, socket].map(|path| fs::metadata(path).unwrap().permissions().mode() & 0o777),
+        [0o700, 0o600]
+    );
     running.interrupt();
     running.outcome().live();
     assert_eq!(place.sockets(), [] as [PathBuf; 0]);
@@ -151,7 +176,14 @@ fn a_run_is_found_while_it_counts() {
 fn runs_stand_side_by_side() {
     let place = Place::new("status-two");
     let one = place.run(&["--port", "memory:unique,rate=10k", "--poll-mode", "busy"]);
-    let other = place.run(&["--port", "memory:zipf,rate=10k", "--key", "five-tuple", "--measure", "cardinality,heavy"]);
+    let other = place.run(&[
+        "--port",
+        "memory:zipf,rate=10k",
+        "--key",
+        "five-tuple",
+        "--measure",
+        "cardinality,heavy",
+    ]);
     let runs = place.runs(|runs| runs.len() == 2);
     let mut pids = [one.child.id(), other.child.id()].map(u64::from);
     pids.sort_unstable();
@@ -161,7 +193,10 @@ fn runs_stand_side_by_side() {
     let runs = place.runs(|_| true);
     let [run] = &runs[..] else { panic!("{runs:?}") };
     assert_eq!(number(run, "pid"), u64::from(other.child.id()));
-    assert_eq!(run["measurements"][1], serde_json::json!({ "measurement": "heavy", "key": "five-tuple" }));
+    assert_eq!(
+        run["measurements"][1],
+        serde_json::json!({ "measurement": "heavy", "key": "five-tuple" })
+    );
     other.interrupt();
     other.outcome().live();
 }
@@ -169,11 +204,22 @@ fn runs_stand_side_by_side() {
 #[test]
 fn a_run_without_windows_is_found_by_its_reads() {
     let place = Place::new("status-staggered");
-    let mut command = place.command(&["run", "--port", "memory:unique,rate=10k", "--staggered", "1s", "--read-every", "50ms"]);
+    let mut command = place.command(&[
+        "run",
+        "--port",
+        "memory:unique,rate=10k",
+        "--staggered",
+        "1s",
+        "--read-every",
+        "50ms",
+    ]);
     let mut running = Running::of(command.args(["--format", "json"]));
     running.line();
-    let runs =
-        place.runs(|runs| runs.iter().all(|run| run["workers"][0]["load"]["packets"].as_u64().is_some_and(|packets| packets > 0)));
+    let runs = place.runs(|runs| {
+        runs.iter().all(|run| {
+            run["workers"][0]["load"]["packets"].as_u64().is_some_and(|packets| packets > 0)
+        })
+    });
     assert_eq!((&runs[0]["window_ns"], &runs[0]["last_window"]), (&Value::Null, &Value::Null));
     assert!(number(&runs[0]["last_read"], "packets") > 0);
     running.interrupt();
@@ -190,7 +236,11 @@ fn a_killed_run_is_told_once() {
     assert_eq!(place.sockets().len(), 1);
     let outcome = place.status(&[]);
     assert_eq!(outcome.code, Some(1));
-    assert!(outcome.stdout.starts_with(&format!("run {pid} ended without cleaning up")), "{}", outcome.stdout);
+    assert!(
+        outcome.stdout.starts_with(&format!("run {pid} ended without cleaning up")),
+        "{}",
+        outcome.stdout
+    );
     assert!(outcome.complaint().contains("no run of flowgauge"));
     place.nothing_runs();
 }
@@ -200,21 +250,36 @@ fn a_run_goes_on_where_it_cannot_be_published() {
     let place = Place::new("status-refused");
     // Not a directory, which not even root can change.
     fs::write(&place.directory, "").unwrap();
-    let outcome: Outcome = place.command(&["run", "--port", "memory:unique,packets=100,rate=max"]).output().unwrap().into();
+    let outcome: Outcome = place
+        .command(&["run", "--port", "memory:unique,packets=100,rate=max"])
+        .output()
+        .unwrap()
+        .into();
     assert_eq!(outcome.code, Some(0));
     let complaint = outcome.complaint();
-    assert!(complaint.contains("`flowgauge status` will not find this run") && complaint.contains(VARIABLE), "{complaint}");
+    assert!(
+        complaint.contains("`flowgauge status` will not find this run")
+            && complaint.contains(VARIABLE),
+        "{complaint}"
+    );
     assert!(outcome.stdout.contains("100 packets"), "{}", outcome.stdout);
     let outcome = place.status(&[]);
     assert_eq!(outcome.code, Some(1));
-    assert!(outcome.stdout.ends_with("runs is no directory; it is left alone\n"), "{}", outcome.stdout);
+    assert!(
+        outcome.stdout.ends_with("runs is no directory; it is left alone\n"),
+        "{}",
+        outcome.stdout
+    );
 }
 
 #[test]
 fn whoever_wants_is_not_found() {
     let outcome = common::run(["status"]);
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
-    assert_eq!(outcome.complaint(), format!("error: nowhere to look for runs: {VARIABLE} is empty"));
+    assert_eq!(
+        outcome.complaint(),
+        format!("error: nowhere to look for runs: {VARIABLE} is empty")
+    );
 }
 
 #[test]
@@ -227,7 +292,8 @@ fn what_is_not_healthy_is_an_error() {
     let outcome = place.status(&[]);
     assert_eq!(outcome.code, Some(1));
     assert!(
-        outcome.stdout.contains("run 7, NOT healthy") && outcome.stdout.contains("problem    the switch is gone"),
+        outcome.stdout.contains("run 7, NOT healthy")
+            && outcome.stdout.contains("problem    the switch is gone"),
         "{outcome:?}"
     );
     assert_eq!(outcome.complaint(), "error: not healthy: run 7; the lines above say why");
@@ -248,11 +314,17 @@ fn a_run_that_starts_is_no_healthy_run() {
     assert_eq!(outcome.code, Some(1));
     let expected = "run 7, starting: xdp, eth1, for 0.0 s, flowgauge 0.1.0\n  starting   it has not begun to count\n";
     assert!(outcome.stdout.starts_with(expected), "{}", outcome.stdout);
-    assert_eq!(outcome.complaint(), "error: starting: run 7; --wait waits until all sources are counted");
+    assert_eq!(
+        outcome.complaint(),
+        "error: starting: run 7; --wait waits until all sources are counted"
+    );
     // It lives, and is not ready.
     assert_eq!(asked(&["--probe", "live"]).quiet(), "");
     let outcome = asked(&["--probe", "ready"]);
-    assert_eq!((outcome.code, outcome.complaint()), (Some(1), "error: run 7: it has not begun to count"));
+    assert_eq!(
+        (outcome.code, outcome.complaint()),
+        (Some(1), "error: run 7: it has not begun to count")
+    );
 }
 
 #[test]
@@ -264,7 +336,10 @@ fn a_controller_that_stands_still_does_not_live() {
         "starting": [], "failed": [] }"#,
     );
     let outcome = place.status(&["--probe", "live"]);
-    assert_eq!((outcome.code, outcome.complaint()), (Some(1), "error: run 7: it has stood still for 12 s"));
+    assert_eq!(
+        (outcome.code, outcome.complaint()),
+        (Some(1), "error: run 7: it has stood still for 12 s")
+    );
 }
 
 #[test]
@@ -283,13 +358,21 @@ fn who_waits_is_told_when_packets_are_counted() {
     running.interrupt();
     running.outcome().live();
     on_veth(move || {
-        let running = start(&place, &["-i", RECEIVER.0, "--measure", "cardinality,heavy,delay", "--direction", "ingress"]);
+        let running = start(
+            &place,
+            &["-i", RECEIVER.0, "--measure", "cardinality,heavy,delay", "--direction", "ingress"],
+        );
         place.status(&["--wait"]).quiet();
         let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
         (0..100).for_each(|_| assert_eq!(socket.send_to(&[0; 18], (RECEIVER.1, 9)).unwrap(), 18));
         running.interrupt();
         let outcome = running.outcome();
-        assert_eq!(number(common::total(&common::parse(&outcome.stdout)), "packets"), 100, "{}", outcome.stderr);
+        assert_eq!(
+            number(common::total(&common::parse(&outcome.stdout)), "packets"),
+            100,
+            "{}",
+            outcome.stderr
+        );
     });
 }
 
@@ -299,7 +382,10 @@ fn other_versions_and_other_programs_are_told_apart() {
     place.answering(8, r#"{ "status": 2, "pid": 8, "version": "9.0.0", "problems": [] }"#);
     let outcome = place.status(&[]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert!(outcome.stdout.starts_with("run 8 is of another version of flowgauge, \"9.0.0\""), "{outcome:?}");
+    assert!(
+        outcome.stdout.starts_with("run 8 is of another version of flowgauge, \"9.0.0\""),
+        "{outcome:?}"
+    );
     fs::remove_file(place.directory.join("8.sock")).unwrap();
     place.answering(9, "nonsense");
     let outcome = place.status(&[]);
@@ -328,10 +414,21 @@ fn hostile_sockets_neither_hang_nor_fill_nor_command_who_asks() {
     let outcome = place.status(&[]);
     assert_eq!(outcome.code, Some(1));
     let [told, complaint] = [&outcome.stdout, &outcome.stderr];
-    assert!(!format!("{told}{complaint}").contains(['\u{1b}', '\u{9b}', '\u{7}', '\u{202e}']), "{told:?}");
+    assert!(
+        !format!("{told}{complaint}").contains(['\u{1b}', '\u{9b}', '\u{7}', '\u{202e}']),
+        "{told:?}"
+    );
     let lines = |begin: &str| told.lines().filter(|line| line.starts_with(begin)).count();
-    assert_eq!([1, 2, 3, 6].map(|pid| lines(&format!("run {pid} does not answer on "))), [1; 4], "{told}");
-    assert_eq!((lines("run 4, NOT healthy: , eth0\\u{1b}]0;owned\\u{7}\\nrun 5, healthy"), lines("run 5")), (1, 0), "{told}");
+    assert_eq!(
+        [1, 2, 3, 6].map(|pid| lines(&format!("run {pid} does not answer on "))),
+        [1; 4],
+        "{told}"
+    );
+    assert_eq!(
+        (lines("run 4, NOT healthy: , eth0\\u{1b}]0;owned\\u{7}\\nrun 5, healthy"), lines("run 5")),
+        (1, 0),
+        "{told}"
+    );
     assert!(told.contains("longer than 1024 KiB") && told.contains("is it stopped?"), "{told}");
 }
 
@@ -356,7 +453,11 @@ fn links_and_files_are_no_sockets() {
     let outcome = place.status(&[]);
     assert_eq!(outcome.code, Some(1));
     let lines: Vec<&str> = outcome.stdout.lines().collect();
-    assert!(lines.len() == 2 && lines.iter().all(|line| line.ends_with(".sock is no socket; it is left alone")), "{outcome:?}");
+    assert!(
+        lines.len() == 2
+            && lines.iter().all(|line| line.ends_with(".sock is no socket; it is left alone")),
+        "{outcome:?}"
+    );
     assert!(outcome.complaint().contains("no run of flowgauge"), "{outcome:?}");
     // Nor is a link to a directory one.
     fs::remove_dir_all(&place.directory).unwrap();
@@ -376,8 +477,17 @@ fn runs_of_other_users_are_not_asked() {
     let place = Place::new("status-foreign");
     fs::create_dir_all(&place.directory).unwrap();
     chown(&place.directory, Some(NOBODY), None).unwrap();
-    let mut command = place.command(&["run", "--port", "memory:unique,rate=10k", "--read-every", "50ms", "--format", "json"]);
-    let started = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| Running::of(command.uid(NOBODY))));
+    let mut command = place.command(&[
+        "run",
+        "--port",
+        "memory:unique,rate=10k",
+        "--read-every",
+        "50ms",
+        "--format",
+        "json",
+    ]);
+    let started =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| Running::of(command.uid(NOBODY))));
     let Ok(mut running) = started else {
         skip("a folder of builds that every user can read");
         return;
@@ -388,7 +498,10 @@ fn runs_of_other_users_are_not_asked() {
     let not_asked = |said: &str| {
         let outcome = place.status(&[]);
         assert_eq!(outcome.code, Some(1));
-        assert!(outcome.stdout.contains(said) && outcome.stdout.ends_with("; it is left alone\n"), "{outcome:?}");
+        assert!(
+            outcome.stdout.contains(said) && outcome.stdout.ends_with("; it is left alone\n"),
+            "{outcome:?}"
+        );
         assert!(outcome.complaint().contains("no run of flowgauge"), "{outcome:?}");
     };
     not_asked("status-foreign/runs belongs to user 65534");
@@ -413,9 +526,9 @@ fn the_group_that_may_enter_the_directory_may_ask() {
         let found = fs::metadata(place.socket(running.child.id())).unwrap();
         assert_eq!((found.mode() & 0o777, found.gid()), (socket, group), "{directory:o}");
         let tasks = fs::read_dir(format!("/proc/{}/task", running.child.id())).unwrap();
-        let of_status = tasks
-            .map(|task| task.unwrap().path())
-            .find(|task| fs::read_to_string(task.join("comm")).is_ok_and(|name| name == "status\n"));
+        let of_status = tasks.map(|task| task.unwrap().path()).find(|task| {
+            fs::read_to_string(task.join("comm")).is_ok_and(|name| name == "status\n")
+        });
         let held = fs::read_to_string(of_status.unwrap().join("status")).unwrap();
         for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
             assert!(held.contains(&format!("{set}:\t0000000000000000\n")), "{held}");
@@ -443,16 +556,24 @@ fn programs_are_told_and_so_is_what_a_killed_run_left() {
         let mut running = place.run(&["-i", RECEIVER.0]);
         let runs = place.runs(|runs| runs.iter().all(|run| run["programs"].is_array()));
         let program = &runs[0]["programs"][0];
-        assert_eq!((text(program, "interface"), text(program, "direction")), (RECEIVER.0, "ingress"));
+        assert_eq!(
+            (text(program, "interface"), text(program, "direction")),
+            (RECEIVER.0, "ingress")
+        );
         assert_eq!(text(program, "hook"), "native");
         assert!(number(program, "program") > 0 && program["attached"] == true, "{program}");
         let told = place.status(&[]).quiet();
-        assert!(told.contains("\n  program    rx ingress, hook native, number ") && !told.contains("no run reads it"), "{told}");
+        assert!(
+            told.contains("\n  program    rx ingress, hook native, number ")
+                && !told.contains("no run reads it"),
+            "{told}"
+        );
         running.child.kill().unwrap();
         running.child.wait().unwrap();
         let told = place.status(&[]).stdout;
         assert!(
-            told.contains("\nrx ingress: a program has been counting here for ") && told.contains("`flowgauge detach -i rx`"),
+            told.contains("\nrx ingress: a program has been counting here for ")
+                && told.contains("`flowgauge detach -i rx`"),
             "{told}"
         );
         common::run(["detach"]).quiet();

@@ -41,7 +41,12 @@ impl Store {
     fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
-        let store = Store { objects: Arc::default(), mood: Arc::new(Mutex::new(Mood::Well)), fetched: Arc::default(), address };
+        let store = Store {
+            objects: Arc::default(),
+            mood: Arc::new(Mutex::new(Mood::Well)),
+            fetched: Arc::default(),
+            address,
+        };
         let server = store.clone();
         thread::spawn(move || {
             for stream in listener.incoming() {
@@ -59,47 +64,79 @@ impl Store {
             let request = lines.next()?;
             let headers: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
             let header = |name: &str| {
-                let found = headers.iter().filter_map(|line| line.split_once(": ")).find(|(it, _)| it.eq_ignore_ascii_case(name));
+                let found = headers
+                    .iter()
+                    .filter_map(|line| line.split_once(": "))
+                    .find(|(it, _)| it.eq_ignore_ascii_case(name));
                 found.map(|(_, value)| value.to_owned())
             };
             let mut body = vec![0; header("content-length").map_or(0, |it| it.parse().unwrap())];
             reader.read_exact(&mut body).ok()?;
             let (method, rest) = request.split_once(' ').unwrap();
-            let (path, query) = rest.split_once(' ').unwrap().0.split_once('?').unwrap_or((rest.split_once(' ').unwrap().0, ""));
+            let (path, query) = rest
+                .split_once(' ')
+                .unwrap()
+                .0
+                .split_once('?')
+                .unwrap_or((rest.split_once(' ').unwrap().0, ""));
             // The name of a partition has an equals sign, which may come encoded.
-            let (path, query) = (path.replace("%3D", "="), query.replace("%3D", "=").replace("%2F", "/"));
-            assert!(header("authorization").is_some_and(|it| it.starts_with("AWS4-HMAC-SHA256 Credential=reader/")));
+            let (path, query) =
+                (path.replace("%3D", "="), query.replace("%3D", "=").replace("%2F", "/"));
+            assert!(
+                header("authorization")
+                    .is_some_and(|it| it.starts_with("AWS4-HMAC-SHA256 Credential=reader/"))
+            );
             let mood = *self.mood.lock().unwrap();
             let (status, answer) = match mood {
                 Mood::Away => ("503 Slow Down", Vec::new()),
-                Mood::Forbidden => {
-                    ("403 Forbidden", b"<Error><Code>AccessDenied</Code><Message>not yours</Message></Error>".to_vec())
-                }
-                Mood::Well | Mood::Silent => {
-                    self.answer(method, &path, &query, body, header("if-none-match").as_deref() == Some("*"))
-                }
+                Mood::Forbidden => (
+                    "403 Forbidden",
+                    b"<Error><Code>AccessDenied</Code><Message>not yours</Message></Error>"
+                        .to_vec(),
+                ),
+                Mood::Well | Mood::Silent => self.answer(
+                    method,
+                    &path,
+                    &query,
+                    body,
+                    header("if-none-match").as_deref() == Some("*"),
+                ),
             };
             if mood == Mood::Silent {
                 return None;
             }
-            let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\netag: \"x\"\r\n", answer.len());
+            let head =
+                format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\netag: \"x\"\r\n", answer.len());
             let about = "last-modified: Tue, 24 Nov 2026 00:00:00 GMT\r\n\r\n";
             (&stream).write_all(&[head.as_bytes(), about.as_bytes(), &answer].concat()).ok()?;
         }
     }
 
-    fn answer(&self, method: &str, path: &str, query: &str, body: Vec<u8>, is_new: bool) -> (&'static str, Vec<u8>) {
+    fn answer(
+        &self,
+        method: &str,
+        path: &str,
+        query: &str,
+        body: Vec<u8>,
+        is_new: bool,
+    ) -> (&'static str, Vec<u8>) {
         let mut objects = self.objects.lock().unwrap();
         match method {
-            "PUT" if is_new && objects.contains_key(path) => ("412 Precondition Failed", Vec::new()),
+            "PUT" if is_new && objects.contains_key(path) => {
+                ("412 Precondition Failed", Vec::new())
+            }
             "PUT" => {
                 // Whoever joins files writes names of its own.
-                assert!(is_new || path.contains("/.compact/") || path.contains("/joined-"), "{path} may be there");
+                assert!(
+                    is_new || path.contains("/.compact/") || path.contains("/joined-"),
+                    "{path} may be there"
+                );
                 objects.insert(path.to_owned(), body);
                 ("200 OK", Vec::new())
             }
             "GET" if query.contains("list-type=2") => {
-                let prefix = query.split('&').find_map(|it| it.strip_prefix("prefix=")).unwrap_or_default();
+                let prefix =
+                    query.split('&').find_map(|it| it.strip_prefix("prefix=")).unwrap_or_default();
                 let (mut contents, mut prefixes) = (String::new(), BTreeSet::new());
                 for (name, object) in objects.iter() {
                     let name = name.strip_prefix("/bucket/").unwrap();
@@ -109,24 +146,39 @@ impl Store {
                             prefixes.insert(format!("<CommonPrefixes><Prefix>{prefix}{directory}/</Prefix></CommonPrefixes>"));
                         }
                         None => {
-                            let about =
-                                format!("<Size>{}</Size><LastModified>2026-11-24T00:00:00.000Z</LastModified>", object.len());
-                            contents += &format!("<Contents><Key>{name}</Key>{about}<ETag>x</ETag></Contents>");
+                            let about = format!(
+                                "<Size>{}</Size><LastModified>2026-11-24T00:00:00.000Z</LastModified>",
+                                object.len()
+                            );
+                            contents += &format!(
+                                "<Contents><Key>{name}</Key>{about}<ETag>x</ETag></Contents>"
+                            );
                         }
                     }
                 }
                 let prefixes: String = prefixes.into_iter().collect();
-                ("200 OK", format!("<ListBucketResult>{contents}{prefixes}</ListBucketResult>").into_bytes())
+                (
+                    "200 OK",
+                    format!("<ListBucketResult>{contents}{prefixes}</ListBucketResult>")
+                        .into_bytes(),
+                )
             }
             "GET" => {
                 self.fetched.lock().unwrap().push(path.to_owned());
-                objects.get(path).map_or(("404 Not Found", Vec::new()), |object| ("200 OK", object.clone()))
+                objects
+                    .get(path)
+                    .map_or(("404 Not Found", Vec::new()), |object| ("200 OK", object.clone()))
             }
             "POST" if query.starts_with("delete") => {
                 let body = String::from_utf8(body).unwrap();
-                let keys: Vec<&str> = body.split("<Key>").skip(1).map(|rest| rest.split_once("</Key>").unwrap().0).collect();
+                let keys: Vec<&str> = body
+                    .split("<Key>")
+                    .skip(1)
+                    .map(|rest| rest.split_once("</Key>").unwrap().0)
+                    .collect();
                 keys.iter().for_each(|key| drop(objects.remove(&format!("/bucket/{key}"))));
-                let deleted: String = keys.iter().map(|key| format!("<Deleted><Key>{key}</Key></Deleted>")).collect();
+                let deleted: String =
+                    keys.iter().map(|key| format!("<Deleted><Key>{key}</Key></Deleted>")).collect();
                 ("200 OK", format!("<DeleteResult>{deleted}</DeleteResult>").into_bytes())
             }
             _ => panic!("{method}"),
@@ -144,14 +196,18 @@ impl Store {
     fn command(&self) -> Command {
         let mut command = flowgauge();
         command.env("AWS_ENDPOINT_URL", &self.address).env("AWS_ALLOW_HTTP", "true");
-        command.env("AWS_ACCESS_KEY_ID", "reader").env("AWS_SECRET_ACCESS_KEY", "secret").env("AWS_REGION", "here");
+        command
+            .env("AWS_ACCESS_KEY_ID", "reader")
+            .env("AWS_SECRET_ACCESS_KEY", "secret")
+            .env("AWS_REGION", "here");
         command
     }
 
     /// Starts of the windows that are in the store, each as often as it is there.
     fn windows(&self) -> Vec<u64> {
         let mut command = self.command();
-        let outcome = run(command.args(["merge", "s3://bucket/lake", "--by", "window", "--format", "json"]));
+        let outcome =
+            run(command.args(["merge", "s3://bucket/lake", "--by", "window", "--format", "json"]));
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
         let records = records(&outcome.stdout);
         assert!(records.iter().all(|record| record["united"]["twice"] == 0));
@@ -180,7 +236,13 @@ fn starts(records: &[Value]) -> Vec<u64> {
 
 fn capture(scratch: &Scratch) -> PathBuf {
     let path = scratch.path("capture.pcap");
-    assert_eq!(run(flowgauge().args(["generate", "zipf,flows=4000,packets=20000,rate=1k", "--to"]).arg(&path)).code, Some(0));
+    assert_eq!(
+        run(flowgauge()
+            .args(["generate", "zipf,flows=4000,packets=20000,rate=1k", "--to"])
+            .arg(&path))
+        .code,
+        Some(0)
+    );
     path
 }
 
@@ -191,7 +253,14 @@ fn waiting(buffer: &Path) -> Vec<String> {
 }
 
 fn replay(command: &mut Command, capture: &Path, buffer: &Path) -> Outcome {
-    let command = command.arg("replay").arg(capture).args(["--window", "5s", "--host", "a", "--lake", "s3://bucket/lake"]);
+    let command = command.arg("replay").arg(capture).args([
+        "--window",
+        "5s",
+        "--host",
+        "a",
+        "--lake",
+        "s3://bucket/lake",
+    ]);
     run(command.arg("--lake-buffer").arg(buffer))
 }
 
@@ -202,26 +271,41 @@ fn what_is_in_a_store_is_what_would_be_in_a_directory() {
     let outcome = replay(store.command().env("FLOWGAUGE_RUN", "r"), &capture, &buffer);
     assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""));
     let mut command = flowgauge();
-    let command = command.env("FLOWGAUGE_RUN", "r").arg("replay").arg(&capture).args(["--window", "5s", "--host", "a", "--lake"]);
+    let command = command
+        .env("FLOWGAUGE_RUN", "r")
+        .arg("replay")
+        .arg(&capture)
+        .args(["--window", "5s", "--host", "a", "--lake"]);
     assert_eq!(run(command.arg(&lake)).code, Some(0));
-    let there = waiting(&lake).into_iter().map(|name| format!("/bucket/lake/{name}")).collect::<Vec<_>>();
+    let there =
+        waiting(&lake).into_iter().map(|name| format!("/bucket/lake/{name}")).collect::<Vec<_>>();
     assert_eq!(store.names(), there);
     assert_eq!(waiting(&buffer), Vec::<String>::new());
     // Directories that are empty go with their last file.
-    assert_eq!(std::fs::read_dir(&buffer).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>(), [".journal"]);
-    let [here, there] = [store.command().args(["merge", "s3://bucket/lake"]), flowgauge().arg("merge").arg(&lake)].map(|it| {
-        let outcome = run(it.args(["--format", "json"]));
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        outcome.stdout
-    });
+    assert_eq!(
+        std::fs::read_dir(&buffer)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect::<Vec<_>>(),
+        [".journal"]
+    );
+    let [here, there] =
+        [store.command().args(["merge", "s3://bucket/lake"]), flowgauge().arg("merge").arg(&lake)]
+            .map(|it| {
+                let outcome = run(it.args(["--format", "json"]));
+                assert_eq!(outcome.code, Some(0), "{outcome:?}");
+                outcome.stdout
+            });
     assert_eq!(here, there);
-    let diff = run(store.command().args(["diff", "s3://bucket/lake,host=a", "s3://bucket/lake/,host=a"]));
+    let diff =
+        run(store.command().args(["diff", "s3://bucket/lake,host=a", "s3://bucket/lake/,host=a"]));
     assert_eq!(diff.code, Some(0), "{diff:?}");
     // Another run of the name: its file gets another one, though the buffer is empty.
     assert_eq!(replay(store.command().env("FLOWGAUGE_RUN", "r"), &capture, &buffer).code, Some(0));
     assert_eq!(store.names().len(), 1, "equal files are one: {:?}", store.names());
     let mut command = store.command();
-    let outcome = replay(command.env("FLOWGAUGE_RUN", "r").args(["-q"]), &capture, &scratch.path("other"));
+    let outcome =
+        replay(command.env("FLOWGAUGE_RUN", "r").args(["-q"]), &capture, &scratch.path("other"));
     assert_eq!(outcome.code, Some(0));
     assert_eq!(store.names().len(), 1);
     let outcome = run(store.command().args(["merge", "s3://bucket/elsewhere"]));
@@ -232,16 +316,31 @@ fn what_is_in_a_store_is_what_would_be_in_a_directory() {
 fn only_hours_of_the_range_are_fetched_and_joined_hours_say_the_same() {
     let (scratch, store) = (Scratch::new("store-hours"), Store::start());
     let (capture, buffer) = (scratch.path("capture.pcap"), scratch.path("buffer"));
-    assert_eq!(run(flowgauge().args(["generate", "zipf,flows=400,packets=36000,rate=1", "--to"]).arg(&capture)).code, Some(0));
+    assert_eq!(
+        run(flowgauge()
+            .args(["generate", "zipf,flows=400,packets=36000,rate=1", "--to"])
+            .arg(&capture))
+        .code,
+        Some(0)
+    );
     for host in ["a", "b"] {
         let mut command = store.command();
-        command.arg("replay").arg(&capture).args(["--window", "10m", "--align", "--host", host, "--lake", "s3://bucket/lake"]);
+        command.arg("replay").arg(&capture).args([
+            "--window",
+            "10m",
+            "--align",
+            "--host",
+            host,
+            "--lake",
+            "s3://bucket/lake",
+        ]);
         assert_eq!(run(command.arg("--lake-buffer").arg(&buffer)).code, Some(0));
     }
     assert_eq!(store.names().len(), 20);
     let merge = |options: &[&str]| {
         let mut command = store.command();
-        let outcome = run(command.args(["merge", "s3://bucket/lake", "--format", "json"]).args(options));
+        let outcome =
+            run(command.args(["merge", "s3://bucket/lake", "--format", "json"]).args(options));
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
         records(&outcome.stdout).remove(0)
     };
@@ -259,10 +358,16 @@ fn only_hours_of_the_range_are_fetched_and_joined_hours_say_the_same() {
 fn a_file_of_the_name_of_another_one_gets_another_name() {
     let (scratch, store) = (Scratch::new("store-taken"), Store::start());
     let capture = capture(&scratch);
-    assert_eq!(replay(store.command().env("FLOWGAUGE_RUN", "r"), &capture, &scratch.path("buffer")).code, Some(0));
+    assert_eq!(
+        replay(store.command().env("FLOWGAUGE_RUN", "r"), &capture, &scratch.path("buffer")).code,
+        Some(0)
+    );
     let first = store.names().remove(0);
     store.objects.lock().unwrap().insert(first.clone(), b"something else".to_vec());
-    assert_eq!(replay(store.command().env("FLOWGAUGE_RUN", "r"), &capture, &scratch.path("buffer")).code, Some(0));
+    assert_eq!(
+        replay(store.command().env("FLOWGAUGE_RUN", "r"), &capture, &scratch.path("buffer")).code,
+        Some(0)
+    );
     assert_eq!(store.names(), [first.replace(".parquet", "-1.parquet"), first.clone()]);
     assert_eq!(store.objects.lock().unwrap()[&first], b"something else");
 }
@@ -284,7 +389,9 @@ fn a_store_that_is_away_loses_nothing() {
         "--seed",
         "1",
     ]);
-    command.args(["--lake", "s3://bucket/lake", "--lake-every", "500ms", "--lake-buffer"]).arg(scratch.path("buffer"));
+    command
+        .args(["--lake", "s3://bucket/lake", "--lake-every", "500ms", "--lake-buffer"])
+        .arg(scratch.path("buffer"));
     store.become_(Mood::Away);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // By windows, and not by a clock of the test.
@@ -340,11 +447,23 @@ fn what_the_buffer_has_no_room_for_is_told() {
         "--seed",
         "1",
     ]);
-    command.args(["--lake", "s3://bucket/lake", "--lake-every", "500ms", "--lake-buffer-size", "16KiB", "--lake-buffer"]);
+    command.args([
+        "--lake",
+        "s3://bucket/lake",
+        "--lake-every",
+        "500ms",
+        "--lake-buffer-size",
+        "16KiB",
+        "--lake-buffer",
+    ]);
     let outcome = run(command.arg(&buffer));
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert!(outcome.stderr.contains("given up"), "{}", outcome.stderr);
-    let held: u64 = files(std::slice::from_ref(&buffer)).unwrap().iter().map(|path| path.metadata().unwrap().len()).sum();
+    let held: u64 = files(std::slice::from_ref(&buffer))
+        .unwrap()
+        .iter()
+        .map(|path| path.metadata().unwrap().len())
+        .sum();
     assert!(held <= 16 << 10, "{held}");
     store.become_(Mood::Well);
     let windows = starts(&records(&outcome.stdout));
@@ -359,7 +478,10 @@ fn what_the_buffer_has_no_room_for_is_told() {
         .filter_map(|line| line.split_once(" row")?.0.rsplit_once(' ')?.1.parse::<usize>().ok())
         .sum();
     assert!(lost > 0 && told == lost, "{lost} {told}: {}", outcome.stderr);
-    assert!(windows.iter().position(|start| found.contains(start)).unwrap() == lost, "the oldest go first");
+    assert!(
+        windows.iter().position(|start| found.contains(start)).unwrap() == lost,
+        "the oldest go first"
+    );
 }
 
 #[test]
@@ -371,7 +493,8 @@ fn what_makes_no_sense_is_refused() {
         ("--lake s3://bucket/lake --lake-buffer-size 0", "give a number of bytes"),
         ("--lake s3://bucket/lake --lake-buffer-size 1parsec", "give a number of bytes"),
     ] {
-        let outcome = run(flowgauge().args(["run", "--port", "memory:zipf"]).args(options.split(' ')));
+        let outcome =
+            run(flowgauge().args(["run", "--port", "memory:zipf"]).args(options.split(' ')));
         assert_eq!(outcome.code, Some(2), "{options}: {outcome:?}");
         assert!(outcome.stderr.contains(told), "{options}: {}", outcome.stderr);
     }

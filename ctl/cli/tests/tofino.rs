@@ -1,4 +1,5 @@
-//! `flowgauge run --backend tofino` on a model of a switch, over gRPC on loopback, while packets arrive.
+//! `flowgauge run --backend tofino` on a model of a switch, over gRPC on loopback, while packets
+//! arrive.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
@@ -37,7 +38,8 @@ fn switch() -> Arc<Switch> {
 
 fn switch_with(definitions: &[(&'static str, u32)]) -> Arc<Switch> {
     let options = Options::default().define("FLOWGAUGE_PRECISION", 9);
-    let options = definitions.iter().fold(options, |options, (name, value)| options.define(name, *value));
+    let options =
+        definitions.iter().fold(options, |options, (name, value)| options.define(name, *value));
     Arc::new(Switch::new(Model::flowgauge(&options).unwrap(), "flowgauge"))
 }
 
@@ -56,7 +58,8 @@ impl Lab {
 
     fn power_on(&mut self) {
         let server = Server::new(Arc::clone(&self.switch) as Arc<dyn Target>).unwrap();
-        let service = BfRuntimeServer::new(Faulty::new(server, &self.tampering)).max_encoding_message_size(MAX_MESSAGE);
+        let service = BfRuntimeServer::new(Faulty::new(server, &self.tampering))
+            .max_encoding_message_size(MAX_MESSAGE);
         let service = service.max_decoding_message_size(MAX_MESSAGE);
         let running = Running::start_service(([127, 0, 0, 1], 0).into(), None, service).unwrap();
         self.proxy.lead_to(Some(running.address()));
@@ -90,7 +93,17 @@ impl Lab {
 
     fn start_as(&self, command: &mut process::Command, options: &str) -> Command {
         let address = self.proxy.address.to_string();
-        let fixed = ["run", "--backend", "tofino", "--address", &address, "--registers", "512", "--format", "json"];
+        let fixed = [
+            "run",
+            "--backend",
+            "tofino",
+            "--address",
+            &address,
+            "--registers",
+            "512",
+            "--format",
+            "json",
+        ];
         Command::of(command.args(fixed).args(options.split_whitespace()))
     }
 }
@@ -147,7 +160,8 @@ fn two_hundred_windows_hold_every_packet_once() {
     windows_until(&mut command, &mut windows, lab.sent());
     command.interrupt();
     let outcome = command.outcome();
-    let complaints: Vec<&str> = outcome.stderr.lines().filter(|line| !line.contains("late")).collect();
+    let complaints: Vec<&str> =
+        outcome.stderr.lines().filter(|line| !line.contains("late")).collect();
     assert_eq!((outcome.code, complaints), (Some(0), vec![]));
     let rest = parse(&outcome.stdout);
     windows.extend(of_kind(&rest, "window").into_iter().cloned());
@@ -158,13 +172,17 @@ fn two_hundred_windows_hold_every_packet_once() {
     for pair in windows.windows(2) {
         // On a busy machine a window may end when others are over, which are then in it.
         let last = pair[0]["last_window"].as_u64().unwrap_or(number(&pair[0], "window"));
-        assert_eq!((&pair[0]["end_ns"], last + 1), (&pair[1]["start_ns"], number(&pair[1], "window")));
+        assert_eq!(
+            (&pair[0]["end_ns"], last + 1),
+            (&pair[1]["start_ns"], number(&pair[1], "window"))
+        );
         assert_eq!(pair[1]["drops"], serde_json::json!({}));
     }
     // Every packet has a source of its own, so that the truth is the number of packets.
     let close = windows.iter().filter(|window| {
         let (packets, cardinality) = (number(window, "packets") as f64, &window["cardinality"]);
-        cardinality["low"].as_f64().unwrap() <= packets && packets <= cardinality["high"].as_f64().unwrap()
+        cardinality["low"].as_f64().unwrap() <= packets
+            && packets <= cardinality["high"].as_f64().unwrap()
     });
     assert!(close.count() * 10 >= windows.len() * 8);
 }
@@ -191,19 +209,26 @@ fn the_ledger_of_a_switch_balances_whatever_its_ports_lose() {
     let outcome = command.outcome();
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     windows.extend(of_kind(&parse(&outcome.stdout), "window").into_iter().cloned());
-    let sum = |key: &str| windows.iter().map(|window| window["ledger"][key].as_i64().unwrap()).sum::<i64>();
+    let sum = |key: &str| {
+        windows.iter().map(|window| window["ledger"][key].as_i64().unwrap()).sum::<i64>()
+    };
     assert_eq!(["received", "counted", "lost", "unaccounted"].map(sum), [1012, 1000, 12, 0]);
     let total = parse(&outcome.stdout).pop().unwrap();
     let expected = serde_json::json!({"received": 1012, "low": 1012, "high": 1012, "counted": 1000, "lost": 12, "unaccounted": 0});
-    assert_eq!((&total["ledger"], &total["drops"]), (&expected, &serde_json::json!({"device": 5, "device_error": 7})));
+    assert_eq!(
+        (&total["ledger"], &total["drops"]),
+        (&expected, &serde_json::json!({"device": 5, "device_error": 7}))
+    );
 }
 
-/// A switch and two servers, each of which sees a part of the traffic, in one lake: the registers are those of one machine that saw all.
+/// A switch and two servers, each of which sees a part of the traffic, in one lake: the registers
+/// are those of one machine that saw all.
 #[test]
 fn a_switch_and_servers_are_in_one_union() {
     let (scratch, lab) = (Scratch::new("tofino-lake"), Lab::new());
     let lake = scratch.path("lake");
-    let mut command = lab.start(&format!("--window 100ms --seed 1 --host switch --lake {}", lake.display()));
+    let mut command =
+        lab.start(&format!("--window 100ms --seed 1 --host switch --lake {}", lake.display()));
     let mut windows = vec![window(&mut command)];
     for _ in 0..5 {
         lab.send(1000);
@@ -213,12 +238,20 @@ fn a_switch_and_servers_are_in_one_union() {
     command.interrupt();
     assert_eq!(command.outcome().code, Some(0));
     // The servers see some sources that the switch sees, and others.
-    let captures = [("one", 7000, 1), ("two", 3000, 2), ("all", 5000, 1)].map(|(host, packets, seed)| {
-        let capture = scratch.path(&format!("{host}.pcap"));
-        let profile = format!("unique,packets={packets},rate=1k,seed={seed}");
-        assert!(flowgauge().args(["generate", &profile, "--to"]).arg(&capture).status().unwrap().success());
-        (host, capture)
-    });
+    let captures =
+        [("one", 7000, 1), ("two", 3000, 2), ("all", 5000, 1)].map(|(host, packets, seed)| {
+            let capture = scratch.path(&format!("{host}.pcap"));
+            let profile = format!("unique,packets={packets},rate=1k,seed={seed}");
+            assert!(
+                flowgauge()
+                    .args(["generate", &profile, "--to"])
+                    .arg(&capture)
+                    .status()
+                    .unwrap()
+                    .success()
+            );
+            (host, capture)
+        });
     let union = |lake: &std::path::Path| {
         let outcome = run(["merge", lake.to_str().unwrap(), "--format", "json"]);
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -229,15 +262,33 @@ fn a_switch_and_servers_are_in_one_union() {
         // What the switch saw, counted by a third server in a lake without a switch.
         for lake in [&lake, &alone].into_iter().skip(usize::from(*host == "all")) {
             let (lake, capture) = (lake.to_str().unwrap(), capture.to_str().unwrap());
-            let outcome =
-                run(["replay", capture, "--host", host, "--lake", lake, "--window", "1s", "--registers", "512", "--seed", "1"]);
+            let outcome = run([
+                "replay",
+                capture,
+                "--host",
+                host,
+                "--lake",
+                lake,
+                "--window",
+                "1s",
+                "--registers",
+                "512",
+                "--seed",
+                "1",
+            ]);
             assert_eq!(outcome.code, Some(0), "{outcome:?}");
         }
     }
     let (with_switch, without) = (union(&lake), union(&alone));
     assert_eq!(with_switch["cardinality"], without["cardinality"]);
-    assert_eq!((number(&with_switch, "packets"), with_switch["united"]["hosts"].as_u64()), (15_000, Some(3)));
-    let (low, high) = (with_switch["cardinality"]["low"].as_f64().unwrap(), with_switch["cardinality"]["high"].as_f64().unwrap());
+    assert_eq!(
+        (number(&with_switch, "packets"), with_switch["united"]["hosts"].as_u64()),
+        (15_000, Some(3))
+    );
+    let (low, high) = (
+        with_switch["cardinality"]["low"].as_f64().unwrap(),
+        with_switch["cardinality"]["high"].as_f64().unwrap(),
+    );
     assert!(low <= 10_000.0 && 10_000.0 <= high, "{low} … {high}");
 }
 
@@ -304,7 +355,10 @@ fn lost_connections_and_damaged_answers_lose_nothing() {
     assert!(outcome.stderr.contains("nothing is missing"), "{}", outcome.stderr);
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     let records = parse(&outcome.stdout);
-    assert_eq!((number(total_of(&records), "packets"), &total_of(&records)["complete"]), (lab.sent(), &Value::Bool(true)));
+    assert_eq!(
+        (number(total_of(&records), "packets"), &total_of(&records)["complete"]),
+        (lab.sent(), &Value::Bool(true))
+    );
 }
 
 /// Every seventh answer is damaged, each time in another way.
@@ -345,12 +399,14 @@ fn echo(src: [u8; 4], dst: [u8; 4], number: u32, is_reply: bool) -> Vec<u8> {
     [&[0; 12][..], &[8, 0], &header, &src, &dst, &icmp, &number.to_be_bytes()].concat()
 }
 
-/// Delays by group and direction, one by one, with shares that follow the traffic, while connections are cut.
+/// Delays by group and direction, one by one, with shares that follow the traffic, while
+/// connections are cut.
 #[test]
 fn delays_of_groups_come_one_by_one_and_in_windows() {
     let definitions = ["FLOWGAUGE_DELAY", "_ICMP", "_GROUP_BITS", "_LOCAL", "_SAMPLES"];
-    let definitions =
-        definitions.map(|name| if name.starts_with('_') { format!("FLOWGAUGE_DELAY{name}") } else { name.to_owned() });
+    let definitions = definitions.map(|name| {
+        if name.starts_with('_') { format!("FLOWGAUGE_DELAY{name}") } else { name.to_owned() }
+    });
     let definitions = definitions.map(|name| (&*name.leak(), 1));
     let lab = Lab::of(switch_with(&definitions));
     let scratch = Scratch::new("tofino-delays");
@@ -366,9 +422,13 @@ fn delays_of_groups_come_one_by_one_and_in_windows() {
     for round in 0..8 {
         for number in (0..300).map(|number| round * 300 + number) {
             let mut entrance = lab.switch.enter();
-            let (from, to, delay_ms) = [(client, near, 1), (client, far, 80), (far, client, 5)][number as usize % 3];
+            let (from, to, delay_ms) =
+                [(client, near, 1), (client, far, 80), (far, client, 5)][number as usize % 3];
             let at = u64::from(number) * 200_000_000;
-            for (at, frame) in [(at, echo(from, to, number, false)), (at + delay_ms * 1_000_000, echo(to, from, number, true))] {
+            for (at, frame) in [
+                (at, echo(from, to, number, false)),
+                (at + delay_ms * 1_000_000, echo(to, from, number, true)),
+            ] {
                 entrance.set_clock(at);
                 entrance.arrive(lab.switch.port(0), &frame).unwrap();
             }
@@ -386,7 +446,8 @@ fn delays_of_groups_come_one_by_one_and_in_windows() {
     let records = parse(&outcome.stdout);
     let total = total_of(&records)["delay"].as_array().unwrap();
     let of = |direction: &str, group: Option<&str>| {
-        let is_it = |delay: &&Value| delay["direction"] == direction && delay["group"].as_str() == group;
+        let is_it =
+            |delay: &&Value| delay["direction"] == direction && delay["group"].as_str() == group;
         total.iter().find(is_it).unwrap_or_else(|| panic!("{direction} {group:?} of {total:?}"))
     };
     for (direction, group, requests, ms) in [
@@ -402,11 +463,13 @@ fn delays_of_groups_come_one_by_one_and_in_windows() {
     assert_eq!(number(of("egress", None), "requests"), u64::from(2 * sent / 3));
     let text = std::fs::read_to_string(&samples).unwrap();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let delays: Vec<&Value> = lines.iter().filter(|line| line["record"] == "delay-sample").collect();
+    let delays: Vec<&Value> =
+        lines.iter().filter(|line| line["record"] == "delay-sample").collect();
     let windows: Vec<&Value> = lines.iter().filter(|line| line["record"] == "window").collect();
     let told = |key: &str| windows.iter().map(|window| number(window, key)).sum::<u64>();
     assert_eq!(told("samples"), delays.len() as u64);
-    let answers: u64 = ["egress", "ingress"].map(|direction| number(of(direction, None), "answers")).iter().sum();
+    let answers: u64 =
+        ["egress", "ingress"].map(|direction| number(of(direction, None), "answers")).iter().sum();
     assert_eq!(told("samples") + told("missing"), answers);
     // Only what the cut connection had on its way is missing.
     assert!(told("missing") <= 600, "{}", told("missing"));
@@ -426,11 +489,16 @@ fn delays_of_groups_come_one_by_one_and_in_windows() {
 fn staggered_registers_count_and_forget() {
     let lab = Lab::of(switch_with(&[("FLOWGAUGE_CARDINALITY", 2), ("FLOWGAUGE_SLOT_BITS", 21)]));
     let here = format!("run --address {} --registers 512", lab.proxy.address);
-    for (options, advice) in
-        [("--staggered 1.073741824s", "-DFLOWGAUGE_SLOT_BITS=22"), ("--window 1s", "-DFLOWGAUGE_CARDINALITY=1")]
-    {
+    for (options, advice) in [
+        ("--staggered 1.073741824s", "-DFLOWGAUGE_SLOT_BITS=22"),
+        ("--window 1s", "-DFLOWGAUGE_CARDINALITY=1"),
+    ] {
         let outcome = run(format!("{here} {options}").split(' '));
-        assert!(outcome.code == Some(1) && outcome.complaint().contains(advice), "{options}: {}", outcome.stderr);
+        assert!(
+            outcome.code == Some(1) && outcome.complaint().contains(advice),
+            "{options}: {}",
+            outcome.stderr
+        );
     }
     let mut command = lab.start("--staggered 0.536870912s --read-every 20ms");
     let mut estimate = || loop {
@@ -455,7 +523,12 @@ fn staggered_registers_count_and_forget() {
 fn what_the_switch_cannot_do_is_refused_with_the_reason() {
     let refused = |options: &str, code: i32, advice: &str| {
         let outcome = run(["run"].into_iter().chain(options.split_whitespace()));
-        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(code), ""), "{options}: {}", outcome.stderr);
+        assert_eq!(
+            (outcome.code, outcome.stdout.as_str()),
+            (Some(code), ""),
+            "{options}: {}",
+            outcome.stderr
+        );
         assert!(outcome.complaint().contains(advice), "{options}: {}", outcome.stderr);
     };
     refused("--backend tofino", 2, "--address HOST:PORT");
@@ -482,15 +555,31 @@ fn what_the_switch_cannot_do_is_refused_with_the_reason() {
     ] {
         refused(&format!("{somewhere} {options}"), 2, advice);
     }
-    refused(&format!("{somewhere} --tls-ca /does/not/exist.pem"), 1, "cannot read /does/not/exist.pem");
+    refused(
+        &format!("{somewhere} --tls-ca /does/not/exist.pem"),
+        1,
+        "cannot read /does/not/exist.pem",
+    );
     let lab = Lab::new();
     let here = format!("--address {}", lab.proxy.address);
     refused(&format!("{here} --registers 2048"), 1, "-DFLOWGAUGE_PRECISION=11");
     refused(&format!("{here} --registers 512 --key five-tuple --hash crc32"), 1, "-DFLOWGAUGE_KEY");
-    refused(&format!("{here} --registers 512 --staggered 8.589934592s"), 1, "-DFLOWGAUGE_CARDINALITY=2");
+    refused(
+        &format!("{here} --registers 512 --staggered 8.589934592s"),
+        1,
+        "-DFLOWGAUGE_CARDINALITY=2",
+    );
     refused(&format!("{here} --registers 512 --program other"), 1, "there is no program other");
-    refused(&format!("{here} --measure delay --delay icmp --delay-samples /dev/null"), 1, "-DFLOWGAUGE_DELAY_SAMPLES=1");
-    refused(&format!("{here} --measure delay --delay icmp --delay-local 10.0.0.0/8"), 1, "-DFLOWGAUGE_DELAY_LOCAL=1");
+    refused(
+        &format!("{here} --measure delay --delay icmp --delay-samples /dev/null"),
+        1,
+        "-DFLOWGAUGE_DELAY_SAMPLES=1",
+    );
+    refused(
+        &format!("{here} --measure delay --delay icmp --delay-local 10.0.0.0/8"),
+        1,
+        "-DFLOWGAUGE_DELAY_LOCAL=1",
+    );
     refused(&format!("{here} --registers 512 --forward 1-2,2-3"), 1, "port 2 is in two pairs");
 }
 
@@ -507,7 +596,15 @@ fn a_configuration_file_names_the_switch_its_ports_and_pairs() {
     let mut command = Command::start(&["run", "--config", &config]);
     window(&mut command);
     let frame = lab.generator.template().to_vec();
-    let sent = |port| lab.switch.enter().arrive(port, &frame).unwrap().into_iter().map(|sent| sent.port).collect::<Vec<_>>();
+    let sent = |port| {
+        lab.switch
+            .enter()
+            .arrive(port, &frame)
+            .unwrap()
+            .into_iter()
+            .map(|sent| sent.port)
+            .collect::<Vec<_>>()
+    };
     assert_eq!([sent(0), sent(4), sent(8)], [vec![4], vec![0], vec![]]);
     let mut windows = vec![];
     windows_until(&mut command, &mut windows, 3);
@@ -543,7 +640,12 @@ fn the_status_tells_whether_the_switch_is_there() {
     lab.power_on();
     let (_, run) = status(true);
     assert_eq!(run["problems"], serde_json::json!([]));
-    assert!(run["last_warning"]["text"].as_str().is_some_and(|text| text.contains(&lab.proxy.address.to_string())), "{run}");
+    assert!(
+        run["last_warning"]["text"]
+            .as_str()
+            .is_some_and(|text| text.contains(&lab.proxy.address.to_string())),
+        "{run}"
+    );
     command.interrupt();
     command.outcome();
 }
@@ -571,19 +673,40 @@ fn a_slow_way_and_one_that_swallows_everything_for_a_while_lose_nothing() {
     windows_until(&mut command, &mut windows, lab.sent());
     command.interrupt();
     let outcome = command.outcome();
-    assert!(outcome.stderr.contains("connected again; the switch counted on, nothing is missing"), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("connected again; the switch counted on, nothing is missing"),
+        "{}",
+        outcome.stderr
+    );
     let records = parse(&outcome.stdout);
-    assert_eq!((number(total_of(&records), "packets"), &total_of(&records)["complete"]), (lab.sent(), &Value::Bool(true)));
-    // While nothing went through, no window could end: there is one long one, which says how late, and then the schedule again.
-    assert!(outcome.stderr.contains("ended late") && outcome.stderr.contains("were over by then"), "{}", outcome.stderr);
+    assert_eq!(
+        (number(total_of(&records), "packets"), &total_of(&records)["complete"]),
+        (lab.sent(), &Value::Bool(true))
+    );
+    // While nothing went through, no window could end: there is one long one, which says how late,
+    // and then the schedule again.
+    assert!(
+        outcome.stderr.contains("ended late") && outcome.stderr.contains("were over by then"),
+        "{}",
+        outcome.stderr
+    );
     let length = |window: &Value| number(window, "end_ns") - number(window, "start_ns");
-    let stalled: Vec<&Value> = windows.iter().filter(|window| number(window, "late_ns") >= 500_000_000).collect();
-    assert!(matches!(stalled.as_slice(), [window] if length(window) > number(window, "late_ns")), "{windows:?}");
-    let behind = windows.iter().skip_while(|window| number(window, "late_ns") < 500_000_000).skip(1);
-    assert!(behind.clone().filter(|window| length(window) < 50_000_000).count() <= 1, "{windows:?}");
+    let stalled: Vec<&Value> =
+        windows.iter().filter(|window| number(window, "late_ns") >= 500_000_000).collect();
+    assert!(
+        matches!(stalled.as_slice(), [window] if length(window) > number(window, "late_ns")),
+        "{windows:?}"
+    );
+    let behind =
+        windows.iter().skip_while(|window| number(window, "late_ns") < 500_000_000).skip(1);
+    assert!(
+        behind.clone().filter(|window| length(window) < 50_000_000).count() <= 1,
+        "{windows:?}"
+    );
 }
 
-/// The switch does not hear that a controller's connection is gone: the controller goes on, and another one is told what to do.
+/// The switch does not hear that a controller's connection is gone: the controller goes on, and
+/// another one is told what to do.
 #[test]
 fn a_half_open_connection_is_taken_over_by_its_own_run_and_told_to_others() {
     let lab = Lab::new();
@@ -604,11 +727,21 @@ fn a_half_open_connection_is_taken_over_by_its_own_run_and_told_to_others() {
     assert!(outcome.stderr.contains("going on as the client that it was"), "{}", outcome.stderr);
     assert!(!outcome.stderr.contains("installed again"), "{}", outcome.stderr);
 
-    let free = format!("end its connection with `ss -K dst ADDRESS sport = :{}`", lab.proxy.address.port());
-    for (other, expected) in [("", "or take another number with --client"), ("--client 2", "the program is bound to client 1")] {
+    let free = format!(
+        "end its connection with `ss -K dst ADDRESS sport = :{}`",
+        lab.proxy.address.port()
+    );
+    for (other, expected) in [
+        ("", "or take another number with --client"),
+        ("--client 2", "the program is bound to client 1"),
+    ] {
         let outcome = lab.start(&format!("{options} {other}")).outcome();
         assert_eq!(outcome.code, Some(1));
-        assert!(outcome.complaint().contains(&free) && outcome.complaint().contains(expected), "{}", outcome.stderr);
+        assert!(
+            outcome.complaint().contains(&free) && outcome.complaint().contains(expected),
+            "{}",
+            outcome.stderr
+        );
     }
     lab.proxy.notice();
     // The switch needs a moment.
@@ -646,14 +779,17 @@ fn a_port_that_is_there_otherwise_and_a_certificate_that_is_none_are_told() {
     assert!(outcome.complaint().contains("bfrt.port.port.delete(0)"), "{}", outcome.stderr);
 
     let scratch = Scratch::new("tofino-pem");
-    for (name, content) in
-        [("ca.der", &[0x30, 0x82, 0xff, 0x01][..]), ("ca.txt", b"nonsense"), ("key.pem", b"-----BEGIN PRIVATE KEY-----\n")]
-    {
+    for (name, content) in [
+        ("ca.der", &[0x30, 0x82, 0xff, 0x01][..]),
+        ("ca.txt", b"nonsense"),
+        ("key.pem", b"-----BEGIN PRIVATE KEY-----\n"),
+    ] {
         let file = scratch.write(name, content);
         let outcome = lab.start(&format!("--tls-ca {file}")).outcome();
         assert_eq!(outcome.code, Some(1));
-        let expected =
-            format!("{file} is no certificate in PEM; if it is DER, convert it with `openssl x509 -inform der -in {file}`");
+        let expected = format!(
+            "{file} is no certificate in PEM; if it is DER, convert it with `openssl x509 -inform der -in {file}`"
+        );
         assert!(outcome.complaint().contains(&expected), "{}", outcome.stderr);
     }
 }
@@ -672,8 +808,10 @@ fn read_times(address: &str, format: &str) -> String {
 #[test]
 fn read_times_tell_which_windows_are_possible() {
     let costs = Costs { sync: Duration::from_millis(3), ..Costs::SWITCH };
-    let (server, ledger) = Server::driver_like(switch() as Arc<dyn Target>, costs, Pace::Real).unwrap();
-    let running = Running::start_service(([127, 0, 0, 1], 0).into(), None, server.service()).unwrap();
+    let (server, ledger) =
+        Server::driver_like(switch() as Arc<dyn Target>, costs, Pace::Real).unwrap();
+    let running =
+        Running::start_service(([127, 0, 0, 1], 0).into(), None, server.service()).unwrap();
     let address = running.address().to_string();
     let measure = |format| read_times(&address, format);
     let times: Value = serde_json::from_str(&measure("json")).unwrap();
@@ -696,39 +834,58 @@ fn read_times_tell_which_windows_are_possible() {
     }
 }
 
-/// Staggered registers have no windows: it is told how often they can be read, and nobody clears them.
+/// Staggered registers have no windows: it is told how often they can be read, and nobody clears
+/// them.
 #[test]
 fn read_times_tell_how_often_staggered_registers_can_be_read() {
-    let staggered = &[("FLOWGAUGE_CARDINALITY", 2), ("FLOWGAUGE_KEY", 3), ("FLOWGAUGE_SLOT_BITS", 20)];
+    let staggered =
+        &[("FLOWGAUGE_CARDINALITY", 2), ("FLOWGAUGE_KEY", 3), ("FLOWGAUGE_SLOT_BITS", 20)];
     let costs = Costs { sync: Duration::from_millis(3), ..Costs::SWITCH };
     for (with, measured) in [(&[][..], 3), (&[("FLOWGAUGE_SIZES", 1)], 4)] {
         let lab = Lab::of(switch_with(&[staggered, with].concat()));
         lab.send(700);
-        let (server, ledger) = Server::driver_like(Arc::clone(&lab.switch) as Arc<dyn Target>, costs, Pace::Real).unwrap();
-        let running = Running::start_service(([127, 0, 0, 1], 0).into(), None, server.service()).unwrap();
+        let (server, ledger) =
+            Server::driver_like(Arc::clone(&lab.switch) as Arc<dyn Target>, costs, Pace::Real)
+                .unwrap();
+        let running =
+            Running::start_service(([127, 0, 0, 1], 0).into(), None, server.service()).unwrap();
         let address = running.address().to_string();
         let measure = |format| read_times(&address, format);
         let held = || {
             let name = "pipe.Ingress.flowgauge.cardinality_by_five_tuple.staggered";
-            [0, 1].map(|field| lab.switch.enter().model().register_range(name, field, 0..512, 0).unwrap())
+            [0, 1].map(|field| {
+                lab.switch.enter().model().register_range(name, field, 0..512, 0).unwrap()
+            })
         };
         let before = held();
         let times: Value = serde_json::from_str(&measure("json")).unwrap();
         let tables = times["tables"].as_array().unwrap();
         assert_eq!(tables.len(), measured, "{times}");
         let [.., registers, latest] = &tables[..] else { panic!("{times}") };
-        assert_eq!(registers["table"], "pipe.Ingress.flowgauge.cardinality_by_five_tuple.staggered");
+        assert_eq!(
+            registers["table"],
+            "pipe.Ingress.flowgauge.cardinality_by_five_tuple.staggered"
+        );
         assert_eq!(latest["table"], "pipe.Ingress.flowgauge.cardinality_by_five_tuple.latest20");
         assert_eq!([registers, latest].map(|table| number(table, "elements")), [512, 1]);
         for lasting in [registers, latest] {
-            assert!(lasting["clear_ns"].is_null() && number(lasting, "sync_ns") >= 3_000_000, "{lasting}");
+            assert!(
+                lasting["clear_ns"].is_null() && number(lasting, "sync_ns") >= 3_000_000,
+                "{lasting}"
+            );
         }
         // Counters are synced twice.
         assert!(number(&times, "sample_ns") >= 3_000_000 * (measured as u64 + 1), "{times}");
-        assert!(number(&times, "shortest_read_every_ns") >= 2 * number(&times, "sample_ns"), "{times}");
+        assert!(
+            number(&times, "shortest_read_every_ns") >= 2 * number(&times, "sample_ns"),
+            "{times}"
+        );
         assert_eq!(held(), before, "registers that last are not touched");
         let text = measure("table");
-        assert!(text.contains("\na read takes up to ") && text.contains("; --read-every "), "{text}");
+        assert!(
+            text.contains("\na read takes up to ") && text.contains("; --read-every "),
+            "{text}"
+        );
         assert_eq!(text.contains("a rotation takes up to"), measured == 4, "{text}");
         let csv = measure("csv");
         assert_eq!(csv.lines().filter(|line| line.ends_with(',')).count(), 2, "{csv}");
@@ -738,11 +895,14 @@ fn read_times_tell_how_often_staggered_registers_can_be_read() {
 
 /// An empty UDP datagram.
 fn datagram(src: u32, dst: u32) -> Vec<u8> {
-    let header = [&[0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0][..], &src.to_be_bytes(), &dst.to_be_bytes()].concat();
+    let header =
+        [&[0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0][..], &src.to_be_bytes(), &dst.to_be_bytes()]
+            .concat();
     [&[0; 12][..], &[8, 0], &header, &[0; 26]].concat()
 }
 
-/// The switch makes the entropy of destinations itself, and says when it leaves what the controller has learned.
+/// The switch makes the entropy of destinations itself, and says when it leaves what the controller
+/// has learned.
 #[test]
 fn a_flood_is_told_before_its_window_ends() {
     let own = [("KEY", 1), ("SECOND", 1), ("SECOND_KEY", 0), ("BITS", 1), ("ALARM", 1)];
@@ -784,7 +944,10 @@ fn a_flood_is_told_before_its_window_ends() {
             record = window(&mut command);
         }
     };
-    assert_eq!((&told["alarm"]["raised"], told["alarm"]["reason"].as_str()), (&Value::Bool(true), Some("crossed")));
+    assert_eq!(
+        (&told["alarm"]["raised"], told["alarm"]["reason"].as_str()),
+        (&Value::Bool(true), Some("crossed"))
+    );
     assert!(told["entropy"]["dst"]["bits"].as_f64().unwrap() < 5.5, "{told}");
     // Its window ends after that.
     let flooded = window(&mut command);
@@ -792,12 +955,19 @@ fn a_flood_is_told_before_its_window_ends() {
     assert!(number(&flooded, "end_ns") >= number(&told, "end_ns"));
     command.interrupt();
     let outcome = command.outcome();
-    let of_it: Vec<&str> = outcome.stderr.lines().filter(|line| line.contains("which goes on")).collect();
+    let of_it: Vec<&str> =
+        outcome.stderr.lines().filter(|line| line.contains("which goes on")).collect();
     let expected = format!(
         "window {}, which goes on, may have a denial of service by many, for its entropy of dst is unusual",
         told["window"]
     );
-    assert!(of_it.len() == 1 && of_it[0].contains(&expected) && of_it[0].contains("the entropy of dst is"), "{}", outcome.stderr);
+    assert!(
+        of_it.len() == 1
+            && of_it[0].contains(&expected)
+            && of_it[0].contains("the entropy of dst is"),
+        "{}",
+        outcome.stderr
+    );
     // What the switch made is what follows from its sums.
     assert!(!outcome.stderr.contains("follows from its sum"), "{}", outcome.stderr);
 }
@@ -805,8 +975,12 @@ fn a_flood_is_told_before_its_window_ends() {
 /// It is told once, and windows are judged all the same.
 #[test]
 fn a_program_without_alarms_says_how_to_have_them() {
-    let definitions =
-        [("FLOWGAUGE_ENTROPY", 1), ("FLOWGAUGE_ENTROPY_KEY", 0), ("FLOWGAUGE_ENTROPY_SECOND", 1), ("FLOWGAUGE_HEAVY", 1)];
+    let definitions = [
+        ("FLOWGAUGE_ENTROPY", 1),
+        ("FLOWGAUGE_ENTROPY_KEY", 0),
+        ("FLOWGAUGE_ENTROPY_SECOND", 1),
+        ("FLOWGAUGE_HEAVY", 1),
+    ];
     let lab = Lab::of(switch_with(&definitions));
     let mut command = lab.start("--alarm --window 50ms --read-every never");
     lab.send(1000);
@@ -816,8 +990,17 @@ fn a_program_without_alarms_says_how_to_have_them() {
     let outcome = command.outcome();
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     let advice = "compile it with -DFLOWGAUGE_ENTROPY_BITS=1 -DFLOWGAUGE_ENTROPY_ALARM=1";
-    assert_eq!(outcome.stderr.lines().filter(|line| line.contains(advice)).count(), 1, "{}", outcome.stderr);
-    let of_one = Lab::of(switch_with(&[("FLOWGAUGE_ENTROPY", 1), ("FLOWGAUGE_ENTROPY_KEY", 0), ("FLOWGAUGE_HEAVY", 1)]));
+    assert_eq!(
+        outcome.stderr.lines().filter(|line| line.contains(advice)).count(),
+        1,
+        "{}",
+        outcome.stderr
+    );
+    let of_one = Lab::of(switch_with(&[
+        ("FLOWGAUGE_ENTROPY", 1),
+        ("FLOWGAUGE_ENTROPY_KEY", 0),
+        ("FLOWGAUGE_HEAVY", 1),
+    ]));
     let outcome = of_one.start("--alarm").outcome();
     assert_eq!(outcome.code, Some(1));
     assert!(outcome.complaint().contains("-DFLOWGAUGE_ENTROPY_SECOND=1"), "{}", outcome.stderr);

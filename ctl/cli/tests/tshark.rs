@@ -1,4 +1,5 @@
-//! The same captures counted by tshark: packets, families and exact numbers of distinct addresses must agree.
+//! The same captures counted by tshark: packets, families and exact numbers of distinct addresses
+//! must agree.
 //!
 //! `TEST_CAPTURES=DIR` adds every *.pcap and *.pcapng in a directory.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
@@ -8,7 +9,8 @@ mod common;
 use common::tshark::{has_tshark, tshark};
 use common::{SECOND, START, Scratch, frames, number, parse, replay, total};
 use flowgauge_dataplane::capture::build::{
-    self, ExtraBlock, InterfaceOptions, Packet, PacketBlock, PcapNgOptions, PcapOptions, PcapVariant,
+    self, ExtraBlock, InterfaceOptions, Packet, PacketBlock, PcapNgOptions, PcapOptions,
+    PcapVariant,
 };
 use flowgauge_dataplane::capture::{Resolution, link_type};
 use flowgauge_testing::skip;
@@ -30,7 +32,8 @@ struct Counted {
     tuples: u64,
 }
 
-/// Layers that may precede the network header: what is opened. Behind anything else an IP header is not the frame's own.
+/// Layers that may precede the network header: what is opened. Behind anything else an IP header is
+/// not the frame's own.
 #[rustfmt::skip]
 const LINK_LAYERS: &[&str] = &[
     "eth", "ethertype", "vlan", "ieee8021ad", "ieee8021ah", "ieee8021cb", "etag", "vntag", "hsr", "cmd", "cfp", "trill", "macsec", "llc",
@@ -40,7 +43,8 @@ const LINK_LAYERS: &[&str] = &[
     "wlan", "wlan_radio", "wlan_aggregate", "radiotap", "prism", "wlancap", "ppi", "pcap_pktdata",
 ];
 
-/// Headers of IPv6 that the protocol of a packet is looked for behind, by the names of tshark: the layer, and what it says comes next.
+/// Headers of IPv6 that the protocol of a packet is looked for behind, by the names of tshark: the
+/// layer, and what it says comes next.
 const EXTENSIONS: [(&str, &str); 8] = [
     ("ipv6.hopopts", "ipv6.hopopts.nxt"),
     ("ipv6.dstopts", "ipv6.dstopts.nxt"),
@@ -86,7 +90,10 @@ impl<'a> Line<'a> {
                 *number += 1;
                 continue;
             }
-            let Some((_, [source, destination])) = PORTS.iter().find(|(name, _)| *name == layer) else { break };
+            let Some((_, [source, destination])) = PORTS.iter().find(|(name, _)| *name == layer)
+            else {
+                break;
+            };
             let ports = (self.first(source), self.first(destination));
             return format!("{protocol} {} {}", ports.0, ports.1);
         }
@@ -98,9 +105,25 @@ impl<'a> Line<'a> {
 fn by_tshark(file: &Path) -> Option<Counted> {
     let mut counted = Counted::default();
     let [mut sources, mut destinations, mut pairs, mut tuples] = [(); 4].map(|()| HashSet::new());
-    let mut fields = vec!["frame.protocols", "ip.src", "ip.dst", "ip.proto", "ipv6.src", "ipv6.dst", "ipv6.nxt", "nflog.family"];
+    let mut fields = vec![
+        "frame.protocols",
+        "ip.src",
+        "ip.dst",
+        "ip.proto",
+        "ipv6.src",
+        "ipv6.dst",
+        "ipv6.nxt",
+        "nflog.family",
+    ];
     fields.extend(EXTENSIONS.map(|(_, next)| next));
-    fields.extend(["tcp.srcport", "tcp.dstport", "udp.srcport", "udp.dstport", "sctp.srcport", "sctp.dstport"]);
+    fields.extend([
+        "tcp.srcport",
+        "tcp.dstport",
+        "udp.srcport",
+        "udp.dstport",
+        "sctp.srcport",
+        "sctp.dstport",
+    ]);
     let output = tshark()
         .arg("-r")
         .arg(file)
@@ -127,7 +150,9 @@ fn by_tshark(file: &Path) -> Option<Counted> {
         };
         let (family, source, destination, at) = match network {
             Some((at, "ip")) => (&mut counted.ipv4, line.first("ip.src"), line.first("ip.dst"), at),
-            Some((at, "ipv6")) => (&mut counted.ipv6, line.first("ipv6.src"), line.first("ipv6.dst"), at),
+            Some((at, "ipv6")) => {
+                (&mut counted.ipv6, line.first("ipv6.src"), line.first("ipv6.dst"), at)
+            }
             _ => continue,
         };
         // tshark names the layer also where it cannot read the header.
@@ -156,7 +181,12 @@ fn by_flowgauge(file: &Path) -> Counted {
         let [packets, ipv4, ipv6] = ["packets", "ipv4_packets", "ipv6_packets"].map(|key| number(total, key));
         Counted { packets, ipv4, ipv6, sources: number(&total["cardinality"], "truth"), ..Counted::default() }
     });
-    Counted { destinations: by_destination.sources, pairs: by_pair.sources, tuples: by_tuple.sources, ..counted }
+    Counted {
+        destinations: by_destination.sources,
+        pairs: by_pair.sources,
+        tuples: by_tuple.sources,
+        ..counted
+    }
 }
 
 #[track_caller]
@@ -172,10 +202,18 @@ fn agree_on(files: &[PathBuf], part: impl Fn(Counted) -> Counted) {
             return Some(format!("{}: tshark cannot read it", file.display()));
         };
         let counted = part(by_flowgauge(file));
-        (counted != expected).then(|| format!("{}\n  tshark    {expected:?}\n  flowgauge {counted:?}", file.display()))
+        (counted != expected).then(|| {
+            format!("{}\n  tshark    {expected:?}\n  flowgauge {counted:?}", file.display())
+        })
     };
     let differences: Vec<String> = files.iter().filter_map(compare).collect();
-    assert!(differences.is_empty(), "{} of {} captures differ:\n{}", differences.len(), files.len(), differences.join("\n"));
+    assert!(
+        differences.is_empty(),
+        "{} of {} captures differ:\n{}",
+        differences.len(),
+        files.len(),
+        differences.join("\n")
+    );
 }
 
 /// An IPv4 header with a field set wrong.
@@ -196,7 +234,11 @@ fn ipv4_packets() -> Vec<Vec<u8>> {
     vec![
         plain.clone(),
         plain.clone(),
-        frames::ipv4(source(2), 6, &[0xc0, 1, 0xc0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 0x20, 0, 0, 0, 0, 0]),
+        frames::ipv4(
+            source(2),
+            6,
+            &[0xc0, 1, 0xc0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 0x20, 0, 0, 0, 0, 0],
+        ),
         frames::ipv4_with(source(3), &[1; 40], 0, 17, &udp),
         frames::ipv4_with(source(4), &timestamps, 0, 17, &udp),
         frames::ipv4_with(source(5), &[], 0x2000, 17, &[&udp[..], &[0; 7]].concat()),
@@ -227,7 +269,9 @@ fn ipv4_packets() -> Vec<Vec<u8>> {
 fn ipv6_packets() -> Vec<Vec<u8>> {
     let udp = frames::udp(b"telemetry");
     let padding = |next: u8| [next, 0, 1, 4, 0, 0, 0, 0];
-    let fragment = |next: u8, offset: u16, more: u8| [next, 0, (offset >> 5) as u8, (offset << 3) as u8 | more, 0, 0, 0, 9];
+    let fragment = |next: u8, offset: u16, more: u8| {
+        [next, 0, (offset >> 5) as u8, (offset << 3) as u8 | more, 0, 0, 0, 9]
+    };
     let authentication = [17, 4, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let inner = frames::ipv6(99, 17, &udp);
     let icmp_error = [&[1, 4, 0, 0, 0, 0, 0, 0][..], &inner].concat();
@@ -235,7 +279,11 @@ fn ipv6_packets() -> Vec<Vec<u8>> {
         frames::ipv6(1, 17, &udp),
         frames::ipv6(1, 17, &udp),
         frames::ipv6(2, 0, &[&padding(17)[..], &udp].concat()),
-        frames::ipv6(3, 0, &[&padding(60)[..], &padding(43), &[17, 0, 4, 0, 0, 0, 0, 0], &udp].concat()),
+        frames::ipv6(
+            3,
+            0,
+            &[&padding(60)[..], &padding(43), &[17, 0, 4, 0, 0, 0, 0, 0], &udp].concat(),
+        ),
         frames::ipv6(4, 44, &[&fragment(17, 0, 1)[..], &udp, &[0; 7]].concat()),
         frames::ipv6(4, 44, &[&fragment(17, 3, 0)[..], &[0; 8]].concat()),
         frames::ipv6(5, 51, &[&authentication[..], &udp].concat()),
@@ -261,7 +309,8 @@ fn ethernet_frames() -> Vec<Vec<u8>> {
             frames::ethernet(tags, 0x86dd, &frames::ipv6(900 + u32::from(host), 17, &udp)),
         ]
     };
-    let mut all: Vec<Vec<u8>> = v4.iter().map(|packet| frames::ethernet(&[], 0x0800, packet)).collect();
+    let mut all: Vec<Vec<u8>> =
+        v4.iter().map(|packet| frames::ethernet(&[], 0x0800, packet)).collect();
     all.extend(v6.iter().map(|packet| frames::ethernet(&[], 0x86dd, packet)));
     all.extend(
         [&[0x8100][..], &[0x88a8], &[0x88a8, 0x8100], &[0x8100, 0x8100], &[0x8100; 4]]
@@ -288,28 +337,32 @@ fn timed(frames: Vec<Vec<u8>>) -> Vec<Packet> {
     frames.into_iter().zip(0..).map(|(frame, i)| Packet::new(START + i * SECOND, frame)).collect()
 }
 
-/// Every packet cut to a snapshot length, without those cut inside IPv4 options: tshark takes the destination from behind them
-/// (a source route may change it) and then has none, while a flow key needs no more than the fixed header.
+/// Every packet cut to a snapshot length, without those cut inside IPv4 options: tshark takes the
+/// destination from behind them (a source route may change it) and then has none, while a flow key
+/// needs no more than the fixed header.
 fn cut(packets: &[Packet], network: usize, snaplen: usize) -> impl Iterator<Item = Packet> {
     let whole = move |frame: &[u8]| {
         let options = match frame[network] {
-            version_ihl @ 0x46..=0x4f => network + 20..network + usize::from(version_ihl & 0x0f) * 4,
+            version_ihl @ 0x46..=0x4f => {
+                network + 20..network + usize::from(version_ihl & 0x0f) * 4
+            }
             _ => 0..0,
         };
         frame.len() <= snaplen || !options.contains(&snaplen)
     };
-    packets
-        .iter()
-        .filter(move |packet| whole(&packet.frame))
-        .map(move |packet| Packet { frame: packet.frame[..packet.frame.len().min(snaplen)].to_vec(), ..packet.clone() })
+    packets.iter().filter(move |packet| whole(&packet.frame)).map(move |packet| Packet {
+        frame: packet.frame[..packet.frame.len().min(snaplen)].to_vec(),
+        ..packet.clone()
+    })
 }
 
-/// Frames of one link type. To add an encapsulation, add one of these to [`links`], and the names of its layers in tshark to
-/// [`LINK_LAYERS`].
+/// Frames of one link type. To add an encapsulation, add one of these to [`links`], and the names
+/// of its layers in tshark to [`LINK_LAYERS`].
 struct Frames {
     name: &'static str,
     link_type: u16,
-    /// Where the network header begins in all of them, if that is one place: they are cut there as well.
+    /// Where the network header begins in all of them, if that is one place: they are cut there as
+    /// well.
     network: Option<usize>,
     packets: Vec<Packet>,
 }
@@ -333,11 +386,21 @@ fn and(mut frames: Vec<Vec<u8>>, more: impl IntoIterator<Item = Vec<u8>>) -> Vec
 
 /// Frames of every link type that is understood.
 fn links() -> Vec<Frames> {
-    let links = |name, link_type, network, frames| Frames { name, link_type, network, packets: timed(frames) };
+    let links = |name, link_type, network, frames| Frames {
+        name,
+        link_type,
+        network,
+        packets: timed(frames),
+    };
     let (v4, v6) = (ipv4_packets()[0].clone(), ipv6_packets()[0].clone());
     let family = |ethertype: u16| if ethertype == 0x0800 { 2_u32 } else { 30 };
-    let sll = |protocol: u16| [&[0, 0, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0][..], &protocol.to_be_bytes()].concat();
-    let sll2 = |protocol: u16| [&protocol.to_be_bytes()[..], &[0, 0, 0, 0, 0, 2, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0]].concat();
+    let sll = |protocol: u16| {
+        [&[0, 0, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0][..], &protocol.to_be_bytes()].concat()
+    };
+    let sll2 = |protocol: u16| {
+        [&protocol.to_be_bytes()[..], &[0, 0, 0, 0, 0, 2, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0]]
+            .concat()
+    };
     let cooked = and(
         behind(sll),
         [
@@ -349,31 +412,77 @@ fn links() -> Vec<Frames> {
     // Families of IPv6 on the systems that have this link type, and one of no IP.
     let loopback = and(
         behind(|ethertype| family(ethertype).to_le_bytes().to_vec()),
-        [24, 28, 30, 7].map(|family: u32| [&family.to_le_bytes()[..], &frames::ipv6(family, 59, &[])].concat()),
+        [24, 28, 30, 7].map(|family: u32| {
+            [&family.to_le_bytes()[..], &frames::ipv6(family, 59, &[])].concat()
+        }),
     );
-    let (snap, token_ring) = (|ethertype| llc(&[0, 0, 0], ethertype), [0x10, 0x40, 2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
+    let (snap, token_ring) =
+        (|ethertype| llc(&[0, 0, 0], ethertype), [0x10, 0x40, 2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
     let mut all = vec![
         links("ethernet", link_type::ETHERNET, Some(14), ethernet_frames()),
         links("raw", link_type::RAW, Some(0), behind(|_| Vec::new())),
         links("ipv4", link_type::IPV4, Some(0), ipv4_packets()),
         links("ipv6", link_type::IPV6, Some(0), ipv6_packets()),
         links("sll", link_type::LINUX_SLL, Some(16), cooked),
-        links("sll2", link_type::LINUX_SLL2, Some(20), and(behind(sll2), [[sll2(0x0806), frames::arp()].concat()])),
+        links(
+            "sll2",
+            link_type::LINUX_SLL2,
+            Some(20),
+            and(behind(sll2), [[sll2(0x0806), frames::arp()].concat()]),
+        ),
         links("null", link_type::NULL, Some(4), loopback),
-        links("loop", link_type::LOOP, Some(4), behind(|ethertype| family(ethertype).to_be_bytes().to_vec())),
-        links("cisco-hdlc", link_type::C_HDLC, Some(4), behind(|ethertype| numbered(&[0x0f, 0], ethertype))),
-        links("ipoib", link_type::IPOIB, Some(44), behind(|ethertype| [numbered(&[0; 40], ethertype), vec![0, 0]].concat())),
-        links("token-ring", link_type::IEEE802_5, Some(22), behind(|ethertype| [token_ring.to_vec(), snap(ethertype)].concat())),
-        links("fddi", link_type::FDDI, Some(21), behind(|ethertype| [vec![0x54; 13], snap(ethertype)].concat())),
+        links(
+            "loop",
+            link_type::LOOP,
+            Some(4),
+            behind(|ethertype| family(ethertype).to_be_bytes().to_vec()),
+        ),
+        links(
+            "cisco-hdlc",
+            link_type::C_HDLC,
+            Some(4),
+            behind(|ethertype| numbered(&[0x0f, 0], ethertype)),
+        ),
+        links(
+            "ipoib",
+            link_type::IPOIB,
+            Some(44),
+            behind(|ethertype| [numbered(&[0; 40], ethertype), vec![0, 0]].concat()),
+        ),
+        links(
+            "token-ring",
+            link_type::IEEE802_5,
+            Some(22),
+            behind(|ethertype| [token_ring.to_vec(), snap(ethertype)].concat()),
+        ),
+        links(
+            "fddi",
+            link_type::FDDI,
+            Some(21),
+            behind(|ethertype| [vec![0x54; 13], snap(ethertype)].concat()),
+        ),
         links("atm", link_type::ATM_RFC1483, Some(8), behind(snap)),
-        links("fibre-channel", link_type::IP_OVER_FC, Some(24), behind(|ethertype| [vec![2; 16], snap(ethertype)].concat())),
-        links("firewire", link_type::APPLE_IP_OVER_IEEE1394, Some(18), behind(|ethertype| numbered(&[2; 16], ethertype))),
+        links(
+            "fibre-channel",
+            link_type::IP_OVER_FC,
+            Some(24),
+            behind(|ethertype| [vec![2; 16], snap(ethertype)].concat()),
+        ),
+        links(
+            "firewire",
+            link_type::APPLE_IP_OVER_IEEE1394,
+            Some(18),
+            behind(|ethertype| numbered(&[2; 16], ethertype)),
+        ),
         links(
             "netanalyzer",
             link_type::NETANALYZER,
             None,
             // With a frame check sequence.
-            ethernet_frames().iter().map(|frame| [&[0, 4, 0, 0][..], frame, &[0; 4]].concat()).collect(),
+            ethernet_frames()
+                .iter()
+                .map(|frame| [&[0, 4, 0, 0][..], frame, &[0; 4]].concat())
+                .collect(),
         ),
     ];
     all.extend(point_to_point(&v4, &v6));
@@ -394,7 +503,12 @@ fn llc(organisation: &[u8], ethertype: u16) -> Vec<u8> {
 
 fn point_to_point(v4: &[u8], v6: &[u8]) -> Vec<Frames> {
     let ppp = |ethertype| if ethertype == 0x0800 { 0x0021 } else { 0x0057 };
-    let links = |name, link_type, network, frames| Frames { name, link_type, network, packets: timed(frames) };
+    let links = |name, link_type, network, frames| Frames {
+        name,
+        link_type,
+        network,
+        packets: timed(frames),
+    };
     let lcp = [0xc0, 0x21, 9, 1, 0, 8, 0, 0, 0, 1];
     let others = [
         [&[0x21][..], v4].concat(),
@@ -412,7 +526,8 @@ fn point_to_point(v4: &[u8], v6: &[u8]) -> Vec<Frames> {
         let header = numbered(&numbered(&[0x11, 0, 0, 1], packet.len() as u16 + 2), ppp(ethertype));
         [header, packet].concat()
     };
-    let with_direction = |frames: Vec<Vec<u8>>| frames.iter().map(|frame| [&[1][..], frame].concat()).collect();
+    let with_direction =
+        |frames: Vec<Vec<u8>>| frames.iter().map(|frame| [&[1][..], frame].concat()).collect();
     vec![
         links("ppp", link_type::PPP, Some(4), behind(framed)),
         links("ppp-others", link_type::PPP, None, others.to_vec()),
@@ -424,11 +539,17 @@ fn point_to_point(v4: &[u8], v6: &[u8]) -> Vec<Frames> {
 }
 
 fn frame_relay(v4: &[u8]) -> Vec<Frames> {
-    let links = |name, link_type, network, frames| Frames { name, link_type, network, packets: timed(frames) };
+    let links = |name, link_type, network, frames| Frames {
+        name,
+        link_type,
+        network,
+        packets: timed(frames),
+    };
     let nlpid = |ethertype| if ethertype == 0x0800 { 0xcc } else { 0x8e };
     let circuit = [0x18, 0x41];
     let others = vec![
-        // Signalling, an exchange of identifications, an address of four bytes, PPP, and bridged Ethernet.
+        // Signalling, an exchange of identifications, an address of four bytes, PPP, and bridged
+        // Ethernet.
         [&[0x00, 0x01, 3, 0xcc][..], v4].concat(),
         vec![0x00, 0x01, 0x03, 0x08, 0x00, 0x75, 0x95, 0x01, 0x01, 0x01],
         [&circuit[..], &[0xaf, 0x82, 0x80, 0, 0]].concat(),
@@ -437,14 +558,24 @@ fn frame_relay(v4: &[u8]) -> Vec<Frames> {
         [&circuit[..], &[3, 0, 0xcc], v4].concat(),
     ];
     vec![
-        links("frame-relay", link_type::FRELAY, Some(4), behind(move |ethertype| vec![0x18, 0x41, 3, nlpid(ethertype)])),
+        links(
+            "frame-relay",
+            link_type::FRELAY,
+            Some(4),
+            behind(move |ethertype| vec![0x18, 0x41, 3, nlpid(ethertype)]),
+        ),
         links(
             "frame-relay-snap",
             link_type::FRELAY,
             Some(10),
             behind(|ethertype| numbered(&[0x18, 0x41, 3, 0, 0x80, 0, 0, 0], ethertype)),
         ),
-        links("frame-relay-cisco", link_type::FRELAY, Some(4), behind(move |ethertype| numbered(&circuit, ethertype))),
+        links(
+            "frame-relay-cisco",
+            link_type::FRELAY,
+            Some(4),
+            behind(move |ethertype| numbered(&circuit, ethertype)),
+        ),
         links("frame-relay-others", link_type::FRELAY, None, others),
     ]
 }
@@ -453,29 +584,48 @@ fn frame_relay(v4: &[u8]) -> Vec<Frames> {
 fn logged() -> Vec<Frames> {
     // In the byte order of the machine, which is the one that tshark takes for granted.
     let attribute = |kind: u16, value: &[u8]| {
-        let mut bytes = [&(value.len() as u16 + 4).to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
+        let mut bytes =
+            [&(value.len() as u16 + 4).to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
         bytes.resize(bytes.len().next_multiple_of(4), 0);
         bytes
     };
     let nflog = |(ethertype, packet): (u16, Vec<u8>)| {
         let family = if ethertype == 0x0800 { 2 } else { 10 };
-        let before = [&[family, 0, 0, 7][..], &attribute(1, &[8, 0, 3, 0]), &attribute(10, b"log\0\0")].concat();
+        let before =
+            [&[family, 0, 0, 7][..], &attribute(1, &[8, 0, 3, 0]), &attribute(10, b"log\0\0")]
+                .concat();
         [before, attribute(9, &packet), attribute(4, &[0, 0, 0, 2])].concat()
     };
     let ppi = |name, inner: u16, frames: Vec<Vec<u8>>| {
-        let header = [&[0, 0, 20, 0][..], &u32::from(inner).to_le_bytes(), &[0x30, 0x75, 8, 0], &[0; 8]].concat();
+        let header =
+            [&[0, 0, 20, 0][..], &u32::from(inner).to_le_bytes(), &[0x30, 0x75, 8, 0], &[0; 8]]
+                .concat();
         let packets = timed(frames.iter().map(|frame| [&header[..], frame].concat()).collect());
         Frames { name, link_type: link_type::PPI, network: None, packets }
     };
     vec![
-        Frames { name: "nflog", link_type: link_type::NFLOG, network: None, packets: timed(every_packet().map(nflog).collect()) },
+        Frames {
+            name: "nflog",
+            link_type: link_type::NFLOG,
+            network: None,
+            packets: timed(every_packet().map(nflog).collect()),
+        },
         ppi("ppi-ethernet", link_type::ETHERNET, ethernet_frames()),
-        ppi("ppi-wireless", link_type::IEEE802_11, wireless_frames(&ipv4_packets()[0], &ipv6_packets()[0])),
-        ppi("ppi-ppp", link_type::PPP, behind(|ethertype| vec![if ethertype == 0x0800 { 0x21 } else { 0x57 }])),
+        ppi(
+            "ppi-wireless",
+            link_type::IEEE802_11,
+            wireless_frames(&ipv4_packets()[0], &ipv6_packets()[0]),
+        ),
+        ppi(
+            "ppi-ppp",
+            link_type::PPP,
+            behind(|ethertype| vec![if ethertype == 0x0800 { 0x21 } else { 0x57 }]),
+        ),
     ]
 }
 
-/// An 802.11 header with this frame control: three addresses or four, and what the flags ask for behind them.
+/// An 802.11 header with this frame control: three addresses or four, and what the flags ask for
+/// behind them.
 fn wireless_header(control: u16, qos: u16) -> Vec<u8> {
     let mut header = [&control.to_le_bytes()[..], &[0, 0], &[2; 18], &[0x10, 0]].concat();
     if control & 0x0300 == 0x0300 {
@@ -496,7 +646,9 @@ fn wireless_frames(v4: &[u8], v6: &[u8]) -> Vec<Vec<u8>> {
     let data = |control, qos| [wireless_header(control, qos), snap(0x0800), v4.to_vec()].concat();
     // Two packets in one frame, the first one padded to four bytes.
     let part = |ethertype, packet: &[u8]| {
-        let mut part = [numbered(&[2; 12], packet.len() as u16 + 8), snap(ethertype), packet.to_vec()].concat();
+        let mut part =
+            [numbered(&[2; 12], packet.len() as u16 + 8), snap(ethertype), packet.to_vec()]
+                .concat();
         part.resize(part.len().next_multiple_of(4), 0);
         part
     };
@@ -532,16 +684,23 @@ fn wireless_frames(v4: &[u8], v6: &[u8]) -> Vec<Vec<u8>> {
 }
 
 fn wireless(v4: &[u8], v6: &[u8]) -> Vec<Frames> {
-    let links = |name, link_type, network, frames| Frames { name, link_type, network, packets: timed(frames) };
+    let links = |name, link_type, network, frames| Frames {
+        name,
+        link_type,
+        network,
+        packets: timed(frames),
+    };
     let station = |ethertype| [wireless_header(0x0188, 0), llc(&[0, 0, 0], ethertype)].concat();
     let within = |header: Vec<u8>| {
         let frames = and(behind(station), wireless_frames(v4, v6));
         frames.iter().map(|frame| [&header[..], frame].concat()).collect::<Vec<_>>()
     };
-    // A timer, flags, a rate and a channel; the timer lies at a multiple of eight bytes, and there are two words of what is there.
+    // A timer, flags, a rate and a channel; the timer lies at a multiple of eight bytes, and there
+    // are two words of what is there.
     let radiotap = |flags: u8| {
         let present = [&0x8000_000f_u32.to_le_bytes()[..], &0_u32.to_le_bytes()].concat();
-        [&[0, 0, 32, 0][..], &present, &[0; 4], &[7; 8], &[flags, 2], &[0x6c, 9, 0xa0, 0], &[0; 2]].concat()
+        [&[0, 0, 32, 0][..], &present, &[0; 4], &[7; 8], &[flags, 2], &[0x6c, 9, 0xa0, 0], &[0; 2]]
+            .concat()
     };
     let padded = |ethertype| {
         let header = [wireless_header(0x0188, 0), vec![0, 0], llc(&[0, 0, 0], ethertype)].concat();
@@ -552,7 +711,12 @@ fn wireless(v4: &[u8], v6: &[u8]) -> Vec<Frames> {
     vec![
         links("wireless", link_type::IEEE802_11, Some(34), behind(station)),
         links("wireless-others", link_type::IEEE802_11, None, wireless_frames(v4, v6)),
-        links("radiotap", link_type::IEEE802_11_RADIOTAP, None, within(vec![0, 0, 8, 0, 0, 0, 0, 0])),
+        links(
+            "radiotap",
+            link_type::IEEE802_11_RADIOTAP,
+            None,
+            within(vec![0, 0, 8, 0, 0, 0, 0, 0]),
+        ),
         links("radiotap-fields", link_type::IEEE802_11_RADIOTAP, None, within(radiotap(0))),
         links("radiotap-padded", link_type::IEEE802_11_RADIOTAP, None, behind(padded)),
         links("prism", link_type::IEEE802_11_PRISM, None, within(prism)),
@@ -583,53 +747,113 @@ fn every_format_counts_as_in_tshark() {
     let packets = timed(ethernet_frames());
     let mut files: Vec<PathBuf> = Vec::new();
     for big_endian in [false, true] {
-        for variant in [PcapVariant::Microseconds, PcapVariant::Nanoseconds, PcapVariant::Modified] {
+        for variant in [PcapVariant::Microseconds, PcapVariant::Nanoseconds, PcapVariant::Modified]
+        {
             let options = PcapOptions { variant, big_endian, ..PcapOptions::default() };
-            files.push(scratch.write(&format!("{variant:?}-{big_endian}.pcap"), build::pcap(&options, &packets)).into());
+            files.push(
+                scratch
+                    .write(
+                        &format!("{variant:?}-{big_endian}.pcap"),
+                        build::pcap(&options, &packets),
+                    )
+                    .into(),
+            );
         }
         for block in [PacketBlock::Enhanced, PacketBlock::Simple, PacketBlock::Obsolete] {
-            let packets: Vec<Packet> = packets.iter().map(|packet| Packet { block, ..packet.clone() }).collect();
-            let options = PcapNgOptions { big_endian, comment: "as it came".to_owned(), ..PcapNgOptions::default() };
-            files.push(scratch.write(&format!("{block:?}-{big_endian}.pcapng"), build::pcapng(&options, &packets)).into());
+            let packets: Vec<Packet> =
+                packets.iter().map(|packet| Packet { block, ..packet.clone() }).collect();
+            let options = PcapNgOptions {
+                big_endian,
+                comment: "as it came".to_owned(),
+                ..PcapNgOptions::default()
+            };
+            files.push(
+                scratch
+                    .write(
+                        &format!("{block:?}-{big_endian}.pcapng"),
+                        build::pcapng(&options, &packets),
+                    )
+                    .into(),
+            );
         }
     }
     // Versions whose records have the lengths the other way round, of packets that are cut.
-    let cut: Vec<Packet> = packets.iter().map(|packet| Packet { wire: packet.wire + 400, ..packet.clone() }).collect();
-    for (version, original_first) in [((2, 0), true), ((2, 2), true), ((2, 3), false), ((2, 3), true)] {
+    let cut: Vec<Packet> =
+        packets.iter().map(|packet| Packet { wire: packet.wire + 400, ..packet.clone() }).collect();
+    for (version, original_first) in
+        [((2, 0), true), ((2, 2), true), ((2, 3), false), ((2, 3), true)]
+    {
         let options = PcapOptions { version, original_first, ..PcapOptions::default() };
-        files.push(scratch.write(&format!("{version:?}-{original_first}.pcap"), build::pcap(&options, &cut)).into());
+        files.push(
+            scratch
+                .write(&format!("{version:?}-{original_first}.pcap"), build::pcap(&options, &cut))
+                .into(),
+        );
     }
-    // What few programs write: clocks of any resolution, many interfaces, long comments, and blocks of other kinds and any length.
+    // What few programs write: clocks of any resolution, many interfaces, long comments, and blocks
+    // of other kinds and any length.
     use Resolution::{PowerOf2, PowerOf10};
     let clocks = (0..=12).map(PowerOf10).chain((0..=34).map(PowerOf2));
-    let mut interfaces: Vec<InterfaceOptions> =
-        clocks.map(|clock| InterfaceOptions { resolution: Some(clock), ..InterfaceOptions::default() }).collect();
-    interfaces.extend((0..300).map(|hours| InterfaceOptions { offset_seconds: hours * 3600, ..InterfaceOptions::default() }));
+    let mut interfaces: Vec<InterfaceOptions> = clocks
+        .map(|clock| InterfaceOptions { resolution: Some(clock), ..InterfaceOptions::default() })
+        .collect();
+    interfaces.extend((0..300).map(|hours| InterfaceOptions {
+        offset_seconds: hours * 3600,
+        ..InterfaceOptions::default()
+    }));
     let spread: Vec<Packet> = (0..interfaces.len() as u32)
         .zip(packets.iter().cycle())
         .map(|(interface, packet)| Packet { interface, ..packet.clone() })
         .collect();
     // Name resolution, secrets, and two types that nobody knows.
-    let extra = [(3, 4, 4), (9, 10, 8), (20, 0x7777, 3 << 20), (400, 0x8000_0001, 40)]
-        .map(|(before, block_type, length)| ExtraBlock { before, block_type, body: vec![0; length] });
-    let options = PcapNgOptions { interfaces, extra: extra.to_vec(), comment: "long ".repeat(12_000), ..PcapNgOptions::default() };
+    let extra = [(3, 4, 4), (9, 10, 8), (20, 0x7777, 3 << 20), (400, 0x8000_0001, 40)].map(
+        |(before, block_type, length)| ExtraBlock { before, block_type, body: vec![0; length] },
+    );
+    let options = PcapNgOptions {
+        interfaces,
+        extra: extra.to_vec(),
+        comment: "long ".repeat(12_000),
+        ..PcapNgOptions::default()
+    };
     files.push(scratch.write("odd.pcapng", build::pcapng(&options, &spread)).into());
-    // All link types in one file, each with another resolution, in two sections of different byte orders.
-    let resolutions = [None, Some(Resolution::NANOSECONDS), Some(Resolution::PowerOf10(3)), Some(Resolution::PowerOf2(20))];
+    // All link types in one file, each with another resolution, in two sections of different byte
+    // orders.
+    let resolutions = [
+        None,
+        Some(Resolution::NANOSECONDS),
+        Some(Resolution::PowerOf10(3)),
+        Some(Resolution::PowerOf2(20)),
+    ];
     let mut interfaces = Vec::new();
     let mut packets = Vec::new();
-    for (index, Frames { name, link_type, packets: frames, .. }) in links().into_iter().enumerate() {
+    for (index, Frames { name, link_type, packets: frames, .. }) in links().into_iter().enumerate()
+    {
         let resolution = resolutions[index % resolutions.len()];
-        interfaces.push(InterfaceOptions { link_type, name: Some(name.to_owned()), resolution, ..InterfaceOptions::default() });
-        packets.extend(frames.into_iter().map(|packet| Packet { interface: index as u32, ..packet }));
+        interfaces.push(InterfaceOptions {
+            link_type,
+            name: Some(name.to_owned()),
+            resolution,
+            ..InterfaceOptions::default()
+        });
+        packets
+            .extend(frames.into_iter().map(|packet| Packet { interface: index as u32, ..packet }));
     }
     let mut mixed = Vec::new();
     for big_endian in [false, true] {
-        let options = PcapNgOptions { big_endian, interfaces: interfaces.clone(), ..PcapNgOptions::default() };
-        // In a big-endian section tshark takes it for granted that netfilter's log is big-endian too.
-        let nflog =
-            |packet: &Packet| interfaces.get(packet.interface as usize).is_some_and(|one| one.link_type == link_type::NFLOG);
-        let packets: Vec<Packet> = packets.iter().filter(|packet| !big_endian || !nflog(packet)).cloned().collect();
+        let options = PcapNgOptions {
+            big_endian,
+            interfaces: interfaces.clone(),
+            ..PcapNgOptions::default()
+        };
+        // In a big-endian section tshark takes it for granted that netfilter's log is big-endian
+        // too.
+        let nflog = |packet: &Packet| {
+            interfaces
+                .get(packet.interface as usize)
+                .is_some_and(|one| one.link_type == link_type::NFLOG)
+        };
+        let packets: Vec<Packet> =
+            packets.iter().filter(|packet| !big_endian || !nflog(packet)).cloned().collect();
         mixed.extend(build::pcapng(&options, &packets));
     }
     files.push(scratch.write("mixed.pcapng", mixed).into());
@@ -645,7 +869,8 @@ fn every_snapshot_length_counts_as_in_tshark() {
     // All lengths in one file, up to beyond the headers of the longest frames.
     let files = links().into_iter().filter_map(|Frames { name, link_type, network, packets }| {
         let network = network?;
-        let packets: Vec<Packet> = (0..120).flat_map(|snaplen| cut(&packets, network, snaplen)).collect();
+        let packets: Vec<Packet> =
+            (0..120).flat_map(|snaplen| cut(&packets, network, snaplen)).collect();
         let options = PcapOptions { network: link_type.into(), ..PcapOptions::default() };
         Some(PathBuf::from(scratch.write(&format!("{name}.pcap"), build::pcap(&options, &packets))))
     });
@@ -678,8 +903,11 @@ fn at_hand() -> Vec<PathBuf> {
         skip("TEST_CAPTURES=DIR");
         return Vec::new();
     };
-    let mut files: Vec<PathBuf> = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.retain(|file| file.extension().is_some_and(|extension| extension == "pcap" || extension == "pcapng"));
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|file| {
+        file.extension().is_some_and(|extension| extension == "pcap" || extension == "pcapng")
+    });
     assert!(!files.is_empty(), "no captures in {directory:?}");
     files
 }

@@ -9,7 +9,12 @@ use common::run;
 #[track_caller]
 fn refused(arguments: &str, advice: &str) {
     let outcome = run(arguments.split_whitespace());
-    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(2), ""), "{arguments}: {}", outcome.stderr);
+    assert_eq!(
+        (outcome.code, outcome.stdout.as_str()),
+        (Some(2), ""),
+        "{arguments}: {}",
+        outcome.stderr
+    );
     let line = outcome.complaint();
     assert!(line.starts_with("error: "), "{arguments}: {line}");
     assert!(line.contains(advice), "{arguments}: {line}");
@@ -130,20 +135,46 @@ fn commands_that_make_no_sense_are_refused_with_advice() {
 
 #[test]
 fn help_of_every_command_explains_and_gives_examples() {
-    for command in ["run", "replay", "generate", "reproduce", "tables", "status", "doctor", "completions", "man"] {
+    for command in [
+        "run",
+        "replay",
+        "generate",
+        "reproduce",
+        "tables",
+        "status",
+        "doctor",
+        "completions",
+        "man",
+    ] {
         for arguments in [vec![command, "--help"], vec![command, "-h"], vec!["help", command]] {
             let help = run(arguments).quiet();
             let (_, examples) = help.split_once("Examples:\n").unwrap_or_else(|| panic!("{help}"));
-            assert!(examples.lines().all(|line| line.contains(&format!("flowgauge {command}"))), "{examples}");
+            assert!(
+                examples.lines().all(|line| line.contains(&format!("flowgauge {command}"))),
+                "{examples}"
+            );
             assert!(help.contains(&format!("Usage: flowgauge {command}")), "{help}");
             assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
         }
     }
     let help = run(["--help"]).quiet();
     assert!(help.contains("Examples:\n  flowgauge\n"), "{help}");
-    for command in ["run", "replay", "generate", "reproduce", "tables", "status", "doctor", "completions", "man"] {
+    for command in [
+        "run",
+        "replay",
+        "generate",
+        "reproduce",
+        "tables",
+        "status",
+        "doctor",
+        "completions",
+        "man",
+    ] {
         let line = help.lines().find(|line| line.trim_start().starts_with(command));
-        assert!(line.is_some_and(|line| line.split_whitespace().count() > 3), "{command} is not explained: {help}");
+        assert!(
+            line.is_some_and(|line| line.split_whitespace().count() > 3),
+            "{command} is not explained: {help}"
+        );
     }
 }
 
@@ -156,7 +187,11 @@ fn the_version_is_a_line_or_all_that_a_bug_report_needs() {
     assert_eq!(first, version.trim_end());
     let commit = commit.strip_prefix("commit: ").unwrap();
     assert!(commit == "unknown" || commit.len() >= 12, "{long}");
-    let all = [("dpdk", cfg!(feature = "dpdk")), ("object-store", cfg!(feature = "object-store")), ("top", cfg!(feature = "top"))];
+    let all = [
+        ("dpdk", cfg!(feature = "dpdk")),
+        ("object-store", cfg!(feature = "object-store")),
+        ("top", cfg!(feature = "top")),
+    ];
     let built: Vec<&str> = all.into_iter().filter_map(|(name, has)| has.then_some(name)).collect();
     let told = features.strip_prefix("features: ").unwrap();
     assert_eq!(told, if built.is_empty() { "none".to_owned() } else { built.join(", ") });
@@ -165,14 +200,17 @@ fn the_version_is_a_line_or_all_that_a_bug_report_needs() {
 #[test]
 fn short_help_has_the_options_that_are_used_and_long_help_has_all() {
     for command in ["run", "replay", "generate"] {
-        let options = |help: &str| help.lines().filter(|line| line.trim_start().starts_with('-')).count();
+        let options =
+            |help: &str| help.lines().filter(|line| line.trim_start().starts_with('-')).count();
         let [short, long] = ["-h", "--help"].map(|help| run([command, help]).quiet());
         assert!(options(&short) <= 18 && short.lines().count() <= 55, "{short}");
         assert!(options(&long) > options(&short), "{long}");
         assert!(short.contains("see more with '--help'"), "{short}");
     }
     let help = run(["run", "--help"]).quiet();
-    for option in ["--xdp-mode", "--pins", "--registers", "--tls-ca", "--poll-mode", "--record", "--color"] {
+    for option in
+        ["--xdp-mode", "--pins", "--registers", "--tls-ca", "--poll-mode", "--record", "--color"]
+    {
         assert!(help.contains(option), "{option}");
     }
 }
@@ -189,7 +227,13 @@ fn shells_and_manual_pages_know_every_command_and_option() {
     let scratch = common::Scratch::new("man");
     let directory = scratch.path("man1");
     run(["man".as_ref(), directory.as_os_str()]).quiet();
-    for command in ["flowgauge", "flowgauge-run", "flowgauge-replay", "flowgauge-bench-packet", "flowgauge-completions"] {
+    for command in [
+        "flowgauge",
+        "flowgauge-run",
+        "flowgauge-replay",
+        "flowgauge-bench-packet",
+        "flowgauge-completions",
+    ] {
         let page = std::fs::read_to_string(directory.join(format!("{command}.1"))).unwrap();
         assert!(page.contains(".SH SYNOPSIS"), "{page}");
     }
@@ -206,7 +250,9 @@ fn messages_are_as_many_as_asked_for() {
     let told = |options: &str, log: &str| {
         let mut command = common::flowgauge();
         command.env("FLOWGAUGE_STATUS_DIR", &nowhere).env("RUST_LOG", log);
-        command.args(["run", "--port", "memory:unique,packets=100,rate=max"]).args(options.split_whitespace());
+        command
+            .args(["run", "--port", "memory:unique,packets=100,rate=max"])
+            .args(options.split_whitespace());
         let outcome = common::Outcome::from(command.output().unwrap());
         assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
         outcome.stderr
@@ -239,20 +285,38 @@ fn names_that_command_terminals_are_shown_as_text() {
     }
 }
 
-/// Examples are promises: as far as they need no file and end by themselves, they must be understood.
+/// Examples are promises: as far as they need no file and end by themselves, they must be
+/// understood.
 #[test]
 fn examples_in_the_help_are_understood() {
     let mut checked = 0;
-    for command in ["run", "replay", "generate", "reproduce", "tables", "status", "doctor", "completions", "man"] {
+    for command in [
+        "run",
+        "replay",
+        "generate",
+        "reproduce",
+        "tables",
+        "status",
+        "doctor",
+        "completions",
+        "man",
+    ] {
         let help = run([command, "--help"]).quiet();
         let (_, examples) = help.split_once("Examples:\n").unwrap();
-        for example in
-            examples.lines().flat_map(|line| line.split(['|', '>'])).filter_map(|part| part.trim().strip_prefix("flowgauge "))
+        for example in examples
+            .lines()
+            .flat_map(|line| line.split(['|', '>']))
+            .filter_map(|part| part.trim().strip_prefix("flowgauge "))
         {
-            // Every option but the last, which is wrong: the others were understood if nothing else is complained of.
+            // Every option but the last, which is wrong: the others were understood if nothing else
+            // is complained of.
             let outcome = run(example.split_whitespace().chain(["--no-such-option"]));
             assert_eq!(outcome.code, Some(2));
-            assert!(outcome.complaint().contains("'--no-such-option'"), "{example}: {}", outcome.stderr);
+            assert!(
+                outcome.complaint().contains("'--no-such-option'"),
+                "{example}: {}",
+                outcome.stderr
+            );
             checked += 1;
         }
     }
@@ -261,13 +325,26 @@ fn examples_in_the_help_are_understood() {
 
 #[test]
 fn tables_are_complete_in_every_format() {
-    let json: serde_json::Value = serde_json::from_str(&run(["tables", "--format", "json"]).quiet()).unwrap();
+    let json: serde_json::Value =
+        serde_json::from_str(&run(["tables", "--format", "json"]).quiet()).unwrap();
     assert_eq!(json["rank"]["entries"].as_array().unwrap().len(), 21);
     assert_eq!((&json["rank"]["default_level"], &json["rank"]["bits"]), (&22.into(), &21.into()));
-    assert_eq!(json["tabulation"].as_array().unwrap().iter().map(|table| table.as_array().unwrap().len()).sum::<usize>(), 1024);
+    assert_eq!(
+        json["tabulation"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|table| table.as_array().unwrap().len())
+            .sum::<usize>(),
+        1024
+    );
     let csv = run(["tables", "--format", "csv"]).quiet();
     assert_eq!(csv.lines().count(), 1 + 22 + 1024);
     let crc = run(["tables", "--format", "csv", "--hash", "crc32", "--registers", "16"]).quiet();
     assert_eq!(crc.lines().count(), 1 + 29);
-    assert!(run(["tables"]).quiet().contains("21 longest-prefix-match entries on 21 bits, default level 22"));
+    assert!(
+        run(["tables"])
+            .quiet()
+            .contains("21 longest-prefix-match entries on 21 bits, default level 22")
+    );
 }

@@ -1,6 +1,8 @@
-//! Carries the complete files of a directory into an object store, so that the directory is a buffer for times at which the store is away.
+//! Carries the complete files of a directory into an object store, so that the directory is a
+//! buffer for times at which the store is away.
 //!
-//! A file leaves the directory when the store has it. A crash between the two has it put again: the store says that its name is taken, and by what.
+//! A file leaves the directory when the store has it. A crash between the two has it put again: the
+//! store says that its name is taken, and by what.
 
 use super::parquet::{Input, Parquet};
 use super::shared::Problems;
@@ -85,9 +87,11 @@ impl Carrier {
         let name = path.strip_prefix(&self.buffer).map_err(io::Error::other)?.with_extension("");
         let name = name.to_string_lossy();
         // A run that was given the name of an earlier one overwrites none of its files.
-        let names = std::iter::once(format!("{name}.parquet")).chain((1..).map(|number: u64| format!("{name}-{number}.parquet")));
+        let names = std::iter::once(format!("{name}.parquet"))
+            .chain((1..).map(|number: u64| format!("{name}-{number}.parquet")));
         for name in names {
-            if self.store.put(&name, bytes.clone())? == Put::New || self.store.get(&name)? == bytes {
+            if self.store.put(&name, bytes.clone())? == Put::New || self.store.get(&name)? == bytes
+            {
                 break;
             }
         }
@@ -100,15 +104,21 @@ impl Carrier {
 
     /// Gives up the oldest files, if they take more than they may.
     fn make_room(&mut self) {
-        let sizes = self.files().into_iter().filter_map(|path| fs::metadata(&path).ok().map(|about| (path, about.len())));
+        let sizes = self
+            .files()
+            .into_iter()
+            .filter_map(|path| fs::metadata(&path).ok().map(|about| (path, about.len())));
         let sizes: Vec<(PathBuf, u64)> = sizes.collect();
         let mut held: u64 = sizes.iter().map(|(_, size)| size).sum();
         for (path, size) in sizes {
             if held <= self.room {
                 break;
             }
-            let rows =
-                File::open(&path).and_then(Input::of).ok().and_then(|file| Parquet::open(file).ok()).map_or(0, |file| file.len());
+            let rows = File::open(&path)
+                .and_then(Input::of)
+                .ok()
+                .and_then(|file| Parquet::open(file).ok())
+                .map_or(0, |file| file.len());
             if fs::remove_file(&path).is_ok() {
                 self.lost.fetch_add(rows, Ordering::Relaxed);
                 held -= size;

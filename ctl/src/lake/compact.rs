@@ -1,7 +1,8 @@
 //! Compaction: joins the files of an hour into few files with the same rows.
 //!
-//! A manifest records which files replace which. If a compaction is killed, the next one completes it or rolls it back. Until the source files are
-//! removed, their rows exist twice: unions deduplicate them, engines that read in that moment do not.
+//! A manifest records which files replace which. If a compaction is killed, the next one completes
+//! it or rolls it back. Until the source files are removed, their rows exist twice: unions
+//! deduplicate them, engines that read in that moment do not.
 
 use super::is_known;
 use super::parquet;
@@ -79,25 +80,31 @@ impl Compaction {
         Ok(compaction)
     }
 
-    /// Hours that ended before a time (nanoseconds since the Unix epoch) and have more than one file that is not joined, or one beside joined ones; with the
-    /// names of all their files.
+    /// Hours that ended before a time (nanoseconds since the Unix epoch) and have more than one
+    /// file that is not joined, or one beside joined ones; with the names of all their files.
     ///
     /// # Errors
     /// If the lake cannot be listed.
     pub fn hours(&self, before: u64) -> io::Result<Vec<(String, Vec<String>)>> {
         let mut hours: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for name in self.place.names(".parquet")? {
-            if let Some((partition, _)) =
-                name.rsplit_once('/').filter(|(partition, _)| ended(partition).is_some_and(|end| end <= before))
+            if let Some((partition, _)) = name
+                .rsplit_once('/')
+                .filter(|(partition, _)| ended(partition).is_some_and(|end| end <= before))
             {
                 hours.entry(partition.to_owned()).or_default().push(name);
             }
         }
-        let is_joined = |name: &String| name.rsplit('/').next().is_some_and(|file| file.starts_with(JOINED));
-        Ok(hours.into_iter().filter(|(_, names)| names.len() > 1 && !names.iter().all(is_joined)).collect())
+        let is_joined =
+            |name: &String| name.rsplit('/').next().is_some_and(|file| file.starts_with(JOINED));
+        Ok(hours
+            .into_iter()
+            .filter(|(_, names)| names.len() > 1 && !names.iter().all(is_joined))
+            .collect())
     }
 
-    /// Joins the files of an hour. They are left as they are if something is wrong with one of them.
+    /// Joins the files of an hour. They are left as they are if something is wrong with one of
+    /// them.
     ///
     /// # Errors
     /// [`UnionError`]: what is wrong, and with which file.
@@ -106,7 +113,9 @@ impl Compaction {
         let sources = self.place.found(names).map_err(failed)?;
         for found in &sources {
             if let Some(column) = found.open()?.unknown_column(is_known) {
-                let problem = format!("it has a column {column}, which this version does not know and would lose");
+                let problem = format!(
+                    "it has a column {column}, which this version does not know and would lose"
+                );
                 return Err(UnionError::File { path: found.path.clone(), problem });
             }
         }
@@ -128,18 +137,31 @@ impl Compaction {
             }
         };
         manifest.complete = true;
-        self.write_manifest(&at, &manifest).and_then(|()| self.finish(&at, &manifest)).map_err(failed)?;
-        Ok(Joined { partition: partition.to_owned(), files: (names.len() as u64, outputs.len() as u64), rows, twice })
+        self.write_manifest(&at, &manifest)
+            .and_then(|()| self.finish(&at, &manifest))
+            .map_err(failed)?;
+        Ok(Joined {
+            partition: partition.to_owned(),
+            files: (names.len() as u64, outputs.len() as u64),
+            rows,
+            twice,
+        })
     }
 
-    /// Writes the rows of files in order; files with rows of different columns are different. Gives the new files, and how many rows they have and were there twice.
-    fn write(&self, sources: &[Found], prefix: &str) -> Result<(Vec<String>, u64, u64), UnionError> {
+    /// Writes the rows of files in order; files with rows of different columns are different. Gives
+    /// the new files, and how many rows they have and were there twice.
+    fn write(
+        &self,
+        sources: &[Found],
+        prefix: &str,
+    ) -> Result<(Vec<String>, u64, u64), UnionError> {
         let mut open: BTreeMap<Vec<String>, (Vec<Row>, usize)> = BTreeMap::new();
         let (mut outputs, mut number, mut twice) = (Vec::new(), 0, 0);
         let put = |rows: &[Row], outputs: &mut Vec<String>| {
             let name = format!("{prefix}{:06}.parquet", outputs.len());
             let path = self.place.path(&name);
-            let bytes = parquet::write(rows, &super::about()).map_err(|problem| UnionError::file(&path, &problem))?;
+            let bytes = parquet::write(rows, &super::about())
+                .map_err(|problem| UnionError::file(&path, &problem))?;
             self.place.put(&name, bytes).map_err(|source| UnionError::Read { path, source })?;
             outputs.push(name);
             Ok(())
@@ -178,17 +200,26 @@ impl Compaction {
 
     /// Removes files that are not complete.
     fn take_back(&self, at: &str, manifest: &Manifest) -> io::Result<()> {
-        let outputs = self.place.names(".parquet")?.into_iter().filter(|name| name.starts_with(&manifest.outputs));
+        let outputs = self
+            .place
+            .names(".parquet")?
+            .into_iter()
+            .filter(|name| name.starts_with(&manifest.outputs));
         outputs.into_iter().try_for_each(|name| self.place.remove(&name))?;
         self.place.remove(at)
     }
 
     fn recover(&self) -> io::Result<()> {
-        for at in self.place.names(".json")?.into_iter().filter(|name| name.starts_with(MANIFESTS)) {
+        for at in self.place.names(".json")?.into_iter().filter(|name| name.starts_with(MANIFESTS))
+        {
             match serde_json::from_slice::<Manifest>(&self.place.get(&at)?) {
                 Ok(manifest) if manifest.complete => self.finish(&at, &manifest)?,
                 Ok(manifest) => self.take_back(&at, &manifest)?,
-                Err(error) => return Err(io::Error::other(format!("{at} is not a manifest of a compaction: {error}"))),
+                Err(error) => {
+                    return Err(io::Error::other(format!(
+                        "{at} is not a manifest of a compaction: {error}"
+                    )));
+                }
             }
         }
         Ok(())
@@ -197,7 +228,8 @@ impl Compaction {
 
 /// Whether the new files have the rows of the old ones, as they are read back.
 fn compare(sources: &[Found], outputs: &[Found]) -> Result<(), UnionError> {
-    let (mut sources, mut outputs) = (Files::ordered(sources.iter().cloned())?, Files::ordered(outputs.iter().cloned())?);
+    let (mut sources, mut outputs) =
+        (Files::ordered(sources.iter().cloned())?, Files::ordered(outputs.iter().cloned())?);
     let next = |files: &mut Files| {
         loop {
             match files.next()? {
@@ -210,7 +242,11 @@ fn compare(sources: &[Found], outputs: &[Found]) -> Result<(), UnionError> {
         match (next(&mut sources)?, next(&mut outputs)?) {
             (None, None) => return Ok(()),
             (Some(one), Some(other)) if one.says_the_same(&other) => {}
-            _ => return Err(UnionError::Output(io::Error::other("the joined files were not read back as they were written"))),
+            _ => {
+                return Err(UnionError::Output(io::Error::other(
+                    "the joined files were not read back as they were written",
+                )));
+            }
         }
     }
 }
@@ -256,7 +292,9 @@ impl Place {
                 names
             }
         };
-        names.retain(|name| name.starts_with(MANIFESTS) || !name.split('/').any(|part| part.starts_with(['.', '_'])));
+        names.retain(|name| {
+            name.starts_with(MANIFESTS) || !name.split('/').any(|part| part.starts_with(['.', '_']))
+        });
         names.sort();
         Ok(names)
     }
@@ -270,7 +308,9 @@ impl Place {
 
     fn found(&self, names: &[String]) -> io::Result<Vec<Found>> {
         match self {
-            Place::Directory(directory) => Ok(names.iter().map(|name| Found::file(directory.join(name))).collect()),
+            Place::Directory(directory) => {
+                Ok(names.iter().map(|name| Found::file(directory.join(name))).collect())
+            }
             Place::Store(store) => Found::objects(store, names),
         }
     }

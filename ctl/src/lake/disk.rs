@@ -1,7 +1,8 @@
 //! What of a lake waits for the disk.
 //!
-//! Rows become a Parquet file under a temporary name, then, when it is on disk, under its own. Their journal is removed after that; if it is
-//! not, whoever starts next finds the file there and removes it, or writes the file. So no reader sees a broken file, and no row is in two.
+//! Rows become a Parquet file under a temporary name, then, when it is on disk, under its own.
+//! Their journal is removed after that; if it is not, whoever starts next finds the file there and
+//! removes it, or writes the file. So no reader sees a broken file, and no row is in two.
 
 use super::journal::{self, Journal};
 use super::parquet;
@@ -38,9 +39,16 @@ impl Disk {
             } else {
                 String::new()
             };
-            let lost = if unkept > 0 { format!("{} lost", counted(unkept as u64, "row")) } else { String::new() };
+            let lost = if unkept > 0 {
+                format!("{} lost", counted(unkept as u64, "row"))
+            } else {
+                String::new()
+            };
             let both = if kept.is_empty() || lost.is_empty() { "" } else { ", " };
-            (self.shared.problems)(format!("{directory}: {} could not be written: {kept}{both}{lost}", rows.name));
+            (self.shared.problems)(format!(
+                "{directory}: {} could not be written: {kept}{both}{lost}",
+                rows.name
+            ));
         }
     }
 
@@ -56,7 +64,11 @@ impl Disk {
                 Ok(()) => {
                     self.shared.is_told.store(false, Ordering::Relaxed);
                     if let Some(Err(error)) = rows.journal.map(Journal::remove) {
-                        tracing::debug!("{}: the journal of {} stays: {error}", self.shared.directory(), rows.name);
+                        tracing::debug!(
+                            "{}: the journal of {} stays: {error}",
+                            self.shared.directory(),
+                            rows.name
+                        );
                     }
                 }
                 Err(error) => {
@@ -69,23 +81,37 @@ impl Disk {
     }
 
     fn finish_what_others_left(&self) {
-        for path in self.left.iter().filter(|path| path.extension().is_some_and(|it| it == "journal")) {
+        for path in
+            self.left.iter().filter(|path| path.extension().is_some_and(|it| it == "journal"))
+        {
             if let Err(error) = self.finish(path) {
-                (self.shared.problems)(format!("cannot finish what an earlier run left in {}: {error}", path.display()));
+                (self.shared.problems)(format!(
+                    "cannot finish what an earlier run left in {}: {error}",
+                    path.display()
+                ));
             }
         }
     }
 
     fn finish(&self, path: &Path) -> io::Result<()> {
         let Some(left) = journal::left(path)? else { return Ok(()) };
-        let (name, directory) = (path.file_stem().unwrap_or_default().to_string_lossy(), self.shared.directory());
+        let (name, directory) =
+            (path.file_stem().unwrap_or_default().to_string_lossy(), self.shared.directory());
         if let Some(first) = left.rows.first() {
             let partition = partition(begin(first));
-            let is_there = self.shared.settings.directory.join(&partition).join(format!("{name}.parquet")).exists();
+            let is_there = self
+                .shared
+                .settings
+                .directory
+                .join(&partition)
+                .join(format!("{name}.parquet"))
+                .exists();
             if !is_there {
                 place(&self.shared.settings, &name, &partition, &left.rows)?;
                 let rows = counted(left.rows.len() as u64, "row");
-                tracing::info!("{directory}: {rows} of an earlier run are in {partition}/{name}.parquet now");
+                tracing::info!(
+                    "{directory}: {rows} of an earlier run are in {partition}/{name}.parquet now"
+                );
             }
         }
         if left.is_cut {
@@ -123,11 +149,18 @@ fn place(settings: &Settings, name: &str, partition: &str, rows: &[Row]) -> io::
     let bytes = parquet::write(rows, &super::about()).map_err(io::Error::other)?;
     let directory = settings.directory.join(partition);
     let temporary = settings.directory.join(JOURNALS).join(format!("{name}.tmp"));
-    let written = File::create(&temporary).and_then(|mut file| file.write_all(&bytes).and_then(|()| file.sync_all()));
-    let rename = || fs::create_dir_all(&directory).and_then(|()| fs::rename(&temporary, directory.join(format!("{name}.parquet"))));
+    let written = File::create(&temporary)
+        .and_then(|mut file| file.write_all(&bytes).and_then(|()| file.sync_all()));
+    let rename = || {
+        fs::create_dir_all(&directory)
+            .and_then(|()| fs::rename(&temporary, directory.join(format!("{name}.parquet"))))
+    };
     // Whoever carries files into a store removes directories that are empty.
-    let placed =
-        written.and_then(|()| rename().or_else(|error| if error.kind() == ErrorKind::NotFound { rename() } else { Err(error) }));
+    let placed = written.and_then(|()| {
+        rename().or_else(
+            |error| if error.kind() == ErrorKind::NotFound { rename() } else { Err(error) },
+        )
+    });
     if placed.is_err() {
         let _ = fs::remove_file(&temporary);
     }

@@ -1,8 +1,10 @@
-//! Rows on disk from the moment that they are written until they are in a file of the lake, so that a crash loses none of them.
+//! Rows on disk from the moment that they are written until they are in a file of the lake, so that
+//! a crash loses none of them.
 //!
-//! A journal is a sequence of frames: [`MARK`], the length of an entry, its CRC-32, and the CRC-32 of these twelve bytes, of four bytes each, low byte
-//! first; then the entry, a Parquet file of one row. A reader skips damage up to the next frame. The process that writes a journal holds a lock on it,
-//! which ends with the process.
+//! A journal is a sequence of frames: [`MARK`], the length of an entry, its CRC-32, and the CRC-32
+//! of these twelve bytes, of four bytes each, low byte first; then the entry, a Parquet file of one
+//! row. A reader skips damage up to the next frame. The process that writes a journal holds a lock
+//! on it, which ends with the process.
 
 use super::is_known;
 use super::parquet::{self, Input, Parquet};
@@ -32,15 +34,16 @@ impl Journal {
         loop {
             let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
             let file = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| error)?;
-            // Whoever found it before it was locked took it for one that was left, with nothing in it, and removed it.
+            // Whoever found it before it was locked took it for one that was left, with nothing in
+            // it, and removed it.
             if file.metadata()?.nlink() > 0 {
                 return Ok(Journal { file, path, length: 0 });
             }
         }
     }
 
-    /// Adds rows, which then survive the end of this process; all of them or, if it fails, none. When the file that it gives is synchronised, they survive
-    /// the end of the machine.
+    /// Adds rows, which then survive the end of this process; all of them or, if it fails, none.
+    /// When the file that it gives is synchronised, they survive the end of the machine.
     pub(super) fn append(&mut self, rows: &[Row]) -> io::Result<File> {
         let mut bytes = Vec::new();
         for row in rows {
@@ -48,7 +51,8 @@ impl Journal {
             bytes.extend(head(&entry));
             bytes.extend(entry);
         }
-        let written = self.file.seek(SeekFrom::Start(self.length)).and_then(|_| self.file.write_all(&bytes));
+        let written =
+            self.file.seek(SeekFrom::Start(self.length)).and_then(|_| self.file.write_all(&bytes));
         match written.and_then(|()| self.file.try_clone()) {
             Ok(file) => {
                 self.length += bytes.len() as u64;
@@ -82,7 +86,8 @@ fn head(entry: &[u8]) -> [u8; HEAD] {
 pub(super) struct Left {
     /// Rows of whole frames.
     pub(super) rows: Vec<Row>,
-    /// Places with something else than a whole frame, each of one row at least; without the end of the file.
+    /// Places with something else than a whole frame, each of one row at least; without the end of
+    /// the file.
     pub(super) damaged: u64,
     /// Whether the file ends within a frame: the row that was being written.
     pub(super) is_cut: bool,
@@ -120,13 +125,20 @@ fn rows(bytes: &bytes::Bytes) -> (Vec<Row>, u64, bool) {
     let mut is_sound = true;
     while at < bytes.len() {
         let Some((length, sum)) = bytes.get(at..).and_then(frame) else {
-            // A truncated frame header at the end, or damage; consecutive damaged bytes count as one place.
-            if is_sound && bytes.len() - at < HEAD && MARK.starts_with(&bytes[at..bytes.len().min(at + MARK.len())]) {
+            // A truncated frame header at the end, or damage; consecutive damaged bytes count as
+            // one place.
+            if is_sound
+                && bytes.len() - at < HEAD
+                && MARK.starts_with(&bytes[at..bytes.len().min(at + MARK.len())])
+            {
                 return (rows, damaged, true);
             }
             damaged += u64::from(is_sound);
             is_sound = false;
-            at += bytes[at + 1..].windows(MARK.len()).position(|it| it == MARK).map_or(bytes.len(), |more| 1 + more);
+            at += bytes[at + 1..]
+                .windows(MARK.len())
+                .position(|it| it == MARK)
+                .map_or(bytes.len(), |more| 1 + more);
             continue;
         };
         let (start, end) = (at + HEAD, at + HEAD + length);
@@ -149,7 +161,8 @@ fn frame(bytes: &[u8]) -> Option<(usize, u32)> {
     let head = bytes.first_chunk::<HEAD>()?;
     let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let length = word(4) as usize;
-    (head.starts_with(&MARK) && crc32fast::hash(&head[..12]) == word(12) && length <= LONGEST).then_some((length, word(8)))
+    (head.starts_with(&MARK) && crc32fast::hash(&head[..12]) == word(12) && length <= LONGEST)
+        .then_some((length, word(8)))
 }
 
 fn row(entry: bytes::Bytes) -> Option<Row> {
@@ -174,7 +187,11 @@ mod tests {
 
     fn windows(bytes: Vec<u8>) -> (Vec<i64>, u64, bool) {
         let (rows, damaged, is_cut) = rows(&bytes.into());
-        (rows.iter().map(|row| row.maybe_number("window").unwrap() - 100).collect(), damaged, is_cut)
+        (
+            rows.iter().map(|row| row.maybe_number("window").unwrap() - 100).collect(),
+            damaged,
+            is_cut,
+        )
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Windows in files that existing engines read and unite: a row a window and place, in Parquet.
 //!
-//! [`Lake`] writes them into a directory, or by way of one into an object store, and [`union`] reads them. What a row holds of a measurement, that measurement says.
+//! [`Lake`] writes them into a directory, or by way of one into an object store, and [`union`]
+//! reads them. What a row holds of a measurement, that measurement says.
 
 mod carrier;
 pub mod compact;
@@ -62,7 +63,10 @@ fn row(record: &Record, identity: &Identity, lost: u64, silent: u64) -> Option<R
     let packets = record.drops.iter().map(|(_, packets)| int(packets));
     row.put(
         "drops",
-        Value::Table(vec![("cause".into(), Cells::Text(causes.collect())), ("packets".into(), Cells::Int(packets.collect()))]),
+        Value::Table(vec![
+            ("cause".into(), Cells::Text(causes.collect())),
+            ("packets".into(), Cells::Int(packets.collect())),
+        ]),
     );
     row.int("lost_rows", lost);
     row.text("hash", identity::name(&counted.hash));
@@ -74,7 +78,10 @@ fn row(record: &Record, identity: &Identity, lost: u64, silent: u64) -> Option<R
 
 /// Key-value metadata of every file.
 fn about() -> [(&'static str, String); 2] {
-    [("flowgauge.schema", SCHEMA.to_string()), ("flowgauge.version", env!("CARGO_PKG_VERSION").to_owned())]
+    [
+        ("flowgauge.schema", SCHEMA.to_string()),
+        ("flowgauge.version", env!("CARGO_PKG_VERSION").to_owned()),
+    ]
 }
 
 /// Columns of every row.
@@ -113,7 +120,8 @@ const COLUMNS: [&str; 32] = [
     row::CHECKSUM,
 ];
 
-/// Whether a column of this name can be one of a row: of every row, or of a measurement. Others are not read.
+/// Whether a column of this name can be one of a row: of every row, or of a measurement. Others are
+/// not read.
 pub(crate) fn is_known(column: &str) -> bool {
     COLUMNS.contains(&column) || measurement::columns().any(|begin| column.starts_with(begin))
 }

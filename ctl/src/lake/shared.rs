@@ -111,7 +111,10 @@ impl Shared {
     pub(super) fn tell(&self, name: &str, error: &io::Error) {
         if !self.is_told.swap(true, Ordering::Relaxed) {
             let room = storage(self.settings.room as u64);
-            (self.problems)(format!("{}: cannot write {name}: {error}; up to {room} of rows wait in memory", self.directory()));
+            (self.problems)(format!(
+                "{}: cannot write {name}: {error}; up to {room} of rows wait in memory",
+                self.directory()
+            ));
         }
     }
 }

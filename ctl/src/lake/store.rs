@@ -36,8 +36,8 @@ pub(crate) enum Put {
 }
 
 impl Store {
-    /// The store of a URL. The environment says where it is and who asks: `AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL` and the others that `object_store`
-    /// knows. Nothing is asked of it yet.
+    /// The store of a URL. The environment says where it is and who asks: `AWS_ACCESS_KEY_ID`,
+    /// `AWS_ENDPOINT_URL` and the others that `object_store` knows. Nothing is asked of it yet.
     ///
     /// # Errors
     /// If the URL is none of a bucket, or the environment makes no sense.
@@ -45,18 +45,31 @@ impl Store {
         let outside = |error: object_store::Error| io::Error::other(told(&error));
         // Refused only if there is one already, which will do.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let path = url.strip_prefix(SCHEME).and_then(|rest| rest.split_once('/')).map_or("", |(_, path)| path);
+        let path = url
+            .strip_prefix(SCHEME)
+            .and_then(|rest| rest.split_once('/'))
+            .map_or("", |(_, path)| path);
         let prefix = Path::parse(path.trim_end_matches('/')).map_err(io::Error::other)?;
         let client = ClientOptions::new().with_timeout(LONGEST).with_connect_timeout(LONGEST / 4);
-        let retry = RetryConfig { max_retries: 1, retry_timeout: LONGEST, ..RetryConfig::default() };
+        let retry =
+            RetryConfig { max_retries: 1, retry_timeout: LONGEST, ..RetryConfig::default() };
         // What the environment says of HTTP goes before, and would be lost.
         let client = match std::env::var("AWS_ALLOW_HTTP").as_deref() {
             Ok("true" | "1") => client.with_allow_http(true),
             _ => client,
         };
-        let objects = AmazonS3Builder::from_env().with_url(url).with_client_options(client).with_retry(retry).build();
+        let objects = AmazonS3Builder::from_env()
+            .with_url(url)
+            .with_client_options(client)
+            .with_retry(retry)
+            .build();
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        Ok(Store { url: url.trim_end_matches('/').to_owned(), objects: Arc::new(objects.map_err(outside)?), prefix, runtime })
+        Ok(Store {
+            url: url.trim_end_matches('/').to_owned(),
+            objects: Arc::new(objects.map_err(outside)?),
+            prefix,
+            runtime,
+        })
     }
 
     /// Its URL.
@@ -72,7 +85,8 @@ impl Store {
     /// Puts an object whose name no other one has. It is seen when it is whole.
     pub(crate) fn put(&self, name: &str, bytes: Bytes) -> io::Result<Put> {
         let options = PutOptions::from(PutMode::Create);
-        match self.runtime.block_on(self.objects.put_opts(&self.path(name), bytes.into(), options)) {
+        match self.runtime.block_on(self.objects.put_opts(&self.path(name), bytes.into(), options))
+        {
             Ok(_) => Ok(Put::New),
             Err(object_store::Error::AlreadyExists { .. }) => Ok(Put::Taken),
             Err(error) => Err(io::Error::other(told(&error))),
@@ -95,13 +109,21 @@ impl Store {
                 while requests.len() < AT_ONCE
                     && let Some((index, name)) = left.next()
                 {
-                    let (objects, path, name) = (Arc::clone(&self.objects), self.path(name), name.clone());
+                    let (objects, path, name) =
+                        (Arc::clone(&self.objects), self.path(name), name.clone());
                     let bytes = async move { objects.get(&path).await?.bytes().await };
                     requests.spawn(async move {
-                        (index, bytes.await.map_err(|error| io::Error::other(format!("{name}: {}", told(&error)))))
+                        (
+                            index,
+                            bytes.await.map_err(|error| {
+                                io::Error::other(format!("{name}: {}", told(&error)))
+                            }),
+                        )
                     });
                 }
-                let Some(request) = requests.join_next().await else { return Ok::<_, io::Error>(()) };
+                let Some(request) = requests.join_next().await else {
+                    return Ok::<_, io::Error>(());
+                };
                 let (index, bytes) = request.map_err(io::Error::other)?;
                 if let Some(place) = places.get_mut(index) {
                     *place = spool.add(&bytes?)?;
@@ -126,16 +148,29 @@ impl Store {
         }
     }
 
-    /// Names of all objects below it that end so, sorted; directories that are not wanted are not listed.
-    pub(crate) fn names(&self, end: &str, is_wanted: impl Fn(&str) -> bool) -> io::Result<Vec<String>> {
+    /// Names of all objects below it that end so, sorted; directories that are not wanted are not
+    /// listed.
+    pub(crate) fn names(
+        &self,
+        end: &str,
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> io::Result<Vec<String>> {
         let mut left = vec![self.prefix.clone()];
         let mut names = Vec::new();
         let beyond = self.prefix.parts().count();
         while let Some(directory) = left.pop() {
             let found = self.runtime.block_on(self.objects.list_with_delimiter(Some(&directory)));
             let found = found.map_err(|error| io::Error::other(told(&error)))?;
-            let name = |path: &Path| path.parts().skip(beyond).map(|part| part.as_ref().to_owned()).collect::<Vec<_>>().join("/");
-            left.extend(found.common_prefixes.into_iter().filter(|directory| is_wanted(&name(directory))));
+            let name = |path: &Path| {
+                path.parts()
+                    .skip(beyond)
+                    .map(|part| part.as_ref().to_owned())
+                    .collect::<Vec<_>>()
+                    .join("/")
+            };
+            left.extend(
+                found.common_prefixes.into_iter().filter(|directory| is_wanted(&name(directory))),
+            );
             let paths = found.objects.into_iter().map(|object| name(&object.location));
             names.extend(paths.filter(|name| name.ends_with(end)));
         }

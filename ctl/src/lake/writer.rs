@@ -1,11 +1,13 @@
 //! Writes rows into a directory: `date=2026-11-23/hour=14/HOST-RUN-000001.parquet`.
 //!
-//! Two threads of their own write, so that no window waits for a disk. The first has every row in a journal at once, which survives the end of this
-//! process. The second waits for the disk: it has journals survive the end of the machine, and when an hour is over, or a file is long or
-//! old enough, it makes a Parquet file of the rows ([`super::disk`]).
+//! Two threads of their own write, so that no window waits for a disk. The first has every row in a
+//! journal at once, which survives the end of this process. The second waits for the disk: it has
+//! journals survive the end of the machine, and when an hour is over, or a file is long or old
+//! enough, it makes a Parquet file of the rows ([`super::disk`]).
 //!
-//! What cannot be written for lack of room waits in memory, up to a bound. Beyond it the oldest rows are lost, which is told at once, at the end, and in all
-//! rows that come after them (`lost_rows`).
+//! What cannot be written for lack of room waits in memory, up to a bound. Beyond it the oldest
+//! rows are lost, which is told at once, at the end, and in all rows that come after them
+//! (`lost_rows`).
 
 use super::carrier::Carrier;
 use super::disk::{Disk, begin, partition};
@@ -46,8 +48,8 @@ pub struct Lake {
 }
 
 impl Lake {
-    /// Begins to write; what earlier processes left unfinished is finished first. With a store, files go there as they are complete, and wait in the directory
-    /// while it is away.
+    /// Begins to write; what earlier processes left unfinished is finished first. With a store,
+    /// files go there as they are complete, and wait in the directory while it is away.
     ///
     /// # Errors
     /// If there is no such directory and none can be made, or nothing can be written in it.
@@ -80,11 +82,17 @@ impl Lake {
         let probe = journals.join(format!("{}.probe", writer.name(0)));
         File::create(&probe).and_then(|_| fs::remove_file(&probe))?;
         let disk = Disk { shared, left };
-        let disk = std::thread::Builder::new().name("lake-disk".to_owned()).spawn(move || disk.run(&woken))?;
-        let writer = std::thread::Builder::new().name("lake".to_owned()).spawn(move || writer.run(&received))?;
+        let disk = std::thread::Builder::new()
+            .name("lake-disk".to_owned())
+            .spawn(move || disk.run(&woken))?;
+        let writer = std::thread::Builder::new()
+            .name("lake".to_owned())
+            .spawn(move || writer.run(&received))?;
         let carrier = carrier.map(|carrier| -> io::Result<_> {
             let (end, ended) = bounded(0);
-            let carrier = std::thread::Builder::new().name("lake-store".to_owned()).spawn(move || carrier.run(&ended))?;
+            let carrier = std::thread::Builder::new()
+                .name("lake-store".to_owned())
+                .spawn(move || carrier.run(&ended))?;
             Ok((end, carrier))
         });
         let carrier = carrier.transpose()?;
@@ -104,7 +112,9 @@ impl Lake {
 
 impl Lake {
     fn silent_before(&self, record: &Record) -> u64 {
-        self.silence.filter(|(_, last)| last + 1 == record.window).map_or(0, |(first, last)| last + 1 - first)
+        self.silence
+            .filter(|(_, last)| last + 1 == record.window)
+            .map_or(0, |(first, last)| last + 1 - first)
     }
 }
 
@@ -121,12 +131,20 @@ impl Sink for Lake {
         if self.places && !record.part {
             return Ok(());
         }
-        let Some(row) = row(record, &self.identity, self.lost.load(Ordering::Relaxed), self.silent_before(record)) else {
+        let Some(row) = row(
+            record,
+            &self.identity,
+            self.lost.load(Ordering::Relaxed),
+            self.silent_before(record),
+        ) else {
             return Ok(());
         };
         let Some(rows) = &self.rows else { return Ok(()) };
-        let sent =
-            if self.patient { rows.send(row).map_err(|_| true) } else { rows.try_send(row).map_err(|it| it.is_disconnected()) };
+        let sent = if self.patient {
+            rows.send(row).map_err(|_| true)
+        } else {
+            rows.try_send(row).map_err(|it| it.is_disconnected())
+        };
         if let Err(has_ended) = sent {
             self.lost.fetch_add(1, Ordering::Relaxed);
             if has_ended {
@@ -144,7 +162,9 @@ impl Drop for Lake {
         self.rows = None;
         let mut join = |thread: JoinHandle<()>| {
             if thread.join().is_err() {
-                (self.problems)("a thread that writes the lake has failed: rows may be missing".to_owned());
+                (self.problems)(
+                    "a thread that writes the lake has failed: rows may be missing".to_owned(),
+                );
             }
         };
         self.writers.take().into_iter().flatten().for_each(&mut join);
@@ -191,7 +211,9 @@ impl Writer {
     fn name(&self, number: u64) -> String {
         let Identity { host, run } = &self.shared.settings.identity;
         let safe = |text: &str| -> String {
-            text.chars().map(|it| if it.is_ascii_alphanumeric() || it == '.' { it } else { '_' }).collect()
+            text.chars()
+                .map(|it| if it.is_ascii_alphanumeric() || it == '.' { it } else { '_' })
+                .collect()
         };
         format!("{}-{}-{number:06}", safe(host), safe(run))
     }
@@ -205,10 +227,9 @@ impl Writer {
             open.partition == partition
                 && begin.saturating_sub(open.begin) < longest
                 && open.bytes + size <= self.shared.settings.largest
-                && open
-                    .rows
-                    .first()
-                    .is_none_or(|first| first.columns().map(|(name, _)| name).eq(row.columns().map(|(name, _)| name)))
+                && open.rows.first().is_none_or(|first| {
+                    first.columns().map(|(name, _)| name).eq(row.columns().map(|(name, _)| name))
+                })
         };
         if !self.open.as_ref().is_some_and(fits) {
             self.close();
@@ -220,16 +241,21 @@ impl Writer {
     }
 
     fn begin(&mut self, begin: i64, partition: String) -> Rows {
-        let (directory, journals) = (self.shared.settings.directory.join(&partition), self.shared.journals());
+        let (directory, journals) =
+            (self.shared.settings.directory.join(&partition), self.shared.journals());
         let journal = |name: &str| journals.join(format!("{name}.journal"));
-        // A run that was given the name of an earlier one overwrites none of its files. A journal becomes a file before it goes, so it is looked for first.
-        let is_taken = |name: &str| journal(name).exists() || directory.join(format!("{name}.parquet")).exists();
+        // A run that was given the name of an earlier one overwrites none of its files. A journal
+        // becomes a file before it goes, so it is looked for first.
+        let is_taken = |name: &str| {
+            journal(name).exists() || directory.join(format!("{name}.parquet")).exists()
+        };
         while is_taken(&self.name(self.number)) {
             self.number += 1;
         }
         let name = self.name(self.number);
         self.number += 1;
-        let journal = Journal::create(journal(&name)).map_err(|error| self.shared.tell(&name, &error)).ok();
+        let journal =
+            Journal::create(journal(&name)).map_err(|error| self.shared.tell(&name, &error)).ok();
         Rows { name, partition, rows: Vec::new(), bytes: 0, begin, journal, kept: 0 }
     }
 
@@ -264,10 +290,13 @@ impl Writer {
     /// Gives up what there is no room for.
     fn make_room(&mut self) {
         let mut pending = self.shared.pending();
-        let held =
-            |pending: &Pending, open: &Option<Rows>| pending.waiting.iter().chain(open).map(|rows| rows.bytes).sum::<usize>();
+        let held = |pending: &Pending, open: &Option<Rows>| {
+            pending.waiting.iter().chain(open).map(|rows| rows.bytes).sum::<usize>()
+        };
         while held(&pending, &self.open) > self.shared.settings.room {
-            let Some(oldest) = pending.waiting.pop_front().or_else(|| self.open.take()) else { break };
+            let Some(oldest) = pending.waiting.pop_front().or_else(|| self.open.take()) else {
+                break;
+            };
             // What is in a journal is found by the next run.
             self.shared.lost.fetch_add((oldest.rows.len() - oldest.kept) as u64, Ordering::Relaxed);
             if oldest.kept == 0 {

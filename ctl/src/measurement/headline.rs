@@ -45,6 +45,10 @@ impl Headline {
     pub(crate) fn error(&self) -> Option<String> {
         let truth = self.truth.filter(|truth| *truth > 0)? as f64;
         let percent = (self.value / truth - 1.0) * 100.0;
-        Some(if percent < 999.0 { format!("{percent:+.2} %") } else { format!("{:.0} x", self.value / truth) })
+        Some(if percent < 999.0 {
+            format!("{percent:+.2} %")
+        } else {
+            format!("{:.0} x", self.value / truth)
+        })
     }
 }

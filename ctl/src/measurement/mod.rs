@@ -1,6 +1,7 @@
 //! What is measured, a folder each: how registers become numbers, and what outputs say of them.
 //!
-//! A new measurement is a folder with a report that is a `Measurement`, its `mod`, and a line in the list below. Outputs know no measurement by name.
+//! A new measurement is a folder with a report that is a `Measurement`, its `mod`, and a line in
+//! the list below. Outputs know no measurement by name.
 
 pub mod alarm;
 pub mod cardinality;
@@ -33,7 +34,8 @@ use std::sync::Arc;
 
 macro_rules! measurements {
     ($($about:literal $module:ident: $report:ident;)*) => {
-        /// What a record says of each measurement; nothing of those that are off. The order is that of the JSON lines.
+        /// What a record says of each measurement; nothing of those that are off. The order is that
+        /// of the JSON lines.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct Reports {
             $(#[doc = $about] pub $module: Option<$module::$report>,)*
@@ -42,7 +44,8 @@ macro_rules! measurements {
         /// How registers become numbers, and what to tell of them.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct Estimation {
-            /// Flows that are asked for; those that are no keys of a measurement's kind are left out there.
+            /// Flows that are asked for; those that are no keys of a measurement's kind are left
+            /// out there.
             pub queries: Vec<FlowKey>,
             /// Which figures are alarming.
             pub alerts: Vec<Rule>,
@@ -56,7 +59,8 @@ macro_rules! measurements {
         }
 
         impl Besides {
-            /// Takes what a row of a lake says of each measurement: what was counted into an empty bank, and how into settings in which all are off.
+            /// Takes what a row of a lake says of each measurement: what was counted into an empty
+            /// bank, and how into settings in which all are off.
             pub(crate) fn restore(&mut self, row: &Row, settings: &mut Settings, bank: &mut WideBank) -> Result<(), Misfit> {
                 $(<$module::$report as Measurement>::restore(row, settings, bank, &mut self.$module)?;)*
                 Ok(())
@@ -147,7 +151,10 @@ pub struct Counted {
 impl fmt::Debug for Counted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Registers are many.
-        f.debug_struct("Counted").field("settings", &self.settings).field("hash", &self.hash).finish_non_exhaustive()
+        f.debug_struct("Counted")
+            .field("settings", &self.settings)
+            .field("hash", &self.hash)
+            .finish_non_exhaustive()
     }
 }
 
@@ -172,7 +179,8 @@ pub(crate) struct Reading<'a> {
     pub(crate) truth: Option<Truth>,
     /// What a union of windows has beside its bank.
     pub(crate) besides: Option<&'a Besides>,
-    /// What a window or a read has beside its bank; of a total there is nothing, since it does not add up.
+    /// What a window or a read has beside its bank; of a total there is nothing, since it does not
+    /// add up.
     pub(crate) snapshot: Option<&'a Snapshot>,
     /// When counting began, and the time now, in nanoseconds.
     pub(crate) start_ns: u64,
@@ -188,13 +196,22 @@ impl Reading<'_> {
     }
 
     /// The flows that are asked for and are keys of this kind, with what is known of each.
-    pub(crate) fn asked<T>(&self, key: KeyKind, known: impl Fn(&FlowKey) -> T) -> Vec<(FlowKey, T)> {
-        let asked = self.options.queries.iter().filter(|query| key.lengths().contains(&query.as_bytes().len()));
+    pub(crate) fn asked<T>(
+        &self,
+        key: KeyKind,
+        known: impl Fn(&FlowKey) -> T,
+    ) -> Vec<(FlowKey, T)> {
+        let asked = self
+            .options
+            .queries
+            .iter()
+            .filter(|query| key.lengths().contains(&query.as_bytes().len()));
         asked.map(|query| (*query, known(query))).collect()
     }
 }
 
-/// Where the columns of a measurement stand in the CSV; those of a new one are last, so that the others keep their places.
+/// Where the columns of a measurement stand in the CSV; those of a new one are last, so that the
+/// others keep their places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Behind the window's number: the columns of the thesis.
@@ -274,8 +291,14 @@ pub(crate) trait Measurement {
         let _ = (counted, row);
     }
 
-    /// The opposite of [`store`](Self::store): takes what was counted into a bank in which nothing is, and how into settings in which it is off.
-    fn restore(row: &Row, settings: &mut Settings, bank: &mut WideBank, beside: &mut Self::Beside) -> Result<(), Misfit>
+    /// The opposite of [`store`](Self::store): takes what was counted into a bank in which nothing
+    /// is, and how into settings in which it is off.
+    fn restore(
+        row: &Row,
+        settings: &mut Settings,
+        bank: &mut WideBank,
+        beside: &mut Self::Beside,
+    ) -> Result<(), Misfit>
     where
         Self: Sized,
     {

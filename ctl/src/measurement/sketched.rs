@@ -1,7 +1,9 @@
 //! What measurements have in common that count in rows.
 
 use crate::row::{Misfit, Row, Value};
-use flowgauge_core::{FlowKey, Grid, HashIdentity, HashMode, KeyKind, SketchKind, Tabulation, WideSketch, sketch};
+use flowgauge_core::{
+    FlowKey, Grid, HashIdentity, HashMode, KeyKind, SketchKind, Tabulation, WideSketch, sketch,
+};
 use flowgauge_dataplane::{HashKey, Tables};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -42,7 +44,10 @@ impl Sketched {
 pub(crate) fn store(name: &str, settings: &sketch::Settings, cells: &WideSketch, row: &mut Row) {
     let sketch::Settings { mode, key, shape } = *settings;
     row.text(format!("{name}_key"), key.name());
-    row.put(format!("{name}_sketch"), Value::Text(mode.sketch().map(|kind| kind.name().to_owned())));
+    row.put(
+        format!("{name}_sketch"),
+        Value::Text(mode.sketch().map(|kind| kind.name().to_owned())),
+    );
     row.int(format!("{name}_rows"), shape.rows() as u64);
     row.int(format!("{name}_columns"), shape.columns() as u64);
     row.put(format!("{name}_cells"), Value::List(cells.cells(shape).to_vec()));
@@ -50,19 +55,38 @@ pub(crate) fn store(name: &str, settings: &sketch::Settings, cells: &WideSketch,
     row.put(format!("{name}_full"), Value::List(full.collect()));
 }
 
-/// The opposite of [`store`]: how, and into a sketch in which nothing is; nothing if the row has none.
-pub(crate) fn restore(name: &str, row: &Row, cells: &mut WideSketch) -> Result<Option<sketch::Settings>, Misfit> {
-    let Some(key) = row.named(&format!("{name}_key"), &KeyKind::ALL, KeyKind::name)? else { return Ok(None) };
+/// The opposite of [`store`]: how, and into a sketch in which nothing is; nothing if the row has
+/// none.
+pub(crate) fn restore(
+    name: &str,
+    row: &Row,
+    cells: &mut WideSketch,
+) -> Result<Option<sketch::Settings>, Misfit> {
+    let Some(key) = row.named(&format!("{name}_key"), &KeyKind::ALL, KeyKind::name)? else {
+        return Ok(None);
+    };
     let kinds = [SketchKind::CountSketch, SketchKind::CountMin];
     let column = format!("{name}_sketch");
-    let kind = row.named(&column, &kinds, SketchKind::name)?.ok_or_else(|| format!("column {column} is missing"))?;
-    let (rows, columns) = (row.number(&format!("{name}_rows"))?, row.number(&format!("{name}_columns"))?);
-    let shape = Grid::of_counters(rows, columns).ok_or_else(|| format!("no {name} has {rows} rows of {columns}"))?;
-    let (counters, full) = (row.list(&format!("{name}_cells"))?, row.list(&format!("{name}_full"))?);
+    let kind = row
+        .named(&column, &kinds, SketchKind::name)?
+        .ok_or_else(|| format!("column {column} is missing"))?;
+    let (rows, columns) =
+        (row.number(&format!("{name}_rows"))?, row.number(&format!("{name}_columns"))?);
+    let shape = Grid::of_counters(rows, columns)
+        .ok_or_else(|| format!("no {name} has {rows} rows of {columns}"))?;
+    let (counters, full) =
+        (row.list(&format!("{name}_cells"))?, row.list(&format!("{name}_full"))?);
     if counters.len() != shape.cells() {
-        return Err(format!("column {name}_cells has {} counters, and not {}", counters.len(), shape.cells()));
+        return Err(format!(
+            "column {name}_cells has {} counters, and not {}",
+            counters.len(),
+            shape.cells()
+        ));
     }
-    counters.iter().enumerate().for_each(|(index, value)| cells.set(index, *value, full.contains(&(index as i64))));
+    counters
+        .iter()
+        .enumerate()
+        .for_each(|(index, value)| cells.set(index, *value, full.contains(&(index as i64))));
     Ok(Some(sketch::Settings { mode: kind.into(), key, shape }))
 }
 
@@ -80,12 +104,17 @@ impl Rows {
         Rows { hash: tables.row_hash(), tabulation: Box::new(tables.tabulation.clone()) }
     }
 
-    /// As this hash does: with its own words, if it tells them or this is its secret; else with any.
+    /// As this hash does: with its own words, if it tells them or this is its secret; else with
+    /// any.
     pub(crate) fn of(hash: HashIdentity, key: Option<&HashKey>) -> Result<Self, Self> {
         let rows = |tabulation| Rows { hash, tabulation: Box::new(tabulation) };
         match (hash.mode, key) {
-            (HashMode::Crc32 | HashMode::Tabulated, _) => Ok(rows(Tabulation::from_seed(hash.seed))),
-            (HashMode::Keyed, Some(key)) if key.fingerprint() == hash.fingerprint => Ok(rows(key.tabulation())),
+            (HashMode::Crc32 | HashMode::Tabulated, _) => {
+                Ok(rows(Tabulation::from_seed(hash.seed)))
+            }
+            (HashMode::Keyed, Some(key)) if key.fingerprint() == hash.fingerprint => {
+                Ok(rows(key.tabulation()))
+            }
             (HashMode::Keyed, _) => Err(rows(Tabulation::from_seed(0))),
         }
     }

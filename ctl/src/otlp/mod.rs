@@ -1,7 +1,9 @@
-//! Sends metrics to a collector of OpenTelemetry (OTLP over gRPC): those of `/metrics`, at intervals.
+//! Sends metrics to a collector of OpenTelemetry (OTLP over gRPC): those of `/metrics`, at
+//! intervals.
 //!
-//! A thread of its own sends, so that no window waits for the collector. What cannot be sent waits, up to a number of exports, and is sent again
-//! after longer and longer pauses; what is given up is counted, and told.
+//! A thread of its own sends, so that no window waits for the collector. What cannot be sent waits,
+//! up to a number of exports, and is sent again after longer and longer pauses; what is given up is
+//! counted, and told.
 
 mod points;
 
@@ -43,7 +45,8 @@ mod proto {
 const ROOM: usize = 32;
 /// How long an export may take.
 const LIMIT: Duration = Duration::from_secs(10);
-/// The first pause before an export that failed is sent again; each is twice the one before, up to the longest.
+/// The first pause before an export that failed is sent again; each is twice the one before, up to
+/// the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How long the end of a run waits for what is still to be sent.
@@ -61,21 +64,27 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// A collector at an address such as `http://127.0.0.1:4317`. An encrypted one (`https://`) takes the certificate of the authority that its own
-    /// comes from. With a token, each export tells it.
+    /// A collector at an address such as `http://127.0.0.1:4317`. An encrypted one (`https://`)
+    /// takes the certificate of the authority that its own comes from. With a token, each export
+    /// tells it.
     ///
     /// # Errors
-    /// If the address is none, the certificate cannot be read, or one of address and certificate is without the other.
+    /// If the address is none, the certificate cannot be read, or one of address and certificate is
+    /// without the other.
     pub fn new(address: &str, authority: Option<&Path>, token: Option<Token>) -> io::Result<Self> {
         let invalid = |problem: String| io::Error::new(io::ErrorKind::InvalidInput, problem);
-        let endpoint = Endpoint::from_shared(address.to_owned()).map_err(|error| invalid(format!("{address}: {error}")))?;
+        let endpoint = Endpoint::from_shared(address.to_owned())
+            .map_err(|error| invalid(format!("{address}: {error}")))?;
         let is_encrypted = address.starts_with("https://");
         let endpoint = match authority {
             Some(path) if is_encrypted => {
-                let pem =
-                    std::fs::read(path).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+                let pem = std::fs::read(path).map_err(|error| {
+                    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+                })?;
                 let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem));
-                endpoint.tls_config(tls).map_err(|error| invalid(format!("{}: {error}", path.display())))?
+                endpoint
+                    .tls_config(tls)
+                    .map_err(|error| invalid(format!("{}: {error}", path.display())))?
             }
             None if !is_encrypted => endpoint,
             _ => {
@@ -84,7 +93,9 @@ impl Collector {
                 ));
             }
         };
-        let endpoint = endpoint.connect_timeout(LIMIT).user_agent(concat!("flowgauge/", env!("CARGO_PKG_VERSION")));
+        let endpoint = endpoint
+            .connect_timeout(LIMIT)
+            .user_agent(concat!("flowgauge/", env!("CARGO_PKG_VERSION")));
         let endpoint = endpoint.map_err(|error| invalid(error.to_string()))?;
         Ok(Collector { endpoint, name: address.to_owned(), token })
     }
@@ -101,7 +112,8 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Begins to send, at this interval. What is lost for good is told once, when the exporter ends.
+    /// Begins to send, at this interval. What is lost for good is told once, when the exporter
+    /// ends.
     ///
     /// # Errors
     /// If there is no thread for it.
@@ -117,7 +129,13 @@ impl Exporter {
         for outcome in [DELIVERED, LOST] {
             count(&metrics, outcome, 0);
         }
-        let export = Export { collector, resource, metrics, began: SystemTime::now(), queue: Queue::default() };
+        let export = Export {
+            collector,
+            resource,
+            metrics,
+            began: SystemTime::now(),
+            queue: Queue::default(),
+        };
         let thread = thread::Builder::new().name("otlp".to_owned()).spawn(move || {
             drop_capabilities();
             if let Some(problem) = runtime.block_on(export.run(every, stopped)) {
@@ -180,7 +198,8 @@ impl Export {
     /// Sends until it is to stop; gives what to say of what was lost.
     async fn run(self, every: Duration, mut stopped: watch::Receiver<()>) -> Option<String> {
         let fate = Mutex::new(Fate::default());
-        let client = MetricsServiceClient::new(self.collector.endpoint.connect_lazy()).max_decoding_message_size(ANSWER);
+        let client = MetricsServiceClient::new(self.collector.endpoint.connect_lazy())
+            .max_decoding_message_size(ANSWER);
         {
             let mut sending = pin!(self.send(client, &fate, every));
             tokio::select! {
@@ -206,14 +225,24 @@ impl Export {
         let name = &self.collector.name;
         match (lost, rejected) {
             (0, 0) => None,
-            (0, rejected) => Some(format!("{name} refused {}", counted(rejected.unsigned_abs(), "metric point"))),
-            (lost, _) => Some(format!("{} of metrics did not reach {name}, or were refused", counted(lost, "export"))),
+            (0, rejected) => {
+                Some(format!("{name} refused {}", counted(rejected.unsigned_abs(), "metric point")))
+            }
+            (lost, _) => Some(format!(
+                "{} of metrics did not reach {name}, or were refused",
+                counted(lost, "export")
+            )),
         }
     }
 
     /// Takes metrics as of now.
     fn take(&self, fate: &Mutex<Fate>) {
-        let request = points::request(&self.metrics.families(), &self.resource, self.began, SystemTime::now());
+        let request = points::request(
+            &self.metrics.families(),
+            &self.resource,
+            self.began,
+            SystemTime::now(),
+        );
         let mut waiting = self.queue.waiting();
         waiting.push_back(request);
         let more = waiting.len().saturating_sub(ROOM);
@@ -245,9 +274,16 @@ impl Export {
     }
 
     /// Sends what waits, one after another.
-    async fn send(&self, mut client: MetricsServiceClient<Channel>, fate: &Mutex<Fate>, every: Duration) {
+    async fn send(
+        &self,
+        mut client: MetricsServiceClient<Channel>,
+        fate: &Mutex<Fate>,
+        every: Duration,
+    ) {
         // Many agents that lost one collector do not come back at once.
-        let seed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
+        let seed = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .map_or(0, |time| time.as_nanos() as u64);
         let mut random = ChaCha8Rng::seed_from_u64(seed ^ u64::from(std::process::id()));
         let first_pause = every.min(FIRST_PAUSE);
         let mut pause = first_pause;
@@ -301,21 +337,42 @@ impl Export {
         if let Some(missed) = fate.missed.take() {
             tracing::warn!("{name} takes metrics again; {} lost", counted(missed, "export"));
         }
-        let Some(partial) = answer.partial_success.as_ref().filter(|partial| partial.rejected_data_points > 0) else { return };
+        let Some(partial) =
+            answer.partial_success.as_ref().filter(|partial| partial.rejected_data_points > 0)
+        else {
+            return;
+        };
         if fate.rejected == 0 {
             let points = counted(partial.rejected_data_points.unsigned_abs(), "metric point");
-            tracing::warn!("{name} refuses {points} of an export: {}; further ones are counted", partial.error_message);
+            tracing::warn!(
+                "{name} refuses {points} of an export: {}; further ones are counted",
+                partial.error_message
+            );
         }
         fate.rejected += partial.rejected_data_points;
-        let help = "metric points that a collector of OpenTelemetry refused, of exports that it took";
-        self.metrics.count("otlp_rejected_points_total", help, Vec::new(), partial.rejected_data_points.unsigned_abs());
+        let help =
+            "metric points that a collector of OpenTelemetry refused, of exports that it took";
+        self.metrics.count(
+            "otlp_rejected_points_total",
+            help,
+            Vec::new(),
+            partial.rejected_data_points.unsigned_abs(),
+        );
     }
 
     fn failed(&self, status: &Status, is_final: bool, fate: &Mutex<Fate>) {
         let is_first = locked(fate).missed.is_none();
         if is_first {
-            let what = if is_final { "what it refuses is lost".to_owned() } else { format!("up to {ROOM} exports wait for it") };
-            let problem = if status.message().is_empty() { status.code().description() } else { status.message() };
+            let what = if is_final {
+                "what it refuses is lost".to_owned()
+            } else {
+                format!("up to {ROOM} exports wait for it")
+            };
+            let problem = if status.message().is_empty() {
+                status.code().description()
+            } else {
+                status.message()
+            };
             tracing::warn!("cannot send metrics to {}: {problem}; {what}", self.collector.name);
             locked(fate).missed = Some(0);
         }
@@ -332,7 +389,12 @@ fn locked(fate: &Mutex<Fate>) -> MutexGuard<'_, Fate> {
 /// Whether the same export may succeed later, as the specification of OTLP says.
 fn is_temporary(status: &Status) -> bool {
     match status.code() {
-        Code::Cancelled | Code::DeadlineExceeded | Code::Aborted | Code::OutOfRange | Code::Unavailable | Code::DataLoss => true,
+        Code::Cancelled
+        | Code::DeadlineExceeded
+        | Code::Aborted
+        | Code::OutOfRange
+        | Code::Unavailable
+        | Code::DataLoss => true,
         // With a hint when.
         Code::ResourceExhausted => !status.details().is_empty(),
         _ => false,

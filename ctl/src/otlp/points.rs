@@ -1,15 +1,17 @@
 //! Metrics as OpenTelemetry has them.
 //!
-//! Names stay those of Prometheus, `_total` and units included: OpenTelemetry's specification of compatibility leaves them as they are, so that a
-//! collector that tells Prometheus gives the same metrics as `/metrics`.
+//! Names stay those of Prometheus, `_total` and units included: OpenTelemetry's specification of
+//! compatibility leaves them as they are, so that a collector that tells Prometheus gives the same
+//! metrics as `/metrics`.
 
 use super::Resource;
 use super::proto::any_value::Value as Any;
 use super::proto::metric::Data;
 use super::proto::number_data_point::Value as Number;
 use super::proto::{
-    AggregationTemporality, AnyValue, ExportMetricsServiceRequest, Gauge, Histogram, HistogramDataPoint, InstrumentationScope,
-    KeyValue, Metric, NumberDataPoint, Resource as Who, ResourceMetrics, ScopeMetrics, Sum,
+    AggregationTemporality, AnyValue, ExportMetricsServiceRequest, Gauge, Histogram,
+    HistogramDataPoint, InstrumentationScope, KeyValue, Metric, NumberDataPoint, Resource as Who,
+    ResourceMetrics, ScopeMetrics, Sum,
 };
 use crate::output::metrics::{Family, Labels, Value};
 use prometheus::proto::MetricType;
@@ -27,11 +29,16 @@ pub(super) fn request(
 ) -> ExportMetricsServiceRequest {
     let times = Times { began: nanoseconds(began), now: nanoseconds(now) };
     let attributes = resource.iter().map(|(name, value)| attribute(name, value)).collect();
-    let scope = InstrumentationScope { name: "flowgauge".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
+    let scope = InstrumentationScope {
+        name: "flowgauge".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    };
     let metrics = families.iter().map(|(name, family)| times.metric(name, family)).collect();
     let scope_metrics = vec![ScopeMetrics { scope: Some(scope), metrics }];
     let resource = Some(Who { attributes });
-    ExportMetricsServiceRequest { resource_metrics: vec![ResourceMetrics { resource, scope_metrics }] }
+    ExportMetricsServiceRequest {
+        resource_metrics: vec![ResourceMetrics { resource, scope_metrics }],
+    }
 }
 
 fn nanoseconds(time: SystemTime) -> u64 {
@@ -62,18 +69,29 @@ struct Times {
 impl Times {
     fn metric(&self, name: &str, family: &Family) -> Metric {
         let temporality = AggregationTemporality::Cumulative as i32;
-        let numbers = || family.series.iter().filter_map(|(labels, value)| self.number(labels, value)).collect();
+        let numbers = || {
+            family.series.iter().filter_map(|(labels, value)| self.number(labels, value)).collect()
+        };
         let data = match family.kind {
-            MetricType::COUNTER => {
-                Data::Sum(Sum { data_points: numbers(), aggregation_temporality: temporality, is_monotonic: true })
-            }
+            MetricType::COUNTER => Data::Sum(Sum {
+                data_points: numbers(),
+                aggregation_temporality: temporality,
+                is_monotonic: true,
+            }),
             MetricType::HISTOGRAM => {
-                let points = family.series.iter().filter_map(|(labels, value)| self.distribution(labels, value));
-                Data::Histogram(Histogram { data_points: points.collect(), aggregation_temporality: temporality })
+                let points = family
+                    .series
+                    .iter()
+                    .filter_map(|(labels, value)| self.distribution(labels, value));
+                Data::Histogram(Histogram {
+                    data_points: points.collect(),
+                    aggregation_temporality: temporality,
+                })
             }
             _ => Data::Gauge(Gauge { data_points: numbers() }),
         };
-        let (name, description, unit) = (name.to_owned(), family.help.clone(), unit(name).to_owned());
+        let (name, description, unit) =
+            (name.to_owned(), family.help.clone(), unit(name).to_owned());
         Metric { name, description, unit, data: Some(data) }
     }
 
@@ -90,7 +108,9 @@ impl Times {
     fn distribution(&self, labels: &Labels, value: &Value) -> Option<HistogramDataPoint> {
         let Value::Many(distributed) = value else { return None };
         let mut before = 0;
-        let within = distributed.cumulative().map(|(_, count)| count - std::mem::replace(&mut before, count));
+        let within = distributed
+            .cumulative()
+            .map(|(_, count)| count - std::mem::replace(&mut before, count));
         // Nothing is above the last bound.
         let bucket_counts = within.chain([0]).collect();
         Some(HistogramDataPoint {
@@ -111,7 +131,14 @@ mod tests {
 
     #[test]
     fn names_tell_units() {
-        let told = ["delay_seconds", "worker_cpu_seconds_total", "traffic_bytes_total", "x_ratio", "packets_total", "entropy"];
+        let told = [
+            "delay_seconds",
+            "worker_cpu_seconds_total",
+            "traffic_bytes_total",
+            "x_ratio",
+            "packets_total",
+            "entropy",
+        ];
         assert_eq!(told.map(unit), ["s", "s", "By", "1", "", ""]);
     }
 }

@@ -8,9 +8,10 @@ use crate::record::{Kind, Record};
 use crate::united::United;
 use std::io::{self, Write};
 
-/// One line a window or sample. `time` is in seconds since the first record's window began; `ground_truth` is empty unless
-/// flows were counted exactly. Of heavy hitters there is the first; the JSON lines have all, and the flows that were asked for. Totals are left
-/// out: a column of them would be added to the rest by mistake.
+/// One line a window or sample. `time` is in seconds since the first record's window began;
+/// `ground_truth` is empty unless flows were counted exactly. Of heavy hitters there is the first;
+/// the JSON lines have all, and the flows that were asked for. Totals are left out: a column of
+/// them would be added to the rest by mistake.
 pub struct Csv<'a> {
     writer: Box<dyn Write + 'a>,
     begin: Option<u64>,
@@ -79,7 +80,8 @@ fn columns(record: &Record, origin: u64) -> Vec<(&'static str, String)> {
         number("late_ns", record.late_ns),
     ]);
     columns.extend(at(&cells, Place::Last));
-    let ledger = record.ledger.map(|ledger| (ledger.received.to_string(), ledger.unaccounted.to_string()));
+    let ledger =
+        record.ledger.map(|ledger| (ledger.received.to_string(), ledger.unaccounted.to_string()));
     let (received, unaccounted) = ledger.unwrap_or_default();
     columns.extend([("received", received), ("unaccounted", unaccounted)]);
     columns
@@ -107,11 +109,14 @@ fn of_union(united: &United, complete: bool) -> Vec<(&'static str, String)> {
 
 /// The columns of measurements that stand at a place.
 fn at(cells: &[Cell], wanted: Place) -> impl Iterator<Item = (&'static str, String)> {
-    cells.iter().filter(move |(place, ..)| *place == wanted).map(|(_, name, value)| (*name, value.clone()))
+    cells
+        .iter()
+        .filter(move |(place, ..)| *place == wanted)
+        .map(|(_, name, value)| (*name, value.clone()))
 }
 
-/// RFC 4180 §2: a field with commas, quotes or line breaks is quoted. Spreadsheets take a text that begins as a formula does for one: an apostrophe
-/// before it says that it is none.
+/// RFC 4180 §2: a field with commas, quotes or line breaks is quoted. Spreadsheets take a text that
+/// begins as a formula does for one: an apostrophe before it says that it is none.
 fn quoted(field: &str) -> String {
     let mark = if field.starts_with(['=', '+', '-', '@', '\t', '\r']) { "'" } else { "" };
     if field.contains([',', '"', '\n', '\r']) {
@@ -127,7 +132,13 @@ mod tests {
 
     #[test]
     fn fields_are_no_formulas_and_no_other_fields() {
-        let fields = [("eth0", "eth0"), ("a,b", "\"a,b\""), ("=1+1", "'=1+1"), ("@a\"b", "\"'@a\"\"b\""), ("-x", "'-x")];
+        let fields = [
+            ("eth0", "eth0"),
+            ("a,b", "\"a,b\""),
+            ("=1+1", "'=1+1"),
+            ("@a\"b", "\"'@a\"\"b\""),
+            ("-x", "'-x"),
+        ];
         assert_eq!(fields.map(|(field, _)| quoted(field)), fields.map(|(_, told)| told.to_owned()));
     }
 }

@@ -6,7 +6,8 @@ use crate::record::{Kind, Record};
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// One JSON object a delay, and one a window, which says how many delays there were and how many are missing.
+/// One JSON object a delay, and one a window, which says how many delays there were and how many
+/// are missing.
 pub struct DelayLog<W>(W);
 
 /// A line of a window.
@@ -45,14 +46,19 @@ impl<W: Write> Sink for DelayLog<W> {
 }
 
 fn write_window(writer: &mut dyn Write, record: &Record) -> io::Result<()> {
-    let Some(delays) = record.reports.delay.as_ref().filter(|_| record.kind == Kind::Window && !record.part) else {
+    let Some(delays) =
+        record.reports.delay.as_ref().filter(|_| record.kind == Kind::Window && !record.part)
+    else {
         return Ok(());
     };
     let missing = delays.together().map(|delay| delay.counts.unsampled).sum();
     let counted: u64 = delays.together().map(|delay| delay.answers()).sum();
     let Record { window, start_ns, end_ns, .. } = *record;
     let samples = counted.saturating_sub(missing);
-    write_lines(writer, &[Window { record: record.kind.name(), window, start_ns, end_ns, samples, missing }])
+    write_lines(
+        writer,
+        &[Window { record: record.kind.name(), window, start_ns, end_ns, samples, missing }],
+    )
 }
 
 fn write_delays(writer: &mut dyn Write, delays: &[Sample<'_>]) -> io::Result<()> {

@@ -8,8 +8,8 @@ use std::io;
 /// Empty windows in a row that are told each; of more there is one record.
 const EMPTY_WINDOWS: u64 = 3;
 
-/// Sums up windows without packets and without losses, for people: a night without traffic is a line, which comes when there are
-/// packets again, or at the end.
+/// Sums up windows without packets and without losses, for people: a night without traffic is a
+/// line, which comes when there are packets again, or at the end.
 pub struct Idle<S> {
     sink: S,
     /// Records of the places of one window, before the record of all together.
@@ -53,10 +53,12 @@ impl<S: Sink> Sink for Idle<S> {
             return Ok(());
         }
         if !is_empty(record) || !record.complete || record.kind != Kind::Window {
-            let shown = self.empty <= EMPTY_WINDOWS || !is_empty(record) || record.kind != Kind::Sample;
+            let shown =
+                self.empty <= EMPTY_WINDOWS || !is_empty(record) || record.kind != Kind::Sample;
             if shown {
                 // A read tells of the silence no sooner than its window does.
-                let empty = if record.kind == Kind::Sample && is_empty(record) { self.empty } else { 0 };
+                let empty =
+                    if record.kind == Kind::Sample && is_empty(record) { self.empty } else { 0 };
                 self.tell(record)?;
                 self.empty = empty;
             }
@@ -71,7 +73,11 @@ impl<S: Sink> Sink for Idle<S> {
             return Ok(());
         }
         self.parts.clear();
-        let silence = self.silence.get_or_insert_with(|| Record { kind: Kind::Silence, counted: None, ..record.clone() });
+        let silence = self.silence.get_or_insert_with(|| Record {
+            kind: Kind::Silence,
+            counted: None,
+            ..record.clone()
+        });
         (silence.last_window, silence.end_ns) = (Some(record.window), record.end_ns);
         Ok(())
     }

@@ -76,8 +76,16 @@ impl Serialize for Line<'_> {
             line.serialize_entry("scheduled_end_ns", &end)?;
         }
         optional(&mut line, "at_ns", record.at_ns)?;
-        optional(&mut line, "late_ns", (is_window || record.kind == Kind::Sample).then_some(record.late_ns))?;
-        optional(&mut line, "stalled", (is_window && record.last_window.is_some()).then_some(true))?;
+        optional(
+            &mut line,
+            "late_ns",
+            (is_window || record.kind == Kind::Sample).then_some(record.late_ns),
+        )?;
+        optional(
+            &mut line,
+            "stalled",
+            (is_window && record.last_window.is_some()).then_some(true),
+        )?;
         optional(&mut line, "clock_step_ns", record.clock_step_ns)?;
         line.serialize_entry("complete", &record.complete)?;
         optional(&mut line, "source", record.source.as_deref())?;
@@ -97,7 +105,8 @@ impl Serialize for Line<'_> {
         line.serialize_entry("ipv4_packets", &ipv4)?;
         line.serialize_entry("ipv6_packets", &ipv6)?;
         line.serialize_entry("rejected", &Rejected { non_ip, truncated, bad_header })?;
-        let drops: BTreeMap<_, _> = record.drops.iter().map(|(cause, packets)| (cause.name(), packets)).collect();
+        let drops: BTreeMap<_, _> =
+            record.drops.iter().map(|(cause, packets)| (cause.name(), packets)).collect();
         line.serialize_entry("drops", &drops)?;
         optional(&mut line, "ledger", record.ledger)?;
         line.serialize_entry("late", &record.late)?;
@@ -110,7 +119,8 @@ impl Serialize for Line<'_> {
         }
         line.serialize_entry("schema", &SCHEMA)?;
         record.reports.write(&mut line)?;
-        let sketches = || record.counted.as_ref().map(|counted| Sketches(lake::sketches(record, counted)));
+        let sketches =
+            || record.counted.as_ref().map(|counted| Sketches(lake::sketches(record, counted)));
         optional(&mut line, "sketches", origin.sketches.then(sketches).flatten())?;
         line.end()
     }

@@ -64,9 +64,11 @@ impl Column {
 }
 
 impl Layout {
-    /// The columns that fit in `width`: those that must be, then the others as far as there is room, the most important first.
+    /// The columns that fit in `width`: those that must be, then the others as far as there is
+    /// room, the most important first.
     pub(super) fn new(shown: &Shown, width: usize) -> Self {
-        let mut columns = vec![(Column::Time, shown.time), (Column::Window, 6), (Column::Packets, 12)];
+        let mut columns =
+            vec![(Column::Time, shown.time), (Column::Window, 6), (Column::Packets, 12)];
         let estimate = shown.headline.map(|title| ESTIMATE.max(title.len()));
         columns.extend(estimate.map(|estimate| (Column::Estimate, estimate)));
         if shown.places {
@@ -74,7 +76,10 @@ impl Layout {
             columns.push((Column::Place, left.clamp(SHORTEST_PLACE, PLACE)));
         }
         let beyond = taken(&columns).saturating_sub(width);
-        columns.iter_mut().filter(|(column, _)| *column == Column::Packets).for_each(|(_, width)| *width -= beyond.min(4));
+        columns
+            .iter_mut()
+            .filter(|(column, _)| *column == Column::Packets)
+            .for_each(|(_, width)| *width -= beyond.min(4));
         if shown.truth && shown.headline.is_some() {
             add(&mut columns, width, (Column::Error, 8));
             add(&mut columns, width, (Column::Truth, 10));
@@ -120,9 +125,20 @@ mod tests {
 
     fn all() -> impl Iterator<Item = Shown> {
         let titles = std::iter::once(None).chain(KeyKind::ALL.map(distinct).map(Some));
-        let flags = [[false; 3], [true, false, false], [false, true, false], [false, false, true], [true; 3]];
+        let flags = [
+            [false; 3],
+            [true, false, false],
+            [false, true, false],
+            [false, false, true],
+            [true; 3],
+        ];
         titles.flat_map(move |headline| {
-            flags.map(|[places, truth, fine]| Shown { places, headline, truth, time: if fine { 12 } else { 8 } })
+            flags.map(|[places, truth, fine]| Shown {
+                places,
+                headline,
+                truth,
+                time: if fine { 12 } else { 8 },
+            })
         })
     }
 
@@ -133,9 +149,15 @@ mod tests {
                 let Layout(columns) = Layout::new(&shown, width);
                 assert!(taken(&columns) <= width, "{width}: {shown:?}: {columns:?}");
                 for must in [Column::Time, Column::Window, Column::Packets] {
-                    assert!(columns.iter().any(|(column, _)| *column == must), "{width}: {shown:?}");
+                    assert!(
+                        columns.iter().any(|(column, _)| *column == must),
+                        "{width}: {shown:?}"
+                    );
                 }
-                assert_eq!(columns.iter().any(|(column, _)| *column == Column::Estimate), shown.headline.is_some());
+                assert_eq!(
+                    columns.iter().any(|(column, _)| *column == Column::Estimate),
+                    shown.headline.is_some()
+                );
                 for (column, width) in columns {
                     assert!(column.title(&shown).len() <= width.max(5), "{column:?}: {width}");
                 }
@@ -145,14 +167,27 @@ mod tests {
 
     #[test]
     fn eighty_columns_hold_what_matters() {
-        let at = |shown, width| Layout::new(&shown, width).0.into_iter().map(|(column, _)| column).collect::<Vec<_>>();
+        let at = |shown, width| {
+            Layout::new(&shown, width).0.into_iter().map(|(column, _)| column).collect::<Vec<_>>()
+        };
         use Column::*;
-        let shown = Shown { places: false, headline: Some(distinct(KeyKind::Src)), truth: false, time: 8 };
+        let shown =
+            Shown { places: false, headline: Some(distinct(KeyKind::Src)), truth: false, time: 8 };
         assert_eq!(at(shown, 80), [Time, Window, Packets, PacketRate, BitRate, Estimate, Lost]);
-        assert_eq!(at(Shown { truth: true, ..shown }, 80), [Time, Window, Packets, PacketRate, Estimate, Truth, Error]);
-        assert_eq!(at(Shown { places: true, ..shown }, 80), [Time, Window, Place, Packets, PacketRate, Estimate]);
-        assert_eq!(at(Shown { headline: None, ..shown }, 80), [Time, Window, Packets, Bytes, PacketRate, BitRate, Lost]);
-        let wide = [Time, Window, Packets, PacketRate, BitRate, Estimate, Interval, Truth, Error, Lost];
+        assert_eq!(
+            at(Shown { truth: true, ..shown }, 80),
+            [Time, Window, Packets, PacketRate, Estimate, Truth, Error]
+        );
+        assert_eq!(
+            at(Shown { places: true, ..shown }, 80),
+            [Time, Window, Place, Packets, PacketRate, Estimate]
+        );
+        assert_eq!(
+            at(Shown { headline: None, ..shown }, 80),
+            [Time, Window, Packets, Bytes, PacketRate, BitRate, Lost]
+        );
+        let wide =
+            [Time, Window, Packets, PacketRate, BitRate, Estimate, Interval, Truth, Error, Lost];
         assert_eq!(at(Shown { truth: true, ..shown }, 140), wide);
     }
 }

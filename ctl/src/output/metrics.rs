@@ -1,7 +1,8 @@
 //! Prometheus metrics, from figures.
 //!
-//! Counts and distributions add up over windows; numbers are those of the window that was closed last. No label is an address: rankings of flows and
-//! prefixes are told by their places, `rank="1"`.
+//! Counts and distributions add up over windows; numbers are those of the window that was closed
+//! last. No label is an address: rankings of flows and prefixes are told by their places,
+//! `rank="1"`.
 
 mod distributed;
 mod native;
@@ -16,7 +17,9 @@ use crate::number::Number;
 use crate::record::{Kind, Record};
 use flowgauge_dataplane::{Dataplane, LossCause};
 use prometheus::core::{Collector, Desc};
-use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
+use prometheus::proto::{
+    Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType,
+};
 use prometheus::{Encoder, TextEncoder};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -28,7 +31,8 @@ const PREFIX: &str = "flowgauge_";
 const RANKS: usize = 10;
 
 /// A number and its bounds: ends of names, and of what is told of them.
-const BOUNDS: [(&str, &str); 3] = [("", ""), ("_low", ": lower end of the interval"), ("_high", ": upper end of the interval")];
+const BOUNDS: [(&str, &str); 3] =
+    [("", ""), ("_low", ": lower end of the interval"), ("_high", ": upper end of the interval")];
 
 /// Names and values of labels.
 pub(crate) type Labels = Vec<(&'static str, String)>;
@@ -79,7 +83,12 @@ impl Metrics {
     /// Counts what is not answered over a protocol, and says in which metric.
     pub(crate) fn refused(&self, protocol: &str, reason: &str, more: u64) -> String {
         let help = format!("connections and requests over {protocol} that got no answer");
-        self.count(&format!("{}_refused_total", protocol.to_lowercase()), &help, vec![("reason", reason.to_owned())], more)
+        self.count(
+            &format!("{}_refused_total", protocol.to_lowercase()),
+            &help,
+            vec![("reason", reason.to_owned())],
+            more,
+        )
     }
 
     /// Counts more of something; gives the full name of the metric.
@@ -92,21 +101,29 @@ impl Metrics {
     pub(crate) fn families(&self) -> Vec<(String, Family)> {
         let state = self.state();
         let all = state.families.iter().filter(|(_, family)| !family.series.is_empty());
-        let mut all: Vec<(String, Family)> = all.map(|(name, family)| (name.clone(), family.clone())).collect();
+        let mut all: Vec<(String, Family)> =
+            all.map(|(name, family)| (name.clone(), family.clone())).collect();
         drop(state);
         let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
         let series = BTreeMap::from([(version, Value::One(1.0))]);
         let help = "which flowgauge it is".to_owned();
-        all.push(("flowgauge_build_info".to_owned(), Family { help, kind: MetricType::GAUGE, series }));
+        all.push((
+            "flowgauge_build_info".to_owned(),
+            Family { help, kind: MetricType::GAUGE, series },
+        ));
         if let Some(seconds) = cpu_seconds() {
             let series = BTreeMap::from([(Vec::new(), Value::One(seconds))]);
             let help = "CPU time of the whole process, user and system".to_owned();
-            all.push(("process_cpu_seconds_total".to_owned(), Family { help, kind: MetricType::COUNTER, series }));
+            all.push((
+                "process_cpu_seconds_total".to_owned(),
+                Family { help, kind: MetricType::COUNTER, series },
+            ));
         }
         all
     }
 
-    /// All of them, in the protobuf format of Prometheus: messages with their lengths, histograms also in native buckets.
+    /// All of them, in the protobuf format of Prometheus: messages with their lengths, histograms
+    /// also in native buckets.
     #[must_use]
     pub fn protobuf(&self) -> Vec<u8> {
         protobuf::encoded(&self.families())
@@ -124,7 +141,12 @@ impl Metrics {
 }
 
 impl State {
-    fn family(&mut self, name: String, help: &str, kind: MetricType) -> &mut BTreeMap<Labels, Value> {
+    fn family(
+        &mut self,
+        name: String,
+        help: &str,
+        kind: MetricType,
+    ) -> &mut BTreeMap<Labels, Value> {
         &mut self
             .families
             .entry(PREFIX.to_owned() + &name)
@@ -137,7 +159,8 @@ impl State {
     }
 
     fn add(&mut self, name: String, help: &str, labels: Labels, more: f64) {
-        let value = self.family(name, help, MetricType::COUNTER).entry(labels).or_insert(Value::One(0.0));
+        let value =
+            self.family(name, help, MetricType::COUNTER).entry(labels).or_insert(Value::One(0.0));
         if let Value::One(value) = value {
             *value += more;
         }
@@ -145,7 +168,8 @@ impl State {
 
     /// What counts since the run began.
     fn reach(&mut self, name: &str, help: &str, labels: Labels, value: u64) {
-        self.family(name.to_owned(), help, MetricType::COUNTER).insert(labels, Value::One(value as f64));
+        self.family(name.to_owned(), help, MetricType::COUNTER)
+            .insert(labels, Value::One(value as f64));
     }
 
     fn draw(&mut self, figure: &Figure, place: &Labels) {
@@ -154,19 +178,37 @@ impl State {
         let labels = [place.as_slice(), labels].concat();
         match shape {
             Shape::Count(count) => self.add(format!("{name}{unit}_total"), title, labels, *count),
-            Shape::State(state) => self.set(format!("{name}{unit}"), title, labels, f64::from(u8::from(*state))),
+            Shape::State(state) => {
+                self.set(format!("{name}{unit}"), title, labels, f64::from(u8::from(*state)))
+            }
             Shape::Number(number) => {
                 if let Some(truth) = truth {
-                    self.set(format!("{name}_truth{unit}"), &format!("{title}: exact count"), labels.clone(), *truth);
+                    self.set(
+                        format!("{name}_truth{unit}"),
+                        &format!("{title}: exact count"),
+                        labels.clone(),
+                        *truth,
+                    );
                 }
-                for ((bound, end), value) in BOUNDS.into_iter().zip([number.value, number.low, number.high]) {
-                    self.set(format!("{name}{bound}{unit}"), &format!("{title}{end}"), labels.clone(), value);
+                for ((bound, end), value) in
+                    BOUNDS.into_iter().zip([number.value, number.low, number.high])
+                {
+                    self.set(
+                        format!("{name}{bound}{unit}"),
+                        &format!("{title}{end}"),
+                        labels.clone(),
+                        value,
+                    );
                 }
             }
             Shape::Ranking(ranked) => {
                 let values: [fn(&Number) -> f64; 3] = [|it| it.value, |it| it.low, |it| it.high];
                 for ((bound, end), value) in BOUNDS.into_iter().zip(values) {
-                    let family = self.family(format!("{name}{bound}{unit}"), &format!("{title}{end}"), MetricType::GAUGE);
+                    let family = self.family(
+                        format!("{name}{bound}{unit}"),
+                        &format!("{title}{end}"),
+                        MetricType::GAUGE,
+                    );
                     // Ranks that are no longer taken are gone.
                     family.retain(|series, _| !labels.iter().all(|label| series.contains(label)));
                     for (it, rank) in ranked.iter().take(RANKS).zip(1..) {
@@ -177,7 +219,9 @@ impl State {
             }
             Shape::Distribution(distribution) => {
                 let family = self.family(format!("{name}{unit}"), title, MetricType::HISTOGRAM);
-                if let Value::Many(all) = family.entry(labels).or_insert_with(|| Value::Many(Distributed::default())) {
+                if let Value::Many(all) =
+                    family.entry(labels).or_insert_with(|| Value::Many(Distributed::default()))
+                {
                     all.add(distribution);
                 }
             }
@@ -194,7 +238,10 @@ impl Sink for Metrics {
         if record.part {
             state.places.insert(record.source.clone());
         }
-        let mut place = vec![("source", record.origin().into_owned()), ("direction", record.direction.to_owned())];
+        let mut place = vec![
+            ("source", record.origin().into_owned()),
+            ("direction", record.direction.to_owned()),
+        ];
         // All together would count the packets of each place twice.
         let is_sum = !record.part && state.places.contains(&record.source);
         if is_sum && record.source.is_none() {
@@ -206,16 +253,32 @@ impl Sink for Metrics {
             }
         }
         if !is_sum {
-            // From zero, since a rate takes two values: of a counter that begins with its first packets these would be missed.
+            // From zero, since a rate takes two values: of a counter that begins with its first
+            // packets these would be missed.
             for cause in LossCause::ALL {
                 let labels = [place.clone(), vec![("cause", cause.name().to_owned())]].concat();
                 state.add("lost_packets_total".to_owned(), LOST, labels, 0.0);
             }
             let seconds = |ns: u64| ns as f64 / 1e9;
-            state.set("window_end_timestamp_seconds".into(), "end of the last window", place.clone(), seconds(record.end_ns));
-            state.set("window_late_seconds".into(), "how late it was closed", place.clone(), seconds(record.late_ns));
+            state.set(
+                "window_end_timestamp_seconds".into(),
+                "end of the last window",
+                place.clone(),
+                seconds(record.end_ns),
+            );
+            state.set(
+                "window_late_seconds".into(),
+                "how late it was closed",
+                place.clone(),
+                seconds(record.late_ns),
+            );
             let length = record.end_ns.saturating_sub(record.start_ns);
-            state.set("window_length_seconds".into(), "how long it was open", place, seconds(length));
+            state.set(
+                "window_length_seconds".into(),
+                "how long it was open",
+                place,
+                seconds(length),
+            );
         }
         Ok(())
     }
@@ -226,17 +289,37 @@ impl Sink for Metrics {
         state.reach("windows_total", "windows that were closed", labels(), summary.windows);
         state.reach("reads_total", "reads of windows that are open", labels(), summary.samples);
         state.reach("late_reads_total", "reads that were late", labels(), summary.late_reads);
-        state.reach("missed_reads_total", "reads that were given up", labels(), summary.missed_reads);
-        state.reach("late_windows_total", "windows that were closed late", labels(), summary.late_windows);
+        state.reach(
+            "missed_reads_total",
+            "reads that were given up",
+            labels(),
+            summary.missed_reads,
+        );
+        state.reach(
+            "late_windows_total",
+            "windows that were closed late",
+            labels(),
+            summary.late_windows,
+        );
         state.reach(
             "stalled_windows_total",
             "windows that are in the record of one before them",
             labels(),
             summary.stalled_windows,
         );
-        state.reach("late_rotations_total", "rotations that failed at their time", labels(), summary.late_rotations);
+        state.reach(
+            "late_rotations_total",
+            "rotations that failed at their time",
+            labels(),
+            summary.late_rotations,
+        );
         state.reach("retries_total", "calls that were repeated", labels(), summary.retries);
-        state.reach("clock_steps_total", "how often the clock was set", labels(), summary.clock_steps);
+        state.reach(
+            "clock_steps_total",
+            "how often the clock was set",
+            labels(),
+            summary.clock_steps,
+        );
         state.reach("alarms_total", "windows that raised the alarm", labels(), summary.alarms);
     }
 }
@@ -255,7 +338,8 @@ impl Collector for Metrics {
 fn cpu_seconds() -> Option<f64> {
     use nix::sys::resource::{UsageWho, getrusage};
     let usage = getrusage(UsageWho::RUSAGE_SELF).ok()?;
-    let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    let seconds =
+        |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
     Some(seconds(usage.user_time()) + seconds(usage.system_time()))
 }
 
@@ -265,7 +349,9 @@ impl Family {
         told.set_name(name.to_owned());
         told.set_help(self.help.to_owned());
         told.set_field_type(self.kind);
-        told.set_metric(self.series.iter().map(|(labels, value)| self.metric(labels, value)).collect());
+        told.set_metric(
+            self.series.iter().map(|(labels, value)| self.metric(labels, value)).collect(),
+        );
         told
     }
 

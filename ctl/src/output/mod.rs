@@ -52,7 +52,12 @@ impl Format {
     }
 
     /// A sink that writes this format; `look` is for the table, `origin` for programs.
-    pub fn sink<'a>(self, writer: impl Write + 'a, look: Look, origin: Origin) -> Box<dyn Sink + 'a> {
+    pub fn sink<'a>(
+        self,
+        writer: impl Write + 'a,
+        look: Look,
+        origin: Origin,
+    ) -> Box<dyn Sink + 'a> {
         match self {
             Format::Table => Box::new(Table::new(writer, look)),
             Format::Csv => Box::new(Csv::new(writer, origin)),

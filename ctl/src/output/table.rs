@@ -4,7 +4,9 @@ use super::layout::{Column, ESTIMATE_ALONE, Layout, Shown};
 use crate::controller::Sink;
 use crate::measurement::{Headline, Rank};
 use crate::record::{Kind, Record};
-use crate::text::{Below, counted, escaped, fitted, grouped, lasted, scaled, shortened, stepped, wrapped};
+use crate::text::{
+    Below, counted, escaped, fitted, grouped, lasted, scaled, shortened, stepped, wrapped,
+};
 use crate::united::United;
 use anstyle::AnsiColor;
 use jiff::Timestamp;
@@ -19,7 +21,8 @@ const HEADER_EVERY: usize = 30;
 const NARROWEST: usize = 40;
 /// Indent of what stands below a line, and of what goes on from there.
 const BELOW: usize = 4;
-/// Live workers that count fewer packets a second mostly wait, and what a packet costs them is that of waking up.
+/// Live workers that count fewer packets a second mostly wait, and what a packet costs them is that
+/// of waking up.
 const BUSY: f64 = 1e6;
 /// Of a replay: so many packets make up for the start.
 const MANY: u64 = 100_000;
@@ -114,12 +117,20 @@ impl<'w> Table<'w> {
             return;
         }
         if let Some((date, offset)) = day.filter(|_| another_day) {
-            let zone = if offset == Offset::UTC { "UTC".to_owned() } else { format!("local (UTC{})", told(offset)) };
+            let zone = if offset == Offset::UTC {
+                "UTC".to_owned()
+            } else {
+                format!("local (UTC{})", told(offset))
+            };
             let _ = writeln!(text, "{date}, times are {zone}");
             self.day = day;
         }
         self.layout = Layout::new(&shown, wanted.1);
-        let titles = self.layout.0.iter().map(|(column, width)| aligned(*column, column.title(&shown), *width));
+        let titles = self
+            .layout
+            .0
+            .iter()
+            .map(|(column, width)| aligned(*column, column.title(&shown), *width));
         push_line(text, &titles.collect::<Vec<_>>().join(" "));
         (self.header, self.lines_since_header) = (Some(wanted), 0);
     }
@@ -161,9 +172,12 @@ impl<'w> Table<'w> {
 
     fn cell(&self, record: &Record, column: Column, width: usize) -> String {
         let seconds = record.end_ns.saturating_sub(record.start_ns) as f64 / 1e9;
-        let rate = |number: f64| if seconds > 0.0 { scaled(number / seconds) } else { "-".to_owned() };
+        let rate =
+            |number: f64| if seconds > 0.0 { scaled(number / seconds) } else { "-".to_owned() };
         let packets = record.counters.packets();
-        let headline = |show: &dyn Fn(&Headline) -> String| record.reports.headline().as_ref().map(show).unwrap_or_default();
+        let headline = |show: &dyn Fn(&Headline) -> String| {
+            record.reports.headline().as_ref().map(show).unwrap_or_default()
+        };
         match column {
             Column::Time => self.time(record.end_ns),
             Column::Window => match record.kind {
@@ -179,15 +193,23 @@ impl<'w> Table<'w> {
             Column::Bytes => fitted(record.counters.bytes, width),
             Column::PacketRate => rate(packets as f64),
             Column::BitRate => rate(record.counters.bytes as f64 * 8.0),
-            Column::Estimate if self.layout.has(Column::Interval) => headline(&|headline| fitted(headline.rounded(), width)),
+            Column::Estimate if self.layout.has(Column::Interval) => {
+                headline(&|headline| fitted(headline.rounded(), width))
+            }
             Column::Estimate => headline(&|headline| {
-                format!("{:>ESTIMATE_ALONE$} {:<8}", fitted(headline.rounded(), ESTIMATE_ALONE), headline.half_width())
+                format!(
+                    "{:>ESTIMATE_ALONE$} {:<8}",
+                    fitted(headline.rounded(), ESTIMATE_ALONE),
+                    headline.half_width()
+                )
             }),
             Column::Interval => headline(&|headline| match headline.interval() {
                 text if text.chars().count() <= width => text,
                 _ => format!("{} … {}", scaled(headline.low), scaled(headline.high)),
             }),
-            Column::Truth => headline(&|headline| headline.truth.map_or_else(String::new, |truth| fitted(truth, width))),
+            Column::Truth => headline(&|headline| {
+                headline.truth.map_or_else(String::new, |truth| fitted(truth, width))
+            }),
             Column::Error => headline(&|headline| headline.error().unwrap_or_default()),
             Column::Lost => fitted(record.drops.total(), width),
         }
@@ -195,7 +217,12 @@ impl<'w> Table<'w> {
 
     /// Below a row, or of a total.
     fn below<'a>(&self, record: &Record, text: &'a mut String) -> Below<'a> {
-        Below::new(text, if record.kind.is_sum() { 2 } else { BELOW }, self.width(), self.look.colours)
+        Below::new(
+            text,
+            if record.kind.is_sum() { 2 } else { BELOW },
+            self.width(),
+            self.look.colours,
+        )
     }
 
     /// What has no column.
@@ -203,7 +230,8 @@ impl<'w> Table<'w> {
         let lost = record.drops.total();
         if lost > 0 {
             let causes = record.drops.iter().filter(|(_, packets)| *packets > 0);
-            let causes = causes.map(|(cause, packets)| format!("{} {}", cause.name(), grouped(packets)));
+            let causes =
+                causes.map(|(cause, packets)| format!("{} {}", cause.name(), grouped(packets)));
             let mut phrases: Vec<String> = causes.collect();
             if let Some(first) = phrases.first_mut() {
                 *first = format!("LOST {}: {first}", counted(lost, "packet"));
@@ -217,7 +245,11 @@ impl<'w> Table<'w> {
             below.styled(AnsiColor::Red.on_default(), &[format!("ALERT {alert}")]);
         }
         if let (Kind::Window, Some(last)) = (record.kind, record.last_window) {
-            let last = format!("ended {} late, with the windows up to {} in it", lasted(record.late_ns), grouped(last));
+            let last = format!(
+                "ended {} late, with the windows up to {} in it",
+                lasted(record.late_ns),
+                grouped(last)
+            );
             below.line(&[last]);
         }
         if let Some(step) = record.clock_step_ns {
@@ -225,10 +257,14 @@ impl<'w> Table<'w> {
         }
         if record.late > 0 {
             let late = counted(record.late, "packet");
-            below.line(&[format!("{late} came too late for their window"), "counted in none".to_owned()]);
+            below.line(&[
+                format!("{late} came too late for their window"),
+                "counted in none".to_owned(),
+            ]);
         }
         let last = if record.kind == Kind::Sample { Rank::Figures } else { Rank::Asked };
-        let mut reports: Vec<_> = record.reports.all().filter(|(_, report)| report.rank() <= last).collect();
+        let mut reports: Vec<_> =
+            record.reports.all().filter(|(_, report)| report.rank() <= last).collect();
         reports.sort_by_key(|(_, report)| report.rank());
         reports.into_iter().for_each(|(_, report)| report.lines(below));
     }
@@ -237,24 +273,41 @@ impl<'w> Table<'w> {
         let counters = &record.counters;
         let (width, span_ns) = (self.width(), record.end_ns.saturating_sub(record.start_ns));
         let seconds = span_ns as f64 / 1e9;
-        let name = if record.part { place(record) } else { escaped(&record.interface).into_owned() };
+        let name =
+            if record.part { place(record) } else { escaped(&record.interface).into_owned() };
         let _ = writeln!(
             text,
             "\n{}",
-            wrapped(0, 2, width, &name.split(',').map(str::to_owned).collect::<Vec<_>>()).replace(", ", ",")
+            wrapped(0, 2, width, &name.split(',').map(str::to_owned).collect::<Vec<_>>())
+                .replace(", ", ",")
         );
         let mut below = self.below(record, text);
         let packets = counters.packets();
-        let mut phrases = vec![format!("{} in {}", counted(packets, "packet"), lasted(span_ns)), counted(counters.bytes, "byte")];
+        let mut phrases = vec![
+            format!("{} in {}", counted(packets, "packet"), lasted(span_ns)),
+            counted(counters.bytes, "byte"),
+        ];
         // A handful of packets at once is no rate.
         if seconds >= SHORTEST_SPAN && packets > 0 {
             phrases.push(format!("{} packets/s", scaled(packets as f64 / seconds)));
             phrases.push(format!("{} bits/s", scaled(counters.bytes as f64 * 8.0 / seconds)));
         }
         below.line(&phrases);
-        let rejected = [(counters.non_ip, "non-IP"), (counters.truncated, "truncated"), (counters.bad_header, "bad header")];
-        let mut phrases = vec![format!("{} IPv4", grouped(counters.ipv4)), format!("{} IPv6", grouped(counters.ipv6))];
-        phrases.extend(rejected.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{} {what}", grouped(*count))));
+        let rejected = [
+            (counters.non_ip, "non-IP"),
+            (counters.truncated, "truncated"),
+            (counters.bad_header, "bad header"),
+        ];
+        let mut phrases = vec![
+            format!("{} IPv4", grouped(counters.ipv4)),
+            format!("{} IPv6", grouped(counters.ipv6)),
+        ];
+        phrases.extend(
+            rejected
+                .iter()
+                .filter(|(count, _)| *count > 0)
+                .map(|(count, what)| format!("{} {what}", grouped(*count))),
+        );
         if record.drops.total() == 0 {
             phrases.push("none lost".to_owned());
         }
@@ -266,7 +319,9 @@ impl<'w> Table<'w> {
         self.details(record, &mut below);
         record.united.iter().flat_map(United::told).for_each(|phrases| below.line(&phrases));
         if self.cut && !record.part {
-            below.line(&["* marks a window that was cut short, or of which something is missing".to_owned()]);
+            below
+                .line(&["* marks a window that was cut short, or of which something is missing"
+                    .to_owned()]);
         }
     }
 
@@ -300,7 +355,13 @@ impl Sink for Table<'_> {
             if record.kind == Kind::Silence {
                 let last = record.last_window.unwrap_or(record.window);
                 let (first, last) = (grouped(record.window), grouped(last));
-                push_line(&mut text, &format!("{:>8} windows {first} to {last} had no packets", self.time(record.end_ns)));
+                push_line(
+                    &mut text,
+                    &format!(
+                        "{:>8} windows {first} to {last} had no packets",
+                        self.time(record.end_ns)
+                    ),
+                );
             } else {
                 self.row(record, &mut text);
             }
@@ -336,7 +397,8 @@ fn place(record: &Record) -> String {
 fn told(offset: Offset) -> String {
     let minutes = offset.seconds() / 60;
     let (sign, minutes) = (if minutes < 0 { '-' } else { '+' }, minutes.unsigned_abs());
-    let rest = if minutes.is_multiple_of(60) { String::new() } else { format!(":{:02}", minutes % 60) };
+    let rest =
+        if minutes.is_multiple_of(60) { String::new() } else { format!(":{:02}", minutes % 60) };
     format!("{sign}{}{rest}", minutes / 60)
 }
 
@@ -345,7 +407,9 @@ fn elapsed(ns: u64) -> String {
     let seconds = ns / 1_000_000_000;
     match seconds {
         0..10_000 => format!("{:.2}s", ns as f64 / 1e9),
-        10_000..360_000 => format!("{}h{:02}m{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60),
+        10_000..360_000 => {
+            format!("{}h{:02}m{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
+        }
         _ => format!("{}d{:02}h", seconds / 86_400, seconds / 3_600 % 24),
     }
 }

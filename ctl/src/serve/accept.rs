@@ -6,15 +6,19 @@ use axum::http::header::ACCEPT;
 /// Text, which everybody takes.
 pub(super) const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Messages, each behind its length.
-pub(super) const PROTOBUF: &str = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
+pub(super) const PROTOBUF: &str =
+    "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
 
 /// Whether a reader asks for [`PROTOBUF`] by name, and does not prefer text.
 pub(super) fn wants_protobuf(headers: &HeaderMap) -> bool {
     let texts = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    let wanted: Vec<Range<'_>> = texts.flat_map(|text| text.split(',')).filter_map(Range::of).collect();
+    let wanted: Vec<Range<'_>> =
+        texts.flat_map(|text| text.split(',')).filter_map(Range::of).collect();
     // The most specific range that holds text says how much it is wanted.
     let ranges = ["text/plain", "text/*", "*/*"];
-    let text = ranges.iter().find_map(|name| wanted.iter().find(|range| range.name.eq_ignore_ascii_case(name)));
+    let text = ranges
+        .iter()
+        .find_map(|name| wanted.iter().find(|range| range.name.eq_ignore_ascii_case(name)));
     let text = text.map_or(0.0, |range| range.weight);
     let protobuf = wanted.iter().find(|range| range.is_protobuf());
     protobuf.is_some_and(|range| range.weight > 0.0 && range.weight >= text)
@@ -32,7 +36,9 @@ impl<'a> Range<'a> {
     fn of(text: &'a str) -> Option<Self> {
         let mut parts = text.split(';').map(str::trim);
         let name = parts.next().filter(|name| !name.is_empty())?;
-        let parameter = |part: &'a str| part.split_once('=').map(|(name, value)| (name.trim(), value.trim().trim_matches('"')));
+        let parameter = |part: &'a str| {
+            part.split_once('=').map(|(name, value)| (name.trim(), value.trim().trim_matches('"')))
+        };
         let (weights, parameters): (Vec<_>, Vec<_>) =
             parts.filter_map(parameter).partition(|(name, _)| name.eq_ignore_ascii_case("q"));
         let weight = weights.first().map_or(Ok(1.0), |(_, weight)| weight.parse()).ok()?;
@@ -41,7 +47,9 @@ impl<'a> Range<'a> {
 
     fn is_protobuf(&self) -> bool {
         let has = |name: &str, value: &str| {
-            self.parameters.iter().any(|(it, its)| it.eq_ignore_ascii_case(name) && its.eq_ignore_ascii_case(value))
+            self.parameters
+                .iter()
+                .any(|(it, its)| it.eq_ignore_ascii_case(name) && its.eq_ignore_ascii_case(value))
         };
         self.name.eq_ignore_ascii_case("application/vnd.google.protobuf")
             && has("proto", "io.prometheus.client.MetricFamily")
@@ -55,7 +63,9 @@ mod tests {
     use axum::http::HeaderValue;
 
     fn wanted(accept: &[&'static str]) -> bool {
-        wants_protobuf(&accept.iter().map(|value| (ACCEPT, HeaderValue::from_static(value))).collect())
+        wants_protobuf(
+            &accept.iter().map(|value| (ACCEPT, HeaderValue::from_static(value))).collect(),
+        )
     }
 
     #[test]
@@ -73,8 +83,12 @@ mod tests {
                 "text/html",
                 "Application/VND.google.protobuf ; Encoding = \"delimited\" ; proto=\"io.prometheus.client.MetricFamily\"",
             ],
-            &["*/*, application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"],
-            &["text/*;q=0.9,*/*,application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.9"],
+            &[
+                "*/*, application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited",
+            ],
+            &[
+                "text/*;q=0.9,*/*,application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.9",
+            ],
         ];
         for accept in asked {
             assert!(wanted(accept), "{accept:?}");
@@ -94,9 +108,15 @@ mod tests {
             &["text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"],
             // Other messages, other encodings.
             &["application/vnd.google.protobuf"],
-            &["application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=text"],
-            &["application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0"],
-            &["application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.5,text/plain"],
+            &[
+                "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=text",
+            ],
+            &[
+                "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0",
+            ],
+            &[
+                "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.5,text/plain",
+            ],
         ];
         for accept in not_asked {
             assert!(!wanted(accept), "{accept:?}");

@@ -33,7 +33,9 @@ impl Token {
         let mut bytes = Vec::new();
         file.take(LONGEST + 1).read_to_end(&mut bytes)?;
         let token = bytes.trim_ascii();
-        let fits = token.len() >= SHORTEST && bytes.len() as u64 <= LONGEST && token.iter().all(u8::is_ascii_graphic);
+        let fits = token.len() >= SHORTEST
+            && bytes.len() as u64 <= LONGEST
+            && token.iter().all(u8::is_ascii_graphic);
         if !fits {
             let advice = "a token is one line of 16 letters and digits or more; `openssl rand -hex 32` makes one";
             return Err(io::Error::new(io::ErrorKind::InvalidData, advice));
@@ -48,8 +50,8 @@ impl Token {
         Some(told)
     }
 
-    /// Whether this is what a request says of itself: `Bearer TOKEN`, or `Basic` with the token as password, as browsers do. How long it
-    /// takes to say no tells the length of the token at most.
+    /// Whether this is what a request says of itself: `Bearer TOKEN`, or `Basic` with the token as
+    /// password, as browsers do. How long it takes to say no tells the length of the token at most.
     pub(super) fn allows(&self, authorization: &[u8]) -> bool {
         let Some(space) = authorization.iter().position(|byte| *byte == b' ') else { return false };
         let (scheme, rest) = authorization.split_at(space);
@@ -78,20 +80,29 @@ pub struct Access {
 /// What to encrypt with: a certificate chain and its key, as PEM.
 ///
 /// # Errors
-/// If one of them cannot be read or is none, if everyone can read the key, or if they do not belong together.
+/// If one of them cannot be read or is none, if everyone can read the key, or if they do not belong
+/// together.
 pub fn encryption(certificate: &Path, key: &Path) -> io::Result<Arc<ServerConfig>> {
-    let named = |path: &Path, problem: String| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {problem}", path.display()));
-    let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let named = |path: &Path, problem: String| {
+        io::Error::new(io::ErrorKind::InvalidData, format!("{}: {problem}", path.display()))
+    };
+    let chain =
+        CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let chain = chain.map_err(|error| named(certificate, error.to_string()))?;
     if chain.is_empty() {
         return Err(named(certificate, "there is no certificate in it".to_owned()));
     }
     let file = File::open(key).map_err(|error| named(key, error.to_string()))?;
     refuse_public(&file, "key").map_err(|error| named(key, error.to_string()))?;
-    let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| named(key, error.to_string()))?;
-    let config = ServerConfig::builder_with_provider(Arc::new(default_provider())).with_safe_default_protocol_versions();
-    let config = config.and_then(|config| config.with_no_client_auth().with_single_cert(chain, secret));
-    let config = config.map_err(|error| named(certificate, format!("does not do with {}: {error}", key.display())))?;
+    let secret =
+        PrivateKeyDer::from_pem_file(key).map_err(|error| named(key, error.to_string()))?;
+    let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions();
+    let config =
+        config.and_then(|config| config.with_no_client_auth().with_single_cert(chain, secret));
+    let config = config.map_err(|error| {
+        named(certificate, format!("does not do with {}: {error}", key.display()))
+    })?;
     Ok(Arc::new(config))
 }
 
@@ -115,9 +126,12 @@ mod tests {
     fn a_token_is_told_as_programs_and_as_browsers_tell_it() {
         let token = Token(b"0123456789abcdef".as_slice().into());
         let basic = |text: &str| format!("Basic {}", STANDARD.encode(text));
-        for right in
-            ["Bearer 0123456789abcdef", "bearer  0123456789abcdef", &basic(":0123456789abcdef"), &basic("me:0123456789abcdef")]
-        {
+        for right in [
+            "Bearer 0123456789abcdef",
+            "bearer  0123456789abcdef",
+            &basic(":0123456789abcdef"),
+            &basic("me:0123456789abcdef"),
+        ] {
             assert!(token.allows(right.as_bytes()), "{right}");
         }
         let wrong = [
@@ -129,8 +143,12 @@ mod tests {
             "Bearer 0123456789abcde",
             "Digest 0123456789abcdef",
         ];
-        let basics =
-            [basic("0123456789abcdef"), basic("0123456789abcdef:"), "Basic 0123456789abcdef".to_owned(), "Basic é".to_owned()];
+        let basics = [
+            basic("0123456789abcdef"),
+            basic("0123456789abcdef:"),
+            "Basic 0123456789abcdef".to_owned(),
+            "Basic é".to_owned(),
+        ];
         for wrong in wrong.into_iter().chain(basics.iter().map(String::as_str)) {
             assert!(!token.allows(wrong.as_bytes()), "{wrong}");
         }

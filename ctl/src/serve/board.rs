@@ -1,4 +1,5 @@
-//! What happened last, for pages that look on: figures of windows as JSON, up to an amount of memory.
+//! What happened last, for pages that look on: figures of windows as JSON, up to an amount of
+//! memory.
 
 use super::event::event;
 use super::kept::Kept;
@@ -24,7 +25,8 @@ pub struct Board {
 
 impl Default for Board {
     fn default() -> Self {
-        let run = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
+        let run =
+            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
         Board { kept: Kept::new(ROOM, MOST), run }
     }
 }

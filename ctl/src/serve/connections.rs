@@ -1,8 +1,10 @@
 //! Open connections of a server: how many there may be, and which of them gives way to a new one.
 //!
-//! Three sets have bounds: the connections of one peer, those of all peers that are not this machine, and all together. If one that a newcomer would be in is
-//! full, the oldest connection in it without a request that is answered gives way; if there is none, the newcomer is refused. Whoever holds
-//! connections without asking for anything keeps nobody away, and who asks from far away leaves places for this machine, with its probes.
+//! Three sets have bounds: the connections of one peer, those of all peers that are not this
+//! machine, and all together. If one that a newcomer would be in is full, the oldest connection in
+//! it without a request that is answered gives way; if there is none, the newcomer is refused.
+//! Whoever holds connections without asking for anything keeps nobody away, and who asks from far
+//! away leaves places for this machine, with its probes.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -19,7 +21,8 @@ const MAX_PER_PEER: usize = 8;
 /// Who is at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peer {
-    /// This machine: it asks from the address that it asks. Its users and what they forward (`ssh -L`, a proxy) are not told apart.
+    /// This machine: it asks from the address that it asks. Its users and what they forward
+    /// (`ssh -L`, a proxy) are not told apart.
     Local,
     /// An address; of IPv6 the network, since whoever has one address there has them all.
     Remote(IpAddr),
@@ -29,7 +32,9 @@ impl Peer {
     pub(super) fn new(peer: SocketAddr, local: SocketAddr) -> Self {
         match (peer.ip().to_canonical(), local.ip().to_canonical()) {
             (peer, local) if peer == local => Peer::Local,
-            (IpAddr::V6(address), _) => Peer::Remote(IpAddr::from((address.to_bits() >> 64 << 64).to_be_bytes())),
+            (IpAddr::V6(address), _) => {
+                Peer::Remote(IpAddr::from((address.to_bits() >> 64 << 64).to_be_bytes()))
+            }
             (peer, _) => Peer::Remote(peer),
         }
     }
@@ -114,8 +119,16 @@ struct Set {
 
 /// Those of which a newcomer may be, the smallest first.
 const SETS: [Set; 3] = [
-    Set { max: MAX_PER_PEER, whose: "from one address", has: |newcomer, other| newcomer.is_remote() && other == newcomer },
-    Set { max: MAX_REMOTE, whose: "from other machines", has: |newcomer, other| newcomer.is_remote() && other.is_remote() },
+    Set {
+        max: MAX_PER_PEER,
+        whose: "from one address",
+        has: |newcomer, other| newcomer.is_remote() && other == newcomer,
+    },
+    Set {
+        max: MAX_REMOTE,
+        whose: "from other machines",
+        has: |newcomer, other| newcomer.is_remote() && other.is_remote(),
+    },
     Set { max: MAX_CONNECTIONS, whose: "in all", has: |_, _| true },
 ];
 
@@ -127,15 +140,24 @@ impl Connections {
     /// Takes a place for a new connection.
     pub(super) fn enter(&self, peer: Peer) -> Result<Place, Full> {
         let mut open = self.open();
-        let count = |set: &Set| open.by_age.values().filter(|(other, _)| (set.has)(peer, *other)).count();
-        let Some((set, count)) = SETS.iter().map(|set| (set, count(set))).find(|(set, count)| count >= &set.max) else {
+        let count =
+            |set: &Set| open.by_age.values().filter(|(other, _)| (set.has)(peer, *other)).count();
+        let Some((set, count)) =
+            SETS.iter().map(|set| (set, count(set))).find(|(set, count)| count >= &set.max)
+        else {
             return Ok(open.add(peer, self));
         };
         // Nobody from elsewhere takes a place of this machine.
         let gives_way = |other: Peer, admission: &Admission| {
-            (set.has)(peer, other) && (other.is_remote() || !peer.is_remote()) && !admission.is_given()
+            (set.has)(peer, other)
+                && (other.is_remote() || !peer.is_remote())
+                && !admission.is_given()
         };
-        let oldest = open.by_age.iter().find(|(_, (other, admission))| gives_way(*other, admission)).map(|(number, _)| *number);
+        let oldest = open
+            .by_age
+            .iter()
+            .find(|(_, (other, admission))| gives_way(*other, admission))
+            .map(|(number, _)| *number);
         let place = oldest.and_then(|number| open.by_age.remove(&number)).map(|(_, evicted)| {
             evicted.0.send_replace(Stage::Evicted);
             open.add(peer, self)
@@ -168,7 +190,8 @@ mod tests {
         Peer::Remote(IpAddr::from([192, 0, 2, number]))
     }
 
-    /// Places that are taken, in order; of a connection for which none is left, whether it was refused.
+    /// Places that are taken, in order; of a connection for which none is left, whether it was
+    /// refused.
     fn entered(connections: &Connections, peer: Peer, count: usize) -> (Vec<Place>, usize) {
         let (mut places, mut refused) = (Vec::new(), 0);
         for _ in 0..count {
@@ -208,7 +231,8 @@ mod tests {
     #[test]
     fn other_machines_leave_places_for_this_one() {
         let connections = Connections::default();
-        let filled: Vec<Place> = (0..7).flat_map(|number| entered(&connections, remote(number), 8).0).collect();
+        let filled: Vec<Place> =
+            (0..7).flat_map(|number| entered(&connections, remote(number), 8).0).collect();
         assert_eq!((filled.len(), evicted(&filled).contains(&true)), (56, false));
         filled.iter().for_each(|place| place.admission.give());
         assert_eq!(entered(&connections, remote(9), 1).1, 1, "all of their places are in use");
@@ -220,31 +244,49 @@ mod tests {
         assert_eq!(connections.open().by_age.len(), MAX_CONNECTIONS);
         // Of this machine's own the oldest gives way.
         let (more, _) = entered(&connections, Peer::Local, 1);
-        assert_eq!((evicted(&local)[..2].to_vec(), is_evicted(&more[0])), (vec![true, false], false));
+        assert_eq!(
+            (evicted(&local)[..2].to_vec(), is_evicted(&more[0])),
+            (vec![true, false], false)
+        );
     }
 
     #[test]
     fn idle_connections_of_others_give_way_to_all() {
         let connections = Connections::default();
-        let filled: Vec<Place> = (0..7).flat_map(|number| entered(&connections, remote(number), 8).0).collect();
+        let filled: Vec<Place> =
+            (0..7).flat_map(|number| entered(&connections, remote(number), 8).0).collect();
         let (newcomer, _) = entered(&connections, remote(9), 1);
-        assert_eq!((evicted(&filled)[..2].to_vec(), is_evicted(&newcomer[0])), (vec![true, false], false));
+        assert_eq!(
+            (evicted(&filled)[..2].to_vec(), is_evicted(&newcomer[0])),
+            (vec![true, false], false)
+        );
         // This machine fills what is left, and then takes theirs.
         let (local, _) = entered(&connections, Peer::Local, 9);
-        assert_eq!((evicted(&filled)[..3].to_vec(), evicted(&local).contains(&true)), (vec![true, true, false], false));
+        assert_eq!(
+            (evicted(&filled)[..3].to_vec(), evicted(&local).contains(&true)),
+            (vec![true, true, false], false)
+        );
         assert_eq!(connections.open().by_age.len(), MAX_CONNECTIONS);
     }
 
     #[test]
     fn a_machine_is_known_by_asking_itself_and_a_network_is_one_peer() {
         let peer = |peer: &str, local: &str| {
-            Peer::new(SocketAddr::new(peer.parse().unwrap(), 1), SocketAddr::new(local.parse().unwrap(), 9420))
+            Peer::new(
+                SocketAddr::new(peer.parse().unwrap(), 1),
+                SocketAddr::new(local.parse().unwrap(), 9420),
+            )
         };
-        for (remote, local) in [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("192.0.2.1", "::ffff:192.0.2.1")] {
+        for (remote, local) in
+            [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("192.0.2.1", "::ffff:192.0.2.1")]
+        {
             assert_eq!(peer(remote, local), Peer::Local, "{remote} {local}");
         }
         assert_eq!(peer("127.0.0.2", "127.0.0.1"), Peer::Remote("127.0.0.2".parse().unwrap()));
-        assert_eq!(peer("2001:db8:0:1:2::3", "2001:db8::1"), peer("2001:db8:0:1:ffff::", "2001:db8::1"));
+        assert_eq!(
+            peer("2001:db8:0:1:2::3", "2001:db8::1"),
+            peer("2001:db8:0:1:ffff::", "2001:db8::1")
+        );
         assert_ne!(peer("2001:db8:0:1::1", "2001:db8::1"), peer("2001:db8:0:2::1", "2001:db8::1"));
         assert_eq!(peer("::ffff:192.0.2.7", "::1"), remote(7));
     }

@@ -27,13 +27,15 @@ pub struct Feed {
 
 impl Default for Feed {
     fn default() -> Self {
-        let (windows, samples, delays) = (Kept::new(ROOM, MOST), Kept::new(ROOM, MOST), Kept::new(ROOM, MOST));
+        let (windows, samples, delays) =
+            (Kept::new(ROOM, MOST), Kept::new(ROOM, MOST), Kept::new(ROOM, MOST));
         Feed { windows, samples, delays, passes_delays: Arc::default() }
     }
 }
 
 impl Feed {
-    /// Takes records of a source of this name. Whether it passes on delays one by one decides whether there is a stream of them.
+    /// Takes records of a source of this name. Whether it passes on delays one by one decides
+    /// whether there is a stream of them.
     #[must_use]
     pub fn of(&self, origin: Origin, name: &str, passes_delays: bool) -> impl Sink + use<> {
         self.passes_delays.fetch_or(passes_delays, Ordering::Relaxed);
@@ -57,7 +59,9 @@ struct Source {
 impl Source {
     /// The process: a host and a run.
     fn identity(&self) -> (String, String) {
-        let told = |identity: &crate::identity::Identity| (identity.host.to_string(), identity.run.to_string());
+        let told = |identity: &crate::identity::Identity| {
+            (identity.host.to_string(), identity.run.to_string())
+        };
         self.origin.identity.as_ref().map(told).unwrap_or_default()
     }
 
@@ -89,7 +93,9 @@ impl Source {
         let json_lines = String::from_utf8(lines).map_err(io::Error::other)?;
         let bytes = json_lines.len();
         let delays = proto::Delays { number: 0, host, run, source: self.name.clone(), json_lines };
-        self.feed.delays.push(|number| Ok((Arc::new(proto::Delays { number: number + 1, ..delays }), bytes)))
+        self.feed
+            .delays
+            .push(|number| Ok((Arc::new(proto::Delays { number: number + 1, ..delays }), bytes)))
     }
 }
 
@@ -103,7 +109,9 @@ impl Sink for Source {
         };
         let told = self.told(record)?;
         let bytes = told.json.len();
-        kept.push(|number| Ok::<_, io::Error>((Arc::new(proto::Record { number: number + 1, ..told }), bytes)))?;
+        kept.push(|number| {
+            Ok::<_, io::Error>((Arc::new(proto::Record { number: number + 1, ..told }), bytes))
+        })?;
         if self.feed.passes_delays() && self.feed.delays.is_read() {
             self.log.record(record)?;
             self.pass_on()?;

@@ -1,4 +1,5 @@
-//! What a run tells over gRPC: records as streams, its configuration and how it is doing; with reflection and health, as tools expect them.
+//! What a run tells over gRPC: records as streams, its configuration and how it is doing; with
+//! reflection and health, as tools expect them.
 
 use super::access::Access;
 use super::connections::Admission;
@@ -82,11 +83,13 @@ impl Server {
         let reflection = tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
-        let reflection = reflection.build_v1().map_err(io::Error::other)?.max_decoding_message_size(REQUEST);
+        let reflection =
+            reflection.build_v1().map_err(io::Error::other)?.max_decoding_message_size(REQUEST);
         let service = Telling { told, stopped: stopped.clone() };
-        let routes = Routes::new(AgentServer::new(service.clone()).max_decoding_message_size(REQUEST))
-            .add_service(HealthServer::new(service).max_decoding_message_size(REQUEST))
-            .add_service(reflection);
+        let routes =
+            Routes::new(AgentServer::new(service.clone()).max_decoding_message_size(REQUEST))
+                .add_service(HealthServer::new(service).max_decoding_message_size(REQUEST))
+                .add_service(reflection);
         let router = routes.into_axum_router().layer(from_fn_with_state(guard.clone(), guarded));
         Server::listen(address, access, guard, router, stop, stopped)
     }
@@ -107,7 +110,9 @@ async fn guarded(State(guard): State<Guard>, request: HttpRequest, next: Next) -
     let (parts, body) = request.into_parts();
     let problem = match tokio::time::timeout(PATIENCE, to_bytes(body, REQUEST)).await {
         Ok(Ok(bytes)) => return next.run(HttpRequest::from_parts(parts, Body::from(bytes))).await,
-        Ok(Err(error)) => format!("a request of more than {REQUEST} bytes, or one that broke off: {error}"),
+        Ok(Err(error)) => {
+            format!("a request of more than {REQUEST} bytes, or one that broke off: {error}")
+        }
         Err(_) => format!("a request that did not come within {PATIENCE:?}"),
     };
     let status = Status::resource_exhausted(problem.as_str());
@@ -124,8 +129,14 @@ struct Telling {
 type Stream<T> = ReceiverStream<Result<T, Status>>;
 
 impl Telling {
-    /// Items of a feed from a number on, until the run ends or the reader does. What is no longer kept when it is its turn is told as missed.
-    fn follow<T, R>(&self, kept: &Kept<Arc<T>>, from: u64, tell: impl Fn(Piece<T>) -> R + Send + 'static) -> Response<Stream<R>>
+    /// Items of a feed from a number on, until the run ends or the reader does. What is no longer
+    /// kept when it is its turn is told as missed.
+    fn follow<T, R>(
+        &self,
+        kept: &Kept<Arc<T>>,
+        from: u64,
+        tell: impl Fn(Piece<T>) -> R + Send + 'static,
+    ) -> Response<Stream<R>>
     where
         T: Clone + Send + Sync + 'static,
         R: Send + 'static,
@@ -141,7 +152,11 @@ impl Telling {
                     let piece = kept.from(next, PIECE);
                     // What was given up since.
                     let first = piece.first().map_or_else(|| kept.next(), |(number, _)| *number);
-                    if first > next && sender.send(Ok(tell(Piece::Missed(proto::Missed { records: first - next })))).await.is_err()
+                    if first > next
+                        && sender
+                            .send(Ok(tell(Piece::Missed(proto::Missed { records: first - next }))))
+                            .await
+                            .is_err()
                     {
                         return;
                     }
@@ -189,13 +204,18 @@ impl Agent for Telling {
     type SamplesStream = Stream<proto::SamplesResponse>;
     type DelaysStream = Stream<proto::DelaysResponse>;
 
-    async fn windows(&self, request: Request<proto::WindowsRequest>) -> Result<Response<Self::WindowsStream>, Status> {
+    async fn windows(
+        &self,
+        request: Request<proto::WindowsRequest>,
+    ) -> Result<Response<Self::WindowsStream>, Status> {
         let kept = &self.told.feed.windows;
         let next = kept.next();
         // Numbers begin at 1 there, and at 0 here.
         let from = request.get_ref().after.unwrap_or(next);
         if from > next {
-            return Err(Status::out_of_range(format!("the last record of this run is {next}; {from} is one of another run")));
+            return Err(Status::out_of_range(format!(
+                "the last record of this run is {next}; {from} is one of another run"
+            )));
         }
         Ok(self.follow(kept, from, |piece| {
             use proto::windows_response::Told;
@@ -207,7 +227,10 @@ impl Agent for Telling {
         }))
     }
 
-    async fn samples(&self, _: Request<proto::SamplesRequest>) -> Result<Response<Self::SamplesStream>, Status> {
+    async fn samples(
+        &self,
+        _: Request<proto::SamplesRequest>,
+    ) -> Result<Response<Self::SamplesStream>, Status> {
         let kept = &self.told.feed.samples;
         Ok(self.follow(kept, kept.next(), |piece| {
             use proto::samples_response::Told;
@@ -219,9 +242,14 @@ impl Agent for Telling {
         }))
     }
 
-    async fn delays(&self, _: Request<proto::DelaysRequest>) -> Result<Response<Self::DelaysStream>, Status> {
+    async fn delays(
+        &self,
+        _: Request<proto::DelaysRequest>,
+    ) -> Result<Response<Self::DelaysStream>, Status> {
         if !self.told.feed.passes_delays() {
-            return Err(Status::failed_precondition("this run does not pass on delays one by one; --delay-samples FILE does"));
+            return Err(Status::failed_precondition(
+                "this run does not pass on delays one by one; --delay-samples FILE does",
+            ));
         }
         let kept = &self.told.feed.delays;
         Ok(self.follow(kept, kept.next(), |piece| {
@@ -241,10 +269,18 @@ impl Agent for Telling {
         Ok(Response::new(proto::ConfigurationResponse { sources: (self.told.configuration)() }))
     }
 
-    async fn status(&self, _: Request<proto::StatusRequest>) -> Result<Response<proto::StatusResponse>, Status> {
+    async fn status(
+        &self,
+        _: Request<proto::StatusRequest>,
+    ) -> Result<Response<proto::StatusResponse>, Status> {
         let Told { host, problems, status, .. } = &self.told;
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        Ok(Response::new(proto::StatusResponse { host: host.to_string(), version, problems: problems(), json: status() }))
+        Ok(Response::new(proto::StatusResponse {
+            host: host.to_string(),
+            version,
+            problems: problems(),
+            json: status(),
+        }))
     }
 }
 
@@ -258,12 +294,18 @@ fn check(request: &HealthCheckRequest) -> Result<(), Status> {
 impl Health for Telling {
     type WatchStream = Stream<HealthCheckResponse>;
 
-    async fn check(&self, request: Request<HealthCheckRequest>) -> Result<Response<HealthCheckResponse>, Status> {
+    async fn check(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<HealthCheckResponse>, Status> {
         check(request.get_ref())?;
         Ok(Response::new(self.health()))
     }
 
-    async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
+    async fn watch(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
         check(request.get_ref())?;
         let (sender, receiver) = mpsc::channel(1);
         let telling = self.clone();

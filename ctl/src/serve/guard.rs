@@ -1,4 +1,5 @@
-//! Who is answered: whoever knows the token, or without one whoever asks for this machine by its own name.
+//! Who is answered: whoever knows the token, or without one whoever asks for this machine by its
+//! own name.
 
 use super::access::{Access, Token};
 use super::protocol::Protocol;
@@ -29,7 +30,11 @@ pub(super) enum Refused {
 impl Access {
     /// Returns the guard of a server.
     pub(super) fn guard(&self, protocol: Protocol, metrics: &Metrics) -> Guard {
-        Guard { protocol, token: self.token.clone(), refusals: Refusals::new(protocol, metrics.clone()) }
+        Guard {
+            protocol,
+            token: self.token.clone(),
+            refusals: Refusals::new(protocol, metrics.clone()),
+        }
     }
 }
 
@@ -39,17 +44,25 @@ impl Guard {
         if !self.protocol.methods().contains(request.method()) {
             return Some(Refused::Method);
         }
-        let header = |name: HeaderName| request.headers().get(name).map(HeaderValue::as_bytes).unwrap_or_default();
+        let header = |name: HeaderName| {
+            request.headers().get(name).map(HeaderValue::as_bytes).unwrap_or_default()
+        };
         // HTTP 2 has no header for it.
-        let host = request.uri().authority().map_or_else(|| header(HOST), |authority| authority.as_str().as_bytes());
+        let host = request
+            .uri()
+            .authority()
+            .map_or_else(|| header(HOST), |authority| authority.as_str().as_bytes());
         match &self.token {
             Some(token) if !token.allows(header(AUTHORIZATION)) => {
-                self.refusals.add(Refusal::Token, "a request without the token, or with a wrong one");
+                self.refusals
+                    .add(Refusal::Token, "a request without the token, or with a wrong one");
                 Some(Refused::Token)
             }
-            // A page of somebody else's whose name leads here must not read what only this machine may.
+            // A page of somebody else's whose name leads here must not read what only this machine
+            // may.
             None if !is_local(host) => {
-                self.refusals.add(Refusal::Name, "a request for a name that is not this machine's own");
+                self.refusals
+                    .add(Refusal::Name, "a request for a name that is not this machine's own");
                 Some(Refused::Name)
             }
             _ => None,
@@ -69,9 +82,14 @@ impl Refused {
     pub(super) fn over_http(&self) -> Response {
         let problem = format!("{}\n", self.problem());
         match self {
-            Refused::Method => (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET, HEAD")], problem).into_response(),
+            Refused::Method => {
+                (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET, HEAD")], problem).into_response()
+            }
             Refused::Token => {
-                let ask = [(WWW_AUTHENTICATE, "Basic realm=\"flowgauge: the token is the password\", charset=\"UTF-8\"")];
+                let ask = [(
+                    WWW_AUTHENTICATE,
+                    "Basic realm=\"flowgauge: the token is the password\", charset=\"UTF-8\"",
+                )];
                 (StatusCode::UNAUTHORIZED, ask, problem).into_response()
             }
             Refused::Name => (StatusCode::MISDIRECTED_REQUEST, problem).into_response(),
@@ -80,7 +98,10 @@ impl Refused {
 
     pub(super) fn over_grpc(&self) -> Response {
         match self {
-            Refused::Method => (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "POST")], "this is gRPC\n").into_response(),
+            Refused::Method => {
+                (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "POST")], "this is gRPC\n")
+                    .into_response()
+            }
             Refused::Token => Status::unauthenticated(self.problem()).into_http(),
             Refused::Name => Status::permission_denied(self.problem()).into_http(),
         }
@@ -95,5 +116,6 @@ fn is_local(host: &[u8]) -> bool {
         _ => host,
     };
     let address = name.trim_start_matches('[').trim_end_matches(']');
-    name.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    name.eq_ignore_ascii_case("localhost")
+        || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }

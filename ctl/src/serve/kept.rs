@@ -1,5 +1,5 @@
-//! What came last, up to an amount of memory, for readers that go on at their own pace. A reader that is too slow misses what is no longer kept, and
-//! keeps nobody waiting.
+//! What came last, up to an amount of memory, for readers that go on at their own pace. A reader
+//! that is too slow misses what is no longer kept, and keeps nobody waiting.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,7 +30,12 @@ struct Item<T> {
 
 impl<T> Clone for Kept<T> {
     fn clone(&self) -> Self {
-        Kept { items: Arc::clone(&self.items), newest: self.newest.clone(), room: self.room, most: self.most }
+        Kept {
+            items: Arc::clone(&self.items),
+            newest: self.newest.clone(),
+            room: self.room,
+            most: self.most,
+        }
     }
 }
 
@@ -104,7 +109,9 @@ mod tests {
     fn the_last_are_kept_up_to_a_number_and_an_amount() {
         let kept = Kept::new(100, 5);
         (0..8).for_each(|_| push(&kept, 10));
-        let numbers = |items: Vec<(u64, u64)>| items.into_iter().map(|(number, item)| (number == item).then_some(number)).collect();
+        let numbers = |items: Vec<(u64, u64)>| {
+            items.into_iter().map(|(number, item)| (number == item).then_some(number)).collect()
+        };
         let from = |number, most| -> Option<Vec<u64>> { numbers(kept.from(number, most)) };
         assert_eq!(from(0, 99), Some(vec![3, 4, 5, 6, 7]));
         assert_eq!(from(6, 99), Some(vec![6, 7]));

@@ -1,7 +1,9 @@
-//! What a run tells whoever asks: over HTTP metrics, whether it is well, and a page that shows windows as they end; over gRPC records as streams.
+//! What a run tells whoever asks: over HTTP metrics, whether it is well, and a page that shows
+//! windows as they end; over gRPC records as streams.
 //!
-//! A thread of its own serves each, so that no packet waits for a reader, and it may do nothing else. What readers can make it hold is bounded:
-//! so many connections, so much of a request, so long for it and for the answer.
+//! A thread of its own serves each, so that no packet waits for a reader, and it may do nothing
+//! else. What readers can make it hold is bounded: so many connections, so much of a request, so
+//! long for it and for the answer.
 
 mod accept;
 mod access;
@@ -30,7 +32,9 @@ use crate::output::Metrics;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue};
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue,
+};
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -72,7 +76,12 @@ impl Server {
     /// If the address is another one's, or taken.
     pub fn start(address: SocketAddr, site: Site, access: Access) -> io::Result<Self> {
         let guard = access.guard(Protocol::Http, &site.metrics);
-        Server::begin(address, access, guard.clone(), router(site).layer(from_fn_with_state(guard, guarded)))
+        Server::begin(
+            address,
+            access,
+            guard.clone(),
+            router(site).layer(from_fn_with_state(guard, guarded)),
+        )
     }
 }
 
@@ -81,7 +90,9 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
 fn router(site: Site) -> Router {
-    let asset = |kind: &'static str, bytes: &'static [u8]| get(move || async move { (told(kind), Bytes::from_static(bytes)) });
+    let asset = |kind: &'static str, bytes: &'static [u8]| {
+        get(move || async move { (told(kind), Bytes::from_static(bytes)) })
+    };
     Router::new()
         .route("/", asset(HTML, report::HTML.as_bytes()))
         .route("/page.js", asset(SCRIPT, report::SCRIPT.as_bytes()))
@@ -115,8 +126,14 @@ async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Re
     let headers = response.headers_mut();
     let policy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
-    headers.insert(HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff"));
-    headers.insert(HeaderName::from_static("referrer-policy"), HeaderValue::from_static("no-referrer"));
+    headers.insert(
+        HeaderName::from_static("x-content-type-options"),
+        HeaderValue::from_static("nosniff"),
+    );
+    headers.insert(
+        HeaderName::from_static("referrer-policy"),
+        HeaderValue::from_static("no-referrer"),
+    );
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache"));
     response
 }
@@ -152,14 +169,14 @@ fn unless(problems: Vec<String>, fine: &'static str) -> Response {
 }
 
 async fn about(State(site): State<Site>) -> Response {
-    let about =
-        serde_json::json!({ "host": site.host.as_ref(), "version": env!("CARGO_PKG_VERSION"), "problems": (site.problems)() });
+    let about = serde_json::json!({ "host": site.host.as_ref(), "version": env!("CARGO_PKG_VERSION"), "problems": (site.problems)() });
     (told("application/json"), about.to_string()).into_response()
 }
 
 /// Windows as they end, and those before that the page does not know yet.
 async fn events(State(site): State<Site>, request: Request) -> Response {
-    let last = request.headers().get("last-event-id").and_then(|id| site.board.named(id.to_str().ok()?));
+    let last =
+        request.headers().get("last-event-id").and_then(|id| site.board.named(id.to_str().ok()?));
     let (pieces, received) = mpsc::channel::<Result<Bytes, Infallible>>(4);
     tokio::spawn(async move {
         let mut newest = site.board.newest();
@@ -177,7 +194,9 @@ async fn events(State(site): State<Site>, request: Request) -> Response {
                     return;
                 }
             }
-            if std::mem::take(&mut first) && !sent(&pieces, "event: caught-up\ndata: {}\n\n".to_owned()).await {
+            if std::mem::take(&mut first)
+                && !sent(&pieces, "event: caught-up\ndata: {}\n\n".to_owned()).await
+            {
                 return;
             }
             match tokio::time::timeout(QUIET, newest.changed()).await {

@@ -1,4 +1,5 @@
-//! What is refused: counted in metrics, and told once each, since whoever asks must not be able to fill the log.
+//! What is refused: counted in metrics, and told once each, since whoever asks must not be able to
+//! fill the log.
 
 use super::protocol::Protocol;
 use crate::output::Metrics;
@@ -24,8 +25,14 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    const ALL: [Refusal; 6] =
-        [Refusal::Crowded, Refusal::Accept, Refusal::Encryption, Refusal::Token, Refusal::Name, Refusal::Request];
+    const ALL: [Refusal; 6] = [
+        Refusal::Crowded,
+        Refusal::Accept,
+        Refusal::Encryption,
+        Refusal::Token,
+        Refusal::Name,
+        Refusal::Request,
+    ];
 
     /// As metrics call it.
     fn name(self) -> &'static str {
@@ -61,7 +68,9 @@ impl Refusals {
         let (name, protocol) = (refusal.name(), self.protocol.name());
         let metric = self.metrics.refused(protocol, name, 1);
         if self.told.get(refusal as usize).is_some_and(|told| !told.swap(true, Ordering::Relaxed)) {
-            tracing::warn!("refused over {protocol}: {why}; further ones are counted in {metric}{{reason=\"{name}\"}}");
+            tracing::warn!(
+                "refused over {protocol}: {why}; further ones are counted in {metric}{{reason=\"{name}\"}}"
+            );
         }
     }
 }

@@ -8,14 +8,16 @@ use std::io;
 
 pub(super) const HTML: &str = include_str!("assets/page.html");
 pub(super) const SCRIPT: &str = include_str!("assets/page.js");
-pub(super) const STYLE: &str = concat!(include_str!("assets/base.css"), include_str!("assets/page.css"));
+pub(super) const STYLE: &str =
+    concat!(include_str!("assets/base.css"), include_str!("assets/page.css"));
 pub(super) const CHARTS: &str = include_str!("assets/uplot/uPlot.iife.min.js");
 pub(super) const CHARTS_STYLE: &str = include_str!("assets/uplot/uPlot.min.css");
 
 /// What all pages look like.
 const BASE: &str = include_str!("assets/base.css");
 
-/// A page that needs nothing but itself, and looks as the live page does. All is HTML but `style`, which is added to the common one.
+/// A page that needs nothing but itself, and looks as the live page does. All is HTML but `style`,
+/// which is added to the common one.
 #[must_use]
 pub fn document(title: &str, style: &str, body: &str) -> String {
     format!(
@@ -74,14 +76,18 @@ impl Report {
         self.left_out
     }
 
-    /// The page, as HTML: a title, facts, what is wrong with the capture, and windows. It loads nothing.
+    /// The page, as HTML: a title, facts, what is wrong with the capture, and windows. It loads
+    /// nothing.
     ///
     /// # Errors
     /// If something cannot be written as JSON, which nothing cannot.
     pub fn page(&self, title: &str, facts: &[Fact], problems: &[String]) -> io::Result<String> {
-        let about =
-            serde_json::json!({ "title": title, "version": env!("CARGO_PKG_VERSION"), "facts": facts, "problems": problems });
-        let data = format!("{{\"about\":{about},\"totals\":[{}],\"windows\":[{}]}}", self.totals.join(","), self.windows.join(","));
+        let about = serde_json::json!({ "title": title, "version": env!("CARGO_PKG_VERSION"), "facts": facts, "problems": problems });
+        let data = format!(
+            "{{\"about\":{about},\"totals\":[{}],\"windows\":[{}]}}",
+            self.totals.join(","),
+            self.windows.join(",")
+        );
         // Within a script nothing but `<` can end it; JSON may write it so.
         let data = data.replace('<', "\\u003c");
         let policy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
@@ -115,7 +121,11 @@ mod tests {
         let evil = "</script><script>alert(1)</script><!--";
         let facts = [Fact { name: "File", value: evil.to_owned() }];
         let page = Report::default().page(evil, &facts, &[evil.to_owned()]).unwrap_or_default();
-        assert!(!page.contains("alert(1)</script>") && page.contains("\\u003c/script>\\u003cscript>alert(1)"), "{page}");
+        assert!(
+            !page.contains("alert(1)</script>")
+                && page.contains("\\u003c/script>\\u003cscript>alert(1)"),
+            "{page}"
+        );
         // Its own: charts, data, page.
         assert_eq!(page.matches("</script>").count(), 3);
         assert_eq!(page.matches("<script").count(), 3);

@@ -36,7 +36,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) const REQUEST: usize = 16 << 10;
 /// How long a reader may take to read something of what it is sent, before it is given up.
 pub(super) const READER: Duration = Duration::from_secs(30);
-/// How often a reader is told that nothing happened, so that whoever is between keeps the connection.
+/// How often a reader is told that nothing happened, so that whoever is between keeps the
+/// connection.
 pub(super) const QUIET: Duration = Duration::from_secs(15);
 /// How much waits on one connection for a reader (HTTP 2).
 const WAITING: usize = 64 << 10;
@@ -52,7 +53,12 @@ pub struct Server {
 }
 
 impl Server {
-    pub(super) fn begin(address: SocketAddr, access: Access, guard: Guard, router: Router) -> io::Result<Self> {
+    pub(super) fn begin(
+        address: SocketAddr,
+        access: Access,
+        guard: Guard,
+        router: Router,
+    ) -> io::Result<Self> {
         let (stop, stopped) = watch::channel(());
         Server::listen(address, access, guard, router, stop, stopped)
     }
@@ -76,11 +82,19 @@ impl Server {
             encryption.alpn_protocols = vec![protocol.inside()];
             TlsAcceptor::from(Arc::new(encryption))
         });
-        let serving = Serving { protocol, router, tls, refusals: guard.refusals, connections: Connections::default(), stopped };
-        let thread = thread::Builder::new().name(protocol.name().to_lowercase()).spawn(move || {
-            fence::enter(protocol.name());
-            runtime.block_on(serving.serve(listener));
-        })?;
+        let serving = Serving {
+            protocol,
+            router,
+            tls,
+            refusals: guard.refusals,
+            connections: Connections::default(),
+            stopped,
+        };
+        let thread =
+            thread::Builder::new().name(protocol.name().to_lowercase()).spawn(move || {
+                fence::enter(protocol.name());
+                runtime.block_on(serving.serve(listener));
+            })?;
         Ok(Server { address, stop: Some(stop), thread: Some(thread) })
     }
 
@@ -120,7 +134,9 @@ impl Serving {
         let protocol = self.protocol;
         let listener = match tokio::net::TcpListener::from_std(listener) {
             Ok(listener) => listener,
-            Err(error) => return tracing::warn!("nobody is answered over {}: {error}", protocol.name()),
+            Err(error) => {
+                return tracing::warn!("nobody is answered over {}: {error}", protocol.name());
+            }
         };
         // Closed once no connection has the other end any more.
         let (open, end_of_connection) = watch::channel(());
@@ -139,22 +155,38 @@ impl Serving {
     }
 
     /// Takes a connection, and answers it beside others.
-    async fn take(&self, listener: &tokio::net::TcpListener, end_of_connection: &watch::Receiver<()>) {
+    async fn take(
+        &self,
+        listener: &tokio::net::TcpListener,
+        end_of_connection: &watch::Receiver<()>,
+    ) {
         let refusals = &self.refusals;
-        let accepted = listener.accept().await.and_then(|(stream, peer)| Ok((Peer::new(peer, stream.local_addr()?), stream)));
+        let accepted = listener
+            .accept()
+            .await
+            .and_then(|(stream, peer)| Ok((Peer::new(peer, stream.local_addr()?), stream)));
         let (peer, stream) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                refusals.add(Refusal::Accept, format_args!("a connection could not be accepted: {error}"));
+                refusals.add(
+                    Refusal::Accept,
+                    format_args!("a connection could not be accepted: {error}"),
+                );
                 return tokio::time::sleep(Duration::from_millis(100)).await;
             }
         };
         let place = match self.connections.enter(peer) {
             Ok(place) => place,
             Err(Full { place, open, whose }) => {
-                let what =
-                    if place.is_some() { "the oldest without a request is closed for a new one" } else { "no more are taken" };
-                refusals.add(Refusal::Crowded, format_args!("{open} connections are open {whose}; {what}"));
+                let what = if place.is_some() {
+                    "the oldest without a request is closed for a new one"
+                } else {
+                    "no more are taken"
+                };
+                refusals.add(
+                    Refusal::Crowded,
+                    format_args!("{open} connections are open {whose}; {what}"),
+                );
                 let Some(place) = place else { return };
                 place
             }
@@ -178,24 +210,40 @@ impl Serving {
         match tokio::time::timeout(PATIENCE, tls.accept(stream)).await {
             Ok(Ok(stream)) => self.answer(stream, admission).await,
             Ok(Err(error)) => {
-                self.refusals.add(Refusal::Encryption, format_args!("a connection without TLS as it should be: {error}"));
+                self.refusals.add(
+                    Refusal::Encryption,
+                    format_args!("a connection without TLS as it should be: {error}"),
+                );
             }
-            Err(_) => self.refusals.add(Refusal::Encryption, format_args!("a connection that said nothing for {PATIENCE:?}")),
+            Err(_) => self.refusals.add(
+                Refusal::Encryption,
+                format_args!("a connection that said nothing for {PATIENCE:?}"),
+            ),
         }
     }
 
-    async fn answer(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, admission: &Admission) {
+    async fn answer(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        admission: &Admission,
+    ) {
         match self.protocol {
             Protocol::Http => self.answer_http(stream, admission).await,
             Protocol::Grpc => self.answer_grpc(stream, admission).await,
         }
     }
 
-    async fn answer_http(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, admission: &Admission) {
-        // Whether a part of a request has come. Browsers open connections in advance and keep them: that is no request that does not come.
+    async fn answer_http(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        admission: &Admission,
+    ) {
+        // Whether a part of a request has come. Browsers open connections in advance and keep them:
+        // that is no request that does not come.
         let has_begun = Arc::new(AtomicBool::new(false));
         let (begins, answered) = (Arc::clone(&has_begun), Arc::clone(&has_begun));
-        let stream = InspectReader::new(stream, move |_: &[u8]| begins.store(true, Ordering::Relaxed));
+        let stream =
+            InspectReader::new(stream, move |_: &[u8]| begins.store(true, Ordering::Relaxed));
         let service = TowerToHyperService::new(self.router.clone());
         let service = service_fn(move |mut request: Request<Incoming>| {
             answered.store(false, Ordering::Relaxed);
@@ -203,9 +251,12 @@ impl Serving {
             service.call(request)
         });
         let mut http = http1::Builder::new();
-        let http = http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(REQUEST);
+        let http =
+            http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(REQUEST);
         match http.serve_connection(TokioIo::new(stream), service).await {
-            Err(error) if error.is_parse() || error.is_timeout() && has_begun.load(Ordering::Relaxed) => {
+            Err(error)
+                if error.is_parse() || error.is_timeout() && has_begun.load(Ordering::Relaxed) =>
+            {
                 self.refusals.add(Refusal::Request, format_args!("a request: {error}"))
             }
             Err(error) => tracing::debug!("a connection over HTTP ended: {error}"),
@@ -213,10 +264,18 @@ impl Serving {
         }
     }
 
-    async fn answer_grpc(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, admission: &Admission) {
+    async fn answer_grpc(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        admission: &Admission,
+    ) {
         let mut http = http2::Builder::new(TokioExecutor::new());
-        let http = http.timer(TokioTimer::new()).keep_alive_interval(QUIET).keep_alive_timeout(PATIENCE);
-        let http = http.max_concurrent_streams(STREAMS).max_header_list_size(REQUEST as u32).max_send_buf_size(WAITING);
+        let http =
+            http.timer(TokioTimer::new()).keep_alive_interval(QUIET).keep_alive_timeout(PATIENCE);
+        let http = http
+            .max_concurrent_streams(STREAMS)
+            .max_header_list_size(REQUEST as u32)
+            .max_send_buf_size(WAITING);
         let service = TowerToHyperService::new(self.router.clone());
         let service = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(admission.clone());

@@ -3,7 +3,8 @@
 use super::wrapped;
 use anstyle::Style;
 
-/// Row of figures: a name and a value with its unit, and of what there is, its share of all and its interval.
+/// Row of figures: a name and a value with its unit, and of what there is, its share of all and its
+/// interval.
 #[derive(Default)]
 pub(crate) struct Row {
     pub(crate) name: String,
@@ -48,11 +49,13 @@ impl<'a> Below<'a> {
         }
     }
 
-    /// Writes a row each, their cells below each other. Notes go on in the next line where they do not fit; a name that leaves no room for its
-    /// cells has a line of its own.
+    /// Writes a row each, their cells below each other. Notes go on in the next line where they do
+    /// not fit; a name that leaves no room for its cells has a line of its own.
     pub(crate) fn rows(&mut self, rows: &[Row]) {
         let (indent, width) = (self.indent, self.width);
-        let longest = |cell: fn(&Row) -> &String| rows.iter().map(|row| cell(row).chars().count()).max().unwrap_or(0);
+        let longest = |cell: fn(&Row) -> &String| {
+            rows.iter().map(|row| cell(row).chars().count()).max().unwrap_or(0)
+        };
         let [name, value] = [longest(|row| &row.name), longest(|row| &row.value)];
         let [share, interval] = [longest(|row| &row.share), longest(|row| &row.interval)];
         let beside = |cell: usize| if cell > 0 { cell + 2 } else { 0 };
@@ -61,12 +64,16 @@ impl<'a> Below<'a> {
             if cells > width {
                 self.line(std::slice::from_ref(&row.name));
                 let figures = [&row.value, &row.share, &row.interval].into_iter().chain(&row.notes);
-                let figures: Vec<String> = figures.filter(|cell| !cell.is_empty()).cloned().collect();
+                let figures: Vec<String> =
+                    figures.filter(|cell| !cell.is_empty()).cloned().collect();
                 self.push(&wrapped(indent + 2, indent + 2, width, &figures));
                 continue;
             }
             let mut line = format!("{:indent$}{:name$}", "", row.name);
-            for (cell, width) in [(&row.value, value), (&row.share, share)].into_iter().filter(|(_, width)| *width > 0) {
+            for (cell, width) in [(&row.value, value), (&row.share, share)]
+                .into_iter()
+                .filter(|(_, width)| *width > 0)
+            {
                 line += &format!("  {cell:>width$}");
             }
             if interval > 0 {
@@ -75,7 +82,10 @@ impl<'a> Below<'a> {
             match row.notes.first() {
                 None => self.push(&line),
                 Some(first) if cells + first.chars().count() + 3 <= width => {
-                    self.push(&format!("{line}  {}", wrapped(cells + 2, indent + 2, width, &row.notes).trim_start()));
+                    self.push(&format!(
+                        "{line}  {}",
+                        wrapped(cells + 2, indent + 2, width, &row.notes).trim_start()
+                    ));
                 }
                 Some(_) => {
                     self.push(&line);

@@ -1,4 +1,5 @@
-//! Text that measurements and outputs are made of: numbers and names as people read them, lines, JSON fields.
+//! Text that measurements and outputs are made of: numbers and names as people read them, lines,
+//! JSON fields.
 
 mod below;
 
@@ -69,11 +70,12 @@ pub(crate) fn fitted(number: u64, width: usize) -> String {
     if text.len() <= width { text } else { scaled(number as f64) }
 }
 
-/// Text from outside as people may see it: what would move the cursor, change colours or the order of letters, or begin a new
-/// line, is shown as an escape sequence of Rust's, such as `\n` or `\u{1b}`.
+/// Text from outside as people may see it: what would move the cursor, change colours or the order
+/// of letters, or begin a new line, is shown as an escape sequence of Rust's, such as `\n` or
+/// `\u{1b}`.
 ///
-/// Names of interfaces, files and switches, and what other programs answer, can hold anything. Whatever prints them for people passes
-/// them through this.
+/// Names of interfaces, files and switches, and what other programs answer, can hold anything.
+/// Whatever prints them for people passes them through this.
 #[must_use]
 pub fn escaped(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unsafe) {
@@ -89,8 +91,8 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// Control characters, and those that are not seen: marks of the direction of writing (which reorder what stands beside them),
-/// spaces without width, separators of lines and paragraphs.
+/// Control characters, and those that are not seen: marks of the direction of writing (which
+/// reorder what stands beside them), spaces without width, separators of lines and paragraphs.
 fn is_unsafe(character: char) -> bool {
     let unseen = |c| {
         matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
@@ -99,8 +101,8 @@ fn is_unsafe(character: char) -> bool {
     character.is_control() || unseen(character)
 }
 
-/// JSON for people: the same characters, as JSON escapes them. JSON itself lets all but the first 32 stand in its texts, and none of these
-/// stands anywhere else.
+/// JSON for people: the same characters, as JSON escapes them. JSON itself lets all but the first
+/// 32 stand in its texts, and none of these stands anywhere else.
 #[must_use]
 pub fn escaped_json(json: &str) -> String {
     let mut safe = String::with_capacity(json.len());
@@ -115,7 +117,8 @@ pub fn escaped_json(json: &str) -> String {
     safe
 }
 
-/// Splits a phrase where a line may end: at blanks, but neither between a number and its unit nor within an interval.
+/// Splits a phrase where a line may end: at blanks, but neither between a number and its unit nor
+/// within an interval.
 fn breakable(phrase: &str) -> Vec<&str> {
     let is_number = |word: &str| {
         let digits = word.trim_start_matches(['(', '+', '-', '±', '≤']);
@@ -126,22 +129,26 @@ fn breakable(phrase: &str) -> Vec<&str> {
     let is_prefix = |word: &str| matches!(word, "k" | "M" | "G" | "T" | "P");
     let (mut parts, mut start, mut end, mut before, mut is_inside) = (Vec::new(), 0, 0, "", false);
     for word in phrase.split(' ') {
-        let is_unit = (is_number(before) && !word.starts_with('(')) || is_prefix(before) || matches!(before, "±" | "≤" | "…");
+        let is_unit = (is_number(before) && !word.starts_with('('))
+            || is_prefix(before)
+            || matches!(before, "±" | "≤" | "…");
         if end > 0 && !is_unit && !is_inside {
             parts.push(&phrase[start..end - 1]);
             start = end;
         }
         // Brackets without an ellipsis are words.
         let bracket = word.starts_with('(').then(|| phrase[end..].split(')').next()).flatten();
-        is_inside = (is_inside || bracket.is_some_and(|bracket| bracket.contains('…'))) && !word.ends_with(')');
+        is_inside = (is_inside || bracket.is_some_and(|bracket| bracket.contains('…')))
+            && !word.ends_with(')');
         (before, end) = (word, end + word.len() + 1);
     }
     parts.push(&phrase[start..]);
     parts
 }
 
-/// Phrases with commas between, broken into lines of at most `width` characters where there is room; all but the first are indented. No line ends
-/// between a number and its unit, or within an interval.
+/// Phrases with commas between, broken into lines of at most `width` characters where there is
+/// room; all but the first are indented. No line ends between a number and its unit, or within an
+/// interval.
 pub(crate) fn wrapped(first: usize, rest: usize, width: usize, phrases: &[String]) -> String {
     let mut text = " ".repeat(first);
     let mut column = first;
@@ -151,7 +158,8 @@ pub(crate) fn wrapped(first: usize, rest: usize, width: usize, phrases: &[String
         for (word_index, word) in parts.iter().enumerate() {
             let comma = if word_index + 1 == parts.len() { comma } else { "" };
             let length = word.chars().count() + comma.len();
-            // A whole phrase goes to a new line, if it fits there; one that fits nowhere is broken between its words.
+            // A whole phrase goes to a new line, if it fits there; one that fits nowhere is broken
+            // between its words.
             let ahead = if word_index == 0 { phrase.chars().count() + comma.len() } else { length };
             let ahead = if rest + ahead > width { length } else { ahead };
             let begun = column > if text.contains('\n') { rest } else { first };
@@ -178,14 +186,20 @@ pub(crate) fn lasted(nanoseconds: u64) -> String {
         0 => format!("{fraction:.3} s"),
         1..100 => format!("{fraction:.2} s"),
         100..3_600 => format!("{} min {} s", seconds / 60, seconds % 60),
-        3_600..86_400 => format!("{} h {} min {} s", seconds / 3_600, seconds / 60 % 60, seconds % 60),
+        3_600..86_400 => {
+            format!("{} h {} min {} s", seconds / 3_600, seconds / 60 % 60, seconds % 60)
+        }
         _ => format!("{} d {} h {} min", seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60),
     }
 }
 
 /// That the clock was set, by so many nanoseconds.
 pub(crate) fn stepped(by: i64) -> String {
-    format!("the clock was set {} by {}", if by < 0 { "back" } else { "forward" }, lasted(by.unsigned_abs()))
+    format!(
+        "the clock was set {} by {}",
+        if by < 0 { "back" } else { "forward" },
+        lasted(by.unsigned_abs())
+    )
 }
 
 /// `text` in at most `width` characters, with an ellipsis in the place of its middle.
@@ -201,7 +215,11 @@ pub(crate) fn shortened(text: &str, width: usize) -> Cow<'_, str> {
 }
 
 /// Writes a field that there is a value for.
-pub(crate) fn optional<M: SerializeMap>(line: &mut M, name: &str, value: Option<impl Serialize>) -> Result<(), M::Error> {
+pub(crate) fn optional<M: SerializeMap>(
+    line: &mut M,
+    name: &str,
+    value: Option<impl Serialize>,
+) -> Result<(), M::Error> {
     value.map_or(Ok(()), |value| line.serialize_entry(name, &value))
 }
 
@@ -211,7 +229,10 @@ mod tests {
 
     #[test]
     fn thousands_stand_apart() {
-        assert_eq!([0, 999, 1000, 132_000, 1_234_567].map(grouped), ["0", "999", "1,000", "132,000", "1,234,567"]);
+        assert_eq!(
+            [0, 999, 1000, 132_000, 1_234_567].map(grouped),
+            ["0", "999", "1,000", "132,000", "1,234,567"]
+        );
     }
 
     #[test]
@@ -224,8 +245,34 @@ mod tests {
 
     #[test]
     fn figures_have_three_digits_and_a_prefix() {
-        let figures = [0.0, 0.5, 7.0, 999.0, 999.6, 1_250_000.0, 12_345.0, 99_950.0, 999_499.0, 999_500.0, 1e11, 1e21];
-        let expected = ["0", "0.50", "7", "999", "1.00 k", "1.25 M", "12.3 k", "100 k", "999 k", "1.00 M", "100 G", "1000000 P"];
+        let figures = [
+            0.0,
+            0.5,
+            7.0,
+            999.0,
+            999.6,
+            1_250_000.0,
+            12_345.0,
+            99_950.0,
+            999_499.0,
+            999_500.0,
+            1e11,
+            1e21,
+        ];
+        let expected = [
+            "0",
+            "0.50",
+            "7",
+            "999",
+            "1.00 k",
+            "1.25 M",
+            "12.3 k",
+            "100 k",
+            "999 k",
+            "1.00 M",
+            "100 G",
+            "1000000 P",
+        ];
         assert_eq!(figures.map(scaled), expected);
         assert_eq!([f64::NAN, f64::INFINITY].map(scaled), ["?", "?"]);
         assert_eq!([fitted(1_234_567, 9), fitted(1_234_567, 8)], ["1,234,567", "1.23 M"]);
@@ -251,10 +298,17 @@ mod tests {
 
     #[test]
     fn phrases_go_to_the_next_line_where_they_do_not_fit() {
-        let phrases = ["10.0.0.1 > 10.0.0.2".to_owned(), "12,345 packets".to_owned(), "8.3 %".to_owned()];
+        let phrases =
+            ["10.0.0.1 > 10.0.0.2".to_owned(), "12,345 packets".to_owned(), "8.3 %".to_owned()];
         assert_eq!(wrapped(2, 4, 60, &phrases), "  10.0.0.1 > 10.0.0.2, 12,345 packets, 8.3 %");
-        assert_eq!(wrapped(2, 4, 30, &phrases), "  10.0.0.1 > 10.0.0.2,\n    12,345 packets, 8.3 %");
-        assert_eq!(wrapped(2, 4, 16, &phrases), "  10.0.0.1 >\n    10.0.0.2,\n    12,345 packets,\n    8.3 %");
+        assert_eq!(
+            wrapped(2, 4, 30, &phrases),
+            "  10.0.0.1 > 10.0.0.2,\n    12,345 packets, 8.3 %"
+        );
+        assert_eq!(
+            wrapped(2, 4, 16, &phrases),
+            "  10.0.0.1 >\n    10.0.0.2,\n    12,345 packets,\n    8.3 %"
+        );
         for width in 8..80 {
             let text = wrapped(2, 4, width, &phrases);
             let longest = text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
@@ -267,7 +321,10 @@ mod tests {
     fn no_line_ends_between_a_number_and_its_unit_or_within_an_interval() {
         for (phrase, parts) in [
             ("p50 7.70 ms (7.60 ms … 7.86 ms)", &["p50", "7.70 ms", "(7.60 ms … 7.86 ms)"][..]),
-            ("192.0.2.1 > 192.0.2.2: 1.24 k packets/s", &["192.0.2.1", ">", "192.0.2.2:", "1.24 k packets/s"]),
+            (
+                "192.0.2.1 > 192.0.2.2: 1.24 k packets/s",
+                &["192.0.2.1", ">", "192.0.2.2:", "1.24 k packets/s"],
+            ),
             ("truth 5.867 (error -1.74 %)", &["truth", "5.867", "(error", "-1.74 %)"]),
             ("92,607 ± 4.5 % of flows", &["92,607 ± 4.5 %", "of", "flows"]),
             ("fewer requests (--delay-admit) or", &["fewer", "requests", "(--delay-admit)", "or"]),
@@ -279,7 +336,10 @@ mod tests {
         let interval = "within 1.85 s (1.80 s … 1.90 s) of it".to_owned();
         for width in 25..50 {
             let text = wrapped(2, 4, width, std::slice::from_ref(&interval));
-            assert!(text.contains("1.85 s") && text.contains("(1.80 s … 1.90 s)"), "{width}: {text}");
+            assert!(
+                text.contains("1.85 s") && text.contains("(1.80 s … 1.90 s)"),
+                "{width}: {text}"
+            );
             assert!(text.lines().all(|line| line.chars().count() <= width), "{width}: {text}");
         }
     }
@@ -293,14 +353,23 @@ mod tests {
             notes: (!note.is_empty()).then(|| note.to_owned()).into_iter().collect(),
             ..Row::default()
         };
-        let rows = [row("p50", "7.70 ms", "(7.60 ms … 7.86 ms)", ""), row("p99", "115 µs", "(113 µs … 9 s)", "truth 114 µs")];
+        let rows = [
+            row("p50", "7.70 ms", "(7.60 ms … 7.86 ms)", ""),
+            row("p99", "115 µs", "(113 µs … 9 s)", "truth 114 µs"),
+        ];
         let shown = |width| {
             let mut text = String::new();
             Below::new(&mut text, 2, width, false).rows(&rows);
             text
         };
-        assert_eq!(shown(60), "  p50  7.70 ms  (7.60 ms … 7.86 ms)\n  p99   115 µs  (113 µs … 9 s)       truth 114 µs\n");
-        assert_eq!(shown(40), "  p50  7.70 ms  (7.60 ms … 7.86 ms)\n  p99   115 µs  (113 µs … 9 s)\n    truth 114 µs\n");
+        assert_eq!(
+            shown(60),
+            "  p50  7.70 ms  (7.60 ms … 7.86 ms)\n  p99   115 µs  (113 µs … 9 s)       truth 114 µs\n"
+        );
+        assert_eq!(
+            shown(40),
+            "  p50  7.70 ms  (7.60 ms … 7.86 ms)\n  p99   115 µs  (113 µs … 9 s)\n    truth 114 µs\n"
+        );
         assert_eq!(
             shown(30),
             "  p50\n    7.70 ms,\n    (7.60 ms … 7.86 ms)\n  p99\n    115 µs, (113 µs … 9 s),\n    truth 114 µs\n"

@@ -1,8 +1,12 @@
-//! Choices without branches, for the kernel's verifier, which follows both ways of each branch: of twelve rows 4096 paths.
+//! Choices without branches, for the kernel's verifier, which follows both ways of each branch: of
+//! twelve rows 4096 paths.
 //!
-//! BPF has no instruction that chooses, so that LLVM makes a branch of whatever it knows to be a choice. It does not see through the
-//! instruction that this module asks for.
-#![cfg_attr(target_arch = "bpf", allow(unsafe_code, reason = "see above; the arguments are at the calls"))]
+//! BPF has no instruction that chooses, so that LLVM makes a branch of whatever it knows to be a
+//! choice. It does not see through the instruction that this module asks for.
+#![cfg_attr(
+    target_arch = "bpf",
+    allow(unsafe_code, reason = "see above; the arguments are at the calls")
+)]
 
 /// All ones if a number is negative, else zero.
 #[inline(always)]
@@ -20,7 +24,8 @@ fn sign(mut number: i64) -> i64 {
     }
 }
 
-/// The same number, of which the compiler knows nothing: it unrolls no loop that ends there. The verifier knows what it knew.
+/// The same number, of which the compiler knows nothing: it unrolls no loop that ends there. The
+/// verifier knows what it knew.
 #[inline(always)]
 #[cfg_attr(not(target_arch = "bpf"), allow(unused_mut, reason = "see above"))]
 pub(crate) fn opaque(mut number: usize) -> usize {
@@ -71,12 +76,18 @@ mod tests {
     fn choices_are_those_of_branches() {
         for a in NUMBERS {
             for b in NUMBERS.map(|b| b as i64 as u64) {
-                assert_eq!(not_below(a as i64 as u64, b), if a as i64 as u64 >= b { usize::MAX } else { 0 });
+                assert_eq!(
+                    not_below(a as i64 as u64, b),
+                    if a as i64 as u64 >= b { usize::MAX } else { 0 }
+                );
             }
             assert_eq!(not_negative(a), if a < 0 { i32::MAX } else { a });
             for b in NUMBERS {
                 assert_eq!(order(a, b), (a.min(b), a.max(b)));
-                assert_eq!(unless_beyond(7, a as u32, b as u32), if a as u32 > b as u32 { 0 } else { 7 });
+                assert_eq!(
+                    unless_beyond(7, a as u32, b as u32),
+                    if a as u32 > b as u32 { 0 } else { 7 }
+                );
             }
         }
     }

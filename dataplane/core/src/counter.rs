@@ -1,7 +1,11 @@
 //! A counter that several cores add to.
 //!
-//! Rust has no atomic additions for BPF, whose instruction set has: on that target this module asks the compiler's back end for them.
-#![cfg_attr(target_arch = "bpf", allow(unsafe_code, reason = "see above; the argument is at the one call"))]
+//! Rust has no atomic additions for BPF, whose instruction set has: on that target this module asks
+//! the compiler's back end for them.
+#![cfg_attr(
+    target_arch = "bpf",
+    allow(unsafe_code, reason = "see above; the argument is at the one call")
+)]
 
 #[cfg(target_arch = "bpf")]
 pub use bpf::{SharedCounter, SharedWord};
@@ -30,8 +34,8 @@ mod host {
             self.0.load(Ordering::Acquire)
         }
 
-        /// Sets it, after everything that was set before. What is set after it may seem to be set earlier, unless it is
-        /// [published](SharedCounter::publish).
+        /// Sets it, after everything that was set before. What is set after it may seem to be set
+        /// earlier, unless it is [published](SharedCounter::publish).
         #[inline(always)]
         pub fn publish(&self, value: u64) {
             self.0.store(value, Ordering::Release);
@@ -112,12 +116,14 @@ mod bpf {
         /// What it is.
         #[inline(always)]
         pub fn load(&self) -> u64 {
-            // SAFETY: the pointer is valid and aligned, as `self` is, and a load of a word is whole while others change it.
+            // SAFETY: the pointer is valid and aligned, as `self` is, and a load of a word is whole
+            // while others change it.
             unsafe { self.0.get().read_volatile() }
         }
 
-        /// Sets it, after everything that was set before. On x86, whose cores see stores in their order; on others a core may see the next word with
-        /// what was set before it missing. No instruction of older kernels forbids that at a lower price than an exchange.
+        /// Sets it, after everything that was set before. On x86, whose cores see stores in their
+        /// order; on others a core may see the next word with what was set before it missing. No
+        /// instruction of older kernels forbids that at a lower price than an exchange.
         #[inline(always)]
         pub fn publish(&self, value: u64) {
             // SAFETY: as above; a store of a word is whole as well.
@@ -129,7 +135,11 @@ mod bpf {
         pub fn replace(&self, expected: u64, value: u64) -> bool {
             // SAFETY: as above.
             let (_, was) = unsafe {
-                atomic_cxchg::<u64, { AtomicOrdering::AcqRel }, { AtomicOrdering::Acquire }>(self.0.get(), expected, value)
+                atomic_cxchg::<u64, { AtomicOrdering::AcqRel }, { AtomicOrdering::Acquire }>(
+                    self.0.get(),
+                    expected,
+                    value,
+                )
             };
             was
         }
@@ -153,8 +163,9 @@ mod bpf {
         /// Adds; gives what it was before.
         #[inline(always)]
         pub fn add(&self, term: i32) -> i32 {
-            // With relaxed ordering LLVM picks an instruction that does not say what was there before.
-            // SAFETY: the pointer is valid and aligned, as `self` is, and all others add atomically too.
+            // With relaxed ordering LLVM picks an instruction that does not say what was there
+            // before. SAFETY: the pointer is valid and aligned, as `self` is, and all others add
+            // atomically too.
             unsafe { atomic_xadd::<i32, i32, { AtomicOrdering::AcqRel }>(self.0.get(), term) }
         }
 
@@ -168,7 +179,8 @@ mod bpf {
         /// What it is.
         #[inline(always)]
         pub fn load(&self) -> i32 {
-            // SAFETY: the pointer is valid and aligned, as `self` is, and a load of a word is whole while others add.
+            // SAFETY: the pointer is valid and aligned, as `self` is, and a load of a word is whole
+            // while others add.
             unsafe { self.0.get().read_volatile() }
         }
 

@@ -22,7 +22,8 @@ pub struct Counters {
 
 impl Counters {
     /// Nothing counted.
-    pub const ZERO: Counters = Counters { bytes: 0, ipv4: 0, ipv6: 0, non_ip: 0, truncated: 0, bad_header: 0 };
+    pub const ZERO: Counters =
+        Counters { bytes: 0, ipv4: 0, ipv6: 0, non_ip: 0, truncated: 0, bad_header: 0 };
 
     /// Every frame seen, counted or rejected.
     #[must_use]

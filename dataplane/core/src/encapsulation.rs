@@ -1,8 +1,9 @@
 //! What lies between a link and the network header, and has no network header of its own.
 //!
-//! A header says by an EtherType, or by something that stands for one, what follows it. So headers are opened one after the other, in
-//! whatever order they come, until there is IPv4 or IPv6. What an EtherType means is what Wireshark takes it for; where Wireshark
-//! looks at more than the frame (Ethernet in MPLS without a control word), the rule is written down here.
+//! A header says by an EtherType, or by something that stands for one, what follows it. So headers
+//! are opened one after the other, in whatever order they come, until there is IPv4 or IPv6. What
+//! an EtherType means is what Wireshark takes it for; where Wireshark looks at more than the frame
+//! (Ethernet in MPLS without a control word), the rule is written down here.
 
 use crate::frame::Frame;
 use crate::parse::Reject;
@@ -53,13 +54,39 @@ pub(crate) fn is_vlan(ethertype: u16) -> bool {
 #[inline(always)]
 pub(crate) fn opens(ethertype: u16) -> bool {
     is_vlan(ethertype)
-        || matches!(ethertype, 1..=LONGEST | TRILL | TRANSPARENT_ETHERNET | MPLS | MPLS_MULTICAST | PPPOE | JUMBO_LLC | MACSEC)
-        || matches!(ethertype, BACKBONE_SERVICE | FABRIC_PATH | CISCO_METADATA | VN_TAG | HSR | E_TAG | NSH | REDUNDANCY_TAG)
+        || matches!(
+            ethertype,
+            1..=LONGEST
+                | TRILL
+                | TRANSPARENT_ETHERNET
+                | MPLS
+                | MPLS_MULTICAST
+                | PPPOE
+                | JUMBO_LLC
+                | MACSEC
+        )
+        || matches!(
+            ethertype,
+            BACKBONE_SERVICE
+                | FABRIC_PATH
+                | CISCO_METADATA
+                | VN_TAG
+                | HSR
+                | E_TAG
+                | NSH
+                | REDUNDANCY_TAG
+        )
 }
 
-/// Opens headers up to the network's; `headers` were opened before. The EtherType that it gives is that of IPv4 or IPv6.
+/// Opens headers up to the network's; `headers` were opened before. The EtherType that it gives is
+/// that of IPv4 or IPv6.
 #[inline(always)]
-pub(crate) fn open<F: Frame + ?Sized>(frame: &F, mut ethertype: u16, mut offset: usize, mut headers: usize) -> Next {
+pub(crate) fn open<F: Frame + ?Sized>(
+    frame: &F,
+    mut ethertype: u16,
+    mut offset: usize,
+    mut headers: usize,
+) -> Next {
     loop {
         offset = frame.forget(offset);
         let next = match ethertype {
@@ -146,8 +173,8 @@ fn ethertype_of(protocol: u16) -> Result<u16, Reject> {
     }
 }
 
-/// PPP as on serial lines: behind an address and a control byte (RFC 1662), which may be left out, or Cisco's HDLC, which has an
-/// EtherType there.
+/// PPP as on serial lines: behind an address and a control byte (RFC 1662), which may be left out,
+/// or Cisco's HDLC, which has an EtherType there.
 #[inline(always)]
 pub(crate) fn ppp_in_hdlc<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
     match frame.bytes(offset) {
@@ -179,14 +206,17 @@ fn mpls<F: Frame + ?Sized>(frame: &F, ethertype: u16, offset: usize) -> Next {
     }
 }
 
-/// Ethernet behind a control word, as RFC 8469 wants it; without one, if there is IP or a VLAN tag where the Ethernet header then has
-/// its EtherType. Wireshark looks at the vendors of the addresses, too.
+/// Ethernet behind a control word, as RFC 8469 wants it; without one, if there is IP or a VLAN tag
+/// where the Ethernet header then has its EtherType. Wireshark looks at the vendors of the
+/// addresses, too.
 #[inline(always)]
 fn pseudo_wire<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
-    let without = frame.bytes(offset.wrapping_add(12)).is_some_and(|&[high, low, version]| match u16::from_be_bytes([high, low]) {
-        IPV4 => version >> 4 == 4,
-        IPV6 => version >> 4 == 6,
-        ethertype => is_vlan(ethertype),
+    let without = frame.bytes(offset.wrapping_add(12)).is_some_and(|&[high, low, version]| {
+        match u16::from_be_bytes([high, low]) {
+            IPV4 => version >> 4 == 4,
+            IPV6 => version >> 4 == 6,
+            ethertype => is_vlan(ethertype),
+        }
     });
     let control_word = if without { 0 } else { 4 };
     behind(frame, offset, ETHERNET.wrapping_add(control_word))
@@ -200,8 +230,8 @@ fn trill<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
     behind(frame, offset, options.wrapping_add(6 + ETHERNET))
 }
 
-/// A security tag in front of what is signed and not encrypted: its bits E and C are clear, and so is the version. Bit SC says that it
-/// names its channel. The signature is at the frame's end.
+/// A security tag in front of what is signed and not encrypted: its bits E and C are clear, and so
+/// is the version. Bit SC says that it names its channel. The signature is at the frame's end.
 #[inline(always)]
 fn macsec<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
     let [control] = *frame.bytes(offset).ok_or(Reject::Truncated)?;
@@ -212,7 +242,8 @@ fn macsec<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
     }
 }
 
-/// A network service header (RFC 8300): its length in words of four bytes, the type of its metadata and what follows.
+/// A network service header (RFC 8300): its length in words of four bytes, the type of its metadata
+/// and what follows.
 #[inline(always)]
 fn service<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
     let [_, length, metadata, next] = *frame.bytes(offset).ok_or(Reject::Truncated)?;
@@ -224,7 +255,8 @@ fn service<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
     Ok((next_protocol(next)?, offset.wrapping_add(length)))
 }
 
-/// What a next protocol of a network service header stands for, and of VXLAN-GPE, which has the same numbers.
+/// What a next protocol of a network service header stands for, and of VXLAN-GPE, which has the
+/// same numbers.
 #[inline(always)]
 pub(crate) fn next_protocol(number: u8) -> Result<u16, Reject> {
     match number {

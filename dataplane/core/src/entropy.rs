@@ -1,11 +1,13 @@
 //! How traffic is spread over flows: P4Entropy (paper, section IV).
 //!
-//! The Shannon entropy of the packets of a window over their flows is `log2 S - (1/S) sum f log2 f`, S being the packets and f those of one
-//! flow. The sum is kept while packets come: the packet that makes a flow's count f adds the derivative of `f log2 f`,
+//! The Shannon entropy of the packets of a window over their flows is
+//! `log2 S - (1/S) sum f log2 f`, S being the packets and f those of one flow. The sum is kept
+//! while packets come: the packet that makes a flow's count f adds the derivative of `f log2 f`,
 //! `log2 f + 1.44`. The counts come from a sketch.
 //!
-//! Of a flow whose packets several cores see each core would add up too little, since `f log2 f` is not additive. So all cores count in
-//! one sketch, and the packet that makes the count f adds what belongs to f, wherever it arrives; the sums are the cores' own.
+//! Of a flow whose packets several cores see each core would add up too little, since `f log2 f` is
+//! not additive. So all cores count in one sketch, and the packet that makes the count f adds what
+//! belongs to f, wherever it arrives; the sums are the cores' own.
 
 use crate::arrival::Packets;
 use crate::grid::Grid;
@@ -20,7 +22,8 @@ use core::hint::select_unpredictable;
 
 pub use crate::sketch::{Mode, Settings};
 
-/// Entropies that are measured at once, each over a key of its own: an attack shows in those of sources and destinations.
+/// Entropies that are measured at once, each over a key of its own: an attack shows in those of
+/// sources and destinations.
 pub const ENTROPIES: usize = 2;
 
 /// `1 / ln 2` to two digits, amplified and cut off (paper, algorithm 3, line 10).
@@ -49,9 +52,13 @@ impl Entropy {
         self.update_by(sketch, sharing, kind, shape, crc, tabulation, 1);
     }
 
-    /// Counts so many packets of a flow in a row: the sum is that of packets one by one, to the bit, however many they are.
+    /// Counts so many packets of a flow in a row: the sum is that of packets one by one, to the
+    /// bit, however many they are.
     #[inline(always)]
-    #[allow(clippy::too_many_arguments, reason = "each in a register; a struct would have to be made for every packet")]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "each in a register; a struct would have to be made for every packet"
+    )]
     pub fn update_by(
         &mut self,
         sketch: &SharedSketch,
@@ -66,9 +73,12 @@ impl Entropy {
         if packets > 1 {
             // Counts from `count` on, as many as there are packets; those below 2 add nothing.
             let before = i64::from(count).wrapping_sub(1);
-            let (before, last) = (before.max(1) as u32, before.wrapping_add(i64::from(packets)).max(1) as u32);
-            let logarithms = SUMS_PER_PACKET.up_to(last).wrapping_sub(SUMS_PER_PACKET.up_to(before));
-            let derivatives = u64::from(last.wrapping_sub(before)).wrapping_mul(u64::from(DERIVATIVE_OF_LOG));
+            let (before, last) =
+                (before.max(1) as u32, before.wrapping_add(i64::from(packets)).max(1) as u32);
+            let logarithms =
+                SUMS_PER_PACKET.up_to(last).wrapping_sub(SUMS_PER_PACKET.up_to(before));
+            let derivatives =
+                u64::from(last.wrapping_sub(before)).wrapping_mul(u64::from(DERIVATIVE_OF_LOG));
             self.sum = self.sum.saturating_add(logarithms).saturating_add(derivatives);
         } else if cfg!(target_arch = "bpf") {
             if count > 1 {
@@ -132,7 +142,11 @@ impl Measurement for Entropy {
         }
         // All up to the last that is on.
         let [first, second] = settings;
-        let last = if second.is_on() { size_of::<SharedSketch>().wrapping_add(second.bytes()) } else { first.bytes() };
+        let last = if second.is_on() {
+            size_of::<SharedSketch>().wrapping_add(second.bytes())
+        } else {
+            first.bytes()
+        };
         Used { own: size_of::<[Entropy; ENTROPIES]>(), shared: last, ..Used::default() }
     }
 
@@ -148,13 +162,29 @@ impl Measurement for Entropy {
         if let Some(kind) = first.mode.sketch() {
             for packet in packets.each() {
                 let (crc, number) = (packet.by(first.key), packet.number());
-                first_sum.update_by(first_sketch, pass.sharing, kind, first.shape, crc, pass.tabulation, number);
+                first_sum.update_by(
+                    first_sketch,
+                    pass.sharing,
+                    kind,
+                    first.shape,
+                    crc,
+                    pass.tabulation,
+                    number,
+                );
             }
         }
         if let Some(kind) = second.mode.sketch() {
             for packet in packets.each() {
                 let (crc, number) = (packet.by(second.key), packet.number());
-                second_sum.update_by(second_sketch, pass.sharing, kind, second.shape, crc, pass.tabulation, number);
+                second_sum.update_by(
+                    second_sketch,
+                    pass.sharing,
+                    kind,
+                    second.shape,
+                    crc,
+                    pass.tabulation,
+                    number,
+                );
             }
         }
     }
@@ -188,7 +218,9 @@ impl Measurement for Entropy {
 
     fn unite(sum: &mut Sum, other: &Sum, settings: &Self::Settings) {
         <Self as Measurement>::merge(sum, &other.sums, settings);
-        for ((sketch, theirs), entropy) in sum.sketches.iter_mut().zip(&other.sketches).zip(settings) {
+        for ((sketch, theirs), entropy) in
+            sum.sketches.iter_mut().zip(&other.sketches).zip(settings)
+        {
             if entropy.is_on() {
                 sketch.unite(theirs, entropy.shape);
             }
@@ -202,15 +234,18 @@ impl Measurement for Entropy {
 pub struct Sum {
     /// Sums, entropy by entropy.
     pub sums: [Entropy; ENTROPIES],
-    /// What their packets were counted in. In a sample some packets may be in here that are not in the sums yet.
+    /// What their packets were counted in. In a sample some packets may be in here that are not in
+    /// the sums yet.
     pub sketches: [WideSketch; ENTROPIES],
 }
 
-/// The entropy of a window in bits, amplified, in integers as a switch would compute it: `log2 S - sum / S`, the quotient being the power of 2
-/// to the difference of two logarithms (paper, equation 2).
+/// The entropy of a window in bits, amplified, in integers as a switch would compute it:
+/// `log2 S - sum / S`, the quotient being the power of 2 to the difference of two logarithms
+/// (paper, equation 2).
 ///
-/// The paper's algorithm 3, taken literally, mixes amplified and plain values and is 38 to 157 % off. Here the power is amplified and its
-/// exponent is, as it comes, an amplified one. The logarithms look at `logarithm`'s number of bits; with 4 they are most of the error, so
+/// The paper's algorithm 3, taken literally, mixes amplified and plain values and is 38 to 157 %
+/// off. Here the power is amplified and its exponent is, as it comes, an amplified one. The
+/// logarithms look at `logarithm`'s number of bits; with 4 they are most of the error, so
 /// [`PER_WINDOW`] has 7.
 #[must_use]
 pub fn in_integers(packets: u64, sum: u64, logarithm: &Logarithm, power: &Power) -> u64 {

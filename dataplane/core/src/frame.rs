@@ -2,8 +2,9 @@
 
 /// The captured bytes of one frame.
 ///
-/// Parsers read only through this trait, so that the eBPF programs can supply an implementation whose bounds the verifier
-/// understands (a comparison with `data_end`), while user space reads slices.
+/// Parsers read only through this trait, so that the eBPF programs can supply an implementation
+/// whose bounds the verifier understands (a comparison with `data_end`), while user space reads
+/// slices.
 pub trait Frame {
     /// The `N` bytes at `offset`, or `None` if the frame ends before or inside them.
     fn bytes<const N: usize>(&self, offset: usize) -> Option<&[u8; N]>;
@@ -14,8 +15,8 @@ pub trait Frame {
         self.bytes(offset).copied().map(u16::from_be_bytes)
     }
 
-    /// The same offset. A verifier knows no more of it than that it can be an offset, and so follows the code behind it once, instead of
-    /// once for each of the ways that led there.
+    /// The same offset. A verifier knows no more of it than that it can be an offset, and so
+    /// follows the code behind it once, instead of once for each of the ways that led there.
     #[inline(always)]
     fn forget(&self, offset: usize) -> usize {
         offset

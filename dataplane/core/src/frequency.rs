@@ -1,7 +1,8 @@
-//! How many packets a flow has: a sketch that can be asked for any key (W-HLL thesis, chapter 5: future work).
+//! How many packets a flow has: a sketch that can be asked for any key (W-HLL thesis, chapter 5:
+//! future work).
 //!
-//! Count Sketch has no bias, and an error that grows with the root of the sum of squares of the flows' packets; Count-Min is never too
-//! low, and its error grows with the number of packets.
+//! Count Sketch has no bias, and an error that grows with the root of the sum of squares of the
+//! flows' packets; Count-Min is never too low, and its error grows with the number of packets.
 
 use crate::arrival::Packets;
 use crate::key::KeyKind;
@@ -47,7 +48,12 @@ impl Measurement for Frequency {
     }
 
     #[inline(always)]
-    fn measure<P: Packets>(settings: &Settings, parts: Parts<'_, Self>, pass: &Pass<'_>, packets: &(impl Observed<P> + ?Sized)) {
+    fn measure<P: Packets>(
+        settings: &Settings,
+        parts: Parts<'_, Self>,
+        pass: &Pass<'_>,
+        packets: &(impl Observed<P> + ?Sized),
+    ) {
         let Settings { mode, key, shape } = *settings;
         let Some(kind) = mode.sketch() else { return };
         if pass.own == Sharing::AloneWithFew {

@@ -18,14 +18,15 @@ impl Grid {
     /// Four rows of 65,536: what filters have by default.
     pub const BITS: Grid = Grid { rows: 4, column_bits: 16 };
 
-    /// Of counters: `rows` from 1 to [`MAX_ROWS`], `columns` a power of two from 16 up, together at most [`MAX_CELLS`].
+    /// Of counters: `rows` from 1 to [`MAX_ROWS`], `columns` a power of two from 16 up, together at
+    /// most [`MAX_CELLS`].
     #[must_use]
     pub const fn of_counters(rows: usize, columns: usize) -> Option<Self> {
         Self::new(rows, columns, 16, MAX_CELLS)
     }
 
-    /// Of bits: `rows` from 1 to [`MAX_ROWS`] (one hash each), `columns` a power of two from 64 to 65,536, together at most
-    /// [`MAX_FILTER_BITS`].
+    /// Of bits: `rows` from 1 to [`MAX_ROWS`] (one hash each), `columns` a power of two from 64 to
+    /// 65,536, together at most [`MAX_FILTER_BITS`].
     #[must_use]
     pub const fn of_bits(rows: usize, columns: usize) -> Option<Self> {
         if columns > 1 << 16 { None } else { Self::new(rows, columns, 64, MAX_FILTER_BITS) }
@@ -73,8 +74,8 @@ impl Grid {
         self.mask().wrapping_add(1)
     }
 
-    /// The mask that bounds an index of a cell, whatever is known of row and column: kernels refuse programs that may go beyond the end
-    /// (`BPF.md`, bounds).
+    /// The mask that bounds an index of a cell, whatever is known of row and column: kernels refuse
+    /// programs that may go beyond the end (`BPF.md`, bounds).
     #[inline(always)]
     pub(crate) const fn mask(self) -> usize {
         const { assert!(MAX_ROWS <= 16, "two steps fill the bits of a row") };
@@ -84,7 +85,8 @@ impl Grid {
         last.wrapping_shl(self.column_bits()) | self.columns().wrapping_sub(1)
     }
 
-    /// The same, with as many rows as usual, if it has them: as a constant, so that the compiler knows them one by one.
+    /// The same, with as many rows as usual, if it has them: as a constant, so that the compiler
+    /// knows them one by one.
     #[inline(always)]
     pub(crate) fn usual(self) -> Option<Self> {
         (self.rows() == ROWS_PER_BLOCK).then_some(Grid { rows: ROWS_PER_BLOCK as u8, ..self })

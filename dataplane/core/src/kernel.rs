@@ -1,9 +1,10 @@
 //! The memory that programs in the kernel share with user space.
 //!
-//! Each CPU has an element of an array: a [`Core`], then two banks, then what lasts. A bank begins with a [`Head`]; behind it each
-//! measurement that is on has as much as it [uses](crate::measurement::Used), where the [`Layout`] says. What all CPUs count in together
-//! is a [`SharedBanks`] as it is;
-//! what of that lasts is an array of its own, which all programs of a run share, with as much of each measurement as it uses.
+//! Each CPU has an element of an array: a [`Core`], then two banks, then what lasts. A bank begins
+//! with a [`Head`]; behind it each measurement that is on has as much as it
+//! [uses](crate::measurement::Used), where the [`Layout`] says. What all CPUs count in together is
+//! a [`SharedBanks`] as it is; what of that lasts is an array of its own, which all programs of a
+//! run share, with as much of each measurement as it uses.
 
 use crate::arrival::Segments;
 use crate::counters::Counters;
@@ -42,13 +43,16 @@ pub struct Config {
 
 /// Words that make [`Config`] a multiple of eight bytes.
 const RESERVED: usize = {
-    let words = size_of::<Settings>().wrapping_add(size_of::<Layout>()).wrapping_div(size_of::<u32>());
+    let words =
+        size_of::<Settings>().wrapping_add(size_of::<Layout>()).wrapping_div(size_of::<u32>());
     words.wrapping_add(4) & 1
 };
 
 const _: () = {
     let words = size_of::<Settings>().wrapping_add(size_of::<Layout>());
-    let rest = 2_usize.wrapping_mul(size_of::<u64>()).wrapping_add(RESERVED.wrapping_add(4).wrapping_mul(size_of::<u32>()));
+    let rest = 2_usize
+        .wrapping_mul(size_of::<u64>())
+        .wrapping_add(RESERVED.wrapping_add(4).wrapping_mul(size_of::<u32>()));
     assert!(size_of::<Config>() == words.wrapping_add(rest), "no padding");
 };
 
@@ -138,9 +142,17 @@ impl Layout {
         let (core, shared, together) = match settings {
             Some(settings) => {
                 let layout = Self::of(settings);
-                (layout.core as usize, if settings.shares() { size_of::<SharedBanks>() } else { 0 }, layout.together as usize)
+                (
+                    layout.core as usize,
+                    if settings.shares() { size_of::<SharedBanks>() } else { 0 },
+                    layout.together as usize,
+                )
             }
-            None => (size_of::<State>().wrapping_add(size_of::<Core>()), size_of::<SharedBanks>(), size_of::<SharedLasting>()),
+            None => (
+                size_of::<State>().wrapping_add(size_of::<Core>()),
+                size_of::<SharedBanks>(),
+                size_of::<SharedLasting>(),
+            ),
         };
         cpus.wrapping_mul(core).wrapping_add(shared).wrapping_add(together)
     }

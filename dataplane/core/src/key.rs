@@ -54,7 +54,13 @@ impl KeyKind {
     /// The signature of a packet's key: 32 bits that all measurements are made with.
     #[inline(always)]
     #[must_use]
-    pub fn signature(self, hash: HashMode, tabulation: &Tabulation, packet: &Packet<'_>, transport: Transport) -> u32 {
+    pub fn signature(
+        self,
+        hash: HashMode,
+        tabulation: &Tabulation,
+        packet: &Packet<'_>,
+        transport: Transport,
+    ) -> u32 {
         match hash {
             HashMode::Crc32 | HashMode::Tabulated => self.lay_out(packet, transport, Crc32::new()),
             HashMode::Keyed => self.lay_out(packet, transport, tabulation.multilinear()),
@@ -63,7 +69,12 @@ impl KeyKind {
 
     /// The same, with a kind of signature that the compiler knows.
     #[inline(always)]
-    pub(crate) fn signature_of<const KEYED: bool>(self, tabulation: &Tabulation, packet: &Packet<'_>, transport: Transport) -> u32 {
+    pub(crate) fn signature_of<const KEYED: bool>(
+        self,
+        tabulation: &Tabulation,
+        packet: &Packet<'_>,
+        transport: Transport,
+    ) -> u32 {
         let hash = if KEYED { HashMode::Keyed } else { HashMode::Crc32 };
         self.signature(hash, tabulation, packet, transport)
     }
@@ -75,16 +86,24 @@ impl KeyKind {
         self.lay_out(packet, transport, FlowKey::EMPTY)
     }
 
-    /// Puts a packet's key together, and makes something of it: the one place that says which field is where. Every byte has a place that
-    /// the compiler knows, as the kernel's verifier wants it on a program's stack.
+    /// Puts a packet's key together, and makes something of it: the one place that says which field
+    /// is where. Every byte has a place that the compiler knows, as the kernel's verifier wants it
+    /// on a program's stack.
     #[inline(always)]
-    pub fn lay_out<M: Maker>(self, packet: &Packet<'_>, Transport { protocol, ports }: Transport, maker: M) -> M::Made {
+    pub fn lay_out<M: Maker>(
+        self,
+        packet: &Packet<'_>,
+        Transport { protocol, ports }: Transport,
+        maker: M,
+    ) -> M::Made {
         let [bytes, bytes_over_ipv6] = self.lengths();
         match packet {
             Packet::V4(ip) => match self {
                 KeyKind::Src => maker.make(LaidOut { words: [ip.src()], bytes, over_ipv6: false }),
                 KeyKind::Dst => maker.make(LaidOut { words: [ip.dst()], bytes, over_ipv6: false }),
-                KeyKind::SrcDst => maker.make(LaidOut { words: [ip.src(), ip.dst()], bytes, over_ipv6: false }),
+                KeyKind::SrcDst => {
+                    maker.make(LaidOut { words: [ip.src(), ip.dst()], bytes, over_ipv6: false })
+                }
                 KeyKind::FiveTuple => {
                     let words = [ip.src(), ip.dst(), ports, [protocol, 0, 0, 0]];
                     maker.make(LaidOut { words, bytes, over_ipv6: false })
@@ -97,7 +116,11 @@ impl KeyKind {
                     KeyKind::Dst => maker.make(LaidOut { words: ip.dst(), bytes, over_ipv6 }),
                     KeyKind::SrcDst => {
                         let ([s0, s1, s2, s3], [d0, d1, d2, d3]) = (ip.src(), ip.dst());
-                        maker.make(LaidOut { words: [s0, s1, s2, s3, d0, d1, d2, d3], bytes, over_ipv6 })
+                        maker.make(LaidOut {
+                            words: [s0, s1, s2, s3, d0, d1, d2, d3],
+                            bytes,
+                            over_ipv6,
+                        })
                     }
                     KeyKind::FiveTuple => {
                         let ([s0, s1, s2, s3], [d0, d1, d2, d3]) = (ip.src(), ip.dst());
@@ -110,13 +133,24 @@ impl KeyKind {
     }
 }
 
-/// Lays out both ends of a conversation, source and destination: an address, then a port in network order.
+/// Lays out both ends of a conversation, source and destination: an address, then a port in network
+/// order.
 #[inline(always)]
-pub(crate) fn ends<M: Maker + Copy>(packet: &Packet<'_>, [s_high, s_low, d_high, d_low]: [u8; 4], maker: M) -> (M::Made, M::Made) {
+pub(crate) fn ends<M: Maker + Copy>(
+    packet: &Packet<'_>,
+    [s_high, s_low, d_high, d_low]: [u8; 4],
+    maker: M,
+) -> (M::Made, M::Made) {
     let (source_port, destination_port) = ([s_high, s_low, 0, 0], [d_high, d_low, 0, 0]);
     match packet {
-        Packet::V4(ip) => (end_over_ipv4(ip.src(), source_port, maker), end_over_ipv4(ip.dst(), destination_port, maker)),
-        Packet::V6(ip) => (end_over_ipv6(ip.src(), source_port, maker), end_over_ipv6(ip.dst(), destination_port, maker)),
+        Packet::V4(ip) => (
+            end_over_ipv4(ip.src(), source_port, maker),
+            end_over_ipv4(ip.dst(), destination_port, maker),
+        ),
+        Packet::V6(ip) => (
+            end_over_ipv6(ip.src(), source_port, maker),
+            end_over_ipv6(ip.dst(), destination_port, maker),
+        ),
     }
 }
 
@@ -133,7 +167,8 @@ fn end_over_ipv6<M: Maker>([a0, a1, a2, a3]: [[u8; 4]; 4], port: [u8; 4], maker:
 /// A key in words of four bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct LaidOut<const WORDS: usize> {
-    /// Fields in network order. The last word ends with zeros if the key is no whole number of words.
+    /// Fields in network order. The last word ends with zeros if the key is no whole number of
+    /// words.
     pub words: [[u8; 4]; WORDS],
     /// How many bytes the key has.
     pub bytes: usize,
@@ -156,8 +191,8 @@ pub const MAX_KEY_BYTES: usize = 37;
 /// What makes a key with its length a multiple of eight bytes.
 const ROOM: usize = 39;
 
-/// The bytes of one flow key. Aligned, and without padding, because the kernel's verifier takes neither misaligned writes to a
-/// program's stack nor reads of what was not written there.
+/// The bytes of one flow key. Aligned, and without padding, because the kernel's verifier takes
+/// neither misaligned writes to a program's stack nor reads of what was not written there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(C, align(8))]
 pub struct FlowKey {
@@ -175,7 +210,8 @@ impl FlowKey {
     /// The key of no bytes.
     pub(crate) const EMPTY: FlowKey = FlowKey { bytes: [0; ROOM], length: 0 };
 
-    /// A key with these bytes, fields in the order of [`KeyKind`]; what is beyond [`MAX_KEY_BYTES`] is left out.
+    /// A key with these bytes, fields in the order of [`KeyKind`]; what is beyond [`MAX_KEY_BYTES`]
+    /// is left out.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Self {
         let mut key = Self::EMPTY;
@@ -203,7 +239,8 @@ impl Maker for FlowKey {
             *slot = word;
         }
         // There is no room for all of the longest key's last word.
-        if let (Some(slot), Some([last, ..])) = (self.bytes.get_mut(key.bytes.wrapping_sub(1)), key.words.last())
+        if let (Some(slot), Some([last, ..])) =
+            (self.bytes.get_mut(key.bytes.wrapping_sub(1)), key.words.last())
             && key.bytes % 4 == 1
         {
             *slot = *last;

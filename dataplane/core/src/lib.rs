@@ -1,8 +1,9 @@
 //! What one packet does to a flowgauge state: parsing, flow keys, hashing and sketch updates.
 //!
-//! Every software dataplane runs this code: a poll-mode worker calls it on its own [`State`], and the kernel runs it as
-//! eBPF. It is therefore `no_std`, never allocates, never panics on the packet path and uses no floating point. Estimators
-//! that turn registers into numbers live in the controller.
+//! Every software dataplane runs this code: a poll-mode worker calls it on its own [`State`], and
+//! the kernel runs it as eBPF. It is therefore `no_std`, never allocates, never panics on the
+//! packet path and uses no floating point. Estimators that turn registers into numbers live in the
+//! controller.
 //!
 //! ```
 //! use flowgauge_core::sketch::Sharing;
@@ -21,7 +22,12 @@
     allow(internal_features, reason = "see counter.rs and branchless.rs"),
     feature(core_intrinsics, asm_experimental_arch)
 )]
-#![deny(clippy::indexing_slicing, clippy::float_arithmetic, clippy::panic, clippy::arithmetic_side_effects)]
+#![deny(
+    clippy::indexing_slicing,
+    clippy::float_arithmetic,
+    clippy::panic,
+    clippy::arithmetic_side_effects
+)]
 
 #[cfg(not(target_arch = "bpf"))]
 extern crate alloc;
@@ -72,7 +78,10 @@ pub use hash::{HashIdentity, HashMode, Tabulation};
 pub use heavy::Heavy;
 pub use key::{FlowKey, KeyKind, LaidOut, Maker};
 pub use link::Link;
-pub use measurement::{Bank, Lasting, Listed, Measurement, MeasurementKind, Memory, Parts, Settings, SharedBank, SharedLasting};
+pub use measurement::{
+    Bank, Lasting, Listed, Measurement, MeasurementKind, Memory, Parts, Settings, SharedBank,
+    SharedLasting,
+};
 pub use measurement::{Exact, WideBank};
 pub use membership::Membership;
 pub use needs::Needs;

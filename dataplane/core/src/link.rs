@@ -6,7 +6,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Link {
-    /// Ethernet: addresses, and an EtherType or a length, which may lead to an [encapsulation](crate::encapsulation).
+    /// Ethernet: addresses, and an EtherType or a length, which may lead to an
+    /// [encapsulation](crate::encapsulation).
     Ethernet = 0,
     /// No link header: the first nibble is the IP version.
     Ip = 1,

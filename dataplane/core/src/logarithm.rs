@@ -11,8 +11,8 @@ pub const MAX_BITS: u32 = 8;
 /// Decimal digits that constants can have.
 pub const MAX_DIGITS: u32 = 5;
 
-/// What the dataplane uses for every packet (paper, table II): 4 bits, 3 digits. At most 1.1 % from the logarithm, at 67; 0.05 % on the
-/// average of 64-bit numbers.
+/// What the dataplane uses for every packet (paper, table II): 4 bits, 3 digits. At most 1.1 % from
+/// the logarithm, at 67; 0.05 % on the average of 64-bit numbers.
 pub static PER_PACKET: Logarithm = Logarithm::new(PER_PACKET_BITS, 3);
 
 /// What is used once a window, where it costs nothing: 7 bits, 3 digits.
@@ -21,7 +21,8 @@ pub static PER_WINDOW: Logarithm = Logarithm::new(7, 3);
 /// Sums of [`PER_PACKET`], for packets that come many at once.
 pub static SUMS_PER_PACKET: Sums = Sums::new();
 
-/// P4Log: `log2(x)` from the position of the leading one and a constant for the bits below it (paper, algorithm 1).
+/// P4Log: `log2(x)` from the position of the leading one and a constant for the bits below it
+/// (paper, algorithm 1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Logarithm {
     bits: u32,
@@ -29,8 +30,8 @@ pub struct Logarithm {
 }
 
 impl Logarithm {
-    /// Looks at `bits` bits below the leading one, at most [`MAX_BITS`]; constants are rounded to `digits` decimal digits, at most
-    /// [`MAX_DIGITS`] (Nbits and Ndigits in the paper).
+    /// Looks at `bits` bits below the leading one, at most [`MAX_BITS`]; constants are rounded to
+    /// `digits` decimal digits, at most [`MAX_DIGITS`] (Nbits and Ndigits in the paper).
     #[must_use]
     #[allow(
         clippy::indexing_slicing,
@@ -46,7 +47,8 @@ impl Logarithm {
         while index < 1 << bits {
             let fraction = log2_of_fraction(index as u64, bits);
             // Rounded to a decimal number first, and then cut off, as the paper's program does.
-            let decimal = ((fraction as u128 * unit as u128 + (1 << (FRACTION_BITS - 1))) >> FRACTION_BITS) as u64;
+            let decimal = ((fraction as u128 * unit as u128 + (1 << (FRACTION_BITS - 1)))
+                >> FRACTION_BITS) as u64;
             constants[index] = ((decimal << AMPLIFICATION_BITS) / unit) as u32;
             index += 1;
         }
@@ -64,7 +66,8 @@ impl Logarithm {
     #[inline(always)]
     fn log2_by(&self, bits: u32, x: u64) -> u32 {
         let Some(leading) = x.checked_ilog2() else { return 0 };
-        // With the leading one shifted out, the bits below it are the highest; missing ones are zeros.
+        // With the leading one shifted out, the bits below it are the highest; missing ones are
+        // zeros.
         let below = (x << (63_u32.wrapping_sub(leading) & 63)) << 1;
         let index = if bits == 0 { 0 } else { below >> (64_u32.wrapping_sub(bits) & 63) };
         let fraction = self.constants.get(index as usize).copied().unwrap_or(0);
@@ -77,8 +80,9 @@ impl Logarithm {
         u64::from(self.log2(x)).wrapping_mul(u64::from(log_of_2)) >> AMPLIFICATION_BITS
     }
 
-    /// The logarithm of numbers of 32 bits as a longest-prefix-match table, for switches, which can neither shift by a variable nor find a
-    /// leading one: disjoint entries for 2 to 2^31 - 1. What is more is negative in a Count Sketch.
+    /// The logarithm of numbers of 32 bits as a longest-prefix-match table, for switches, which can
+    /// neither shift by a variable nor find a leading one: disjoint entries for 2 to 2^31 - 1. What
+    /// is more is negative in a Count Sketch.
     pub fn table(&self) -> impl Iterator<Item = LogarithmEntry> + '_ {
         (1..31_u32).flat_map(move |leading| {
             let looked_at = self.bits.min(leading);
@@ -100,8 +104,8 @@ pub(crate) fn of_packet(count: u64) -> u32 {
     PER_PACKET.log2_by(PER_PACKET_BITS, count)
 }
 
-/// Sums of [`PER_PACKET`]'s logarithms of 1, 2, 3 and so on, each exactly the sum of its terms: from a power of two to the next there are 16
-/// stretches of equal logarithms.
+/// Sums of [`PER_PACKET`]'s logarithms of 1, 2, 3 and so on, each exactly the sum of its terms:
+/// from a power of two to the next there are 16 stretches of equal logarithms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sums {
     /// Of the numbers up to the index.
@@ -113,7 +117,11 @@ pub struct Sums {
 }
 
 impl Sums {
-    #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "evaluated at compile time")]
+    #[allow(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        reason = "evaluated at compile time"
+    )]
     const fn new() -> Self {
         let logarithm = Logarithm::new(PER_PACKET_BITS, 3);
         let (mut small, mut below, mut constants) = ([0; SUBINTERVALS], [0; 32], [0; SUBINTERVALS]);
@@ -122,7 +130,8 @@ impl Sums {
             constants[index] = constants[index - 1] + logarithm.constants[index - 1];
             let leading = index.ilog2();
             // Below the leading one there are fewer bits than are looked at.
-            let fraction = logarithm.constants[(index << (PER_PACKET_BITS - leading)) & (SUBINTERVALS - 1)];
+            let fraction =
+                logarithm.constants[(index << (PER_PACKET_BITS - leading)) & (SUBINTERVALS - 1)];
             small[index] = small[index - 1] + ((leading << AMPLIFICATION_BITS) + fraction) as u64;
             index += 1;
         }
@@ -150,7 +159,8 @@ impl Sums {
             return self.small.get(x as usize).copied().unwrap_or(0);
         };
         let width = width & 31;
-        // Of the numbers from the power of two on: all, those of whole stretches, and those of the one that x is in.
+        // Of the numbers from the power of two on: all, those of whole stretches, and those of the
+        // one that x is in.
         let numbers = u64::from(x.wrapping_sub(1_u32.wrapping_shl(leading))).wrapping_add(1);
         let stretch = x.wrapping_shr(width) as usize & (SUBINTERVALS - 1);
         let within = u64::from(x & 1_u32.wrapping_shl(width).wrapping_sub(1)).wrapping_add(1);
@@ -160,11 +170,15 @@ impl Sums {
             PER_PACKET.constants.get(stretch).copied().map_or(0, u64::from),
         ];
         let whole = u64::from(leading.wrapping_shl(AMPLIFICATION_BITS)).wrapping_mul(numbers);
-        below.wrapping_add(whole).wrapping_add(before.wrapping_shl(width)).wrapping_add(constant.wrapping_mul(within))
+        below
+            .wrapping_add(whole)
+            .wrapping_add(before.wrapping_shl(width))
+            .wrapping_add(constant.wrapping_mul(within))
     }
 }
 
-/// One entry: numbers of 32 bits that start with `value` over `prefix_length` bits have this logarithm.
+/// One entry: numbers of 32 bits that start with `value` over `prefix_length` bits have this
+/// logarithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogarithmEntry {
     /// The smallest number.
@@ -183,8 +197,8 @@ pub struct Power {
 }
 
 impl Power {
-    /// Of the series `terms` terms (Nterms in the paper) beyond the constant one; from the seventh on they add nothing, since
-    /// 1024 / 7! is less than one.
+    /// Of the series `terms` terms (Nterms in the paper) beyond the constant one; from the seventh
+    /// on they add nothing, since 1024 / 7! is less than one.
     #[must_use]
     pub const fn new(logarithm: Logarithm, terms: u32) -> Self {
         Power { logarithm, terms }
@@ -213,13 +227,17 @@ impl Power {
         let whole = u32::try_from(exponent >> AMPLIFICATION_BITS).unwrap_or(u32::MAX);
         let fraction = (exponent & ((1 << AMPLIFICATION_BITS) - 1)) as i64;
         let one = 1_i64 << AMPLIFICATION_BITS;
-        // (1 + 1)^e = 1 + e + e(e - 1)/2! + …; every product is brought back to the amplification of its factors.
-        let (mut sum, mut product, mut factorial, mut term) = (one.wrapping_add(fraction), fraction, 1_i64, 2_u32);
+        // (1 + 1)^e = 1 + e + e(e - 1)/2! + …; every product is brought back to the amplification
+        // of its factors.
+        let (mut sum, mut product, mut factorial, mut term) =
+            (one.wrapping_add(fraction), fraction, 1_i64, 2_u32);
         while term <= self.terms.min(20) {
             let factor = fraction.wrapping_sub(i64::from(term.wrapping_sub(1)).wrapping_mul(one));
             product = product.wrapping_mul(factor) >> AMPLIFICATION_BITS;
             factorial = factorial.wrapping_mul(i64::from(term));
-            sum = sum.wrapping_add(product.wrapping_mul(one.checked_div(factorial).unwrap_or(0)) >> AMPLIFICATION_BITS);
+            sum = sum.wrapping_add(
+                product.wrapping_mul(one.checked_div(factorial).unwrap_or(0)) >> AMPLIFICATION_BITS,
+            );
             term = term.wrapping_add(1);
         }
         (whole, sum.unsigned_abs())
@@ -229,8 +247,12 @@ impl Power {
 /// Bits of the fractions that constants are computed in.
 const FRACTION_BITS: u32 = 40;
 
-/// `log2(1 + k / 2^bits)` with [`FRACTION_BITS`] bits, by squaring: a square of two and more gives a one.
-#[allow(clippy::arithmetic_side_effects, reason = "a number from one to two, times 2^62, and its square fit")]
+/// `log2(1 + k / 2^bits)` with [`FRACTION_BITS`] bits, by squaring: a square of two and more gives
+/// a one.
+#[allow(
+    clippy::arithmetic_side_effects,
+    reason = "a number from one to two, times 2^62, and its square fit"
+)]
 const fn log2_of_fraction(k: u64, bits: u32) -> u64 {
     let mut x = (1_u128 << 62) + ((k as u128) << (62 - bits));
     let mut fraction = 0;

@@ -1,7 +1,8 @@
 //! What a measurement is, and the list of all of them.
 //!
-//! Whatever has to know all measurements is made from the list at the end of this file: settings, banks, names, and what one
-//! packet, a merge and a rotation do. A new measurement is a module that implements [`Measurement`], and an entry of the list.
+//! Whatever has to know all measurements is made from the list at the end of this file: settings,
+//! banks, names, and what one packet, a merge and a rotation do. A new measurement is a module that
+//! implements [`Measurement`], and an entry of the list.
 
 use crate::arrival::Packets;
 use crate::counters::Counters;
@@ -19,9 +20,10 @@ use core::fmt::Debug;
 
 /// A measurement: what it is told, what it counts in, and what packets do to that.
 ///
-/// What it counts in is of four kinds: a core's own or shared by all cores, and banked or lasting. Of banked memory there are
-/// two, one of which is read and cleared while packets are counted in the other; lasting memory is never cleared. Memory is empty when it
-/// is zero. A kind that a measurement has no use for is `()`.
+/// What it counts in is of four kinds: a core's own or shared by all cores, and banked or lasting.
+/// Of banked memory there are two, one of which is read and cleared while packets are counted in
+/// the other; lasting memory is never cleared. Memory is empty when it is zero. A kind that a
+/// measurement has no use for is `()`.
 pub trait Measurement: Sized {
     /// The name used in options and outputs.
     const NAME: &'static str;
@@ -52,7 +54,8 @@ pub trait Measurement: Sized {
     /// Whether it measures anything.
     fn is_on(settings: &Self::Settings) -> bool;
 
-    /// What it has to know of packets beside their keys, if it is on. When they come takes a look at a clock for each.
+    /// What it has to know of packets beside their keys, if it is on. When they come takes a look
+    /// at a clock for each.
     #[inline(always)]
     fn needs(_: &Self::Settings) -> Needs {
         Needs::NONE
@@ -158,7 +161,8 @@ pub struct Used {
     pub shared_lasting: usize,
 }
 
-/// What a measurement counts in. Of what it [uses](Measurement::used) nothing, nothing need be there.
+/// What a measurement counts in. Of what it [uses](Measurement::used) nothing, nothing need be
+/// there.
 pub struct Parts<'a, M: Measurement> {
     /// The core's own, banked.
     pub own: &'a mut M::Own,
@@ -203,7 +207,8 @@ pub trait Memory {
     #[inline(always)]
     fn reject(&mut self, reject: Reject, packets: u32) {
         self.counters().reject(reject, u64::from(packets));
-        // Not in the kernel: of other rejects the register of the EtherType holds whatever was there, which the verifier refuses to look at.
+        // Not in the kernel: of other rejects the register of the EtherType holds whatever was
+        // there, which the verifier refuses to look at.
         #[cfg(not(target_arch = "bpf"))]
         if let Reject::NonIp(ethertype) = reject {
             self.unopened().vote(ethertype, packets);
@@ -291,8 +296,8 @@ macro_rules! list {
                 self.needs().has(Needs::key(key))
             }
 
-            /// Whether a measurement that is on has to see packets in their order, whoever counts them: workers that share a capture count what comes
-            /// later before what comes earlier.
+            /// Whether a measurement that is on has to see packets in their order, whoever counts
+            /// them: workers that share a capture count what comes later before what comes earlier.
             #[inline(always)]
             #[must_use]
             pub fn wants_order(&self) -> bool {
@@ -314,7 +319,8 @@ macro_rules! list {
         empty!(Bank { counters: Counters::ZERO, unopened: Unopened::NONE, $($name: Empty::EMPTY,)+ });
 
         impl Bank {
-            /// The parts of a bank that are in use, as offsets and lengths in bytes, multiples of eight: what each measurement uses.
+            /// The parts of a bank that are in use, as offsets and lengths in bytes, multiples of
+            /// eight: what each measurement uses.
             pub fn used(settings: &Settings) -> impl Iterator<Item = (usize, usize)> {
                 [$((core::mem::offset_of!(Bank, $name), <crate::$name::$Kind as Measurement>::used(&settings.$name).own),)+].into_iter()
             }
@@ -429,8 +435,8 @@ macro_rules! list {
         }
 
         impl WideBank {
-            /// Tells the numbers that its bits can be repeated from: of which measurement, what they are, and all of them. Those of
-            /// sketches, filters and tables are not told.
+            /// Tells the numbers that its bits can be repeated from: of which measurement, what
+            /// they are, and all of them. Those of sketches, filters and tables are not told.
             pub fn tell(&self, settings: &Settings, told: &mut dyn FnMut(&'static str, &'static str, &[u64])) {
                 $(<crate::$name::$Kind as Measurement>::tell(&self.$name, &settings.$name, &mut |what, numbers| {
                     told(<crate::$name::$Kind as Measurement>::NAME, what, numbers);
@@ -438,7 +444,8 @@ macro_rules! list {
             }
         }
 
-        /// Exact counts of a bank's packets beside what is estimated, for comparison, in memory that does not depend on flows.
+        /// Exact counts of a bank's packets beside what is estimated, for comparison, in memory
+        /// that does not depend on flows.
         pub struct Exact {
             $(#[doc = $doc] pub $name: <crate::$name::$Kind as Measurement>::Exact,)+
         }
@@ -583,7 +590,8 @@ pub(crate) fn measure_by<M: Listed, P: Packets>(
     }
 }
 
-/// Hands the list of measurements to a macro: documentation, module, type and type of settings of each.
+/// Hands the list of measurements to a macro: documentation, module, type and type of settings of
+/// each.
 #[macro_export]
 macro_rules! measurements {
     ($callback:ident) => {

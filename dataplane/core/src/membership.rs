@@ -1,4 +1,5 @@
-//! Whether a flow was seen: a Bloom filter (Bloom 1970), partitioned: every hash has a row of bits of its own.
+//! Whether a flow was seen: a Bloom filter (Bloom 1970), partitioned: every hash has a row of bits
+//! of its own.
 
 use crate::arrival::Packets;
 use crate::grid::Grid;
@@ -74,12 +75,14 @@ impl Membership {
         });
     }
 
-    /// Whether a key was remembered: never wrong about one that was, and about others wrong as often as the bits that are set make it
-    /// probable.
+    /// Whether a key was remembered: never wrong about one that was, and about others wrong as
+    /// often as the bits that are set make it probable.
     #[must_use]
     pub fn contains(&self, shape: Grid, crc: u32, tabulation: &Tabulation) -> bool {
         let mut all = true;
-        for_each_bit(shape, crc, tabulation, |word, bit| all &= self.words.get(word).is_some_and(|word| word & bit != 0));
+        for_each_bit(shape, crc, tabulation, |word, bit| {
+            all &= self.words.get(word).is_some_and(|word| word & bit != 0)
+        });
         all
     }
 
@@ -144,7 +147,12 @@ impl Measurement for Membership {
     }
 
     #[inline(always)]
-    fn measure<P: Packets>(settings: &Settings, parts: Parts<'_, Self>, pass: &Pass<'_>, packets: &(impl Observed<P> + ?Sized)) {
+    fn measure<P: Packets>(
+        settings: &Settings,
+        parts: Parts<'_, Self>,
+        pass: &Pass<'_>,
+        packets: &(impl Observed<P> + ?Sized),
+    ) {
         let settings = *settings;
         for packet in packets.each() {
             parts.own.update(settings.shape, packet.by(settings.key), pass.tabulation);
@@ -177,7 +185,8 @@ impl Measurement for Membership {
 fn for_each_bit(shape: Grid, crc: u32, tabulation: &Tabulation, mut visit: impl FnMut(usize, u64)) {
     let column_bits = shape.column_bits();
     tabulation.for_each_row(crc, shape.rows(), |row, hash| {
-        let place = row.wrapping_shl(column_bits) | hash.wrapping_shr(16_u32.wrapping_sub(column_bits)) as usize;
+        let place = row.wrapping_shl(column_bits)
+            | hash.wrapping_shr(16_u32.wrapping_sub(column_bits)) as usize;
         visit(place >> 6, 1_u64.wrapping_shl((place & 63) as u32));
     });
 }

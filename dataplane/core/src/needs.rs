@@ -1,11 +1,13 @@
 //! What measurements that are on have to know of packets, as bits.
 //!
-//! Settings say so as well, but at a comparison or two for each measurement. In the kernel nothing of that would go away: the verifier takes away
-//! branches that settings rule out, and leaves the arithmetic by which they are found.
+//! Settings say so as well, but at a comparison or two for each measurement. In the kernel nothing
+//! of that would go away: the verifier takes away branches that settings rule out, and leaves the
+//! arithmetic by which they are found.
 
 use crate::key::KeyKind;
 
-/// Bits that say what has to be known of a packet, and which measurements count it. Made of [settings](crate::Settings::needs) once.
+/// Bits that say what has to be known of a packet, and which measurements count it. Made of
+/// [settings](crate::Settings::needs) once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Needs(u32);
@@ -74,4 +76,5 @@ impl Needs {
 /// The bit of the first measurement.
 const FIRST: u32 = 16;
 
-const _: () = assert!(KeyKind::ALL.len() <= 4 && crate::measurement::MEASUREMENTS <= 16, "bits of their own");
+const _: () =
+    assert!(KeyKind::ALL.len() <= 4 && crate::measurement::MEASUREMENTS <= 16, "bits of their own");

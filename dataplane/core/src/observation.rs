@@ -42,7 +42,8 @@ impl<P> Observed<P> for [Observation<P>] {
     }
 }
 
-/// What measurements have to know of a packet: of its keys those that are used, each made once, however many measurements are by it.
+/// What measurements have to know of a packet: of its keys those that are used, each made once,
+/// however many measurements are by it.
 #[derive(Clone, Copy)]
 pub struct Observation<P = One> {
     /// Signatures of keys.
@@ -110,8 +111,8 @@ impl<P: Packets> Observation<P> {
         self.arrival = arrival;
     }
 
-    /// Notes what is asked of a packet that was found in a frame. What nobody asks for stays as it was. In place, because there is no room
-    /// for two on the stack of a program in the kernel.
+    /// Notes what is asked of a packet that was found in a frame. What nobody asks for stays as it
+    /// was. In place, because there is no room for two on the stack of a program in the kernel.
     #[inline(always)]
     pub fn note<const KEYED: bool, F: Frame + ?Sized>(
         &mut self,
@@ -147,8 +148,8 @@ impl<P: Packets> Observation<P> {
         }
     }
 
-    /// Notes what distinct flows have to know of a packet, where nothing else is measured: the signature of their key, which nobody asks for by
-    /// another one.
+    /// Notes what distinct flows have to know of a packet, where nothing else is measured: the
+    /// signature of their key, which nobody asks for by another one.
     #[inline(always)]
     pub fn note_flow<const KEYED: bool, F: Frame + ?Sized>(
         &mut self,
@@ -159,7 +160,8 @@ impl<P: Packets> Observation<P> {
         if context.needs.has(Needs::measurement(Cardinality::INDEX)) {
             let key = context.settings.borrow().cardinality.key;
             let signature = context.signature::<KEYED>(key, packet, key.transport(frame, packet));
-            (self.src, self.dst, self.src_dst, self.five_tuple) = (signature, signature, signature, signature);
+            (self.src, self.dst, self.src_dst, self.five_tuple) =
+                (signature, signature, signature, signature);
         }
     }
 

@@ -1,16 +1,19 @@
 //! From a frame to addresses, protocol and ports.
 //!
-//! Only what flow keys need is read, and only a network header that is missing or contradicts itself rejects a frame: a
-//! cut-off transport header or an unknown extension header leaves the ports at zero, so that a packet's class never depends
-//! on the key in use. What lies between the link and the network is opened ([`crate::encapsulation`]); tunnels, which
-//! have a network header of their own, are not, unless [settings](Settings) ask for it: the outermost network header counts.
+//! Only what flow keys need is read, and only a network header that is missing or contradicts
+//! itself rejects a frame: a cut-off transport header or an unknown extension header leaves the
+//! ports at zero, so that a packet's class never depends on the key in use. What lies between the
+//! link and the network is opened ([`crate::encapsulation`]); tunnels, which have a network header
+//! of their own, are not, unless [settings](Settings) ask for it: the outermost network header
+//! counts.
 
 use crate::encapsulation::{self, IPV4, IPV6, is_vlan};
 use crate::frame::Frame;
 use crate::link::Link;
 use crate::tunnel;
 
-/// VLAN tags that are skipped where the compiler sees them; what comes then is an [`encapsulation`].
+/// VLAN tags that are skipped where the compiler sees them; what comes then is an
+/// [`encapsulation`].
 const PLAIN_TAGS: usize = 4;
 /// IPv6 extension headers followed to find the transport header; behind more, ports are zero.
 pub const MAX_EXTENSION_HEADERS: usize = 8;
@@ -50,7 +53,8 @@ impl Settings {
 /// Why a frame belongs to no flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reject {
-    /// Neither IPv4 nor IPv6, but this EtherType, which is not opened; zero where the frame has none.
+    /// Neither IPv4 nor IPv6, but this EtherType, which is not opened; zero where the frame has
+    /// none.
     NonIp(u16),
     /// The link header or the fixed network header is cut off.
     Truncated,
@@ -132,7 +136,8 @@ impl Ipv4<'_> {
         protocol
     }
 
-    /// Bytes from this header on, as it says; zero where a device is still to split it and nobody has set it.
+    /// Bytes from this header on, as it says; zero where a device is still to split it and nobody
+    /// has set it.
     #[inline(always)]
     fn total_length(&self) -> u32 {
         u32::from(u16::from_be_bytes(field(self.header, 2)))
@@ -199,12 +204,17 @@ impl Transport {
     pub const NONE: Transport = Transport { protocol: 0, ports: NO_PORTS };
 }
 
-/// Finds and checks the network header of a frame that counts. The programs in the kernel open no tunnels.
+/// Finds and checks the network header of a frame that counts. The programs in the kernel open no
+/// tunnels.
 ///
 /// # Errors
 /// A [`Reject`] says why the frame belongs to no flow.
 #[inline(always)]
-pub fn counted<'a, F: Frame + ?Sized>(frame: &'a F, link: Link, settings: &Settings) -> Result<Packet<'a>, Reject> {
+pub fn counted<'a, F: Frame + ?Sized>(
+    frame: &'a F,
+    link: Link,
+    settings: &Settings,
+) -> Result<Packet<'a>, Reject> {
     let outermost = network(frame, link)?;
     if settings.inner {
         return Ok(tunnel::innermost(frame, outermost));
@@ -212,9 +222,14 @@ pub fn counted<'a, F: Frame + ?Sized>(frame: &'a F, link: Link, settings: &Setti
     Ok(outermost)
 }
 
-/// What nearly all frames are, if this is one. A result would have the packet in memory, in pieces of other sizes than it is read by.
+/// What nearly all frames are, if this is one. A result would have the packet in memory, in pieces
+/// of other sizes than it is read by.
 #[inline(always)]
-pub(crate) fn plain<F: Frame + ?Sized>(frame: &F, link: Link, settings: Settings) -> Option<Packet<'_>> {
+pub(crate) fn plain<F: Frame + ?Sized>(
+    frame: &F,
+    link: Link,
+    settings: Settings,
+) -> Option<Packet<'_>> {
     let may_be = !cfg!(target_arch = "bpf") && link == Link::Ethernet && !settings.inner;
     if !may_be {
         return None;
@@ -225,11 +240,15 @@ pub(crate) fn plain<F: Frame + ?Sized>(frame: &F, link: Link, settings: Settings
     }
 }
 
-/// As [`counted`], of frames that are not plain: away from the code of those that are, where there is such a thing. Settings by value: a
-/// reference would have them all in memory, constants or not.
+/// As [`counted`], of frames that are not plain: away from the code of those that are, where there
+/// is such a thing. Settings by value: a reference would have them all in memory, constants or not.
 #[cfg_attr(target_arch = "bpf", inline(always))]
 #[cfg_attr(not(target_arch = "bpf"), inline(never))]
-pub(crate) fn any<F: Frame + ?Sized>(frame: &F, link: Link, settings: Settings) -> Result<Packet<'_>, Reject> {
+pub(crate) fn any<F: Frame + ?Sized>(
+    frame: &F,
+    link: Link,
+    settings: Settings,
+) -> Result<Packet<'_>, Reject> {
     counted(frame, link, &settings)
 }
 
@@ -254,7 +273,8 @@ pub fn network<F: Frame + ?Sized>(frame: &F, link: Link) -> Result<Packet<'_>, R
             [first, _, _, _] if first >> 4 == 6 => ipv6(frame, 0),
             _ => Err(Reject::BadHeader),
         },
-        // The family is in the byte order of the machine that captured: of the four bytes, one end is zero.
+        // The family is in the byte order of the machine that captured: of the four bytes, one end
+        // is zero.
         Link::Null => match *frame.bytes(0).ok_or(Reject::Truncated)? {
             [family, 0, 0, 0] | [0, 0, 0, family] => address_family(frame, family),
             _ => Err(Reject::NonIp(0)),
@@ -281,7 +301,8 @@ fn without_ethertype<F: Frame + ?Sized>(frame: &F, link: Link) -> Result<Packet<
     encapsulated(frame, ethertype, offset, 0)
 }
 
-/// What most frames are, at constant offsets: IPv4 over Ethernet, without tags and options. `None` says nothing about any other frame.
+/// What most frames are, at constant offsets: IPv4 over Ethernet, without tags and options. `None`
+/// says nothing about any other frame.
 #[inline(always)]
 pub fn plain_ipv4<F: Frame + ?Sized>(frame: &F) -> Option<Ipv4<'_>> {
     let whole: &[u8; 34] = frame.bytes(0)?;
@@ -298,7 +319,8 @@ pub fn tagged_ipv4<F: Frame + ?Sized>(frame: &F) -> Option<Ipv4<'_>> {
     let header = whole.last_chunk()?;
     let is_plain = u32::from_be_bytes(field(whole, 16)) >> 8 == 0x0008_0045;
     let ip = Ipv4 { header, offset: 18 };
-    (is_plain && is_vlan(u16::from_be_bytes(field(whole, 12))) && ip.total_length() >= 20).then_some(ip)
+    (is_plain && is_vlan(u16::from_be_bytes(field(whole, 12))) && ip.total_length() >= 20)
+        .then_some(ip)
 }
 
 /// As [`plain_ipv4`]: IPv6 without tags.
@@ -310,7 +332,8 @@ pub fn plain_ipv6<F: Frame + ?Sized>(frame: &F) -> Option<Ipv6<'_>> {
     is_plain.then_some(Ipv6 { header, offset: 14 })
 }
 
-/// The EtherType of an Ethernet frame behind which [`network`] looks for nothing. `None` says nothing about any other frame.
+/// The EtherType of an Ethernet frame behind which [`network`] looks for nothing. `None` says
+/// nothing about any other frame.
 #[inline(always)]
 pub fn unopened<F: Frame + ?Sized>(frame: &F) -> Option<u16> {
     let ethertype = frame.number(12)?;
@@ -336,7 +359,11 @@ fn behind_ethertype<F: Frame + ?Sized>(frame: &F, offset: usize) -> Result<Packe
 }
 
 #[inline(always)]
-fn ethertype<F: Frame + ?Sized>(frame: &F, mut ethertype: u16, mut offset: usize) -> Result<Packet<'_>, Reject> {
+fn ethertype<F: Frame + ?Sized>(
+    frame: &F,
+    mut ethertype: u16,
+    mut offset: usize,
+) -> Result<Packet<'_>, Reject> {
     let mut tags = 0;
     while is_vlan(ethertype) && tags < PLAIN_TAGS {
         ethertype = frame.number(offset.wrapping_add(2)).ok_or(Reject::Truncated)?;
@@ -396,8 +423,8 @@ pub fn transport<F: Frame + ?Sized>(frame: &F, packet: &Packet<'_>) -> Transport
     ports(frame, protocol, offset)
 }
 
-/// Protocol and place of the transport header, following IPv6 extension headers; the protocol alone in a fragment that is not the first, and
-/// where headers are cut off.
+/// Protocol and place of the transport header, following IPv6 extension headers; the protocol alone
+/// in a fragment that is not the first, and where headers are cut off.
 #[inline(always)]
 pub(crate) fn locate<F: Frame + ?Sized>(frame: &F, packet: &Packet<'_>) -> (u8, Option<usize>) {
     match packet {
@@ -409,14 +436,16 @@ pub(crate) fn locate<F: Frame + ?Sized>(frame: &F, packet: &Packet<'_>) -> (u8, 
     }
 }
 
-/// Bytes of all headers up to the payload of TCP and UDP, which every segment of a super-packet has; of other protocols up to their own
-/// header, and of fragments up to where the headers end that could be read.
+/// Bytes of all headers up to the payload of TCP and UDP, which every segment of a super-packet
+/// has; of other protocols up to their own header, and of fragments up to where the headers end
+/// that could be read.
 #[inline(always)]
 pub fn headers<F: Frame + ?Sized>(frame: &F, packet: &Packet<'_>) -> usize {
     let (protocol, start) = match packet {
         Packet::V4(ip) => (ip.protocol(), ip.offset.wrapping_add(ip.length())),
         Packet::V6(ip) => {
-            let ([next_header], behind) = (field(ip.header, 6), ip.offset.wrapping_add(ip.header.len()));
+            let ([next_header], behind) =
+                (field(ip.header, 6), ip.offset.wrapping_add(ip.header.len()));
             match behind_extensions(frame, next_header, behind) {
                 (protocol, Some(start)) => (protocol, start),
                 (_, None) => return behind,
@@ -434,9 +463,14 @@ pub fn headers<F: Frame + ?Sized>(frame: &F, packet: &Packet<'_>) -> usize {
     start.wrapping_add(length)
 }
 
-/// Protocol and place of the transport header, or the protocol alone of a later fragment and where headers are cut off.
+/// Protocol and place of the transport header, or the protocol alone of a later fragment and where
+/// headers are cut off.
 #[inline(always)]
-fn behind_extensions<F: Frame + ?Sized>(frame: &F, mut protocol: u8, mut offset: usize) -> (u8, Option<usize>) {
+fn behind_extensions<F: Frame + ?Sized>(
+    frame: &F,
+    mut protocol: u8,
+    mut offset: usize,
+) -> (u8, Option<usize>) {
     let mut headers = 0;
     while headers < MAX_EXTENSION_HEADERS {
         let length_unit = match protocol {
@@ -451,8 +485,8 @@ fn behind_extensions<F: Frame + ?Sized>(frame: &F, mut protocol: u8, mut offset:
         if protocol == FRAGMENT && (fragment_high != 0 || fragment_low & 0xf8 != 0) {
             return (next, None);
         }
-        // RFC 4302 §2.2 counts the authentication header in 32-bit words less two, RFC 8200 §4 all others in 64-bit words
-        // less one; the fragment header is always 8 bytes long.
+        // RFC 4302 §2.2 counts the authentication header in 32-bit words less two, RFC 8200 §4 all
+        // others in 64-bit words less one; the fragment header is always 8 bytes long.
         offset = offset.wrapping_add(8).wrapping_add(usize::from(length).wrapping_mul(length_unit));
         protocol = next;
         headers = headers.wrapping_add(1);
@@ -462,9 +496,15 @@ fn behind_extensions<F: Frame + ?Sized>(frame: &F, mut protocol: u8, mut offset:
 
 /// Protocol and ports of a transport header that is somewhere, or not to be found.
 #[inline(always)]
-pub(crate) fn ports<F: Frame + ?Sized>(frame: &F, protocol: u8, offset: Option<usize>) -> Transport {
+pub(crate) fn ports<F: Frame + ?Sized>(
+    frame: &F,
+    protocol: u8,
+    offset: Option<usize>,
+) -> Transport {
     let ports = match (protocol, offset) {
-        (TCP | UDP | SCTP | UDP_LITE, Some(offset)) => frame.bytes(offset).copied().unwrap_or(NO_PORTS),
+        (TCP | UDP | SCTP | UDP_LITE, Some(offset)) => {
+            frame.bytes(offset).copied().unwrap_or(NO_PORTS)
+        }
         _ => NO_PORTS,
     };
     Transport { protocol, ports }

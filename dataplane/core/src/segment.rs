@@ -1,4 +1,5 @@
-//! A packet's part in a conversation: what its transport header says of requests, answers and the order of data.
+//! A packet's part in a conversation: what its transport header says of requests, answers and the
+//! order of data.
 
 use crate::frame::Frame;
 use crate::parse::{ICMP, ICMPV6, Packet, TCP, Transport, UDP};
@@ -51,7 +52,8 @@ pub struct Segment {
     reserved: u16,
     /// Bytes that a TCP segment carries; zero if its network header does not say how long it is.
     pub payload: u32,
-    /// Sequence number of TCP; id of DNS; identifier and sequence number of an echo, as 16 bits each.
+    /// Sequence number of TCP; id of DNS; identifier and sequence number of an echo, as 16 bits
+    /// each.
     pub sequence: u32,
     /// Acknowledgement number of TCP.
     pub acknowledgement: u32,
@@ -63,8 +65,16 @@ pub struct Segment {
 
 impl Segment {
     /// Nothing that is listened to.
-    pub const NONE: Segment =
-        Segment { speaks: Speaks::Nothing, flags: 0, reserved: 0, payload: 0, sequence: 0, acknowledgement: 0, sent: 0, echoed: 0 };
+    pub const NONE: Segment = Segment {
+        speaks: Speaks::Nothing,
+        flags: 0,
+        reserved: 0,
+        payload: 0,
+        sequence: 0,
+        acknowledgement: 0,
+        sent: 0,
+        echoed: 0,
+    };
 
     /// Whether all of these flags are set, and none of those.
     #[inline(always)]
@@ -82,8 +92,8 @@ impl Segment {
         self.sequence.wrapping_add(self.payload).wrapping_add(syn).wrapping_add(fin)
     }
 
-    /// Reads what begins at an offset in a frame. `timestamps`: whether TCP's are asked for. In place: a segment that is returned has all of its fields
-    /// in registers, on each way out.
+    /// Reads what begins at an offset in a frame. `timestamps`: whether TCP's are asked for. In
+    /// place: a segment that is returned has all of its fields in registers, on each way out.
     #[inline(always)]
     pub(crate) fn read<F: Frame + ?Sized>(
         &mut self,
@@ -96,11 +106,15 @@ impl Segment {
         self.speaks = Speaks::Nothing;
         let Some(offset) = offset else { return };
         let [source_high, source_low, destination_high, destination_low] = transport.ports;
-        let (source, destination) =
-            (u16::from_be_bytes([source_high, source_low]), u16::from_be_bytes([destination_high, destination_low]));
+        let (source, destination) = (
+            u16::from_be_bytes([source_high, source_low]),
+            u16::from_be_bytes([destination_high, destination_low]),
+        );
         match transport.protocol {
             TCP => self.tcp(frame, packet, offset, timestamps),
-            UDP if source == DNS_PORT || destination == DNS_PORT => self.dns(frame, offset, source == DNS_PORT),
+            UDP if source == DNS_PORT || destination == DNS_PORT => {
+                self.dns(frame, offset, source == DNS_PORT)
+            }
             UDP if source == QUIC_PORT || destination == QUIC_PORT => self.quic(frame, offset),
             ICMP => self.echo(frame, offset, 8, 0),
             ICMPV6 => self.echo(frame, offset, 128, 129),
@@ -109,9 +123,18 @@ impl Segment {
     }
 
     #[inline(always)]
-    fn tcp<F: Frame + ?Sized>(&mut self, frame: &F, packet: &Packet<'_>, offset: usize, timestamps: bool) {
+    fn tcp<F: Frame + ?Sized>(
+        &mut self,
+        frame: &F,
+        packet: &Packet<'_>,
+        offset: usize,
+        timestamps: bool,
+    ) {
         let header: Option<&[u8; TCP_LENGTH]> = frame.bytes(offset);
-        let Some(&[_, _, _, _, s0, s1, s2, s3, a0, a1, a2, a3, data_offset, flags, ..]) = header else { return };
+        let Some(&[_, _, _, _, s0, s1, s2, s3, a0, a1, a2, a3, data_offset, flags, ..]) = header
+        else {
+            return;
+        };
         // No host takes a segment with a shorter header (RFC 9293 §3.1).
         if data_offset < (TCP_LENGTH as u8 / 4) << 4 {
             return;
@@ -130,7 +153,9 @@ impl Segment {
 
     #[inline(always)]
     fn dns<F: Frame + ?Sized>(&mut self, frame: &F, offset: usize, from_server: bool) {
-        let Some(&[high, low, flags, _]) = frame.bytes(offset.wrapping_add(UDP_LENGTH)) else { return };
+        let Some(&[high, low, flags, _]) = frame.bytes(offset.wrapping_add(UDP_LENGTH)) else {
+            return;
+        };
         let is_answer = flags >> 7;
         // Both sides may use the port (a server that asks another one); else the bit has to fit.
         if is_answer == 1 && !from_server {
@@ -161,8 +186,9 @@ impl Segment {
     }
 }
 
-/// TSval and TSecr, where Linux, the BSDs and macOS put them: first of all options, behind two that pad; in the SYN of Linux behind MSS and
-/// SACK permitted; in that of the others behind MSS, window scale and padding. A loop over options would take a switch a pass each.
+/// TSval and TSecr, where Linux, the BSDs and macOS put them: first of all options, behind two that
+/// pad; in the SYN of Linux behind MSS and SACK permitted; in that of the others behind MSS, window
+/// scale and padding. A loop over options would take a switch a pass each.
 #[inline(always)]
 fn timestamps_of<F: Frame + ?Sized>(frame: &F, offset: usize, header_length: usize) -> (u32, u32) {
     const PAD: u8 = 1;
@@ -171,12 +197,16 @@ fn timestamps_of<F: Frame + ?Sized>(frame: &F, offset: usize, header_length: usi
     const SACK_PERMITTED: (u8, u8) = (4, 2);
     const TIMESTAMPS: (u8, u8) = (8, 10);
     let options = offset.wrapping_add(TCP_LENGTH);
-    let Some(&[b0, b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11]) = frame.bytes(options) else { return (0, 0) };
+    let Some(&[b0, b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11]) = frame.bytes(options) else {
+        return (0, 0);
+    };
     let at = if (b0, b1, (b2, b3)) == (PAD, PAD, TIMESTAMPS) {
         4
     } else if ((b0, b1), (b4, b5), (b6, b7)) == (MSS, SACK_PERMITTED, TIMESTAMPS) {
         8
-    } else if ((b0, b1), b4, (b5, b6), (b8, b9), (b10, b11)) == (MSS, PAD, WINDOW_SCALE, (PAD, PAD), TIMESTAMPS) {
+    } else if ((b0, b1), b4, (b5, b6), (b8, b9), (b10, b11))
+        == (MSS, PAD, WINDOW_SCALE, (PAD, PAD), TIMESTAMPS)
+    {
         12
     } else {
         return (0, 0);
@@ -186,7 +216,9 @@ fn timestamps_of<F: Frame + ?Sized>(frame: &F, offset: usize, header_length: usi
         return (0, 0);
     }
     match frame.bytes(options.wrapping_add(at)) {
-        Some(&[v0, v1, v2, v3, e0, e1, e2, e3]) => (u32::from_be_bytes([v0, v1, v2, v3]), u32::from_be_bytes([e0, e1, e2, e3])),
+        Some(&[v0, v1, v2, v3, e0, e1, e2, e3]) => {
+            (u32::from_be_bytes([v0, v1, v2, v3]), u32::from_be_bytes([e0, e1, e2, e3]))
+        }
         None => (0, 0),
     }
 }

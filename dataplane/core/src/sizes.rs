@@ -1,8 +1,10 @@
 //! How long packets are: how many there are of each length, and how many bytes those have.
 //!
-//! A length is that of the network header, which includes it. Lengths below 128 have a bucket each. From there on, each doubling is cut into
-//! 64 buckets of equal width, as in HdrHistogram, so that no bucket is wider than 1/64 of its least length. A bucket counts its packets
-//! and what they are longer than its least length, from which follow their bytes. Packets whose header has no length are in bucket 0.
+//! A length is that of the network header, which includes it. Lengths below 128 have a bucket each.
+//! From there on, each doubling is cut into 64 buckets of equal width, as in HdrHistogram, so that
+//! no bucket is wider than 1/64 of its least length. A bucket counts its packets and what they are
+//! longer than its least length, from which follow their bytes. Packets whose header has no length
+//! are in bucket 0.
 
 use crate::arrival::Packets;
 use crate::key::KeyKind;
@@ -12,7 +14,8 @@ use crate::observation::Observed;
 
 /// Buckets in use.
 pub const BUCKETS: usize = 704;
-/// The longest length that is told apart, which is that of IPv4. What is longer (IPv6, by at most 40 bytes) counts as this.
+/// The longest length that is told apart, which is that of IPv4. What is longer (IPv6, by at most
+/// 40 bytes) counts as this.
 pub const MAX_LENGTH: u32 = 65_535;
 
 /// A power of two, so that a mask keeps what is out of bounds in them.
@@ -125,10 +128,13 @@ impl Empty for WideSizes {
 impl WideSizes {
     /// Adds a bucket that somebody has counted in.
     pub fn add(&mut self, index: usize, bucket: Bucket) {
-        if let (Some(packets), Some(excess)) = (self.packets.get_mut(index), self.excess.get_mut(index)) {
+        if let (Some(packets), Some(excess)) =
+            (self.packets.get_mut(index), self.excess.get_mut(index))
+        {
             *packets = packets.wrapping_add(bucket.packets.into());
             *excess = excess.wrapping_add(bucket.excess.into());
-            let full = u64::from(bucket.packets == u32::MAX).wrapping_add(u64::from(bucket.excess == u32::MAX));
+            let full = u64::from(bucket.packets == u32::MAX)
+                .wrapping_add(u64::from(bucket.excess == u32::MAX));
             self.full = self.full.wrapping_add(full);
         }
     }
@@ -184,7 +190,12 @@ impl Measurement for Sizes {
     }
 
     #[inline(always)]
-    fn measure<P: Packets>(_: &Settings, parts: Parts<'_, Self>, _: &Pass<'_>, packets: &(impl Observed<P> + ?Sized)) {
+    fn measure<P: Packets>(
+        _: &Settings,
+        parts: Parts<'_, Self>,
+        _: &Pass<'_>,
+        packets: &(impl Observed<P> + ?Sized),
+    ) {
         for packet in packets.each() {
             let (full, last) = packet.lengths();
             parts.own.update(last, 1);

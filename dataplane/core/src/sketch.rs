@@ -1,12 +1,16 @@
-//! Frequencies in rows of counters: Count Sketch (Charikar et al. 2002) and Count-Min (Cormode and Muthukrishnan 2005).
+//! Frequencies in rows of counters: Count Sketch (Charikar et al. 2002) and Count-Min (Cormode and
+//! Muthukrishnan 2005).
 //!
-//! A key has one counter in every row. Count-Min adds one to each, and the smallest is never too small. Count Sketch adds or subtracts
-//! one, by a sign of its own for every row, so that what other keys add cancels out on the average, and takes the median. Row hashes have
-//! 16 bits: the column is in the upper ones, the sign is the lowest, which no column uses.
+//! A key has one counter in every row. Count-Min adds one to each, and the smallest is never too
+//! small. Count Sketch adds or subtracts one, by a sign of its own for every row, so that what
+//! other keys add cancels out on the average, and takes the median. Row hashes have 16 bits: the
+//! column is in the upper ones, the sign is the lowest, which no column uses.
 //!
-//! Counters never wrap. One that comes near the end of its 32 bits stays where it is, whatever comes, so that its readers know it
-//! ([`SketchKind::is_full`]). The end is near within [`SLACK`]: cores that add at the same time have looked before one of them filled the
-//! counter, and each may still add the packets of a frame. What cores, interfaces and windows have counted is added up in 64 bits ([`WideSketch`]).
+//! Counters never wrap. One that comes near the end of its 32 bits stays where it is, whatever
+//! comes, so that its readers know it ([`SketchKind::is_full`]). The end is near within [`SLACK`]:
+//! cores that add at the same time have looked before one of them filled the counter, and each may
+//! still add the packets of a frame. What cores, interfaces and windows have counted is added up in
+//! 64 bits ([`WideSketch`]).
 
 use crate::branchless;
 use crate::counter::{SharedCounter, SharedWord};
@@ -63,11 +67,12 @@ impl SketchKind {
     }
 }
 
-/// How near the end of its range a counter is full: more than all cores together add between looking at it and adding.
+/// How near the end of its range a counter is full: more than all cores together add between
+/// looking at it and adding.
 pub const SLACK: u32 = 1 << 26;
 
-/// What a counter of a Count Sketch holds at least, or the negative of it at most, if it is full. Those of Count-Min are unsigned and full at
-/// 2^31 more.
+/// What a counter of a Count Sketch holds at least, or the negative of it at most, if it is full.
+/// Those of Count-Min are unsigned and full at 2^31 more.
 pub const FULL: i32 = i32::MAX.wrapping_sub(SLACK as i32).wrapping_add(1);
 
 /// Whether a measurement that takes a sketch is on, and with which.
@@ -119,7 +124,8 @@ pub struct Settings {
 
 impl Settings {
     /// As [`Default`], for statics: off; by source, four rows of 1024.
-    pub const DEFAULT: Settings = Settings { mode: Mode::Off, key: KeyKind::Src, shape: Grid::COUNTERS };
+    pub const DEFAULT: Settings =
+        Settings { mode: Mode::Off, key: KeyKind::Src, shape: Grid::COUNTERS };
 
     /// Whether to measure.
     #[inline(always)]
@@ -175,16 +181,31 @@ impl Sketch {
 
     /// Counts a key so many times.
     #[inline(always)]
-    pub fn update_by(&mut self, kind: SketchKind, shape: Grid, crc: u32, tabulation: &Tabulation, times: u32) {
+    pub fn update_by(
+        &mut self,
+        kind: SketchKind,
+        shape: Grid,
+        crc: u32,
+        tabulation: &Tabulation,
+        times: u32,
+    ) {
         match shape.usual() {
             Some(shape) => self.update_rows::<true>(kind, shape, crc, tabulation, times),
             None => self.update_rows::<true>(kind, shape, crc, tabulation, times),
         }
     }
 
-    /// As [`update_by`](Self::update_by), where all packets together are [too few](Sharing::AloneWithFew) to fill a counter.
+    /// As [`update_by`](Self::update_by), where all packets together are
+    /// [too few](Sharing::AloneWithFew) to fill a counter.
     #[inline(always)]
-    pub(crate) fn update_few(&mut self, kind: SketchKind, shape: Grid, crc: u32, tabulation: &Tabulation, times: u32) {
+    pub(crate) fn update_few(
+        &mut self,
+        kind: SketchKind,
+        shape: Grid,
+        crc: u32,
+        tabulation: &Tabulation,
+        times: u32,
+    ) {
         match shape.usual() {
             Some(shape) => self.update_rows::<false>(kind, shape, crc, tabulation, times),
             None => self.update_rows::<false>(kind, shape, crc, tabulation, times),
@@ -192,7 +213,14 @@ impl Sketch {
     }
 
     #[inline(always)]
-    fn update_rows<const LOOK: bool>(&mut self, kind: SketchKind, shape: Grid, crc: u32, tabulation: &Tabulation, times: u32) {
+    fn update_rows<const LOOK: bool>(
+        &mut self,
+        kind: SketchKind,
+        shape: Grid,
+        crc: u32,
+        tabulation: &Tabulation,
+        times: u32,
+    ) {
         let mask = shape.mask();
         for_each_row(kind, shape, crc, tabulation, |_, cell, sign| {
             #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
@@ -231,8 +259,8 @@ impl Sketch {
     }
 }
 
-/// Counters of 64 bits, row by row: what cores, interfaces and windows have counted together. They cannot wrap: it would take 2^32 full
-/// counters.
+/// Counters of 64 bits, row by row: what cores, interfaces and windows have counted together. They
+/// cannot wrap: it would take 2^32 full counters.
 #[derive(Clone, PartialEq, Eq)]
 #[repr(C)]
 pub struct WideSketch {
@@ -278,7 +306,11 @@ impl WideSketch {
 
     /// Adds the counters of a core or a device.
     pub fn merge(&mut self, other: &Sketch, kind: SketchKind, shape: Grid) {
-        other.cells(shape).iter().enumerate().for_each(|(index, &cell)| self.add(kind, index, cell));
+        other
+            .cells(shape)
+            .iter()
+            .enumerate()
+            .for_each(|(index, &cell)| self.add(kind, index, cell));
     }
 
     /// Sets a counter to what it was when somebody wrote it down.
@@ -292,7 +324,8 @@ impl WideSketch {
         }
     }
 
-    /// The sketch of two streams together: counters add up, and a counter that is full in one is full in the sum.
+    /// The sketch of two streams together: counters add up, and a counter that is full in one is
+    /// full in the sum.
     pub fn unite(&mut self, other: &WideSketch, shape: Grid) {
         for (mine, theirs) in self.cells.iter_mut().zip(other.cells(shape)) {
             *mine = mine.wrapping_add(*theirs);
@@ -319,7 +352,14 @@ impl WideSketch {
     }
 
     /// What the rows say of a key.
-    pub fn rows(&self, kind: SketchKind, shape: Grid, crc: u32, tabulation: &Tabulation, mut visit: impl FnMut(Said)) {
+    pub fn rows(
+        &self,
+        kind: SketchKind,
+        shape: Grid,
+        crc: u32,
+        tabulation: &Tabulation,
+        mut visit: impl FnMut(Said),
+    ) {
         for_each_row(kind, shape, crc, tabulation, |_, cell, sign| {
             let value = self.cells.get(cell).copied().unwrap_or(0).wrapping_mul(i64::from(sign));
             visit(Said { value, full: self.is_full(cell) });
@@ -348,8 +388,8 @@ impl WideSketch {
 }
 
 impl SketchKind {
-    /// What the rows say together: the smallest, or the median; of an even number of rows the mean of the two in the middle, rounded up.
-    /// Sorts them.
+    /// What the rows say together: the smallest, or the median; of an even number of rows the mean
+    /// of the two in the middle, rounded up. Sorts them.
     #[must_use]
     pub fn answer(self, rows: &mut [i64]) -> i64 {
         rows.sort_unstable();
@@ -357,7 +397,8 @@ impl SketchKind {
         match self {
             SketchKind::CountMin => value(0),
             SketchKind::CountSketch => {
-                let (low, high) = (value(rows.len().saturating_sub(1) >> 1), value(rows.len() >> 1));
+                let (low, high) =
+                    (value(rows.len().saturating_sub(1) >> 1), value(rows.len() >> 1));
                 low.wrapping_add(high).wrapping_add(1) >> 1
             }
         }
@@ -393,7 +434,8 @@ impl Default for SharedSketch {
 pub enum Sharing {
     /// Nobody else does: plain loads and stores will do.
     Alone,
-    /// Nobody else does, and all packets together are too few to fill a counter: nobody has to look.
+    /// Nobody else does, and all packets together are too few to fill a counter: nobody has to
+    /// look.
     AloneWithFew,
     /// Others do.
     Shared,
@@ -435,7 +477,11 @@ impl Sharing {
     #[must_use]
     pub(crate) fn of(self, packets: u64) -> Self {
         // The kernel's verifier would look at each way.
-        if self == Sharing::Alone && packets < FULL as u64 && !cfg!(target_arch = "bpf") { Sharing::AloneWithFew } else { self }
+        if self == Sharing::Alone && packets < FULL as u64 && !cfg!(target_arch = "bpf") {
+            Sharing::AloneWithFew
+        } else {
+            self
+        }
     }
 }
 
@@ -448,12 +494,20 @@ impl SharedSketch {
 
     /// Counts a key once, and says how often it was counted, as far as the sketch can say.
     #[inline(always)]
-    pub fn update_and_query(&self, sharing: Sharing, kind: SketchKind, shape: Grid, crc: u32, tabulation: &Tabulation) -> i32 {
+    pub fn update_and_query(
+        &self,
+        sharing: Sharing,
+        kind: SketchKind,
+        shape: Grid,
+        crc: u32,
+        tabulation: &Tabulation,
+    ) -> i32 {
         self.update_by_and_query(sharing, kind, shape, crc, tabulation, 1)
     }
 
-    /// Counts a key so many times, and says how often it was counted after the first of them. After each further one the answer is higher
-    /// by one, since every row is: the median and the smallest of rows rise with them.
+    /// Counts a key so many times, and says how often it was counted after the first of them. After
+    /// each further one the answer is higher by one, since every row is: the median and the
+    /// smallest of rows rise with them.
     #[inline(always)]
     pub fn update_by_and_query(
         &self,
@@ -475,7 +529,15 @@ impl SharedSketch {
     }
 
     #[inline(always)]
-    fn update_rows(&self, sharing: Sharing, kind: SketchKind, shape: Grid, crc: u32, tabulation: &Tabulation, times: u32) -> i32 {
+    fn update_rows(
+        &self,
+        sharing: Sharing,
+        kind: SketchKind,
+        shape: Grid,
+        crc: u32,
+        tabulation: &Tabulation,
+        times: u32,
+    ) -> i32 {
         let mut values = Values::new();
         for_each_row(kind, shape, crc, tabulation, |row, cell, sign| {
             #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
@@ -525,12 +587,20 @@ fn room_for(kind: SketchKind, cell: i32, term: i32) -> i32 {
     }
 }
 
-/// Calls `visit(row, cell, sign)` for every row: the index of the key's counter, and what is added to it.
+/// Calls `visit(row, cell, sign)` for every row: the index of the key's counter, and what is added
+/// to it.
 #[inline(always)]
-fn for_each_row(kind: SketchKind, shape: Grid, crc: u32, tabulation: &Tabulation, mut visit: impl FnMut(usize, usize, i32)) {
+fn for_each_row(
+    kind: SketchKind,
+    shape: Grid,
+    crc: u32,
+    tabulation: &Tabulation,
+    mut visit: impl FnMut(usize, usize, i32),
+) {
     let column_bits = shape.column_bits();
     tabulation.for_each_row(crc, shape.rows(), |row, hash| {
-        let cell = row.wrapping_shl(column_bits) | hash.wrapping_shr(16_u32.wrapping_sub(column_bits)) as usize;
+        let cell = row.wrapping_shl(column_bits)
+            | hash.wrapping_shr(16_u32.wrapping_sub(column_bits)) as usize;
         let sign = match kind {
             SketchKind::CountMin => 1,
             // 1 or -1.
@@ -593,8 +663,8 @@ impl Values {
     #[inline(always)]
     fn middle(&self, rows: usize) -> i32 {
         let mut sorted = self.0;
-        // Neighbours are put in order as often as there are values: no branch depends on a value, which the eBPF verifier would follow
-        // both ways.
+        // Neighbours are put in order as often as there are values: no branch depends on a value,
+        // which the eBPF verifier would follow both ways.
         for round in 0..MAX_ROWS {
             let (_, from) = sorted.split_at_mut(round & 1);
             for pair in from.chunks_exact_mut(2) {

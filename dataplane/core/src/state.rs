@@ -8,8 +8,8 @@ use crate::hash::{Crc32, HashMode, Tabulation};
 use crate::key::{self, KeyKind};
 use crate::link::Link;
 use crate::measurement::{
-    Bank, Lasting, Listed, MeasurementKind, Memory, Parts, Pass, Settings, SharedBank, SharedLasting, empty, measure, measure_by,
-    used,
+    Bank, Lasting, Listed, MeasurementKind, Memory, Parts, Pass, Settings, SharedBank,
+    SharedLasting, empty, measure, measure_by, used,
 };
 use crate::needs::Needs;
 use crate::observation::{Observation, Observed};
@@ -41,7 +41,9 @@ impl Settings {
     /// Whether anything is on beside distinct flows.
     #[must_use]
     pub fn beyond_cardinality(&self) -> bool {
-        MeasurementKind::ALL.into_iter().any(|kind| kind != MeasurementKind::Cardinality && kind.is_on(self))
+        MeasurementKind::ALL
+            .into_iter()
+            .any(|kind| kind != MeasurementKind::Cardinality && kind.is_on(self))
     }
 
     /// Whether any measurement uses memory that lasts beyond rotations.
@@ -68,7 +70,8 @@ impl Settings {
 /// Settings and installed tables, as every update needs them.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a, S = Settings> {
-    /// What to measure and how: the settings, where the compiler may know them, or a reference to them.
+    /// What to measure and how: the settings, where the compiler may know them, or a reference to
+    /// them.
     pub settings: S,
     /// Which of a frame's headers say what its flow is, whatever `settings` say.
     pub headers: parse::Settings,
@@ -87,7 +90,14 @@ impl<'a> Context<'a> {
     #[inline(always)]
     #[must_use]
     pub fn new(settings: Settings, tabulation: &'a Tabulation, sharing: Sharing) -> Self {
-        Context { settings, headers: settings.headers, tabulation, sharing, slot_ns: 1, needs: settings.needs() }
+        Context {
+            settings,
+            headers: settings.headers,
+            tabulation,
+            sharing,
+            slot_ns: 1,
+            needs: settings.needs(),
+        }
     }
 
     /// The same with slots of this length, in nanoseconds; of one nanosecond, if nobody says.
@@ -101,14 +111,24 @@ impl<'a> Context<'a> {
 impl<S> Context<'_, S> {
     /// A key's signature.
     #[inline(always)]
-    pub(crate) fn signature<const KEYED: bool>(&self, key: KeyKind, packet: &Packet<'_>, transport: Transport) -> u32 {
+    pub(crate) fn signature<const KEYED: bool>(
+        &self,
+        key: KeyKind,
+        packet: &Packet<'_>,
+        transport: Transport,
+    ) -> u32 {
         key.signature_of::<KEYED>(self.tabulation, packet, transport)
     }
 
-    /// What all keys that are in use, and all measurements of conversations, have to know of the transport header. The segment stays as it was if nobody
-    /// asks for it.
+    /// What all keys that are in use, and all measurements of conversations, have to know of the
+    /// transport header. The segment stays as it was if nobody asks for it.
     #[inline(always)]
-    pub(crate) fn transport<F: Frame + ?Sized>(&self, frame: &F, packet: &Packet<'_>, segment: &mut Segment) -> Transport {
+    pub(crate) fn transport<F: Frame + ?Sized>(
+        &self,
+        frame: &F,
+        packet: &Packet<'_>,
+        segment: &mut Segment,
+    ) -> Transport {
         if !self.needs.has(Needs::SEGMENT.and(Needs::key(KeyKind::FiveTuple))) {
             return Transport::NONE;
         }
@@ -122,8 +142,16 @@ impl<S> Context<'_, S> {
 
     /// Hashes of both ends of a conversation, source and destination.
     #[inline(always)]
-    pub(crate) fn ends<const KEYED: bool>(&self, packet: &Packet<'_>, ports: [u8; 4]) -> (u32, u32) {
-        if KEYED { key::ends(packet, ports, self.tabulation.multilinear()) } else { key::ends(packet, ports, Crc32::new()) }
+    pub(crate) fn ends<const KEYED: bool>(
+        &self,
+        packet: &Packet<'_>,
+        ports: [u8; 4],
+    ) -> (u32, u32) {
+        if KEYED {
+            key::ends(packet, ports, self.tabulation.multilinear())
+        } else {
+            key::ends(packet, ports, Crc32::new())
+        }
     }
 }
 
@@ -156,7 +184,13 @@ impl State {
         let index = bank & (BANKS - 1);
         #[allow(clippy::indexing_slicing, reason = "masked to the number of banks")]
         let (bank, shared_bank) = (&mut self.banks[index], &shared.banks[index]);
-        Active { index, bank, lasting: &mut self.lasting, shared: shared_bank, shared_lasting: &shared.lasting }
+        Active {
+            index,
+            bank,
+            lasting: &mut self.lasting,
+            shared: shared_bank,
+            shared_lasting: &shared.lasting,
+        }
     }
 }
 
@@ -216,7 +250,13 @@ impl Active<'_> {
 
     /// Counts one frame, as [`Record::record`].
     #[inline(always)]
-    pub fn record<F: Frame + ?Sized>(&mut self, context: &Context<'_>, link: Link, frame: &F, arrival: Arrival<impl Packets>) {
+    pub fn record<F: Frame + ?Sized>(
+        &mut self,
+        context: &Context<'_>,
+        link: Link,
+        frame: &F,
+        arrival: Arrival<impl Packets>,
+    ) {
         Record::record(self, context, link, frame, arrival);
     }
 }
@@ -225,13 +265,20 @@ impl Active<'_> {
 pub trait Record: Memory {
     /// Counts one frame.
     #[inline(always)]
-    fn record<F: Frame + ?Sized>(&mut self, context: &Context<'_>, link: Link, frame: &F, arrival: Arrival<impl Packets>)
-    where
+    fn record<F: Frame + ?Sized>(
+        &mut self,
+        context: &Context<'_>,
+        link: Link,
+        frame: &F,
+        arrival: Arrival<impl Packets>,
+    ) where
         Self: Sized,
     {
         let mut observation = Observation::of(&arrival);
         let is_counted = match context.settings.cardinality.hash {
-            HashMode::Crc32 | HashMode::Tabulated => self.observe::<false, F, _>(context, link, frame, &mut observation),
+            HashMode::Crc32 | HashMode::Tabulated => {
+                self.observe::<false, F, _>(context, link, frame, &mut observation)
+            }
             HashMode::Keyed => self.observe::<true, F, _>(context, link, frame, &mut observation),
         };
         if is_counted {
@@ -239,9 +286,10 @@ pub trait Record: Memory {
         }
     }
 
-    /// The first half of [`record`](Self::record): packets and bytes, and what [`measure`](Self::measure) has to know of a packet, if there is one: then
-    /// it says so. `KEYED` says whether the settings' hash is the keyed one: code for one kind of signature takes fewer registers, and no packet
-    /// has to ask.
+    /// The first half of [`record`](Self::record): packets and bytes, and what
+    /// [`measure`](Self::measure) has to know of a packet, if there is one: then it says so.
+    /// `KEYED` says whether the settings' hash is the keyed one: code for one kind of signature
+    /// takes fewer registers, and no packet has to ask.
     #[inline(always)]
     fn observe<const KEYED: bool, F: Frame + ?Sized, P: Packets>(
         &mut self,
@@ -319,11 +367,15 @@ pub trait Record: Memory {
         true
     }
 
-    /// The second half of [`record`](Self::record), for packets in the order in which they came: one measurement after the other, so that
-    /// each finds its own tables in the nearest cache. None of them looks at another, and so the result is that of packets one by one.
+    /// The second half of [`record`](Self::record), for packets in the order in which they came:
+    /// one measurement after the other, so that each finds its own tables in the nearest cache.
+    /// None of them looks at another, and so the result is that of packets one by one.
     #[inline(always)]
-    fn measure<P: Packets>(&mut self, context: &Context<'_, impl Borrow<Settings> + Copy>, packets: &(impl Observed<P> + ?Sized))
-    where
+    fn measure<P: Packets>(
+        &mut self,
+        context: &Context<'_, impl Borrow<Settings> + Copy>,
+        packets: &(impl Observed<P> + ?Sized),
+    ) where
         Self: Sized,
     {
         let pass = self.pass(context);
@@ -352,7 +404,13 @@ pub trait Record: Memory {
         // No counter holds more than all packets of its bank, where one core counts.
         let counters = self.counters();
         let counted = counters.ipv4.wrapping_add(counters.ipv6);
-        Pass { tabulation, sharing: sharing.of(counted), own: Sharing::Alone.of(counted), slot_ns, bank: self.bank() }
+        Pass {
+            tabulation,
+            sharing: sharing.of(counted),
+            own: Sharing::Alone.of(counted),
+            slot_ns,
+            bank: self.bank(),
+        }
     }
 }
 

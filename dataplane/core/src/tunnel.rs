@@ -1,7 +1,8 @@
 //! Tunnels: network headers in what other network headers carry.
 //!
-//! Opened only if [settings](crate::parse::Settings) ask for it. Then the innermost header that can be found counts. A tunnel whose inside
-//! is cut off, encrypted or no IP leaves the header around it, so that no packet is lost for being in a tunnel.
+//! Opened only if [settings](crate::parse::Settings) ask for it. Then the innermost header that can
+//! be found counts. A tunnel whose inside is cut off, encrypted or no IP leaves the header around
+//! it, so that no packet is lost for being in a tunnel.
 
 use crate::encapsulation::{self, IPV4, IPV6, TRANSPARENT_ETHERNET};
 use crate::frame::Frame;
@@ -55,8 +56,9 @@ fn inside<'a, F: Frame + ?Sized>(frame: &'a F, packet: &Packet<'_>) -> Option<Pa
     encapsulated(frame, ethertype, offset, 0).ok()
 }
 
-/// GRE with checksum, key and sequence number (RFC 2890), in which Ethernet (NVGRE too), ERSPAN and MPLS may be, and that of PPTP
-/// (RFC 2637). Source routes, which RFC 2784 took out, are not opened.
+/// GRE with checksum, key and sequence number (RFC 2890), in which Ethernet (NVGRE too), ERSPAN and
+/// MPLS may be, and that of PPTP (RFC 2637). Source routes, which RFC 2784 took out, are not
+/// opened.
 fn generic<F: Frame + ?Sized>(frame: &F, offset: usize) -> Inside {
     let [flags, version, high, low] = *frame.bytes(offset)?;
     let ethertype = u16::from_be_bytes([high, low]);
@@ -65,7 +67,12 @@ fn generic<F: Frame + ?Sized>(frame: &F, offset: usize) -> Inside {
     let sequence: usize = optional(flags, 0x10);
     match (version & 7, flags & 0x40) {
         (0, 0) => {
-            let end = behind(sequence.wrapping_add(4).wrapping_add(optional(flags, 0x80)).wrapping_add(optional(flags, 0x20)));
+            let end = behind(
+                sequence
+                    .wrapping_add(4)
+                    .wrapping_add(optional(flags, 0x80))
+                    .wrapping_add(optional(flags, 0x20)),
+            );
             match ethertype {
                 // The first version has neither a sequence number nor a header of its own.
                 ERSPAN if sequence == 0 => Some((TRANSPARENT_ETHERNET, end)),
@@ -87,7 +94,8 @@ fn generic<F: Frame + ?Sized>(frame: &F, offset: usize) -> Inside {
     }
 }
 
-/// Tunnels in UDP, by the destination's port: what comes from such a port may be an answer to anything.
+/// Tunnels in UDP, by the destination's port: what comes from such a port may be an answer to
+/// anything.
 fn datagram<F: Frame + ?Sized>(frame: &F, offset: usize) -> Inside {
     let payload = offset.wrapping_add(8);
     match frame.number(offset.wrapping_add(2))? {
@@ -100,14 +108,17 @@ fn datagram<F: Frame + ?Sized>(frame: &F, offset: usize) -> Inside {
             let [first, _, high, low] = *frame.bytes(payload)?;
             let options = usize::from(first & 0x3f).wrapping_mul(4);
             let is_known = first >> 6 == 0;
-            is_known.then(|| (u16::from_be_bytes([high, low]), payload.wrapping_add(8).wrapping_add(options)))
+            is_known.then(|| {
+                (u16::from_be_bytes([high, low]), payload.wrapping_add(8).wrapping_add(options))
+            })
         }
         GTP_USER_PORT => gtp(frame, payload),
         _ => None,
     }
 }
 
-/// A packet of a user in GTP version 1 (3GPP TS 29.281), behind optional fields and extension headers.
+/// A packet of a user in GTP version 1 (3GPP TS 29.281), behind optional fields and extension
+/// headers.
 fn gtp<F: Frame + ?Sized>(frame: &F, offset: usize) -> Inside {
     const USER_PACKET: u8 = 0xff;
     let [flags, message] = *frame.bytes(offset)?;

@@ -1,6 +1,7 @@
 //! Of what EtherType the frames are that count as non-IP, if it is one.
 
-/// The EtherType with the most votes, by Boyer and Moore: one number and one count, and whatever has more than half of all votes is it.
+/// The EtherType with the most votes, by Boyer and Moore: one number and one count, and whatever
+/// has more than half of all votes is it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Unopened {
@@ -35,11 +36,15 @@ impl Unopened {
         self.vote_for(other.ethertype, other.votes);
     }
 
-    /// An EtherType, and how many frames it has at least. `None` if they have none, or if there were none.
+    /// An EtherType, and how many frames it has at least. `None` if they have none, or if there
+    /// were none.
     #[must_use]
     pub fn most(&self) -> Option<(u16, u64)> {
-        let ethertype = u16::try_from(self.ethertype).ok().filter(|&ethertype| ethertype != 0 && self.votes > 0)?;
-        // Each vote that is left is a frame of its own; of the pairs that cancelled out, none need be of this EtherType.
+        let ethertype = u16::try_from(self.ethertype)
+            .ok()
+            .filter(|&ethertype| ethertype != 0 && self.votes > 0)?;
+        // Each vote that is left is a frame of its own; of the pairs that cancelled out, none need
+        // be of this EtherType.
         Some((ethertype, u64::from(self.votes)))
     }
 }

@@ -1,5 +1,8 @@
 //! Settings as words of 32 bits: what pins and tests read and write.
-#![allow(unsafe_code, reason = "settings are looked at as what they are made of; the argument is at `Words`")]
+#![allow(
+    unsafe_code,
+    reason = "settings are looked at as what they are made of; the argument is at `Words`"
+)]
 
 use crate::measurement::OnOff;
 use crate::{Settings, cardinality, delay, heavy, membership, parse, reorder, sketch};
@@ -48,7 +51,8 @@ mod tests {
 
     #[test]
     fn settings_are_what_their_words_say() {
-        let of_sketch = |key| sketch::Settings { mode: sketch::Mode::CountMin, key, shape: Grid::COUNTERS };
+        let of_sketch =
+            |key| sketch::Settings { mode: sketch::Mode::CountMin, key, shape: Grid::COUNTERS };
         let hash = HashMode::Keyed;
         let settings = Settings {
             cardinality: cardinality::Settings {
@@ -60,14 +64,22 @@ mod tests {
             entropy: [of_sketch(KeyKind::Src), of_sketch(KeyKind::FiveTuple)],
             frequency: of_sketch(KeyKind::SrcDst),
             membership: membership::Settings { on: true, key: KeyKind::Dst, shape: Grid::BITS },
-            heavy: heavy::Settings { algorithm: Algorithm::Precision, key: KeyKind::Src, unit: Unit::Bytes, slots_log2: 7 },
+            heavy: heavy::Settings {
+                algorithm: Algorithm::Precision,
+                key: KeyKind::Src,
+                unit: Unit::Bytes,
+                slots_log2: 7,
+            },
             headers: parse::Settings::INNER,
             ..Settings::DEFAULT
         };
         assert_eq!(of(&settings).count(), crate::SETTINGS_WORDS);
         assert!(of(&settings).eq(settings.words()));
         // A byte each, the first one lowest.
-        assert_eq!(settings.words()[0].to_le_bytes(), [cardinality::Mode::Staggered as u8, KeyKind::Dst as u8, hash as u8, 16]);
+        assert_eq!(
+            settings.words()[0].to_le_bytes(),
+            [cardinality::Mode::Staggered as u8, KeyKind::Dst as u8, hash as u8, 16]
+        );
         assert_ne!(settings.words(), Settings::DEFAULT.words());
     }
 }

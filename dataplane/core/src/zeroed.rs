@@ -1,5 +1,8 @@
 //! Large values on the heap that never were on a stack.
-#![allow(unsafe_code, reason = "the standard library cannot know that these types are valid when zeroed")]
+#![allow(
+    unsafe_code,
+    reason = "the standard library cannot know that these types are valid when zeroed"
+)]
 
 use crate::{Bank, Exact, Lasting, Shared, SharedLasting, State, WideBank};
 use alloc::boxed::Box;

@@ -6,7 +6,10 @@ use flowgauge_core::cardinality::Mode;
 use flowgauge_core::heavy::{self, Algorithm, Unit};
 use flowgauge_core::logarithm::{PER_PACKET, SUMS_PER_PACKET};
 use flowgauge_core::sketch::{self, SketchKind};
-use flowgauge_core::{Arrival, Context, KeyKind, Link, Segments, Settings, Shared, Sharing, State, Tabulation, Zeroed, membership};
+use flowgauge_core::{
+    Arrival, Context, KeyKind, Link, Segments, Settings, Shared, Sharing, State, Tabulation,
+    Zeroed, membership,
+};
 
 /// Ethernet, IPv4, TCP; every eighth is no IP.
 fn frame(flow: u8, number: usize) -> [u8; 54] {
@@ -26,7 +29,8 @@ fn settings(sketches: SketchKind, shape: Grid, heavy: (Algorithm, Unit)) -> Sett
     settings.cardinality.mode = Mode::Windowed;
     settings.entropy = [sketch(KeyKind::Src), sketch(KeyKind::SrcDst)];
     settings.frequency = sketch(KeyKind::Dst);
-    settings.membership = membership::Settings { on: true, key: KeyKind::FiveTuple, ..Default::default() };
+    settings.membership =
+        membership::Settings { on: true, key: KeyKind::FiveTuple, ..Default::default() };
     // Slots for all flows.
     let (algorithm, unit) = heavy;
     settings.heavy = heavy::Settings { algorithm, unit, key: KeyKind::FiveTuple, slots_log2: 12 };
@@ -45,9 +49,13 @@ fn a_super_packet_gives_the_bits_that_its_segments_give() {
     let tabulation = Box::new(Tabulation::from_seed(3));
     let kinds = SketchKind::ALL.into_iter().cycle();
     // Few columns, so that flows share them and estimates of a Count Sketch are below zero too.
-    let shapes = [Grid::COUNTERS, Grid::of_counters(5, 16).unwrap(), Grid::of_counters(7, 64).unwrap()].into_iter().cycle();
+    let shapes =
+        [Grid::COUNTERS, Grid::of_counters(5, 16).unwrap(), Grid::of_counters(7, 64).unwrap()]
+            .into_iter()
+            .cycle();
     let sharing = [Sharing::Alone, Sharing::Shared].into_iter().cycle();
-    let heavy = Algorithm::ALL.into_iter().flat_map(|algorithm| Unit::ALL.map(|unit| (algorithm, unit)));
+    let heavy =
+        Algorithm::ALL.into_iter().flat_map(|algorithm| Unit::ALL.map(|unit| (algorithm, unit)));
     for (((heavy, kind), shape), sharing) in heavy.zip(kinds).zip(shapes).zip(sharing) {
         let settings = settings(kind, shape, heavy);
         let context = Context::new(settings, &tabulation, sharing);
@@ -58,22 +66,31 @@ fn a_super_packet_gives_the_bits_that_its_segments_give() {
             // All but the last are full.
             let lengths = (1..segments).map(|_| 1514).chain([60 + number as u32]);
             let mut active = single.active(&single_shared, 0);
-            lengths.clone().for_each(|length| active.record(&context, Link::Ethernet, frame, Arrival::new(length, timestamp)));
+            lengths.clone().for_each(|length| {
+                active.record(&context, Link::Ethernet, frame, Arrival::new(length, timestamp))
+            });
             let packets = Segments { number: segments, full: 1500, last: 46 + number as u32 };
             let wire_length = lengths.sum();
-            let super_packet = Arrival { wire_length, packets, timestamp, interface: 0, leaves: false };
+            let super_packet =
+                Arrival { wire_length, packets, timestamp, interface: 0, leaves: false };
             whole.active(&whole_shared, 0).record(&context, Link::Ethernet, frame, super_packet);
             let ([whole, _], [single, _]) = (&whole.banks, &single.banks);
             assert_eq!(whole.counters, single.counters, "frame {number}, {settings:?}");
             assert_eq!(whole.entropy, single.entropy, "frame {number}, {settings:?}");
         }
         let ([whole, _], [single, _]) = (&whole.banks, &single.banks);
-        assert!(whole.cardinality == single.cardinality && whole.membership == single.membership, "{settings:?}");
+        assert!(
+            whole.cardinality == single.cardinality && whole.membership == single.membership,
+            "{settings:?}"
+        );
         assert!(whole.frequency == single.frequency, "{settings:?}");
         assert!(whole.heavy == single.heavy, "{settings:?}");
         let sketches = |shared: &Shared| {
-            let mut sketches: Vec<sketch::WideSketch> = (0..2).map(|_| sketch::WideSketch::new()).collect();
-            for ((shared, sketch), settings) in shared.banks[0].entropy.iter().zip(&mut sketches).zip(&settings.entropy) {
+            let mut sketches: Vec<sketch::WideSketch> =
+                (0..2).map(|_| sketch::WideSketch::new()).collect();
+            for ((shared, sketch), settings) in
+                shared.banks[0].entropy.iter().zip(&mut sketches).zip(&settings.entropy)
+            {
                 shared.merge_into(sketch, settings.mode.sketch().unwrap(), settings.shape);
             }
             sketches
@@ -87,7 +104,9 @@ fn a_super_packet_gives_the_bits_that_its_segments_give() {
 #[test]
 fn totals_of_a_full_table_are_those_of_the_segments() {
     let tabulation = Box::new(Tabulation::from_seed(3));
-    for (algorithm, unit) in Algorithm::ALL.into_iter().flat_map(|algorithm| Unit::ALL.map(|unit| (algorithm, unit))) {
+    for (algorithm, unit) in
+        Algorithm::ALL.into_iter().flat_map(|algorithm| Unit::ALL.map(|unit| (algorithm, unit)))
+    {
         let mut settings = settings(SketchKind::CountMin, Grid::COUNTERS, (algorithm, unit));
         settings.heavy.slots_log2 = 4;
         let context = Context::new(settings, &tabulation, Sharing::Alone);
@@ -95,7 +114,13 @@ fn totals_of_a_full_table_are_those_of_the_segments() {
         for (number, segments) in SEGMENTS.into_iter().cycle().enumerate().take(2000) {
             let bytes = frame((number * 7 % 251) as u8, 0);
             let packets = Segments { number: segments, full: 1500, last: 1500 };
-            let arrival = Arrival { wire_length: segments * 1514, packets, timestamp: 0, interface: 0, leaves: false };
+            let arrival = Arrival {
+                wire_length: segments * 1514,
+                packets,
+                timestamp: 0,
+                interface: 0,
+                leaves: false,
+            };
             state.active(&shared, 0).record(&context, Link::Ethernet, bytes.as_slice(), arrival);
         }
         let packets = SEGMENTS.iter().sum::<u32>() * 250;
@@ -103,7 +128,10 @@ fn totals_of_a_full_table_are_those_of_the_segments() {
         let total = u64::from(packets) * if unit == Unit::Bytes { 1514 } else { 1 };
         assert_eq!((heavy.packets(), heavy.total()), (packets, total), "{algorithm:?}");
         for entry in heavy.entries(&settings.heavy) {
-            assert!(entry.inherited <= entry.count && entry.count <= total, "{algorithm:?}: {entry:?}");
+            assert!(
+                entry.inherited <= entry.count && entry.count <= total,
+                "{algorithm:?}: {entry:?}"
+            );
         }
     }
 }

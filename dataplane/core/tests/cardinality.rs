@@ -3,7 +3,8 @@
 
 use flowgauge_core::cardinality::{self, Cardinality, Mode, Staggered, rank_table};
 use flowgauge_core::{
-    Arrival, Context, HashMode, KeyKind, Link, Observation, Precision, Record, Settings, Shared, Sharing, State, Tabulation, Zeroed,
+    Arrival, Context, HashMode, KeyKind, Link, Observation, Precision, Record, Settings, Shared,
+    Sharing, State, Tabulation, Zeroed,
 };
 use proptest::prelude::*;
 
@@ -60,16 +61,30 @@ fn frame(number: u8) -> Vec<u8> {
 fn flows_that_are_all_that_is_measured_give_the_same_bits() {
     let tabulation = Box::new(Tabulation::from_seed(3));
     for mode in [Mode::Off, Mode::Windowed, Mode::Staggered] {
-        for (key, hash) in KeyKind::ALL.into_iter().flat_map(|key| HashMode::PUBLIC.map(|hash| (key, hash))) {
-            let settings = Settings::only(cardinality::Settings { mode, key, hash, ..Default::default() });
+        for (key, hash) in
+            KeyKind::ALL.into_iter().flat_map(|key| HashMode::PUBLIC.map(|hash| (key, hash)))
+        {
+            let settings =
+                Settings::only(cardinality::Settings { mode, key, hash, ..Default::default() });
             let context = Context::new(settings, &tabulation, Sharing::Alone);
             let shared = Shared::boxed();
             let (mut whole, mut flows) = (State::boxed(), State::boxed());
             for number in 0..=u8::MAX {
                 let (frame, arrival) = (frame(number), Arrival::new(74, u64::from(number)));
-                whole.active(&shared, 0).record(&context, Link::Ethernet, frame.as_slice(), arrival);
-                let (mut active, mut packet) = (flows.active(&shared, 0), Observation::of(&arrival));
-                if active.observe_flow::<false, _, _>(&context, Link::Ethernet, frame.as_slice(), &mut packet) {
+                whole.active(&shared, 0).record(
+                    &context,
+                    Link::Ethernet,
+                    frame.as_slice(),
+                    arrival,
+                );
+                let (mut active, mut packet) =
+                    (flows.active(&shared, 0), Observation::of(&arrival));
+                if active.observe_flow::<false, _, _>(
+                    &context,
+                    Link::Ethernet,
+                    frame.as_slice(),
+                    &mut packet,
+                ) {
                     active.measure(&context, &packet);
                 }
             }
@@ -163,16 +178,23 @@ proptest! {
 fn staggered_registers_go_on_when_the_number_of_slots_wraps() {
     for p in 4..=16 {
         let p = Precision::new(p).unwrap();
-        let (m, mut registers, mut merged) = (p.registers() as u32, Box::new(Staggered::new()), Box::new(Staggered::new()));
+        let (m, mut registers, mut merged) =
+            (p.registers() as u32, Box::new(Staggered::new()), Box::new(Staggered::new()));
         // Three rounds before and after; every register is raised in every round of its own.
         for step in 0..6 * m {
             let slot = (step).wrapping_sub(3 * m);
             let index = slot % m;
             registers.update(index << (32 - p.bits()) | 1, p, slot);
             if step > 0 && step % m == 0 {
-                assert!(registers.levels(p, slot).all(|level| level == p.max_level() - 1), "{p:?} in slot {slot:#x}");
+                assert!(
+                    registers.levels(p, slot).all(|level| level == p.max_level() - 1),
+                    "{p:?} in slot {slot:#x}"
+                );
                 merged.merge(&registers, p);
-                assert!(merged.levels(p, slot).eq(registers.levels(p, slot)), "{p:?} in slot {slot:#x}");
+                assert!(
+                    merged.levels(p, slot).eq(registers.levels(p, slot)),
+                    "{p:?} in slot {slot:#x}"
+                );
             }
         }
     }
@@ -181,9 +203,12 @@ fn staggered_registers_go_on_when_the_number_of_slots_wraps() {
 #[test]
 fn a_cores_state_is_under_sixteen_mebibytes_and_has_no_padding() {
     let sums = flowgauge_core::ENTROPIES * size_of::<flowgauge_core::Entropy>();
-    let registers = size_of::<Cardinality>() + size_of::<flowgauge_core::Sketch>() + size_of::<flowgauge_core::Membership>();
-    let tables =
-        size_of::<flowgauge_core::Heavy>() + size_of::<flowgauge_core::sizes::Sizes>() + size_of::<flowgauge_core::Delay>();
+    let registers = size_of::<Cardinality>()
+        + size_of::<flowgauge_core::Sketch>()
+        + size_of::<flowgauge_core::Membership>();
+    let tables = size_of::<flowgauge_core::Heavy>()
+        + size_of::<flowgauge_core::sizes::Sizes>()
+        + size_of::<flowgauge_core::Delay>();
     let told = tables + size_of::<flowgauge_core::unopened::Unopened>();
     let bank = size_of::<flowgauge_core::Counters>() + sums + registers + told;
     let lasting = size_of::<Staggered>() + size_of::<flowgauge_core::delay::sample::Outbox>();
@@ -195,7 +220,10 @@ fn a_cores_state_is_under_sixteen_mebibytes_and_has_no_padding() {
 fn the_specification_tells_what_cores_take() {
     let core = size_of::<flowgauge_core::State>() as f64 / f64::from(1 << 20);
     let shared = size_of::<flowgauge_core::Shared>() as f64 / 1024.0;
-    let told = format!("staggered registers; {core:.1} MiB. What cores share are {shared:.0} KiB more");
-    let specification = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../SPECIFICATION.md")).unwrap();
+    let told =
+        format!("staggered registers; {core:.1} MiB. What cores share are {shared:.0} KiB more");
+    let specification =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../SPECIFICATION.md"))
+            .unwrap();
     assert!(specification.contains(&told), "SPECIFICATION.md does not say '{told}'");
 }

@@ -2,8 +2,12 @@
 
 use flowgauge_core::delay::histogram::{BUCKETS, bucket, least};
 use flowgauge_core::delay::weights::{CLASSES, SQUARE_BITS, WEIGHT_BITS, weights};
-use flowgauge_core::delay::{Admission, Algorithm, Counts, Delay, Directions, Kind, Kinds, Settings as Delays};
-use flowgauge_core::{Arrival, Context, Link, Settings, Shared, Sharing, State, Tabulation, WideBank, Zeroed};
+use flowgauge_core::delay::{
+    Admission, Algorithm, Counts, Delay, Directions, Kind, Kinds, Settings as Delays,
+};
+use flowgauge_core::{
+    Arrival, Context, Link, Settings, Shared, Sharing, State, Tabulation, WideBank, Zeroed,
+};
 use std::net::Ipv4Addr;
 
 const FIN: u8 = 1;
@@ -19,7 +23,14 @@ type End = (Ipv4Addr, u16);
 const MS: u64 = 1_000_000;
 
 /// An Ethernet frame; over IPv6 addresses are mapped ones.
-fn frame(v6: bool, protocol: u8, (src, sport): End, (dst, dport): End, has_ports: bool, body: &[u8]) -> Vec<u8> {
+fn frame(
+    v6: bool,
+    protocol: u8,
+    (src, sport): End,
+    (dst, dport): End,
+    has_ports: bool,
+    body: &[u8],
+) -> Vec<u8> {
     let mut transport = Vec::new();
     if has_ports {
         transport.extend(sport.to_be_bytes());
@@ -55,7 +66,15 @@ struct Tcp<'a> {
     options: &'a [u8],
 }
 
-const TCP: Tcp<'_> = Tcp { from: CLIENT, to: SERVER, flags: ACK, sequence: 0, acknowledgement: 0, payload: 0, options: &[] };
+const TCP: Tcp<'_> = Tcp {
+    from: CLIENT,
+    to: SERVER,
+    flags: ACK,
+    sequence: 0,
+    acknowledgement: 0,
+    payload: 0,
+    options: &[],
+};
 
 impl Tcp<'_> {
     fn frame(self, v6: bool) -> Vec<u8> {
@@ -110,7 +129,13 @@ impl Counting {
         let shared = Shared::boxed();
         let all = Settings { delay: settings, ..Settings::DEFAULT };
         shared.lasting.prepare(&all);
-        Counting { settings, tabulation: Tabulation::from_seed(1), state: State::boxed(), shared, bank: 0 }
+        Counting {
+            settings,
+            tabulation: Tabulation::from_seed(1),
+            state: State::boxed(),
+            shared,
+            bank: 0,
+        }
     }
 
     fn of(kind: Kind) -> Self {
@@ -139,13 +164,17 @@ impl Counting {
     /// The buckets that delays of a kind are in, each as often as it counts.
     fn buckets(&self, kind: Kind, leaves: bool) -> Vec<usize> {
         let histogram = self.delay().histogram(&self.settings, kind, leaves, 0);
-        let buckets = histogram.into_iter().flat_map(|histogram| histogram.buckets().iter().enumerate());
-        buckets.flat_map(|(index, bucket)| std::iter::repeat_n(index, bucket.samples as usize)).collect()
+        let buckets =
+            histogram.into_iter().flat_map(|histogram| histogram.buckets().iter().enumerate());
+        buckets
+            .flat_map(|(index, bucket)| std::iter::repeat_n(index, bucket.samples as usize))
+            .collect()
     }
 
     #[track_caller]
     fn is(&self, kind: Kind, delays: &[u64]) {
-        let ticks = delays.iter().map(|ns| bucket((ns >> kind.tick_bits()) as u32)).collect::<Vec<_>>();
+        let ticks =
+            delays.iter().map(|ns| bucket((ns >> kind.tick_bits()) as u32)).collect::<Vec<_>>();
         assert_eq!(self.buckets(kind, false), ticks, "{kind:?}");
     }
 }
@@ -155,14 +184,21 @@ fn each_kind_matches_its_answers_over_both_families() {
     for v6 in [false, true] {
         let mut tcp = Counting::of(Kind::TcpHandshake);
         tcp.packet(0, &Tcp { flags: SYN, sequence: u32::MAX, ..TCP }.frame(v6));
-        tcp.packet(5 * MS, &Tcp { flags: SYN | ACK, sequence: 77, acknowledgement: 0, ..TCP }.back().frame(v6));
+        tcp.packet(
+            5 * MS,
+            &Tcp { flags: SYN | ACK, sequence: 77, acknowledgement: 0, ..TCP }.back().frame(v6),
+        );
         tcp.is(Kind::TcpHandshake, &[5 * MS]);
-        assert_eq!(tcp.counts(Kind::TcpHandshake), Counts { requests: 1, admitted: 1, ..Counts::default() });
+        assert_eq!(
+            tcp.counts(Kind::TcpHandshake),
+            Counts { requests: 1, admitted: 1, ..Counts::default() }
+        );
 
         let mut data = Counting::of(Kind::TcpData);
         data.packet(0, &Tcp { sequence: 1000, payload: 100, ..TCP }.frame(v6));
         data.packet(MS, &Tcp { sequence: 1100, payload: 200, ..TCP }.frame(v6));
-        // The acknowledgement of the second segment says nothing of the first, whose own one comes late.
+        // The acknowledgement of the second segment says nothing of the first, whose own one comes
+        // late.
         data.packet(8 * MS, &Tcp { acknowledgement: 1300, ..TCP }.back().frame(v6));
         data.packet(9 * MS, &Tcp { acknowledgement: 1100, ..TCP }.back().frame(v6));
         data.is(Kind::TcpData, &[7 * MS, 9 * MS]);
@@ -181,7 +217,8 @@ fn each_kind_matches_its_answers_over_both_families() {
         duration.packet(0, &Tcp { flags: SYN, from: (CLIENT.0, 5), ..TCP }.frame(v6));
         duration.packet(2000 * MS, &Tcp { flags: FIN | ACK, ..TCP }.frame(v6));
         duration.packet(2001 * MS, &Tcp { flags: FIN | ACK, ..TCP }.back().frame(v6));
-        duration.packet(3000 * MS, &Tcp { flags: RST, from: (CLIENT.0, 5), ..TCP }.back().frame(v6));
+        duration
+            .packet(3000 * MS, &Tcp { flags: RST, from: (CLIENT.0, 5), ..TCP }.back().frame(v6));
         duration.is(Kind::TcpDuration, &[2000 * MS, 3000 * MS]);
     }
     let mut names = Counting::of(Kind::Dns);
@@ -198,8 +235,14 @@ fn each_kind_matches_its_answers_over_both_families() {
 fn data_that_acknowledges_data_is_both() {
     let mut data = Counting::of(Kind::TcpData);
     data.packet(0, &Tcp { sequence: 100, payload: 10, ..TCP }.frame(false));
-    data.packet(4 * MS, &Tcp { sequence: 500, acknowledgement: 110, payload: 50, ..TCP }.back().frame(false));
-    data.packet(9 * MS, &Tcp { sequence: 110, acknowledgement: 550, payload: 10, ..TCP }.frame(false));
+    data.packet(
+        4 * MS,
+        &Tcp { sequence: 500, acknowledgement: 110, payload: 50, ..TCP }.back().frame(false),
+    );
+    data.packet(
+        9 * MS,
+        &Tcp { sequence: 110, acknowledgement: 550, payload: 10, ..TCP }.frame(false),
+    );
     data.is(Kind::TcpData, &[4 * MS, 5 * MS]);
     assert_eq!(data.counts(Kind::TcpData).requests, 3);
 }
@@ -232,7 +275,9 @@ fn headers_of_less_than_five_words_ask_and_answer_nothing() {
     for (words, answered) in [(0, false), (1, false), (4, false), (5, true)] {
         let request = Tcp { sequence: 10, payload: 30, ..TCP }.frame(false);
         let answer = Tcp { acknowledgement: 40, ..TCP }.back().frame(false);
-        for (request, answer) in [(with(words, request.clone()), answer.clone()), (request, with(words, answer))] {
+        for (request, answer) in
+            [(with(words, request.clone()), answer.clone()), (request, with(words, answer))]
+        {
             let mut data = Counting::of(Kind::TcpData);
             data.packet(0, &request);
             data.packet(MS, &answer);
@@ -254,13 +299,25 @@ fn a_segment_that_is_sent_again_counts_from_its_first_packet() {
     let mut tcp = Counting::of(Kind::TcpHandshake);
     tcp.packet(0, &Tcp { flags: SYN, sequence: 9, ..TCP }.frame(false));
     tcp.packet(1000 * MS, &Tcp { flags: SYN, sequence: 9, ..TCP }.frame(false));
-    tcp.packet(1020 * MS, &Tcp { flags: SYN | ACK, acknowledgement: 10, ..TCP }.back().frame(false));
+    tcp.packet(
+        1020 * MS,
+        &Tcp { flags: SYN | ACK, acknowledgement: 10, ..TCP }.back().frame(false),
+    );
     tcp.is(Kind::TcpHandshake, &[1020 * MS]);
-    assert_eq!(tcp.counts(Kind::TcpHandshake), Counts { requests: 2, admitted: 2, ..Counts::default() });
+    assert_eq!(
+        tcp.counts(Kind::TcpHandshake),
+        Counts { requests: 2, admitted: 2, ..Counts::default() }
+    );
     // The port is used again by another connection.
     tcp.packet(5000 * MS, &Tcp { flags: SYN, sequence: 4000, ..TCP }.frame(false));
-    tcp.packet(5001 * MS, &Tcp { flags: SYN | ACK, acknowledgement: 10, ..TCP }.back().frame(false));
-    tcp.packet(5003 * MS, &Tcp { flags: SYN | ACK, acknowledgement: 4001, ..TCP }.back().frame(false));
+    tcp.packet(
+        5001 * MS,
+        &Tcp { flags: SYN | ACK, acknowledgement: 10, ..TCP }.back().frame(false),
+    );
+    tcp.packet(
+        5003 * MS,
+        &Tcp { flags: SYN | ACK, acknowledgement: 4001, ..TCP }.back().frame(false),
+    );
     tcp.is(Kind::TcpHandshake, &[3 * MS, 1020 * MS]);
 }
 
@@ -300,7 +357,10 @@ fn timestamps_count_from_their_first_packet() {
     ] {
         let mut tcp = Counting::of(Kind::TcpTimestamps);
         tcp.packet(0, &Tcp { flags: SYN, options: syn, ..TCP }.frame(false));
-        tcp.packet(MS, &Tcp { flags: SYN | ACK, options: &options(1, 0x909), ..TCP }.back().frame(false));
+        tcp.packet(
+            MS,
+            &Tcp { flags: SYN | ACK, options: &options(1, 0x909), ..TCP }.back().frame(false),
+        );
         tcp.is(Kind::TcpTimestamps, &[MS]);
     }
 }
@@ -309,7 +369,9 @@ fn timestamps_count_from_their_first_packet() {
 fn the_spin_bit_counts_from_edge_to_edge() {
     let mut udp = Counting::of(Kind::QuicSpin);
     // Nobody knows since when the bit is as it is first seen.
-    for (at, spin) in [(0, false), (5, false), (10, true), (15, true), (30, false), (31, false), (60, true)] {
+    for (at, spin) in
+        [(0, false), (5, false), (10, true), (15, true), (30, false), (31, false), (60, true)]
+    {
         udp.packet(at * MS, &quic(CLIENT, SERVER, spin));
     }
     udp.is(Kind::QuicSpin, &[20 * MS, 30 * MS]);
@@ -328,14 +390,24 @@ fn answers_come_on_other_cores_and_in_other_windows() {
 
 #[test]
 fn directions_are_those_of_requests() {
-    let mut data =
-        Counting::new(Delays { kinds: Kinds::NONE.with(Kind::TcpData), directions: Directions::Apart, ..Delays::DEFAULT });
+    let mut data = Counting::new(Delays {
+        kinds: Kinds::NONE.with(Kind::TcpData),
+        directions: Directions::Apart,
+        ..Delays::DEFAULT
+    });
     let asks = Tcp { sequence: 100, payload: 10, ..TCP };
     data.packet_there(0, &asks.frame(false), true);
-    data.packet_there(3 * MS, &Tcp { acknowledgement: 110, sequence: 7, payload: 1, ..TCP }.back().frame(false), false);
+    data.packet_there(
+        3 * MS,
+        &Tcp { acknowledgement: 110, sequence: 7, payload: 1, ..TCP }.back().frame(false),
+        false,
+    );
     data.packet_there(4 * MS, &Tcp { acknowledgement: 8, ..TCP }.frame(false), true);
     let of = |ns: u64| vec![bucket((ns >> 6) as u32)];
-    assert_eq!((data.buckets(Kind::TcpData, true), data.buckets(Kind::TcpData, false)), (of(3 * MS), of(MS)));
+    assert_eq!(
+        (data.buckets(Kind::TcpData, true), data.buckets(Kind::TcpData, false)),
+        (of(3 * MS), of(MS))
+    );
     let counts = |leaves| data.delay().counts(&data.settings, Kind::TcpData, leaves).requests;
     assert_eq!((counts(true), counts(false)), (1, 1));
 }
@@ -358,17 +430,27 @@ fn clocks_that_are_set_back_are_told_apart_and_stamps_wrap() {
 #[test]
 fn a_flood_of_half_open_connections_leaves_what_is_answered_right() {
     for algorithm in Algorithm::ALL {
-        let mut tcp = Counting::new(Delays { kinds: Kinds::NONE.with(Kind::TcpHandshake), algorithm, ..Delays::DEFAULT });
+        let mut tcp = Counting::new(Delays {
+            kinds: Kinds::NONE.with(Kind::TcpHandshake),
+            algorithm,
+            ..Delays::DEFAULT
+        });
         for number in 0..100_000_u32 {
             let from = (Ipv4Addr::from_bits(0x0b00_0000 + number), 1);
             tcp.packet(0, &Tcp { flags: SYN, from, sequence: number, ..TCP }.frame(false));
         }
         tcp.packet(100 * MS, &Tcp { flags: SYN, sequence: 9, ..TCP }.frame(false));
-        tcp.packet(110 * MS, &Tcp { flags: SYN | ACK, acknowledgement: 10, ..TCP }.back().frame(false));
+        tcp.packet(
+            110 * MS,
+            &Tcp { flags: SYN | ACK, acknowledgement: 10, ..TCP }.back().frame(false),
+        );
         // Whichever fridge it was in: there is one delay, and it is right.
         let found: Vec<usize> = (0..tcp.settings.fridges())
             .flat_map(|fridge| {
-                let histogram = tcp.delay().histogram(&tcp.settings, Kind::TcpHandshake, false, fridge).unwrap();
+                let histogram = tcp
+                    .delay()
+                    .histogram(&tcp.settings, Kind::TcpHandshake, false, fridge)
+                    .unwrap();
                 histogram
                     .buckets()
                     .iter()
@@ -389,7 +471,13 @@ fn a_flood_of_half_open_connections_leaves_what_is_answered_right() {
 #[test]
 fn what_is_not_admitted_is_not_looked_for() {
     for algorithm in [Algorithm::Fridge, Algorithm::MultiFridge] {
-        let settings = Delays { kinds: Kinds::NONE.with(Kind::Icmp), algorithm, admit_log2: 3, slots_log2: 16, ..Delays::DEFAULT };
+        let settings = Delays {
+            kinds: Kinds::NONE.with(Kind::Icmp),
+            algorithm,
+            admit_log2: 3,
+            slots_log2: 16,
+            ..Delays::DEFAULT
+        };
         let mut icmp = Counting::new(settings);
         for number in 0..8000_u32 {
             let from = Ipv4Addr::from_bits(0x0b00_0000 + number);
@@ -398,17 +486,23 @@ fn what_is_not_admitted_is_not_looked_for() {
         }
         let counts = icmp.counts(Kind::Icmp);
         let samples = |fridge| {
-            let histogram = icmp.delay().histogram(&icmp.settings, Kind::Icmp, false, fridge).unwrap();
+            let histogram =
+                icmp.delay().histogram(&icmp.settings, Kind::Icmp, false, fridge).unwrap();
             histogram.buckets().iter().map(|bucket| u64::from(bucket.samples)).sum::<u64>()
         };
         // All that were admitted were answered at once.
         assert_eq!((0..settings.fridges()).map(samples).sum::<u64>(), counts.admitted);
-        // Binomial: 1000 +- 29.6; four deviations are wrong once in 16,000 seeds, and the seed is fixed.
+        // Binomial: 1000 +- 29.6; four deviations are wrong once in 16,000 seeds, and the seed is
+        // fixed.
         assert!(counts.admitted.abs_diff(1000) < 119, "{}", counts.admitted);
         for fridge in 0..settings.fridges() {
             let (share, bits) = settings.admitted(fridge);
             let mean = 8000.0 * f64::from(share) / f64::from(1_u32 << bits);
-            assert!((samples(fridge) as f64 - mean).abs() < 4.0 * mean.sqrt(), "{algorithm:?} {fridge}: {}", samples(fridge));
+            assert!(
+                (samples(fridge) as f64 - mean).abs() < 4.0 * mean.sqrt(),
+                "{algorithm:?} {fridge}: {}",
+                samples(fridge)
+            );
         }
     }
 }
@@ -422,16 +516,21 @@ fn weights_are_those_of_the_definition() {
         assert_eq!(all.len(), CLASSES);
         for (class, weight) in all.iter().enumerate() {
             let range = (class as u32 * width)..((class as u32 + 1) * width);
-            let exact =
-                |power: f64| range.clone().map(|x| (1.0 - 1.0 / slots).powf(-power * f64::from(x))).sum::<f64>() / f64::from(width);
-            let (mean, square) =
-                (f64::from(weight.weight) / f64::from(1 << WEIGHT_BITS), f64::from(weight.square) / f64::from(1 << SQUARE_BITS));
+            let exact = |power: f64| {
+                range.clone().map(|x| (1.0 - 1.0 / slots).powf(-power * f64::from(x))).sum::<f64>()
+                    / f64::from(width)
+            };
+            let (mean, square) = (
+                f64::from(weight.weight) / f64::from(1 << WEIGHT_BITS),
+                f64::from(weight.square) / f64::from(1 << SQUARE_BITS),
+            );
             assert!(
                 (mean - exact(1.0)).abs() <= exact(1.0) * 1e-6 + 0.5 / f64::from(1 << WEIGHT_BITS),
                 "{slots_log2} {class}: {mean}"
             );
             assert!(
-                (square - exact(2.0)).abs() <= exact(2.0) * 1e-6 + 0.5 / f64::from(1 << SQUARE_BITS),
+                (square - exact(2.0)).abs()
+                    <= exact(2.0) * 1e-6 + 0.5 / f64::from(1 << SQUARE_BITS),
                 "{slots_log2} {class}: {square}"
             );
         }
@@ -450,18 +549,21 @@ fn buckets_are_in_order_and_narrow() {
 
 #[test]
 fn shares_that_change_leave_no_bias() {
-    // Answers come one and a half windows after their requests: they reach into two earlier windows.
+    // Answers come one and a half windows after their requests: they reach into two earlier
+    // windows.
     const KEPT: [u8; 9] = [0, 0, 3, 3, 1, 0, 0, 0, 0];
     const COUNTED: [u8; 9] = [0, 0, 3, 3, 3, 3, 1, 0, 0];
     const REQUESTS: u32 = 4000;
     let (window, kind) = (1000 * MS, Kind::Icmp);
-    let settings = Delays { kinds: Kinds::NONE.with(kind), slots_log2: 14, follows: true, ..Delays::DEFAULT };
+    let settings =
+        Delays { kinds: Kinds::NONE.with(kind), slots_log2: 14, follows: true, ..Delays::DEFAULT };
     let mut icmp = Counting::new(settings);
     let all = Settings { delay: settings, ..Settings::DEFAULT };
     let mut total = WideBank::boxed();
     let of = |delay: &Delay| {
         let buckets = delay.histogram(&settings, kind, false, 0).unwrap().buckets();
-        let scale = f64::from(1_u32 << delay.admit_log2(&settings, kind)) / f64::from(1 << WEIGHT_BITS);
+        let scale =
+            f64::from(1_u32 << delay.admit_log2(&settings, kind)) / f64::from(1 << WEIGHT_BITS);
         (
             buckets.iter().map(|bucket| bucket.weight).sum::<u64>() as f64 * scale,
             buckets.iter().map(|bucket| bucket.samples).sum::<u32>(),
@@ -474,24 +576,33 @@ fn shares_that_change_leave_no_bias() {
         icmp.state.banks[icmp.bank].clear(&all);
         icmp.shared.lasting.delay.shares.set(icmp.bank, kind, Admission { kept, counted });
         for step in 0..REQUESTS {
-            let (number, at) =
-                (index as u32 * REQUESTS + step, index as u64 * window + u64::from(step) * (window / u64::from(REQUESTS)));
+            let (number, at) = (
+                index as u32 * REQUESTS + step,
+                index as u64 * window + u64::from(step) * (window / u64::from(REQUESTS)),
+            );
             icmp.packet(at, &echo(false, host(number), SERVER.0, false, 1));
             if let Some(answered) = number.checked_sub(REQUESTS * 3 / 2) {
                 icmp.packet(at, &echo(false, SERVER.0, host(answered), true, 1));
             }
         }
         let delay = icmp.delay();
-        assert_eq!((delay.admit_log2(&settings, kind), icmp.counts(kind).requests), (counted, u64::from(REQUESTS)));
+        assert_eq!(
+            (delay.admit_log2(&settings, kind), icmp.counts(kind).requests),
+            (counted, u64::from(REQUESTS))
+        );
         let answers = f64::from(match index {
             0 => 0,
             1 => REQUESTS / 2,
             _ => REQUESTS,
         });
         let (estimate, seen) = of(delay);
-        // Of those that are counted few are overwritten, one in three at most: a delay weighs less than twice the reciprocal of the share.
+        // Of those that are counted few are overwritten, one in three at most: a delay weighs less
+        // than twice the reciprocal of the share.
         let weight = f64::from(2_u32 << counted);
-        assert!((estimate - answers).abs() <= 4.0 * (answers * (weight - 1.0)).sqrt(), "{index}: {estimate} of {answers}");
+        assert!(
+            (estimate - answers).abs() <= 4.0 * (answers * (weight - 1.0)).sqrt(),
+            "{index}: {estimate} of {answers}"
+        );
         total.merge(&icmp.state.banks[icmp.bank], &all);
         (sum, samples) = (sum + estimate, samples + seen);
     }

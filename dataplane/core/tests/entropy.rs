@@ -24,7 +24,11 @@ fn sum(keys: &[u8]) -> u64 {
     let term = |key: &u8| {
         let count = counts.entry(*key).or_default();
         *count += 1;
-        if *count > 1 { u64::from(PER_PACKET.log2(*count)) + u64::from(DERIVATIVE_OF_LOG) } else { 0 }
+        if *count > 1 {
+            u64::from(PER_PACKET.log2(*count)) + u64::from(DERIVATIVE_OF_LOG)
+        } else {
+            0
+        }
     };
     keys.iter().map(term).sum()
 }
@@ -34,8 +38,8 @@ fn in_floats(packets: u64, sum: u64) -> f64 {
     (packets as f64).log2() - sum as f64 / 1024.0 / packets as f64
 }
 
-/// Algorithm 3 as the paper has it: the exponent, which is amplified already, is taken for a plain one. What does not fit 128 bits is
-/// zero in P4 (paper, section III-B).
+/// Algorithm 3 as the paper has it: the exponent, which is amplified already, is taken for a plain
+/// one. What does not fit 128 bits is zero in P4 (paper, section III-B).
 fn literally(packets: u64, sum: u64) -> f64 {
     let difference = u64::from(PER_WINDOW.log2(sum >> 10) - PER_WINDOW.log2(packets));
     let power = if difference < 128 { POWER.of(2, difference) } else { 0 };
@@ -49,20 +53,30 @@ fn the_constant_is_that_of_the_paper() {
 
 #[test]
 fn known_windows() {
-    // One flow of 4: log2 of 2, 3 and 4 with constants of three digits, and three times the derivative.
+    // One flow of 4: log2 of 2, 3 and 4 with constants of three digits, and three times the
+    // derivative.
     assert_eq!(sum(&[7; 4]), (1024 + 1474) + (1024 + 599 + 1474) + (2048 + 1474));
     // As many flows as packets: nothing is added, and the entropy is the logarithm of the packets.
     assert_eq!(of_window(1 << 20, 0), 20 << 10);
-    assert_eq!(of_window(1 << 20, (1 << 30) - 1), 20 << 10, "less than one bit a packet is neglected (paper, equation 2)");
+    assert_eq!(
+        of_window(1 << 20, (1 << 30) - 1),
+        20 << 10,
+        "less than one bit a packet is neglected (paper, equation 2)"
+    );
     assert_eq!(of_window(1 << 20, 1 << 30), 19 << 10);
-    assert_eq!(of_window(1 << 20, 10 << 30), (20 << 10) - 10_176, "P4Log of 10 is 3.32 and P4Exp of that 9.94");
+    assert_eq!(
+        of_window(1 << 20, 10 << 30),
+        (20 << 10) - 10_176,
+        "P4Log of 10 is 3.32 and P4Exp of that 9.94"
+    );
     assert_eq!((of_window(0, 0), of_window(1, 0)), (0, 0));
     assert_eq!(of_window(1, u64::MAX), 0, "never below zero");
 }
 
-/// How far the entropy in integers may be from that in floating point. A logarithm of seven bits is too small by up to that of 1 + 1/128, and by what its
-/// constants of three digits and of 1024ths lose; that happens once in the difference and once in the exponent of the
-/// quotient. The quotient is a power within 1 %, of a sum that was cut off to whole bits.
+/// How far the entropy in integers may be from that in floating point. A logarithm of seven bits is
+/// too small by up to that of 1 + 1/128, and by what its constants of three digits and of 1024ths
+/// lose; that happens once in the difference and once in the exponent of the quotient. The quotient
+/// is a power within 1 %, of a sum that was cut off to whole bits.
 fn allowed(packets: u64, quotient: f64) -> f64 {
     let logarithm = (1.0 + 1.0_f64 / 128.0).log2() + 0.0005 + 1.0 / 1024.0;
     logarithm + quotient * (1.01 * logarithm.exp2() * (1.0 + 1.0 / packets as f64) - 1.0)
@@ -77,7 +91,10 @@ fn integers_with_seven_bits_are_near_the_floats() {
             let sum = packets * 1024 * hundredths / 100;
             let quotient = sum as f64 / 1024.0 / packets as f64;
             let error = of_window(packets, sum) as f64 / 1024.0 - in_floats(packets, sum);
-            assert!(error.abs() <= allowed(packets, quotient), "{packets} packets, {quotient} a packet: {error:+.4} bits");
+            assert!(
+                error.abs() <= allowed(packets, quotient),
+                "{packets} packets, {quotient} a packet: {error:+.4} bits"
+            );
             worst = worst.max(error.abs() / allowed(packets, quotient));
         }
     }
@@ -87,11 +104,13 @@ fn integers_with_seven_bits_are_near_the_floats() {
 #[test]
 fn seven_bits_are_better_than_four_and_the_literal_algorithm_is_no_use() {
     let (mut four, mut seven) = (0.0, 0.0);
-    let cases = || (1..100_u64).flat_map(|step| (8..60_u64).map(move |tenths| (20_011 * step, tenths)));
+    let cases =
+        || (1..100_u64).flat_map(|step| (8..60_u64).map(move |tenths| (20_011 * step, tenths)));
     for (packets, tenths) in cases() {
         let sum = packets * 1024 * tenths / 10;
         let exact = in_floats(packets, sum);
-        four += (in_integers(packets, sum, &Logarithm::new(4, 3), &POWER) as f64 / 1024.0 - exact).abs();
+        four += (in_integers(packets, sum, &Logarithm::new(4, 3), &POWER) as f64 / 1024.0 - exact)
+            .abs();
         seven += (of_window(packets, sum) as f64 / 1024.0 - exact).abs();
     }
     assert!(seven < four, "4 bits {four}, 7 bits {seven}");
@@ -101,7 +120,10 @@ fn seven_bits_are_better_than_four_and_the_literal_algorithm_is_no_use() {
         let exact = in_floats(packets, sum);
         let error = (literally(packets, sum) - exact).abs() / exact * 100.0;
         assert_eq!(format!("{error:.1}"), wrong, "{tenths}");
-        assert!((of_window(packets, sum) as f64 / 1024.0 - exact).abs() <= allowed(packets, tenths as f64 / 10.0));
+        assert!(
+            (of_window(packets, sum) as f64 / 1024.0 - exact).abs()
+                <= allowed(packets, tenths as f64 / 10.0)
+        );
     }
 }
 
@@ -118,7 +140,8 @@ proptest! {
         }
     }
 
-    /// Packets of one flow on several cores: the sketch is one, and the sums add up to that of one core.
+    /// Packets of one flow on several cores: the sketch is one, and the sums add up to that of one
+    /// core.
     #[test]
     fn cores_add_up(packets in prop::collection::vec((0..20_u8, 0..4_usize), 0..400)) {
         let (sketch, mut cores) = (Box::new(SharedSketch::new()), [Entropy::default(); 4]);

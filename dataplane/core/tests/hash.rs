@@ -47,14 +47,19 @@ fn tabulation_combines_bytes_from_the_most_significant() {
 #[test]
 fn crc32_sketches_share_an_identity_whatever_the_seed() {
     assert_eq!(HashIdentity::new(HashMode::Crc32, 1), HashIdentity::new(HashMode::Crc32, 2));
-    assert_ne!(HashIdentity::new(HashMode::Tabulated, 1), HashIdentity::new(HashMode::Tabulated, 2));
+    assert_ne!(
+        HashIdentity::new(HashMode::Tabulated, 1),
+        HashIdentity::new(HashMode::Tabulated, 2)
+    );
 }
 
 #[test]
 fn crc32_of_addresses_is_a_bijection() {
     let origin = crc32(&[10, 0, 0, 0]);
-    // Affine, so it is one-to-one exactly if its linear part is: 32 images of single bits must be independent.
-    let mut basis: Vec<u32> = (0..32).map(|bit| crc32(&(0x0a00_0000_u32 ^ (1 << bit)).to_be_bytes()) ^ origin).collect();
+    // Affine, so it is one-to-one exactly if its linear part is: 32 images of single bits must be
+    // independent.
+    let mut basis: Vec<u32> =
+        (0..32).map(|bit| crc32(&(0x0a00_0000_u32 ^ (1 << bit)).to_be_bytes()) ^ origin).collect();
     let mut rank = 0;
     for bit in (0..32).rev() {
         if let Some(pivot) = (rank..32).find(|&row| basis[row] >> bit & 1 == 1) {
@@ -98,7 +103,8 @@ proptest! {
         let tables = Tabulation::from_seed(seed);
         let bytes = [24, 16, 8, 0].map(|shift| tables.hash(value & (0xff << shift)));
         let folded = bytes.iter().fold(0, |all, part| all ^ part);
-        // Each single-byte hash includes three entries of zero bytes; four of them include every such entry three times.
+        // Each single-byte hash includes three entries of zero bytes; four of them include every
+        // such entry three times.
         prop_assert_eq!(tables.hash(value), folded ^ tables.hash(0) ^ tables.hash(0) ^ tables.hash(0));
     }
 }

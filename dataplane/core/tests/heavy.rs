@@ -1,10 +1,12 @@
-//! Heavy hitters: every algorithm against a slow model of its definition, shares of the true top flows, bounds, merges.
+//! Heavy hitters: every algorithm against a slow model of its definition, shares of the true top
+//! flows, bounds, merges.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use flowgauge_core::FlowKey;
 use flowgauge_core::hash::{POLYNOMIAL, crc32};
 use flowgauge_core::heavy::{
-    Algorithm, Entry, Heavy, Item, PRECISION_STAGES, STAGE_POLYNOMIALS, Settings, Table, Unit, admission_table,
+    Algorithm, Entry, Heavy, Item, PRECISION_STAGES, STAGE_POLYNOMIALS, Settings, Table, Unit,
+    admission_table,
 };
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
@@ -26,7 +28,10 @@ fn key(flow: u32) -> FlowKey {
 
 fn count<const N: usize>(table: &mut Table<N>, settings: &Settings, packets: &[(u32, u32)]) {
     for &(flow, bytes) in packets {
-        table.update(settings, Item { signature: signature(flow), packets: 1, bytes, key: &key(flow) });
+        table.update(
+            settings,
+            Item { signature: signature(flow), packets: 1, bytes, key: &key(flow) },
+        );
     }
 }
 
@@ -58,7 +63,12 @@ struct Model {
 
 impl Model {
     fn new(settings: Settings) -> Self {
-        Model { settings, slots: vec![Entry::default(); 1 << settings.slots_log2], packets: 0, total: 0 }
+        Model {
+            settings,
+            slots: vec![Entry::default(); 1 << settings.slots_log2],
+            packets: 0,
+            total: 0,
+        }
     }
 
     fn count(&mut self, flow: u32, bytes: u32) {
@@ -81,7 +91,9 @@ impl Model {
             }
             _ => (0..self.slots.len()).collect(),
         };
-        let held = |slot: &&usize| self.slots[**slot].count > 0 && self.slots[**slot].signature == signature;
+        let held = |slot: &&usize| {
+            self.slots[**slot].count > 0 && self.slots[**slot].signature == signature
+        };
         if let Some(&slot) = slots.iter().find(held) {
             self.slots[slot].count += weight;
             return;
@@ -92,13 +104,15 @@ impl Model {
         let admitted = match self.settings.algorithm {
             Algorithm::SpaceSaving => true,
             Algorithm::Precision => {
-                let zeros = (0..).find(|zeros| u128::from(weight) << zeros > u128::from(least)).unwrap();
+                let zeros =
+                    (0..).find(|zeros| u128::from(weight) << zeros > u128::from(least)).unwrap();
                 coin.trailing_zeros() >= zeros.min(32)
             }
             _ => u128::from(coin) * u128::from(least + weight) < u128::from(weight) << 32,
         };
         if admitted {
-            self.slots[smallest] = Entry { signature, key: key(flow), count: least + weight, inherited: least };
+            self.slots[smallest] =
+                Entry { signature, key: key(flow), count: least + weight, inherited: least };
         }
     }
 
@@ -124,7 +138,8 @@ impl Model {
 
 fn packets(flows: u32) -> impl Strategy<Value = Vec<(u32, u32)>> {
     // The product of two makes some flows heavier than others.
-    let packet = (0..flows, 0..flows, 60_u32..1515).prop_map(move |(a, b, bytes)| (a * b / flows, bytes));
+    let packet =
+        (0..flows, 0..flows, 60_u32..1515).prop_map(move |(a, b, bytes)| (a * b / flows, bytes));
     prop::collection::vec(packet, 0..1500)
 }
 
@@ -159,8 +174,16 @@ fn assert_bounds<const N: usize>(table: &Table<N>, settings: &Settings, truth: &
         let flow = u32::from_be_bytes(entry.key.as_bytes().try_into().unwrap());
         assert_eq!(entry.signature, signature(flow));
         let truth = truth[&flow];
-        assert!(own(entry) > 0 && own(entry) <= truth, "{}: {entry:?}, truth {truth}", algorithm.name());
-        assert!(truth <= own(entry) + unattributed, "{}: {entry:?}, truth {truth}", algorithm.name());
+        assert!(
+            own(entry) > 0 && own(entry) <= truth,
+            "{}: {entry:?}, truth {truth}",
+            algorithm.name()
+        );
+        assert!(
+            truth <= own(entry) + unattributed,
+            "{}: {entry:?}, truth {truth}",
+            algorithm.name()
+        );
         match algorithm {
             Algorithm::SpaceSaving => assert!(truth <= entry.count, "{entry:?}, truth {truth}"),
             Algorithm::HashPipe => assert_eq!(entry.inherited, 0),
@@ -169,7 +192,10 @@ fn assert_bounds<const N: usize>(table: &Table<N>, settings: &Settings, truth: &
     }
     for (flow, &truth) in truth.iter().filter(|(flow, _)| !seen.contains(&key(**flow))) {
         assert!(truth <= unattributed, "{}: flow {flow} of {truth} is missing", algorithm.name());
-        assert!(algorithm != Algorithm::SpaceSaving || truth <= smallest, "flow {flow} of {truth}, smallest {smallest}");
+        assert!(
+            algorithm != Algorithm::SpaceSaving || truth <= smallest,
+            "flow {flow} of {truth}, smallest {smallest}"
+        );
     }
 }
 
@@ -350,7 +376,8 @@ proptest! {
         prop_assert_eq!(coin & matching[0].coin_mask == 0, coin.trailing_zeros() >= power);
     }
 
-    /// What `p4-notes` has a switch do: pairs of signature and count plus one, which begin as {0, 1}; a second pass writes.
+    /// What `p4-notes` has a switch do: pairs of signature and count plus one, which begin as {0,
+    /// 1}; a second pass writes.
     #[test]
     fn a_switch_has_the_same_table(packets in packets(300)) {
         let settings = settings(Algorithm::Precision, Unit::Packets, 6);
@@ -406,7 +433,10 @@ fn nothing_is_counted_unless_asked_for() {
     for algorithm in Algorithm::ALL {
         let settings = settings(algorithm, Unit::Packets, 4);
         let mut table = Small::new();
-        table.update_few_slots(&settings, Item { signature: 7, packets: 1, bytes: 64, key: &key(7) });
+        table.update_few_slots(
+            &settings,
+            Item { signature: 7, packets: 1, bytes: 64, key: &key(7) },
+        );
         assert_eq!(table.total(), u64::from(!algorithm.takes_any_slot()), "{}", algorithm.name());
     }
 }
@@ -425,20 +455,32 @@ fn the_number_of_packets_and_the_total_wrap() {
         }
         assert_eq!(table.packets(), 899);
         assert_eq!(table.total(), model.total - 1001);
-        assert_eq!(table.slot_entries(&settings).collect::<Vec<_>>(), model.slots, "{}", algorithm.name());
+        assert_eq!(
+            table.slot_entries(&settings).collect::<Vec<_>>(),
+            model.slots,
+            "{}",
+            algorithm.name()
+        );
     }
 }
 
 #[test]
 fn large_counts_are_replaced_as_seldom_as_they_should_be() {
     for algorithm in [Algorithm::DWayRap, Algorithm::Precision] {
-        for (count, bytes) in [(640_u64, 64_u32), (90_000, 9000), (1 << 36, 1 << 31), (u64::from(u32::MAX) * 20, u32::MAX)] {
+        for (count, bytes) in [
+            (640_u64, 64_u32),
+            (90_000, 9000),
+            (1 << 36, 1 << 31),
+            (u64::from(u32::MAX) * 20, u32::MAX),
+        ] {
             let settings = settings(algorithm, Unit::Bytes, 4);
             let mut full = Small::new();
             for flow in 0..400 {
                 self::count(&mut full, &settings, &[(flow, 64)]);
             }
-            for (slot, entry) in full.slot_entries(&settings).collect::<Vec<_>>().into_iter().enumerate() {
+            for (slot, entry) in
+                full.slot_entries(&settings).collect::<Vec<_>>().into_iter().enumerate()
+            {
                 full.set_slot(slot, &Entry { count, ..entry });
             }
             let tries = 4_000_u32;
@@ -447,17 +489,26 @@ fn large_counts_are_replaced_as_seldom_as_they_should_be() {
                     let mut table = full.clone();
                     table.set_totals(*packet, 0);
                     self::count(&mut table, &settings, &[(1_000_000 + packet, bytes)]);
-                    table != full && table.entries(&settings).any(|entry| entry.key == key(1_000_000 + packet))
+                    table != full
+                        && table
+                            .entries(&settings)
+                            .any(|entry| entry.key == key(1_000_000 + packet))
                 })
                 .count();
             let exact = f64::from(bytes) / (count as f64 + f64::from(bytes));
             let probability = match algorithm {
-                Algorithm::Precision => 2.0_f64.powi(-(((count as f64 / f64::from(bytes)).log2().floor() as i32) + 1)),
+                Algorithm::Precision => {
+                    2.0_f64.powi(-(((count as f64 / f64::from(bytes)).log2().floor() as i32) + 1))
+                }
                 _ => exact,
             };
             let expected = f64::from(tries) * probability;
             let difference = (admitted as f64 - expected).abs();
-            assert!(difference <= 4.0 * expected.sqrt() + 1.0, "{} {count} {bytes}: {admitted}, {expected}", algorithm.name());
+            assert!(
+                difference <= 4.0 * expected.sqrt() + 1.0,
+                "{} {count} {bytes}: {admitted}, {expected}",
+                algorithm.name()
+            );
         }
     }
 }
@@ -465,8 +516,9 @@ fn large_counts_are_replaced_as_seldom_as_they_should_be() {
 #[test]
 fn bytes_make_other_flows_heavy_than_packets() {
     // Eight flows of few large packets among a thousand of many small ones.
-    let packets: Vec<(u32, u32)> =
-        (0..200_000_u32).map(|i| if i % 50 == 0 { (1 + i / 50 % 8, 9000) } else { (1000 + i * 7 % 1009, 64) }).collect();
+    let packets: Vec<(u32, u32)> = (0..200_000_u32)
+        .map(|i| if i % 50 == 0 { (1 + i / 50 % 8, 9000) } else { (1000 + i * 7 % 1009, 64) })
+        .collect();
     for algorithm in Algorithm::ALL {
         let top = |unit| {
             let settings = settings(algorithm, unit, 8);
@@ -481,7 +533,8 @@ fn bytes_make_other_flows_heavy_than_packets() {
         let by_bytes = top(Unit::Bytes);
         assert!(by_bytes.iter().all(large), "{}: {by_bytes:?}", algorithm.name());
         for entry in by_bytes {
-            // 500 packets of 9000 bytes each; all came while the flow had a slot but for the first few.
+            // 500 packets of 9000 bytes each; all came while the flow had a slot but for the first
+            // few.
             assert!(entry.count - entry.inherited >= 4_000_000, "{}: {entry:?}", algorithm.name());
         }
     }
@@ -527,18 +580,24 @@ fn shares(alpha: f64, seed: u64) -> [f64; Algorithm::ALL.len()] {
         for &rank in &packets {
             count(&mut table, &settings, &[(flow(rank), 64)]);
         }
-        table.entries(&settings).filter(|entry| top.contains(&entry.signature)).count() as f64 / 256.0
+        table.entries(&settings).filter(|entry| top.contains(&entry.signature)).count() as f64
+            / 256.0
     })
 }
 
-/// Known shares from a simulation of the definitions by another program, with the standard deviation of one run, which is that of ours over ten
-/// seeds. Two runs of ours against a figure of theirs, taken for one of one run.
+/// Known shares from a simulation of the definitions by another program, with the standard
+/// deviation of one run, which is that of ours over ten seeds. Two runs of ours against a figure of
+/// theirs, taken for one of one run.
 fn assert_shares(alpha: f64, known: [(f64, f64); Algorithm::ALL.len()]) {
     let runs = [1, 2].map(|seed| shares(alpha, seed));
     for (index, (known, deviation)) in known.into_iter().enumerate() {
         let mean = (runs[0][index] + runs[1][index]) / 2.0;
         let allowed = 3.0 * deviation * 1.5_f64.sqrt() + 0.005;
-        assert!((mean - known).abs() <= allowed, "{} {alpha}: {mean}, known {known} ±{allowed}", Algorithm::ALL[index].name());
+        assert!(
+            (mean - known).abs() <= allowed,
+            "{} {alpha}: {mean}, known {known} ±{allowed}",
+            Algorithm::ALL[index].name()
+        );
     }
 }
 

@@ -15,15 +15,23 @@ fn nothing() -> Settings {
 
 /// Each measurement alone, and all together.
 fn each() -> Vec<Settings> {
-    let sketch = sketch::Settings { mode: SketchKind::CountSketch.into(), key: KeyKind::Src, shape: Grid::COUNTERS };
+    let sketch = sketch::Settings {
+        mode: SketchKind::CountSketch.into(),
+        key: KeyKind::Src,
+        shape: Grid::COUNTERS,
+    };
     let [mut entropy, mut frequency, mut filter, mut heavy, mut delay, mut all] = [nothing(); 6];
     entropy.entropy[1] = sketch;
     frequency.frequency = sketch;
     filter.membership = membership::Settings { on: true, ..membership::Settings::DEFAULT };
     heavy.heavy = heavy::Settings { algorithm: Algorithm::DWayRap, ..heavy::Settings::DEFAULT };
     delay.delay = delay::Settings { kinds: Kinds::USUAL, ..delay::Settings::DEFAULT };
-    all.cardinality = cardinality::Settings { mode: cardinality::Mode::Staggered, ..cardinality::Settings::DEFAULT };
-    (all.entropy, all.frequency, all.membership, all.heavy) = (entropy.entropy, sketch, filter.membership, heavy.heavy);
+    all.cardinality = cardinality::Settings {
+        mode: cardinality::Mode::Staggered,
+        ..cardinality::Settings::DEFAULT
+    };
+    (all.entropy, all.frequency, all.membership, all.heavy) =
+        (entropy.entropy, sketch, filter.membership, heavy.heavy);
     all.delay = delay.delay;
     let mut few = Settings::DEFAULT;
     few.cardinality.precision = Precision::MIN;
@@ -58,10 +66,15 @@ fn what_is_off_takes_nothing() {
 fn parts_are_aligned_and_do_not_overlap() {
     for settings in each() {
         let layout = Layout::of(&settings);
-        let (mut own, mut lasting) = (Layout::FIRST, Layout::bank(0, 0) + BANKS * layout.bank as usize);
+        let (mut own, mut lasting) =
+            (Layout::FIRST, Layout::bank(0, 0) + BANKS * layout.bank as usize);
         for (index, used) in used(&settings).enumerate() {
             assert!(used.own.is_multiple_of(8) && used.lasting.is_multiple_of(8), "{settings:?}");
-            assert_eq!((layout.own[index] as usize, layout.lasting[index] as usize), (own, lasting), "{settings:?}");
+            assert_eq!(
+                (layout.own[index] as usize, layout.lasting[index] as usize),
+                (own, lasting),
+                "{settings:?}"
+            );
             (own, lasting) = (own + used.own, lasting + used.lasting);
         }
         assert_eq!((layout.bank as usize, layout.core as usize), (own, lasting), "{settings:?}");

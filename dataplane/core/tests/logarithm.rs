@@ -1,6 +1,8 @@
 //! P4Log and P4Exp against floating point, and against the paper's algorithms written down slowly.
 
-use flowgauge_core::logarithm::{Logarithm, LogarithmEntry, MAX_BITS, MAX_DIGITS, PER_PACKET, PER_WINDOW, Power};
+use flowgauge_core::logarithm::{
+    Logarithm, LogarithmEntry, MAX_BITS, MAX_DIGITS, PER_PACKET, PER_WINDOW, Power,
+};
 use proptest::prelude::*;
 
 const AMPLIFICATION: f64 = 1024.0;
@@ -27,7 +29,8 @@ fn random() -> impl Iterator<Item = u64> {
     .skip(1)
 }
 
-/// Algorithm 1 line by line, with the branches of figure 1 (those of the text are the other way round).
+/// Algorithm 1 line by line, with the branches of figure 1 (those of the text are the other way
+/// round).
 fn algorithm_1(x: u64, bits: u32, digits: u32) -> u32 {
     let mut w = x | x >> 1;
     for i in 1..6 {
@@ -64,14 +67,17 @@ fn the_worst_number_of_16_bits_is_67() {
 #[test]
 fn random_numbers_have_the_known_error() {
     let numbers = 1_000_000;
-    let error = random().take(numbers).map(|x| log_error(&PER_PACKET, x)).sum::<f64>() / numbers as f64;
+    let error =
+        random().take(numbers).map(|x| log_error(&PER_PACKET, x)).sum::<f64>() / numbers as f64;
     assert!((error - 0.051).abs() <= 0.0005, "{error:.5} %");
 }
 
 #[test]
 fn powers_have_the_known_errors() {
     let power = Power::new(Logarithm::new(7, 3), 7);
-    for (x, d, known) in [(3, 39, 0.21), (5, 26, 1.62), (7, 22, 1.34), (9, 19, 0.57), (11, 17, 0.76)] {
+    for (x, d, known) in
+        [(3, 39, 0.21), (5, 26, 1.62), (7, 22, 1.34), (9, 19, 0.57), (11, 17, 0.76)]
+    {
         let error = power_error(&power, x, d);
         assert!((error - known).abs() <= 0.005, "{x}^{d}: {error:.4} %, known {known}");
     }
@@ -104,7 +110,9 @@ fn powers_of_two_are_exact_and_large_ones_saturate() {
 
 #[test]
 fn logarithms_to_other_bases() {
-    for (base, x) in [(10.0_f64, 1_000_000_u64), (std::f64::consts::E, 123_456), (4.0, 65_535), (1.5, 99)] {
+    for (base, x) in
+        [(10.0_f64, 1_000_000_u64), (std::f64::consts::E, 123_456), (4.0, 65_535), (1.5, 99)]
+    {
         let of_2 = (base.log(2.0).recip() * AMPLIFICATION).round() as u32;
         let (ours, exact) = (PER_WINDOW.log(x, of_2) as f64 / AMPLIFICATION, (x as f64).log(base));
         assert!((ours - exact).abs() <= 0.005 * exact, "log_{base} {x}: {ours}, {exact}");
@@ -115,7 +123,10 @@ fn logarithms_to_other_bases() {
 fn nothing_and_one_have_no_logarithm_to_speak_of() {
     for bits in 0..=MAX_BITS {
         let logarithm = Logarithm::new(bits, 3);
-        assert_eq!((logarithm.log2(0), logarithm.log2(1), logarithm.log2(2), logarithm.log2(1 << 63)), (0, 0, 1024, 63 << 10));
+        assert_eq!(
+            (logarithm.log2(0), logarithm.log2(1), logarithm.log2(2), logarithm.log2(1 << 63)),
+            (0, 0, 1024, 63 << 10)
+        );
     }
     assert_eq!(Logarithm::new(99, 99), Logarithm::new(MAX_BITS, MAX_DIGITS));
 }

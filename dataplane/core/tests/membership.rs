@@ -25,7 +25,8 @@ fn shape() -> impl Strategy<Value = Grid> {
 fn bits(crc: u32, shape: Grid) -> impl Iterator<Item = u64> {
     (0..shape.rows()).map(move |row| {
         let tables = &tabulation().rows()[row / 4];
-        let words = (0..4).fold(0, |all, table| all ^ tables[table][(crc >> (24 - 8 * table) & 0xff) as usize]);
+        let words = (0..4)
+            .fold(0, |all, table| all ^ tables[table][(crc >> (24 - 8 * table) & 0xff) as usize]);
         let hash = words >> (16 * (row % 4)) & 0xffff;
         ((row as u64) << shape.column_bits()) + (hash >> (16 - shape.column_bits()))
     })
@@ -41,26 +42,38 @@ fn filled(shape: Grid, keys: &[u32]) -> Box<Membership> {
 fn shapes_have_their_limits() {
     assert!(shapes().all(|shape| shape.cells() <= MAX_FILTER_BITS));
     assert_eq!(shapes().filter(|shape| shape.cells() == MAX_FILTER_BITS).count(), 1);
-    for (rows, bits) in [(0, 64), (13, 64), (1, 32), (1, 100), (1, 1 << 17), (9, 1 << 16), (usize::MAX, 64)] {
+    for (rows, bits) in
+        [(0, 64), (13, 64), (1, 32), (1, 100), (1, 1 << 17), (9, 1 << 16), (usize::MAX, 64)]
+    {
         assert_eq!(Grid::of_bits(rows, bits), None, "{rows} x {bits}");
     }
     assert_eq!(Grid::of_bits(4, 1 << 16), Some(Grid::BITS));
 }
 
-/// Keys that were not remembered are taken for others as often as the theory says: (1 - e^(-n/bits))^rows.
+/// Keys that were not remembered are taken for others as often as the theory says: (1 -
+/// e^(-n/bits))^rows.
 #[test]
 fn false_positives_are_as_predicted() {
     const ASKED: u32 = 200_000;
-    for (rows, row_bits, keys) in [(4, 16, 40_000), (4, 16, 10_000), (1, 12, 3_000), (3, 10, 1_000), (8, 12, 3_000), (12, 10, 700)]
-    {
+    for (rows, row_bits, keys) in [
+        (4, 16, 40_000),
+        (4, 16, 10_000),
+        (1, 12, 3_000),
+        (3, 10, 1_000),
+        (8, 12, 3_000),
+        (12, 10, 700),
+    ] {
         let shape = Grid::of_bits(rows, 1 << row_bits).unwrap();
         let remembered: Vec<u32> = (0..keys).map(|key: u32| crc32(&key.to_be_bytes())).collect();
         let filter = filled(shape, &remembered);
-        let wrong = (keys..keys + ASKED).filter(|key| filter.contains(shape, crc32(&key.to_be_bytes()), tabulation())).count();
+        let wrong = (keys..keys + ASKED)
+            .filter(|key| filter.contains(shape, crc32(&key.to_be_bytes()), tabulation()))
+            .count();
         let each = 1.0 - (-f64::from(keys) / f64::from(1_u32 << row_bits)).exp();
         let expected = f64::from(ASKED) * each.powi(rows as i32);
         // Of the asked, and of the bits that happened to be set.
-        let scatter = expected.sqrt() + expected * rows as f64 / f64::from(1_u32 << row_bits).sqrt();
+        let scatter =
+            expected.sqrt() + expected * rows as f64 / f64::from(1_u32 << row_bits).sqrt();
         assert!(
             (wrong as f64 - expected).abs() < 4.0 * scatter,
             "{rows} x 2^{row_bits}, {keys} keys: {wrong}, {expected:.0} expected"

@@ -1,7 +1,11 @@
 //! Packets by hand: link layers, tags, options, extension headers, fragments, and what is rejected.
 
-use flowgauge_core::parse::{Packet, Reject, Transport, network, plain_ipv4, plain_ipv6, tagged_ipv4, transport, unopened};
-use flowgauge_core::{Arrival, Context, Frame, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation, hash};
+use flowgauge_core::parse::{
+    Packet, Reject, Transport, network, plain_ipv4, plain_ipv6, tagged_ipv4, transport, unopened,
+};
+use flowgauge_core::{
+    Arrival, Context, Frame, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation, hash,
+};
 use proptest::prelude::*;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -84,10 +88,18 @@ fn every_link_layer_leads_to_the_same_packet() {
         (Link::Ethernet, ethernet(&[], 0x0800, &v4), SRC4.to_vec()),
         (Link::Ethernet, ethernet(&[0x8100], 0x0800, &v4), SRC4.to_vec()),
         (Link::Ethernet, ethernet(&[0x88a8, 0x8100], 0x0800, &v4), SRC4.to_vec()),
-        (Link::Ethernet, ethernet(&[0x9100, 0x8100, 0x8100, 0x8100], 0x86dd, &v6), address6(1).to_vec()),
+        (
+            Link::Ethernet,
+            ethernet(&[0x9100, 0x8100, 0x8100, 0x8100], 0x86dd, &v6),
+            address6(1).to_vec(),
+        ),
         (Link::Ethernet, ethernet(&[0x8100; 16], 0x0800, &v4), SRC4.to_vec()),
         (Link::EtherType, [vec![0x08, 0x00], v4.clone()].concat(), SRC4.to_vec()),
-        (Link::PaddedEtherType, [vec![0x86, 0xdd, 0, 0], v6.clone()].concat(), address6(1).to_vec()),
+        (
+            Link::PaddedEtherType,
+            [vec![0x86, 0xdd, 0, 0], v6.clone()].concat(),
+            address6(1).to_vec(),
+        ),
         (Link::Llc, [vec![0xaa, 0xaa, 3, 0, 0, 0, 0x08, 0x00], v4.clone()].concat(), SRC4.to_vec()),
         (Link::Snap, [vec![0, 0, 0, 0x86, 0xdd], v6.clone()].concat(), address6(1).to_vec()),
         (Link::Ppp, [vec![0xff, 0x03, 0x00, 0x21], v4.clone()].concat(), SRC4.to_vec()),
@@ -145,15 +157,19 @@ fn rejects_are_told_apart() {
     }
 }
 
-/// Headers between Ethernet's and the network's: EtherType, bytes, and whether they lead to IPv6. What Wireshark makes of them is held
-/// by the command line's tests.
+/// Headers between Ethernet's and the network's: EtherType, bytes, and whether they lead to IPv6.
+/// What Wireshark makes of them is held by the command line's tests.
 fn encapsulations() -> Vec<(&'static str, u16, Vec<u8>, bool)> {
     let inner = |ethertype: u16| [&[2; 12][..], &ethertype.to_be_bytes()].concat();
     let pppoe = |protocol: &[u8]| [&[0x11, 0, 0, 1, 0, 0][..], protocol].concat();
     let label = |bottom: u8| vec![0, 6, 0x40 | bottom, 64];
     let then = |first: &[u8], second: Vec<u8>| [first, &second].concat();
     let nsh = |words: u8, metadata: u8, next: u8| {
-        [&[0x0f, 0xc0 | words, metadata, next, 0, 0, 7, 255][..], &vec![0; usize::from(words) * 4 - 8]].concat()
+        [
+            &[0x0f, 0xc0 | words, metadata, next, 0, 0, 7, 255][..],
+            &vec![0; usize::from(words) * 4 - 8],
+        ]
+        .concat()
     };
     vec![
         ("PPPoE", 0x8864, pppoe(&[0, 0x21]), false),
@@ -164,7 +180,12 @@ fn encapsulations() -> Vec<(&'static str, u16, Vec<u8>, bool)> {
         ("MPLS", 0x8847, label(1), false),
         ("MPLS, three labels", 0x8847, [label(0), label(0), label(1)].concat(), true),
         ("MPLS, multicast", 0x8848, label(1), false),
-        ("MPLS, Ethernet behind a control word", 0x8847, then(&label(1), [vec![0; 4], inner(0x0800)].concat()), false),
+        (
+            "MPLS, Ethernet behind a control word",
+            0x8847,
+            then(&label(1), [vec![0; 4], inner(0x0800)].concat()),
+            false,
+        ),
         ("MPLS, Ethernet without a control word", 0x8847, then(&label(1), inner(0x86dd)), true),
         ("MPLS, an associated channel", 0x8847, then(&label(1), vec![0x10, 0, 0, 0x21]), false),
         ("SNAP", 46, vec![0xaa, 0xaa, 3, 0, 0, 0, 8, 0], false),
@@ -174,9 +195,19 @@ fn encapsulations() -> Vec<(&'static str, u16, Vec<u8>, bool)> {
         ("LLC, SAP of IP", 46, vec![6, 6, 3], false),
         ("LLC in a jumbo frame", 0x8870, vec![0xaa, 0xaa, 3, 0, 0, 0, 8, 0], false),
         ("MACsec", 0x88e5, vec![0, 0, 0, 0, 0, 1, 8, 0], false),
-        ("MACsec with a channel", 0x88e5, vec![0x20, 0, 0, 0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 0x86, 0xdd], true),
+        (
+            "MACsec with a channel",
+            0x88e5,
+            vec![0x20, 0, 0, 0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 0x86, 0xdd],
+            true,
+        ),
         ("FabricPath", 0x8903, then(&[0, 0x64], inner(0x0800)), false),
-        ("FabricPath and a tag", 0x8903, [vec![0, 0x64], inner(0x8100), vec![0, 7, 8, 0]].concat(), false),
+        (
+            "FabricPath and a tag",
+            0x8903,
+            [vec![0, 0x64], inner(0x8100), vec![0, 7, 8, 0]].concat(),
+            false,
+        ),
         ("802.1ah", 0x88e7, then(&[0, 0, 0x12, 0x34], inner(0x0800)), false),
         ("Cisco MetaData", 0x8909, vec![1, 1, 0, 1, 0, 5, 8, 0], false),
         ("HSR", 0x892f, vec![0, 50, 0, 1, 8, 0], false),
@@ -191,7 +222,12 @@ fn encapsulations() -> Vec<(&'static str, u16, Vec<u8>, bool)> {
         ("NSH, Ethernet", 0x894f, then(&nsh(6, 1, 3), inner(0x86dd)), true),
         ("NSH in NSH, MPLS", 0x894f, [nsh(2, 2, 4), nsh(6, 1, 5), label(1)].concat(), false),
         ("NSH behind a tag", 0x8100, then(&[0, 7, 0x89, 0x4f], nsh(6, 1, 1)), false),
-        ("TRILL with options", 0x22f3, [vec![0, 0x7f, 0, 1, 0, 2, 0, 0, 0, 0], inner(0x86dd)].concat(), true),
+        (
+            "TRILL with options",
+            0x22f3,
+            [vec![0, 0x7f, 0, 1, 0, 2, 0, 0, 0, 0], inner(0x86dd)].concat(),
+            true,
+        ),
     ]
 }
 
@@ -199,9 +235,15 @@ fn encapsulations() -> Vec<(&'static str, u16, Vec<u8>, bool)> {
 fn short_ways_lead_where_the_long_one_does() {
     let agrees = |frame: &[u8]| {
         let found = network(frame, Link::Ethernet);
-        let short = plain_ipv4(frame).or_else(|| tagged_ipv4(frame)).map(Packet::V4).or_else(|| plain_ipv6(frame).map(Packet::V6));
+        let short = plain_ipv4(frame)
+            .or_else(|| tagged_ipv4(frame))
+            .map(Packet::V4)
+            .or_else(|| plain_ipv6(frame).map(Packet::V6));
         assert!(short.is_none_or(|packet| found == Ok(packet)), "{frame:02x?}");
-        assert!(unopened(frame).is_none_or(|ethertype| found == Err(Reject::NonIp(ethertype))), "{frame:02x?}");
+        assert!(
+            unopened(frame).is_none_or(|ethertype| found == Err(Reject::NonIp(ethertype))),
+            "{frame:02x?}"
+        );
         short.is_some()
     };
     for ethertype in 0..=u16::MAX {
@@ -223,7 +265,8 @@ fn short_ways_lead_where_the_long_one_does() {
     }
     // Other options, lengths and versions.
     let mut random = 1_u32;
-    let frames = [ethernet(&[], 0x0800, &ipv4(0, 0, 6)), ethernet(&[0x8100], 0x0800, &ipv4(4, 0, 6))];
+    let frames =
+        [ethernet(&[], 0x0800, &ipv4(0, 0, 6)), ethernet(&[0x8100], 0x0800, &ipv4(4, 0, 6))];
     for frame in frames.iter().cycle().take(20_000) {
         let mut frame = frame.clone();
         for _ in 0..2 {
@@ -255,7 +298,8 @@ fn encapsulations_of_live_links_are_opened_and_cut_ones_are_truncated() {
             (Link::EtherType, [&ethertype.to_be_bytes()[..], &behind].concat()),
         ];
         for (link, frame) in links {
-            let (packet, transport) = parse(link, &frame).unwrap_or_else(|reject| panic!("{name}, {link:?}: {reject:?}"));
+            let (packet, transport) =
+                parse(link, &frame).unwrap_or_else(|reject| panic!("{name}, {link:?}: {reject:?}"));
             assert_eq!(
                 (sources(&packet), transport),
                 (source.clone(), Transport { protocol: 17, ports: PORTS }),
@@ -266,8 +310,13 @@ fn encapsulations_of_live_links_are_opened_and_cut_ones_are_truncated() {
         let network = frame.len() - if is_ipv6 { 44 } else { 28 };
         let header = if is_ipv6 { 40 } else { 20 };
         for length in 0..network + header {
-            // A cut Ethernet header in MPLS may look as if there were a control word; it is cut all the same.
-            assert_eq!(parse(Link::Ethernet, &frame[..length]).unwrap_err(), Reject::Truncated, "{name}, {length} bytes");
+            // A cut Ethernet header in MPLS may look as if there were a control word; it is cut all
+            // the same.
+            assert_eq!(
+                parse(Link::Ethernet, &frame[..length]).unwrap_err(),
+                Reject::Truncated,
+                "{name}, {length} bytes"
+            );
         }
         assert!(parse(Link::Ethernet, &frame[..network + header]).is_ok(), "{name}");
     }
@@ -300,11 +349,19 @@ fn what_is_encrypted_or_no_ip_stays_non_ip_and_is_named() {
 
 #[test]
 fn sixteen_headers_are_opened_of_whatever_kind() {
-    let labels = |count: usize| [[0, 6, 0x40, 64].repeat(count - 1), vec![0, 6, 0x41, 64], ipv4(0, 0, 17)].concat();
+    let labels = |count: usize| {
+        [[0, 6, 0x40, 64].repeat(count - 1), vec![0, 6, 0x41, 64], ipv4(0, 0, 17)].concat()
+    };
     assert!(parse(Link::Ethernet, &ethernet(&[], 0x8847, &labels(16))).is_ok());
     assert!(parse(Link::Ethernet, &ethernet(&[0x8100; 6], 0x8847, &labels(10))).is_ok());
-    assert_eq!(parse(Link::Ethernet, &ethernet(&[], 0x8847, &labels(17))).unwrap_err(), Reject::NonIp(0x8847));
-    assert_eq!(parse(Link::Ethernet, &ethernet(&[0x8100; 7], 0x8847, &labels(10))).unwrap_err(), Reject::NonIp(0x8847));
+    assert_eq!(
+        parse(Link::Ethernet, &ethernet(&[], 0x8847, &labels(17))).unwrap_err(),
+        Reject::NonIp(0x8847)
+    );
+    assert_eq!(
+        parse(Link::Ethernet, &ethernet(&[0x8100; 7], 0x8847, &labels(10))).unwrap_err(),
+        Reject::NonIp(0x8847)
+    );
 }
 
 #[test]
@@ -336,7 +393,8 @@ fn later_fragments_and_portless_protocols_have_no_ports() {
 fn ipv6_extension_headers_are_followed() {
     let hop_by_hop = |next: u8| vec![next, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let destination = |next: u8| vec![next, 0, 0, 0, 0, 0, 0, 0];
-    let authentication = |next: u8| vec![next, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let authentication =
+        |next: u8| vec![next, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let fragment = |next: u8, offset: u16| {
         let [high, low] = (offset << 3).to_be_bytes();
         vec![next, 0, high, low, 0, 0, 0, 1]
@@ -350,7 +408,11 @@ fn ipv6_extension_headers_are_followed() {
         (44, [fragment(17, 0), udp.clone()].concat(), with_ports(17)),
         (44, [fragment(17, 1), udp.clone()].concat(), Transport { protocol: 17, ports: [0; 4] }),
         (44, [fragment(6, 0x1fff), udp.clone()].concat(), Transport { protocol: 6, ports: [0; 4] }),
-        (60, [destination(60).repeat(7), destination(17), udp.clone()].concat(), Transport { protocol: 17, ports: [0; 4] }),
+        (
+            60,
+            [destination(60).repeat(7), destination(17), udp.clone()].concat(),
+            Transport { protocol: 17, ports: [0; 4] },
+        ),
         (60, [destination(60).repeat(6), destination(17), udp].concat(), with_ports(17)),
         (0, vec![17, 0], Transport { protocol: 0, ports: [0; 4] }),
         (59, vec![], Transport { protocol: 59, ports: [0; 4] }),
@@ -398,7 +460,10 @@ struct Guarded<'a>(&'a [u8]);
 impl Guarded<'_> {
     fn check<T>(&self, offset: usize, length: usize, loaded: Option<T>) -> Option<T> {
         assert!(offset <= 1 << 15, "offset {offset} cannot be bounded by a verifier");
-        assert_eq!(loaded.is_some(), offset.checked_add(length).is_some_and(|end| end <= self.0.len()));
+        assert_eq!(
+            loaded.is_some(),
+            offset.checked_add(length).is_some_and(|end| end <= self.0.len())
+        );
         loaded
     }
 }
@@ -410,18 +475,24 @@ impl Frame for Guarded<'_> {
 }
 
 fn any_link() -> impl Strategy<Value = Link> {
-    let ethernet = [Link::Ethernet, Link::LinuxSll, Link::LinuxSll2, Link::EtherType, Link::PaddedEtherType];
+    let ethernet =
+        [Link::Ethernet, Link::LinuxSll, Link::LinuxSll2, Link::EtherType, Link::PaddedEtherType];
     let others = [Link::Ip, Link::Null, Link::Llc, Link::Snap, Link::Ppp, Link::Unsupported];
     prop::sample::select([&ethernet[..], &others].concat())
 }
 
 /// Bytes that look like a packet often enough to get past the first checks.
 fn plausible_frame() -> impl Strategy<Value = Vec<u8>> {
-    let packet = prop_oneof![
-        (0_usize..=10, any::<u16>(), any::<u8>()).prop_map(|(options, fragment, protocol)| ipv4(options * 4, fragment, protocol)),
-        (prop::sample::select(vec![0, 6, 17, 43, 44, 51, 60, 135]), prop::collection::vec(any::<u8>(), 0..80))
-            .prop_map(|(next, payload)| ipv6(next, &payload)),
-    ];
+    let packet =
+        prop_oneof![
+            (0_usize..=10, any::<u16>(), any::<u8>())
+                .prop_map(|(options, fragment, protocol)| ipv4(options * 4, fragment, protocol)),
+            (
+                prop::sample::select(vec![0, 6, 17, 43, 44, 51, 60, 135]),
+                prop::collection::vec(any::<u8>(), 0..80)
+            )
+                .prop_map(|(next, payload)| ipv6(next, &payload)),
+        ];
     let tags = prop::collection::vec(prop::sample::select(vec![0x8100, 0x88a8]), 0..4);
     let framed = (tags, prop::sample::select(vec![0x0800, 0x86dd, 0x0806]), packet)
         .prop_map(|(tags, ethertype, packet)| ethernet(&tags, ethertype, &packet));

@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use flowgauge_core::measurement::{Empty, Measurement};
-use flowgauge_core::sizes::{BUCKETS, Bucket, MAX_LENGTH, Settings, Sizes, WideSizes, bucket, greatest, least};
+use flowgauge_core::sizes::{
+    BUCKETS, Bucket, MAX_LENGTH, Settings, Sizes, WideSizes, bucket, greatest, least,
+};
 
 #[test]
 fn every_length_has_one_bucket_that_is_narrow_enough() {

@@ -2,8 +2,12 @@
 
 use flowgauge_core::Grid;
 use flowgauge_core::hash::MAX_ROWS;
-use flowgauge_core::sketch::{FULL, MAX_CELLS, MAX_COLUMN_BITS, SLACK, SharedSketch, Sharing, Sketch, SketchKind, WideSketch};
-use flowgauge_core::{Arrival, Context, KeyKind, Link, Settings, Shared, State, Tabulation, Zeroed, hash};
+use flowgauge_core::sketch::{
+    FULL, MAX_CELLS, MAX_COLUMN_BITS, SLACK, SharedSketch, Sharing, Sketch, SketchKind, WideSketch,
+};
+use flowgauge_core::{
+    Arrival, Context, KeyKind, Link, Settings, Shared, State, Tabulation, Zeroed, hash,
+};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -15,7 +19,9 @@ fn tabulation() -> &'static Tabulation {
 
 /// Every shape that there may be.
 fn shapes() -> impl Iterator<Item = Grid> {
-    (1..=MAX_ROWS).flat_map(|rows| (4..=MAX_COLUMN_BITS).filter_map(move |bits| Grid::of_counters(rows, 1 << bits)))
+    (1..=MAX_ROWS).flat_map(|rows| {
+        (4..=MAX_COLUMN_BITS).filter_map(move |bits| Grid::of_counters(rows, 1 << bits))
+    })
 }
 
 /// Sketches are too large for a test's stack.
@@ -36,7 +42,8 @@ fn shared() -> Box<SharedSketch> {
 /// Column and sign of a key in a row, from the words of the tables.
 fn place(crc: u32, row: usize, column_bits: u32, tabulation: &Tabulation) -> (u32, i64) {
     let tables = &tabulation.rows()[row / 4];
-    let words = (0..4).fold(0, |all, table| all ^ tables[table][(crc >> (24 - 8 * table) & 0xff) as usize]);
+    let words =
+        (0..4).fold(0, |all, table| all ^ tables[table][(crc >> (24 - 8 * table) & 0xff) as usize]);
     let hash = (words >> (16 * (row % 4)) & 0xffff) as u32;
     (hash >> (16 - column_bits), if hash & 1 == 1 { -1 } else { 1 })
 }
@@ -74,7 +81,9 @@ impl Model {
         values.sort_unstable();
         match self.kind {
             SketchKind::CountMin => values[0],
-            SketchKind::CountSketch => (values[(values.len() - 1) / 2] + values[values.len() / 2] + 1).div_euclid(2),
+            SketchKind::CountSketch => {
+                (values[(values.len() - 1) / 2] + values[values.len() / 2] + 1).div_euclid(2)
+            }
         }
     }
 
@@ -109,9 +118,22 @@ fn filled(kind: SketchKind, shape: Grid, keys: &[u32]) -> Box<Sketch> {
 #[test]
 fn shapes_have_their_limits() {
     assert_eq!(shapes().filter(|shape| shape.rows() == 1).count(), 11);
-    assert!(shapes().all(|shape| shape.cells() <= MAX_CELLS && shape.cells() == shape.rows() * shape.columns()));
+    assert!(
+        shapes()
+            .all(|shape| shape.cells() <= MAX_CELLS
+                && shape.cells() == shape.rows() * shape.columns())
+    );
     assert_eq!(shapes().filter(|shape| shape.columns() == 1024).count(), MAX_ROWS);
-    for (rows, columns) in [(0, 1024), (13, 16), (1, 8), (1, 1000), (2, 1 << 14), (12, 2048), (usize::MAX, 16), (1, usize::MAX)] {
+    for (rows, columns) in [
+        (0, 1024),
+        (13, 16),
+        (1, 8),
+        (1, 1000),
+        (2, 1 << 14),
+        (12, 2048),
+        (usize::MAX, 16),
+        (1, usize::MAX),
+    ] {
         assert_eq!(Grid::of_counters(rows, columns), None, "{rows} x {columns}");
     }
     assert_eq!(Grid::of_counters(4, 1024), Some(Grid::COUNTERS));
@@ -141,7 +163,11 @@ fn every_shape_counts_as_its_model() {
             shared.merge_into(&mut copy, kind, shape);
             assert!(copy == wide(&sketch, kind, shape), "{kind:?}, {shape:?}");
             for step in 0..300 {
-                assert_eq!(copy.query(kind, shape, step, tabulation()), model.query(step), "{kind:?}, {shape:?}");
+                assert_eq!(
+                    copy.query(kind, shape, step, tabulation()),
+                    model.query(step),
+                    "{kind:?}, {shape:?}"
+                );
             }
             shared.clear(shape);
             sketch.clear(shape);
@@ -195,7 +221,8 @@ fn counters_near_their_ends_stay_where_they_are() {
 #[test]
 fn a_full_counter_does_not_become_another_number() {
     let shape = Grid::of_counters(1, 16).unwrap();
-    let key = |wanted: i64| (0..).find(|&crc| place(crc, 0, 4, tabulation()) == (3, wanted)).unwrap();
+    let key =
+        |wanted: i64| (0..).find(|&crc| place(crc, 0, 4, tabulation()) == (3, wanted)).unwrap();
     let (plus, minus) = (key(1), key(-1));
     let mut sketch = sketch();
     sketch.cells_mut(shape)[3] = FULL - 2;
@@ -203,7 +230,10 @@ fn a_full_counter_does_not_become_another_number() {
     (0..1000).for_each(|_| sketch.update(SketchKind::CountSketch, shape, minus, tabulation()));
     assert_eq!(sketch.cells(shape)[3], FULL);
     let wide = wide(&sketch, SketchKind::CountSketch, shape);
-    assert!(wide.is_full(3) && wide.query(SketchKind::CountSketch, shape, plus, tabulation()) == i64::from(FULL));
+    assert!(
+        wide.is_full(3)
+            && wide.query(SketchKind::CountSketch, shape, plus, tabulation()) == i64::from(FULL)
+    );
 }
 
 /// Several cores add at the same time, and none has seen that the others have filled the counter.
@@ -219,7 +249,9 @@ fn cores_that_fill_a_counter_together_do_not_wrap_it() {
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    (0..10_000).for_each(|_| _ = shared.update_and_query(Sharing::Shared, kind, shape, crc, tabulation()))
+                    (0..10_000).for_each(|_| {
+                        _ = shared.update_and_query(Sharing::Shared, kind, shape, crc, tabulation())
+                    })
                 });
             }
         });
@@ -227,7 +259,10 @@ fn cores_that_fill_a_counter_together_do_not_wrap_it() {
         shared.merge_into(&mut read, kind, shape);
         let cell = read.cells(shape)[column as usize];
         let least = if kind == SketchKind::CountMin { i64::from(up as u32) } else { i64::from(up) };
-        assert!(read.is_full(column as usize) && (least + 1..=least + 4).contains(&cell), "{kind:?}: {cell}");
+        assert!(
+            read.is_full(column as usize) && (least + 1..=least + 4).contains(&cell),
+            "{kind:?}: {cell}"
+        );
     }
 }
 
@@ -240,11 +275,16 @@ fn a_bank_of_many_packets_looks_at_its_counters() {
 }
 
 fn many_packets_look_at_counters() {
-    let on = |kind: SketchKind| flowgauge_core::sketch::Settings { mode: kind.into(), key: KeyKind::Src, shape: Grid::COUNTERS };
+    let on = |kind: SketchKind| flowgauge_core::sketch::Settings {
+        mode: kind.into(),
+        key: KeyKind::Src,
+        shape: Grid::COUNTERS,
+    };
     let mut frame = [0; 60];
     frame[12..24].copy_from_slice(&[8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 6]);
-    for (kind, sharing) in
-        SketchKind::ALL.into_iter().flat_map(|kind| [Sharing::Alone, Sharing::Shared].map(|sharing| (kind, sharing)))
+    for (kind, sharing) in SketchKind::ALL
+        .into_iter()
+        .flat_map(|kind| [Sharing::Alone, Sharing::Shared].map(|sharing| (kind, sharing)))
     {
         let [[up, full], [down, full_down]] = ends(kind);
         let mut settings = Settings::DEFAULT;
@@ -264,13 +304,21 @@ fn many_packets_look_at_counters() {
             shared.banks[0].entropy[0].set(index, *cell);
         }
         for _ in 0..10 {
-            state.active(&shared, 0).record(&context, Link::Ethernet, &frame[..], Arrival::new(60, 0));
+            state.active(&shared, 0).record(
+                &context,
+                Link::Ethernet,
+                &frame[..],
+                Arrival::new(60, 0),
+            );
         }
         let mut cells = Box::new(WideSketch::new());
         shared.banks[0].entropy[0].merge_into(&mut cells, kind, Grid::COUNTERS);
         let frequency = &state.banks[0].frequency;
         assert!(cells == wide(frequency, kind, Grid::COUNTERS), "{kind:?} {sharing:?}");
-        assert!(frequency.cells(Grid::COUNTERS).iter().all(|cell| [0, full, full_down].contains(cell)), "{kind:?} {sharing:?}");
+        assert!(
+            frequency.cells(Grid::COUNTERS).iter().all(|cell| [0, full, full_down].contains(cell)),
+            "{kind:?} {sharing:?}"
+        );
         assert_eq!(cells.full(Grid::COUNTERS), 4, "{kind:?} {sharing:?}");
     }
 }
@@ -311,7 +359,8 @@ fn medians_of_extreme_values() {
         for step in 0..500_usize {
             let (mut sketch, mut values) = (sketch(), Vec::new());
             for row in 0..rows {
-                let value = EXTREMES[(step * 31 + row * row * 17 + step / 7 * row) % EXTREMES.len()];
+                let value =
+                    EXTREMES[(step * 31 + row * row * 17 + step / 7 * row) % EXTREMES.len()];
                 let (column, sign) = place(99, row, 4, tabulation());
                 sketch.cells_mut(shape)[row * 16 + column as usize] = value * sign as i32;
                 values.push(i64::from(value));
@@ -337,19 +386,25 @@ fn sign_and_column_are_independent() {
                 places[(column * 2) as usize + usize::from(sign == 1)] += 1;
             }
             let expected = f64::from(KEYS) / 32.0;
-            let chi_squared: f64 = places.iter().map(|&count| (f64::from(count) - expected).powi(2) / expected).sum();
+            let chi_squared: f64 =
+                places.iter().map(|&count| (f64::from(count) - expected).powi(2) / expected).sum();
             // 99.99 % of 31 degrees of freedom.
             assert!(chi_squared < 70.0, "seed {seed}, row {row}: {chi_squared}");
         }
     }
 }
 
-/// What collides in a column has signs of its own, so that Count Sketch has no bias; and so have the rows among themselves.
+/// What collides in a column has signs of its own, so that Count Sketch has no bias; and so have
+/// the rows among themselves.
 #[test]
 fn signs_of_keys_that_collide_cancel_out() {
     let tabulation = tabulation();
     let places: Vec<Vec<(u32, i64)>> = (0..MAX_ROWS)
-        .map(|row| (0..2000_u32).map(|key| place(hash::crc32(&key.to_be_bytes()), row, 10, tabulation)).collect())
+        .map(|row| {
+            (0..2000_u32)
+                .map(|key| place(hash::crc32(&key.to_be_bytes()), row, 10, tabulation))
+                .collect()
+        })
         .collect();
     for (row, keys) in places.iter().enumerate() {
         let (mut pairs, mut sum) = (0_i64, 0_i64);
@@ -365,9 +420,13 @@ fn signs_of_keys_that_collide_cancel_out() {
             let same: i64 = keys.iter().zip(theirs).map(|(mine, theirs)| mine.1 * theirs.1).sum();
             // Two thousand signs deviate by 45.
             assert!(same.abs() < 4 * 45, "rows {row} and {other}: {same}");
-            let columns = keys.iter().zip(theirs).filter(|(mine, theirs)| mine.0 == theirs.0).count();
+            let columns =
+                keys.iter().zip(theirs).filter(|(mine, theirs)| mine.0 == theirs.0).count();
             // Two on average; eleven and more have a probability of 1 in 100,000.
-            assert!(columns < 11, "rows {row} and {other}: {columns} keys in the same column of both");
+            assert!(
+                columns < 11,
+                "rows {row} and {other}: {columns} keys in the same column of both"
+            );
         }
     }
 }

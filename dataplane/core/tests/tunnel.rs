@@ -9,7 +9,14 @@ const PORTS: [u8; 4] = [0xc0, 0x01, 0xc0, 0x02];
 
 fn ipv4(source: u8, protocol: u8, payload: &[u8]) -> Vec<u8> {
     let length = (20 + payload.len() as u16).to_be_bytes();
-    [&[0x45, 0, length[0], length[1], 0, 1, 0, 0, 64, protocol, 0, 0, 10, 0, 0, source, 192, 0, 2, 7], payload].concat()
+    [
+        &[
+            0x45, 0, length[0], length[1], 0, 1, 0, 0, 64, protocol, 0, 0, 10, 0, 0, source, 192,
+            0, 2, 7,
+        ],
+        payload,
+    ]
+    .concat()
 }
 
 fn ipv6(source: u8, next_header: u8, payload: &[u8]) -> Vec<u8> {
@@ -40,13 +47,17 @@ fn source(packet: &[u8], settings: &Settings) -> Result<(u8, [u8; 4]), Reject> {
     })
 }
 
-/// What the outermost header, of protocol and payload, carries: a name, the protocol, what is before the inner packet, and its version.
+/// What the outermost header, of protocol and payload, carries: a name, the protocol, what is
+/// before the inner packet, and its version.
 fn tunnels() -> Vec<(&'static str, u8, Vec<u8>, u8)> {
-    let gre = |flags: u16, protocol: u16, rest: &[u8]| [&flags.to_be_bytes()[..], &protocol.to_be_bytes(), rest].concat();
+    let gre = |flags: u16, protocol: u16, rest: &[u8]| {
+        [&flags.to_be_bytes()[..], &protocol.to_be_bytes(), rest].concat()
+    };
     let bridged = |before: &[u8], ethertype: u16| [before, &ethernet(ethertype, &[])].concat();
     let (vxlan, geneve) = ([8, 0, 0, 0, 0, 0, 0x64, 0], |options: u8, protocol: u16| {
         let [high, low] = protocol.to_be_bytes();
-        [vec![options, 0, high, low, 0, 0, 0x64, 0], vec![0; usize::from(options & 0x3f) * 4]].concat()
+        [vec![options, 0, high, low, 0, 0, 0x64, 0], vec![0; usize::from(options & 0x3f) * 4]]
+            .concat()
     });
     let nsh = [0x0f, 0xc2, 2, 2, 0, 0, 7, 255];
     let gtp = |flags: u8, rest: &[u8]| [&[flags, 0xff, 0, 0, 0, 0, 0, 1], rest].concat();
@@ -61,14 +72,34 @@ fn tunnels() -> Vec<(&'static str, u8, Vec<u8>, u8)> {
         ("ERSPAN I", 47, gre(0, 0x88be, &bridged(&[], 0x0800)), 4),
         ("ERSPAN II", 47, gre(0x1000, 0x88be, &bridged(&[0; 12], 0x0800)), 4),
         ("ERSPAN III", 47, gre(0x1000, 0x22eb, &bridged(&[0; 16], 0x86dd)), 6),
-        ("ERSPAN III with a subheader", 47, gre(0x1000, 0x22eb, &bridged(&[&[0; 15][..], &[1], &[0; 8]].concat(), 0x86dd)), 6),
+        (
+            "ERSPAN III with a subheader",
+            47,
+            gre(0x1000, 0x22eb, &bridged(&[&[0; 15][..], &[1], &[0; 8]].concat(), 0x86dd)),
+            6,
+        ),
         ("GRE, PPP", 47, gre(0, 0x880b, &[0, 0x21]), 4),
         ("PPTP", 47, gre(0x3001, 0x880b, &[0, 9, 0, 1, 0, 0, 0, 1, 0xff, 3, 0, 0x57]), 6),
-        ("PPTP, acknowledging", 47, gre(0x3081, 0x880b, &[0, 9, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0x21]), 4),
+        (
+            "PPTP, acknowledging",
+            47,
+            gre(0x3081, 0x880b, &[0, 9, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0x21]),
+            4,
+        ),
         ("VXLAN", 17, udp(4789, &bridged(&vxlan, 0x0800)), 4),
-        ("VXLAN, a tag", 17, udp(4789, &[bridged(&vxlan, 0x8100), vec![0, 7, 0x86, 0xdd]].concat()), 6),
+        (
+            "VXLAN, a tag",
+            17,
+            udp(4789, &[bridged(&vxlan, 0x8100), vec![0, 7, 0x86, 0xdd]].concat()),
+            6,
+        ),
         ("VXLAN-GPE", 17, udp(4790, &[0x0c, 0, 0, 1, 0, 0, 0x64, 0]), 4),
-        ("VXLAN-GPE, Ethernet", 17, udp(4790, &bridged(&[0x0c, 0, 0, 3, 0, 0, 0x64, 0], 0x86dd)), 6),
+        (
+            "VXLAN-GPE, Ethernet",
+            17,
+            udp(4790, &bridged(&[0x0c, 0, 0, 3, 0, 0, 0x64, 0], 0x86dd)),
+            6,
+        ),
         ("VXLAN-GPE, NSH", 17, udp(4790, &[&[0x0c, 0, 0, 4, 0, 0, 0x64, 0][..], &nsh].concat()), 6),
         ("GRE, NSH", 47, gre(0, 0x894f, &nsh), 6),
         ("Geneve", 17, udp(6081, &bridged(&geneve(0, 0x6558), 0x0800)), 4),
@@ -77,7 +108,12 @@ fn tunnels() -> Vec<(&'static str, u8, Vec<u8>, u8)> {
         ("GTP", 17, udp(2152, &gtp(0x30, &[])), 4),
         ("GTP, a sequence number", 17, udp(2152, &gtp(0x32, &[0, 1, 0, 0x85])), 6),
         ("GTP, an extension header", 17, udp(2152, &gtp(0x34, &[0, 0, 0, 0x85, 1, 0x10, 9, 0])), 4),
-        ("GTP, two extension headers", 17, udp(2152, &gtp(0x34, &[0, 0, 0, 0x85, 1, 0x10, 9, 0x40, 2, 0, 0, 0, 0, 0, 0, 0])), 6),
+        (
+            "GTP, two extension headers",
+            17,
+            udp(2152, &gtp(0x34, &[0, 0, 0, 0x85, 1, 0x10, 9, 0x40, 2, 0, 0, 0, 0, 0, 0, 0])),
+            6,
+        ),
     ]
 }
 
@@ -90,9 +126,15 @@ fn the_innermost_header_counts_if_asked_for_and_the_outermost_otherwise() {
     for (name, protocol, before, version) in tunnels() {
         let payload = [before, inner(version)].concat();
         let extended = [&[protocol, 0, 1, 4, 0, 0, 0, 0][..], &payload].concat();
-        for packet in [ipv4(1, protocol, &payload), ipv6(1, protocol, &payload), ipv6(1, 60, &extended)] {
+        for packet in
+            [ipv4(1, protocol, &payload), ipv6(1, protocol, &payload), ipv6(1, 60, &extended)]
+        {
             assert_eq!(source(&packet, &Settings::INNER), Ok((2, PORTS)), "{name}");
-            assert_eq!(source(&packet, &Settings::DEFAULT).map(|(source, _)| source), Ok(1), "{name}");
+            assert_eq!(
+                source(&packet, &Settings::DEFAULT).map(|(source, _)| source),
+                Ok(1),
+                "{name}"
+            );
         }
     }
 }
@@ -118,24 +160,55 @@ fn what_holds_no_ip_counts_by_the_header_around_it() {
         packet
     };
     let from_port = |packet: &[u8]| [&[0x12, 0xb5, 0xc0, 9, 0, 0, 0, 0][..], packet].concat();
-    let vxlan = |ethertype: u16, packet: &[u8]| [&[8, 0, 0, 0, 0, 0, 0x64, 0][..], &ethernet(ethertype, packet)].concat();
+    let vxlan = |ethertype: u16, packet: &[u8]| {
+        [&[8, 0, 0, 0, 0, 0, 0x64, 0][..], &ethernet(ethertype, packet)].concat()
+    };
     let packets = [
         ("a later fragment", later_fragment),
         ("ARP in VXLAN", ipv4(1, 17, &udp(4789, &vxlan(0x0806, &[0; 28])))),
-        ("an unknown protocol in VXLAN-GPE", ipv4(1, 17, &udp(4790, &[&[0x0c, 0, 0, 9, 0, 0, 0x64, 0][..], &inner(4)].concat()))),
+        (
+            "an unknown protocol in VXLAN-GPE",
+            ipv4(1, 17, &udp(4790, &[&[0x0c, 0, 0, 9, 0, 0, 0x64, 0][..], &inner(4)].concat())),
+        ),
         ("from the port of VXLAN", ipv4(1, 17, &from_port(&vxlan(0x0800, &inner(4))))),
         ("the port of VXLAN in TCP", ipv4(1, 6, &udp(4789, &vxlan(0x0800, &inner(4))))),
         ("another version in IP in IP", ipv4(1, 4, &inner(6))),
-        ("GRE with a source route", ipv4(1, 47, &[&[0x40, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0][..], &inner(4)].concat())),
+        (
+            "GRE with a source route",
+            ipv4(1, 47, &[&[0x40, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0][..], &inner(4)].concat()),
+        ),
         ("GRE of another version", ipv4(1, 47, &[&[0, 2, 8, 0][..], &inner(4)].concat())),
-        ("Geneve of another version", ipv4(1, 17, &udp(6081, &[&[0x40, 0, 8, 0, 0, 0, 0, 0][..], &inner(4)].concat()))),
-        ("GTP, an echo", ipv4(1, 17, &udp(2152, &[&[0x32, 1, 0, 4, 0, 0, 0, 0, 0, 1, 0, 0][..], &inner(4)].concat()))),
-        ("GTP, version 2", ipv4(1, 17, &udp(2152, &[&[0x50, 0xff, 0, 0, 0, 0, 0, 1][..], &inner(4)].concat()))),
+        (
+            "Geneve of another version",
+            ipv4(1, 17, &udp(6081, &[&[0x40, 0, 8, 0, 0, 0, 0, 0][..], &inner(4)].concat())),
+        ),
+        (
+            "GTP, an echo",
+            ipv4(
+                1,
+                17,
+                &udp(2152, &[&[0x32, 1, 0, 4, 0, 0, 0, 0, 0, 1, 0, 0][..], &inner(4)].concat()),
+            ),
+        ),
+        (
+            "GTP, version 2",
+            ipv4(1, 17, &udp(2152, &[&[0x50, 0xff, 0, 0, 0, 0, 0, 1][..], &inner(4)].concat())),
+        ),
         (
             "GTP, an extension without length",
-            ipv4(1, 17, &udp(2152, &[&[0x34, 0xff, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0x85, 0][..], &inner(4)].concat())),
+            ipv4(
+                1,
+                17,
+                &udp(
+                    2152,
+                    &[&[0x34, 0xff, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0x85, 0][..], &inner(4)].concat(),
+                ),
+            ),
         ),
-        ("an error message of ICMP", ipv4(1, 1, &[&[3, 1, 0, 0, 0, 0, 0, 0][..], &inner(4)].concat())),
+        (
+            "an error message of ICMP",
+            ipv4(1, 1, &[&[3, 1, 0, 0, 0, 0, 0, 0][..], &inner(4)].concat()),
+        ),
     ];
     for (name, packet) in packets {
         assert_eq!(source(&packet, &Settings::INNER).map(|(source, _)| source), Ok(1), "{name}");
@@ -144,9 +217,14 @@ fn what_holds_no_ip_counts_by_the_header_around_it() {
 
 #[test]
 fn tunnels_are_opened_up_to_a_depth() {
-    let nested = |tunnels: usize| (0..tunnels).rev().fold(ipv4(100, 17, &PORTS), |packet, at| ipv4(at as u8, 4, &packet));
+    let nested = |tunnels: usize| {
+        (0..tunnels).rev().fold(ipv4(100, 17, &PORTS), |packet, at| ipv4(at as u8, 4, &packet))
+    };
     assert_eq!(source(&nested(MAX_TUNNELS), &Settings::INNER).map(|(source, _)| source), Ok(100));
-    assert_eq!(source(&nested(MAX_TUNNELS + 1), &Settings::INNER).map(|(source, _)| source), Ok(MAX_TUNNELS as u8));
+    assert_eq!(
+        source(&nested(MAX_TUNNELS + 1), &Settings::INNER).map(|(source, _)| source),
+        Ok(MAX_TUNNELS as u8)
+    );
 }
 
 #[test]

@@ -2,15 +2,17 @@
 
 use crate::eal;
 
-/// DPDK's arguments to use one device: `given`, with spaces between, and before them what takes this device only and no further core,
-/// unless `given` says which devices (`-a`, `-b`, `--no-pci`) or cores (`-l`, `-c`, `--lcores`).
+/// DPDK's arguments to use one device: `given`, with spaces between, and before them what takes
+/// this device only and no further core, unless `given` says which devices (`-a`, `-b`, `--no-pci`)
+/// or cores (`-l`, `-c`, `--lcores`).
 #[must_use]
 pub fn arguments(devargs: &str, given: &str) -> Vec<String> {
     let given: Vec<String> = given.split_ascii_whitespace().map(str::to_owned).collect();
     let has = |short: &[&str], long: &[&str]| {
         given.iter().any(|argument| {
             let name = argument.split('=').next().unwrap_or(argument);
-            long.contains(&name) || short.iter().any(|short| !name.starts_with("--") && name.starts_with(short))
+            long.contains(&name)
+                || short.iter().any(|short| !name.starts_with("--") && name.starts_with(short))
         })
     };
     let mut arguments = Vec::new();
@@ -35,7 +37,8 @@ fn is_pci_address(devargs: &str) -> bool {
     let name = devargs.split(',').next().unwrap_or(devargs);
     let name = name.strip_prefix("pci:").unwrap_or(name);
     let Some((device, function)) = name.rsplit_once('.') else { return false };
-    let hexadecimal = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let hexadecimal =
+        |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let fields = device.split(':').count();
     (2..=3).contains(&fields) && device.split(':').all(hexadecimal) && hexadecimal(function)
 }

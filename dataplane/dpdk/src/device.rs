@@ -1,5 +1,8 @@
 //! Devices: opened by name, counted on, closed when the last of their parts is dropped.
-#![allow(unsafe_code, reason = "opens, asks and closes devices of DPDK; this module holds what must be true for that")]
+#![allow(
+    unsafe_code,
+    reason = "opens, asks and closes devices of DPDK; this module holds what must be true for that"
+)]
 
 use crate::eal::{self, Eal, listen};
 use crate::error::{Error, reason};
@@ -19,7 +22,8 @@ const LINK_HEADER: usize = 22;
 /// How many queues to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Queues {
-    /// Queues to receive from. Over several the device spreads packets by a hash of addresses and ports (RSS), if it can.
+    /// Queues to receive from. Over several the device spreads packets by a hash of addresses and
+    /// ports (RSS), if it can.
     pub receive: u16,
     /// Queues to send through.
     pub send: u16,
@@ -60,8 +64,9 @@ pub struct Control {
     receiving: u16,
 }
 
-// SAFETY: the pointers in `raw` lead to a device and a pool that are DPDK's, not a thread's. They are read only here, by calls that
-// hold the lock of `control()`, and by queues, each of which has one owner.
+// SAFETY: the pointers in `raw` lead to a device and a pool that are DPDK's, not a thread's. They
+// are read only here, by calls that hold the lock of `control()`, and by queues, each of which has
+// one owner.
 unsafe impl Send for Control {}
 // SAFETY: as above; no method changes `raw`.
 unsafe impl Sync for Control {}
@@ -70,21 +75,31 @@ unsafe impl Sync for Control {}
 static OPEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
 impl Device {
-    /// Opens a device and starts it. `devargs` is a bus address or a software device's name, and options behind commas:
-    /// `0000:03:00.0`, `net_pcap0,rx_pcap=trace.pcap`. Receiving from it includes what is addressed to others.
+    /// Opens a device and starts it. `devargs` is a bus address or a software device's name, and
+    /// options behind commas: `0000:03:00.0`, `net_pcap0,rx_pcap=trace.pcap`. Receiving from it
+    /// includes what is addressed to others.
     ///
     /// # Errors
-    /// [`Error::Device`] with what DPDK says, [`Error::Queues`] if it has fewer queues, [`Error::InUse`] if this process has opened
-    /// it already.
+    /// [`Error::Device`] with what DPDK says, [`Error::Queues`] if it has fewer queues,
+    /// [`Error::InUse`] if this process has opened it already.
     pub fn open(_: &Eal, devargs: &str, queues: Queues) -> Result<Device, Error> {
         let mut control = find(devargs)?;
         let raw = &mut control.raw;
-        let most = [("receive", raw.max_rx_queues, queues.receive), ("send", raw.max_tx_queues, queues.send)];
+        let most = [
+            ("receive", raw.max_rx_queues, queues.receive),
+            ("send", raw.max_tx_queues, queues.send),
+        ];
         // Many drivers are not used to devices that only receive or only send.
         let rx = queues.receive.max(raw.max_rx_queues.min(1));
         let tx = queues.send.max(raw.max_tx_queues.min(1));
         if let Some(&(way, most, wanted)) = most.iter().find(|(_, most, wanted)| wanted > most) {
-            return Err(Error::Queues { device: devargs.to_owned(), driver: control.driver(), way, most, wanted });
+            return Err(Error::Queues {
+                device: devargs.to_owned(),
+                driver: control.driver(),
+                way,
+                most,
+                wanted,
+            });
         }
         let mut step = c"".as_ptr();
         let (code, said) = {
@@ -95,25 +110,38 @@ impl Device {
         if code < 0 {
             // SAFETY: a string constant, ours or the shim's.
             let operation = unsafe { CStr::from_ptr(step) }.to_string_lossy().into_owned();
-            return Err(Error::Device { device: devargs.to_owned(), operation, why: reason(&said, code) });
+            return Err(Error::Device {
+                device: devargs.to_owned(),
+                operation,
+                why: reason(&said, code),
+            });
         }
         control.receiving = queues.receive;
         let control = Arc::new(control);
         Ok(Device {
-            receive: (0..queues.receive).map(|queue| ReceiveQueue::new(Arc::clone(&control), queue)).collect(),
-            send: (0..queues.send).map(|queue| SendQueue::new(Arc::clone(&control), queue)).collect(),
+            receive: (0..queues.receive)
+                .map(|queue| ReceiveQueue::new(Arc::clone(&control), queue))
+                .collect(),
+            send: (0..queues.send)
+                .map(|queue| SendQueue::new(Arc::clone(&control), queue))
+                .collect(),
             control,
         })
     }
 }
 
 impl Device {
-    /// Writes over every free buffer; `fill` is given each once. A device that hands buffers out as they are, as `net_null` does,
-    /// then delivers what was written: for measurements.
+    /// Writes over every free buffer; `fill` is given each once. A device that hands buffers out as
+    /// they are, as `net_null` does, then delivers what was written: for measurements.
     pub fn fill_buffers(&mut self, mut fill: impl FnMut(&mut [u8])) {
-        unsafe extern "C" fn call<F: FnMut(&mut [u8])>(context: *mut c_void, data: *mut u8, size: u32) {
-            // SAFETY: `context` is the closure below, which nobody else uses meanwhile; `data` is a buffer of this size that is
-            // nobody's, and all of it was written once, by the kernel at least.
+        unsafe extern "C" fn call<F: FnMut(&mut [u8])>(
+            context: *mut c_void,
+            data: *mut u8,
+            size: u32,
+        ) {
+            // SAFETY: `context` is the closure below, which nobody else uses meanwhile; `data` is a
+            // buffer of this size that is nobody's, and all of it was written once, by the kernel
+            // at least.
             unsafe { (*context.cast::<F>())(slice::from_raw_parts_mut(data, size as usize)) }
         }
         fn caller<F: FnMut(&mut [u8])>(_: &F) -> Fill {
@@ -128,13 +156,18 @@ impl Device {
 /// Finds a device, or adds it if it is one that software makes.
 fn find(devargs: &str) -> Result<Control, Error> {
     let device = devargs.to_owned();
-    let failed = |why: String| Error::Device { device: device.clone(), operation: "open it".to_owned(), why };
-    let text = CString::new(devargs).map_err(|_| failed("its description holds a zero byte".to_owned()))?;
+    let failed = |why: String| Error::Device {
+        device: device.clone(),
+        operation: "open it".to_owned(),
+        why,
+    };
+    let text = CString::new(devargs)
+        .map_err(|_| failed("its description holds a zero byte".to_owned()))?;
     // SAFETY: plain integers and pointers, valid when zeroed.
     let mut raw: RawDevice = unsafe { std::mem::zeroed() };
     let _locked = eal::control();
-    // SAFETY: DPDK runs, as whoever has an `Eal` knows; a string that ends with a zero byte; `raw` has the declared type; the lock
-    // is held.
+    // SAFETY: DPDK runs, as whoever has an `Eal` knows; a string that ends with a zero byte; `raw`
+    // has the declared type; the lock is held.
     let (code, said) = listen(|| unsafe { ffi::fg_open(text.as_ptr(), &raw mut raw) });
     if code < 0 {
         return Err(failed(reason(&said, code)));
@@ -159,7 +192,8 @@ impl Control {
         unsafe { CStr::from_ptr(self.raw.driver.as_ptr()) }.to_string_lossy().into_owned()
     }
 
-    /// Whether it spreads packets over several receive queues by a hash (RSS). If not, what comes to which queue is its own affair.
+    /// Whether it spreads packets over several receive queues by a hash (RSS). If not, what comes
+    /// to which queue is its own affair.
     #[must_use]
     pub fn has_rss(&self) -> bool {
         self.raw.rss != 0
@@ -187,8 +221,11 @@ impl Control {
     #[must_use]
     pub fn waiting(&self) -> u64 {
         let _locked = eal::control();
-        // SAFETY: the port is open while `self` is there, with as many queues; the lock is held. Drivers only read what a worker writes.
-        (0..self.receiving).map(|queue| u64::from(unsafe { ffi::fg_waiting(self.raw.port, queue) })).sum()
+        // SAFETY: the port is open while `self` is there, with as many queues; the lock is held.
+        // Drivers only read what a worker writes.
+        (0..self.receiving)
+            .map(|queue| u64::from(unsafe { ffi::fg_waiting(self.raw.port, queue) }))
+            .sum()
     }
 
     /// Whether its link is up. Asks without waiting.
@@ -206,14 +243,16 @@ impl Control {
     /// [`Error::Device`] if its driver cannot.
     pub fn set_link(&self, up: bool) -> Result<(), Error> {
         // SAFETY: the port is open while `self` is there.
-        self.ask("set its link", || unsafe { ffi::fg_set_link(self.raw.port, i32::from(up)) }).map(drop)
+        self.ask("set its link", || unsafe { ffi::fg_set_link(self.raw.port, i32::from(up)) })
+            .map(drop)
     }
 
     /// Whether it was taken out of the machine.
     #[must_use]
     pub fn is_removed(&self) -> bool {
         // SAFETY: the port is open while `self` is there.
-        self.ask("ask whether it is there", || unsafe { ffi::fg_is_removed(self.raw.port) }).is_ok_and(|removed| removed == 1)
+        self.ask("ask whether it is there", || unsafe { ffi::fg_is_removed(self.raw.port) })
+            .is_ok_and(|removed| removed == 1)
     }
 
     fn ask(&self, operation: &str, call: impl FnOnce() -> i32) -> Result<i32, Error> {
@@ -221,7 +260,11 @@ impl Control {
             let _locked = eal::control();
             listen(call)
         };
-        let failed = || Error::Device { device: self.name.clone(), operation: operation.to_owned(), why: reason(&said, code) };
+        let failed = || Error::Device {
+            device: self.name.clone(),
+            operation: operation.to_owned(),
+            why: reason(&said, code),
+        };
         if code < 0 { Err(failed()) } else { Ok(code) }
     }
 
@@ -237,7 +280,8 @@ impl Control {
 impl Drop for Control {
     fn drop(&mut self) {
         let _locked = eal::control();
-        // SAFETY: the device is open and was not closed; queues, which have shares in this, are gone; the lock is held.
+        // SAFETY: the device is open and was not closed; queues, which have shares in this, are
+        // gone; the lock is held.
         unsafe { ffi::fg_close(&raw mut self.raw) };
         OPEN.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.raw.port);
     }

@@ -1,5 +1,8 @@
 //! DPDK's environment: it starts once a process and ends with it.
-#![allow(unsafe_code, reason = "starts DPDK and takes its log; this module holds what must be true for that")]
+#![allow(
+    unsafe_code,
+    reason = "starts DPDK and takes its log; this module holds what must be true for that"
+)]
 
 use crate::error::{Error, reason};
 use crate::ffi;
@@ -14,8 +17,8 @@ pub struct Eal(());
 static STARTED: Mutex<bool> = Mutex::new(false);
 
 impl Eal {
-    /// Starts DPDK with these arguments (those that every DPDK program takes, without the program's name), or gives what was
-    /// started in this process before, with the arguments of then.
+    /// Starts DPDK with these arguments (those that every DPDK program takes, without the program's
+    /// name), or gives what was started in this process before, with the arguments of then.
     ///
     /// The calling thread keeps the processors that it may run on.
     ///
@@ -44,11 +47,12 @@ fn start(arguments: &[impl AsRef<str>]) -> Result<(), Error> {
     let all: Vec<CString> = all.map(CString::new).collect::<Result<_, _>>().map_err(refused)?;
     let count = all.len() as c_int;
     // DPDK keeps pointers to its arguments, and reorders them; it starts once.
-    let pointers: Vec<*mut c_char> = all.into_iter().map(CString::into_raw).chain([std::ptr::null_mut()]).collect();
+    let pointers: Vec<*mut c_char> =
+        all.into_iter().map(CString::into_raw).chain([std::ptr::null_mut()]).collect();
     let pointers = Vec::leak(pointers);
     let affinity = Affinity::of_this_thread();
-    // SAFETY: `count` pointers to strings that are never freed, then a null pointer; `log` has the declared type. The lock of
-    // `STARTED` is held: nobody else starts DPDK.
+    // SAFETY: `count` pointers to strings that are never freed, then a null pointer; `log` has the
+    // declared type. The lock of `STARTED` is held: nobody else starts DPDK.
     let (code, said) = listen(|| unsafe { ffi::fg_init(count, pointers.as_mut_ptr(), log) });
     affinity.restore();
     if code < 0 { Err(Error::Start { why: reason(&said, code) }) } else { Ok(()) }
@@ -67,7 +71,8 @@ impl Affinity {
         }
     }
 
-    /// DPDK binds the thread that starts it to one processor, and threads started from it would inherit that.
+    /// DPDK binds the thread that starts it to one processor, and threads started from it would
+    /// inherit that.
     fn restore(self) {
         if let Some(set) = self.0 {
             // SAFETY: the kernel reads a set of the size it is told. It allowed this one before.
@@ -80,7 +85,10 @@ impl Affinity {
 pub(crate) fn first_processor() -> Option<usize> {
     let Affinity(set) = Affinity::of_this_thread();
     // SAFETY: looks at bits of a set that was filled in, within its size.
-    set.and_then(|set| (0..libc::CPU_SETSIZE as usize).find(|&processor| unsafe { libc::CPU_ISSET(processor, &set) }))
+    set.and_then(|set| {
+        (0..libc::CPU_SETSIZE as usize)
+            .find(|&processor| unsafe { libc::CPU_ISSET(processor, &set) })
+    })
 }
 
 /// Calls that open, close and configure devices must not run side by side.
@@ -108,10 +116,13 @@ const WARNING: u32 = 5;
 extern "C" fn log(level: u32, text: *const c_char, length: usize) {
     // SAFETY: the stream's buffer, which holds `length` bytes while it is being written.
     let text = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), length) };
-    for line in String::from_utf8_lossy(text).lines().map(str::trim).filter(|line| !line.is_empty()) {
+    for line in String::from_utf8_lossy(text).lines().map(str::trim).filter(|line| !line.is_empty())
+    {
         let kept = level <= ERROR
             && HEARD
-                .try_with(|heard| heard.borrow_mut().as_mut().map(|lines| lines.push(line.to_owned())).is_some())
+                .try_with(|heard| {
+                    heard.borrow_mut().as_mut().map(|lines| lines.push(line.to_owned())).is_some()
+                })
                 .unwrap_or(false);
         match level {
             _ if kept => tracing::debug!("DPDK: {line}"),
@@ -131,7 +142,8 @@ struct Member(bool);
 
 impl Member {
     fn join() -> Self {
-        // SAFETY: DPDK runs, as whoever has a queue knows. Without a number (there are 128) a thread works, only slower.
+        // SAFETY: DPDK runs, as whoever has a queue knows. Without a number (there are 128) a
+        // thread works, only slower.
         Member(unsafe { ffi::fg_register_thread() } == 0)
     }
 }

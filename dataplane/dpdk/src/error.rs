@@ -45,11 +45,16 @@ pub enum Error {
 }
 
 /// What DPDK says after it has said what is wrong.
-const CONSEQUENCES: [&str; 3] = ["EAL: FATAL", "Failed to attach device on primary process", "Driver cannot attach the device"];
+const CONSEQUENCES: [&str; 3] =
+    ["EAL: FATAL", "Failed to attach device on primary process", "Driver cannot attach the device"];
 
 /// What DPDK said, or else what its error number means.
 pub(crate) fn reason(said: &[String], code: i32) -> String {
     let consequence = |line: &str| CONSEQUENCES.iter().any(|text| line.contains(text));
-    let said: Vec<&str> = said.iter().map(|line| line.trim_end_matches('.')).filter(|line| !consequence(line)).collect();
+    let said: Vec<&str> = said
+        .iter()
+        .map(|line| line.trim_end_matches('.'))
+        .filter(|line| !consequence(line))
+        .collect();
     if said.is_empty() { io::Error::from_raw_os_error(-code).to_string() } else { said.join("; ") }
 }

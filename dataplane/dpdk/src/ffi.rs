@@ -72,7 +72,13 @@ unsafe extern "C" {
     pub(crate) fn fg_register_thread() -> c_int;
     pub(crate) fn fg_unregister_thread();
     pub(crate) fn fg_open(devargs: *const c_char, device: *mut RawDevice) -> c_int;
-    pub(crate) fn fg_start(device: *mut RawDevice, rx: u16, tx: u16, descriptors: u16, step: *mut *const c_char) -> c_int;
+    pub(crate) fn fg_start(
+        device: *mut RawDevice,
+        rx: u16,
+        tx: u16,
+        descriptors: u16,
+        step: *mut *const c_char,
+    ) -> c_int;
     pub(crate) fn fg_close(device: *mut RawDevice);
     pub(crate) fn fg_stats(port: u16, stats: *mut RawStats) -> c_int;
     pub(crate) fn fg_waiting(port: u16, queue: u16) -> u32;
@@ -90,7 +96,18 @@ unsafe extern "C" {
     pub(crate) fn fg_gather(mbuf: *const Mbuf, buffer: *mut u8, size: u32) -> u32;
     pub(crate) fn fg_free(mbufs: *mut *mut Mbuf, count: u16, plain: *mut Pool);
     pub(crate) fn fg_fill(pool: *mut Pool, fill: Fill, context: *mut c_void);
-    pub(crate) fn fg_allocate(pool: *mut Pool, mbufs: *mut *mut Mbuf, packets: *mut Packet, count: u16) -> c_int;
+    pub(crate) fn fg_allocate(
+        pool: *mut Pool,
+        mbufs: *mut *mut Mbuf,
+        packets: *mut Packet,
+        count: u16,
+    ) -> c_int;
     pub(crate) fn fg_append(mbuf: *mut Mbuf, more: *mut Mbuf, length: u16);
-    pub(crate) fn fg_send(port: u16, queue: u16, mbufs: *mut *mut Mbuf, packets: *const Packet, count: u16) -> u16;
+    pub(crate) fn fg_send(
+        port: u16,
+        queue: u16,
+        mbufs: *mut *mut Mbuf,
+        packets: *const Packet,
+        count: u16,
+    ) -> u16;
 }

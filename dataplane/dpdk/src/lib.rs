@@ -1,4 +1,5 @@
-//! What flowgauge needs of DPDK: devices of any driver, their queues, and packets in and out of them.
+//! What flowgauge needs of DPDK: devices of any driver, their queues, and packets in and out of
+//! them.
 //!
 //! ```no_run
 //! # #[cfg(feature = "link")]
@@ -14,9 +15,9 @@
 //! # fn main() {}
 //! ```
 //!
-//! It binds to the system's DPDK (22.11 or later), with the feature `link` only; without it this crate is empty. A few functions in
-//! C (`shim.c`) stand between: much of DPDK is inline, and its structs differ from release to release. Drivers are plugins that
-//! DPDK finds itself.
+//! It binds to the system's DPDK (22.11 or later), with the feature `link` only; without it this
+//! crate is empty. A few functions in C (`shim.c`) stand between: much of DPDK is inline, and its
+//! structs differ from release to release. Drivers are plugins that DPDK finds itself.
 
 #[cfg(feature = "link")]
 mod arguments;

@@ -1,5 +1,8 @@
 //! Packets in and out of a device.
-#![allow(unsafe_code, reason = "reads and writes packet buffers of DPDK; this module holds who owns them when")]
+#![allow(
+    unsafe_code,
+    reason = "reads and writes packet buffers of DPDK; this module holds who owns them when"
+)]
 
 use crate::device::Control;
 use crate::eal;
@@ -8,11 +11,13 @@ use std::ptr::null_mut;
 use std::slice;
 use std::sync::Arc;
 
-/// Packets that are received or sent at once: enough to hide that each is in memory, and few enough for the first-level cache.
+/// Packets that are received or sent at once: enough to hide that each is in memory, and few enough
+/// for the first-level cache.
 pub const BURST: usize = 64;
 
-/// What of a packet in several segments is put together: no header that flow keys need lies behind these bytes. They are sixteen headers
-/// of the greatest length (TRILL with options), an IPv6 header, eight extension headers of the greatest length and two ports.
+/// What of a packet in several segments is put together: no header that flow keys need lies behind
+/// these bytes. They are sixteen headers of the greatest length (TRILL with options), an IPv6
+/// header, eight extension headers of the greatest length and two ports.
 const REACH: usize = 14 + 16 * 144 + 40 + 8 * 256 * 8 + 4;
 
 const NOTHING: Packet = Packet { data: null_mut(), length: 0, wire: 0 };
@@ -26,7 +31,8 @@ pub struct ReceiveQueue {
     gathered: Box<[u8]>,
 }
 
-// SAFETY: the buffers that the pointers lead to are held only within `burst`, by the thread that calls it.
+// SAFETY: the buffers that the pointers lead to are held only within `burst`, by the thread that
+// calls it.
 unsafe impl Send for ReceiveQueue {}
 
 /// Buffers that go back to their pool when this is dropped.
@@ -54,17 +60,18 @@ impl ReceiveQueue {
         }
     }
 
-    /// Hands the packets that are there, up to [`BURST`], to `each`: their bytes, and their length on the wire. Gives their number;
-    /// never waits.
+    /// Hands the packets that are there, up to [`BURST`], to `each`: their bytes, and their length
+    /// on the wire. Gives their number; never waits.
     ///
-    /// Of a packet in several segments only as much is put together as holds all headers that can matter.
+    /// Of a packet in several segments only as much is put together as holds all headers that can
+    /// matter.
     #[inline]
     pub fn burst(&mut self, mut each: impl FnMut(&[u8], u32)) -> usize {
         eal::join();
         let Self { control, queue, mbufs, packets, gathered } = self;
         let mut plain = null_mut();
-        // SAFETY: the device is started while `control` is there, and has this queue, which is ours alone; both arrays have room
-        // for `BURST`.
+        // SAFETY: the device is started while `control` is there, and has this queue, which is ours
+        // alone; both arrays have room for `BURST`.
         let count = unsafe {
             let (mbufs, packets) = (mbufs.as_mut_ptr(), packets.as_mut_ptr());
             ffi::fg_receive(control.port(), *queue, mbufs, packets, BURST as u16, &raw mut plain)
@@ -74,8 +81,10 @@ impl ReceiveQueue {
         }
         let received = Received { mbufs: &mut mbufs[..count], plain };
         for (&mbuf, packet) in received.mbufs.iter().zip(&packets[..count]) {
-            // SAFETY: as many bytes as the segment holds, in a buffer that is ours until `received` is dropped.
-            let mut bytes = unsafe { slice::from_raw_parts(packet.data.cast_const(), packet.length as usize) };
+            // SAFETY: as many bytes as the segment holds, in a buffer that is ours until `received`
+            // is dropped.
+            let mut bytes =
+                unsafe { slice::from_raw_parts(packet.data.cast_const(), packet.length as usize) };
             if u32::from(packet.length) < packet.wire {
                 bytes = gather(mbuf, gathered);
             }
@@ -116,25 +125,28 @@ impl SendQueue {
         SendQueue { control, queue, mbufs, packets, allocated: 0, ready: 0 }
     }
 
-    /// Adds a packet to the batch. `fill` writes it to the beginning of a buffer, which holds anything before and has room for 2,048
-    /// bytes or more, and gives its length. Gives `false`, and adds nothing, if the batch is full (it holds [`BURST`]) or no buffer
-    /// is free until the device has sent.
+    /// Adds a packet to the batch. `fill` writes it to the beginning of a buffer, which holds
+    /// anything before and has room for 2,048 bytes or more, and gives its length. Gives `false`,
+    /// and adds nothing, if the batch is full (it holds [`BURST`]) or no buffer is free until the
+    /// device has sent.
     #[inline]
     pub fn push(&mut self, fill: impl FnOnce(&mut [u8]) -> usize) -> bool {
         if self.ready == self.allocated && !self.allocate() {
             return false;
         }
         let packet = &mut self.packets[self.ready];
-        // SAFETY: a buffer of ours with room for as many bytes. Its memory is the kernel's zeros or what was written since.
-        let length = fill(unsafe { slice::from_raw_parts_mut(packet.data, packet.length as usize) });
+        // SAFETY: a buffer of ours with room for as many bytes. Its memory is the kernel's zeros or
+        // what was written since.
+        let length =
+            fill(unsafe { slice::from_raw_parts_mut(packet.data, packet.length as usize) });
         packet.length = packet.length.min(u16::try_from(length).unwrap_or(u16::MAX));
         packet.wire = packet.length.into();
         self.ready += 1;
         true
     }
 
-    /// As [`push`](Self::push), for a packet that lies in several segments of memory, as some devices deliver and send them; there
-    /// may be up to 32.
+    /// As [`push`](Self::push), for a packet that lies in several segments of memory, as some
+    /// devices deliver and send them; there may be up to 32.
     pub fn push_segments(&mut self, segments: &[&[u8]]) -> bool {
         let Some((first, more)) = segments.split_first() else { return false };
         let mut tail = [null_mut(); 32];
@@ -144,11 +156,20 @@ impl SendQueue {
         }
         let fits = |packet: &Packet, bytes: &[u8]| bytes.len() <= packet.length as usize;
         // SAFETY: the pool is there while `control` is; the arrays have room for as many.
-        let code = unsafe { ffi::fg_allocate(self.control.pool(), tail.as_mut_ptr(), rooms.as_mut_ptr(), more.len() as u16) };
+        let code = unsafe {
+            ffi::fg_allocate(
+                self.control.pool(),
+                tail.as_mut_ptr(),
+                rooms.as_mut_ptr(),
+                more.len() as u16,
+            )
+        };
         if code < 0 {
             return false;
         }
-        if !fits(&self.packets[self.ready], first) || !more.iter().zip(&rooms).all(|(bytes, room)| fits(room, bytes)) {
+        if !fits(&self.packets[self.ready], first)
+            || !more.iter().zip(&rooms).all(|(bytes, room)| fits(room, bytes))
+        {
             // SAFETY: buffers of ours that nothing refers to.
             unsafe { ffi::fg_free(tail.as_mut_ptr(), more.len() as u16, null_mut()) };
             return false;
@@ -159,7 +180,8 @@ impl SendQueue {
         });
         let head = self.ready - 1;
         for ((segment, mbuf), room) in more.iter().zip(tail).zip(rooms) {
-            // SAFETY: a buffer of ours with room for these bytes; it becomes part of the packet, which is ours as well.
+            // SAFETY: a buffer of ours with room for these bytes; it becomes part of the packet,
+            // which is ours as well.
             unsafe {
                 room.data.copy_from_nonoverlapping(segment.as_ptr(), segment.len());
                 ffi::fg_append(self.mbufs[head], mbuf, segment.len() as u16);
@@ -169,15 +191,16 @@ impl SendQueue {
         pushed
     }
 
-    /// Offers the batch to the device. Gives the number of packets that it took; the others stay in the batch, in order.
+    /// Offers the batch to the device. Gives the number of packets that it took; the others stay in
+    /// the batch, in order.
     #[inline]
     pub fn flush(&mut self) -> usize {
         if self.ready == 0 {
             return 0;
         }
         eal::join();
-        // SAFETY: the device is started while `control` is there, and has this queue, which is ours alone; as many buffers hold
-        // packets. What the device takes is its own.
+        // SAFETY: the device is started while `control` is there, and has this queue, which is ours
+        // alone; as many buffers hold packets. What the device takes is its own.
         let sent = unsafe {
             let (mbufs, packets) = (self.mbufs.as_mut_ptr(), self.packets.as_ptr());
             ffi::fg_send(self.control.port(), self.queue, mbufs, packets, self.ready as u16)
@@ -199,10 +222,18 @@ impl SendQueue {
     #[cold]
     fn allocate(&mut self) -> bool {
         eal::join();
-        let (mbufs, packets) = (&mut self.mbufs[self.allocated..], &mut self.packets[self.allocated..]);
+        let (mbufs, packets) =
+            (&mut self.mbufs[self.allocated..], &mut self.packets[self.allocated..]);
         let wanted = mbufs.len();
         // SAFETY: the pool is there while `control` is; both slices have room for as many.
-        let code = unsafe { ffi::fg_allocate(self.control.pool(), mbufs.as_mut_ptr(), packets.as_mut_ptr(), wanted as u16) };
+        let code = unsafe {
+            ffi::fg_allocate(
+                self.control.pool(),
+                mbufs.as_mut_ptr(),
+                packets.as_mut_ptr(),
+                wanted as u16,
+            )
+        };
         if wanted > 0 && code == 0 {
             self.allocated = BURST;
         }

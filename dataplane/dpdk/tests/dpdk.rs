@@ -17,15 +17,26 @@ fn only_the_named_device_is_taken() {
         ("0.0", false),
     ] {
         let expected: &[&str] = if pci { &["-a", devargs] } else { &["--no-pci"] };
-        assert_eq!(arguments(devargs, "--in-memory --lcores=0"), [expected, &["--in-memory", "--lcores=0"]].concat());
+        assert_eq!(
+            arguments(devargs, "--in-memory --lcores=0"),
+            [expected, &["--in-memory", "--lcores=0"]].concat()
+        );
     }
 }
 
 #[test]
 fn given_arguments_hold() {
-    assert_eq!(arguments("0000:03:00.0", "-b 0000:04:00.0 -l 1"), ["-b", "0000:04:00.0", "-l", "1"]);
-    assert_eq!(arguments("net_null0", "--allow=0000:04:00.0 -l1-3"), ["--allow=0000:04:00.0", "-l1-3"]);
-    let [bus, lcores, no_huge] = &arguments("net_null0", "--no-huge")[..] else { panic!("three arguments") };
+    assert_eq!(
+        arguments("0000:03:00.0", "-b 0000:04:00.0 -l 1"),
+        ["-b", "0000:04:00.0", "-l", "1"]
+    );
+    assert_eq!(
+        arguments("net_null0", "--allow=0000:04:00.0 -l1-3"),
+        ["--allow=0000:04:00.0", "-l1-3"]
+    );
+    let [bus, lcores, no_huge] = &arguments("net_null0", "--no-huge")[..] else {
+        panic!("three arguments")
+    };
     assert_eq!((&bus[..], &no_huge[..]), ("--no-pci", "--no-huge"));
     let processor: usize = lcores.strip_prefix("--lcores=0@").unwrap().parse().unwrap();
     assert!(processor < 1024);

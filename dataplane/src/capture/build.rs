@@ -1,6 +1,8 @@
-//! Captures in memory, with every variation of the formats: for tests, comparisons with other programs, and fuzzing.
+//! Captures in memory, with every variation of the formats: for tests, comparisons with other
+//! programs, and fuzzing.
 //!
-//! What is asked for is written as it is, also if it makes no sense. Numbers that a field has no room for are cut to its width.
+//! What is asked for is written as it is, also if it makes no sense. Numbers that a field has no
+//! room for are cut to its width.
 
 use super::{MAX_CAPTURED, Resolution, SECOND, link_type, pcap as format, pcapng as block};
 
@@ -13,7 +15,8 @@ pub struct Packet {
     pub wire: u32,
     /// The bytes captured.
     pub frame: Vec<u8>,
-    /// Index of the interface; not written to pcap, nor to [`PacketBlock::Simple`], which is of interface 0.
+    /// Index of the interface; not written to pcap, nor to [`PacketBlock::Simple`], which is of
+    /// interface 0.
     pub interface: u32,
     /// The block it is in; not for pcap.
     pub block: PacketBlock,
@@ -23,7 +26,13 @@ impl Packet {
     /// A packet of interface 0, captured whole, in an enhanced packet block.
     #[must_use]
     pub fn new(timestamp: u64, frame: Vec<u8>) -> Self {
-        Self { timestamp, wire: frame.len() as u32, frame, interface: 0, block: PacketBlock::Enhanced }
+        Self {
+            timestamp,
+            wire: frame.len() as u32,
+            frame,
+            interface: 0,
+            block: PacketBlock::Enhanced,
+        }
     }
 }
 
@@ -32,8 +41,8 @@ impl Packet {
 pub enum PacketBlock {
     /// Enhanced Packet Block.
     Enhanced,
-    /// Simple Packet Block: no timestamp and no captured length, so the frame must be as long as the original length and the
-    /// snapshot length of interface 0 make it.
+    /// Simple Packet Block: no timestamp and no captured length, so the frame must be as long as
+    /// the original length and the snapshot length of interface 0 make it.
     Simple,
     /// The obsolete Packet Block: 16 bits of interface.
     Obsolete,
@@ -63,7 +72,8 @@ pub struct PcapOptions {
     pub original_first: bool,
     /// Snapshot length, in bytes.
     pub snaplen: u32,
-    /// The whole last field of the file header: link type, and in the upper half information on the frame check sequence.
+    /// The whole last field of the file header: link type, and in the upper half information on the
+    /// frame check sequence.
     pub network: u32,
 }
 
@@ -120,13 +130,21 @@ pub struct InterfaceOptions {
     pub resolution: Option<Resolution>,
     /// if_tsoffset, in seconds; written unless 0.
     pub offset_seconds: i64,
-    /// isb_ifdrop of an Interface Statistics Block at the end of the section; no such block if `None`.
+    /// isb_ifdrop of an Interface Statistics Block at the end of the section; no such block if
+    /// `None`.
     pub drops: Option<u64>,
 }
 
 impl Default for InterfaceOptions {
     fn default() -> Self {
-        Self { link_type: link_type::ETHERNET, snaplen: 0, name: None, resolution: None, offset_seconds: 0, drops: None }
+        Self {
+            link_type: link_type::ETHERNET,
+            snaplen: 0,
+            name: None,
+            resolution: None,
+            offset_seconds: 0,
+            drops: None,
+        }
     }
 }
 
@@ -171,7 +189,8 @@ pub fn pcap(options: &PcapOptions, packets: &[Packet]) -> Vec<u8> {
     out.bytes
 }
 
-/// A pcapng section, which is a file by itself; files of several sections are these one after another.
+/// A pcapng section, which is a file by itself; files of several sections are these one after
+/// another.
 #[must_use]
 pub fn pcapng(options: &PcapNgOptions, packets: &[Packet]) -> Vec<u8> {
     let mut out = Bytes::new(options.big_endian);
@@ -288,7 +307,10 @@ impl Bytes {
                 out.padded(&packet.frame);
             });
         }
-        let ticks = options.interfaces.get(packet.interface as usize).map_or(0, |interface| ticks(interface, packet.timestamp));
+        let ticks = options
+            .interfaces
+            .get(packet.interface as usize)
+            .map_or(0, |interface| ticks(interface, packet.timestamp));
         let block_type = match packet.block {
             PacketBlock::Obsolete => block::PACKET,
             _ => block::ENHANCED_PACKET,
@@ -316,12 +338,15 @@ impl Bytes {
 
 /// The timestamp in the unit of the interface, saturating at both ends of what 64 bits hold.
 fn ticks(interface: &InterfaceOptions, timestamp: u64) -> u64 {
-    let nanoseconds = (i128::from(timestamp) - i128::from(interface.offset_seconds) * i128::from(SECOND)).max(0).cast_unsigned();
+    let nanoseconds = (i128::from(timestamp)
+        - i128::from(interface.offset_seconds) * i128::from(SECOND))
+    .max(0)
+    .cast_unsigned();
     let ticks = match interface.resolution.unwrap_or(Resolution::MICROSECONDS) {
         Resolution::PowerOf10(power @ 0..=9) => nanoseconds / 10_u128.pow(u32::from(9 - power)),
-        Resolution::PowerOf10(power) => {
-            10_u128.checked_pow(u32::from(power - 9)).map_or(u128::MAX, |factor| nanoseconds.saturating_mul(factor))
-        }
+        Resolution::PowerOf10(power) => 10_u128
+            .checked_pow(u32::from(power - 9))
+            .map_or(u128::MAX, |factor| nanoseconds.saturating_mul(factor)),
         Resolution::PowerOf2(power) => {
             let per_second = 1_u128.checked_shl(u32::from(power)).unwrap_or(u128::MAX);
             nanoseconds.saturating_mul(per_second) / u128::from(SECOND)

@@ -1,7 +1,8 @@
-//! Compressed captures, known by their content: gzip, Zstandard and xz, as streams of any number of members.
+//! Compressed captures, known by their content: gzip, Zstandard and xz, as streams of any number of
+//! members.
 //!
-//! What is decompressed goes on in pieces, and a decoder keeps no more than the window that its format names, [`MOST_WINDOW`] at
-//! most: no input takes more memory than that.
+//! What is decompressed goes on in pieces, and a decoder keeps no more than the window that its
+//! format names, [`MOST_WINDOW`] at most: no input takes more memory than that.
 
 use std::error::Error;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
@@ -11,7 +12,8 @@ use lzma_rust2::XzReader;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
-/// The largest window of a compressed stream, in bytes: what `zstd` itself takes unless told otherwise, and twice that of `xz -9`.
+/// The largest window of a compressed stream, in bytes: what `zstd` itself takes unless told
+/// otherwise, and twice that of `xz -9`.
 pub const MOST_WINDOW: u64 = 128 << 20;
 /// What a decoder of xz needs beside its window, in KiB.
 const BESIDE_WINDOW_KIB: u32 = 1024;
@@ -61,7 +63,10 @@ impl Compression {
         let words = match error.kind() {
             _ if is_cut(error) => format!("the {name} data is cut off"),
             io::ErrorKind::OutOfMemory => {
-                format!("the {name} data needs a window of more than {} MiB; decompress it first", MOST_WINDOW >> 20)
+                format!(
+                    "the {name} data needs a window of more than {} MiB; decompress it first",
+                    MOST_WINDOW >> 20
+                )
             }
             _ => format!("damaged {name} data: {error}"),
         };
@@ -84,7 +89,9 @@ pub fn decompress(mut reader: impl Read + Send + 'static) -> Box<dyn Read + Send
     let input = BufReader::with_capacity(INPUT, whole);
     let decoder: Box<dyn Read + Send> = match compression {
         Compression::Gzip => Box::new(MultiGzDecoder::new(input)),
-        Compression::Zstd => Box::new(ZstdReader { input, decoder: FrameDecoder::new(), in_frame: false }),
+        Compression::Zstd => {
+            Box::new(ZstdReader { input, decoder: FrameDecoder::new(), in_frame: false })
+        }
         Compression::Xz => {
             let most = (MOST_WINDOW >> 10) as u32 + BESIDE_WINDOW_KIB;
             Box::new(XzReader::new_mem_limit(input, true, most))
@@ -102,7 +109,8 @@ impl Read for Failing {
     }
 }
 
-/// Reads until `buffer` is full or nothing more comes; gives the bytes read, and why it is not more if that is no end.
+/// Reads until `buffer` is full or nothing more comes; gives the bytes read, and why it is not more
+/// if that is no end.
 pub(crate) fn read_full(reader: &mut impl Read, buffer: &mut [u8]) -> (usize, Option<io::Error>) {
     let mut filled = 0;
     while let Some(rest) = buffer.get_mut(filled..)
@@ -175,13 +183,19 @@ impl<R: BufRead> ZstdReader<R> {
                     self.in_frame = true;
                     return Ok(true);
                 }
-                Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame { length, .. })) => {
-                    let skipped = io::copy(&mut (&mut self.input).take(u64::from(length)), &mut io::sink())?;
+                Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame {
+                    length,
+                    ..
+                })) => {
+                    let skipped =
+                        io::copy(&mut (&mut self.input).take(u64::from(length)), &mut io::sink())?;
                     if skipped < u64::from(length) {
                         return Err(io::ErrorKind::UnexpectedEof.into());
                     }
                 }
-                Err(FrameDecoderError::WindowSizeTooBig { .. }) => return Err(io::ErrorKind::OutOfMemory.into()),
+                Err(FrameDecoderError::WindowSizeTooBig { .. }) => {
+                    return Err(io::ErrorKind::OutOfMemory.into());
+                }
                 Err(error) => return Err(io::Error::other(error)),
             }
         }
@@ -190,9 +204,12 @@ impl<R: BufRead> ZstdReader<R> {
 
     fn end(&mut self) -> io::Result<()> {
         self.in_frame = false;
-        let (told, found) = (self.decoder.get_checksum_from_data(), self.decoder.get_calculated_checksum());
+        let (told, found) =
+            (self.decoder.get_checksum_from_data(), self.decoder.get_calculated_checksum());
         match (told, found) {
-            (Some(told), Some(found)) if told != found => Err(io::Error::other("the checksum of a frame is wrong")),
+            (Some(told), Some(found)) if told != found => {
+                Err(io::Error::other("the checksum of a frame is wrong"))
+            }
             _ => Ok(()),
         }
     }
@@ -205,7 +222,9 @@ impl<R: BufRead> Read for ZstdReader<R> {
                 return Ok(0);
             }
             while self.decoder.can_collect() == 0 && !self.decoder.is_finished() {
-                self.decoder.decode_blocks(&mut self.input, BlockDecodingStrategy::UptoBlocks(1)).map_err(io::Error::other)?;
+                self.decoder
+                    .decode_blocks(&mut self.input, BlockDecodingStrategy::UptoBlocks(1))
+                    .map_err(io::Error::other)?;
             }
             let read = self.decoder.read(buffer)?;
             if read > 0 || buffer.is_empty() {

@@ -64,7 +64,8 @@ pub enum Damage {
         /// The captured length claimed, in bytes.
         captured: u32,
     },
-    /// A pcapng block length that is less than the block's fixed fields, or beyond all lengths with its padding.
+    /// A pcapng block length that is less than the block's fixed fields, or beyond all lengths with
+    /// its padding.
     #[error("length {length} of a block of type {block_type:#010x} {at}: expected {least} or more")]
     BadBlockLength {
         /// Where.
@@ -99,7 +100,9 @@ pub enum Damage {
         trailing: u32,
     },
     /// A packet that is longer than the pcapng block it is in.
-    #[error("captured length {captured} in a block {at}: expected {room} at most, the room in the block")]
+    #[error(
+        "captured length {captured} in a block {at}: expected {room} at most, the room in the block"
+    )]
     PacketOverrunsBlock {
         /// Where the block begins.
         at: Place,
@@ -222,7 +225,8 @@ pub enum Guess {
     Unknown([u8; 4]),
 }
 
-/// Bytes of the beginning of a file that [`Guess::of`] makes use of: enough for two records of an ERF capture.
+/// Bytes of the beginning of a file that [`Guess::of`] makes use of: enough for two records of an
+/// ERF capture.
 pub(super) const GUESS_BYTES: usize = 4096;
 
 impl Guess {
@@ -275,7 +279,9 @@ impl fmt::Display for Guess {
             Self::Lz4 => "the file is compressed with LZ4, decompress it first: unlz4",
             Self::Zip => "the file is a ZIP archive, unpack it first: unzip",
             Self::Snoop => "the file is a snoop capture, convert it first: editcap -F pcap",
-            Self::NetMon => "the file is a Network Monitor capture, convert it first: editcap -F pcap",
+            Self::NetMon => {
+                "the file is a Network Monitor capture, convert it first: editcap -F pcap"
+            }
             Self::Ixia => "the file is an IXIA capture, convert it first: editcap -F pcap",
             Self::Erf => "the file looks like an ERF capture, convert it first: editcap -F pcap",
             Self::Text => "the file is text",
@@ -289,7 +295,8 @@ impl fmt::Display for Guess {
 fn looks_like_text(bytes: &[u8]) -> bool {
     let printable = |byte: &u8| matches!(byte, b' '..=b'~' | b'\t' | b'\n' | b'\r' | 0x80..);
     // A character may be cut at the end.
-    let valid = std::str::from_utf8(bytes).map_or_else(|error| error.error_len().is_none(), |_| true);
+    let valid =
+        std::str::from_utf8(bytes).map_or_else(|error| error.error_len().is_none(), |_| true);
     valid && bytes.iter().all(printable)
 }
 
@@ -300,20 +307,23 @@ fn looks_like_bzip2(bytes: &[u8]) -> bool {
     matches!(bytes, [b'B', b'Z', b'h', b'1'..=b'9', rest @ ..] if rest.starts_with(&BLOCK) || rest.starts_with(&END))
 }
 
-/// Whether the bytes could be ERF records. They have no magic number, so two headers have to make sense, the second one where the
-/// first one says, and within an hour of it; or the first record is all there is.
+/// Whether the bytes could be ERF records. They have no magic number, so two headers have to make
+/// sense, the second one where the first one says, and within an hour of it; or the first record is
+/// all there is.
 fn looks_like_erf(bytes: &[u8]) -> bool {
     const HOUR: u32 = 3600;
     let Some(first) = ErfHeader::of(bytes) else { return false };
     match bytes.get(first.length..) {
         Some([]) => true,
-        Some(rest) => ErfHeader::of(rest).is_some_and(|second| second.seconds.abs_diff(first.seconds) <= HOUR),
+        Some(rest) => {
+            ErfHeader::of(rest).is_some_and(|second| second.seconds.abs_diff(first.seconds) <= HOUR)
+        }
         None => false,
     }
 }
 
-/// The header of an ERF record: a timestamp, little-endian in 2⁻³² seconds, a type, flags, the record's length, losses and the length
-/// on the wire, the three of them big-endian.
+/// The header of an ERF record: a timestamp, little-endian in 2⁻³² seconds, a type, flags, the
+/// record's length, losses and the length on the wire, the three of them big-endian.
 struct ErfHeader {
     seconds: u32,
     length: usize,
@@ -325,12 +335,18 @@ impl ErfHeader {
         const YEARS_1995_TO_2100: std::ops::Range<u32> = 788_918_400..4_102_444_800;
         // The types that are defined, without a bit that tells of more headers.
         const TYPES: std::ops::RangeInclusive<u8> = 1..=32;
-        let &[_, _, _, _, a, b, c, d, erf_type, flags, high, low, _, _, e, f] = bytes.first_chunk()?;
+        let &[_, _, _, _, a, b, c, d, erf_type, flags, high, low, _, _, e, f] =
+            bytes.first_chunk()?;
         let seconds = u32::from_le_bytes([a, b, c, d]);
         let (length, wire) = (u16::from_be_bytes([high, low]), u16::from_be_bytes([e, f]));
-        // Two bits of the flags are reserved. A record has at most two bytes more than its header and the frame, and padding.
-        let holds_a_frame = length > LENGTH && wire > 0 && length - LENGTH <= wire.saturating_add(2 + 64);
-        (YEARS_1995_TO_2100.contains(&seconds) && TYPES.contains(&(erf_type & 0x7f)) && flags & 0xc0 == 0 && holds_a_frame)
+        // Two bits of the flags are reserved. A record has at most two bytes more than its header
+        // and the frame, and padding.
+        let holds_a_frame =
+            length > LENGTH && wire > 0 && length - LENGTH <= wire.saturating_add(2 + 64);
+        (YEARS_1995_TO_2100.contains(&seconds)
+            && TYPES.contains(&(erf_type & 0x7f))
+            && flags & 0xc0 == 0
+            && holds_a_frame)
             .then_some(Self { seconds, length: usize::from(length) })
     }
 }

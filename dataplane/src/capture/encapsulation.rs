@@ -1,8 +1,10 @@
-//! Link types whose header does not have the same length in every frame: where the network layer begins.
+//! Link types whose header does not have the same length in every frame: where the network layer
+//! begins.
 //!
-//! The parser of the packet path knows few link layers, each at fixed offsets. Here a frame of another link type is cut to one of
-//! those, so that the packet path stays as it is. Nothing is reassembled or decrypted: fragments of 802.11 behind the first,
-//! protected frames and compressed headers of PPP carry no readable network header and are non-IP.
+//! The parser of the packet path knows few link layers, each at fixed offsets. Here a frame of
+//! another link type is cut to one of those, so that the packet path stays as it is. Nothing is
+//! reassembled or decrypted: fragments of 802.11 behind the first, protected frames and compressed
+//! headers of PPP carry no readable network header and are non-IP.
 
 use super::link_type;
 use flowgauge_core::Link;
@@ -10,10 +12,11 @@ use flowgauge_core::Link;
 /// A link layer of the parser, and the rest of a frame from where it begins.
 type Opened<'a> = (Link, &'a [u8]);
 
-/// The link layer that the parser understands and what is left of `frame` from there on; `None` if the link type is not understood.
+/// The link layer that the parser understands and what is left of `frame` from there on; `None` if
+/// the link type is not understood.
 ///
-/// A frame that ends before its network header does is [`Link::Ip`] with nothing left, which counts as truncated, and one without a
-/// network header is [`Link::Unsupported`].
+/// A frame that ends before its network header does is [`Link::Ip`] with nothing left, which counts
+/// as truncated, and one without a network header is [`Link::Unsupported`].
 ///
 /// ```
 /// use flowgauge_core::Link;
@@ -28,7 +31,8 @@ pub fn open(link_type: u16, frame: &[u8]) -> Option<(Link, &[u8])> {
     let opened = match link_type {
         link_type::PPI => {
             let inner = field(frame, 4).map(u32::from_le_bytes);
-            let behind = field(frame, 2).and_then(|length| frame.get(usize::from(u16::from_le_bytes(length))..));
+            let behind = field(frame, 2)
+                .and_then(|length| frame.get(usize::from(u16::from_le_bytes(length))..));
             match (inner.map(u16::try_from), behind) {
                 (Some(Ok(link_type::PPI) | Err(_)), _) => return None,
                 (Some(Ok(inner)), Some(behind)) => return open(inner, behind),
@@ -100,7 +104,8 @@ fn pppoe(frame: &[u8]) -> Option<Opened<'_>> {
     Some((Link::Ppp, frame.get(6..)?))
 }
 
-/// Labels (RFC 3032) up to the bottom of the stack. Nothing tells what follows; IP is known by its version.
+/// Labels (RFC 3032) up to the bottom of the stack. Nothing tells what follows; IP is known by its
+/// version.
 fn mpls(frame: &[u8]) -> Option<Opened<'_>> {
     let mut rest = frame;
     loop {
@@ -150,7 +155,8 @@ fn nlpid(frame: &[u8]) -> Option<Opened<'_>> {
     }
 }
 
-/// Linux netfilter's log: a family, then attributes in the byte order of the machine that captured. The packet is one of them.
+/// Linux netfilter's log: a family, then attributes in the byte order of the machine that captured.
+/// The packet is one of them.
 fn nflog(frame: &[u8]) -> Option<Opened<'_>> {
     const PAYLOAD: u16 = 9;
     const INET: u8 = 2;
@@ -193,18 +199,23 @@ fn radiotap(frame: &[u8]) -> Option<Opened<'_>> {
     if present & TIMER != 0 {
         at = at.next_multiple_of(8) + 8;
     }
-    let flags = if present & FLAGS == 0 { 0 } else { field(frame, at).map_or(0, |[flags]: [u8; 1]| flags) };
+    let flags =
+        if present & FLAGS == 0 { 0 } else { field(frame, at).map_or(0, |[flags]: [u8; 1]| flags) };
     ieee_802_11(behind, flags & PADDED != 0)
 }
 
-/// A Prism header: a message code and the length of the header, in the byte order of the machine that captured. Some drivers wrote
-/// AVS headers under this link type.
+/// A Prism header: a message code and the length of the header, in the byte order of the machine
+/// that captured. Some drivers wrote AVS headers under this link type.
 fn prism(frame: &[u8]) -> Option<Opened<'_>> {
     let (code, length) = (field(frame, 0)?, field(frame, 4)?);
     if u32::from_be_bytes(code) >> 4 == 0x0802_1100 {
         return avs(frame);
     }
-    let length = if u32::from_le_bytes(code) < 0x1_0000 { u32::from_le_bytes(length) } else { u32::from_be_bytes(length) };
+    let length = if u32::from_le_bytes(code) < 0x1_0000 {
+        u32::from_le_bytes(length)
+    } else {
+        u32::from_be_bytes(length)
+    };
     ieee_802_11(frame.get(length as usize..)?, false)
 }
 
@@ -248,7 +259,9 @@ fn ieee_802_11(frame: &[u8], padded: bool) -> Option<Opened<'_>> {
     }
     let is_mesh = qos & 0x0100 != 0 && control & FROM != 0 && matches!(body, [0..=2, ..]);
     match body {
-        [extension, ..] if is_mesh => Some((Link::Llc, body.get(6 + 6 * usize::from(*extension)..)?)),
+        [extension, ..] if is_mesh => {
+            Some((Link::Llc, body.get(6 + 6 * usize::from(*extension)..)?))
+        }
         _ => Some((Link::Llc, body)),
     }
 }

@@ -1,4 +1,5 @@
-//! The LINKTYPE_ values of capture files (draft-ietf-opsawg-pcaplinktype) and what the parser makes of them.
+//! The LINKTYPE_ values of capture files (draft-ietf-opsawg-pcaplinktype) and what the parser makes
+//! of them.
 
 use flowgauge_core::Link;
 
@@ -65,11 +66,12 @@ pub const IPOIB: u16 = 242;
 /// Linux "cooked" capture v2.
 pub const LINUX_SLL2: u16 = 276;
 
-/// The values DLT_RAW has on OpenBSD and elsewhere, which older programs wrote to files in place of [`RAW`].
+/// The values DLT_RAW has on OpenBSD and elsewhere, which older programs wrote to files in place of
+/// [`RAW`].
 const DLT_RAW: [u16; 2] = [14, 12];
 
-/// The link layer of a link type; [`Link::Unsupported`] for every one that the parser does not know. [`open`](super::open) finds the
-/// network layer in frames of some of those.
+/// The link layer of a link type; [`Link::Unsupported`] for every one that the parser does not
+/// know. [`open`](super::open) finds the network layer in frames of some of those.
 ///
 /// ```
 /// use flowgauge_core::Link;
@@ -89,7 +91,8 @@ pub fn link(link_type: u16) -> Link {
     }
 }
 
-/// The registered name of a link type, without the LINKTYPE_ prefix; `"unknown"` for one not in the table here.
+/// The registered name of a link type, without the LINKTYPE_ prefix; `"unknown"` for one not in the
+/// table here.
 #[must_use]
 pub fn name(link_type: u16) -> &'static str {
     match link_type {

@@ -1,7 +1,8 @@
 //! Capture files: pcap and pcapng, read record by record from bytes and written as pcap.
 //!
-//! Nothing here does I/O except [`Writer`] and [`decompress`]: [`Walker`] is handed the bytes, so files and pipes go through the same code.
-//! The formats are those of draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng.
+//! Nothing here does I/O except [`Writer`] and [`decompress`]: [`Walker`] is handed the bytes, so
+//! files and pipes go through the same code. The formats are those of draft-ietf-opsawg-pcap and
+//! draft-ietf-opsawg-pcapng.
 
 pub(crate) mod block;
 pub mod build;
@@ -24,7 +25,10 @@ pub use damage::{Damage, Guess, Piece, Place};
 pub use encapsulation::open;
 pub use granularity::Granularity;
 pub use interface::{Interface, Resolution};
-pub use walker::{Format, MAX_CAPTURED, MAX_NEED, PacketsIn, Passed, Plain, Record, Run, Step, Stop, Taken, Walker};
+pub use walker::{
+    Format, MAX_CAPTURED, MAX_NEED, PacketsIn, Passed, Plain, Record, Run, Step, Stop, Taken,
+    Walker,
+};
 pub use writer::Writer;
 
 /// Nanoseconds in a second.

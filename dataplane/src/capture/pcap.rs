@@ -3,20 +3,24 @@
 use flowgauge_core::Link;
 
 use super::walker::{Run, Within};
-use super::{Damage, Format, Interface, MAX_CAPTURED, Place, Record, Resolution, SECOND, link_type};
+use super::{
+    Damage, Format, Interface, MAX_CAPTURED, Place, Record, Resolution, SECOND, link_type,
+};
 
 /// Magic number of files with timestamps in microseconds (section 4).
 pub(super) const MICROSECONDS: u32 = 0xa1b2_c3d4;
 /// Magic number of files with timestamps in nanoseconds (section 4).
 pub(super) const NANOSECONDS: u32 = 0xa1b2_3c4d;
-/// Magic number of Alexey Kuznetzov's modified libpcap: microseconds, and eight more bytes in every record header (interface
-/// index, protocol, packet type). Not in the draft; libpcap and Wireshark read it.
+/// Magic number of Alexey Kuznetzov's modified libpcap: microseconds, and eight more bytes in every
+/// record header (interface index, protocol, packet type). Not in the draft; libpcap and Wireshark
+/// read it.
 pub(super) const MODIFIED: u32 = 0xa1b2_cd34;
 
 const RECORD_HEADER: usize = 16;
 pub(super) const MODIFIED_RECORD_HEADER: usize = 24;
 
-/// The version of the format (section 4). The draft knows no later one, and a later minor version is readable by its definition.
+/// The version of the format (section 4). The draft knows no later one, and a later minor version
+/// is readable by its definition.
 pub(super) const VERSION: (u16, u16) = (2, 4);
 /// The first version whose records have the captured length before the original one.
 const CAPTURED_FIRST: u16 = 3;
@@ -29,7 +33,8 @@ pub(super) enum Lengths {
     /// Captured length, original length: since 2.4.
     #[default]
     CapturedFirst,
-    /// Either, and the shorter one is the captured one: in 2.3, which some programs wrote with the lengths of 2.2.
+    /// Either, and the shorter one is the captured one: in 2.3, which some programs wrote with the
+    /// lengths of 2.2.
     Either,
     /// Original length, captured length: before 2.3.
     OriginalFirst,
@@ -75,8 +80,9 @@ impl Default for RecordLayout {
 impl RecordLayout {
     /// The layout that a file's first four bytes tell; `None` if they are no magic number.
     ///
-    /// Section 4.1 of the draft (-08) has its list of byte sequences the wrong way round; section 4 and every implementation
-    /// write the number in the order of the file, so that a little-endian file begins with d4.
+    /// Section 4.1 of the draft (-08) has its list of byte sequences the wrong way round; section 4
+    /// and every implementation write the number in the order of the file, so that a little-endian
+    /// file begins with d4.
     pub(super) fn of_magic(magic: [u8; 4]) -> Option<Self> {
         let of = |magic: u32, big_endian: bool| {
             let (header_length, fraction_unit) = match magic {
@@ -85,7 +91,12 @@ impl RecordLayout {
                 MODIFIED => (MODIFIED_RECORD_HEADER, 1000),
                 _ => return None,
             };
-            Some(Self { big_endian, header_length: header_length as u32, fraction_unit, ..Self::default() })
+            Some(Self {
+                big_endian,
+                header_length: header_length as u32,
+                fraction_unit,
+                ..Self::default()
+            })
         };
         of(u32::from_le_bytes(magic), false).or_else(|| of(u32::from_be_bytes(magic), true))
     }
@@ -116,12 +127,14 @@ impl RecordLayout {
         Format::Pcap { nanoseconds: self.fraction_unit == 1, big_endian: self.big_endian }
     }
 
-    /// Whether [`record`](Self::record) reads this layout; else it is for [`old_record`](Self::old_record).
+    /// Whether [`record`](Self::record) reads this layout; else it is for
+    /// [`old_record`](Self::old_record).
     pub(super) fn is_current(&self) -> bool {
         self.lengths == Lengths::CapturedFirst
     }
 
-    /// The record at the beginning of `bytes` and its length, if all of it is there and it is not too long.
+    /// The record at the beginning of `bytes` and its length, if all of it is there and it is not
+    /// too long.
     #[inline(always)]
     pub(super) fn record(&self, bytes: &[u8]) -> Option<(Record, usize)> {
         self.record_of(self.fields(bytes.first_chunk()?), bytes)
@@ -161,7 +174,8 @@ impl RecordLayout {
             return None;
         }
         // Two 32-bit fields: the largest sum is 4.3e18 + 4.3e12, below 2^63.
-        let timestamp = u64::from(seconds) * SECOND + u64::from(fraction) * u64::from(self.fraction_unit);
+        let timestamp =
+            u64::from(seconds) * SECOND + u64::from(fraction) * u64::from(self.fraction_unit);
         let record = Record {
             start: self.header_length,
             captured,
@@ -174,7 +188,8 @@ impl RecordLayout {
         Some((record, length))
     }
 
-    /// What the whole records at the beginning of `bytes` hold that come before one with another timestamp, and the bytes of these records.
+    /// What the whole records at the beginning of `bytes` hold that come before one with another
+    /// timestamp, and the bytes of these records.
     pub(super) fn pass(&self, bytes: &[u8], within: Within) -> (usize, Run) {
         let layout = *self;
         let (mut unread, mut run) = (bytes, Run::default());
@@ -191,7 +206,8 @@ impl RecordLayout {
         (consumed, run)
     }
 
-    /// Why [`record`](Self::record) has none: `Ok` with the bytes it needs, `Err` with the captured length if too long.
+    /// Why [`record`](Self::record) has none: `Ok` with the bytes it needs, `Err` with the captured
+    /// length if too long.
     pub(super) fn missing(&self, bytes: &[u8]) -> Result<usize, u32> {
         let Some(header) = bytes.first_chunk() else {
             return Ok(self.header_length as usize);
@@ -231,10 +247,17 @@ impl PcapHeader {
         let u32_of = if layout.big_endian { u32::from_be_bytes } else { u32::from_le_bytes };
         let (major, minor) = (u16_of([a, b]), u16_of([c, d]));
         let Some(lengths) = Lengths::of((major, minor)) else {
-            return Err(Damage::UnsupportedVersion { at: Place::default(), format: "pcap", major, minor, expected: "2.4" });
+            return Err(Damage::UnsupportedVersion {
+                at: Place::default(),
+                format: "pcap",
+                major,
+                minor,
+                expected: "2.4",
+            });
         };
-        // The upper half tells the length of the frame check sequence, if it was captured (section 4, figure 2). The lengths of
-        // records include it, and stay as they are: that is the frame's length on the wire.
+        // The upper half tells the length of the frame check sequence, if it was captured (section
+        // 4, figure 2). The lengths of records include it, and stay as they are: that is the
+        // frame's length on the wire.
         let link_type = u32_of([i, j, k, l]) as u16;
         let resolution = match layout.fraction_unit {
             1 => Resolution::NANOSECONDS,

@@ -38,7 +38,8 @@ const BLOCK_TRAILER: usize = 4;
 const EMPTY_BLOCK: u32 = 12;
 /// The most bytes of an interface's description, which is read whole.
 const MAX_BLOCK: u32 = MAX_NEED as u32;
-/// The most bytes of a packet block that is read whole. What follows the frame in a longer one is skipped.
+/// The most bytes of a packet block that is read whole. What follows the frame in a longer one is
+/// skipped.
 const MAX_PACKET_BLOCK: u32 = 1 << 20;
 /// The most interfaces of a section: files cannot fill the memory with them.
 const MAX_INTERFACES: usize = 1 << 18;
@@ -78,7 +79,10 @@ impl Skipping {
 
 impl Section {
     pub(super) fn drops(&self) -> u64 {
-        self.interfaces.iter().map(|interface| interface.drops).fold(self.drops_before, u64::saturating_add)
+        self.interfaces
+            .iter()
+            .map(|interface| interface.drops)
+            .fold(self.drops_before, u64::saturating_add)
     }
 
     #[inline]
@@ -96,8 +100,9 @@ impl Section {
         if self.big_endian { u64::from_be_bytes(bytes) } else { u64::from_le_bytes(bytes) }
     }
 
-    /// The enhanced packet block at the beginning of `bytes` and its length, if that is what is there, whole and undamaged:
-    /// [`Walker::next_block`] without the words for all that can be otherwise.
+    /// The enhanced packet block at the beginning of `bytes` and its length, if that is what is
+    /// there, whole and undamaged: [`Walker::next_block`] without the words for all that can be
+    /// otherwise.
     #[inline]
     pub(super) fn enhanced_packet(&mut self, bytes: &[u8]) -> Option<(Record, usize)> {
         let (header, _) = bytes.first_chunk::<28>()?.as_chunks::<4>();
@@ -142,7 +147,8 @@ impl Section {
     }
 }
 
-/// Code and value of each option; `Err` with code, length and room, once and last, if one leaves the block.
+/// Code and value of each option; `Err` with code, length and room, once and last, if one leaves
+/// the block.
 struct Options<'a> {
     section: &'a Section,
     rest: &'a [u8],
@@ -201,20 +207,31 @@ impl Walker {
             PACKET => self.packet_block::<20>(block_type, length, bytes),
             SIMPLE_PACKET => self.packet_block::<4>(block_type, length, bytes),
             INTERFACE_DESCRIPTION => self.interface_description(length, bytes),
-            INTERFACE_STATISTICS if length <= MAX_PACKET_BLOCK => self.interface_statistics(length, bytes),
+            INTERFACE_STATISTICS if length <= MAX_PACKET_BLOCK => {
+                self.interface_statistics(length, bytes)
+            }
             _ => self.skip_block(block_type, length, EMPTY_BLOCK, bytes),
         };
         read.unwrap_or_else(|step| step)
     }
 
-    /// A packet block, whose fixed fields have `FIXED` bytes: 20 in an Enhanced Packet Block (section 4.3) and in the obsolete
-    /// Packet Block (appendix A), 4 in a Simple Packet Block (section 4.4).
-    fn packet_block<const FIXED: usize>(&mut self, block_type: u32, length: u32, bytes: &[u8]) -> Result<Step, Step> {
+    /// A packet block, whose fixed fields have `FIXED` bytes: 20 in an Enhanced Packet Block
+    /// (section 4.3) and in the obsolete Packet Block (appendix A), 4 in a Simple Packet Block
+    /// (section 4.4).
+    fn packet_block<const FIXED: usize>(
+        &mut self,
+        block_type: u32,
+        length: u32,
+        bytes: &[u8],
+    ) -> Result<Step, Step> {
         let at = self.place();
         let is_long = length > MAX_PACKET_BLOCK;
         let (fixed, room) = if is_long {
             let at_least = BLOCK_HEADER + FIXED;
-            let fixed = bytes.get(BLOCK_HEADER..at_least).and_then(<[u8]>::first_chunk).ok_or(Step::NeedMore { at_least })?;
+            let fixed = bytes
+                .get(BLOCK_HEADER..at_least)
+                .and_then(<[u8]>::first_chunk)
+                .ok_or(Step::NeedMore { at_least })?;
             (fixed, length - EMPTY_BLOCK - FIXED as u32)
         } else {
             let (fixed, rest) = self.whole_block::<FIXED>(block_type, length, bytes)?;
@@ -228,7 +245,8 @@ impl Walker {
                 known: self.section.interfaces.len() as u32,
             }));
         };
-        // A simple packet does not tell, it has as much as the interface's snapshot length allows; 0 is no limit (section 4.2).
+        // A simple packet does not tell, it has as much as the interface's snapshot length allows;
+        // 0 is no limit (section 4.2).
         let captured = fields.captured.unwrap_or(match interface.snaplen {
             0 => fields.original,
             snaplen => fields.original.min(snaplen),
@@ -239,11 +257,14 @@ impl Walker {
         if captured > room {
             return Err(Step::Damaged(Damage::PacketOverrunsBlock { at, captured, room }));
         }
-        let consumed = if is_long { BLOCK_HEADER + FIXED + captured as usize } else { length as usize };
+        let consumed =
+            if is_long { BLOCK_HEADER + FIXED + captured as usize } else { length as usize };
         if consumed > bytes.len() {
             return Err(Step::NeedMore { at_least: consumed });
         }
-        let timestamp = fields.ticks.map_or(self.section.previous_timestamp, |ticks| interface.nanoseconds(ticks));
+        let timestamp = fields
+            .ticks
+            .map_or(self.section.previous_timestamp, |ticks| interface.nanoseconds(ticks));
         let record = Record {
             start: (BLOCK_HEADER + FIXED) as u32,
             captured,
@@ -260,7 +281,11 @@ impl Walker {
         Ok(self.packet(record, consumed))
     }
 
-    fn packet_fields<const FIXED: usize>(&self, block_type: u32, fixed: &[u8; FIXED]) -> PacketFields {
+    fn packet_fields<const FIXED: usize>(
+        &self,
+        block_type: u32,
+        fixed: &[u8; FIXED],
+    ) -> PacketFields {
         let word = |n: usize| {
             let (words, _) = fixed.as_chunks::<4>();
             words.get(n).map_or(0, |word| self.section.u32(*word))
@@ -283,7 +308,8 @@ impl Walker {
     /// Begins a section. Section Length is ignored, as all blocks are looked at anyway.
     fn section_header(&mut self, bytes: &[u8]) -> Step {
         const LEAST: u32 = 28;
-        let Some(&[_, _, _, _, a, b, c, d, e, f, g, h, i, j, k, l]) = bytes.first_chunk::<16>() else {
+        let Some(&[_, _, _, _, a, b, c, d, e, f, g, h, i, j, k, l]) = bytes.first_chunk::<16>()
+        else {
             return Step::NeedMore { at_least: LEAST as usize };
         };
         let at = self.place();
@@ -291,7 +317,10 @@ impl Walker {
             magic if u32::from_le_bytes(magic) == BYTE_ORDER_MAGIC => false,
             magic if u32::from_be_bytes(magic) == BYTE_ORDER_MAGIC => true,
             magic => {
-                return Step::Damaged(Damage::BadByteOrderMagic { at, found: u32::from_le_bytes(magic) });
+                return Step::Damaged(Damage::BadByteOrderMagic {
+                    at,
+                    found: u32::from_le_bytes(magic),
+                });
             }
         };
         let mut section = Section {
@@ -304,13 +333,22 @@ impl Walker {
             previous_timestamp: self.section.previous_timestamp,
         };
         section.stated = section.u32([a, b, c, d]);
-        // Minor version 2 is to be treated as 0 (section 4.1); any other is compatible by its definition.
+        // Minor version 2 is to be treated as 0 (section 4.1); any other is compatible by its
+        // definition.
         let (major, minor) = (section.u16([i, j]), section.u16([k, l]));
         if major != MAJOR_VERSION {
-            return Step::Damaged(Damage::UnsupportedVersion { at, format: "pcapng", major, minor, expected: "1.0" });
+            return Step::Damaged(Damage::UnsupportedVersion {
+                at,
+                format: "pcapng",
+                major,
+                minor,
+                expected: "1.0",
+            });
         }
         let length = self.whole_length(SECTION_HEADER, section.stated);
-        let length = match length.and_then(|length| check_length(at, SECTION_HEADER, length, LEAST).map(|()| length)) {
+        let length = match length
+            .and_then(|length| check_length(at, SECTION_HEADER, length, LEAST).map(|()| length))
+        {
             Ok(length) => length,
             Err(damage) => return Step::Damaged(damage),
         };
@@ -319,23 +357,32 @@ impl Walker {
     }
 
     fn interface_description(&mut self, length: u32, bytes: &[u8]) -> Result<Step, Step> {
-        let (&[a, b, _, _, c, d, e, f], options) = self.whole_block::<8>(INTERFACE_DESCRIPTION, length, bytes)?;
+        let (&[a, b, _, _, c, d, e, f], options) =
+            self.whole_block::<8>(INTERFACE_DESCRIPTION, length, bytes)?;
         let at = self.place();
         if self.section.interfaces.len() >= MAX_INTERFACES {
-            return Err(Step::Damaged(Damage::TooManyInterfaces { at, most: MAX_INTERFACES as u32 }));
+            return Err(Step::Damaged(Damage::TooManyInterfaces {
+                at,
+                most: MAX_INTERFACES as u32,
+            }));
         }
         let mut name = None;
         let mut resolution = Resolution::MICROSECONDS;
         let mut offset_seconds = 0;
         for option in self.section.options(options) {
-            let bad = |(code, length, expected)| Step::Damaged(Damage::BadOption { at, code, length, expected });
+            let bad = |(code, length, expected)| {
+                Step::Damaged(Damage::BadOption { at, code, length, expected })
+            };
             let (code, value) = option.map_err(bad)?;
-            // An option of another length than it must have is as good as none, as it is to Wireshark.
+            // An option of another length than it must have is as good as none, as it is to
+            // Wireshark.
             match (code, value) {
                 (option::IF_NAME, _) => name = Some(text(value)),
                 (option::IF_TSRESOL, &[value]) => resolution = Resolution::from_option(value),
                 (option::IF_TSOFFSET, _) => {
-                    offset_seconds = value.as_array().map_or(offset_seconds, |value| self.section.u64(*value).cast_signed());
+                    offset_seconds = value
+                        .as_array()
+                        .map_or(offset_seconds, |value| self.section.u64(*value).cast_signed());
                 }
                 _ => {}
             }
@@ -347,9 +394,11 @@ impl Walker {
         Ok(self.skip(length as usize))
     }
 
-    /// Statistics are a by-product: those of an interface that is not there, and options that leave the block, are passed over.
+    /// Statistics are a by-product: those of an interface that is not there, and options that leave
+    /// the block, are passed over.
     fn interface_statistics(&mut self, length: u32, bytes: &[u8]) -> Result<Step, Step> {
-        let (&[a, b, c, d, ..], options) = self.whole_block::<12>(INTERFACE_STATISTICS, length, bytes)?;
+        let (&[a, b, c, d, ..], options) =
+            self.whole_block::<12>(INTERFACE_STATISTICS, length, bytes)?;
         let id = self.section.u32([a, b, c, d]) as usize;
         let drops = self
             .section
@@ -363,7 +412,8 @@ impl Walker {
         Ok(self.skip(length as usize))
     }
 
-    /// The `FIXED` bytes at the beginning of the body of the block at the beginning of `bytes`, and the rest of the body.
+    /// The `FIXED` bytes at the beginning of the body of the block at the beginning of `bytes`, and
+    /// the rest of the body.
     fn whole_block<'a, const FIXED: usize>(
         &self,
         block_type: u32,
@@ -374,7 +424,12 @@ impl Walker {
         let least = EMPTY_BLOCK + FIXED as u32;
         check_length(at, block_type, length, least).map_err(Step::Damaged)?;
         if length > MAX_BLOCK {
-            return Err(Step::Damaged(Damage::BlockTooLong { at, block_type, length, most: MAX_BLOCK }));
+            return Err(Step::Damaged(Damage::BlockTooLong {
+                at,
+                block_type,
+                length,
+                most: MAX_BLOCK,
+            }));
         }
         let at_least = length as usize;
         let (body, trailing) = bytes
@@ -385,13 +440,20 @@ impl Walker {
         body.split_first_chunk().ok_or(Step::NeedMore { at_least })
     }
 
-    /// The length of a block with its padding. The length must be a multiple of 4, but some programs leave the padding out of it.
+    /// The length of a block with its padding. The length must be a multiple of 4, but some
+    /// programs leave the padding out of it.
     fn whole_length(&self, block_type: u32, length: u32) -> Result<u32, Damage> {
         let least = EMPTY_BLOCK;
-        length.checked_next_multiple_of(4).ok_or(Damage::BadBlockLength { at: self.place(), block_type, length, least })
+        length.checked_next_multiple_of(4).ok_or(Damage::BadBlockLength {
+            at: self.place(),
+            block_type,
+            length,
+            least,
+        })
     }
 
-    /// Compares the length at the end of a block with the one at its beginning, with or without padding as that one.
+    /// Compares the length at the end of a block with the one at its beginning, with or without
+    /// padding as that one.
     fn check_trailer(&self, at: Place, leading: u32, trailing: [u8; 4]) -> Result<(), Damage> {
         let trailing = self.section.u32(trailing);
         if trailing != leading && trailing != self.section.stated {
@@ -400,7 +462,13 @@ impl Walker {
         Ok(())
     }
 
-    fn skip_block(&mut self, block_type: u32, length: u32, least: u32, bytes: &[u8]) -> Result<Step, Step> {
+    fn skip_block(
+        &mut self,
+        block_type: u32,
+        length: u32,
+        least: u32,
+        bytes: &[u8],
+    ) -> Result<Step, Step> {
         let at = self.place();
         check_length(at, block_type, length, least).map_err(Step::Damaged)?;
         let skipping = Skipping { at, length, left: length };
@@ -425,7 +493,8 @@ impl Walker {
         if consumed == 0 {
             return Step::NeedMore { at_least: BLOCK_TRAILER };
         }
-        self.section.skipping = Some(Skipping { left: skipping.left - consumed as u32, ..skipping });
+        self.section.skipping =
+            Some(Skipping { left: skipping.left - consumed as u32, ..skipping });
         self.skip(consumed)
     }
 }
@@ -437,7 +506,8 @@ fn check_length(at: Place, block_type: u32, length: u32, least: u32) -> Result<(
     Ok(())
 }
 
-/// A string option: up to its first zero byte, and of valid UTF-8 or repaired (sections 3.5 and 3.6.3).
+/// A string option: up to its first zero byte, and of valid UTF-8 or repaired (sections 3.5 and
+/// 3.6.3).
 fn text(value: &[u8]) -> String {
     let value = value.get(..MAX_NAME).unwrap_or(value);
     let value = value.split(|byte| *byte == 0).next().unwrap_or_default();

@@ -4,7 +4,10 @@ use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 
 use super::{
-    build::{self, ExtraBlock, InterfaceOptions, Packet, PacketBlock, PcapNgOptions, PcapOptions, PcapVariant},
+    build::{
+        self, ExtraBlock, InterfaceOptions, Packet, PacketBlock, PcapNgOptions, PcapOptions,
+        PcapVariant,
+    },
     *,
 };
 
@@ -85,7 +88,15 @@ fn hex(text: &str) -> Vec<u8> {
 }
 
 fn record(start: u32, captured: u32, wire: u32, timestamp: u64) -> Record {
-    Record { start, captured, wire, timestamp, link: Link::Ethernet, link_type: link_type::ETHERNET, interface: 0 }
+    Record {
+        start,
+        captured,
+        wire,
+        timestamp,
+        link: Link::Ethernet,
+        link_type: link_type::ETHERNET,
+        interface: 0,
+    }
 }
 
 #[test]
@@ -116,7 +127,11 @@ fn known_pcap_little_endian_nanoseconds_with_frame_check_sequence() {
          01000000 02000000 01000000 05000000 ee");
     let walk = walk(&file);
     assert_eq!(walk.end, Ok(()));
-    let expected = Record { link: Link::LinuxSll, link_type: link_type::LINUX_SLL, ..record(16, 1, 5, 1_000_000_002) };
+    let expected = Record {
+        link: Link::LinuxSll,
+        link_type: link_type::LINUX_SLL,
+        ..record(16, 1, 5, 1_000_000_002)
+    };
     assert_eq!(walk.packets, [(expected, vec![0xee])]);
     assert_eq!(walk.interfaces[0].link_type, 113);
     assert_eq!(walk.format, Some(Format::Pcap { nanoseconds: true, big_endian: false }));
@@ -129,7 +144,8 @@ fn known_pcap_big_endian() {
     let walked = walk(&microseconds);
     assert_eq!(walked.end, Ok(()));
     // The original length is below the captured one.
-    let expected = Record { link: Link::Ip, link_type: link_type::RAW, ..record(16, 2, 2, 1_000_002_000) };
+    let expected =
+        Record { link: Link::Ip, link_type: link_type::RAW, ..record(16, 2, 2, 1_000_002_000) };
     assert_eq!(walked.packets, [(expected, vec![0x45, 0])]);
 
     let nanoseconds = hex("a1b23c4d 0002 0004 00000000 00000000 0000ffff 00000001
@@ -144,10 +160,17 @@ fn known_pcap_modified() {
          02000000 00000000 00000000 3c000000 07000000 0008 04 00");
     let walk = walk(&file);
     assert_eq!(walk.end, Ok(()));
-    assert_eq!(walk.packets, [(record(24, 1, 60, 1_000_002_000), vec![0xaa]), (record(24, 0, 60, 2_000_000_000), vec![]),]);
+    assert_eq!(
+        walk.packets,
+        [
+            (record(24, 1, 60, 1_000_002_000), vec![0xaa]),
+            (record(24, 0, 60, 2_000_000_000), vec![]),
+        ]
+    );
 }
 
-/// Section header, then two interfaces: eth0 in nanoseconds, and raw IPv4 in 2^-20 seconds from 10 seconds on.
+/// Section header, then two interfaces: eth0 in nanoseconds, and raw IPv4 in 2^-20 seconds from 10
+/// seconds on.
 const PCAPNG_LITTLE: &str = "
     0a0d0d0a 1c000000 4d3c2b1a 0100 0000 ffffffffffffffff 1c000000
     01000000 28000000 0100 0000 00000100 0200 0400 65746830 0900 0100 09000000 0000 0000 28000000
@@ -174,7 +197,12 @@ fn known_pcapng_little_endian() {
     .concat());
     let walk = walk(&file);
     assert_eq!(walk.end, Ok(()));
-    let raw = |record: Record| Record { link: Link::Ip, link_type: link_type::IPV4, interface: 1, ..record };
+    let raw = |record: Record| Record {
+        link: Link::Ip,
+        link_type: link_type::IPV4,
+        interface: 1,
+        ..record
+    };
     assert_eq!(
         walk.packets,
         [
@@ -206,7 +234,11 @@ fn known_pcapng_sections_of_both_orders() {
     let file = hex(&[big, PCAPNG_LITTLE, little].concat());
     let walk = walk(&file);
     assert_eq!(walk.end, Ok(()));
-    let cooked = |record: Record| Record { link: Link::LinuxSll2, link_type: link_type::LINUX_SLL2, ..record };
+    let cooked = |record: Record| Record {
+        link: Link::LinuxSll2,
+        link_type: link_type::LINUX_SLL2,
+        ..record
+    };
     assert_eq!(
         walk.packets,
         [
@@ -244,8 +276,11 @@ fn link_types() {
 
 #[test]
 fn files_that_are_no_captures() {
-    // 2001-09-09, type Ethernet, 82 bytes of which 64 are the frame; and a second one a second later.
-    let erf = |second: u8| [&[0, 0, 0, 0, second, 0xca, 0x9a, 0x3b, 2, 4, 0, 82, 0, 0, 0, 64][..], &[0; 66]].concat();
+    // 2001-09-09, type Ethernet, 82 bytes of which 64 are the frame; and a second one a second
+    // later.
+    let erf = |second: u8| {
+        [&[0, 0, 0, 0, second, 0xca, 0x9a, 0x3b, 2, 4, 0, 82, 0, 0, 0, 64][..], &[0; 66]].concat()
+    };
     let two = [erf(0), erf(1)].concat();
     let elsewhere = [erf(0), vec![7; 82]].concat();
     let cases: [(&[u8], Guess); 17] = [
@@ -290,7 +325,11 @@ fn random_bytes_are_of_no_format() {
         let mut file = vec![0; if number % 100 == 0 { 5000 } else { 16 + number % 200 }];
         rng.fill_bytes(&mut file);
         let first = [file[0], file[1], file[2], file[3]];
-        assert_eq!(walk(&file).end, Err(Damage::NotACapture { guess: Guess::Unknown(first) }), "{number}");
+        assert_eq!(
+            walk(&file).end,
+            Err(Damage::NotACapture { guess: Guess::Unknown(first) }),
+            "{number}"
+        );
     }
 }
 
@@ -364,7 +403,13 @@ fn damaged_pcapng_is_told() {
         ),
         (
             "0a0d0d0a 1c000000 4d3c2b1a 0200 0000",
-            Damage::UnsupportedVersion { at, format: "pcapng", major: 2, minor: 0, expected: "1.0" },
+            Damage::UnsupportedVersion {
+                at,
+                format: "pcapng",
+                major: 2,
+                minor: 0,
+                expected: "1.0",
+            },
             "version 2.0 of pcapng at byte 144, after 1 packet: expected 1.0",
         ),
         (
@@ -399,19 +444,32 @@ fn damaged_pcapng_is_told() {
 fn damaged_pcap_is_told() {
     let header = "d4c3b2a1 0200 0400 00000000 00000000 ffff0000 01000000";
     let too_long = walk(&hex(&[header, "00000000 00000000 01000400 01000400"].concat())).damage();
-    assert_eq!(too_long.to_string(), "captured length 262145 at byte 24, after 0 packets: expected 262144 at most");
-    let cut = walk(&hex(&[header, "00000000 00000000 3c000000 3c000000 00000000"].concat())).damage();
-    assert_eq!(cut.to_string(), "the file ends inside a record at byte 24, after 0 packets: 20 bytes of 76");
+    assert_eq!(
+        too_long.to_string(),
+        "captured length 262145 at byte 24, after 0 packets: expected 262144 at most"
+    );
+    let cut =
+        walk(&hex(&[header, "00000000 00000000 3c000000 3c000000 00000000"].concat())).damage();
+    assert_eq!(
+        cut.to_string(),
+        "the file ends inside a record at byte 24, after 0 packets: 20 bytes of 76"
+    );
     let old = walk(&hex("d4c3b2a1 0100 0300 00000000 00000000 ffff0000 01000000")).damage();
     assert_eq!(old.to_string(), "version 1.3 of pcap at byte 0, after 0 packets: expected 2.4");
     let short = walk(&hex("d4c3b2a1 0200 0400")).damage();
-    assert_eq!(short.to_string(), "the file ends inside a file header at byte 0, after 0 packets: 8 bytes of 24");
+    assert_eq!(
+        short.to_string(),
+        "the file ends inside a file header at byte 0, after 0 packets: 8 bytes of 24"
+    );
 }
 
 #[test]
 fn the_longest_packet_passes() {
     let packets = [Packet::new(0, vec![7; MAX_CAPTURED as usize])];
-    for file in [build::pcap(&PcapOptions::default(), &packets), build::pcapng(&PcapNgOptions::default(), &packets)] {
+    for file in [
+        build::pcap(&PcapOptions::default(), &packets),
+        build::pcapng(&PcapNgOptions::default(), &packets),
+    ] {
         let walk = walk_in_pieces(&file, &[4099]);
         assert_eq!(walk.end, Ok(()));
         assert_eq!(walk.packets[0].1, packets[0].frame);
@@ -421,7 +479,10 @@ fn the_longest_packet_passes() {
 #[test]
 fn hot_loops_get_their_packets() {
     let packets = vec![Packet::new(1000, vec![1, 2, 3]); 9];
-    for file in [build::pcap(&PcapOptions::default(), &packets), build::pcapng(&PcapNgOptions::default(), &packets)] {
+    for file in [
+        build::pcap(&PcapOptions::default(), &packets),
+        build::pcapng(&PcapNgOptions::default(), &packets),
+    ] {
         let mut walker = Walker::new();
         let mut unread = &file[..];
         assert_eq!(walker.next_packet(unread), None);
@@ -462,7 +523,12 @@ fn a_huge_block_is_skipped_without_being_kept() {
         assert_eq!(walker.next(piece), Step::Skip { consumed: piece.len() });
         left -= piece.len();
     }
-    let ended = Damage::Truncated { at, piece: Piece::Block, present: u64::from(length) - 4, needed: u64::from(length) };
+    let ended = Damage::Truncated {
+        at,
+        piece: Piece::Block,
+        present: u64::from(length) - 4,
+        needed: u64::from(length),
+    };
     assert_eq!(walker.finish(&[]), Err(ended));
     assert_eq!(walker.next(&length.to_le_bytes()), Step::Skip { consumed: 4 });
     assert_eq!(walker.offset(), at.offset + u64::from(length));
@@ -501,7 +567,10 @@ fn block_lengths_without_padding_are_rounded_up() {
     }
     for (leading, trailing) in [(36, 37), (36, 33), (33, 34), (33, 40)] {
         let damage = walk(&block(leading, trailing)).damage();
-        assert!(matches!(damage, Damage::TrailerMismatch { leading: 36, trailing: found, .. } if found == trailing), "{damage}");
+        assert!(
+            matches!(damage, Damage::TrailerMismatch { leading: 36, trailing: found, .. } if found == trailing),
+            "{damage}"
+        );
     }
 }
 
@@ -531,14 +600,20 @@ fn packets_in_huge_blocks_are_read() {
     }
     let long = (1 << 20) + 4;
     let damage = walk(&block(6, long, long + 4)).damage();
-    assert!(matches!(damage, Damage::TrailerMismatch { leading, .. } if leading == long), "{damage}");
+    assert!(
+        matches!(damage, Damage::TrailerMismatch { leading, .. } if leading == long),
+        "{damage}"
+    );
     // A walk that stops before such a packet finds it there again.
     let file = block(6, long, long);
     let mut walker = Walker::new();
     let Passed { consumed: passed, stop, .. } = walker.pass(&file, 0, 2 << 32);
     assert_eq!((stop, walker.packets()), (Stop::Limit { next: 2 << 32 }, 1));
     let again = walker.pass(&file[passed..], 0, 2 << 32);
-    assert_eq!(again, Passed { consumed: 0, run: Run::default(), stop: Stop::Limit { next: 2 << 32 } });
+    assert_eq!(
+        again,
+        Passed { consumed: 0, run: Run::default(), stop: Stop::Limit { next: 2 << 32 } }
+    );
     let Passed { consumed: rest, .. } = walker.pass(&file[passed..], 0, u64::MAX);
     assert_eq!((passed + rest, walker.packets()), (file.len(), 3));
 }
@@ -569,10 +644,12 @@ fn interfaces_are_limited() {
     assert!(matches!(walk.damage(), Damage::TooManyInterfaces { most: 262_144, .. }));
 }
 
-/// The rules of libpcap: before 2.3 the original length comes first, in 2.3 the shorter one is the captured one.
+/// The rules of libpcap: before 2.3 the original length comes first, in 2.3 the shorter one is the
+/// captured one.
 #[test]
 fn old_versions_of_pcap_have_their_lengths_the_other_way_round() {
-    let packets = [Packet { wire: 60, ..Packet::new(1000, vec![1, 2, 3]) }, Packet::new(2000, vec![4; 7])];
+    let packets =
+        [Packet { wire: 60, ..Packet::new(1000, vec![1, 2, 3]) }, Packet::new(2000, vec![4; 7])];
     for big_endian in [false, true] {
         for (version, original_first) in [
             ((2, 0), true),
@@ -584,34 +661,54 @@ fn old_versions_of_pcap_have_their_lengths_the_other_way_round() {
             ((2, 9), false),
             ((543, 0), true),
         ] {
-            let options = PcapOptions { version, original_first, big_endian, ..PcapOptions::default() };
+            let options =
+                PcapOptions { version, original_first, big_endian, ..PcapOptions::default() };
             let file = build::pcap(&options, &packets);
             for pieces in [1, 7, 1 << 18] {
                 let walk = walk_in_pieces(&file, &[pieces]);
                 assert_eq!(walk.end, Ok(()), "{version:?}");
-                assert_eq!(walk.packets, [(record(16, 3, 60, 1000), vec![1, 2, 3]), (record(16, 7, 7, 2000), vec![4; 7])]);
+                assert_eq!(
+                    walk.packets,
+                    [
+                        (record(16, 3, 60, 1000), vec![1, 2, 3]),
+                        (record(16, 7, 7, 2000), vec![4; 7])
+                    ]
+                );
             }
             // What a worker counts is what the walk before it has passed.
             let mut walker = Walker::new();
             let Passed { consumed: passed, run, stop } = walker.pass(&file, 0, 2000);
             assert_eq!((stop, walker.packets()), (Stop::Limit { next: 2000 }, 1));
             assert_eq!(run, Run { packets: 1, captured: 3, earliest: 1000, latest: 1000 });
-            let counted: usize = Walker::new().packets_in(&file[..passed]).map(|(_, frame)| frame.len()).sum();
+            let counted: usize =
+                Walker::new().packets_in(&file[..passed]).map(|(_, frame)| frame.len()).sum();
             assert_eq!(counted, 3);
         }
     }
 }
 
-/// What a worker counts without a walk before is what the walk would have passed, and the next walk goes on behind it.
+/// What a worker counts without a walk before is what the walk would have passed, and the next walk
+/// goes on behind it.
 #[test]
 fn plain_packets_end_where_a_walk_over_them_does() {
     let times = [5, 3, 9, 3, 7, 20, 6, 8, 1, 30, 8];
-    let packets: Vec<Packet> = times.iter().map(|&time| Packet::new(time * 1000, vec![time as u8; time as usize])).collect();
+    let packets: Vec<Packet> = times
+        .iter()
+        .map(|&time| Packet::new(time * 1000, vec![time as u8; time as usize]))
+        .collect();
     let file = build::pcap(&PcapOptions::default(), &packets);
     let header = Walker::new().next(&file);
     let Step::Skip { consumed: header } = header else { panic!("{header:?}") };
     for length in header..=file.len() {
-        for (floor, limit) in [(0, u64::MAX), (0, 9000), (3000, 9000), (3000, 21_000), (4000, 9000), (7000, 7000), (9000, 3000)] {
+        for (floor, limit) in [
+            (0, u64::MAX),
+            (0, 9000),
+            (3000, 9000),
+            (3000, 21_000),
+            (4000, 9000),
+            (7000, 7000),
+            (9000, 3000),
+        ] {
             let (mut walked, mut counted) = (Walker::new(), Walker::new());
             walked.next(&file);
             counted.next(&file);
@@ -619,7 +716,10 @@ fn plain_packets_end_where_a_walk_over_them_does() {
             while !unread.is_empty() {
                 let passed = walked.pass(unread, floor, limit);
                 let mut plain = counted.plain_in(unread, floor, limit).unwrap();
-                let frames: Vec<_> = plain.by_ref().map(|(record, frame)| (record.timestamp, frame.len() as u64 * 1000)).collect();
+                let frames: Vec<_> = plain
+                    .by_ref()
+                    .map(|(record, frame)| (record.timestamp, frame.len() as u64 * 1000))
+                    .collect();
                 let times = || frames.iter().map(|(timestamp, _)| *timestamp);
                 let run = Run {
                     packets: frames.len() as u64,
@@ -630,11 +730,19 @@ fn plain_packets_end_where_a_walk_over_them_does() {
                 let (left, taken) = plain.left();
                 counted.took(unread.len() - left, taken);
                 assert!(frames.iter().all(|(timestamp, bytes)| timestamp == bytes));
-                assert_eq!((unread.len() - left, taken), (passed.consumed, Taken { packets: run.packets, latest: run.latest }));
+                assert_eq!(
+                    (unread.len() - left, taken),
+                    (passed.consumed, Taken { packets: run.packets, latest: run.latest })
+                );
                 assert_eq!(passed.run, run);
-                assert_eq!((walked.offset(), walked.packets()), (counted.offset(), counted.packets()));
+                assert_eq!(
+                    (walked.offset(), walked.packets()),
+                    (counted.offset(), counted.packets())
+                );
                 // Over the packet that is out of bounds.
-                let Some((_, consumed)) = walked.next_packet(&unread[passed.consumed..]) else { break };
+                let Some((_, consumed)) = walked.next_packet(&unread[passed.consumed..]) else {
+                    break;
+                };
                 counted.next_packet(&unread[passed.consumed..]).unwrap();
                 unread = &unread[passed.consumed + consumed..];
             }
@@ -656,8 +764,10 @@ fn plain_packets_end_where_a_walk_over_them_does() {
 #[test]
 fn names_are_repaired() {
     let name = |name: &str| {
-        let interfaces = vec![InterfaceOptions { name: Some(name.to_owned()), ..InterfaceOptions::default() }];
-        let mut file = build::pcapng(&PcapNgOptions { interfaces, ..PcapNgOptions::default() }, &[]);
+        let interfaces =
+            vec![InterfaceOptions { name: Some(name.to_owned()), ..InterfaceOptions::default() }];
+        let mut file =
+            build::pcapng(&PcapNgOptions { interfaces, ..PcapNgOptions::default() }, &[]);
         file.iter_mut().filter(|byte| **byte == b'!').for_each(|byte| *byte = 0xff);
         walk(&file).interfaces[0].name.clone().unwrap()
     };
@@ -668,7 +778,9 @@ fn names_are_repaired() {
 
 #[test]
 fn timestamps_saturate() {
-    let at = |resolution, offset_seconds, ticks| Interface::new(None, 1, 0, resolution, offset_seconds).nanoseconds(ticks);
+    let at = |resolution, offset_seconds, ticks| {
+        Interface::new(None, 1, 0, resolution, offset_seconds).nanoseconds(ticks)
+    };
     assert_eq!(at(Resolution::PowerOf10(0), 0, u64::MAX), u64::MAX - 1);
     assert_eq!(at(Resolution::MICROSECONDS, 0, u64::MAX), u64::MAX - 1);
     assert_eq!(at(Resolution::NANOSECONDS, 0, u64::MAX), u64::MAX - 1);
@@ -694,7 +806,10 @@ fn the_writer_writes_what_the_walker_reads() {
     let too_late = writer.write(u64::MAX, &[], 0).unwrap_err();
     assert_eq!(too_late.kind(), std::io::ErrorKind::InvalidInput);
     let too_long = writer.write(0, &vec![0; MAX_CAPTURED as usize + 1], 0).unwrap_err();
-    assert_eq!(too_long.to_string(), "a frame of 262145 bytes does not fit into a pcap file: 262144 at most");
+    assert_eq!(
+        too_long.to_string(),
+        "a frame of 262145 bytes does not fit into a pcap file: 262144 at most"
+    );
     let file = writer.finish().unwrap();
     let expected = hex("4d3cb2a1 0200 0400 00000000 00000000 00000400 65000000
          d2029649 15cd5b07 02000000 3c000000 4501");
@@ -716,12 +831,17 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
     vec(any::<u8>(), 0..90)
 }
 
-/// Early enough that 64 bits of picoseconds hold it, and so far from 0 and from that end that any offset below can be taken.
+/// Early enough that 64 bits of picoseconds hold it, and so far from 0 and from that end that any
+/// offset below can be taken.
 const TIMESTAMPS: std::ops::Range<u64> = 1_000_000_000_000_000..17_000_000_000_000_000;
 const OFFSETS: std::ops::RangeInclusive<i64> = -1_000_000..=1_000_000;
 
 fn pcap_options() -> impl Strategy<Value = PcapOptions> {
-    let variant = prop_oneof![Just(PcapVariant::Microseconds), Just(PcapVariant::Nanoseconds), Just(PcapVariant::Modified),];
+    let variant = prop_oneof![
+        Just(PcapVariant::Microseconds),
+        Just(PcapVariant::Nanoseconds),
+        Just(PcapVariant::Modified),
+    ];
     let versions = prop_oneof![Just(((2, 4), false)), Just(((2, 2), true)), Just(((543, 0), true))];
     (variant, any::<bool>(), versions, any::<u32>(), any::<u32>()).prop_map(
         |(variant, big_endian, (version, original_first), snaplen, network)| PcapOptions {
@@ -766,42 +886,40 @@ fn interface() -> impl Strategy<Value = InterfaceOptions> {
         prop_oneof![Just(0), OFFSETS],
         proptest::option::of(any::<u64>()),
     )
-        .prop_map(|(link_type, snaplen, name, resolution, offset_seconds, drops)| InterfaceOptions {
-            link_type,
-            snaplen,
-            name,
-            resolution,
-            offset_seconds,
-            drops,
+        .prop_map(|(link_type, snaplen, name, resolution, offset_seconds, drops)| {
+            InterfaceOptions { link_type, snaplen, name, resolution, offset_seconds, drops }
         })
 }
 
 fn extra_block() -> impl Strategy<Value = ExtraBlock> {
     let block_types = vec![4, 10, 11, 0xbad, 0x4000_0bad, 0x8000_0001, 0x7777_7777];
-    (0..25_usize, proptest::sample::select(block_types), frame()).prop_map(|(before, block_type, body)| ExtraBlock {
-        before,
-        block_type,
-        body,
-    })
+    (0..25_usize, proptest::sample::select(block_types), frame())
+        .prop_map(|(before, block_type, body)| ExtraBlock { before, block_type, body })
 }
 
 fn pcapng_packet(interfaces: Vec<InterfaceOptions>) -> impl Strategy<Value = Packet> {
-    let blocks = prop_oneof![Just(PacketBlock::Enhanced), Just(PacketBlock::Simple), Just(PacketBlock::Obsolete)];
-    (TIMESTAMPS, frame(), any::<u32>(), any::<Index>(), blocks).prop_map(move |(timestamp, mut frame, mut wire, index, block)| {
-        let mut interface = index.index(interfaces.len()) as u32;
-        if block == PacketBlock::Simple {
-            interface = 0;
-            match interfaces[0].snaplen as usize {
-                0 => wire = frame.len() as u32,
-                snaplen if frame.len() < snaplen => wire = frame.len() as u32,
-                snaplen => {
-                    frame.truncate(snaplen);
-                    wire = wire.max(snaplen as u32);
+    let blocks = prop_oneof![
+        Just(PacketBlock::Enhanced),
+        Just(PacketBlock::Simple),
+        Just(PacketBlock::Obsolete)
+    ];
+    (TIMESTAMPS, frame(), any::<u32>(), any::<Index>(), blocks).prop_map(
+        move |(timestamp, mut frame, mut wire, index, block)| {
+            let mut interface = index.index(interfaces.len()) as u32;
+            if block == PacketBlock::Simple {
+                interface = 0;
+                match interfaces[0].snaplen as usize {
+                    0 => wire = frame.len() as u32,
+                    snaplen if frame.len() < snaplen => wire = frame.len() as u32,
+                    snaplen => {
+                        frame.truncate(snaplen);
+                        wire = wire.max(snaplen as u32);
+                    }
                 }
             }
-        }
-        Packet { timestamp, wire, frame, interface, block }
-    })
+            Packet { timestamp, wire, frame, interface, block }
+        },
+    )
 }
 
 fn section() -> impl Strategy<Value = (PcapNgOptions, Vec<Packet>)> {
@@ -840,7 +958,10 @@ fn rounded(timestamp: u64, resolution: Option<Resolution>, offset_seconds: i64) 
     let since_offset = timestamp.wrapping_sub((offset_seconds * 1_000_000_000) as u64);
     let since_offset = match resolution.unwrap_or(Resolution::MICROSECONDS) {
         Resolution::PowerOf10(power) => {
-            let unit = [1_000_000_000, 0, 0, 1_000_000, 0, 0, 1000].get(usize::from(power)).copied().unwrap_or(1);
+            let unit = [1_000_000_000, 0, 0, 1_000_000, 0, 0, 1000]
+                .get(usize::from(power))
+                .copied()
+                .unwrap_or(1);
             since_offset - since_offset % unit
         }
         Resolution::PowerOf2(power) => {
@@ -996,12 +1117,14 @@ fn beginning() -> impl Strategy<Value = Vec<u8>> {
 
 /// Block headers with plausible types and lengths, and arbitrary bytes after them.
 fn blocks() -> impl Strategy<Value = Vec<u8>> {
-    let block = (0..8_u32, 0..20_u32, vec(0..4_u8, 0..64), any::<bool>()).prop_map(|(block_type, words, mut body, honest)| {
-        let length = if honest { 12 + body.len() as u32 / 4 * 4 } else { words * 4 };
-        body.truncate(body.len() / 4 * 4);
-        let ends = length.to_le_bytes();
-        [&block_type.to_le_bytes()[..], &ends, &body, &ends].concat()
-    });
+    let block = (0..8_u32, 0..20_u32, vec(0..4_u8, 0..64), any::<bool>()).prop_map(
+        |(block_type, words, mut body, honest)| {
+            let length = if honest { 12 + body.len() as u32 / 4 * 4 } else { words * 4 };
+            body.truncate(body.len() / 4 * 4);
+            let ends = length.to_le_bytes();
+            [&block_type.to_le_bytes()[..], &ends, &body, &ends].concat()
+        },
+    );
     vec(block, 0..6).prop_map(|blocks| blocks.concat())
 }
 
@@ -1073,7 +1196,10 @@ fn frames_cut_anywhere_in_a_link_header_are_truncated() {
         (link_type::FRELAY, "184103cc"),
         (link_type::FRELAY, "1841030080000000 0800"),
         (link_type::NFLOG, "02000000 18000900"),
-        (link_type::IEEE802_11, "88010000 020000000000 020000000000 020000000000 1000 0000 aaaa03000000 0800"),
+        (
+            link_type::IEEE802_11,
+            "88010000 020000000000 020000000000 020000000000 1000 0000 aaaa03000000 0800",
+        ),
         (
             link_type::IEEE802_11_RADIOTAP,
             "00000800 00000000 08000000 020000000000 020000000000 020000000000 1000 aaaa03000000 0800",
@@ -1090,7 +1216,11 @@ fn frames_cut_anywhere_in_a_link_header_are_truncated() {
             let class = flowgauge_core::parse::network(rest, link);
             match length == frame.len() {
                 true => assert!(class.is_ok(), "{link_type}: {class:?}"),
-                false => assert_eq!(class, Err(flowgauge_core::parse::Reject::Truncated), "{link_type} cut at {length}"),
+                false => assert_eq!(
+                    class,
+                    Err(flowgauge_core::parse::Reject::Truncated),
+                    "{link_type} cut at {length}"
+                ),
             }
         }
     }

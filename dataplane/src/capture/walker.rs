@@ -2,13 +2,17 @@
 
 use flowgauge_core::Link;
 
-use super::{Damage, Guess, Interface, Piece, Place, damage::GUESS_BYTES, pcap::PcapHeader, pcap::RecordLayout, pcapng};
+use super::{
+    Damage, Guess, Interface, Piece, Place, damage::GUESS_BYTES, pcap::PcapHeader,
+    pcap::RecordLayout, pcapng,
+};
 
-/// The most bytes of a packet a capture may hold, 256 KiB: Wireshark's limit for link types that carry IP.
+/// The most bytes of a packet a capture may hold, 256 KiB: Wireshark's limit for link types that
+/// carry IP.
 pub const MAX_CAPTURED: u32 = 262_144;
 
-/// The most bytes [`Step::NeedMore`] ever asks for, 16 MiB: a buffer of this size always gets on. Only the description of an interface
-/// with very many options is read whole at that length.
+/// The most bytes [`Step::NeedMore`] ever asks for, 16 MiB: a buffer of this size always gets on.
+/// Only the description of an interface with very many options is read whole at that length.
 pub const MAX_NEED: usize = 1 << 24;
 
 /// A walk over the bytes of a capture, which come in pieces of any size.
@@ -39,7 +43,8 @@ pub const MAX_NEED: usize = 1 << 24;
 ///
 /// How the bytes are cut into pieces changes neither the packets nor the damage found.
 ///
-/// Packets that pcapng's packet blocks say were lost before them are not counted: [`drops`](Self::drops) has the totals.
+/// Packets that pcapng's packet blocks say were lost before them are not counted:
+/// [`drops`](Self::drops) has the totals.
 #[derive(Clone, Debug)]
 pub struct Walker {
     offset: u64,
@@ -89,7 +94,8 @@ pub enum Step {
     },
     /// Too few bytes to tell; call [`Walker::finish`] if the file has no more.
     NeedMore {
-        /// Bytes needed from the beginning of the unread ones: more than there are, [`MAX_NEED`] at most.
+        /// Bytes needed from the beginning of the unread ones: more than there are, [`MAX_NEED`] at
+        /// most.
         at_least: usize,
     },
     /// The walk cannot go on; every further call returns the same.
@@ -147,7 +153,12 @@ impl Run {
 
 impl From<&Record> for Run {
     fn from(record: &Record) -> Self {
-        Run { packets: 1, captured: record.captured.into(), earliest: record.timestamp, latest: record.timestamp }
+        Run {
+            packets: 1,
+            captured: record.captured.into(),
+            earliest: record.timestamp,
+            latest: record.timestamp,
+        }
     }
 }
 
@@ -186,9 +197,11 @@ pub struct Record {
     pub start: u32,
     /// Bytes of the frame in the file, 0 to [`MAX_CAPTURED`].
     pub captured: u32,
-    /// Bytes of the frame on the wire, at least [`captured`](Self::captured); with the frame check sequence if it was captured.
+    /// Bytes of the frame on the wire, at least [`captured`](Self::captured); with the frame check
+    /// sequence if it was captured.
     pub wire: u32,
-    /// Nanoseconds since 1970, saturating. A pcapng simple packet has none: it gets that of the packet before it, or 0.
+    /// Nanoseconds since 1970, saturating. A pcapng simple packet has none: it gets that of the
+    /// packet before it, or 0.
     pub timestamp: u64,
     /// The link layer of the frame.
     pub link: Link,
@@ -203,7 +216,10 @@ impl Record {
     #[inline]
     #[must_use]
     pub fn frame<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
-        bytes.get(self.start as usize..).and_then(|rest| rest.get(..self.captured as usize)).unwrap_or_default()
+        bytes
+            .get(self.start as usize..)
+            .and_then(|rest| rest.get(..self.captured as usize))
+            .unwrap_or_default()
     }
 }
 
@@ -216,7 +232,8 @@ pub struct PacketsIn<'a> {
     unread: &'a [u8],
 }
 
-/// Packets whose records are as nearly all are: of these the compiler knows the layout and the link, which is Ethernet.
+/// Packets whose records are as nearly all are: of these the compiler knows the layout and the
+/// link, which is Ethernet.
 ///
 /// What replays spend their time in: nothing of a record goes through memory.
 #[derive(Clone, Copy, Debug, Default)]
@@ -245,7 +262,8 @@ impl Plain<'_> {
 }
 
 impl<'a> PacketsIn<'a> {
-    /// Takes out those packets of the next ones that are plain; with none there may be [others](Iterator::next).
+    /// Takes out those packets of the next ones that are plain; with none there may be
+    /// [others](Iterator::next).
     #[must_use]
     pub fn take_plain(&mut self) -> Plain<'a> {
         std::mem::take(&mut self.plain)
@@ -262,7 +280,10 @@ impl<'a> Iterator for Plain<'a> {
             return None;
         }
         self.bytes = bytes;
-        self.taken = Taken { packets: self.taken.packets + 1, latest: self.taken.latest.max(record.timestamp) };
+        self.taken = Taken {
+            packets: self.taken.packets + 1,
+            latest: self.taken.latest.max(record.timestamp),
+        };
         Some((record, frame))
     }
 }
@@ -290,12 +311,22 @@ impl Walker {
     /// A walk at the beginning of a file.
     #[must_use]
     pub fn new() -> Self {
-        Self { phase: Phase::Start, layout: RecordLayout::default(), offset: 0, packets: 0, section: pcapng::Section::default() }
+        Self {
+            phase: Phase::Start,
+            layout: RecordLayout::default(),
+            offset: 0,
+            packets: 0,
+            section: pcapng::Section::default(),
+        }
     }
 
-    /// Looks at what is at the beginning of `bytes`, the unread bytes of the file, of which more may follow.
+    /// Looks at what is at the beginning of `bytes`, the unread bytes of the file, of which more
+    /// may follow.
     // Not an iterator: the bytes come with each call.
-    #[allow(clippy::should_implement_trait, reason = "takes the bytes, so it cannot be Iterator::next")]
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "takes the bytes, so it cannot be Iterator::next"
+    )]
     #[inline]
     pub fn next(&mut self, bytes: &[u8]) -> Step {
         match self.next_packet(bytes) {
@@ -304,9 +335,10 @@ impl Walker {
         }
     }
 
-    /// The packet at the beginning of `bytes` and the bytes to drop before the next call, if that is quickly told: a whole record
-    /// of pcap or a whole enhanced packet block of pcapng. With `None` nothing is consumed, and [`next`](Self::next) tells what is
-    /// there, which may be a packet still.
+    /// The packet at the beginning of `bytes` and the bytes to drop before the next call, if that
+    /// is quickly told: a whole record of pcap or a whole enhanced packet block of pcapng. With
+    /// `None` nothing is consumed, and [`next`](Self::next) tells what is there, which may be a
+    /// packet still.
     ///
     /// For hot loops: unlike a [`Step`], what this returns need not go through memory.
     #[inline]
@@ -321,11 +353,11 @@ impl Walker {
         Some((record, consumed))
     }
 
-    /// Passes over everything in `bytes`, the unread bytes of the file, up to the first packet with a timestamp that is not from
-    /// `floor` up to `limit`, which stays unread.
+    /// Passes over everything in `bytes`, the unread bytes of the file, up to the first packet with
+    /// a timestamp that is not from `floor` up to `limit`, which stays unread.
     ///
-    /// This looks only at what is needed to find the next record, and is how a reader learns quickly where the packets that a
-    /// worker may count end.
+    /// This looks only at what is needed to find the next record, and is how a reader learns
+    /// quickly where the packets that a worker may count end.
     pub fn pass(&mut self, bytes: &[u8], floor: u64, limit: u64) -> Passed {
         let (mut passed, mut run) = (0, Run::default());
         let within = Within::new(floor, limit);
@@ -343,7 +375,8 @@ impl Walker {
             let stop = match self.next(unread) {
                 Step::Packet { record, .. } if !within.holds(record.timestamp) => {
                     (self.offset, self.packets, self.section.previous_timestamp) = mark;
-                    // A packet never comes from inside a block, but its own block may be one to be skipped from there on.
+                    // A packet never comes from inside a block, but its own block may be one to be
+                    // skipped from there on.
                     self.section.skipping = None;
                     Stop::Limit { next: record.timestamp }
                 }
@@ -368,7 +401,11 @@ impl Walker {
         loop {
             match self.next(bytes) {
                 Step::Packet { record, consumed } => {
-                    return Some((record, record.frame(bytes), bytes.get(consumed..).unwrap_or_default()));
+                    return Some((
+                        record,
+                        record.frame(bytes),
+                        bytes.get(consumed..).unwrap_or_default(),
+                    ));
                 }
                 Step::Skip { consumed } => bytes = bytes.get(consumed..).unwrap_or_default(),
                 Step::NeedMore { .. } | Step::Damaged(_) => return None,
@@ -387,11 +424,12 @@ impl Walker {
         PacketsIn { plain, walker: self, unread }
     }
 
-    /// The packets at the beginning of `bytes`, the unread bytes of the file, up to the first with a timestamp that is not from
-    /// `floor` up to `limit`; `None` unless all records of the file are [`Plain`].
+    /// The packets at the beginning of `bytes`, the unread bytes of the file, up to the first with
+    /// a timestamp that is not from `floor` up to `limit`; `None` unless all records of the file
+    /// are [`Plain`].
     ///
-    /// For a reader that has no other beside it: it need not [pass](Self::pass) over packets before it counts them. It tells what
-    /// it took by [`took`](Self::took).
+    /// For a reader that has no other beside it: it need not [pass](Self::pass) over packets before
+    /// it counts them. It tells what it took by [`took`](Self::took).
     #[must_use]
     pub fn plain_in<'a>(&self, bytes: &'a [u8], floor: u64, limit: u64) -> Option<Plain<'a>> {
         self.plain(bytes, Within::new(floor, limit))
@@ -405,10 +443,16 @@ impl Walker {
 
     fn plain<'a>(&self, bytes: &'a [u8], within: Within) -> Option<Plain<'a>> {
         let is_plain = self.phase == Phase::Pcap && self.layout.is_plain();
-        is_plain.then(|| Plain { bytes, fraction_unit: self.layout.fraction_unit(), within, taken: Taken::default() })
+        is_plain.then(|| Plain {
+            bytes,
+            fraction_unit: self.layout.fraction_unit(),
+            within,
+            taken: Taken::default(),
+        })
     }
 
-    /// What it means that the file ends after `bytes`, the unread ones: nothing if that is between records.
+    /// What it means that the file ends after `bytes`, the unread ones: nothing if that is between
+    /// records.
     ///
     /// # Errors
     /// The damage: what the file ends inside, or what [`next`](Self::next) finds damaged.
@@ -432,13 +476,15 @@ impl Walker {
         &self.section.interfaces
     }
 
-    /// Packets the interfaces of all sections dropped, as their last statistics blocks told, saturating; 0 in pcap.
+    /// Packets the interfaces of all sections dropped, as their last statistics blocks told,
+    /// saturating; 0 in pcap.
     #[must_use]
     pub fn drops(&self) -> u64 {
         self.section.drops()
     }
 
-    /// Section headers met so far; 0 in pcap. With every one [`interfaces`](Self::interfaces) begins anew.
+    /// Section headers met so far; 0 in pcap. With every one [`interfaces`](Self::interfaces)
+    /// begins anew.
     #[must_use]
     pub fn sections(&self) -> u64 {
         self.section.number
@@ -530,7 +576,8 @@ impl Walker {
         }
     }
 
-    /// What the end of the file means where [`next`](Self::next) needs `at_least` bytes and there are only `unread`.
+    /// What the end of the file means where [`next`](Self::next) needs `at_least` bytes and there
+    /// are only `unread`.
     fn end(&self, unread: &[u8], at_least: usize) -> Result<(), Damage> {
         let piece = match self.phase {
             Phase::Start if unread.len() < 4 || at_least == GUESS_BYTES => {
@@ -551,6 +598,11 @@ impl Walker {
         if unread.is_empty() {
             return Ok(());
         }
-        Err(Damage::Truncated { at: self.place(), piece, present: unread.len() as u64, needed: at_least as u64 })
+        Err(Damage::Truncated {
+            at: self.place(),
+            piece,
+            present: unread.len() as u64,
+            needed: at_least as u64,
+        })
     }
 }

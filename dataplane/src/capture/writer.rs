@@ -28,12 +28,14 @@ impl<W: Write> Writer<W> {
         Ok(Self { inner })
     }
 
-    /// Writes a packet: its nanoseconds since 1970, the bytes captured of it, and how many it had on the wire. A `wire_len`
-    /// below the captured length is written as that (draft-ietf-opsawg-pcap section 5).
+    /// Writes a packet: its nanoseconds since 1970, the bytes captured of it, and how many it had
+    /// on the wire. A `wire_len` below the captured length is written as that
+    /// (draft-ietf-opsawg-pcap section 5).
     ///
     /// # Errors
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) with nothing written for a frame longer than [`MAX_CAPTURED`] and for a time
-    /// after 2106-02-07, whose seconds do not fit into 32 bits; those of the inner writer.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) with nothing written for a frame longer than
+    /// [`MAX_CAPTURED`] and for a time after 2106-02-07, whose seconds do not fit into 32 bits;
+    /// those of the inner writer.
     pub fn write(&mut self, timestamp_ns: u64, frame: &[u8], wire_len: u32) -> io::Result<()> {
         self.inner.write_all(&header(timestamp_ns, frame.len(), wire_len)?)?;
         self.inner.write_all(frame)
@@ -64,9 +66,14 @@ fn header(timestamp_ns: u64, length: usize, wire_len: u32) -> io::Result<[u8; 16
     let captured = u32::try_from(length)
         .ok()
         .filter(|captured| *captured <= MAX_CAPTURED)
-        .ok_or_else(|| invalid(format!("a frame of {length} bytes does not fit into a pcap file: {MAX_CAPTURED} at most")))?;
-    let seconds = u32::try_from(timestamp_ns / SECOND)
-        .map_err(|_| invalid(format!("{timestamp_ns} ns does not fit into a pcap file: {} s at most", u32::MAX)))?;
+        .ok_or_else(|| {
+            invalid(format!(
+                "a frame of {length} bytes does not fit into a pcap file: {MAX_CAPTURED} at most"
+            ))
+        })?;
+    let seconds = u32::try_from(timestamp_ns / SECOND).map_err(|_| {
+        invalid(format!("{timestamp_ns} ns does not fit into a pcap file: {} s at most", u32::MAX))
+    })?;
     // Below 10^9, so it fits into 32 bits.
     let fraction = (timestamp_ns % SECOND) as u32;
     let [s0, s1, s2, s3] = seconds.to_le_bytes();

@@ -65,7 +65,10 @@ impl Failure {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
-            Failure::Unreachable { .. } | Failure::NoAnswer { .. } | Failure::Taken { .. } | Failure::Answer { .. } => true,
+            Failure::Unreachable { .. }
+            | Failure::NoAnswer { .. }
+            | Failure::Taken { .. }
+            | Failure::Answer { .. } => true,
             Failure::Refused { transient, .. } => *transient,
             Failure::Program { .. } | Failure::Options { .. } | Failure::Runtime { .. } => false,
         }

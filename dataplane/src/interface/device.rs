@@ -7,7 +7,8 @@ use flowgauge_core::Link;
 use nix::net::if_::{if_indextoname, if_nametoindex};
 use std::ops::RangeInclusive;
 
-/// The number of an interface of this thread's network namespace; an interface that is made anew gets another one.
+/// The number of an interface of this thread's network namespace; an interface that is made anew
+/// gets another one.
 pub(crate) fn index(interface: &str) -> Option<u32> {
     if_nametoindex(interface).ok()
 }
@@ -28,7 +29,8 @@ const RAW_IP: u16 = 519;
 /// What they begin with instead, in words.
 pub(crate) fn link(interface: &str) -> Result<Link, String> {
     let hardware = Interface::new(interface).and_then(|interface| interface.hardware());
-    let hardware = hardware.map_err(|error| format!("cannot read what kind of link it has: {error}"))?;
+    let hardware =
+        hardware.map_err(|error| format!("cannot read what kind of link it has: {error}"))?;
     link_of(hardware).ok_or_else(|| {
         format!(
             "its link is of type {hardware} (ARPHRD), neither Ethernet nor IP without a header: its packets would not be understood"
@@ -36,8 +38,8 @@ pub(crate) fn link(interface: &str) -> Result<Link, String> {
     })
 }
 
-/// What precedes the network header on interfaces of a type (`ARPHRD_…`), if that is understood: tunnels, PPP, tun devices and WireGuard hand
-/// IP packets over without any header.
+/// What precedes the network header on interfaces of a type (`ARPHRD_…`), if that is understood:
+/// tunnels, PPP, tun devices and WireGuard hand IP packets over without any header.
 #[must_use]
 pub fn link_of(hardware: u16) -> Option<Link> {
     match hardware {
@@ -66,9 +68,11 @@ pub struct DeviceCounters {
     pub errors: u64,
     /// Packets that the device had no room for, neither in its queue nor in memory.
     pub missed: u64,
-    /// Packets dropped by the driver, and by the kernel's network stack, which drops what nobody wants after it was counted.
+    /// Packets dropped by the driver, and by the kernel's network stack, which drops what nobody
+    /// wants after it was counted.
     pub dropped: u64,
-    /// Those of them that the driver dropped, before anything could count them; `None` where it does not tell.
+    /// Those of them that the driver dropped, before anything could count them; `None` where it
+    /// does not tell.
     pub dropped_by_driver: Option<u64>,
     /// Those of them that are not among the received.
     pub unreceived: u64,
@@ -83,13 +87,23 @@ pub struct DeviceCounters {
 }
 
 impl DeviceCounters {
-    /// The counters of an interface of this thread's network namespace; `None` if there is no such interface.
+    /// The counters of an interface of this thread's network namespace; `None` if there is no such
+    /// interface.
     #[must_use]
     pub fn read(interface: &str) -> Option<Self> {
         // What the driver dropped is read first: the sum is never less.
         let mut dropped_by_driver = dropped_by_driver(interface);
-        let Statistics { received, sent, errors, dropped, send_errors, send_dropped, overrun, missed, linked_elsewhere } =
-            statistics::read(index(interface)?).ok()?;
+        let Statistics {
+            received,
+            sent,
+            errors,
+            dropped,
+            send_errors,
+            send_dropped,
+            overrun,
+            missed,
+            linked_elsewhere,
+        } = statistics::read(index(interface)?).ok()?;
         if linked_elsewhere && dropped_by_driver.is_some_and(|of_driver| of_driver.needs_peer) {
             dropped_by_driver = None;
         }
@@ -112,21 +126,25 @@ impl DeviceCounters {
         self.received + self.missed + self.errors + self.unreceived
     }
 
-    /// All packets that the device was given to send, or that wait for it or were dropped in front of it, whatever became of them: between two
-    /// numbers, as packets move while they are counted. Nothing if the kernel does not tell.
+    /// All packets that the device was given to send, or that wait for it or were dropped in front
+    /// of it, whatever became of them: between two numbers, as packets move while they are counted.
+    /// Nothing if the kernel does not tell.
     pub(crate) fn departed(interface: &str) -> Option<RangeInclusive<u64>> {
         let index = index(interface)?;
         let device = || {
-            let Statistics { sent, send_errors, send_dropped, .. } = statistics::read(index).ok()?;
+            let Statistics { sent, send_errors, send_dropped, .. } =
+                statistics::read(index).ok()?;
             Some(sent + send_errors + send_dropped)
         };
-        // A packet leaves the queue for the device: it is missed in the first sum at most, and counted twice in the second.
+        // A packet leaves the queue for the device: it is missed in the first sum at most, and
+        // counted twice in the second.
         let before = device()?;
         let queue = queue::read(index).ok()?;
         Some(before + queue..=device()? + queue)
     }
 
-    /// What was lost on the way in since `before`, of packets that are counted before the network stack sees them, or in it.
+    /// What was lost on the way in since `before`, of packets that are counted before the network
+    /// stack sees them, or in it.
     pub(crate) fn losses(&self, before: &DeviceCounters, counted: Counted) -> Losses {
         // A counter that went backwards was reset and counts from zero.
         let since = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
@@ -139,7 +157,11 @@ impl DeviceCounters {
                 let of_driver = since(now, before_now).min(dropped);
                 losses.add(LossCause::Device, of_driver);
                 // What the stack drops later was counted. In front of it there is only the backlog.
-                let in_front = if counted == Counted::InStack { since(self.backlog, before.backlog) } else { 0 };
+                let in_front = if counted == Counted::InStack {
+                    since(self.backlog, before.backlog)
+                } else {
+                    0
+                };
                 losses.add(LossCause::DeviceOrStack, (dropped - of_driver).min(in_front));
             }
             None => losses.add(LossCause::DeviceOrStack, dropped),
@@ -148,8 +170,8 @@ impl DeviceCounters {
     }
 }
 
-/// Why what XDP programs in the kernel's network stack ([`Mode::Skb`](crate::xdp::Mode::Skb)) see on an interface is not what the wire has; `None`
-/// if it is.
+/// Why what XDP programs in the kernel's network stack ([`Mode::Skb`](crate::xdp::Mode::Skb)) see
+/// on an interface is not what the wire has; `None` if it is.
 #[must_use]
 pub fn merged(interface: &str) -> Option<String> {
     let device = Interface::new(interface).ok()?;
@@ -158,7 +180,8 @@ pub fn merged(interface: &str) -> Option<String> {
     );
     if device.driver() == "veth" {
         // The peer may be in another network namespace.
-        let merges = if device.merges_packets() { "; the kernel merges them here too (GRO)" } else { "" };
+        let merges =
+            if device.merges_packets() { "; the kernel merges them here too (GRO)" } else { "" };
         return Some(format!(
             "in mode skb packets that its peer sends unsegmented (TSO, GSO) count as one each{merges}; -i {interface} {instead}, and at the peer \
              `ethtool -K … tso off gso off tx-udp-segmentation off`)"
@@ -195,20 +218,41 @@ fn dropped_by_driver(interface: &str) -> Option<OfDriver> {
     let sum = |device: &Interface, start: &str, end: &str| -> Option<u64> {
         let of_queue = |name: &str| {
             let number = name.strip_prefix(start).and_then(|rest| rest.strip_suffix(end));
-            number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+            number.is_some_and(|number| {
+                !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+            })
         };
-        Some(device.statistics().ok()?.iter().filter(|(name, _)| of_queue(name)).map(|(_, count)| count).sum())
+        Some(
+            device
+                .statistics()
+                .ok()?
+                .iter()
+                .filter(|(name, _)| of_queue(name))
+                .map(|(_, count)| count)
+                .sum(),
+        )
     };
     match device.driver().as_str() {
         "veth" => {
             let statistics = device.statistics().ok()?;
-            let peer = statistics.iter().find(|(name, _)| name == "peer_ifindex").and_then(|(_, index)| u32::try_from(*index).ok());
+            let peer = statistics
+                .iter()
+                .find(|(name, _)| name == "peer_ifindex")
+                .and_then(|(_, index)| u32::try_from(*index).ok());
             let peer = peer.and_then(name).and_then(|peer| Interface::new(&peer).ok());
             // What the peer's programs send and find no room for counts as dropped here.
-            let by_peer = peer
-                .and_then(|peer| Some(sum(&peer, "tx_queue_", "_xdp_xmit_errors")? + sum(&peer, "rx_queue_", "_xdp_tx_errors")?));
+            let by_peer = peer.and_then(|peer| {
+                Some(
+                    sum(&peer, "tx_queue_", "_xdp_xmit_errors")?
+                        + sum(&peer, "rx_queue_", "_xdp_tx_errors")?,
+                )
+            });
             let unreceived = by_peer.unwrap_or(0);
-            Some(OfDriver { packets: sum(&device, "rx_queue_", "_drops")? + unreceived, unreceived, needs_peer: true })
+            Some(OfDriver {
+                packets: sum(&device, "rx_queue_", "_drops")? + unreceived,
+                unreceived,
+                needs_peer: true,
+            })
         }
         "virtio_net" => {
             let packets = sum(&device, "rx", "_drops")? + sum(&device, "rx_queue_", "_drops")?;
@@ -256,7 +300,13 @@ mod tests {
 
     #[test]
     fn what_device_and_driver_drop_is_a_loss() {
-        let now = DeviceCounters { errors: 4, missed: 7, dropped: 1041, dropped_by_driver: Some(31), ..BEFORE };
+        let now = DeviceCounters {
+            errors: 4,
+            missed: 7,
+            dropped: 1041,
+            dropped_by_driver: Some(31),
+            ..BEFORE
+        };
         let expected = [(LossCause::Device, 5 + 11), (LossCause::DeviceError, 3)];
         assert_eq!(lost(now, Counted::BeforeStack), expected);
         assert_eq!(lost(now, Counted::InStack), expected);

@@ -1,5 +1,8 @@
 //! Questions to an interface's driver: its queues, its counters, and whether it is up.
-#![allow(unsafe_code, reason = "these questions are calls of ioctl, which takes pointers; this module makes them")]
+#![allow(
+    unsafe_code,
+    reason = "these questions are calls of ioctl, which takes pointers; this module makes them"
+)]
 
 use rustix::net::{AddressFamily, SocketType, socket};
 use std::ffi::CStr;
@@ -20,7 +23,8 @@ const ETH_FLAG_LRO: u32 = 1 << 15;
 const MAX_COUNTERS: usize = 1 << 14;
 const COUNTER_NAME: usize = 32;
 
-/// `struct ethtool_gstrings` with room for all that there may be: the kernel writes as many as there are.
+/// `struct ethtool_gstrings` with room for all that there may be: the kernel writes as many as
+/// there are.
 #[repr(C)]
 struct CounterNames {
     command: u32,
@@ -81,15 +85,21 @@ impl Interface {
         if interface.len() >= name.len() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        name.iter_mut().zip(interface.bytes()).for_each(|(place, byte)| *place = byte as libc::c_char);
+        name.iter_mut()
+            .zip(interface.bytes())
+            .for_each(|(place, byte)| *place = byte as libc::c_char);
         Ok(Interface { name, socket: socket(AddressFamily::INET, SocketType::DGRAM, None)? })
     }
 
     /// # Safety
-    /// The call must do no more than read and write `request` and, if that holds a pointer, what it leads to.
+    /// The call must do no more than read and write `request` and, if that holds a pointer, what it
+    /// leads to.
     unsafe fn ask(&self, call: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
-        // SAFETY: as the caller promises. Where the C library takes the number as an int, its bits are the same.
-        match unsafe { libc::ioctl(self.socket.as_raw_fd(), call as _, std::ptr::from_mut(request)) } {
+        // SAFETY: as the caller promises. Where the C library takes the number as an int, its bits
+        // are the same.
+        match unsafe {
+            libc::ioctl(self.socket.as_raw_fd(), call as _, std::ptr::from_mut(request))
+        } {
             -1 => Err(io::Error::last_os_error()),
             _ => Ok(()),
         }
@@ -107,7 +117,8 @@ impl Interface {
     unsafe fn ethtool<T>(&self, answer: &mut T) -> io::Result<()> {
         let mut request = self.request();
         request.ifr_ifru.ifru_data = std::ptr::from_mut(answer).cast();
-        // SAFETY: the kernel reads and writes the structure of the command, which lives until the call returns.
+        // SAFETY: the kernel reads and writes the structure of the command, which lives until the
+        // call returns.
         unsafe { self.ask(libc::SIOCETHTOOL as libc::c_ulong, &mut request) }
     }
 
@@ -124,7 +135,9 @@ impl Interface {
     /// The driver's name; nothing if it has none.
     pub(crate) fn driver(&self) -> String {
         let info = self.driver_info();
-        let name = info.ok().and_then(|info| CStr::from_bytes_until_nul(&info.driver).ok()?.to_str().ok().map(str::to_owned));
+        let name = info.ok().and_then(|info| {
+            CStr::from_bytes_until_nul(&info.driver).ok()?.to_str().ok().map(str::to_owned)
+        });
         name.unwrap_or_default()
     }
 
@@ -139,11 +152,13 @@ impl Interface {
     /// The driver's own counters by name, as `ethtool -S` shows them.
     pub(crate) fn statistics(&self) -> io::Result<Vec<(String, u64)>> {
         let there = self.driver_info()?.counters as usize;
-        // There may be more by now: the kernel writes what there is, so there must be room for far more than that.
+        // There may be more by now: the kernel writes what there is, so there must be room for far
+        // more than that.
         if there > MAX_COUNTERS / 4 {
             return Err(io::Error::other(format!("its driver has {there} counters")));
         }
-        // SAFETY: zeroed memory of a struct of integers and bytes, all of which may be zero; made on the heap, for its size.
+        // SAFETY: zeroed memory of a struct of integers and bytes, all of which may be zero; made
+        // on the heap, for its size.
         let mut names: Box<CounterNames> = unsafe { Box::new_zeroed().assume_init() };
         (names.command, names.set) = (ETHTOOL_GSTRINGS, ETH_SS_STATS);
         // SAFETY: the structure of this command, with room for all names.
@@ -155,7 +170,8 @@ impl Interface {
         unsafe { self.ethtool(&mut *values)? };
         let count = names.count.min(values.count) as usize;
         let named = names.names.iter().zip(&values.values).take(count).map(|(name, value)| {
-            let name = CStr::from_bytes_until_nul(name).map(CStr::to_string_lossy).unwrap_or_default();
+            let name =
+                CStr::from_bytes_until_nul(name).map(CStr::to_string_lossy).unwrap_or_default();
             (name.into_owned(), *value)
         });
         Ok(named.collect())
@@ -168,7 +184,8 @@ impl Interface {
         Some(value.data)
     }
 
-    /// Whether the kernel, or the device, puts packets together that arrive: generic or large receive offload.
+    /// Whether the kernel, or the device, puts packets together that arrive: generic or large
+    /// receive offload.
     pub(crate) fn merges_packets(&self) -> bool {
         let (generic, large) = (self.value(ETHTOOL_GGRO), self.value(ETHTOOL_GFLAGS));
         generic.is_some_and(|on| on != 0) || large.is_some_and(|flags| flags & ETH_FLAG_LRO != 0)

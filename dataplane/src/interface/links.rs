@@ -17,12 +17,14 @@ impl LinkChanges {
     /// # Errors
     /// If the kernel does not let it.
     pub fn open() -> io::Result<Self> {
-        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+        let socket =
+            socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
         bind(&socket, &SocketAddrNetlink::new(0, LINKS))?;
         Ok(LinkChanges(socket))
     }
 
-    /// Waits until an interface has come, gone or changed. Which one it does not say: of many changes at once some are not told one by one.
+    /// Waits until an interface has come, gone or changed. Which one it does not say: of many
+    /// changes at once some are not told one by one.
     ///
     /// # Errors
     /// If the kernel tells no more.

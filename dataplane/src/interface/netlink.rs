@@ -1,9 +1,13 @@
-//! Requests to the kernel over netlink: rtnetlink and generic netlink. [`ask`] is for what changes nothing, `change` for what does.
+//! Requests to the kernel over netlink: rtnetlink and generic netlink. [`ask`] is for what changes
+//! nothing, `change` for what does.
 
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with};
+use rustix::net::{
+    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto,
+    socket_with,
+};
 use std::io;
 use std::time::Duration;
 
@@ -44,7 +48,12 @@ const NLA_TYPE_MASK: u16 = 0x3fff;
 ///
 /// # Errors
 /// If there is no such protocol, or the kernel refuses or does not answer.
-pub fn ask(protocol: Option<Protocol>, kind: u16, which: Which, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+pub fn ask(
+    protocol: Option<Protocol>,
+    kind: u16,
+    which: Which,
+    body: &[u8],
+) -> io::Result<Vec<Vec<u8>>> {
     // Answers end with a message of their own: after a dump by itself, else by an acknowledgement.
     exchange(protocol, kind, if which == Which::All { NLM_F_DUMP } else { NLM_F_ACK }, body)
 }
@@ -53,15 +62,31 @@ pub fn ask(protocol: Option<Protocol>, kind: u16, which: Which, body: &[u8]) -> 
 ///
 /// # Errors
 /// As [`ask`].
-pub(crate) fn change(protocol: Option<Protocol>, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
+pub(crate) fn change(
+    protocol: Option<Protocol>,
+    kind: u16,
+    flags: u16,
+    body: &[u8],
+) -> io::Result<()> {
     exchange(protocol, kind, NLM_F_ACK | flags, body).map(drop)
 }
 
-fn exchange(protocol: Option<Protocol>, kind: u16, flags: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
-    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
+fn exchange(
+    protocol: Option<Protocol>,
+    kind: u16,
+    flags: u16,
+    body: &[u8],
+) -> io::Result<Vec<Vec<u8>>> {
+    let socket =
+        socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
     // The kernel answers at once or never.
     set_socket_timeout(&socket, Timeout::Recv, Some(Duration::from_secs(2)))?;
-    sendto(&socket, &request(kind, flags, body), SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
+    sendto(
+        &socket,
+        &request(kind, flags, body),
+        SendFlags::empty(),
+        &SocketAddrNetlink::new(0, 0),
+    )?;
     let mut answers = Vec::new();
     let mut buffer = vec![0; 1 << 16];
     loop {
@@ -159,13 +184,19 @@ mod tests {
     #[test]
     fn messages_of_one_datagram_are_told_apart() {
         let datagram = [request(20, 0, &[1, 2, 3, 4]), request(NLMSG_DONE, 0, &[0; 4])].concat();
-        assert_eq!(messages(&datagram).collect::<Vec<_>>(), [(20, &[1, 2, 3, 4][..]), (NLMSG_DONE, &[0; 4][..])]);
+        assert_eq!(
+            messages(&datagram).collect::<Vec<_>>(),
+            [(20, &[1, 2, 3, 4][..]), (NLMSG_DONE, &[0; 4][..])]
+        );
     }
 
     #[test]
     fn refusals_are_errors() {
         assert!(acknowledged(&0_i32.to_ne_bytes()).is_ok());
-        assert_eq!(acknowledged(&(-2_i32).to_ne_bytes()).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(
+            acknowledged(&(-2_i32).to_ne_bytes()).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
         assert!(acknowledged(&[]).is_err());
     }
 }

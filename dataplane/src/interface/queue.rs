@@ -1,4 +1,5 @@
-//! Packets between the network stack and a device on the way out: what waits in the queueing discipline, and what it dropped.
+//! Packets between the network stack and a device on the way out: what waits in the queueing
+//! discipline, and what it dropped.
 
 use super::netlink::{ROUTE, RTM_GETQDISC, TCMSG, Which, ask, attributes};
 use std::io;
@@ -8,8 +9,8 @@ const ROOT: u32 = u32::MAX;
 const TCA_STATS2: u16 = 7;
 const TCA_STATS_QUEUE: u16 = 3;
 
-/// Packets that wait in an interface's queueing discipline, and those that it dropped since it was made. A discipline adds up what those below it
-/// have. Zero where there is none.
+/// Packets that wait in an interface's queueing discipline, and those that it dropped since it was
+/// made. A discipline adds up what those below it have. Zero where there is none.
 pub(super) fn read(index: u32) -> io::Result<u64> {
     let answers = ask(ROUTE, RTM_GETQDISC, Which::All, &[0; TCMSG])?;
     Ok(answers.iter().filter_map(|answer| of_root(answer, index)).sum())
@@ -20,7 +21,8 @@ fn of_root(answer: &[u8], index: u32) -> Option<u64> {
     if word(answer, 4)? != index || word(answer, 12)? != ROOT {
         return None;
     }
-    let find = |bytes, wanted| attributes(bytes).find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
+    let find =
+        |bytes, wanted| attributes(bytes).find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
     let queue = find(find(answer.get(TCMSG..)?, TCA_STATS2)?, TCA_STATS_QUEUE)?;
     let (waiting, dropped) = (word(queue, 0)?, word(queue, 8)?);
     Some(u64::from(waiting) + u64::from(dropped))
@@ -31,8 +33,9 @@ mod tests {
     use super::*;
 
     fn answer(index: u32, parent: u32) -> Vec<u8> {
-        let attribute =
-            |kind: u16, value: &[u8]| [&((4 + value.len()) as u16).to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
+        let attribute = |kind: u16, value: &[u8]| {
+            [&((4 + value.len()) as u16).to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat()
+        };
         let queue: Vec<u8> = [5_u32, 600, 7, 0, 0].into_iter().flat_map(u32::to_ne_bytes).collect();
         let head = [0, index, 0, parent, 0].into_iter().flat_map(u32::to_ne_bytes);
         head.chain(attribute(TCA_STATS2 | 0x8000, &attribute(TCA_STATS_QUEUE, &queue))).collect()

@@ -28,7 +28,10 @@ pub(super) fn read(index: u32) -> io::Result<Statistics> {
     let mut body = [0; IFINFOMSG];
     body[4..8].copy_from_slice(&index.to_ne_bytes());
     let answers = ask(ROUTE, RTM_GETLINK, Which::One, &body)?;
-    answers.first().and_then(|answer| statistics(answer)).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    answers
+        .first()
+        .and_then(|answer| statistics(answer))
+        .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 fn statistics(answer: &[u8]) -> Option<Statistics> {
@@ -45,8 +48,12 @@ fn statistics(answer: &[u8]) -> Option<Statistics> {
 
 /// In the order of `struct rtnl_link_stats64`; older kernels have fewer words.
 fn of_words(value: &[u8]) -> Statistics {
-    let word =
-        |index: usize| value.get(8 * index..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_ne_bytes(*word));
+    let word = |index: usize| {
+        value
+            .get(8 * index..)
+            .and_then(|rest| rest.first_chunk())
+            .map_or(0, |word| u64::from_ne_bytes(*word))
+    };
     Statistics {
         received: word(0),
         sent: word(1),

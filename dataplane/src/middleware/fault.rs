@@ -1,7 +1,10 @@
 //! A dataplane that fails on purpose.
 
 use crate::tally::Tally;
-use crate::{Adopted, Bounds, Capabilities, Dataplane, DelaySample, Error, Event, Losses, Snapshot, Status, Tables};
+use crate::{
+    Adopted, Bounds, Capabilities, Dataplane, DelaySample, Error, Event, Losses, Snapshot, Status,
+    Tables,
+};
 use flowgauge_core::Settings;
 use flowgauge_core::delay::{Admission, Kind};
 use rand::{RngExt, SeedableRng};
@@ -12,14 +15,16 @@ use rand_chacha::ChaCha8Rng;
 pub struct Faults {
     /// A call fails before it reaches the dataplane.
     pub request_lost: f64,
-    /// A call is carried out but its answer is lost. A repeated `rotate` gets that answer; a repeated `sample` takes a new one.
+    /// A call is carried out but its answer is lost. A repeated `rotate` gets that answer; a
+    /// repeated `sample` takes a new one.
     pub answer_lost: f64,
 }
 
-/// Wraps a dataplane and makes calls fail with [`Error::Injected`], a transient error, at seeded random times.
+/// Wraps a dataplane and makes calls fail with [`Error::Injected`], a transient error, at seeded
+/// random times.
 ///
-/// Lost answers are the hard case: the banks were flipped, but nobody was told. As the trait asks, a repeated call finishes
-/// what was begun.
+/// Lost answers are the hard case: the banks were flipped, but nobody was told. As the trait asks,
+/// a repeated call finishes what was begun.
 pub struct FaultInjector<D> {
     inner: D,
     faults: Faults,
@@ -34,7 +39,14 @@ impl<D: Dataplane> FaultInjector<D> {
     #[must_use]
     pub fn new(inner: D, faults: Faults, seed: u64) -> Self {
         let random = ChaCha8Rng::seed_from_u64(seed);
-        FaultInjector { inner, faults, random, undelivered_sample: None, undelivered_window: None, injected: 0 }
+        FaultInjector {
+            inner,
+            faults,
+            random,
+            undelivered_sample: None,
+            undelivered_window: None,
+            injected: 0,
+        }
     }
 
     /// Calls that were made to fail so far.
@@ -48,7 +60,12 @@ impl<D: Dataplane> FaultInjector<D> {
         &mut self.inner
     }
 
-    fn strike(&mut self, operation: &'static str, probability: f64, fault: &'static str) -> Result<(), Error> {
+    fn strike(
+        &mut self,
+        operation: &'static str,
+        probability: f64,
+        fault: &'static str,
+    ) -> Result<(), Error> {
         if self.random.random_bool(probability.clamp(0.0, 1.0)) {
             self.injected += 1;
             return Err(Error::Injected { operation, fault });
@@ -91,7 +108,8 @@ impl<D: Dataplane> Dataplane for FaultInjector<D> {
     }
 
     fn sample(&mut self) -> Result<Snapshot, Error> {
-        // A stale sample would be a wrong one: only the answer to the last attempt is worth delivering.
+        // A stale sample would be a wrong one: only the answer to the last attempt is worth
+        // delivering.
         self.undelivered_sample = None;
         self.call("sample", |this| &mut this.undelivered_sample, D::sample)
     }

@@ -1,7 +1,10 @@
 //! A dataplane that writes down what it is asked and what it answers.
 
 use crate::tally::Tally;
-use crate::{Adopted, Bounds, Capabilities, Dataplane, DelaySample, Error, Event, Losses, Part, Snapshot, Status, Tables};
+use crate::{
+    Adopted, Bounds, Capabilities, Dataplane, DelaySample, Error, Event, Losses, Part, Snapshot,
+    Status, Tables,
+};
 use flowgauge_core::delay::{Admission, Kind};
 use flowgauge_core::heavy::{Algorithm, Entry};
 use flowgauge_core::sketch::Mode;
@@ -10,8 +13,8 @@ use serde_json::{Value, json};
 use std::fmt::{LowerHex, Write as _};
 use std::io::Write;
 
-/// Wraps a dataplane and writes every call with its outcome as one JSON object a line, registers included: what a bug report
-/// needs to be repeated elsewhere.
+/// Wraps a dataplane and writes every call with its outcome as one JSON object a line, registers
+/// included: what a bug report needs to be repeated elsewhere.
 pub struct Recorder<D, W> {
     inner: D,
     log: W,
@@ -43,16 +46,23 @@ impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
 
     fn snapshot(&self, snapshot: &Snapshot) -> Value {
         let counters = &snapshot.bank.counters;
-        let Settings { cardinality, entropy, frequency, membership, heavy, .. } = self.inner.settings();
+        let Settings { cardinality, entropy, frequency, membership, heavy, .. } =
+            self.inner.settings();
         let registers = hex(snapshot.bank.cardinality.levels(cardinality.precision), 2);
-        let staggered = snapshot.lasting.as_ref().map(|lasting| hex(lasting.cardinality.words(cardinality.precision), 8));
-        let entropies = entropy.iter().zip(&snapshot.bank.entropy.sums).zip(&snapshot.bank.entropy.sketches);
+        let staggered = snapshot
+            .lasting
+            .as_ref()
+            .map(|lasting| hex(lasting.cardinality.words(cardinality.precision), 8));
+        let entropies =
+            entropy.iter().zip(&snapshot.bank.entropy.sums).zip(&snapshot.bank.entropy.sketches);
         let entropies = entropies.filter(|((entropy, _), _)| entropy.mode != Mode::Off);
         let entropies = entropies.map(|((entropy, of_bank), sketch)| {
             json!({ "key": entropy.key.name(), "sum": of_bank.sum, "cells": hex(sketch.cells(entropy.shape), 16) })
         });
-        let frequencies = (frequency.mode != Mode::Off).then(|| hex(snapshot.bank.frequency.cells(frequency.shape), 16));
-        let filter = membership.on.then(|| hex(snapshot.bank.membership.words(membership.shape), 16));
+        let frequencies = (frequency.mode != Mode::Off)
+            .then(|| hex(snapshot.bank.frequency.cells(frequency.shape), 16));
+        let filter =
+            membership.on.then(|| hex(snapshot.bank.membership.words(membership.shape), 16));
         // Signatures next to their keys would give the secret of a keyed hash away.
         let told = cardinality.hash != HashMode::Keyed;
         let table = (heavy.algorithm != Algorithm::Off).then(|| {
@@ -64,7 +74,9 @@ impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
         });
         let mut numbers = serde_json::Map::new();
         snapshot.bank.tell(self.inner.settings(), &mut |measurement, what, values| {
-            if let Some(of_measurement) = numbers.entry(measurement).or_insert_with(|| json!({})).as_object_mut() {
+            if let Some(of_measurement) =
+                numbers.entry(measurement).or_insert_with(|| json!({})).as_object_mut()
+            {
                 of_measurement.insert(what.to_owned(), hex(values, 16).into());
             }
         });
@@ -119,7 +131,9 @@ fn hash(identity: &flowgauge_core::HashIdentity) -> Value {
         HashMode::Crc32 | HashMode::Tabulated => {
             json!({ "mode": identity.mode.name(), "polynomial": format!("{:#010x}", identity.polynomial), "seed": identity.seed })
         }
-        HashMode::Keyed => json!({ "mode": identity.mode.name(), "fingerprint": format!("{:016x}", identity.fingerprint) }),
+        HashMode::Keyed => {
+            json!({ "mode": identity.mode.name(), "fingerprint": format!("{:016x}", identity.fingerprint) })
+        }
     }
 }
 
@@ -172,7 +186,8 @@ impl<D: Dataplane, W: Write + Send> Dataplane for Recorder<D, W> {
 
     fn events(&mut self) -> Result<Vec<Event>, Error> {
         let result = self.inner.events();
-        let described = outcome(&result, |events| events.iter().map(|event| format!("{event:?}")).collect());
+        let described =
+            outcome(&result, |events| events.iter().map(|event| format!("{event:?}")).collect());
         // Most calls find nothing; those would bury the rest.
         if !matches!(&result, Ok(events) if events.is_empty()) {
             self.note("events", described);

@@ -1,9 +1,10 @@
 //! Many packets at once, where nothing but distinct flows in windows is measured.
 //!
-//! A packet's key is kept until there are enough; then [`Instructions`] of the CPU find the registers and levels of all of them. What
-//! looks at frames is the same for all CPUs, and little enough to stay in registers. Registers take the maximum, so that it makes no
-//! difference that they are raised later and in another order, as long as nobody looks before a
-//! [`Filling`] is finished.
+//! A packet's key is kept until there are enough; then [`Instructions`] of the CPU find the
+//! registers and levels of all of them. What looks at frames is the same for all CPUs, and little
+//! enough to stay in registers. Registers take the maximum, so that it makes no difference that
+//! they are raised later and in another order, as long as nobody looks before a [`Filling`] is
+//! finished.
 
 use super::instructions::Instructions;
 use super::lot::{CAPACITY, Lot};
@@ -11,10 +12,13 @@ use super::port::Frame;
 use super::vector::Places;
 use flowgauge_core::Frame as _;
 use flowgauge_core::cardinality::{self, Mode};
-use flowgauge_core::parse::{Ipv4, Packet, Reject, network, plain_ipv4, plain_ipv6, tagged_ipv4, unopened};
+use flowgauge_core::parse::{
+    Ipv4, Packet, Reject, network, plain_ipv4, plain_ipv6, tagged_ipv4, unopened,
+};
 use flowgauge_core::{Active, Bank, Context, HashMode, KeyKind, Link, Settings, Tabulation};
 
-/// Words of four bytes of the longest key of an IPv4 packet, a five-tuple, whose last one is the protocol.
+/// Words of four bytes of the longest key of an IPv4 packet, a five-tuple, whose last one is the
+/// protocol.
 const WORDS: usize = 4;
 /// The same of an IPv6 packet.
 const WORDS_OVER_IPV6: usize = 10;
@@ -33,7 +37,8 @@ pub struct Batch {
 
 /// Packets on their way into a bank, which holds all of them once this is [finished](Self::finish).
 ///
-/// What changes with every packet is in here, and not in the bank or the batch, so that it stays in registers.
+/// What changes with every packet is in here, and not in the bank or the batch, so that it stays in
+/// registers.
 #[must_use = "packets are missing until it is finished"]
 pub struct Filling<'a> {
     batch: &'a mut Batch,
@@ -46,12 +51,20 @@ pub struct Filling<'a> {
 }
 
 impl Batch {
-    /// An empty batch; `None` where packets have to be counted one by one, because distinct flows in windows are not all that is measured.
-    /// Without `instructions` that the CPU has, keys are hashed one by one.
+    /// An empty batch; `None` where packets have to be counted one by one, because distinct flows
+    /// in windows are not all that is measured. Without `instructions` that the CPU has, keys are
+    /// hashed one by one.
     #[must_use]
-    pub fn new(settings: &Settings, tabulation: &Tabulation, instructions: Instructions) -> Option<Box<Self>> {
+    pub fn new(
+        settings: &Settings,
+        tabulation: &Tabulation,
+        instructions: Instructions,
+    ) -> Option<Box<Self>> {
         let cardinality = settings.cardinality;
-        if cardinality.mode != Mode::Windowed || settings.beyond_cardinality() || settings.headers.inner {
+        if cardinality.mode != Mode::Windowed
+            || settings.beyond_cardinality()
+            || settings.headers.inner
+        {
             return None;
         }
         let [bytes, bytes_over_ipv6] = cardinality.key.lengths();
@@ -77,10 +90,17 @@ impl Batch {
     #[inline(never)]
     fn flush(&mut self, keys: usize, bank: &mut Bank, tabulation: &Tabulation) {
         bank.counters.ipv4 = bank.counters.ipv4.wrapping_add(keys as u64);
-        self.ipv4.raise(keys, &mut self.places, self.cardinality, &mut bank.cardinality, tabulation);
+        self.ipv4.raise(
+            keys,
+            &mut self.places,
+            self.cardinality,
+            &mut bank.cardinality,
+            tabulation,
+        );
     }
 
-    /// Brings frames of an EtherType into a bank. There the order of EtherTypes matters, and not that of other frames.
+    /// Brings frames of an EtherType into a bank. There the order of EtherTypes matters, and not
+    /// that of other frames.
     #[inline(always)]
     fn end_run(&mut self, bank: &mut Bank) {
         let Run { ethertype, frames } = &mut self.run;
@@ -94,7 +114,13 @@ impl Batch {
     #[inline(never)]
     fn flush_ipv6(&mut self, bank: &mut Bank, tabulation: &Tabulation) {
         bank.counters.ipv6 = bank.counters.ipv6.wrapping_add(self.waiting_ipv6 as u64);
-        self.ipv6.raise(self.waiting_ipv6, &mut self.places, self.cardinality, &mut bank.cardinality, tabulation);
+        self.ipv6.raise(
+            self.waiting_ipv6,
+            &mut self.places,
+            self.cardinality,
+            &mut bank.cardinality,
+            tabulation,
+        );
         self.waiting_ipv6 = 0;
     }
 }
@@ -118,10 +144,16 @@ impl Run {
     }
 }
 
-/// Counts a frame of Ethernet, but for its bytes, unless it is IPv4, which it finds. What it takes fits into registers: nobody else sees
-/// where a filling or a frame is, or every one of them would have to be in memory.
+/// Counts a frame of Ethernet, but for its bytes, unless it is IPv4, which it finds. What it takes
+/// fits into registers: nobody else sees where a filling or a frame is, or every one of them would
+/// have to be in memory.
 #[inline(never)]
-fn record_other<'a>(batch: &mut Batch, bank: &mut Bank, tabulation: &Tabulation, bytes: &'a [u8]) -> Option<Ipv4<'a>> {
+fn record_other<'a>(
+    batch: &mut Batch,
+    bank: &mut Bank,
+    tabulation: &Tabulation,
+    bytes: &'a [u8],
+) -> Option<Ipv4<'a>> {
     // All that follows needs few registers, and a call at the end is none.
     if plain_ipv6(bytes).is_none() {
         if let Some(ip) = tagged_ipv4(bytes) {
@@ -136,9 +168,15 @@ fn record_other<'a>(batch: &mut Batch, bank: &mut Bank, tabulation: &Tabulation,
     record_rest(batch, bank, tabulation, bytes)
 }
 
-/// What [`record_other`] leaves. Apart from [`record_unlikely`], so that IPv6 is found without a look at the link layer.
+/// What [`record_other`] leaves. Apart from [`record_unlikely`], so that IPv6 is found without a
+/// look at the link layer.
 #[inline(never)]
-fn record_rest<'a>(batch: &mut Batch, bank: &mut Bank, tabulation: &Tabulation, bytes: &'a [u8]) -> Option<Ipv4<'a>> {
+fn record_rest<'a>(
+    batch: &mut Batch,
+    bank: &mut Bank,
+    tabulation: &Tabulation,
+    bytes: &'a [u8],
+) -> Option<Ipv4<'a>> {
     let packet = match plain_ipv6(bytes) {
         Some(ip) => Ok(Packet::V6(ip)),
         None => network(bytes, Link::Ethernet),
@@ -170,7 +208,14 @@ fn record_found<'a>(
         Ok(Packet::V4(ip)) => return Some(ip),
         Ok(packet @ Packet::V6(_)) => {
             let cardinality::Settings { key, hash, .. } = batch.cardinality;
-            batch.ipv6.put(batch.waiting_ipv6, key, hash, tabulation, &packet, key.transport(bytes, &packet));
+            batch.ipv6.put(
+                batch.waiting_ipv6,
+                key,
+                hash,
+                tabulation,
+                &packet,
+                key.transport(bytes, &packet),
+            );
             batch.waiting_ipv6 += 1;
             if batch.waiting_ipv6 == CAPACITY {
                 batch.flush_ipv6(bank, tabulation);
@@ -193,8 +238,9 @@ fn reject(bank: &mut Bank, cause: Reject, frames: u32) {
 }
 
 impl Filling<'_> {
-    /// Counts a frame as [`Active::record`] does. `key` and `hash` are those of the settings: the compiler makes code of its own for
-    /// constants. Whatever else the settings have is out of its sight, and of the hot code.
+    /// Counts a frame as [`Active::record`] does. `key` and `hash` are those of the settings: the
+    /// compiler makes code of its own for constants. Whatever else the settings have is out of its
+    /// sight, and of the hot code.
     #[inline(always)]
     pub fn record(&mut self, key: KeyKind, hash: HashMode, frame: &Frame<'_>) {
         let Frame { bytes, wire_length, link, .. } = *frame;
@@ -211,12 +257,19 @@ impl Filling<'_> {
         };
         let Some(ip) = found else { return };
         let packet = Packet::V4(ip);
-        self.batch.ipv4.put(self.waiting, key, hash, tabulation, &packet, key.transport(bytes, &packet));
+        self.batch.ipv4.put(
+            self.waiting,
+            key,
+            hash,
+            tabulation,
+            &packet,
+            key.transport(bytes, &packet),
+        );
         self.advance(1);
     }
 
-    /// Counts keys of IPv4 packets without their frames, and no bytes. Each has the words of [`KeyKind::lay_out`], of which the first byte
-    /// is the lowest.
+    /// Counts keys of IPv4 packets without their frames, and no bytes. Each has the words of
+    /// [`KeyKind::lay_out`], of which the first byte is the lowest.
     ///
     /// # Panics
     /// If a key of the settings has not `N` words.
@@ -242,7 +295,8 @@ impl Filling<'_> {
         }
     }
 
-    /// Brings the rest into the bank. Not done by dropping: what can be dropped while a panic unwinds would have to be in memory.
+    /// Brings the rest into the bank. Not done by dropping: what can be dropped while a panic
+    /// unwinds would have to be in memory.
     #[inline(always)]
     pub fn finish(self) {
         let counters = &mut self.active.bank.counters;
@@ -267,7 +321,8 @@ pub(super) mod tests {
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
-    /// A random packet: mostly IPv4 with ports, often IPv6, now and then something else, with and without a tag, and cut anywhere.
+    /// A random packet: mostly IPv4 with ports, often IPv6, now and then something else, with and
+    /// without a tag, and cut anywhere.
     pub(in crate::poll) fn packet(random: &mut ChaCha8Rng) -> (Vec<u8>, Link) {
         let mut bytes: Vec<u8> = (0..80).map(|_| random.random()).collect();
         let tagged = random.random_ratio(1, 8);
@@ -285,7 +340,11 @@ pub(super) mod tests {
         bytes[ethertype..ethertype + 2].copy_from_slice(&family);
         bytes[ethertype + 2] = version;
         // A fragment offset would hide the ports.
-        bytes[ethertype + 8..ethertype + 10].copy_from_slice(if random.random_ratio(7, 8) { &[0, 0] } else { &[0, 1] });
+        bytes[ethertype + 8..ethertype + 10].copy_from_slice(if random.random_ratio(7, 8) {
+            &[0, 0]
+        } else {
+            &[0, 1]
+        });
         bytes[ethertype + 11] = [1, 6, 17, 132][random.random_range(0..4)];
         if version == 0x60 {
             bytes[ethertype + 8] = [0, 6, 17, 44][random.random_range(0..4)];
@@ -293,7 +352,11 @@ pub(super) mod tests {
         if random.random_ratio(1, 16) {
             bytes.truncate(random.random_range(0..80));
         }
-        if random.random_ratio(1, 16) { (bytes.split_off(bytes.len().min(14)), Link::Ip) } else { (bytes, Link::Ethernet) }
+        if random.random_ratio(1, 16) {
+            (bytes.split_off(bytes.len().min(14)), Link::Ip)
+        } else {
+            (bytes, Link::Ethernet)
+        }
     }
 
     /// Says so where not all instructions can be tested.
@@ -333,7 +396,12 @@ pub(super) mod tests {
                 let mut filling = batch.fill(batched.active(&shared, 0), &context);
                 for (bytes, link) in rest.by_ref().take(length) {
                     let wire_length = 1000 + bytes.len() as u32;
-                    one_by_one.active(&shared, 0).record(&context, *link, bytes.as_slice(), Arrival::new(wire_length, 0));
+                    one_by_one.active(&shared, 0).record(
+                        &context,
+                        *link,
+                        bytes.as_slice(),
+                        Arrival::new(wire_length, 0),
+                    );
                     filling.record(
                         settings.cardinality.key,
                         settings.cardinality.hash,
@@ -342,8 +410,14 @@ pub(super) mod tests {
                 }
                 filling.finish();
                 let ([one, _], [many, _]) = (&mut one_by_one.banks, &mut batched.banks);
-                assert_eq!(one.counters, many.counters, "{instructions}, {settings:?}, after a batch of {length}");
-                assert!(one.cardinality == many.cardinality, "{instructions}, {settings:?}, after a batch of {length}");
+                assert_eq!(
+                    one.counters, many.counters,
+                    "{instructions}, {settings:?}, after a batch of {length}"
+                );
+                assert!(
+                    one.cardinality == many.cardinality,
+                    "{instructions}, {settings:?}, after a batch of {length}"
+                );
                 // Full registers would hide what is missing.
                 if length % 16 < step {
                     one.clear(&settings);
@@ -375,9 +449,17 @@ pub(super) mod tests {
         let mut filling = batch.fill(by_frame.active(&shared, 0), &context);
         let mut keys: Vec<[u32; N]> = Vec::new();
         for bytes in &frames {
-            let Ok(packet @ Packet::V4(_)) = network(bytes.as_slice(), Link::Ethernet) else { continue };
-            filling.record(cardinality.key, cardinality.hash, &Frame { bytes, wire_length: 0, timestamp: 0, link: Link::Ethernet });
-            let key = cardinality.key.extract(&packet, cardinality.key.transport(bytes.as_slice(), &packet));
+            let Ok(packet @ Packet::V4(_)) = network(bytes.as_slice(), Link::Ethernet) else {
+                continue;
+            };
+            filling.record(
+                cardinality.key,
+                cardinality.hash,
+                &Frame { bytes, wire_length: 0, timestamp: 0, link: Link::Ethernet },
+            );
+            let key = cardinality
+                .key
+                .extract(&packet, cardinality.key.transport(bytes.as_slice(), &packet));
             let mut words = [[0; 4]; N];
             words.as_flattened_mut()[..key.as_bytes().len()].copy_from_slice(key.as_bytes());
             keys.push(words.map(u32::from_le_bytes));
@@ -406,9 +488,11 @@ pub(super) mod tests {
         settings.cardinality.hash = HashMode::Crc32;
         let precision = settings.cardinality.precision;
         let context = Context::new(settings, &tabulation, Sharing::Alone);
-        // Sources whose CRC is a chosen number: the CRC of a word is one-to-one, and turned back bit by bit.
+        // Sources whose CRC is a chosen number: the CRC of a word is one-to-one, and turned back
+        // bit by bit.
         let zero = crc32(&[0; 4]);
-        let mut basis: Vec<(u32, u32)> = (0..32).map(|bit| (1 << bit, crc32(&(1_u32 << bit).to_le_bytes()) ^ zero)).collect();
+        let mut basis: Vec<(u32, u32)> =
+            (0..32).map(|bit| (1 << bit, crc32(&(1_u32 << bit).to_le_bytes()) ^ zero)).collect();
         for bit in 0..32 {
             let at = (bit..32).find(|&at| basis[at].1 >> bit & 1 == 1).unwrap();
             basis.swap(bit, at);
@@ -420,7 +504,11 @@ pub(super) mod tests {
                 }
             }
         }
-        let source = |hash: u32| (0..32).filter(|bit| (hash ^ zero) >> bit & 1 == 1).fold(0, |key, bit| key ^ basis[bit].0);
+        let source = |hash: u32| {
+            (0..32)
+                .filter(|bit| (hash ^ zero) >> bit & 1 == 1)
+                .fold(0, |key, bit| key ^ basis[bit].0)
+        };
         for instructions in Instructions::available() {
             let mut batch = Batch::new(&settings, &tabulation, instructions).unwrap();
             let (mut state, shared) = (State::boxed(), Shared::boxed());
@@ -430,19 +518,30 @@ pub(super) mod tests {
                 let mut bytes = [0; 34];
                 bytes[12..15].copy_from_slice(&[0x08, 0x00, 0x45]);
                 bytes[17] = 20;
-                bytes[26..30].copy_from_slice(&source(register << precision.rank_bits() | rank).to_le_bytes());
+                bytes[26..30].copy_from_slice(
+                    &source(register << precision.rank_bits() | rank).to_le_bytes(),
+                );
                 // Twice, so that there are enough for the vectors.
                 for _ in 0..2 {
                     filling.record(
                         settings.cardinality.key,
                         settings.cardinality.hash,
-                        &Frame { bytes: &bytes, wire_length: 60, timestamp: 0, link: Link::Ethernet },
+                        &Frame {
+                            bytes: &bytes,
+                            wire_length: 60,
+                            timestamp: 0,
+                            link: Link::Ethernet,
+                        },
                     );
                 }
             }
             filling.finish();
-            for (register, level) in
-                state.banks[0].cardinality.levels(precision).iter().enumerate().take(usize::from(precision.max_level()))
+            for (register, level) in state.banks[0]
+                .cardinality
+                .levels(precision)
+                .iter()
+                .enumerate()
+                .take(usize::from(precision.max_level()))
             {
                 assert_eq!(usize::from(*level), register + 1);
             }

@@ -9,7 +9,8 @@ pub(super) const MEASURED: bool = cfg!(target_os = "linux");
 #[cfg(target_os = "linux")]
 pub(super) fn thread_time() -> u64 {
     use nix::time::{ClockId, clock_gettime};
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(0, |time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
+        .map_or(0, |time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
 }
 
 /// The CPU that this thread runs on.
@@ -29,8 +30,11 @@ pub(super) fn thread_number() -> u32 {
 pub(super) fn check(cpus: &[usize]) -> Result<(), Error> {
     use rustix::thread::{CpuSet, sched_getaffinity};
     let Ok(usable) = sched_getaffinity(None) else { return Ok(()) };
-    let Some(cpu) = cpus.iter().find(|&&cpu| cpu >= CpuSet::MAX_CPU || !usable.is_set(cpu)) else { return Ok(()) };
-    let list: Vec<String> = (0..CpuSet::MAX_CPU).filter(|&cpu| usable.is_set(cpu)).map(|cpu| cpu.to_string()).collect();
+    let Some(cpu) = cpus.iter().find(|&&cpu| cpu >= CpuSet::MAX_CPU || !usable.is_set(cpu)) else {
+        return Ok(());
+    };
+    let list: Vec<String> =
+        (0..CpuSet::MAX_CPU).filter(|&cpu| usable.is_set(cpu)).map(|cpu| cpu.to_string()).collect();
     Err(Error::Unsupported {
         backend: "poll",
         what: format!("run a worker on CPU {cpu}"),
@@ -67,7 +71,13 @@ pub(super) fn thread_number() -> u32 {
 #[cfg(not(target_os = "linux"))]
 pub(super) fn check(cpus: &[usize]) -> Result<(), Error> {
     let advice = "leave it out: only Linux pins threads".to_owned();
-    let refused = |cpu: &usize| Err(Error::Unsupported { backend: "poll", what: format!("run a worker on CPU {cpu}"), advice });
+    let refused = |cpu: &usize| {
+        Err(Error::Unsupported {
+            backend: "poll",
+            what: format!("run a worker on CPU {cpu}"),
+            advice,
+        })
+    };
     cpus.first().map_or(Ok(()), refused)
 }
 

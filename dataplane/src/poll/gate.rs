@@ -1,8 +1,9 @@
 //! How far the traffic may advance.
 //!
-//! A source hands out packets with timestamps below the gate's limit. In trace time the controller moves the limit: waiting
-//! until `t` means that every packet before `t` has been counted, so that a replay is repeatable to the bit. In real time the
-//! limit follows the clock, and an open gate has none.
+//! A source hands out packets with timestamps below the gate's limit. In trace time the controller
+//! moves the limit: waiting until `t` means that every packet before `t` has been counted, so that
+//! a replay is repeatable to the bit. In real time the limit follows the clock, and an open gate
+//! has none.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -119,10 +120,12 @@ impl Gate {
         self.pace
     }
 
-    /// Has the source wait for packets that lie out of order: before it takes a time for passed, it looks for packets that are as
-    /// much later as this. Takes effect before the workers start; nothing changes in real time.
+    /// Has the source wait for packets that lie out of order: before it takes a time for passed, it
+    /// looks for packets that are as much later as this. Takes effect before the workers start;
+    /// nothing changes in real time.
     pub fn set_lateness(&self, lateness: Duration) {
-        self.lateness.store(u64::try_from(lateness.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.lateness
+            .store(u64::try_from(lateness.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// How late a packet may come, in nanoseconds; `None` where nothing waits for any.
@@ -132,7 +135,8 @@ impl Gate {
         (self.pace == Pace::Trace && lateness > 0).then_some(lateness)
     }
 
-    /// Lets workers share what they would else count in the order of the capture, since nothing is measured that depends on it.
+    /// Lets workers share what they would else count in the order of the capture, since nothing is
+    /// measured that depends on it.
     pub(super) fn allow_any_order(&self) {
         self.any_order.store(true, Ordering::Relaxed);
     }
@@ -142,18 +146,21 @@ impl Gate {
         self.any_order.load(Ordering::Relaxed)
     }
 
-    /// Takes note that every window before `time` is closed: a packet from before it that is still to come is late.
+    /// Takes note that every window before `time` is closed: a packet from before it that is still
+    /// to come is late.
     pub fn close(&self, time: u64) {
         let mut progress = self.progress();
         progress.floor = progress.floor.max(time);
     }
 
-    /// Lets every packet with a timestamp before `limit` through and waits until all of them were counted.
+    /// Lets every packet with a timestamp before `limit` through and waits until all of them were
+    /// counted.
     pub fn advance(&self, limit: u64) -> Advance {
         let mut progress = self.progress();
         if limit > progress.limit {
             progress.limit = limit;
-            // A packet found beyond the old limit may be beyond the new one as well: no need to ask the source again.
+            // A packet found beyond the old limit may be beyond the new one as well: no need to ask
+            // the source again.
             progress.blocked = progress.blocked.filter(|&next| next >= limit);
         }
         if progress.blocked.is_none() {
@@ -169,8 +176,8 @@ impl Gate {
         }
     }
 
-    /// The time in the trace: the limit, or just behind the last packet if there are no more. `None` unless the pace is
-    /// [`Pace::Trace`].
+    /// The time in the trace: the limit, or just behind the last packet if there are no more.
+    /// `None` unless the pace is [`Pace::Trace`].
     #[must_use]
     pub fn trace_time(&self) -> Option<u64> {
         let progress = self.progress();
@@ -207,8 +214,8 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// The timestamp that packets must stay below. `first` is the timestamp of the source's first packet: in real time it is
-    /// due at once.
+    /// The timestamp that packets must stay below. `first` is the timestamp of the source's first
+    /// packet: in real time it is due at once.
     pub fn limit(&self, first: u64) -> u64 {
         match self.pace {
             Pace::Trace => {
@@ -224,7 +231,8 @@ impl Gate {
         }
     }
 
-    /// The timestamps that packets may have. `first` is the timestamp of the source's first packet, as for [`limit`](Self::limit).
+    /// The timestamps that packets may have. `first` is the timestamp of the source's first packet,
+    /// as for [`limit`](Self::limit).
     pub fn bounds(&self, first: u64) -> Bounds {
         let limit = self.limit(first);
         let floor = if self.pace == Pace::Trace { self.progress().floor } else { 0 };
@@ -232,13 +240,15 @@ impl Gate {
         Bounds { floor: floor.min(limit), limit }
     }
 
-    /// Notes a batch that is about to be counted. A source calls this before it lets other workers take the next one.
+    /// Notes a batch that is about to be counted. A source calls this before it lets other workers
+    /// take the next one.
     pub fn begin(&self) -> Busy<'_> {
         self.progress().busy += 1;
         Busy { gate: self, last: None }
     }
 
-    /// Notes that the next packet, at `next`, lies at or beyond `limit`, which [`limit`](Self::limit) gave.
+    /// Notes that the next packet, at `next`, lies at or beyond `limit`, which
+    /// [`limit`](Self::limit) gave.
     pub fn block(&self, next: u64, limit: u64) {
         let mut progress = self.progress();
         if progress.limit == limit {
@@ -276,7 +286,8 @@ impl Drop for Busy<'_> {
             // Before anyone takes this batch for counted.
             progress.failed = true;
         }
-        // Nobody is woken before there is something to return: with one worker this is the only batch, again and again.
+        // Nobody is woken before there is something to return: with one worker this is the only
+        // batch, again and again.
         if progress.settled().is_some() {
             drop(progress);
             self.gate.changed.notify_all();

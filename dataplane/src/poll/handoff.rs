@@ -1,8 +1,9 @@
 //! One worker's state, shared with the controller without a lock on the packet path.
 //!
-//! The worker owns one bank, the controller the other. A request from the controller, which the worker looks for between two
-//! batches, changes hands: *flip* makes the worker go on in the other bank, *sample* makes it copy what it has. Nothing is
-//! read while it is written, so a snapshot belongs to one instant, and the worker never waits.
+//! The worker owns one bank, the controller the other. A request from the controller, which the
+//! worker looks for between two batches, changes hands: *flip* makes the worker go on in the other
+//! bank, *sample* makes it copy what it has. Nothing is read while it is written, so a snapshot
+//! belongs to one instant, and the worker never waits.
 #![allow(
     unsafe_code,
     reason = "two threads use disjoint banks of one state; this module holds the protocol that keeps them disjoint"
@@ -35,10 +36,11 @@ struct Shared {
     settings: Settings,
 }
 
-// SAFETY: `state` is the only field that is not `Sync`. The writer touches `lasting` and the bank it replied to last; the
-// reader touches only the other bank, and only between the reply to a flip and the next request to flip (see `Reader::closed`
-// and `Writer::active`). Replies are stored with `Release` and loaded with `Acquire`, requests likewise, so each side sees all
-// that the other wrote before the bank changed hands.
+// SAFETY: `state` is the only field that is not `Sync`. The writer touches `lasting` and the bank
+// it replied to last; the reader touches only the other bank, and only between the reply to a flip
+// and the next request to flip (see `Reader::closed` and `Writer::active`). Replies are stored with
+// `Release` and loaded with `Acquire`, requests likewise, so each side sees all that the other
+// wrote before the bank changed hands.
 unsafe impl Sync for Shared {}
 
 /// What a worker copies for the controller.
@@ -49,14 +51,21 @@ pub(super) struct Sample {
 }
 
 /// The two ends of a fresh state.
-pub(super) fn handoff(settings: Settings, together: Arc<flowgauge_core::Shared>) -> (Writer, Reader) {
+pub(super) fn handoff(
+    settings: Settings,
+    together: Arc<flowgauge_core::Shared>,
+) -> (Writer, Reader) {
     let shared = Arc::new(Shared {
         state: UnsafeCell::boxed(),
         request: AtomicU64::new(0),
         reply: AtomicU64::new(0),
         cpu_ns: AtomicU64::new(0),
         cpu: AtomicUsize::new(0),
-        sample: Mutex::new(Sample { bank: WideBank::boxed(), lasting: settings.lasts().then(Lasting::boxed), truth: None }),
+        sample: Mutex::new(Sample {
+            bank: WideBank::boxed(),
+            lasting: settings.lasts().then(Lasting::boxed),
+            truth: None,
+        }),
         together,
         settings,
     });
@@ -80,15 +89,22 @@ impl Writer {
     pub(super) fn active(&mut self) -> Active<'_> {
         let state = self.shared.state.get();
         let index = self.bank() % BANKS;
-        // SAFETY: the pointer is valid as long as `shared`. There is one writer, and `&mut self` keeps these references the
-        // only ones it has. The reader holds a reference only to the bank that is not `self.bank()`: it made this one ours
-        // by the request that `served` is.
+        // SAFETY: the pointer is valid as long as `shared`. There is one writer, and `&mut self`
+        // keeps these references the only ones it has. The reader holds a reference only to the
+        // bank that is not `self.bank()`: it made this one ours by the request that `served` is.
         let (bank, lasting) = unsafe { (&mut (*state).banks[index], &mut (*state).lasting) };
         let together = &*self.shared.together;
-        Active { index, bank, lasting, shared: &together.banks[index], shared_lasting: &together.lasting }
+        Active {
+            index,
+            bank,
+            lasting,
+            shared: &together.banks[index],
+            shared_lasting: &together.lasting,
+        }
     }
 
-    /// Does what the controller asked for, if it did. `truth` gives the exact count that belongs to the copy.
+    /// Does what the controller asked for, if it did. `truth` gives the exact count that belongs to
+    /// the copy.
     #[inline(always)]
     pub(super) fn serve(&mut self, truth: impl FnOnce(usize) -> Option<u64>) {
         let request = self.shared.request.load(Ordering::Acquire);
@@ -171,8 +187,9 @@ impl Reader {
         }
         let state = self.shared.state.get();
         let closed = self.closed_index() % BANKS;
-        // SAFETY: the pointer is valid as long as `shared`. The worker has replied to the last flip or to a later request, all
-        // of which name the same bank, so it uses the other one until the next flip, for which `&mut self` is needed.
+        // SAFETY: the pointer is valid as long as `shared`. The worker has replied to the last flip
+        // or to a later request, all of which name the same bank, so it uses the other one until
+        // the next flip, for which `&mut self` is needed.
         unsafe { Some(&mut (*state).banks[closed]) }
     }
 

@@ -22,7 +22,10 @@ pub enum Instructions {
 
 /// Why [`VARIABLE`] cannot be followed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{VARIABLE}={word:?} in the environment: expected one of {}, which this CPU has", names(Instructions::available()))]
+#[error(
+    "{VARIABLE}={word:?} in the environment: expected one of {}, which this CPU has",
+    names(Instructions::available())
+)]
 pub struct NotAvailable {
     word: String,
 }
@@ -39,7 +42,8 @@ impl fmt::Display for Instructions {
 
 impl Instructions {
     /// All of them, the slowest first.
-    pub const ALL: [Instructions; 4] = [Instructions::Scalar, Instructions::Neon, Instructions::Avx2, Instructions::Avx512];
+    pub const ALL: [Instructions; 4] =
+        [Instructions::Scalar, Instructions::Neon, Instructions::Avx2, Instructions::Avx512];
 
     /// The name used in options and outputs.
     #[must_use]
@@ -83,7 +87,8 @@ impl Instructions {
         Self::available().last().unwrap_or(Instructions::Scalar)
     }
 
-    /// Those that workers count with: as [`chosen`](Self::chosen), and the fastest where that fails.
+    /// Those that workers count with: as [`chosen`](Self::chosen), and the fastest where that
+    /// fails.
     #[must_use]
     pub fn in_use() -> Self {
         static IN_USE: OnceLock<Instructions> = OnceLock::new();
@@ -102,9 +107,15 @@ mod tests {
         assert!(available.is_sorted());
         assert_eq!(available.last(), Some(&Instructions::fastest()));
         for instructions in Instructions::ALL {
-            assert_eq!(Instructions::named(instructions.name()).is_ok(), available.contains(&instructions));
+            assert_eq!(
+                Instructions::named(instructions.name()).is_ok(),
+                available.contains(&instructions)
+            );
         }
         let error = Instructions::named("AVX2").unwrap_err().to_string();
-        assert!(error.starts_with("FLOWGAUGE_CPU=\"AVX2\" in the environment: expected one of scalar"), "{error}");
+        assert!(
+            error.starts_with("FLOWGAUGE_CPU=\"AVX2\" in the environment: expected one of scalar"),
+            "{error}"
+        );
     }
 }

@@ -9,17 +9,19 @@ use flowgauge_core::{HashMode, KeyKind, LaidOut, Maker, Precision, Tabulation};
 use std::array;
 use std::ops::Range;
 
-/// Keys that are kept; a power of two. With more of them less is lost to waiting for the last one to be stored.
+/// Keys that are kept; a power of two. With more of them less is lost to waiting for the last one
+/// to be stored.
 pub(super) const CAPACITY: usize = 256;
 
 /// One word of four bytes of each key, as it is in memory.
 pub(super) type Column = [u32; CAPACITY];
 
-/// One key of so many that raises its register is many: a wrong guess takes about as long as some tens of stores.
+/// One key of so many that raises its register is many: a wrong guess takes about as long as some
+/// tens of stores.
 const MANY: usize = 64;
 
-/// Keys of one length, word by word, and what brings them into registers; with a keyed hash the first words are their signatures, and the
-/// others unused.
+/// Keys of one length, word by word, and what brings them into registers; with a keyed hash the
+/// first words are their signatures, and the others unused.
 #[repr(C, align(64))]
 pub(super) struct Lot<const WORDS: usize> {
     columns: [Column; WORDS],
@@ -32,7 +34,12 @@ pub(super) struct Lot<const WORDS: usize> {
 }
 
 impl<const WORDS: usize> Lot<WORDS> {
-    pub(super) fn new(bytes: usize, settings: cardinality::Settings, tables: &Tabulation, instructions: Instructions) -> Self {
+    pub(super) fn new(
+        bytes: usize,
+        settings: cardinality::Settings,
+        tables: &Tabulation,
+        instructions: Instructions,
+    ) -> Self {
         let vectors = vectors(instructions, bytes, settings, tables);
         Lot { columns: [[0; CAPACITY]; WORDS], vectors, bytes, many: false }
     }
@@ -49,7 +56,8 @@ impl<const WORDS: usize> Lot<WORDS> {
         transport: Transport,
     ) {
         let at = at & (CAPACITY - 1);
-        // Products of 64 bits are quicker one by one than as vectors, and a signature takes less room than its key.
+        // Products of 64 bits are quicker one by one than as vectors, and a signature takes less
+        // room than its key.
         if hash == HashMode::Keyed {
             let signature = key.signature(hash, tabulation, packet, transport);
             self.columns.iter_mut().take(1).for_each(|column| column[at] = signature);
@@ -59,15 +67,30 @@ impl<const WORDS: usize> Lot<WORDS> {
     }
 
     /// Puts keys over IPv4 at places from one on, of which there are enough.
-    pub(super) fn put_all<const N: usize>(&mut self, from: usize, hash: HashMode, tabulation: &Tabulation, keys: &[[u32; N]]) {
+    pub(super) fn put_all<const N: usize>(
+        &mut self,
+        from: usize,
+        hash: HashMode,
+        tabulation: &Tabulation,
+        keys: &[[u32; N]],
+    ) {
         let bytes = self.bytes;
         let places = self.columns.iter_mut().map(|column| column.iter_mut().skip(from));
         if hash == HashMode::Keyed {
-            let laid_out = |key: &[u32; N]| LaidOut { words: key.map(u32::to_le_bytes), bytes, over_ipv6: false };
+            let laid_out = |key: &[u32; N]| LaidOut {
+                words: key.map(u32::to_le_bytes),
+                bytes,
+                over_ipv6: false,
+            };
             let signature = |key| tabulation.multilinear().make(laid_out(key));
-            places.take(1).for_each(|first| first.zip(keys).for_each(|(to, key)| *to = signature(key)));
+            places
+                .take(1)
+                .for_each(|first| first.zip(keys).for_each(|(to, key)| *to = signature(key)));
         } else {
-            places.take(N).enumerate().for_each(|(word, column)| column.zip(keys).for_each(|(to, key)| *to = key[word]));
+            places
+                .take(N)
+                .enumerate()
+                .for_each(|(word, column)| column.zip(keys).for_each(|(to, key)| *to = key[word]));
         }
     }
 
@@ -120,9 +143,16 @@ impl<const WORDS: usize> Lot<WORDS> {
 
     /// The CRCs of keys of so many words and bytes.
     #[inline(always)]
-    fn crcs<const N: usize, const BYTES: usize>(&self, keys: Range<usize>) -> impl Iterator<Item = u32> {
-        let columns: [&Column; N] = array::from_fn(|word| self.columns.get(word).unwrap_or(&[0; CAPACITY]));
-        keys.map(move |at| Crc32::new().of_words(&columns.map(|column| column[at & (CAPACITY - 1)].to_le_bytes()), BYTES))
+    fn crcs<const N: usize, const BYTES: usize>(
+        &self,
+        keys: Range<usize>,
+    ) -> impl Iterator<Item = u32> {
+        let columns: [&Column; N] =
+            array::from_fn(|word| self.columns.get(word).unwrap_or(&[0; CAPACITY]));
+        keys.map(move |at| {
+            Crc32::new()
+                .of_words(&columns.map(|column| column[at & (CAPACITY - 1)].to_le_bytes()), BYTES)
+        })
     }
 }
 
@@ -158,31 +188,42 @@ impl Raise<'_> {
         let Raise { hash, precision, registers, tabulation } = self;
         let usual = precision == Precision::DEFAULT;
         match hash {
-            HashMode::Crc32 if usual => signatures.for_each(|signature| registers.update(signature, Precision::DEFAULT)),
-            HashMode::Crc32 => signatures.for_each(|signature| registers.update(signature, precision)),
+            HashMode::Crc32 if usual => {
+                signatures.for_each(|signature| registers.update(signature, Precision::DEFAULT))
+            }
+            HashMode::Crc32 => {
+                signatures.for_each(|signature| registers.update(signature, precision))
+            }
             HashMode::Tabulated | HashMode::Keyed if usual => {
-                signatures.for_each(|signature| registers.update(tabulation.hash(signature), Precision::DEFAULT));
+                signatures.for_each(|signature| {
+                    registers.update(tabulation.hash(signature), Precision::DEFAULT)
+                });
             }
             HashMode::Tabulated | HashMode::Keyed => {
-                signatures.for_each(|signature| registers.update(tabulation.hash(signature), precision));
+                signatures
+                    .for_each(|signature| registers.update(tabulation.hash(signature), precision));
             }
         }
     }
 }
 
-/// Raises registers to the first `length` levels, a multiple of eight. `many` says whether many of the keys before raised theirs, and
-/// afterwards whether many of these did.
+/// Raises registers to the first `length` levels, a multiple of eight. `many` says whether many of
+/// the keys before raised theirs, and afterwards whether many of these did.
 #[inline(always)]
 fn raise_to(places: &Places, length: usize, registers: &mut Cardinality, many: &mut bool) {
-    let Ok(registers) = <&mut [u8; MAX_REGISTERS]>::try_from(registers.levels_mut(Precision::MAX)) else { return };
+    let Ok(registers) = <&mut [u8; MAX_REGISTERS]>::try_from(registers.levels_mut(Precision::MAX))
+    else {
+        return;
+    };
     let (indices, _) = places.indices.as_chunks::<8>();
     let (levels, _) = places.levels.as_chunks::<8>();
     let mut raised = 0;
     for (indices, levels) in indices.iter().zip(levels).take(length / 8) {
         for (&index, &level) in indices.iter().zip(levels) {
             let register = &mut registers[usize::from(index)];
-            // No CPU can foretell which of many raise something, and a store for every key is cheaper than wrong guesses. Where few do,
-            // all keys may be of one flow, and every store would have to wait for the one before.
+            // No CPU can foretell which of many raise something, and a store for every key is
+            // cheaper than wrong guesses. Where few do, all keys may be of one flow, and every
+            // store would have to wait for the one before.
             if *many {
                 raised += usize::from(level > *register);
                 *register = level.max(*register);
@@ -195,7 +236,8 @@ fn raise_to(places: &Places, length: usize, registers: &mut Cardinality, many: &
     *many = raised > length / MANY;
 }
 
-/// Makes groups of the first `length` keys whole: how many there are, and the keys behind them, which are too few to be worth another.
+/// Makes groups of the first `length` keys whole: how many there are, and the keys behind them,
+/// which are too few to be worth another.
 fn whole(columns: &mut [Column], group: usize, length: usize) -> (usize, Range<usize>) {
     let rest = length % group;
     // A group of fewer keys is cheaper one by one.

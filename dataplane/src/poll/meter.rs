@@ -1,7 +1,7 @@
 //! What a worker does with its time, measured at its port.
 //!
-//! The clock is read after polls that found nothing and after the first that found packets: a worker that is never without
-//! packets never reads it.
+//! The clock is read after polls that found nothing and after the first that found packets: a
+//! worker that is never without packets never reads it.
 
 use super::cpu;
 use super::handoff::Reader;
@@ -21,7 +21,8 @@ enum Doing {
     Asleep,
 }
 
-/// One worker's times, written by it alone; on a cache line of its own, with the one beside it that CPUs fetch as well.
+/// One worker's times, written by it alone; on a cache line of its own, with the one beside it that
+/// CPUs fetch as well.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Meter {
@@ -37,8 +38,15 @@ pub(super) struct Meter {
 
 impl Meter {
     fn new() -> Self {
-        let (started, thread, doing) = (OnceLock::new(), AtomicU32::new(0), AtomicU8::new(Doing::Polling as u8));
-        Meter { started, thread, doing, times: [const { AtomicU64::new(0) }; 3], batches: AtomicU64::new(0) }
+        let (started, thread, doing) =
+            (OnceLock::new(), AtomicU32::new(0), AtomicU8::new(Doing::Polling as u8));
+        Meter {
+            started,
+            thread,
+            doing,
+            times: [const { AtomicU64::new(0) }; 3],
+            batches: AtomicU64::new(0),
+        }
     }
 
     fn begin(&self, doing: Doing) {
@@ -72,7 +80,8 @@ pub(super) struct Metered<P> {
     meter: Arc<Meter>,
     /// Up to when the time was added.
     accounted: Instant,
-    /// Polls that found packets since the last one that found none; more than two are as good as two.
+    /// Polls that found packets since the last one that found none; more than two are as good as
+    /// two.
     streak: u8,
 }
 
@@ -154,7 +163,13 @@ pub(super) struct Account {
 
 impl Account {
     pub(super) fn new() -> Self {
-        Account { meter: Arc::new(Meter::new()), closed: 0, from: Reading::default(), rolled: false, load: None }
+        Account {
+            meter: Arc::new(Meter::new()),
+            closed: 0,
+            from: Reading::default(),
+            rolled: false,
+            load: None,
+        }
     }
 
     /// What the worker that this is the account of writes.
@@ -171,7 +186,10 @@ impl Account {
     pub(super) fn sampled(&mut self, packets: u64, worker: &Reader, now_ns: u64) {
         let (packets, times) = (self.closed + packets, self.meter.times());
         let batches = self.meter.batches.load(Ordering::Relaxed);
-        self.read(Reading { packets, batches, cpu_ns: worker.cpu_ns(), cpu: worker.cpu(), times }, now_ns);
+        self.read(
+            Reading { packets, batches, cpu_ns: worker.cpu_ns(), cpu: worker.cpu(), times },
+            now_ns,
+        );
     }
 
     /// A bank with so many packets was closed.
@@ -182,8 +200,10 @@ impl Account {
 
     fn read(&mut self, reading: Reading, end_ns: u64) {
         let from = &self.from;
-        // What a worker was doing when it was asked is known to it alone; a time may be taken back for another one.
-        let times: [u64; 3] = std::array::from_fn(|doing| reading.times[doing].saturating_sub(from.times[doing]));
+        // What a worker was doing when it was asked is known to it alone; a time may be taken back
+        // for another one.
+        let times: [u64; 3] =
+            std::array::from_fn(|doing| reading.times[doing].saturating_sub(from.times[doing]));
         let load = Load {
             end_ns,
             lasted_ns: times.iter().sum(),
@@ -242,8 +262,10 @@ mod tests {
     fn time_goes_to_what_was_done() {
         let meter = Arc::new(Meter::new());
         assert_eq!(meter.times(), [0; 3], "it has not started");
-        let mut port =
-            Metered::new(Told([Received::Idle, Received::Frames, Received::Frames, Received::Frames].to_vec()), Arc::clone(&meter));
+        let mut port = Metered::new(
+            Told([Received::Idle, Received::Frames, Received::Frames, Received::Frames].to_vec()),
+            Arc::clone(&meter),
+        );
         let mut poll = |_| port.receive(&mut |_| {});
         assert_eq!(poll(()), Received::Frames);
         let first = accounted(&meter);
@@ -257,7 +279,10 @@ mod tests {
         assert!(streak[0] > first[0]);
         assert_eq!(zeros(streak), [false, true, true]);
         assert_eq!(poll(()), Received::Ended);
-        assert_eq!((accounted(&meter)[0], zeros(accounted(&meter))), (streak[0], [false, false, true]));
+        assert_eq!(
+            (accounted(&meter)[0], zeros(accounted(&meter))),
+            (streak[0], [false, false, true])
+        );
         port.wait(Duration::ZERO);
         assert_eq!(zeros(accounted(&meter)), [false; 3]);
     }
@@ -265,7 +290,8 @@ mod tests {
     #[test]
     fn a_poll_in_vain_after_a_single_batch_is_polling() {
         let meter = Arc::new(Meter::new());
-        let mut port = Metered::new(Told([Received::Idle, Received::Frames].to_vec()), Arc::clone(&meter));
+        let mut port =
+            Metered::new(Told([Received::Idle, Received::Frames].to_vec()), Arc::clone(&meter));
         port.receive(&mut |_| {});
         let batch = accounted(&meter);
         port.receive(&mut |_| {});

@@ -1,20 +1,24 @@
 //! The poll-mode backend: worker threads in this process count packets.
 //!
 //! # The way of a packet
-//! 1. A worker asks its [`Port`] for a batch of frames. It also asks between two batches whether the controller wants anything.
-//!    It never waits for another thread while there are packets.
-//! 2. The frame is parsed and counted in the active bank of the worker's own [`State`](flowgauge_core::State). Sketches that
-//!    need much memory are [shared](flowgauge_core::Shared) by all workers.
-//! 3. Distinct flows alone take a short way: many packets at once, with the best [`Instructions`] that the CPU has ([`Batch`]). Everything else
-//!    goes through [`Passes`], one measurement after the other.
+//! 1. A worker asks its [`Port`] for a batch of frames. It also asks between two batches whether
+//!    the controller wants anything. It never waits for another thread while there are packets.
+//! 2. The frame is parsed and counted in the active bank of the worker's own
+//!    [`State`](flowgauge_core::State). Sketches that need much memory are
+//!    [shared](flowgauge_core::Shared) by all workers.
+//! 3. Distinct flows alone take a short way: many packets at once, with the best [`Instructions`]
+//!    that the CPU has ([`Batch`]). Everything else goes through [`Passes`], one measurement after
+//!    the other.
 //!
 //! # The way of a window
-//! The controller asks every worker to flip its banks and waits for all answers. A batch is counted in one bank, so no packet is
-//! lost or counted twice. Then the controller owns the old banks: it adds them up, clears them, and returns the sum.
+//! The controller asks every worker to flip its banks and waits for all answers. A batch is counted
+//! in one bank, so no packet is lost or counted twice. Then the controller owns the old banks: it
+//! adds them up, clears them, and returns the sum.
 //!
 //! # Where to look
-//! `worker`: the loop; `handoff`: how banks change hands; `gate`: how far a capture may be read, so that a replay gives the same
-//! windows every time; [`port`]: sources of packets; `meter`: how workers spend their time; `truth`: exact counts.
+//! `worker`: the loop; `handoff`: how banks change hands; `gate`: how far a capture may be read, so
+//! that a replay gives the same windows every time; [`port`]: sources of packets; `meter`: how
+//! workers spend their time; `truth`: exact counts.
 
 mod batch;
 mod cpu;
@@ -133,11 +137,18 @@ impl Poll {
     #[must_use]
     pub fn new<P: Port>(ports: Ports<P>, options: Options) -> Self {
         let Ports { ports, source, gate, interface } = ports;
-        let covered_ns = options.slot_ns.saturating_mul(options.settings.cardinality.precision.registers() as u64) / 2;
+        let covered_ns = options
+            .slot_ns
+            .saturating_mul(options.settings.cardinality.precision.registers() as u64)
+            / 2;
         let truth = options.truth.then(|| Arc::new(ExactFlows::new(options.settings, covered_ns)));
         let stop = Arc::new(AtomicBool::new(false));
         let clock = if gate.pace() == Pace::Trace { Clock::TRACE } else { Clock::KERNEL };
-        let capabilities = Capabilities { clock, delay_samples: true, ..Capabilities::of_core("poll", interface, ports.len()) };
+        let capabilities = Capabilities {
+            clock,
+            delay_samples: true,
+            ..Capabilities::of_core("poll", interface, ports.len())
+        };
         let together = flowgauge_core::Shared::counted();
         together.lasting.prepare(&options.settings);
         let sharing = if ports.len() == 1 { Sharing::Alone } else { Sharing::Shared };
@@ -148,12 +159,30 @@ impl Poll {
             let (writer, reader) = handoff(options.settings, Arc::clone(&together));
             readers.push(reader);
             let account = Account::new();
-            let (tap, basin) = options.settings.delay.samples.then(|| tap(gate.pace(), options.delay_room)).unzip();
+            let (tap, basin) = options
+                .settings
+                .delay
+                .samples
+                .then(|| tap(gate.pace(), options.delay_room))
+                .unzip();
             basins.extend(basin);
             let Options { settings, slot_ns, poll_mode, .. } = options;
-            let (meter, truth, gate, stop) = (account.meter(), truth.clone(), Arc::clone(&gate), Arc::clone(&stop));
+            let (meter, truth, gate, stop) =
+                (account.meter(), truth.clone(), Arc::clone(&gate), Arc::clone(&stop));
             bodies.push(Box::new(move |tabulation| {
-                port.work(Duty { meter, poll_mode, writer, tap, sharing, settings, tabulation, slot_ns, truth, gate, stop });
+                port.work(Duty {
+                    meter,
+                    poll_mode,
+                    writer,
+                    tap,
+                    sharing,
+                    settings,
+                    tabulation,
+                    slot_ns,
+                    truth,
+                    gate,
+                    stop,
+                });
             }));
             accounts.push(account);
         }
@@ -206,7 +235,10 @@ impl Poll {
     }
 
     fn started(&self, operation: &'static str) -> Result<HashIdentity, Error> {
-        self.hash.ok_or_else(|| Error::NotStarted { operation, target: self.capabilities.interface.clone() })
+        self.hash.ok_or_else(|| Error::NotStarted {
+            operation,
+            target: self.capabilities.interface.clone(),
+        })
     }
 
     /// The CPU that a worker is pinned to.
@@ -232,9 +264,15 @@ impl Poll {
                 }
                 if started.elapsed() > self.options.deadline {
                     let waited = self.options.deadline;
-                    return Err(Error::Timeout { operation, target: target(), worker: index, waited });
+                    return Err(Error::Timeout {
+                        operation,
+                        target: target(),
+                        worker: index,
+                        waited,
+                    });
                 }
-                // A busy worker answers within a batch; one that had to be woken takes a little longer.
+                // A busy worker answers within a batch; one that had to be woken takes a little
+                // longer.
                 spins += 1;
                 if spins < 1000 { std::hint::spin_loop() } else { thread::yield_now() }
             }
@@ -286,9 +324,10 @@ impl Dataplane for Poll {
                 cpu.into_iter().for_each(cpu::pin);
                 body(tabulation);
             };
-            let worker = named
-                .spawn(run)
-                .map_err(|source| Error::Thread { target: format!("worker {index} of {}", self.capabilities.interface), source })?;
+            let worker = named.spawn(run).map_err(|source| Error::Thread {
+                target: format!("worker {index} of {}", self.capabilities.interface),
+                source,
+            })?;
             self.gate.join(worker.thread().clone());
             self.workers.push(worker);
         }
@@ -336,7 +375,9 @@ impl Dataplane for Poll {
         let now = unix_time();
         let mut missing = None;
         let bank = self.sums.fill(settings, |bank| {
-            for (index, (reader, account)) in self.readers.iter_mut().zip(&mut self.accounts).enumerate() {
+            for (index, (reader, account)) in
+                self.readers.iter_mut().zip(&mut self.accounts).enumerate()
+            {
                 let Some(closed) = reader.closed() else {
                     missing = missing.or(Some(index));
                     continue;
@@ -350,7 +391,12 @@ impl Dataplane for Poll {
         });
         if let Some(worker) = missing {
             let (operation, target) = ("rotate", self.capabilities.interface.clone());
-            return Err(Error::Timeout { operation, target, worker, waited: self.options.deadline });
+            return Err(Error::Timeout {
+                operation,
+                target,
+                worker,
+                waited: self.options.deadline,
+            });
         }
         self.rotating = false;
         let window = self.truth.as_ref().map(|truth| truth.count(closed, None));
@@ -380,14 +426,17 @@ impl Dataplane for Poll {
     fn admit(&mut self, admissions: &[(Kind, Admission)]) -> Result<(), Error> {
         self.started("set shares")?;
         let idle = self.readers.first().map_or(0, Reader::closed_index);
-        admissions.iter().for_each(|(kind, admission)| self.together.lasting.delay.shares.set(idle, *kind, *admission));
+        admissions.iter().for_each(|(kind, admission)| {
+            self.together.lasting.delay.shares.set(idle, *kind, *admission)
+        });
         Ok(())
     }
 
     fn events(&mut self) -> Result<Vec<Event>, Error> {
         // Asked first, so that no warning comes after the end.
         let ended = self.gate.has_ended();
-        let mut events: Vec<Event> = self.source.warnings().into_iter().map(Event::Warning).collect();
+        let mut events: Vec<Event> =
+            self.source.warnings().into_iter().map(Event::Warning).collect();
         events.extend(self.source.notices().into_iter().map(Event::Notice));
         if !self.end_reported && ended {
             self.end_reported = true;
@@ -417,7 +466,11 @@ impl Dataplane for Poll {
             load: account.load(),
         };
         let workers = self.accounts.iter().enumerate().map(status).collect();
-        Status { workers, instructions: Some(Instructions::in_use().name().to_owned()), ..Status::default() }
+        Status {
+            workers,
+            instructions: Some(Instructions::in_use().name().to_owned()),
+            ..Status::default()
+        }
     }
 }
 

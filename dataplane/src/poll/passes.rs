@@ -1,8 +1,8 @@
 //! Many packets, measurement by measurement.
 //!
-//! Packets come one by one; what measurements have to know of each is kept until there are enough. Then the tables of one measurement
-//! are in the nearest cache while it goes through all of them, and while frames are looked at, nothing else takes the place of those
-//! on their way from memory.
+//! Packets come one by one; what measurements have to know of each is kept until there are enough.
+//! Then the tables of one measurement are in the nearest cache while it goes through all of them,
+//! and while frames are looked at, nothing else takes the place of those on their way from memory.
 
 use super::port::Frame;
 use super::tap::Tap;
@@ -14,7 +14,8 @@ const LENGTH: usize = 64;
 
 const _: () = assert!(LENGTH * PER_PACKET <= ROOM, "room for the delays of a pass");
 
-/// Packets that no measurement has seen yet. Nobody may look at the bank before they are [flushed](Passes::flush).
+/// Packets that no measurement has seen yet. Nobody may look at the bank before they are
+/// [flushed](Passes::flush).
 pub struct Passes {
     observations: [Observation; LENGTH],
     length: usize,
@@ -34,10 +35,18 @@ impl Passes {
         Passes { tap, ..Self::default() }
     }
 
-    /// Counts a frame that came at a time, as [`Record::record`] does, now or with the next [`flush`](Self::flush). `KEYED` as [`Record::observe`] has it.
+    /// Counts a frame that came at a time, as [`Record::record`] does, now or with the next
+    /// [`flush`](Self::flush). `KEYED` as [`Record::observe`] has it.
     #[inline(always)]
-    pub fn record<const KEYED: bool>(&mut self, active: &mut Active<'_>, context: &Context<'_>, frame: &Frame<'_>, timestamp: u64) {
-        // Nearly all frames are Ethernet; with that settled the compiler drops every other link layer from the hot code.
+    pub fn record<const KEYED: bool>(
+        &mut self,
+        active: &mut Active<'_>,
+        context: &Context<'_>,
+        frame: &Frame<'_>,
+        timestamp: u64,
+    ) {
+        // Nearly all frames are Ethernet; with that settled the compiler drops every other link
+        // layer from the hot code.
         let Some(observation) = self.observations.get_mut(self.length) else { return };
         observation.arrive(Arrival::new(frame.wire_length, timestamp));
         let is_counted = if frame.link == Link::Ethernet {
@@ -83,7 +92,9 @@ mod tests {
     use flowgauge_core::cardinality::Mode;
     use flowgauge_core::heavy::{self, Algorithm};
     use flowgauge_core::sketch::{self, SketchKind};
-    use flowgauge_core::{Grid, HashMode, KeyKind, Settings, Shared, Sharing, State, Tabulation, WideBank, membership};
+    use flowgauge_core::{
+        Grid, HashMode, KeyKind, Settings, Shared, Sharing, State, Tabulation, WideBank, membership,
+    };
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
 
@@ -97,10 +108,18 @@ mod tests {
             let sketch = |kind: SketchKind, key| sketch::Settings { mode: kind.into(), key, shape };
             let mut settings = Settings::default();
             (settings.cardinality.mode, settings.cardinality.key) = (mode, key);
-            settings.entropy = [sketch(SketchKind::CountSketch, KeyKind::SrcDst), sketch(SketchKind::CountMin, key)];
+            settings.entropy = [
+                sketch(SketchKind::CountSketch, KeyKind::SrcDst),
+                sketch(SketchKind::CountMin, key),
+            ];
             settings.frequency = sketch(SketchKind::CountSketch, KeyKind::Dst);
             settings.membership = membership::Settings { on: true, key, ..Default::default() };
-            settings.heavy = heavy::Settings { algorithm, key: KeyKind::FiveTuple, slots_log2: 6, ..Default::default() };
+            settings.heavy = heavy::Settings {
+                algorithm,
+                key: KeyKind::FiveTuple,
+                slots_log2: 6,
+                ..Default::default()
+            };
             settings
         })
     }
@@ -134,8 +153,12 @@ mod tests {
                     );
                     let frame = Frame { bytes, wire_length, timestamp, link: *link };
                     match settings.cardinality.hash {
-                        HashMode::Keyed => passes.record::<true>(&mut active, &context, &frame, timestamp),
-                        HashMode::Crc32 | HashMode::Tabulated => passes.record::<false>(&mut active, &context, &frame, timestamp),
+                        HashMode::Keyed => {
+                            passes.record::<true>(&mut active, &context, &frame, timestamp)
+                        }
+                        HashMode::Crc32 | HashMode::Tabulated => {
+                            passes.record::<false>(&mut active, &context, &frame, timestamp)
+                        }
                     }
                 }
                 passes.flush(&mut active, &context);

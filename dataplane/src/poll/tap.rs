@@ -1,7 +1,7 @@
 //! Delays one by one, from a worker to the controller.
 //!
-//! Live, a worker waits for nobody: what finds no room in its ring is counted as missing. In trace time the result of a run must not depend on
-//! who is faster, and so there is room for all.
+//! Live, a worker waits for nobody: what finds no room in its ring is counted as missing. In trace
+//! time the result of a run must not depend on who is faster, and so there is room for all.
 
 use super::gate::Pace;
 use flowgauge_core::Active;
@@ -35,7 +35,8 @@ pub(super) fn tap(pace: Pace, room: usize) -> (Tap, Basin) {
 }
 
 impl Tap {
-    /// Passes on what was counted. The bank is still the worker's: whoever reads it finds all of its delays in the basin.
+    /// Passes on what was counted. The bank is still the worker's: whoever reads it finds all of
+    /// its delays in the basin.
     pub(super) fn pass_on(&mut self, active: &mut Active<'_>) {
         let (delay, outbox) = (&mut active.bank.delay, &mut active.lasting.delay);
         match self {

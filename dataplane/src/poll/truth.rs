@@ -3,7 +3,9 @@
 use flowgauge_core::Zeroed;
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::reorder::{ExactReorder, Prefix};
-use flowgauge_core::{BANKS, ENTROPIES, Exact, FlowKey, KeyKind, MeasurementKind, Observation, Settings, sketch};
+use flowgauge_core::{
+    BANKS, ENTROPIES, Exact, FlowKey, KeyKind, MeasurementKind, Observation, Settings, sketch,
+};
 use hashbrown::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -46,9 +48,12 @@ impl ExactFlows {
     pub(super) fn new(settings: Settings, covered_ns: u64) -> Self {
         let flows = match settings.cardinality.mode {
             Mode::Staggered => Flows::Staggered { last_seen: HashMap::new(), now: 0 },
-            Mode::Windowed | Mode::Off => Flows::Windowed { banks: Default::default(), total: HashSet::new() },
+            Mode::Windowed | Mode::Off => {
+                Flows::Windowed { banks: Default::default(), total: HashSet::new() }
+            }
         };
-        let counts = Exact::is_on(&settings).then(|| Mutex::new([(); BANKS].map(|()| Exact::boxed())));
+        let counts =
+            Exact::is_on(&settings).then(|| Mutex::new([(); BANKS].map(|()| Exact::boxed())));
         let reorder = MeasurementKind::Reorder.is_on(&settings).then(Mutex::default);
         ExactFlows { covered_ns, settings, flows: Mutex::new(flows), counts, reorder }
     }
@@ -56,7 +61,11 @@ impl ExactFlows {
     /// The keys that a packet is to be counted by: that of distinct flows, and those of entropies.
     pub(super) fn kinds(&self) -> impl Iterator<Item = KeyKind> + '_ {
         KeyKind::ALL.into_iter().filter(|kind| {
-            let entropy = self.settings.entropy.iter().any(|entropy| entropy.mode != sketch::Mode::Off && entropy.key == *kind);
+            let entropy = self
+                .settings
+                .entropy
+                .iter()
+                .any(|entropy| entropy.mode != sketch::Mode::Off && entropy.key == *kind);
             entropy || *kind == self.settings.cardinality.key
         })
     }
@@ -70,10 +79,14 @@ impl ExactFlows {
         match &mut *self.flows() {
             Flows::Windowed { banks, .. } => {
                 let flows = &mut banks[bank];
-                batch.drain(..).for_each(|Seen { kind, key, .. }| *flows[kind as usize].entry(key).or_default() += 1);
+                batch.drain(..).for_each(|Seen { kind, key, .. }| {
+                    *flows[kind as usize].entry(key).or_default() += 1
+                });
             }
             Flows::Staggered { last_seen, now } => {
-                for Seen { key, timestamp, .. } in batch.drain(..).filter(|seen| seen.kind == distinct) {
+                for Seen { key, timestamp, .. } in
+                    batch.drain(..).filter(|seen| seen.kind == distinct)
+                {
                     *now = (*now).max(timestamp);
                     // Workers are not equally far.
                     let latest = last_seen.entry(key).or_insert(timestamp);
@@ -121,7 +134,9 @@ impl ExactFlows {
     /// Distinct flows in a bank so far, or in the time that ends at `now`.
     pub(super) fn count(&self, bank: usize, at: Option<u64>) -> u64 {
         match &mut *self.flows() {
-            Flows::Windowed { banks, .. } => banks[bank][self.settings.cardinality.key as usize].len() as u64,
+            Flows::Windowed { banks, .. } => {
+                banks[bank][self.settings.cardinality.key as usize].len() as u64
+            }
             Flows::Staggered { last_seen, now } => {
                 let start = at.unwrap_or(*now).saturating_sub(self.covered_ns);
                 last_seen.retain(|_, timestamp| *timestamp >= start);
@@ -134,7 +149,9 @@ impl ExactFlows {
     pub(super) fn entropy(&self, bank: usize) -> [Option<f64>; ENTROPIES] {
         let flows = self.flows();
         let Flows::Windowed { banks, .. } = &*flows else { return Default::default() };
-        self.settings.entropy.map(|entropy| (entropy.mode != sketch::Mode::Off).then(|| bits(&banks[bank][entropy.key as usize])))
+        self.settings.entropy.map(|entropy| {
+            (entropy.mode != sketch::Mode::Off).then(|| bits(&banks[bank][entropy.key as usize]))
+        })
     }
 
     /// Distinct flows since the start, up to the last closed window.

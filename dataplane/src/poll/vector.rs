@@ -29,8 +29,12 @@ pub(super) struct Places {
 }
 
 impl Places {
-    pub(super) const EMPTY: Places =
-        Places { indices: [0; CAPACITY], levels: [0; CAPACITY], hashes: [0; CAPACITY], halves: [[0; CAPACITY]; 2] };
+    pub(super) const EMPTY: Places = Places {
+        indices: [0; CAPACITY],
+        levels: [0; CAPACITY],
+        hashes: [0; CAPACITY],
+        halves: [[0; CAPACITY]; 2],
+    };
 }
 
 /// The hash of keys of one length, for groups of them.
@@ -38,9 +42,15 @@ pub(super) trait Vectors: Send {
     /// Keys of a group.
     fn group(&self) -> usize;
 
-    /// Finds where the keys of the first `groups` groups belong, in an order of its own within each group. The tables are those that it
-    /// was made for.
-    fn split(&self, columns: &[Column], groups: usize, tabulation: &Tabulation, places: &mut Places);
+    /// Finds where the keys of the first `groups` groups belong, in an order of its own within each
+    /// group. The tables are those that it was made for.
+    fn split(
+        &self,
+        columns: &[Column],
+        groups: usize,
+        tabulation: &Tabulation,
+        places: &mut Places,
+    );
 }
 
 /// Whether this CPU has some instructions.
@@ -57,7 +67,8 @@ pub(super) fn has(instructions: Instructions) -> bool {
     }
 }
 
-/// What hashes keys of so many bytes with some instructions. There is none where keys are hashed one by one, and where this CPU lacks them.
+/// What hashes keys of so many bytes with some instructions. There is none where keys are hashed
+/// one by one, and where this CPU lacks them.
 #[allow(unused_variables, reason = "some instructions need them, of some architectures")]
 pub(super) fn vectors(
     instructions: Instructions,

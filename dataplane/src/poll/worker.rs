@@ -11,16 +11,20 @@ use super::port::{Frame, Port, Received};
 use super::tap::Tap;
 use super::truth::{ExactFlows, Seen};
 use flowgauge_core::parse::{counted, transport};
-use flowgauge_core::{Arrival, Context, HashMode, KeyKind, Needs, Observation, Settings, Sharing, Tabulation};
+use flowgauge_core::{
+    Arrival, Context, HashMode, KeyKind, Needs, Observation, Settings, Sharing, Tabulation,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long a worker without packets waits when nobody wakes it: in trace time the controller does, and some ports do.
+/// How long a worker without packets waits when nobody wakes it: in trace time the controller does,
+/// and some ports do.
 const IDLE_WOKEN: Duration = Duration::from_millis(100);
 const IDLE_LIVE: Duration = Duration::from_micros(50);
-/// How often an adaptive worker looks for packets before it waits: some microseconds, as long as it takes to wake it.
+/// How often an adaptive worker looks for packets before it waits: some microseconds, as long as it
+/// takes to wake it.
 const LOOKS: u32 = 200;
 
 /// What a worker is to do, and what it shares with the backend.
@@ -42,12 +46,40 @@ pub struct Duty {
 impl Duty {
     /// Counts what comes out of this port, until the backend is dropped.
     pub fn run<P: Port>(self, port: P) {
-        let Duty { meter, poll_mode, writer, tap, sharing, settings, tabulation, slot_ns, truth, gate, stop } = self;
+        let Duty {
+            meter,
+            poll_mode,
+            writer,
+            tap,
+            sharing,
+            settings,
+            tabulation,
+            slot_ns,
+            truth,
+            gate,
+            stop,
+        } = self;
         let port = Metered::new(port, meter);
         let (keys, seen) = (Vec::new(), Vec::new());
-        let (batch, passes) = (Batch::new(&settings, &tabulation, Instructions::in_use()), Passes::with(tap));
-        Worker { port, poll_mode, writer, sharing, settings, tabulation, slot_ns, truth, gate, stop, keys, seen, batch, passes }
-            .run();
+        let (batch, passes) =
+            (Batch::new(&settings, &tabulation, Instructions::in_use()), Passes::with(tap));
+        Worker {
+            port,
+            poll_mode,
+            writer,
+            sharing,
+            settings,
+            tabulation,
+            slot_ns,
+            truth,
+            gate,
+            stop,
+            keys,
+            seen,
+            batch,
+            passes,
+        }
+        .run();
     }
 }
 
@@ -87,7 +119,8 @@ const SPECIAL: [(KeyKind, HashMode); 12] = [
 impl<P: Port> Worker<P> {
     fn run(mut self) {
         let _alarm = Alarm(Arc::clone(&self.gate));
-        // Registers hold maxima. An entropy, or who the heavy hitters are, depends on which packets come first.
+        // Registers hold maxima. An entropy, or who the heavy hitters are, depends on which packets
+        // come first.
         if self.batch.is_some() {
             self.gate.allow_any_order();
         }
@@ -102,7 +135,9 @@ impl<P: Port> Worker<P> {
                     looks = looks.saturating_add(1);
                     std::hint::spin_loop();
                 }
-                Received::Idle if self.gate.pace() != Pace::Trace && !P::SIGNALS => self.port.wait(IDLE_LIVE),
+                Received::Idle if self.gate.pace() != Pace::Trace && !P::SIGNALS => {
+                    self.port.wait(IDLE_LIVE)
+                }
                 Received::Idle | Received::Ended => self.port.wait(IDLE_WOKEN),
             }
         }
@@ -145,8 +180,9 @@ impl<P: Port> Worker<P> {
         }
     }
 
-    /// Counts distinct flows of one batch of the port, many packets at once. None of them is left for later: the bank may change before
-    /// the next one. `SPECIALISED` is an index into [`SPECIAL`].
+    /// Counts distinct flows of one batch of the port, many packets at once. None of them is left
+    /// for later: the bank may change before the next one. `SPECIALISED` is an index into
+    /// [`SPECIAL`].
     fn receive_batch<const SPECIALISED: usize>(&mut self) -> Received {
         let (settings, tabulation, sharing) = (self.settings, &*self.tabulation, self.sharing);
         let Some(batch) = &mut self.batch else { return Received::Idle };
@@ -177,7 +213,8 @@ impl<P: Port> Worker<P> {
                 && let Ok(packet) = counted(frame.bytes, frame.link, &settings.headers)
             {
                 let transport = transport(frame.bytes, &packet);
-                let key = |kind: KeyKind| Seen { kind, key: kind.extract(&packet, transport), timestamp };
+                let key =
+                    |kind: KeyKind| Seen { kind, key: kind.extract(&packet, transport), timestamp };
                 keys.extend(truth.kinds().map(key));
                 if truth.counts() {
                     let arrival = Arrival::new(frame.wire_length, timestamp);
@@ -198,7 +235,12 @@ impl<P: Port> Worker<P> {
 
 const KEYS: usize = 1024;
 
-fn flush(bank: usize, truth: Option<&ExactFlows>, keys: &mut Vec<Seen>, seen: &mut Vec<Observation>) {
+fn flush(
+    bank: usize,
+    truth: Option<&ExactFlows>,
+    keys: &mut Vec<Seen>,
+    seen: &mut Vec<Observation>,
+) {
     if let Some(truth) = truth {
         truth.add(bank, keys);
         truth.count_all(bank, seen);
@@ -206,7 +248,9 @@ fn flush(bank: usize, truth: Option<&ExactFlows>, keys: &mut Vec<Seen>, seen: &m
 }
 
 pub(super) fn unix_time() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// Tells a waiting controller when the worker dies instead of leaving it waiting.

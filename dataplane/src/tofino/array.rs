@@ -60,12 +60,21 @@ impl Reading {
             changed
         });
         let raised = arrays.iter().zip(cells).map(|(array, cells)| array.raised(cells)).collect();
-        Reading { bank, raised, changed, difference: measurement::difference(settings, arrays, cells) }
+        Reading {
+            bank,
+            raised,
+            changed,
+            difference: measurement::difference(settings, arrays, cells),
+        }
     }
 }
 
 /// Finds the arrays that a measurement has by some keys, and says which keys.
-pub(super) fn find_all<'a>(schema: &'a Schema, of: MeasurementKind, part: &str) -> Result<Vec<(KeyKind, &'a Table)>, Failure> {
+pub(super) fn find_all<'a>(
+    schema: &'a Schema,
+    of: MeasurementKind,
+    part: &str,
+) -> Result<Vec<(KeyKind, &'a Table)>, Failure> {
     let mut found = Vec::new();
     for key in KeyKind::ALL {
         match schema.table(&names::of(of, key, part)) {
@@ -78,7 +87,11 @@ pub(super) fn find_all<'a>(schema: &'a Schema, of: MeasurementKind, part: &str) 
 }
 
 /// Finds the array that a measurement has by some key, and says which key.
-pub(super) fn find<'a>(schema: &'a Schema, of: MeasurementKind, part: &str) -> Result<Option<(KeyKind, &'a Table)>, Failure> {
+pub(super) fn find<'a>(
+    schema: &'a Schema,
+    of: MeasurementKind,
+    part: &str,
+) -> Result<Option<(KeyKind, &'a Table)>, Failure> {
     Ok(find_all(schema, of, part)?.into_iter().next())
 }
 
@@ -86,7 +99,10 @@ pub(super) fn find<'a>(schema: &'a Schema, of: MeasurementKind, part: &str) -> R
 pub(super) fn bits_of_bank(table: &Table) -> Result<u32, Failure> {
     let per_bank = table.size / BANKS as u64;
     if !per_bank.is_power_of_two() || per_bank * BANKS as u64 != table.size {
-        let problem = format!("{} has {} registers, which are not two banks of a power of two", table.name, table.size);
+        let problem = format!(
+            "{} has {} registers, which are not two banks of a power of two",
+            table.name, table.size
+        );
         return Err(Failure::program(problem));
     }
     Ok(per_bank.trailing_zeros())
@@ -109,17 +125,25 @@ impl Array {
 
     /// Checks that the program has it so.
     pub(super) fn check(&self, schema: &Schema) -> Result<(), Failure> {
-        let find = |error: SchemaError| Failure::program(format!("{error}; is it p4/flowgauge.p4?"));
+        let find =
+            |error: SchemaError| Failure::program(format!("{error}; is it p4/flowgauge.p4?"));
         let table = schema.table(&self.table).map_err(find)?;
         table.key(names::REGISTER_INDEX).map_err(find)?;
         let size = (self.per_bank * self.banks) as u64;
         if table.size != size {
-            return Err(wrong(&table.name, format!("{:?} of {}", table.kind, table.size), format!("a register of {size}")));
+            return Err(wrong(
+                &table.name,
+                format!("{:?} of {}", table.kind, table.size),
+                format!("a register of {size}"),
+            ));
         }
         for field in self.fields {
             let bits = table.field(field).map_err(find)?.kind.bits().map_err(Failure::program)?;
             if table.kind != TableKind::Register || bits != self.bits {
-                let (is, must) = (format!("{:?} of {bits} bits", table.kind), format!("a register of {} bits", self.bits));
+                let (is, must) = (
+                    format!("{:?} of {bits} bits", table.kind),
+                    format!("a register of {} bits", self.bits),
+                );
                 return Err(wrong(&table.name, is, must));
             }
         }
@@ -133,10 +157,20 @@ impl Array {
 
     /// A bank of it.
     ///
-    /// Whatever does not hold each element of each pipe once, in its width and, if it is a level, one that a hash can give, is refused.
-    pub(super) fn read(&self, program: &Program, bank: usize, answer: &[proto::TableEntry]) -> Result<Cells, Failure> {
+    /// Whatever does not hold each element of each pipe once, in its width and, if it is a level,
+    /// one that a hash can give, is refused.
+    pub(super) fn read(
+        &self,
+        program: &Program,
+        bank: usize,
+        answer: &[proto::TableEntry],
+    ) -> Result<Cells, Failure> {
         let table = program.table(&self.table)?;
-        let values = self.fields.iter().map(|field| table.field(field).map_err(Failure::program)).collect::<Result<Vec<_>, _>>()?;
+        let values = self
+            .fields
+            .iter()
+            .map(|field| table.field(field).map_err(Failure::program))
+            .collect::<Result<Vec<_>, _>>()?;
         let mut cells = Cells::new();
         let mut halves = [Vec::new(), Vec::new()];
         let elements = program.indexed(table, names::REGISTER_INDEX, self.of_bank(bank), answer)?;
@@ -146,14 +180,23 @@ impl Array {
             halves.iter_mut().for_each(Vec::clear);
             for field in fields {
                 let mut known = values.iter().zip(&mut halves);
-                let known = known.find_map(|(value, half)| number(field, value.id).map(|bytes| (value, half, bytes)));
-                let (value, half, bytes) = known.ok_or_else(|| Failure::answer(format!("{} has another field", name())))?;
-                let number = value.kind.decode(bytes).map_err(|error| Failure::answer(format!("{}: {error}", name())))?;
+                let known = known.find_map(|(value, half)| {
+                    number(field, value.id).map(|bytes| (value, half, bytes))
+                });
+                let (value, half, bytes) = known
+                    .ok_or_else(|| Failure::answer(format!("{} has another field", name())))?;
+                let number = value
+                    .kind
+                    .decode(bytes)
+                    .map_err(|error| Failure::answer(format!("{}: {error}", name())))?;
                 let highest = self.highest;
                 let fitting = u32::try_from(number).ok().filter(|number| *number <= highest);
-                half.push(
-                    fitting.ok_or_else(|| Failure::answer(format!("{} is {number}, no hash gives more than {highest}", name())))?,
-                );
+                half.push(fitting.ok_or_else(|| {
+                    Failure::answer(format!(
+                        "{} is {number}, no hash gives more than {highest}",
+                        name()
+                    ))
+                })?);
             }
             let [lower, upper] = &halves;
             let some = lower.len();
@@ -162,17 +205,26 @@ impl Array {
                 cells.resize_with(some, || Vec::with_capacity(self.per_bank));
             }
             if !is_whole || cells.len() != some {
-                return Err(Failure::answer(format!("{} has values of {some} pipes, others of {}", name(), cells.len())));
+                return Err(Failure::answer(format!(
+                    "{} has values of {some} pipes, others of {}",
+                    name(),
+                    cells.len()
+                )));
             }
             let values = lower.iter().zip(upper.iter().chain(std::iter::repeat(&0)));
-            cells.iter_mut().zip(values).for_each(|(pipe, (lower, upper))| pipe.push([*lower, *upper]));
+            cells
+                .iter_mut()
+                .zip(values)
+                .for_each(|(pipe, (lower, upper))| pipe.push([*lower, *upper]));
         }
         Ok(cells)
     }
 
     /// The elements that hold something in any pipe.
     pub(super) fn raised(&self, cells: &Cells) -> Vec<usize> {
-        let is_raised = |index: &usize| cells.iter().filter_map(|pipe| pipe.get(*index)).any(|values| *values != self.empty);
+        let is_raised = |index: &usize| {
+            cells.iter().filter_map(|pipe| pipe.get(*index)).any(|values| *values != self.empty)
+        };
         (0..self.per_bank).filter(is_raised).collect()
     }
 }

@@ -1,27 +1,32 @@
-//! The Tofino backend: a switch that runs `p4/flowgauge.p4` counts packets, and this process asks it over BFRuntime (gRPC).
+//! The Tofino backend: a switch that runs `p4/flowgauge.p4` counts packets, and this process asks
+//! it over BFRuntime (gRPC).
 //!
 //! # The way of a packet
-//! The packet stays on the switch. Its ingress pipeline parses it, hashes its key, and counts it in the registers of the active
-//! bank. The match tables that this takes come from [`Tables`].
+//! The packet stays on the switch. Its ingress pipeline parses it, hashes its key, and counts it in
+//! the registers of the active bank. The match tables that this takes come from [`Tables`].
 //!
 //! # The way of a window
-//! The default action of one table says which bank counts, so that one write closes a window in all pipes. Packets that read the
-//! old number have left the ingress pipeline after [`Options::transit`]. From then on the closed bank is read, and cleared: the chip
-//! copies each register as a whole, which takes a thousandth of reading its elements one by one, and the bank is read in the copy. Two
-//! things are checked: that the bank's counters stand still while it is read, and, before every window's end, that the switch
-//! counts in the bank it should.
+//! The default action of one table says which bank counts, so that one write closes a window in all
+//! pipes. Packets that read the old number have left the ingress pipeline after
+//! [`Options::transit`]. From then on the closed bank is read, and cleared: the chip copies each
+//! register as a whole, which takes a thousandth of reading its elements one by one, and the bank
+//! is read in the copy. Two things are checked: that the bank's counters stand still while it is
+//! read, and, before every window's end, that the switch counts in the bank it should.
 //!
 //! # When the switch or the way to it fails
-//! Calls have a deadline. What was not answered is asked again, and everything written can be written twice: a repeated
-//! `rotate` goes on where it was. A lost connection is made anew, and then the switch's tables are compared with what was
-//! installed. If they are the same, nothing was lost. If not, the switch was started anew and with it all it had counted: the
-//! tables are installed again, counting goes on in the same window, and its [`Snapshot`] is not
+//! Calls have a deadline. What was not answered is asked again, and everything written can be
+//! written twice: a repeated `rotate` goes on where it was. A lost connection is made anew, and
+//! then the switch's tables are compared with what was installed. If they are the same, nothing was
+//! lost. If not, the switch was started anew and with it all it had counted: the tables are
+//! installed again, counting goes on in the same window, and its [`Snapshot`] is not
 //! [complete](Snapshot::complete).
 //!
 //! # Where to look
-//! `session`: one connection, and calls with a deadline; `program`: what the switch's program can do, by its schema; `table`,
-//! `array`, `hash`: match tables, registers and hashes that measurements are made of; `ports`: what came to the switch; `measurement`: a file a measurement;
-//! `times`: how long reads take; `names`: names in the P4 source. `p4/model` executes the source, so that tests need no switch.
+//! `session`: one connection, and calls with a deadline; `program`: what the switch's program can
+//! do, by its schema; `table`, `array`, `hash`: match tables, registers and hashes that
+//! measurements are made of; `ports`: what came to the switch; `measurement`: a file a measurement;
+//! `times`: how long reads take; `names`: names in the P4 source. `p4/model` executes the source,
+//! so that tests need no switch.
 
 mod array;
 mod hash;
@@ -153,24 +158,34 @@ struct Bank {
 }
 
 impl Tofino {
-    /// Connects to a switch and finds out what its program can do. It counts once tables are installed.
+    /// Connects to a switch and finds out what its program can do. It counts once tables are
+    /// installed.
     ///
     /// # Errors
-    /// [`Error::Switch`] if it cannot be reached, or its program does not count as the settings ask.
+    /// [`Error::Switch`] if it cannot be reached, or its program does not count as the settings
+    /// ask.
     pub fn connect(options: Options, settings: Settings) -> Result<Self, Error> {
         let address = options.address.clone();
-        let failed = |failure| Error::Switch { operation: "connect", target: address.clone(), failure };
+        let failed =
+            |failure| Error::Switch { operation: "connect", target: address.clone(), failure };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| failed(Failure::Runtime { problem: error.to_string() }))?;
-        let (session, schema) =
-            runtime.block_on(Session::open(&options, settings.delay.samples || options.watches)).map_err(failed)?;
+        let runtime =
+            runtime.map_err(|error| failed(Failure::Runtime { problem: error.to_string() }))?;
+        let (session, schema) = runtime
+            .block_on(Session::open(&options, settings.delay.samples || options.watches))
+            .map_err(failed)?;
         let samples = settings.delay.samples.then(|| Samples::new(&schema, &settings.delay));
         let program = Program::new(schema).map_err(failed)?;
         program.check_settings(&settings).map_err(failed)?;
         program.check_forward(&options.forward).map_err(failed)?;
-        let alarms = if options.watches { Alarms::find(program.schema(), &settings).map_err(failed)? } else { None };
+        let alarms = if options.watches {
+            Alarms::find(program.schema(), &settings).map_err(failed)?
+        } else {
+            None
+        };
         let is_staggered = settings.cardinality.mode == Mode::Staggered;
-        let staggered = is_staggered.then(|| Staggered::find(program.schema(), &settings, options.slot_ns));
+        let staggered =
+            is_staggered.then(|| Staggered::find(program.schema(), &settings, options.slot_ns));
         let mut capabilities = program.capabilities(&options.address);
         capabilities.watches_from = alarms.as_ref().map(|_| alarms::FIRST);
         let mut switch = Switch {
@@ -195,7 +210,8 @@ impl Tofino {
 }
 
 impl Tofino {
-    /// As if staggered registers had been read so much longer ago, for tests: what happens after hours takes hours otherwise.
+    /// As if staggered registers had been read so much longer ago, for tests: what happens after
+    /// hours takes hours otherwise.
     #[doc(hidden)]
     pub fn age(&mut self, by: Duration) {
         self.switch.staggered.iter_mut().for_each(|staggered| staggered.age(by));
@@ -226,7 +242,11 @@ impl Dataplane for Tofino {
         }
         tables.check(&self.switch.settings, &target)?;
         let installed = self.runtime.block_on(self.switch.install(tables));
-        installed.map(|()| None).map_err(|failure| Error::Switch { operation: "install tables", target, failure })
+        installed.map(|()| None).map_err(|failure| Error::Switch {
+            operation: "install tables",
+            target,
+            failure,
+        })
     }
 
     fn sample(&mut self) -> Result<Snapshot, Error> {
@@ -265,7 +285,8 @@ impl Dataplane for Tofino {
         done.map_err(|failure| Error::Switch { operation, target, failure })
     }
 
-    /// Also notices a lost switch, and finds it again, so that as little as possible is missing in the window.
+    /// Also notices a lost switch, and finds it again, so that as little as possible is missing in
+    /// the window.
     fn events(&mut self) -> Result<Vec<Event>, Error> {
         if self.switch.counting.is_some() {
             self.runtime.block_on(self.switch.look_after());
@@ -276,7 +297,8 @@ impl Dataplane for Tofino {
         Ok(std::mem::take(&mut self.switch.events))
     }
 
-    /// A switch counts in the ingress pipeline, in front of all queues: what is lost before that is lost in a port. As of the last reading.
+    /// A switch counts in the ingress pipeline, in front of all queues: what is lost before that is
+    /// lost in a port. As of the last reading.
     fn losses(&mut self) -> Result<Losses, Error> {
         let ports = self.switch.counting.as_ref().and_then(|counting| counting.ports.as_ref());
         Ok(ports.map(|ports| ports.losses().clone()).unwrap_or_default())
@@ -318,7 +340,11 @@ impl BackOff {
 impl Switch {
     fn started(&self, operation: &'static str) -> Result<String, Error> {
         let target = self.options.address.clone();
-        if self.counting.is_some() { Ok(target) } else { Err(Error::NotStarted { operation, target }) }
+        if self.counting.is_some() {
+            Ok(target)
+        } else {
+            Err(Error::NotStarted { operation, target })
+        }
     }
 
     fn notice(&mut self, notice: &str) {
@@ -330,23 +356,32 @@ impl Switch {
     }
 
     /// A call on the switch that was told what to hold.
-    async fn with<T>(&mut self, call: impl AsyncFnOnce(&mut Session, &Program) -> Result<T, Failure>) -> Result<T, Failure> {
+    async fn with<T>(
+        &mut self,
+        call: impl AsyncFnOnce(&mut Session, &Program) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         self.reach().await?;
         if self.session.as_ref().is_some_and(|session| !session.verified) {
-            let problem = "the connection was lost and made anew; what the switch holds is to be checked".to_owned();
+            let problem =
+                "the connection was lost and made anew; what the switch holds is to be checked"
+                    .to_owned();
             return Err(Failure::Unreachable { problem });
         }
         self.with_any(call).await
     }
 
     /// A call on a switch, whatever it holds.
-    async fn with_any<T>(&mut self, call: impl AsyncFnOnce(&mut Session, &Program) -> Result<T, Failure>) -> Result<T, Failure> {
+    async fn with_any<T>(
+        &mut self,
+        call: impl AsyncFnOnce(&mut Session, &Program) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         self.reach().await?;
         let Some(session) = &mut self.session else {
             return Err(Failure::Unreachable { problem: "no session".to_owned() });
         };
         let answer = call(session, &self.program).await;
-        // What was not answered in time may still be carried out, at any time until its connection ends.
+        // What was not answered in time may still be carried out, at any time until its connection
+        // ends.
         if let Err(Failure::Unreachable { .. } | Failure::NoAnswer { .. }) = &answer {
             self.session = None;
         }
@@ -368,7 +403,9 @@ impl Switch {
         }
         let remaining = self.back_off.remaining();
         if !remaining.is_zero() {
-            return Err(Failure::Unreachable { problem: format!("the connection was lost; trying again in {remaining:.1?}") });
+            return Err(Failure::Unreachable {
+                problem: format!("the connection was lost; trying again in {remaining:.1?}"),
+            });
         }
         match self.reopen().await {
             Ok(session) => {
@@ -387,16 +424,24 @@ impl Switch {
         let opened = self.open_after_our_own().await;
         let (session, schema, is_adopted) = opened.map_err(|failure| match failure {
             // While a switch starts, its program is not there yet.
-            Failure::Refused { code, problem, .. } => Failure::Refused { code, problem, transient: true },
+            Failure::Refused { code, problem, .. } => {
+                Failure::Refused { code, problem, transient: true }
+            }
             failure => failure,
         })?;
         let program = Program::new(schema)?;
         program.check_settings(&self.settings)?;
         program.check_forward(&self.options.forward)?;
-        self.staggered.iter().try_for_each(|staggered| staggered.check(program.schema(), &self.settings))?;
+        self.staggered
+            .iter()
+            .try_for_each(|staggered| staggered.check(program.schema(), &self.settings))?;
         self.program = program;
         if is_adopted {
-            let lost = if self.learns() { "; digests, of delays one by one and of alarms, are missing until it does" } else { "" };
+            let lost = if self.learns() {
+                "; digests, of delays one by one and of alarms, are missing until it does"
+            } else {
+                ""
+            };
             self.notice(&format!(
                 "the switch does not know that the connection was lost; going on as the client that it was{lost}"
             ));
@@ -409,17 +454,22 @@ impl Switch {
         self.samples.is_some() || self.alarms.is_some()
     }
 
-    /// Opens a session, and says whether it goes on with the subscription of the session before, whose end a switch needs a moment to
-    /// find out. If the connection's end was lost as well, it never does.
+    /// Opens a session, and says whether it goes on with the subscription of the session before,
+    /// whose end a switch needs a moment to find out. If the connection's end was lost as well, it
+    /// never does.
     async fn open_after_our_own(&self) -> Result<(Session, Schema, bool), Failure> {
         const MOMENT: Duration = Duration::from_millis(1);
         const PATIENCE: Duration = Duration::from_millis(200);
         let begin = Instant::now();
         loop {
             match Session::open(&self.options, self.learns()).await {
-                Err(Failure::Taken { .. }) if begin.elapsed() < PATIENCE => tokio::time::sleep(MOMENT).await,
+                Err(Failure::Taken { .. }) if begin.elapsed() < PATIENCE => {
+                    tokio::time::sleep(MOMENT).await
+                }
                 Err(taken @ Failure::Taken { .. }) => {
-                    let Ok((session, schema)) = Session::adopt(&self.options).await else { return Err(taken) };
+                    let Ok((session, schema)) = Session::adopt(&self.options).await else {
+                        return Err(taken);
+                    };
                     return Ok((session, schema, true));
                 }
                 opened => return opened.map(|(session, schema)| (session, schema, false)),
@@ -435,12 +485,25 @@ impl Switch {
         if !counting.damaged && verified {
             return Ok(());
         }
-        let (held, damaged, forward, batch) =
-            (counting.held.clone(), counting.damaged, self.options.forward.clone(), self.options.batch);
+        let (held, damaged, forward, batch) = (
+            counting.held.clone(),
+            counting.damaged,
+            self.options.forward.clone(),
+            self.options.batch,
+        );
         let settings = self.settings;
-        if !damaged && self.with_any(async |session, program| holds(session, program, &settings, &held, &forward).await).await? {
+        if !damaged
+            && self
+                .with_any(async |session, program| {
+                    holds(session, program, &settings, &held, &forward).await
+                })
+                .await?
+        {
             // What was not answered may have been done or not.
-            self.with_any(async |session, program| set_changing(session, program, &settings, None, &held, batch).await).await?;
+            self.with_any(async |session, program| {
+                set_changing(session, program, &settings, None, &held, batch).await
+            })
+            .await?;
             self.verified();
             self.notice("connected again; the switch counted on, nothing is missing");
             return Ok(());
@@ -492,27 +555,39 @@ impl Switch {
             }
             for content in program.contents(&settings, held, &forward)? {
                 // Frames would be dropped while this table is empty.
-                if content.table == names::FORWARD && holds_content(session, program, &content).await? {
+                if content.table == names::FORWARD
+                    && holds_content(session, program, &content).await?
+                {
                     continue;
                 }
                 fill(session, program, content, batch).await?;
             }
-            // Whatever counts now is not ours. Everything is emptied while bank 1 counts; what it counts after that is taken out of it
-            // while bank 0 counts, which does so from the flip on.
+            // Whatever counts now is not ours. Everything is emptied while bank 1 counts; what it
+            // counts after that is taken out of it while bank 0 counts, which does so from the flip
+            // on.
             flip(session, program, 1, transit).await?;
-            for table in arrays.iter().chain(&lasting).map(|array| &*array.table).chain([names::FRAMES]) {
+            for table in
+                arrays.iter().chain(&lasting).map(|array| &*array.table).chain([names::FRAMES])
+            {
                 empty(session, program.table(table)?).await?;
             }
             let before = ports::read(session, program).await?;
             flip(session, program, 0, transit).await?;
             let after = ports::read(session, program).await?;
             let cells = read_arrays(session, program, &arrays, 1).await?;
-            let raised: Vec<_> = arrays.iter().zip(&cells).map(|(array, cells)| array.raised(cells)).collect();
+            let raised: Vec<_> =
+                arrays.iter().zip(&cells).map(|(array, cells)| array.raised(cells)).collect();
             session.write("clearing a bank", program.clear(1, &arrays, &raised)?, batch).await?;
             let ports = before.zip(after).map(|(before, after)| Ports::new(before, after));
             // Where nothing is counted in banks there may be what lasts.
             let latest = lasting.last().filter(|_| cells.is_empty());
-            let others = read_arrays(session, program, latest.map(std::slice::from_ref).unwrap_or_default(), 0).await?;
+            let others = read_arrays(
+                session,
+                program,
+                latest.map(std::slice::from_ref).unwrap_or_default(),
+                0,
+            )
+            .await?;
             Ok(Begun { pipes: cells.iter().chain(&others).next().map_or(0, Vec::len), ports })
         });
         let begun = begun.await?;
@@ -524,24 +599,45 @@ impl Switch {
 
     /// The arrays of staggered registers.
     fn lasting(&self) -> impl Iterator<Item = Array> {
-        self.staggered.iter().flat_map(|staggered| [staggered.registers.clone(), staggered.latest.clone()])
+        self.staggered
+            .iter()
+            .flat_map(|staggered| [staggered.registers.clone(), staggered.latest.clone()])
     }
 
     async fn install(&mut self, tables: &Tables) -> Result<(), Failure> {
         let began = Instant::now();
-        let held = Held { tables: tables.clone(), admissions: Default::default(), thresholds: NO_THRESHOLDS };
+        let held = Held {
+            tables: tables.clone(),
+            admissions: Default::default(),
+            thresholds: NO_THRESHOLDS,
+        };
         let Begun { pipes, ports } = loop {
             match self.begin(&held).await {
                 Ok(begun) => break begun,
-                Err(failure) if !failure.is_transient() || began.elapsed() >= self.options.patience => return Err(failure),
+                Err(failure)
+                    if !failure.is_transient() || began.elapsed() >= self.options.patience =>
+                {
+                    return Err(failure);
+                }
                 Err(failure) => {
-                    tracing::debug!("{}: installing tables failed, trying again: {failure}", self.options.address);
+                    tracing::debug!(
+                        "{}: installing tables failed, trying again: {failure}",
+                        self.options.address
+                    );
                     tokio::time::sleep(self.back_off.remaining().max(self.options.back_off)).await;
                 }
             }
         };
         self.verified();
-        self.counting = Some(Counting { held, active: 0, rotation: Rotation::None, gap: false, damaged: false, pipes, ports });
+        self.counting = Some(Counting {
+            held,
+            active: 0,
+            rotation: Rotation::None,
+            gap: false,
+            damaged: false,
+            pipes,
+            ports,
+        });
         Ok(())
     }
 
@@ -569,7 +665,9 @@ impl Switch {
         if expected.is_none_or(|expected| bank == expected) {
             return Ok(bank);
         }
-        self.warn(format!("bank {bank} counts and should not: something else writes to the switch"));
+        self.warn(format!(
+            "bank {bank} counts and should not: something else writes to the switch"
+        ));
         let held = self.counting()?.held.clone();
         self.restart(&held).await?;
         Ok(0)
@@ -579,11 +677,19 @@ impl Switch {
         self.restored().await?;
         let bank_number = self.checked_bank().await?;
         let bank = self.bank(bank_number)?;
-        let read = async |session: &mut Session, program: &Program| read_bank(session, program, &bank).await;
+        let read = async |session: &mut Session, program: &Program| {
+            read_bank(session, program, &bank).await
+        };
         let (before, reading, after) = self.with(read).await?;
         let (lasting, slot_time) = self.read_staggered().await?.unzip();
         let counting = self.counting()?;
-        let snapshot = counting.snapshot(reading, Vec::new(), before.packets(), after.packets(), !counting.gap);
+        let snapshot = counting.snapshot(
+            reading,
+            Vec::new(),
+            before.packets(),
+            after.packets(),
+            !counting.gap,
+        );
         Ok(Snapshot { lasting, slot_time, ..snapshot })
     }
 
@@ -594,7 +700,8 @@ impl Switch {
             return Ok(None);
         }
         if let Some(elapsed) = self.staggered.as_ref().and_then(Staggered::overdue) {
-            // The clock too: it may be that of the last packet before, and what comes next would look as if it were of before that.
+            // The clock too: it may be that of the last packet before, and what comes next would
+            // look as if it were of before that.
             let begin = async |session: &mut Session, program: &Program| {
                 for array in &arrays {
                     empty(session, program.table(&array.table)?).await?;
@@ -620,7 +727,9 @@ impl Switch {
         if let Some(other) = cells.iter().map(Vec::len).find(|read| *read != pipes) {
             return Err(Failure::answer(format!("registers of {other} pipes, of {pipes} before")));
         }
-        let (Some(staggered), [registers, latest]) = (&mut self.staggered, &cells[..]) else { return Ok(None) };
+        let (Some(staggered), [registers, latest]) = (&mut self.staggered, &cells[..]) else {
+            return Ok(None);
+        };
         staggered.lasting(registers, latest, at).map(Some)
     }
 
@@ -641,12 +750,17 @@ impl Switch {
                     self.alarms.iter_mut().for_each(Alarms::next_window);
                 }
                 Rotation::Flipping => {
-                    self.with(async |session, program| flip(session, program, closed ^ 1, transit).await).await?;
+                    self.with(async |session, program| {
+                        flip(session, program, closed ^ 1, transit).await
+                    })
+                    .await?;
                     self.counting()?.rotation = Rotation::Flipped;
                 }
                 Rotation::Flipped => {
                     let bank = self.bank(closed)?;
-                    let read = async |session: &mut Session, program: &Program| read_closed(session, program, &bank, transit).await;
+                    let read = async |session: &mut Session, program: &Program| {
+                        read_closed(session, program, &bank, transit).await
+                    };
                     let mut reading = self.with(read).await?;
                     if let Some(difference) = reading.difference.take() {
                         self.warn(difference);
@@ -655,24 +769,31 @@ impl Switch {
                     let counting = self.counting()?;
                     // What is missing is missing in the window that ends here.
                     let complete = !std::mem::take(&mut counting.gap);
-                    counting.rotation = Rotation::Read(Box::new(Closed { reading, delays, complete }));
+                    counting.rotation =
+                        Rotation::Read(Box::new(Closed { reading, delays, complete }));
                 }
                 Rotation::Read(read) => {
                     // What holds nothing in any pipe is zero already.
                     let raised = read.reading.raised.clone();
                     let updates = self.program.clear(closed, &self.arrays, &raised)?;
-                    self.with(async |session, _| session.write("clearing a bank", updates, batch).await).await?;
+                    self.with(async |session, _| {
+                        session.write("clearing a bank", updates, batch).await
+                    })
+                    .await?;
                     let counting = self.counting()?;
                     counting.active = closed ^ 1;
-                    counting.rotation = match std::mem::replace(&mut counting.rotation, Rotation::None) {
-                        Rotation::Read(closed) => Rotation::Cleared(closed),
-                        other => other,
-                    };
+                    counting.rotation =
+                        match std::mem::replace(&mut counting.rotation, Rotation::None) {
+                            Rotation::Read(closed) => Rotation::Cleared(closed),
+                            other => other,
+                        };
                 }
                 Rotation::Cleared(_) => {
                     self.read_ports(true).await;
                     let counting = self.counting()?;
-                    if let Rotation::Cleared(closed) = std::mem::replace(&mut counting.rotation, Rotation::None) {
+                    if let Rotation::Cleared(closed) =
+                        std::mem::replace(&mut counting.rotation, Rotation::None)
+                    {
                         let Closed { reading, delays, complete } = *closed;
                         let packets = reading.bank.counters.packets();
                         return Ok(counting.snapshot(reading, delays, packets, packets, complete));
@@ -682,20 +803,30 @@ impl Switch {
         }
     }
 
-    /// Reads what came to the ports. What cannot be read is missing in the ledger of the window that was closed, and in nothing else.
+    /// Reads what came to the ports. What cannot be read is missing in the ledger of the window
+    /// that was closed, and in nothing else.
     async fn read_ports(&mut self, closed: bool) {
-        let ports = |counting: &Counting| counting.ports.as_ref().is_some_and(|ports| closed || ports.are_due());
+        let ports = |counting: &Counting| {
+            counting.ports.as_ref().is_some_and(|ports| closed || ports.are_due())
+        };
         if !self.counting.as_ref().is_some_and(ports) {
             return;
         }
-        let counters = match self.with(async |session, program| ports::read(session, program).await).await {
-            Ok(counters) => counters,
-            Err(failure) => {
-                tracing::debug!("{}: what came to the ports is not known: {failure}", self.options.address);
-                None
-            }
+        let counters =
+            match self.with(async |session, program| ports::read(session, program).await).await {
+                Ok(counters) => counters,
+                Err(failure) => {
+                    tracing::debug!(
+                        "{}: what came to the ports is not known: {failure}",
+                        self.options.address
+                    );
+                    None
+                }
+            };
+        let Some(ports) = self.counting.as_mut().and_then(|counting| counting.ports.as_mut())
+        else {
+            return;
         };
-        let Some(ports) = self.counting.as_mut().and_then(|counting| counting.ports.as_mut()) else { return };
         if closed {
             ports.closed(counters);
         } else if let Some(counters) = counters {
@@ -703,7 +834,8 @@ impl Switch {
         }
     }
 
-    /// Takes in the digests that have come, for no longer than a while. Says whether there were any.
+    /// Takes in the digests that have come, for no longer than a while. Says whether there were
+    /// any.
     async fn receive(&mut self) -> bool {
         const MOMENT: Duration = Duration::from_millis(1);
         const WHILE: Duration = Duration::from_millis(50);
@@ -720,7 +852,9 @@ impl Switch {
             && let Ok(Some(digests)) = tokio::time::timeout(MOMENT, session.digests.recv()).await
         {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            self.samples.iter_mut().for_each(|samples| samples.receive(&digests, now.as_nanos() as u64));
+            self.samples
+                .iter_mut()
+                .for_each(|samples| samples.receive(&digests, now.as_nanos() as u64));
             if let Some(alarms) = &mut self.alarms
                 && alarms.receive(&digests, open)
             {
@@ -731,11 +865,14 @@ impl Switch {
         has_any
     }
 
-    /// The delays of a closed bank that were not taken before. Waits for those that have not come while others do.
+    /// The delays of a closed bank that were not taken before. Waits for those that have not come
+    /// while others do.
     async fn close_samples(&mut self, reading: &mut Reading) -> Vec<DelaySample> {
         const PATIENCE: Duration = Duration::from_millis(100);
         let mut last = Instant::now();
-        while self.samples.as_ref().is_some_and(|samples| !samples.are_all(&reading.bank)) && last.elapsed() < PATIENCE {
+        while self.samples.as_ref().is_some_and(|samples| !samples.are_all(&reading.bank))
+            && last.elapsed() < PATIENCE
+        {
             if self.receive().await {
                 last = Instant::now();
             }
@@ -758,7 +895,10 @@ impl Switch {
         let before = counting.held.clone();
         let mut held = before.clone();
         change(&mut held, counting.active);
-        self.with(async |session, program| set_changing(session, program, &settings, Some(&before), &held, batch).await).await?;
+        self.with(async |session, program| {
+            set_changing(session, program, &settings, Some(&before), &held, batch).await
+        })
+        .await?;
         self.counting()?.held = held;
         Ok(())
     }
@@ -766,7 +906,9 @@ impl Switch {
     /// Sets between which bits the entropy is usual that the switch watches.
     async fn watch(&mut self, bounds: &[Bounds]) -> Result<(), Failure> {
         let key = self.alarms.as_ref().map(|alarms| alarms.key);
-        let Some(bounds) = bounds.iter().find(|bounds| Some(bounds.key) == key) else { return Ok(()) };
+        let Some(bounds) = bounds.iter().find(|bounds| Some(bounds.key) == key) else {
+            return Ok(());
+        };
         let thresholds = measurement::thresholds(bounds.lowest, bounds.highest);
         self.change(|held, _| held.thresholds = thresholds).await
     }
@@ -792,19 +934,34 @@ impl Counting {
         packets_after: u64,
         complete: bool,
     ) -> Snapshot {
-        Snapshot { delays, packets_before, packets_after, complete, ..Snapshot::of(reading.bank, self.held.tables.hash) }
+        Snapshot {
+            delays,
+            packets_before,
+            packets_after,
+            complete,
+            ..Snapshot::of(reading.bank, self.held.tables.hash)
+        }
     }
 }
 
-/// Removes all entries of a table; gives all elements of a register or counter, those of both banks, what they were at first.
+/// Removes all entries of a table; gives all elements of a register or counter, those of both
+/// banks, what they were at first.
 async fn empty(session: &mut Session, table: &Table) -> Result<(), Failure> {
     let all = proto::TableEntry { table_id: table.id, ..Default::default() };
-    let update = proto::Update { r#type: proto::update::Type::Delete.into(), entity: Some(program::entity(all)) };
+    let update = proto::Update {
+        r#type: proto::update::Type::Delete.into(),
+        entity: Some(program::entity(all)),
+    };
     session.write(&format!("emptying {}", table.name), vec![update], 1).await
 }
 
 /// Gives a table this content and no other.
-async fn fill(session: &mut Session, program: &Program, content: Content, batch: usize) -> Result<(), Failure> {
+async fn fill(
+    session: &mut Session,
+    program: &Program,
+    content: Content,
+    batch: usize,
+) -> Result<(), Failure> {
     let table = program.table(&content.table)?;
     // A table without a key has nothing but its default action.
     if !table.keys.is_empty() {
@@ -812,7 +969,11 @@ async fn fill(session: &mut Session, program: &Program, content: Content, batch:
     }
     let mut updates = Vec::with_capacity(content.entries.len() + 1);
     if let Some(data) = content.default {
-        updates.push(program::update(table, proto::update::Type::Modify, &Entry { place: Place::Default, data })?);
+        updates.push(program::update(
+            table,
+            proto::update::Type::Modify,
+            &Entry { place: Place::Default, data },
+        )?);
     }
     for entry in &content.entries {
         updates.push(program::update(table, proto::update::Type::Insert, entry)?);
@@ -837,17 +998,33 @@ async fn holds(
 }
 
 /// Whether a table has these entries and no other; one without a key, its default entry.
-async fn holds_content(session: &mut Session, program: &Program, content: &Content) -> Result<bool, Failure> {
+async fn holds_content(
+    session: &mut Session,
+    program: &Program,
+    content: &Content,
+) -> Result<bool, Failure> {
     let table = program.table(&content.table)?;
     let has_key = !table.keys.is_empty();
-    let default = content.default.iter().filter(|_| !has_key).map(|data| Entry { place: Place::Default, data: data.clone() });
+    let default = content
+        .default
+        .iter()
+        .filter(|_| !has_key)
+        .map(|data| Entry { place: Place::Default, data: data.clone() });
     let default: Vec<Entry> = default.collect();
     let mut expected: Vec<&Entry> = content.entries.iter().chain(&default).collect();
     expected.sort_by_key(|entry| entry.place.key().cloned());
-    // An answer that has lost entries looks like a table that has. What follows a no empties the counters, so it is asked for twice.
+    // An answer that has lost entries looks like a table that has. What follows a no empties the
+    // counters, so it is asked for twice.
     for _ in 0..2 {
-        let answer = if has_key { session.read_all(table).await? } else { session.read_default(table).await? };
-        let mut held = answer.iter().map(|message| program.decode(table, message)).collect::<Result<Vec<Entry>, _>>()?;
+        let answer = if has_key {
+            session.read_all(table).await?
+        } else {
+            session.read_default(table).await?
+        };
+        let mut held = answer
+            .iter()
+            .map(|message| program.decode(table, message))
+            .collect::<Result<Vec<Entry>, _>>()?;
         held.sort_by_key(|entry| entry.place.key().cloned());
         let is_same = |(held, expected): (&Entry, &&Entry)| {
             if content.changes { held.place == expected.place } else { held == *expected }
@@ -859,7 +1036,8 @@ async fn holds_content(session: &mut Session, program: &Program, content: &Conte
     Ok(false)
 }
 
-/// Writes the entries of tables that change while the switch counts: those that were others before, or all.
+/// Writes the entries of tables that change while the switch counts: those that were others before,
+/// or all.
 async fn set_changing(
     session: &mut Session,
     program: &Program,
@@ -868,16 +1046,23 @@ async fn set_changing(
     held: &Held,
     batch: usize,
 ) -> Result<(), Failure> {
-    let before = before.map(|before| program.changing(settings, before)).transpose()?.unwrap_or_default();
+    let before =
+        before.map(|before| program.changing(settings, before)).transpose()?.unwrap_or_default();
     for content in program.changing(settings, held)? {
         let same = before.iter().find(|before| before.table == content.table);
         let table = program.table(&content.table)?;
         let is_new = |entry: &&Entry| same.is_none_or(|same| !same.entries.contains(entry));
-        let default = content.default.iter().filter(|default| same.is_none_or(|same| same.default.as_ref() != Some(*default)));
-        let default: Vec<Entry> = default.map(|data| Entry { place: Place::Default, data: data.clone() }).collect();
+        let default = content
+            .default
+            .iter()
+            .filter(|default| same.is_none_or(|same| same.default.as_ref() != Some(*default)));
+        let default: Vec<Entry> =
+            default.map(|data| Entry { place: Place::Default, data: data.clone() }).collect();
         let new = content.entries.iter().filter(is_new).chain(&default);
         let updates = new.map(|entry| program::update(table, proto::update::Type::Modify, entry));
-        session.write(&format!("changing {}", table.name), updates.collect::<Result<_, _>>()?, batch).await?;
+        session
+            .write(&format!("changing {}", table.name), updates.collect::<Result<_, _>>()?, batch)
+            .await?;
     }
     Ok(())
 }
@@ -888,27 +1073,47 @@ async fn active(session: &mut Session, program: &Program) -> Result<usize, Failu
 }
 
 /// Makes a bank count, and waits until no packet is counted in the other one.
-async fn flip(session: &mut Session, program: &Program, bank: usize, transit: Duration) -> Result<(), Failure> {
+async fn flip(
+    session: &mut Session,
+    program: &Program,
+    bank: usize,
+    transit: Duration,
+) -> Result<(), Failure> {
     session.write("changing the bank that counts", vec![program.set_bank(bank)?], 1).await?;
     tokio::time::sleep(transit).await;
     Ok(())
 }
 
-async fn read_counters(session: &mut Session, program: &Program, bank: usize) -> Result<Counters, Failure> {
+async fn read_counters(
+    session: &mut Session,
+    program: &Program,
+    bank: usize,
+) -> Result<Counters, Failure> {
     let table = program.table(names::FRAMES)?;
     session.sync(&[table]).await?;
     let elements = program.elements(table, names::COUNTER_INDEX, Program::classes(bank))?;
     program.counters(bank, &session.read_elements(table, elements).await?)
 }
 
-async fn read_arrays(session: &mut Session, program: &Program, arrays: &[Array], bank: usize) -> Result<Vec<Cells>, Failure> {
-    let tables = arrays.iter().map(|array| program.table(&array.table)).collect::<Result<Vec<_>, _>>()?;
+async fn read_arrays(
+    session: &mut Session,
+    program: &Program,
+    arrays: &[Array],
+    bank: usize,
+) -> Result<Vec<Cells>, Failure> {
+    let tables =
+        arrays.iter().map(|array| program.table(&array.table)).collect::<Result<Vec<_>, _>>()?;
     session.sync(&tables).await?;
     read_synced(session, program, arrays, bank).await
 }
 
 /// Reads what the chip has copied.
-async fn read_synced(session: &mut Session, program: &Program, arrays: &[Array], bank: usize) -> Result<Vec<Cells>, Failure> {
+async fn read_synced(
+    session: &mut Session,
+    program: &Program,
+    arrays: &[Array],
+    bank: usize,
+) -> Result<Vec<Cells>, Failure> {
     let mut cells = Vec::with_capacity(arrays.len());
     for array in arrays {
         let table = program.table(&array.table)?;
@@ -919,7 +1124,11 @@ async fn read_synced(session: &mut Session, program: &Program, arrays: &[Array],
 }
 
 /// A bank's counters, the bank with the counters it had last, and these.
-async fn read_bank(session: &mut Session, program: &Program, bank: &Bank) -> Result<(Counters, Reading, Counters), Failure> {
+async fn read_bank(
+    session: &mut Session,
+    program: &Program,
+    bank: &Bank,
+) -> Result<(Counters, Reading, Counters), Failure> {
     let Bank { number, settings, admissions, arrays, pipes } = bank;
     let (number, pipes) = (*number, *pipes);
     let before = read_counters(session, program, number).await?;
@@ -932,7 +1141,12 @@ async fn read_bank(session: &mut Session, program: &Program, bank: &Bank) -> Res
 }
 
 /// A bank in which nothing is counted any more.
-async fn read_closed(session: &mut Session, program: &Program, bank: &Bank, transit: Duration) -> Result<Reading, Failure> {
+async fn read_closed(
+    session: &mut Session,
+    program: &Program,
+    bank: &Bank,
+    transit: Duration,
+) -> Result<Reading, Failure> {
     for _ in 0..STANDSTILL_TRIES {
         let (before, reading, after) = read_bank(session, program, bank).await?;
         if before == after && reading.changed == 0 {
@@ -940,5 +1154,8 @@ async fn read_closed(session: &mut Session, program: &Program, bank: &Bank, tran
         }
         tokio::time::sleep(transit).await;
     }
-    Err(Failure::answer(format!("bank {} is closed and counts on; does something else write to the switch?", bank.number)))
+    Err(Failure::answer(format!(
+        "bank {} is closed and counts on; does something else write to the switch?",
+        bank.number
+    )))
 }

@@ -1,5 +1,6 @@
-//! What `p4/flowgauge.p4` calls things. Names are looked up in the schema that the switch reports, where leading parts may
-//! differ: a program that includes flowgauge has it under names of its own. What a measurement calls things is in its file.
+//! What `p4/flowgauge.p4` calls things. Names are looked up in the schema that the switch reports,
+//! where leading parts may differ: a program that includes flowgauge has it under names of its own.
+//! What a measurement calls things is in its file.
 
 use flowgauge_core::{KeyKind, MeasurementKind};
 

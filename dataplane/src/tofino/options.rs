@@ -6,7 +6,8 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Host and port of the switch's BFRuntime server, such as `switch:50052` or `[2001:db8::1]:50052`.
+    /// Host and port of the switch's BFRuntime server, such as `switch:50052` or
+    /// `[2001:db8::1]:50052`.
     pub address: String,
     /// Name of the program to bind.
     pub program: String,
@@ -18,24 +19,28 @@ pub struct Options {
     pub tls: Option<Tls>,
     /// How long any call may take.
     pub deadline: Duration,
-    /// How long [`install`](crate::Dataplane::install) tries again when the switch cannot be reached or is busy.
+    /// How long [`install`](crate::Dataplane::install) tries again when the switch cannot be
+    /// reached or is busy.
     pub patience: Duration,
-    /// How long to wait before a lost switch is called again, at first; doubled with each failure, up to
-    /// [`Options::LONGEST_BACK_OFF`].
+    /// How long to wait before a lost switch is called again, at first; doubled with each failure,
+    /// up to [`Options::LONGEST_BACK_OFF`].
     pub back_off: Duration,
-    /// How long a packet may be in the ingress pipeline, from reading which bank counts to counting there. It is below a
-    /// microsecond; the rest is for the write to reach all pipes.
+    /// How long a packet may be in the ingress pipeline, from reading which bank counts to counting
+    /// there. It is below a microsecond; the rest is for the write to reach all pipes.
     pub transit: Duration,
     /// Updates in one request.
     pub batch: usize,
     /// Ports to configure.
     pub ports: Vec<Port>,
-    /// Pairs of ports, by their numbers within the device: what comes in at one leaves at the other, unchanged. Frames from all
-    /// other ports are counted and dropped. Without any pair the switch keeps the forwarding that it has.
+    /// Pairs of ports, by their numbers within the device: what comes in at one leaves at the
+    /// other, unchanged. Frames from all other ports are counted and dropped. Without any pair the
+    /// switch keeps the forwarding that it has.
     pub forward: Vec<(u32, u32)>,
-    /// Length of a slot of staggered registers, in nanoseconds: that which the [program](super::slot_bits) has.
+    /// Length of a slot of staggered registers, in nanoseconds: that which the
+    /// [program](super::slot_bits) has.
     pub slot_ns: u64,
-    /// Whether to be told when an entropy leaves its [bounds](crate::Dataplane::watch), if the program watches one.
+    /// Whether to be told when an entropy leaves its [bounds](crate::Dataplane::watch), if the
+    /// program watches one.
     pub watches: bool,
 }
 
@@ -79,7 +84,16 @@ pub enum Speed {
 
 impl Speed {
     /// All speeds.
-    pub const ALL: [Speed; 8] = [Speed::G1, Speed::G10, Speed::G25, Speed::G40, Speed::G50, Speed::G100, Speed::G200, Speed::G400];
+    pub const ALL: [Speed; 8] = [
+        Speed::G1,
+        Speed::G10,
+        Speed::G25,
+        Speed::G40,
+        Speed::G50,
+        Speed::G100,
+        Speed::G200,
+        Speed::G400,
+    ];
 
     /// The name used in options.
     #[must_use]

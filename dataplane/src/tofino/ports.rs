@@ -49,9 +49,15 @@ impl Ports {
         ports
     }
 
-    /// The switch was started anew, and these are its ports from then on: what it had received before is not known.
+    /// The switch was started anew, and these are its ports from then on: what it had received
+    /// before is not known.
     pub(super) fn followed_by(self, new: Ports) -> Ports {
-        Ports { odometer: Odometer::later(), losses_earlier: self.losses.clone(), losses: self.losses, ..new }
+        Ports {
+            odometer: Odometer::later(),
+            losses_earlier: self.losses.clone(),
+            losses: self.losses,
+            ..new
+        }
     }
 
     /// Whether it is time to read them.
@@ -97,11 +103,18 @@ impl Ports {
 }
 
 /// What is read of a port.
-const FIELDS: [&str; 5] = [fixed::RECEIVED, fixed::WITH_ERROR, fixed::NO_ROOM, fixed::PAUSE, fixed::PRIORITY_PAUSE];
+const FIELDS: [&str; 5] =
+    [fixed::RECEIVED, fixed::WITH_ERROR, fixed::NO_ROOM, fixed::PAUSE, fixed::PRIORITY_PAUSE];
 
 /// Reads the counters of all ports; nothing of a switch that does not tell.
-pub(super) async fn read(session: &mut Session, program: &Program) -> Result<Option<Counters>, Failure> {
-    let table = program.table(fixed::PORT_COUNTERS).ok().filter(|table| FIELDS.iter().all(|name| table.field(name).is_ok()));
+pub(super) async fn read(
+    session: &mut Session,
+    program: &Program,
+) -> Result<Option<Counters>, Failure> {
+    let table = program
+        .table(fixed::PORT_COUNTERS)
+        .ok()
+        .filter(|table| FIELDS.iter().all(|name| table.field(name).is_ok()));
     let Some(table) = table else { return Ok(None) };
     let answer = match session.read_from_chip(table).await {
         Err(failure @ Failure::Refused { transient: false, .. }) => {
@@ -113,9 +126,13 @@ pub(super) async fn read(session: &mut Session, program: &Program) -> Result<Opt
     let mut all = Counters::default();
     for message in &answer {
         let entry = program.decode(table, message)?;
-        let number = |name| number(&entry.data, name).ok_or_else(|| Failure::answer(format!("{}: no {name}", table.name)));
+        let number = |name| {
+            number(&entry.data, name)
+                .ok_or_else(|| Failure::answer(format!("{}: no {name}", table.name)))
+        };
         let [received, with_error, no_room, pause, priority_pause] = FIELDS.map(number);
-        all.arrived = all.arrived.wrapping_add(received?).wrapping_sub(pause?).wrapping_sub(priority_pause?);
+        all.arrived =
+            all.arrived.wrapping_add(received?).wrapping_sub(pause?).wrapping_sub(priority_pause?);
         all.with_error = all.with_error.wrapping_add(with_error?);
         all.no_room = all.no_room.wrapping_add(no_room?);
     }

@@ -1,4 +1,5 @@
-//! The program on a switch, by its schema: what it can do, and the numbers of what is read and written.
+//! The program on a switch, by its schema: what it can do, and the numbers of what is read and
+//! written.
 
 use super::array::{self, Array};
 use super::measurement::{self, ROWS};
@@ -47,7 +48,8 @@ impl Program {
         &self.schema
     }
 
-    /// The registers of what is wanted: those that it is read from, and behind them what this program has besides.
+    /// The registers of what is wanted: those that it is read from, and behind them what this
+    /// program has besides.
     pub(super) fn arrays(&self, wanted: &Settings) -> Vec<Array> {
         let mut arrays = measurement::arrays(wanted);
         arrays.extend(extras(&self.schema, wanted).0);
@@ -59,17 +61,29 @@ impl Program {
         let mut seen = Vec::new();
         for port in forward.iter().flat_map(|(one, other)| [*one, *other]) {
             if port >> names::PORT_BITS != 0 {
-                return Err(Failure::options(format!("{port} is no port of a switch; they are below {}", 1 << names::PORT_BITS)));
+                return Err(Failure::options(format!(
+                    "{port} is no port of a switch; they are below {}",
+                    1 << names::PORT_BITS
+                )));
             }
             if seen.contains(&port) {
-                return Err(Failure::options(format!("port {port} is in two pairs, and a frame can leave at one port only")));
+                return Err(Failure::options(format!(
+                    "port {port} is in two pairs, and a frame can leave at one port only"
+                )));
             }
             seen.push(port);
         }
         if !forward.is_empty() {
-            let find = |error: SchemaError| Failure::program(format!("{error}; this program forwards nothing by itself"));
+            let find = |error: SchemaError| {
+                Failure::program(format!("{error}; this program forwards nothing by itself"))
+            };
             let table = self.schema.table(names::FORWARD).map_err(find)?;
-            let bits = table.key(names::FORWARD_KEY).map_err(find)?.kind.bits().map_err(Failure::program)?;
+            let bits = table
+                .key(names::FORWARD_KEY)
+                .map_err(find)?
+                .kind
+                .bits()
+                .map_err(Failure::program)?;
             table.action(names::SEND).map_err(find)?.field(names::SEND_PARAMETER).map_err(find)?;
             if bits != names::PORT_BITS {
                 return Err(Failure::program(format!("{} has ports of {bits} bits", table.name)));
@@ -81,24 +95,40 @@ impl Program {
     /// Checks that the program measures what these settings ask for; it may measure more.
     pub(super) fn check_settings(&self, wanted: &Settings) -> Result<(), Failure> {
         let mut differences = Vec::new();
-        for (wanted, own) in measurement::builds(wanted)?.into_iter().zip(measurement::builds(&self.settings)?) {
+        for (wanted, own) in
+            measurement::builds(wanted)?.into_iter().zip(measurement::builds(&self.settings)?)
+        {
             let Some(description) = &wanted.description else { continue };
-            let missing = wanted.definitions.iter().filter(|definition| !own.definitions.contains(definition));
-            let missing: Vec<String> = missing.map(|(name, value)| format!("-D{name}={value}")).collect();
+            let missing = wanted
+                .definitions
+                .iter()
+                .filter(|definition| !own.definitions.contains(definition));
+            let missing: Vec<String> =
+                missing.map(|(name, value)| format!("-D{name}={value}")).collect();
             if !missing.is_empty() {
-                let (name, own) = (wanted.kind.name(), own.description.as_deref().unwrap_or("not at all"));
-                differences.push(format!("it measures {name} {own}, wanted {description} ({})", missing.join(" ")));
+                let (name, own) =
+                    (wanted.kind.name(), own.description.as_deref().unwrap_or("not at all"));
+                differences.push(format!(
+                    "it measures {name} {own}, wanted {description} ({})",
+                    missing.join(" ")
+                ));
             }
         }
         if differences.is_empty() {
             return Ok(());
         }
-        Err(Failure::program(format!("{}; compile it so, or change the settings", differences.join("; "))))
+        Err(Failure::program(format!(
+            "{}; compile it so, or change the settings",
+            differences.join("; ")
+        )))
     }
 
     pub(super) fn capabilities(&self, address: &str) -> Capabilities {
         let mut capabilities = Capabilities {
-            measurements: MeasurementKind::ALL.into_iter().filter(|kind| kind.is_on(&self.settings)).collect(),
+            measurements: MeasurementKind::ALL
+                .into_iter()
+                .filter(|kind| kind.is_on(&self.settings))
+                .collect(),
             keys: KeyKind::ALL.into_iter().filter(|key| self.settings.uses(*key)).collect(),
             rows: ROWS..=ROWS,
             inner: false,
@@ -106,7 +136,9 @@ impl Program {
             clock: Clock::SWITCH,
             ..Capabilities::of_core("tofino", address.to_owned(), 1)
         };
-        measurement::ALL.iter().for_each(|measurement| measurement.capabilities(&self.settings, &mut capabilities));
+        measurement::ALL
+            .iter()
+            .for_each(|measurement| measurement.capabilities(&self.settings, &mut capabilities));
         capabilities
     }
 
@@ -116,7 +148,12 @@ impl Program {
     }
 
     /// What the match tables must hold to measure what is wanted.
-    pub(super) fn contents(&self, wanted: &Settings, held: &Held, forward: &[(u32, u32)]) -> Result<Vec<Content>, Failure> {
+    pub(super) fn contents(
+        &self,
+        wanted: &Settings,
+        held: &Held,
+        forward: &[(u32, u32)],
+    ) -> Result<Vec<Content>, Failure> {
         let besides = extras(&self.schema, wanted).1;
         let mut wanted = measurement::tables(wanted);
         wanted.extend(besides);
@@ -124,10 +161,19 @@ impl Program {
             let [key, parameter] = [names::FORWARD_KEY, names::SEND_PARAMETER];
             let port = |port: u32| names::bytes(port, names::PORT_BITS);
             let ways = forward.iter().flat_map(|(one, other)| [(*one, *other), (*other, *one)]);
-            let entries: Vec<_> = ways.map(|(from, to)| (vec![(key, Match::Exact(port(from)))], vec![port(to)])).collect();
-            let (keys, parameters) = (vec![(key, names::PORT_BITS)], vec![(parameter, names::PORT_BITS)]);
+            let entries: Vec<_> = ways
+                .map(|(from, to)| (vec![(key, Match::Exact(port(from)))], vec![port(to)]))
+                .collect();
+            let (keys, parameters) =
+                (vec![(key, names::PORT_BITS)], vec![(parameter, names::PORT_BITS)]);
             let filling = move |_: &Held| Filling { entries: entries.clone(), default: None };
-            wanted.push(MatchTable::new(names::FORWARD.to_owned(), keys, names::SEND, parameters, filling));
+            wanted.push(MatchTable::new(
+                names::FORWARD.to_owned(),
+                keys,
+                names::SEND,
+                parameters,
+                filling,
+            ));
         }
         wanted.iter().map(|table| table.content(self, held)).collect()
     }
@@ -142,29 +188,45 @@ impl Program {
     /// The update that makes a bank the one that counts.
     pub(super) fn set_bank(&self, bank: usize) -> Result<proto::Update, Failure> {
         let table = self.table(names::BANK)?;
-        let data = action_data(table, names::SET_BANK, &[(names::BANK_PARAMETER, vec![(bank & 1) as u8])])?;
+        let data = action_data(
+            table,
+            names::SET_BANK,
+            &[(names::BANK_PARAMETER, vec![(bank & 1) as u8])],
+        )?;
         update(table, proto::update::Type::Modify, &Entry { place: Place::Default, data })
     }
 
     /// The bank that an answer says counts.
     pub(super) fn bank(&self, answer: &[proto::TableEntry]) -> Result<usize, Failure> {
-        let [message] = answer else { return Err(Failure::answer(format!("{} default entries of one table", answer.len()))) };
+        let [message] = answer else {
+            return Err(Failure::answer(format!("{} default entries of one table", answer.len())));
+        };
         let table = self.table(names::BANK)?;
         let entry = self.decode(table, message)?;
         let action = table.action(names::SET_BANK).map_err(Failure::program)?;
         let parameter = action.field(names::BANK_PARAMETER).map_err(Failure::program)?;
         match (entry.place, entry.data.action.as_deref(), entry.data.bytes(&parameter.name)) {
-            (Place::Default, Some(name), Some(&[bank])) if name == action.name => Ok(usize::from(bank)),
+            (Place::Default, Some(name), Some(&[bank])) if name == action.name => {
+                Ok(usize::from(bank))
+            }
             _ => Err(Failure::answer(format!("the default entry of {} says no bank", table.name))),
         }
     }
 
     /// An entry of this table and no other.
-    pub(super) fn decode(&self, table: &Table, message: &proto::TableEntry) -> Result<Entry, Failure> {
+    pub(super) fn decode(
+        &self,
+        table: &Table,
+        message: &proto::TableEntry,
+    ) -> Result<Entry, Failure> {
         if message.table_id != table.id {
-            return Err(Failure::answer(format!("an entry of table {} and not of {}, {}", message.table_id, table.name, table.id)));
+            return Err(Failure::answer(format!(
+                "an entry of table {} and not of {}, {}",
+                message.table_id, table.name, table.id
+            )));
         }
-        let (_, entry) = codec::decode_entry(&self.schema, message).map_err(|error| Failure::answer(error.to_string()))?;
+        let (_, entry) = codec::decode_entry(&self.schema, message)
+            .map_err(|error| Failure::answer(error.to_string()))?;
         Ok(entry)
     }
 
@@ -174,16 +236,23 @@ impl Program {
     }
 
     /// A bank's counters.
-    pub(super) fn counters(&self, bank: usize, answer: &[proto::TableEntry]) -> Result<Counters, Failure> {
+    pub(super) fn counters(
+        &self,
+        bank: usize,
+        answer: &[proto::TableEntry],
+    ) -> Result<Counters, Failure> {
         let table = self.table(names::FRAMES)?;
-        let (packets, bytes) = (self.field(table, names::PACKETS)?, self.field(table, names::BYTES)?);
+        let (packets, bytes) =
+            (self.field(table, names::PACKETS)?, self.field(table, names::BYTES)?);
         let indexed = self.indexed(table, names::COUNTER_INDEX, Self::classes(bank), answer)?;
         let mut classes = [0; names::CLASSES];
         let mut counters = Counters::default();
         for ((index, message), class) in Self::classes(bank).zip(indexed).zip(&mut classes) {
             let fields = message.data.as_ref().map(|data| &data.fields[..]).unwrap_or_default();
             let value = |field: &Field| {
-                let problem = |problem: String| Failure::answer(format!("{}[{index}]: {problem}", table.name));
+                let problem = |problem: String| {
+                    Failure::answer(format!("{}[{index}]: {problem}", table.name))
+                };
                 let mut values = fields.iter().filter_map(|part| number(part, field.id));
                 let (Some(value), None) = (values.next(), values.next()) else {
                     return Err(problem(format!("{} is not there exactly once", field.name)));
@@ -195,7 +264,10 @@ impl Program {
         }
         let [ipv4, ipv6, non_ip, truncated, bad_header, others @ ..] = classes;
         if others != [0; names::CLASSES - 5] {
-            return Err(Failure::answer(format!("{}: packets of classes that there are not", table.name)));
+            return Err(Failure::answer(format!(
+                "{}: packets of classes that there are not",
+                table.name
+            )));
         }
         Ok(Counters { ipv4, ipv6, non_ip, truncated, bad_header, ..counters })
     }
@@ -205,12 +277,21 @@ impl Program {
     }
 
     /// What asks for elements of a register or counter.
-    pub(super) fn elements(&self, table: &Table, key: &str, range: Range<usize>) -> Result<Vec<proto::TableEntry>, Failure> {
+    pub(super) fn elements(
+        &self,
+        table: &Table,
+        key: &str,
+        range: Range<usize>,
+    ) -> Result<Vec<proto::TableEntry>, Failure> {
         let key = table.key(key).map_err(Failure::program)?;
         let entry = |index: usize| {
             let exact = proto::key_field::Exact { value: (index as u32).to_be_bytes().to_vec() };
-            let field = proto::KeyField { field_id: key.id, match_type: Some(proto::key_field::MatchType::Exact(exact)) };
-            let value = Some(proto::table_entry::Value::Key(proto::TableKey { fields: vec![field] }));
+            let field = proto::KeyField {
+                field_id: key.id,
+                match_type: Some(proto::key_field::MatchType::Exact(exact)),
+            };
+            let value =
+                Some(proto::table_entry::Value::Key(proto::TableKey { fields: vec![field] }));
             proto::TableEntry { table_id: table.id, value, ..Default::default() }
         };
         Ok(range.map(entry).collect())
@@ -229,22 +310,39 @@ impl Program {
         let mut indexed = vec![None; range.len()];
         for message in answer {
             if message.table_id != table.id {
-                return Err(problem(format!("an entry of table {} and not of {}", message.table_id, table.id)));
+                return Err(problem(format!(
+                    "an entry of table {} and not of {}",
+                    message.table_id, table.id
+                )));
             }
             let Some(proto::table_entry::Value::Key(fields)) = &message.value else {
                 return Err(problem("an entry without a key".into()));
             };
-            let [proto::KeyField { field_id, match_type: Some(proto::key_field::MatchType::Exact(exact)) }] = &fields.fields[..]
+            let [
+                proto::KeyField {
+                    field_id,
+                    match_type: Some(proto::key_field::MatchType::Exact(exact)),
+                },
+            ] = &fields.fields[..]
             else {
                 return Err(problem("an entry whose key is no index".into()));
             };
             if *field_id != key.id {
                 return Err(problem(format!("a key field {field_id} and not {}", key.id)));
             }
-            let index = key.kind.decode(&exact.value).map_err(|error| problem(format!("index: {error}")))?;
+            let index = key
+                .kind
+                .decode(&exact.value)
+                .map_err(|error| problem(format!("index: {error}")))?;
             let at = usize::try_from(index).ok().and_then(|index| index.checked_sub(range.start));
             let slot = at.and_then(|at| indexed.get_mut(at));
-            let asked = || format!("an index {index}, where {} to {} were asked for", range.start, range.end.saturating_sub(1));
+            let asked = || {
+                format!(
+                    "an index {index}, where {} to {} were asked for",
+                    range.start,
+                    range.end.saturating_sub(1)
+                )
+            };
             if slot.ok_or_else(|| problem(asked()))?.replace(message).is_some() {
                 return Err(problem(format!("index {index} twice")));
             }
@@ -254,9 +352,14 @@ impl Program {
         complete.ok_or_else(|| problem(format!("{missing} of {} entries are missing", range.len())))
     }
 
-    /// Updates that zero the counters of a bank, and empty those elements of its arrays that may hold something. No write of a driver
-    /// empties a part of an array at once.
-    pub(super) fn clear(&self, bank: usize, arrays: &[Array], raised: &[Vec<usize>]) -> Result<Vec<proto::Update>, Failure> {
+    /// Updates that zero the counters of a bank, and empty those elements of its arrays that may
+    /// hold something. No write of a driver empties a part of an array at once.
+    pub(super) fn clear(
+        &self,
+        bank: usize,
+        arrays: &[Array],
+        raised: &[Vec<usize>],
+    ) -> Result<Vec<proto::Update>, Failure> {
         let mut updates = self.clear_counters(bank)?;
         for (array, raised) in arrays.iter().zip(raised) {
             updates.extend(self.clear_array(bank, array, raised.iter().copied())?);
@@ -278,7 +381,11 @@ impl Program {
         elements: impl Iterator<Item = usize>,
     ) -> Result<Vec<proto::Update>, Failure> {
         let indices = elements.map(|element| bank * array.per_bank + element);
-        let fields = array.fields.iter().zip(array.empty).map(|(field, value)| (*field, names::bytes(value, array.bits)));
+        let fields = array
+            .fields
+            .iter()
+            .zip(array.empty)
+            .map(|(field, value)| (*field, names::bytes(value, array.bits)));
         self.set_all(&array.table, names::REGISTER_INDEX, indices, fields)
     }
 
@@ -296,24 +403,49 @@ impl Program {
         }
         let data = Data::fields(values);
         let one = |index: usize| {
-            let key: Key = BTreeMap::from([(key.to_owned(), Match::Exact((index as u32).to_be_bytes().to_vec()))]);
-            update(table, proto::update::Type::Modify, &Entry { place: Place::Key(key), data: data.clone() })
+            let key: Key = BTreeMap::from([(
+                key.to_owned(),
+                Match::Exact((index as u32).to_be_bytes().to_vec()),
+            )]);
+            update(
+                table,
+                proto::update::Type::Modify,
+                &Entry { place: Place::Key(key), data: data.clone() },
+            )
         };
         indices.map(one).collect()
     }
 
     /// What asks for a port.
-    pub(super) fn port_entry(&self, port: &super::Port) -> Result<(&Table, proto::TableEntry), Failure> {
+    pub(super) fn port_entry(
+        &self,
+        port: &super::Port,
+    ) -> Result<(&Table, proto::TableEntry), Failure> {
         let table = self.table(fixed::PORT)?;
-        let entry = codec::encode_entry(table, &Entry { place: Place::Key(port_key(port)), data: Data::default() });
+        let entry = codec::encode_entry(
+            table,
+            &Entry { place: Place::Key(port_key(port)), data: Data::default() },
+        );
         Ok((table, proto::TableEntry { data: None, ..entry.map_err(Failure::program)? }))
     }
 
-    /// Whether a port that is there is up or down as wanted. One with another speed or error correction is refused.
-    pub(super) fn check_port(&self, port: &super::Port, answer: &[proto::TableEntry]) -> Result<bool, Failure> {
-        let [message] = answer else { return Err(Failure::answer(format!("{} entries of port {}", answer.len(), port.dev_port))) };
+    /// Whether a port that is there is up or down as wanted. One with another speed or error
+    /// correction is refused.
+    pub(super) fn check_port(
+        &self,
+        port: &super::Port,
+        answer: &[proto::TableEntry],
+    ) -> Result<bool, Failure> {
+        let [message] = answer else {
+            return Err(Failure::answer(format!(
+                "{} entries of port {}",
+                answer.len(),
+                port.dev_port
+            )));
+        };
         let entry = self.decode(self.table(fixed::PORT)?, message)?;
-        let wanted = [(fixed::SPEED, port.speed.on_switch()), (fixed::FEC, port.fec.on_switch().to_owned())];
+        let wanted =
+            [(fixed::SPEED, port.speed.on_switch()), (fixed::FEC, port.fec.on_switch().to_owned())];
         let mut differences = Vec::new();
         for (name, wanted) in wanted {
             match entry.data.values(name).next() {
@@ -324,22 +456,34 @@ impl Program {
         }
         if !differences.is_empty() {
             let (number, differences) = (port.dev_port, differences.join(" and "));
-            let advice = format!("remove it on the switch (`bfrt.port.port.delete({number})`), or give --switch-port what it has");
-            let problem = format!("port {number} is there with {differences}; a change would take its link down: {advice}");
+            let advice = format!(
+                "remove it on the switch (`bfrt.port.port.delete({number})`), or give --switch-port what it has"
+            );
+            let problem = format!(
+                "port {number} is there with {differences}; a change would take its link down: {advice}"
+            );
             return Err(Failure::options(problem));
         }
         Ok(entry.data.values(fixed::PORT_ENABLE).next() == Some(&Value::Bool(port.enable)))
     }
 
     /// The update that configures a port, as a new one or one that is there.
-    pub(super) fn port(&self, port: &super::Port, kind: proto::update::Type) -> Result<proto::Update, Failure> {
+    pub(super) fn port(
+        &self,
+        port: &super::Port,
+        kind: proto::update::Type,
+    ) -> Result<proto::Update, Failure> {
         let table = self.table(fixed::PORT)?;
         let fields = vec![
             (fixed::SPEED.to_owned(), Value::Text(port.speed.on_switch())),
             (fixed::FEC.to_owned(), Value::Text(port.fec.on_switch().to_owned())),
             (fixed::PORT_ENABLE.to_owned(), Value::Bool(port.enable)),
         ];
-        update(table, kind, &Entry { place: Place::Key(port_key(port)), data: Data { action: None, fields } })
+        update(
+            table,
+            kind,
+            &Entry { place: Place::Key(port_key(port)), data: Data { action: None, fields } },
+        )
     }
 }
 
@@ -350,7 +494,10 @@ fn port_key(port: &super::Port) -> Key {
 /// Looks up once what every program has, so that nothing can be missing later.
 fn check(schema: &Schema) -> Result<(), Failure> {
     let find = |error: SchemaError| Failure::program(format!("{error}; is it p4/flowgauge.p4?"));
-    schema.table(names::BANK).and_then(|bank| bank.action(names::SET_BANK)?.field(names::BANK_PARAMETER)).map_err(find)?;
+    schema
+        .table(names::BANK)
+        .and_then(|bank| bank.action(names::SET_BANK)?.field(names::BANK_PARAMETER))
+        .map_err(find)?;
     let frames = schema.table(names::FRAMES).map_err(find)?;
     frames.key(names::COUNTER_INDEX).map_err(find)?;
     for field in [names::PACKETS, names::BYTES] {
@@ -358,7 +505,8 @@ fn check(schema: &Schema) -> Result<(), Failure> {
     }
     let size = BANKS * names::CLASSES;
     if (&frames.kind, frames.size) != (&TableKind::Counter, size as u64) {
-        let (is, must) = (format!("{:?} of {}", frames.kind, frames.size), format!("a counter of {size}"));
+        let (is, must) =
+            (format!("{:?} of {}", frames.kind, frames.size), format!("a counter of {size}"));
         return Err(array::wrong(&frames.name, is, must));
     }
     check_syncs(frames)
@@ -368,13 +516,18 @@ fn check(schema: &Schema) -> Result<(), Failure> {
 pub(super) fn check_syncs(table: &Table) -> Result<(), Failure> {
     match table.offers(SYNC) {
         true => Ok(()),
-        false => {
-            Err(Failure::program(format!("{} has no operation {SYNC}, by which it is read; is it p4/flowgauge.p4?", table.name)))
-        }
+        false => Err(Failure::program(format!(
+            "{} has no operation {SYNC}, by which it is read; is it p4/flowgauge.p4?",
+            table.name
+        ))),
     }
 }
 
-pub(super) fn action_data(table: &Table, action: &str, values: &[(&str, Vec<u8>)]) -> Result<Data, Failure> {
+pub(super) fn action_data(
+    table: &Table,
+    action: &str,
+    values: &[(&str, Vec<u8>)],
+) -> Result<Data, Failure> {
     let action = table.action(action).map_err(Failure::program)?;
     let mut data = Vec::new();
     for (parameter, value) in values {
@@ -384,7 +537,11 @@ pub(super) fn action_data(table: &Table, action: &str, values: &[(&str, Vec<u8>)
 }
 
 /// An update of an entry. That it fits the schema follows from the schema having been checked.
-pub(super) fn update(table: &Table, kind: proto::update::Type, entry: &Entry) -> Result<proto::Update, Failure> {
+pub(super) fn update(
+    table: &Table,
+    kind: proto::update::Type,
+    entry: &Entry,
+) -> Result<proto::Update, Failure> {
     let message = codec::encode_entry(table, entry).map_err(Failure::program)?;
     Ok(proto::Update { r#type: kind.into(), entity: Some(entity(message)) })
 }

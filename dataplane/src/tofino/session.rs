@@ -1,7 +1,8 @@
 //! A connection to a switch: one TCP connection, one subscription, and calls with a deadline.
 //!
-//! A session never comes back to life. If the connection breaks or the switch ends the subscription, every call fails from then
-//! on, so that no answer of a switch that was started anew is taken for one of the switch that was asked before.
+//! A session never comes back to life. If the connection breaks or the switch ends the
+//! subscription, every call fails from then on, so that no answer of a switch that was started anew
+//! is taken for one of the switch that was asked before.
 
 use super::options::{Options, Tls};
 use super::program::{Program, entity};
@@ -32,12 +33,13 @@ const DIGESTS: usize = 1 << 16;
 /// Elements in one read, so that each answer comes within the deadline.
 const ELEMENTS: usize = 4096;
 
-/// How long a switch waits for its chip to copy registers. After that it answers as if they had been copied, so that an answer this
-/// late says nothing.
+/// How long a switch waits for its chip to copy registers. After that it answers as if they had
+/// been copied, so that an answer this late says nothing.
 const LONGEST_SYNC: Duration = Duration::from_secs(5);
 
-/// When TCP asks an idle switch whether it is there, how often, and how often in vain. Pings of HTTP/2 would not do: gRPC's servers
-/// end the connection of a client that sends more than a few within five minutes.
+/// When TCP asks an idle switch whether it is there, how often, and how often in vain. Pings of
+/// HTTP/2 would not do: gRPC's servers end the connection of a client that sends more than a few
+/// within five minutes.
 #[cfg(target_os = "linux")]
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(5), 3);
 
@@ -86,34 +88,46 @@ async fn in_time<T>(deadline: Duration, call: impl Future<Output = T>) -> Result
 fn endpoint(options: &Options) -> Result<Endpoint, Failure> {
     let scheme = if options.tls.is_some() { "https" } else { "http" };
     let problem = |error: &dyn std::fmt::Display| {
-        Failure::options(format!("'{}' is no address of a switch ({error}); give host:port, such as switch:50052", options.address))
+        Failure::options(format!(
+            "'{}' is no address of a switch ({error}); give host:port, such as switch:50052",
+            options.address
+        ))
     };
-    let uri: Uri = format!("{scheme}://{}", options.address).parse().map_err(|error| problem(&error))?;
+    let uri: Uri =
+        format!("{scheme}://{}", options.address).parse().map_err(|error| problem(&error))?;
     if uri.port().is_none() {
         return Err(problem(&"no port"));
     }
     let endpoint = Endpoint::from(uri).http2_max_header_list_size(MAX_HEADER);
-    let endpoint = endpoint.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW).user_agent("flowgauge");
+    let endpoint = endpoint
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .user_agent("flowgauge");
     let endpoint = endpoint.map_err(|error| problem(&error))?;
     let Some(Tls { authority, identity, server_name }) = &options.tls else { return Ok(endpoint) };
     let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority));
     let identity = identity.as_ref().map(|(certificate, key)| Identity::from_pem(certificate, key));
     let tls = identity.into_iter().fold(tls, ClientTlsConfig::identity);
     let tls = server_name.iter().fold(tls, |tls, name| tls.domain_name(name));
-    endpoint.tls_config(tls).map_err(|error| Failure::options(format!("the certificates cannot be used: {}", causes(&error))))
+    endpoint.tls_config(tls).map_err(|error| {
+        Failure::options(format!("the certificates cannot be used: {}", causes(&error)))
+    })
 }
 
 async fn connect(options: &Options) -> Result<BfRuntimeClient<Channel>, Failure> {
     let endpoint = endpoint(options)?;
     let unreachable = |problem: String| Failure::Unreachable { problem };
     let stream = in_time(options.deadline, TcpStream::connect(&options.address)).await?;
-    let stream = stream.map_err(|error| unreachable(format!("{error}; is bf_switchd running there?")))?;
+    let stream =
+        stream.map_err(|error| unreachable(format!("{error}; is bf_switchd running there?")))?;
     stream.set_nodelay(true).map_err(|error| unreachable(error.to_string()))?;
     #[cfg(target_os = "linux")]
     keep_alive(&stream).map_err(|error| unreachable(error.to_string()))?;
     let channel = in_time(options.deadline, client::over(endpoint, stream)).await?;
     let channel = channel.map_err(|error| unreachable(causes(&error)))?;
-    Ok(BfRuntimeClient::new(channel).max_decoding_message_size(MAX_ANSWER).max_encoding_message_size(MAX_ANSWER))
+    Ok(BfRuntimeClient::new(channel)
+        .max_decoding_message_size(MAX_ANSWER)
+        .max_encoding_message_size(MAX_ANSWER))
 }
 
 /// Lets the system find out that a silent switch is gone.
@@ -133,15 +147,16 @@ impl Session {
     /// `learns`: whether it takes digests.
     pub(super) async fn open(options: &Options, learns: bool) -> Result<(Self, Schema), Failure> {
         let mut client = connect(options).await?;
-        let subscription = in_time(options.deadline, subscribe(&mut client, options, learns)).await??;
+        let subscription =
+            in_time(options.deadline, subscribe(&mut client, options, learns)).await??;
         let mut session = Session::of(client, options, subscription);
         session.bind(options).await?;
         let schema = session.schema().await?;
         Ok((session, schema))
     }
 
-    /// Connects, and goes on as the client whose connection was lost: its subscription and its binding are still there, for the switch
-    /// does not know of the loss. Digests go the lost way.
+    /// Connects, and goes on as the client whose connection was lost: its subscription and its
+    /// binding are still there, for the switch does not know of the loss. Digests go the lost way.
     pub(super) async fn adopt(options: &Options) -> Result<(Self, Schema), Failure> {
         let client = connect(options).await?;
         let ((_ends, cut), (_digests, digests)) = (oneshot::channel(), mpsc::channel(1));
@@ -151,7 +166,11 @@ impl Session {
         Ok((session, schema))
     }
 
-    fn of(client: BfRuntimeClient<Channel>, options: &Options, Subscription { held, cut, digests }: Subscription) -> Self {
+    fn of(
+        client: BfRuntimeClient<Channel>,
+        options: &Options,
+        Subscription { held, cut, digests }: Subscription,
+    ) -> Self {
         Session {
             client,
             deadline: options.deadline,
@@ -196,7 +215,8 @@ impl Session {
         what: &str,
         call: impl AsyncFnOnce(&mut BfRuntimeClient<Channel>) -> Result<T, tonic::Status>,
     ) -> Result<T, Failure> {
-        let unreachable = |why: &str| Failure::Unreachable { problem: format!("the connection was lost: {why}") };
+        let unreachable =
+            |why: &str| Failure::Unreachable { problem: format!("the connection was lost: {why}") };
         if let Some(why) = &self.was_cut {
             return Err(unreachable(why));
         }
@@ -214,11 +234,19 @@ impl Session {
     }
 
     fn target(&self) -> Option<proto::TargetDevice> {
-        Some(proto::TargetDevice { device_id: self.device, pipe_id: Pipes::ALL, direction: 0xff, prsr_id: 0xff })
+        Some(proto::TargetDevice {
+            device_id: self.device,
+            pipe_id: Pipes::ALL,
+            direction: 0xff,
+            prsr_id: 0xff,
+        })
     }
 
     async fn bind(&mut self, options: &Options) -> Result<(), Failure> {
-        let config = vec![proto::ForwardingPipelineConfig { p4_name: self.program.clone(), ..Default::default() }];
+        let config = vec![proto::ForwardingPipelineConfig {
+            p4_name: self.program.clone(),
+            ..Default::default()
+        }];
         let action = proto::set_forwarding_pipeline_config_request::Action::Bind.into();
         let request = proto::SetForwardingPipelineConfigRequest {
             device_id: self.device,
@@ -228,7 +256,9 @@ impl Session {
             ..Default::default()
         };
         let what = format!("binding program {}", self.program);
-        let bound = self.call(&what, async |client| client.set_forwarding_pipeline_config(request).await).await;
+        let bound = self
+            .call(&what, async |client| client.set_forwarding_pipeline_config(request).await)
+            .await;
         bound.map(drop).map_err(|failure| match failure {
             Failure::Refused { problem, .. } if failure.is_there() => {
                 Failure::Taken { problem: format!("{problem}; {}", free(options)) }
@@ -238,11 +268,20 @@ impl Session {
     }
 
     async fn schema(&mut self) -> Result<Schema, Failure> {
-        let request = proto::GetForwardingPipelineConfigRequest { device_id: self.device, client_id: self.id };
-        let answer = self.call("reading the schema", async |client| client.get_forwarding_pipeline_config(request).await).await?;
+        let request = proto::GetForwardingPipelineConfigRequest {
+            device_id: self.device,
+            client_id: self.id,
+        };
+        let answer = self
+            .call("reading the schema", async |client| {
+                client.get_forwarding_pipeline_config(request).await
+            })
+            .await?;
         let answer = answer.into_inner();
         let program = answer.config.iter().find(|config| config.p4_name == self.program);
-        let program = program.ok_or_else(|| Failure::answer(format!("there is no schema of program {}", self.program)))?;
+        let program = program.ok_or_else(|| {
+            Failure::answer(format!("there is no schema of program {}", self.program))
+        })?;
         let schema = Schema::parse(&program.bfruntime_info).map_err(Failure::program)?;
         match answer.non_p4_config {
             None => Ok(schema),
@@ -254,22 +293,48 @@ impl Session {
     }
 
     /// Reads all entries of a match table.
-    pub(super) async fn read_all(&mut self, table: &Table) -> Result<Vec<proto::TableEntry>, Failure> {
+    pub(super) async fn read_all(
+        &mut self,
+        table: &Table,
+    ) -> Result<Vec<proto::TableEntry>, Failure> {
         self.read(table, vec![proto::TableEntry { table_id: table.id, ..Default::default() }]).await
     }
 
     /// Reads all entries of a table that the driver keeps a copy of, as the chip has them now.
-    pub(super) async fn read_from_chip(&mut self, table: &Table) -> Result<Vec<proto::TableEntry>, Failure> {
+    pub(super) async fn read_from_chip(
+        &mut self,
+        table: &Table,
+    ) -> Result<Vec<proto::TableEntry>, Failure> {
         let flags = Some(proto::TableFlags { from_hw: true, ..Default::default() });
-        self.read(table, vec![proto::TableEntry { table_id: table.id, table_flags: flags, ..Default::default() }]).await
+        self.read(
+            table,
+            vec![proto::TableEntry {
+                table_id: table.id,
+                table_flags: flags,
+                ..Default::default()
+            }],
+        )
+        .await
     }
 
     /// Reads a table's default entry.
-    pub(super) async fn read_default(&mut self, table: &Table) -> Result<Vec<proto::TableEntry>, Failure> {
-        self.read(table, vec![proto::TableEntry { table_id: table.id, is_default_entry: true, ..Default::default() }]).await
+    pub(super) async fn read_default(
+        &mut self,
+        table: &Table,
+    ) -> Result<Vec<proto::TableEntry>, Failure> {
+        self.read(
+            table,
+            vec![proto::TableEntry {
+                table_id: table.id,
+                is_default_entry: true,
+                ..Default::default()
+            }],
+        )
+        .await
     }
 
-    /// Reads elements of a register or counter, as they were when they were last [synced](Self::sync).
+    /// Reads elements of a register or counter, as they were when they were last
+    /// [synced](Self::sync).
     pub(super) async fn read_elements(
         &mut self,
         table: &Table,
@@ -283,12 +348,17 @@ impl Session {
         Ok(entries)
     }
 
-    /// Has the chip copy registers or counters to where they are read, all of a table at once. To read them from the chip one by one
-    /// takes a thousand times as long.
+    /// Has the chip copy registers or counters to where they are read, all of a table at once. To
+    /// read them from the chip one by one takes a thousand times as long.
     pub(super) async fn sync(&mut self, tables: &[&Table]) -> Result<(), Failure> {
         let operation = |table: &&Table| {
-            let operation = proto::TableOperation { table_id: table.id, table_operations_type: SYNC.to_owned() };
-            let entity = Some(proto::Entity { entity: Some(proto::entity::Entity::TableOperation(operation)) });
+            let operation = proto::TableOperation {
+                table_id: table.id,
+                table_operations_type: SYNC.to_owned(),
+            };
+            let entity = Some(proto::Entity {
+                entity: Some(proto::entity::Entity::TableOperation(operation)),
+            });
             proto::Update { r#type: proto::update::Type::Insert.into(), entity }
         };
         let what = match tables {
@@ -298,24 +368,41 @@ impl Session {
         let began = Instant::now();
         self.write(&what, tables.iter().map(operation).collect(), tables.len()).await?;
         if began.elapsed() >= LONGEST_SYNC {
-            let problem = format!("{what}: it took {LONGEST_SYNC:?}, after which switches answer whether or not it was done");
+            let problem = format!(
+                "{what}: it took {LONGEST_SYNC:?}, after which switches answer whether or not it was done"
+            );
             return Err(Failure::answer(problem));
         }
         Ok(())
     }
 
-    async fn read(&mut self, table: &Table, entries: Vec<proto::TableEntry>) -> Result<Vec<proto::TableEntry>, Failure> {
+    async fn read(
+        &mut self,
+        table: &Table,
+        entries: Vec<proto::TableEntry>,
+    ) -> Result<Vec<proto::TableEntry>, Failure> {
         let entities = entries.into_iter().map(entity).collect();
-        let request = proto::ReadRequest { target: self.target(), client_id: self.id, entities, p4_name: self.program.clone() };
+        let request = proto::ReadRequest {
+            target: self.target(),
+            client_id: self.id,
+            entities,
+            p4_name: self.program.clone(),
+        };
         let what = format!("reading {}", table.name);
-        let messages = self.call(&what, async |client| all(client.read(request).await?.into_inner()).await).await?;
+        let messages = self
+            .call(&what, async |client| all(client.read(request).await?.into_inner()).await)
+            .await?;
         let mut entries = Vec::new();
         for message in messages {
             check_errors(&message.status, &what)?;
             for entity in message.entities {
                 match entity.entity {
                     Some(proto::entity::Entity::TableEntry(entry)) => entries.push(entry),
-                    _ => return Err(Failure::answer(format!("{what}: something else than a table's entry"))),
+                    _ => {
+                        return Err(Failure::answer(format!(
+                            "{what}: something else than a table's entry"
+                        )));
+                    }
                 }
             }
         }
@@ -323,7 +410,12 @@ impl Session {
     }
 
     /// Writes updates in batches, each of which succeeds as a whole or fails.
-    pub(super) async fn write(&mut self, what: &str, updates: Vec<proto::Update>, batch: usize) -> Result<(), Failure> {
+    pub(super) async fn write(
+        &mut self,
+        what: &str,
+        updates: Vec<proto::Update>,
+        batch: usize,
+    ) -> Result<(), Failure> {
         let mut updates = updates.into_iter().peekable();
         while updates.peek().is_some() {
             let updates = updates.by_ref().take(batch.max(1)).collect();
@@ -340,9 +432,14 @@ impl Session {
         Ok(())
     }
 
-    /// Configures a port anew. One that is there as wanted stays as it is, but for whether it is up; one that is there with another speed
-    /// or error correction is refused, for a port that is removed and added again loses its link.
-    pub(super) async fn configure_port(&mut self, program: &Program, port: &super::Port) -> Result<(), Failure> {
+    /// Configures a port anew. One that is there as wanted stays as it is, but for whether it is
+    /// up; one that is there with another speed or error correction is refused, for a port that is
+    /// removed and added again loses its link.
+    pub(super) async fn configure_port(
+        &mut self,
+        program: &Program,
+        port: &super::Port,
+    ) -> Result<(), Failure> {
         let what = format!("configuring {} {}", fixed::PORT, port.dev_port);
         match self.write(&what, vec![program.port(port, proto::update::Type::Insert)?], 1).await {
             Err(failure) if failure.is_there() => {}
@@ -357,7 +454,9 @@ impl Session {
     }
 }
 
-async fn all(mut messages: Streaming<proto::ReadResponse>) -> Result<Vec<proto::ReadResponse>, tonic::Status> {
+async fn all(
+    mut messages: Streaming<proto::ReadResponse>,
+) -> Result<Vec<proto::ReadResponse>, tonic::Status> {
     let mut all = Vec::new();
     while let Some(message) = messages.message().await? {
         all.push(message);
@@ -367,13 +466,18 @@ async fn all(mut messages: Streaming<proto::ReadResponse>) -> Result<Vec<proto::
 
 /// The first of the errors that an answer carries, if one is an error.
 fn check_errors(errors: &[proto::Error], what: &str) -> Result<(), Failure> {
-    let mut failed = errors.iter().enumerate().filter(|(_, error)| error.canonical_code != i32::from(Code::Ok));
+    let mut failed =
+        errors.iter().enumerate().filter(|(_, error)| error.canonical_code != i32::from(Code::Ok));
     let Some((index, first)) = failed.next() else { return Ok(()) };
     let others = failed.count();
-    let message = format!("{what}: number {index}: {}; {others} others failed as well", first.message);
+    let message =
+        format!("{what}: number {index}: {}; {others} others failed as well", first.message);
     let code = Code::from(first.canonical_code);
     // In here nothing says that the connection broke.
-    let transient = matches!(code, Code::Unavailable | Code::Aborted | Code::ResourceExhausted | Code::DeadlineExceeded);
+    let transient = matches!(
+        code,
+        Code::Unavailable | Code::Aborted | Code::ResourceExhausted | Code::DeadlineExceeded
+    );
     Err(Failure::Refused { code: code_name(code), problem: message, transient })
 }
 
@@ -381,7 +485,8 @@ fn check_errors(errors: &[proto::Error], what: &str) -> Result<(), Failure> {
 fn refused(status: &tonic::Status, what: &str) -> Failure {
     let details = <proto::Status as prost::Message>::decode(status.details()).unwrap_or_default();
     let errors = details.details.iter().filter(|any| any.type_url.ends_with("bfrt_proto.Error"));
-    let errors: Result<Vec<proto::Error>, _> = errors.map(|any| prost::Message::decode(&any.value[..])).collect();
+    let errors: Result<Vec<proto::Error>, _> =
+        errors.map(|any| prost::Message::decode(&any.value[..])).collect();
     if let Ok(errors) = errors
         && let Err(failure) = check_errors(&errors, what)
     {
@@ -394,7 +499,8 @@ fn refused(status: &tonic::Status, what: &str) -> Failure {
 enum Subscribed {
     /// Ends it when dropped.
     Own { _requests: mpsc::Sender<proto::StreamMessageRequest> },
-    /// It is that of a lost connection, of whose end nobody will hear, and whose digests nobody gets.
+    /// It is that of a lost connection, of whose end nobody will hear, and whose digests nobody
+    /// gets.
     Lost { _ends: oneshot::Sender<String>, _digests: mpsc::Sender<proto::DigestList> },
 }
 
@@ -404,13 +510,20 @@ struct Subscription {
     digests: mpsc::Receiver<proto::DigestList>,
 }
 
-async fn subscribe(client: &mut BfRuntimeClient<Channel>, options: &Options, learns: bool) -> Result<Subscription, Failure> {
+async fn subscribe(
+    client: &mut BfRuntimeClient<Channel>,
+    options: &Options,
+    learns: bool,
+) -> Result<Subscription, Failure> {
     let what = "subscribing";
     let busy = |status: &tonic::Status| busy(status, options);
     let (requests, receiver) = mpsc::channel(1);
     let subscribe = proto::Subscribe {
         device_id: options.device,
-        notifications: Some(proto::subscribe::Notifications { enable_learn_notifications: learns, ..Default::default() }),
+        notifications: Some(proto::subscribe::Notifications {
+            enable_learn_notifications: learns,
+            ..Default::default()
+        }),
         ..Default::default()
     };
     let update = Some(stream_message_request::Update::Subscribe(subscribe));
@@ -428,15 +541,23 @@ async fn subscribe(client: &mut BfRuntimeClient<Channel>, options: &Options, lea
                 return Err(busy(&status));
             }
         }
-        Some(_) => return Err(Failure::answer(format!("{what}: something came before the subscription"))),
-        None => return Err(Failure::Unreachable { problem: format!("{what}: the switch ended the channel") }),
+        Some(_) => {
+            return Err(Failure::answer(format!("{what}: something came before the subscription")));
+        }
+        None => {
+            return Err(Failure::Unreachable {
+                problem: format!("{what}: the switch ended the channel"),
+            });
+        }
     }
     let (cut, was_cut) = oneshot::channel();
     let (sender, digests) = mpsc::channel(if learns { DIGESTS } else { 1 });
     tokio::spawn(async move {
         let why = loop {
             match answers.message().await {
-                Ok(Some(proto::StreamMessageResponse { update: Some(stream_message_response::Update::Digest(list)) })) => {
+                Ok(Some(proto::StreamMessageResponse {
+                    update: Some(stream_message_response::Update::Digest(list)),
+                })) => {
                     // Whoever counts digests finds out that one is missing.
                     let _ = sender.try_send(list);
                 }
@@ -456,7 +577,8 @@ async fn subscribe(client: &mut BfRuntimeClient<Channel>, options: &Options, lea
 fn busy(status: &tonic::Status, options: &Options) -> Failure {
     match status.code() {
         Code::InvalidArgument | Code::AlreadyExists => {
-            let problem = format!("client {} is subscribed already ({})", options.client, said(status));
+            let problem =
+                format!("client {} is subscribed already ({})", options.client, said(status));
             let other = "or take another number with --client";
             Failure::Taken { problem: format!("{problem}; {}, {other}", free(options)) }
         }

@@ -14,13 +14,15 @@ use flowgauge_core::delay::{Admission, Kind};
 pub(super) struct Held {
     /// Computed once.
     pub(super) tables: Tables,
-    /// Which requests each bank admits, kind by kind, if shares follow the traffic; as settings say, where nothing is here.
+    /// Which requests each bank admits, kind by kind, if shares follow the traffic; as settings
+    /// say, where nothing is here.
     pub(super) admissions: [Vec<(Kind, Admission)>; BANKS],
     /// The lowest and the highest entropy that is usual, times 1024, if the switch watches one.
     pub(super) thresholds: [i32; 2],
 }
 
-/// A table that looks up one action or nothing; or a parameter of a register's actions, which has one value and no action.
+/// A table that looks up one action or nothing; or a parameter of a register's actions, which has
+/// one value and no action.
 pub(super) struct MatchTable {
     name: String,
     /// Its fields, and how many bits they have.
@@ -60,14 +62,31 @@ impl MatchTable {
         parameters: Vec<(&'static str, u32)>,
         filling: impl Fn(&Held) -> Filling + 'static,
     ) -> Self {
-        MatchTable { name, keys, action: Some(action.into()), parameters, filling: Box::new(filling), changes: false }
+        MatchTable {
+            name,
+            keys,
+            action: Some(action.into()),
+            parameters,
+            filling: Box::new(filling),
+            changes: false,
+        }
     }
 
     /// A parameter of a register's actions, and its value.
     pub(super) fn of_register(name: String, value: impl Fn(&Held) -> i32 + 'static) -> Self {
-        let filling = move |held: &Held| Filling { entries: Vec::new(), default: Some(vec![value(held).to_be_bytes().to_vec()]) };
+        let filling = move |held: &Held| Filling {
+            entries: Vec::new(),
+            default: Some(vec![value(held).to_be_bytes().to_vec()]),
+        };
         let parameters = vec![(names::PARAMETER_VALUE, i32::BITS)];
-        MatchTable { name, keys: Vec::new(), action: None, parameters, filling: Box::new(filling), changes: false }
+        MatchTable {
+            name,
+            keys: Vec::new(),
+            action: None,
+            parameters,
+            filling: Box::new(filling),
+            changes: false,
+        }
     }
 
     /// What it is called.
@@ -82,21 +101,30 @@ impl MatchTable {
 
     /// Checks that the program has it so.
     pub(super) fn check(&self, schema: &Schema) -> Result<(), Failure> {
-        let find = |error: SchemaError| Failure::program(format!("{error}; is it p4/flowgauge.p4?"));
+        let find =
+            |error: SchemaError| Failure::program(format!("{error}; is it p4/flowgauge.p4?"));
         let table = schema.table(&self.name).map_err(find)?;
-        let wrong = |item: &str, is: u32, must: u32| Err(array::wrong(item, format!("{is} bits wide"), must.to_string()));
+        let wrong = |item: &str, is: u32, must: u32| {
+            Err(array::wrong(item, format!("{is} bits wide"), must.to_string()))
+        };
         for (key, must) in &self.keys {
             let is = table.key(key).map_err(find)?.kind.bits().map_err(Failure::program)?;
             if is != *must {
                 return wrong(&table.name, is, *must);
             }
         }
-        let action = self.action.as_ref().map(|action| table.action(action)).transpose().map_err(find)?;
+        let action =
+            self.action.as_ref().map(|action| table.action(action)).transpose().map_err(find)?;
         if action.is_none() && table.kind != TableKind::RegisterParameter {
-            return Err(array::wrong(&table.name, format!("{:?}", table.kind), "a parameter of a register".to_owned()));
+            return Err(array::wrong(
+                &table.name,
+                format!("{:?}", table.kind),
+                "a parameter of a register".to_owned(),
+            ));
         }
         for (parameter, must) in &self.parameters {
-            let field = action.map_or_else(|| table.field(parameter), |action| action.field(parameter));
+            let field =
+                action.map_or_else(|| table.field(parameter), |action| action.field(parameter));
             let is = field.map_err(find)?.kind.bits().map_err(Failure::program)?;
             if is != *must {
                 return wrong(&format!("{parameter} of {}", table.name), is, *must);
@@ -122,7 +150,9 @@ impl MatchTable {
             }
         };
         let entries = entries.into_iter().map(|(keys, values)| {
-            let named_key = |(field, matched)| Ok((table.key(field).map_err(Failure::program)?.name.clone(), matched));
+            let named_key = |(field, matched)| {
+                Ok((table.key(field).map_err(Failure::program)?.name.clone(), matched))
+            };
             let key = keys.into_iter().map(named_key).collect::<Result<Key, Failure>>()?;
             Ok(Entry { place: Place::Key(key), data: data(values)? })
         });

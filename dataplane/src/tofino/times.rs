@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 /// What it took to read and to clear a bank that does not count, and to read what has no banks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadTimes {
-    /// The tables that a rotation or a sample reads; the first one holds the counters of packets, which it reads twice.
+    /// The tables that a rotation or a sample reads; the first one holds the counters of packets,
+    /// which it reads twice.
     pub tables: Vec<TableTimes>,
     /// How long the bank stands still before it is read.
     pub transit: Duration,
@@ -31,8 +32,8 @@ pub struct TableTimes {
     pub sync: Duration,
     /// Reading a bank of the copy.
     pub read: Duration,
-    /// Writing every element of a bank. A rotation writes those that are not empty. Nothing for staggered registers: they have no banks, and
-    /// nobody clears them.
+    /// Writing every element of a bank. A rotation writes those that are not empty. Nothing for
+    /// staggered registers: they have no banks, and nobody clears them.
     pub clear: Option<Duration>,
 }
 
@@ -40,7 +41,8 @@ impl ReadTimes {
     /// The longest that a rotation takes: every element of its bank is to be cleared.
     #[must_use]
     pub fn rotation(&self) -> Duration {
-        let of_banks = self.tables.iter().filter_map(|times| Some(times.sync + times.read + times.clear?));
+        let of_banks =
+            self.tables.iter().filter_map(|times| Some(times.sync + times.read + times.clear?));
         self.transit + of_banks.sum::<Duration>() + self.again()
     }
 
@@ -61,14 +63,21 @@ impl ReadTimes {
     }
 }
 
-/// Measures it. The bank is that which does not count; what it holds is lost. While this process has the program, no other one counts.
+/// Measures it. The bank is that which does not count; what it holds is lost. While this process
+/// has the program, no other one counts.
 ///
 /// # Errors
-/// [`Error::Switch`] if the switch cannot be reached, another client has its program, or the program is not flowgauge's.
+/// [`Error::Switch`] if the switch cannot be reached, another client has its program, or the
+/// program is not flowgauge's.
 pub fn read_times(options: &Options) -> Result<ReadTimes, Error> {
-    let failed = |failure| Error::Switch { operation: "measure reads", target: options.address.clone(), failure };
+    let failed = |failure| Error::Switch {
+        operation: "measure reads",
+        target: options.address.clone(),
+        failure,
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| failed(Failure::Runtime { problem: error.to_string() }))?;
+    let runtime =
+        runtime.map_err(|error| failed(Failure::Runtime { problem: error.to_string() }))?;
     runtime.block_on(measure(options)).map_err(failed)
 }
 
@@ -83,13 +92,21 @@ async fn measure(options: &Options) -> Result<ReadTimes, Failure> {
     for array in program.arrays(&program.settings) {
         let table = program.table(&array.table)?;
         let elements = program.elements(table, names::REGISTER_INDEX, array.of_bank(idle))?;
-        reader.measure(table, elements, Some(program.clear_array(idle, &array, 0..array.per_bank)?)).await?;
+        reader
+            .measure(table, elements, Some(program.clear_array(idle, &array, 0..array.per_bank)?))
+            .await?;
     }
     if program.settings.cardinality.mode == Mode::Staggered {
         let staggered = Staggered::built(program.schema(), &program.settings)?;
         for array in [staggered.registers, staggered.latest] {
             let table = program.table(&array.table)?;
-            reader.measure(table, program.elements(table, names::REGISTER_INDEX, array.of_bank(0))?, None).await?;
+            reader
+                .measure(
+                    table,
+                    program.elements(table, names::REGISTER_INDEX, array.of_bank(0))?,
+                    None,
+                )
+                .await?;
         }
     }
     Ok(ReadTimes { tables: reader.tables, transit: options.transit })

@@ -3,7 +3,8 @@
 use super::{MAX_FRAME, ProfileError, TCP, internet_sum, parse_count, parse_vlan};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Bytes of the shortest frame on an Ethernet, without its check sequence. Shorter ones are padded with zeros.
+/// Bytes of the shortest frame on an Ethernet, without its check sequence. Shorter ones are padded
+/// with zeros.
 const SHORTEST: usize = 60;
 const UDP: u8 = 17;
 const CLIENT_MAC: [u8; 6] = [0x3a, 0xfb, 0xf6, 0xe9, 0xbe, 0x5f];
@@ -109,7 +110,15 @@ impl Layout {
 
     /// Makes `frame` this segment.
     pub(super) fn tcp(&self, segment: &Segment, frame: &mut Vec<u8>) {
-        let Segment { source, destination, flags, sequence, acknowledgement, stamps: [value, echo], data } = *segment;
+        let Segment {
+            source,
+            destination,
+            flags,
+            sequence,
+            acknowledgement,
+            stamps: [value, echo],
+            data,
+        } = *segment;
         let mut stamps = [8, 10, 0, 0, 0, 0, 0, 0, 0, 0];
         stamps[2..6].copy_from_slice(&value.to_be_bytes());
         stamps[6..10].copy_from_slice(&echo.to_be_bytes());
@@ -140,7 +149,13 @@ impl Layout {
     }
 
     /// Makes `frame` a datagram with this message.
-    pub(super) fn udp(&self, source: SocketAddr, destination: SocketAddr, message: &[u8], frame: &mut Vec<u8>) {
+    pub(super) fn udp(
+        &self,
+        source: SocketAddr,
+        destination: SocketAddr,
+        message: &[u8],
+        frame: &mut Vec<u8>,
+    ) {
         let length = 8 + message.len();
         let pseudo_header = self.network(source, destination, UDP, length, frame);
         let transport = frame.len();
@@ -167,11 +182,19 @@ impl Layout {
     }
 
     /// Begins a frame; the sum of the pseudo-header.
-    fn network(&self, source: SocketAddr, destination: SocketAddr, protocol: u8, length: usize, frame: &mut Vec<u8>) -> u16 {
+    fn network(
+        &self,
+        source: SocketAddr,
+        destination: SocketAddr,
+        protocol: u8,
+        length: usize,
+        frame: &mut Vec<u8>,
+    ) -> u16 {
         frame.clear();
         // Services have the lower port.
         let to_server = source.port() > destination.port();
-        let (to, from) = if to_server { (SERVER_MAC, CLIENT_MAC) } else { (CLIENT_MAC, SERVER_MAC) };
+        let (to, from) =
+            if to_server { (SERVER_MAC, CLIENT_MAC) } else { (CLIENT_MAC, SERVER_MAC) };
         frame.extend(to);
         frame.extend(from);
         if let Some(id) = self.vlan {
@@ -211,13 +234,15 @@ impl Layout {
     }
 }
 
-/// The first sequence number of a host: anything, but one in eight is at the end of the numbers, so that they wrap.
+/// The first sequence number of a host: anything, but one in eight is at the end of the numbers, so
+/// that they wrap.
 pub(super) fn first_sequence(random: u64) -> u32 {
     let [high, low] = [random >> 32, random & 0x3ff].map(|part| part as u32);
     if high % 8 == 0 { u32::MAX - low } else { high }
 }
 
-/// A clock of TCP timestamps at a time in nanoseconds: as in Linux, it counts milliseconds from a random number.
+/// A clock of TCP timestamps at a time in nanoseconds: as in Linux, it counts milliseconds from a
+/// random number.
 pub(super) fn ticks(clock: u32, at: u64) -> u32 {
     clock.wrapping_add((at / 1_000_000) as u32)
 }

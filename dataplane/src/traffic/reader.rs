@@ -1,4 +1,5 @@
-//! A reader of generated frames that shares nothing with what makes them. It refuses frames that no host would send.
+//! A reader of generated frames that shares nothing with what makes them. It refuses frames that no
+//! host would send.
 
 use super::frames::flag;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -31,7 +32,9 @@ pub(super) struct Tcp {
 impl Tcp {
     /// The sequence number behind the segment.
     pub(super) fn end(&self) -> u32 {
-        let length = self.data as u32 + u32::from(self.flags & flag::SYN != 0) + u32::from(self.flags & flag::FIN != 0);
+        let length = self.data as u32
+            + u32::from(self.flags & flag::SYN != 0)
+            + u32::from(self.flags & flag::FIN != 0);
         self.sequence.wrapping_add(length)
     }
 }
@@ -47,33 +50,58 @@ fn long(bytes: &[u8], at: usize) -> u32 {
 /// Whether words add up to all ones (RFC 1071).
 fn sums(parts: &[&[u8]]) -> bool {
     let bytes = parts.concat();
-    let sum: u64 = bytes.chunks(2).map(|pair| u64::from(pair[0]) * 256 + pair.get(1).map_or(0, |low| u64::from(*low))).sum();
+    let sum: u64 = bytes
+        .chunks(2)
+        .map(|pair| u64::from(pair[0]) * 256 + pair.get(1).map_or(0, |low| u64::from(*low)))
+        .sum();
     sum > 0 && sum.is_multiple_of(0xffff)
 }
 
 pub(super) fn read(frame: &[u8]) -> Packet {
     assert!(frame.len() >= 60, "{} bytes", frame.len());
-    let (vlan, network) = if word(frame, 12) == 0x8100 { (Some(word(frame, 14)), 18) } else { (None, 14) };
+    let (vlan, network) =
+        if word(frame, 12) == 0x8100 { (Some(word(frame, 14)), 18) } else { (None, 14) };
     let (header, packet) = (word(frame, network - 2), &frame[network..]);
     let (addresses, protocol, source, destination, payload) = match header {
         0x0800 => {
             assert_eq!(packet[0], 0x45);
             assert!(sums(&[&packet[..20]]), "IPv4 checksum");
             let address = |at: usize| IpAddr::V4(Ipv4Addr::from_bits(long(packet, at)));
-            (&packet[12..20], packet[9], address(12), address(16), &packet[20..word(packet, 2) as usize])
+            (
+                &packet[12..20],
+                packet[9],
+                address(12),
+                address(16),
+                &packet[20..word(packet, 2) as usize],
+            )
         }
         0x86dd => {
             assert_eq!(packet[0] >> 4, 6);
-            let address = |at: usize| IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(&packet[at..at + 16]).unwrap()));
-            (&packet[8..40], packet[6], address(8), address(24), &packet[40..40 + word(packet, 4) as usize])
+            let address = |at: usize| {
+                IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(&packet[at..at + 16]).unwrap()))
+            };
+            (
+                &packet[8..40],
+                packet[6],
+                address(8),
+                address(24),
+                &packet[40..40 + word(packet, 4) as usize],
+            )
         }
         other => panic!("EtherType {other:#x}"),
     };
     // Nothing but padding behind it.
     let used = payload.as_ptr() as usize + payload.len() - frame.as_ptr() as usize;
-    assert!(frame.len() == used.max(60) && frame[used..].iter().all(|byte| *byte == 0), "{used} bytes of {}", frame.len());
+    assert!(
+        frame.len() == used.max(60) && frame[used..].iter().all(|byte| *byte == 0),
+        "{used} bytes of {}",
+        frame.len()
+    );
     let length = (payload.len() as u16).to_be_bytes();
-    assert!(sums(&[addresses, &[0, protocol], &length, payload]), "checksum of protocol {protocol}");
+    assert!(
+        sums(&[addresses, &[0, protocol], &length, payload]),
+        "checksum of protocol {protocol}"
+    );
     let transport = match protocol {
         17 => {
             assert_eq!(word(payload, 4) as usize, payload.len());
@@ -82,7 +110,8 @@ pub(super) fn read(frame: &[u8]) -> Packet {
         6 => Transport::Tcp(tcp(payload)),
         other => panic!("protocol {other}"),
     };
-    let [source, destination] = [(source, 0), (destination, 2)].map(|(address, at)| SocketAddr::new(address, word(payload, at)));
+    let [source, destination] = [(source, 0), (destination, 2)]
+        .map(|(address, at)| SocketAddr::new(address, word(payload, at)));
     Packet { source, destination, vlan, transport }
 }
 
@@ -100,5 +129,11 @@ fn tcp(payload: &[u8]) -> Tcp {
         options = &options[length..];
     }
     let flags = payload[13];
-    Tcp { flags, sequence: long(payload, 4), acknowledgement: long(payload, 8), stamps, data: payload.len() - header }
+    Tcp {
+        flags,
+        sequence: long(payload, 4),
+        acknowledgement: long(payload, 8),
+        stamps,
+        data: payload.len() - header,
+    }
 }

@@ -1,15 +1,20 @@
-//! BPF classifiers on the `clsact` queueing discipline: the hook of kernels without TCX (before Linux 6.6).
+//! BPF classifiers on the `clsact` queueing discipline: the hook of kernels without TCX (before
+//! Linux 6.6).
 //!
-//! Filters see packets in the order of their priorities, and of one priority the one that was added last comes first. A direct-action
-//! classifier that returns `TC_ACT_UNSPEC` (-1, the same as `TCX_NEXT`) hands the packet to the next filter.
+//! Filters see packets in the order of their priorities, and of one priority the one that was added
+//! last comes first. A direct-action classifier that returns `TC_ACT_UNSPEC` (-1, the same as
+//! `TCX_NEXT`) hands the packet to the next filter.
 //!
-//! A filter has no `bpf_link`: it stays when its process ends. So its name, which `tc filter show` prints, says who looks after it
-//! ([`Owner`]), and whether flowgauge made the queueing discipline. What a killed process left is found by that name; the filter of a
-//! [pinned](super::pins) program is found by the program's number.
+//! A filter has no `bpf_link`: it stays when its process ends. So its name, which `tc filter show`
+//! prints, says who looks after it ([`Owner`]), and whether flowgauge made the queueing discipline.
+//! What a killed process left is found by that name; the filter of a [pinned](super::pins) program
+//! is found by the program's number.
 
 use super::link;
 use crate::Event;
-use crate::interface::netlink::{NLM_F_CREATE, NLM_F_EXCL, ROUTE, RTM_GETQDISC, TCMSG, Which, ask, attribute, change, find, word};
+use crate::interface::netlink::{
+    NLM_F_CREATE, NLM_F_EXCL, ROUTE, RTM_GETQDISC, TCMSG, Which, ask, attribute, change, find, word,
+};
 use crate::place::{Direction, Place};
 use nix::errno::Errno;
 use nix::net::if_::if_nameindex;
@@ -37,7 +42,8 @@ const TCA_BPF_ID: u16 = 11;
 /// What the program returns is the verdict.
 const TCA_BPF_FLAG_ACT_DIRECT: u32 = 1;
 
-/// Handle and parent of the queueing disciplines `clsact` and `ingress`, of which an interface has one at most.
+/// Handle and parent of the queueing disciplines `clsact` and `ingress`, of which an interface has
+/// one at most.
 const QDISC_HANDLE: u32 = 0xffff_0000;
 const QDISC_PARENT: u32 = 0xffff_fff1;
 
@@ -109,7 +115,10 @@ impl Owner {
     /// The owner that a filter's name has, if it is flowgauge's.
     fn from_name(name: &str) -> Option<Self> {
         let rest = name.strip_prefix(NAME)?;
-        rest.strip_prefix(QDISC_MARK).unwrap_or(rest).strip_prefix(' ').map(|owner| Owner(owner.to_owned()))
+        rest.strip_prefix(QDISC_MARK)
+            .unwrap_or(rest)
+            .strip_prefix(' ')
+            .map(|owner| Owner(owner.to_owned()))
     }
 
     fn name(&self, made_qdisc: bool) -> String {
@@ -122,7 +131,10 @@ impl Owner {
         let (number, _) = process_text.split_once(' ')?;
         // The same number means another process in another namespace.
         let (_, namespace) = process_text.rsplit_once(' ')?;
-        let number = number.parse().ok().filter(|_| pid_namespace().is_some_and(|own| namespace == own.to_string()))?;
+        let number = number
+            .parse()
+            .ok()
+            .filter(|_| pid_namespace().is_some_and(|own| namespace == own.to_string()))?;
         if kill(Pid::from_raw(number), None) == Err(Errno::ESRCH) {
             return Some(true);
         }
@@ -135,7 +147,8 @@ fn pid_namespace() -> Option<u64> {
     fs::metadata("/proc/self/ns/pid").ok().map(|namespace| namespace.ino())
 }
 
-/// A process as no other one is: its number, when it started (in ticks since boot), and the namespace of its number.
+/// A process as no other one is: its number, when it started (in ticks since boot), and the
+/// namespace of its number.
 fn process(number: u32) -> Option<String> {
     const START: usize = 19;
     let status = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
@@ -182,19 +195,22 @@ impl Filter {
     /// Removes it, and the queueing discipline if flowgauge made it and it has no other filters.
     fn remove(&self, index: u32, direction: Direction) -> io::Result<()> {
         let info = u32::from(self.priority) << 16 | u32::from(ALL_PROTOCOLS.to_be());
-        let body = [message(index, self.handle, parent(direction), info), text(TCA_KIND, "bpf")].concat();
+        let body =
+            [message(index, self.handle, parent(direction), info), text(TCA_KIND, "bpf")].concat();
         change(ROUTE, RTM_DELTFILTER, 0, &body)?;
         if self.made_qdisc() { remove_unused_qdisc(index) } else { Ok(()) }
     }
 }
 
-/// The filters of an interface that have flowgauge's priority, in the order in which they see packets. There may be thousands of others.
+/// The filters of an interface that have flowgauge's priority, in the order in which they see
+/// packets. There may be thousands of others.
 fn filters(index: u32, direction: Direction) -> io::Result<Vec<Filter>> {
     dump(index, direction, info())
 }
 
 fn dump(index: u32, direction: Direction, info: u32) -> io::Result<Vec<Filter>> {
-    let answers = ask(ROUTE, RTM_GETTFILTER, Which::All, &message(index, 0, parent(direction), info))?;
+    let answers =
+        ask(ROUTE, RTM_GETTFILTER, Which::All, &message(index, 0, parent(direction), info))?;
     Ok(answers.iter().filter_map(|answer| Filter::parse(answer)).collect())
 }
 
@@ -225,7 +241,9 @@ fn make_qdisc(index: u32, direction: Direction) -> io::Result<bool> {
     match change(ROUTE, RTM_NEWQDISC, NLM_F_CREATE | NLM_F_EXCL, &qdisc_request(index)) {
         Ok(()) => return Ok(true),
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
-            return Err(io::Error::other("the kernel has no clsact queueing discipline (module sch_ingress)"));
+            return Err(io::Error::other(
+                "the kernel has no clsact queueing discipline (module sch_ingress)",
+            ));
         }
         Err(error) if error.raw_os_error() != Some(libc::EEXIST) => return Err(error),
         Err(_) => {}
@@ -233,14 +251,21 @@ fn make_qdisc(index: u32, direction: Direction) -> io::Result<bool> {
     // It takes filters of the other direction and runs them on packets that arrive.
     if direction == Direction::Egress && qdisc(index)?.as_deref() == Some("ingress") {
         let advice = "`tc qdisc del dev … ingress` and `tc qdisc add dev … clsact` replace it";
-        return Err(io::Error::other(format!("its queueing discipline 'ingress' sees no packets that leave; {advice}")));
+        return Err(io::Error::other(format!(
+            "its queueing discipline 'ingress' sees no packets that leave; {advice}"
+        )));
     }
     Ok(false)
 }
 
-/// Between the look and the removal is a moment in which another's new filter would go with it: the kernel has no call for both.
+/// Between the look and the removal is a moment in which another's new filter would go with it: the
+/// kernel has no call for both.
 fn remove_unused_qdisc(index: u32) -> io::Result<()> {
-    if all_filters(index)?.is_empty() { change(ROUTE, RTM_DELQDISC, 0, &qdisc_request(index)) } else { Ok(()) }
+    if all_filters(index)?.is_empty() {
+        change(ROUTE, RTM_DELQDISC, 0, &qdisc_request(index))
+    } else {
+        Ok(())
+    }
 }
 
 /// A program at an interface as a filter. Removed when this is dropped, unless pins own it.
@@ -257,26 +282,39 @@ pub(super) struct Classifier {
 
 impl Classifier {
     /// Attaches a program before all filters, and makes the queueing discipline if there is none.
-    pub(super) fn attach(program: BorrowedFd<'_>, index: u32, direction: Direction, owner: Owner) -> io::Result<Self> {
+    pub(super) fn attach(
+        program: BorrowedFd<'_>,
+        index: u32,
+        direction: Direction,
+        owner: Owner,
+    ) -> io::Result<Self> {
         let program = program.try_clone_to_owned()?;
         let number = link::program_number(&program)?;
-        let mut classifier = Classifier { index, direction, owner, program, number, made_qdisc: false };
+        let mut classifier =
+            Classifier { index, direction, owner, program, number, made_qdisc: false };
         classifier.attach_again()?;
         Ok(classifier)
     }
 
     /// A program that is attached already, or was.
-    pub(super) fn open(program: OwnedFd, index: u32, direction: Direction, owner: Owner) -> io::Result<Self> {
+    pub(super) fn open(
+        program: OwnedFd,
+        index: u32,
+        direction: Direction,
+        owner: Owner,
+    ) -> io::Result<Self> {
         let number = link::program_number(&program)?;
         let filters = filters(index, direction)?;
-        let made_qdisc = filters.iter().any(|filter| filter.program == number && filter.made_qdisc());
+        let made_qdisc =
+            filters.iter().any(|filter| filter.program == number && filter.made_qdisc());
         Ok(Classifier { index, direction, owner, program, number, made_qdisc })
     }
 
     /// Attaches the program once more, after its filter was removed.
     pub(super) fn attach_again(&mut self) -> io::Result<()> {
         let made = make_qdisc(self.index, self.direction)?;
-        self.made_qdisc = self.made_qdisc || made || all_filters(self.index)?.iter().any(Filter::made_qdisc);
+        self.made_qdisc =
+            self.made_qdisc || made || all_filters(self.index)?.iter().any(Filter::made_qdisc);
         self.add().inspect_err(|_| {
             if made && let Err(error) = remove_unused_qdisc(self.index) {
                 tracing::debug!("clsact of interface {} stays: {error}", self.index);
@@ -291,7 +329,8 @@ impl Classifier {
             attribute(TCA_BPF_FLAGS, &TCA_BPF_FLAG_ACT_DIRECT.to_ne_bytes()),
         ];
         let attributes = [text(TCA_KIND, "bpf"), attribute(TCA_OPTIONS, &options.concat())];
-        let body = [message(self.index, 0, parent(self.direction), info()), attributes.concat()].concat();
+        let body =
+            [message(self.index, 0, parent(self.direction), info()), attributes.concat()].concat();
         let added = change(ROUTE, RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_EXCL, &body);
         added.map_err(|error| match error.raw_os_error() {
             Some(libc::ENOENT) => io::Error::other("the kernel has no BPF classifier (module cls_bpf)"),
@@ -324,14 +363,20 @@ impl Classifier {
     /// Numbers of the programs that see packets before this one; 0 stands for a filter without one.
     pub(super) fn before(&self) -> io::Result<Vec<u32>> {
         let filters = filters(self.index, self.direction)?;
-        let before = filters.iter().filter(|filter| filter.chain == 0).take_while(|filter| !self.is_it(filter));
+        let before = filters
+            .iter()
+            .filter(|filter| filter.chain == 0)
+            .take_while(|filter| !self.is_it(filter));
         Ok(before.map(|filter| filter.program).collect())
     }
 
     /// Removes the filter, if it is there.
     pub(super) fn detach(&self) -> io::Result<()> {
         let filters = filters(self.index, self.direction)?;
-        filters.iter().filter(|filter| self.is_it(filter)).try_for_each(|filter| filter.remove(self.index, self.direction))
+        filters
+            .iter()
+            .filter(|filter| self.is_it(filter))
+            .try_for_each(|filter| filter.remove(self.index, self.direction))
     }
 }
 
@@ -340,23 +385,38 @@ impl Drop for Classifier {
         if self.owner.is_process()
             && let Err(error) = self.detach()
         {
-            tracing::warn!("cannot remove the filter of interface {}: {error}; `flowgauge detach` does", self.index);
+            tracing::warn!(
+                "cannot remove the filter of interface {}: {error}; `flowgauge detach` does",
+                self.index
+            );
         }
     }
 }
 
-/// Removes filters at a place whose process is gone, and those of these pins but for one program; the caller has the pins' lock. Returns
-/// what to report.
-pub(super) fn clean(place: &Place, index: u32, pins: Option<&Path>, except: Option<u32>) -> Vec<Event> {
+/// Removes filters at a place whose process is gone, and those of these pins but for one program;
+/// the caller has the pins' lock. Returns what to report.
+pub(super) fn clean(
+    place: &Place,
+    index: u32,
+    pins: Option<&Path>,
+    except: Option<u32>,
+) -> Vec<Event> {
     let pins = pins.map(Owner::pins);
     let mut events = Vec::new();
     for filter in filters(index, place.direction).unwrap_or_default() {
-        let Some(owner) = filter.owner().filter(|_| Some(filter.program) != except) else { continue };
+        let Some(owner) = filter.owner().filter(|_| Some(filter.program) != except) else {
+            continue;
+        };
         let gone = if Some(&owner) == pins.as_ref() { Some(true) } else { owner.is_gone() };
         let notice = match gone {
             Some(true) => match filter.remove(index, place.direction) {
-                Ok(()) => "the filter that a killed flowgauge left is removed; what it counted is dropped".to_owned(),
-                Err(error) => format!("cannot remove the filter that a killed flowgauge left: {error}"),
+                Ok(()) => {
+                    "the filter that a killed flowgauge left is removed; what it counted is dropped"
+                        .to_owned()
+                }
+                Err(error) => {
+                    format!("cannot remove the filter that a killed flowgauge left: {error}")
+                }
             },
             Some(false) => continue,
             None => {
@@ -372,7 +432,8 @@ pub(super) fn clean(place: &Place, index: u32, pins: Option<&Path>, except: Opti
     events
 }
 
-/// Places in this network namespace with filters whose process is not known to run, and whose pins are not there.
+/// Places in this network namespace with filters whose process is not known to run, and whose pins
+/// are not there.
 fn orphans(interface: Option<&str>) -> Vec<(Place, u32, Filter)> {
     let mut orphans = Vec::new();
     for found in if_nameindex().iter().flat_map(|interfaces| interfaces.iter()) {
@@ -382,9 +443,19 @@ fn orphans(interface: Option<&str>) -> Vec<(Place, u32, Filter)> {
         }
         for direction in Direction::ALL {
             for filter in filters(found.index(), direction).unwrap_or_default() {
-                let is_orphan = |owner: Owner| if owner.is_process() { owner.is_gone() != Some(false) } else { owner.lacks_pins() };
+                let is_orphan = |owner: Owner| {
+                    if owner.is_process() {
+                        owner.is_gone() != Some(false)
+                    } else {
+                        owner.lacks_pins()
+                    }
+                };
                 if filter.owner().is_some_and(is_orphan) {
-                    orphans.push((Place { interface: name.clone(), direction }, found.index(), filter));
+                    orphans.push((
+                        Place { interface: name.clone(), direction },
+                        found.index(),
+                        filter,
+                    ));
                 }
             }
         }
@@ -399,7 +470,10 @@ pub(super) fn left() -> Vec<Place> {
 
 /// Removes those filters, of one interface or of all. Returns their places.
 pub(super) fn remove_left(interface: Option<&str>) -> io::Result<Vec<Place>> {
-    orphans(interface).into_iter().map(|(place, index, filter)| filter.remove(index, place.direction).map(|()| place)).collect()
+    orphans(interface)
+        .into_iter()
+        .map(|(place, index, filter)| filter.remove(index, place.direction).map(|()| place))
+        .collect()
 }
 
 #[cfg(test)]
@@ -408,7 +482,8 @@ mod tests {
 
     #[test]
     fn a_name_leads_back_to_its_owner() {
-        for owner in [Owner::process(), Owner::pins(Path::new("/sys/fs/bpf/flow gauge/egress-3-1"))] {
+        for owner in [Owner::process(), Owner::pins(Path::new("/sys/fs/bpf/flow gauge/egress-3-1"))]
+        {
             for made in [false, true] {
                 assert_eq!(Owner::from_name(&owner.name(made)), Some(owner.clone()));
             }
@@ -427,7 +502,11 @@ mod tests {
         let Owner(text) = &own;
         let words: Vec<&str> = text.split(' ').collect();
         let [_, number, start, namespace] = words[..] else { panic!("{text}") };
-        assert_eq!(Owner(format!("process {number} {start}0 {namespace}")).is_gone(), Some(true), "the number was given again");
+        assert_eq!(
+            Owner(format!("process {number} {start}0 {namespace}")).is_gone(),
+            Some(true),
+            "the number was given again"
+        );
         assert_eq!(Owner(format!("process {number} {start} {namespace}0")).is_gone(), None);
         assert_eq!(Owner::pins(Path::new("/x")).is_gone(), None);
         assert_eq!(Owner("process ".to_owned()).is_gone(), None);
@@ -435,8 +514,11 @@ mod tests {
 
     #[test]
     fn damaged_answers_are_no_filters() {
-        let whole = [message(3, 7, parent(Direction::Egress), info()), text(TCA_KIND, "bpf")].concat();
-        assert!(Filter::parse(&whole).is_some_and(|filter| (filter.priority, filter.handle) == (1, 7)));
+        let whole =
+            [message(3, 7, parent(Direction::Egress), info()), text(TCA_KIND, "bpf")].concat();
+        assert!(
+            Filter::parse(&whole).is_some_and(|filter| (filter.priority, filter.handle) == (1, 7))
+        );
         for length in 0..TCMSG {
             assert!(Filter::parse(&whole[..length]).is_none());
         }

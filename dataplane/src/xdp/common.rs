@@ -1,8 +1,9 @@
-//! What the programs of a run know together, whatever their place: one array, of requests that come here and are answered there, and one
-//! clock, by which both are timed.
+//! What the programs of a run know together, whatever their place: one array, of requests that come
+//! here and are answered there, and one clock, by which both are timed.
 //!
-//! Each place has programs of its own, with its settings put in. Loading them makes arrays of their own as well, unless one is pinned where
-//! the loader is told to look: on a BPF file system that nobody else sees, which goes with this process.
+//! Each place has programs of its own, with its settings put in. Loading them makes arrays of their
+//! own as well, unless one is pinned where the loader is told to look: on a BPF file system that
+//! nobody else sees, which goes with this process.
 
 use super::hook::{array, refused};
 use super::mapped;
@@ -24,12 +25,14 @@ use std::path::PathBuf;
 
 /// What the places of a run share.
 pub(super) struct Common {
-    /// A BPF file system of our own; nothing if there is nothing to share, or nobody to share it with.
+    /// A BPF file system of our own; nothing if there is nothing to share, or nobody to share it
+    /// with.
     mount: Option<OwnedFd>,
     /// Whether the array is there, with what it has to hold.
     is_prepared: Cell<bool>,
-    /// The wall clock's time when the kernel's clock began, in nanoseconds: read once, so that a delay from one place to another has no part of a
-    /// clock that was set meanwhile, nor of a thread that waited between two readings.
+    /// The wall clock's time when the kernel's clock began, in nanoseconds: read once, so that a
+    /// delay from one place to another has no part of a clock that was set meanwhile, nor of a
+    /// thread that waited between two readings.
     boot_ns: Cell<u64>,
 }
 
@@ -50,7 +53,9 @@ impl Common {
     }
 
     fn path(&self) -> Option<PathBuf> {
-        self.mount.as_ref().map(|mount| PathBuf::from(format!("/proc/self/fd/{}/lasting", mount.as_raw_fd())))
+        self.mount
+            .as_ref()
+            .map(|mount| PathBuf::from(format!("/proc/self/fd/{}/lasting", mount.as_raw_fd())))
     }
 
     /// What the next programs are to be loaded with.
@@ -59,7 +64,13 @@ impl Common {
     }
 
     /// Fills the array, if these programs are the first that have it.
-    pub(super) fn prepare(&self, place: &Place, programs: &Ebpf, options: &Options, tables: &Tables) -> Result<(), Error> {
+    pub(super) fn prepare(
+        &self,
+        place: &Place,
+        programs: &Ebpf,
+        options: &Options,
+        tables: &Tables,
+    ) -> Result<(), Error> {
         if self.mount.is_some() && self.is_prepared.replace(true) {
             return Ok(());
         }
@@ -67,13 +78,21 @@ impl Common {
             .map_err(|error| refused(place, format!("cannot fill what lasts: {error}")))
     }
 
-    /// Makes the array and the clock of programs that were adopted the common ones. If there is another array already, something is to be told.
-    pub(super) fn adopt(&self, place: &Place, programs: &Ebpf, boot_ns: u64) -> Result<Option<Event>, Error> {
+    /// Makes the array and the clock of programs that were adopted the common ones. If there is
+    /// another array already, something is to be told.
+    pub(super) fn adopt(
+        &self,
+        place: &Place,
+        programs: &Ebpf,
+        boot_ns: u64,
+    ) -> Result<Option<Event>, Error> {
         let Some(path) = self.path() else { return Ok(None) };
         let array: &MapData = array(place, programs, LASTING)?;
         if !self.is_prepared.replace(true) {
             self.boot_ns.set(boot_ns);
-            array.pin(path).map_err(|error| refused(place, format!("cannot share what lasts: {error}")))?;
+            array
+                .pin(path)
+                .map_err(|error| refused(place, format!("cannot share what lasts: {error}")))?;
             return Ok(None);
         }
         let is_same = MapData::from_pin(path).is_ok_and(|common| number(&common) == number(array));
@@ -101,8 +120,9 @@ fn boot_ns() -> u64 {
 }
 
 fn monotonic_ns() -> u64 {
-    nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
-        .map_or(0, |time| time.tv_sec().unsigned_abs() * 1_000_000_000 + time.tv_nsec().unsigned_abs())
+    nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).map_or(0, |time| {
+        time.tv_sec().unsigned_abs() * 1_000_000_000 + time.tv_nsec().unsigned_abs()
+    })
 }
 
 fn mount() -> io::Result<OwnedFd> {
@@ -125,18 +145,28 @@ mod tests {
     /// Counts where packets come in, or there and where they leave; gives the clocks of the places.
     fn clocks(places: &[Direction], adopt: bool) -> (Xdp, Vec<u64>) {
         let settings = Settings {
-            delay: delay::Settings { kinds: Kinds::NONE.with(Kind::Dns), ..delay::Settings::DEFAULT },
+            delay: delay::Settings {
+                kinds: Kinds::NONE.with(Kind::Dns),
+                ..delay::Settings::DEFAULT
+            },
             ..Settings::default()
         };
         let pins = Some(Keep { directory: super::super::DIRECTORY.into(), adopt, leave: true });
-        let places = places.iter().map(|direction| Place { interface: RECEIVER.0.to_owned(), direction: *direction });
-        let mut xdp = Xdp::at(places.collect(), Options { mode: Some(Mode::Tcx), pins, ..Options::new(settings) });
+        let places = places
+            .iter()
+            .map(|direction| Place { interface: RECEIVER.0.to_owned(), direction: *direction });
+        let mut xdp = Xdp::at(
+            places.collect(),
+            Options { mode: Some(Mode::Tcx), pins, ..Options::new(settings) },
+        );
         xdp.install(&Tables::new(&settings, 1)).unwrap();
-        let clocks = xdp.running.as_ref().unwrap().hooks.iter().map(|hook| hook.note.boot_ns).collect();
+        let clocks =
+            xdp.running.as_ref().unwrap().hooks.iter().map(|hook| hook.note.boot_ns).collect();
         (xdp, clocks)
     }
 
-    /// A request here and its answer there are timed by one clock, also if one of both places was adopted.
+    /// A request here and its answer there are timed by one clock, also if one of both places was
+    /// adopted.
     #[test]
     fn places_have_one_clock() {
         on_veth(|| {

@@ -1,4 +1,5 @@
-//! Packets of conversations, run through a program as [injected](super::Injector) frames are: for benchmarks.
+//! Packets of conversations, run through a program as [injected](super::Injector) frames are: for
+//! benchmarks.
 
 use super::hook::{loading, refused, xdp};
 use super::inject::{Injector, locked};
@@ -12,8 +13,9 @@ use aya::programs::{TestRun, TestRunOptions, Xdp};
 /// Packets from the request that one connection sends to its answer, both included.
 pub const ROUND_TRIP: u32 = 127;
 
-/// TCP connections between a client and a server, whose packets a program counts. Every other packet has data, and is a request that is new; every
-/// other one acknowledges it, [`ROUND_TRIP`] packets later. The kernel makes each packet of the one before, which takes a few nanoseconds.
+/// TCP connections between a client and a server, whose packets a program counts. Every other
+/// packet has data, and is a request that is new; every other one acknowledges it, [`ROUND_TRIP`]
+/// packets later. The kernel makes each packet of the one before, which takes a few nanoseconds.
 pub struct Conversation {
     place: Place,
     programs: Ebpf,
@@ -30,9 +32,12 @@ impl Conversation {
         let program = xdp(&mut programs, CONVERSE).and_then(|program| program.load());
         program.map_err(|error| refused(&place, loading(&error)))?;
         let mut counting = locked(&listener.programs);
-        let counting = counting.as_mut().ok_or_else(|| refused(&place, "install tables first".to_owned()))?;
-        let listening = xdp(counting, listener.program).map_err(|error| refused(&place, error.to_string()))?;
-        listen(&mut programs, listening).map_err(|error| refused(&place, format!("conversation: {error}")))?;
+        let counting =
+            counting.as_mut().ok_or_else(|| refused(&place, "install tables first".to_owned()))?;
+        let listening =
+            xdp(counting, listener.program).map_err(|error| refused(&place, error.to_string()))?;
+        listen(&mut programs, listening)
+            .map_err(|error| refused(&place, format!("conversation: {error}")))?;
         Ok(Conversation { place, programs })
     }
 
@@ -41,8 +46,10 @@ impl Conversation {
     /// # Errors
     /// [`Error::Kernel`] if the kernel refuses the frame.
     pub fn go_on(&mut self, packets: u32) -> Result<(), Error> {
-        let options = TestRunOptions { data_in: Some(&FRAME), repeat: packets, ..TestRunOptions::default() };
-        let outcome = xdp(&mut self.programs, CONVERSE).and_then(|program| program.test_run(options));
+        let options =
+            TestRunOptions { data_in: Some(&FRAME), repeat: packets, ..TestRunOptions::default() };
+        let outcome =
+            xdp(&mut self.programs, CONVERSE).and_then(|program| program.test_run(options));
         outcome.map(drop).map_err(|error| refused(&self.place, format!("conversation: {error}")))
     }
 }

@@ -18,7 +18,8 @@ pub struct Cost {
 /// Whether the kernel measures what programs cost: `sysctl kernel.bpf_stats_enabled`.
 #[must_use]
 pub fn costs_are_measured() -> bool {
-    fs::read_to_string("/proc/sys/kernel/bpf_stats_enabled").is_ok_and(|enabled| enabled.trim() == "1")
+    fs::read_to_string("/proc/sys/kernel/bpf_stats_enabled")
+        .is_ok_and(|enabled| enabled.trim() == "1")
 }
 
 /// What these programs have cost, as far as they are loaded.
@@ -35,7 +36,8 @@ pub fn costs(programs: &[u32]) -> io::Result<Vec<Cost>> {
             }
             Ok(_) => {}
             // Programs come and go while they are listed.
-            Err(error) if super::hook::io_error(&error).is_some_and(|code| code == libc::ENOENT) => {}
+            Err(error)
+                if super::hook::io_error(&error).is_some_and(|code| code == libc::ENOENT) => {}
             Err(error) => return Err(io::Error::other(error)),
         }
     }

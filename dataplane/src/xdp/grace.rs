@@ -1,4 +1,5 @@
-//! Waiting for packets in flight: a grace period of read-copy-update, which programs in the receive path are under.
+//! Waiting for packets in flight: a grace period of read-copy-update, which programs in the receive
+//! path are under.
 #![allow(
     unsafe_code,
     reason = "aya makes no maps of maps, and the kernel offers membarrier as a system call; this module makes them"
@@ -11,9 +12,11 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 /// How a rotation waits for packets in flight. Both wait for the same, and take as long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// The system call `membarrier`, which kernels with CPUs without ticks (`nohz_full`) do not offer.
+    /// The system call `membarrier`, which kernels with CPUs without ticks (`nohz_full`) do not
+    /// offer.
     Membarrier,
-    /// A change of a map of maps, after which the kernel waits until no program uses what was there before.
+    /// A change of a map of maps, after which the kernel waits until no program uses what was there
+    /// before.
     MapOfMaps,
 }
 
@@ -58,7 +61,11 @@ impl Grace {
     fn membarrier() -> io::Result<Self> {
         let offered = membarrier(MEMBARRIER_CMD_QUERY)?;
         let global = libc::c_long::from(MEMBARRIER_CMD_GLOBAL);
-        if offered & global != 0 { Ok(Grace::Membarrier) } else { Err(io::ErrorKind::Unsupported.into()) }
+        if offered & global != 0 {
+            Ok(Grace::Membarrier)
+        } else {
+            Err(io::ErrorKind::Unsupported.into())
+        }
     }
 
     fn map_of_maps() -> io::Result<Self> {
@@ -77,9 +84,15 @@ impl Grace {
             Grace::MapOfMaps(outer, inner) => (outer, inner),
         };
         let (key, value) = (0_u32, inner.as_raw_fd());
-        let mut update =
-            MapUpdate { map: outer.as_raw_fd(), _pad: 0, key: &raw const key as u64, value: &raw const value as u64, flags: 0 };
-        // SAFETY: the structure of this command; key and value are of the sizes that the map was made with, and live until it returns.
+        let mut update = MapUpdate {
+            map: outer.as_raw_fd(),
+            _pad: 0,
+            key: &raw const key as u64,
+            value: &raw const value as u64,
+            flags: 0,
+        };
+        // SAFETY: the structure of this command; key and value are of the sizes that the map was
+        // made with, and live until it returns.
         unsafe { bpf(BPF_MAP_UPDATE_ELEM, &mut update) }.map(drop)
     }
 }

@@ -51,7 +51,8 @@ pub(super) struct Hook {
     pub(super) layer: Layer,
     /// The kernel's number of the program, if it tells.
     pub(super) program: Option<u32>,
-    /// Counters of the interface when counting began at it, losses at interfaces that it was before, and all when last looked at.
+    /// Counters of the interface when counting began at it, losses at interfaces that it was
+    /// before, and all when last looked at.
     counters_before: DeviceCounters,
     counted: Counted,
     losses_earlier: Losses,
@@ -59,7 +60,8 @@ pub(super) struct Hook {
     /// What passes the interface, and what had when counting was to begin.
     odometer: Option<Odometer>,
     passed_before: u64,
-    /// Keeps the program attached, also when its pin is removed. Before the pins, so that no packet is counted once those are gone.
+    /// Keeps the program attached, also when its pin is removed. Before the pins, so that no packet
+    /// is counted once those are gone.
     pub(super) link: Option<Link>,
     /// What was seen when last looked at.
     pub(super) seen: Seen,
@@ -91,22 +93,39 @@ pub(super) struct Hooked {
 /// Packets that came to an interface, or those that it was given to send: between two numbers.
 fn passed(interface: &str, direction: Direction) -> Option<RangeInclusive<u64>> {
     match direction {
-        Direction::Ingress => DeviceCounters::read(interface).map(|counters| counters.arrived()..=counters.arrived()),
+        Direction::Ingress => {
+            DeviceCounters::read(interface).map(|counters| counters.arrived()..=counters.arrived())
+        }
         Direction::Egress => DeviceCounters::departed(interface),
     }
 }
 
 /// Counts frames that are injected, at no interface.
-pub(super) fn detached(place: &Place, number: u32, options: &Options, tables: &Tables, common: &Common) -> Result<Hooked, Error> {
-    let (hook, mut programs) = without_interface(place, number, options, tables, common, State::Counting)?;
+pub(super) fn detached(
+    place: &Place,
+    number: u32,
+    options: &Options,
+    tables: &Tables,
+    common: &Common,
+) -> Result<Hooked, Error> {
+    let (hook, mut programs) =
+        without_interface(place, number, options, tables, common, State::Counting)?;
     verify(place, options, &mut programs).map_err(|error| refused(place, loading(&error)))?;
     Ok(Hooked { hook, adopted: false, programs: Some(programs), said: Vec::new() })
 }
 
 /// Counts nothing, at an interface that is not there yet.
-pub(super) fn absent(place: &Place, number: u32, options: &Options, tables: &Tables, common: &Common) -> Result<Hooked, Error> {
+pub(super) fn absent(
+    place: &Place,
+    number: u32,
+    options: &Options,
+    tables: &Tables,
+    common: &Common,
+) -> Result<Hooked, Error> {
     let (hook, _) = without_interface(place, number, options, tables, common, State::Gone)?;
-    let said = vec![Event::Warning(format!("{place}: there is no such interface; it is counted when it is there"))];
+    let said = vec![Event::Warning(format!(
+        "{place}: there is no such interface; it is counted when it is there"
+    ))];
     Ok(Hooked { hook, adopted: false, programs: None, said })
 }
 
@@ -145,7 +164,13 @@ fn without_interface(
 }
 
 /// Counts at an interface, or goes on with what a controller that is gone has left counting there.
-pub(super) fn attached(place: &Place, number: u32, options: &Options, tables: &Tables, common: &Common) -> Result<Hooked, Error> {
+pub(super) fn attached(
+    place: &Place,
+    number: u32,
+    options: &Options,
+    tables: &Tables,
+    common: &Common,
+) -> Result<Hooked, Error> {
     let interface = &place.interface;
     let counters = DeviceCounters::read(interface).zip(device::index(interface));
     let Some((counters, index)) = counters else {
@@ -165,7 +190,8 @@ pub(super) fn attached(place: &Place, number: u32, options: &Options, tables: &T
              begins anew, and what was not published of the earlier one is dropped"
         )));
     }
-    let pins = options.pins.as_ref().map(|keep| Pins::claim(&keep.directory, place, index)).transpose()?;
+    let pins =
+        options.pins.as_ref().map(|keep| Pins::claim(&keep.directory, place, index)).transpose()?;
     let blank = |mode: Mode, note, pins, memory, link: Link, programs| Hook {
         place: place.clone(),
         mode,
@@ -174,7 +200,11 @@ pub(super) fn attached(place: &Place, number: u32, options: &Options, tables: &T
         layer,
         program: link.attachment().ok().map(|attachment| attachment.program),
         counters_before: counters,
-        counted: if matches!(mode, Mode::Native | Mode::Offload) { Counted::BeforeStack } else { Counted::InStack },
+        counted: if matches!(mode, Mode::Native | Mode::Offload) {
+            Counted::BeforeStack
+        } else {
+            Counted::InStack
+        },
         losses_earlier: Losses::default(),
         losses_seen: Losses::default(),
         odometer: Some(Odometer::later()),
@@ -194,11 +224,13 @@ pub(super) fn attached(place: &Place, number: u32, options: &Options, tables: &T
                                `flowgauge detach` drops them";
                 return Err(refused(place, problem.to_owned()));
             }
-            let Found { mut note, notes, link, mode } = pins.adopt(place, &note, options.wanted(place.direction))?;
+            let Found { mut note, notes, link, mode } =
+                pins.adopt(place, &note, options.wanted(place.direction))?;
             if note.rein_in(now_ns()) {
                 said.push(Event::Notice(format!("{place}: the clock was set back since counting began; windows that were open are told to begin now at the latest")));
             }
-            // The programs are for the case that they have to be attached again. They count in the memory that is there, by the clock of those before.
+            // The programs are for the case that they have to be attached again. They count in the
+            // memory that is there, by the clock of those before.
             let identity = Identity { boot_ns: note.boot_ns, ..identity };
             let mut programs = load(place, number, options, &identity, tables, &pins.arrays())?;
             if let Some(news) = common.adopt(place, &programs, note.boot_ns)? {
@@ -210,7 +242,9 @@ pub(super) fn attached(place: &Place, number: u32, options: &Options, tables: &T
                 hook.attach_again(options)?;
                 hook.mark_gap();
                 let what = "its program was detached while no flowgauge looked after it; it is attached again";
-                said.push(Event::Warning(format!("{place}: {what}, and packets since then are missing")));
+                said.push(Event::Warning(format!(
+                    "{place}: {what}, and packets since then are missing"
+                )));
             }
             if let (Some((pins, _)), Some(keep)) = (&mut hook.pins, &options.pins) {
                 pins.leave = keep.leave;
@@ -218,17 +252,20 @@ pub(super) fn attached(place: &Place, number: u32, options: &Options, tables: &T
             }
             return Ok(Hooked { hook, adopted: true, programs: None, said });
         }
-        pins.clear().map_err(|error| pins.failed("remove what is left of a killed flowgauge", &error))?;
+        pins.clear()
+            .map_err(|error| pins.failed("remove what is left of a killed flowgauge", &error))?;
         let mut programs = load(place, number, options, &identity, tables, &common.pinned())?;
         common.prepare(place, &programs, options, tables)?;
         let memory = map(place, options, &mut programs)?;
-        let notes = object::new_note(note).map_err(|error| refused(place, format!("cannot make the note: {error}")))?;
+        let notes = object::new_note(note)
+            .map_err(|error| refused(place, format!("cannot make the note: {error}")))?;
         let mut notes = pins.keep(arrays(place, &programs)?, notes)?;
         said.extend(clsact::clean(place, index, Some(pins.directory()), None));
         let Choice { link, mode, notice } = choose(place, index, options, |mode| {
             // Before the program is pinned, which makes the note one of a program that counts.
             note.set_mode(mode);
-            let written = notes.set(0, Plain(note), 0).map_err(|error| io::Error::other(error.to_string()));
+            let written =
+                notes.set(0, Plain(note), 0).map_err(|error| io::Error::other(error.to_string()));
             written.map_err(Refusal::Attaching)?;
             attach(place, index, layer, mode, options, &mut programs, Some(&pins))
         })?;
@@ -246,10 +283,16 @@ pub(super) fn attached(place: &Place, number: u32, options: &Options, tables: &T
     common.prepare(place, &programs, options, tables)?;
     let memory = map(place, options, &mut programs)?;
     said.extend(clsact::clean(place, index, None, None));
-    let Choice { link, mode, notice } =
-        choose(place, index, options, |mode| attach(place, index, layer, mode, options, &mut programs, None))?;
+    let Choice { link, mode, notice } = choose(place, index, options, |mode| {
+        attach(place, index, layer, mode, options, &mut programs, None)
+    })?;
     said.extend(notice);
-    Ok(Hooked { hook: blank(mode, note, None, memory, link, programs), adopted: false, programs: None, said })
+    Ok(Hooked {
+        hook: blank(mode, note, None, memory, link, programs),
+        adopted: false,
+        programs: None,
+        said,
+    })
 }
 
 /// The program at the hook that was asked for, or at the best there is.
@@ -260,8 +303,9 @@ struct Choice {
     notice: Option<Event>,
 }
 
-/// Attaches the program to the hook that was asked for; if none was, to the first that takes it of native XDP (for packets that arrive),
-/// TCX or, where the kernel has none, a classifier, and generic XDP (for packets that arrive).
+/// Attaches the program to the hook that was asked for; if none was, to the first that takes it of
+/// native XDP (for packets that arrive), TCX or, where the kernel has none, a classifier, and
+/// generic XDP (for packets that arrive).
 fn choose(
     place: &Place,
     index: u32,
@@ -288,7 +332,9 @@ fn choose(
                 if why.is_empty() {
                     tracing::info!("{place}: counting {}", mode.location());
                 }
-                let notice = (!why.is_empty()).then(|| Event::Notice(format!("{place}: counting {}: {why}", mode.location())));
+                let notice = (!why.is_empty()).then(|| {
+                    Event::Notice(format!("{place}: counting {}: {why}", mode.location()))
+                });
                 return Ok(Choice { link, mode, notice });
             }
             Err(refusal) if candidates.last() != Some(&mode) && refusal.is_about_hook() => {
@@ -309,14 +355,24 @@ fn release() -> String {
 }
 
 fn no_tcx() -> String {
-    format!("TCX needs {TCX_SINCE}; this is {}; leave out --xdp-mode, or use --xdp-mode clsact", release())
+    format!(
+        "TCX needs {TCX_SINCE}; this is {}; leave out --xdp-mode, or use --xdp-mode clsact",
+        release()
+    )
 }
 
 fn identity(place: &Place, options: &Options, tables: &Tables, common: &Common) -> Identity {
     let Options { settings, slot_ns, .. } = *options;
     let secret = Secret::new(tables.key.as_ref());
     let attached = options.usual(place.direction);
-    Identity { settings, seed: tables.seed, secret, slot_ns: slot_ns.max(1), boot_ns: common.boot_ns(), attached }
+    Identity {
+        settings,
+        seed: tables.seed,
+        secret,
+        slot_ns: slot_ns.max(1),
+        boot_ns: common.boot_ns(),
+        attached,
+    }
 }
 
 /// Packets on CPUs that were left out would be counted nowhere.
@@ -324,12 +380,16 @@ pub(super) fn cpus(place: &Place) -> Result<usize, Error> {
     super::cpus().map_err(|error| {
         refused(
             place,
-            format!("cannot read {}, which says how many CPUs may count: {error}; mount sysfs at /sys", super::POSSIBLE_CPUS),
+            format!(
+                "cannot read {}, which says how many CPUs may count: {error}; mount sysfs at /sys",
+                super::POSSIBLE_CPUS
+            ),
         )
     })
 }
 
-/// Loads the object; it counts in the memory that is pinned, if there is any. `number`: of the interface in this run.
+/// Loads the object; it counts in the memory that is pinned, if there is any. `number`: of the
+/// interface in this run.
 fn load(
     place: &Place,
     number: u32,
@@ -354,10 +414,17 @@ fn load(
         .map_err(|error| refused(place, loading(&error)))
 }
 
-pub(super) fn array<'a>(place: &Place, programs: &'a Ebpf, name: &str) -> Result<&'a MapData, Error> {
+pub(super) fn array<'a>(
+    place: &Place,
+    programs: &'a Ebpf,
+    name: &str,
+) -> Result<&'a MapData, Error> {
     match programs.map(name) {
         Some(Map::Array(data) | Map::ProgramArray(data)) => Ok(data),
-        _ => Err(refused(place, format!("the object has no array {name}; rebuild it with ebpf/build"))),
+        _ => Err(refused(
+            place,
+            format!("the object has no array {name}; rebuild it with ebpf/build"),
+        )),
     }
 }
 
@@ -367,12 +434,17 @@ fn arrays<'a>(place: &Place, programs: &'a Ebpf) -> Result<Vec<&'a MapData>, Err
 }
 
 fn map(place: &Place, options: &Options, programs: &mut Ebpf) -> Result<Memory, Error> {
-    let failed = |what: &str, error: &io::Error| refused(place, format!("cannot map {what}: {error}"));
-    let (cores, together) = (array(place, programs, object::CORES)?, array(place, programs, object::SHARED)?);
-    let cores = Cores::new(cores, cpus(place)?, &options.settings).map_err(|error| failed("the array of cores", &error))?;
-    let together = Together::new(together, &options.settings).map_err(|error| failed("what cores share", &error))?;
+    let failed =
+        |what: &str, error: &io::Error| refused(place, format!("cannot map {what}: {error}"));
+    let (cores, together) =
+        (array(place, programs, object::CORES)?, array(place, programs, object::SHARED)?);
+    let cores = Cores::new(cores, cpus(place)?, &options.settings)
+        .map_err(|error| failed("the array of cores", &error))?;
+    let together = Together::new(together, &options.settings)
+        .map_err(|error| failed("what cores share", &error))?;
     let lasting = array(place, programs, object::LASTING)?;
-    let admitted = Admitted::new(lasting, &options.settings).map_err(|error| failed("what lasts", &error))?;
+    let admitted =
+        Admitted::new(lasting, &options.settings).map_err(|error| failed("what lasts", &error))?;
     let delays = options.settings.delay.samples.then(|| ring(place, programs)).transpose()?;
     Ok(Memory { cores, together, delays, admitted })
 }
@@ -380,10 +452,11 @@ fn map(place: &Place, options: &Options, programs: &mut Ebpf) -> Result<Memory, 
 /// The ring of delays one by one; the programs keep it.
 fn ring(place: &Place, programs: &mut Ebpf) -> Result<RingBuf<MapData>, Error> {
     let name = object::DELAYS;
-    let ring = programs
-        .take_map(name)
-        .ok_or_else(|| refused(place, format!("the object has no ring {name}; rebuild it with ebpf/build")))?;
-    RingBuf::try_from(ring).map_err(|error| refused(place, format!("cannot map the ring of delays: {error}")))
+    let ring = programs.take_map(name).ok_or_else(|| {
+        refused(place, format!("the object has no ring {name}; rebuild it with ebpf/build"))
+    })?;
+    RingBuf::try_from(ring)
+        .map_err(|error| refused(place, format!("cannot map the ring of delays: {error}")))
 }
 
 /// An XDP program, loaded or not.
@@ -392,7 +465,10 @@ pub(super) fn xdp<'a>(programs: &'a mut Ebpf, name: &str) -> Result<&'a mut Prog
 }
 
 /// A TCX program, loaded or not.
-pub(super) fn tcx<'a>(programs: &'a mut Ebpf, name: &str) -> Result<&'a mut SchedClassifier, ProgramError> {
+pub(super) fn tcx<'a>(
+    programs: &'a mut Ebpf,
+    name: &str,
+) -> Result<&'a mut SchedClassifier, ProgramError> {
     programs.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()
 }
 
@@ -401,8 +477,8 @@ fn verify(place: &Place, options: &Options, programs: &mut Ebpf) -> Result<(), N
     program(mode, options.program(mode, Layer::Ethernet), &options.settings, programs).map(drop)
 }
 
-/// Attaches the program to the interface of this number, which has this link layer, loading the program if it is not loaded. `pins`: those
-/// that are to look after it.
+/// Attaches the program to the interface of this number, which has this link layer, loading the
+/// program if it is not loaded. `pins`: those that are to look after it.
 pub(super) fn attach(
     place: &Place,
     index: u32,
@@ -415,7 +491,10 @@ pub(super) fn attach(
     with_program(layer, mode, options, programs, |program| match (mode, pins) {
         (Mode::Tcx, _) => Link::tcx(program, index, place.direction),
         (Mode::Clsact, Some(pins)) => pins.attach_classifier(program).map(Link::Classifier),
-        (Mode::Clsact, None) => Classifier::attach(program, index, place.direction, Owner::process()).map(Link::Classifier),
+        (Mode::Clsact, None) => {
+            Classifier::attach(program, index, place.direction, Owner::process())
+                .map(Link::Classifier)
+        }
         (Mode::Native | Mode::Skb | Mode::Offload, _) => Link::xdp(program, index, mode),
     })
 }
@@ -424,7 +503,13 @@ const GENERIC: &str = "leave out --xdp-mode for the best hook that works here: -
                        work on every interface, but are slower";
 
 /// Makes a link run the program, whatever it runs.
-pub(super) fn put(layer: Layer, mode: Mode, options: &Options, programs: &mut Ebpf, link: &Link) -> Result<(), Refusal> {
+pub(super) fn put(
+    layer: Layer,
+    mode: Mode,
+    options: &Options,
+    programs: &mut Ebpf,
+    link: &Link,
+) -> Result<(), Refusal> {
     with_program(layer, mode, options, programs, |program| link.replace(program))
 }
 
@@ -456,27 +541,38 @@ impl Refusal {
 
     /// Whether a program for packets in other pieces may be taken where this one was not.
     fn is_about_pieces(&self) -> bool {
-        !matches!(self.code(), Some(libc::EBUSY | libc::EEXIST | libc::EPERM | libc::EACCES | libc::ENODEV))
+        !matches!(
+            self.code(),
+            Some(libc::EBUSY | libc::EEXIST | libc::EPERM | libc::EACCES | libc::ENODEV)
+        )
     }
 
     /// Whether another hook may take the program where this one did not.
     fn is_about_hook(&self) -> bool {
-        matches!(self, Refusal::Attaching(_)) && !matches!(self.code(), Some(libc::EPERM | libc::EACCES | libc::ENODEV))
+        matches!(self, Refusal::Attaching(_))
+            && !matches!(self.code(), Some(libc::EPERM | libc::EACCES | libc::ENODEV))
     }
 
     /// In short, for the line that says which hook was taken instead.
     fn reason(&self, place: &Place, mode: Mode) -> String {
-        let Refusal::Attaching(error) = self else { return "its program was not loaded".to_owned() };
+        let Refusal::Attaching(error) = self else {
+            return "its program was not loaded".to_owned();
+        };
         if mode != Mode::Native {
             return format!("{} is refused: {error}", mode.name());
         }
         let interface = Interface::new(&place.interface).ok();
         let mtu = interface.as_ref().and_then(|interface| interface.mtu().ok()).unwrap_or_default();
-        let driver = interface.map(|interface| interface.driver()).filter(|driver| !driver.is_empty());
+        let driver =
+            interface.map(|interface| interface.driver()).filter(|driver| !driver.is_empty());
         match error.raw_os_error() {
             Some(libc::EBUSY | libc::EEXIST) => "another XDP program is attached".to_owned(),
-            Some(libc::ENOSPC) => "its peer has more transmit queues than it has receive queues".to_owned(),
-            Some(libc::ERANGE) => format!("its MTU ({mtu}) or that of its peer is too large for native XDP"),
+            Some(libc::ENOSPC) => {
+                "its peer has more transmit queues than it has receive queues".to_owned()
+            }
+            Some(libc::ERANGE) => {
+                format!("its MTU ({mtu}) or that of its peer is too large for native XDP")
+            }
             Some(libc::EINVAL | libc::EOPNOTSUPP | libc::E2BIG) if mtu > IN_A_PAGE => {
                 format!("its driver has no native XDP at an MTU of {mtu}")
             }
@@ -489,7 +585,8 @@ impl Refusal {
     }
 }
 
-/// Drivers keep a packet, headroom and `skb_shared_info` in one page, unless they can do with packets in pieces.
+/// Drivers keep a packet, headroom and `skb_shared_info` in one page, unless they can do with
+/// packets in pieces.
 const IN_A_PAGE: u32 = 3498;
 
 /// Uses the first program that is taken; tells the refusal of the first that was not.
@@ -518,7 +615,12 @@ fn with_program<T>(
 }
 
 /// The program in the kernel, loaded if it is not.
-fn program<'a>(mode: Mode, name: &str, settings: &Settings, programs: &'a mut Ebpf) -> Result<&'a ProgramFd, NotLoaded> {
+fn program<'a>(
+    mode: Mode,
+    name: &str,
+    settings: &Settings,
+    programs: &'a mut Ebpf,
+) -> Result<&'a ProgramFd, NotLoaded> {
     object::load_chain(programs, name, settings)?;
     let program = if mode.is_xdp() {
         xdp(programs, name).and_then(|program| program.fd())
@@ -528,7 +630,8 @@ fn program<'a>(mode: Mode, name: &str, settings: &Settings, programs: &'a mut Eb
     program.map_err(|error| NotLoaded::new(name, error))
 }
 
-/// What of an interface keeps its driver from running programs, in words, as far as the kernel's error and its figures tell.
+/// What of an interface keeps its driver from running programs, in words, as far as the kernel's
+/// error and its figures tell.
 fn native_limits(error: &io::Error, place: &Place, mode: Mode) -> Option<String> {
     if mode != Mode::Native {
         return None;
@@ -595,7 +698,9 @@ pub(super) fn why_not_loaded<E: Loading>(error: &E) -> String {
     // The verifier's refusal has the same number as a lack of rights.
     if let Some(refusal) = verifier::Refusal::parse(&text) {
         // Without it the verifier takes no program that computes with addresses.
-        if capabilities(None).is_ok_and(|own| !own.effective.intersects(CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN)) {
+        if capabilities(None).is_ok_and(|own| {
+            !own.effective.intersects(CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN)
+        }) {
             return "cannot load the programs: the kernel's verifier refuses them to a process without the capability CAP_PERFMON; it \
                     takes root, or the capabilities CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
                 .to_owned();
@@ -624,11 +729,19 @@ impl Loading for NotLoaded {
 }
 
 /// Of a program that cannot be attached. `generic`: the options for modes that every interface has.
-pub(super) fn attaching<E: std::error::Error + 'static>(error: &E, mode: Mode, generic: &str) -> Problem {
+pub(super) fn attaching<E: std::error::Error + 'static>(
+    error: &E,
+    mode: Mode,
+    generic: &str,
+) -> Problem {
     Problem(why_not_attached(error, mode, generic), reason(error))
 }
 
-fn why_not_attached<E: std::error::Error + 'static>(error: &E, mode: Mode, generic: &str) -> String {
+fn why_not_attached<E: std::error::Error + 'static>(
+    error: &E,
+    mode: Mode,
+    generic: &str,
+) -> String {
     let cause = io_error(error);
     match (cause, mode) {
         (Some(libc::EBUSY | libc::EEXIST), Mode::Native | Mode::Skb | Mode::Offload) => {
@@ -649,7 +762,9 @@ fn why_not_attached<E: std::error::Error + 'static>(error: &E, mode: Mode, gener
 
 fn advice(code: Option<i32>) -> &'static str {
     match code {
-        Some(libc::EPERM | libc::EACCES) => "; it takes root, or the capabilities CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON",
+        Some(libc::EPERM | libc::EACCES) => {
+            "; it takes root, or the capabilities CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
+        }
         _ => "",
     }
 }
@@ -691,7 +806,9 @@ impl Hook {
 
     /// Makes anew what others removed of the pins. Gives whether there was anything.
     pub(super) fn mend_pins(&mut self) -> Result<bool, Error> {
-        let (Some((pins, _)), Some(programs)) = (&mut self.pins, &self.programs) else { return Ok(false) };
+        let (Some((pins, _)), Some(programs)) = (&mut self.pins, &self.programs) else {
+            return Ok(false);
+        };
         pins.mend(self.link.as_ref(), arrays(&self.place, programs)?)
     }
 
@@ -722,7 +839,9 @@ impl Hook {
     pub(super) fn admit(&mut self, admissions: &[(Kind, Admission)]) {
         let idle = self.active() ^ 1;
         let shares = self.memory.admitted.shares();
-        admissions.iter().for_each(|(kind, admission)| shares.into_iter().for_each(|shares| shares.set(idle, *kind, *admission)));
+        admissions.iter().for_each(|(kind, admission)| {
+            shares.into_iter().for_each(|shares| shares.set(idle, *kind, *admission))
+        });
     }
 
     /// Notes that packets may be missing in the active bank.
@@ -760,7 +879,12 @@ impl Hook {
     }
 
     /// The active bank as it stands.
-    pub(super) fn sample(&mut self, settings: &Settings, tables: &Tables, sums: &mut Spares) -> Snapshot {
+    pub(super) fn sample(
+        &mut self,
+        settings: &Settings,
+        tables: &Tables,
+        sums: &mut Spares,
+    ) -> Snapshot {
         let packets_before = self.packets();
         let bank = self.bank(self.active(), settings, sums);
         let lasting = settings.lasts().then(|| self.memory.cores.lasting(settings));
@@ -769,7 +893,12 @@ impl Hook {
     }
 
     /// The bank that is not active. No CPU may be counting in it.
-    pub(super) fn closed(&mut self, settings: &Settings, tables: &Tables, sums: &mut Spares) -> Snapshot {
+    pub(super) fn closed(
+        &mut self,
+        settings: &Settings,
+        tables: &Tables,
+        sums: &mut Spares,
+    ) -> Snapshot {
         let idle = self.active() ^ 1;
         let complete = self.note.gaps >> idle & 1 == 0;
         Snapshot { complete, ..Snapshot::of(self.bank(idle, settings, sums), tables.hash) }
@@ -793,15 +922,19 @@ impl Hook {
     /// Whether the program is attached, as far as the kernel tells.
     pub(super) fn is_attached(&self) -> bool {
         let here = Some(self.note.interface_index);
-        self.link.as_ref().is_some_and(|link| link.attachment().is_ok_and(|attachment| attachment.index == here))
+        self.link
+            .as_ref()
+            .is_some_and(|link| link.attachment().is_ok_and(|attachment| attachment.index == here))
     }
 
-    /// Packets that the interface lost since counting began. What an interface loses on the way out was counted before.
+    /// Packets that the interface lost since counting began. What an interface loses on the way out
+    /// was counted before.
     pub(super) fn losses(&self) -> Losses {
         if self.place.direction == Direction::Egress {
             return Losses::default();
         }
-        self.counters().map_or_else(|| self.losses_seen.clone(), |counters| self.losses_by(&counters))
+        self.counters()
+            .map_or_else(|| self.losses_seen.clone(), |counters| self.losses_by(&counters))
     }
 
     fn counters(&self) -> Option<DeviceCounters> {
@@ -833,14 +966,16 @@ impl Hook {
         }
     }
 
-    /// Counting has begun, and no packet is on its way any more that passed before. Adopted counts began at a time that nobody knows.
+    /// Counting has begun, and no packet is on its way any more that passed before. Adopted counts
+    /// began at a time that nobody knows.
     pub(super) fn begin_tally(&mut self) {
         if let (Some(_), Some(passed)) = (&self.odometer, self.passed()) {
             self.odometer = Some(Odometer::new(self.passed_before, *passed.end()));
         }
     }
 
-    /// Packets that came to the interface up to the last rotation; of those that leave, packets that were handed to it.
+    /// Packets that came to the interface up to the last rotation; of those that leave, packets
+    /// that were handed to it.
     pub(super) fn received(&mut self) -> Option<Tally> {
         let passed = self.passed()?;
         self.odometer.as_mut()?.tally(*passed.end())
@@ -853,13 +988,16 @@ impl Hook {
             && self.note.interface_index != index
         {
             let new = Pins::claim(&keep.directory, &self.place, index)?;
-            new.clear().map_err(|error| new.failed("remove what is left of a killed flowgauge", &error))?;
+            new.clear()
+                .map_err(|error| new.failed("remove what is left of a killed flowgauge", &error))?;
             new.take_over(pins);
         }
-        self.layer = device::link(&self.place.interface).map_err(|problem| refused(&self.place, problem))?;
+        self.layer =
+            device::link(&self.place.interface).map_err(|problem| refused(&self.place, problem))?;
         self.link = None;
         self.losses_earlier = self.losses_seen.clone();
-        self.counters_before = device::name(index).and_then(|name| DeviceCounters::read(&name)).unwrap_or_default();
+        self.counters_before =
+            device::name(index).and_then(|name| DeviceCounters::read(&name)).unwrap_or_default();
         self.odometer = self.odometer.take().map(|_| Odometer::later());
         self.note.interface_index = index;
         self.write_note()?;
@@ -874,7 +1012,10 @@ impl Drop for Hook {
             && !pins.leave
             && let Err(error) = link.detach()
         {
-            tracing::warn!("{}: cannot remove the filter: {error}; `flowgauge detach` does", self.place);
+            tracing::warn!(
+                "{}: cannot remove the filter: {error}; `flowgauge detach` does",
+                self.place
+            );
         }
     }
 }

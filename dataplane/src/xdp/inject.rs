@@ -55,7 +55,10 @@ impl Injector {
     /// # Errors
     /// As [`inject`](Self::inject).
     pub fn repeat(&self, frame: &[u8], times: u32) -> Result<(), Error> {
-        self.run(TestRunOptions { data_in: Some(frame), repeat: times, ..TestRunOptions::default() }, frame.len())
+        self.run(
+            TestRunOptions { data_in: Some(frame), repeat: times, ..TestRunOptions::default() },
+            frame.len(),
+        )
     }
 
     /// Counts a packet that stands for several on the wire, on a TCX hook.
@@ -64,20 +67,28 @@ impl Injector {
     /// As [`inject`](Self::inject).
     pub fn inject_super_packet(&self, frame: &[u8], offload: &Offload) -> Result<(), Error> {
         let mut context = [0; SK_BUFF];
-        for (place, value) in
-            [(WIRE_LENGTH, offload.wire_length), (SEGMENTS, offload.segments), (SEGMENT_LENGTH, offload.segment_length)]
-        {
+        for (place, value) in [
+            (WIRE_LENGTH, offload.wire_length),
+            (SEGMENTS, offload.segments),
+            (SEGMENT_LENGTH, offload.segment_length),
+        ] {
             if let Some(field) = context.get_mut(place..place + size_of::<u32>()) {
                 field.copy_from_slice(&value.to_ne_bytes());
             }
         }
-        let options = TestRunOptions { data_in: Some(frame), ctx_in: Some(&context), ..TestRunOptions::default() };
+        let options = TestRunOptions {
+            data_in: Some(frame),
+            ctx_in: Some(&context),
+            ..TestRunOptions::default()
+        };
         self.run(options, frame.len())
     }
 
     fn run(&self, options: TestRunOptions<'_>, length: usize) -> Result<(), Error> {
         let mut programs = locked(&self.programs);
-        let programs = programs.as_mut().ok_or_else(|| refused(&self.place, "install tables first".to_owned()))?;
+        let programs = programs
+            .as_mut()
+            .ok_or_else(|| refused(&self.place, "install tables first".to_owned()))?;
         let outcome = if self.tcx {
             tcx(programs, self.program).and_then(|program| program.test_run(options))
         } else {

@@ -1,6 +1,10 @@
-//! Links: what keeps a program attached. They are asked and changed here, without the library's help, which neither tells where a link
-//! is attached nor asks for the order of programs. A [filter](super::clsact) has no link in the kernel, and is one here.
-#![allow(unsafe_code, reason = "aya has no calls for it; this module makes system calls on structures of the kernel")]
+//! Links: what keeps a program attached. They are asked and changed here, without the library's
+//! help, which neither tells where a link is attached nor asks for the order of programs. A
+//! [filter](super::clsact) has no link in the kernel, and is one here.
+#![allow(
+    unsafe_code,
+    reason = "aya has no calls for it; this module makes system calls on structures of the kernel"
+)]
 
 use super::Mode;
 use super::clsact::Classifier;
@@ -123,9 +127,11 @@ struct ProgramInfo {
 }
 
 /// # Safety
-/// `attributes` must be the structure of the command; pointers in it must be valid for what the command reads and writes.
+/// `attributes` must be the structure of the command; pointers in it must be valid for what the
+/// command reads and writes.
 pub(super) unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_long> {
-    // SAFETY: the kernel reads and writes as many bytes as it is told there are; the rest is the caller's promise.
+    // SAFETY: the kernel reads and writes as many bytes as it is told there are; the rest is the
+    // caller's promise.
     match unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attributes, size_of::<T>()) } {
         -1 => Err(io::Error::last_os_error()),
         answer => Ok(answer),
@@ -134,7 +140,10 @@ pub(super) unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Res
 
 /// # Safety
 /// As [`bpf`]; the command must answer with a new descriptor.
-pub(super) unsafe fn descriptor<T>(command: libc::c_int, attributes: &mut T) -> io::Result<OwnedFd> {
+pub(super) unsafe fn descriptor<T>(
+    command: libc::c_int,
+    attributes: &mut T,
+) -> io::Result<OwnedFd> {
     // SAFETY: as the caller promises.
     let descriptor = unsafe { bpf(command, attributes)? };
     let descriptor = RawFd::try_from(descriptor).map_err(io::Error::other)?;
@@ -173,8 +182,13 @@ impl Link {
         Self::create(program, index, Hooks::Xdp, flags)
     }
 
-    /// Attaches a TCX program before all others: what these drop, or end the line with, is seen as well.
-    pub(super) fn tcx(program: BorrowedFd<'_>, index: u32, direction: Direction) -> io::Result<Self> {
+    /// Attaches a TCX program before all others: what these drop, or end the line with, is seen as
+    /// well.
+    pub(super) fn tcx(
+        program: BorrowedFd<'_>,
+        index: u32,
+        direction: Direction,
+    ) -> io::Result<Self> {
         Self::create(program, index, Hooks::tcx(direction), BPF_F_BEFORE)
     }
 
@@ -193,16 +207,23 @@ impl Link {
         }
     }
 
-    /// Puts another program in the place of the one that is attached; no packet is without a program meanwhile. A filter is made anew instead.
+    /// Puts another program in the place of the one that is attached; no packet is without a
+    /// program meanwhile. A filter is made anew instead.
     pub(super) fn replace(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         let Link::Bpf(link) = self else { return Err(io::ErrorKind::Unsupported.into()) };
-        let mut update = LinkUpdate { link: link.as_raw_fd(), program: program.as_raw_fd(), flags: 0, expected: 0 };
+        let mut update = LinkUpdate {
+            link: link.as_raw_fd(),
+            program: program.as_raw_fd(),
+            flags: 0,
+            expected: 0,
+        };
         // SAFETY: the structure of this command, which has no pointers.
         unsafe { bpf(BPF_LINK_UPDATE, &mut update) }.map(drop)
     }
 
-    /// Takes the program off its interface at once. Dropping the last descriptor and pin does it too, but only after a grace period of
-    /// the kernel, in which the interface still refuses the next program.
+    /// Takes the program off its interface at once. Dropping the last descriptor and pin does it
+    /// too, but only after a grace period of the kernel, in which the interface still refuses the
+    /// next program.
     pub(super) fn detach(&self) -> io::Result<()> {
         let link = match self {
             Link::Bpf(link) => link.as_raw_fd(),
@@ -218,16 +239,26 @@ impl Link {
         let link = match self {
             Link::Bpf(link) => link,
             Link::Classifier(classifier) => {
-                return Ok(Attachment { link: 0, program: classifier.number(), index: classifier.attached_to()? });
+                return Ok(Attachment {
+                    link: 0,
+                    program: classifier.number(),
+                    index: classifier.attached_to()?,
+                });
             }
         };
         let mut info = LinkInfo::default();
         let length = size_of::<LinkInfo>() as u32;
-        let mut ask = ObjectInfo { descriptor: link.as_raw_fd(), length, info: &raw mut info as u64 };
-        // SAFETY: the structure of this command, which writes no more than `length` bytes of integers to where `info` points.
+        let mut ask =
+            ObjectInfo { descriptor: link.as_raw_fd(), length, info: &raw mut info as u64 };
+        // SAFETY: the structure of this command, which writes no more than `length` bytes of
+        // integers to where `info` points.
         unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut ask)? };
         const { assert!(offset_of!(LinkInfo, index) == 16, "what follows is aligned to eight bytes") };
-        Ok(Attachment { link: info.id, program: info.program, index: (info.index != 0).then_some(info.index) })
+        Ok(Attachment {
+            link: info.id,
+            program: info.program,
+            index: (info.index != 0).then_some(info.index),
+        })
     }
 
     /// Numbers of the programs that see packets before this one does.
@@ -237,7 +268,11 @@ impl Link {
         }
         let link = self.attachment()?.link;
         let order = order(index, Hooks::tcx(direction))?;
-        Ok(order.into_iter().take_while(|(_, other)| *other != link).map(|(program, _)| program).collect())
+        Ok(order
+            .into_iter()
+            .take_while(|(_, other)| *other != link)
+            .map(|(program, _)| program)
+            .collect())
     }
 }
 
@@ -245,7 +280,8 @@ impl Link {
 pub(super) fn open(pin: &Path) -> io::Result<OwnedFd> {
     let path = CString::new(pin.as_os_str().as_bytes())?;
     let mut get = ObjectPath { path: path.as_ptr() as u64, descriptor: 0, flags: 0 };
-    // SAFETY: the structure of this command, which makes a descriptor; the path ends with a zero and lives until it returns.
+    // SAFETY: the structure of this command, which makes a descriptor; the path ends with a zero
+    // and lives until it returns.
     unsafe { descriptor(BPF_OBJ_GET, &mut get) }
 }
 
@@ -262,30 +298,42 @@ pub(super) fn pin(pinned: BorrowedFd<'_>, pin: &Path) -> io::Result<()> {
 pub(super) fn program_number(program: &OwnedFd) -> io::Result<u32> {
     let mut info = ProgramInfo::default();
     let length = size_of::<ProgramInfo>() as u32;
-    let mut ask = ObjectInfo { descriptor: program.as_raw_fd(), length, info: &raw mut info as u64 };
-    // SAFETY: the structure of this command, which writes no more than `length` bytes of integers to where `info` points.
+    let mut ask =
+        ObjectInfo { descriptor: program.as_raw_fd(), length, info: &raw mut info as u64 };
+    // SAFETY: the structure of this command, which writes no more than `length` bytes of integers
+    // to where `info` points.
     unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut ask)? };
     Ok(info.id)
 }
 
-/// The instructions of a program as the verifier left them, of eight bytes each; none if the kernel does not show them.
+/// The instructions of a program as the verifier left them, of eight bytes each; none if the kernel
+/// does not show them.
 pub(super) fn instructions(program: BorrowedFd<'_>) -> io::Result<Vec<[u8; 8]>> {
     let mut info = ProgramInfo::default();
     let length = size_of::<ProgramInfo>() as u32;
-    let mut ask = ObjectInfo { descriptor: program.as_raw_fd(), length, info: &raw mut info as u64 };
-    // SAFETY: the structure of this command, which writes no more than `length` bytes of integers to where `info` points.
+    let mut ask =
+        ObjectInfo { descriptor: program.as_raw_fd(), length, info: &raw mut info as u64 };
+    // SAFETY: the structure of this command, which writes no more than `length` bytes of integers
+    // to where `info` points.
     unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut ask)? };
     let mut instructions = vec![[0; 8]; info.instruction_bytes as usize / 8];
     let instruction_bytes = (instructions.len() * 8) as u32;
-    info = ProgramInfo { instruction_bytes, instructions: instructions.as_mut_ptr() as u64, ..ProgramInfo::default() };
-    let mut ask = ObjectInfo { descriptor: program.as_raw_fd(), length, info: &raw mut info as u64 };
-    // SAFETY: as above; it writes no more than `instruction_bytes` to where `instructions` points, which lives until it returns.
+    info = ProgramInfo {
+        instruction_bytes,
+        instructions: instructions.as_mut_ptr() as u64,
+        ..ProgramInfo::default()
+    };
+    let mut ask =
+        ObjectInfo { descriptor: program.as_raw_fd(), length, info: &raw mut info as u64 };
+    // SAFETY: as above; it writes no more than `instruction_bytes` to where `instructions` points,
+    // which lives until it returns.
     unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut ask)? };
     // The kernel clears the pointer if it may not show them.
     if info.instructions == 0 { Ok(Vec::new()) } else { Ok(instructions) }
 }
 
-/// Whether the kernel has TCX. Before Linux 6.6, and where it was left out, it does not know the hook.
+/// Whether the kernel has TCX. Before Linux 6.6, and where it was left out, it does not know the
+/// hook.
 pub(super) fn has_tcx(index: u32) -> bool {
     !order(index, Hooks::TcxIngress).is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL))
 }
@@ -293,8 +341,8 @@ pub(super) fn has_tcx(index: u32) -> bool {
 /// Programs at one hook that are told in order; more are of no interest.
 const MOST: usize = 64;
 
-/// The programs at a hook of an interface in the order in which they see packets: the numbers of each and of the link that holds it,
-/// which is 0 for a program without one.
+/// The programs at a hook of an interface in the order in which they see packets: the numbers of
+/// each and of the link that holds it, which is 0 for a program without one.
 pub(super) fn order(index: u32, hooks: Hooks) -> io::Result<Vec<(u32, u32)>> {
     let (mut programs, mut links) = ([0_u32; MOST], [0_u32; MOST]);
     let mut query = ProgramQuery {
@@ -310,7 +358,8 @@ pub(super) fn order(index: u32, hooks: Hooks) -> io::Result<Vec<(u32, u32)>> {
         link_flags: 0,
         revision: 0,
     };
-    // SAFETY: the structure of this command, which writes no more than `count` numbers to each of the two arrays.
+    // SAFETY: the structure of this command, which writes no more than `count` numbers to each of
+    // the two arrays.
     match unsafe { bpf(BPF_PROG_QUERY, &mut query) } {
         // There are more, and the first were told.
         Err(error) if error.raw_os_error() != Some(libc::ENOSPC) => return Err(error),
@@ -323,10 +372,21 @@ pub(super) fn order(index: u32, hooks: Hooks) -> io::Result<Vec<(u32, u32)>> {
 /// The cookie of this thread's network namespace: a number that no other namespace ever has.
 pub(super) fn network_namespace() -> io::Result<u64> {
     const SO_NETNS_COOKIE: libc::c_int = 71;
-    let any = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)?;
+    let any = rustix::net::socket(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::DGRAM,
+        None,
+    )?;
     let (mut cookie, mut length) = (0_u64, size_of::<u64>() as libc::socklen_t);
     // SAFETY: the kernel writes no more than `length` bytes, and how many they are.
-    let outcome =
-        unsafe { libc::getsockopt(any.as_raw_fd(), libc::SOL_SOCKET, SO_NETNS_COOKIE, (&raw mut cookie).cast(), &raw mut length) };
+    let outcome = unsafe {
+        libc::getsockopt(
+            any.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut length,
+        )
+    };
     if outcome == -1 { Err(io::Error::last_os_error()) } else { Ok(cookie) }
 }

@@ -1,4 +1,5 @@
-//! Sending any packets as live frames: the kernel makes them, a program writes into each how it begins.
+//! Sending any packets as live frames: the kernel makes them, a program writes into each how it
+//! begins.
 
 use super::hook::{self, loading, refused, xdp};
 use super::object::{PROGRESS, SEND_BATCH, STARTS, load_batch_sender};
@@ -15,14 +16,16 @@ use std::io::ErrorKind;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Packets of a part of a batch, and bytes at the start of each that are its own: as in `ebpf/src/send.rs`. Behind VLAN tag and IPv6 they
-/// hold the TCP header.
+/// Packets of a part of a batch, and bytes at the start of each that are its own: as in
+/// `ebpf/src/send.rs`. Behind VLAN tag and IPv6 they hold the TCP header.
 const PART: usize = 1024;
 const START: usize = 80;
-/// Parts of a batch, of 20 MiB together: for each batch the kernel waits for grace periods, some 20 ms.
+/// Parts of a batch, of 20 MiB together: for each batch the kernel waits for grace periods, some 20
+/// ms.
 const PARTS: u32 = 256;
 const BATCH: usize = PART * PARTS as usize;
-/// Ethernet header with a VLAN tag: what the kernel allows beyond the MTU. It throws longer frames away without a word.
+/// Ethernet header with a VLAN tag: what the kernel allows beyond the MTU. It throws longer frames
+/// away without a word.
 const LINK_HEADER: u32 = 18;
 /// Bytes of a frame that fit into a page on every kernel, beside what it keeps there.
 const LARGEST: u32 = 2048;
@@ -32,13 +35,15 @@ const GLANCE: Duration = Duration::from_millis(1);
 
 type Part = [[u8; START]; PART];
 
-/// Sends packets of 14 bytes and more from an interface as they are, in batches, at the highest rate that the kernel reaches. Packets
-/// of a batch have one length and differ only in their first 80 bytes, so that it is for generated traffic: others begin a batch each.
+/// Sends packets of 14 bytes and more from an interface as they are, in batches, at the highest
+/// rate that the kernel reaches. Packets of a batch have one length and differ only in their first
+/// 80 bytes, so that it is for generated traffic: others begin a batch each.
 ///
-/// A batch is sent when it is full, at 262,144 packets, or [flushed](Outlet::flush), which takes some 20 ms however few they are.
+/// A batch is sent when it is full, at 262,144 packets, or [flushed](Outlet::flush), which takes
+/// some 20 ms however few they are.
 ///
-/// They pass no queueing discipline, no firewall and no egress hook. A veth device takes them only while its peer runs an XDP program
-/// natively or merges packets (GRO).
+/// They pass no queueing discipline, no firewall and no egress hook. A veth device takes them only
+/// while its peer runs an XDP program natively or merges packets (GRO).
 pub struct LiveSender {
     place: Place,
     index: u32,
@@ -63,19 +68,27 @@ impl LiveSender {
     /// Sends from an interface of this thread's network namespace.
     ///
     /// # Errors
-    /// [`Error::Kernel`] if there is no such interface, or it is down, or the kernel refuses the program.
+    /// [`Error::Kernel`] if there is no such interface, or it is down, or the kernel refuses the
+    /// program.
     pub fn new(interface: &str) -> Result<Self, Error> {
         let place = Place { interface: interface.to_owned(), direction: crate::Direction::Egress };
-        let there = device::index(interface).zip(DeviceCounters::read(interface)).zip(Interface::new(interface).ok());
-        let ((index, before), device) = there.ok_or_else(|| refused(&place, hook::NO_INTERFACE.to_owned()))?;
-        let mtu = device.mtu().map_err(|error| refused(&place, format!("cannot read its MTU: {error}")))?;
+        let there = device::index(interface)
+            .zip(DeviceCounters::read(interface))
+            .zip(Interface::new(interface).ok());
+        let ((index, before), device) =
+            there.ok_or_else(|| refused(&place, hook::NO_INTERFACE.to_owned()))?;
+        let mtu = device
+            .mtu()
+            .map_err(|error| refused(&place, format!("cannot read its MTU: {error}")))?;
         if device.is_running() != Some(true) {
             return Err(refused(&place, "cannot send: is it up (`ip link set … up`)?".to_owned()));
         }
-        let mut programs = load_batch_sender(PARTS).map_err(|error| refused(&place, loading(&error)))?;
+        let mut programs =
+            load_batch_sender(PARTS).map_err(|error| refused(&place, loading(&error)))?;
         let program = xdp(&mut programs, SEND_BATCH).and_then(|program| program.load());
         program.map_err(|error| refused(&place, loading(&error)))?;
-        let (starts, progress) = (take(&mut programs, &place, STARTS)?, take(&mut programs, &place, PROGRESS)?);
+        let (starts, progress) =
+            (take(&mut programs, &place, STARTS)?, take(&mut programs, &place, PROGRESS)?);
         Ok(LiveSender {
             place,
             index,
@@ -111,7 +124,8 @@ impl LiveSender {
             let program = xdp(&mut self.programs, SEND_BATCH);
             match program.and_then(|program| send(program, self.index, &self.frame, left)) {
                 Ok(()) => break,
-                Err(ProgramError::SyscallError(error)) if error.io_error.kind() == ErrorKind::Interrupted => {}
+                Err(ProgramError::SyscallError(error))
+                    if error.io_error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(cannot_send(&self.place, &error)),
             }
             let [sent, _] = self.progress.get(&0, 0).map_err(|error| self.failed(&error))?;
@@ -120,12 +134,14 @@ impl LiveSender {
         Ok(())
     }
 
-    /// Packets that the interface has neither sent nor dropped, once its counters have come to rest.
+    /// Packets that the interface has neither sent nor dropped, once its counters have come to
+    /// rest.
     fn unaccounted(&self) -> u64 {
         let started = Instant::now();
         loop {
             let taken = DeviceCounters::read(&self.place.interface).map_or(0, |now| {
-                let (taken, before) = (now.sent + now.send_dropped, self.before.sent + self.before.send_dropped);
+                let (taken, before) =
+                    (now.sent + now.send_dropped, self.before.sent + self.before.send_dropped);
                 taken.saturating_sub(before)
             });
             if taken >= self.sent || started.elapsed() > SETTLING {
@@ -147,7 +163,11 @@ impl Outlet for LiveSender {
 
     fn send(&mut self, packet: &[u8]) -> Result<(), Error> {
         if packet.len() > self.largest {
-            let problem = format!("cannot send a packet of {} bytes: {} at the most", packet.len(), self.largest);
+            let problem = format!(
+                "cannot send a packet of {} bytes: {} at the most",
+                packet.len(),
+                self.largest
+            );
             return Err(refused(&self.place, problem));
         }
         // The program writes whole words.
@@ -190,7 +210,8 @@ impl Outlet for LiveSender {
     }
 
     fn dropped(&self) -> u64 {
-        let dropped = |now: DeviceCounters| now.send_dropped.saturating_sub(self.before.send_dropped);
+        let dropped =
+            |now: DeviceCounters| now.send_dropped.saturating_sub(self.before.send_dropped);
         self.ignored + DeviceCounters::read(&self.place.interface).map_or(0, dropped)
     }
 }

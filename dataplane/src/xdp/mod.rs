@@ -1,20 +1,24 @@
 //! The XDP backend: programs in the kernel count packets, with the code of `flowgauge-core`.
 //!
 //! # The way of a packet
-//! A program sits at every [`Place`] that is counted: XDP for packets that arrive, TCX for packets that leave, or what else the interface
-//! and the kernel offer ([`Mode`]). It finds the
-//! [element](flowgauge_core::kernel) of its CPU in an array and counts there, in the active bank. Then the packet goes on its way.
-//! The programs are in `ebpf/`; this crate holds the built objects.
+//! A program sits at every [`Place`] that is counted: XDP for packets that arrive, TCX for packets
+//! that leave, or what else the interface and the kernel offer ([`Mode`]). It finds the
+//! [element](flowgauge_core::kernel) of its CPU in an array and counts there, in the active bank.
+//! Then the packet goes on its way. The programs are in `ebpf/`; this crate holds the built
+//! objects.
 //!
 //! # The way of a window
-//! This process maps the array into its memory. A rotation stores the other bank's number in every element and waits until no
-//! program runs any more that has read the old number. Then it adds up the old banks, and clears them once the window is
-//! published. Programs leave their interfaces with the process, unless they are [kept](Keep).
+//! This process maps the array into its memory. A rotation stores the other bank's number in every
+//! element and waits until no program runs any more that has read the old number. Then it adds up
+//! the old banks, and clears them once the window is published. Programs leave their interfaces
+//! with the process, unless they are [kept](Keep).
 //!
 //! # Where to look
-//! `hook`: one program at one place; `link` and `clsact`: how it is attached; `object`: the programs, with settings put in; `mapped`: the arrays; `grace`: the wait in a
-//! rotation; `common`: what places know together; `watch`: whether programs are still in place; `pins`: what outlives the process; `inject`: frames without an
-//! interface, for tests; `conversation`: packets that differ, for benchmarks. `redirect` hands packets to AF_XDP sockets; [`Sender`] and
+//! `hook`: one program at one place; `link` and `clsact`: how it is attached; `object`: the
+//! programs, with settings put in; `mapped`: the arrays; `grace`: the wait in a rotation; `common`:
+//! what places know together; `watch`: whether programs are still in place; `pins`: what outlives
+//! the process; `inject`: frames without an interface, for tests; `conversation`: packets that
+//! differ, for benchmarks. `redirect` hands packets to AF_XDP sockets; [`Sender`] and
 //! [`LiveSender`] send from the kernel.
 
 mod clsact;
@@ -84,11 +88,12 @@ pub enum Mode {
     Skb,
     /// On the network card.
     Offload,
-    /// Not in an XDP program, but on the TCX hook behind it: beside any XDP program, on every interface from Linux 6.6 on. What receive
-    /// offload put together counts as what it was on the wire.
+    /// Not in an XDP program, but on the TCX hook behind it: beside any XDP program, on every
+    /// interface from Linux 6.6 on. What receive offload put together counts as what it was on the
+    /// wire.
     Tcx,
-    /// As a BPF classifier on the `clsact` queueing discipline: as on the TCX hook, and on any kernel. What is on the TCX hook sees packets
-    /// before it.
+    /// As a BPF classifier on the `clsact` queueing discipline: as on the TCX hook, and on any
+    /// kernel. What is on the TCX hook sees packets before it.
     Clsact,
 }
 
@@ -131,8 +136,9 @@ impl Mode {
 pub struct Options {
     /// What to measure.
     pub settings: Settings,
-    /// The hook to count in; the best that the driver and the kernel offer if `None`. Of modes of XDP, packets that leave are counted on
-    /// the TCX hook or, on a kernel without it, by a classifier.
+    /// The hook to count in; the best that the driver and the kernel offer if `None`. Of modes of
+    /// XDP, packets that leave are counted on the TCX hook or, on a kernel without it, by a
+    /// classifier.
     pub mode: Option<Mode>,
     /// Length of a slot of staggered registers, in nanoseconds.
     pub slot_ns: u64,
@@ -173,7 +179,15 @@ impl Options {
     /// Counts in the best hook there is and leaves nothing behind.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Options { settings, mode: None, slot_ns: 1_000_000, pins: None, task: Task::Count, wait: None, delay_ring: DELAY_RING }
+        Options {
+            settings,
+            mode: None,
+            slot_ns: 1_000_000,
+            pins: None,
+            task: Task::Count,
+            wait: None,
+            delay_ring: DELAY_RING,
+        }
     }
 
     /// The hook that was asked for, for packets in a direction.
@@ -187,8 +201,9 @@ impl Options {
         self.wanted(direction).unwrap_or(best)
     }
 
-    /// The program that does it, and the one that does it to packets in several pieces as well, if there is one. In which order they are
-    /// tried: drivers hand over packets in one piece unless they are large, while the generic path would have to copy those that are not.
+    /// The program that does it, and the one that does it to packets in several pieces as well, if
+    /// there is one. In which order they are tried: drivers hand over packets in one piece unless
+    /// they are large, while the generic path would have to copy those that are not.
     fn programs(&self, mode: Mode, link: Link) -> Vec<&'static str> {
         let plain = self.program(mode, link);
         let pieces = [(object::XDP, object::XDP_FRAGS), (object::XDP_ALL, object::XDP_ALL_FRAGS)]
@@ -273,23 +288,37 @@ impl Xdp {
     /// A backend without an interface, fed through its [`Injector`]: for tests and benchmarks.
     #[must_use]
     pub fn detached(direction: Direction, options: Options) -> Self {
-        Self::new(vec![Place { interface: "injected frames".to_owned(), direction }], options, false)
+        Self::new(
+            vec![Place { interface: "injected frames".to_owned(), direction }],
+            options,
+            false,
+        )
     }
 
     fn new(places: Vec<Place>, options: Options, attach: bool) -> Self {
-        let mut interfaces: Vec<&str> = places.iter().map(|place| place.interface.as_str()).collect();
+        let mut interfaces: Vec<&str> =
+            places.iter().map(|place| place.interface.as_str()).collect();
         interfaces.dedup();
         let everything = Capabilities::of_core("xdp", interfaces.join(","), cpus().unwrap_or(1));
-        let algorithms = Algorithm::ALL.into_iter().filter(|algorithm| !algorithm.takes_any_slot()).collect();
-        let capabilities =
-            Capabilities { atomic_snapshots: false, inner: false, places, algorithms, delay_samples: true, ..everything };
+        let algorithms =
+            Algorithm::ALL.into_iter().filter(|algorithm| !algorithm.takes_any_slot()).collect();
+        let capabilities = Capabilities {
+            atomic_snapshots: false,
+            inner: false,
+            places,
+            algorithms,
+            delay_samples: true,
+            ..everything
+        };
         Xdp { capabilities, options, attach, programs: Programs::default(), running: None }
     }
 
-    /// A way to run frames through the program as if they had come; works without an interface, once tables are installed.
+    /// A way to run frames through the program as if they had come; works without an interface,
+    /// once tables are installed.
     #[must_use]
     pub fn injector(&self) -> Injector {
-        let place = self.capabilities.places.first().cloned().unwrap_or_else(|| Place::ingress("nowhere"));
+        let place =
+            self.capabilities.places.first().cloned().unwrap_or_else(|| Place::ingress("nowhere"));
         let mode = self.options.usual(place.direction);
         let program = self.options.program(mode, Link::Ethernet);
         Injector { place, program, tcx: !mode.is_xdp(), programs: Arc::clone(&self.programs) }
@@ -310,20 +339,26 @@ pub fn wait() -> Option<Wait> {
 /// Where the kernel says which CPUs may ever run.
 const POSSIBLE_CPUS: &str = "/sys/devices/system/cpu/possible";
 
-/// Elements of an array that programs index by CPU number. Where numbers are left out, these are more than there are CPUs.
+/// Elements of an array that programs index by CPU number. Where numbers are left out, these are
+/// more than there are CPUs.
 fn cpus() -> io::Result<usize> {
     let ranges = std::fs::read_to_string(POSSIBLE_CPUS)?;
-    above_all(&ranges).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("'{}'", ranges.trim_end())))
+    above_all(&ranges).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidData, format!("'{}'", ranges.trim_end()))
+    })
 }
 
-/// One more than the last number of ranges that ascend, such as `0-3,8-11`: elements of an array that has one for each number.
+/// One more than the last number of ranges that ascend, such as `0-3,8-11`: elements of an array
+/// that has one for each number.
 #[must_use]
 pub fn above_all(ranges: &str) -> Option<usize> {
     ranges.trim_end().rsplit([',', '-']).next()?.parse::<usize>().ok()?.checked_add(1)
 }
 
 fn now_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
 impl Dataplane for Xdp {
@@ -341,10 +376,18 @@ impl Dataplane for Xdp {
         }
         self.capabilities.check(&self.options.settings)?;
         tables.check(&self.options.settings, &self.capabilities.interface)?;
-        if self.options.settings.delay.samples && self.options.pins.as_ref().is_some_and(|keep| keep.adopt || keep.leave) {
-            let (what, advice) =
-                ("keep programs that pass delays on one by one", "leave out --delay-samples, or --adopt and --leave");
-            return Err(Error::Unsupported { backend: "xdp", what: what.to_owned(), advice: advice.to_owned() });
+        if self.options.settings.delay.samples
+            && self.options.pins.as_ref().is_some_and(|keep| keep.adopt || keep.leave)
+        {
+            let (what, advice) = (
+                "keep programs that pass delays on one by one",
+                "leave out --delay-samples, or --adopt and --leave",
+            );
+            return Err(Error::Unsupported {
+                backend: "xdp",
+                what: what.to_owned(),
+                advice: advice.to_owned(),
+            });
         }
         let grace = Grace::choose(self.options.wait).map_err(|error| {
             let ways = "membarrier, which it does not offer with CPUs in nohz_full, or a map of maps, which takes CAP_BPF";
@@ -366,7 +409,8 @@ impl Dataplane for Xdp {
                 true if any_is_there && !is_there(place) => hook::absent,
                 true => hook::attached,
             };
-            let Hooked { hook, adopted, programs, said: news } = hook(place, number, &self.options, tables, &common)?;
+            let Hooked { hook, adopted, programs, said: news } =
+                hook(place, number, &self.options, tables, &common)?;
             any_adopted |= adopted;
             said.extend(news);
             begun.push(!adopted && self.attach);
@@ -375,10 +419,16 @@ impl Dataplane for Xdp {
         }
         // Else the first windows have no ledger.
         if begun.contains(&true) && grace.wait().is_ok() {
-            hooks.iter_mut().zip(begun).filter(|(_, begun)| *begun).for_each(|(hook, _)| hook.begin_tally());
+            hooks
+                .iter_mut()
+                .zip(begun)
+                .filter(|(_, begun)| *begun)
+                .for_each(|(hook, _)| hook.begin_tally());
         }
         let merged = hooks.iter().filter(|hook| self.attach && hook.is_generic());
-        let told = merged.filter_map(|hook: &Hook| Some(format!("{}: {}", hook.place, device::merged(&hook.place.interface)?)));
+        let told = merged.filter_map(|hook: &Hook| {
+            Some(format!("{}: {}", hook.place, device::merged(&hook.place.interface)?))
+        });
         said.extend(told.map(Event::Notice));
         let next_window = hooks.iter().map(|hook| hook.note.next_window).max().unwrap_or(0);
         let mut running = Running {
@@ -399,8 +449,11 @@ impl Dataplane for Xdp {
         }
         running.recover(&self.options.settings)?;
         let oldest = running.hooks.iter().min_by_key(|hook| hook.note.open_windows());
-        let adopted =
-            oldest.map(|hook| Adopted { since_ns: hook.note.since_ns, open_windows: hook.note.open_windows(), next_window });
+        let adopted = oldest.map(|hook| Adopted {
+            since_ns: hook.note.since_ns,
+            open_windows: hook.note.open_windows(),
+            next_window,
+        });
         self.running = Some(running);
         Ok(adopted)
     }
@@ -414,7 +467,8 @@ impl Dataplane for Xdp {
     }
 
     fn rotate(&mut self) -> Result<Snapshot, Error> {
-        let (settings, interface, options) = (self.options.settings, self.capabilities.interface.clone(), self.options.clone());
+        let (settings, interface, options) =
+            (self.options.settings, self.capabilities.interface.clone(), self.options.clone());
         let running = self.running("rotate")?;
         if running.phase == Phase::Closed {
             running.published(running.next_window, &settings)?;
@@ -428,17 +482,25 @@ impl Dataplane for Xdp {
         }
         running.grace.wait().map_err(|error| Error::Kernel {
             interface,
-            problem: format!("cannot wait for packets in flight ({}): {error}", running.grace.wait_of().name()),
+            problem: format!(
+                "cannot wait for packets in flight ({}): {error}",
+                running.grace.wait_of().name()
+            ),
             source: Some(error),
         })?;
         running.phase = Phase::Closed;
-        // Before the banks are read: no program runs any more that counts there, and what it counted was passed on.
+        // Before the banks are read: no program runs any more that counts there, and what it
+        // counted was passed on.
         running.drain();
         let Running { hooks, tables, sums, sampled, .. } = running;
         let snapshots = hooks.iter_mut().map(|hook| hook.closed(&settings, tables, sums)).collect();
         let mut snapshot = united(hooks, snapshots, sums, &settings, tables);
         // After their losses.
-        snapshot.parts.iter_mut().zip(hooks).for_each(|(part, hook)| part.received = hook.received());
+        snapshot
+            .parts
+            .iter_mut()
+            .zip(hooks)
+            .for_each(|(part, hook)| part.received = hook.received());
         Ok(Snapshot { delays: sampled.close(), ..snapshot })
     }
 
@@ -462,12 +524,15 @@ impl Dataplane for Xdp {
     fn losses(&mut self) -> Result<Losses, Error> {
         let mut losses = Losses::default();
         let hooks = self.running.iter().flat_map(|running| &running.hooks).filter(|_| self.attach);
-        hooks.for_each(|hook| hook.losses().iter().for_each(|(cause, packets)| losses.add(cause, packets)));
+        hooks.for_each(|hook| {
+            hook.losses().iter().for_each(|(cause, packets)| losses.add(cause, packets))
+        });
         Ok(losses)
     }
 
     fn received(&mut self) -> Result<Option<Tally>, Error> {
-        let hooks = self.running.iter_mut().flat_map(|running| &mut running.hooks).filter(|_| self.attach);
+        let hooks =
+            self.running.iter_mut().flat_map(|running| &mut running.hooks).filter(|_| self.attach);
         Ok(hooks.map(Hook::received).reduce(|one, other| Some(one?.plus(other?))).flatten())
     }
 
@@ -497,10 +562,16 @@ impl Running {
         }
         let mut said = Vec::new();
         let places: Vec<Place> = self.hooks.iter().map(|hook| hook.place.clone()).collect();
-        for hook in self.hooks.iter_mut().filter(|hook| hook.link.is_some() || hook.state != State::Counting) {
+        for hook in self
+            .hooks
+            .iter_mut()
+            .filter(|hook| hook.link.is_some() || hook.state != State::Counting)
+        {
             if hook.is_absent() {
                 let number = number_of(&places, &hook.place);
-                hook.wait_for_interface(&mut said, |place| hook::attached(place, number, options, &self.tables, &self.common));
+                hook.wait_for_interface(&mut said, |place| {
+                    hook::attached(place, number, options, &self.tables, &self.common)
+                });
             } else {
                 hook.look(options, &mut said);
             }
@@ -520,7 +591,10 @@ impl Running {
     /// Takes what has come of delays one by one.
     fn drain(&mut self) {
         let Self { hooks, sampled, .. } = self;
-        hooks.iter_mut().enumerate().for_each(|(place, hook)| hook.drain(|sample| sampled.add(place, sample)));
+        hooks
+            .iter_mut()
+            .enumerate()
+            .for_each(|(place, hook)| hook.drain(|sample| sampled.add(place, sample)));
     }
 
     /// Repeats the step at which the earlier process may have been killed; see [`pins`].
@@ -557,17 +631,28 @@ impl Running {
 
 /// The number of a place's interface in this run.
 fn number_of(places: &[Place], place: &Place) -> u32 {
-    places.iter().position(|first| first.interface == place.interface).map_or(0, |number| number as u32)
+    places
+        .iter()
+        .position(|first| first.interface == place.interface)
+        .map_or(0, |number| number as u32)
 }
 
 /// Several places as one; a single one needs no parts.
-fn united(hooks: &[Hook], mut snapshots: Vec<Snapshot>, sums: &mut Spares, settings: &Settings, tables: &Tables) -> Snapshot {
+fn united(
+    hooks: &[Hook],
+    mut snapshots: Vec<Snapshot>,
+    sums: &mut Spares,
+    settings: &Settings,
+    tables: &Tables,
+) -> Snapshot {
     if snapshots.len() == 1
         && let Some(only) = snapshots.pop()
     {
         return only;
     }
-    let bank = sums.fill(settings, |bank| snapshots.iter().for_each(|snapshot| bank.unite(&snapshot.bank, settings)));
+    let bank = sums.fill(settings, |bank| {
+        snapshots.iter().for_each(|snapshot| bank.unite(&snapshot.bank, settings))
+    });
     let mut lasting = settings.lasts().then(Lasting::boxed);
     let (mut packets_before, mut packets_after) = (0, 0);
     let complete = snapshots.iter().all(|snapshot| snapshot.complete);
@@ -578,10 +663,21 @@ fn united(hooks: &[Hook], mut snapshots: Vec<Snapshot>, sums: &mut Spares, setti
         packets_before += snapshot.packets_before;
         packets_after += snapshot.packets_after;
     }
-    let part =
-        |(hook, snapshot): (&Hook, Snapshot)| Part { place: hook.place.clone(), snapshot, losses: hook.losses(), received: None };
+    let part = |(hook, snapshot): (&Hook, Snapshot)| Part {
+        place: hook.place.clone(),
+        snapshot,
+        losses: hook.losses(),
+        received: None,
+    };
     let parts = hooks.iter().zip(snapshots).map(part).collect();
-    Snapshot { lasting, packets_before, packets_after, complete, parts, ..Snapshot::of(bank, tables.hash) }
+    Snapshot {
+        lasting,
+        packets_before,
+        packets_after,
+        complete,
+        parts,
+        ..Snapshot::of(bank, tables.hash)
+    }
 }
 
 #[cfg(test)]

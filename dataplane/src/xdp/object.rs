@@ -1,5 +1,8 @@
 //! The programs of `ebpf/`, with settings and tables put in.
-#![allow(unsafe_code, reason = "aya asks for a promise that the values written into the object and its maps are plain data")]
+#![allow(
+    unsafe_code,
+    reason = "aya asks for a promise that the values written into the object and its maps are plain data"
+)]
 
 use super::elements;
 use super::hook::io_error;
@@ -17,21 +20,26 @@ use flowgauge_core::{HashMode, MeasurementKind, Settings, Tabulation};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-/// Built by `ebpf/build`; `ebpf/flowgauge.record` says from what. This crate has links to the objects, so that its package has them.
-static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/ebpf/flowgauge.o"));
+/// Built by `ebpf/build`; `ebpf/flowgauge.record` says from what. This crate has links to the
+/// objects, so that its package has them.
+static OBJECT: &[u8] =
+    include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/ebpf/flowgauge.o"));
 
 /// The same for AF_XDP sockets: kernels without them could not make its map.
-static REDIRECT_OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/ebpf/redirect.o"));
+static REDIRECT_OBJECT: &[u8] =
+    include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/ebpf/redirect.o"));
 
 /// The same for senders, whose maps counting has no use for.
-static SEND_OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/ebpf/send.o"));
+static SEND_OBJECT: &[u8] =
+    include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/ebpf/send.o"));
 
 /// Values that the kernel may copy byte by byte.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(super) struct Plain<T>(pub(super) T);
 
-// SAFETY: all are `repr(C)` structs of integers and of enums with an integer representation, without padding.
+// SAFETY: all are `repr(C)` structs of integers and of enums with an integer representation,
+// without padding.
 unsafe impl Pod for Plain<Config> {}
 // SAFETY: as above; any bits are a valid note.
 unsafe impl Pod for Plain<Note> {}
@@ -47,14 +55,15 @@ const XDP_CHAIN: &str = "XDP_CHAIN";
 const FRAGS_CHAIN: &str = "FRAGS_CHAIN";
 const TCX_CHAIN: &str = "TCX_CHAIN";
 
-/// Arrays that outlive a process which keeps its programs: what they count in, and what follows the first one, which the kernel empties when
-/// no process and no pin has the array any more.
+/// Arrays that outlive a process which keeps its programs: what they count in, and what follows the
+/// first one, which the kernel empties when no process and no pin has the array any more.
 pub(super) const KEPT: [&str; 6] = [CORES, SHARED, LASTING, XDP_CHAIN, FRAGS_CHAIN, TCX_CHAIN];
 pub(super) const DELAYS: &str = "DELAYS";
 pub(super) const XDP: [&str; 2] = ["flowgauge_xdp", "flowgauge_xdp_keyed"];
 pub(super) const XDP_ALL: [&str; 2] = ["flowgauge_xdp_all", "flowgauge_xdp_all_keyed"];
 pub(super) const XDP_FRAGS: [&str; 2] = ["flowgauge_xdp_frags", "flowgauge_xdp_frags_keyed"];
-pub(super) const XDP_ALL_FRAGS: [&str; 2] = ["flowgauge_xdp_all_frags", "flowgauge_xdp_all_frags_keyed"];
+pub(super) const XDP_ALL_FRAGS: [&str; 2] =
+    ["flowgauge_xdp_all_frags", "flowgauge_xdp_all_frags_keyed"];
 pub(super) const XDP_IP: [&str; 2] = ["flowgauge_xdp_ip", "flowgauge_xdp_ip_keyed"];
 pub(super) const TCX: [&str; 2] = ["flowgauge_tcx", "flowgauge_tcx_keyed"];
 pub(super) const TCX_ALL: [&str; 2] = ["flowgauge_tcx_all", "flowgauge_tcx_all_keyed"];
@@ -75,9 +84,21 @@ pub(super) const PASSED: &str = "PASSED";
 #[derive(Debug, Default)]
 pub(super) struct Pinned(pub(super) Vec<(&'static str, PathBuf)>);
 
-/// Loads maps and programs; programs are verified when they are loaded one by one. `ring`: bytes for delays one by one, if settings ask for them.
-pub(super) fn load(config: &Config, tabulation: &Tabulation, cpus: usize, ring: u32, pinned: &Pinned) -> Result<Ebpf, EbpfError> {
-    const { assert!(size_of::<Tabulation>() == 4 * 256 * (4 + 8 * BLOCKS) + 8 * MULTILINEAR_WORDS, "no padding") };
+/// Loads maps and programs; programs are verified when they are loaded one by one. `ring`: bytes
+/// for delays one by one, if settings ask for them.
+pub(super) fn load(
+    config: &Config,
+    tabulation: &Tabulation,
+    cpus: usize,
+    ring: u32,
+    pinned: &Pinned,
+) -> Result<Ebpf, EbpfError> {
+    const {
+        assert!(
+            size_of::<Tabulation>() == 4 * 256 * (4 + 8 * BLOCKS) + 8 * MULTILINEAR_WORDS,
+            "no padding"
+        )
+    };
     let settings = &config.settings;
     let start = (&raw const *tabulation).cast::<u8>();
     // SAFETY: integers without padding, as just checked, which live as long as the reference.
@@ -88,7 +109,10 @@ pub(super) fn load(config: &Config, tabulation: &Tabulation, cpus: usize, ring: 
     }
     let shared = if settings.shares() { size_of::<SharedBanks>() as u32 } else { LEAST };
     let lasting = config.layout.together.max(LEAST);
-    let mut object = elements::resized(OBJECT, &[(CORES, config.layout.core), (SHARED, shared), (LASTING, lasting)]);
+    let mut object = elements::resized(
+        OBJECT,
+        &[(CORES, config.layout.core), (SHARED, shared), (LASTING, lasting)],
+    );
     if settings.delay.samples {
         loader.map_max_entries(DELAYS, ring);
     } else {
@@ -121,12 +145,15 @@ impl Chain {
     }
 }
 
-/// What follows the first program: the slots of the chain, in their order, and the name of each program.
+/// What follows the first program: the slots of the chain, in their order, and the name of each
+/// program.
 fn followers(settings: &Settings) -> Vec<(usize, String)> {
     let locked = !probe::has_fetching_atomics();
     let on = MeasurementKind::ALL.into_iter().filter(|kind| kind.is_on(settings));
     let name = |kind: MeasurementKind| {
-        let shares = used(settings).nth(kind as usize).is_some_and(|used| used.shared > 0 || used.shared_lasting > 0);
+        let shares = used(settings)
+            .nth(kind as usize)
+            .is_some_and(|used| used.shared > 0 || used.shared_lasting > 0);
         format!("{}{}", kind.name(), if shares && locked { "_locked" } else { "" })
     };
     let samples = settings.delay.samples.then(|| (MEASUREMENTS, "samples".to_owned()));
@@ -134,7 +161,11 @@ fn followers(settings: &Settings) -> Vec<(usize, String)> {
 }
 
 /// Loads a program, and the programs of measurements that follow it.
-pub(super) fn load_chain(programs: &mut Ebpf, first: &str, settings: &Settings) -> Result<(), NotLoaded> {
+pub(super) fn load_chain(
+    programs: &mut Ebpf,
+    first: &str,
+    settings: &Settings,
+) -> Result<(), NotLoaded> {
     let is_loaded = programs.program(first).is_some_and(|program| program.fd().is_ok());
     if is_loaded {
         return Ok(());
@@ -144,7 +175,8 @@ pub(super) fn load_chain(programs: &mut Ebpf, first: &str, settings: &Settings) 
         let mut from = 0;
         for (slot, name) in followers(settings) {
             let name = format!("{}_{name}", chain.prefix);
-            follow(programs, chain, &name, from..=slot).map_err(|error| NotLoaded::new(&name, error))?;
+            follow(programs, chain, &name, from..=slot)
+                .map_err(|error| NotLoaded::new(&name, error))?;
             from = slot + 1;
         }
     }
@@ -152,7 +184,12 @@ pub(super) fn load_chain(programs: &mut Ebpf, first: &str, settings: &Settings) 
 }
 
 /// Loads a program into slots of a chain.
-fn follow(programs: &mut Ebpf, chain: Chain, name: &str, slots: RangeInclusive<usize>) -> Result<(), ProgramError> {
+fn follow(
+    programs: &mut Ebpf,
+    chain: Chain,
+    name: &str,
+    slots: RangeInclusive<usize>,
+) -> Result<(), ProgramError> {
     load_one(programs, name)?;
     let program = programs.program(name).ok_or(ProgramError::NotLoaded)?.fd()?.try_clone()?;
     let array = programs.map_mut(chain.array).ok_or(ProgramError::NotLoaded)?;
@@ -164,7 +201,8 @@ fn follow(programs: &mut Ebpf, chain: Chain, name: &str, slots: RangeInclusive<u
 /// Attempts to load a program. The verifier gives up (`EAGAIN`) if the thread has a signal.
 const LOAD_ATTEMPTS: usize = 5;
 
-/// Loads a program; one that was loaded before, as after another first program of this object, is as good.
+/// Loads a program; one that was loaded before, as after another first program of this object, is
+/// as good.
 fn load_one(programs: &mut Ebpf, name: &str) -> Result<(), ProgramError> {
     let program = programs.program_mut(name).ok_or(ProgramError::NotLoaded)?;
     let mut load = || match program {
@@ -185,13 +223,15 @@ fn load_one(programs: &mut Ebpf, name: &str) -> Result<(), ProgramError> {
     }
 }
 
-/// Programs of one hook that count with these settings, distinct flows alone first, then the one that finds packets, then measurements:
-/// what each is of, and its name.
+/// Programs of one hook that count with these settings, distinct flows alone first, then the one
+/// that finds packets, then measurements: what each is of, and its name.
 pub(super) fn named(prefix: &str, settings: &Settings) -> Vec<(String, String)> {
     let keyed = if settings.cardinality.hash == HashMode::Keyed { "_keyed" } else { "" };
     let firsts = [("cardinality alone", ""), ("packets", "_all")];
-    let firsts = firsts.map(|(what, suffix)| (what.to_owned(), format!("flowgauge_{prefix}{suffix}{keyed}")));
-    let followers = followers(settings).into_iter().map(|(_, name)| (name.clone(), format!("{prefix}_{name}")));
+    let firsts = firsts
+        .map(|(what, suffix)| (what.to_owned(), format!("flowgauge_{prefix}{suffix}{keyed}")));
+    let followers =
+        followers(settings).into_iter().map(|(_, name)| (name.clone(), format!("{prefix}_{name}")));
     firsts.into_iter().chain(followers).collect()
 }
 

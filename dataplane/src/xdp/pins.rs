@@ -1,22 +1,26 @@
 //! What stays in the kernel when a controller dies, and how the next one goes on with it.
 //!
-//! Every place that is counted has a directory of pins on the BPF file system, named by the direction, the interface's number and its network
-//! namespace's, since names change, and others use them too: `link` keeps the program attached (of a [filter](super::clsact), which stays
-//! by itself, `program` says which it is), `cores` is the
-//! array it counts in, `shared` the sketches that all CPUs count in, `lasting` what all places know together beyond rotations, `xdp_chain` and its
-//! like the programs that follow the first one, and `note` says how it counts and how far the controller has come. Whoever works with the directory holds
-//! a lock on it, which the kernel lifts when the process dies.
+//! Every place that is counted has a directory of pins on the BPF file system, named by the
+//! direction, the interface's number and its network namespace's, since names change, and others
+//! use them too: `link` keeps the program attached (of a [filter](super::clsact), which stays by
+//! itself, `program` says which it is), `cores` is the array it counts in, `shared` the sketches
+//! that all CPUs count in, `lasting` what all places know together beyond rotations, `xdp_chain`
+//! and its like the programs that follow the first one, and `note` says how it counts and how far
+//! the controller has come. Whoever works with the directory holds a lock on it, which the kernel
+//! lifts when the process dies.
 //!
-//! The note changes as a whole, by one system call. A controller may be killed between any two steps of a rotation:
+//! The note changes as a whole, by one system call. A controller may be killed between any two
+//! steps of a rotation:
 //!
 //! 1. note: the other bank is active, the old one is unpublished;
 //! 2. every CPU is told; packets in flight leave the old bank; it is read; its window is published;
 //! 3. note: nothing is unpublished;
 //! 4. the old bank is cleared.
 //!
-//! So whoever takes over repeats the step that may be missing: after 1 it tells the CPUs again and finds the unpublished window
-//! in the old bank; after 3 it clears the idle bank. A window is published twice, with the same number, if the controller is killed
-//! between publishing it and step 3; none is ever lost.
+//! So whoever takes over repeats the step that may be missing: after 1 it tells the CPUs again and
+//! finds the unpublished window in the old bank; after 3 it clears the idle bank. A window is
+//! published twice, with the same number, if the controller is killed between publishing it and
+//! step 3; none is ever lost.
 
 use super::clsact::{self, Classifier, Owner};
 use super::hook::reason;
@@ -46,10 +50,12 @@ const LINK: &str = "link";
 const PROGRAM: &str = "program";
 const NOTE: &str = "note";
 
-/// Changes whenever `kernel`, `Note` or the programs change in a way that another controller would misread.
+/// Changes whenever `kernel`, `Note` or the programs change in a way that another controller would
+/// misread.
 const VERSION: u32 = 10;
 
-/// How a program counts, and how far its controller has come. All bits are valid, and there is no padding.
+/// How a program counts, and how far its controller has come. All bits are valid, and there is no
+/// padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(super) struct Note {
@@ -62,7 +68,8 @@ pub(super) struct Note {
     /// What the interface was called when counting began, with zeros behind.
     interface: [u8; NAME],
     seed: u64,
-    /// The secret of a keyed hash, which only root can read here: the file system gives pins to their owner alone.
+    /// The secret of a keyed hash, which only root can read here: the file system gives pins to
+    /// their owner alone.
     secret: Secret,
     slot_ns: u64,
     /// As in the programs' global of that name.
@@ -72,7 +79,8 @@ pub(super) struct Note {
     pub(super) active: u32,
     /// Whether the bank that is not active holds a window that nobody has published yet.
     pub(super) unpublished: u64,
-    /// When counting began, and when either bank became active, in nanoseconds since the Unix epoch.
+    /// When counting began, and when either bank became active, in nanoseconds since the Unix
+    /// epoch.
     pub(super) since_ns: u64,
     pub(super) opened_ns: [u64; 2],
     /// Number of the first window that was not published yet.
@@ -90,13 +98,21 @@ impl Secret {
     pub(super) fn new(key: Option<&HashKey>) -> Self {
         let mut words = [0; 4];
         let bytes = key.map_or([0; 32], HashKey::to_bytes);
-        words.iter_mut().zip(bytes.as_chunks().0).for_each(|(word, bytes)| *word = u64::from_ne_bytes(*bytes));
+        words
+            .iter_mut()
+            .zip(bytes.as_chunks().0)
+            .for_each(|(word, bytes)| *word = u64::from_ne_bytes(*bytes));
         Secret(words)
     }
 
     fn key(self) -> Option<HashKey> {
         let mut bytes = [0; 32];
-        bytes.as_chunks_mut().0.iter_mut().zip(self.0).for_each(|(bytes, word)| *bytes = word.to_ne_bytes());
+        bytes
+            .as_chunks_mut()
+            .0
+            .iter_mut()
+            .zip(self.0)
+            .for_each(|(bytes, word)| *bytes = word.to_ne_bytes());
         (self.0 != [0; 4]).then(|| HashKey::from_bytes(bytes))
     }
 }
@@ -121,7 +137,12 @@ pub(super) struct Identity {
 }
 
 impl Note {
-    pub(super) fn new(identity: &Identity, interface: &str, interface_index: u32, now_ns: u64) -> Self {
+    pub(super) fn new(
+        identity: &Identity,
+        interface: &str,
+        interface_index: u32,
+        now_ns: u64,
+    ) -> Self {
         Note {
             version: VERSION,
             core_bytes: Layout::of(&identity.settings).core,
@@ -143,7 +164,8 @@ impl Note {
         }
     }
 
-    /// In which of the interface's hooks the program is; nothing if another version knows more of them.
+    /// In which of the interface's hooks the program is; nothing if another version knows more of
+    /// them.
     pub(super) fn mode(&self) -> Option<super::Mode> {
         super::Mode::ALL.into_iter().find(|mode| *mode as u32 == self.attached)
     }
@@ -159,8 +181,8 @@ impl Note {
         self.opened_ns[self.active as usize & 1] = now_ns;
     }
 
-    /// Lets nothing begin after `now_ns`, nor a window after the one behind it: so it looks if the clock was set back. Gives whether
-    /// anything did.
+    /// Lets nothing begin after `now_ns`, nor a window after the one behind it: so it looks if the
+    /// clock was set back. Gives whether anything did.
     pub(super) fn rein_in(&mut self, now_ns: u64) -> bool {
         let before = *self;
         let active = self.active as usize & 1;
@@ -191,22 +213,28 @@ impl Note {
         closed.into_iter().chain([self.opened_ns[active]]).collect()
     }
 
-    /// Why a controller that would write `wanted` cannot go on with this note, in the words of its options.
+    /// Why a controller that would write `wanted` cannot go on with this note, in the words of its
+    /// options.
     fn difference(&self, wanted: &Note) -> Option<String> {
         if self.version != wanted.version {
             return Some("it was started by another version of flowgauge".to_owned());
         }
-        if (self.network_namespace, self.interface_index) != (wanted.network_namespace, wanted.interface_index) {
+        if (self.network_namespace, self.interface_index)
+            != (wanted.network_namespace, wanted.interface_index)
+        {
             return Some("it counted at another interface of this name, which is gone".to_owned());
         }
-        let ([has_mode, has_key, has_hash, has_precision], [mode, key, hash, precision]) = (self.distinct(), wanted.distinct());
+        let ([has_mode, has_key, has_hash, has_precision], [mode, key, hash, precision]) =
+            (self.distinct(), wanted.distinct());
         let options = [
             ("--measure and --staggered", has_mode, mode, mode_name as fn(u8) -> String),
             ("--key", has_key, key, key_name),
             ("--hash", has_hash, hash, hash_name),
             ("--registers", has_precision, precision, registers),
         ];
-        if let Some((option, has, wants, name)) = options.into_iter().find(|(_, has, wants, _)| has != wants) {
+        if let Some((option, has, wants, name)) =
+            options.into_iter().find(|(_, has, wants, _)| has != wants)
+        {
             return Some(format!("it counts with {option} {}, not {}", name(has), name(wants)));
         }
         if self.attached != wanted.attached {
@@ -225,7 +253,9 @@ impl Note {
         if self.secret != wanted.secret {
             let fingerprint = |secret: Secret| secret.key().map_or(0, |key| key.fingerprint());
             let (has, wants) = (fingerprint(self.secret), fingerprint(wanted.secret));
-            return Some(format!("it counts with another --hash-key (fingerprint {has:016x}, not {wants:016x})"));
+            return Some(format!(
+                "it counts with another --hash-key (fingerprint {has:016x}, not {wants:016x})"
+            ));
         }
         if has_mode == Mode::Staggered as u8 {
             if self.slot_ns != wanted.slot_ns {
@@ -258,7 +288,8 @@ fn words(settings: &Settings) -> [u32; WORDS] {
 }
 
 fn mode_name(value: u8) -> String {
-    let names = [(Mode::Off, "none"), (Mode::Windowed, "cardinality"), (Mode::Staggered, "staggered")];
+    let names =
+        [(Mode::Off, "none"), (Mode::Windowed, "cardinality"), (Mode::Staggered, "staggered")];
     named(value, names.into_iter().map(|(mode, name)| (mode as u8, name)))
 }
 
@@ -276,21 +307,27 @@ fn hash_name(value: u8) -> String {
 }
 
 fn named(value: u8, names: impl IntoIterator<Item = (u8, &'static str)>) -> String {
-    names.into_iter().find(|(number, _)| *number == value).map_or_else(|| value.to_string(), |(_, name)| name.to_owned())
+    names
+        .into_iter()
+        .find(|(number, _)| *number == value)
+        .map_or_else(|| value.to_string(), |(_, name)| name.to_owned())
 }
 
 fn registers(value: u8) -> String {
-    Precision::new(value).map_or_else(|| value.to_string(), |precision| precision.registers().to_string())
+    Precision::new(value)
+        .map_or_else(|| value.to_string(), |precision| precision.registers().to_string())
 }
 
-/// This thread's network namespace: a number that no other one ever has, or before Linux 5.14 that of its file.
+/// This thread's network namespace: a number that no other one ever has, or before Linux 5.14 that
+/// of its file.
 fn network_namespace() -> u64 {
     let file = || fs::metadata("/proc/thread-self/ns/net").map_or(0, |namespace| namespace.ino());
     link::network_namespace().unwrap_or_else(|_| file())
 }
 
-/// Whether pins can be kept in a directory: it or its nearest existing parent is on a BPF file system that this user may write to, and nobody else
-/// but root can put something else in the place of what is pinned there.
+/// Whether pins can be kept in a directory: it or its nearest existing parent is on a BPF file
+/// system that this user may write to, and nobody else but root can put something else in the place
+/// of what is pinned there.
 ///
 /// # Errors
 /// [`Error::Pins`], with what to do.
@@ -301,7 +338,9 @@ pub fn supported(directory: &Path) -> Result<(), Error> {
     } else {
         Some(format!("{} is not on a BPF file system; `{MOUNT}` mounts one", existing.display()))
     };
-    problem.map_or(Ok(()), |problem| Err(Error::Pins { directory: directory.to_owned(), problem, source: None }))
+    problem.map_or(Ok(()), |problem| {
+        Err(Error::Pins { directory: directory.to_owned(), problem, source: None })
+    })
 }
 
 /// Mounts a BPF file system that is root's alone: by default everybody may write to one.
@@ -311,7 +350,8 @@ fn is_bpf(path: &Path) -> bool {
     statfs(path).is_ok_and(|file_system| file_system.filesystem_type() == BPF_FS_MAGIC)
 }
 
-/// Who else could remove or replace what is pinned in a directory of a BPF file system, and what to do about it.
+/// Who else could remove or replace what is pinned in a directory of a BPF file system, and what to
+/// do about it.
 fn exposed(directory: &Path) -> Option<String> {
     let own = rustix::process::geteuid().as_raw();
     directory.ancestors().take_while(|path| is_bpf(path)).find_map(|path| {
@@ -371,11 +411,14 @@ impl Pins {
         supported(root)?;
         let spot = Spot::here(place.direction, index);
         let directory = root.join(spot.name());
-        fs::create_dir_all(&directory).map_err(|error| refused(&directory, "make this directory", error))?;
+        fs::create_dir_all(&directory)
+            .map_err(|error| refused(&directory, "make this directory", error))?;
         // Once more, since others may have been quicker to make it.
         supported(&directory)?;
         Self::lock(directory.clone(), spot).map_err(|error| match error {
-            TryLockError::WouldBlock => Error::Pins { directory: directory.clone(), problem: at_work(place), source: None },
+            TryLockError::WouldBlock => {
+                Error::Pins { directory: directory.clone(), problem: at_work(place), source: None }
+            }
             TryLockError::Error(error) => refused(&directory, "lock this directory", error),
         })
     }
@@ -394,7 +437,8 @@ impl Pins {
         self.directory.join(name)
     }
 
-    /// Whether a program is counting here, attached by a process that is gone. What else is here is of no use to anyone.
+    /// Whether a program is counting here, attached by a process that is gone. What else is here is
+    /// of no use to anyone.
     pub(super) fn is_counting(&self) -> bool {
         self.path(LINK).exists() || self.path(PROGRAM).exists()
     }
@@ -409,7 +453,8 @@ impl Pins {
         if !self.spot.is_here() {
             return Err(io::ErrorKind::NotFound.into());
         }
-        Classifier::open(link::open(&program)?, self.spot.index, self.spot.direction, self.owner()).map(Link::Classifier)
+        Classifier::open(link::open(&program)?, self.spot.index, self.spot.direction, self.owner())
+            .map(Link::Classifier)
     }
 
     /// Of filters that these pins look after.
@@ -419,14 +464,22 @@ impl Pins {
 
     /// Whether the program left here is at no interface any more.
     fn is_dead(&self) -> bool {
-        self.open().and_then(|link| link.attachment()).is_ok_and(|attachment| attachment.index.is_none())
+        self.open()
+            .and_then(|link| link.attachment())
+            .is_ok_and(|attachment| attachment.index.is_none())
     }
 
-    /// Where it counts, by the name that the interface has now or, if it is gone or elsewhere, had when counting began.
+    /// Where it counts, by the name that the interface has now or, if it is gone or elsewhere, had
+    /// when counting began.
     fn place(&self) -> Place {
         let spot = self.spot;
         let now = if spot.is_here() { device::name(spot.index) } else { None };
-        let noted = || self.notes().ok().and_then(|notes| notes.get(&0, 0).ok()).map(|Plain(note)| note.interface());
+        let noted = || {
+            self.notes()
+                .ok()
+                .and_then(|notes| notes.get(&0, 0).ok())
+                .map(|Plain(note)| note.interface())
+        };
         let interface = now.or_else(noted).unwrap_or_else(|| format!("interface {}", spot.index));
         Place { interface, direction: spot.direction }
     }
@@ -437,7 +490,10 @@ impl Pins {
         if self.is_counting()
             && let Err(error) = self.open().and_then(|link| link.detach())
         {
-            tracing::debug!("{}: not detached before it is unpinned: {error}", self.directory.display());
+            tracing::debug!(
+                "{}: not detached before it is unpinned: {error}",
+                self.directory.display()
+            );
         }
         [LINK, PROGRAM, NOTE].into_iter().try_for_each(|name| self.unpin(name))?;
         KEPT.into_iter().try_for_each(|array| self.unpin(&pin_of_array(array)))
@@ -464,7 +520,11 @@ impl Pins {
     }
 
     /// Pins all but the link.
-    pub(super) fn keep(&mut self, arrays: Vec<&MapData>, notes: NoteArray) -> Result<NoteArray, Error> {
+    pub(super) fn keep(
+        &mut self,
+        arrays: Vec<&MapData>,
+        notes: NoteArray,
+    ) -> Result<NoteArray, Error> {
         notes.pin(self.path(NOTE)).map_err(|error| self.failed("pin the note", &error))?;
         self.note = Some(self.note_map()?);
         self.mend(None, arrays)?;
@@ -472,12 +532,18 @@ impl Pins {
     }
 
     /// Pins what is not pinned, or not any more. Gives whether there was anything.
-    pub(super) fn mend(&mut self, link: Option<&Link>, arrays: Vec<&MapData>) -> Result<bool, Error> {
+    pub(super) fn mend(
+        &mut self,
+        link: Option<&Link>,
+        arrays: Vec<&MapData>,
+    ) -> Result<bool, Error> {
         let number = |found: io::Result<fs::Metadata>| found.map(|found| found.ino()).ok();
         let removed = number(fs::metadata(&self.directory)) != number(self.lock.metadata());
         if removed {
-            fs::create_dir_all(&self.directory).map_err(|error| self.failed("make this directory", &error))?;
-            let lock = File::open(&self.directory).map_err(|error| self.failed("open this directory", &error))?;
+            fs::create_dir_all(&self.directory)
+                .map_err(|error| self.failed("make this directory", &error))?;
+            let lock = File::open(&self.directory)
+                .map_err(|error| self.failed("open this directory", &error))?;
             lock.try_lock().map_err(|error| self.failed("lock this directory", &error))?;
             self.lock = lock;
         }
@@ -499,7 +565,8 @@ impl Pins {
         Ok(mended)
     }
 
-    /// Pins what keeps the program attached, in the place of an earlier one. The program of a filter was pinned when it was attached.
+    /// Pins what keeps the program attached, in the place of an earlier one. The program of a
+    /// filter was pinned when it was attached.
     pub(super) fn pin(&self, link: &Link) -> Result<(), Error> {
         let name = pin_of(link);
         if name == PROGRAM && self.path(name).exists() {
@@ -509,14 +576,18 @@ impl Pins {
         pinned.map_err(|error| self.failed(&format!("pin the {name}"), &error))
     }
 
-    /// Attaches a program as a filter. It is pinned before, so that a filter of these pins is never there without one.
+    /// Attaches a program as a filter. It is pinned before, so that a filter of these pins is never
+    /// there without one.
     pub(super) fn attach_classifier(&self, program: BorrowedFd<'_>) -> io::Result<Classifier> {
         let Spot { direction, index, .. } = self.spot;
         self.unpin(PROGRAM)?;
         link::pin(program, &self.path(PROGRAM))?;
         Classifier::attach(program, index, direction, self.owner()).inspect_err(|_| {
             if let Err(error) = self.unpin(PROGRAM) {
-                tracing::debug!("{}: the pin of a program stays: {error}", self.directory.display());
+                tracing::debug!(
+                    "{}: the pin of a program stays: {error}",
+                    self.directory.display()
+                );
             }
         })
     }
@@ -535,22 +606,35 @@ impl Pins {
         opened.map_err(|error| self.failed("read the note", &error))
     }
 
-    /// What is pinned, if it is what `wanted` would count, at the hook that was asked for or, if none was, at any.
-    pub(super) fn adopt(&mut self, place: &Place, wanted: &Note, hook: Option<super::Mode>) -> Result<Found, Error> {
+    /// What is pinned, if it is what `wanted` would count, at the hook that was asked for or, if
+    /// none was, at any.
+    pub(super) fn adopt(
+        &mut self,
+        place: &Place,
+        wanted: &Note,
+        hook: Option<super::Mode>,
+    ) -> Result<Found, Error> {
         let notes = self.notes()?;
         let Plain(note) = notes.get(&0, 0).map_err(|error| self.failed("read the note", &error))?;
         let attached = hook.map_or(note.attached, |mode| mode as u32);
         let refused = |difference: String| {
-            let problem = format!("cannot adopt what counts {place}: {difference}; `flowgauge detach` ends it");
+            let problem = format!(
+                "cannot adopt what counts {place}: {difference}; `flowgauge detach` ends it"
+            );
             Error::Pins { directory: self.directory.clone(), problem, source: None }
         };
         if let Some(difference) = note.difference(&Note { attached, ..*wanted }) {
             return Err(refused(difference));
         }
-        let mode = note.mode().ok_or_else(|| refused("it was started by another version of flowgauge".to_owned()))?;
+        let mode = note
+            .mode()
+            .ok_or_else(|| refused("it was started by another version of flowgauge".to_owned()))?;
         for array in KEPT.map(|array| self.path(&pin_of_array(array))) {
             if !array.exists() {
-                return Err(self.failed("adopt", &io::Error::other(format!("{} is missing", array.display()))));
+                return Err(self.failed(
+                    "adopt",
+                    &io::Error::other(format!("{} is missing", array.display())),
+                ));
             }
         }
         let link = self.open().map_err(|error| self.failed("open the link", &error))?;
@@ -582,7 +666,8 @@ impl Drop for Pins {
             let _ = fs::remove_dir(&self.directory);
             let _ = self.directory.parent().map(fs::remove_dir);
         }
-        // Closing is not enough: a child that another thread starts in the moment has the lock as well until it runs its program.
+        // Closing is not enough: a child that another thread starts in the moment has the lock as
+        // well until it runs its program.
         let _ = self.lock.unlock();
     }
 }
@@ -625,7 +710,11 @@ impl Spot {
         let mut parts = name.split('-');
         let direction = parts.next()?;
         let direction = Direction::ALL.into_iter().find(|known| known.name() == direction)?;
-        let spot = Spot { direction, index: parts.next()?.parse().ok()?, namespace: parts.next()?.parse().ok()? };
+        let spot = Spot {
+            direction,
+            index: parts.next()?.parse().ok()?,
+            namespace: parts.next()?.parse().ok()?,
+        };
         parts.next().is_none().then_some(spot)
     }
 }
@@ -647,7 +736,8 @@ fn spots(root: &Path) -> Result<Vec<(PathBuf, Spot)>, Error> {
     Ok(spots)
 }
 
-/// What processes that are gone left counting below `root` on interfaces of this network namespace. Nothing is changed.
+/// What processes that are gone left counting below `root` on interfaces of this network namespace.
+/// Nothing is changed.
 ///
 /// # Errors
 /// [`Error::Pins`] if the directory cannot be listed.
@@ -659,20 +749,31 @@ pub fn left(root: &Path) -> Result<Vec<Left>, Error> {
         pins.leave = true;
         if pins.is_counting() {
             let note = pins.notes().ok().and_then(|notes| notes.get(&0, 0).ok());
-            left.push(Left { place: pins.place(), since_ns: note.map(|Plain(note)| note.since_ns), adoptable: true });
+            left.push(Left {
+                place: pins.place(),
+                since_ns: note.map(|Plain(note)| note.since_ns),
+                adoptable: true,
+            });
         }
     }
-    left.extend(clsact::left().into_iter().map(|place| Left { place, since_ns: None, adoptable: false }));
+    left.extend(clsact::left().into_iter().map(|place| Left {
+        place,
+        since_ns: None,
+        adoptable: false,
+    }));
     left.sort_by(|one, other| one.place.cmp(&other.place));
     Ok(left)
 }
 
-/// The secret of the hash with which a process that is gone left counting at one of these places, for the one that goes on with it.
+/// The secret of the hash with which a process that is gone left counting at one of these places,
+/// for the one that goes on with it.
 #[must_use]
 pub fn kept_key(root: &Path, places: &[Place]) -> Option<HashKey> {
     let spots = spots(root).unwrap_or_default();
     let wanted = |spot: &Spot| {
-        let is = |place: &Place| place.direction == spot.direction && device::index(&place.interface) == Some(spot.index);
+        let is = |place: &Place| {
+            place.direction == spot.direction && device::index(&place.interface) == Some(spot.index)
+        };
         spot.is_here() && places.iter().any(is)
     };
     spots.into_iter().filter(|(_, spot)| wanted(spot)).find_map(|(directory, _)| {
@@ -682,11 +783,14 @@ pub fn kept_key(root: &Path, places: &[Place]) -> Option<HashKey> {
     })
 }
 
-/// Removes what is left of interfaces that had the name of this one and are gone. Gives whether there was anything.
+/// Removes what is left of interfaces that had the name of this one and are gone. Gives whether
+/// there was anything.
 pub(super) fn forget(root: &Path, place: &Place, index: u32) -> bool {
     let mut forgotten = false;
     let mut spots = spots(root).unwrap_or_default();
-    spots.retain(|(_, spot)| spot.is_here() && spot.direction == place.direction && spot.index != index);
+    spots.retain(|(_, spot)| {
+        spot.is_here() && spot.direction == place.direction && spot.index != index
+    });
     for (directory, spot) in spots {
         let Ok(mut pins) = Pins::lock(directory, spot) else { continue };
         pins.leave = !(pins.is_dead() && pins.place() == *place);
@@ -695,11 +799,13 @@ pub(super) fn forget(root: &Path, place: &Place, index: u32) -> bool {
     forgotten
 }
 
-/// Ends what processes that are gone left counting below `root`, on one interface or on all of this network namespace, and removes what is
-/// left of interfaces that are gone, and filters that nobody is known to look after. Returns the names of the places.
+/// Ends what processes that are gone left counting below `root`, on one interface or on all of this
+/// network namespace, and removes what is left of interfaces that are gone, and filters that nobody
+/// is known to look after. Returns the names of the places.
 ///
 /// # Errors
-/// [`Error::Pins`] if a process is still at work there, or the system refuses; what comes before is ended.
+/// [`Error::Pins`] if a process is still at work there, or the system refuses; what comes before is
+/// ended.
 pub fn detach(root: &Path, interface: Option<&str>) -> Result<Vec<String>, Error> {
     let mut ended = Vec::new();
     for (directory, spot) in spots(root)? {
@@ -715,11 +821,14 @@ pub fn detach(root: &Path, interface: Option<&str>) -> Result<Vec<String>, Error
                 return Err(Error::Pins { directory, problem: at_work(&place), source: None });
             }
             Err(TryLockError::WouldBlock) => continue,
-            Err(TryLockError::Error(error)) => return Err(refused(&directory, "lock this directory", error)),
+            Err(TryLockError::Error(error)) => {
+                return Err(refused(&directory, "lock this directory", error));
+            }
         };
         pins.leave = true;
         let place = pins.place();
-        // In another network namespace the name may be that of another interface, which somebody counts on.
+        // In another network namespace the name may be that of another interface, which somebody
+        // counts on.
         if !named(&place) || !spot.is_here() && !pins.is_dead() {
             continue;
         }
@@ -730,7 +839,8 @@ pub fn detach(root: &Path, interface: Option<&str>) -> Result<Vec<String>, Error
             ended.push(place.to_string());
         }
     }
-    let orphans = clsact::remove_left(interface).map_err(|error| refused(root, "remove filters without pins", error))?;
+    let orphans = clsact::remove_left(interface)
+        .map_err(|error| refused(root, "remove filters without pins", error))?;
     ended.extend(orphans.iter().map(ToString::to_string));
     ended.sort();
     Ok(ended)
@@ -742,7 +852,9 @@ fn at_work(place: &Place) -> String {
 
 fn refused(directory: &Path, what: &str, error: io::Error) -> Error {
     let advice = match error.kind() {
-        io::ErrorKind::PermissionDenied => "; it takes root, or the capabilities CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON",
+        io::ErrorKind::PermissionDenied => {
+            "; it takes root, or the capabilities CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
+        }
         _ => "",
     };
     let problem = format!("cannot {what}: {error}{advice}");
@@ -751,7 +863,10 @@ fn refused(directory: &Path, what: &str, error: io::Error) -> Error {
 
 /// An error with its causes, which aya leaves to whoever prints it.
 fn chain(error: &dyn std::error::Error) -> String {
-    std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    std::iter::successors(Some(error), |error| error.source())
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
 }
 
 #[cfg(test)]
@@ -761,12 +876,16 @@ mod tests {
     #[test]
     fn directories_lead_back_to_their_places() {
         for direction in Direction::ALL {
-            for spot in [Spot { direction, index: 3, namespace: u64::MAX }, Spot::here(direction, 17)] {
+            for spot in
+                [Spot { direction, index: 3, namespace: u64::MAX }, Spot::here(direction, 17)]
+            {
                 assert!(!spot.name().contains('.'));
                 assert_eq!(Spot::of(&spot.name()), Some(spot));
             }
         }
-        for name in ["rubbish", "ingress", "ingress-3", "ingress-3-1-1", "eth0-ingress", "ingress-x-1"] {
+        for name in
+            ["rubbish", "ingress", "ingress-3", "ingress-3-1-1", "eth0-ingress", "ingress-x-1"]
+        {
             assert_eq!(Spot::of(name), None);
         }
     }
@@ -774,7 +893,8 @@ mod tests {
     fn note(change: impl FnOnce(&mut Identity)) -> Note {
         let settings = Settings::default();
         let (secret, attached) = (Secret::new(None), crate::xdp::Mode::Native);
-        let mut identity = Identity { settings, seed: 1, secret, slot_ns: 1000, boot_ns: 5_000, attached };
+        let mut identity =
+            Identity { settings, seed: 1, secret, slot_ns: 1000, boot_ns: 5_000, attached };
         change(&mut identity);
         Note::new(&identity, "eth0", 3, 10)
     }
@@ -784,16 +904,31 @@ mod tests {
         let kept = note(|_| {});
         let told = |change: fn(&mut Identity)| kept.difference(&note(change)).unwrap_or_default();
         assert_eq!(told(|_| {}), "");
-        assert_eq!(told(|identity| identity.settings.cardinality.key = KeyKind::Dst), "it counts with --key src, not dst");
+        assert_eq!(
+            told(|identity| identity.settings.cardinality.key = KeyKind::Dst),
+            "it counts with --key src, not dst"
+        );
         assert_eq!(told(|identity| identity.seed = 7), "it counts with --seed 1, not 7");
         let other = told(|identity| identity.secret = Secret::new(Some(&HashKey::from_seed(1))));
-        assert!(other.starts_with("it counts with another --hash-key (fingerprint 0000000000000000, not "), "{other}");
-        assert_eq!(told(|identity| identity.attached = crate::xdp::Mode::Tcx), "it counts with --xdp-mode native, not tcx");
+        assert!(
+            other.starts_with(
+                "it counts with another --hash-key (fingerprint 0000000000000000, not "
+            ),
+            "{other}"
+        );
+        assert_eq!(
+            told(|identity| identity.attached = crate::xdp::Mode::Tcx),
+            "it counts with --xdp-mode native, not tcx"
+        );
         let other = told(|identity| identity.settings.cardinality.precision = Precision::MIN);
         assert_eq!(other, "it counts with --registers 2048, not 16");
         let other = told(|identity| identity.settings.cardinality.mode = Mode::Staggered);
         assert_eq!(other, "it counts with --measure and --staggered cardinality, not staggered");
-        assert_eq!(told(|identity| identity.slot_ns = 7), "", "slots matter to staggered registers only");
+        assert_eq!(
+            told(|identity| identity.slot_ns = 7),
+            "",
+            "slots matter to staggered registers only"
+        );
         let moved = Note { interface_index: 4, ..kept };
         assert!(kept.difference(&moved).unwrap_or_default().contains("which is gone"));
     }

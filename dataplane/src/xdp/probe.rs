@@ -1,5 +1,8 @@
 //! Features of the kernel that its version does not tell: small programs are loaded.
-#![allow(unsafe_code, reason = "aya has no call for it; this module makes a system call on a structure of the kernel")]
+#![allow(
+    unsafe_code,
+    reason = "aya has no call for it; this module makes a system call on a structure of the kernel"
+)]
 
 use super::link::descriptor;
 use std::os::fd::OwnedFd;
@@ -34,12 +37,18 @@ const MOVE_64: u8 = 0xb7;
 const EXIT: u8 = 0x95;
 const ADD_AND_FETCH: i32 = 1;
 
-/// Whether the kernel has atomic operations that return what was there: on x86 since Linux 5.12, on arm64 since 5.18.
+/// Whether the kernel has atomic operations that return what was there: on x86 since Linux 5.12, on
+/// arm64 since 5.18.
 pub(super) fn has_fetching_atomics() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
     *HAS.get_or_init(|| {
         const STACK: u8 = 10;
-        let instruction = |opcode, registers, offset, immediate| Instruction { opcode, registers, offset, immediate };
+        let instruction = |opcode, registers, offset, immediate| Instruction {
+            opcode,
+            registers,
+            offset,
+            immediate,
+        };
         loads(&[
             instruction(STORE_64, STACK, -8, 0),
             instruction(MOVE_64, 1, 0, 1),
@@ -60,6 +69,7 @@ fn loads(program: &[Instruction]) -> std::io::Result<OwnedFd> {
         license: c"GPL".as_ptr() as u64,
         log: [0; 4],
     };
-    // SAFETY: the structure of this command, which makes a descriptor; instructions and licence live until it returns.
+    // SAFETY: the structure of this command, which makes a descriptor; instructions and licence
+    // live until it returns.
     unsafe { descriptor(BPF_PROG_LOAD, &mut load) }
 }

@@ -15,8 +15,9 @@ use std::os::fd::AsRawFd;
 /// Queues that may have sockets.
 pub(crate) const QUEUES: u32 = 1024;
 
-/// A program that hands what arrives on a queue to the queue's socket, and lets pass what arrives on the others. It leaves the
-/// interface when this is dropped, or when the process ends (before Linux 5.9 only if it ends in order).
+/// A program that hands what arrives on a queue to the queue's socket, and lets pass what arrives
+/// on the others. It leaves the interface when this is dropped, or when the process ends (before
+/// Linux 5.9 only if it ends in order).
 pub(crate) struct Redirect {
     place: Place,
     programs: aya::Ebpf,
@@ -35,14 +36,21 @@ pub(crate) fn try_program() -> Result<(), Error> {
     program.map_err(|error| refused(&place, loading(&error)))
 }
 
-/// Waits until no packet is on its way any more that the program did not see; says whether it could.
+/// Waits until no packet is on its way any more that the program did not see; says whether it
+/// could.
 pub(crate) fn settle() -> bool {
     Grace::choose(None).and_then(|grace| grace.wait()).is_ok()
 }
 
 impl Redirect {
-    /// Attaches the program, with the sockets of queues from 0 on. `pieces` is for sockets that take packets in several pieces.
-    pub(crate) fn attach(interface: &str, mode: Mode, pieces: bool, sockets: &[impl AsRawFd]) -> Result<Self, Error> {
+    /// Attaches the program, with the sockets of queues from 0 on. `pieces` is for sockets that
+    /// take packets in several pieces.
+    pub(crate) fn attach(
+        interface: &str,
+        mode: Mode,
+        pieces: bool,
+        sockets: &[impl AsRawFd],
+    ) -> Result<Self, Error> {
         let place = Place::ingress(interface);
         if device::index(interface).is_none() {
             return Err(refused(&place, hook::NO_INTERFACE.to_owned()));
@@ -56,46 +64,72 @@ impl Redirect {
         let name = if pieces { object::REDIRECT_FRAGS } else { object::REDIRECT };
         let program = xdp(&mut programs, name).map_err(|error| refused(&place, loading(&error)))?;
         program.load().map_err(|error| refused(&place, loading(&error)))?;
-        let failed =
-            |error| refused(&place, attaching(&error, mode, "the port's option xdp=skb works on every interface, but is slower"));
-        let link = program.attach(interface, mode.into()).and_then(|link| program.take_link(link)).map_err(failed)?;
+        let failed = |error| {
+            refused(
+                &place,
+                attaching(
+                    &error,
+                    mode,
+                    "the port's option xdp=skb works on every interface, but is slower",
+                ),
+            )
+        };
+        let link = program
+            .attach(interface, mode.into())
+            .and_then(|link| program.take_link(link))
+            .map_err(failed)?;
         Ok(Redirect { place, programs, program: name, link: Some(link), sockets: map, passed })
     }
 
-    /// Puts the program on queues that the interface has got since it was attached: veth leaves them without one. No queue is without
-    /// it meanwhile that had it.
+    /// Puts the program on queues that the interface has got since it was attached: veth leaves
+    /// them without one. No queue is without it meanwhile that had it.
     pub(crate) fn renew(&mut self) -> Result<(), Error> {
         let Some(link) = self.link.take() else { return Ok(()) };
         let program = xdp(&mut self.programs, self.program);
-        // The kernel does nothing if it is told to put the same program there: it takes another one, if the same.
+        // The kernel does nothing if it is told to put the same program there: it takes another
+        // one, if the same.
         let renewed = program.and_then(|program| {
             program.unload()?;
             program.load()?;
             let link = program.attach_to_link(link)?;
             program.take_link(link)
         });
-        let failed =
-            |error: ProgramError| refused(&self.place, format!("cannot attach the program again: {}", why_not_loaded(&error)));
+        let failed = |error: ProgramError| {
+            refused(
+                &self.place,
+                format!("cannot attach the program again: {}", why_not_loaded(&error)),
+            )
+        };
         self.link = Some(renewed.map_err(failed)?);
         Ok(())
     }
 
     /// Hands what arrives on a queue to this socket from now on.
     pub(crate) fn add(&mut self, queue: u32, socket: &impl AsRawFd) -> Result<(), Error> {
-        self.sockets.set(queue, socket.as_raw_fd(), 0).map_err(|error| add(&self.place, queue, &error))
+        self.sockets
+            .set(queue, socket.as_raw_fd(), 0)
+            .map_err(|error| add(&self.place, queue, &error))
     }
 
     /// Packets that came to queues without a socket, since the program was attached.
     pub(crate) fn passed(&self) -> Result<u64, Error> {
         let counts = self.passed.get(&0, 0);
-        let counts = counts.map_err(|error| refused(&self.place, format!("cannot read the packets passed on: {error}")))?;
+        let counts = counts.map_err(|error| {
+            refused(&self.place, format!("cannot read the packets passed on: {error}"))
+        })?;
         Ok(counts.iter().sum())
     }
 }
 
-pub(super) fn take<M: TryFrom<Map, Error = MapError>>(programs: &mut aya::Ebpf, place: &Place, name: &str) -> Result<M, Error> {
+pub(super) fn take<M: TryFrom<Map, Error = MapError>>(
+    programs: &mut aya::Ebpf,
+    place: &Place,
+    name: &str,
+) -> Result<M, Error> {
     let map = programs.take_map(name).and_then(|map| M::try_from(map).ok());
-    map.ok_or_else(|| refused(place, format!("the object has no map {name}; rebuild it with ebpf/build")))
+    map.ok_or_else(|| {
+        refused(place, format!("the object has no map {name}; rebuild it with ebpf/build"))
+    })
 }
 
 fn add(place: &Place, queue: u32, error: &MapError) -> Error {

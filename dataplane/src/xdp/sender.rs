@@ -1,4 +1,5 @@
-//! A sender that the kernel runs: packets are made and sent without leaving it (live frames of BPF_PROG_TEST_RUN).
+//! A sender that the kernel runs: packets are made and sent without leaving it (live frames of
+//! BPF_PROG_TEST_RUN).
 
 use super::hook;
 use super::hook::{loading, refused, xdp};
@@ -12,10 +13,12 @@ use aya::programs::{ProgramError, TestRun, TestRunAttrs, TestRunOptions, Xdp};
 /// Packets that the kernel makes at a time.
 const BATCH: u32 = 64;
 
-/// Sends one IPv4 frame over and over, each from the next source address, at the highest rate that the kernel reaches.
+/// Sends one IPv4 frame over and over, each from the next source address, at the highest rate that
+/// the kernel reaches.
 ///
-/// What it sends passes no queueing discipline and no egress hook. A veth device takes such packets only while its peer runs an XDP
-/// program natively or merges packets (GRO); a peer that cannot keep up drops them, and the sender counts those as dropped.
+/// What it sends passes no queueing discipline and no egress hook. A veth device takes such packets
+/// only while its peer runs an XDP program natively or merges packets (GRO); a peer that cannot
+/// keep up drops them, and the sender counts those as dropped.
 pub struct Sender {
     place: Place,
     programs: Ebpf,
@@ -24,14 +27,17 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Sends from an interface of this thread's network namespace, with `sources` source addresses from 10.0.0.0 on.
+    /// Sends from an interface of this thread's network namespace, with `sources` source addresses
+    /// from 10.0.0.0 on.
     ///
     /// # Errors
     /// [`Error::Kernel`] if there is no such interface, or the kernel refuses the program.
     pub fn new(interface: &str, frame: &[u8], sources: u32) -> Result<Self, Error> {
         let place = Place { interface: interface.to_owned(), direction: crate::Direction::Egress };
-        let index = device::index(interface).ok_or_else(|| refused(&place, hook::NO_INTERFACE.to_owned()))?;
-        let mut programs = load_sender(sources.max(1)).map_err(|error| refused(&place, loading(&error)))?;
+        let index = device::index(interface)
+            .ok_or_else(|| refused(&place, hook::NO_INTERFACE.to_owned()))?;
+        let mut programs =
+            load_sender(sources.max(1)).map_err(|error| refused(&place, loading(&error)))?;
         let program = xdp(&mut programs, SEND).and_then(|program| program.load());
         program.map_err(|error| refused(&place, loading(&error)))?;
         Ok(Sender { place, programs, frame: frame.to_vec(), index })
@@ -42,19 +48,28 @@ impl Sender {
     /// # Errors
     /// [`Error::Kernel`] if the kernel refuses the frame.
     pub fn send(&mut self, packets: u32) -> Result<(), Error> {
-        let outcome = xdp(&mut self.programs, SEND).and_then(|program| send(program, self.index, &self.frame, packets));
+        let outcome = xdp(&mut self.programs, SEND)
+            .and_then(|program| send(program, self.index, &self.frame, packets));
         outcome.map_err(|error| cannot_send(&self.place, &error))
     }
 }
 
-/// Has the kernel make `packets` frames, rounded up to whole [`BATCH`]es if they are more than one, and run a program on each of them as
-/// if the interface `index` had received it.
-pub(super) fn send(program: &mut Xdp, index: u32, frame: &[u8], packets: u32) -> Result<(), ProgramError> {
+/// Has the kernel make `packets` frames, rounded up to whole [`BATCH`]es if they are more than one,
+/// and run a program on each of them as if the interface `index` had received it.
+pub(super) fn send(
+    program: &mut Xdp,
+    index: u32,
+    frame: &[u8],
+    packets: u32,
+) -> Result<(), ProgramError> {
     // struct xdp_md: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
     let length = u32::try_from(frame.len()).unwrap_or(u32::MAX);
     let mut context = [0; 24];
     let fields = [0, length, 0, index, 0, 0];
-    context.chunks_exact_mut(4).zip(fields).for_each(|(bytes, field)| bytes.copy_from_slice(&field.to_ne_bytes()));
+    context
+        .chunks_exact_mut(4)
+        .zip(fields)
+        .for_each(|(bytes, field)| bytes.copy_from_slice(&field.to_ne_bytes()));
     let options = TestRunOptions {
         data_in: Some(frame),
         ctx_in: Some(&context),

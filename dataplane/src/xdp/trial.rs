@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 pub struct Trial {
     /// Kind of hook: `xdp`, or `tcx`, whose programs count on `clsact` as well.
     pub hook: &'static str,
-    /// Measurement that it counts; `packets` for the program before all measurements; `cardinality alone`.
+    /// Measurement that it counts; `packets` for the program before all measurements;
+    /// `cardinality alone`.
     pub counts: String,
     /// Cost if it loads, or the reason of the refusal in one line.
     pub outcome: Result<Loaded, String>,
@@ -41,10 +42,16 @@ pub struct Loaded {
 pub fn trials(settings: &Settings) -> Result<Vec<Trial>, Error> {
     let place = Place::ingress("trial");
     let tables = Tables::new(settings, 1);
-    let config = Config { settings: *settings, needs: settings.needs(), layout: Layout::of(settings), ..Config::DEFAULT };
+    let config = Config {
+        settings: *settings,
+        needs: settings.needs(),
+        layout: Layout::of(settings),
+        ..Config::DEFAULT
+    };
     let ring = Options::new(*settings).delay_ring;
-    let mut programs = object::load(&config, &tables.tabulation, cpus(&place)?, ring, &Pinned::default())
-        .map_err(|error| refused(&place, loading(&error)))?;
+    let mut programs =
+        object::load(&config, &tables.tabulation, cpus(&place)?, ring, &Pinned::default())
+            .map_err(|error| refused(&place, loading(&error)))?;
     let mut trials = Vec::new();
     for hook in ["xdp", "tcx"] {
         for (counts, name) in object::named(hook, settings) {
@@ -60,12 +67,21 @@ fn attempt(programs: &mut Ebpf, name: &str) -> Result<Loaded, String> {
     let time = began.elapsed();
     let program = programs.program(name);
     let info = program.and_then(|program| program.info().ok());
-    let instructions = program.and_then(|program| program.fd().ok()).and_then(|program| link::instructions(program.as_fd()).ok());
-    let stack_bytes = instructions.filter(|instructions| !instructions.is_empty()).map(|instructions| stack(&instructions));
-    Ok(Loaded { processed: info.and_then(|info| info.verified_instruction_count()), stack_bytes, time })
+    let instructions = program
+        .and_then(|program| program.fd().ok())
+        .and_then(|program| link::instructions(program.as_fd()).ok());
+    let stack_bytes = instructions
+        .filter(|instructions| !instructions.is_empty())
+        .map(|instructions| stack(&instructions));
+    Ok(Loaded {
+        processed: info.and_then(|info| info.verified_instruction_count()),
+        stack_bytes,
+        time,
+    })
 }
 
-/// Bytes of stack that instructions use: the lowest address below the frame pointer, in words of eight bytes as the kernel counts.
+/// Bytes of stack that instructions use: the lowest address below the frame pointer, in words of
+/// eight bytes as the kernel counts.
 fn stack(instructions: &[[u8; 8]]) -> u32 {
     const FRAME: u8 = 10;
     const ADD_IMMEDIATE: u8 = 0x07;
@@ -79,7 +95,9 @@ fn stack(instructions: &[[u8; 8]]) -> u32 {
             // Load; store of a constant; store.
             1 if source == FRAME => offset,
             2 | 3 if destination == FRAME => offset,
-            _ if *opcode == ADD_IMMEDIATE && copy == Some(destination) => i32::from_le_bytes(*immediate),
+            _ if *opcode == ADD_IMMEDIATE && copy == Some(destination) => {
+                i32::from_le_bytes(*immediate)
+            }
             _ => 0,
         };
         deepest = deepest.min(below);

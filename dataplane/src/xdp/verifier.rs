@@ -42,14 +42,22 @@ pub(super) struct Refusal<'a> {
 }
 
 impl<'a> Refusal<'a> {
-    /// Of an error's text that ends with a log; nothing if the verifier was not asked, as by a process without rights.
+    /// Of an error's text that ends with a log; nothing if the verifier was not asked, as by a
+    /// process without rights.
     pub(super) fn parse(text: &'a str) -> Option<Self> {
-        let statistics =
-            |line: &&str| ["verification time ", "stack depth ", "processed "].iter().any(|start| line.starts_with(start));
+        let statistics = |line: &&str| {
+            ["verification time ", "stack depth ", "processed "]
+                .iter()
+                .any(|start| line.starts_with(start))
+        };
         // Of a program of several functions every one that was accepted has such a line too.
         let (_, processed) = text.rsplit_once("processed ")?;
         let (instructions, _) = processed.split_once(" insns")?;
-        let mut lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty() && !statistics(line)).collect();
+        let mut lines: Vec<&str> = text
+            .lines()
+            .map(str::trim_end)
+            .filter(|line| !line.is_empty() && !statistics(line))
+            .collect();
         let reason = lines.last().copied()?;
         let reason = reason.rsplit_once("Verifier output: ").map_or(reason, |(_, reason)| reason);
         let last_lines = lines.split_off(lines.len().saturating_sub(LAST_LINES));
@@ -65,7 +73,10 @@ impl<'a> Refusal<'a> {
         let Refusal { instructions, reason, .. } = self;
         let name = program.map_or("", |program| program.program.as_str());
         let (what, instead) = match measurement(name) {
-            Some(measurement) => (format!("{name}, of the measurement {measurement}"), format!("leave out {measurement}, or ")),
+            Some(measurement) => (
+                format!("{name}, of the measurement {measurement}"),
+                format!("leave out {measurement}, or "),
+            ),
             None if name.is_empty() => ("the programs".to_owned(), String::new()),
             None => (name.to_owned(), String::new()),
         };
@@ -78,7 +89,8 @@ impl<'a> Refusal<'a> {
 
 /// The measurement that a program is of.
 fn measurement(program: &str) -> Option<&str> {
-    let (_, name) = program.split_once('_').filter(|(hook, _)| matches!(*hook, "xdp" | "frags" | "tcx"))?;
+    let (_, name) =
+        program.split_once('_').filter(|(hook, _)| matches!(*hook, "xdp" | "frags" | "tcx"))?;
     Some(name.strip_suffix("_locked").unwrap_or(name))
 }
 
@@ -99,7 +111,10 @@ processed 3403 insns (limit 1000000) max_states_per_insn 0 total_states 19 peak_
     #[test]
     fn a_refusal_names_its_reason_and_the_program() {
         let refusal = Refusal::parse(LOG).unwrap();
-        assert_eq!((refusal.instructions, refusal.reason), (3403, "R5 max value is outside of the allowed memory range"));
+        assert_eq!(
+            (refusal.instructions, refusal.reason),
+            (3403, "R5 max value is outside of the allowed memory range")
+        );
         assert_eq!(refusal.last_lines.len(), 4);
         let program = NotLoaded::new("tcx_delay_locked", ProgramError::NotLoaded);
         assert_eq!(
@@ -119,7 +134,9 @@ processed 0 insns (limit 1000000) max_states_per_insn 0 total_states 0 peak_stat
         let refusal = Refusal::parse(log).unwrap();
         assert_eq!((refusal.instructions, refusal.reason), (0, "BPF_STX uses reserved fields"));
         assert_eq!(
-            Refusal::parse("the BPF_PROG_LOAD syscall returned Operation not permitted (os error 1). Verifier output: "),
+            Refusal::parse(
+                "the BPF_PROG_LOAD syscall returned Operation not permitted (os error 1). Verifier output: "
+            ),
             None
         );
     }

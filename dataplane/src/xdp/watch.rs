@@ -1,6 +1,8 @@
-//! Looking after a program that counts: whether it is still where it was put, sees what it is to see, and is the first to see it.
+//! Looking after a program that counts: whether it is still where it was put, sees what it is to
+//! see, and is the first to see it.
 //!
-//! What is found is put right where that is possible, and told. A window in which packets may have passed uncounted is marked.
+//! What is found is put right where that is possible, and told. A window in which packets may have
+//! passed uncounted is marked.
 
 use super::hook::{Hook, Hooked, Refusal, attach, loading, put, refused, xdp};
 use super::link::{Attachment, Link};
@@ -14,7 +16,8 @@ use std::time::{Duration, Instant};
 
 /// Looks, of which there are some ten a second, between two attempts to attach a program again.
 const PATIENCE: u32 = 10;
-/// How often a program is put before others that were attached before it: two that both want to be the first would never end.
+/// How often a program is put before others that were attached before it: two that both want to be
+/// the first would never end.
 const CONTESTS: u32 = 3;
 
 /// How a program is doing.
@@ -73,7 +76,11 @@ impl Seen {
 /// A time as people say it.
 fn lasted(time: Duration) -> String {
     let milliseconds = time.as_millis();
-    if milliseconds < 10_000 { format!("{milliseconds} ms") } else { format!("{} s", time.as_secs()) }
+    if milliseconds < 10_000 {
+        format!("{milliseconds} ms")
+    } else {
+        format!("{} s", time.as_secs())
+    }
 }
 
 impl Hook {
@@ -88,7 +95,10 @@ impl Hook {
             self.state = State::Gone;
             self.seen.looks = 0;
             self.mark_gap();
-            said.push(Event::Warning(format!("{}: the interface is gone, and the program with it", self.place)));
+            said.push(Event::Warning(format!(
+                "{}: the interface is gone, and the program with it",
+                self.place
+            )));
             return;
         };
         self.remember_losses();
@@ -109,7 +119,11 @@ impl Hook {
     }
 
     /// Begins to count at an interface once it is there.
-    pub(super) fn wait_for_interface(&mut self, said: &mut Vec<Event>, attached: impl FnOnce(&Place) -> Result<Hooked, Error>) {
+    pub(super) fn wait_for_interface(
+        &mut self,
+        said: &mut Vec<Event>,
+        attached: impl FnOnce(&Place) -> Result<Hooked, Error>,
+    ) {
         if device::index(&self.place.interface).is_none() {
             self.seen.looks = 0;
             return;
@@ -122,12 +136,18 @@ impl Hook {
         match attached(&self.place) {
             Ok(hooked) => {
                 said.extend(hooked.said);
-                said.push(Event::Warning(format!("{}: the interface is there, and counted from now on", self.place)));
+                said.push(Event::Warning(format!(
+                    "{}: the interface is there, and counted from now on",
+                    self.place
+                )));
                 *self = hooked.hook;
                 self.mark_gap();
             }
             Err(error) if is_first => {
-                said.push(Event::Warning(format!("{}: the interface is there, but is not counted: {error}", self.place)));
+                said.push(Event::Warning(format!(
+                    "{}: the interface is there, but is not counted: {error}",
+                    self.place
+                )));
             }
             Err(_) => {}
         }
@@ -149,14 +169,21 @@ impl Hook {
             Ok(()) => {
                 self.state = State::Counting;
                 self.seen = Seen::at(&self.place.interface);
-                let missed = if tried { "until now".to_owned() } else { format!("in up to {} before", lasted(before.elapsed())) };
+                let missed = if tried {
+                    "until now".to_owned()
+                } else {
+                    format!("in up to {} before", lasted(before.elapsed()))
+                };
                 said.push(Event::Warning(format!(
                     "{}: the interface is there again, and counted again; what crossed it {missed} is missing",
                     self.place
                 )));
             }
             Err(error) if !tried => {
-                said.push(Event::Warning(format!("{}: the interface is there again, but is not counted: {error}", self.place)));
+                said.push(Event::Warning(format!(
+                    "{}: the interface is there again, but is not counted: {error}",
+                    self.place
+                )));
             }
             Err(_) => {}
         }
@@ -183,7 +210,8 @@ impl Hook {
 
     /// Whether the interface is up.
     fn follow_state(&mut self, said: &mut Vec<Event>) {
-        let running = Interface::new(&self.seen.name).ok().and_then(|interface| interface.is_running());
+        let running =
+            Interface::new(&self.seen.name).ok().and_then(|interface| interface.is_running());
         if let Some(running) = running
             && std::mem::replace(&mut self.seen.running, running) != running
         {
@@ -192,19 +220,26 @@ impl Hook {
         }
     }
 
-    /// Whether the program is attached: puts it back if it is not. Gives whether it was there all the time.
+    /// Whether the program is attached: puts it back if it is not. Gives whether it was there all
+    /// the time.
     fn follow_link(&mut self, before: Instant, options: &Options, said: &mut Vec<Event>) -> bool {
         let found = self.link.as_ref().map(Link::attachment);
         let here = Some(self.note.interface_index);
         let what = match found {
-            Some(Ok(Attachment { index, program, .. })) if index == here && Some(program) == self.program => {
+            Some(Ok(Attachment { index, program, .. }))
+                if index == here && Some(program) == self.program =>
+            {
                 self.state = State::Counting;
                 return true;
             }
             // The kernel does not tell: what it said last holds.
             Some(Err(_)) => return false,
-            Some(Ok(Attachment { index: Some(_), program, .. })) => format!("program {program} was put in its place"),
-            Some(Ok(Attachment { index: None, .. })) | None => "it was detached from outside".to_owned(),
+            Some(Ok(Attachment { index: Some(_), program, .. })) => {
+                format!("program {program} was put in its place")
+            }
+            Some(Ok(Attachment { index: None, .. })) | None => {
+                "it was detached from outside".to_owned()
+            }
         };
         self.mark_gap();
         let (since, looks) = match self.state {
@@ -240,17 +275,22 @@ impl Hook {
         false
     }
 
-    /// Attaches the program again: by its own link if that is still there, else by a new one. A filter is made anew, with its program.
+    /// Attaches the program again: by its own link if that is still there, else by a new one. A
+    /// filter is made anew, with its program.
     pub(super) fn attach_again(&mut self, options: &Options) -> Result<(), Error> {
         let place = self.place.clone();
         let index = self.note.interface_index;
         let Some(programs) = &mut self.programs else { return Ok(()) };
         if let Some(Link::Classifier(classifier)) = &mut self.link {
-            classifier.attach_again().map_err(|error| Refusal::Attaching(error).into_error(&place, self.mode))?;
+            classifier
+                .attach_again()
+                .map_err(|error| Refusal::Attaching(error).into_error(&place, self.mode))?;
             return self.pin_link();
         }
         let layer = self.layer;
-        let attached = self.link.take().filter(|link| link.attachment().is_ok_and(|attachment| attachment.index == Some(index)));
+        let attached = self.link.take().filter(|link| {
+            link.attachment().is_ok_and(|attachment| attachment.index == Some(index))
+        });
         let pins = self.pins.as_ref().map(|(pins, _)| pins);
         let link = match attached {
             Some(link) => put(layer, self.mode, options, programs, &link).map(|()| link),
@@ -268,7 +308,8 @@ impl Hook {
             return;
         }
         let Some(link) = &self.link else { return };
-        let others = link.before(self.note.interface_index, self.place.direction).unwrap_or_default();
+        let others =
+            link.before(self.note.interface_index, self.place.direction).unwrap_or_default();
         if others.is_empty() {
             self.seen.before.clear();
             return;
@@ -276,18 +317,26 @@ impl Hook {
         self.mark_gap();
         let known = others == self.seen.before;
         let names = others.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let came = format!("{}: another program (number {names}) was attached before this one", self.place);
+        let came = format!(
+            "{}: another program (number {names}) was attached before this one",
+            self.place
+        );
         if self.seen.contests == CONTESTS {
             if !known {
-                said.push(Event::Warning(format!("{came} again and again; what it does not let pass is not counted")));
+                said.push(Event::Warning(format!(
+                    "{came} again and again; what it does not let pass is not counted"
+                )));
             }
             self.seen.before = others;
             return;
         }
         self.seen.contests += 1;
-        // The kernel takes a program only once at a hook: it cannot be there and come again before the others.
+        // The kernel takes a program only once at a hook: it cannot be there and come again before
+        // the others.
         let moved = self.link.as_ref().map_or(Ok(()), |link| {
-            link.detach().map_err(|error| refused(&self.place, format!("cannot detach the program: {error}")))
+            link.detach().map_err(|error| {
+                refused(&self.place, format!("cannot detach the program: {error}"))
+            })
         });
         match moved.and_then(|()| self.attach_again(options)) {
             Ok(()) => {
@@ -298,12 +347,15 @@ impl Hook {
             }
             Err(error) => {
                 self.state = State::Lost { since: before, looks: 0 };
-                said.push(Event::Warning(format!("{came}; attaching this one anew failed: {error}; packets are not counted")));
+                said.push(Event::Warning(format!(
+                    "{came}; attaching this one anew failed: {error}; packets are not counted"
+                )));
             }
         }
     }
 
-    /// Whether the interface has more receive queues: a veth device runs no program on those it gets later.
+    /// Whether the interface has more receive queues: a veth device runs no program on those it
+    /// gets later.
     fn follow_queues(&mut self, before: Instant, options: &Options, said: &mut Vec<Event>) {
         if self.mode != Mode::Native {
             return;
@@ -327,14 +379,17 @@ impl Hook {
                 // Once more at the next look.
                 self.seen.queues = earlier;
                 if !matches!(said.last(), Some(Event::Warning(last)) if last.starts_with(&now)) {
-                    said.push(Event::Warning(format!("{now}, and packets of the new ones are not counted: {error}")));
+                    said.push(Event::Warning(format!(
+                        "{now}, and packets of the new ones are not counted: {error}"
+                    )));
                 }
             }
         }
     }
 
-    /// Puts the program on all queues. The kernel does nothing if it is told to put the same program there: it takes another one, if
-    /// the same. No queue is without it meanwhile that had it.
+    /// Puts the program on all queues. The kernel does nothing if it is told to put the same
+    /// program there: it takes another one, if the same. No queue is without it meanwhile that had
+    /// it.
     fn renew(&mut self, options: &Options) -> Result<(), Error> {
         let (Some(programs), Some(link)) = (&mut self.programs, &self.link) else { return Ok(()) };
         for name in options.programs(self.mode, self.layer) {
@@ -343,7 +398,8 @@ impl Hook {
                 Err(error) => return Err(refused(&self.place, loading(&error))),
             }
         }
-        put(self.layer, self.mode, options, programs, link).map_err(|refusal| refusal.into_error(&self.place, self.mode))?;
+        put(self.layer, self.mode, options, programs, link)
+            .map_err(|refusal| refusal.into_error(&self.place, self.mode))?;
         self.program = link.attachment().ok().map(|attachment| attachment.program);
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! The poll-mode backend on an AF_XDP port: frames come over a pair of veth devices in a network of the test's own.
+//! The poll-mode backend on an AF_XDP port: frames come over a pair of veth devices in a network of
+//! the test's own.
 
 use crate::backend::{Backend, Breadth, Feeder, Replay, Rig, Setup, not_for_this_backend};
 use crate::poll::options;
@@ -28,17 +29,31 @@ impl Backend for OnVeth {
 
     fn open(&self, setup: &Setup) -> Option<Rig> {
         let pair = Pair::new(self.queues);
-        let ports = af_xdp(&AfXdp { copies: Copies::Copy, ..AfXdp::new(&pair.receiver) }, None).unwrap();
+        let ports =
+            af_xdp(&AfXdp { copies: Copies::Copy, ..AfXdp::new(&pair.receiver) }, None).unwrap();
         assert_eq!(ports.ports.len(), self.queues as usize);
         let counted = ports.ports.iter().map(|port| port.received()).collect();
-        let senders = (0..self.queues).map(|queue| FrameSender::on_queue(&pair.sender, queue).unwrap()).collect();
-        let feeder = OverTheWire { senders: Mutex::new(senders), counted, sent: AtomicU64::new(0), _pair: pair };
-        Some(Rig { dataplane: Box::new(Poll::new(ports, options(setup))), feeder: Arc::new(feeder) })
+        let senders = (0..self.queues)
+            .map(|queue| FrameSender::on_queue(&pair.sender, queue).unwrap())
+            .collect();
+        let feeder = OverTheWire {
+            senders: Mutex::new(senders),
+            counted,
+            sent: AtomicU64::new(0),
+            _pair: pair,
+        };
+        Some(Rig {
+            dataplane: Box::new(Poll::new(ports, options(setup))),
+            feeder: Arc::new(feeder),
+        })
     }
 
     fn possible(&self, frames: Vec<OwnedFrame>) -> Vec<OwnedFrame> {
-        let whole = |frame: &OwnedFrame| frame.link == Link::Ethernet && LENGTHS.contains(&frame.bytes.len());
-        let arrived = |frame: OwnedFrame| OwnedFrame { wire_length: frame.bytes.len() as u32, ..frame };
+        let whole = |frame: &OwnedFrame| {
+            frame.link == Link::Ethernet && LENGTHS.contains(&frame.bytes.len())
+        };
+        let arrived =
+            |frame: OwnedFrame| OwnedFrame { wire_length: frame.bytes.len() as u32, ..frame };
         frames.into_iter().filter(whole).map(arrived).collect()
     }
 
@@ -105,7 +120,8 @@ struct OverTheWire {
 
 impl OverTheWire {
     fn wait(&self, underway: u64) {
-        let counted = || self.counted.iter().map(|counted| counted.load(Ordering::Acquire)).sum::<u64>();
+        let counted =
+            || self.counted.iter().map(|counted| counted.load(Ordering::Acquire)).sum::<u64>();
         while counted() + underway < self.sent.load(Ordering::Relaxed) {
             std::thread::yield_now();
         }

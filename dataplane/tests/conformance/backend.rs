@@ -20,11 +20,13 @@ pub trait Backend: Sync {
         case(self);
     }
 
-    /// A dataplane without tables, and a way to give it frames; `None` if this machine or this backend cannot, and says why.
+    /// A dataplane without tables, and a way to give it frames; `None` if this machine or this
+    /// backend cannot, and says why.
     fn open(&self, setup: &Setup) -> Option<Rig>;
 
-    /// Of these frames those that can come to this backend, as they would come. Only captures have other link layers than
-    /// Ethernet and frames that are shorter than they were on the wire, and most interfaces refuse very short frames.
+    /// Of these frames those that can come to this backend, as they would come. Only captures have
+    /// other link layers than Ethernet and frames that are shorter than they were on the wire, and
+    /// most interfaces refuse very short frames.
     fn possible(&self, frames: Vec<OwnedFrame>) -> Vec<OwnedFrame>;
 
     /// How many settings cases go through.
@@ -32,12 +34,14 @@ pub trait Backend: Sync {
         Breadth::Combinations
     }
 
-    /// Dataplanes that a case may use at a time. More than one where rotations wait for something else than a CPU.
+    /// Dataplanes that a case may use at a time. More than one where rotations wait for something
+    /// else than a CPU.
     fn at_a_time(&self) -> usize {
         1
     }
 
-    /// What is counted of these frames in each sketch of entropies: cores of this machine share one, pipes of a switch have their own.
+    /// What is counted of these frames in each sketch of entropies: cores of this machine share
+    /// one, pipes of a switch have their own.
     fn sharing(&self, frames: &[OwnedFrame]) -> Vec<Vec<OwnedFrame>> {
         vec![frames.to_vec()]
     }
@@ -67,7 +71,8 @@ pub trait Backend: Sync {
         u64::MAX
     }
 
-    /// A dataplane that will count these frames, sorted by timestamp, in the time of their timestamps; `None` likewise.
+    /// A dataplane that will count these frames, sorted by timestamp, in the time of their
+    /// timestamps; `None` likewise.
     fn replay(&self, setup: &Setup, frames: &[OwnedFrame]) -> Option<Replay>;
 }
 
@@ -123,12 +128,14 @@ pub struct Rig {
     pub feeder: Arc<dyn Feeder>,
 }
 
-/// The way into a dataplane. No frame may get lost on it: a feeder goes no faster than the dataplane counts.
+/// The way into a dataplane. No frame may get lost on it: a feeder goes no faster than the
+/// dataplane counts.
 pub trait Feeder: Send + Sync {
     /// Hands over frames, in order; they may be counted later.
     fn send(&self, frames: Arc<[OwnedFrame]>);
 
-    /// Hands over frames. Once it returns, they and all that were sent before are in the answer to the dataplane's next call.
+    /// Hands over frames. Once it returns, they and all that were sent before are in the answer to
+    /// the dataplane's next call.
     fn feed(&self, frames: Arc<[OwnedFrame]>);
 }
 
@@ -139,7 +146,8 @@ pub struct Replay {
     pub advance: Box<dyn Fn(u64)>,
 }
 
-/// A dataplane with its tables installed, ready to count; `None` if the backend cannot be opened or cannot count this.
+/// A dataplane with its tables installed, ready to count; `None` if the backend cannot be opened or
+/// cannot count this.
 pub fn start(backend: &dyn Backend, setup: &Setup) -> Option<Rig> {
     let mut rig = backend.open(setup)?;
     if !can(rig.dataplane.capabilities(), &setup.settings) {
@@ -157,12 +165,14 @@ fn can(capabilities: &Capabilities, settings: &Settings) -> bool {
     refused.is_ok()
 }
 
-/// Says what a backend lacks for a case, or a part of one. No machine could change that: it is not [skipped](flowgauge_testing::skip).
+/// Says what a backend lacks for a case, or a part of one. No machine could change that: it is not
+/// [skipped](flowgauge_testing::skip).
 pub fn not_for_this_backend(need: impl Display) {
     println!("not for this backend: needs {need}");
 }
 
-/// Whether packets are counted in the order in which they are fed, and samples are cuts through that order.
+/// Whether packets are counted in the order in which they are fed, and samples are cuts through
+/// that order.
 pub fn counts_in_order(capabilities: &Capabilities) -> bool {
     capabilities.workers == 1 && capabilities.atomic_snapshots
 }
@@ -188,8 +198,12 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Feeds `frames(0..a)`, `frames(a..b)`, … from another thread, in batches of all sizes up to 100.
-    pub fn start(feeder: &Arc<dyn Feeder>, frames: impl Fn(std::ops::Range<u64>) -> Arc<[OwnedFrame]> + Send + 'static) -> Self {
+    /// Feeds `frames(0..a)`, `frames(a..b)`, … from another thread, in batches of all sizes up to
+    /// 100.
+    pub fn start(
+        feeder: &Arc<dyn Feeder>,
+        frames: impl Fn(std::ops::Range<u64>) -> Arc<[OwnedFrame]> + Send + 'static,
+    ) -> Self {
         let (feeder, stop) = (Arc::clone(feeder), Arc::new(AtomicBool::new(false)));
         let stopped = Arc::clone(&stop);
         let sender = thread::spawn(move || {
@@ -197,7 +211,8 @@ impl Traffic {
             for batch in 0_u64.. {
                 let size = 1 + batch * 37 % 100;
                 let stopping = stopped.load(Ordering::Relaxed);
-                // Now and then the sender waits, so that there are idle workers as well as busy ones, and no endless queue.
+                // Now and then the sender waits, so that there are idle workers as well as busy
+                // ones, and no endless queue.
                 if stopping || batch % 16 == 15 {
                     feeder.feed(frames(sent..sent + size));
                 } else {
@@ -222,7 +237,12 @@ impl Traffic {
 
 /// Asserts that a snapshot holds exactly what it should.
 #[track_caller]
-pub fn assert_same(snapshot: &Snapshot, expected: &crate::model::Expected, precision: Precision, what: &str) {
+pub fn assert_same(
+    snapshot: &Snapshot,
+    expected: &crate::model::Expected,
+    precision: Precision,
+    what: &str,
+) {
     assert_eq!(snapshot.bank.counters, expected.counters, "counters: {what}");
     if snapshot.packets_before == snapshot.packets_after {
         assert_eq!(snapshot.packets_after, expected.packets(), "packet counter: {what}");

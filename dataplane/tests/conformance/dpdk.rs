@@ -1,5 +1,5 @@
-//! The poll-mode backend on ports of DPDK's: frames come through the same library, over a ring in memory or a pair of veth devices in a
-//! network of the test's own.
+//! The poll-mode backend on ports of DPDK's: frames come through the same library, over a ring in
+//! memory or a pair of veth devices in a network of the test's own.
 
 use crate::backend::{Backend, Breadth, Feeder, Replay, Rig, Setup, not_for_this_backend};
 use crate::poll::options;
@@ -31,30 +31,40 @@ pub struct OnVeth {
     pub receive: &'static str,
     /// The same for sending.
     pub send: &'static str,
-    /// Whether packets come through the kernel's stack, which takes off a VLAN tag and drops what ends before it is over.
+    /// Whether packets come through the kernel's stack, which takes off a VLAN tag and drops what
+    /// ends before it is over.
     pub untags: bool,
 }
 
 /// Straight from the driver.
-pub const AF_XDP: OnVeth = OnVeth { driver: "net_af_xdp", receive: "iface", send: "iface", untags: false };
-/// Through libpcap, which puts tags back. Only what arrives: it would see what the stack sends there as well.
-pub const PCAP: OnVeth = OnVeth { driver: "net_pcap", receive: "rx_iface_in", send: "tx_iface", untags: true };
+pub const AF_XDP: OnVeth =
+    OnVeth { driver: "net_af_xdp", receive: "iface", send: "iface", untags: false };
+/// Through libpcap, which puts tags back. Only what arrives: it would see what the stack sends
+/// there as well.
+pub const PCAP: OnVeth =
+    OnVeth { driver: "net_pcap", receive: "rx_iface_in", send: "tx_iface", untags: true };
 
 /// What a buffer holds.
 const BUFFER: usize = 2048;
 /// What veth takes: an Ethernet header at least, and at most its MTU besides.
 const VETH: RangeInclusive<usize> = 14..=1514;
-/// Frames on their way that lose none: a ring of veth holds 256, and libpcap's eight blocks of 256 KiB, which the kernel hands over
-/// when they are full or some milliseconds old. Four batches lie in eight blocks at most.
+/// Frames on their way that lose none: a ring of veth holds 256, and libpcap's eight blocks of 256
+/// KiB, which the kernel hands over when they are full or some milliseconds old. Four batches lie
+/// in eight blocks at most.
 const UNDERWAY: u64 = 128;
 /// Of an Ethernet header, a VLAN tag, and the type behind it.
 const TAGGED: usize = 14 + 4 + 2;
 
 impl Backend for OnRing {
     fn open(&self, setup: &Setup) -> Option<Rig> {
-        let mut device = open("net_ring", "", Queues { receive: self.queues, send: self.queues }).unwrap();
+        let mut device =
+            open("net_ring", "", Queues { receive: self.queues, send: self.queues }).unwrap();
         let queues = std::mem::take(&mut device.send);
-        Some(rig(setup, device, Wire { queues: Mutex::new(queues), segments: self.segments, ..Wire::default() }))
+        Some(rig(
+            setup,
+            device,
+            Wire { queues: Mutex::new(queues), segments: self.segments, ..Wire::default() },
+        ))
     }
 
     fn possible(&self, frames: Vec<OwnedFrame>) -> Vec<OwnedFrame> {
@@ -92,14 +102,23 @@ impl Backend for OnVeth {
         let (tx, rx) = (format!("tx{number}"), format!("rx{number}"));
         pair((&tx, "10.78.0.1"), (&rx, "10.78.0.2")).unwrap();
         let OnVeth { driver, receive, send, .. } = self;
-        let receiver = open(driver, &format!(",{receive}={rx}"), Queues { receive: 1, send: 0 }).unwrap();
-        let sender = open(driver, &format!(",{send}={tx}"), Queues { receive: 0, send: 1 }).unwrap();
-        let wire = Wire { queues: Mutex::new(sender.send), segments: 1, underway: Some(UNDERWAY), ..Wire::default() };
+        let receiver =
+            open(driver, &format!(",{receive}={rx}"), Queues { receive: 1, send: 0 }).unwrap();
+        let sender =
+            open(driver, &format!(",{send}={tx}"), Queues { receive: 0, send: 1 }).unwrap();
+        let wire = Wire {
+            queues: Mutex::new(sender.send),
+            segments: 1,
+            underway: Some(UNDERWAY),
+            ..Wire::default()
+        };
         Some(rig(setup, receiver, wire))
     }
 
     fn possible(&self, frames: Vec<OwnedFrame>) -> Vec<OwnedFrame> {
-        let ends_in_a_tag = |bytes: &[u8]| matches!(bytes[12..14], [0x81, 0x00] | [0x88, 0xa8]) && bytes.len() < TAGGED;
+        let ends_in_a_tag = |bytes: &[u8]| {
+            matches!(bytes[12..14], [0x81, 0x00] | [0x88, 0xa8]) && bytes.len() < TAGGED
+        };
         let mut frames = whole(frames, VETH);
         frames.retain(|frame| !(self.untags && ends_in_a_tag(&frame.bytes)));
         frames
@@ -118,14 +137,18 @@ impl Backend for OnVeth {
 
 /// Those that arrive, as they arrive.
 fn whole(frames: Vec<OwnedFrame>, lengths: RangeInclusive<usize>) -> Vec<OwnedFrame> {
-    let possible = |frame: &OwnedFrame| frame.link == Link::Ethernet && lengths.contains(&frame.bytes.len());
+    let possible =
+        |frame: &OwnedFrame| frame.link == Link::Ethernet && lengths.contains(&frame.bytes.len());
     let arrived = |frame: OwnedFrame| OwnedFrame { wire_length: frame.bytes.len() as u32, ..frame };
     frames.into_iter().filter(possible).map(arrived).collect()
 }
 
 fn rig(setup: &Setup, device: Device, wire: Wire) -> Rig {
     let (ports, counted) = counted(dpdk_device(device));
-    Rig { dataplane: Box::new(Poll::new(ports, options(setup))), feeder: Arc::new(Wire { counted, ..wire }) }
+    Rig {
+        dataplane: Box::new(Poll::new(ports, options(setup))),
+        feeder: Arc::new(Wire { counted, ..wire }),
+    }
 }
 
 /// Sends on all queues in turn, and no faster than the workers count.

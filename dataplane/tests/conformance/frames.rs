@@ -28,7 +28,14 @@ pub fn ethernet(tags: &[u16], ethertype: u16, packet: &[u8]) -> Vec<u8> {
     frame
 }
 
-pub fn ipv4_packet(src: [u8; 4], dst: [u8; 4], options: usize, fragment: u16, protocol: u8, payload: &[u8]) -> Vec<u8> {
+pub fn ipv4_packet(
+    src: [u8; 4],
+    dst: [u8; 4],
+    options: usize,
+    fragment: u16,
+    protocol: u8,
+    payload: &[u8],
+) -> Vec<u8> {
     let header_length = 20 + options;
     let mut packet = vec![0x40 | (header_length / 4) as u8, 0];
     packet.extend(((header_length + payload.len()) as u16).to_be_bytes());
@@ -59,7 +66,8 @@ pub fn from_source(src: [u8; 4]) -> OwnedFrame {
     OwnedFrame::ethernet(frame)
 }
 
-/// Packet `number`, with a source that no other number below 2^32 has, and one of a thousand lengths.
+/// Packet `number`, with a source that no other number below 2^32 has, and one of a thousand
+/// lengths.
 pub fn unique(number: u64) -> OwnedFrame {
     // Odd, so a bijection.
     let source = (number as u32).wrapping_mul(0x9e37_79b1);
@@ -93,14 +101,18 @@ fn fragment(next: u8, offset: u16) -> Vec<u8> {
 
 /// One Ethernet frame of each kind that parsers treat differently.
 pub fn kinds() -> Vec<OwnedFrame> {
-    let v4 = |options, fragment, protocol| ipv4_packet([10, 1, 2, 3], [192, 0, 2, 7], options, fragment, protocol, &PORTS);
+    let v4 = |options, fragment, protocol| {
+        ipv4_packet([10, 1, 2, 3], [192, 0, 2, 7], options, fragment, protocol, &PORTS)
+    };
     let address = |last| {
         let mut address = [0; 16];
         address[..4].copy_from_slice(&[0x20, 0x01, 0x0d, 0xb8]);
         address[15] = last;
         address
     };
-    let v6 = |next, parts: &[&[u8]]| ipv6_packet(address(1), address(2), next, &[parts.concat(), PORTS.to_vec()].concat());
+    let v6 = |next, parts: &[&[u8]]| {
+        ipv6_packet(address(1), address(2), next, &[parts.concat(), PORTS.to_vec()].concat())
+    };
     let damaged = |mut packet: Vec<u8>, at: usize, value: u8| {
         packet[at] = value;
         packet
@@ -132,13 +144,18 @@ pub fn kinds() -> Vec<OwnedFrame> {
         ethernet(&[], IPV6, &v6(44, &[&fragment(17, 0)])),
         ethernet(&[], IPV6, &v6(44, &[&fragment(17, 1)])),
         ethernet(&[], IPV6, &v6(44, &[&fragment(17, 0x1000)])),
-        ethernet(&[], IPV6, &v6(135, &[&extension(139, 1), &extension(140, 1), &extension(132, 1)])),
+        ethernet(
+            &[],
+            IPV6,
+            &v6(135, &[&extension(139, 1), &extension(140, 1), &extension(132, 1)]),
+        ),
         ethernet(&[], IPV6, &v6(60, &[&extension(60, 1).repeat(6), &extension(17, 1)])),
         ethernet(&[], IPV6, &v6(60, &[&extension(60, 1).repeat(7), &extension(17, 1)])),
         ethernet(&[], IPV6, &damaged(v6(17, &[]), 0, 0x40)),
     ];
     let encapsulated = encapsulations().into_iter().enumerate().map(|(at, (ethertype, header))| {
-        let packet = if header.ends_with(&[0x86, 0xdd]) || at % 5 == 4 { v6(17, &[]) } else { v4(0, 0, 17) };
+        let packet =
+            if header.ends_with(&[0x86, 0xdd]) || at % 5 == 4 { v6(17, &[]) } else { v4(0, 0, 17) };
         ethernet(if at % 3 == 0 { &[TAG] } else { &[] }, ethertype, &[header, packet].concat())
     });
     frames.into_iter().chain(encapsulated).map(OwnedFrame::ethernet).collect()
@@ -151,7 +168,11 @@ pub fn encapsulations() -> Vec<(u16, Vec<u8>)> {
     let pppoe = |protocol: &[u8]| [&[0x11, 0, 0, 1, 0, 0], protocol].concat();
     let parts = |parts: &[Vec<u8>]| parts.concat();
     let nsh = |words: u8, metadata: u8, next: u8| {
-        [vec![0x0f, 0xc0 | words, metadata, next, 0, 0, 7, 255], vec![0; usize::from(words) * 4 - 8]].concat()
+        [
+            vec![0x0f, 0xc0 | words, metadata, next, 0, 0, 7, 255],
+            vec![0; usize::from(words) * 4 - 8],
+        ]
+        .concat()
     };
     vec![
         (0x8864, pppoe(&[0, 0x21])),
@@ -214,8 +235,10 @@ pub fn encapsulations() -> Vec<(u16, Vec<u8>)> {
 pub fn other_links() -> Vec<OwnedFrame> {
     let v4 = ipv4_packet([10, 4, 5, 6], [192, 0, 2, 7], 4, 0, 17, &PORTS);
     let v6 = ipv6_packet([0x21; 16], [0x22; 16], 6, &PORTS);
-    let sll = |protocol: u16, packet: &[u8]| [&[0; 14], &protocol.to_be_bytes()[..], packet].concat();
-    let sll2 = |protocol: u16, packet: &[u8]| [&protocol.to_be_bytes()[..], &[0; 18], packet].concat();
+    let sll =
+        |protocol: u16, packet: &[u8]| [&[0; 14], &protocol.to_be_bytes()[..], packet].concat();
+    let sll2 =
+        |protocol: u16, packet: &[u8]| [&protocol.to_be_bytes()[..], &[0; 18], packet].concat();
     let null = |family: u32, packet: &[u8]| [&family.to_le_bytes()[..], packet].concat();
     let loopback = |family: u32, packet: &[u8]| [&family.to_be_bytes()[..], packet].concat();
     let tagged_v6 = ethernet(&[TAG], IPV6, &v6);
@@ -255,11 +278,15 @@ pub fn other_links() -> Vec<OwnedFrame> {
     frames.into_iter().map(owned).collect()
 }
 
-/// Every beginning of these frames, as a capture with a snapshot length would cut them: the length on the wire stays.
+/// Every beginning of these frames, as a capture with a snapshot length would cut them: the length
+/// on the wire stays.
 pub fn cut_everywhere(frames: &[OwnedFrame]) -> Vec<OwnedFrame> {
     let cuts = |frame: &OwnedFrame| {
         let frame = frame.clone();
-        (0..frame.bytes.len()).map(move |length| OwnedFrame { bytes: frame.bytes[..length].to_vec(), ..frame.clone() })
+        (0..frame.bytes.len()).map(move |length| OwnedFrame {
+            bytes: frame.bytes[..length].to_vec(),
+            ..frame.clone()
+        })
     };
     frames.iter().flat_map(cuts).collect()
 }
@@ -280,7 +307,8 @@ fn random_frame(rng: &mut impl Rng) -> OwnedFrame {
         2..12 => {
             let options = if rng.random_bool(0.3) { rng.random_range(0..=10) * 4 } else { 0 };
             let fragment = if rng.random_bool(0.2) { rng.random() } else { 0x4000 };
-            let protocol = if rng.random_bool(0.8) { pick(rng, &[1, 6, 17, 132, 136]) } else { rng.random() };
+            let protocol =
+                if rng.random_bool(0.8) { pick(rng, &[1, 6, 17, 132, 136]) } else { rng.random() };
             (IPV4, ipv4_packet(rng.random(), rng.random(), options, fragment, protocol, &payload))
         }
         _ => {
@@ -289,8 +317,9 @@ fn random_frame(rng: &mut impl Rng) -> OwnedFrame {
             (IPV6, ipv6_packet(rng.random(), rng.random(), next, &[extensions, payload].concat()))
         }
     };
-    let tags: Vec<u16> =
-        (0..rng.random_range(0..8_usize).saturating_sub(3)).map(|_| *[TAG, SERVICE_TAG, OLD_TAG].choose(rng).unwrap()).collect();
+    let tags: Vec<u16> = (0..rng.random_range(0..8_usize).saturating_sub(3))
+        .map(|_| *[TAG, SERVICE_TAG, OLD_TAG].choose(rng).unwrap())
+        .collect();
     let (ethertype, packet) = match rng.random_bool(0.1) {
         true => {
             let (outer, header) = encapsulations().choose(rng).cloned().unwrap();
@@ -310,14 +339,17 @@ fn random_frame(rng: &mut impl Rng) -> OwnedFrame {
     OwnedFrame { bytes, wire_length, timestamp: 0, link: Link::Ethernet }
 }
 
-/// A chain of IPv6 extension headers that ends in `transport`; gives the first header's number and the headers.
+/// A chain of IPv6 extension headers that ends in `transport`; gives the first header's number and
+/// the headers.
 fn random_extensions(rng: &mut impl Rng, transport: u8) -> (u8, Vec<u8>) {
     let mut next = transport;
     let mut chain = Vec::new();
     for _ in 0..rng.random_range(0..12_usize).saturating_sub(2) {
         let kind = *[0, 43, 44, 51, 60, 135, 139, 140].choose(rng).unwrap();
         let header = match kind {
-            44 => fragment(next, if rng.random_bool(0.2) { rng.random_range(0..0x2000) } else { 0 }),
+            44 => {
+                fragment(next, if rng.random_bool(0.2) { rng.random_range(0..0x2000) } else { 0 })
+            }
             51 => authentication(next, rng.random_range(2..8)),
             _ => extension(next, rng.random_range(1..4)),
         };
@@ -330,19 +362,27 @@ fn random_extensions(rng: &mut impl Rng, transport: u8) -> (u8, Vec<u8>) {
 /// EtherType behind the first four tags, and where what it says begins.
 fn behind_tags(frame: &[u8]) -> (Option<u16>, usize) {
     let tags = frame.get(12..).unwrap_or_default().chunks(4).take(4);
-    let tags = tags.take_while(|tag| matches!(tag, [0x81, 0, ..] | [0x88, 0xa8, ..] | [0x91, 0, ..])).count();
+    let tags = tags
+        .take_while(|tag| matches!(tag, [0x81, 0, ..] | [0x88, 0xa8, ..] | [0x91, 0, ..]))
+        .count();
     let network = 14 + 4 * tags;
-    (frame.get(network - 2..network).map(|bytes| u16::from(bytes[0]) << 8 | u16::from(bytes[1])), network)
+    (
+        frame.get(network - 2..network).map(|bytes| u16::from(bytes[0]) << 8 | u16::from(bytes[1])),
+        network,
+    )
 }
 
-/// Whether a switch finds the network header of this frame, if it has one: core opens more headers (p4/README.md).
+/// Whether a switch finds the network header of this frame, if it has one: core opens more headers
+/// (p4/README.md).
 pub fn opened_by_a_switch(frame: &[u8]) -> bool {
     let (ethertype, _) = behind_tags(frame);
-    ethertype.is_none_or(|ethertype| !encapsulations().iter().any(|(opened, _)| *opened == ethertype || ethertype <= 1500))
+    ethertype.is_none_or(|ethertype| {
+        !encapsulations().iter().any(|(opened, _)| *opened == ethertype || ethertype <= 1500)
+    })
 }
 
-/// Whether a switch can follow this frame to its ports: core follows more, and longer, IPv6 extension headers than a parser
-/// without loops and with 32 bytes of sight (p4/README.md).
+/// Whether a switch can follow this frame to its ports: core follows more, and longer, IPv6
+/// extension headers than a parser without loops and with 32 bytes of sight (p4/README.md).
 pub fn within_reach_of_a_switch(frame: &[u8]) -> bool {
     let (ethertype, network) = behind_tags(frame);
     if !opened_by_a_switch(frame) {

@@ -1,11 +1,13 @@
 //! One suite that every backend must pass.
 //!
-//! A case knows nothing of a backend but the [`Dataplane`](flowgauge_dataplane::Dataplane) trait and a way to feed frames, and
-//! compares what comes out with a [model](model) that is written from the definitions. It reads the backend's capabilities and
-//! leaves out only what the backend says it cannot do; what it leaves out it prints.
+//! A case knows nothing of a backend but the [`Dataplane`](flowgauge_dataplane::Dataplane) trait
+//! and a way to feed frames, and compares what comes out with a [model](model) that is written from
+//! the definitions. It reads the backend's capabilities and leaves out only what the backend says
+//! it cannot do; what it leaves out it prints.
 //!
-//! To add a backend, implement [`backend::Backend`] for it and add one line to `conformance!` below. To add a case, write
-//! `pub fn case(backend: &dyn Backend)` in a module of `cases` and add its name to the list in `cases!`.
+//! To add a backend, implement [`backend::Backend`] for it and add one line to `conformance!`
+//! below. To add a case, write `pub fn case(backend: &dyn Backend)` in a module of `cases` and add
+//! its name to the list in `cases!`.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 #![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
 

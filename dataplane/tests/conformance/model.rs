@@ -1,13 +1,17 @@
-//! What a dataplane must answer: written from the definitions, slowly, and sharing no code with what is under test.
+//! What a dataplane must answer: written from the definitions, slowly, and sharing no code with
+//! what is under test.
 
-use flowgauge_core::{Counters, HashMode, KeyKind, Link, Precision, Settings, Tabulation, cardinality};
+use flowgauge_core::{
+    Counters, HashMode, KeyKind, Link, Precision, Settings, Tabulation, cardinality,
+};
 use flowgauge_dataplane::HashKey;
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use std::borrow::Borrow;
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-/// CRC-32 with polynomial 0x790900f3, bits in and out reflected, initial value and final XOR all ones.
+/// CRC-32 with polynomial 0x790900f3, bits in and out reflected, initial value and final XOR all
+/// ones.
 pub fn crc32(bytes: &[u8]) -> u32 {
     let mut remainder = u32::MAX;
     for byte in bytes {
@@ -53,7 +57,8 @@ pub fn tabulation(seed: u64) -> [[u32; 256]; 4] {
     tables
 }
 
-/// Register and level of a hash: the upper `p` bits, and the zeros that lead the lower `32 - p` plus one.
+/// Register and level of a hash: the upper `p` bits, and the zeros that lead the lower `32 - p`
+/// plus one.
 pub fn register(hash: u32, precision: Precision) -> (usize, u8) {
     let rank_bits = 32 - precision.bits();
     let index = (hash >> rank_bits) as usize;
@@ -61,25 +66,31 @@ pub fn register(hash: u32, precision: Precision) -> (usize, u8) {
     (index, zeros as u8 + 1)
 }
 
-/// The keyed signature of a key: pairs of words of four bytes, each word with a multiplier of its own, added up to a constant of the family;
-/// the upper half of the lower 64 bits.
+/// The keyed signature of a key: pairs of words of four bytes, each word with a multiplier of its
+/// own, added up to a constant of the family; the upper half of the lower 64 bits.
 pub fn multilinear(words: &[u64], key: &[u8]) -> u32 {
     let constant = words[usize::from(key.len() >= 16)];
     let terms: Vec<(u64, u64)> = (0..key.len().div_ceil(4))
         .map(|index| {
-            let value = (0..4).map(|byte| u64::from(*key.get(4 * index + byte).unwrap_or(&0)) << (8 * byte)).sum();
+            let value = (0..4)
+                .map(|byte| u64::from(*key.get(4 * index + byte).unwrap_or(&0)) << (8 * byte))
+                .sum();
             (words[2 + index], value)
         })
         .collect();
     let sum = terms.chunks(2).fold(u128::from(constant), |sum, pair| match pair {
-        [(k0, x0), (k1, x1)] => sum + u128::from(k0.wrapping_add(*x0)) % (1 << 64) * u128::from(k1.wrapping_add(*x1)) % (1 << 64),
+        [(k0, x0), (k1, x1)] => {
+            sum + u128::from(k0.wrapping_add(*x0)) % (1 << 64) * u128::from(k1.wrapping_add(*x1))
+                % (1 << 64)
+        }
         [(k, x)] => sum + u128::from(*k) * u128::from(*x) % (1 << 64),
         _ => unreachable!(),
     });
     (sum >> 32) as u32
 }
 
-/// The words of the key that seed 1 gives, which all tests have. ChaCha20's output is not written anew here; `hash_key.rs` has known answers.
+/// The words of the key that seed 1 gives, which all tests have. ChaCha20's output is not written
+/// anew here; `hash_key.rs` has known answers.
 pub fn keyed() -> &'static Tabulation {
     static WORDS: LazyLock<Tabulation> = LazyLock::new(|| HashKey::from_seed(1).tabulation());
     &WORDS
@@ -106,12 +117,13 @@ impl Model {
     }
 
     pub fn hash(&self, key: &[u8]) -> u32 {
-        let signature = if self.hash == HashMode::Keyed { multilinear(&self.words, key) } else { crc32(key) };
+        let signature =
+            if self.hash == HashMode::Keyed { multilinear(&self.words, key) } else { crc32(key) };
         match self.hash {
             HashMode::Crc32 => signature,
-            HashMode::Tabulated | HashMode::Keyed => {
-                (0..4).fold(0, |hash, table| hash ^ self.tables[table][(signature >> (24 - 8 * table) & 0xff) as usize])
-            }
+            HashMode::Tabulated | HashMode::Keyed => (0..4).fold(0, |hash, table| {
+                hash ^ self.tables[table][(signature >> (24 - 8 * table) & 0xff) as usize]
+            }),
         }
     }
 
@@ -133,7 +145,10 @@ impl Model {
     }
 
     /// The distinct keys of these frames.
-    pub fn flows<F: Borrow<OwnedFrame>>(&self, frames: impl IntoIterator<Item = F>) -> HashSet<Vec<u8>> {
+    pub fn flows<F: Borrow<OwnedFrame>>(
+        &self,
+        frames: impl IntoIterator<Item = F>,
+    ) -> HashSet<Vec<u8>> {
         let key = |frame: F| match verdict(frame.borrow(), self.key) {
             Verdict::V4(key) | Verdict::V6(key) => Some(key),
             _ => None,
@@ -261,7 +276,12 @@ fn behind_ethertype(mut rest: &[u8], opened: usize, key: KeyKind) -> Result<Verd
 }
 
 /// What an EtherType says of the bytes behind it, when so many headers were opened before.
-fn layer(ethertype: usize, mut rest: &[u8], mut opened: usize, key: KeyKind) -> Result<Verdict, Verdict> {
+fn layer(
+    ethertype: usize,
+    mut rest: &[u8],
+    mut opened: usize,
+    key: KeyKind,
+) -> Result<Verdict, Verdict> {
     match ethertype {
         0x0800 => return ipv4(rest, key),
         0x86dd => return ipv6(rest, key),
@@ -302,8 +322,9 @@ fn layer(ethertype: usize, mut rest: &[u8], mut opened: usize, key: KeyKind) -> 
             let (words, metadata, next) = match rest.first_chunk().ok_or(Verdict::Truncated)? {
                 [_, words, metadata, next] => (usize::from(words & 63), *metadata, *next),
             };
-            let ethertype =
-                *[0x0800, 0x86dd, 0x6558, 0x894f, 0x8847].get(usize::from(next).wrapping_sub(1)).ok_or(Verdict::NonIp)?;
+            let ethertype = *[0x0800, 0x86dd, 0x6558, 0x894f, 0x8847]
+                .get(usize::from(next).wrapping_sub(1))
+                .ok_or(Verdict::NonIp)?;
             let words = if metadata == 1 { 6 } else { words.max(2) };
             return layer(ethertype, rest.get(words * 4..).unwrap_or_default(), opened, key);
         }
@@ -352,7 +373,12 @@ fn point_to_point(mut rest: &[u8], opened: usize, key: KeyKind) -> Result<Verdic
     by_protocol(protocol, rest, opened, key)
 }
 
-fn by_protocol(protocol: usize, rest: &[u8], opened: usize, key: KeyKind) -> Result<Verdict, Verdict> {
+fn by_protocol(
+    protocol: usize,
+    rest: &[u8],
+    opened: usize,
+    key: KeyKind,
+) -> Result<Verdict, Verdict> {
     match protocol {
         0x21 => ipv4(rest, key),
         0x57 => ipv6(rest, key),
@@ -366,11 +392,15 @@ fn ipv4(packet: &[u8], key: KeyKind) -> Result<Verdict, Verdict> {
     let header = packet.get(..20).ok_or(Verdict::Truncated)?;
     let header_length = usize::from(header[0] & 0xf) * 4;
     let total_length = number(&header[2..4]);
-    if header[0] >> 4 != 4 || header_length < 20 || (total_length != 0 && total_length < header_length) {
+    if header[0] >> 4 != 4
+        || header_length < 20
+        || (total_length != 0 && total_length < header_length)
+    {
         return Err(Verdict::BadHeader);
     }
     let later_fragment = number(&header[6..8]) & 0x1fff != 0;
-    let transport = if later_fragment { &[] } else { packet.get(header_length..).unwrap_or_default() };
+    let transport =
+        if later_fragment { &[] } else { packet.get(header_length..).unwrap_or_default() };
     Ok(Verdict::V4(key_bytes(key, &header[12..16], &header[16..20], header[9], transport)))
 }
 

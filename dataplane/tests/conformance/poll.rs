@@ -14,7 +14,10 @@ pub struct Workers(pub usize);
 impl Backend for Workers {
     fn open(&self, setup: &Setup) -> Option<Rig> {
         let (injector, ports) = frames(self.0);
-        Some(Rig { dataplane: Box::new(Poll::new(ports, options(setup))), feeder: Arc::new(injector) })
+        Some(Rig {
+            dataplane: Box::new(Poll::new(ports, options(setup))),
+            feeder: Arc::new(injector),
+        })
     }
 
     fn possible(&self, frames: Vec<OwnedFrame>) -> Vec<OwnedFrame> {
@@ -27,15 +30,30 @@ impl Backend for Workers {
     }
 
     fn replay(&self, setup: &Setup, frames: &[OwnedFrame]) -> Option<Replay> {
-        assert!(frames.iter().all(|frame| frame.link == Link::Ethernet), "the capture made here is of Ethernet");
-        let packet = |frame: &OwnedFrame| Packet { wire: frame.wire_length, ..Packet::new(frame.timestamp, frame.bytes.clone()) };
+        assert!(
+            frames.iter().all(|frame| frame.link == Link::Ethernet),
+            "the capture made here is of Ethernet"
+        );
+        let packet = |frame: &OwnedFrame| Packet {
+            wire: frame.wire_length,
+            ..Packet::new(frame.timestamp, frame.bytes.clone())
+        };
         let packets: Vec<Packet> = frames.iter().map(packet).collect();
-        let file = build::pcap(&PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() }, &packets);
-        let poll = Poll::new(pcap_reader(Cursor::new(file), "replay", self.0, Pace::Trace).unwrap(), options(setup));
+        let file = build::pcap(
+            &PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() },
+            &packets,
+        );
+        let poll = Poll::new(
+            pcap_reader(Cursor::new(file), "replay", self.0, Pace::Trace).unwrap(),
+            options(setup),
+        );
         let gate = poll.gate();
         let advance = move |limit| {
             let stands = gate.advance(limit);
-            assert!(matches!(stands, Advance::Reached { .. } | Advance::Ended { .. }), "{stands:?}");
+            assert!(
+                matches!(stands, Advance::Reached { .. } | Advance::Ended { .. }),
+                "{stands:?}"
+            );
         };
         Some(Replay { dataplane: Box::new(poll), advance: Box::new(advance) })
     }
@@ -52,7 +70,8 @@ impl Feeder for Injector {
         Injector::send(self, frames);
     }
 
-    // Workers take batches in order and answer between two batches: once the last one is counted, none can be missing.
+    // Workers take batches in order and answer between two batches: once the last one is counted,
+    // none can be missing.
     fn feed(&self, frames: Arc<[OwnedFrame]>) {
         Injector::feed(self, frames);
     }

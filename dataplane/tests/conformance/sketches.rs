@@ -1,4 +1,5 @@
-//! What sketches must hold: written from the definitions, slowly, and sharing no code with what is under test.
+//! What sketches must hold: written from the definitions, slowly, and sharing no code with what is
+//! under test.
 
 use crate::model::{Verdict, crc32, keyed, multilinear, split_mix, verdict};
 use flowgauge_core::sketch::Mode;
@@ -8,23 +9,28 @@ use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
-/// The 16 bits of each of twelve rows for a key. With a CRC: what SplitMix64 gives behind the 1024 words of registers, four tables of 256 words for
-/// every four rows.
+/// The 16 bits of each of twelve rows for a key. With a CRC: what SplitMix64 gives behind the 1024
+/// words of registers, four tables of 256 words for every four rows.
 fn row_hashes(hash: HashMode, seed: u64, key: &[u8]) -> Vec<u16> {
     let is_keyed = hash == HashMode::Keyed;
-    let signature = if is_keyed { multilinear(&keyed().multilinear().words(), key) } else { crc32(key) };
+    let signature =
+        if is_keyed { multilinear(&keyed().multilinear().words(), key) } else { crc32(key) };
     let word = |block: u64, table: u64, byte: u32| match is_keyed {
         true => keyed().rows()[block as usize][table as usize][byte as usize],
         false => split_mix(seed, 1024 + (block * 4 + table) * 256 + u64::from(byte)),
     };
-    let block = |block: u64| (0..4).fold(0, |hash, table| hash ^ word(block, table, signature >> (24 - 8 * table) & 0xff));
+    let block = |block: u64| {
+        (0..4)
+            .fold(0, |hash, table| hash ^ word(block, table, signature >> (24 - 8 * table) & 0xff))
+    };
     (0..12).map(|row| (block(row / 4) >> (16 * (row % 4))) as u16).collect()
 }
 
 /// P4Log with four bits and three digits.
 fn logarithm(count: i64) -> u64 {
     let exponent = (0..63).rev().find(|bit| count >> bit & 1 == 1).unwrap();
-    let sixteenths = if exponent >= 4 { count >> (exponent - 4) & 15 } else { count << (4 - exponent) & 15 };
+    let sixteenths =
+        if exponent >= 4 { count >> (exponent - 4) & 15 } else { count << (4 - exponent) & 15 };
     let decimal = ((1.0 + sixteenths as f64 / 16.0).log2() * 1000.0).round() / 1000.0;
     exponent * 1024 + (decimal * 1024.0) as u64
 }
@@ -41,7 +47,9 @@ pub struct Sketches {
 impl Sketches {
     /// Of nothing.
     pub fn nothing(settings: &Settings) -> Self {
-        let cells = |sketch: &flowgauge_core::sketch::Settings| vec![0; sketch.shape.rows() * sketch.shape.columns()];
+        let cells = |sketch: &flowgauge_core::sketch::Settings| {
+            vec![0; sketch.shape.rows() * sketch.shape.columns()]
+        };
         let filter = settings.membership.shape;
         Sketches {
             sums: [0; ENTROPIES],
@@ -52,33 +60,47 @@ impl Sketches {
     }
 
     /// Of these frames, one after the other.
-    pub fn of<F: Borrow<OwnedFrame>>(settings: &Settings, seed: u64, frames: impl IntoIterator<Item = F>) -> Self {
+    pub fn of<F: Borrow<OwnedFrame>>(
+        settings: &Settings,
+        seed: u64,
+        frames: impl IntoIterator<Item = F>,
+    ) -> Self {
         let mut sketches = Sketches::nothing(settings);
         frames.into_iter().for_each(|frame| sketches.add(settings, seed, frame.borrow()));
         sketches
     }
 
-    /// Between what the sums of entropies are if so many cores count these frames at the same time, in whatever order.
+    /// Between what the sums of entropies are if so many cores count these frames at the same time,
+    /// in whatever order.
     ///
-    /// A packet goes from row to row, and learns in each its place among the packets of its flow, and what others have left in its counter. When
-    /// the k-th packet of a flow passes a row, those of the first k of an earlier row that are not among the first k of this one are under
-    /// way between both, each on another core. So of the smallest of a packet's places in all rows no more than
-    /// `k + (rows - 1) (cores - 1)` are at most k, and of the largest no fewer than `k - (rows - 1) (cores - 1)`. What others have left is at
-    /// least all of their packets of the other sign, and at most all of the same.
-    pub fn sums(settings: &Settings, seed: u64, frames: &[OwnedFrame], cores: usize) -> [RangeInclusive<u64>; ENTROPIES] {
+    /// A packet goes from row to row, and learns in each its place among the packets of its flow,
+    /// and what others have left in its counter. When the k-th packet of a flow passes a row, those
+    /// of the first k of an earlier row that are not among the first k of this one are under way
+    /// between both, each on another core. So of the smallest of a packet's places in all rows no
+    /// more than `k + (rows - 1) (cores - 1)` are at most k, and of the largest no fewer than
+    /// `k - (rows - 1) (cores - 1)`. What others have left is at least all of their packets of the
+    /// other sign, and at most all of the same.
+    pub fn sums(
+        settings: &Settings,
+        seed: u64,
+        frames: &[OwnedFrame],
+        cores: usize,
+    ) -> [RangeInclusive<u64>; ENTROPIES] {
         settings.entropy.each_ref().map(|entropy| {
             let Some(kind) = entropy.mode.sketch() else { return 0..=0 };
             let (rows, shape) = (entropy.shape.rows(), entropy.shape);
             let mut flows: HashMap<Vec<u16>, i64> = HashMap::new();
             for frame in frames {
                 if let Verdict::V4(key) | Verdict::V6(key) = verdict(frame, entropy.key) {
-                    *flows.entry(row_hashes(settings.cardinality.hash, seed, &key)).or_default() += 1;
+                    *flows.entry(row_hashes(settings.cardinality.hash, seed, &key)).or_default() +=
+                        1;
                 }
             }
             let mut cells: HashMap<(usize, usize, i64), i64> = HashMap::new();
             for (hashes, packets) in &flows {
                 for (row, hash) in hashes.iter().enumerate().take(rows) {
-                    *cells.entry((row, column(shape, *hash), sign(kind, *hash))).or_default() += packets;
+                    *cells.entry((row, column(shape, *hash), sign(kind, *hash))).or_default() +=
+                        packets;
                 }
             }
             let shift = ((rows - 1) * (cores - 1)) as i64;
@@ -86,14 +108,22 @@ impl Sketches {
             let (mut low, mut high) = (0, 0);
             for (hashes, packets) in &flows {
                 let left = |opposite: i64| -> Vec<i64> {
-                    let cell = |(row, hash): (usize, &u16)| (row, column(shape, *hash), sign(kind, *hash) * opposite);
-                    let cells = hashes.iter().enumerate().take(rows).map(|place| cells.get(&cell(place)).copied().unwrap_or(0));
+                    let cell = |(row, hash): (usize, &u16)| {
+                        (row, column(shape, *hash), sign(kind, *hash) * opposite)
+                    };
+                    let cells = hashes
+                        .iter()
+                        .enumerate()
+                        .take(rows)
+                        .map(|place| cells.get(&cell(place)).copied().unwrap_or(0));
                     cells.collect()
                 };
                 let less = answer(kind, left(-1).into_iter().map(|others| -others).collect());
                 let more = answer(kind, left(1).into_iter().map(|all| all - packets).collect());
                 low += (1..=*packets).map(|place| term((place - shift).max(1) + less)).sum::<u64>();
-                high += (1..=*packets).map(|place| term((place + shift).min(*packets) + more)).sum::<u64>();
+                high += (1..=*packets)
+                    .map(|place| term((place + shift).min(*packets) + more))
+                    .sum::<u64>();
             }
             low..=high
         })
@@ -101,20 +131,29 @@ impl Sketches {
 
     /// As if both were counted together, but for the sums, which depend on who saw which packet.
     pub fn merge(&mut self, other: &Sketches) {
-        let add = |mine: &mut Vec<i64>, theirs: &[i64]| mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine += theirs);
+        let add = |mine: &mut Vec<i64>, theirs: &[i64]| {
+            mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine += theirs)
+        };
         self.sums.iter_mut().zip(other.sums).for_each(|(mine, theirs)| *mine += theirs);
         self.entropy.iter_mut().zip(&other.entropy).for_each(|(mine, theirs)| add(mine, theirs));
         add(&mut self.frequency, &other.frequency);
-        self.membership.iter_mut().zip(&other.membership).for_each(|(mine, theirs)| *mine |= theirs);
+        self.membership
+            .iter_mut()
+            .zip(&other.membership)
+            .for_each(|(mine, theirs)| *mine |= theirs);
     }
 
     fn add(&mut self, settings: &Settings, seed: u64, frame: &OwnedFrame) {
         let hashes = |key| match verdict(frame, key) {
-            Verdict::V4(key) | Verdict::V6(key) => Some(row_hashes(settings.cardinality.hash, seed, &key)),
+            Verdict::V4(key) | Verdict::V6(key) => {
+                Some(row_hashes(settings.cardinality.hash, seed, &key))
+            }
             _ => None,
         };
         for (index, entropy) in settings.entropy.iter().enumerate() {
-            let Some(hashes) = hashes(entropy.key).filter(|_| entropy.mode != Mode::Off) else { continue };
+            let Some(hashes) = hashes(entropy.key).filter(|_| entropy.mode != Mode::Off) else {
+                continue;
+            };
             let count = count(&mut self.entropy[index], entropy, &hashes);
             if count > 1 {
                 self.sums[index] += logarithm(count) + 1474;

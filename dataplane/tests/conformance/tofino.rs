@@ -1,4 +1,5 @@
-//! The Tofino backend, over gRPC on loopback, on a model of a switch of two pipes that executes `p4/flowgauge.p4`.
+//! The Tofino backend, over gRPC on loopback, on a model of a switch of two pipes that executes
+//! `p4/flowgauge.p4`.
 
 use crate::backend::{Backend, Breadth, Feeder, Replay, Rig, Setup, not_for_this_backend};
 use crate::frames::within_reach_of_a_switch;
@@ -23,7 +24,12 @@ struct Wire {
 /// The program compiled so.
 fn compiled(definitions: Vec<(&'static str, u32)>) -> Model {
     let options = flowgauge_p4_model::Options::default();
-    Model::flowgauge(&definitions.into_iter().fold(options, |options, (name, value)| options.define(name, value))).unwrap()
+    Model::flowgauge(
+        &definitions
+            .into_iter()
+            .fold(options, |options, (name, value)| options.define(name, value)),
+    )
+    .unwrap()
 }
 
 /// A switch with this program, and a dataplane that counts on it.
@@ -35,9 +41,12 @@ fn connected(setup: &Setup) -> Option<(Tofino, Wire)> {
             return None;
         }
     };
-    definitions.extend((setup.slot_ns != 0).then(|| ("FLOWGAUGE_SLOT_BITS", setup.slot_ns.ilog2())));
+    definitions
+        .extend((setup.slot_ns != 0).then(|| ("FLOWGAUGE_SLOT_BITS", setup.slot_ns.ilog2())));
     let switch = Arc::new(Switch::new(compiled(definitions), "flowgauge"));
-    let running = Running::start(([127, 0, 0, 1], 0).into(), None, Arc::clone(&switch) as Arc<dyn Target>).unwrap();
+    let running =
+        Running::start(([127, 0, 0, 1], 0).into(), None, Arc::clone(&switch) as Arc<dyn Target>)
+            .unwrap();
     let mut options = Options::new(running.address().to_string());
     // Frames are counted one by one, so that none is in flight when the bank changes.
     options.transit = Duration::ZERO;
@@ -57,8 +66,13 @@ impl Backend for OnModel {
 
     fn possible(&self, frames: Vec<OwnedFrame>) -> Vec<OwnedFrame> {
         // Only captures hold less of a frame than there was.
-        let whole = |frame: &OwnedFrame| frame.link == Link::Ethernet && frame.wire_length as usize == frame.bytes.len();
-        frames.into_iter().filter(|frame| whole(frame) && within_reach_of_a_switch(&frame.bytes)).collect()
+        let whole = |frame: &OwnedFrame| {
+            frame.link == Link::Ethernet && frame.wire_length as usize == frame.bytes.len()
+        };
+        frames
+            .into_iter()
+            .filter(|frame| whole(frame) && within_reach_of_a_switch(&frame.bytes))
+            .collect()
     }
 
     /// Pipes have sketches of their own.
@@ -84,7 +98,8 @@ impl Backend for OnModel {
         nearest_slot(precision, u64::MAX)
     }
 
-    /// A switch has the time of its clock, by which slots of registers go, but for which it has no other.
+    /// A switch has the time of its clock, by which slots of registers go, but for which it has no
+    /// other.
     fn replay(&self, setup: &Setup, frames: &[OwnedFrame]) -> Option<Replay> {
         if setup.settings.cardinality.mode != Mode::Staggered {
             not_for_this_backend("trace time, which a switch has not");

@@ -15,7 +15,8 @@ pub struct Injected(pub Direction, pub Mode);
 /// The kernel runs no program on less than an Ethernet header, nor on more than a page holds.
 const LENGTHS: std::ops::RangeInclusive<usize> = 14..=3000;
 
-/// A test run of a TCX program takes no packet that is empty or cut inside an IP header: the kernel has none such on its hooks.
+/// A test run of a TCX program takes no packet that is empty or cut inside an IP header: the kernel
+/// has none such on its hooks.
 fn shortest_skb(frame: &[u8]) -> usize {
     match frame.get(12..14) {
         Some([0x08, 0x00]) => 14 + 20,
@@ -27,12 +28,13 @@ fn shortest_skb(frame: &[u8]) -> usize {
 /// Why the kernel lets us load no programs, which is known only when it is asked.
 fn refusal() -> Option<&'static str> {
     static REFUSAL: OnceLock<Option<String>> = OnceLock::new();
-    let ask =
-        || match Xdp::detached(Direction::Ingress, Options::new(Setup::default().settings)).install(&Setup::default().tables()) {
-            Ok(_) => None,
-            Err(Error::Kernel { problem, .. }) if problem.contains("it takes root") => Some(problem),
-            Err(error) => panic!("{error}"),
-        };
+    let ask = || match Xdp::detached(Direction::Ingress, Options::new(Setup::default().settings))
+        .install(&Setup::default().tables())
+    {
+        Ok(_) => None,
+        Err(Error::Kernel { problem, .. }) if problem.contains("it takes root") => Some(problem),
+        Err(error) => panic!("{error}"),
+    };
     REFUSAL.get_or_init(ask).as_deref()
 }
 
@@ -63,12 +65,15 @@ impl Backend for Injected {
     }
 
     fn possible(&self, frames: Vec<OwnedFrame>) -> Vec<OwnedFrame> {
-        let shortest = |frame: &OwnedFrame| if self.is_tcx() { shortest_skb(&frame.bytes) } else { *LENGTHS.start() };
+        let shortest = |frame: &OwnedFrame| {
+            if self.is_tcx() { shortest_skb(&frame.bytes) } else { *LENGTHS.start() }
+        };
         let whole = |frame: &OwnedFrame| {
             let length = frame.bytes.len();
             frame.link == Link::Ethernet && LENGTHS.contains(&length) && length >= shortest(frame)
         };
-        let arrived = |frame: OwnedFrame| OwnedFrame { wire_length: frame.bytes.len() as u32, ..frame };
+        let arrived =
+            |frame: OwnedFrame| OwnedFrame { wire_length: frame.bytes.len() as u32, ..frame };
         frames.into_iter().filter(whole).map(arrived).collect()
     }
 
@@ -85,7 +90,8 @@ impl Backend for Injected {
         4
     }
 
-    // Every combination is a program that the kernel verifies; what one counts is what a worker counts, by the same code.
+    // Every combination is a program that the kernel verifies; what one counts is what a worker
+    // counts, by the same code.
     fn breadth(&self) -> Breadth {
         if self.is_twin() { Breadth::Few } else { Breadth::Values }
     }
@@ -101,7 +107,8 @@ impl Feeder for Injector {
         frames.iter().for_each(|frame| self.inject(&frame.bytes).unwrap());
     }
 
-    /// A part of the frames on each CPU, so that what a core counts alone is told from what all count together.
+    /// A part of the frames on each CPU, so that what a core counts alone is told from what all
+    /// count together.
     fn feed(&self, frames: Arc<[OwnedFrame]>) {
         let usable = sched_getaffinity(None).unwrap();
         for (cpu, part) in cpus(&usable).into_iter().zip(parts(&frames, &usable)) {

@@ -3,7 +3,9 @@
 use crate::model::{Expected, Model};
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{Link, Settings};
-use flowgauge_dataplane::capture::build::{self, InterfaceOptions, Packet, PacketBlock, PcapNgOptions, PcapOptions, PcapVariant};
+use flowgauge_dataplane::capture::build::{
+    self, InterfaceOptions, Packet, PacketBlock, PcapNgOptions, PcapOptions, PcapVariant,
+};
 use flowgauge_dataplane::capture::{Resolution, Step, Walker, open};
 use flowgauge_dataplane::poll::port::{OwnedFrame, pcap, pcap_reader};
 use flowgauge_dataplane::poll::{Advance, Options, Pace};
@@ -40,7 +42,8 @@ pub fn frame(source: u32, length: usize) -> Vec<u8> {
     frame
 }
 
-/// Several MiB of packets in whole microseconds: many small ones, some with the same timestamp, some as long as they can be.
+/// Several MiB of packets in whole microseconds: many small ones, some with the same timestamp,
+/// some as long as they can be.
 pub fn packets(seed: u64, count: usize) -> Vec<Packet> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut timestamp = 1_700_000_000_000_000_000;
@@ -53,7 +56,10 @@ pub fn packets(seed: u64, count: usize) -> Vec<Packet> {
         };
         // About a third of the sources come again.
         let source = rng.random_range(0..count as u32).wrapping_mul(0x9e37_79b1);
-        Packet { wire: (length + number % 5) as u32, ..Packet::new(timestamp, frame(source, length)) }
+        Packet {
+            wire: (length + number % 5) as u32,
+            ..Packet::new(timestamp, frame(source, length))
+        }
     };
     (0..count).map(packet).collect()
 }
@@ -64,19 +70,32 @@ fn owned(packet: &Packet) -> OwnedFrame {
 }
 
 pub fn formats(packets: &[Packet]) -> Vec<(&'static str, Vec<u8>)> {
-    let pcap = |variant, big_endian| build::pcap(&PcapOptions { variant, big_endian, ..PcapOptions::default() }, packets);
+    let pcap = |variant, big_endian| {
+        build::pcap(&PcapOptions { variant, big_endian, ..PcapOptions::default() }, packets)
+    };
     let mut spread = packets.to_vec();
     for (number, packet) in spread.iter_mut().enumerate() {
         packet.interface = (number % 2) as u32;
         packet.block = if number % 11 == 0 { PacketBlock::Obsolete } else { PacketBlock::Enhanced };
     }
-    let nanoseconds = InterfaceOptions { resolution: Some(Resolution::NANOSECONDS), ..InterfaceOptions::default() };
+    let nanoseconds = InterfaceOptions {
+        resolution: Some(Resolution::NANOSECONDS),
+        ..InterfaceOptions::default()
+    };
     let options = PcapNgOptions {
-        interfaces: vec![InterfaceOptions { drops: Some(5), ..InterfaceOptions::default() }, nanoseconds],
+        interfaces: vec![
+            InterfaceOptions { drops: Some(5), ..InterfaceOptions::default() },
+            nanoseconds,
+        ],
         comment: "a comment".to_owned(),
-        // One block that is longer than a chunk, and more at its beginning than a walker wants to see at once.
+        // One block that is longer than a chunk, and more at its beginning than a walker wants to
+        // see at once.
         extra: [(3, 20), (packets.len() / 2, 3 * CHUNK), (packets.len(), 8)]
-            .map(|(before, length)| build::ExtraBlock { before, block_type: 0x0bad, body: vec![7; length] })
+            .map(|(before, length)| build::ExtraBlock {
+                before,
+                block_type: 0x0bad,
+                body: vec![7; length],
+            })
             .to_vec(),
         ..PcapNgOptions::default()
     };
@@ -85,7 +104,10 @@ pub fn formats(packets: &[Packet]) -> Vec<(&'static str, Vec<u8>)> {
         ("pcap, nanoseconds, big-endian", pcap(PcapVariant::Nanoseconds, true)),
         ("pcap, modified", pcap(PcapVariant::Modified, false)),
         ("pcapng", build::pcapng(&options, &spread)),
-        ("pcapng, big-endian", build::pcapng(&PcapNgOptions { big_endian: true, ..options }, &spread)),
+        (
+            "pcapng, big-endian",
+            build::pcapng(&PcapNgOptions { big_endian: true, ..options }, &spread),
+        ),
     ]
 }
 
@@ -149,7 +171,10 @@ pub fn replay(mut poll: Poll, limits: &[u64]) -> (Vec<Window>, Vec<Event>) {
         assert!(matches!(stands, Advance::Reached { .. } | Advance::Ended { .. }), "{stands:?}");
         let snapshot = poll.rotate().unwrap();
         let levels = snapshot.bank.cardinality.levels(precision).to_vec();
-        windows.push(Window { expected: Expected { counters: snapshot.bank.counters, levels }, truth: snapshot.truth });
+        windows.push(Window {
+            expected: Expected { counters: snapshot.bank.counters, levels },
+            truth: snapshot.truth,
+        });
     }
     let events = poll.events().unwrap();
     assert_eq!(poll.events().unwrap(), [], "each event comes once");
@@ -162,12 +187,17 @@ pub fn windows(packets: &[Packet], limits: &[u64], truth: bool) -> Vec<Window> {
     let mut rest = packets;
     let mut total: HashSet<Vec<u8>> = HashSet::new();
     let mut window = |limit| {
-        let (frames, later) = rest.split_at(rest.partition_point(|packet| packet.timestamp < limit));
+        let (frames, later) =
+            rest.split_at(rest.partition_point(|packet| packet.timestamp < limit));
         rest = later;
         let frames: Vec<OwnedFrame> = frames.iter().map(owned).collect();
         let flows = model.flows(&frames);
         total.extend(flows.iter().cloned());
-        let truth = truth.then_some(Truth { window: flows.len() as u64, total: total.len() as u64, ..Truth::default() });
+        let truth = truth.then_some(Truth {
+            window: flows.len() as u64,
+            total: total.len() as u64,
+            ..Truth::default()
+        });
         Window { expected: model.expect(&frames), truth }
     };
     limits.iter().copied().chain([u64::MAX]).map(&mut window).collect()
@@ -177,17 +207,26 @@ pub fn windows(packets: &[Packet], limits: &[u64], truth: bool) -> Vec<Window> {
 pub fn assert_same(windows: &[Window], expected: &[Window], what: &str) {
     assert_eq!(windows.len(), expected.len());
     for (index, (window, expected)) in windows.iter().zip(expected).enumerate() {
-        assert_eq!(window.expected.counters, expected.expected.counters, "window {index} of {what}");
+        assert_eq!(
+            window.expected.counters, expected.expected.counters,
+            "window {index} of {what}"
+        );
         assert_eq!(window.truth, expected.truth, "window {index} of {what}");
-        assert!(window.expected.levels == expected.expected.levels, "registers of window {index} of {what}");
+        assert!(
+            window.expected.levels == expected.expected.levels,
+            "registers of window {index} of {what}"
+        );
     }
 }
 
-/// Limits that fall on timestamps, just behind them, into gaps, several into one chunk and none into others.
+/// Limits that fall on timestamps, just behind them, into gaps, several into one chunk and none
+/// into others.
 pub fn limits(packets: &[Packet]) -> Vec<u64> {
     let mut rng = ChaCha8Rng::seed_from_u64(9);
     let mut limits: Vec<u64> = (0..60)
-        .map(|number| packets[rng.random_range(0..packets.len())].timestamp + [0, 1, 500][number % 3])
+        .map(|number| {
+            packets[rng.random_range(0..packets.len())].timestamp + [0, 1, 500][number % 3]
+        })
         .filter(|limit| !(packets[1000].timestamp..packets[2000].timestamp).contains(limit))
         .collect();
     limits.extend(packets[400..440].iter().map(|packet| packet.timestamp));
@@ -202,14 +241,27 @@ fn windows_are_the_same_for_every_format_source_and_number_of_workers() {
     let limits = limits(&packets);
     for (format, bytes) in formats(&packets) {
         assert!(bytes.len() > 7 * CHUNK, "{} bytes of {format}", bytes.len());
-        let file = TemporaryFile::new(&format!("windows-{}", format.replace([' ', ','], "-")), &bytes);
+        let file =
+            TemporaryFile::new(&format!("windows-{}", format.replace([' ', ','], "-")), &bytes);
         for workers in 1..=3 {
             let truth = workers != 2;
             let expected = windows(&packets, &limits, truth);
             let sources = [
                 ("a file", pcap(file.path(), workers, Pace::Trace).unwrap()),
-                ("a pipe", pcap_reader(Cursor::new(bytes.clone()), "pipe", workers, Pace::Trace).unwrap()),
-                ("short reads", pcap_reader(ShortReads::new(Cursor::new(bytes.clone())), "pipe", workers, Pace::Trace).unwrap()),
+                (
+                    "a pipe",
+                    pcap_reader(Cursor::new(bytes.clone()), "pipe", workers, Pace::Trace).unwrap(),
+                ),
+                (
+                    "short reads",
+                    pcap_reader(
+                        ShortReads::new(Cursor::new(bytes.clone())),
+                        "pipe",
+                        workers,
+                        Pace::Trace,
+                    )
+                    .unwrap(),
+                ),
             ];
             for (source, ports) in sources {
                 let poll = started(Poll::new(ports, counting(truth)), &Settings::default());
@@ -233,7 +285,10 @@ fn files_that_end_where_a_chunk_does() {
         let mut left = length - 24;
         while left > 0 {
             let captured = if left > 4000 { 1000 } else { left - 16 };
-            packets.push(Packet::new(1000 * packets.len() as u64, frame(packets.len() as u32, captured)));
+            packets.push(Packet::new(
+                1000 * packets.len() as u64,
+                frame(packets.len() as u32, captured),
+            ));
             left -= 16 + captured;
         }
         let bytes = build::pcap(&PcapOptions::default(), &packets);
@@ -244,7 +299,13 @@ fn files_that_end_where_a_chunk_does() {
             let file = TemporaryFile::new(&format!("end-{workers}-{length}"), &bytes);
             for ports in [
                 pcap(file.path(), workers, Pace::Trace).unwrap(),
-                pcap_reader(ShortReads::new(Cursor::new(bytes.clone())), "pipe", workers, Pace::Trace).unwrap(),
+                pcap_reader(
+                    ShortReads::new(Cursor::new(bytes.clone())),
+                    "pipe",
+                    workers,
+                    Pace::Trace,
+                )
+                .unwrap(),
             ] {
                 let poll = started(Poll::new(ports, counting(false)), &Settings::default());
                 let (windows, events) = replay(poll, &limits);
@@ -278,7 +339,10 @@ fn the_gate_tells_the_next_and_the_last_timestamp() {
         let mut poll = started(Poll::new(ports, counting(false)), &Settings::default());
         let gate = poll.gate();
         assert_eq!(gate.advance(0), Advance::Reached { next: packets[0].timestamp });
-        assert_eq!(gate.advance(packets[0].timestamp), Advance::Reached { next: packets[0].timestamp });
+        assert_eq!(
+            gate.advance(packets[0].timestamp),
+            Advance::Reached { next: packets[0].timestamp }
+        );
         for number in (1..packets.len()).step_by(97) {
             let limit = packets[number].timestamp + 1;
             let before = packets.partition_point(|packet| packet.timestamp < limit);
@@ -287,12 +351,16 @@ fn the_gate_tells_the_next_and_the_last_timestamp() {
             assert_eq!(gate.advance(5), Advance::Reached { next: packets[before].timestamp });
             assert_eq!(poll.sample().unwrap().packets_after, before as u64);
         }
-        assert_eq!(gate.advance(u64::MAX), Advance::Ended { last: Some(packets[packets.len() - 1].timestamp) });
+        assert_eq!(
+            gate.advance(u64::MAX),
+            Advance::Ended { last: Some(packets[packets.len() - 1].timestamp) }
+        );
         assert_eq!(poll.sample().unwrap().packets_after, packets.len() as u64);
     }
 }
 
-/// Flows that come again in another chunk, which another worker reads, are as recent as their latest packet.
+/// Flows that come again in another chunk, which another worker reads, are as recent as their
+/// latest packet.
 #[test]
 fn staggered_registers_and_truth_do_not_depend_on_workers() {
     let packets = packets(3, 5000);
@@ -304,15 +372,24 @@ fn staggered_registers_and_truth_do_not_depend_on_workers() {
     let slot_ns = (last - first) / (3 * m);
     let run = |workers| {
         let ports = pcap_reader(Cursor::new(bytes.clone()), "pipe", workers, Pace::Trace).unwrap();
-        let mut poll = started(Poll::new(ports, Options { settings, slot_ns, truth: true, ..Options::default() }), &settings);
+        let mut poll = started(
+            Poll::new(ports, Options { settings, slot_ns, truth: true, ..Options::default() }),
+            &settings,
+        );
         let gate = poll.gate();
         let mut step = |number| {
             let limit = first + (last - first) * number / 20;
             gate.advance(limit);
             let sample = poll.sample().unwrap();
-            let levels: Vec<u8> =
-                sample.lasting.unwrap().cardinality.levels(settings.cardinality.precision, (limit / slot_ns) as u32).collect();
-            let covered = |packet: &&Packet| packet.timestamp < limit && packet.timestamp >= limit - slot_ns * m / 2;
+            let levels: Vec<u8> = sample
+                .lasting
+                .unwrap()
+                .cardinality
+                .levels(settings.cardinality.precision, (limit / slot_ns) as u32)
+                .collect();
+            let covered = |packet: &&Packet| {
+                packet.timestamp < limit && packet.timestamp >= limit - slot_ns * m / 2
+            };
             let flows = model().flows(packets.iter().filter(covered).map(owned)).len() as u64;
             assert_eq!(sample.truth.unwrap().window, flows, "{workers} workers, step {number}");
             levels
@@ -337,7 +414,12 @@ pub fn walk(bytes: &[u8]) -> (Vec<(OwnedFrame, u16)>, Option<String>) {
                 let link_type = walker.interfaces()[record.interface as usize].link_type;
                 let frame = record.frame(unread);
                 let (link, rest) = open(link_type, frame).unwrap_or((Link::Unsupported, frame));
-                let frame = OwnedFrame { bytes: rest.to_vec(), wire_length: record.wire, timestamp: record.timestamp, link };
+                let frame = OwnedFrame {
+                    bytes: rest.to_vec(),
+                    wire_length: record.wire,
+                    timestamp: record.timestamp,
+                    link,
+                };
                 frames.push((frame, link_type));
                 unread = &unread[consumed..];
             }

@@ -1,4 +1,5 @@
-//! Captures that are cut, overwritten or no captures: what can be read is counted, and the rest is reported once.
+//! Captures that are cut, overwritten or no captures: what can be read is counted, and the rest is
+//! reported once.
 
 use crate::capture::{CHUNK, ShortReads, TemporaryFile, counting, frame, model, started, walk};
 use flowgauge_core::Settings;
@@ -14,12 +15,18 @@ use std::io::{self, Cursor, Read};
 use std::path::Path;
 
 fn packets() -> Vec<Packet> {
-    (0..3000).map(|number: u32| Packet::new(u64::from(number) * 1000, frame(number, 38 + (number as usize * 31) % 6000))).collect()
+    (0..3000)
+        .map(|number: u32| {
+            Packet::new(u64::from(number) * 1000, frame(number, 38 + (number as usize * 31) % 6000))
+        })
+        .collect()
 }
 
 /// Counts a whole capture; gives the snapshot's counters and registers, and the events.
 fn count(bytes: &[u8], workers: usize) -> (crate::model::Expected, Vec<Event>) {
-    let ports = pcap_reader(ShortReads::new(Cursor::new(bytes.to_vec())), "damaged", workers, Pace::Trace).unwrap();
+    let ports =
+        pcap_reader(ShortReads::new(Cursor::new(bytes.to_vec())), "damaged", workers, Pace::Trace)
+            .unwrap();
     let mut poll = started(Poll::new(ports, counting(false)), &Settings::default());
     let stands = poll.gate().advance(u64::MAX);
     assert!(matches!(stands, Advance::Ended { .. }), "{stands:?}");
@@ -32,25 +39,37 @@ fn count(bytes: &[u8], workers: usize) -> (crate::model::Expected, Vec<Event>) {
 fn check(bytes: &[u8], what: &str) -> bool {
     let (frames, damage) = walk(bytes);
     if frames.is_empty()
-        && let Err(error) = pcap_reader(Cursor::new(bytes.to_vec()), "damaged", 1, Pace::Trace).map(drop)
+        && let Err(error) =
+            pcap_reader(Cursor::new(bytes.to_vec()), "damaged", 1, Pace::Trace).map(drop)
     {
         // Not even the beginning of a capture.
         assert_eq!(error.to_string(), format!("damaged: {}", damage.unwrap()), "{what}");
         return true;
     }
     let expected = model().expect(frames.iter().map(|(frame, _)| frame));
-    let unsupported: HashSet<u16> =
-        frames.iter().map(|&(_, link_type)| link_type).filter(|&link_type| open(link_type, &[0; 64]).is_none()).collect();
+    let unsupported: HashSet<u16> = frames
+        .iter()
+        .map(|&(_, link_type)| link_type)
+        .filter(|&link_type| open(link_type, &[0; 64]).is_none())
+        .collect();
     for workers in 1..=3 {
         let (counted, events) = count(bytes, workers);
         assert_eq!(counted, expected, "{what}, {workers} workers");
         let (end, warnings) = events.split_last().unwrap();
         assert_eq!(*end, Event::TrafficEnded, "{what}");
-        let warnings: Vec<&Event> = warnings.iter().filter(|event| !matches!(event, Event::Notice(_))).collect();
+        let warnings: Vec<&Event> =
+            warnings.iter().filter(|event| !matches!(event, Event::Notice(_))).collect();
         let expected_warnings = usize::from(damage.is_some()) + unsupported.len();
-        assert_eq!(warnings.len(), expected_warnings, "{what}, {workers} workers: {warnings:?}, damage {damage:?}");
+        assert_eq!(
+            warnings.len(),
+            expected_warnings,
+            "{what}, {workers} workers: {warnings:?}, damage {damage:?}"
+        );
         if let Some(damage) = &damage {
-            assert!(matches!(warnings[0], Event::Warning(line) if *line == format!("damaged: {damage}")), "{warnings:?}");
+            assert!(
+                matches!(warnings[0], Event::Warning(line) if *line == format!("damaged: {damage}")),
+                "{warnings:?}"
+            );
         }
     }
     damage.is_some()
@@ -59,8 +78,10 @@ fn check(bytes: &[u8], what: &str) -> bool {
 #[test]
 fn damaged_captures_count_up_to_the_damage() {
     let packets = packets();
-    let captures =
-        [("pcap", build::pcap(&PcapOptions::default(), &packets)), ("pcapng", build::pcapng(&PcapNgOptions::default(), &packets))];
+    let captures = [
+        ("pcap", build::pcap(&PcapOptions::default(), &packets)),
+        ("pcapng", build::pcapng(&PcapNgOptions::default(), &packets)),
+    ];
     let mut rng = ChaCha8Rng::seed_from_u64(5);
     let mut damaged = 0;
     for (format, whole) in captures {
@@ -90,7 +111,8 @@ fn damaged_captures_count_up_to_the_damage() {
                     "overwritten"
                 }
             };
-            damaged += usize::from(check(&bytes, &format!("{format}, {what} at {at}, number {number}")));
+            damaged +=
+                usize::from(check(&bytes, &format!("{format}, {what} at {at}, number {number}")));
         }
     }
     assert!(damaged > 15, "{damaged} of 48 were damage");
@@ -99,7 +121,10 @@ fn damaged_captures_count_up_to_the_damage() {
 #[test]
 fn cuts_around_the_ends_of_chunks() {
     let packets = packets();
-    for whole in [build::pcap(&PcapOptions::default(), &packets), build::pcapng(&PcapNgOptions::default(), &packets)] {
+    for whole in [
+        build::pcap(&PcapOptions::default(), &packets),
+        build::pcapng(&PcapNgOptions::default(), &packets),
+    ] {
         for at in [0, 1, 3, 4, 15, 16, 23, 24, 25, 40, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK] {
             check(&whole[..at], &format!("cut at {at}"));
         }
@@ -121,30 +146,44 @@ fn frames_of_an_unknown_link_type_are_reported_once() {
 
 #[test]
 fn what_is_no_capture_is_an_error() {
-    for (content, hint) in
-        [(&b""[..], "the file is empty"), (b"BZh91AY&SY\0\0\0\0\0\0\0\0", "bunzip2"), (b"some text, no packets", "text")]
-    {
+    for (content, hint) in [
+        (&b""[..], "the file is empty"),
+        (b"BZh91AY&SY\0\0\0\0\0\0\0\0", "bunzip2"),
+        (b"some text, no packets", "text"),
+    ] {
         let file = TemporaryFile::new(&format!("no-capture-{}", content.len()), content);
         let whole = [
             pcap(file.path(), 2, Pace::Trace).map(drop),
-            captures(vec![Capture::open(file.path()).unwrap(), Capture::open(file.path()).unwrap()], 1, Pace::Trace).map(drop),
+            captures(
+                vec![Capture::open(file.path()).unwrap(), Capture::open(file.path()).unwrap()],
+                1,
+                Pace::Trace,
+            )
+            .map(drop),
         ];
         for outcome in whole {
             let error = outcome.unwrap_err();
             let line = error.to_string();
             assert!(matches!(error, Error::NotACapture { .. }), "{line}");
-            assert!(line.contains(hint) && line.starts_with(&file.path().display().to_string()), "{line}");
+            assert!(
+                line.contains(hint) && line.starts_with(&file.path().display().to_string()),
+                "{line}"
+            );
         }
-        let piped = pcap_reader(Cursor::new(content), "pipe", 1, Pace::Trace).map(drop).unwrap_err().to_string();
+        let piped = pcap_reader(Cursor::new(content), "pipe", 1, Pace::Trace)
+            .map(drop)
+            .unwrap_err()
+            .to_string();
         assert!(piped.starts_with("pipe: not a capture: ") && piped.contains(hint), "{piped}");
     }
 }
 
 #[test]
 fn files_that_cannot_be_opened_are_errors() {
-    for (path, kind) in
-        [(std::env::temp_dir(), io::ErrorKind::IsADirectory), ("/nowhere/at/all.pcap".into(), io::ErrorKind::NotFound)]
-    {
+    for (path, kind) in [
+        (std::env::temp_dir(), io::ErrorKind::IsADirectory),
+        ("/nowhere/at/all.pcap".into(), io::ErrorKind::NotFound),
+    ] {
         match pcap(&path, 1, Pace::Trace).err() {
             Some(Error::File { operation: "open", path: named, source }) => {
                 assert_eq!((named.as_path(), source.kind()), (path.as_path() as &Path, kind));
@@ -169,17 +208,33 @@ impl Read for Breaking {
 #[test]
 fn what_was_read_before_an_error_is_counted_and_the_error_reported_once() {
     let whole = build::pcap(&PcapOptions::default(), &packets());
-    let early = pcap_reader(Breaking(Cursor::new(whole[..10].to_vec())), "disk", 1, Pace::Trace).map(drop).unwrap_err();
+    let early = pcap_reader(Breaking(Cursor::new(whole[..10].to_vec())), "disk", 1, Pace::Trace)
+        .map(drop)
+        .unwrap_err();
     assert_eq!(early.to_string(), "cannot read disk: the disk is gone");
     for at in [30, 5000, CHUNK + 70_000, 2 * CHUNK] {
         let (frames, _) = walk(&whole[..at]);
         for workers in 1..=3 {
-            let ports = pcap_reader(Breaking(Cursor::new(whole[..at].to_vec())), "disk", workers, Pace::Trace).unwrap();
+            let ports = pcap_reader(
+                Breaking(Cursor::new(whole[..at].to_vec())),
+                "disk",
+                workers,
+                Pace::Trace,
+            )
+            .unwrap();
             let mut poll = started(Poll::new(ports, counting(false)), &Settings::default());
             poll.gate().advance(u64::MAX);
-            assert_eq!(poll.rotate().unwrap().packets_after, frames.len() as u64, "error at {at}, {workers} workers");
+            assert_eq!(
+                poll.rotate().unwrap().packets_after,
+                frames.len() as u64,
+                "error at {at}, {workers} workers"
+            );
             let warning = Event::Warning("disk: cannot read on: the disk is gone".to_owned());
-            assert_eq!(poll.events().unwrap(), [warning, Event::TrafficEnded], "error at {at}, {workers} workers");
+            assert_eq!(
+                poll.events().unwrap(),
+                [warning, Event::TrafficEnded],
+                "error at {at}, {workers} workers"
+            );
         }
     }
 }

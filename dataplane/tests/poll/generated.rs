@@ -1,4 +1,5 @@
-//! Generated traffic: as many packets as asked for, and in trace time exactly those before the limit.
+//! Generated traffic: as many packets as asked for, and in trace time exactly those before the
+//! limit.
 
 use crate::capture::{SEED, counting, started};
 use crate::model::{Expected, Model};
@@ -29,13 +30,18 @@ fn as_fast_as_it_goes_nothing_is_lost_between_windows() {
     for workers in 1..=2 {
         let profile = profile(&format!("unique,rate=max,packets={PACKETS},size=100"));
         let ports = memory(profile.clone(), workers, Pace::Trace);
-        let mut poll = started(Poll::new(ports, Options { settings, ..Options::default() }), &settings);
+        let mut poll =
+            started(Poll::new(ports, Options { settings, ..Options::default() }), &settings);
         let mut total = Expected::nothing(settings.cardinality.precision);
         let (mut rotations, mut ended) = (0, false);
         loop {
             let window = poll.rotate().unwrap();
             total.counters.merge(&window.bank.counters);
-            for (all, level) in total.levels.iter_mut().zip(window.bank.cardinality.levels(settings.cardinality.precision)) {
+            for (all, level) in total
+                .levels
+                .iter_mut()
+                .zip(window.bank.cardinality.levels(settings.cardinality.precision))
+            {
                 *all = (*all).max(*level);
             }
             rotations += 1;
@@ -61,27 +67,41 @@ fn in_trace_time_exactly_the_packets_before_the_limit_count() {
         let packets = profile.packets.unwrap();
         let model = Model::new(&Settings::default(), SEED);
         for workers in 1..=3 {
-            let mut poll = started(Poll::new(memory(profile.clone(), workers, Pace::Trace), counting(true)), &Settings::default());
+            let mut poll = started(
+                Poll::new(memory(profile.clone(), workers, Pace::Trace), counting(true)),
+                &Settings::default(),
+            );
             let gate = poll.gate();
             let mut counted = 0;
             for number in [0, 1, 2, 3, 255, 256, 257, 1000, packets / 2, packets - 1] {
                 for limit in [profile.timestamp(number), profile.timestamp(number) + 1] {
-                    let before = (0..packets).take_while(|&index| profile.timestamp(index) < limit).count() as u64;
+                    let before = (0..packets)
+                        .take_while(|&index| profile.timestamp(index) < limit)
+                        .count() as u64;
                     let next = profile.timestamp(before);
                     match gate.advance(limit) {
                         Advance::Reached { next: told } => assert_eq!(told, next),
-                        stands => assert!(before == packets && matches!(stands, Advance::Ended { .. }), "{stands:?}"),
+                        stands => assert!(
+                            before == packets && matches!(stands, Advance::Ended { .. }),
+                            "{stands:?}"
+                        ),
                     }
                     let window = poll.rotate().unwrap();
                     let expected = model.expect(frames(&profile, counted..before));
-                    assert_eq!(window.bank.counters, expected.counters, "{text}, {workers} workers, limit {limit}");
+                    assert_eq!(
+                        window.bank.counters, expected.counters,
+                        "{text}, {workers} workers, limit {limit}"
+                    );
                     assert_eq!(window.bank.cardinality.levels(model.precision), expected.levels);
                     let flows = model.flows(frames(&profile, counted..before)).len() as u64;
                     assert_eq!(window.truth.unwrap().window, flows);
                     counted = before;
                 }
             }
-            assert_eq!(gate.advance(u64::MAX), Advance::Ended { last: Some(profile.timestamp(packets - 1)) });
+            assert_eq!(
+                gate.advance(u64::MAX),
+                Advance::Ended { last: Some(profile.timestamp(packets - 1)) }
+            );
             assert_eq!(counted + poll.rotate().unwrap().packets_after, packets);
             assert_eq!(poll.events().unwrap(), [Event::TrafficEnded]);
             assert_eq!(poll.source().progress(), Some((packets, packets)));

@@ -1,4 +1,5 @@
-//! The poll-mode backend beyond what every backend must do: captures, generated traffic, and workers that stall or die.
+//! The poll-mode backend beyond what every backend must do: captures, generated traffic, and
+//! workers that stall or die.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 #![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
 

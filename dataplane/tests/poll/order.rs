@@ -23,10 +23,19 @@ fn packet(number: usize, timestamp: u64, length: usize) -> Packet {
 
 /// Packets a millisecond apart, several chunks of them.
 fn steady(count: usize) -> Vec<Packet> {
-    (0..count).map(|number| packet(number, START + number as u64 * MILLISECOND, if number % 3 == 0 { 1400 } else { 60 })).collect()
+    (0..count)
+        .map(|number| {
+            packet(
+                number,
+                START + number as u64 * MILLISECOND,
+                if number % 3 == 0 { 1400 } else { 60 },
+            )
+        })
+        .collect()
 }
 
-/// What windows held: where they began, packets and bytes. Windows without packets are left out, as a controller does.
+/// What windows held: where they began, packets and bytes. Windows without packets are left out, as
+/// a controller does.
 type Windows = Vec<(u64, u64, u64)>;
 
 #[derive(Debug, PartialEq)]
@@ -67,27 +76,45 @@ fn replay(poll: Poll, window: u64, lateness: Duration) -> Replayed {
 /// What windows should hold of these packets.
 fn expected(packets: &[Packet], window: u64) -> Replayed {
     let first = packets.iter().map(|packet| packet.timestamp).min().unwrap();
-    let mut windows: std::collections::BTreeMap<u64, (u64, u64)> = std::collections::BTreeMap::new();
+    let mut windows: std::collections::BTreeMap<u64, (u64, u64)> =
+        std::collections::BTreeMap::new();
     for packet in packets {
         let (packets, bytes) = windows.entry((packet.timestamp - first) / window).or_default();
         (*packets, *bytes) = (*packets + 1, *bytes + u64::from(packet.wire));
     }
-    let windows = windows.into_iter().map(|(number, (packets, bytes))| (first + number * window, packets, bytes)).collect();
+    let windows = windows
+        .into_iter()
+        .map(|(number, (packets, bytes))| (first + number * window, packets, bytes))
+        .collect();
     Replayed { first, windows, late: 0, last: packets.iter().map(|packet| packet.timestamp).max() }
 }
 
-/// The same capture from a file and from pipes that hand out pieces of several lengths, read by several workers.
+/// The same capture from a file and from pipes that hand out pieces of several lengths, read by
+/// several workers.
 fn everywhere(name: &str, packets: &[Packet], mut check: impl FnMut(bool, usize, Poll)) {
     let nanoseconds = build::PcapVariant::Nanoseconds;
-    let bytes = build::pcap(&PcapOptions { variant: nanoseconds, ..PcapOptions::default() }, packets);
+    let bytes =
+        build::pcap(&PcapOptions { variant: nanoseconds, ..PcapOptions::default() }, packets);
     let file = TemporaryFile::new(&format!("order-{name}"), &bytes);
     for workers in 1..=3 {
         let counting = || counting(false);
-        check(true, workers, Poll::new(pcap(file.path(), workers, Pace::Trace).unwrap(), counting()));
+        check(
+            true,
+            workers,
+            Poll::new(pcap(file.path(), workers, Pace::Trace).unwrap(), counting()),
+        );
         let whole = Cursor::new(bytes.clone());
-        check(false, workers, Poll::new(pcap_reader(whole, "pipe", workers, Pace::Trace).unwrap(), counting()));
+        check(
+            false,
+            workers,
+            Poll::new(pcap_reader(whole, "pipe", workers, Pace::Trace).unwrap(), counting()),
+        );
         let short = ShortReads::new(Cursor::new(bytes.clone()));
-        check(false, workers, Poll::new(pcap_reader(short, "pipe", workers, Pace::Trace).unwrap(), counting()));
+        check(
+            false,
+            workers,
+            Poll::new(pcap_reader(short, "pipe", workers, Pace::Trace).unwrap(), counting()),
+        );
     }
 }
 
@@ -100,7 +127,11 @@ fn packets_that_come_no_later_than_the_lateness_are_in_the_windows_of_their_time
     for window in [SECOND, 30 * MILLISECOND] {
         let expected = expected(&packets, window);
         everywhere("bounded", &packets, |_, workers, poll| {
-            assert_eq!(replay(poll, window, LATENESS), expected, "{workers} workers, windows of {window} ns");
+            assert_eq!(
+                replay(poll, window, LATENESS),
+                expected,
+                "{workers} workers, windows of {window} ns"
+            );
         });
     }
 }
@@ -124,21 +155,30 @@ fn a_packet_whose_window_is_closed_is_counted_apart() {
     });
 }
 
-/// A window is closed when so many packets have come that are later by the lateness, to the packet: 1000 in a file, 3 in a pipe.
+/// A window is closed when so many packets have come that are later by the lateness, to the packet:
+/// 1000 in a file, 3 in a pipe.
 #[test]
 fn windows_are_closed_at_the_same_packet_everywhere() {
-    let dense = |count: u64| (0..count).map(|number| packet(number as usize, START + number * MILLISECOND / 100, 60));
+    let dense = |count: u64| {
+        (0..count).map(|number| packet(number as usize, START + number * MILLISECOND / 100, 60))
+    };
     for (name, before, late) in [("awaited", 999, 0), ("closed", 1000, 1)] {
         for is_file in [true, false] {
-            // The first window ends with packet 10,000, and packet 20,000 is later than that by the lateness.
+            // The first window ends with packet 10,000, and packet 20,000 is later than that by the
+            // lateness.
             let mut packets: Vec<Packet> = dense(60_000).collect();
             assert!(packets.len() * 76 > 2 * CHUNK);
             let place = 20_000 + if is_file { before } else { before - 997 };
             packets.insert(place, packet(3, START + MILLISECOND, 60));
             everywhere(name, &packets, |file, workers, poll| {
                 if file == is_file {
-                    let Replayed { windows, late: told, .. } = replay(poll, 100 * MILLISECOND, LATENESS);
-                    assert_eq!((windows[0].1, told), (10_001 - late, late), "packet {place}, {workers} workers, file: {file}");
+                    let Replayed { windows, late: told, .. } =
+                        replay(poll, 100 * MILLISECOND, LATENESS);
+                    assert_eq!(
+                        (windows[0].1, told),
+                        (10_001 - late, late),
+                        "packet {place}, {workers} workers, file: {file}"
+                    );
                 }
             });
         }
@@ -159,28 +199,43 @@ fn the_first_window_begins_with_the_earliest_packet_that_is_awaited() {
     packets[3000].timestamp -= 7 * SECOND;
     everywhere("before", &packets, |_, workers, poll| {
         let replayed = replay(poll, SECOND, LATENESS);
-        assert_eq!((replayed.first, replayed.late, replayed.windows.len()), (START, 1, 5), "{workers} workers");
+        assert_eq!(
+            (replayed.first, replayed.late, replayed.windows.len()),
+            (START, 1, 5),
+            "{workers} workers"
+        );
     });
 }
 
 #[test]
 fn single_wrong_timestamps_do_not_make_the_others_late() {
     let year = 365 * 86_400 * SECOND;
-    for (name, wrong) in [("years-ahead", START + 3 * year), ("years-ago", START - 3 * year), ("zero", 0)] {
+    for (name, wrong) in
+        [("years-ahead", START + 3 * year), ("years-ago", START - 3 * year), ("zero", 0)]
+    {
         for at in [0, 1, 700, 4999] {
             let mut packets = steady(5000);
             packets[at].timestamp = wrong;
             let from_the_past = wrong < START && at > 100;
-            let on_time: Vec<Packet> =
-                packets.iter().filter(|packet| !from_the_past || packet.timestamp != wrong).cloned().collect();
+            let on_time: Vec<Packet> = packets
+                .iter()
+                .filter(|packet| !from_the_past || packet.timestamp != wrong)
+                .cloned()
+                .collect();
             everywhere(name, &packets, |is_file, workers, poll| {
                 // In a file a thousand packets are looked at before the first window begins.
                 let early = is_file && from_the_past && at < 1000;
                 let expected = match early {
                     true => expected(&packets, SECOND),
-                    false => Replayed { late: u64::from(from_the_past), ..expected(&on_time, SECOND) },
+                    false => {
+                        Replayed { late: u64::from(from_the_past), ..expected(&on_time, SECOND) }
+                    }
                 };
-                assert_eq!(replay(poll, SECOND, LATENESS), expected, "packet {at} is {name}, {workers} workers");
+                assert_eq!(
+                    replay(poll, SECOND, LATENESS),
+                    expected,
+                    "packet {at} is {name}, {workers} workers"
+                );
             });
         }
     }
@@ -193,7 +248,11 @@ fn a_clock_that_is_set_back_leaves_what_comes_after_it_late() {
     everywhere("set-back", &packets, |_, workers, poll| {
         let replayed = replay(poll, SECOND, LATENESS);
         let counted: u64 = replayed.windows.iter().map(|(_, packets, _)| packets).sum();
-        assert_eq!((counted, replayed.late, replayed.windows.len()), (3000, 3000, 3), "{workers} workers");
+        assert_eq!(
+            (counted, replayed.late, replayed.windows.len()),
+            (3000, 3000, 3),
+            "{workers} workers"
+        );
     });
 }
 
@@ -204,7 +263,9 @@ fn whatever_the_order_no_packet_is_lost_or_counted_twice() {
         let mut packets = steady(4000);
         // Also a hundred times as dense: what is read ahead are long runs then.
         let density = [1, 100][round / 12];
-        packets.iter_mut().for_each(|packet| packet.timestamp = START + (packet.timestamp - START) / density);
+        packets
+            .iter_mut()
+            .for_each(|packet| packet.timestamp = START + (packet.timestamp - START) / density);
         for _ in 0..rng.random_range(1..200) {
             let at = rng.random_range(0..packets.len());
             packets[at].timestamp = match rng.random_range(0..4) {
@@ -218,14 +279,22 @@ fn whatever_the_order_no_packet_is_lost_or_counted_twice() {
             packets.reverse();
         }
         let window = [SECOND / 10 / density, SECOND / density, 3600 * SECOND][round % 3];
-        let lateness = [LATENESS / [1, 10][round / 12], Duration::from_secs(5) / density as u32, Duration::ZERO][round / 4 % 3];
+        let lateness = [
+            LATENESS / [1, 10][round / 12],
+            Duration::from_secs(5) / density as u32,
+            Duration::ZERO,
+        ][round / 4 % 3];
         let mut seen = [None, None];
         everywhere("any", &packets, |is_file, workers, poll| {
             let replayed = replay(poll, window, lateness);
             let counted: u64 = replayed.windows.iter().map(|(_, packets, _)| packets).sum();
             assert_eq!(counted + replayed.late, 4000, "round {round}, {workers} workers");
             let before = seen[usize::from(is_file)].get_or_insert_with(|| format!("{replayed:?}"));
-            assert_eq!(*before, format!("{replayed:?}"), "round {round}, {workers} workers, file {is_file}");
+            assert_eq!(
+                *before,
+                format!("{replayed:?}"),
+                "round {round}, {workers} workers, file {is_file}"
+            );
         });
     }
 }

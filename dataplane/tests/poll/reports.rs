@@ -1,7 +1,9 @@
 //! What the backend tells of its own accord.
 
 use flowgauge_core::Settings;
-use flowgauge_dataplane::poll::port::{Duty, Frame, OwnedFrame, Port, Ports, Received, Source, frames};
+use flowgauge_dataplane::poll::port::{
+    Duty, Frame, OwnedFrame, Port, Ports, Received, Source, frames,
+};
 use flowgauge_dataplane::poll::{Gate, Options, Pace};
 use flowgauge_dataplane::{Dataplane, Event, Poll, Tables};
 use std::sync::Arc;
@@ -42,7 +44,10 @@ impl Source for EndsBadly {
 fn no_warning_comes_after_the_end() {
     let gate = Arc::new(Gate::new(Pace::Trace));
     let source = Arc::new(EndsBadly { gate: Arc::clone(&gate), asked: AtomicUsize::new(0) });
-    let mut poll = Poll::new(Ports { ports: vec![Silent], source, gate, interface: "silent".to_owned() }, Options::default());
+    let mut poll = Poll::new(
+        Ports { ports: vec![Silent], source, gate, interface: "silent".to_owned() },
+        Options::default(),
+    );
     assert_eq!(poll.events().unwrap(), []);
     let warning = Event::Warning("the end is damaged".to_owned());
     assert_eq!(poll.events().unwrap(), [warning, Event::TrafficEnded]);

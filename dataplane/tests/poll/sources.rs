@@ -1,6 +1,9 @@
 //! Captures that are compressed, and several captures as one.
 
-use crate::capture::{ShortReads, TemporaryFile, assert_same, counting, formats, limits, packets, replay, started, windows};
+use crate::capture::{
+    ShortReads, TemporaryFile, assert_same, counting, formats, limits, packets, replay, started,
+    windows,
+};
 use flate2::write::GzEncoder;
 use flowgauge_core::Settings;
 use flowgauge_dataplane::capture::build::{self, Packet, PcapOptions};
@@ -32,8 +35,11 @@ fn xz(bytes: &[u8]) -> Vec<u8> {
 /// A format's name, what compresses to it, and bytes that may lie between two compressed parts.
 type Format = (&'static str, fn(&[u8]) -> Vec<u8>, &'static [u8]);
 
-const FORMATS: [Format; 3] =
-    [("gzip", gzip, &[]), ("Zstandard", zstd, &[0x53, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3]), ("xz", xz, &[0; 8])];
+const FORMATS: [Format; 3] = [
+    ("gzip", gzip, &[]),
+    ("Zstandard", zstd, &[0x53, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3]),
+    ("xz", xz, &[0; 8]),
+];
 
 /// Two parts after one another, cut anywhere in the capture.
 fn in_two(compress: fn(&[u8]) -> Vec<u8>, between: &[u8], bytes: &[u8]) -> Vec<u8> {
@@ -89,7 +95,8 @@ fn reader(bytes: &[u8]) -> Result<Ports<PcapPort>, flowgauge_dataplane::Error> {
 
 #[test]
 fn compressed_captures_that_are_cut_count_what_can_be_read() {
-    let packets: Vec<Packet> = packets(12, 600).into_iter().filter(|packet| packet.frame.len() < 2000).collect();
+    let packets: Vec<Packet> =
+        packets(12, 600).into_iter().filter(|packet| packet.frame.len() < 2000).collect();
     let bytes = build::pcap(&PcapOptions::default(), &packets);
     for (format, compress, between) in FORMATS {
         let compressed = in_two(compress, between, &bytes);
@@ -105,7 +112,10 @@ fn compressed_captures_that_are_cut_count_what_can_be_read() {
             if cut > 200 && cut < first {
                 assert!(said[0].ends_with(&format!("the {format} data is cut off")), "{said:?}");
             }
-            assert!(counted >= last, "{format} cut at {cut}: {counted} packets, and {last} with less of it");
+            assert!(
+                counted >= last,
+                "{format} cut at {cut}: {counted} packets, and {last} with less of it"
+            );
             last = counted;
             if cut > first + 16 {
                 assert!(counted >= packets.len() as u64 / 4, "{format} cut at {cut}: {counted}");
@@ -117,7 +127,8 @@ fn compressed_captures_that_are_cut_count_what_can_be_read() {
 
 #[test]
 fn damaged_compressed_captures_are_survived() {
-    let packets: Vec<Packet> = packets(13, 200).into_iter().filter(|packet| packet.frame.len() < 2000).collect();
+    let packets: Vec<Packet> =
+        packets(13, 200).into_iter().filter(|packet| packet.frame.len() < 2000).collect();
     let bytes = build::pcap(&PcapOptions::default(), &packets);
     let mut rng = ChaCha8Rng::seed_from_u64(14);
     for (format, compress, between) in FORMATS {
@@ -134,9 +145,15 @@ fn damaged_compressed_captures_are_survived() {
             }
             let Ok(ports) = reader(&damaged) else { continue };
             let (counted, said) = count(ports);
-            assert!(counted <= packets.len() as u64 && said.len() <= 2, "{format}, number {number}: {counted}, {said:?}");
+            assert!(
+                counted <= packets.len() as u64 && said.len() <= 2,
+                "{format}, number {number}: {counted}, {said:?}"
+            );
             // A change that no checksum sees is one of a name or a time in a header.
-            assert!(!said.is_empty() || counted == packets.len() as u64, "{format}, number {number}: {counted}");
+            assert!(
+                !said.is_empty() || counted == packets.len() as u64,
+                "{format}, number {number}: {counted}"
+            );
         }
     }
 }
@@ -147,7 +164,10 @@ fn windows_beyond_the_limit_are_refused_in_one_line() {
     // A window of 2 GiB, and one block of no compression.
     let zstd = [&[0x28, 0xb5, 0x2f, 0xfd, 0, 21 << 3, 9, 0, 0][..], &[7]].concat();
     let line = reader(&zstd).map(drop).unwrap_err().to_string();
-    assert_eq!(line, "cannot read z: the Zstandard data needs a window of more than 128 MiB; decompress it first");
+    assert_eq!(
+        line,
+        "cannot read z: the Zstandard data needs a window of more than 128 MiB; decompress it first"
+    );
     // The same with 64 MiB.
     let zstd = [&zstd[..5], &[16 << 3], &zstd[6..]].concat();
     let line = reader(&zstd).map(drop).unwrap_err().to_string();
@@ -195,19 +215,26 @@ fn several_captures_count_as_one_in_the_order_of_time() {
         for workers in 1..=3 {
             let truth = workers != 2;
             let expected = windows(&packets, &limits, truth);
-            let mut opened: Vec<Capture> = files.iter().map(|file| Capture::open(file.path()).unwrap()).collect();
+            let mut opened: Vec<Capture> =
+                files.iter().map(|file| Capture::open(file.path()).unwrap()).collect();
             // One of them comes through a pipe.
             let bytes = std::fs::read(files[1].path()).unwrap();
             opened[1] = Capture::reader(ShortReads::new(Cursor::new(bytes)), "pipe");
             let ports = captures(opened, workers, Pace::Trace).unwrap();
-            assert_eq!(ports.interface, format!("{} and {} more", files[0].path().display(), number - 1));
+            assert_eq!(
+                ports.interface,
+                format!("{} and {} more", files[0].path().display(), number - 1)
+            );
             let poll = started(Poll::new(ports, counting(truth)), &Settings::default());
             let state = poll.source();
             let (windows, events) = replay(poll, &limits);
             assert_same(&windows, &expected, &format!("{number} captures with {workers} workers"));
             assert_eq!(events, [Event::TrafficEnded]);
             // Those of pcapng say that 5 were lost.
-            assert_eq!(state.losses().total(), [5, 10][usize::from(number == 7)] * u64::from(number == 7));
+            assert_eq!(
+                state.losses().total(),
+                [5, 10][usize::from(number == 7)] * u64::from(number == 7)
+            );
         }
     }
 }
@@ -218,33 +245,52 @@ fn what_is_wrong_with_one_of_several_captures_is_told() {
     let packets = packets(17, 300);
     let capture = |packets: &[Packet]| build::pcap(&PcapOptions::default(), packets);
     let cut = capture(&packets[100..200]);
-    let all = [capture(&packets[..100]), cut[..cut.len() - 1].to_vec(), b"no capture at all".to_vec(), capture(&packets[200..])];
-    let files: Vec<TemporaryFile> =
-        all.iter().enumerate().map(|(index, bytes)| TemporaryFile::new(&format!("wrong-{index}"), bytes)).collect();
+    let all = [
+        capture(&packets[..100]),
+        cut[..cut.len() - 1].to_vec(),
+        b"no capture at all".to_vec(),
+        capture(&packets[200..]),
+    ];
+    let files: Vec<TemporaryFile> = all
+        .iter()
+        .enumerate()
+        .map(|(index, bytes)| TemporaryFile::new(&format!("wrong-{index}"), bytes))
+        .collect();
     let opened = files.iter().map(|file| Capture::open(file.path()).unwrap()).collect();
     let (counted, mut said) = count(captures(opened, 2, Pace::Trace).unwrap());
     said.sort_unstable();
     assert_eq!(counted, 299);
     let [first, second] = &said[..] else { panic!("{said:?}") };
-    assert!(first.contains("wrong-1: the file ends inside a record at byte") && first.contains("after 99 packets"), "{first}");
+    assert!(
+        first.contains("wrong-1: the file ends inside a record at byte")
+            && first.contains("after 99 packets"),
+        "{first}"
+    );
     assert!(second.contains("wrong-2: not a capture: the file is text"), "{second}");
     // A file that is taken away after the first look.
-    let opened: Vec<Capture> = [0, 3].map(|index| Capture::open(files[index].path()).unwrap()).into();
+    let opened: Vec<Capture> =
+        [0, 3].map(|index| Capture::open(files[index].path()).unwrap()).into();
     let ports = captures(opened, 1, Pace::Trace).unwrap();
     std::fs::remove_file(files[3].path()).unwrap();
     let (counted, said) = count(ports);
     assert!((100..=200).contains(&counted), "{counted}");
-    assert!(said.iter().all(|line| line.contains("wrong-3") && line.contains("No such file")), "{said:?}");
+    assert!(
+        said.iter().all(|line| line.contains("wrong-3") && line.contains("No such file")),
+        "{said:?}"
+    );
     assert!(Capture::open(files[3].path()).is_err());
 }
 
 /// Packets that are out of order in their capture stay so, as they would without others.
 #[test]
 fn a_capture_out_of_order_keeps_its_order() {
-    let at = |seconds: u64, source: u32| Packet::new(seconds * 1_000_000_000, crate::capture::frame(source, 60));
+    let at = |seconds: u64, source: u32| {
+        Packet::new(seconds * 1_000_000_000, crate::capture::frame(source, 60))
+    };
     let first = build::pcap(&PcapOptions::default(), &[at(10, 1), at(5, 2), at(30, 3)]);
     let second = build::pcap(&PcapOptions::default(), &[at(20, 4), at(40, 5)]);
-    let readers = [("a", first), ("b", second)].map(|(name, bytes)| Capture::reader(Cursor::new(bytes), name));
+    let readers = [("a", first), ("b", second)]
+        .map(|(name, bytes)| Capture::reader(Cursor::new(bytes), name));
     let ports = captures(readers.into(), 1, Pace::Trace).unwrap();
     let poll = started(Poll::new(ports, counting(false)), &Settings::default());
     let gate = poll.gate();

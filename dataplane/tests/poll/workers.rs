@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Duration;
 
-/// How long a call waits for a worker that will not answer. It is always the first, so that however slow this machine is, no
-/// other is found wanting before.
+/// How long a call waits for a worker that will not answer. It is always the first, so that however
+/// slow this machine is, no other is found wanting before.
 const DEADLINE: Duration = Duration::from_millis(100);
 
 /// What a port does when it is asked for frames.
@@ -101,7 +101,12 @@ impl Rig {
                 (sender, Obedient { orders, gate: Arc::clone(&gate) })
             })
             .unzip();
-        let ports = Ports { ports, source: Arc::new(Nothing), gate: Arc::clone(&gate), interface: "obedient".to_owned() };
+        let ports = Ports {
+            ports,
+            source: Arc::new(Nothing),
+            gate: Arc::clone(&gate),
+            interface: "obedient".to_owned(),
+        };
         let mut poll = Poll::new(ports, Options { deadline, ..Options::default() });
         poll.install(&Tables::new(&Settings::default(), 1)).unwrap();
         Rig { poll, orders, gate }
@@ -184,7 +189,11 @@ fn a_sample_that_timed_out_leaves_nothing_behind() {
     assert_timeout(rig.poll.sample(), 0);
     rig.feed(1, 100);
     drop(release);
-    assert_eq!(packets(persist(|| rig.poll.sample())), 117, "not what the other worker copied for the failed call");
+    assert_eq!(
+        packets(persist(|| rig.poll.sample())),
+        117,
+        "not what the other worker copied for the failed call"
+    );
     assert_eq!(packets(persist(|| rig.poll.rotate())), 117);
 }
 
@@ -199,7 +208,11 @@ fn samples_and_rotations_that_time_out_in_turn() {
     assert_timeout(rig.poll.rotate(), 0);
     assert_timeout(rig.poll.sample(), 0);
     drop(release);
-    assert_eq!(packets(persist(|| rig.poll.sample())), 0, "the rotation was carried out, so this is of the next window");
+    assert_eq!(
+        packets(persist(|| rig.poll.sample())),
+        0,
+        "the rotation was carried out, so this is of the next window"
+    );
     rig.feed(0, 100);
     assert_eq!(packets(persist(|| rig.poll.sample())), 100);
     assert_eq!(packets(persist(|| rig.poll.rotate())), 17, "the rotation that had timed out");
@@ -225,7 +238,8 @@ fn a_dead_worker_is_an_error_and_never_a_smaller_count() {
         rig.feed(1, 10);
         assert_eq!(packets(rig.poll.rotate().unwrap()), 20);
         rig.feed(1 - dead, 10);
-        // The other end hangs up when the port is dropped, and is not told that the order was carried out.
+        // The other end hangs up when the port is dropped, and is not told that the order was
+        // carried out.
         assert!(rig.order(dead, Order::Panic(5)).recv().is_err());
         for _ in 0..2 {
             assert_died(rig.poll.sample(), dead);
@@ -284,6 +298,9 @@ fn dropping_the_backend_ends_its_workers() {
     let rig = Rig::new(3, Pace::Trace, DEADLINE);
     let Rig { poll, orders, gate } = rig;
     drop(poll);
-    assert!(orders.iter().all(|orders| orders.send((Order::Frames(1), channel().0)).is_err()), "the ports are gone");
+    assert!(
+        orders.iter().all(|orders| orders.send((Order::Frames(1), channel().0)).is_err()),
+        "the ports are gone"
+    );
     drop(gate);
 }

@@ -12,7 +12,12 @@ pub(crate) fn captured(path: &Path) -> Vec<OwnedFrame> {
         let consumed = match walker.next(rest) {
             Step::Packet { record, consumed } => {
                 let Record { wire: wire_length, timestamp, link, .. } = record;
-                frames.push(OwnedFrame { bytes: record.frame(rest).to_vec(), wire_length, timestamp, link });
+                frames.push(OwnedFrame {
+                    bytes: record.frame(rest).to_vec(),
+                    wire_length,
+                    timestamp,
+                    link,
+                });
                 consumed
             }
             Step::Skip { consumed } => consumed,

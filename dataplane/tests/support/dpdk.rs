@@ -53,7 +53,8 @@ impl<P: Port> Port for Counted<P> {
 pub(crate) fn counted<P: Port>(ports: Ports<P>) -> (Ports<Counted<P>>, Arc<AtomicU64>) {
     let frames = Arc::<AtomicU64>::default();
     let Ports { ports, source, gate, interface } = ports;
-    let ports = ports.into_iter().map(|port| Counted { port, frames: Arc::clone(&frames) }).collect();
+    let ports =
+        ports.into_iter().map(|port| Counted { port, frames: Arc::clone(&frames) }).collect();
     (Ports { ports, source, gate, interface }, frames)
 }
 

@@ -1,4 +1,5 @@
-//! What can stand between a switch and its client: a service that damages answers, and a proxy that cuts connections.
+//! What can stand between a switch and its client: a service that damages answers, and a proxy that
+//! cuts connections.
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
 
@@ -43,7 +44,10 @@ pub enum Writes {
 pub struct Tampering(Arc<Mutex<(Option<ReadTamper>, Option<WriteTamper>)>>);
 
 impl Tampering {
-    pub fn reads(&self, tamper: impl FnMut(&proto::ReadRequest, proto::ReadResponse) -> Reads + Send + 'static) {
+    pub fn reads(
+        &self,
+        tamper: impl FnMut(&proto::ReadRequest, proto::ReadResponse) -> Reads + Send + 'static,
+    ) {
         self.0.lock().unwrap().0 = Some(Box::new(tamper));
     }
 
@@ -70,7 +74,10 @@ impl Faulty {
 
 #[tonic::async_trait]
 impl BfRuntime for Faulty {
-    async fn write(&self, request: Request<proto::WriteRequest>) -> Result<Response<proto::WriteResponse>, Status> {
+    async fn write(
+        &self,
+        request: Request<proto::WriteRequest>,
+    ) -> Result<Response<proto::WriteResponse>, Status> {
         let fate = match &mut self.tampering.0.lock().unwrap().1 {
             Some(tamper) => tamper(request.get_ref()),
             None => Writes::CarriedOut,
@@ -90,7 +97,10 @@ impl BfRuntime for Faulty {
 
     type ReadStream = ReceiverStream<Result<proto::ReadResponse, Status>>;
 
-    async fn read(&self, request: Request<proto::ReadRequest>) -> Result<Response<Self::ReadStream>, Status> {
+    async fn read(
+        &self,
+        request: Request<proto::ReadRequest>,
+    ) -> Result<Response<Self::ReadStream>, Status> {
         let asked = request.get_ref().clone();
         let mut answer = self.inner.read(request).await?.into_inner().into_inner();
         let answer = answer.recv().await.unwrap()?;
@@ -230,7 +240,8 @@ impl Proxy {
         self.way.changed.notify_all();
     }
 
-    /// Ends all connections for clients, but not for the server: as if clients' machines had lost their power.
+    /// Ends all connections for clients, but not for the server: as if clients' machines had lost
+    /// their power.
     pub fn lose(&self) {
         let mut way = self.way.way();
         for Connection { client, server, lost } in std::mem::take(&mut way.connections) {

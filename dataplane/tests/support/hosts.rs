@@ -29,7 +29,10 @@ impl Host {
     }
 
     /// Begins to do something there.
-    pub(crate) fn start_with<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
+    pub(crate) fn start_with<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Receiver<T> {
         let (done, result) = channel();
         self.0.send(Box::new(move || done.send(job()).unwrap())).unwrap();
         result
@@ -41,19 +44,22 @@ impl Host {
     }
 }
 
-/// Two hosts with a wire between them; nothing but the test sends. `near` is this thread's. `set` does more to a device, and says whether it could.
+/// Two hosts with a wire between them; nothing but the test sends. `near` is this thread's. `set`
+/// does more to a device, and says whether it could.
 pub(crate) fn connected(set: fn(&str) -> bool, test: impl FnOnce(&Host, bool) + Send + 'static) {
     on_veth(move || {
         let (far, network) = Host::start();
         ip(&format!("link set dev {} netns {network}", SENDER.0)).unwrap();
-        let configure = move |device: &str, address: &str, mac: &str, peer: &str, peer_mac: &str| {
-            ip(&format!("link set dev {device} address {mac}")).unwrap();
-            ip(&format!("link set dev {device} addrgenmode none")).unwrap();
-            ip(&format!("addr add {address}/24 dev {device}")).unwrap();
-            ip(&format!("link set dev {device} up")).unwrap();
-            ip(&format!("neigh replace {peer} lladdr {peer_mac} dev {device} nud permanent")).unwrap();
-            set(device)
-        };
+        let configure =
+            move |device: &str, address: &str, mac: &str, peer: &str, peer_mac: &str| {
+                ip(&format!("link set dev {device} address {mac}")).unwrap();
+                ip(&format!("link set dev {device} addrgenmode none")).unwrap();
+                ip(&format!("addr add {address}/24 dev {device}")).unwrap();
+                ip(&format!("link set dev {device} up")).unwrap();
+                ip(&format!("neigh replace {peer} lladdr {peer_mac} dev {device} nud permanent"))
+                    .unwrap();
+                set(device)
+            };
         let (near_mac, far_mac) = ("02:00:00:00:00:12", "02:00:00:00:00:11");
         let is_set = configure(RECEIVER.0, RECEIVER.1, near_mac, SENDER.1, far_mac)
             & far.run(move || configure(SENDER.0, SENDER.1, far_mac, RECEIVER.1, near_mac));

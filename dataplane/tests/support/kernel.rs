@@ -14,10 +14,14 @@ const LINK_CREATE: libc::c_int = 28;
 const LINK_UPDATE: libc::c_int = 29;
 const LINK_DETACH: libc::c_int = 34;
 
-/// A command of the system call `bpf` with its attributes as words of 64 bits, as they lie in memory on a little-endian machine.
+/// A command of the system call `bpf` with its attributes as words of 64 bits, as they lie in
+/// memory on a little-endian machine.
 fn bpf(command: libc::c_int, attributes: &[u64]) -> io::Result<i32> {
-    // SAFETY: the kernel reads the attributes, and what the callers below point to, which lives until it returns.
-    match unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), size_of_val(attributes)) } {
+    // SAFETY: the kernel reads the attributes, and what the callers below point to, which lives
+    // until it returns.
+    match unsafe {
+        libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), size_of_val(attributes))
+    } {
         -1 => Err(io::Error::last_os_error()),
         answer => Ok(answer as i32),
     }
@@ -52,7 +56,8 @@ impl Other {
         Self::load(XDP, 2)
     }
 
-    /// A TCX program that lets all pass and ends the line (TCX_PASS): programs behind it see nothing.
+    /// A TCX program that lets all pass and ends the line (TCX_PASS): programs behind it see
+    /// nothing.
     pub(crate) fn tcx() -> Self {
         Self::load(TCX_EGRESS, 0)
     }
@@ -64,7 +69,8 @@ impl Other {
         // The kernel replaces programs only by those that were loaded for the same hook.
         let loaded_for = if hook == XDP.1 { both(0, hook) } else { 0 };
         let (code, license) = (instructions.as_ptr() as u64, license.as_ptr() as u64);
-        let program = descriptor(PROG_LOAD, &[both(kind, 2), code, license, 0, 0, 0, 0, 0, loaded_for]);
+        let program =
+            descriptor(PROG_LOAD, &[both(kind, 2), code, license, 0, 0, 0, 0, 0, loaded_for]);
         Other { program: program.unwrap(), hook }
     }
 

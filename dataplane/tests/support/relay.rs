@@ -48,7 +48,8 @@ impl Relayed {
 /// The device of the relay that leads to the far host.
 const BEHIND: &str = "behind";
 
-/// Two hosts as of [`connected`](super::connected), with a relay between them. Segments are as they are on the wire.
+/// Two hosts as of [`connected`](super::connected), with a relay between them. Segments are as they
+/// are on the wire.
 pub(crate) fn relayed(relay: Relay, test: impl FnOnce(&Host, &Relayed) + Send + 'static) {
     on_veth(move || {
         if Command::new("ethtool").arg("--version").output().is_err() {
@@ -75,7 +76,8 @@ pub(crate) fn relayed(relay: Relay, test: impl FnOnce(&Host, &Relayed) + Send + 
         let running = {
             let (sent, is_over) = (Arc::clone(&sent), Arc::clone(&is_over));
             between.run(|| [SENDER.0, BEHIND].into_iter().try_for_each(carrier).unwrap());
-            let wires = between.run(|| [SENDER.0, BEHIND].map(|device| Wire::open(device).unwrap()));
+            let wires =
+                between.run(|| [SENDER.0, BEHIND].map(|device| Wire::open(device).unwrap()));
             thread::spawn(move || run(wires, relay, &sent, &is_over))
         };
         carrier(RECEIVER.0).unwrap();
@@ -118,21 +120,32 @@ fn run(mut wires: [Wire; 2], mut relay: Relay, sent: &Mutex<Vec<Vec<u8>>>, is_ov
         }
     };
     while !is_over.load(Ordering::Relaxed) {
-        let next = timed.peek().map(|Reverse((due, ..))| due.saturating_duration_since(Instant::now()));
+        let next =
+            timed.peek().map(|Reverse((due, ..))| due.saturating_duration_since(Instant::now()));
         // The rest of a millisecond is waited for here.
-        wait(&wires, next.unwrap_or(Duration::from_millis(10)).min(Duration::from_millis(10))).unwrap();
+        wait(&wires, next.unwrap_or(Duration::from_millis(10)).min(Duration::from_millis(10)))
+            .unwrap();
         for from in 0..2 {
             let to = 1 - from;
             while let Some(frame) = wires[from].receive().unwrap() {
                 number += 1;
                 let frame = frame.to_vec();
                 match &mut relay {
-                    Relay::Delaying(hold) => timed.push(Reverse((Instant::now() + hold(to == 0, &frame), number, to, frame))),
+                    Relay::Delaying(hold) => timed.push(Reverse((
+                        Instant::now() + hold(to == 0, &frame),
+                        number,
+                        to,
+                        frame,
+                    ))),
                     Relay::Reordering(late) => match late(to == 0, &frame) {
                         0 => {
                             send(&wires, to, frame);
-                            waiting[to].iter_mut().for_each(|(others, _)| *others = others.saturating_sub(1));
-                            while let Some((_, frame)) = waiting[to].pop_front_if(|(others, _)| *others == 0) {
+                            waiting[to]
+                                .iter_mut()
+                                .for_each(|(others, _)| *others = others.saturating_sub(1));
+                            while let Some((_, frame)) =
+                                waiting[to].pop_front_if(|(others, _)| *others == 0)
+                            {
                                 send(&wires, to, frame);
                             }
                         }

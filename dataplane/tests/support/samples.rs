@@ -6,15 +6,25 @@ use flowgauge_core::delay::histogram::{BUCKETS, bucket};
 use flowgauge_dataplane::DelaySample;
 use std::collections::HashMap;
 
-/// Delays of a window that were passed on, and those that are missing: together all that it counts, of each kind, direction and fridge; without
-/// missing ones also bucket by bucket, with their weights.
+/// Delays of a window that were passed on, and those that are missing: together all that it counts,
+/// of each kind, direction and fridge; without missing ones also bucket by bucket, with their
+/// weights.
 #[track_caller]
-pub(crate) fn passed_on(bank: &WideBank, settings: &Settings, delays: &[DelaySample]) -> (u64, u64) {
+pub(crate) fn passed_on(
+    bank: &WideBank,
+    settings: &Settings,
+    delays: &[DelaySample],
+) -> (u64, u64) {
     let mut rows: HashMap<(usize, usize), Vec<[u64; 3]>> = HashMap::new();
     for DelaySample { sample, .. } in delays {
-        let buckets = rows.entry((sample.row.into(), sample.fridge.into())).or_insert_with(|| vec![[0; 3]; BUCKETS]);
+        let buckets = rows
+            .entry((sample.row.into(), sample.fridge.into()))
+            .or_insert_with(|| vec![[0; 3]; BUCKETS]);
         let sums = &mut buckets[bucket(sample.delay)];
-        [1, sample.weight.into(), sample.beyond.into()].into_iter().zip(sums).for_each(|(term, sum): (u64, _)| *sum += term);
+        [1, sample.weight.into(), sample.beyond.into()]
+            .into_iter()
+            .zip(sums)
+            .for_each(|(term, sum): (u64, _)| *sum += term);
     }
     let (mut passed, mut missing) = (0, 0);
     for (rank, kind) in settings.kinds.each().enumerate() {
@@ -22,10 +32,15 @@ pub(crate) fn passed_on(bank: &WideBank, settings: &Settings, delays: &[DelaySam
             let lost = bank.delay.counts(settings, kind, label == 1).unsampled;
             let (mut counted, mut found) = (0, 0);
             for fridge in 0..settings.fridges() {
-                let row = rows.remove(&(rank * settings.labels() + label, fridge)).unwrap_or_else(|| vec![[0; 3]; BUCKETS]);
+                let row = rows
+                    .remove(&(rank * settings.labels() + label, fridge))
+                    .unwrap_or_else(|| vec![[0; 3]; BUCKETS]);
                 let histogram = bank.delay.histogram(settings, kind, label == 1, fridge).unwrap();
-                let held: Vec<[u64; 3]> =
-                    histogram.buckets().iter().map(|bucket| [bucket.samples.into(), bucket.weight, bucket.beyond.into()]).collect();
+                let held: Vec<[u64; 3]> = histogram
+                    .buckets()
+                    .iter()
+                    .map(|bucket| [bucket.samples.into(), bucket.weight, bucket.beyond.into()])
+                    .collect();
                 if lost == 0 {
                     assert_eq!(row, held, "{kind:?}, direction {label}, fridge {fridge}");
                 }

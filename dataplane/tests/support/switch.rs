@@ -1,5 +1,5 @@
-//! A switch that runs what `p4/flowgauge.p4` says, as far as a client can tell: it holds the tables it is told, and counts with
-//! them. Packets are parsed by the suite's model.
+//! A switch that runs what `p4/flowgauge.p4` says, as far as a client can tell: it holds the tables
+//! it is told, and counts with them. Packets are parsed by the suite's model.
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
 
@@ -28,20 +28,45 @@ pub fn schema(settings: &Settings) -> String {
     let hash = |id: u32, family: &str, width: u32| {
         let keys = fields.iter().zip(1..).map(|((name, address), id)| {
             let width = if *address == 1 { width } else { 32 };
-            key(id, &format!("hdr.{family}.{name}"), "Exact", &format!(r#""bytes", "width": {width}"#))
+            key(
+                id,
+                &format!("hdr.{family}.{name}"),
+                "Exact",
+                &format!(r#""bytes", "width": {width}"#),
+            )
         });
         let keys: Vec<String> = keys.collect();
-        table(id, &format!("hash.{by}.{family}_crc.compute"), "DynHashCompute", 1, &keys.join(","), "", "")
+        table(
+            id,
+            &format!("hash.{by}.{family}_crc.compute"),
+            "DynHashCompute",
+            1,
+            &keys.join(","),
+            "",
+            "",
+        )
     };
     let mut tables = vec![
-        table(11, "bank", "MatchAction_Direct", 1, "", &action(101, "Ingress.flowgauge.set_bank", &[("bank", 1)]), ""),
+        table(
+            11,
+            "bank",
+            "MatchAction_Direct",
+            1,
+            "",
+            &action(101, "Ingress.flowgauge.set_bank", &[("bank", 1)]),
+            "",
+        ),
         table(
             12,
             &format!("cardinality_by_{by}.rank"),
             "MatchAction_Direct",
             32,
             &key(1, "rank_bits", "LPM", &format!(r#""bytes", "width": {rank_bits}"#)),
-            &action(102, &format!("Ingress.flowgauge.cardinality_by_{by}.set_level"), &[("level", 8)]),
+            &action(
+                102,
+                &format!("Ingress.flowgauge.cardinality_by_{by}.set_level"),
+                &[("level", 8)],
+            ),
             "",
         ),
         table(
@@ -51,7 +76,11 @@ pub fn schema(settings: &Settings) -> String {
             2 << p,
             &key(65557, "$REGISTER_INDEX", "Exact", r#""uint32""#),
             "",
-            &datum(1, &format!("Ingress.flowgauge.cardinality_by_{by}.registers.f1"), r#""bytes", "width": 8"#),
+            &datum(
+                1,
+                &format!("Ingress.flowgauge.cardinality_by_{by}.registers.f1"),
+                r#""bytes", "width": 8"#,
+            ),
         ),
         table(
             14,
@@ -60,7 +89,11 @@ pub fn schema(settings: &Settings) -> String {
             16,
             &key(65556, "$COUNTER_INDEX", "Exact", r#""uint32""#),
             "",
-            &[datum(65553, "$COUNTER_SPEC_BYTES", r#""uint64""#), datum(65554, "$COUNTER_SPEC_PKTS", r#""uint64""#)].join(","),
+            &[
+                datum(65553, "$COUNTER_SPEC_BYTES", r#""uint64""#),
+                datum(65554, "$COUNTER_SPEC_PKTS", r#""uint64""#),
+            ]
+            .join(","),
         ),
         hash(15, "ipv4", 32),
         hash(16, "ipv6", 128),
@@ -82,7 +115,10 @@ pub fn schema(settings: &Settings) -> String {
         }));
     }
     tables.extend(of_sketches(settings));
-    format!(r#"{{"schema_version": "1.0.0", "tables": [{}], "learn_filters": []}}"#, tables.join(","))
+    format!(
+        r#"{{"schema_version": "1.0.0", "tables": [{}], "learn_filters": []}}"#,
+        tables.join(",")
+    )
 }
 
 /// A key's name as part of a name in P4.
@@ -90,14 +126,17 @@ fn by(key: KeyKind) -> String {
     key.name().replace('-', "_")
 }
 
-/// The tables of sketches, filters and heavy hitters, all of them by the key of distinct flows, whose CRC there is.
+/// The tables of sketches, filters and heavy hitters, all of them by the key of distinct flows,
+/// whose CRC there is.
 fn of_sketches(settings: &Settings) -> Vec<String> {
     let Settings { entropy: [entropy, _], frequency, membership, heavy, .. } = settings;
     let by = by(settings.cardinality.key);
     let off = cardinality::Settings { mode: cardinality::Mode::Off, ..settings.cardinality };
     let array = |id: u32, name: &str, size: usize, fields: &[&str]| {
         let fields = fields.iter().zip(1..);
-        let data = fields.map(|(field, id)| datum(id, &format!("Ingress.flowgauge.{name}.{field}"), r#""bytes", "width": 32"#));
+        let data = fields.map(|(field, id)| {
+            datum(id, &format!("Ingress.flowgauge.{name}.{field}"), r#""bytes", "width": 32"#)
+        });
         let data: Vec<String> = data.collect();
         let index = key(65557, "$REGISTER_INDEX", "Exact", r#""uint32""#);
         table(id, name, "Register", size as u32, &index, "", &data.join(","))
@@ -105,40 +144,76 @@ fn of_sketches(settings: &Settings) -> Vec<String> {
     let rows = |first: u32, name: &str, sketch: &sketch::Settings| {
         let (name, columns) = (format!("{name}_by_{by}"), sketch.shape.columns());
         let kind = sketch.mode.sketch().map(|kind| kind.name().replace('-', "_"));
-        let row = |(kind, row): (&String, u32)| array(first + row, &format!("{name}.{kind}{row}"), 2 * columns, &["f1"]);
+        let row = |(kind, row): (&String, u32)| {
+            array(first + row, &format!("{name}.{kind}{row}"), 2 * columns, &["f1"])
+        };
         kind.iter().flat_map(|kind| (0..3).map(move |row| (kind, row))).map(row).collect::<Vec<_>>()
     };
-    let has_rows = Settings { cardinality: off, heavy: heavy::Settings::DEFAULT, ..*settings }.uses(settings.cardinality.key);
+    let has_rows = Settings { cardinality: off, heavy: heavy::Settings::DEFAULT, ..*settings }
+        .uses(settings.cardinality.key);
     let mut tables: Vec<String> = (0..if has_rows { 4 } else { 0 })
         .map(|index| {
             let set_words = format!("Ingress.flowgauge.hash.{by}_rows.tabulation.set_words{index}");
             let byte = key(1, "byte", "Exact", r#""bytes", "width": 8"#);
             let action = action(130 + index, &set_words, &[("low", 32), ("high", 32)]);
-            table(30 + index, &format!("hash.{by}_rows.tabulation.words{index}"), "MatchAction_Direct", 256, &byte, &action, "")
+            table(
+                30 + index,
+                &format!("hash.{by}_rows.tabulation.words{index}"),
+                "MatchAction_Direct",
+                256,
+                &byte,
+                &action,
+                "",
+            )
         })
         .collect();
     tables.extend(rows(40, "entropy", entropy));
     if entropy.mode != sketch::Mode::Off {
         let name = format!("entropy_by_{by}");
         tables.push(array(43, &format!("{name}.sum"), 2, &["low", "high"]));
-        let action = action(144, &format!("Ingress.flowgauge.{name}.set_term"), &[("value", 32), ("inverted", 32)]);
+        let action = action(
+            144,
+            &format!("Ingress.flowgauge.{name}.set_term"),
+            &[("value", 32), ("inverted", 32)],
+        );
         let count = key(1, "count", "LPM", r#""bytes", "width": 32"#);
-        tables.push(table(44, &format!("{name}.logarithm"), "MatchAction_Direct", 512, &count, &action, ""));
+        tables.push(table(
+            44,
+            &format!("{name}.logarithm"),
+            "MatchAction_Direct",
+            512,
+            &count,
+            &action,
+            "",
+        ));
     }
     tables.extend(rows(50, "frequency", frequency));
     if membership.on {
         let cells = 1 << (membership.shape.column_bits() - 5);
-        tables.extend((0..3).map(|row| array(60 + row, &format!("membership_by_{by}.bits{row}"), 2 * cells, &["f1"])));
+        tables.extend((0..3).map(|row| {
+            array(60 + row, &format!("membership_by_{by}.bits{row}"), 2 * cells, &["f1"])
+        }));
     }
     if heavy.algorithm != Algorithm::Off {
         let (name, slots) = (format!("heavy_by_{by}"), heavy.slots());
         let keys = ["count", "coin"].into_iter().zip(1..);
         let keys = keys.map(|(name, id)| key(id, name, "Ternary", r#""bytes", "width": 32"#));
-        let keys: Vec<String> = keys.chain([key(65537, "$MATCH_PRIORITY", "Exact", r#""uint32""#)]).collect();
+        let keys: Vec<String> =
+            keys.chain([key(65537, "$MATCH_PRIORITY", "Exact", r#""uint32""#)]).collect();
         let admit = action(170, &format!("Ingress.flowgauge.{name}.admit"), &[]);
-        tables.push(table(70, &format!("{name}.admission"), "MatchAction_Direct", 64, &keys.join(","), &admit, ""));
+        tables.push(table(
+            70,
+            &format!("{name}.admission"),
+            "MatchAction_Direct",
+            64,
+            &keys.join(","),
+            &admit,
+            "",
+        ));
         tables.push(array(71, &format!("{name}.packets"), 2, &["f1"]));
-        tables.extend((0..2).map(|stage| array(72 + stage, &format!("{name}.flows{stage}"), slots, &["signature", "count"])));
+        tables.extend((0..2).map(|stage| {
+            array(72 + stage, &format!("{name}.flows{stage}"), slots, &["signature", "count"])
+        }));
         tables.push(array(74, &format!("{name}.origin"), 2 * slots, &["inherited", "version"]));
         tables.push(array(75, &format!("{name}.src_upper"), 2 * slots, &["high", "low"]));
         tables.push(array(76, &format!("{name}.src_lower"), 2 * slots, &["high", "low"]));
@@ -146,7 +221,15 @@ fn of_sketches(settings: &Settings) -> Vec<String> {
     tables
 }
 
-fn table(id: u32, name: &str, kind: &str, size: u32, keys: &str, actions: &str, data: &str) -> String {
+fn table(
+    id: u32,
+    name: &str,
+    kind: &str,
+    size: u32,
+    keys: &str,
+    actions: &str,
+    data: &str,
+) -> String {
     let operations = if kind.starts_with("Match") { "" } else { r#""Sync""# };
     format!(
         r#"{{"name": "{PREFIX}.{name}", "id": {id}, "table_type": "{kind}", "size": {size}, "key": [{keys}],
@@ -155,7 +238,9 @@ fn table(id: u32, name: &str, kind: &str, size: u32, keys: &str, actions: &str, 
 }
 
 fn key(id: u32, name: &str, match_type: &str, kind: &str) -> String {
-    format!(r#"{{"id": {id}, "name": "{name}", "mandatory": false, "match_type": "{match_type}", "type": {{"type": {kind}}}}}"#)
+    format!(
+        r#"{{"id": {id}, "name": "{name}", "mandatory": false, "match_type": "{match_type}", "type": {{"type": {kind}}}}}"#
+    )
 }
 
 fn action(id: u32, name: &str, parameters: &[(&str, u32)]) -> String {
@@ -163,7 +248,10 @@ fn action(id: u32, name: &str, parameters: &[(&str, u32)]) -> String {
         format!(r#"{{"id": {id}, "name": "{name}", "mandatory": true, "type": {{"type": "bytes", "width": {bits}}}}}"#)
     });
     let parameters: Vec<String> = parameters.collect();
-    format!(r#"{{"id": {id}, "name": "{name}", "action_scope": "TableAndDefault", "data": [{}]}}"#, parameters.join(","))
+    format!(
+        r#"{{"id": {id}, "name": "{name}", "action_scope": "TableAndDefault", "data": [{}]}}"#,
+        parameters.join(",")
+    )
 }
 
 fn datum(id: u32, name: &str, kind: &str) -> String {
@@ -199,7 +287,12 @@ impl Switch {
     }
 
     pub fn serve(&self) -> Running {
-        Running::start(([127, 0, 0, 1], 0).into(), None, Arc::clone(&self.memory) as Arc<dyn Target>).unwrap()
+        Running::start(
+            ([127, 0, 0, 1], 0).into(),
+            None,
+            Arc::clone(&self.memory) as Arc<dyn Target>,
+        )
+        .unwrap()
     }
 
     pub fn server(&self) -> Server {
@@ -226,7 +319,9 @@ impl Switch {
         state.macs.entry((pipe as u32) << 7).or_default().received += 1;
         let counters = state.hardware.get_mut(&format!("{PREFIX}.counters.frames")).unwrap();
         let counter = &mut counters[pipe][lookup.bank << 3 | class];
-        for (name, more) in [("$COUNTER_SPEC_PKTS", 1), ("$COUNTER_SPEC_BYTES", u64::from(frame.wire_length))] {
+        for (name, more) in
+            [("$COUNTER_SPEC_PKTS", 1), ("$COUNTER_SPEC_BYTES", u64::from(frame.wire_length))]
+        {
             let value = u64::from_be_bytes(counter[name][..].try_into().unwrap()) + more;
             counter.insert(name.to_owned(), value.to_be_bytes().to_vec());
         }
@@ -236,8 +331,13 @@ impl Switch {
         let rank_bits = precision.rank_bits();
         let level = lookup.level(hash & ((1 << rank_bits) - 1), rank_bits);
         let index = lookup.bank << precision.bits() | (hash >> rank_bits) as usize;
-        let registers =
-            state.hardware.get_mut(&format!("{PREFIX}.cardinality_by_{}.registers", by(self.settings.cardinality.key))).unwrap();
+        let registers = state
+            .hardware
+            .get_mut(&format!(
+                "{PREFIX}.cardinality_by_{}.registers",
+                by(self.settings.cardinality.key)
+            ))
+            .unwrap();
         let register = registers[pipe][index].values_mut().next().unwrap();
         register[0] = register[0].max(level);
     }
@@ -248,7 +348,8 @@ impl Lookup {
         let mode = settings.cardinality.hash;
         let rank_table = format!("cardinality_by_{}.rank", by(settings.cardinality.key));
         let default = |table: &str| state.defaults.get(&format!("{PREFIX}.{table}"));
-        let entries = |table: &str| state.entries.get(&format!("{PREFIX}.{table}")).into_iter().flatten();
+        let entries =
+            |table: &str| state.entries.get(&format!("{PREFIX}.{table}")).into_iter().flatten();
         let exact = |key: &Key| match &key["byte"] {
             Match::Exact(bytes) => usize::from(bytes[0]),
             other => panic!("{other:?}"),
@@ -256,7 +357,8 @@ impl Lookup {
         let words = (0..if mode == HashMode::Tabulated { 4 } else { 0 }).map(|index| {
             let mut words = [None; 256];
             for (key, data) in entries(&format!("hash.tabulation.words{index}")) {
-                words[exact(key)] = Some(u32::from_be_bytes(data.bytes("low").unwrap().try_into().unwrap()));
+                words[exact(key)] =
+                    Some(u32::from_be_bytes(data.bytes("low").unwrap().try_into().unwrap()));
             }
             words
         });
@@ -285,7 +387,13 @@ impl Lookup {
     }
 
     fn level(&self, rank: u32, bits: u32) -> u8 {
-        let matches = |(value, length, _): &&(u32, u32, u8)| rank >> (bits - length) == value >> (bits - length);
-        self.rank.iter().filter(matches).max_by_key(|(_, length, _)| *length).map_or(self.default_level, |(_, _, level)| *level)
+        let matches = |(value, length, _): &&(u32, u32, u8)| {
+            rank >> (bits - length) == value >> (bits - length)
+        };
+        self.rank
+            .iter()
+            .filter(matches)
+            .max_by_key(|(_, length, _)| *length)
+            .map_or(self.default_level, |(_, _, level)| *level)
     }
 }

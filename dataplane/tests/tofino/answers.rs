@@ -27,7 +27,11 @@ pub fn is_entry(update: &proto::Update) -> bool {
 }
 
 fn writes_to(request: &proto::WriteRequest, table: u32) -> bool {
-    let of = |update: &proto::Update| match update.entity.as_ref().and_then(|entity| entity.entity.as_ref()) {
+    let of = |update: &proto::Update| match update
+        .entity
+        .as_ref()
+        .and_then(|entity| entity.entity.as_ref())
+    {
         Some(entity::Entity::TableEntry(entry)) => entry.table_id == table,
         _ => false,
     };
@@ -62,28 +66,49 @@ fn bytes(answer: &mut proto::ReadResponse, index: usize, field: usize) -> &mut V
 
 type Damage = fn(&mut proto::ReadResponse);
 
-/// What can be wrong with registers, and what is said of it. The switch has two pipes and two banks of 64, of which the first is read.
+/// What can be wrong with registers, and what is said of it. The switch has two pipes and two banks
+/// of 64, of which the first is read.
 const OF_REGISTERS: &[(Damage, &str)] = &[
     (|answer| answer.entities.clear(), "64 of 64 entries are missing"),
     (|answer| drop(answer.entities.pop()), "1 of 64 entries are missing"),
     (|answer| drop(answer.entities.remove(40)), "1 of 64 entries are missing"),
     (|answer| answer.entities.push(answer.entities[5].clone()), "index 5 twice"),
-    (|answer| *index_of(answer, 9) = vec![0, 0, 0, 64], "an index 64, where 0 to 63 were asked for"),
-    (|answer| *index_of(answer, 9) = vec![255; 4], "an index 4294967295, where 0 to 63 were asked for"),
+    (
+        |answer| *index_of(answer, 9) = vec![0, 0, 0, 64],
+        "an index 64, where 0 to 63 were asked for",
+    ),
+    (
+        |answer| *index_of(answer, 9) = vec![255; 4],
+        "an index 4294967295, where 0 to 63 were asked for",
+    ),
     (|answer| *index_of(answer, 9) = vec![9], "index: 1 bytes given where 4 hold its 32 bits"),
     (|answer| index_of(answer, 9).clear(), "index: 0 bytes given where 4 hold its 32 bits"),
     (|answer| entry(answer, 0).table_id = 12, "an entry of table 12 and not of 13"),
     (|answer| entry(answer, 0).value = None, "an entry without a key"),
-    (|answer| entry(answer, 0).value = Some(table_entry::Value::HandleId(3)), "an entry without a key"),
-    (|answer| entry(answer, 0).value = Some(table_entry::Value::Key(proto::TableKey::default())), "whose key is no index"),
+    (
+        |answer| entry(answer, 0).value = Some(table_entry::Value::HandleId(3)),
+        "an entry without a key",
+    ),
+    (
+        |answer| entry(answer, 0).value = Some(table_entry::Value::Key(proto::TableKey::default())),
+        "whose key is no index",
+    ),
     (|answer| entry(answer, 3).data = None, "registers[3] has values of 0 pipes, others of 2"),
     (|answer| fields(answer, 3).clear(), "registers[3] has values of 0 pipes, others of 2"),
     (|answer| drop(fields(answer, 3).pop()), "registers[3] has values of 1 pipes, others of 2"),
     (
-        |answer| fields(answer, 3).push(proto::DataField { field_id: 1, value: Some(data_field::Value::Stream(vec![0])) }),
+        |answer| {
+            fields(answer, 3).push(proto::DataField {
+                field_id: 1,
+                value: Some(data_field::Value::Stream(vec![0])),
+            })
+        },
         "values of 3 pipes",
     ),
-    (|answer| (0..64).for_each(|index| drop(fields(answer, index).pop())), "registers of 1 pipes, of 2 before"),
+    (
+        |answer| (0..64).for_each(|index| drop(fields(answer, index).pop())),
+        "registers of 1 pipes, of 2 before",
+    ),
     (
         |answer| {
             for index in 0..64 {
@@ -95,13 +120,22 @@ const OF_REGISTERS: &[(Damage, &str)] = &[
     ),
     (|answer| fields(answer, 3)[1].field_id = 2, "registers[3] has another field"),
     (|answer| fields(answer, 3)[1].value = None, "registers[3] has another field"),
-    (|answer| fields(answer, 3)[1].value = Some(data_field::Value::StrVal("7".into())), "registers[3] has another field"),
+    (
+        |answer| fields(answer, 3)[1].value = Some(data_field::Value::StrVal("7".into())),
+        "registers[3] has another field",
+    ),
     (|answer| *bytes(answer, 3, 0) = vec![], "registers[3]: 0 bytes given where 1 hold its 8 bits"),
-    (|answer| *bytes(answer, 3, 0) = vec![0, 7], "registers[3]: 2 bytes given where 1 hold its 8 bits"),
+    (
+        |answer| *bytes(answer, 3, 0) = vec![0, 7],
+        "registers[3]: 2 bytes given where 1 hold its 8 bits",
+    ),
     (|answer| *bytes(answer, 50, 1) = vec![28], "registers[50] is 28, no hash gives more than 27"),
     (|answer| answer.entities[0].entity = None, "something else than a table's entry"),
     (
-        |answer| answer.entities[0].entity = Some(entity::Entity::TableUsage(proto::TableUsage::default())),
+        |answer| {
+            answer.entities[0].entity =
+                Some(entity::Entity::TableUsage(proto::TableUsage::default()))
+        },
         "something else than a table's entry",
     ),
 ];
@@ -110,9 +144,18 @@ const OF_REGISTERS: &[(Damage, &str)] = &[
 const OF_COUNTERS: &[(Damage, &str)] = &[
     (|answer| answer.entities.clear(), "8 of 8 entries are missing"),
     (|answer| drop(answer.entities.remove(0)), "1 of 8 entries are missing"),
-    (|answer| drop(fields(answer, 0).remove(1)), "frames[0]: $COUNTER_SPEC_PKTS is not there exactly once"),
-    (|answer| drop(fields(answer, 0).remove(0)), "frames[0]: $COUNTER_SPEC_BYTES is not there exactly once"),
-    (|answer| fields(answer, 0).swap_remove(0).field_id = 0, "frames[0]: $COUNTER_SPEC_BYTES is not there exactly once"),
+    (
+        |answer| drop(fields(answer, 0).remove(1)),
+        "frames[0]: $COUNTER_SPEC_PKTS is not there exactly once",
+    ),
+    (
+        |answer| drop(fields(answer, 0).remove(0)),
+        "frames[0]: $COUNTER_SPEC_BYTES is not there exactly once",
+    ),
+    (
+        |answer| fields(answer, 0).swap_remove(0).field_id = 0,
+        "frames[0]: $COUNTER_SPEC_BYTES is not there exactly once",
+    ),
     (
         |answer| {
             let packets = fields(answer, 0)[1].clone();
@@ -134,7 +177,10 @@ fn a_damaged_answer_is_an_error_that_says_what_is_wrong_and_loses_nothing() {
     let lab = Lab::new(2);
     let mut tofino = lab.counting();
     let mut first = 0;
-    let cases = OF_REGISTERS.iter().map(|case| (REGISTERS, case)).chain(OF_COUNTERS.iter().map(|case| (FRAMES, case)));
+    let cases = OF_REGISTERS
+        .iter()
+        .map(|case| (REGISTERS, case))
+        .chain(OF_COUNTERS.iter().map(|case| (FRAMES, case)));
     for (table, (damage, expected)) in cases {
         let packets = first..first + 10;
         first += 10;
@@ -146,8 +192,12 @@ fn a_damaged_answer_is_an_error_that_says_what_is_wrong_and_loses_nothing() {
             }
             Reads::Answer(vec![answer], None)
         });
-        for attempt in [failure(tofino.sample()), failure(tofino.rotate()), failure(tofino.rotate())] {
-            let Failure::Answer { problem } = &attempt else { panic!("{attempt} and not {expected}") };
+        for attempt in
+            [failure(tofino.sample()), failure(tofino.rotate()), failure(tofino.rotate())]
+        {
+            let Failure::Answer { problem } = &attempt else {
+                panic!("{attempt} and not {expected}")
+            };
             assert!(problem.contains(expected), "{problem}\nand not\n{expected}");
             assert!(attempt.is_transient());
         }
@@ -195,7 +245,8 @@ fn an_answer_may_come_in_parts_and_in_any_order() {
     lab.count(0..200);
     lab.tampering.reads(|_, mut answer| {
         answer.entities.reverse();
-        let one = |entity: proto::Entity| proto::ReadResponse { entities: vec![entity], status: vec![] };
+        let one =
+            |entity: proto::Entity| proto::ReadResponse { entities: vec![entity], status: vec![] };
         Reads::Answer(answer.entities.into_iter().map(one).collect(), None)
     });
     lab.assert_holds(&tofino.rotate().unwrap(), 0..200);
@@ -226,18 +277,27 @@ fn half_an_answer_is_none() {
         let failed = failure(tofino.rotate());
         assert_eq!(failed.is_transient(), transient, "{failed}");
         assert!(
-            failed.to_string().contains("reading pipe.Ingress.flowgauge.cardinality_by_src.registers: the rest is gone"),
+            failed.to_string().contains(
+                "reading pipe.Ingress.flowgauge.cardinality_by_src.registers: the rest is gone"
+            ),
             "{failed}"
         );
         lab.tampering.stop();
     }
     // Errors may also come in a message that looks like success.
     lab.tampering.reads(|_, answer| {
-        let error = proto::Error { canonical_code: Code::NotFound.into(), message: "no such thing".into(), ..Default::default() };
+        let error = proto::Error {
+            canonical_code: Code::NotFound.into(),
+            message: "no such thing".into(),
+            ..Default::default()
+        };
         Reads::Answer(vec![proto::ReadResponse { status: vec![error], ..answer }], None)
     });
     let failed = failure(tofino.rotate()).to_string();
-    assert!(failed.contains("refused (NOT_FOUND)") && failed.contains("number 0: no such thing"), "{failed}");
+    assert!(
+        failed.contains("refused (NOT_FOUND)") && failed.contains("number 0: no such thing"),
+        "{failed}"
+    );
     lab.tampering.stop();
     lab.assert_holds(&tofino.rotate().unwrap(), 0..200);
 }
@@ -255,7 +315,10 @@ fn what_is_not_answered_in_time_is_asked_again_on_a_new_connection() {
         tofino.set_deadline(SHORT);
         // On a slow machine something before that one may be late as well, and is then asked again.
         let failed = failure(tofino.rotate());
-        assert!(failed.is_transient() && matches!(failed, Failure::NoAnswer { waited: SHORT }), "{failed}");
+        assert!(
+            failed.is_transient() && matches!(failed, Failure::NoAnswer { waited: SHORT }),
+            "{failed}"
+        );
         lab.tampering.stop();
         tofino.set_deadline(PATIENT);
         lab.assert_holds(&persist(|| tofino.rotate()), 0..50);
@@ -275,7 +338,9 @@ pub fn persist<T>(mut call: impl FnMut() -> Result<T, flowgauge_dataplane::Error
 
 #[test]
 fn a_write_whose_fate_is_unknown_is_repeated_and_counts_once() {
-    for (table, what) in [(BANK, "the flip"), (REGISTERS, "clearing registers"), (FRAMES, "clearing counters")] {
+    for (table, what) in
+        [(BANK, "the flip"), (REGISTERS, "clearing registers"), (FRAMES, "clearing counters")]
+    {
         for lost in [true, false] {
             let lab = Lab::new(2);
             let mut tofino = lab.counting();
@@ -305,9 +370,14 @@ fn refused_writes_say_which_and_why() {
     let lab = Lab::new(1);
     let mut tofino = lab.counting();
     lab.count(0..10);
-    let error =
-        |code: Code, message: &str| proto::Error { canonical_code: code.into(), message: message.into(), ..Default::default() };
-    lab.tampering.writes(move |_| Writes::Errors(vec![error(Code::Ok, ""), error(Code::ResourceExhausted, "no room")]));
+    let error = |code: Code, message: &str| proto::Error {
+        canonical_code: code.into(),
+        message: message.into(),
+        ..Default::default()
+    };
+    lab.tampering.writes(move |_| {
+        Writes::Errors(vec![error(Code::Ok, ""), error(Code::ResourceExhausted, "no room")])
+    });
     let failed = failure(tofino.rotate());
     assert!(failed.is_transient());
     assert_eq!(
@@ -317,7 +387,10 @@ fn refused_writes_say_which_and_why() {
     lab.tampering.writes(|_| Writes::Refused(Status::permission_denied("not you")));
     let failed = failure(tofino.rotate());
     assert!(!failed.is_transient());
-    assert_eq!(failed.to_string(), "refused (PERMISSION_DENIED): changing the bank that counts: not you");
+    assert_eq!(
+        failed.to_string(),
+        "refused (PERMISSION_DENIED): changing the bank that counts: not you"
+    );
     lab.tampering.stop();
     lab.assert_holds(&tofino.rotate().unwrap(), 0..10);
 }
@@ -328,7 +401,9 @@ fn a_closed_bank_that_counts_on_is_not_read() {
     let mut tofino = lab.counting();
     lab.count(0..10);
     // The flip is confirmed and was not carried out.
-    lab.tampering.writes(|request| if writes_to(request, BANK) { Writes::Errors(vec![]) } else { Writes::CarriedOut });
+    lab.tampering.writes(|request| {
+        if writes_to(request, BANK) { Writes::Errors(vec![]) } else { Writes::CarriedOut }
+    });
     let switch = lab.switch.clone();
     lab.tampering.reads(move |request, answer| {
         if asks_for(request, REGISTERS) {
@@ -353,7 +428,10 @@ fn installing_is_tried_again_for_as_long_as_there_is_patience() {
     let refuse = |failures: usize| {
         let mut left = failures;
         move |request: &proto::WriteRequest| {
-            let insert = request.updates.iter().any(|update| update.r#type == i32::from(update::Type::Insert));
+            let insert = request
+                .updates
+                .iter()
+                .any(|update| update.r#type == i32::from(update::Type::Insert));
             if insert && left > 0 {
                 left -= 1;
                 return Writes::Refused(Status::aborted("busy"));
@@ -364,7 +442,10 @@ fn installing_is_tried_again_for_as_long_as_there_is_patience() {
     lab.tampering.writes(refuse(1));
     let mut tofino = lab.connect();
     let failed = failure(tofino.install(&lab.tables()));
-    assert_eq!(failed.to_string(), "refused (ABORTED): filling pipe.Ingress.flowgauge.cardinality_by_src.rank: busy");
+    assert_eq!(
+        failed.to_string(),
+        "refused (ABORTED): filling pipe.Ingress.flowgauge.cardinality_by_src.rank: busy"
+    );
     drop(tofino);
 
     let mut options = lab.options();
@@ -382,14 +463,42 @@ fn a_damaged_answer_of_a_sketch_is_an_error_and_loses_nothing() {
     let lab = Lab::with(crate::programs::everything(), 2);
     let mut tofino = lab.counting();
     let damages: [(u32, Damage, &str); 8] = [
-        (51, |answer| drop(answer.entities.remove(3)), "frequency_by_src.count_min1: 1 of 16 entries are missing"),
-        (51, |answer| drop(fields(answer, 3).pop()), "frequency_by_src.count_min1[3] has values of 1 pipes, others of 2"),
-        (51, |answer| (0..16).for_each(|index| drop(fields(answer, index).pop())), "registers of 1 pipes, of 2 before"),
-        (42, |answer| *bytes(answer, 9, 1) = vec![1], "entropy_by_src.count_sketch2[9]: 1 bytes given where 4 hold its 32 bits"),
-        (43, |answer| drop(fields(answer, 0).pop()), "entropy_by_src.sum[0] has values of 2 pipes, others of 0"),
-        (43, |answer| fields(answer, 0)[0].field_id = 2, "entropy_by_src.sum[0] has values of 1 pipes, others of 0"),
+        (
+            51,
+            |answer| drop(answer.entities.remove(3)),
+            "frequency_by_src.count_min1: 1 of 16 entries are missing",
+        ),
+        (
+            51,
+            |answer| drop(fields(answer, 3).pop()),
+            "frequency_by_src.count_min1[3] has values of 1 pipes, others of 2",
+        ),
+        (
+            51,
+            |answer| (0..16).for_each(|index| drop(fields(answer, index).pop())),
+            "registers of 1 pipes, of 2 before",
+        ),
+        (
+            42,
+            |answer| *bytes(answer, 9, 1) = vec![1],
+            "entropy_by_src.count_sketch2[9]: 1 bytes given where 4 hold its 32 bits",
+        ),
+        (
+            43,
+            |answer| drop(fields(answer, 0).pop()),
+            "entropy_by_src.sum[0] has values of 2 pipes, others of 0",
+        ),
+        (
+            43,
+            |answer| fields(answer, 0)[0].field_id = 2,
+            "entropy_by_src.sum[0] has values of 1 pipes, others of 0",
+        ),
         (43, |answer| fields(answer, 0)[0].field_id = 3, "entropy_by_src.sum[0] has another field"),
-        (62, |answer| answer.entities.clear(), "membership_by_src.bits2: 2 of 2 entries are missing"),
+        (
+            62,
+            |answer| answer.entities.clear(),
+            "membership_by_src.bits2: 2 of 2 entries are missing",
+        ),
     ];
     let mut first = 0;
     for (table, damage, expected) in damages {
@@ -403,7 +512,9 @@ fn a_damaged_answer_of_a_sketch_is_an_error_and_loses_nothing() {
             Reads::Answer(vec![answer], None)
         });
         for attempt in [failure(tofino.sample()), failure(tofino.rotate())] {
-            let Failure::Answer { problem } = &attempt else { panic!("{attempt} and not {expected}") };
+            let Failure::Answer { problem } = &attempt else {
+                panic!("{attempt} and not {expected}")
+            };
             assert!(problem.contains(expected), "{problem}\nand not\n{expected}");
         }
         lab.tampering.stop();

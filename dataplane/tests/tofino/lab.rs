@@ -49,7 +49,13 @@ impl Lab {
 
     pub fn with(settings: Settings, pipes: u32) -> Self {
         let switch = Switch::new(settings, pipes);
-        let mut lab = Lab { switch, tampering: Tampering::default(), proxy: Proxy::start(), settings, running: None };
+        let mut lab = Lab {
+            switch,
+            tampering: Tampering::default(),
+            proxy: Proxy::start(),
+            settings,
+            running: None,
+        };
         lab.power_on();
         lab
     }
@@ -108,8 +114,14 @@ impl Lab {
     pub fn assert_counted(&self, snapshot: &Snapshot, packets: Range<u64>) {
         let expected = Model::new(&self.settings, SEED).expect(uniques(packets).iter());
         assert_eq!(snapshot.bank.counters, expected.counters);
-        assert_eq!(snapshot.bank.cardinality.levels(self.settings.cardinality.precision), expected.levels);
-        assert_eq!((snapshot.packets_before, snapshot.packets_after), (expected.packets(), expected.packets()));
+        assert_eq!(
+            snapshot.bank.cardinality.levels(self.settings.cardinality.precision),
+            expected.levels
+        );
+        assert_eq!(
+            (snapshot.packets_before, snapshot.packets_after),
+            (expected.packets(), expected.packets())
+        );
     }
 }
 

@@ -61,7 +61,10 @@ fn a_connection_that_is_half_open_is_taken_over() {
         lab.assert_holds(&persist(|| tofino.rotate()), packets);
         let warnings = warnings(&mut tofino);
         let adopted = "the switch does not know that the connection was lost; going on as the client that it was";
-        assert!(contain(&warnings, adopted) && contain(&warnings, SAME) && !contain(&warnings, ANEW), "{warnings:?}");
+        assert!(
+            contain(&warnings, adopted) && contain(&warnings, SAME) && !contain(&warnings, ANEW),
+            "{warnings:?}"
+        );
     }
     // Once it hears of it, the number is free.
     lab.proxy.notice();
@@ -139,7 +142,8 @@ fn events_find_the_switch_again_before_anyone_asks() {
 
 #[test]
 fn a_switch_started_anew_while_a_window_is_closed_gives_what_was_read_of_it_or_says_so() {
-    // Before the flip, after it, while counters, registers and counters again are copied, and while all are cleared.
+    // Before the flip, after it, while counters, registers and counters again are copied, and while
+    // all are cleared.
     for writes_before in 0..6 {
         let mut lab = Lab::new(2);
         let mut tofino = lab.counting();
@@ -229,7 +233,12 @@ fn another_program_after_a_restart_is_the_end() {
             break failed;
         }
     };
-    assert!(failed.to_string().contains("wanted by src, tabulated, 64 registers (-DFLOWGAUGE_PRECISION=6)"), "{failed}");
+    assert!(
+        failed
+            .to_string()
+            .contains("wanted by src, tabulated, 64 registers (-DFLOWGAUGE_PRECISION=6)"),
+        "{failed}"
+    );
 }
 
 #[test]
@@ -239,11 +248,15 @@ fn nobody_there_is_told_at_once() {
     let mut options = crate::lab::options(listener.local_addr().unwrap());
     options.deadline = PATIENT;
     drop(listener);
-    let error = flowgauge_dataplane::Tofino::connect(options.clone(), crate::lab::settings(6)).map(drop).unwrap_err();
+    let error = flowgauge_dataplane::Tofino::connect(options.clone(), crate::lab::settings(6))
+        .map(drop)
+        .unwrap_err();
     assert!(error.to_string().contains("is bf_switchd running there?"), "{error}");
     for address in ["switch", "http://switch:1", "switch:port", ""] {
         options.address = address.to_owned();
-        let error = flowgauge_dataplane::Tofino::connect(options.clone(), crate::lab::settings(6)).map(drop).unwrap_err();
+        let error = flowgauge_dataplane::Tofino::connect(options.clone(), crate::lab::settings(6))
+            .map(drop)
+            .unwrap_err();
         assert!(error.to_string().contains("is no address of a switch"), "{error}");
         assert!(!error.is_transient());
     }

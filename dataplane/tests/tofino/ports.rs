@@ -45,7 +45,10 @@ fn what_came_to_ports_was_counted_or_lost() {
     }
     lab.assert_holds(&tofino.rotate().unwrap(), 0..100);
     let losses = tofino.losses().unwrap();
-    assert_eq!(losses.iter().collect::<Vec<_>>(), [(LossCause::Device, 5), (LossCause::DeviceError, 7)]);
+    assert_eq!(
+        losses.iter().collect::<Vec<_>>(),
+        [(LossCause::Device, 5), (LossCause::DeviceError, 7)]
+    );
     assert_eq!(received(&mut tofino), (112, 0), "pause frames are for the port itself");
 }
 

@@ -31,17 +31,29 @@ fn refused_of(settings: Settings, from: &str, to: &str) -> String {
 #[test]
 fn a_schema_that_lacks_something_is_refused_saying_what() {
     let cases = [
-        (refused("flowgauge.bank", "flowgauge.tank"), "there is no table flowgauge.bank; there are: pipe.Ingress.flowgauge.tank, "),
+        (
+            refused("flowgauge.bank", "flowgauge.tank"),
+            "there is no table flowgauge.bank; there are: pipe.Ingress.flowgauge.tank, ",
+        ),
         (refused("set_bank", "set_tank"), "there is no action set_bank"),
         (refused("\"bank\"", "\"tank\""), "there is no action parameter bank"),
-        (refused("cardinality_by_src.rank", "cardinality_by_src.tank"), "there is no table cardinality_by_src.rank"),
+        (
+            refused("cardinality_by_src.rank", "cardinality_by_src.tank"),
+            "there is no table cardinality_by_src.rank",
+        ),
         (refused("rank_bits", "tank_bits"), "there is no key field rank_bits"),
-        (refused("\"width\": 26", "\"width\": 21"), "cardinality_by_src.rank is 21 bits wide and must be 26"),
+        (
+            refused("\"width\": 26", "\"width\": 21"),
+            "cardinality_by_src.rank is 21 bits wide and must be 26",
+        ),
         (
             refused("\"size\": 128", "\"size\": 100"),
             "cardinality_by_src.registers has 100 registers, which are not two banks of a power of two",
         ),
-        (refused("\"size\": 16,", "\"size\": 2,"), "counters.frames is Counter of 2 and must be a counter of 16"),
+        (
+            refused("\"size\": 16,", "\"size\": 2,"),
+            "counters.frames is Counter of 2 and must be a counter of 16",
+        ),
         (
             refused(
                 "registers.f1\", \"type\": {\"type\": \"bytes\", \"width\": 8",
@@ -49,9 +61,18 @@ fn a_schema_that_lacks_something_is_refused_saying_what() {
             ),
             "cardinality_by_src.registers is Register of 16 bits and must be a register of 8 bits",
         ),
-        (refused("$COUNTER_SPEC_PKTS", "$COUNTER_SPEC_PACKETS"), "there is no data field $COUNTER_SPEC_PKTS"),
-        (refused("hash.tabulation.words2", "hash.tabulation.words9"), "there is no table hash.tabulation.words2"),
-        (refused("hdr.ipv4.src_addr", "hdr.ipv4.ttl"), "hash.src.ipv4_crc.compute hashes hdr.ipv4.ttl, which is not the key src"),
+        (
+            refused("$COUNTER_SPEC_PKTS", "$COUNTER_SPEC_PACKETS"),
+            "there is no data field $COUNTER_SPEC_PKTS",
+        ),
+        (
+            refused("hash.tabulation.words2", "hash.tabulation.words9"),
+            "there is no table hash.tabulation.words2",
+        ),
+        (
+            refused("hdr.ipv4.src_addr", "hdr.ipv4.ttl"),
+            "hash.src.ipv4_crc.compute hashes hdr.ipv4.ttl, which is not the key src",
+        ),
         (
             refused("hdr.ipv4.src_addr", "hdr.ipv4.dst_addr"),
             "hash.src.ipv4_crc.compute hashes hdr.ipv4.dst_addr, which is not the key src",
@@ -83,7 +104,10 @@ fn a_program_that_is_not_loaded_and_a_number_that_is_taken_are_told() {
     other.program = "other".to_owned();
     let failed = failure(Tofino::connect(other, lab.settings));
     assert!(!failed.is_transient());
-    assert_eq!(failed.to_string(), "refused (NOT_FOUND): binding program other: there is no program other; flowgauge is loaded");
+    assert_eq!(
+        failed.to_string(),
+        "refused (NOT_FOUND): binding program other: there is no program other; flowgauge is loaded"
+    );
     let _first = crate::windows::connect_patiently(&lab.options(), lab.settings);
     let failed = failure(Tofino::connect(lab.options(), lab.settings));
     assert!(failed.is_transient());
@@ -93,11 +117,17 @@ fn a_program_that_is_not_loaded_and_a_number_that_is_taken_are_told() {
          there, end its connection with `ss -K dst ADDRESS sport = :{port}`"
     );
     let said = "client 1 is subscribed already (there cannot be two clients with number 1)";
-    assert_eq!(failed.to_string(), format!("{said}; {advice}, or take another number with --client"));
+    assert_eq!(
+        failed.to_string(),
+        format!("{said}; {advice}, or take another number with --client")
+    );
     let mut second = lab.options();
     second.client = 2;
     let failed = failure(Tofino::connect(second, lab.settings));
-    assert_eq!(failed.to_string(), format!("binding program flowgauge: the program is bound to client 1; {advice}"));
+    assert_eq!(
+        failed.to_string(),
+        format!("binding program flowgauge: the program is bound to client 1; {advice}")
+    );
     let mut device = lab.options();
     (device.device, device.client) = (3, 9);
     let failed = failure(Tofino::connect(device, lab.settings));
@@ -111,7 +141,10 @@ fn capabilities_are_those_of_the_program() {
     let capabilities = tofino.capabilities();
     let precision = lab.settings.cardinality.precision;
     assert_eq!(capabilities.precision, precision..=precision);
-    assert_eq!((capabilities.backend, capabilities.atomic_snapshots, capabilities.staggered), ("tofino", false, false));
+    assert_eq!(
+        (capabilities.backend, capabilities.atomic_snapshots, capabilities.staggered),
+        ("tofino", false, false)
+    );
     assert_eq!(capabilities.interface, lab.proxy.address.to_string());
 }
 
@@ -119,7 +152,11 @@ fn capabilities_are_those_of_the_program() {
 fn certificates_that_are_none_are_refused() {
     let lab = Lab::new(1);
     let mut options = lab.options();
-    let tls = flowgauge_dataplane::tofino::Tls { authority: "nonsense".to_owned(), identity: None, server_name: None };
+    let tls = flowgauge_dataplane::tofino::Tls {
+        authority: "nonsense".to_owned(),
+        identity: None,
+        server_name: None,
+    };
     options.tls = Some(tls);
     let failed = failure(Tofino::connect(options, lab.settings));
     assert!(matches!(failed, Failure::Options { .. } | Failure::Unreachable { .. }), "{failed}");
@@ -128,11 +165,20 @@ fn certificates_that_are_none_are_refused() {
 /// A program that measures everything by sources, in small.
 pub fn everything() -> Settings {
     let mut settings = settings(6);
-    let sketch = |mode| sketch::Settings { mode, key: KeyKind::Src, shape: Grid::of_counters(3, 16).unwrap() };
+    let sketch = |mode| sketch::Settings {
+        mode,
+        key: KeyKind::Src,
+        shape: Grid::of_counters(3, 16).unwrap(),
+    };
     settings.entropy[0] = sketch(sketch::Mode::CountSketch);
     settings.frequency = sketch(sketch::Mode::CountMin);
-    settings.membership = membership::Settings { on: true, key: KeyKind::Src, shape: Grid::of_bits(3, 64).unwrap() };
-    settings.heavy = heavy::Settings { algorithm: Algorithm::Precision, slots_log2: 4, ..heavy::Settings::DEFAULT };
+    settings.membership =
+        membership::Settings { on: true, key: KeyKind::Src, shape: Grid::of_bits(3, 64).unwrap() };
+    settings.heavy = heavy::Settings {
+        algorithm: Algorithm::Precision,
+        slots_log2: 4,
+        ..heavy::Settings::DEFAULT
+    };
     settings
 }
 
@@ -140,10 +186,22 @@ pub fn everything() -> Settings {
 fn a_measurement_that_lacks_something_is_refused_saying_what() {
     let refused = |from: &str, to: &str| refused_of(everything(), from, to);
     let cases = [
-        (refused("entropy_by_src.count_sketch1", "entropy_by_src.count_sketch9"), "there is no table entropy_by_src.count_sketch1"),
-        (refused("entropy_by_src.logarithm", "entropy_by_src.algorithm"), "there is no table entropy_by_src.logarithm"),
-        (refused("entropy_by_src.sum\"", "entropy_by_src.sun\""), "there is no table entropy_by_src.sum"),
-        (refused("entropy_by_src.sum.high", "entropy_by_src.sum.low2"), "there is no data field high"),
+        (
+            refused("entropy_by_src.count_sketch1", "entropy_by_src.count_sketch9"),
+            "there is no table entropy_by_src.count_sketch1",
+        ),
+        (
+            refused("entropy_by_src.logarithm", "entropy_by_src.algorithm"),
+            "there is no table entropy_by_src.logarithm",
+        ),
+        (
+            refused("entropy_by_src.sum\"", "entropy_by_src.sun\""),
+            "there is no table entropy_by_src.sum",
+        ),
+        (
+            refused("entropy_by_src.sum.high", "entropy_by_src.sum.low2"),
+            "there is no data field high",
+        ),
         (refused("\"inverted\"", "\"reverted\""), "there is no action parameter inverted"),
         (refused("\"name\": \"count\"", "\"name\": \"discount\""), "there is no key field count"),
         (refused("\"high\"", "\"higher\""), "there is no action parameter high"),
@@ -151,10 +209,22 @@ fn a_measurement_that_lacks_something_is_refused_saying_what() {
             refused("hash.src_rows.tabulation.words2", "hash.src_rows.tabulation.words9"),
             "there is no table hash.src_rows.tabulation.words2",
         ),
-        (refused("frequency_by_src.count_min2", "frequency_by_src.count_min9"), "there is no table frequency_by_src.count_min2"),
-        (refused("membership_by_src.bits1", "membership_by_src.bits9"), "there is no table membership_by_src.bits1"),
-        (refused("frequency_by_src.count_min0", "frequency_by_dst.count_min0"), "there is no table frequency_by_dst.count_min1"),
-        (refused("frequency_by_src.count_min", "frequency_by_dst.count_min"), "there is no table hash.dst_rows.tabulation.words0"),
+        (
+            refused("frequency_by_src.count_min2", "frequency_by_src.count_min9"),
+            "there is no table frequency_by_src.count_min2",
+        ),
+        (
+            refused("membership_by_src.bits1", "membership_by_src.bits9"),
+            "there is no table membership_by_src.bits1",
+        ),
+        (
+            refused("frequency_by_src.count_min0", "frequency_by_dst.count_min0"),
+            "there is no table frequency_by_dst.count_min1",
+        ),
+        (
+            refused("frequency_by_src.count_min", "frequency_by_dst.count_min"),
+            "there is no table hash.dst_rows.tabulation.words0",
+        ),
         (
             refused(
                 "count_min2.f1\", \"type\": {\"type\": \"bytes\", \"width\": 32",
@@ -190,9 +260,18 @@ fn a_measurement_that_lacks_something_is_refused_saying_what() {
             ),
             "membership_by_src.bits0 has 2 registers, too few or too many",
         ),
-        (refused("heavy_by_src.flows1", "heavy_by_src.flows9"), "there is no table heavy_by_src.flows1"),
-        (refused("heavy_by_src.src_upper\"", "heavy_by_src.src_middle\""), "there is no table heavy_by_src.src_upper"),
-        (refused("heavy_by_src.origin.version", "heavy_by_src.origin.age"), "there is no data field version"),
+        (
+            refused("heavy_by_src.flows1", "heavy_by_src.flows9"),
+            "there is no table heavy_by_src.flows1",
+        ),
+        (
+            refused("heavy_by_src.src_upper\"", "heavy_by_src.src_middle\""),
+            "there is no table heavy_by_src.src_upper",
+        ),
+        (
+            refused("heavy_by_src.origin.version", "heavy_by_src.origin.age"),
+            "there is no data field version",
+        ),
         (refused("\"coin\"", "\"dice\""), "there is no key field coin"),
         (refused("heavy_by_src.admit\"", "heavy_by_src.omit\""), "there is no action admit"),
         (
@@ -226,16 +305,32 @@ fn what_no_program_measures_is_refused() {
         definitions(&settings).unwrap_err().to_string()
     };
     let cases = [
-        (refused(|settings| settings.entropy[1] = settings.entropy[0]), "two entropies by src are one"),
+        (
+            refused(|settings| settings.entropy[1] = settings.entropy[0]),
+            "two entropies by src are one",
+        ),
         (
             refused(|settings| {
-                settings.entropy[1] = sketch::Settings { mode: sketch::Mode::CountMin, key: KeyKind::Dst, ..settings.entropy[0] };
+                settings.entropy[1] = sketch::Settings {
+                    mode: sketch::Mode::CountMin,
+                    key: KeyKind::Dst,
+                    ..settings.entropy[0]
+                };
             }),
             "both of its entropies have sketches of one kind and size",
         ),
-        (refused(|settings| settings.entropy[0].shape = Grid::COUNTERS), "it has 3 rows for entropy, 4 are wanted"),
-        (refused(|settings| settings.frequency.shape = Grid::COUNTERS), "it has 3 rows for frequency, 4 are wanted"),
-        (refused(|settings| settings.membership.shape = Grid::BITS), "it has 3 rows for membership, 4 are wanted"),
+        (
+            refused(|settings| settings.entropy[0].shape = Grid::COUNTERS),
+            "it has 3 rows for entropy, 4 are wanted",
+        ),
+        (
+            refused(|settings| settings.frequency.shape = Grid::COUNTERS),
+            "it has 3 rows for frequency, 4 are wanted",
+        ),
+        (
+            refused(|settings| settings.membership.shape = Grid::BITS),
+            "it has 3 rows for membership, 4 are wanted",
+        ),
         (
             refused(|settings| settings.heavy.algorithm = Algorithm::Rap),
             "it finds heavy hitters by precision and not by rap, which takes the smallest of all counts",
@@ -244,7 +339,10 @@ fn what_no_program_measures_is_refused() {
             refused(|settings| settings.heavy.algorithm = Algorithm::HashPipe),
             "it finds heavy hitters by precision and not by hashpipe",
         ),
-        (refused(|settings| settings.heavy.unit = Unit::Bytes), "it finds the flows with the most packets, not bytes"),
+        (
+            refused(|settings| settings.heavy.unit = Unit::Bytes),
+            "it finds the flows with the most packets, not bytes",
+        ),
     ];
     for (message, expected) in cases {
         assert_eq!(message, format!("the program does not fit: {expected}"));
@@ -255,10 +353,14 @@ fn what_no_program_measures_is_refused() {
 fn a_program_may_measure_more_than_is_wanted() {
     let lab = Lab::with(everything(), 2);
     let capabilities = lab.connect().capabilities().clone();
-    let has: Vec<MeasurementKind> = MeasurementKind::ALL.into_iter().filter(|kind| kind.is_on(&everything())).collect();
+    let has: Vec<MeasurementKind> =
+        MeasurementKind::ALL.into_iter().filter(|kind| kind.is_on(&everything())).collect();
     assert_eq!((has.len(), &capabilities.measurements), (5, &has));
     assert_eq!((capabilities.entropies, capabilities.rows), (1, 3..=3));
-    assert_eq!((&capabilities.algorithms[..], &capabilities.units[..]), (&[Algorithm::Precision][..], &[Unit::Packets][..]));
+    assert_eq!(
+        (&capabilities.algorithms[..], &capabilities.units[..]),
+        (&[Algorithm::Precision][..], &[Unit::Packets][..])
+    );
     let wanted = settings(6);
     let mut tofino = crate::windows::connect_patiently(&lab.options(), wanted);
     tofino.install(&Tables::new(&wanted, SEED)).unwrap();

@@ -69,7 +69,9 @@ fn sixty_five_thousand_registers_start_and_no_call_takes_a_tenth_of_the_deadline
 /// The P4 for these settings, executed.
 fn model(settings: &Settings) -> Arc<flowgauge_p4_model::Switch> {
     let definitions = flowgauge_dataplane::tofino::definitions(settings).unwrap();
-    let definitions = definitions.into_iter().fold(Options::default(), |all, (name, value)| all.define(name, value));
+    let definitions = definitions
+        .into_iter()
+        .fold(Options::default(), |all, (name, value)| all.define(name, value));
     Arc::new(flowgauge_p4_model::Switch::new(Model::flowgauge(&definitions).unwrap(), "flowgauge"))
 }
 
@@ -91,7 +93,8 @@ fn all_measurements_count_exactly_over_200_windows() {
     rotate_all_measurements(200);
 }
 
-/// All measurements but reordering, which a chip has no room for beside delays, as P4 that the model executes.
+/// All measurements but reordering, which a chip has no room for beside delays, as P4 that the
+/// model executes.
 fn rotate_all_measurements(windows: u64) {
     let settings = everything();
     let switch = model(&settings);
@@ -125,8 +128,10 @@ fn everything() -> Settings {
     let sketch = |mode| sketch::Settings { mode, key, shape: Grid::of_counters(3, 1024).unwrap() };
     settings.entropy[0] = sketch(sketch::Mode::CountSketch);
     settings.frequency = sketch(sketch::Mode::CountMin);
-    settings.membership = membership::Settings { on: true, key, shape: Grid::of_bits(3, 65_536).unwrap() };
-    settings.heavy = heavy::Settings { algorithm: heavy::Algorithm::Precision, key, ..heavy::Settings::DEFAULT };
+    settings.membership =
+        membership::Settings { on: true, key, shape: Grid::of_bits(3, 65_536).unwrap() };
+    settings.heavy =
+        heavy::Settings { algorithm: heavy::Algorithm::Precision, key, ..heavy::Settings::DEFAULT };
     settings.sizes = sizes::Settings::ON;
     settings.delay.kinds = delay::Kinds::NONE.with(delay::Kind::TcpData);
     settings

@@ -56,7 +56,11 @@ fn both_ends_prove_who_they_are_or_nothing_is_said() {
         options.tls = Some(Tls { authority, identity, server_name });
         options
     };
-    let mut tofino = Tofino::connect(with(&authority, Some(authority.sign("client")), "switch.test"), settings(6)).unwrap();
+    let mut tofino = Tofino::connect(
+        with(&authority, Some(authority.sign("client")), "switch.test"),
+        settings(6),
+    )
+    .unwrap();
     tofino.install(&Tables::new(&settings(6), SEED)).unwrap();
     switch.count(&uniques(0..100));
     assert_eq!(tofino.rotate().unwrap().packets_after, 100);

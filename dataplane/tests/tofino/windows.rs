@@ -21,18 +21,25 @@ fn the_tables_on_the_switch_are_those_of_the_core() {
     let mut levels: Vec<(u64, u32, u8)> = rank
         .iter()
         .map(|(key, data)| match &key["rank_bits"] {
-            Match::Lpm { value, prefix_length } => (number(value), *prefix_length, data.bytes("level").unwrap()[0]),
+            Match::Lpm { value, prefix_length } => {
+                (number(value), *prefix_length, data.bytes("level").unwrap()[0])
+            }
             other => panic!("{other:?}"),
         })
         .collect();
     levels.sort_by_key(|(_, length, _)| *length);
     let expected = rank_table(settings(11).cardinality.precision);
-    let expected: Vec<(u64, u32, u8)> = expected.map(|entry| (entry.value.into(), entry.prefix_length, entry.level)).collect();
+    let expected: Vec<(u64, u32, u8)> =
+        expected.map(|entry| (entry.value.into(), entry.prefix_length, entry.level)).collect();
     assert_eq!(levels, expected);
-    assert_eq!(state.defaults["pipe.Ingress.flowgauge.cardinality_by_src.rank"].bytes("level"), Some(&[22][..]));
+    assert_eq!(
+        state.defaults["pipe.Ingress.flowgauge.cardinality_by_src.rank"].bytes("level"),
+        Some(&[22][..])
+    );
 
     for (index, words) in Tabulation::from_seed(SEED).tables().iter().enumerate() {
-        let entries = &state.entries[&format!("pipe.Ingress.flowgauge.hash.tabulation.words{index}")];
+        let entries =
+            &state.entries[&format!("pipe.Ingress.flowgauge.hash.tabulation.words{index}")];
         let held: Vec<(u64, u64)> = entries
             .iter()
             .map(|(key, data)| match &key["byte"] {
@@ -40,7 +47,8 @@ fn the_tables_on_the_switch_are_those_of_the_core() {
                 other => panic!("{other:?}"),
             })
             .collect();
-        let expected: Vec<(u64, u64)> = (0..).zip(words.iter().map(|word| u64::from(*word))).collect();
+        let expected: Vec<(u64, u64)> =
+            (0..).zip(words.iter().map(|word| u64::from(*word))).collect();
         assert_eq!(held, expected, "table {index}");
     }
     for cells in state.hardware.values().flatten().flatten() {
@@ -88,16 +96,21 @@ fn samples_change_nothing_and_tell_the_counter_before_and_after() {
     });
     let sample = tofino.sample().unwrap();
     lab.tampering.stop();
-    assert_eq!((sample.packets_before, sample.packets_after, sample.bank.counters.packets()), (100, 150, 150));
+    assert_eq!(
+        (sample.packets_before, sample.packets_after, sample.bank.counters.packets()),
+        (100, 150, 150)
+    );
     lab.assert_holds(&tofino.rotate().unwrap(), 0..150);
     lab.assert_holds(&tofino.sample().unwrap(), 0..0);
 }
 
 #[test]
 fn the_program_decides_key_and_hash() {
-    for (key, hash) in
-        [(KeyKind::FiveTuple, HashMode::Crc32), (KeyKind::SrcDst, HashMode::Tabulated), (KeyKind::Dst, HashMode::Crc32)]
-    {
+    for (key, hash) in [
+        (KeyKind::FiveTuple, HashMode::Crc32),
+        (KeyKind::SrcDst, HashMode::Tabulated),
+        (KeyKind::Dst, HashMode::Crc32),
+    ] {
         let mut settings = settings(8);
         (settings.cardinality.key, settings.cardinality.hash) = (key, hash);
         let lab = Lab::with(settings, 1);
@@ -126,15 +139,24 @@ fn a_port_that_is_there_otherwise_is_told_and_left_alone() {
     assert_eq!(lab.switch.memory.state().ports, [(132, true), (4, true)]);
     install(&[Port { enable: false, ..port }]).unwrap();
     install(&[port]).unwrap();
-    assert_eq!(lab.switch.memory.state().ports, [(132, true), (4, true), (132, false), (132, true)]);
+    assert_eq!(
+        lab.switch.memory.state().ports,
+        [(132, true), (4, true), (132, false), (132, true)]
+    );
 
     let cases = [
-        (Port { speed: Speed::G40, ..port }, "port 132 is there with $SPEED BF_SPEED_100G and not BF_SPEED_40G;"),
+        (
+            Port { speed: Speed::G40, ..port },
+            "port 132 is there with $SPEED BF_SPEED_100G and not BF_SPEED_40G;",
+        ),
         (
             Port { speed: Speed::G25, fec: Fec::FireCode, ..port },
             "$SPEED BF_SPEED_100G and not BF_SPEED_25G and $FEC BF_FEC_TYP_REED_SOLOMON and not BF_FEC_TYP_FIRECODE;",
         ),
-        (Port { dev_port: 5000, ..port }, "configuring $PORT 5000: number 0: the switch has no port 5000"),
+        (
+            Port { dev_port: 5000, ..port },
+            "configuring $PORT 5000: number 0: the switch has no port 5000",
+        ),
     ];
     for (wrong, expected) in cases {
         let error = install(&[wrong]).unwrap_err();
@@ -165,7 +187,10 @@ fn put(lab: &Lab, table: &str, index: usize, values: &[(&str, [u32; 2])]) {
     for (field, values) in values {
         for (pipe, value) in pipes.iter_mut().zip(values) {
             let name = format!("Ingress.flowgauge.{table}.{field}");
-            assert!(pipe[index].insert(name, value.to_be_bytes().to_vec()).is_some(), "{table} has no {field}");
+            assert!(
+                pipe[index].insert(name, value.to_be_bytes().to_vec()).is_some(),
+                "{table} has no {field}"
+            );
         }
     }
 }
@@ -197,7 +222,10 @@ fn sketches_and_filters_are_merged_over_pipes_and_cleared() {
         let mut cells = [0; 48];
         (cells[16], cells[36]) = (7, 1 << 31);
         assert_eq!(snapshot.bank.frequency.cells(settings.frequency.shape), cells);
-        assert_eq!(snapshot.bank.membership.words(settings.membership.shape), [1 << 31 | 1, 0, 6 << 32]);
+        assert_eq!(
+            snapshot.bank.membership.words(settings.membership.shape),
+            [1 << 31 | 1, 0, 6 << 32]
+        );
         assert_eq!(talkers(&snapshot), [(FlowKey::new(&TALKER), 5, 2)]);
         assert_eq!((snapshot.bank.heavy.packets(), snapshot.bank.heavy.total()), (13, 20));
         let state = lab.switch.memory.state();
@@ -206,7 +234,10 @@ fn sketches_and_filters_are_merged_over_pipes_and_cleared() {
             // Counts of flows are kept plus one.
             let empty = |name: &str| u64::from(table.contains("flows") && name.ends_with("count"));
             let mut values = pipes.iter().flatten().flatten();
-            assert!(values.all(|(name, value)| number(value) == empty(name)), "{table} is not cleared");
+            assert!(
+                values.all(|(name, value)| number(value) == empty(name)),
+                "{table} is not cleared"
+            );
         }
     }
 }
@@ -217,7 +248,8 @@ fn a_bank_whose_clearing_fails_is_cleared_by_the_next_try() {
     let mut tofino = lab.counting();
     put(&lab, "frequency_by_src.count_min0", 1, &[("f1", [9, 9])]);
     lab.tampering.writes(|request| {
-        let clears = request.updates.iter().filter(|update| crate::answers::is_entry(update)).count() > 1;
+        let clears =
+            request.updates.iter().filter(|update| crate::answers::is_entry(update)).count() > 1;
         if clears { Writes::Refused(tonic::Status::aborted("busy")) } else { Writes::CarriedOut }
     });
     let failed = crate::lab::failure(tofino.rotate());
@@ -232,24 +264,41 @@ fn a_bank_whose_clearing_fails_is_cleared_by_the_next_try() {
 
 const TALKER: [u8; 4] = [10, 0, 0, 1];
 
-/// Five packets of a flow, two of them inherited, in the first slot of one pipe, among 13 packets of both.
+/// Five packets of a flow, two of them inherited, in the first slot of one pipe, among 13 packets
+/// of both.
 fn put_talker(lab: &Lab, bank: usize) {
     put(lab, "heavy_by_src.packets", bank, &[("f1", [9, 4])]);
-    put(lab, "heavy_by_src.flows0", bank * 8, &[("signature", [crc32(&TALKER), 0]), ("count", [6, 1])]);
+    put(
+        lab,
+        "heavy_by_src.flows0",
+        bank * 8,
+        &[("signature", [crc32(&TALKER), 0]), ("count", [6, 1])],
+    );
     put(lab, "heavy_by_src.origin", bank * 16, &[("inherited", [2, 0]), ("version", [4, 0])]);
-    put(lab, "heavy_by_src.src_lower", bank * 16, &[("high", [0, 0]), ("low", [u32::from_be_bytes(TALKER), 0])]);
+    put(
+        lab,
+        "heavy_by_src.src_lower",
+        bank * 16,
+        &[("high", [0, 0]), ("low", [u32::from_be_bytes(TALKER), 0])],
+    );
 }
 
 fn talkers(snapshot: &Snapshot) -> Vec<(FlowKey, u64, u64)> {
     let settings = everything().heavy;
-    snapshot.bank.heavy.entries(&settings).map(|entry| (entry.key, entry.count, entry.inherited)).collect()
+    snapshot
+        .bank
+        .heavy
+        .entries(&settings)
+        .map(|entry| (entry.key, entry.count, entry.inherited))
+        .collect()
 }
 
 #[test]
 fn a_slot_that_changes_hands_while_it_is_read_is_left_out_and_read_again() {
     let lab = Lab::with(everything(), 2);
     let mut tofino = lab.counting();
-    let origin = |inherited, version| ("origin", [("inherited", [inherited, 0]), ("version", [version, 0])]);
+    let origin =
+        |inherited, version| ("origin", [("inherited", [inherited, 0]), ("version", [version, 0])]);
     let damages = [
         ("src_lower", [("high", [0, 0]), ("low", [u32::from_be_bytes([10, 0, 0, 2]), 0])]),
         origin(2, 6),

@@ -31,6 +31,10 @@ impl Service<Uri> for Once {
     }
 
     fn call(&mut self, _: Uri) -> Self::Future {
-        ready(self.0.take().map(TokioIo::new).ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the connection was lost")))
+        ready(
+            self.0.take().map(TokioIo::new).ok_or_else(|| {
+                io::Error::new(io::ErrorKind::NotConnected, "the connection was lost")
+            }),
+        )
     }
 }

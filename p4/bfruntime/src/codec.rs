@@ -1,11 +1,15 @@
 //! Entries by name to messages by number and back.
 //!
-//! Both directions go by the schema and are strict: a number that is not of its field's width, a field the table does not have,
-//! a match of the wrong kind is an error that names it, and never becomes some other value.
+//! Both directions go by the schema and are strict: a number that is not of its field's width, a
+//! field the table does not have, a match of the wrong kind is an error that names it, and never
+//! becomes some other value.
 
 use crate::entry::{Data, Entry, Key, Match, Place, Value};
 use crate::proto::{self, data_field, key_field, table_entry};
-use crate::schema::{Action, Field, FieldKind, KeyField, MatchKind, Schema, SchemaError, Table, TableKind, WidthError};
+use crate::schema::{
+    Action, Field, FieldKind, KeyField, MatchKind, Schema, SchemaError, Table, TableKind,
+    WidthError,
+};
 use std::collections::BTreeMap;
 
 /// Name of the key field that orders overlapping entries.
@@ -65,15 +69,23 @@ pub fn encode_key(table: &Table, key: &Key) -> Result<proto::TableKey, CodecErro
         check_match(table, field, part)?;
         let match_type = match part.clone() {
             Match::Exact(value) => key_field::MatchType::Exact(key_field::Exact { value }),
-            Match::Ternary { value, mask } => key_field::MatchType::Ternary(key_field::Ternary { value, mask }),
+            Match::Ternary { value, mask } => {
+                key_field::MatchType::Ternary(key_field::Ternary { value, mask })
+            }
             Match::Lpm { value, prefix_length } => {
-                let prefix_len = i32::try_from(prefix_length).map_err(|_| wrong(table, "prefix too long"))?;
+                let prefix_len =
+                    i32::try_from(prefix_length).map_err(|_| wrong(table, "prefix too long"))?;
                 key_field::MatchType::Lpm(key_field::Lpm { value, prefix_len })
             }
-            Match::Range { low, high } => key_field::MatchType::Range(key_field::Range { low, high }),
+            Match::Range { low, high } => {
+                key_field::MatchType::Range(key_field::Range { low, high })
+            }
             Match::Optional(value) => {
                 let is_valid = value.is_some();
-                key_field::MatchType::Optional(key_field::Optional { value: value.unwrap_or_default(), is_valid })
+                key_field::MatchType::Optional(key_field::Optional {
+                    value: value.unwrap_or_default(),
+                    is_valid,
+                })
             }
         };
         Ok(proto::KeyField { field_id: field.id, match_type: Some(match_type) })
@@ -81,7 +93,8 @@ pub fn encode_key(table: &Table, key: &Key) -> Result<proto::TableKey, CodecErro
     Ok(proto::TableKey { fields: fields.collect::<Result<_, CodecError>>()? })
 }
 
-/// A message as a key, with full names, and with whatever was left out because it matches everything.
+/// A message as a key, with full names, and with whatever was left out because it matches
+/// everything.
 ///
 /// # Errors
 /// [`CodecError`] if it is not a key of this table.
@@ -89,7 +102,9 @@ pub fn decode_key(table: &Table, message: &proto::TableKey) -> Result<Key, Codec
     let mut key = BTreeMap::new();
     for part in &message.fields {
         let field = table.key_by_id(part.field_id)?;
-        let Some(match_type) = &part.match_type else { return Err(wrong(table, format!("{} has no value", field.name))) };
+        let Some(match_type) = &part.match_type else {
+            return Err(wrong(table, format!("{} has no value", field.name)));
+        };
         let part = canonical(table, field, match_type)?;
         check_match(table, field, &part)?;
         if key.insert(field.name.clone(), part).is_some() {
@@ -105,7 +120,11 @@ pub fn decode_key(table: &Table, message: &proto::TableKey) -> Result<Key, Codec
     Ok(key)
 }
 
-fn canonical(table: &Table, field: &KeyField, match_type: &key_field::MatchType) -> Result<Match, CodecError> {
+fn canonical(
+    table: &Table,
+    field: &KeyField,
+    match_type: &key_field::MatchType,
+) -> Result<Match, CodecError> {
     Ok(match match_type {
         key_field::MatchType::Exact(exact) => Match::Exact(exact.value.clone()),
         key_field::MatchType::Ternary(ternary) => {
@@ -113,19 +132,27 @@ fn canonical(table: &Table, field: &KeyField, match_type: &key_field::MatchType)
             let value = ternary.value.iter().zip(&mask).map(|(value, mask)| value & mask);
             let value: Vec<u8> = value.collect();
             if value.len() != ternary.value.len() {
-                return Err(wrong(table, format!("{}: value and mask are not of the same length", field.name)));
+                return Err(wrong(
+                    table,
+                    format!("{}: value and mask are not of the same length", field.name),
+                ));
             }
             Match::Ternary { value, mask }
         }
         key_field::MatchType::Lpm(lpm) => {
-            let prefix_length = u32::try_from(lpm.prefix_len)
-                .map_err(|_| wrong(table, format!("{}: a prefix of {} bits", field.name, lpm.prefix_len)))?;
+            let prefix_length = u32::try_from(lpm.prefix_len).map_err(|_| {
+                wrong(table, format!("{}: a prefix of {} bits", field.name, lpm.prefix_len))
+            })?;
             let bits = field.kind.bits().map_err(width(table, &field.name))?;
             field.kind.check(&lpm.value).map_err(width(table, &field.name))?;
             Match::Lpm { value: keep_first(&lpm.value, bits, prefix_length), prefix_length }
         }
-        key_field::MatchType::Range(range) => Match::Range { low: range.low.clone(), high: range.high.clone() },
-        key_field::MatchType::Optional(optional) => Match::Optional(optional.is_valid.then(|| optional.value.clone())),
+        key_field::MatchType::Range(range) => {
+            Match::Range { low: range.low.clone(), high: range.high.clone() }
+        }
+        key_field::MatchType::Optional(optional) => {
+            Match::Optional(optional.is_valid.then(|| optional.value.clone()))
+        }
     })
 }
 
@@ -144,8 +171,15 @@ fn matches_everything(table: &Table, field: &KeyField) -> Result<Match, CodecErr
     let length = || field.kind.bytes().map_err(width(table, &field.name));
     Ok(match field.match_kind {
         MatchKind::Exact if field.name == PRIORITY => Match::Exact(vec![0; length()?]),
-        MatchKind::Exact => return Err(wrong(table, format!("the key has no {}, which must match exactly", field.name))),
-        MatchKind::Ternary => Match::Ternary { value: vec![0; length()?], mask: vec![0; length()?] },
+        MatchKind::Exact => {
+            return Err(wrong(
+                table,
+                format!("the key has no {}, which must match exactly", field.name),
+            ));
+        }
+        MatchKind::Ternary => {
+            Match::Ternary { value: vec![0; length()?], mask: vec![0; length()?] }
+        }
         MatchKind::Lpm => Match::Lpm { value: vec![0; length()?], prefix_length: 0 },
         MatchKind::Range => {
             let bits = field.kind.bits().map_err(width(table, &field.name))?;
@@ -161,28 +195,40 @@ fn matches_everything(table: &Table, field: &KeyField) -> Result<Match, CodecErr
 
 fn check_match(table: &Table, field: &KeyField, part: &Match) -> Result<(), CodecError> {
     let check = |bytes: &[u8]| match &field.kind {
-        FieldKind::Text(_) => {
-            std::str::from_utf8(bytes).map(drop).map_err(|error| wrong(table, format!("{}: {error}", field.name)))
-        }
+        FieldKind::Text(_) => std::str::from_utf8(bytes)
+            .map(drop)
+            .map_err(|error| wrong(table, format!("{}: {error}", field.name))),
         kind => kind.check(bytes).map_err(width(table, &field.name)),
     };
     match (field.match_kind, part) {
         (MatchKind::Exact, Match::Exact(value)) => check(value),
-        (MatchKind::Ternary, Match::Ternary { value, mask }) => check(value).and_then(|()| check(mask)),
+        (MatchKind::Ternary, Match::Ternary { value, mask }) => {
+            check(value).and_then(|()| check(mask))
+        }
         (MatchKind::Lpm, Match::Lpm { value, prefix_length }) => {
             check(value)?;
             let bits = field.kind.bits().map_err(width(table, &field.name))?;
             if *prefix_length > bits {
-                return Err(wrong(table, format!("{}: a prefix of {prefix_length} in {bits} bits", field.name)));
+                return Err(wrong(
+                    table,
+                    format!("{}: a prefix of {prefix_length} in {bits} bits", field.name),
+                ));
             }
             Ok(())
         }
         (MatchKind::Range, Match::Range { low, high }) => {
             check(low).and_then(|()| check(high))?;
-            if low > high { Err(wrong(table, format!("{}: the range ends before it begins", field.name))) } else { Ok(()) }
+            if low > high {
+                Err(wrong(table, format!("{}: the range ends before it begins", field.name)))
+            } else {
+                Ok(())
+            }
         }
         (MatchKind::Optional, Match::Optional(value)) => value.as_deref().map_or(Ok(()), check),
-        (kind, _) => Err(wrong(table, format!("{} matches by {kind}, another kind of match was given", field.name))),
+        (kind, _) => Err(wrong(
+            table,
+            format!("{} matches by {kind}, another kind of match was given", field.name),
+        )),
     }
 }
 
@@ -209,7 +255,11 @@ pub fn encode_data(table: &Table, data: &Data) -> Result<proto::TableData, Codec
 ///
 /// # Errors
 /// [`CodecError`] if it is not data of this table.
-pub fn decode_data(table: &Table, message: &proto::TableData, completeness: Completeness) -> Result<Data, CodecError> {
+pub fn decode_data(
+    table: &Table,
+    message: &proto::TableData,
+    completeness: Completeness,
+) -> Result<Data, CodecError> {
     let action = match message.action_id {
         0 => None,
         id => Some(table.action_by_id(id)?),
@@ -220,8 +270,12 @@ pub fn decode_data(table: &Table, message: &proto::TableData, completeness: Comp
     let mut fields: Vec<(String, Value)> = Vec::with_capacity(message.fields.len());
     for part in &message.fields {
         let field = table.field_by_id(action, part.field_id)?;
-        let value = part.value.as_ref().ok_or_else(|| wrong(table, format!("{} has no value", field.name)))?;
-        let value = from_message(value).ok_or_else(|| wrong(table, format!("{} is a container", field.name)))?;
+        let value = part
+            .value
+            .as_ref()
+            .ok_or_else(|| wrong(table, format!("{} has no value", field.name)))?;
+        let value = from_message(value)
+            .ok_or_else(|| wrong(table, format!("{} is a container", field.name)))?;
         check_value(table, field, &value)?;
         // A register's value comes once for each pipe.
         if table.kind != TableKind::Register && fields.iter().any(|(name, _)| *name == field.name) {
@@ -232,7 +286,9 @@ pub fn decode_data(table: &Table, message: &proto::TableData, completeness: Comp
     if completeness == Completeness::Whole {
         let of_action = action.map(|action| &action.data[..]).unwrap_or_default();
         let mut mandatory = of_action.iter().chain(&table.data).filter(|field| field.mandatory);
-        if let Some(field) = mandatory.find(|field| fields.iter().all(|(name, _)| *name != field.name)) {
+        if let Some(field) =
+            mandatory.find(|field| fields.iter().all(|(name, _)| *name != field.name))
+        {
             return Err(wrong(table, format!("{} is missing", field.name)));
         }
     }
@@ -241,20 +297,30 @@ pub fn decode_data(table: &Table, message: &proto::TableData, completeness: Comp
 
 fn check_value(table: &Table, field: &Field, value: &Value) -> Result<(), CodecError> {
     match (&field.kind, value) {
-        (FieldKind::Bits(_), Value::Bytes(bytes)) if !field.repeated => field.kind.check(bytes).map_err(width(table, &field.name)),
+        (FieldKind::Bits(_), Value::Bytes(bytes)) if !field.repeated => {
+            field.kind.check(bytes).map_err(width(table, &field.name))
+        }
         (FieldKind::Text(choices), Value::Text(text)) if !field.repeated => {
             if choices.is_empty() || choices.contains(text) {
                 return Ok(());
             }
             Err(wrong(table, format!("{} cannot be {text}: it is {}", field.name, field.kind)))
         }
-        (FieldKind::Bool, Value::Bool(_)) | (FieldKind::Float, Value::Float(_)) if !field.repeated => Ok(()),
-        (FieldKind::Bits(_), Value::Numbers(_)) | (FieldKind::Bool, Value::Bools(_)) | (FieldKind::Text(_), Value::Texts(_))
+        (FieldKind::Bool, Value::Bool(_)) | (FieldKind::Float, Value::Float(_))
+            if !field.repeated =>
+        {
+            Ok(())
+        }
+        (FieldKind::Bits(_), Value::Numbers(_))
+        | (FieldKind::Bool, Value::Bools(_))
+        | (FieldKind::Text(_), Value::Texts(_))
             if field.repeated =>
         {
             Ok(())
         }
-        (kind, _) => Err(wrong(table, format!("{} is {kind}, another kind of value was given", field.name))),
+        (kind, _) => {
+            Err(wrong(table, format!("{} is {kind}, another kind of value was given", field.name)))
+        }
     }
 }
 
@@ -294,14 +360,23 @@ pub fn encode_entry(table: &Table, entry: &Entry) -> Result<proto::TableEntry, C
         Place::Default => None,
     };
     let is_default_entry = entry.place == Place::Default;
-    Ok(proto::TableEntry { table_id: table.id, value, data, is_default_entry, ..Default::default() })
+    Ok(proto::TableEntry {
+        table_id: table.id,
+        value,
+        data,
+        is_default_entry,
+        ..Default::default()
+    })
 }
 
 /// A message as an entry, and the table it belongs to.
 ///
 /// # Errors
 /// [`CodecError`] if it is no entry of a table of this schema.
-pub fn decode_entry<'a>(schema: &'a Schema, message: &proto::TableEntry) -> Result<(&'a Table, Entry), CodecError> {
+pub fn decode_entry<'a>(
+    schema: &'a Schema,
+    message: &proto::TableEntry,
+) -> Result<(&'a Table, Entry), CodecError> {
     let table = schema.table_by_id(message.table_id)?;
     let place = match &message.value {
         _ if message.is_default_entry => Place::Default,

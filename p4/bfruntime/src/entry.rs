@@ -33,7 +33,8 @@ pub enum Match {
     Optional(Option<Vec<u8>>),
 }
 
-/// A key: what each field of a table's key must match. Ternary and range keys have their `$MATCH_PRIORITY` as an exact field.
+/// A key: what each field of a table's key must match. Ternary and range keys have their
+/// `$MATCH_PRIORITY` as an exact field.
 pub type Key = BTreeMap<String, Match>;
 
 /// One datum.
@@ -74,7 +75,10 @@ impl Data {
     /// Numbers without an action.
     #[must_use]
     pub fn fields<'a>(fields: impl IntoIterator<Item = (&'a str, Vec<u8>)>) -> Self {
-        let fields = fields.into_iter().map(|(name, bytes)| (name.to_owned(), Value::Bytes(bytes))).collect();
+        let fields = fields
+            .into_iter()
+            .map(|(name, bytes)| (name.to_owned(), Value::Bytes(bytes)))
+            .collect();
         Data { action: None, fields }
     }
 

@@ -1,4 +1,5 @@
-//! The tables that every switch has, of those the ones used here: `$PORT`, `$PORT_STAT` and `$PORT_STR_INFO`.
+//! The tables that every switch has, of those the ones used here: `$PORT`, `$PORT_STAT` and
+//! `$PORT_STR_INFO`.
 
 /// Their schema, as a server without one of its own reports it.
 pub const SCHEMA: &str = include_str!("fixed.json");
@@ -7,8 +8,8 @@ pub const SCHEMA: &str = include_str!("fixed.json");
 pub const PORT: &str = "$PORT";
 /// Table from the name on the front panel to the device's number.
 pub const PORT_NAMES: &str = "$PORT_STR_INFO";
-/// Table of what ports' MACs counted: key [`DEV_PORT`], read only. The driver answers with what it knew at its last look at the chip, unless it is
-/// asked to look again (`from_hw`).
+/// Table of what ports' MACs counted: key [`DEV_PORT`], read only. The driver answers with what it
+/// knew at its last look at the chip, unless it is asked to look again (`from_hw`).
 pub const PORT_COUNTERS: &str = "$PORT_STAT";
 /// A port's number within the device.
 pub const DEV_PORT: &str = "$DEV_PORT";

@@ -1,8 +1,9 @@
-//! What tables a program has: `bfrt.json` as the P4 compiler writes it (schema version 1.0.0), and the same for the tables that
-//! every switch has.
+//! What tables a program has: `bfrt.json` as the P4 compiler writes it (schema version 1.0.0), and
+//! the same for the tables that every switch has.
 //!
-//! Numbers of tables, actions and fields differ from build to build, so everything is looked up by name. A name may leave out
-//! leading parts as long as only one candidate remains: `rank` finds `pipe.Ingress.ip.rank`.
+//! Numbers of tables, actions and fields differ from build to build, so everything is looked up by
+//! name. A name may leave out leading parts as long as only one candidate remains: `rank` finds
+//! `pipe.Ingress.ip.rank`.
 
 use serde::Deserialize;
 use std::collections::HashSet;
@@ -228,7 +229,8 @@ impl FieldKind {
         let length = self.bytes()?;
         let whole = value.to_be_bytes();
         let mut bytes = vec![0; length.saturating_sub(whole.len())];
-        bytes.extend_from_slice(whole.get(whole.len().saturating_sub(length)..).unwrap_or_default());
+        bytes
+            .extend_from_slice(whole.get(whole.len().saturating_sub(length)..).unwrap_or_default());
         Ok(bytes)
     }
 
@@ -243,7 +245,9 @@ impl FieldKind {
         }
         let spare = (expected as u32 * 8).saturating_sub(bits);
         match bytes.first() {
-            Some(first) if spare > 0 && first >> (8 - spare) != 0 => Err(WidthError::Value { value: number(bytes), bits }),
+            Some(first) if spare > 0 && first >> (8 - spare) != 0 => {
+                Err(WidthError::Value { value: number(bytes), bits })
+            }
             _ => Ok(()),
         }
     }
@@ -254,7 +258,8 @@ impl FieldKind {
     /// [`WidthError`] if the field is wider than 64 bits, or the bytes are not of its width.
     pub fn decode(&self, bytes: &[u8]) -> Result<u64, WidthError> {
         self.check(bytes)?;
-        u64::try_from(number(bytes)).map_err(|_| WidthError::Value { value: number(bytes), bits: 64 })
+        u64::try_from(number(bytes))
+            .map_err(|_| WidthError::Value { value: number(bytes), bits: 64 })
     }
 }
 
@@ -284,7 +289,9 @@ pub enum SchemaError {
     #[error("the schema cannot be read: {0}; is it the bfrt.json of the program's compiler?")]
     Json(String),
     /// Of another version.
-    #[error("the schema has version {found}, {VERSION} can be read; compile the program with SDE 9 or its open-source compiler")]
+    #[error(
+        "the schema has version {found}, {VERSION} can be read; compile the program with SDE 9 or its open-source compiler"
+    )]
     Version {
         /// Its version.
         found: String,
@@ -333,23 +340,39 @@ fn list(names: &[String]) -> String {
     const SHOWN: usize = 12;
     match names {
         [] => "none".to_owned(),
-        names if names.len() > SHOWN => format!("{} and {} more", names[..SHOWN].join(", "), names.len() - SHOWN),
+        names if names.len() > SHOWN => {
+            format!("{} and {} more", names[..SHOWN].join(", "), names.len() - SHOWN)
+        }
         names => names.join(", "),
     }
 }
 
 /// The one item with this name, or whose name ends in it behind a dot.
-fn find<'a, T>(items: &'a [T], what: &'static str, name: &str, of: impl Fn(&T) -> &str) -> Result<&'a T, SchemaError> {
+fn find<'a, T>(
+    items: &'a [T],
+    what: &'static str,
+    name: &str,
+    of: impl Fn(&T) -> &str,
+) -> Result<&'a T, SchemaError> {
     if let Some(item) = items.iter().find(|item| of(item) == name) {
         return Ok(item);
     }
     let ends = |item: &&T| of(item).strip_suffix(name).is_some_and(|rest| rest.ends_with('.'));
     let found: Vec<&T> = items.iter().filter(ends).collect();
-    let names = |items: &mut dyn Iterator<Item = &T>| items.map(|item| of(item).to_owned()).collect();
+    let names =
+        |items: &mut dyn Iterator<Item = &T>| items.map(|item| of(item).to_owned()).collect();
     match found[..] {
         [item] => Ok(item),
-        [] => Err(SchemaError::Missing { what, name: name.to_owned(), present: names(&mut items.iter()) }),
-        _ => Err(SchemaError::Ambiguous { what, name: name.to_owned(), candidates: names(&mut found.iter().copied()) }),
+        [] => Err(SchemaError::Missing {
+            what,
+            name: name.to_owned(),
+            present: names(&mut items.iter()),
+        }),
+        _ => Err(SchemaError::Ambiguous {
+            what,
+            name: name.to_owned(),
+            candidates: names(&mut found.iter().copied()),
+        }),
     }
 }
 
@@ -359,12 +382,18 @@ impl Schema {
     /// # Errors
     /// [`SchemaError`] if it is not one, or contradicts itself.
     pub fn parse(json: &[u8]) -> Result<Self, SchemaError> {
-        let file: json::File = serde_json::from_slice(json).map_err(|error| SchemaError::Json(error.to_string()))?;
+        let file: json::File =
+            serde_json::from_slice(json).map_err(|error| SchemaError::Json(error.to_string()))?;
         if let Some(found) = file.schema_version.filter(|version| version != VERSION) {
             return Err(SchemaError::Version { found });
         }
         let tables = file.tables.into_iter().map(json::Table::read).collect::<Result<_, _>>()?;
-        let filters = file.learn_filters.unwrap_or_default().into_iter().map(json::LearnFilter::read).collect::<Result<_, _>>()?;
+        let filters = file
+            .learn_filters
+            .unwrap_or_default()
+            .into_iter()
+            .map(json::LearnFilter::read)
+            .collect::<Result<_, _>>()?;
         let schema = Schema { tables, filters };
         schema.check()?;
         Ok(schema)
@@ -398,11 +427,23 @@ impl Schema {
         unique("digest", &mut self.filters.iter().map(|filter| (&*filter.name, filter.id)))?;
         for table in &self.tables {
             let name = &table.name;
-            unique(&format!("{name}: key"), &mut table.keys.iter().map(|key| (&*key.name, key.id)))?;
-            unique(&format!("{name}: action"), &mut table.actions.iter().map(|action| (&*action.name, action.id)))?;
-            unique(&format!("{name}: data"), &mut table.data.iter().map(|field| (&*field.name, field.id)))?;
+            unique(
+                &format!("{name}: key"),
+                &mut table.keys.iter().map(|key| (&*key.name, key.id)),
+            )?;
+            unique(
+                &format!("{name}: action"),
+                &mut table.actions.iter().map(|action| (&*action.name, action.id)),
+            )?;
+            unique(
+                &format!("{name}: data"),
+                &mut table.data.iter().map(|field| (&*field.name, field.id)),
+            )?;
             for action in &table.actions {
-                unique(&format!("{}: data", action.name), &mut action.data.iter().map(|field| (&*field.name, field.id)))?;
+                unique(
+                    &format!("{}: data", action.name),
+                    &mut action.data.iter().map(|field| (&*field.name, field.id)),
+                )?;
             }
         }
         Ok(())
@@ -427,7 +468,8 @@ impl Schema {
     /// # Errors
     /// [`SchemaError::UnknownId`].
     pub fn table_by_id(&self, id: u32) -> Result<&Table, SchemaError> {
-        let unknown = || SchemaError::UnknownId { what: "table", id, place: "the schema".to_owned() };
+        let unknown =
+            || SchemaError::UnknownId { what: "table", id, place: "the schema".to_owned() };
         self.tables.iter().find(|table| table.id == id).ok_or_else(unknown)
     }
 
@@ -444,7 +486,8 @@ impl Schema {
     /// # Errors
     /// [`SchemaError::UnknownId`].
     pub fn filter_by_id(&self, id: u32) -> Result<&LearnFilter, SchemaError> {
-        let unknown = || SchemaError::UnknownId { what: "digest", id, place: "the schema".to_owned() };
+        let unknown =
+            || SchemaError::UnknownId { what: "digest", id, place: "the schema".to_owned() };
         self.filters.iter().find(|filter| filter.id == id).ok_or_else(unknown)
     }
 }
@@ -499,7 +542,9 @@ impl Table {
     /// # Errors
     /// [`SchemaError::UnknownId`].
     pub fn field_by_id(&self, action: Option<&Action>, id: u32) -> Result<&Field, SchemaError> {
-        let of_action = action.and_then(|action| self.action_by_id(action.id).ok()).map(|action| &action.data[..]);
+        let of_action = action
+            .and_then(|action| self.action_by_id(action.id).ok())
+            .map(|action| &action.data[..]);
         let mut fields = of_action.unwrap_or_default().iter().chain(&self.data);
         fields.find(|field| field.id == id).ok_or_else(|| self.unknown("data field", id))
     }
@@ -616,7 +661,9 @@ mod json {
     impl Table {
         pub(super) fn read(self) -> Result<super::Table, SchemaError> {
             let kind = match &*self.table_type {
-                "MatchAction_Direct" | "MatchAction_Indirect" | "MatchAction_Indirect_Selector" => TableKind::Match,
+                "MatchAction_Direct" | "MatchAction_Indirect" | "MatchAction_Indirect_Selector" => {
+                    TableKind::Match
+                }
                 "Register" => TableKind::Register,
                 "Counter" => TableKind::Counter,
                 "RegisterParam" => TableKind::RegisterParameter,
@@ -628,8 +675,16 @@ mod json {
                 kind,
                 size: self.size,
                 keys: self.key.into_iter().map(|key| key.read(name)).collect::<Result<_, _>>()?,
-                actions: self.action_specs.into_iter().map(|action| action.read(name)).collect::<Result<_, _>>()?,
-                data: self.data.into_iter().filter_map(|data| data.read(name)).collect::<Result<_, _>>()?,
+                actions: self
+                    .action_specs
+                    .into_iter()
+                    .map(|action| action.read(name))
+                    .collect::<Result<_, _>>()?,
+                data: self
+                    .data
+                    .into_iter()
+                    .filter_map(|data| data.read(name))
+                    .collect::<Result<_, _>>()?,
                 operations: self.supported_operations,
                 constant_default: self.has_const_default_action,
                 read_only: self.read_only,
@@ -647,9 +702,16 @@ mod json {
                 "LPM" => MatchKind::Lpm,
                 "Range" => MatchKind::Range,
                 "Optional" => MatchKind::Optional,
-                other => return Err(malformed(&item, format!("matches in an unknown way, {other}"))),
+                other => {
+                    return Err(malformed(&item, format!("matches in an unknown way, {other}")));
+                }
             };
-            Ok(super::KeyField { kind: self.r#type.read(&item)?, name: self.name, id: self.id, match_kind })
+            Ok(super::KeyField {
+                kind: self.r#type.read(&item)?,
+                name: self.name,
+                id: self.id,
+                match_kind,
+            })
         }
     }
 
@@ -660,10 +722,17 @@ mod json {
                 Some("TableOnly") => (true, false),
                 Some("DefaultOnly") => (false, true),
                 Some(other) => {
-                    return Err(malformed(&format!("action {} of {table}", self.name), format!("has an unknown scope, {other}")));
+                    return Err(malformed(
+                        &format!("action {} of {table}", self.name),
+                        format!("has an unknown scope, {other}"),
+                    ));
                 }
             };
-            let data = self.data.into_iter().map(|field| field.read(&self.name)).collect::<Result<_, _>>()?;
+            let data = self
+                .data
+                .into_iter()
+                .map(|field| field.read(&self.name))
+                .collect::<Result<_, _>>()?;
             Ok(super::Action { name: self.name, id: self.id, data, in_entries, as_default })
         }
     }
@@ -671,7 +740,11 @@ mod json {
     impl Data {
         fn read(self, table: &str) -> Option<Result<super::Field, SchemaError>> {
             let field = self.singleton?.read(table);
-            Some(field.map(|field| super::Field { mandatory: self.mandatory, read_only: self.read_only, ..field }))
+            Some(field.map(|field| super::Field {
+                mandatory: self.mandatory,
+                read_only: self.read_only,
+                ..field
+            }))
         }
     }
 
@@ -680,9 +753,12 @@ mod json {
             let item = format!("field {} of {place}", self.name);
             let kind = match (self.r#type, self.container) {
                 (Some(r#type), _) => r#type.read(&item)?,
-                (None, Some(parts)) => {
-                    FieldKind::Container(parts.into_iter().filter_map(|part| part.read(&item)).collect::<Result<_, _>>()?)
-                }
+                (None, Some(parts)) => FieldKind::Container(
+                    parts
+                        .into_iter()
+                        .filter_map(|part| part.read(&item))
+                        .collect::<Result<_, _>>()?,
+                ),
                 (None, None) => return Err(malformed(&item, "has no type")),
             };
             Ok(super::Field {
@@ -718,7 +794,11 @@ mod json {
 
     impl LearnFilter {
         pub(super) fn read(self) -> Result<super::LearnFilter, SchemaError> {
-            let fields = self.fields.into_iter().map(|field| field.read(&self.name)).collect::<Result<_, _>>()?;
+            let fields = self
+                .fields
+                .into_iter()
+                .map(|field| field.read(&self.name))
+                .collect::<Result<_, _>>()?;
             Ok(super::LearnFilter { name: self.name, id: self.id, fields })
         }
     }

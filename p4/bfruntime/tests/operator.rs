@@ -1,4 +1,5 @@
-//! The server driven as operators drive a switch: with the public client `rbfrt`, which shares no code with this crate.
+//! The server driven as operators drive a switch: with the public client `rbfrt`, which shares no
+//! code with this crate.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -23,7 +24,8 @@ struct Lab {
 }
 
 fn lab(pipes: u32) -> Lab {
-    // rbfrt 0.1.11 does not know actions that only entries may have, and breaks off on their schema.
+    // rbfrt 0.1.11 does not know actions that only entries may have, and breaks off on their
+    // schema.
     let memory = Arc::new(Memory::new(&PROGRAM.replace("TableOnly", "TableAndDefault"), pipes));
     let running = Running::start(([127, 0, 0, 1], 0).into(), None, memory.clone()).unwrap();
     Lab { memory, running }
@@ -32,7 +34,11 @@ fn lab(pipes: u32) -> Lab {
 impl Lab {
     async fn connect(&self, client: u32, program: &str) -> Result<SwitchConnection, RBFRTError> {
         let address = self.running.address();
-        SwitchConnection::builder(&address.ip().to_string(), address.port()).client_id(client).p4_name(program).connect().await
+        SwitchConnection::builder(&address.ip().to_string(), address.port())
+            .client_id(client)
+            .p4_name(program)
+            .connect()
+            .await
     }
 
     async fn operator(&self) -> SwitchConnection {
@@ -53,15 +59,25 @@ fn failure<T>(result: Result<T, RBFRTError>) -> String {
 async fn entries_are_written_read_changed_and_deleted() {
     let lab = lab(2);
     let switch = lab.operator().await;
-    assert!(switch.has_table("Ingress.forward") && switch.has_table("$PORT") && !switch.has_table("Ingress.nothing"));
+    assert!(
+        switch.has_table("Ingress.forward")
+            && switch.has_table("$PORT")
+            && !switch.has_table("Ingress.nothing")
+    );
 
     let entry = |port: u16, to: u16| {
         let key = MatchValue::exact(port);
-        Request::new("Ingress.forward").match_key("ingress_port", key).action("Ingress.send").action_data("port", to)
+        Request::new("Ingress.forward")
+            .match_key("ingress_port", key)
+            .action("Ingress.send")
+            .action_data("port", to)
     };
     switch.write_table_entries(vec![entry(256, 9), entry(1, 10)]).await.unwrap();
-    let read =
-        switch.get_table_entries(Request::new("Ingress.forward").match_key("ingress_port", MatchValue::exact(256_u16))).await;
+    let read = switch
+        .get_table_entries(
+            Request::new("Ingress.forward").match_key("ingress_port", MatchValue::exact(256_u16)),
+        )
+        .await;
     let read = read.unwrap();
     assert_eq!(read.len(), 1);
     assert_eq!(read[0].get_action_name(), "Ingress.send");
@@ -72,13 +88,21 @@ async fn entries_are_written_read_changed_and_deleted() {
     let mut all: Vec<(u32, u32)> = all
         .iter()
         .map(|entry| {
-            (entry.get_key("ingress_port").unwrap().get_exact_value().to_u32(), entry.get_action_data("port").unwrap().as_u32())
+            (
+                entry.get_key("ingress_port").unwrap().get_exact_value().to_u32(),
+                entry.get_action_data("port").unwrap().as_u32(),
+            )
         })
         .collect();
     all.sort_unstable();
     assert_eq!(all, [(1, 10), (256, 511)]);
 
-    switch.delete_table_entry(Request::new("Ingress.forward").match_key("ingress_port", MatchValue::exact(1_u16))).await.unwrap();
+    switch
+        .delete_table_entry(
+            Request::new("Ingress.forward").match_key("ingress_port", MatchValue::exact(1_u16)),
+        )
+        .await
+        .unwrap();
     assert_eq!(lab.memory.state().entries["pipe.Ingress.forward"].len(), 1);
     switch.clear_table("Ingress.forward").await.unwrap();
     assert!(switch.get_table_entries(Request::new("Ingress.forward")).await.unwrap().is_empty());
@@ -105,13 +129,16 @@ async fn ternary_and_range_keys_have_their_priority() {
 async fn the_default_action_is_set_and_read() {
     let lab = lab(1);
     let switch = lab.operator().await;
-    let set = |bank: u8| Request::new("Ingress.bank").default(true).action("Ingress.set_bank").action_data("b", bank);
+    let set = |bank: u8| {
+        Request::new("Ingress.bank").default(true).action("Ingress.set_bank").action_data("b", bank)
+    };
     switch.update_table_entry(set(1)).await.unwrap();
     let read = switch.get_table_entries(Request::new("Ingress.bank").default(true)).await.unwrap();
     assert!(read[0].default_entry);
     assert_eq!(read[0].get_action_data("b").unwrap().get_data(), &[1]);
-    let entry =
-        Request::new("Ingress.delay.admission").match_key("hash", MatchValue::ternary(0_u16, 0_u16)).action("Ingress.delay.ignore");
+    let entry = Request::new("Ingress.delay.admission")
+        .match_key("hash", MatchValue::ternary(0_u16, 0_u16))
+        .action("Ingress.delay.ignore");
     let refused = failure(switch.write_table_entry(entry).await);
     assert!(refused.contains("Ingress.delay.ignore can only be a default action"), "{refused}");
 }
@@ -121,15 +148,23 @@ async fn registers_come_once_for_each_pipe_and_the_driver_has_them_after_a_sync(
     let lab = lab(3);
     let switch = lab.operator().await;
     let name = "Ingress.regs";
-    switch.write_register_entry(register::Request::new(name).index(5).data("Ingress.regs.f1", 7_u8)).await.unwrap();
+    switch
+        .write_register_entry(register::Request::new(name).index(5).data("Ingress.regs.f1", 7_u8))
+        .await
+        .unwrap();
     // What packets do in the second pipe, the driver does not see by itself.
-    lab.memory.state().hardware.get_mut("pipe.Ingress.regs").unwrap()[1][5].insert("Ingress.regs.f1".to_owned(), vec![9]);
+    lab.memory.state().hardware.get_mut("pipe.Ingress.regs").unwrap()[1][5]
+        .insert("Ingress.regs.f1".to_owned(), vec![9]);
     let read = || async {
-        let register = switch.get_register_entry(register::Request::new(name).index(5)).await.unwrap();
+        let register =
+            switch.get_register_entry(register::Request::new(name).index(5)).await.unwrap();
         register.get(5).unwrap().get("Ingress.regs.f1").unwrap().clone()
     };
     assert_eq!(read().await, [[7], [7], [7]]);
-    switch.execute_operation(Request::new(name).operation(TableOperation::SyncRegister)).await.unwrap();
+    switch
+        .execute_operation(Request::new(name).operation(TableOperation::SyncRegister))
+        .await
+        .unwrap();
     assert_eq!(read().await, [[7], [9], [7]]);
     let all = switch.get_register_entry(register::Request::new(name)).await.unwrap();
     assert_eq!(all.entries().len(), 16);
@@ -150,34 +185,64 @@ async fn pairs_and_counters_are_read_and_written() {
     let lab = lab(2);
     let switch = lab.operator().await;
     let pair = register::Request::new("Ingress.delay.regs").index(3);
-    let pair = pair.data("Ingress.delay.regs.lo", 0x0102_0304_u32).data("Ingress.delay.regs.hi", 5_u32);
+    let pair =
+        pair.data("Ingress.delay.regs.lo", 0x0102_0304_u32).data("Ingress.delay.regs.hi", 5_u32);
     switch.write_register_entry(pair).await.unwrap();
-    let read = switch.get_register_entry(register::Request::new("Ingress.delay.regs").index(3)).await.unwrap();
-    assert_eq!(read.get(3).unwrap().get("Ingress.delay.regs.lo").unwrap(), &[[1, 2, 3, 4], [1, 2, 3, 4]]);
-    assert_eq!(read.get(3).unwrap().get("Ingress.delay.regs.hi").unwrap(), &[[0, 0, 0, 5], [0, 0, 0, 5]]);
+    let read = switch
+        .get_register_entry(register::Request::new("Ingress.delay.regs").index(3))
+        .await
+        .unwrap();
+    assert_eq!(
+        read.get(3).unwrap().get("Ingress.delay.regs.lo").unwrap(),
+        &[[1, 2, 3, 4], [1, 2, 3, 4]]
+    );
+    assert_eq!(
+        read.get(3).unwrap().get("Ingress.delay.regs.hi").unwrap(),
+        &[[0, 0, 0, 5], [0, 0, 0, 5]]
+    );
 
     for pipe in 0..2 {
         let packets = 10_u64.to_be_bytes().to_vec();
-        lab.memory.state().hardware.get_mut("pipe.Ingress.cnt").unwrap()[pipe][1].insert("$COUNTER_SPEC_PKTS".to_owned(), packets);
+        lab.memory.state().hardware.get_mut("pipe.Ingress.cnt").unwrap()[pipe][1]
+            .insert("$COUNTER_SPEC_PKTS".to_owned(), packets);
     }
-    switch.execute_operation(Request::new("Ingress.cnt").operation(TableOperation::SyncCounters)).await.unwrap();
+    switch
+        .execute_operation(Request::new("Ingress.cnt").operation(TableOperation::SyncCounters))
+        .await
+        .unwrap();
     let one = || Request::new("Ingress.cnt").match_key("$COUNTER_INDEX", MatchValue::exact(1_u32));
     let read = switch.get_table_entries(one()).await.unwrap();
     assert_eq!(read[0].get_action_data("$COUNTER_SPEC_PKTS").unwrap().as_u64(), 20);
-    let zero = one().action_data("$COUNTER_SPEC_PKTS", 0_u64).action_data("$COUNTER_SPEC_BYTES", 0_u64);
+    let zero =
+        one().action_data("$COUNTER_SPEC_PKTS", 0_u64).action_data("$COUNTER_SPEC_BYTES", 0_u64);
     switch.update_table_entry(zero).await.unwrap();
-    assert_eq!(number(&lab.memory.state().hardware["pipe.Ingress.cnt"][1][1]["$COUNTER_SPEC_PKTS"]), 0);
-    let refused = failure(switch.execute_operation(Request::new("Ingress.rank").operation(TableOperation::SyncCounters)).await);
-    assert!(refused.contains("pipe.Ingress.rank has no operation SyncCounters; it has: none"), "{refused}");
+    assert_eq!(
+        number(&lab.memory.state().hardware["pipe.Ingress.cnt"][1][1]["$COUNTER_SPEC_PKTS"]),
+        0
+    );
+    let refused = failure(
+        switch
+            .execute_operation(Request::new("Ingress.rank").operation(TableOperation::SyncCounters))
+            .await,
+    );
+    assert!(
+        refused.contains("pipe.Ingress.rank has no operation SyncCounters; it has: none"),
+        "{refused}"
+    );
 }
 
 #[tokio::test]
 async fn every_update_of_a_batch_is_tried_and_each_failure_told() {
     let lab = lab(1);
     let switch = lab.operator().await;
-    let entry =
-        |port: u16| Request::new("Ingress.forward").match_key("ingress_port", MatchValue::exact(port)).action("Ingress.drop");
-    let failed = failure(switch.write_table_entries(vec![entry(1), entry(1), entry(2), entry(3), entry(4)]).await);
+    let entry = |port: u16| {
+        Request::new("Ingress.forward")
+            .match_key("ingress_port", MatchValue::exact(port))
+            .action("Ingress.drop")
+    };
+    let failed = failure(
+        switch.write_table_entries(vec![entry(1), entry(1), entry(2), entry(3), entry(4)]).await,
+    );
     assert!(failed.contains("2 of 5 updates failed; the first one: Already exists"), "{failed}");
     assert!(failed.contains("the table holds 3 entries already"), "{failed}");
     assert_eq!(lab.memory.state().entries["pipe.Ingress.forward"].len(), 3);
@@ -194,8 +259,13 @@ async fn ports_are_configured_by_their_names_on_the_front_panel() {
     manager.add_port(&switch, &port).await.unwrap();
     let ports = manager.get_ports(&switch).await.unwrap();
     assert_eq!(ports.len(), 1);
-    assert_eq!((ports[0].get_dev_port(), ports[0].get_speed(), ports[0].get_status()), (Some(130), &Speed::BF_SPEED_100G, true));
-    assert!(failure(manager.add_port(&switch, &port).await).contains("port 130 is configured already"));
+    assert_eq!(
+        (ports[0].get_dev_port(), ports[0].get_speed(), ports[0].get_status()),
+        (Some(130), &Speed::BF_SPEED_100G, true)
+    );
+    assert!(
+        failure(manager.add_port(&switch, &port).await).contains("port 130 is configured already")
+    );
     manager.disable_port(&switch, &port).await.unwrap();
     assert!(!manager.get_ports(&switch).await.unwrap()[0].get_status());
     manager.delete_port(&switch, &port).await.unwrap();
@@ -208,12 +278,23 @@ async fn digests_arrive() {
     let lab = lab(1);
     let switch = lab.operator().await;
     let digests = lab.memory.state().digests.clone().unwrap();
-    let entry = |delay: u32| vec![("delay".to_owned(), delay.to_be_bytes().to_vec()), ("kind".to_owned(), vec![2])];
-    digests.send(Digest { filter: "pipe.IgDeparser.digest".to_owned(), pipe: 0, entries: vec![entry(10), entry(20)] });
+    let entry = |delay: u32| {
+        vec![("delay".to_owned(), delay.to_be_bytes().to_vec()), ("kind".to_owned(), vec![2])]
+    };
+    digests.send(Digest {
+        filter: "pipe.IgDeparser.digest".to_owned(),
+        pipe: 0,
+        entries: vec![entry(10), entry(20)],
+    });
     // The queue has no way to wait without blocking the runtime that fills it.
     let queue = switch.digest_queue.clone();
-    let received = tokio::task::spawn_blocking(move || [queue.recv().unwrap(), queue.recv().unwrap()]).await.unwrap();
-    let delays = received.map(|digest| (digest.name.clone(), digest.data["delay"].to_u32(), digest.data["kind"].clone()));
+    let received =
+        tokio::task::spawn_blocking(move || [queue.recv().unwrap(), queue.recv().unwrap()])
+            .await
+            .unwrap();
+    let delays = received.map(|digest| {
+        (digest.name.clone(), digest.data["delay"].to_u32(), digest.data["kind"].clone())
+    });
     let name = "pipe.IgDeparser.digest".to_owned();
     assert_eq!(delays, [(name.clone(), 10, vec![2]), (name, 20, vec![2])]);
 }
@@ -228,5 +309,8 @@ async fn clients_need_a_number_of_their_own_and_a_program_that_is_loaded_and_fre
     assert!(bound.contains("the program is bound to client 1"), "{bound}");
     let unknown = failure(lab.connect(3, "other").await);
     assert!(unknown.contains("there is no program other; flowgauge is loaded"), "{unknown}");
-    assert!(first.get_table_entries(Request::new("Ingress.rank")).await.is_ok(), "the first is still served");
+    assert!(
+        first.get_table_entries(Request::new("Ingress.rank")).await.is_ok(),
+        "the first is still served"
+    );
 }

@@ -8,7 +8,9 @@ mod memory;
 use flowgauge_bfruntime::codec;
 use flowgauge_bfruntime::proto::bf_runtime_client::BfRuntimeClient;
 use flowgauge_bfruntime::proto::write_request::Atomicity;
-use flowgauge_bfruntime::proto::{self, entity, stream_message_request, stream_message_response, update};
+use flowgauge_bfruntime::proto::{
+    self, entity, stream_message_request, stream_message_response, update,
+};
 use flowgauge_bfruntime::server::Running;
 use flowgauge_bfruntime::{Data, Entry, Key, Match, Place, Schema};
 use memory::{Memory, number};
@@ -41,7 +43,10 @@ fn lab(pipes: u32) -> Lab {
 }
 
 fn subscribe(client_id: u32, device_id: u32) -> proto::StreamMessageRequest {
-    let update = Some(stream_message_request::Update::Subscribe(proto::Subscribe { device_id, ..Default::default() }));
+    let update = Some(stream_message_request::Update::Subscribe(proto::Subscribe {
+        device_id,
+        ..Default::default()
+    }));
     proto::StreamMessageRequest { client_id, update }
 }
 
@@ -57,7 +62,9 @@ impl Lab {
         requests.send(first).await.unwrap();
         let mut answers = rpc.stream_channel(ReceiverStream::new(receiver)).await?.into_inner();
         match answers.message().await?.and_then(|answer| answer.update) {
-            Some(stream_message_response::Update::Subscribe(answer)) => assert_eq!(answer.status.unwrap().code, 0),
+            Some(stream_message_response::Update::Subscribe(answer)) => {
+                assert_eq!(answer.status.unwrap().code, 0)
+            }
             other => panic!("{other:?}"),
         }
         Ok(Client { rpc, id, schema: self.schema.clone(), requests, answers })
@@ -84,21 +91,46 @@ fn exact(name: &str, value: &[u8]) -> Key {
 
 impl Client {
     async fn bind(&mut self, programs: &[&str]) -> Result<(), Status> {
-        let config = |name: &&str| proto::ForwardingPipelineConfig { p4_name: (*name).to_owned(), ..Default::default() };
+        let config = |name: &&str| proto::ForwardingPipelineConfig {
+            p4_name: (*name).to_owned(),
+            ..Default::default()
+        };
         let config = programs.iter().map(config).collect();
-        let request = proto::SetForwardingPipelineConfigRequest { client_id: self.id, config, ..Default::default() };
+        let request = proto::SetForwardingPipelineConfigRequest {
+            client_id: self.id,
+            config,
+            ..Default::default()
+        };
         self.rpc.set_forwarding_pipeline_config(request).await.map(drop)
     }
 
-    async fn write(&mut self, atomicity: Atomicity, updates: Vec<proto::Update>) -> Result<(), Status> {
+    async fn write(
+        &mut self,
+        atomicity: Atomicity,
+        updates: Vec<proto::Update>,
+    ) -> Result<(), Status> {
         let client_id = self.id;
         let atomicity = atomicity.into();
-        let request = proto::WriteRequest { target: everywhere(), client_id, updates, atomicity, ..Default::default() };
+        let request = proto::WriteRequest {
+            target: everywhere(),
+            client_id,
+            updates,
+            atomicity,
+            ..Default::default()
+        };
         self.rpc.write(request).await.map(drop)
     }
 
-    async fn read(&mut self, entities: Vec<proto::Entity>) -> Result<Vec<proto::TableEntry>, Status> {
-        let request = proto::ReadRequest { target: everywhere(), client_id: self.id, entities, ..Default::default() };
+    async fn read(
+        &mut self,
+        entities: Vec<proto::Entity>,
+    ) -> Result<Vec<proto::TableEntry>, Status> {
+        let request = proto::ReadRequest {
+            target: everywhere(),
+            client_id: self.id,
+            entities,
+            ..Default::default()
+        };
         let mut stream = self.rpc.read(request).await?.into_inner();
         let mut entries = Vec::new();
         while let Some(message) = stream.message().await? {
@@ -111,7 +143,11 @@ impl Client {
     }
 
     fn entry(&self, table: &str, key: Key, data: Data) -> proto::TableEntry {
-        codec::encode_entry(self.schema.table(table).unwrap(), &Entry { place: Place::Key(key), data }).unwrap()
+        codec::encode_entry(
+            self.schema.table(table).unwrap(),
+            &Entry { place: Place::Key(key), data },
+        )
+        .unwrap()
     }
 
     fn update(&self, kind: update::Type, table: &str, key: Key, data: Data) -> proto::Update {
@@ -119,18 +155,32 @@ impl Client {
     }
 
     fn forward(&self, kind: update::Type, port: u8, to: u8) -> proto::Update {
-        self.update(kind, "forward", exact("ingress_port", &[0, port]), Data::action("send", [("port", vec![0, to])]))
+        self.update(
+            kind,
+            "forward",
+            exact("ingress_port", &[0, port]),
+            Data::action("send", [("port", vec![0, to])]),
+        )
     }
 
     fn register(&self, index: u8, value: u8) -> proto::Update {
         let key = exact("$REGISTER_INDEX", &[0, 0, 0, index]);
-        self.update(update::Type::Modify, "Ingress.regs", key, Data::fields([("Ingress.regs.f1", vec![value])]))
+        self.update(
+            update::Type::Modify,
+            "Ingress.regs",
+            key,
+            Data::fields([("Ingress.regs.f1", vec![value])]),
+        )
     }
 
     fn bank(&self, bank: u8) -> proto::Update {
         let table = self.schema.table("bank").unwrap();
-        let entry = Entry { place: Place::Default, data: Data::action("set_bank", [("b", vec![bank])]) };
-        proto::Update { r#type: update::Type::Modify.into(), entity: Some(wrap(codec::encode_entry(table, &entry).unwrap())) }
+        let entry =
+            Entry { place: Place::Default, data: Data::action("set_bank", [("b", vec![bank])]) };
+        proto::Update {
+            r#type: update::Type::Modify.into(),
+            entity: Some(wrap(codec::encode_entry(table, &entry).unwrap())),
+        }
     }
 }
 
@@ -150,10 +200,19 @@ fn codes(status: &Status) -> Vec<Code> {
 /// Everything the switch holds.
 fn contents(lab: &Lab) -> String {
     let state = lab.memory.state();
-    let mut forward: Vec<String> =
-        state.entries.get("pipe.Ingress.forward").into_iter().flatten().map(|entry| format!("{entry:?}")).collect();
+    let mut forward: Vec<String> = state
+        .entries
+        .get("pipe.Ingress.forward")
+        .into_iter()
+        .flatten()
+        .map(|entry| format!("{entry:?}"))
+        .collect();
     forward.sort();
-    format!("{forward:?} {:?} {:?}", state.defaults.get("pipe.Ingress.bank"), state.hardware["pipe.Ingress.regs"])
+    format!(
+        "{forward:?} {:?} {:?}",
+        state.defaults.get("pipe.Ingress.bank"),
+        state.hardware["pipe.Ingress.regs"]
+    )
 }
 
 #[tokio::test]
@@ -161,7 +220,13 @@ async fn a_batch_goes_on_after_errors_and_tells_each() {
     let lab = lab(1);
     let mut client = lab.bound().await;
     let insert = |port, to| client.forward(update::Type::Insert, port, to);
-    let batch = vec![insert(1, 1), insert(1, 2), insert(2, 1), client.forward(update::Type::Modify, 9, 1), client.bank(1)];
+    let batch = vec![
+        insert(1, 1),
+        insert(1, 2),
+        insert(2, 1),
+        client.forward(update::Type::Modify, 9, 1),
+        client.bank(1),
+    ];
     let status = client.write(Atomicity::ContinueOnError, batch).await.unwrap_err();
     assert_eq!(codes(&status), [Code::Ok, Code::AlreadyExists, Code::Ok, Code::NotFound, Code::Ok]);
     let state = lab.memory.state();
@@ -174,13 +239,21 @@ async fn a_batch_that_is_all_or_none_leaves_no_trace_of_its_beginning() {
     let lab = lab(2);
     let mut client = lab.bound().await;
     let modify = update::Type::Modify;
-    let first = vec![client.forward(update::Type::Insert, 1, 1), client.forward(update::Type::Insert, 2, 2), client.register(3, 3)];
+    let first = vec![
+        client.forward(update::Type::Insert, 1, 1),
+        client.forward(update::Type::Insert, 2, 2),
+        client.register(3, 3),
+    ];
     client.write(Atomicity::ContinueOnError, first).await.unwrap();
     // Pipes that differ are not made equal by taking a write back.
-    lab.memory.state().hardware.get_mut("pipe.Ingress.regs").unwrap()[1][3].insert("Ingress.regs.f1".to_owned(), vec![9]);
+    lab.memory.state().hardware.get_mut("pipe.Ingress.regs").unwrap()[1][3]
+        .insert("Ingress.regs.f1".to_owned(), vec![9]);
     let before = contents(&lab);
     let clear = |table: &str| {
-        let entry = proto::TableEntry { table_id: lab.schema.table(table).unwrap().id, ..Default::default() };
+        let entry = proto::TableEntry {
+            table_id: lab.schema.table(table).unwrap().id,
+            ..Default::default()
+        };
         proto::Update { r#type: update::Type::Delete.into(), entity: Some(wrap(entry)) }
     };
     for atomicity in [Atomicity::RollbackOnError, Atomicity::DataplaneAtomic] {
@@ -215,7 +288,11 @@ async fn a_batch_that_is_all_or_none_leaves_no_trace_of_its_beginning() {
 async fn only_clients_that_are_subscribed_and_bound_read_and_write() {
     let lab = lab(1);
     let mut stranger = lab.rpc().await;
-    let request = proto::ReadRequest { client_id: 5, entities: vec![proto::Entity::default()], ..Default::default() };
+    let request = proto::ReadRequest {
+        client_id: 5,
+        entities: vec![proto::Entity::default()],
+        ..Default::default()
+    };
     assert_eq!(stranger.read(request).await.unwrap_err().code(), Code::Unavailable);
     let mut client = lab.channel(subscribe(5, 0)).await.unwrap();
     let update = client.bank(1);
@@ -225,7 +302,10 @@ async fn only_clients_that_are_subscribed_and_bound_read_and_write() {
         (Code::FailedPrecondition, "client 5 has not bound the program; do that first")
     );
     assert_eq!(client.bind(&[]).await.unwrap_err().code(), Code::InvalidArgument);
-    assert_eq!(client.bind(&["flowgauge", "flowgauge"]).await.unwrap_err().code(), Code::InvalidArgument);
+    assert_eq!(
+        client.bind(&["flowgauge", "flowgauge"]).await.unwrap_err().code(),
+        Code::InvalidArgument
+    );
     assert_eq!(client.bind(&["other"]).await.unwrap_err().code(), Code::NotFound);
     client.bind(&["flowgauge"]).await.unwrap();
     client.write(Atomicity::ContinueOnError, vec![update.clone()]).await.unwrap();
@@ -256,7 +336,8 @@ async fn channels_begin_with_one_subscription_to_a_device_that_is_there() {
 async fn reads_take_their_source_and_may_leave_out_data() {
     let lab = lab(2);
     let client = lab.bound().await;
-    lab.memory.state().hardware.get_mut("pipe.Ingress.regs").unwrap()[1][2].insert("Ingress.regs.f1".to_owned(), vec![4]);
+    lab.memory.state().hardware.get_mut("pipe.Ingress.regs").unwrap()[1][2]
+        .insert("Ingress.regs.f1".to_owned(), vec![4]);
     let table_id = client.schema.table("Ingress.regs").unwrap().id;
     let values = |entries: Vec<proto::TableEntry>| -> Vec<Vec<u8>> {
         let (_, entry) = codec::decode_entry(&client.schema, &entries[2]).unwrap();
@@ -284,7 +365,11 @@ async fn reads_take_their_source_and_may_leave_out_data() {
     let wanted = (4..8).map(|index| {
         wrap(proto::TableEntry {
             data: None,
-            ..client.entry("Ingress.regs", exact("$REGISTER_INDEX", &[0, 0, 0, index]), Data::default())
+            ..client.entry(
+                "Ingress.regs",
+                exact("$REGISTER_INDEX", &[0, 0, 0, index]),
+                Data::default(),
+            )
         })
     });
     assert_eq!(rpc.read(wanted.collect()).await.unwrap().len(), 4);
@@ -297,27 +382,58 @@ async fn requests_that_make_no_sense_are_refused_by_code() {
     let lab = lab(2);
     let mut client = lab.bound().await;
     let table = |name: &str| client.schema.table(name).unwrap().id;
-    let write =
-        |kind: update::Type, entry: proto::TableEntry| vec![proto::Update { r#type: kind.into(), entity: Some(wrap(entry)) }];
-    let one = client.entry("forward", exact("ingress_port", &[0, 1]), Data::action("send", [("port", vec![0, 1])]));
-    let register = client.entry("Ingress.regs", exact("$REGISTER_INDEX", &[0, 0, 0, 1]), Data::default());
+    let write = |kind: update::Type, entry: proto::TableEntry| {
+        vec![proto::Update { r#type: kind.into(), entity: Some(wrap(entry)) }]
+    };
+    let one = client.entry(
+        "forward",
+        exact("ingress_port", &[0, 1]),
+        Data::action("send", [("port", vec![0, 1])]),
+    );
+    let register =
+        client.entry("Ingress.regs", exact("$REGISTER_INDEX", &[0, 0, 0, 1]), Data::default());
     let operation = |table_id, name: &str| {
         let operation = proto::TableOperation { table_id, table_operations_type: name.to_owned() };
-        vec![proto::Update { r#type: 1, entity: Some(proto::Entity { entity: Some(entity::Entity::TableOperation(operation)) }) }]
+        vec![proto::Update {
+            r#type: 1,
+            entity: Some(proto::Entity { entity: Some(entity::Entity::TableOperation(operation)) }),
+        }]
     };
-    let tgt = |device_id, pipe_id| Some(proto::TargetDevice { device_id, pipe_id, ..Default::default() });
+    let tgt =
+        |device_id, pipe_id| Some(proto::TargetDevice { device_id, pipe_id, ..Default::default() });
     let handle = Some(proto::table_entry::Value::HandleId(1));
     let cases = [
         (vec![proto::Update { r#type: 1, entity: None }], Code::InvalidArgument),
         (write(update::Type::Unspecified, one.clone()), Code::InvalidArgument),
         (write(update::Type::ModifyInc, one.clone()), Code::Unimplemented),
         (write(update::Type::Reset, one.clone()), Code::InvalidArgument),
-        (write(update::Type::Insert, proto::TableEntry { table_id: 1, ..one.clone() }), Code::NotFound),
-        (write(update::Type::Insert, proto::TableEntry { value: None, ..one.clone() }), Code::InvalidArgument),
-        (write(update::Type::Insert, proto::TableEntry { value: handle, ..one.clone() }), Code::Unimplemented),
-        (write(update::Type::Insert, proto::TableEntry { data: None, ..one.clone() }), Code::InvalidArgument),
-        (write(update::Type::Insert, proto::TableEntry { entry_tgt: tgt(1, 0xffff), ..one.clone() }), Code::NotFound),
-        (write(update::Type::Insert, proto::TableEntry { entry_tgt: tgt(0, 2), ..one.clone() }), Code::InvalidArgument),
+        (
+            write(update::Type::Insert, proto::TableEntry { table_id: 1, ..one.clone() }),
+            Code::NotFound,
+        ),
+        (
+            write(update::Type::Insert, proto::TableEntry { value: None, ..one.clone() }),
+            Code::InvalidArgument,
+        ),
+        (
+            write(update::Type::Insert, proto::TableEntry { value: handle, ..one.clone() }),
+            Code::Unimplemented,
+        ),
+        (
+            write(update::Type::Insert, proto::TableEntry { data: None, ..one.clone() }),
+            Code::InvalidArgument,
+        ),
+        (
+            write(
+                update::Type::Insert,
+                proto::TableEntry { entry_tgt: tgt(1, 0xffff), ..one.clone() },
+            ),
+            Code::NotFound,
+        ),
+        (
+            write(update::Type::Insert, proto::TableEntry { entry_tgt: tgt(0, 2), ..one.clone() }),
+            Code::InvalidArgument,
+        ),
         (write(update::Type::Delete, register), Code::InvalidArgument),
         (operation(table("Ingress.regs"), "Polish"), Code::InvalidArgument),
         (operation(table("forward"), "Sync"), Code::InvalidArgument),
@@ -328,10 +444,18 @@ async fn requests_that_make_no_sense_are_refused_by_code() {
         assert_eq!(codes(&status), [code], "{index}: {status}");
     }
     assert_eq!(lab.memory.state().writes, 0);
-    assert_eq!(client.write(Atomicity::ContinueOnError, vec![]).await.unwrap_err().code(), Code::InvalidArgument);
+    assert_eq!(
+        client.write(Atomicity::ContinueOnError, vec![]).await.unwrap_err().code(),
+        Code::InvalidArgument
+    );
     assert_eq!(client.read(vec![]).await.unwrap_err().code(), Code::InvalidArgument);
-    assert_eq!(client.read(vec![proto::Entity::default()]).await.unwrap_err().code(), Code::InvalidArgument);
-    let attribute = proto::Entity { entity: Some(entity::Entity::TableAttribute(proto::TableAttribute::default())) };
+    assert_eq!(
+        client.read(vec![proto::Entity::default()]).await.unwrap_err().code(),
+        Code::InvalidArgument
+    );
+    let attribute = proto::Entity {
+        entity: Some(entity::Entity::TableAttribute(proto::TableAttribute::default())),
+    };
     assert_eq!(client.read(vec![attribute]).await.unwrap_err().code(), Code::Unimplemented);
     let missing = proto::TableEntry { data: None, ..one };
     assert_eq!(client.read(vec![wrap(missing)]).await.unwrap_err().code(), Code::NotFound);
@@ -347,6 +471,9 @@ async fn one_pipe_can_be_written_alone() {
     }
     client.write(Atomicity::ContinueOnError, vec![update]).await.unwrap();
     let state = lab.memory.state();
-    let values: Vec<u64> = state.hardware["pipe.Ingress.regs"].iter().map(|pipe| number(&pipe[7]["Ingress.regs.f1"])).collect();
+    let values: Vec<u64> = state.hardware["pipe.Ingress.regs"]
+        .iter()
+        .map(|pipe| number(&pipe[7]["Ingress.regs.f1"]))
+        .collect();
     assert_eq!(values, [0, 5, 0]);
 }

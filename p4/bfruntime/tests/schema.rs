@@ -5,7 +5,9 @@ use flowgauge_bfruntime::codec::{self, CodecError, Completeness};
 use flowgauge_bfruntime::entry::{Data, Entry, Key, Match, Place, Value};
 use flowgauge_bfruntime::fixed;
 use flowgauge_bfruntime::proto::{self, key_field};
-use flowgauge_bfruntime::schema::{FieldKind, MatchKind, Schema, SchemaError, Table, TableKind, WidthError};
+use flowgauge_bfruntime::schema::{
+    FieldKind, MatchKind, Schema, SchemaError, Table, TableKind, WidthError,
+};
 
 const PROGRAM: &str = include_str!("program.json");
 
@@ -24,19 +26,24 @@ fn exact(name: &str, value: &[u8]) -> Key {
 #[test]
 fn tables_are_read_with_their_kinds_keys_and_data() {
     let schema = schema();
-    let kinds: Vec<(&str, &TableKind, u64)> = schema.tables().iter().map(|t| (&*t.name, &t.kind, t.size)).collect();
+    let kinds: Vec<(&str, &TableKind, u64)> =
+        schema.tables().iter().map(|t| (&*t.name, &t.kind, t.size)).collect();
     assert_eq!(kinds[1], ("pipe.Ingress.rank", &TableKind::Match, 32));
     assert_eq!(kinds[4], ("pipe.Ingress.regs", &TableKind::Register, 16));
     assert_eq!(kinds[5], ("pipe.Ingress.cnt", &TableKind::Counter, 2));
 
     let rank = schema.table("rank").unwrap();
-    assert_eq!((rank.keys[0].match_kind, &rank.keys[0].kind), (MatchKind::Lpm, &FieldKind::Bits(21)));
+    assert_eq!(
+        (rank.keys[0].match_kind, &rank.keys[0].kind),
+        (MatchKind::Lpm, &FieldKind::Bits(21))
+    );
     let level = rank.action("set_level").unwrap().field("level").unwrap();
     assert!(level.mandatory);
     assert_eq!(level.kind, FieldKind::Bits(8));
 
     let admission = schema.table("admission").unwrap();
-    let scopes: Vec<(bool, bool)> = admission.actions.iter().map(|action| (action.in_entries, action.as_default)).collect();
+    let scopes: Vec<(bool, bool)> =
+        admission.actions.iter().map(|action| (action.in_entries, action.as_default)).collect();
     assert_eq!(scopes, [(true, false), (false, true)]);
 
     let packets = schema.table("cnt").unwrap().field("$COUNTER_SPEC_PKTS").unwrap();
@@ -64,8 +71,14 @@ fn names_may_leave_out_leading_parts_as_long_as_one_candidate_remains() {
     let Err(SchemaError::Missing { present, .. }) = schema.table("ank") else { panic!("found") };
     assert_eq!(present.len(), schema.tables().len());
     let message = schema.table("nothing").unwrap_err().to_string();
-    assert!(message.contains("there is no table nothing; there are: pipe.Ingress.bank, "), "{message}");
-    assert!(matches!(schema.table_by_id(1), Err(SchemaError::UnknownId { what: "table", id: 1, .. })));
+    assert!(
+        message.contains("there is no table nothing; there are: pipe.Ingress.bank, "),
+        "{message}"
+    );
+    assert!(matches!(
+        schema.table_by_id(1),
+        Err(SchemaError::UnknownId { what: "table", id: 1, .. })
+    ));
 }
 
 #[test]
@@ -76,7 +89,10 @@ fn damaged_schemas_are_refused_saying_why() {
     };
     let cases = [
         (refused("1.0.0", "2.0.0"), "the schema has version 2.0.0, 1.0.0 can be read"),
-        (refused("\"width\": 21", "\"width\": 0"), "key field w of pipe.Ingress.rank in the schema: cannot be 0 bits wide"),
+        (
+            refused("\"width\": 21", "\"width\": 0"),
+            "key field w of pipe.Ingress.rank in the schema: cannot be 0 bits wide",
+        ),
         (refused(", \"width\": 21", ""), "is of bytes without a width"),
         (refused("\"LPM\"", "\"Fuzzy\""), "matches in an unknown way, Fuzzy"),
         (refused("\"uint32\"", "\"quux\""), "has an unknown type, quux"),
@@ -84,7 +100,10 @@ fn damaged_schemas_are_refused_saying_why() {
             refused("DefaultOnly", "Never"),
             "action Ingress.delay.ignore of pipe.Ingress.delay.admission in the schema: has an unknown",
         ),
-        (refused("45167867", "41640749"), "table pipe.Ingress.rank in the schema: its number 41640749 is there twice"),
+        (
+            refused("45167867", "41640749"),
+            "table pipe.Ingress.rank in the schema: its number 41640749 is there twice",
+        ),
         (
             refused("\"pipe.Ingress.rank\"", "\"pipe.Ingress.bank\""),
             "table pipe.Ingress.bank in the schema: its name is there twice",
@@ -103,7 +122,10 @@ fn damaged_schemas_are_refused_saying_why() {
 #[test]
 fn the_tables_of_every_switch_join_a_program() {
     let joined = schema().join(Schema::parse(fixed::SCHEMA.as_bytes()).unwrap()).unwrap();
-    assert_eq!(joined.table(fixed::PORT).unwrap().key(fixed::DEV_PORT).unwrap().kind, FieldKind::Bits(32));
+    assert_eq!(
+        joined.table(fixed::PORT).unwrap().key(fixed::DEV_PORT).unwrap().kind,
+        FieldKind::Bits(32)
+    );
     assert!(matches!(schema().join(schema()), Err(SchemaError::Malformed { .. })));
 }
 
@@ -169,19 +191,26 @@ fn what_a_key_leaves_out_matches_everything() {
     assert_eq!(codec::decode_key(admission, &proto::TableKey::default()), Ok(everything));
     let forward = schema.table("forward").unwrap();
     let problem = codec::decode_key(forward, &proto::TableKey::default()).unwrap_err().to_string();
-    assert_eq!(problem, "pipe.Ingress.forward: the key has no ingress_port, which must match exactly");
+    assert_eq!(
+        problem,
+        "pipe.Ingress.forward: the key has no ingress_port, which must match exactly"
+    );
 }
 
 #[test]
 fn bits_that_a_key_does_not_look_at_are_zero() {
     let schema = schema();
     let admission = schema.table("admission").unwrap();
-    let ternary = |value: [u8; 2], mask: [u8; 2]| key(&[("hash", Match::Ternary { value: value.to_vec(), mask: mask.to_vec() })]);
+    let ternary = |value: [u8; 2], mask: [u8; 2]| {
+        key(&[("hash", Match::Ternary { value: value.to_vec(), mask: mask.to_vec() })])
+    };
     let decoded = round_trip(admission, &ternary([0x0f, 0xff], [0x0f, 0x0f])).unwrap();
     assert_eq!(decoded["hash"], Match::Ternary { value: vec![0x0f, 0x0f], mask: vec![0x0f, 0x0f] });
     let rank = schema.table("rank").unwrap();
     for prefix_length in 0..=21_u32 {
-        let lpm = |value: u32| key(&[("w", Match::Lpm { value: value.to_be_bytes()[1..].to_vec(), prefix_length })]);
+        let lpm = |value: u32| {
+            key(&[("w", Match::Lpm { value: value.to_be_bytes()[1..].to_vec(), prefix_length })])
+        };
         let kept = 0x1f_ffff >> (21 - prefix_length) << (21 - prefix_length);
         assert_eq!(round_trip(rank, &lpm(0x1f_ffff)), Ok(lpm(kept)), "/{prefix_length}");
     }
@@ -190,15 +219,27 @@ fn bits_that_a_key_does_not_look_at_are_zero() {
 #[test]
 fn keys_that_do_not_fit_are_refused() {
     let schema = schema();
-    let refused = |table: &str, key: Key| codec::encode_key(schema.table(table).unwrap(), &key).unwrap_err().to_string();
-    let range = |low: [u8; 2], high: [u8; 2]| key(&[("port", Match::Range { low: low.to_vec(), high: high.to_vec() })]);
-    let lpm = |value: &[u8], prefix_length| key(&[("w", Match::Lpm { value: value.to_vec(), prefix_length })]);
+    let refused = |table: &str, key: Key| {
+        codec::encode_key(schema.table(table).unwrap(), &key).unwrap_err().to_string()
+    };
+    let range = |low: [u8; 2], high: [u8; 2]| {
+        key(&[("port", Match::Range { low: low.to_vec(), high: high.to_vec() })])
+    };
+    let lpm = |value: &[u8], prefix_length| {
+        key(&[("w", Match::Lpm { value: value.to_vec(), prefix_length })])
+    };
     let cases = [
         (refused("forward", exact("ingress_port", &[1])), "1 bytes given where 2 hold its 9 bits"),
         (refused("forward", exact("ingress_port", &[2, 0])), "0x200 does not fit in its 9 bits"),
-        (refused("forward", exact("egress_port", &[0, 0])), "there is no key field egress_port; there are: ingress_port"),
+        (
+            refused("forward", exact("egress_port", &[0, 0])),
+            "there is no key field egress_port; there are: ingress_port",
+        ),
         (refused("forward", lpm(&[0, 0], 1)), "there is no key field w"),
-        (refused("rank", exact("w", &[0, 0, 1])), "w matches by lpm, another kind of match was given"),
+        (
+            refused("rank", exact("w", &[0, 0, 1])),
+            "w matches by lpm, another kind of match was given",
+        ),
         (refused("rank", lpm(&[0, 0, 0], 22)), "w: a prefix of 22 in 21 bits"),
         (refused("admission", range([1, 0], [0, 1])), "port: the range ends before it begins"),
     ];
@@ -207,15 +248,22 @@ fn keys_that_do_not_fit_are_refused() {
     }
 
     let rank = schema.table("rank").unwrap();
-    let decode = |fields: Vec<proto::KeyField>| codec::decode_key(rank, &proto::TableKey { fields }).unwrap_err().to_string();
+    let decode = |fields: Vec<proto::KeyField>| {
+        codec::decode_key(rank, &proto::TableKey { fields }).unwrap_err().to_string()
+    };
     let lpm = |prefix_len| {
         let lpm = key_field::Lpm { value: vec![0; 3], prefix_len };
         proto::KeyField { field_id: 1, match_type: Some(key_field::MatchType::Lpm(lpm)) }
     };
     assert!(decode(vec![lpm(-1)]).contains("a prefix of -1 bits"));
     assert!(decode(vec![lpm(1), lpm(1)]).contains("w is there twice"));
-    assert!(decode(vec![proto::KeyField { field_id: 9, ..lpm(1) }]).contains("there is no key field with number 9"));
-    assert!(decode(vec![proto::KeyField { match_type: None, ..lpm(1) }]).contains("w has no value"));
+    assert!(
+        decode(vec![proto::KeyField { field_id: 9, ..lpm(1) }])
+            .contains("there is no key field with number 9")
+    );
+    assert!(
+        decode(vec![proto::KeyField { match_type: None, ..lpm(1) }]).contains("w has no value")
+    );
 }
 
 #[test]
@@ -235,9 +283,13 @@ fn entries_come_back_as_they_went() {
         let entry = Entry { place: Place::Key(key), data: Data::action(action, fields) };
         let message = codec::encode_entry(schema.table(name).unwrap(), &entry).unwrap();
         let (table, decoded) = codec::decode_entry(&schema, &message).unwrap();
-        assert_eq!((table.name.as_str(), &decoded), (schema.table(name).unwrap().name.as_str(), &entry));
+        assert_eq!(
+            (table.name.as_str(), &decoded),
+            (schema.table(name).unwrap().name.as_str(), &entry)
+        );
     }
-    let default = Entry { place: Place::Default, data: Data::action("Ingress.set_bank", [("b", vec![1])]) };
+    let default =
+        Entry { place: Place::Default, data: Data::action("Ingress.set_bank", [("b", vec![1])]) };
     let message = codec::encode_entry(schema.table("bank").unwrap(), &default).unwrap();
     assert!(message.is_default_entry && message.value.is_none());
     assert_eq!(codec::decode_entry(&schema, &message).unwrap().1, default);
@@ -254,23 +306,49 @@ fn a_register_has_one_value_for_each_pipe_and_nothing_else_comes_twice() {
     assert_eq!(values, [&Value::Bytes(vec![1]), &Value::Bytes(vec![2])]);
 
     let counter = schema.table("cnt").unwrap();
-    let twice = Data::fields([("$COUNTER_SPEC_PKTS", vec![0; 8]), ("$COUNTER_SPEC_PKTS", vec![0; 8])]);
+    let twice =
+        Data::fields([("$COUNTER_SPEC_PKTS", vec![0; 8]), ("$COUNTER_SPEC_PKTS", vec![0; 8])]);
     let message = codec::encode_data(counter, &twice).unwrap();
-    assert!(codec::decode_data(counter, &message, Completeness::Part).unwrap_err().to_string().contains("is there twice"));
+    assert!(
+        codec::decode_data(counter, &message, Completeness::Part)
+            .unwrap_err()
+            .to_string()
+            .contains("is there twice")
+    );
 }
 
 #[test]
 fn data_that_does_not_fit_is_refused() {
     let schema = schema().join(Schema::parse(fixed::SCHEMA.as_bytes()).unwrap()).unwrap();
-    let refused = |table: &str, data: Data| codec::encode_data(schema.table(table).unwrap(), &data).unwrap_err().to_string();
-    let text = |name: &str, value: &str| Data { action: None, fields: vec![(name.to_owned(), Value::Text(value.to_owned()))] };
+    let refused = |table: &str, data: Data| {
+        codec::encode_data(schema.table(table).unwrap(), &data).unwrap_err().to_string()
+    };
+    let text = |name: &str, value: &str| Data {
+        action: None,
+        fields: vec![(name.to_owned(), Value::Text(value.to_owned()))],
+    };
     let cases = [
-        (refused("bank", Data::action("set_bank", [("b", vec![2])])), "0x2 does not fit in its 1 bits"),
-        (refused("bank", Data::action("set_level", [])), "there is no action set_level; there are: Ingress.set_bank"),
+        (
+            refused("bank", Data::action("set_bank", [("b", vec![2])])),
+            "0x2 does not fit in its 1 bits",
+        ),
+        (
+            refused("bank", Data::action("set_level", [])),
+            "there is no action set_level; there are: Ingress.set_bank",
+        ),
         (refused("bank", Data::action("set_bank", [("c", vec![1])])), "there is no data field c"),
-        (refused("cnt", Data::fields([("$COUNTER_SPEC_PKTS", vec![1])])), "1 bytes given where 8 hold its 64 bits"),
-        (refused("$PORT", text("$SPEED", "fast")), "$SPEED cannot be fast: it is one of BF_SPEED_NONE, BF_SPEED_1G"),
-        (refused("$PORT", text("$PORT_ENABLE", "yes")), "$PORT_ENABLE is true or false, another kind of value was given"),
+        (
+            refused("cnt", Data::fields([("$COUNTER_SPEC_PKTS", vec![1])])),
+            "1 bytes given where 8 hold its 64 bits",
+        ),
+        (
+            refused("$PORT", text("$SPEED", "fast")),
+            "$SPEED cannot be fast: it is one of BF_SPEED_NONE, BF_SPEED_1G",
+        ),
+        (
+            refused("$PORT", text("$PORT_ENABLE", "yes")),
+            "$PORT_ENABLE is true or false, another kind of value was given",
+        ),
     ];
     for (message, expected) in cases {
         assert!(message.contains(expected), "{message}\nand not\n{expected}");
@@ -279,7 +357,16 @@ fn data_that_does_not_fit_is_refused() {
     let missing = proto::TableData { action_id: 28993034, fields: vec![] };
     let message = codec::decode_data(rank, &missing, Completeness::Whole).unwrap_err().to_string();
     assert_eq!(message, "pipe.Ingress.rank: level is missing");
-    let none = codec::decode_data(rank, &proto::TableData::default(), Completeness::Whole).unwrap_err().to_string();
+    let none = codec::decode_data(rank, &proto::TableData::default(), Completeness::Whole)
+        .unwrap_err()
+        .to_string();
     assert_eq!(none, "pipe.Ingress.rank: no action given");
-    assert!(codec::decode_data(rank, &proto::TableData { action_id: 1, fields: vec![] }, Completeness::Part).is_err());
+    assert!(
+        codec::decode_data(
+            rank,
+            &proto::TableData { action_id: 1, fields: vec![] },
+            Completeness::Part
+        )
+        .is_err()
+    );
 }

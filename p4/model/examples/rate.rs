@@ -1,4 +1,5 @@
-//! How many packets a second the model counts on one core: flowgauge.p4 with tables installed, generated traffic.
+//! How many packets a second the model counts on one core: flowgauge.p4 with tables installed,
+//! generated traffic.
 //!
 //! `cargo run --release -p flowgauge-p4-model --example rate [PACKETS]`
 
@@ -23,7 +24,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             sent += model.inject(1, &frame)?.len();
         }
         let elapsed = start.elapsed().as_secs_f64();
-        println!("{name}: {packets} packets, {sent} forwarded, {:.0} packets/s", packets as f64 / elapsed);
+        println!(
+            "{name}: {packets} packets, {sent} forwarded, {:.0} packets/s",
+            packets as f64 / elapsed
+        );
     }
     Ok(())
 }
@@ -38,19 +42,31 @@ fn install(model: &mut Model, name: &str) -> Result<(), Box<dyn Error>> {
             action: format!("Ingress.flowgauge.cardinality_by_{name}.set_level"),
             data: vec![("level".to_owned(), vec![entry.level])],
         };
-        model.add_entry(&format!("pipe.Ingress.flowgauge.cardinality_by_{name}.rank"), &Entry { key, priority: 0, call })?;
+        model.add_entry(
+            &format!("pipe.Ingress.flowgauge.cardinality_by_{name}.rank"),
+            &Entry { key, priority: 0, call },
+        )?;
     }
     for (number, words) in tables.tabulation.tables().iter().enumerate() {
         for (byte, word) in (0..=255).zip(words) {
             let call = ActionCall {
                 action: format!("Ingress.flowgauge.hash.tabulation.set_words{number}"),
-                data: vec![("low".to_owned(), word.to_be_bytes().to_vec()), ("high".to_owned(), vec![0; 4])],
+                data: vec![
+                    ("low".to_owned(), word.to_be_bytes().to_vec()),
+                    ("high".to_owned(), vec![0; 4]),
+                ],
             };
             let key = vec![("byte".to_owned(), Match::Exact(vec![byte]))];
-            model.add_entry(&format!("pipe.Ingress.flowgauge.hash.tabulation.words{number}"), &Entry { key, priority: 0, call })?;
+            model.add_entry(
+                &format!("pipe.Ingress.flowgauge.hash.tabulation.words{number}"),
+                &Entry { key, priority: 0, call },
+            )?;
         }
     }
-    let call = ActionCall { action: "Ingress.forward.send".to_owned(), data: vec![("port".to_owned(), vec![0, 2])] };
+    let call = ActionCall {
+        action: "Ingress.forward.send".to_owned(),
+        data: vec![("port".to_owned(), vec![0, 2])],
+    };
     let key = vec![("ingress_port".to_owned(), Match::Exact(vec![0, 1]))];
     model.add_entry("pipe.Ingress.forward.ports", &Entry { key, priority: 0, call })?;
     Ok(())

@@ -1,4 +1,5 @@
-//! Tables, registers and counters as the control plane sees them: by name, values as big-endian bytes.
+//! Tables, registers and counters as the control plane sees them: by name, values as big-endian
+//! bytes.
 
 use crate::Model;
 use crate::execute::{Pipe, hash_of, to_bytes};
@@ -168,7 +169,8 @@ pub struct ActionCall {
 pub struct Entry {
     /// What it matches.
     pub key: Key,
-    /// Of several ternary entries that match, the one with the lowest priority number counts; zero elsewhere.
+    /// Of several ternary entries that match, the one with the lowest priority number counts; zero
+    /// elsewhere.
     pub priority: u32,
     /// What it does.
     pub call: ActionCall,
@@ -306,26 +308,49 @@ pub enum ControlError {
 
 type Result<T> = std::result::Result<T, ControlError>;
 
-fn find<'a, T>(all: &'a [T], what: &'static str, name: &str, named: impl Fn(&T) -> &str) -> Result<(usize, &'a T)> {
+fn find<'a, T>(
+    all: &'a [T],
+    what: &'static str,
+    name: &str,
+    named: impl Fn(&T) -> &str,
+) -> Result<(usize, &'a T)> {
     let found = all.iter().enumerate().find(|(_, one)| named(one) == name);
     found.ok_or_else(|| ControlError::NoSuch { what, name: name.to_owned() })
 }
 
 fn number(owner: &str, field: &str, width: u32, value: &[u8]) -> Result<u128> {
-    let number = value.iter().fold(0_u128, |number, byte| number.checked_shl(8).unwrap_or(0) | u128::from(*byte));
+    let number = value
+        .iter()
+        .fold(0_u128, |number, byte| number.checked_shl(8).unwrap_or(0) | u128::from(*byte));
     if value.len() == width.div_ceil(8) as usize && number <= mask(width) {
         Ok(number)
     } else {
-        Err(ControlError::WrongWidth { owner: owner.to_owned(), field: field.to_owned(), width, value: value.to_vec() })
+        Err(ControlError::WrongWidth {
+            owner: owner.to_owned(),
+            field: field.to_owned(),
+            width,
+            value: value.to_vec(),
+        })
     }
 }
 
 /// The values of `fields` in their order, from values by name.
-fn by_name<'a, T>(owner: &str, fields: impl Iterator<Item = &'a str> + Clone, given: &'a [(String, T)]) -> Result<Vec<&'a T>> {
-    if let Some((unknown, _)) = given.iter().find(|(name, _)| !fields.clone().any(|field| field == name)) {
+fn by_name<'a, T>(
+    owner: &str,
+    fields: impl Iterator<Item = &'a str> + Clone,
+    given: &'a [(String, T)],
+) -> Result<Vec<&'a T>> {
+    if let Some((unknown, _)) =
+        given.iter().find(|(name, _)| !fields.clone().any(|field| field == name))
+    {
         return Err(ControlError::NoSuchField { owner: owner.to_owned(), field: unknown.clone() });
     }
-    let one = |field: &str| match given.iter().filter(|(name, _)| name == field).collect::<Vec<_>>().as_slice() {
+    let one = |field: &str| match given
+        .iter()
+        .filter(|(name, _)| name == field)
+        .collect::<Vec<_>>()
+        .as_slice()
+    {
         [(_, value)] => Ok(value),
         _ => Err(ControlError::FieldCount { owner: owner.to_owned(), field: field.to_owned() }),
     };
@@ -362,15 +387,29 @@ impl Model {
             id: identifier(prefixes::TABLE, &table.name),
             name: table.name.to_string(),
             size: table.size,
-            key: key.map(|(id, field)| KeyInfo { id, name: field.name.clone(), kind: field.kind, width: field.width }).collect(),
-            actions: actions.map(|(at, action)| action_info(action, table.implicit_default && at == last)).collect(),
+            key: key
+                .map(|(id, field)| KeyInfo {
+                    id,
+                    name: field.name.clone(),
+                    kind: field.kind,
+                    width: field.width,
+                })
+                .collect(),
+            actions: actions
+                .map(|(at, action)| action_info(action, table.implicit_default && at == last))
+                .collect(),
             constant_entries: table.constant_entries,
             constant_default: table.constant_default,
         }
     }
 
     /// Value, mask and order of a key.
-    fn packed_key(&self, table: usize, key: &Key, priority: u32) -> Result<(u128, u128, (u32, u32))> {
+    fn packed_key(
+        &self,
+        table: usize,
+        key: &Key,
+        priority: u32,
+    ) -> Result<(u128, u128, (u32, u32))> {
         let table = &self.program.tables[table];
         let given = by_name(&table.name, table.key.iter().map(|field| field.name.as_str()), key)?;
         let (mut value, mut masks, mut shorter) = (0_u128, 0_u128, 0);
@@ -382,7 +421,9 @@ impl Model {
                     shorter = field.width - length;
                     (parse(value)?, prefix(*length, field.width))
                 }
-                (MatchKind::Ternary, Match::Ternary { value, mask }) => (parse(value)?, parse(mask)?),
+                (MatchKind::Ternary, Match::Ternary { value, mask }) => {
+                    (parse(value)?, parse(mask)?)
+                }
                 (kind, _) => {
                     let (table, field) = (table.name.to_string(), field.name.clone());
                     return Err(ControlError::WrongMatch { table, field, kind });
@@ -395,7 +436,12 @@ impl Model {
         Ok((value, masks, (if ternary { priority } else { 0 }, shorter)))
     }
 
-    fn packed_call(&self, table: usize, call: &ActionCall, default: bool) -> Result<(usize, Vec<u128>)> {
+    fn packed_call(
+        &self,
+        table: usize,
+        call: &ActionCall,
+        default: bool,
+    ) -> Result<(usize, Vec<u128>)> {
         let table = &self.program.tables[table];
         let hidden = usize::from(table.implicit_default && !default);
         let known = table
@@ -404,27 +450,40 @@ impl Model {
             .take(table.actions.len() - hidden)
             .find(|action| *self.program.actions[**action].name == *call.action);
         let Some(index) = known else {
-            return Err(ControlError::NoSuchAction { table: table.name.to_string(), action: call.action.clone() });
+            return Err(ControlError::NoSuchAction {
+                table: table.name.to_string(),
+                action: call.action.clone(),
+            });
         };
         let action = &self.program.actions[*index];
-        let given = by_name(&action.name, action.parameters.iter().map(|parameter| &*parameter.name), &call.data)?;
+        let given = by_name(
+            &action.name,
+            action.parameters.iter().map(|parameter| &*parameter.name),
+            &call.data,
+        )?;
         let data = action.parameters.iter().zip(given);
-        let data: Result<Vec<u128>> =
-            data.map(|(parameter, value)| number(&action.name, &parameter.name, parameter.width, value)).collect();
+        let data: Result<Vec<u128>> = data
+            .map(|(parameter, value)| number(&action.name, &parameter.name, parameter.width, value))
+            .collect();
         Ok((*index, data?))
     }
 
     fn call(&self, action: usize, data: &[u128]) -> ActionCall {
         let action = &self.program.actions[action];
         let data = action.parameters.iter().zip(data);
-        let data = data.map(|(parameter, value)| (parameter.name.to_string(), to_bytes(*value, parameter.width))).collect();
+        let data = data
+            .map(|(parameter, value)| {
+                (parameter.name.to_string(), to_bytes(*value, parameter.width))
+            })
+            .collect();
         ActionCall { action: action.name.to_string(), data }
     }
 
     /// Adds an entry.
     ///
     /// # Errors
-    /// [`ControlError`]: unknown names, wrong widths, an entry with this key, a full table, a table of constants.
+    /// [`ControlError`]: unknown names, wrong widths, an entry with this key, a full table, a table
+    /// of constants.
     pub fn add_entry(&mut self, table: &str, entry: &Entry) -> Result<()> {
         let index = self.changeable(table)?;
         let (value, mask, order) = self.packed_key(index, &entry.key, entry.priority)?;
@@ -465,7 +524,9 @@ impl Model {
         let index = self.changeable(table)?;
         let (value, mask, order) = self.packed_key(index, key, priority)?;
         let rows = &mut self.tables[index];
-        let at = rows.position(value, mask, order).ok_or_else(|| ControlError::NoSuchEntry { table: table.to_owned() })?;
+        let at = rows
+            .position(value, mask, order)
+            .ok_or_else(|| ControlError::NoSuchEntry { table: table.to_owned() })?;
         rows.remove(at);
         Ok(())
     }
@@ -488,7 +549,9 @@ impl Model {
         let (index, _) = self.table(table)?;
         let (value, mask, order) = self.packed_key(index, key, priority)?;
         let rows = &self.tables[index];
-        let at = rows.position(value, mask, order).ok_or_else(|| ControlError::NoSuchEntry { table: table.to_owned() })?;
+        let at = rows
+            .position(value, mask, order)
+            .ok_or_else(|| ControlError::NoSuchEntry { table: table.to_owned() })?;
         Ok(self.unpacked(index, &rows.rows()[at]))
     }
 
@@ -545,7 +608,10 @@ impl Model {
     pub fn set_default_action(&mut self, table: &str, call: &ActionCall) -> Result<()> {
         let (index, declared) = self.table(table)?;
         if declared.constant_default {
-            return Err(ControlError::Constant { what: "default actions", table: table.to_owned() });
+            return Err(ControlError::Constant {
+                what: "default actions",
+                table: table.to_owned(),
+            });
         }
         self.tables[index].default = self.packed_call(index, call, true)?;
         Ok(())
@@ -558,7 +624,10 @@ impl Model {
     pub fn reset_default_action(&mut self, table: &str) -> Result<()> {
         let (index, declared) = self.table(table)?;
         if declared.constant_default {
-            return Err(ControlError::Constant { what: "default actions", table: table.to_owned() });
+            return Err(ControlError::Constant {
+                what: "default actions",
+                table: table.to_owned(),
+            });
         }
         self.tables[index].default = declared.default.clone();
         Ok(())
@@ -591,12 +660,21 @@ impl Model {
     ///
     /// # Errors
     /// [`ControlError`]: no such register, field or pipe, or a range behind its end.
-    pub fn register_range(&self, name: &str, field: usize, range: Range<usize>, pipe: usize) -> Result<Vec<u64>> {
+    pub fn register_range(
+        &self,
+        name: &str,
+        field: usize,
+        range: Range<usize>,
+        pipe: usize,
+    ) -> Result<Vec<u64>> {
         let (index, register) = self.register(name)?;
         self.pipe_range(Pipes::One(pipe))?;
         in_range(name, range.end.saturating_sub(1).max(range.start), register.size)?;
         if field >= register.fields.len() {
-            return Err(ControlError::NoSuchField { owner: name.to_owned(), field: field.to_string() });
+            return Err(ControlError::NoSuchField {
+                owner: name.to_owned(),
+                field: field.to_string(),
+            });
         }
         let width = register.fields.len();
         let elements = self.pipes[pipe].registers[index].chunks_exact(width);
@@ -607,13 +685,19 @@ impl Model {
     ///
     /// # Errors
     /// [`ControlError`]: no such register or pipe, or an index behind the end.
-    pub fn read_register(&self, name: &str, index: usize, pipes: Pipes) -> Result<Vec<(FieldInfo, Vec<Vec<u8>>)>> {
+    pub fn read_register(
+        &self,
+        name: &str,
+        index: usize,
+        pipes: Pipes,
+    ) -> Result<Vec<(FieldInfo, Vec<Vec<u8>>)>> {
         let (array, register) = self.register(name)?;
         in_range(name, index, register.size)?;
         let pipes = &self.pipes[self.pipe_range(pipes)?];
         let width = register.fields.len();
-        let value =
-            |pipe: &Pipe, offset: usize, bits: u32| to_bytes(u128::from(pipe.registers[array][index * width + offset]), bits);
+        let value = |pipe: &Pipe, offset: usize, bits: u32| {
+            to_bytes(u128::from(pipe.registers[array][index * width + offset]), bits)
+        };
         let fields = register_info(register).fields.into_iter().enumerate();
         Ok(fields
             .map(|(offset, field)| {
@@ -627,12 +711,21 @@ impl Model {
     ///
     /// # Errors
     /// [`ControlError`]: unknown names, wrong widths, an index behind the end.
-    pub fn write_register(&mut self, name: &str, index: usize, pipes: Pipes, data: &[(String, Vec<u8>)]) -> Result<()> {
+    pub fn write_register(
+        &mut self,
+        name: &str,
+        index: usize,
+        pipes: Pipes,
+        data: &[(String, Vec<u8>)],
+    ) -> Result<()> {
         let (array, register) = self.register(name)?;
         in_range(name, index, register.size)?;
         let fields = register_info(register).fields;
         let given = by_name(name, fields.iter().map(|field| field.name.as_str()), data)?;
-        let numbers = fields.iter().zip(given).map(|(field, value)| number(name, &field.name, field.width, value));
+        let numbers = fields
+            .iter()
+            .zip(given)
+            .map(|(field, value)| number(name, &field.name, field.width, value));
         let numbers: Vec<u128> = numbers.collect::<Result<_>>()?;
         let start = index * fields.len();
         for pipe in self.pipes_mut(pipes)? {
@@ -647,7 +740,12 @@ impl Model {
     ///
     /// # Errors
     /// [`ControlError`]: no such register or pipe, or a range behind the end.
-    pub fn clear_register_range(&mut self, name: &str, range: Range<usize>, pipes: Pipes) -> Result<()> {
+    pub fn clear_register_range(
+        &mut self,
+        name: &str,
+        range: Range<usize>,
+        pipes: Pipes,
+    ) -> Result<()> {
         let (array, register) = self.register(name)?;
         if range.is_empty() {
             return Ok(());
@@ -690,8 +788,8 @@ impl Model {
         self.program.counters.iter().map(info).collect()
     }
 
-    /// What an element counted in one pipe, or in all together, up to now. The chip's driver must be asked to `Sync` first; the
-    /// model's counters are always current.
+    /// What an element counted in one pipe, or in all together, up to now. The chip's driver must
+    /// be asked to `Sync` first; the model's counters are always current.
     ///
     /// # Errors
     /// [`ControlError`]: no such counter or pipe, or an index behind the end.
@@ -701,16 +799,25 @@ impl Model {
         let pipes = &self.pipes[self.pipe_range(pipes)?];
         Ok(pipes.iter().fold(Counted::default(), |sum, pipe| {
             let (packets, bytes) = pipe.counters[array][index];
-            Counted { packets: sum.packets.wrapping_add(packets), bytes: sum.bytes.wrapping_add(bytes) }
+            Counted {
+                packets: sum.packets.wrapping_add(packets),
+                bytes: sum.bytes.wrapping_add(bytes),
+            }
         }))
     }
 
-    /// Sets what an element counted. As the driver has one value for all pipes, so this sets one pipe and clears the others
-    /// when asked for all.
+    /// Sets what an element counted. As the driver has one value for all pipes, so this sets one
+    /// pipe and clears the others when asked for all.
     ///
     /// # Errors
     /// [`ControlError`]: no such counter or pipe, or an index behind the end.
-    pub fn write_counter(&mut self, name: &str, index: usize, pipes: Pipes, counted: Counted) -> Result<()> {
+    pub fn write_counter(
+        &mut self,
+        name: &str,
+        index: usize,
+        pipes: Pipes,
+        counted: Counted,
+    ) -> Result<()> {
         let (array, counter) = self.counter(name)?;
         in_range(name, index, counter.size)?;
         let mut value = (counted.packets, counted.bytes);
@@ -738,12 +845,16 @@ impl Model {
             id: identifier(prefixes::HASH_COMPUTE, &hash.name),
             name: hash.name.to_string(),
             width: hash.width,
-            fields: (1..).zip(hash.fields()).map(|(id, (name, width))| FieldInfo { id, name: name.to_owned(), width }).collect(),
+            fields: (1..)
+                .zip(hash.fields())
+                .map(|(id, (name, width))| FieldInfo { id, name: name.to_owned(), width })
+                .collect(),
         };
         used.map(info).collect()
     }
 
-    /// The hash of given values, as the chip computes it: a way to check that a switch hashes as its controller believes.
+    /// The hash of given values, as the chip computes it: a way to check that a switch hashes as
+    /// its controller believes.
     ///
     /// # Errors
     /// [`ControlError`]: no such hash or field, wrong width.
@@ -786,7 +897,9 @@ impl Model {
             name: parameter.name.to_string(),
             width: parameter.width,
             signed: parameter.signed,
-            register: parameter.register.map(|register| register_id(&self.program.registers[register])),
+            register: parameter
+                .register
+                .map(|register| register_id(&self.program.registers[register])),
             initial: to_bytes(parameter.initial, parameter.width),
         };
         self.program.parameters.iter().map(info).collect()
@@ -819,13 +932,28 @@ impl Model {
 }
 
 fn in_range(name: &str, index: usize, size: usize) -> Result<()> {
-    if index < size { Ok(()) } else { Err(ControlError::IndexOutOfRange { name: name.to_owned(), index, size }) }
+    if index < size {
+        Ok(())
+    } else {
+        Err(ControlError::IndexOutOfRange { name: name.to_owned(), index, size })
+    }
 }
 
 fn action_info(action: &program::Action, default_only: bool) -> ActionInfo {
     let data = (1..).zip(&action.parameters);
-    let data = data.map(|(id, parameter)| FieldInfo { id, name: parameter.name.to_string(), width: parameter.width }).collect();
-    ActionInfo { id: identifier(prefixes::ACTION, &action.name), name: action.name.to_string(), data, default_only }
+    let data = data
+        .map(|(id, parameter)| FieldInfo {
+            id,
+            name: parameter.name.to_string(),
+            width: parameter.width,
+        })
+        .collect();
+    ActionInfo {
+        id: identifier(prefixes::ACTION, &action.name),
+        name: action.name.to_string(),
+        data,
+        default_only,
+    }
 }
 
 fn register_id(register: &program::Register) -> u32 {
@@ -840,6 +968,12 @@ fn register_info(register: &program::Register) -> RegisterInfo {
         id: register_id(register),
         name: register.name.to_string(),
         size: register.size,
-        fields: fields.map(|(id, (name, width))| FieldInfo { id, name: format!("{owner}.{name}"), width: *width }).collect(),
+        fields: fields
+            .map(|(id, (name, width))| FieldInfo {
+                id,
+                name: format!("{owner}.{name}"),
+                width: *width,
+            })
+            .collect(),
     }
 }

@@ -11,8 +11,15 @@ pub(crate) struct Crc {
 }
 
 impl Crc {
-    /// `width` is a multiple of 8 between 8 and 64; the polynomial is in normal form without its leading one.
-    pub(crate) fn new(width: u32, polynomial: u64, reflected: bool, initial: u64, final_xor: u64) -> Self {
+    /// `width` is a multiple of 8 between 8 and 64; the polynomial is in normal form without its
+    /// leading one.
+    pub(crate) fn new(
+        width: u32,
+        polynomial: u64,
+        reflected: bool,
+        initial: u64,
+        final_xor: u64,
+    ) -> Self {
         let mask = mask(width);
         let top = 1 << (width - 1);
         let low = polynomial.reverse_bits() >> (64 - width);
@@ -21,7 +28,10 @@ impl Crc {
             *remainder = if reflected {
                 (0..8).fold(byte, |r, _| if r & 1 == 1 { r >> 1 ^ low } else { r >> 1 })
             } else {
-                (0..8).fold(byte << (width - 8), |r, _| if r & top != 0 { r << 1 ^ polynomial } else { r << 1 } & mask)
+                (0..8).fold(
+                    byte << (width - 8),
+                    |r, _| if r & top != 0 { r << 1 ^ polynomial } else { r << 1 } & mask,
+                )
             };
         }
         let initial = if reflected { initial.reverse_bits() >> (64 - width) } else { initial };
@@ -34,7 +44,8 @@ impl Crc {
             if self.reflected {
                 remainder >> 8 ^ entry(remainder ^ u64::from(*byte))
             } else {
-                (remainder << 8 ^ entry(remainder >> (self.width - 8) ^ u64::from(*byte))) & mask(self.width)
+                (remainder << 8 ^ entry(remainder >> (self.width - 8) ^ u64::from(*byte)))
+                    & mask(self.width)
             }
         };
         bytes.iter().fold(self.initial, step) ^ self.final_xor
@@ -52,12 +63,24 @@ mod tests {
     #[test]
     fn check_values_of_common_crcs() {
         let check = b"123456789";
-        assert_eq!(Crc::new(32, 0x04c1_1db7, true, u64::from(u32::MAX), u64::from(u32::MAX)).of(check), 0xcbf4_3926);
-        assert_eq!(Crc::new(32, 0x04c1_1db7, false, u64::from(u32::MAX), u64::from(u32::MAX)).of(check), 0xfc89_1918);
+        assert_eq!(
+            Crc::new(32, 0x04c1_1db7, true, u64::from(u32::MAX), u64::from(u32::MAX)).of(check),
+            0xcbf4_3926
+        );
+        assert_eq!(
+            Crc::new(32, 0x04c1_1db7, false, u64::from(u32::MAX), u64::from(u32::MAX)).of(check),
+            0xfc89_1918
+        );
         assert_eq!(Crc::new(16, 0x8005, true, 0, 0).of(check), 0xbb3d);
         assert_eq!(Crc::new(16, 0x1021, false, 0xffff, 0).of(check), 0x29b1);
         assert_eq!(Crc::new(8, 0x07, false, 0, 0).of(check), 0xf4);
-        assert_eq!(Crc::new(64, 0x42f0_e1eb_a9ea_3693, false, 0, 0).of(check), 0x6c40_df5f_0b49_7347);
-        assert_eq!(Crc::new(32, 0x7909_00f3, true, u64::from(u32::MAX), u64::from(u32::MAX)).of(check), 0x76dc_f3a1);
+        assert_eq!(
+            Crc::new(64, 0x42f0_e1eb_a9ea_3693, false, 0, 0).of(check),
+            0x6c40_df5f_0b49_7347
+        );
+        assert_eq!(
+            Crc::new(32, 0x7909_00f3, true, u64::from(u32::MAX), u64::from(u32::MAX)).of(check),
+            0x76dc_f3a1
+        );
     }
 }

@@ -3,7 +3,10 @@
 use crate::Model;
 use crate::compile::packed;
 use crate::matching::MatchTable;
-use crate::program::{Algorithm, CounterKind, Operator, ParserStep, Program, Slot, Step, Target, Transition, Value, mask};
+use crate::program::{
+    Algorithm, CounterKind, Operator, ParserStep, Program, Slot, Step, Target, Transition, Value,
+    mask,
+};
 use crate::{PORTS_PER_PIPE, program};
 use std::collections::VecDeque;
 
@@ -105,7 +108,11 @@ pub(crate) struct Pipe {
 impl Pipe {
     pub(crate) fn new(program: &Program) -> Self {
         Pipe {
-            registers: program.registers.iter().map(|register| register.initial.repeat(register.size)).collect(),
+            registers: program
+                .registers
+                .iter()
+                .map(|register| register.initial.repeat(register.size))
+                .collect(),
             counters: program.counters.iter().map(|counter| vec![(0, 0); counter.size]).collect(),
             parameters: program.parameters.iter().map(|parameter| parameter.initial).collect(),
             register_access: vec![0; program.registers.len()],
@@ -125,10 +132,12 @@ pub(crate) struct Resubmitted {
 }
 
 impl Model {
-    /// Lets a frame arrive at a port; gives what leaves the switch because of it, and because of [packets that come back](Self::resubmit_after).
+    /// Lets a frame arrive at a port; gives what leaves the switch because of it, and because of
+    /// [packets that come back](Self::resubmit_after).
     ///
     /// # Errors
-    /// A [`Fault`] if hardware could not do what the program asks. What the packet did before stays done.
+    /// A [`Fault`] if hardware could not do what the program asks. What the packet did before stays
+    /// done.
     pub fn inject(&mut self, port: u16, frame: &[u8]) -> Result<Vec<Output>, Fault> {
         let waiting = self.resubmitted.len();
         let mut sent = self.arrive(port, frame)?.into_iter().collect::<Vec<Output>>();
@@ -141,7 +150,8 @@ impl Model {
         self.recirculate(sent)
     }
 
-    /// Lets resubmitted packets come back after so many other packets have passed, as they do on a chip under load, and not at once.
+    /// Lets resubmitted packets come back after so many other packets have passed, as they do on a
+    /// chip under load, and not at once.
     pub fn resubmit_after(&mut self, packets: usize) {
         self.resubmit_after = packets;
     }
@@ -192,14 +202,20 @@ impl Model {
                 if self.resubmit_after == 0 {
                     return self.second_pass(pipe);
                 }
-                self.resubmitted.push_back(Resubmitted { pipe, input: self.input.clone(), packets: self.resubmit_after });
+                self.resubmitted.push_back(Resubmitted {
+                    pipe,
+                    input: self.input.clone(),
+                    packets: self.resubmit_after,
+                });
                 Ok(None)
             }
         }
     }
 
     fn come_back(&mut self) -> Result<Option<Output>, Fault> {
-        let Some(Resubmitted { pipe, input, .. }) = self.resubmitted.pop_front() else { return Ok(None) };
+        let Some(Resubmitted { pipe, input, .. }) = self.resubmitted.pop_front() else {
+            return Ok(None);
+        };
         self.input = input;
         self.second_pass(pipe)
     }
@@ -212,7 +228,8 @@ impl Model {
         }
     }
 
-    /// What the parser sees: intrinsic metadata (flag, version and padding, 9 bits of port, 48 of time), port metadata, frame.
+    /// What the parser sees: intrinsic metadata (flag, version and padding, 9 bits of port, 48 of
+    /// time), port metadata, frame.
     fn prepare(&mut self, port: u16, frame: &[u8]) {
         self.input.clear();
         let [_, _, timestamp @ ..] = self.clock.to_be_bytes();
@@ -226,7 +243,8 @@ impl Model {
         let program = &self.program;
         self.values.fill(0);
         self.values[program.intrinsic.egress_port as usize] = NO_PORT;
-        self.values[program.intrinsic.global_timestamp as usize] = u128::from(self.clock) & mask(48);
+        self.values[program.intrinsic.global_timestamp as usize] =
+            u128::from(self.clock) & mask(48);
         let number = pipe;
         let pipe = &mut self.pipes[pipe];
         for (parameter, value) in program.parameters.iter().zip(&pipe.parameters) {
@@ -327,22 +345,26 @@ impl<'a> Pass<'a> {
                             return Ok((at, PARSER_ERROR_PARTIAL_HEADER));
                         };
                         for field in &header.fields {
-                            self.values[field.slot as usize] = bits(bytes, field.offset, field.width);
+                            self.values[field.slot as usize] =
+                                bits(bytes, field.offset, field.width);
                         }
                         self.set(header.valid, 1);
                         at += header.bytes;
                     }
                     ParserStep::ExtractNext(stack) => {
                         let stack = &program.stacks[*stack];
-                        let Some(element) = stack.elements.get(self.get(stack.extracted) as usize) else {
+                        let Some(element) = stack.elements.get(self.get(stack.extracted) as usize)
+                        else {
                             return Err(Fault::StackOverflow { state: state.name.to_string() });
                         };
-                        let (header, last) = (&program.headers[*element], &program.headers[stack.last]);
+                        let (header, last) =
+                            (&program.headers[*element], &program.headers[stack.last]);
                         let Some(bytes) = input.get(at..at + header.bytes) else {
                             return Ok((at, PARSER_ERROR_PARTIAL_HEADER));
                         };
                         for field in header.fields.iter().chain(&last.fields) {
-                            self.values[field.slot as usize] = bits(bytes, field.offset, field.width);
+                            self.values[field.slot as usize] =
+                                bits(bytes, field.offset, field.width);
                         }
                         self.set(header.valid, 1);
                         self.set(stack.extracted, self.get(stack.extracted) + 1);
@@ -377,7 +399,8 @@ impl<'a> Pass<'a> {
             let target = match &state.transition {
                 Transition::To(target) => *target,
                 Transition::Select { keys, cases } => {
-                    let key = packed(keys.iter().map(|(value, width)| (self.evaluate(value), *width)));
+                    let key =
+                        packed(keys.iter().map(|(value, width)| (self.evaluate(value), *width)));
                     match cases.iter().find(|case| key & case.mask == case.value) {
                         Some(case) => case.to,
                         None => return Ok((at, PARSER_ERROR_NO_TCAM)),
@@ -393,7 +416,11 @@ impl<'a> Pass<'a> {
     }
 
     fn refuse_second(&self, slot: Slot, state: &program::State) -> Result<(), Fault> {
-        if self.get(slot) == 0 { Ok(()) } else { Err(Fault::SecondAssignment { state: state.name.to_string() }) }
+        if self.get(slot) == 0 {
+            Ok(())
+        } else {
+            Err(Fault::SecondAssignment { state: state.name.to_string() })
+        }
     }
 
     fn run(&mut self, steps: &'a [Step]) -> Result<(), Fault> {
@@ -476,18 +503,24 @@ impl<'a> Pass<'a> {
         }
         *last = self.pipe.pass;
         if index >= register.size as u128 {
-            return Err(Fault::IndexOutOfRange { name: register.name.to_string(), index, size: register.size });
+            return Err(Fault::IndexOutOfRange {
+                name: register.name.to_string(),
+                index,
+                size: register.size,
+            });
         }
         let start = index as usize * register.fields.len();
         for (offset, slot) in action.element.iter().enumerate() {
-            self.values[*slot as usize] = u128::from(self.pipe.registers[action.register][start + offset]);
+            self.values[*slot as usize] =
+                u128::from(self.pipe.registers[action.register][start + offset]);
         }
         if let Some(result) = action.result {
             self.set(result, 0);
         }
         self.run(&action.steps)?;
         for (offset, slot) in action.element.iter().enumerate() {
-            self.pipe.registers[action.register][start + offset] = self.values[*slot as usize] as u64;
+            self.pipe.registers[action.register][start + offset] =
+                self.values[*slot as usize] as u64;
         }
         Ok(())
     }
@@ -501,7 +534,9 @@ impl<'a> Pass<'a> {
         }
         *last = self.pipe.pass;
         let size = declared.size;
-        let Some((packets, bytes)) = usize::try_from(index).ok().and_then(|index| self.pipe.counters[counter].get_mut(index))
+        let Some((packets, bytes)) = usize::try_from(index)
+            .ok()
+            .and_then(|index| self.pipe.counters[counter].get_mut(index))
         else {
             return Err(Fault::IndexOutOfRange { name: declared.name.to_string(), index, size });
         };
@@ -516,14 +551,26 @@ impl<'a> Pass<'a> {
 
     fn hash(&mut self, hash: &program::Hash, input: &[(Value, u32)]) -> u128 {
         let values = &*self.values;
-        hash_of(hash, input.iter().map(|(value, width)| (evaluate(value, values), *width)), self.scratch)
+        hash_of(
+            hash,
+            input.iter().map(|(value, width)| (evaluate(value, values), *width)),
+            self.scratch,
+        )
     }
 
     fn digest(&mut self, digest: usize, fields: &[(Value, u32)]) {
         let declared = &self.program.digests[digest];
         let fields = declared.fields.iter().zip(fields);
-        let fields = fields.map(|((name, width), (value, _))| (name.clone(), to_bytes(self.evaluate(value), *width))).collect();
-        self.digests.push_back(Digest { name: declared.name.to_string(), pipe: self.number, fields });
+        let fields = fields
+            .map(|((name, width), (value, _))| {
+                (name.clone(), to_bytes(self.evaluate(value), *width))
+            })
+            .collect();
+        self.digests.push_back(Digest {
+            name: declared.name.to_string(),
+            pipe: self.number,
+            fields,
+        });
     }
 
     #[inline(always)]
@@ -533,7 +580,11 @@ impl<'a> Pass<'a> {
 }
 
 /// The hash of joined values; `scratch` keeps its memory from one packet to the next.
-pub(crate) fn hash_of(hash: &program::Hash, input: impl Iterator<Item = (u128, u32)> + Clone, scratch: &mut Vec<u8>) -> u128 {
+pub(crate) fn hash_of(
+    hash: &program::Hash,
+    input: impl Iterator<Item = (u128, u32)> + Clone,
+    scratch: &mut Vec<u8>,
+) -> u128 {
     let value = match &hash.algorithm {
         Algorithm::Crc(crc) => {
             scratch.clear();
@@ -576,7 +627,11 @@ fn evaluate(value: &Value, values: &[u128]) -> u128 {
         Value::Binary(operator, sides) => binary(*operator, &sides.0, &sides.1, values),
         Value::Conditional(parts) => {
             let (condition, then, otherwise) = &**parts;
-            if evaluate(condition, values) != 0 { evaluate(then, values) } else { evaluate(otherwise, values) }
+            if evaluate(condition, values) != 0 {
+                evaluate(then, values)
+            } else {
+                evaluate(otherwise, values)
+            }
         }
         Value::Extend { of, from, mask } => signed(evaluate(of, values), *from) as u128 & mask,
         Value::Predicate(conditions) => {
@@ -611,12 +666,15 @@ fn binary(operator: Operator, left: &Value, right: &Value, values: &[u128]) -> u
         Operator::And => left & right,
         Operator::Or => left | right,
         Operator::Xor => left ^ right,
-        Operator::ShiftLeft(mask) => u32::try_from(right).ok().and_then(|by| left.checked_shl(by)).unwrap_or(0) & mask,
+        Operator::ShiftLeft(mask) => {
+            u32::try_from(right).ok().and_then(|by| left.checked_shl(by)).unwrap_or(0) & mask
+        }
         Operator::ShiftRight { width, signed: false } => {
             u32::try_from(right).ok().filter(|by| *by < width).map_or(0, |by| left >> by)
         }
         Operator::ShiftRight { width, signed: true } => {
-            (signed(left, width) >> u32::try_from(right).unwrap_or(127).min(127)) as u128 & mask(width)
+            (signed(left, width) >> u32::try_from(right).unwrap_or(127).min(127)) as u128
+                & mask(width)
         }
         Operator::Concatenate(width) => left.checked_shl(width).unwrap_or(0) | right,
         Operator::Equal => u128::from(left == right),
@@ -657,7 +715,8 @@ fn saturated(
 ) -> u128 {
     if is_signed {
         let highest = (mask(width) >> 1) as i128;
-        on_signed(signed(left, width), signed(right, width)).clamp(-highest - 1, highest) as u128 & mask(width)
+        on_signed(signed(left, width), signed(right, width)).clamp(-highest - 1, highest) as u128
+            & mask(width)
     } else {
         on_unsigned(left, right).min(mask(width))
     }
@@ -674,7 +733,8 @@ fn bits(bytes: &[u8], offset: u32, width: u32) -> u128 {
         let value = covering.iter().fold(0_u64, |value, byte| value << 8 | u64::from(*byte));
         return u128::from(value >> below) & mask(width);
     }
-    covering.iter().fold(0_u128, |value, byte| value << 8 | u128::from(*byte)) >> below & mask(width)
+    covering.iter().fold(0_u128, |value, byte| value << 8 | u128::from(*byte)) >> below
+        & mask(width)
 }
 
 /// Sets `width` bits at a bit offset of bytes that are zero there.

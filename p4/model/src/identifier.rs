@@ -13,9 +13,11 @@ pub(crate) mod prefixes {
     pub(crate) const HASH_COMPUTE: u32 = 0x96;
 }
 
-/// The id that the chip's compiler gives to a name: the kind of thing above 24 bits of Jenkins' one-at-a-time hash.
+/// The id that the chip's compiler gives to a name: the kind of thing above 24 bits of Jenkins'
+/// one-at-a-time hash.
 ///
-/// A compiler moves to the next free id when two names collide, so clients look ids up in a schema instead of computing them.
+/// A compiler moves to the next free id when two names collide, so clients look ids up in a schema
+/// instead of computing them.
 #[must_use]
 pub fn identifier(prefix: u32, name: &str) -> u32 {
     let mixed = name.bytes().fold(0_u32, |hash, byte| {

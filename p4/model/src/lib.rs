@@ -1,15 +1,18 @@
 //! Executes flowgauge's P4 source for Tofino: a test double of a switch.
 //!
-//! A [`Model`] reads the very source that the chip's compiler gets (the part of P4_16 and of the Tofino Native Architecture
-//! that flowgauge needs; anything else is an error at `file:line`), and does to frames what that source says. Tables,
-//! registers and counters are reached by the names that the compiler writes into the control plane's schema. So the
-//! controller, the tables it computes and the P4 program are tested together, against the code that software dataplanes run,
+//! A [`Model`] reads the very source that the chip's compiler gets (the part of P4_16 and of the
+//! Tofino Native Architecture that flowgauge needs; anything else is an error at `file:line`), and
+//! does to frames what that source says. Tables, registers and counters are reached by the names
+//! that the compiler writes into the control plane's schema. So the controller, the tables it
+//! computes and the P4 program are tested together, against the code that software dataplanes run,
 //! without a switch and without its development kit.
 //!
-//! It is a test double and not a switch. It refuses what hardware forbids and a program can get wrong without noticing (a
-//! second access to a register array, a loop), but it knows nothing of stages, memory and timing: only the chip's compiler
-//! can say that a program fits. Expressions mean what P4 says they mean; the chip's stateful ALU is known to compare a difference
-//! in a condition (`a - v > K`) without wrap-around, so programs should compare a sign bit after a plain subtraction. Egress, multicast, queues, mirror sessions and meters are not modelled.
+//! It is a test double and not a switch. It refuses what hardware forbids and a program can get
+//! wrong without noticing (a second access to a register array, a loop), but it knows nothing of
+//! stages, memory and timing: only the chip's compiler can say that a program fits. Expressions
+//! mean what P4 says they mean; the chip's stateful ALU is known to compare a difference in a
+//! condition (`a - v > K`) without wrap-around, so programs should compare a sign bit after a plain
+//! subtraction. Egress, multicast, queues, mirror sessions and meters are not modelled.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -48,8 +51,8 @@ mod token;
 pub mod wire;
 
 pub use control_plane::{
-    ActionCall, ActionInfo, ControlError, Counted, CounterInfo, DigestInfo, Entry, FieldInfo, HashInfo, Key, KeyInfo, Match,
-    ParameterInfo, Pipes, RegisterInfo, TableInfo,
+    ActionCall, ActionInfo, ControlError, Counted, CounterInfo, DigestInfo, Entry, FieldInfo,
+    HashInfo, Key, KeyInfo, Match, ParameterInfo, Pipes, RegisterInfo, TableInfo,
 };
 pub use execute::{Digest, Fault, Output};
 pub use identifier::identifier;
@@ -132,7 +135,11 @@ impl Model {
         Self::load(&preprocess::Text { name, text }, Path::new(name), options)
     }
 
-    fn load(files: &dyn preprocess::Files, path: &Path, options: &Options) -> Result<Self, SourceError> {
+    fn load(
+        files: &dyn preprocess::Files,
+        path: &Path,
+        options: &Options,
+    ) -> Result<Self, SourceError> {
         let tokens = preprocess::preprocess(files, path, &options.defines)?;
         let program = compile::compile(&tokens)?;
         let pipes = (0..options.pipes.clamp(1, 4)).map(|_| Pipe::new(&program)).collect();
@@ -159,7 +166,8 @@ impl Model {
         self.pipes.len()
     }
 
-    /// Sets the time at which packets arrive from now on, in nanoseconds. The model has no other clock.
+    /// Sets the time at which packets arrive from now on, in nanoseconds. The model has no other
+    /// clock.
     pub fn set_clock(&mut self, nanoseconds: u64) {
         self.clock = nanoseconds;
     }

@@ -36,7 +36,8 @@ pub(crate) struct MatchTable {
 impl MatchTable {
     pub(crate) fn new(table: &program::Table) -> Self {
         let width: u32 = table.key.iter().map(|field| field.width).sum();
-        let exact = !table.key.is_empty() && table.key.iter().all(|field| field.kind == MatchKind::Exact);
+        let exact =
+            !table.key.is_empty() && table.key.iter().all(|field| field.kind == MatchKind::Exact);
         let index = match width {
             _ if !exact => Index::Ordered,
             ..=DENSE_BITS => Index::Dense(vec![NONE; 1 << width]),
@@ -45,7 +46,13 @@ impl MatchTable {
         let mut made = MatchTable { rows: Vec::new(), index, default: table.default.clone() };
         for (order, entry) in (0..).zip(&table.entries) {
             let order = if exact { (0, 0) } else { (order, 0) };
-            made.insert(Row { value: entry.value, mask: entry.mask, order, action: entry.action, data: entry.data.clone() });
+            made.insert(Row {
+                value: entry.value,
+                mask: entry.mask,
+                order,
+                action: entry.action,
+                data: entry.data.clone(),
+            });
         }
         made
     }
@@ -71,7 +78,10 @@ impl MatchTable {
                 let found = self.find(value)?;
                 self.rows.iter().position(|row| std::ptr::eq(row, found))
             }
-            Index::Ordered => self.rows.iter().position(|row| (row.value, row.mask, row.order) == (value, mask, order)),
+            Index::Ordered => self
+                .rows
+                .iter()
+                .position(|row| (row.value, row.mask, row.order) == (value, mask, order)),
         }
     }
 

@@ -36,7 +36,8 @@ impl Files for Disk {
     }
 }
 
-/// flowgauge's own source, as it was when this crate was built; `p4/model/p4` has links to it, so that the crate's package has it.
+/// flowgauge's own source, as it was when this crate was built; `p4/model/p4` has links to it, so
+/// that the crate's package has it.
 pub(crate) struct Flowgauge;
 
 macro_rules! own {
@@ -66,7 +67,9 @@ const OWN: &[(&str, &str)] = own!(
 impl Files for Flowgauge {
     fn read(&self, path: &Path) -> std::result::Result<String, String> {
         let found = OWN.iter().find(|(name, _)| Path::new(name) == path);
-        found.map(|(_, text)| (*text).to_owned()).ok_or_else(|| "not part of flowgauge's P4 source".to_owned())
+        found
+            .map(|(_, text)| (*text).to_owned())
+            .ok_or_else(|| "not part of flowgauge's P4 source".to_owned())
     }
 }
 
@@ -78,13 +81,27 @@ pub(crate) struct Text<'a> {
 
 impl Files for Text<'_> {
     fn read(&self, path: &Path) -> std::result::Result<String, String> {
-        if path == Path::new(self.name) { Ok(self.text.to_owned()) } else { Err("there is no other file".to_owned()) }
+        if path == Path::new(self.name) {
+            Ok(self.text.to_owned())
+        } else {
+            Err("there is no other file".to_owned())
+        }
     }
 }
 
 /// The tokens of `path` and everything it includes, macros expanded.
-pub(crate) fn preprocess(files: &dyn Files, path: &Path, defines: &[(String, String)]) -> Result<Vec<Token>> {
-    let mut preprocessor = Preprocessor { files, macros: HashMap::new(), pending: Vec::new(), output: Vec::new(), depth: 0 };
+pub(crate) fn preprocess(
+    files: &dyn Files,
+    path: &Path,
+    defines: &[(String, String)],
+) -> Result<Vec<Token>> {
+    let mut preprocessor = Preprocessor {
+        files,
+        macros: HashMap::new(),
+        pending: Vec::new(),
+        output: Vec::new(),
+        depth: 0,
+    };
     let command_line = Place { file: "command line".into(), line: 1 };
     for (name, value) in defines {
         let body = tokens(value, &command_line)?;
@@ -105,7 +122,10 @@ struct Preprocessor<'a> {
 
 impl Preprocessor<'_> {
     fn file(&mut self, path: &Path) -> Result<()> {
-        let text = self.files.read(path).map_err(|problem| SourceError::Unreadable { path: path.to_owned(), problem })?;
+        let text = self
+            .files
+            .read(path)
+            .map_err(|problem| SourceError::Unreadable { path: path.to_owned(), problem })?;
         let name: Arc<str> = path.display().to_string().into();
         let mut conditions: Vec<Condition> = Vec::new();
         for (line, text) in logical_lines(&without_comments(&text)) {
@@ -131,7 +151,13 @@ impl Preprocessor<'_> {
         Ok(())
     }
 
-    fn directive(&mut self, text: &str, place: &Place, path: &Path, conditions: &mut Vec<Condition>) -> Result<()> {
+    fn directive(
+        &mut self,
+        text: &str,
+        place: &Place,
+        path: &Path,
+        conditions: &mut Vec<Condition>,
+    ) -> Result<()> {
         let end = text.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(text.len());
         let (name, rest) = text.split_at(end);
         let rest = rest.trim();
@@ -144,7 +170,12 @@ impl Preprocessor<'_> {
                         "ifdef" => self.macros.contains_key(rest),
                         _ => !self.macros.contains_key(rest),
                     };
-                conditions.push(Condition { place: place.clone(), active: holds, taken: holds, outer });
+                conditions.push(Condition {
+                    place: place.clone(),
+                    active: holds,
+                    taken: holds,
+                    outer,
+                });
             }
             "elif" | "else" => {
                 let Some(condition) = conditions.last_mut() else {
@@ -176,18 +207,23 @@ impl Preprocessor<'_> {
             return if BUILT_IN.contains(&name) {
                 Ok(())
             } else {
-                place.fail(format!("unsupported include <{name}>: only <core.p4> and <tna.p4> are built in"))
+                place.fail(format!(
+                    "unsupported include <{name}>: only <core.p4> and <tna.p4> are built in"
+                ))
             };
         }
         let quoted = what.strip_prefix('"').and_then(|name| name.strip_suffix('"'));
-        let name = quoted.ok_or_else(|| place.error("expected a name in quotation marks or angle brackets"))?;
+        let name = quoted
+            .ok_or_else(|| place.error("expected a name in quotation marks or angle brackets"))?;
         let target: PathBuf = path.parent().unwrap_or(Path::new("")).join(name);
         if self.depth == DEEPEST_INCLUDE {
             return place.fail(format!("includes are nested more than {DEEPEST_INCLUDE} deep"));
         }
         self.depth += 1;
         let done = self.file(&target).map_err(|error| match error {
-            SourceError::Unreadable { path, problem } if path == target => place.error(format!("cannot include {name}: {problem}")),
+            SourceError::Unreadable { path, problem } if path == target => {
+                place.error(format!("cannot include {name}: {problem}"))
+            }
             other => other,
         });
         self.depth -= 1;
@@ -195,12 +231,14 @@ impl Preprocessor<'_> {
     }
 
     fn define(&mut self, text: &str, place: &Place) -> Result<()> {
-        let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(text.len());
+        let end =
+            text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(text.len());
         let (name, rest) = text.split_at(end);
         if name.is_empty() {
             return place.fail("#define without a name");
         }
-        let (parameters, body) = match rest.strip_prefix('(').and_then(|rest| rest.split_once(')')) {
+        let (parameters, body) = match rest.strip_prefix('(').and_then(|rest| rest.split_once(')'))
+        {
             Some((parameters, body)) => {
                 let names = parameters.split(',').map(str::trim).filter(|name| !name.is_empty());
                 (Some(names.map(Arc::from).collect()), body)
@@ -226,11 +264,17 @@ impl Preprocessor<'_> {
     fn resolve_defined(&self, found: &mut Vec<Token>) {
         while let Some(at) = found.iter().position(|token| token.is("defined")) {
             let bracket = found.get(at + 1).is_some_and(|token| token.is("("));
-            let name = found.get(at + 1 + usize::from(bracket)).map(|token| token.text.clone()).unwrap_or_default();
+            let name = found
+                .get(at + 1 + usize::from(bracket))
+                .map(|token| token.text.clone())
+                .unwrap_or_default();
             let value = if self.macros.contains_key(&*name) { "1" } else { "0" };
             let end = (at + if bracket { 4 } else { 2 }).min(found.len());
             let place = found[at].place.clone();
-            found.splice(at..end, [Token { kind: Kind::Number, text: value.into(), place, joined: false }]);
+            found.splice(
+                at..end,
+                [Token { kind: Kind::Number, text: value.into(), place, joined: false }],
+            );
         }
     }
 
@@ -239,7 +283,8 @@ impl Preprocessor<'_> {
         let mut at = 0;
         while let Some(token) = input.get(at) {
             at += 1;
-            let known = (token.kind == Kind::Name && !within.contains(&&*token.text)).then(|| self.macros.get(&*token.text));
+            let known = (token.kind == Kind::Name && !within.contains(&&*token.text))
+                .then(|| self.macros.get(&*token.text));
             let Some(definition) = known.flatten() else {
                 output.push(token.clone());
                 continue;
@@ -255,7 +300,10 @@ impl Preprocessor<'_> {
                     at = behind;
                     if arguments.len() != parameters.len() {
                         let (given, wanted) = (arguments.len(), parameters.len());
-                        return token.place.fail(format!("macro {} takes {wanted} arguments, {given} given", token.text));
+                        return token.place.fail(format!(
+                            "macro {} takes {wanted} arguments, {given} given",
+                            token.text
+                        ));
                     }
                     arguments
                 }
@@ -268,7 +316,8 @@ impl Preprocessor<'_> {
                 && rest.first().is_some_and(|next| next.is("("))
                 && output.last().is_some_and(|last| self.takes_arguments(last, within))
             {
-                let again: Vec<Token> = output.pop().into_iter().chain(rest.iter().cloned()).collect();
+                let again: Vec<Token> =
+                    output.pop().into_iter().chain(rest.iter().cloned()).collect();
                 output.extend(self.expand(&again, within)?);
                 return Ok(output);
             }
@@ -277,11 +326,18 @@ impl Preprocessor<'_> {
     }
 
     fn takes_arguments(&self, token: &Token, within: &[&str]) -> bool {
-        let known = (token.kind == Kind::Name && !within.contains(&&*token.text)).then(|| self.macros.get(&*token.text));
+        let known = (token.kind == Kind::Name && !within.contains(&&*token.text))
+            .then(|| self.macros.get(&*token.text));
         known.flatten().is_some_and(|definition| definition.parameters.is_some())
     }
 
-    fn substitute(&self, definition: &Macro, arguments: &[Vec<Token>], user: &Token, within: &[&str]) -> Result<Vec<Token>> {
+    fn substitute(
+        &self,
+        definition: &Macro,
+        arguments: &[Vec<Token>],
+        user: &Token,
+        within: &[&str],
+    ) -> Result<Vec<Token>> {
         let empty = Vec::new();
         let parameters = definition.parameters.as_ref().unwrap_or(&empty);
         let mut output: Vec<Token> = Vec::new();
@@ -292,13 +348,15 @@ impl Preprocessor<'_> {
                 continue;
             }
             let pasted_to = definition.body.get(at + 1).is_some_and(|next| next.is("##"));
-            let argument = parameters.iter().position(|name| token.kind == Kind::Name && *name == token.text);
+            let argument =
+                parameters.iter().position(|name| token.kind == Kind::Name && *name == token.text);
             let replaced = match argument.and_then(|index| arguments.get(index)) {
                 Some(argument) if paste || pasted_to => argument.clone(),
                 Some(argument) => self.expand(argument, within)?,
                 None => vec![token.clone()],
             };
-            let mut replaced = replaced.into_iter().map(|part| Token { place: user.place.clone(), ..part });
+            let mut replaced =
+                replaced.into_iter().map(|part| Token { place: user.place.clone(), ..part });
             if paste && let Some(left) = output.pop() {
                 let right = replaced.next().map(|token| token.text).unwrap_or_default();
                 output.extend(tokens(&format!("{}{right}", left.text), &user.place)?);
@@ -407,7 +465,8 @@ impl Arithmetic<'_> {
     }
 
     fn binary(&mut self, level: usize) -> Result<i128> {
-        const LEVELS: [&[&str]; 6] = [&["||"], &["&&"], &["==", "!="], &["<=", ">=", "<", ">"], &["+", "-"], &["*"]];
+        const LEVELS: [&[&str]; 6] =
+            [&["||"], &["&&"], &["==", "!="], &["<=", ">=", "<", ">"], &["+", "-"], &["*"]];
         let Some(operators) = LEVELS.get(level) else {
             return self.unary();
         };
@@ -440,7 +499,11 @@ impl Arithmetic<'_> {
         }
         if self.take("(") {
             let value = self.binary(0)?;
-            return if self.take(")") { Ok(value) } else { self.place.fail("condition without closing bracket") };
+            return if self.take(")") {
+                Ok(value)
+            } else {
+                self.place.fail("condition without closing bracket")
+            };
         }
         let Some(token) = self.tokens.get(self.at) else {
             return self.place.fail("condition ends where a value is expected");

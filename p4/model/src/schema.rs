@@ -23,9 +23,10 @@ const PORT_METADATA_SIZE: u32 = 288;
 impl Model {
     /// The schema in the form of the compiler's `bfrt.json`, version 1.0.0.
     ///
-    /// It has match tables, registers, register parameters, counters, hashes, port metadata and digests. The configuration of hashes
-    /// stands here because clients look it up, and cannot be read or written. What the model does not have is left out: algorithms of
-    /// hashes, snapshots and debug counters.
+    /// It has match tables, registers, register parameters, counters, hashes, port metadata and
+    /// digests. The configuration of hashes stands here because clients look it up, and cannot be
+    /// read or written. What the model does not have is left out: algorithms of hashes, snapshots
+    /// and debug counters.
     #[must_use]
     pub fn schema(&self) -> Value {
         let mut tables: Vec<Value> = self.tables().iter().map(match_table).collect();
@@ -33,27 +34,51 @@ impl Model {
         tables.extend(hashes().map(configured_hash));
         tables.extend(hashes().map(|hash| {
             let key = (1..).zip(hash.fields());
-            let key: Vec<Value> = key.map(|(id, (name, width))| key_field(id, name, "Exact", false, bytes(width))).collect();
+            let key: Vec<Value> = key
+                .map(|(id, (name, width))| key_field(id, name, "Exact", false, bytes(width)))
+                .collect();
             let name = format!("{}.compute", hash.name);
             let data = [singleton(HASH_VALUE, "hash_value", false, true, bytes(hash.width))];
-            let mut table = table(identifier(prefixes::HASH_COMPUTE, &hash.name), &name, "DynHashCompute", 1, &key, &data);
+            let mut table = table(
+                identifier(prefixes::HASH_COMPUTE, &hash.name),
+                &name,
+                "DynHashCompute",
+                1,
+                &key,
+                &data,
+            );
             table["depends_on"] = json!([identifier(prefixes::HASH_CONFIGURE, &hash.name)]);
             table["read_only"] = json!(true);
             annotated(table)
         }));
         tables.extend(self.registers().iter().map(|register| {
-            let index = key_field(REGISTER_INDEX, "$REGISTER_INDEX", "Exact", true, json!({"type": "uint32"}));
+            let index = key_field(
+                REGISTER_INDEX,
+                "$REGISTER_INDEX",
+                "Exact",
+                true,
+                json!({"type": "uint32"}),
+            );
             let data = register.fields.iter().map(|field| {
                 let mut data = singleton(field.id, &field.name, true, false, bytes(field.width));
-                data["singleton"]["annotations"] = json!([{"name": "$bfrt_field_class", "value": "register_data"}]);
+                data["singleton"]["annotations"] =
+                    json!([{"name": "$bfrt_field_class", "value": "register_data"}]);
                 data
             });
             let data: Vec<Value> = data.collect();
             synced(table(register.id, &register.name, "Register", register.size, &[index], &data))
         }));
         tables.extend(self.counters().iter().map(|counter| {
-            let index = key_field(COUNTER_INDEX, "$COUNTER_INDEX", "Exact", true, json!({"type": "uint32"}));
-            let count = |id, name| singleton(id, name, false, false, json!({"type": "uint64", "default_value": 0}));
+            let index = key_field(
+                COUNTER_INDEX,
+                "$COUNTER_INDEX",
+                "Exact",
+                true,
+                json!({"type": "uint32"}),
+            );
+            let count = |id, name| {
+                singleton(id, name, false, false, json!({"type": "uint64", "default_value": 0}))
+            };
             let mut data = Vec::new();
             if counter.kind != CounterKind::Packets {
                 data.push(count(COUNTER_BYTES, "$COUNTER_SPEC_BYTES"));
@@ -61,10 +86,18 @@ impl Model {
             if counter.kind != CounterKind::Bytes {
                 data.push(count(COUNTER_PACKETS, "$COUNTER_SPEC_PKTS"));
             }
-            annotated(synced(table(counter.id, &counter.name, "Counter", counter.size, &[index], &data)))
+            annotated(synced(table(
+                counter.id,
+                &counter.name,
+                "Counter",
+                counter.size,
+                &[index],
+                &data,
+            )))
         }));
         tables.extend(self.parameters().iter().map(|parameter| {
-            let initial = parameter.initial.iter().fold(0_i64, |value, byte| value << 8 | i64::from(*byte));
+            let initial =
+                parameter.initial.iter().fold(0_i64, |value, byte| value << 8 | i64::from(*byte));
             // As a signed type has it.
             let unused = i64::BITS - parameter.width;
             let initial = if parameter.signed { initial << unused >> unused } else { initial };
@@ -78,7 +111,14 @@ impl Model {
         let port = key_field(INGRESS_PORT, &self.program.ingress_port, "Exact", true, bytes(9));
         let data = [singleton(DEFAULT_FIELD, "$DEFAULT_FIELD", false, false, bytes(64))];
         let id = identifier(prefixes::PORT_METADATA, &name);
-        tables.push(annotated(table(id, &name, "PortMetadata", PORT_METADATA_SIZE as usize, &[port], &data)));
+        tables.push(annotated(table(
+            id,
+            &name,
+            "PortMetadata",
+            PORT_METADATA_SIZE as usize,
+            &[port],
+            &data,
+        )));
 
         json!({"schema_version": "1.0.0", "tables": tables, "learn_filters": self.learn_filters()})
     }
@@ -136,7 +176,8 @@ fn key_field(id: u32, name: &str, match_type: &str, mandatory: bool, kind: Value
 }
 
 fn singleton(id: u32, name: &str, mandatory: bool, read_only: bool, kind: Value) -> Value {
-    let singleton = json!({"id": id, "name": name, "repeated": false, "annotations": [], "type": kind});
+    let singleton =
+        json!({"id": id, "name": name, "repeated": false, "annotations": [], "type": kind});
     json!({"mandatory": mandatory, "read_only": read_only, "singleton": singleton})
 }
 
@@ -163,15 +204,29 @@ fn match_table(info: &TableInfo) -> Value {
         MatchKind::Lpm => "LPM",
         MatchKind::Ternary => "Ternary",
     };
-    let mut key: Vec<Value> =
-        info.key.iter().map(|field| key_field(field.id, &field.name, kind(field.kind), false, bytes(field.width))).collect();
+    let mut key: Vec<Value> = info
+        .key
+        .iter()
+        .map(|field| key_field(field.id, &field.name, kind(field.kind), false, bytes(field.width)))
+        .collect();
     if info.key.iter().any(|field| field.kind == MatchKind::Ternary) {
-        key.push(key_field(MATCH_PRIORITY, "$MATCH_PRIORITY", "Exact", false, json!({"type": "uint32"})));
+        key.push(key_field(
+            MATCH_PRIORITY,
+            "$MATCH_PRIORITY",
+            "Exact",
+            false,
+            json!({"type": "uint32"}),
+        ));
     }
-    let mut table = annotated(table(info.id, &info.name, "MatchAction_Direct", info.size, &key, &[]));
+    let mut table =
+        annotated(table(info.id, &info.name, "MatchAction_Direct", info.size, &key, &[]));
     table["action_specs"] = info.actions.iter().map(action_spec).collect();
     table["has_const_default_action"] = json!(info.constant_default);
-    table["attributes"] = if info.constant_entries { json!(["EntryScope", "ConstTable"]) } else { json!(["EntryScope"]) };
+    table["attributes"] = if info.constant_entries {
+        json!(["EntryScope", "ConstTable"])
+    } else {
+        json!(["EntryScope"])
+    };
     table
 }
 

@@ -1,8 +1,13 @@
 //! A model behind BFRuntime: what a switch's own server does for its driver.
 
-use crate::{ActionCall, ControlError, Counted, CounterKind, Fault as Stopped, Model, Output, PORTS_PER_PIPE, Pipes};
+use crate::{
+    ActionCall, ControlError, Counted, CounterKind, Fault as Stopped, Model, Output,
+    PORTS_PER_PIPE, Pipes,
+};
 use crate::{Entry as ModelEntry, Key as ModelKey, Match as ModelMatch};
-use flowgauge_bfruntime::server::{Digest, Digests, Fault, PortCounters, Query, Source, Target, Write};
+use flowgauge_bfruntime::server::{
+    Digest, Digests, Fault, PortCounters, Query, Source, Target, Write,
+};
 use flowgauge_bfruntime::{Data, Entry, Key, Match, Place, Value};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -19,7 +24,8 @@ const PARAMETER_VALUE: &str = "value";
 
 /// A [`Model`] that packets enter on one side and a control plane reaches on the other.
 ///
-/// Registers and counters are held twice, as on a switch: by the hardware, and by the driver as of the last `Sync`.
+/// Registers and counters are held twice, as on a switch: by the hardware, and by the driver as of
+/// the last `Sync`.
 pub struct Switch {
     program: String,
     schema: String,
@@ -111,7 +117,11 @@ impl Entrance<'_> {
         let digests = self.state.model.take_digests();
         if let Some(clients) = self.state.digests.as_ref().filter(|_| !digests.is_empty()) {
             for digest in digests {
-                clients.send(Digest { filter: digest.name, pipe: digest.pipe as u32, entries: vec![digest.fields] });
+                clients.send(Digest {
+                    filter: digest.name,
+                    pipe: digest.pipe as u32,
+                    entries: vec![digest.fields],
+                });
             }
         }
         Ok(sent)
@@ -123,13 +133,22 @@ impl Switch {
     #[must_use]
     pub fn new(model: Model, program: &str) -> Self {
         let arrays = arrays(&model);
-        let software = arrays.iter().map(|(name, array)| (name.clone(), array.hardware(&model, 0..array.size))).collect();
+        let software = arrays
+            .iter()
+            .map(|(name, array)| (name.clone(), array.hardware(&model, 0..array.size)))
+            .collect();
         Switch {
             program: program.to_owned(),
             schema: model.schema().to_string(),
             pipes: model.pipes() as u32,
             arrays,
-            state: Mutex::new(State { model, software, digests: None, ports: BTreeMap::new(), paused: false }),
+            state: Mutex::new(State {
+                model,
+                software,
+                digests: None,
+                ports: BTreeMap::new(),
+                paused: false,
+            }),
             resumed: Condvar::new(),
             waiting: AtomicUsize::new(0),
             started: Instant::now(),
@@ -148,7 +167,10 @@ impl Switch {
             thread::yield_now();
         }
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut state = self.resumed.wait_while(state, |state| state.paused).unwrap_or_else(PoisonError::into_inner);
+        let mut state = self
+            .resumed
+            .wait_while(state, |state| state.paused)
+            .unwrap_or_else(PoisonError::into_inner);
         state.model.set_clock(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX));
         Entrance { state }
     }
@@ -160,11 +182,19 @@ impl Switch {
         state
     }
 
-    fn read_array(&self, array: &Array, pipes: Pipes, query: &Query, source: Source) -> Result<Vec<Entry>, Fault> {
+    fn read_array(
+        &self,
+        array: &Array,
+        pipes: Pipes,
+        query: &Query,
+        source: Source,
+    ) -> Result<Vec<Entry>, Fault> {
         let range = match query {
             Query::All => 0..array.size,
             Query::Entry(key) => array.element(key)?,
-            Query::Default => return Err(Fault::invalid(format!("{} has no default entry", array.name))),
+            Query::Default => {
+                return Err(Fault::invalid(format!("{} has no default entry", array.name)));
+            }
         };
         let cells = {
             let state = self.state();
@@ -197,7 +227,10 @@ impl Switch {
                 0..array.size
             }
             Write::Delete(_) | Write::SetDefault(_) | Write::ResetDefault => {
-                return Err(Fault::invalid(format!("the elements of {} can only be written", array.name)));
+                return Err(Fault::invalid(format!(
+                    "the elements of {} can only be written",
+                    array.name
+                )));
             }
         };
         // What was written the driver knows as well.
@@ -215,7 +248,10 @@ impl Array {
         if index < self.size {
             Ok(index..index + 1)
         } else {
-            Err(Fault::invalid(format!("index {index} in {}, which has {} elements", self.name, self.size)))
+            Err(Fault::invalid(format!(
+                "index {index} in {}, which has {} elements",
+                self.name, self.size
+            )))
         }
     }
 
@@ -226,8 +262,13 @@ impl Array {
                 let mut cells = vec![0; range.len() * width];
                 for field in 0..width {
                     let values = match self.counter {
-                        None => model.register_range(&self.name, field, range.clone(), pipe).unwrap_or_default(),
-                        Some(kind) => range.clone().map(|index| self.counted(model, index, pipe, kind, field)).collect(),
+                        None => model
+                            .register_range(&self.name, field, range.clone(), pipe)
+                            .unwrap_or_default(),
+                        Some(kind) => range
+                            .clone()
+                            .map(|index| self.counted(model, index, pipe, kind, field))
+                            .collect(),
                     };
                     for (cell, value) in cells.iter_mut().skip(field).step_by(width).zip(values) {
                         *cell = value;
@@ -238,7 +279,14 @@ impl Array {
             .collect()
     }
 
-    fn counted(&self, model: &Model, index: usize, pipe: usize, kind: CounterKind, field: usize) -> u64 {
+    fn counted(
+        &self,
+        model: &Model,
+        index: usize,
+        pipe: usize,
+        kind: CounterKind,
+        field: usize,
+    ) -> u64 {
         let counted = model.read_counter(&self.name, index, Pipes::One(pipe)).unwrap_or_default();
         if field == 0 && kind != CounterKind::Packets { counted.bytes } else { counted.packets }
     }
@@ -249,9 +297,17 @@ impl Array {
     }
 
     /// What the hardware holds becomes what the driver holds.
-    fn copy(&self, model: &Model, software: &mut HashMap<String, Cells>, range: Range<usize>, pipes: Pipes) {
+    fn copy(
+        &self,
+        model: &Model,
+        software: &mut HashMap<String, Cells>,
+        range: Range<usize>,
+        pipes: Pipes,
+    ) {
         let (width, fresh) = (self.fields.len(), self.hardware(model, range.clone()));
-        for (pipe, (cells, fresh)) in software.get_mut(&self.name).into_iter().flatten().zip(fresh).enumerate() {
+        for (pipe, (cells, fresh)) in
+            software.get_mut(&self.name).into_iter().flatten().zip(fresh).enumerate()
+        {
             if pipes == Pipes::All || pipes == Pipes::One(pipe) {
                 cells[range.start * width..range.end * width].copy_from_slice(&fresh);
             }
@@ -259,12 +315,16 @@ impl Array {
     }
 
     fn entry(&self, index: usize, at: usize, pipes: &[Vec<u64>]) -> Entry {
-        let key = [(self.index.to_owned(), Match::Exact((index as u32).to_be_bytes().to_vec()))].into();
+        let key =
+            [(self.index.to_owned(), Match::Exact((index as u32).to_be_bytes().to_vec()))].into();
         let mut fields = Vec::with_capacity(self.fields.len() * pipes.len());
         for (offset, field) in self.fields.iter().enumerate() {
             let values = pipes.iter().map(|cells| cells[at * self.fields.len() + offset]);
             let mut push = |value: u64| {
-                fields.push((field.name.clone(), Value::Bytes(value.to_be_bytes()[8 - field.bytes..].to_vec())));
+                fields.push((
+                    field.name.clone(),
+                    Value::Bytes(value.to_be_bytes()[8 - field.bytes..].to_vec()),
+                ));
             };
             match self.counter {
                 None => values.for_each(push),
@@ -279,8 +339,10 @@ impl Array {
         if self.counter.is_some() {
             let is = model.read_counter(&self.name, index, pipes).map_err(refused)?;
             let given = |name: &str, is: u64| data.bytes(name).map_or(is, number);
-            let counted =
-                Counted { packets: given("$COUNTER_SPEC_PKTS", is.packets), bytes: given("$COUNTER_SPEC_BYTES", is.bytes) };
+            let counted = Counted {
+                packets: given("$COUNTER_SPEC_PKTS", is.packets),
+                bytes: given("$COUNTER_SPEC_BYTES", is.bytes),
+            };
             return model.write_counter(&self.name, index, pipes, counted).map_err(refused);
         }
         let given = numbers(data)?;
@@ -293,8 +355,11 @@ impl Array {
         };
         for pipe in each {
             let is = model.read_register(&self.name, index, Pipes::One(pipe)).map_err(refused)?;
-            let kept = is.into_iter().filter(|(field, _)| given.iter().all(|(name, _)| *name != field.name));
-            let kept = kept.filter_map(|(field, values)| Some((field.name, values.into_iter().next()?)));
+            let kept = is
+                .into_iter()
+                .filter(|(field, _)| given.iter().all(|(name, _)| *name != field.name));
+            let kept =
+                kept.filter_map(|(field, values)| Some((field.name, values.into_iter().next()?)));
             let all: Vec<_> = given.iter().cloned().chain(kept).collect();
             model.write_register(&self.name, index, Pipes::One(pipe), &all).map_err(refused)?;
         }
@@ -306,7 +371,11 @@ fn arrays(model: &Model) -> HashMap<String, Array> {
     let registers = model.registers().into_iter().map(|register| Array {
         index: "$REGISTER_INDEX",
         size: register.size,
-        fields: register.fields.into_iter().map(|field| CellField { name: field.name, bytes: bytes(field.width) }).collect(),
+        fields: register
+            .fields
+            .into_iter()
+            .map(|field| CellField { name: field.name, bytes: bytes(field.width) })
+            .collect(),
         name: register.name,
         counter: None,
     });
@@ -316,8 +385,15 @@ fn arrays(model: &Model) -> HashMap<String, Array> {
             CounterKind::Bytes => &["$COUNTER_SPEC_BYTES"],
             CounterKind::PacketsAndBytes => &["$COUNTER_SPEC_BYTES", "$COUNTER_SPEC_PKTS"],
         };
-        let fields = names.iter().map(|name| CellField { name: (*name).to_owned(), bytes: 8 }).collect();
-        Array { index: "$COUNTER_INDEX", size: counter.size, fields, name: counter.name, counter: Some(counter.kind) }
+        let fields =
+            names.iter().map(|name| CellField { name: (*name).to_owned(), bytes: 8 }).collect();
+        Array {
+            index: "$COUNTER_INDEX",
+            size: counter.size,
+            fields,
+            name: counter.name,
+            counter: Some(counter.kind),
+        }
     });
     registers.chain(counters).map(|array| (array.name.clone(), array)).collect()
 }
@@ -340,7 +416,9 @@ fn numbers(data: &Data) -> Result<Vec<(String, Vec<u8>)>, Fault> {
 
 fn refused(error: ControlError) -> Fault {
     let code = match &error {
-        ControlError::NoSuch { .. } | ControlError::NoSuchAction { .. } | ControlError::NoSuchEntry { .. } => Code::NotFound,
+        ControlError::NoSuch { .. }
+        | ControlError::NoSuchAction { .. }
+        | ControlError::NoSuchEntry { .. } => Code::NotFound,
         ControlError::Duplicate { .. } => Code::AlreadyExists,
         ControlError::Full { .. } => Code::ResourceExhausted,
         ControlError::Constant { .. } => Code::PermissionDenied,
@@ -366,10 +444,17 @@ fn key(key: &Key) -> Result<(ModelKey, u32), Fault> {
                 continue;
             }
             Match::Exact(value) => ModelMatch::Exact(value.clone()),
-            Match::Lpm { value, prefix_length } => ModelMatch::Lpm { value: value.clone(), length: *prefix_length },
-            Match::Ternary { value, mask } => ModelMatch::Ternary { value: value.clone(), mask: mask.clone() },
+            Match::Lpm { value, prefix_length } => {
+                ModelMatch::Lpm { value: value.clone(), length: *prefix_length }
+            }
+            Match::Ternary { value, mask } => {
+                ModelMatch::Ternary { value: value.clone(), mask: mask.clone() }
+            }
             Match::Range { .. } | Match::Optional(_) => {
-                return Err(Fault::new(Code::Unimplemented, format!("{name}: the model has no ranges and no optional fields")));
+                return Err(Fault::new(
+                    Code::Unimplemented,
+                    format!("{name}: the model has no ranges and no optional fields"),
+                ));
             }
         };
         fields.push((name.clone(), part));
@@ -406,7 +491,8 @@ fn changed(is: ActionCall, to: &Data) -> Result<ActionCall, Fault> {
     let mut given = numbers(to)?;
     let action = to.action.clone().unwrap_or_else(|| is.action.clone());
     if action == is.action {
-        let kept = is.data.into_iter().filter(|(name, _)| given.iter().all(|(other, _)| other != name));
+        let kept =
+            is.data.into_iter().filter(|(name, _)| given.iter().all(|(other, _)| other != name));
         let kept: Vec<_> = kept.collect();
         given.extend(kept);
     }
@@ -426,7 +512,12 @@ impl Target for Switch {
         self.pipes
     }
 
-    fn write(&self, table: &str, pipes: flowgauge_bfruntime::Pipes, write: &Write) -> Result<(), Fault> {
+    fn write(
+        &self,
+        table: &str,
+        pipes: flowgauge_bfruntime::Pipes,
+        write: &Write,
+    ) -> Result<(), Fault> {
         if let Some(array) = self.arrays.get(table) {
             return self.write_array(array, in_model(pipes), write);
         }
@@ -434,7 +525,9 @@ impl Target for Switch {
         if model.parameters().iter().any(|parameter| parameter.name == table) {
             return match write {
                 Write::SetDefault(data) => {
-                    let value = data.bytes(PARAMETER_VALUE).ok_or_else(|| Fault::invalid(format!("{table}: no value given")))?;
+                    let value = data
+                        .bytes(PARAMETER_VALUE)
+                        .ok_or_else(|| Fault::invalid(format!("{table}: no value given")))?;
                     model.write_parameter(table, in_model(pipes), value).map_err(refused)
                 }
                 _ => Err(Fault::invalid(format!("{table} has only a default entry"))),
@@ -443,12 +536,16 @@ impl Target for Switch {
         match write {
             Write::Insert(of, to) => {
                 let (key, priority) = key(of)?;
-                model.add_entry(table, &ModelEntry { key, priority, call: call(to)? }).map_err(refused)
+                model
+                    .add_entry(table, &ModelEntry { key, priority, call: call(to)? })
+                    .map_err(refused)
             }
             Write::Modify(of, to) => {
                 let (key, priority) = key(of)?;
                 let is = model.entry(table, &key, priority).map_err(refused)?;
-                model.modify_entry(table, &ModelEntry { call: changed(is.call, to)?, ..is }).map_err(refused)
+                model
+                    .modify_entry(table, &ModelEntry { call: changed(is.call, to)?, ..is })
+                    .map_err(refused)
             }
             Write::Delete(of) => {
                 let (key, priority) = key(of)?;
@@ -460,13 +557,21 @@ impl Target for Switch {
         }
     }
 
-    fn read(&self, table: &str, pipes: flowgauge_bfruntime::Pipes, query: &Query, source: Source) -> Result<Vec<Entry>, Fault> {
+    fn read(
+        &self,
+        table: &str,
+        pipes: flowgauge_bfruntime::Pipes,
+        query: &Query,
+        source: Source,
+    ) -> Result<Vec<Entry>, Fault> {
         if let Some(array) = self.arrays.get(table) {
             return self.read_array(array, in_model(pipes), query, source);
         }
         let model = &self.state().model;
         if let Some(hash) = table.strip_suffix(COMPUTE) {
-            let Query::Entry(of) = query else { return Err(Fault::invalid(format!("{table} needs a key"))) };
+            let Query::Entry(of) = query else {
+                return Err(Fault::invalid(format!("{table} needs a key")));
+            };
             let (fields, _) = key(of)?;
             let exact = |(name, part)| match part {
                 ModelMatch::Exact(value) => Ok((name, value)),
@@ -474,7 +579,10 @@ impl Target for Switch {
             };
             let fields = fields.into_iter().map(exact).collect::<Result<Vec<_>, _>>()?;
             let value = model.compute_hash(hash, &fields).map_err(refused)?;
-            return Ok(vec![Entry { place: Place::Key(of.clone()), data: Data::fields([(HASH_VALUE, value)]) }]);
+            return Ok(vec![Entry {
+                place: Place::Key(of.clone()),
+                data: Data::fields([(HASH_VALUE, value)]),
+            }]);
         }
         if model.parameters().iter().any(|parameter| parameter.name == table) {
             let pipe = match pipes {
@@ -482,10 +590,15 @@ impl Target for Switch {
                 flowgauge_bfruntime::Pipes::One(pipe) => pipe as usize,
             };
             let value = model.read_parameter(table, pipe).map_err(refused)?;
-            return Ok(vec![Entry { place: Place::Default, data: Data::fields([(PARAMETER_VALUE, value)]) }]);
+            return Ok(vec![Entry {
+                place: Place::Default,
+                data: Data::fields([(PARAMETER_VALUE, value)]),
+            }]);
         }
         match query {
-            Query::All => Ok(model.entries(table).map_err(refused)?.into_iter().map(entry).collect()),
+            Query::All => {
+                Ok(model.entries(table).map_err(refused)?.into_iter().map(entry).collect())
+            }
             Query::Entry(of) => {
                 let (key, priority) = key(of)?;
                 Ok(vec![entry(model.entry(table, &key, priority).map_err(refused)?)])
@@ -497,9 +610,16 @@ impl Target for Switch {
         }
     }
 
-    fn operate(&self, table: &str, pipes: flowgauge_bfruntime::Pipes, operation: &str) -> Result<(), Fault> {
+    fn operate(
+        &self,
+        table: &str,
+        pipes: flowgauge_bfruntime::Pipes,
+        operation: &str,
+    ) -> Result<(), Fault> {
         let array = self.arrays.get(table).filter(|_| operation == "Sync");
-        let array = array.ok_or_else(|| Fault::new(Code::Unimplemented, format!("{table} has no operation {operation}")))?;
+        let array = array.ok_or_else(|| {
+            Fault::new(Code::Unimplemented, format!("{table} has no operation {operation}"))
+        })?;
         let State { model, software, .. } = &mut *self.state();
         array.copy(model, software, 0..array.size, in_model(pipes));
         Ok(())

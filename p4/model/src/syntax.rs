@@ -5,10 +5,23 @@ use crate::source::{Place, Result};
 use crate::token::{Kind, Token, number};
 use hashbrown::HashSet;
 
-const NO_TYPES: [&str; 12] =
-    ["apply", "if", "else", "return", "exit", "transition", "switch", "true", "false", "action", "table", "state"];
+const NO_TYPES: [&str; 12] = [
+    "apply",
+    "if",
+    "else",
+    "return",
+    "exit",
+    "transition",
+    "switch",
+    "true",
+    "false",
+    "action",
+    "table",
+    "state",
+];
 
-/// Types that the architecture declares as externs; which of them are supported is decided where they are used.
+/// Types that the architecture declares as externs; which of them are supported is decided where
+/// they are used.
 const BUILT_IN: [&str; 27] = [
     "packet_in",
     "packet_out",
@@ -44,7 +57,12 @@ const LEVELS: [&[(&str, Binary)]; 10] = [
     &[("||", Binary::OneTrue)],
     &[("&&", Binary::BothTrue)],
     &[("==", Binary::Equal), ("!=", Binary::NotEqual)],
-    &[("<=", Binary::LessOrEqual), (">=", Binary::GreaterOrEqual), ("<", Binary::Less), (">", Binary::Greater)],
+    &[
+        ("<=", Binary::LessOrEqual),
+        (">=", Binary::GreaterOrEqual),
+        ("<", Binary::Less),
+        (">", Binary::Greater),
+    ],
     &[("|", Binary::Or)],
     &[("^", Binary::Xor)],
     &[("&", Binary::And)],
@@ -59,8 +77,12 @@ const LEVELS: [&[(&str, Binary)]; 10] = [
     &[("*", Binary::Multiply), ("/", Binary::Divide), ("%", Binary::Remainder)],
 ];
 
-/// The declarations in a preprocessed source. `known` holds names of types declared elsewhere, and gains those declared here.
-pub(crate) fn declarations(tokens: &[Token], known: &mut HashSet<String>) -> Result<Vec<Declaration>> {
+/// The declarations in a preprocessed source. `known` holds names of types declared elsewhere, and
+/// gains those declared here.
+pub(crate) fn declarations(
+    tokens: &[Token],
+    known: &mut HashSet<String>,
+) -> Result<Vec<Declaration>> {
     let mut syntax = Syntax { tokens, at: 0, types: known };
     let mut found = Vec::new();
     loop {
@@ -100,7 +122,9 @@ impl Syntax<'_> {
 
     fn fail<T>(&self, expected: &str) -> Result<T> {
         match self.peek() {
-            Some(found) => found.place.fail(format!("expected {expected}, found {:?}", &*found.text)),
+            Some(found) => {
+                found.place.fail(format!("expected {expected}, found {:?}", &*found.text))
+            }
             None => self.place().fail(format!("expected {expected}, found the end of the source")),
         }
     }
@@ -126,7 +150,8 @@ impl Syntax<'_> {
         }
     }
 
-    /// Skips annotations and gives the text of `@name`, the only one with a meaning for the control plane.
+    /// Skips annotations and gives the text of `@name`, the only one with a meaning for the control
+    /// plane.
     fn annotations(&mut self) -> Result<Option<String>> {
         let mut renamed = None;
         while self.sees("@") {
@@ -146,7 +171,9 @@ impl Syntax<'_> {
                     match &*token.text {
                         "(" => depth += 1,
                         ")" => depth -= 1,
-                        text if name == "name" && token.kind == Kind::Text => renamed = Some(text.to_owned()),
+                        text if name == "name" && token.kind == Kind::Text => {
+                            renamed = Some(text.to_owned())
+                        }
                         _ => {}
                     }
                     self.at += 1;
@@ -233,7 +260,10 @@ impl Syntax<'_> {
                     self.expect(">")?;
                     width
                 } else if name == "bit" {
-                    Expression { place: place.clone(), kind: ExpressionKind::Number { value: 1, width: None } }
+                    Expression {
+                        place: place.clone(),
+                        kind: ExpressionKind::Number { value: 1, width: None },
+                    }
                 } else {
                     return place.fail("unsupported type int without a width");
                 };
@@ -241,7 +271,9 @@ impl Syntax<'_> {
             }
             "bool" => TypeKind::Bool,
             "void" => TypeKind::Void,
-            "varbit" | "tuple" | "string" | "error" => return place.fail(format!("unsupported type {name}")),
+            "varbit" | "tuple" | "string" | "error" => {
+                return place.fail(format!("unsupported type {name}"));
+            }
             _ => TypeKind::Named { arguments: self.type_arguments()?, name },
         };
         let kind = Type { place: place.clone(), kind };
@@ -345,7 +377,9 @@ impl Syntax<'_> {
     /// Checks that a type is declared above, as the chip's compiler wants it.
     fn declared(&self, kind: &Type) -> Result<()> {
         match &kind.kind {
-            TypeKind::Named { name, .. } if !self.types.contains(name) && !BUILT_IN.contains(&name.as_str()) => {
+            TypeKind::Named { name, .. }
+                if !self.types.contains(name) && !BUILT_IN.contains(&name.as_str()) =>
+            {
                 kind.place.fail(format!("type {name} is not declared above"))
             }
             TypeKind::Stack(element, _) => self.declared(element),
@@ -491,7 +525,10 @@ impl Syntax<'_> {
         let value = self.expression()?;
         if self.take("&&&") {
             let mask = self.expression()?;
-            return Ok(Expression { place, kind: ExpressionKind::Mask(Box::new(value), Box::new(mask)) });
+            return Ok(Expression {
+                place,
+                kind: ExpressionKind::Mask(Box::new(value), Box::new(mask)),
+            });
         }
         if self.sees("..") {
             return place.fail("unsupported range");
@@ -583,8 +620,9 @@ impl Syntax<'_> {
                 Local::Variable(variable) => StatementKind::Local(variable),
                 _ => return place.fail("unsupported instance inside a block"),
             }
-        } else if let Some(word) =
-            ["return", "exit", "switch", "for", "while", "break", "continue"].iter().find(|word| self.sees(word))
+        } else if let Some(word) = ["return", "exit", "switch", "for", "while", "break", "continue"]
+            .iter()
+            .find(|word| self.sees(word))
         {
             return place.fail(format!("unsupported statement {word:?}"));
         } else {
@@ -605,7 +643,8 @@ impl Syntax<'_> {
         if first.kind != Kind::Name || NO_TYPES.contains(&&*first.text) {
             return false;
         }
-        let behind_is_name = self.tokens.get(self.at + 1).is_some_and(|token| token.kind == Kind::Name);
+        let behind_is_name =
+            self.tokens.get(self.at + 1).is_some_and(|token| token.kind == Kind::Name);
         ["bit", "int"].contains(&&*first.text) && self.sees_behind("<") || behind_is_name
     }
 
@@ -616,15 +655,23 @@ impl Syntax<'_> {
             let then = self.expression()?;
             self.expect(":")?;
             let otherwise = self.expression()?;
-            let kind = ExpressionKind::Conditional(Box::new(condition), Box::new(then), Box::new(otherwise));
+            let kind = ExpressionKind::Conditional(
+                Box::new(condition),
+                Box::new(then),
+                Box::new(otherwise),
+            );
             return Ok(Expression { place, kind });
         }
         Ok(condition)
     }
 
     fn operator(&mut self, operators: &[(&str, Binary)]) -> Option<Binary> {
-        let shift = self.sees(">") && self.peek().is_some_and(|token| token.joined) && self.sees_behind(">");
-        let (text, operator) = operators.iter().find(|(text, _)| if shift { *text == ">>" } else { self.sees(text) })?;
+        let shift = self.sees(">")
+            && self.peek().is_some_and(|token| token.joined)
+            && self.sees_behind(">");
+        let (text, operator) = operators
+            .iter()
+            .find(|(text, _)| if shift { *text == ">>" } else { self.sees(text) })?;
         self.at += if shift { 2 } else { usize::from(!text.is_empty()) };
         Some(*operator)
     }
@@ -640,7 +687,10 @@ impl Syntax<'_> {
                 return Ok(left);
             };
             let right = self.binary(level + 1)?;
-            left = Expression { place, kind: ExpressionKind::Binary(operator, Box::new(left), Box::new(right)) };
+            left = Expression {
+                place,
+                kind: ExpressionKind::Binary(operator, Box::new(left), Box::new(right)),
+            };
         }
     }
 
@@ -667,7 +717,8 @@ impl Syntax<'_> {
         let Some(inner) = self.tokens.get(self.at + 1) else { return false };
         let closes = self.tokens.get(self.at + 2).is_some_and(|token| token.is(")"));
         inner.kind == Kind::Name
-            && (["bit", "int"].contains(&&*inner.text) || closes && (&*inner.text == "bool" || self.types.contains(&*inner.text)))
+            && (["bit", "int"].contains(&&*inner.text)
+                || closes && (&*inner.text == "bool" || self.types.contains(&*inner.text)))
     }
 
     fn primary(&mut self) -> Result<Expression> {
@@ -729,7 +780,8 @@ impl Syntax<'_> {
         }
     }
 
-    /// Type arguments and the bracket of a call; nothing is consumed if this is no call but a comparison.
+    /// Type arguments and the bracket of a call; nothing is consumed if this is no call but a
+    /// comparison.
     fn types_before_call(&mut self) -> Option<Vec<Type>> {
         let start = self.at;
         let types = self.type_arguments();

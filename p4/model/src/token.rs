@@ -11,7 +11,8 @@ pub(crate) enum Kind {
     Symbol,
 }
 
-/// One token. `joined` says that the next one follows without a space, which tells `>>` from two closing brackets.
+/// One token. `joined` says that the next one follows without a space, which tells `>>` from two
+/// closing brackets.
 #[derive(Clone, Debug)]
 pub(crate) struct Token {
     pub(crate) kind: Kind,
@@ -27,8 +28,10 @@ impl Token {
 }
 
 /// Longest first. `>>` is read as two symbols, because it also closes two lists of type arguments.
-const SYMBOLS: [&str; 20] =
-    ["&&&", "|+|", "|-|", "##", "&&", "||", "==", "!=", "<=", ">=", "<<", "++", "..", "(", ")", "{", "}", "[", "]", "<"];
+const SYMBOLS: [&str; 20] = [
+    "&&&", "|+|", "|-|", "##", "&&", "||", "==", "!=", "<=", ">=", "<<", "++", "..", "(", ")", "{",
+    "}", "[", "]", "<",
+];
 const SINGLE: &str = ">;:,.=+-*/%&|^~!?@#";
 
 /// The tokens of one logical line.
@@ -56,7 +59,8 @@ fn measure(rest: &str, first: char, place: &Place) -> Result<(Kind, usize)> {
     }
     if first == '"' {
         let closing = rest.char_indices().skip(1).find(|&(_, c)| c == '"');
-        let (end, _) = closing.ok_or_else(|| place.error("string without closing quotation mark"))?;
+        let (end, _) =
+            closing.ok_or_else(|| place.error("string without closing quotation mark"))?;
         return Ok((Kind::Text, end + 1));
     }
     if let Some(symbol) = SYMBOLS.iter().find(|symbol| rest.starts_with(**symbol)) {
@@ -71,7 +75,8 @@ fn measure(rest: &str, first: char, place: &Place) -> Result<(Kind, usize)> {
 /// A number as written: value, and width with sign if it has a prefix such as `32w` or `8s`.
 pub(crate) fn number(token: &Token) -> Result<(u128, Option<(u32, bool)>)> {
     let digits = token.text.replace('_', "");
-    let unreadable = || token.place.error(format!("{} is not a number of at most 128 bits", token.text));
+    let unreadable =
+        || token.place.error(format!("{} is not a number of at most 128 bits", token.text));
     let prefix = digits.find(|c: char| !c.is_ascii_digit());
     if let Some(at) = prefix
         && let Some(sign @ ('w' | 's')) = digits[at..].chars().next()

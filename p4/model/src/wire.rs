@@ -14,7 +14,8 @@ const TAG: usize = 4;
 /// What the kernel queues while the model is busy, in bytes.
 const QUEUE: libc::c_int = 8 << 20;
 
-/// A network interface of this machine, in promiscuous mode. It receives what others send to it and not what leaves through it.
+/// A network interface of this machine, in promiscuous mode. It receives what others send to it and
+/// not what leaves through it.
 #[derive(Debug)]
 pub struct Wire {
     socket: OwnedFd,
@@ -41,12 +42,18 @@ impl Wire {
         let socket = checked(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
         // SAFETY: the descriptor is new and nobody else's.
         let socket = unsafe { OwnedFd::from_raw_fd(socket) };
-        let wire = Wire { socket, interface: interface.to_owned(), lost: 0, frame: Box::new([0; LONGEST + TAG]) };
+        let wire = Wire {
+            socket,
+            interface: interface.to_owned(),
+            lost: 0,
+            frame: Box::new([0; LONGEST + TAG]),
+        };
         wire.set(libc::SOL_SOCKET, libc::SO_RCVBUF, &QUEUE)?;
         wire.set(libc::SOL_PACKET, libc::PACKET_AUXDATA, &1_i32)?;
         wire.set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1_i32)?;
         // SAFETY: plain numbers, for which zero is a value.
-        let (mut member, mut address) = unsafe { (zeroed::<libc::packet_mreq>(), zeroed::<libc::sockaddr_ll>()) };
+        let (mut member, mut address) =
+            unsafe { (zeroed::<libc::packet_mreq>(), zeroed::<libc::sockaddr_ll>()) };
         member.mr_ifindex = index as libc::c_int;
         member.mr_type = libc::PACKET_MR_PROMISC as u16;
         wire.set(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &member)?;
@@ -81,14 +88,16 @@ impl Wire {
         message.msg_iovlen = 1;
         message.msg_control = control.as_mut_ptr().cast();
         message.msg_controllen = size_of_val(&control) as _;
-        // SAFETY: `message` points to buffers of the lengths it names, which live until the call ends.
+        // SAFETY: `message` points to buffers of the lengths it names, which live until the call
+        // ends.
         let received = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, 0) };
         let length = match usize::try_from(received) {
             Ok(length) => length,
             Err(_) => {
                 let error = io::Error::last_os_error();
                 // An interface that is down brings nothing, and may come up again.
-                let nothing = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::NetworkDown);
+                let nothing =
+                    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::NetworkDown);
                 return if nothing { Ok(None) } else { Err(error) };
             }
         };
@@ -113,7 +122,8 @@ impl Wire {
             return Ok(true);
         }
         let error = io::Error::last_os_error();
-        let full = error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(libc::ENOBUFS);
+        let full = error.kind() == io::ErrorKind::WouldBlock
+            || error.raw_os_error() == Some(libc::ENOBUFS);
         if full { Ok(false) } else { Err(error) }
     }
 
@@ -127,7 +137,15 @@ impl Wire {
         let mut length = size_of::<libc::tpacket_stats>() as libc::socklen_t;
         let to = (&raw mut statistics).cast();
         // SAFETY: the kernel writes at most `length` bytes to `statistics`, which has as many.
-        checked(unsafe { libc::getsockopt(self.descriptor(), libc::SOL_PACKET, libc::PACKET_STATISTICS, to, &raw mut length) })?;
+        checked(unsafe {
+            libc::getsockopt(
+                self.descriptor(),
+                libc::SOL_PACKET,
+                libc::PACKET_STATISTICS,
+                to,
+                &raw mut length,
+            )
+        })?;
         // The kernel counts from the last question.
         self.lost += u64::from(statistics.tp_drops);
         Ok(self.lost)
@@ -140,7 +158,9 @@ impl Wire {
     fn set<T>(&self, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
         let length = size_of::<T>() as libc::socklen_t;
         // SAFETY: `value` is as long as said, and only read.
-        checked(unsafe { libc::setsockopt(self.descriptor(), level, option, (&raw const *value).cast(), length) })?;
+        checked(unsafe {
+            libc::setsockopt(self.descriptor(), level, option, (&raw const *value).cast(), length)
+        })?;
         Ok(())
     }
 }
@@ -150,11 +170,14 @@ impl Wire {
 /// # Errors
 /// Of the system call.
 pub fn wait(wires: &[Wire], longest: Duration) -> io::Result<()> {
-    let asked = |wire: &Wire| libc::pollfd { fd: wire.descriptor(), events: libc::POLLIN, revents: 0 };
+    let asked =
+        |wire: &Wire| libc::pollfd { fd: wire.descriptor(), events: libc::POLLIN, revents: 0 };
     let mut asked: Vec<libc::pollfd> = wires.iter().map(asked).collect();
     let milliseconds = libc::c_int::try_from(longest.as_millis()).unwrap_or(libc::c_int::MAX);
     // SAFETY: `asked` has as many elements as said.
-    let ready = checked(unsafe { libc::poll(asked.as_mut_ptr(), asked.len() as libc::nfds_t, milliseconds) });
+    let ready = checked(unsafe {
+        libc::poll(asked.as_mut_ptr(), asked.len() as libc::nfds_t, milliseconds)
+    });
     match ready {
         Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
         _ => Ok(()),
@@ -163,7 +186,8 @@ pub fn wait(wires: &[Wire], longest: Duration) -> io::Result<()> {
 
 /// The outermost VLAN tag, which the kernel takes out of a frame and tells apart.
 fn tag(message: &libc::msghdr) -> Option<[u8; TAG]> {
-    // SAFETY: `message` was filled by `recvmsg`, and its control buffer lives as long as the caller's frame.
+    // SAFETY: `message` was filled by `recvmsg`, and its control buffer lives as long as the
+    // caller's frame.
     let header = unsafe { libc::CMSG_FIRSTHDR(message).as_ref() }?;
     let whole = header.cmsg_len as usize >= offset_of!(Auxiliary, end);
     if header.cmsg_level != libc::SOL_PACKET || header.cmsg_type != libc::PACKET_AUXDATA || !whole {
@@ -174,7 +198,11 @@ fn tag(message: &libc::msghdr) -> Option<[u8; TAG]> {
     if told.tp_status & libc::TP_STATUS_VLAN_VALID == 0 {
         return None;
     }
-    let protocol = if told.tp_status & libc::TP_STATUS_VLAN_TPID_VALID == 0 { 0x8100 } else { told.tp_vlan_tpid };
+    let protocol = if told.tp_status & libc::TP_STATUS_VLAN_TPID_VALID == 0 {
+        0x8100
+    } else {
+        told.tp_vlan_tpid
+    };
     let ([a, b], [c, d]) = (protocol.to_be_bytes(), told.tp_vlan_tci.to_be_bytes());
     Some([a, b, c, d])
 }

@@ -1,7 +1,8 @@
-//! What the chip or its compiler refuses, the model refuses when the program is loaded: at file and line, with the limit's name.
+//! What the chip or its compiler refuses, the model refuses when the program is loaded: at file and
+//! line, with the limit's name.
 //!
-//! Each construct is in a table with what becomes of it. Where the chip's compiler is at hand, it must say the same, but for the
-//! differences that are named.
+//! Each construct is in a table with what becomes of it. Where the chip's compiler is at hand, it
+//! must say the same, but for the differences that are named.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
@@ -24,7 +25,8 @@ enum Outcome {
 
 use Outcome::{Refused, RefusedAnywhere, Runs};
 
-/// As one would follow extension headers: with a header that is looked at before it is known whether it belongs to the stack.
+/// As one would follow extension headers: with a header that is looked at before it is known
+/// whether it belongs to the stack.
 const LOOKING_LOOP: &str = "state body { extra_h next = packet.lookahead<extra_h>();
         transition select(next.rest, next.kind) { (0, 1) : more; (0, _) : last; default : accept; } }
     state more { packet.extract(hdr.extra.next); transition body; }
@@ -53,13 +55,16 @@ const COUNTING_UP: &str = "action s() { hdr.io.x = hdr.io.x + 1; }
 
 /// Two hashes of so many bits.
 fn hashes(program: &mut Program, bits: u32) {
-    program.locals = format!("Hash<bit<{bits}>>(HashAlgorithm_t.CRC{bits}) h0; Hash<bit<{bits}>>(HashAlgorithm_t.CRC{bits}) h1;");
+    program.locals = format!(
+        "Hash<bit<{bits}>>(HashAlgorithm_t.CRC{bits}) h0; Hash<bit<{bits}>>(HashAlgorithm_t.CRC{bits}) h1;"
+    );
 }
 
 /// An action of these statements.
 fn action(program: &mut Program, statements: &str) {
-    program.locals +=
-        &format!("action s() {{\n{statements} /*!*/\n}} table t {{ actions = {{ s; }} const default_action = s(); }}");
+    program.locals += &format!(
+        "action s() {{\n{statements} /*!*/\n}} table t {{ actions = {{ s; }} const default_action = s(); }}"
+    );
     program.body = "t.apply();".to_owned();
 }
 
@@ -87,7 +92,8 @@ fn on_pair(program: &mut Program, body: &str) {
 }
 
 fn body(program: &mut Program, body: &str) {
-    program.declarations = program.declarations.replace("bool flag;", "bool flag; bit<64> wide; bit<128> widest;");
+    program.declarations =
+        program.declarations.replace("bool flag;", "bool flag; bit<64> wide; bit<128> widest;");
     program.body = format!("\n{body} /*!*/\n");
 }
 
@@ -128,7 +134,9 @@ fn register_actions(program: &mut Program, number: usize) {
                 void apply(inout bit<32> v) {{ v = v + {action}; }} }};\n"
         );
         let otherwise = if action > 0 { "else" } else { "" };
-        program.body += &format!("{otherwise} if (hdr.io.b[2:0] == {action}) {{ f{action}.execute(hdr.io.a[7:0]); }}\n");
+        program.body += &format!(
+            "{otherwise} if (hdr.io.b[2:0] == {action}) {{ f{action}.execute(hdr.io.a[7:0]); }}\n"
+        );
     }
 }
 
@@ -145,7 +153,10 @@ const CONSTRUCTS: &[Construct] = &[
         "two accesses one after another",
         |program| {
             program.locals = ADD.to_owned();
-            body(program, "hdr.io.x = add.execute(hdr.io.a[7:0]); hdr.io.y = add.execute(hdr.io.b[7:0]);");
+            body(
+                program,
+                "hdr.io.x = add.execute(hdr.io.a[7:0]); hdr.io.y = add.execute(hdr.io.b[7:0]);",
+            );
         },
         Refused("pipe.Ingress.r is reached twice"),
     ),
@@ -153,7 +164,10 @@ const CONSTRUCTS: &[Construct] = &[
         "a second access that hardly any packet makes",
         |program| {
             program.locals = ADD.to_owned();
-            body(program, "hdr.io.x = add.execute(0); if (hdr.io.b == 0xfffffff0) { add.execute(1); }");
+            body(
+                program,
+                "hdr.io.x = add.execute(0); if (hdr.io.b == 0xfffffff0) { add.execute(1); }",
+            );
         },
         Refused("pipe.Ingress.r is reached twice"),
     ),
@@ -161,7 +175,10 @@ const CONSTRUCTS: &[Construct] = &[
         "accesses under conditions that exclude each other, in two ifs",
         |program| {
             program.locals = ADD.to_owned();
-            body(program, "if (hdr.io.a == 1) { add.execute(0); }\nif (hdr.io.a == 2) { add.execute(1); }");
+            body(
+                program,
+                "if (hdr.io.a == 1) { add.execute(0); }\nif (hdr.io.a == 2) { add.execute(1); }",
+            );
         },
         Refused("put both into branches of one if"),
     ),
@@ -175,7 +192,11 @@ const CONSTRUCTS: &[Construct] = &[
                         void apply(inout bit<32> v, out bit<32> rv) {{ v = v + step.read(); rv = v; {mark} }} }};\n"
                 )
             };
-            program.locals = format!("RegisterParam<bit<32>>(1) step;\n{}{}", action("r", ""), action("q", "/*!*/"));
+            program.locals = format!(
+                "RegisterParam<bit<32>>(1) step;\n{}{}",
+                action("r", ""),
+                action("q", "/*!*/")
+            );
             program.body = "hdr.io.x = add_r.execute(0); hdr.io.y = add_q.execute(0);".to_owned();
         },
         Refused("a register parameter belongs to one register"),
@@ -184,7 +205,10 @@ const CONSTRUCTS: &[Construct] = &[
         "accesses in the branches of one if",
         |program| {
             program.locals = ADD.to_owned();
-            body(program, "if (hdr.io.a == 1) { add.execute(0); } else if (hdr.io.a == 2) { add.execute(1); }");
+            body(
+                program,
+                "if (hdr.io.a == 1) { add.execute(0); } else if (hdr.io.a == 2) { add.execute(1); }",
+            );
         },
         Runs,
     ),
@@ -227,8 +251,9 @@ const CONSTRUCTS: &[Construct] = &[
     (
         "a counter of a default action, at a fixed place",
         |program| {
-            program.locals =
-                format!("Counter<bit<64>, bit<8>>(256, CounterType_t.PACKETS) c; action s() {{ c.count(3); }} {BY_DEFAULT}");
+            program.locals = format!(
+                "Counter<bit<64>, bit<8>>(256, CounterType_t.PACKETS) c; action s() {{ c.count(3); }} {BY_DEFAULT}"
+            );
             program.body = "t.apply();".to_owned();
         },
         Runs,
@@ -236,7 +261,9 @@ const CONSTRUCTS: &[Construct] = &[
     (
         "a register of a default action, at a place that the packet says",
         |program| {
-            program.locals = format!("{ADD} action s() {{ hdr.io.x = add.execute(hdr.io.b[7:0]); }} {BY_DEFAULT}");
+            program.locals = format!(
+                "{ADD} action s() {{ hdr.io.x = add.execute(hdr.io.b[7:0]); }} {BY_DEFAULT}"
+            );
             program.body = "t.apply();".to_owned();
         },
         Refused("the hash distribution units are not at hand"),
@@ -268,18 +295,36 @@ const CONSTRUCTS: &[Construct] = &[
                 "if (v.lo > 7) { if (v.hi > 9) { v.hi = 1; } else { v.hi = 2; } }
                  else if (v.lo == hdr.io.b) { if (v.hi == hdr.io.a) { v.lo = 4; } } rv = v.lo;",
             );
-            program.locals = program.locals.replace(" /*!*/", "").replace("void apply", "/*!*/ void apply");
+            program.locals =
+                program.locals.replace(" /*!*/", "").replace("void apply", "/*!*/ void apply");
         },
         Refused("4 comparisons in a register action"),
     ),
     (
         "two comparisons, one of them twice, and turned round",
-        |program| on_pair(program, "if (v.lo > 7) { v.hi = 1; } if (!(v.lo <= 7) && v.hi != md.m) { v.lo = v.lo + 1; } rv = v.lo;"),
+        |program| {
+            on_pair(
+                program,
+                "if (v.lo > 7) { v.hi = 1; } if (!(v.lo <= 7) && v.hi != md.m) { v.lo = v.lo + 1; } rv = v.lo;",
+            )
+        },
         Runs,
     ),
-    ("a difference compared with a constant", |program| on_number(program, "if (hdr.io.b - v > 5) { v = v + 1; } rv = v;"), Runs),
-    ("a multiplication", |program| on_number(program, "v = v * 4; rv = v;"), Refused("a multiplication in a register action")),
-    ("a shift", |program| on_number(program, "v = v << 3; rv = v;"), Refused("a shift in a register action")),
+    (
+        "a difference compared with a constant",
+        |program| on_number(program, "if (hdr.io.b - v > 5) { v = v + 1; } rv = v;"),
+        Runs,
+    ),
+    (
+        "a multiplication",
+        |program| on_number(program, "v = v * 4; rv = v;"),
+        Refused("a multiplication in a register action"),
+    ),
+    (
+        "a shift",
+        |program| on_number(program, "v = v << 3; rv = v;"),
+        Refused("a shift in a register action"),
+    ),
     (
         "an addition of three",
         |program| on_number(program, "v = v + hdr.io.a + hdr.io.b; rv = v;"),
@@ -300,7 +345,11 @@ const CONSTRUCTS: &[Construct] = &[
         },
         Refused("4 operands from the packet"),
     ),
-    ("a sum that stays at its end", |program| on_number(program, "v = v |+| hdr.io.b; rv = v;"), Runs),
+    (
+        "a sum that stays at its end",
+        |program| on_number(program, "v = v |+| hdr.io.b; rv = v;"),
+        Runs,
+    ),
     (
         "a comparison with a sign",
         |program| {
@@ -326,16 +375,37 @@ const CONSTRUCTS: &[Construct] = &[
         |program| on_number(program, "if (v[7:0] == 3) { v = 0; } rv = v;"),
         Refused("a comparison with a part of an element"),
     ),
-    ("a part of a field that is compared", |program| on_number(program, "if (hdr.io.b[7:0] == 3) { v = 0; } rv = v;"), Runs),
-    ("a part of a field that is added", |program| on_number(program, "v = v + (bit<32>)hdr.io.b[7:0]; rv = v;"), Runs),
-    ("a part of an element that is told", |program| on_number(program, "v = v + 1; rv = (bit<32>)v[31:24];"), Runs),
+    (
+        "a part of a field that is compared",
+        |program| on_number(program, "if (hdr.io.b[7:0] == 3) { v = 0; } rv = v;"),
+        Runs,
+    ),
+    (
+        "a part of a field that is added",
+        |program| on_number(program, "v = v + (bit<32>)hdr.io.b[7:0]; rv = v;"),
+        Runs,
+    ),
+    (
+        "a part of an element that is told",
+        |program| on_number(program, "v = v + 1; rv = (bit<32>)v[31:24];"),
+        Runs,
+    ),
     (
         "a carry into the second half",
-        |program| on_pair(program, "v.lo = v.lo + hdr.io.a; if (v.lo < hdr.io.a) { v.hi = v.hi + 1; } rv = v.hi;"),
+        |program| {
+            on_pair(
+                program,
+                "v.lo = v.lo + hdr.io.a; if (v.lo < hdr.io.a) { v.hi = v.hi + 1; } rv = v.hi;",
+            )
+        },
         Runs,
     ),
     ("four actions of a register", |program| register_actions(program, 4), Runs),
-    ("six actions of a register", |program| register_actions(program, 6), Refused("has 4 instructions")),
+    (
+        "six actions of a register",
+        |program| register_actions(program, 6),
+        Refused("has 4 instructions"),
+    ),
     (
         "an element of 64 bits",
         |program| local(program, "Register<bit<64>, bit<8>>(256, 0) r;", ""),
@@ -382,22 +452,42 @@ const CONSTRUCTS: &[Construct] = &[
         Outcome::Fault(|fault| matches!(fault, Fault::IndexOutOfRange { index: 200, .. }), 0, 200),
     ),
     // Actions and gateways.
-    ("an addition of 64 bits", |program| body(program, "md.wide = hdr.io.a ++ hdr.io.b; md.wide = md.wide + md.wide;"), Runs),
+    (
+        "an addition of 64 bits",
+        |program| body(program, "md.wide = hdr.io.a ++ hdr.io.b; md.wide = md.wide + md.wide;"),
+        Runs,
+    ),
     (
         "an addition of 128 bits",
         |program| body(program, "md.widest = md.widest + md.widest;"),
         Refused("an addition of 128 bits: the chip adds at most 64"),
     ),
     ("a division", |program| body(program, "hdr.io.x = hdr.io.a / hdr.io.b;"), Refused("division")),
-    ("a remainder", |program| body(program, "hdr.io.x = hdr.io.a % hdr.io.b;"), Refused("division")),
-    ("a shift by a variable", |program| body(program, "hdr.io.x = hdr.io.a << md.small;"), Refused("a shift by a variable")),
-    ("a product", |program| body(program, "hdr.io.x = hdr.io.a * hdr.io.b;"), Refused("the chip has no multiplier")),
+    (
+        "a remainder",
+        |program| body(program, "hdr.io.x = hdr.io.a % hdr.io.b;"),
+        Refused("division"),
+    ),
+    (
+        "a shift by a variable",
+        |program| body(program, "hdr.io.x = hdr.io.a << md.small;"),
+        Refused("a shift by a variable"),
+    ),
+    (
+        "a product",
+        |program| body(program, "hdr.io.x = hdr.io.a * hdr.io.b;"),
+        Refused("the chip has no multiplier"),
+    ),
     (
         "which of two fields is less",
         |program| body(program, "if (hdr.io.a < hdr.io.b) { hdr.io.x = 1; }"),
         Refused("which of two fields is less"),
     ),
-    ("whether two fields are equal", |program| body(program, "if (hdr.io.a == hdr.io.b) { hdr.io.x = 1; }"), Runs),
+    (
+        "whether two fields are equal",
+        |program| body(program, "if (hdr.io.a == hdr.io.b) { hdr.io.x = 1; }"),
+        Runs,
+    ),
     (
         "a condition on a sum",
         |program| body(program, "if (hdr.io.a + hdr.io.b == hdr.io.x) { hdr.io.y = 1; }"),
@@ -424,13 +514,21 @@ const CONSTRUCTS: &[Construct] = &[
         Refused("an operation on the result of another one"),
     ),
     ("a sum with two constants", |program| body(program, "hdr.io.x = hdr.io.a + 1 + 2;"), Runs),
-    ("bits of one and bits of another", |program| body(program, "hdr.io.x = (hdr.io.a & 0xff) | (hdr.io.b & 0xff00);"), Runs),
+    (
+        "bits of one and bits of another",
+        |program| body(program, "hdr.io.x = (hdr.io.a & 0xff) | (hdr.io.b & 0xff00);"),
+        Runs,
+    ),
     (
         "bits of one, and all of another",
         |program| body(program, "hdr.io.x = (hdr.io.a & 0xff) | hdr.io.b;"),
         Refused("an operation on the result of another one"),
     ),
-    ("bits of one that another has not", |program| body(program, "hdr.io.x = ~hdr.io.a & hdr.io.b;"), Runs),
+    (
+        "bits of one that another has not",
+        |program| body(program, "hdr.io.x = ~hdr.io.a & hdr.io.b;"),
+        Runs,
+    ),
     (
         "a sum with a complement",
         |program| body(program, "hdr.io.x = ~hdr.io.a + hdr.io.b;"),
@@ -452,7 +550,10 @@ const CONSTRUCTS: &[Construct] = &[
         "a sum with what a register says",
         |program| {
             program.locals = ADD.to_owned();
-            body(program, "hdr.io.x = add.execute(hdr.io.a[7:0]) + 1; hdr.io.y = (bit<32>)md.small;");
+            body(
+                program,
+                "hdr.io.x = add.execute(hdr.io.a[7:0]) + 1; hdr.io.y = (bit<32>)md.small;",
+            );
         },
         Runs,
     ),
@@ -464,13 +565,28 @@ const CONSTRUCTS: &[Construct] = &[
         },
         Runs,
     ),
-    ("metadata that nothing wrote", |program| body(program, "hdr.io.x = md.m; hdr.io.y = (bit<32>)md.small;"), Runs),
-    ("a field of a header that is not there", |program| body(program, "hdr.carried.one = 7; hdr.io.x = hdr.carried.one;"), Runs),
-    ("a variable that one branch writes", |program| body(program, "bit<32> t; if (hdr.io.a == 1) { t = 7; } hdr.io.x = t;"), Runs),
+    (
+        "metadata that nothing wrote",
+        |program| body(program, "hdr.io.x = md.m; hdr.io.y = (bit<32>)md.small;"),
+        Runs,
+    ),
+    (
+        "a field of a header that is not there",
+        |program| body(program, "hdr.carried.one = 7; hdr.io.x = hdr.carried.one;"),
+        Runs,
+    ),
+    (
+        "a variable that one branch writes",
+        |program| body(program, "bit<32> t; if (hdr.io.a == 1) { t = 7; } hdr.io.x = t;"),
+        Runs,
+    ),
     (
         "an action of three steps",
         |program| {
-            action(program, "hdr.io.x = hdr.io.a + hdr.io.b; hdr.io.y = hdr.io.x + hdr.io.b; hdr.io.x = hdr.io.y ^ hdr.io.a;")
+            action(
+                program,
+                "hdr.io.x = hdr.io.a + hdr.io.b; hdr.io.y = hdr.io.x + hdr.io.b; hdr.io.x = hdr.io.y ^ hdr.io.a;",
+            )
         },
         Refused("an operation on the result of another one in one action"),
     ),
@@ -481,7 +597,9 @@ const CONSTRUCTS: &[Construct] = &[
     ),
     (
         "an action that adds to a field of which it wrote a part",
-        |program| action(program, "hdr.io.x[7:0] = hdr.io.a[7:0] + 1; hdr.io.y = hdr.io.x + hdr.io.b;"),
+        |program| {
+            action(program, "hdr.io.x[7:0] = hdr.io.a[7:0] + 1; hdr.io.y = hdr.io.x + hdr.io.b;")
+        },
         Refused("an operation on the result of another one in one action"),
     ),
     (
@@ -492,11 +610,24 @@ const CONSTRUCTS: &[Construct] = &[
         },
         Refused("an operation on the result of another one in one action"),
     ),
-    ("an action that copies its result", |program| action(program, "hdr.io.x = hdr.io.a + hdr.io.b; hdr.io.y = hdr.io.x;"), Runs),
-    ("an action that adds to a copy", |program| action(program, "hdr.io.x = hdr.io.a; hdr.io.y = hdr.io.x + hdr.io.b;"), Runs),
+    (
+        "an action that copies its result",
+        |program| action(program, "hdr.io.x = hdr.io.a + hdr.io.b; hdr.io.y = hdr.io.x;"),
+        Runs,
+    ),
+    (
+        "an action that adds to a copy",
+        |program| action(program, "hdr.io.x = hdr.io.a; hdr.io.y = hdr.io.x + hdr.io.b;"),
+        Runs,
+    ),
     (
         "an action that puts something else there",
-        |program| action(program, "hdr.io.x = hdr.io.a + hdr.io.b; hdr.io.x = hdr.io.y; hdr.io.y = hdr.io.x + hdr.io.b;"),
+        |program| {
+            action(
+                program,
+                "hdr.io.x = hdr.io.a + hdr.io.b; hdr.io.x = hdr.io.y; hdr.io.y = hdr.io.x + hdr.io.b;",
+            )
+        },
         Runs,
     ),
     (
@@ -533,7 +664,10 @@ const CONSTRUCTS: &[Construct] = &[
         "a table applied in both branches",
         |program| {
             program.locals = COUNTING_UP.to_owned();
-            body(program, "if (hdr.io.b == 1) { t.apply(); } else { hdr.io.a = hdr.io.b; t.apply(); }");
+            body(
+                program,
+                "if (hdr.io.b == 1) { t.apply(); } else { hdr.io.a = hdr.io.b; t.apply(); }",
+            );
         },
         Runs,
     ),
@@ -554,7 +688,8 @@ const CONSTRUCTS: &[Construct] = &[
                  actions = { NoAction; } size = 16; }",
                 "t.apply();",
             );
-            program.locals = program.locals.replace(" /*!*/", "").replacen("table", "/*!*/ table", 1);
+            program.locals =
+                program.locals.replace(" /*!*/", "").replacen("table", "/*!*/ table", 1);
         },
         Refused("unsupported key of 160 bits"),
     ),
@@ -562,9 +697,14 @@ const CONSTRUCTS: &[Construct] = &[
         "a key of 2048 bits",
         |program| {
             let fields: String = (0..16).map(|word| format!("bit<128> w{word}; ")).collect();
-            program.declarations = program.declarations.replace("bool flag;", &format!("bool flag; {fields}"));
+            program.declarations =
+                program.declarations.replace("bool flag;", &format!("bool flag; {fields}"));
             let keys: String = (0..16).map(|word| format!("md.w{word} : exact; ")).collect();
-            local(program, &format!("table t {{ key = {{ {keys} }} actions = {{ NoAction; }} size = 16; }}"), "t.apply();");
+            local(
+                program,
+                &format!("table t {{ key = {{ {keys} }} actions = {{ NoAction; }} size = 16; }}"),
+                "t.apply();",
+            );
         },
         Refused("unsupported key of 2048 bits"),
     ),
@@ -576,7 +716,11 @@ const CONSTRUCTS: &[Construct] = &[
     (
         "two prefixes in a key",
         |program| {
-            local(program, "table t { key = { hdr.io.a : lpm; hdr.io.b : lpm; } actions = { NoAction; } size = 4; }", "t.apply();")
+            local(
+                program,
+                "table t { key = { hdr.io.a : lpm; hdr.io.b : lpm; } actions = { NoAction; } size = 4; }",
+                "t.apply();",
+            )
         },
         Refused("at most one lpm field"),
     ),
@@ -592,7 +736,13 @@ const CONSTRUCTS: &[Construct] = &[
         "a hundred thousand ternary entries",
         |program| {
             let key = "hdr.io.a : ternary; hdr.io.b : ternary; hdr.io.x : ternary;";
-            local(program, &format!("table t {{ key = {{ {key} }} actions = {{ NoAction; }} size = 100000; }}"), "t.apply();");
+            local(
+                program,
+                &format!(
+                    "table t {{ key = {{ {key} }} actions = {{ NoAction; }} size = 100000; }}"
+                ),
+                "t.apply();",
+            );
         },
         Refused("pipe.Ingress.t of 100000 entries takes 588 blocks of TCAM: the chip has 288"),
     ),
@@ -618,14 +768,29 @@ const CONSTRUCTS: &[Construct] = &[
         RefusedAnywhere("40 look-ups and registers depend on one another"),
     ),
     ("twelve registers, one after another", |program| chained_registers(program, 12), Runs),
-    ("twenty-five registers, one after another", |program| chained_registers(program, 25), RefusedAnywhere("the chip's 12 stages")),
-    ("fifty registers", |program| chained_registers(program, 50), RefusedAnywhere("50 registers: the chip has 48 stateful ALUs")),
+    (
+        "twenty-five registers, one after another",
+        |program| chained_registers(program, 25),
+        RefusedAnywhere("the chip's 12 stages"),
+    ),
+    (
+        "fifty registers",
+        |program| chained_registers(program, 50),
+        RefusedAnywhere("50 registers: the chip has 48 stateful ALUs"),
+    ),
     (
         "priorities of constant entries",
         |program| {
-            let entries = "const entries = { (_) : s(1); (5) : s(2); } default_action = s(3); size = 4;";
-            let table = format!("table t {{ key = {{ hdr.io.a : ternary; }} actions = {{ s; }} {entries} }}");
-            local(program, &format!("action s(bit<32> d) {{ hdr.io.x = d; }} {table}"), "t.apply();");
+            let entries =
+                "const entries = { (_) : s(1); (5) : s(2); } default_action = s(3); size = 4;";
+            let table = format!(
+                "table t {{ key = {{ hdr.io.a : ternary; }} actions = {{ s; }} {entries} }}"
+            );
+            local(
+                program,
+                &format!("action s(bit<32> d) {{ hdr.io.x = d; }} {table}"),
+                "t.apply();",
+            );
         },
         Runs,
     ),
@@ -635,16 +800,30 @@ const CONSTRUCTS: &[Construct] = &[
             // A single entry the compiler does take.
             let entries = "const entries = { 0x80000000 &&& 0x80000000 : s(1); 0x40000000 &&& 0xc0000000 : s(2); }";
             let entries = format!("{entries} const default_action = s(3); size = 4;");
-            let table = format!("\ntable t {{ /*!*/ key = {{ hdr.io.a : lpm; }} actions = {{ s; }} {entries} }}");
-            local(program, &format!("action s(bit<32> d) {{ hdr.io.x = d; }} {table}"), "t.apply();");
+            let table = format!(
+                "\ntable t {{ /*!*/ key = {{ hdr.io.a : lpm; }} actions = {{ s; }} {entries} }}"
+            );
+            local(
+                program,
+                &format!("action s(bit<32> d) {{ hdr.io.x = d; }} {table}"),
+                "t.apply();",
+            );
         },
         Refused("an lpm table cannot have const entries"),
     ),
-    ("an action profile", |program| local(program, "ActionProfile(16) profile;", ""), Refused("unsupported extern ActionProfile")),
+    (
+        "an action profile",
+        |program| local(program, "ActionProfile(16) profile;", ""),
+        Refused("unsupported extern ActionProfile"),
+    ),
     (
         "idle timeouts",
         |program| {
-            local(program, "table t { key = { hdr.io.a : exact; } actions = { NoAction; } idle_timeout = true; }", "t.apply();")
+            local(
+                program,
+                "table t { key = { hdr.io.a : exact; } actions = { NoAction; } idle_timeout = true; }",
+                "t.apply();",
+            )
         },
         Refused("unsupported table property"),
     ),
@@ -661,9 +840,10 @@ const CONSTRUCTS: &[Construct] = &[
     (
         "a polynomial that is even",
         |program| {
-            program.locals = "CRCPolynomial<bit<32>>(32w0x790900f2, true, false, false, 32w0xffffffff, 32w0) p;
+            program.locals =
+                "CRCPolynomial<bit<32>>(32w0x790900f2, true, false, false, 32w0xffffffff, 32w0) p;
                 Hash<bit<32>>(HashAlgorithm_t.CUSTOM, p) h;"
-                .to_owned();
+                    .to_owned();
             program.body = "hdr.io.x = h.get({ hdr.io.a });".to_owned();
         },
         Runs,
@@ -680,16 +860,20 @@ const CONSTRUCTS: &[Construct] = &[
         "two hashes of half as many bits in one action",
         |program| {
             hashes(program, 16);
-            action(program, "hdr.io.x[15:0] = h0.get({ hdr.io.a }); hdr.io.y[15:0] = h1.get({ hdr.io.b });");
+            action(
+                program,
+                "hdr.io.x[15:0] = h0.get({ hdr.io.a }); hdr.io.y[15:0] = h1.get({ hdr.io.b });",
+            );
         },
         Runs,
     ),
     (
         "a hash of 64 bits",
         |program| {
-            program.locals = "CRCPolynomial<bit<64>>(64w0x42f0e1eba9ea3693, true, false, false, 64w0, 64w0) p;
+            program.locals =
+                "CRCPolynomial<bit<64>>(64w0x42f0e1eba9ea3693, true, false, false, 64w0, 64w0) p;
                 Hash<bit<64>>(HashAlgorithm_t.CUSTOM, p) h;"
-                .to_owned();
+                    .to_owned();
             body(program, "md.wide = h.get({ hdr.io.a }); hdr.io.x = md.wide[31:0];");
         },
         Refused("64 bits of hashes in one action"),
@@ -698,7 +882,8 @@ const CONSTRUCTS: &[Construct] = &[
         "a hash in a default action",
         |program| {
             hashes(program, 32);
-            program.locals += &format!("action s() {{ hdr.io.x = h0.get({{ hdr.io.b }}); }} {BY_DEFAULT}");
+            program.locals +=
+                &format!("action s() {{ hdr.io.x = h0.get({{ hdr.io.b }}); }} {BY_DEFAULT}");
             program.body = "t.apply();".to_owned();
         },
         Refused("pipe.Ingress.t with a key has the default action Ingress.s"),
@@ -732,7 +917,8 @@ const CONSTRUCTS: &[Construct] = &[
         "two digests of one packet",
         |program| {
             digest(program, "bit<32> word;", "md.m");
-            program.deparser_locals = "Digest<digest_t>() report; Digest<digest_t>() other;".to_owned();
+            program.deparser_locals =
+                "Digest<digest_t>() report; Digest<digest_t>() other;".to_owned();
             program.deparser += "if (dm.digest_type == 1) { other.pack({ md.m }); }";
         },
         Runs,
@@ -745,12 +931,20 @@ const CONSTRUCTS: &[Construct] = &[
         },
         Runs,
     ),
-    ("a header emitted twice", |program| program.deparser = "packet.emit(hdr.io);".to_owned(), Runs),
+    (
+        "a header emitted twice",
+        |program| program.deparser = "packet.emit(hdr.io);".to_owned(),
+        Runs,
+    ),
     (
         "a digest of 47 bytes",
         |program| {
             let values = ["md.m"; 11].join(", ");
-            digest(program, &format!("{} bit<24> rest;", fields_of(11)), &format!("{values}, hdr.io.a[23:0]"));
+            digest(
+                program,
+                &format!("{} bit<24> rest;", fields_of(11)),
+                &format!("{values}, hdr.io.a[23:0]"),
+            );
         },
         Runs,
     ),
@@ -833,14 +1027,26 @@ const CONSTRUCTS: &[Construct] = &[
         Runs,
     ),
     // Externs.
-    ("a meter", |program| local(program, "Meter<bit<8>>(256, MeterType_t.BYTES) m;", ""), Refused("unsupported extern Meter")),
-    ("random numbers", |program| local(program, "Random<bit<16>>() random;", ""), Refused("unsupported extern Random")),
+    (
+        "a meter",
+        |program| local(program, "Meter<bit<8>>(256, MeterType_t.BYTES) m;", ""),
+        Refused("unsupported extern Meter"),
+    ),
+    (
+        "random numbers",
+        |program| local(program, "Random<bit<16>>() random;", ""),
+        Refused("unsupported extern Random"),
+    ),
     (
         "a checksum",
         |program| program.deparser_locals = "\nChecksum() c; /*!*/\n".to_owned(),
         Refused("unsupported extern Checksum"),
     ),
-    ("a mirror", |program| program.deparser_locals = "\nMirror() m; /*!*/\n".to_owned(), Refused("unsupported extern Mirror")),
+    (
+        "a mirror",
+        |program| program.deparser_locals = "\nMirror() m; /*!*/\n".to_owned(),
+        Refused("unsupported extern Mirror"),
+    ),
 ];
 
 fn fields_of(words: usize) -> String {
@@ -855,15 +1061,21 @@ fn what_the_chip_refuses_is_refused_when_it_is_loaded() {
         let text = program.text();
         let loaded = Model::from_text("small.p4", &text, &Options::default());
         match (outcome, loaded) {
-            (Runs, Ok(mut model)) => drop(model.inject(0, &frame(1, 2)).unwrap_or_else(|fault| panic!("{what}: {fault}"))),
+            (Runs, Ok(mut model)) => drop(
+                model.inject(0, &frame(1, 2)).unwrap_or_else(|fault| panic!("{what}: {fault}")),
+            ),
             (Outcome::Fault(expected, a, b), Ok(mut model)) => {
                 let fault = model.inject(0, &frame(*a, *b)).expect_err(what);
                 assert!(expected(&fault), "{what}: {fault}");
             }
-            (Refused(because) | RefusedAnywhere(because), Err(SourceError::Invalid { place, problem })) => {
+            (
+                Refused(because) | RefusedAnywhere(because),
+                Err(SourceError::Invalid { place, problem }),
+            ) => {
                 assert!(problem.contains(because), "{what}: {problem}");
                 if matches!(outcome, Refused(_)) {
-                    let line = 1 + text.lines().position(|line| line.contains("/*!*/")).expect(what) as u32;
+                    let line = 1
+                        + text.lines().position(|line| line.contains("/*!*/")).expect(what) as u32;
                     let lines = line..=line + u32::from(problem.contains("branches"));
                     assert_eq!(place.file.as_ref(), "small.p4");
                     assert!(lines.contains(&place.line), "{what}: {place} and not {line}\n{text}");
@@ -875,9 +1087,11 @@ fn what_the_chip_refuses_is_refused_when_it_is_loaded() {
     }
 }
 
-/// Both accesses get one stateful ALU in one stage, and with one packet two addresses on its one bus. The assembler only warns.
+/// Both accesses get one stateful ALU in one stage, and with one packet two addresses on its one
+/// bus. The assembler only warns.
 const COLLIDE: &str = "the compiler makes a wrong program: two addresses on one bus";
-/// The same, but no packet meets both conditions, which neither the compiler nor the model works out.
+/// The same, but no packet meets both conditions, which neither the compiler nor the model works
+/// out.
 const UNPROVEN: &str = "the conditions exclude each other: put both into branches of one if";
 /// The compiler leaves out what nothing uses or reads.
 const UNUSED: &str = "the compiler refuses it if it is used";
@@ -929,7 +1143,8 @@ fn the_compiler_says_the_same() {
     assert_eq!(found, DIFFERENCES.iter().map(|(what, _)| *what).collect::<Vec<_>>());
 }
 
-/// The programs that the chip's compiler has accepted (p4/README.md), those that fill the pipe above all.
+/// The programs that the chip's compiler has accepted (p4/README.md), those that fill the pipe
+/// above all.
 #[test]
 fn our_own_programs_are_not_refused() {
     let all_by_one_key: &[(&str, u32)] = &[
@@ -950,17 +1165,30 @@ fn our_own_programs_are_not_refused() {
         &[("ENTROPY", 1), ("FREQUENCY", 1), ("MEMBERSHIP", 1), ("HEAVY", 1), ("SIZES", 1)],
         &[("DELAY", 1), ("DELAY_TCP_DATA", 1), ("DELAY_SLOT_BITS", 16)],
         &[("DELAY", 1), ("DELAY_TCP_DURATION", 1), ("DELAY_ALGORITHM", 2)],
-        &[("DELAY", 1), ("DELAY_TCP_HANDSHAKE", 1), ("DELAY_TCP_DATA", 1), ("DELAY_DNS", 1), ("DELAY_ALGORITHM", 1)],
+        &[
+            ("DELAY", 1),
+            ("DELAY_TCP_HANDSHAKE", 1),
+            ("DELAY_TCP_DATA", 1),
+            ("DELAY_DNS", 1),
+            ("DELAY_ALGORITHM", 1),
+        ],
         &[("DELAY", 1), ("DELAY_TCP_TIMESTAMPS", 1)],
         &[("DELAY", 1), ("DELAY_QUIC_SPIN", 1)],
-        &[("DELAY", 1), ("DELAY_TCP_DATA", 1), ("DELAY_GROUP_BITS", 3), ("DELAY_LOCAL", 1), ("DELAY_SAMPLES", 1)],
+        &[
+            ("DELAY", 1),
+            ("DELAY_TCP_DATA", 1),
+            ("DELAY_GROUP_BITS", 3),
+            ("DELAY_LOCAL", 1),
+            ("DELAY_SAMPLES", 1),
+        ],
         all_by_one_key,
         &[("REORDER", 1)],
         &[("REORDER", 2), ("REORDER_SLOT_BITS", 16)],
     ];
     for build in builds {
-        let options =
-            build.iter().fold(Options::default(), |options, (name, value)| options.define(&format!("FLOWGAUGE_{name}"), value));
+        let options = build.iter().fold(Options::default(), |options, (name, value)| {
+            options.define(&format!("FLOWGAUGE_{name}"), value)
+        });
         Model::flowgauge(&options).unwrap_or_else(|error| panic!("{build:?}: {error}"));
     }
 }

@@ -1,7 +1,8 @@
-//! This source against the compiler for the chip: it takes it, it fits, and both write the same schema.
+//! This source against the compiler for the chip: it takes it, it fits, and both write the same
+//! schema.
 //!
-//! The compiler is p4c with its Tofino backend, which few machines have; without it the tests print `skipped: needs …`. They take
-//! `TEST_P4C`, or `p4c` on the path.
+//! The compiler is p4c with its Tofino backend, which few machines have; without it the tests print
+//! `skipped: needs …`. They take `TEST_P4C`, or `p4c` on the path.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 #![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
 
@@ -34,7 +35,8 @@ use std::thread;
 const STAGES: u64 = 5;
 /// Stages that all measurements together may take.
 const STAGES_OF_ALL: u64 = 9;
-/// The same of staggered registers, which find a register's round as well: its offset, the difference, the mask.
+/// The same of staggered registers, which find a register's round as well: its offset, the
+/// difference, the mask.
 const STAGES_OF_STAGGERED: u64 = 8;
 /// Those that they may take with a second entropy.
 const STAGES_WITH_SECOND: u64 = 10;
@@ -65,7 +67,10 @@ impl Compiled {
         assert!(run.status.success(), "{}: {options:?}\n{said}", run.status);
         let assembly = output.join("pipe").join(source.with_extension("bfa").file_name().unwrap());
         let selects = fs::read_to_string(assembly).unwrap().matches("match: [ half").count();
-        assert!(selects > 0, "this compiler loses what a parser selects on: p4/README.md says which one does not");
+        assert!(
+            selects > 0,
+            "this compiler loses what a parser selects on: p4/README.md says which one does not"
+        );
         Compiled { source, defines: defines.to_vec(), output }
     }
 
@@ -75,14 +80,21 @@ impl Compiled {
 
     fn model(&self) -> Model {
         let defined = |options: Options, (name, value): &(&str, u32)| options.define(name, value);
-        Model::from_file(&self.source, &self.defines.iter().fold(Options::default(), defined)).unwrap()
+        Model::from_file(&self.source, &self.defines.iter().fold(Options::default(), defined))
+            .unwrap()
     }
 
     fn stages(&self) -> u64 {
         let summary = self.read("pipe/logs/table_summary.log");
         let of_ingress = "Number of stages for ingress table allocation: ";
         // One block for every attempt at an allocation; the last one counts.
-        summary.lines().filter_map(|line| line.trim().strip_prefix(of_ingress)).next_back().unwrap().parse().unwrap()
+        summary
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix(of_ingress))
+            .next_back()
+            .unwrap()
+            .parse()
+            .unwrap()
     }
 
     /// A row of the table in `p4/README.md`.
@@ -90,12 +102,26 @@ impl Compiled {
         let metrics: Value = serde_json::from_str(&self.read("pipe/logs/metrics.json")).unwrap();
         let containers = |kind: &str| {
             let sizes = metrics["phv"][kind].as_array().unwrap().iter();
-            sizes.map(|size| size["containers_occupied"].to_string()).collect::<Vec<_>>().join(" + ")
+            sizes
+                .map(|size| size["containers_occupied"].to_string())
+                .collect::<Vec<_>>()
+                .join(" + ")
         };
         let resources = self.read("pipe/logs/mau.resources.log");
-        let totals: Vec<&str> = resources.lines().find(|line| line.contains("Totals")).unwrap().split('|').map(str::trim).collect();
-        let heads: Vec<&str> =
-            resources.lines().find(|line| line.contains("Meter ALU")).unwrap().split('|').map(str::trim).collect();
+        let totals: Vec<&str> = resources
+            .lines()
+            .find(|line| line.contains("Totals"))
+            .unwrap()
+            .split('|')
+            .map(str::trim)
+            .collect();
+        let heads: Vec<&str> = resources
+            .lines()
+            .find(|line| line.contains("Meter ALU"))
+            .unwrap()
+            .split('|')
+            .map(str::trim)
+            .collect();
         let stateful = totals[heads.iter().position(|head| head.contains("Meter ALU")).unwrap()];
         format!(
             "| {what} | {} | {} | {} | {stateful} | {} | {} | {} |",
@@ -121,11 +147,12 @@ fn by_name(list: &Value) -> BTreeMap<&str, &Value> {
 /// What the model leaves out (see `Model::schema`).
 fn left_out(table: &Value) -> bool {
     let kind = table["table_type"].as_str().unwrap_or_default();
-    kind.starts_with("Snapshot") || ["DynHashAlgorithm", "DynHashConfigure", "TblDbgCnt"].contains(&kind)
+    kind.starts_with("Snapshot")
+        || ["DynHashAlgorithm", "DynHashConfigure", "TblDbgCnt"].contains(&kind)
 }
 
-/// Versions of the compiler write the value of a constant that is hashed in two ways, as `constant0_16_16w0` or `constant0_16_0`: here without it.
-/// Nothing looks such a field up.
+/// Versions of the compiler write the value of a constant that is hashed in two ways, as
+/// `constant0_16_16w0` or `constant0_16_0`: here without it. Nothing looks such a field up.
 fn without_constants(table: &Value) -> Value {
     let mut table = table.clone();
     for field in table["data"].as_array_mut().into_iter().flatten() {
@@ -147,7 +174,11 @@ fn compare(name: &str, model: &mut Model, compiled: &str) -> usize {
         let (ours, theirs) = (by_name(&schema[list]), by_name(&compiled[list]));
         for (object, theirs) in &theirs {
             match ours.get(object) {
-                Some(ours) => assert_eq!(without_constants(ours), without_constants(theirs), "{name}: {object}"),
+                Some(ours) => assert_eq!(
+                    without_constants(ours),
+                    without_constants(theirs),
+                    "{name}: {object}"
+                ),
                 None => assert!(left_out(theirs), "{name}: {object} is missing"),
             }
             compared += 1;
@@ -156,8 +187,8 @@ fn compare(name: &str, model: &mut Model, compiled: &str) -> usize {
             assert!(theirs.contains_key(object), "{name}: the compiler has no {object}");
         }
     }
-    // What the compiler lets through the hardware can do, so the model must not call it a fault. Indices are not checked by
-    // the compiler.
+    // What the compiler lets through the hardware can do, so the model must not call it a fault.
+    // Indices are not checked by the compiler.
     for frame in [frames::random(5, 2000), frames::kinds()].concat() {
         match model.inject(0, &frame.bytes) {
             Ok(_) | Err(Fault::IndexOutOfRange { .. }) => {}
@@ -170,11 +201,16 @@ fn compare(name: &str, model: &mut Model, compiled: &str) -> usize {
 /// What is measured, as the table in `p4/README.md` says it.
 fn described(settings: &Settings) -> String {
     let builds = builds_of(settings).unwrap();
-    let on = builds.iter().filter_map(|build| Some(format!("{} {}", build.kind.name(), build.description.as_ref()?)));
+    let on = builds
+        .iter()
+        .filter_map(|build| Some(format!("{} {}", build.kind.name(), build.description.as_ref()?)));
     on.collect::<Vec<_>>().join("; ")
 }
 
-const OFF: Settings = Settings::only(cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT });
+const OFF: Settings = Settings::only(cardinality::Settings {
+    mode: cardinality::Mode::Off,
+    ..cardinality::Settings::DEFAULT
+});
 
 fn distinct(key: KeyKind, hash: HashMode, precision: u8) -> Settings {
     let precision = Precision::new(precision).unwrap();
@@ -221,7 +257,10 @@ fn builds() -> Vec<Settings> {
     use KeyKind::{Dst, FiveTuple, Src, SrcDst};
     use SketchKind::{CountMin, CountSketch};
     let of_each_key = |key| HashMode::PUBLIC.map(|hash| distinct(key, hash, 11));
-    let entropy = |kind, columns| Settings { entropy: [sketch_of(kind, SrcDst, columns), sketch::Settings::DEFAULT], ..OFF };
+    let entropy = |kind, columns| Settings {
+        entropy: [sketch_of(kind, SrcDst, columns), sketch::Settings::DEFAULT],
+        ..OFF
+    };
     // Of sources and destinations.
     let two = |others: Settings| {
         let entropy = [Src, Dst].map(|key| sketch_of(CountSketch, key, 1024));
@@ -230,10 +269,22 @@ fn builds() -> Vec<Settings> {
     let frequency = |kind, columns| Settings { frequency: sketch_of(kind, Src, columns), ..OFF };
     let membership = |bits| Settings { membership: filter(Src, bits), ..OFF };
     let mut builds: Vec<Settings> = KeyKind::ALL.into_iter().flat_map(of_each_key).collect();
-    builds.extend([(Src, 4), (Src, 16), (FiveTuple, 16)].map(|(key, bits)| distinct(key, HashMode::Tabulated, bits)));
-    builds.extend([entropy(CountSketch, 1024), entropy(CountSketch, 4096), entropy(CountMin, 1024), entropy(CountMin, 16)]);
+    builds.extend(
+        [(Src, 4), (Src, 16), (FiveTuple, 16)]
+            .map(|(key, bits)| distinct(key, HashMode::Tabulated, bits)),
+    );
+    builds.extend([
+        entropy(CountSketch, 1024),
+        entropy(CountSketch, 4096),
+        entropy(CountMin, 1024),
+        entropy(CountMin, 16),
+    ]);
     builds.push(two(OFF));
-    builds.extend([frequency(CountMin, 1024), frequency(CountMin, 4096), frequency(CountSketch, 1024)]);
+    builds.extend([
+        frequency(CountMin, 1024),
+        frequency(CountMin, 4096),
+        frequency(CountSketch, 1024),
+    ]);
     builds.extend([membership(64), membership(1 << 16)]);
     builds.extend([
         all([Src; 4], CountSketch, CountMin, 1024),
@@ -243,17 +294,24 @@ fn builds() -> Vec<Settings> {
         all([FiveTuple, SrcDst, Src, Dst], CountSketch, CountMin, 4096),
     ]);
     builds.extend(
-        [(Src, 10), (Dst, 4), (SrcDst, 10), (FiveTuple, 12)].map(|(key, bits)| Settings { heavy: slots(key, bits), ..OFF }),
+        [(Src, 10), (Dst, 4), (SrcDst, 10), (FiveTuple, 12)]
+            .map(|(key, bits)| Settings { heavy: slots(key, bits), ..OFF }),
     );
     let heavy_too = |key: KeyKind, others: Settings| Settings { heavy: slots(key, 10), ..others };
     builds.extend([
         heavy_too(Src, all([Src; 4], CountSketch, CountMin, 1024)),
         heavy_too(FiveTuple, all([FiveTuple; 4], CountSketch, CountSketch, 1024)),
         heavy_too(Src, all([Src, SrcDst, Src, Src], CountSketch, CountMin, 1024)),
-        heavy_too(FiveTuple, all([FiveTuple, SrcDst, SrcDst, FiveTuple], CountMin, CountSketch, 1024)),
+        heavy_too(
+            FiveTuple,
+            all([FiveTuple, SrcDst, SrcDst, FiveTuple], CountMin, CountSketch, 1024),
+        ),
     ]);
     let sizes_too = |others: Settings| Settings { sizes: OnOff::ON, ..others };
-    builds.extend([sizes_too(OFF), sizes_too(heavy_too(FiveTuple, all([FiveTuple; 4], CountSketch, CountSketch, 1024)))]);
+    builds.extend([
+        sizes_too(OFF),
+        sizes_too(heavy_too(FiveTuple, all([FiveTuple; 4], CountSketch, CountSketch, 1024))),
+    ]);
     builds.push(sizes_too(heavy_too(Src, two(all([Src; 4], CountSketch, CountMin, 1024)))));
     let only = |kind| Kinds::NONE.with(kind);
     builds.extend([
@@ -287,8 +345,8 @@ fn builds() -> Vec<Settings> {
     builds
 }
 
-/// Every key, hash and measurement, and the smallest and largest arrays. On the compiler that `p4/README.md` names, its table must be
-/// right.
+/// Every key, hash and measurement, and the smallest and largest arrays. On the compiler that
+/// `p4/README.md` names, its table must be right.
 #[test]
 fn flowgauge_fits_and_has_the_same_schema() {
     let Some(compiler) = compiler() else {
@@ -307,7 +365,11 @@ fn flowgauge_fits_and_has_the_same_schema() {
         let compared = compare(&name, &mut compiled.model(), &compiled.read("bfrt.json"));
         assert!(compared > 10, "{name}: {compared}");
         let most = match settings.beyond_cardinality() {
-            _ if settings.delay.kinds.any() || settings.reorder.algorithm != reorder::Algorithm::Off => STAGES_OF_CHIP,
+            _ if settings.delay.kinds.any()
+                || settings.reorder.algorithm != reorder::Algorithm::Off =>
+            {
+                STAGES_OF_CHIP
+            }
             true if settings.entropy[1].is_on() => STAGES_WITH_SECOND,
             true => STAGES_OF_ALL,
             false => STAGES,
@@ -328,14 +390,17 @@ fn flowgauge_fits_and_has_the_same_schema() {
 fn compare_rows(compiler: &OsString, rows: &[String]) {
     println!("{}", rows.join("\n"));
     let version = Command::new(compiler).arg("--version").output().unwrap().stdout;
-    let version = String::from_utf8_lossy(&version).split(" (SHA").next().unwrap().trim().to_owned();
+    let version =
+        String::from_utf8_lossy(&version).split(" (SHA").next().unwrap().trim().to_owned();
     let readme = fs::read_to_string(folder().join("README.md")).unwrap();
     if readme.contains(&version) {
         for row in rows {
             assert!(readme.contains(row), "p4/README.md does not say what {version} does: {row}");
         }
     } else {
-        skip(format_args!("the compiler that p4/README.md names, to compare its table; this is {version}"));
+        skip(format_args!(
+            "the compiler that p4/README.md names, to compare its table; this is {version}"
+        ));
     }
 }
 
@@ -346,7 +411,8 @@ fn staggered_registers_fit_and_have_the_same_schema() {
         return;
     };
     let others = all([Src; 4], SketchKind::CountSketch, SketchKind::CountMin, 1024);
-    let beside = Settings { cardinality: staggered(Src, HashMode::Tabulated, 11).cardinality, ..others };
+    let beside =
+        Settings { cardinality: staggered(Src, HashMode::Tabulated, 11).cardinality, ..others };
     let all_by_five_tuple = Settings {
         cardinality: staggered(FiveTuple, HashMode::Tabulated, 11).cardinality,
         heavy: slots(FiveTuple, 10),
@@ -382,16 +448,26 @@ fn an_entropy_that_the_switch_makes_fits_and_has_the_same_schema() {
     };
     let by = |kind, keys: &[KeyKind], others: Settings| {
         let mut settings = others;
-        settings.entropy.iter_mut().zip(keys).for_each(|(entropy, key)| *entropy = sketch_of(kind, *key, 1024));
+        settings
+            .entropy
+            .iter_mut()
+            .zip(keys)
+            .for_each(|(entropy, key)| *entropy = sketch_of(kind, *key, 1024));
         settings
     };
     let build = |(settings, key, alarm, also): (Settings, KeyKind, u32, &str)| {
-        let second = settings.entropy.into_iter().find(|entropy| entropy.is_on() && entropy.key != key);
+        let second =
+            settings.entropy.into_iter().find(|entropy| entropy.is_on() && entropy.key != key);
         let second = second.map(|second| ("FLOWGAUGE_ENTROPY_SECOND_KEY", second.key as u32));
-        let own = [("FLOWGAUGE_ENTROPY_KEY", key as u32), ("FLOWGAUGE_ENTROPY_BITS", 1), ("FLOWGAUGE_ENTROPY_ALARM", alarm)];
+        let own = [
+            ("FLOWGAUGE_ENTROPY_KEY", key as u32),
+            ("FLOWGAUGE_ENTROPY_BITS", 1),
+            ("FLOWGAUGE_ENTROPY_ALARM", alarm),
+        ];
         let mut defined: BTreeMap<_, _> = definitions(&settings).unwrap().into_iter().collect();
         defined.extend(own.into_iter().chain(second));
-        let compiled = Compiled::new(&compiler, folder().join("flowgauge.p4"), &Vec::from_iter(defined));
+        let compiled =
+            Compiled::new(&compiler, folder().join("flowgauge.p4"), &Vec::from_iter(defined));
         let name = format!("{}, {also}", described(&settings));
         assert!(compare(&name, &mut compiled.model(), &compiled.read("bfrt.json")) > 10);
         assert!(compiled.stages() <= STAGES_OF_CHIP, "{name}: {} stages", compiled.stages());
@@ -400,14 +476,25 @@ fn an_entropy_that_the_switch_makes_fits_and_has_the_same_schema() {
     use KeyKind::{Dst, Src};
     use SketchKind::{CountMin, CountSketch};
     let talkers = |others| Settings { heavy: slots(Src, 10), ..others };
-    let everything = Settings { sizes: OnOff::ON, ..talkers(all([Src; 4], CountSketch, CountMin, 1024)) };
+    let everything =
+        Settings { sizes: OnOff::ON, ..talkers(all([Src; 4], CountSketch, CountMin, 1024)) };
     let builds = [
         (by(CountSketch, &[Dst], OFF), Dst, 0, "made by the switch"),
         (by(CountSketch, &[Dst], OFF), Dst, 1, "made by the switch, with alarms"),
         (by(CountMin, &[Dst], OFF), Dst, 1, "made by the switch, with alarms"),
         (by(CountSketch, &[Src, Dst], OFF), Dst, 1, "that of dst made by the switch, with alarms"),
-        (by(CountSketch, &[Src, Dst], talkers(OFF)), Dst, 1, "that of dst made by the switch, with alarms"),
-        (by(CountSketch, &[Src, Dst], everything), Src, 1, "that of src made by the switch, with alarms"),
+        (
+            by(CountSketch, &[Src, Dst], talkers(OFF)),
+            Dst,
+            1,
+            "that of dst made by the switch, with alarms",
+        ),
+        (
+            by(CountSketch, &[Src, Dst], everything),
+            Src,
+            1,
+            "that of src made by the switch, with alarms",
+        ),
     ];
     compare_rows(&compiler, &builds.map(build));
 }
@@ -422,19 +509,28 @@ fn a_program_that_includes_the_telemetry_compiles() {
     assert!(compare("own", &mut compiled.model(), &compiled.read("bfrt.json")) > 10);
 }
 
-/// Schemas that someone else compiled: `TEST_P4_COMPILED` names a folder with pairs of `NAME.p4` and `NAME.bfrt.json`.
+/// Schemas that someone else compiled: `TEST_P4_COMPILED` names a folder with pairs of `NAME.p4`
+/// and `NAME.bfrt.json`.
 #[test]
 fn schemas_at_hand() {
     let Ok(folder) = std::env::var("TEST_P4_COMPILED") else {
-        skip("TEST_P4_COMPILED, a folder with programs and the schemas that the compiler wrote for them");
+        skip(
+            "TEST_P4_COMPILED, a folder with programs and the schemas that the compiler wrote for them",
+        );
         return;
     };
     let mut compared = 0;
     for file in Path::new(&folder).read_dir().unwrap().map(|file| file.unwrap().path()) {
-        let Some(stem) = file.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".bfrt.json")) else {
+        let Some(stem) = file
+            .file_name()
+            .and_then(|name| name.to_str())
+            .and_then(|name| name.strip_suffix(".bfrt.json"))
+        else {
             continue;
         };
-        let mut model = Model::from_file(&file.with_file_name(format!("{stem}.p4")), &Options::default()).unwrap();
+        let mut model =
+            Model::from_file(&file.with_file_name(format!("{stem}.p4")), &Options::default())
+                .unwrap();
         compared += compare(stem, &mut model, &fs::read_to_string(&file).unwrap());
     }
     assert!(compared > 0, "no *.bfrt.json in {folder}");

@@ -53,16 +53,18 @@ fn rich() -> String {
         hdr.io.y = md.small ++ hdr.io.a[3:0] == 12w7 ? 32w1 : hdr.io.b << 3;",
     );
     program.declarations += "\nstruct pair_t { bit<8> lo; bit<8> hi; }";
-    program.parser = "state body { packet.extract(hdr.extra[0]); transition select(hdr.extra[0].kind, 1w1) {
+    program.parser =
+        "state body { packet.extract(hdr.extra[0]); transition select(hdr.extra[0].kind, 1w1) {
             (1, 1): io; (0x40 &&& 0xf0, _): ahead; default: accept; } }
         state ahead { md.m = packet.lookahead<bit<96>>()[63:32]; transition io; }
         state io { packet.extract(hdr.io); transition accept; }"
-        .to_owned();
+            .to_owned();
     program.text()
 }
 
 fn damage(text: &str, rng: &mut ChaCha8Rng) -> String {
-    let mut words: Vec<&str> = text.split_inclusive([' ', '(', ')', ';', ',', '\n', '<', '>']).collect();
+    let mut words: Vec<&str> =
+        text.split_inclusive([' ', '(', ')', ';', ',', '\n', '<', '>']).collect();
     for _ in 0..rng.random_range(1..4) {
         let at = rng.random_range(0..words.len());
         match rng.random_range(0..4) {
@@ -96,7 +98,10 @@ fn never_a_panic() {
             Err(error) => {
                 refused += 1;
                 let message = error.to_string();
-                assert!(message.starts_with("rich.p4:") || message.starts_with("tna.p4:"), "{message}\n{damaged}");
+                assert!(
+                    message.starts_with("rich.p4:") || message.starts_with("tna.p4:"),
+                    "{message}\n{damaged}"
+                );
             }
         }
     }

@@ -1,13 +1,19 @@
-//! Round-trip delays of the model, as the driver reads them, against the code that software dataplanes run, bit for bit.
+//! Round-trip delays of the model, as the driver reads them, against the code that software
+//! dataplanes run, bit for bit.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use flowgauge_bfruntime::server::{Running, Target};
 use flowgauge_core::Grid;
 use flowgauge_core::delay::prefixes::{Owned, Prefix, fingerprint};
 use flowgauge_core::delay::sample::Sample;
-use flowgauge_core::delay::{Admission, Algorithm, Counts, Delay, Directions, Kind, Kinds, Settings as Delays};
+use flowgauge_core::delay::{
+    Admission, Algorithm, Counts, Delay, Directions, Kind, Kinds, Settings as Delays,
+};
 use flowgauge_core::measurement::OnOff;
-use flowgauge_core::{Arrival, Context, Link, Settings, Shared, Sharing, State, WideBank, Zeroed, cardinality, heavy, membership};
+use flowgauge_core::{
+    Arrival, Context, Link, Settings, Shared, Sharing, State, WideBank, Zeroed, cardinality, heavy,
+    membership,
+};
 use flowgauge_dataplane::tofino::{Options, definitions};
 use flowgauge_dataplane::{Dataplane, Tables, Tofino};
 use flowgauge_p4_model::{Model, Switch};
@@ -27,12 +33,16 @@ type End = (u32, u16);
 /// Nothing but delays.
 fn settings(delay: Delays) -> Settings {
     assert_eq!(delay.problem(), None);
-    let off = cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
+    let off =
+        cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
     Settings { delay, ..Settings::only(off) }
 }
 
 fn of(kinds: &[Kind]) -> Delays {
-    Delays { kinds: kinds.iter().fold(Kinds::NONE, |kinds, kind| kinds.with(*kind)), ..Delays::DEFAULT }
+    Delays {
+        kinds: kinds.iter().fold(Kinds::NONE, |kinds, kind| kinds.with(*kind)),
+        ..Delays::DEFAULT
+    }
 }
 
 /// A switch and a core that see the same packets.
@@ -51,9 +61,13 @@ struct Lab {
 
 fn serve(settings: &Settings) -> (Arc<Switch>, Running) {
     let defined = definitions(settings).unwrap().into_iter();
-    let model = defined.fold(flowgauge_p4_model::Options::default(), |options, (name, value)| options.define(name, value));
+    let model = defined.fold(flowgauge_p4_model::Options::default(), |options, (name, value)| {
+        options.define(name, value)
+    });
     let switch = Arc::new(Switch::new(Model::flowgauge(&model).unwrap(), "flowgauge"));
-    let running = Running::start(([127, 0, 0, 1], 0).into(), None, Arc::clone(&switch) as Arc<dyn Target>).unwrap();
+    let running =
+        Running::start(([127, 0, 0, 1], 0).into(), None, Arc::clone(&switch) as Arc<dyn Target>)
+            .unwrap();
     (switch, running)
 }
 
@@ -76,7 +90,17 @@ impl Lab {
         let shared = Shared::boxed();
         shared.lasting.prepare(&settings);
         shared.lasting.delay.ranges.write(owned);
-        Lab { settings, switch, tofino, _running: running, tables, state: State::boxed(), shared, bank: 0, samples: Vec::new() }
+        Lab {
+            settings,
+            switch,
+            tofino,
+            _running: running,
+            tables,
+            state: State::boxed(),
+            shared,
+            bank: 0,
+            samples: Vec::new(),
+        }
     }
 
     fn packet(&mut self, at: u64, frame: &[u8]) {
@@ -99,29 +123,42 @@ impl Lab {
     /// Sets what the window after the open one admits.
     fn admit(&mut self, admissions: &[(Kind, Admission)]) {
         self.tofino.admit(admissions).unwrap();
-        admissions.iter().for_each(|(kind, admission)| self.shared.lasting.delay.shares.set(self.bank ^ 1, *kind, *admission));
+        admissions.iter().for_each(|(kind, admission)| {
+            self.shared.lasting.delay.shares.set(self.bank ^ 1, *kind, *admission)
+        });
     }
 
     /// Closes a window on both, and compares them. Gives what was counted.
     #[track_caller]
     fn rotate(&mut self) -> Box<WideBank> {
-        let mut delays = if self.settings.delay.samples { self.tofino.delays().unwrap() } else { Vec::new() };
+        let mut delays =
+            if self.settings.delay.samples { self.tofino.delays().unwrap() } else { Vec::new() };
         let snapshot = self.tofino.rotate().unwrap();
         delays.extend(snapshot.delays);
         // The switch's clock says when; ours only how long ago.
-        let found: Vec<Sample> = delays.iter().map(|delay| Sample { at: 0, ..delay.sample }).collect();
-        let expected: Vec<Sample> = self.samples.drain(..).map(|sample| Sample { at: 0, ..sample }).collect();
+        let found: Vec<Sample> =
+            delays.iter().map(|delay| Sample { at: 0, ..delay.sample }).collect();
+        let expected: Vec<Sample> =
+            self.samples.drain(..).map(|sample| Sample { at: 0, ..sample }).collect();
         assert_eq!(found, expected);
         assert!(
-            delays.iter().zip(delays.iter().skip(1)).all(|(one, next)| one.sample.at.abs_diff(next.sample.at) < 1_000_000_000_000)
+            delays.iter().zip(delays.iter().skip(1)).all(|(one, next)| one
+                .sample
+                .at
+                .abs_diff(next.sample.at)
+                < 1_000_000_000_000)
         );
         let found = snapshot.bank;
         let mut expected = WideBank::boxed();
         expected.merge(&self.state.banks[self.bank], &self.settings);
         let (found_delay, settings) = (&found.delay, &self.settings.delay);
         assert_eq!(found_delay.counts, expected.delay.counts, "{settings:?}");
-        for (index, (found, expected)) in found_delay.histograms.iter().zip(&expected.delay.histograms).enumerate() {
-            for (number, (found, expected)) in found.buckets().iter().zip(expected.buckets()).enumerate() {
+        for (index, (found, expected)) in
+            found_delay.histograms.iter().zip(&expected.delay.histograms).enumerate()
+        {
+            for (number, (found, expected)) in
+                found.buckets().iter().zip(expected.buckets()).enumerate()
+            {
                 assert_eq!(found, expected, "bucket {number} of histogram {index}, {settings:?}");
             }
         }
@@ -133,7 +170,12 @@ impl Lab {
 }
 
 fn samples(delay: &Delay) -> u64 {
-    delay.histograms.iter().flat_map(|histogram| histogram.buckets()).map(|bucket| u64::from(bucket.samples)).sum()
+    delay
+        .histograms
+        .iter()
+        .flat_map(|histogram| histogram.buckets())
+        .map(|bucket| u64::from(bucket.samples))
+        .sum()
 }
 
 fn sum(delay: &Delay, count: impl Fn(&Counts) -> u64) -> u64 {
@@ -144,7 +186,9 @@ fn sum(delay: &Delay, count: impl Fn(&Counts) -> u64) -> u64 {
 fn frame(v6: bool, protocol: u8, src: u32, dst: u32, transport: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; 12];
     if v6 {
-        let address = |last: u32| [&[0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0][..], &last.to_be_bytes()].concat();
+        let address = |last: u32| {
+            [&[0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0][..], &last.to_be_bytes()].concat()
+        };
         bytes.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
         bytes.extend((transport.len() as u16).to_be_bytes());
         bytes.extend([protocol, 64]);
@@ -300,7 +344,11 @@ impl Conversation {
                 };
                 let first = first | u8::from(self.spins[side]) << 5 | random.random_range(0..32);
                 let server = (server.0, if random.random_range(0..20) == 0 { 444 } else { 443 });
-                if side == 0 { quic(v6, client, server, first) } else { quic(v6, server, client, first) }
+                if side == 0 {
+                    quic(v6, client, server, first)
+                } else {
+                    quic(v6, server, client, first)
+                }
             }
             3 if !self.echoes.is_empty() => {
                 let token = self.echoes.swap_remove(random.random_range(0..self.echoes.len()));
@@ -316,12 +364,15 @@ impl Conversation {
         let option_words = random.random_range(0..=10);
         self.stamps[side] = self.stamps[side].wrapping_add(u32::from(random.random::<bool>()));
         let stamps = [self.stamps[side], self.stamps[side ^ 1]];
-        let timestamps = random.random_ratio(4, 5).then(|| (Before::ALL[random.random_range(0..4)], stamps));
+        let timestamps =
+            random.random_ratio(4, 5).then(|| (Before::ALL[random.random_range(0..4)], stamps));
         let (sequence, acknowledgement) = (self.next[side], self.next[side ^ 1]);
-        let plain = Tcp { flags: ACK, sequence, acknowledgement, payload: 0, option_words, timestamps };
+        let plain =
+            Tcp { flags: ACK, sequence, acknowledgement, payload: 0, option_words, timestamps };
         let segment = match (self.open, random.random_range(0..12)) {
             (false, 0..6) => {
-                let from_client = Tcp { flags: SYN, sequence: self.next[0], acknowledgement: 0, ..plain };
+                let from_client =
+                    Tcp { flags: SYN, sequence: self.next[0], acknowledgement: 0, ..plain };
                 return tcp(self.v6, self.ends[0], self.ends[1], &from_client);
             }
             (false, _) => {
@@ -350,7 +401,8 @@ impl Conversation {
     }
 }
 
-/// Three windows of conversations, with requests that are answered in another window than their own.
+/// Three windows of conversations, with requests that are answered in another window than their
+/// own.
 #[track_caller]
 fn check(delay: Delays, seed: u64) {
     check_among(delay, &[], seed);
@@ -360,7 +412,8 @@ fn check(delay: Delays, seed: u64) {
 fn check_among(delay: Delays, owned: &[Owned], seed: u64) {
     let mut lab = Lab::among(settings(delay), owned);
     let mut random = ChaCha8Rng::seed_from_u64(seed);
-    let mut conversations: Vec<Conversation> = (0..200).map(|number| Conversation::new(&mut random, number)).collect();
+    let mut conversations: Vec<Conversation> =
+        (0..200).map(|number| Conversation::new(&mut random, number)).collect();
     // Ticks wrap on the way.
     let mut now = (1_u64 << 38) - 2_000_000_000;
     let mut all = WideBank::boxed();
@@ -375,15 +428,23 @@ fn check_among(delay: Delays, owned: &[Owned], seed: u64) {
         }
         all.unite(&lab.rotate(), &lab.settings);
     }
-    let (requests, admitted) = (sum(&all.delay, |counts| counts.requests), sum(&all.delay, |counts| counts.admitted));
+    let (requests, admitted) =
+        (sum(&all.delay, |counts| counts.requests), sum(&all.delay, |counts| counts.admitted));
     assert!(samples(&all.delay) > 5, "{delay:?}: {} samples", samples(&all.delay));
     // Of some nobody knows but those that were put in a table.
     let is_known = !delay.kinds.has(Kind::TcpTimestamps) && !delay.kinds.has(Kind::QuicSpin);
     let refused = sum(&all.delay, |counts| counts.refused);
     let is_part = admitted + refused < requests;
-    assert!(requests > 30 && is_part == (delay.admit_log2 > 0 && is_known), "{delay:?}: {admitted} and {refused} of {requests}");
+    assert!(
+        requests > 30 && is_part == (delay.admit_log2 > 0 && is_known),
+        "{delay:?}: {admitted} and {refused} of {requests}"
+    );
     // With few slots, some find none.
-    assert_eq!(refused > 0, delay.algorithm == Algorithm::Expiry && delay.slots_log2 < 10, "{delay:?}");
+    assert_eq!(
+        refused > 0,
+        delay.algorithm == Algorithm::Expiry && delay.slots_log2 < 10,
+        "{delay:?}"
+    );
 }
 
 #[test]
@@ -413,10 +474,19 @@ fn the_tick_zero() {
         let mut lab = Lab::new(settings(of(&[kind])));
         let stamped = |from, to, stamps| {
             let timestamps = Some((Before::Padding, stamps));
-            let segment = Tcp { flags: ACK, sequence: 1, acknowledgement: 2, payload: 9, option_words: 3, timestamps };
+            let segment = Tcp {
+                flags: ACK,
+                sequence: 1,
+                acknowledgement: 2,
+                payload: 9,
+                option_words: 3,
+                timestamps,
+            };
             tcp(false, from, to, &segment)
         };
-        for at in [zero - 640, zero, zero + 64, zero + 128].into_iter().flat_map(|at| [at, at + 64_000]) {
+        for at in
+            [zero - 640, zero, zero + 64, zero + 128].into_iter().flat_map(|at| [at, at + 64_000])
+        {
             lab.packet(at, &stamped(client, server, [at as u32 | 1, 0]));
             lab.packet(at + 640, &stamped(server, client, [7, at as u32 | 1]));
             lab.packet(at, &quic(false, client, server, 0x40));
@@ -433,9 +503,11 @@ fn several_kinds_and_every_algorithm() {
         &[Kind::TcpData, Kind::Icmp],
         &[Kind::TcpHandshake, Kind::TcpData, Kind::Dns, Kind::Icmp],
     ];
-    for (seed, (kinds, algorithm)) in
-        (2..).zip(kinds.into_iter().zip([Algorithm::Fridge, Algorithm::MultiFridge, Algorithm::Overwrite]))
-    {
+    for (seed, (kinds, algorithm)) in (2..).zip(kinds.into_iter().zip([
+        Algorithm::Fridge,
+        Algorithm::MultiFridge,
+        Algorithm::Overwrite,
+    ])) {
         // Few slots, so that requests are overwritten and weights grow beyond their last class.
         for slots_log2 in [8, 10] {
             check(Delays { algorithm, slots_log2, ..of(kinds) }, seed);
@@ -444,7 +516,8 @@ fn several_kinds_and_every_algorithm() {
     }
 }
 
-/// The clock's 31 bits wrap on the way, some requests are older than others may be, and many find both slots taken.
+/// The clock's 31 bits wrap on the way, some requests are older than others may be, and many find
+/// both slots taken.
 #[test]
 fn requests_that_expire() {
     let kinds = [
@@ -458,53 +531,102 @@ fn requests_that_expire() {
         for (slots_log2, expiry_ns) in [(6, 50_000_000), (6, 1_000_000_000), (7, 4_000_000_000)] {
             check(Delays { algorithm, slots_log2, expiry_ns, ..of(kinds) }, seed);
         }
-        check(Delays { algorithm, slots_log2: 6, admit_log2: 2, expiry_ns: 4_000_000_000, ..of(kinds) }, seed);
+        check(
+            Delays {
+                algorithm,
+                slots_log2: 6,
+                admit_log2: 2,
+                expiry_ns: 4_000_000_000,
+                ..of(kinds)
+            },
+            seed,
+        );
     }
     let apart = [owned("10.0.0.0/8", Some(1), true), owned("128.0.0.0/1", Some(2), false)];
-    let by_prefix = Delays { groups_log2: 2, directions: Directions::Local, prefixes: fingerprint(&apart), ..Delays::DEFAULT };
+    let by_prefix = Delays {
+        groups_log2: 2,
+        directions: Directions::Local,
+        prefixes: fingerprint(&apart),
+        ..Delays::DEFAULT
+    };
     let kinds = of(&[Kind::TcpHandshake, Kind::TcpData, Kind::Dns]).kinds;
-    let expiry = Delays { algorithm: Algorithm::Expiry, slots_log2: 6, expiry_ns: 2_000_000_000, ..by_prefix };
+    let expiry = Delays {
+        algorithm: Algorithm::Expiry,
+        slots_log2: 6,
+        expiry_ns: 2_000_000_000,
+        ..by_prefix
+    };
     check_among(Delays { kinds, samples: true, ..expiry }, &apart, 80);
 }
 
-/// What a request of each age does to the next one that wants its slot, to the tick, and where the clock's 31 bits wrap.
+/// What a request of each age does to the next one that wants its slot, to the tick, and where the
+/// clock's 31 bits wrap.
 #[test]
 fn requests_expire_to_the_tick() {
     let (tick, age) = (64, 1000);
-    let expiry = Delays { algorithm: Algorithm::Expiry, expiry_ns: age as u32 * tick as u32, ..of(&[Kind::Icmp]) };
+    let expiry = Delays {
+        algorithm: Algorithm::Expiry,
+        expiry_ns: age as u32 * tick as u32,
+        ..of(&[Kind::Icmp])
+    };
     let ends = [(0x0a00_0001, 0), (0x0a00_0002, 0)];
     let wrap = 1_u64 << 37;
-    for start in [5 * wrap + 77 * tick, 5 * wrap - 1000 * tick, 5 * wrap, 5 * wrap - tick, 5 * wrap - 500 * tick, 5 * wrap + tick] {
+    for start in [
+        5 * wrap + 77 * tick,
+        5 * wrap - 1000 * tick,
+        5 * wrap,
+        5 * wrap - tick,
+        5 * wrap - 500 * tick,
+        5 * wrap + tick,
+    ] {
         let mut lab = Lab::new(settings(expiry));
-        for (number, after) in [0, 1, age - 1, age, age + 1, age + 500, 1 << 29, (1 << 30) - 1, 1 << 30].into_iter().enumerate() {
+        for (number, after) in
+            [0, 1, age - 1, age, age + 1, age + 500, 1 << 29, (1 << 30) - 1, 1 << 30]
+                .into_iter()
+                .enumerate()
+        {
             let base = start + (number as u64) * (wrap << 3);
             // Enough requests for every slot to be wanted.
             for token in 0..3000 {
                 lab.packet(base, &echo(false, ends[0], ends[1], token, false));
             }
             for token in 0..3000 {
-                lab.packet(base + after * tick, &echo(false, ends[0], ends[1], 5000 + token, false));
+                lab.packet(
+                    base + after * tick,
+                    &echo(false, ends[0], ends[1], 5000 + token, false),
+                );
             }
             for token in (0..3000).chain(5000..8000) {
                 lab.packet(base + after * tick, &echo(false, ends[1], ends[0], token, true));
             }
             let found = lab.rotate();
-            let (refused, samples) = (sum(&found.delay, |counts| counts.refused), samples(&found.delay));
+            let (refused, samples) =
+                (sum(&found.delay, |counts| counts.refused), samples(&found.delay));
             // Ticks have 31 bits, and none is zero.
             let [since, now] = [base, base + after * tick].map(|at| (at / tick % (1 << 31)).max(1));
             let expires = now < since || now - since > age;
-            // The first 3,000 requests fill the 1,024 slots, but for a few. If these expire, the next 3,000 fill them again, and 1,000 fewer are refused.
-            assert_eq!(refused > 4500, !expires, "{start} {after}: {refused} refused, {samples} found");
+            // The first 3,000 requests fill the 1,024 slots, but for a few. If these expire, the
+            // next 3,000 fill them again, and 1,000 fewer are refused.
+            assert_eq!(
+                refused > 4500,
+                !expires,
+                "{start} {after}: {refused} refused, {samples} found"
+            );
         }
     }
 }
 
 fn owned(text: &str, group: Option<u8>, is_local: bool) -> Owned {
     let (address, length) = text.split_once('/').unwrap();
-    Owned { prefix: Prefix::of(address.parse().unwrap(), length.parse().unwrap()).unwrap(), group, is_local }
+    Owned {
+        prefix: Prefix::of(address.parse().unwrap(), length.parse().unwrap()).unwrap(),
+        group,
+        is_local,
+    }
 }
 
-/// Prefixes within others, of both versions; clients are in 10.0.0.0/26, and over IPv6 all ends in one /64.
+/// Prefixes within others, of both versions; clients are in 10.0.0.0/26, and over IPv6 all ends in
+/// one /64.
 #[test]
 fn directions_by_our_own_addresses_and_groups_of_prefixes() {
     let owned = [
@@ -520,14 +642,23 @@ fn directions_by_our_own_addresses_and_groups_of_prefixes() {
     let both = Delays { directions: Directions::Local, ..groups };
     let kinds = |kinds: &[Kind], delays: Delays| Delays { kinds: of(kinds).kinds, ..delays };
     check_among(kinds(&[Kind::TcpData], both), &owned, 40);
-    check_among(kinds(&[Kind::TcpHandshake, Kind::Dns], Delays { admit_log2: 1, ..both }), &owned, 41);
+    check_among(
+        kinds(&[Kind::TcpHandshake, Kind::Dns], Delays { admit_log2: 1, ..both }),
+        &owned,
+        41,
+    );
     check_among(kinds(&[Kind::TcpHandshake, Kind::TcpData, Kind::Icmp], groups), &owned, 42);
     let of_four = Delays { algorithm: Algorithm::MultiFridge, ..groups };
     check_among(kinds(&[Kind::TcpData], of_four), &owned, 43);
     check_among(kinds(&[Kind::QuicSpin], both), &owned, 44);
-    check_among(kinds(&[Kind::TcpTimestamps], Delays { algorithm: Algorithm::Overwrite, ..both }), &owned, 45);
+    check_among(
+        kinds(&[Kind::TcpTimestamps], Delays { algorithm: Algorithm::Overwrite, ..both }),
+        &owned,
+        45,
+    );
     let local = owned.map(|owned| Owned { group: None, ..owned });
-    let sides = Delays { directions: Directions::Local, prefixes: fingerprint(&local), ..Delays::DEFAULT };
+    let sides =
+        Delays { directions: Directions::Local, prefixes: fingerprint(&local), ..Delays::DEFAULT };
     check_among(kinds(&[Kind::TcpData, Kind::Dns], sides), &local, 46);
 }
 
@@ -535,18 +666,33 @@ fn directions_by_our_own_addresses_and_groups_of_prefixes() {
 #[test]
 fn delays_one_by_one() {
     let clients = [owned("10.0.0.0/8", Some(1), true), owned("128.0.0.0/1", Some(2), false)];
-    let by_prefix = Delays { groups_log2: 2, directions: Directions::Local, prefixes: fingerprint(&clients), ..Delays::DEFAULT };
-    for (seed, algorithm) in (50..).zip([Algorithm::Fridge, Algorithm::MultiFridge, Algorithm::Overwrite]) {
+    let by_prefix = Delays {
+        groups_log2: 2,
+        directions: Directions::Local,
+        prefixes: fingerprint(&clients),
+        ..Delays::DEFAULT
+    };
+    for (seed, algorithm) in
+        (50..).zip([Algorithm::Fridge, Algorithm::MultiFridge, Algorithm::Overwrite])
+    {
         let kinds = of(&[Kind::TcpHandshake, Kind::TcpData, Kind::Dns]);
         check(Delays { algorithm, slots_log2: 8, samples: true, ..kinds }, seed);
-        check_among(Delays { algorithm, samples: true, kinds: of(&[Kind::TcpData]).kinds, ..by_prefix }, &clients, seed);
+        check_among(
+            Delays { algorithm, samples: true, kinds: of(&[Kind::TcpData]).kinds, ..by_prefix },
+            &clients,
+            seed,
+        );
         check(Delays { algorithm, samples: true, ..of(&[Kind::TcpDuration]) }, seed);
-        check(Delays { algorithm, samples: true, slots_log2: 8, ..of(&[Kind::TcpTimestamps]) }, seed);
+        check(
+            Delays { algorithm, samples: true, slots_log2: 8, ..of(&[Kind::TcpTimestamps]) },
+            seed,
+        );
         check(Delays { algorithm, samples: true, ..of(&[Kind::QuicSpin]) }, seed);
     }
 }
 
-/// Digests come slower than the switch sends them. Nobody hears of the rest, and so they are counted.
+/// Digests come slower than the switch sends them. Nobody hears of the rest, and so they are
+/// counted.
 #[test]
 fn digests_that_are_lost_are_counted() {
     let mut lab = Lab::new(settings(Delays { samples: true, ..of(&[Kind::Icmp]) }));
@@ -577,11 +723,13 @@ fn shares_that_follow_the_traffic() {
     for (seed, kinds) in [(60, &kinds[..]), (61, &[Kind::TcpTimestamps]), (62, &[Kind::QuicSpin])] {
         let mut lab = Lab::new(settings(Delays { follows: true, slots_log2: 8, ..of(kinds) }));
         let mut random = ChaCha8Rng::seed_from_u64(seed);
-        let mut conversations: Vec<Conversation> = (0..200).map(|number| Conversation::new(&mut random, number)).collect();
+        let mut conversations: Vec<Conversation> =
+            (0..200).map(|number| Conversation::new(&mut random, number)).collect();
         let mut now = 1_u64 << 38;
         let mut admitted = Vec::new();
         for (kept, counted) in [(0, 0), (3, 3), (1, 2), (0, 1), (16, 16), (0, 0), (0, 0)] {
-            let admissions: Vec<_> = kinds.iter().map(|kind| (*kind, Admission { kept, counted })).collect();
+            let admissions: Vec<_> =
+                kinds.iter().map(|kind| (*kind, Admission { kept, counted })).collect();
             lab.admit(&admissions);
             for _ in 0..3000 {
                 now += random.random_range(0..1_000_000_u64);
@@ -592,9 +740,15 @@ fn shares_that_follow_the_traffic() {
             let bank = lab.rotate();
             admitted.push(sum(&bank.delay, |counts| counts.admitted));
         }
-        // A share is set for the window after the open one. The first requests of a kind may come late.
-        let [_, same, eighth, quarter, half, none, again] = admitted[..] else { panic!("{admitted:?}") };
-        assert!(none <= 1 && eighth < same && eighth < quarter && quarter < half && half < again, "{admitted:?}");
+        // A share is set for the window after the open one. The first requests of a kind may come
+        // late.
+        let [_, same, eighth, quarter, half, none, again] = admitted[..] else {
+            panic!("{admitted:?}")
+        };
+        assert!(
+            none <= 1 && eighth < same && eighth < quarter && quarter < half && half < again,
+            "{admitted:?}"
+        );
     }
 }
 
@@ -626,8 +780,13 @@ fn beside_all_other_measurements() {
     let mut all = settings(of(&[Kind::TcpData]));
     all.cardinality = cardinality::Settings::DEFAULT;
     all.sizes = OnOff::ON;
-    all.heavy = heavy::Settings { algorithm: heavy::Algorithm::Precision, ..heavy::Settings::DEFAULT };
-    all.membership = membership::Settings { on: true, shape: Grid::of_bits(3, 1 << 12).unwrap(), ..membership::Settings::DEFAULT };
+    all.heavy =
+        heavy::Settings { algorithm: heavy::Algorithm::Precision, ..heavy::Settings::DEFAULT };
+    all.membership = membership::Settings {
+        on: true,
+        shape: Grid::of_bits(3, 1 << 12).unwrap(),
+        ..membership::Settings::DEFAULT
+    };
     let mut lab = Lab::new(all);
     let mut random = ChaCha8Rng::seed_from_u64(9);
     let mut conversation = Conversation::new(&mut random, 1);
@@ -638,19 +797,33 @@ fn beside_all_other_measurements() {
     assert!(samples(&lab.rotate().delay) > 50);
 }
 
-/// Headers that are longer than the packet, an end that speaks to itself, wrong versions, and frames that are cut anywhere.
+/// Headers that are longer than the packet, an end that speaks to itself, wrong versions, and
+/// frames that are cut anywhere.
 #[test]
 fn what_is_odd() {
     let ends = [(0x0a00_0001, 5), (0x0a00_0002, 6)];
-    for kinds in [&[Kind::TcpData, Kind::Dns, Kind::Icmp][..], &[Kind::TcpDuration], &[Kind::TcpTimestamps], &[Kind::QuicSpin]] {
+    for kinds in [
+        &[Kind::TcpData, Kind::Dns, Kind::Icmp][..],
+        &[Kind::TcpDuration],
+        &[Kind::TcpTimestamps],
+        &[Kind::QuicSpin],
+    ] {
         let mut lab = Lab::new(settings(of(kinds)));
         let mut at = 0;
         for v6 in [false, true] {
             for (from, to) in [(ends[0], ends[1]), (ends[1], ends[0]), (ends[0], ends[0])] {
-                for (first, flags) in (0..16_u8).flat_map(|first| [(first, ACK), (first, 0), (first, FIN | ACK), (first, SYN)]) {
+                for (first, flags) in (0..16_u8)
+                    .flat_map(|first| [(first, ACK), (first, 0), (first, FIN | ACK), (first, SYN)])
+                {
                     for payload in [0, 1, 39, 40, 41] {
-                        let segment =
-                            Tcp { flags, sequence: 1000, acknowledgement: 1001, payload, option_words: 0, timestamps: None };
+                        let segment = Tcp {
+                            flags,
+                            sequence: 1000,
+                            acknowledgement: 1001,
+                            payload,
+                            option_words: 0,
+                            timestamps: None,
+                        };
                         let mut frame = tcp(v6, from, to, &segment);
                         let data_offset = if v6 { 14 + 40 + 12 } else { 14 + 20 + 12 };
                         frame[data_offset] = first << 4;
@@ -659,11 +832,18 @@ fn what_is_odd() {
                     }
                 }
                 for before in Before::ALL {
-                    for (first, flags) in
-                        (5..16_u8).flat_map(|first| [(first, ACK), (first, FIN), (first, SYN | RST), (first, RST | ACK)])
-                    {
+                    for (first, flags) in (5..16_u8).flat_map(|first| {
+                        [(first, ACK), (first, FIN), (first, SYN | RST), (first, RST | ACK)]
+                    }) {
                         let timestamps = Some((before, [u32::from(first), u32::from(first) - 1]));
-                        let segment = Tcp { flags, sequence: 1, acknowledgement: 2, payload: 3, option_words: 7, timestamps };
+                        let segment = Tcp {
+                            flags,
+                            sequence: 1,
+                            acknowledgement: 2,
+                            payload: 3,
+                            option_words: 7,
+                            timestamps,
+                        };
                         let mut frame = tcp(v6, from, to, &segment);
                         frame[if v6 { 14 + 40 + 12 } else { 14 + 20 + 12 }] = first << 4;
                         at += 1_000_000;
@@ -681,14 +861,28 @@ fn what_is_odd() {
                     }
                     lab.packet(at, &quic(v6, (from.0, 53), (to.0, 443), first));
                 }
-                let of_udp =
-                    [dns(v6, from, (to.0, 53), 9, false), dns(v6, (from.0, 53), to, 9, true), dns(v6, from, (to.0, 53), 9, true)];
-                let echoes = [echo(v6, from, to, 4, false), echo(v6, from, to, 4, true), echo(v6, to, from, 4, true)];
+                let of_udp = [
+                    dns(v6, from, (to.0, 53), 9, false),
+                    dns(v6, (from.0, 53), to, 9, true),
+                    dns(v6, from, (to.0, 53), 9, true),
+                ];
+                let echoes = [
+                    echo(v6, from, to, 4, false),
+                    echo(v6, from, to, 4, true),
+                    echo(v6, to, from, 4, true),
+                ];
                 let data = tcp(
                     v6,
                     from,
                     to,
-                    &Tcp { flags: ACK, sequence: 1, acknowledgement: 2, payload: 1, option_words: 0, timestamps: None },
+                    &Tcp {
+                        flags: ACK,
+                        sequence: 1,
+                        acknowledgement: 2,
+                        payload: 1,
+                        option_words: 0,
+                        timestamps: None,
+                    },
                 );
                 for frame in of_udp.into_iter().chain(echoes).chain([data]) {
                     for length in 0..=frame.len() {
@@ -714,12 +908,27 @@ fn what_no_program_measures_is_refused() {
     refused(of(&[Kind::TcpData, Kind::TcpTimestamps]), "tcp-timestamps alone");
     refused(of(&[Kind::Dns, Kind::QuicSpin]), "quic-spin alone");
     refused(of(&[Kind::TcpData, Kind::TcpDuration]), "tcp-duration alone");
-    refused(Delays { algorithm: Algorithm::Expiry, ..of(&[Kind::TcpTimestamps]) }, "by fridge, multi-fridge or overwrite");
-    refused(Delays { algorithm: Algorithm::Expiry, ..of(&[Kind::QuicSpin]) }, "by fridge, multi-fridge or overwrite");
-    refused(Delays { directions: Directions::Apart, ..of(&[Kind::TcpData]) }, "name our own addresses");
+    refused(
+        Delays { algorithm: Algorithm::Expiry, ..of(&[Kind::TcpTimestamps]) },
+        "by fridge, multi-fridge or overwrite",
+    );
+    refused(
+        Delays { algorithm: Algorithm::Expiry, ..of(&[Kind::QuicSpin]) },
+        "by fridge, multi-fridge or overwrite",
+    );
+    refused(
+        Delays { directions: Directions::Apart, ..of(&[Kind::TcpData]) },
+        "name our own addresses",
+    );
     let all = [Kind::TcpHandshake, Kind::TcpData, Kind::Dns];
-    refused(Delays { directions: Directions::Local, groups_log2: 3, ..of(&all) }, "at most 32 on a switch");
-    refused(Delays { groups_log2: 1, ..of(&[Kind::TcpDuration]) }, "either end closes a connection");
+    refused(
+        Delays { directions: Directions::Local, groups_log2: 3, ..of(&all) },
+        "at most 32 on a switch",
+    );
+    refused(
+        Delays { groups_log2: 1, ..of(&[Kind::TcpDuration]) },
+        "either end closes a connection",
+    );
     refused(Delays { slots_log2: 16, ..of(&[Kind::TcpData, Kind::Dns]) }, "at most 32768 slots");
 }
 
@@ -727,8 +936,11 @@ fn what_no_program_measures_is_refused() {
 fn a_program_that_measures_otherwise_is_refused() {
     let has = settings(of(&[Kind::TcpData]));
     let (_switch, running) = serve(&has);
-    for other in [of(&[Kind::Dns]), Delays { slots_log2: 11, ..has.delay }, Delays { algorithm: Algorithm::Overwrite, ..has.delay }]
-    {
+    for other in [
+        of(&[Kind::Dns]),
+        Delays { slots_log2: 11, ..has.delay },
+        Delays { algorithm: Algorithm::Overwrite, ..has.delay },
+    ] {
         let options = Options::new(running.address().to_string());
         let failure = Tofino::connect(options, settings(other)).err().unwrap().to_string();
         assert!(failure.contains("it measures delay of tcp-data, fridge, 1024 slots"), "{failure}");

@@ -18,7 +18,8 @@ use flowgauge_core::membership;
 use flowgauge_core::sketch::{FULL, SLACK};
 use flowgauge_core::unopened::Unopened;
 use flowgauge_core::{
-    Arrival, Context, HashMode, KeyKind, Link, Precision, Settings, Shared, Sharing, SketchKind, State, Zeroed, sketch,
+    Arrival, Context, HashMode, KeyKind, Link, Precision, Settings, Shared, Sharing, SketchKind,
+    State, Zeroed, sketch,
 };
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::traffic::{Generator, Profile};
@@ -64,7 +65,12 @@ fn expected<'a>(settings: &Settings, frames: impl IntoIterator<Item = &'a [u8]>)
     let context = Context::new(*settings, &tables.tabulation, Sharing::Alone);
     let (mut state, shared) = (State::boxed(), Shared::boxed());
     for frame in frames {
-        state.active(&shared, 0).record(&context, Link::Ethernet, frame, Arrival::new(frame.len() as u32, 0));
+        state.active(&shared, 0).record(
+            &context,
+            Link::Ethernet,
+            frame,
+            Arrival::new(frame.len() as u32, 0),
+        );
     }
     let mut window = Window::new();
     read(settings, &state, &shared, &mut window);
@@ -84,18 +90,33 @@ fn assert_same(settings: &Settings, found: &Window, expected: &Window, what: &st
     let what = format!("{what}, {settings:?}");
     assert_eq!(found.counters, expected.counters, "{what}");
     let precision = settings.cardinality.precision;
-    assert!(found.cardinality.levels(precision) == expected.cardinality.levels(precision), "registers differ: {what}");
-    assert!(found.entropy.sketches == expected.entropy.sketches, "the entropy's counters differ: {what}");
+    assert!(
+        found.cardinality.levels(precision) == expected.cardinality.levels(precision),
+        "registers differ: {what}"
+    );
+    assert!(
+        found.entropy.sketches == expected.entropy.sketches,
+        "the entropy's counters differ: {what}"
+    );
     assert_eq!(found.entropy.sums, expected.entropy.sums, "the entropies' sums: {what}");
     let shape = settings.frequency.shape;
-    assert!(found.frequency.cells(shape) == expected.frequency.cells(shape), "the frequency's counters differ: {what}");
+    assert!(
+        found.frequency.cells(shape) == expected.frequency.cells(shape),
+        "the frequency's counters differ: {what}"
+    );
     let shape = settings.membership.shape;
-    assert!(found.membership.words(shape) == expected.membership.words(shape), "the filter's bits differ: {what}");
+    assert!(
+        found.membership.words(shape) == expected.membership.words(shape),
+        "the filter's bits differ: {what}"
+    );
 }
 
 fn check(settings: &Settings, frames: &[OwnedFrame]) {
-    let reach = |frame: &&[u8]| opened_by_a_switch(frame) && (!settings.uses(KeyKind::FiveTuple) || within_reach(frame));
-    let frames: Vec<&[u8]> = frames.iter().map(|frame| frame.bytes.as_slice()).filter(reach).collect();
+    let reach = |frame: &&[u8]| {
+        opened_by_a_switch(frame) && (!settings.uses(KeyKind::FiveTuple) || within_reach(frame))
+    };
+    let frames: Vec<&[u8]> =
+        frames.iter().map(|frame| frame.bytes.as_slice()).filter(reach).collect();
     let mut switch = Switch::new(settings, SEED);
     frames.iter().for_each(|frame| switch.inject(frame));
     let all = expected(settings, frames.iter().copied());
@@ -107,7 +128,12 @@ fn check(settings: &Settings, frames: &[OwnedFrame]) {
     for frame in &frames {
         let mut switch = Switch::new(settings, SEED);
         switch.inject(frame);
-        assert_same(settings, &switch.window(0), &expected(settings, [*frame]), &format!("{frame:02x?}"));
+        assert_same(
+            settings,
+            &switch.window(0),
+            &expected(settings, [*frame]),
+            &format!("{frame:02x?}"),
+        );
     }
     assert_same(settings, &window, &all, "all frames");
     panic!("something differs that is not in use: {settings:?}");
@@ -125,18 +151,25 @@ fn every_key_hash_and_precision() {
     }
 }
 
-/// The CRC of four bytes can be chosen freely, so every level can be had, the one of all-zero rank bits too.
+/// The CRC of four bytes can be chosen freely, so every level can be had, the one of all-zero rank
+/// bits too.
 #[test]
 fn every_level_of_every_precision() {
     for p in 4..=16 {
         let settings = settings(KeyKind::Src, HashMode::Crc32, p);
         let rank_bits = 32 - u32::from(p);
-        let crc = |level: u32| level << rank_bits | if level > rank_bits { 0 } else { 1 << (rank_bits - level) };
-        let frames: Vec<OwnedFrame> =
-            (1..=rank_bits + 1).map(|level| frames::from_source(definitions::bytes_with_crc32(crc(level)))).collect();
+        let crc = |level: u32| {
+            level << rank_bits | if level > rank_bits { 0 } else { 1 << (rank_bits - level) }
+        };
+        let frames: Vec<OwnedFrame> = (1..=rank_bits + 1)
+            .map(|level| frames::from_source(definitions::bytes_with_crc32(crc(level))))
+            .collect();
         check(&settings, &frames);
         let last = expected(&settings, [frames.last().unwrap().bytes.as_slice()]);
-        assert_eq!(last.bank.cardinality.levels(settings.cardinality.precision).iter().max(), Some(&(33 - p)));
+        assert_eq!(
+            last.bank.cardinality.levels(settings.cardinality.precision).iter().max(),
+            Some(&(33 - p))
+        );
     }
 }
 
@@ -165,7 +198,10 @@ fn every_header_length_with_every_total_length() {
     for frame in &all {
         let before = switch.window(0).bank.counters;
         switch.inject(&frame.bytes);
-        let (now, one) = (switch.window(0).bank.counters, expected(&settings, [frame.bytes.as_slice()]).bank.counters);
+        let (now, one) = (
+            switch.window(0).bank.counters,
+            expected(&settings, [frame.bytes.as_slice()]).bank.counters,
+        );
         let found = (now.ipv4 - before.ipv4, now.bad_header - before.bad_header);
         assert_eq!(found, (one.ipv4, one.bad_header), "{:02x?}", &frame.bytes[14..18]);
     }
@@ -186,14 +222,15 @@ fn every_beginning_of_every_kind() {
     }
 }
 
-/// Random frames have hardly two of the same flow; these come again and again, so that counts grow, and in few columns, so that
-/// rows differ and go below zero.
+/// Random frames have hardly two of the same flow; these come again and again, so that counts grow,
+/// and in few columns, so that rows differ and go below zero.
 fn recurring(seed: u64) -> Vec<OwnedFrame> {
     let mut distinct = [frames::random(seed, 60), frames::kinds()].concat();
     distinct.retain(|frame| opened_by_a_switch(&frame.bytes));
     let mut chosen = seed;
     let next = |_| {
-        chosen = chosen.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        chosen =
+            chosen.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let (one, other) = ((chosen >> 33) as usize, (chosen >> 48) as usize);
         distinct[(one % distinct.len()).min(other % distinct.len())].clone()
     };
@@ -266,9 +303,24 @@ fn all_measurements_together() {
 /// Counters at the ends of their range, of both signs and in every order, before one packet.
 #[test]
 fn every_median_and_minimum() {
-    let values = [0, 1, 2, 3, -1, -2, 66, 1 << 30, -(1 << 30), i32::MAX - 1, i32::MAX, i32::MIN, i32::MIN + 1];
+    let values = [
+        0,
+        1,
+        2,
+        3,
+        -1,
+        -2,
+        66,
+        1 << 30,
+        -(1 << 30),
+        i32::MAX - 1,
+        i32::MAX,
+        i32::MIN,
+        i32::MIN + 1,
+    ];
     // Sources whose three signs are different from one to the next.
-    let frames: Vec<OwnedFrame> = (1..=61_u32).map(|source| frames::from_source(source.to_be_bytes())).collect();
+    let frames: Vec<OwnedFrame> =
+        (1..=61_u32).map(|source| frames::from_source(source.to_be_bytes())).collect();
     for kind in SketchKind::ALL {
         let settings = entropy(kind, KeyKind::Src, 4);
         let tabulation = Tables::new(&settings, SEED).tabulation;
@@ -278,20 +330,31 @@ fn every_median_and_minimum() {
         for (at, [a, b, c]) in combinations(values).into_iter().enumerate() {
             let frame = &frames[at % frames.len()];
             let block = tabulation.row_block(definitions::crc32(&frame.bytes[26..30]), 0);
-            let signs = [0, 1, 2].map(|row| if kind == SketchKind::CountMin || block >> (16 * row) & 1 == 0 { 1 } else { -1 });
+            let signs = [0, 1, 2].map(|row| {
+                if kind == SketchKind::CountMin || block >> (16 * row) & 1 == 0 { 1 } else { -1 }
+            });
             signs_seen.insert(signs);
             (0..).zip([a, b, c]).for_each(|(row, value)| switch.fill_row(row, value));
             switch.set_sum(0, 5);
             switch.inject(&frame.bytes);
-            let mut counts = [0, 1, 2].map(|row| [a, b, c][row].wrapping_add(signs[row]).wrapping_mul(signs[row]));
+            let mut counts = [0, 1, 2]
+                .map(|row| [a, b, c][row].wrapping_add(signs[row]).wrapping_mul(signs[row]));
             let count = match kind {
                 SketchKind::CountSketch => {
                     counts.sort_unstable();
                     counts[1]
                 }
-                SketchKind::CountMin => counts.map(|count| if count < 0 { i32::MAX } else { count }).into_iter().min().unwrap(),
+                SketchKind::CountMin => counts
+                    .map(|count| if count < 0 { i32::MAX } else { count })
+                    .into_iter()
+                    .min()
+                    .unwrap(),
             };
-            let term = if count > 1 { u64::from(PER_PACKET.log2(count as u64) + DERIVATIVE_OF_LOG) } else { 0 };
+            let term = if count > 1 {
+                u64::from(PER_PACKET.log2(count as u64) + DERIVATIVE_OF_LOG)
+            } else {
+                0
+            };
             let found = switch.window(0).bank.entropy.sums[0].sum - 5 * switch.model.pipes() as u64;
             assert_eq!(found, term, "{kind:?} of {a}, {b}, {c} with signs {signs:?}");
             added += u64::from(term > 0);
@@ -315,25 +378,42 @@ fn sums_carry_into_their_upper_half() {
         switch.inject(&frame.bytes);
     }
     let term = u64::from(PER_PACKET.log2(3) + DERIVATIVE_OF_LOG);
-    for before in [(1_u64 << 32) - 1 - term, (1 << 32) - term, (1 << 32) + 1 - term, (7 << 32) - 1, u64::MAX - term] {
+    for before in [
+        (1_u64 << 32) - 1 - term,
+        (1 << 32) - term,
+        (1 << 32) + 1 - term,
+        (7 << 32) - 1,
+        u64::MAX - term,
+    ] {
         let mut one = switch.clone();
         one.set_sum(0, before);
         one.inject(&frame.bytes);
         // The other pipe keeps what it was set to.
-        assert_eq!(one.window(0).bank.entropy.sums[0].sum, before.saturating_add(term).saturating_add(before), "{before:#x}");
+        assert_eq!(
+            one.window(0).bank.entropy.sums[0].sum,
+            before.saturating_add(term).saturating_add(before),
+            "{before:#x}"
+        );
     }
 }
 
-/// A switch and a core whose counters begin at the same value, near the end of their range or beyond it.
+/// A switch and a core whose counters begin at the same value, near the end of their range or
+/// beyond it.
 #[test]
 fn counters_near_their_ends_stay_where_they_are() {
-    let signed = [FULL - 2, FULL - 1, FULL, FULL + 1, i32::MAX - 5].into_iter().flat_map(|value| [value, -value]);
+    let signed = [FULL - 2, FULL - 1, FULL, FULL + 1, i32::MAX - 5]
+        .into_iter()
+        .flat_map(|value| [value, -value]);
     let unsigned = [2, 1, 0]
         .map(|below| (u32::MAX - SLACK - below) as i32)
         .into_iter()
         .chain([u32::MAX - SLACK + 1, u32::MAX - 9].map(|end| end as i32));
-    let kinds = [(SketchKind::CountSketch, signed.collect::<Vec<i32>>()), (SketchKind::CountMin, unsigned.collect())];
-    let frames: Vec<OwnedFrame> = (1..=9_u32).map(|source| frames::from_source(source.to_be_bytes())).collect();
+    let kinds = [
+        (SketchKind::CountSketch, signed.collect::<Vec<i32>>()),
+        (SketchKind::CountMin, unsigned.collect()),
+    ];
+    let frames: Vec<OwnedFrame> =
+        (1..=9_u32).map(|source| frames::from_source(source.to_be_bytes())).collect();
     for (kind, values) in kinds {
         let settings = entropy(kind, KeyKind::Src, 4);
         let tables = Tables::new(&settings, SEED);
@@ -345,7 +425,9 @@ fn counters_near_their_ends_stay_where_they_are() {
             let (mut state, shared) = (State::boxed(), Shared::boxed());
             let other = Shared::boxed();
             for index in 0..settings.entropy[0].shape.cells() {
-                [&shared, &other].iter().for_each(|shared| shared.banks[0].entropy[0].set(index, value));
+                [&shared, &other]
+                    .iter()
+                    .for_each(|shared| shared.banks[0].entropy[0].set(index, value));
             }
             for frame in frames.iter().chain(&frames) {
                 switch.inject(&frame.bytes);
@@ -379,7 +461,8 @@ fn pipes_add_up() {
     let (first, second) = bytes.split_at(700);
     first.iter().for_each(|frame| drop(switch.model.inject(0, frame).unwrap()));
     second.iter().for_each(|frame| drop(switch.model.inject(128, frame).unwrap()));
-    let (mut sum, second) = (expected(&settings, first.iter().copied()), expected(&settings, second.iter().copied()));
+    let (mut sum, second) =
+        (expected(&settings, first.iter().copied()), expected(&settings, second.iter().copied()));
     sum.bank.unite(&second.bank, &settings);
     assert_same(&settings, &switch.window(0), &sum, "two pipes");
 }
@@ -394,7 +477,13 @@ fn a_useful_share_of_frames_is_within_reach() {
 
 #[test]
 fn generated_traffic() {
-    for text in ["unique", "sequential", "subnets,vlan=7", "zipf,flows=5k,ipv6,size=80", "zipf,flows=1k,alpha=1.3,size=200"] {
+    for text in [
+        "unique",
+        "sequential",
+        "subnets,vlan=7",
+        "zipf,flows=5k,ipv6,size=80",
+        "zipf,flows=1k,alpha=1.3,size=200",
+    ] {
         let profile: Profile = text.parse::<traffic::Profile>().unwrap();
         let generator = Generator::new(profile);
         let frame = |index| {
@@ -402,7 +491,10 @@ fn generated_traffic() {
             generator.fill(index, &mut frame);
             OwnedFrame::ethernet(frame)
         };
-        check(&settings(KeyKind::Src, HashMode::Tabulated, 11), &(0..5000).map(frame).collect::<Vec<_>>());
+        check(
+            &settings(KeyKind::Src, HashMode::Tabulated, 11),
+            &(0..5000).map(frame).collect::<Vec<_>>(),
+        );
     }
 }
 
@@ -419,7 +511,12 @@ fn windows_are_banks() {
         let bank = (window % 2) as u8;
         switch.set_bank(bank);
         frames.iter().for_each(|frame| switch.inject(frame));
-        assert_same(&settings, &switch.window(usize::from(bank)), &expected(&settings, frames.iter().copied()), "window");
+        assert_same(
+            &settings,
+            &switch.window(usize::from(bank)),
+            &expected(&settings, frames.iter().copied()),
+            "window",
+        );
         switch.clear(usize::from(bank));
     }
 }
@@ -433,7 +530,13 @@ fn forwarded_as_it_came_or_counted_and_dropped() {
         for frame in [frames::random(4, 1000), frames::kinds()].concat() {
             let sent = switch.model.inject(3, &frame.bytes).unwrap();
             assert_eq!(sent.len(), 1);
-            assert_eq!((sent[0].port, &sent[0].frame), (9, &frame.bytes), "{} {:02x?}", key.name(), frame.bytes);
+            assert_eq!(
+                (sent[0].port, &sent[0].frame),
+                (9, &frame.bytes),
+                "{} {:02x?}",
+                key.name(),
+                frame.bytes
+            );
             assert_eq!(switch.model.inject(4, &frame.bytes).unwrap(), [], "a mirror port");
         }
     }

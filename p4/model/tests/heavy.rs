@@ -27,7 +27,8 @@ struct Slot {
     key: Vec<u64>,
 }
 
-/// The definition: two stages, of which the smaller count gives way with a power of two's probability.
+/// The definition: two stages, of which the smaller count gives way with a power of two's
+/// probability.
 struct Definition {
     bits: u32,
     stages: [Vec<Slot>; 2],
@@ -38,13 +39,20 @@ struct Definition {
 /// A CRC with input and output reflected and all ones at both ends, bit by bit.
 fn crc(polynomial: u32, bytes: &[u8]) -> u32 {
     let bits = bytes.iter().flat_map(|byte| (0..8).map(move |bit| u32::from(byte >> bit & 1)));
-    !bits.fold(u32::MAX, |state, bit| (state << 1) ^ (((state >> 31) ^ bit) * polynomial)).reverse_bits()
+    !bits
+        .fold(u32::MAX, |state, bit| (state << 1) ^ (((state >> 31) ^ bit) * polynomial))
+        .reverse_bits()
 }
 
 impl Definition {
     fn new(slot_bits: u32) -> Self {
         let bits = slot_bits - 1;
-        Definition { bits, stages: [vec![Slot::default(); 1 << bits], vec![Slot::default(); 1 << bits]], packets: 0, replaced: 0 }
+        Definition {
+            bits,
+            stages: [vec![Slot::default(); 1 << bits], vec![Slot::default(); 1 << bits]],
+            packets: 0,
+            replaced: 0,
+        }
     }
 
     fn count(&mut self, key: &[u8], kind: KeyKind) {
@@ -67,19 +75,22 @@ impl Definition {
         let zeros = (0..32).find(|zeros| 1_u64 << zeros > u64::from(count)).unwrap();
         if coin & ((1_u64 << zeros) - 1) as u32 == 0 {
             self.replaced += usize::from(count > 0);
-            self.stages[stage][indices[stage]] = Slot { signature, count: count + 1, inherited: count, key: words(key, kind) };
+            self.stages[stage][indices[stage]] =
+                Slot { signature, count: count + 1, inherited: count, key: words(key, kind) };
         }
     }
 }
 
-/// The version of IP, addresses of four words with an IPv4 address as the last one, ports and protocol.
+/// The version of IP, addresses of four words with an IPv4 address as the last one, ports and
+/// protocol.
 fn words(key: &[u8], kind: KeyKind) -> Vec<u64> {
     let number = |bytes: &[u8]| bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
     let is_ipv4 = key.len() == kind.lengths()[0];
     let addresses = if matches!(kind, KeyKind::Src | KeyKind::Dst) { 1 } else { 2 };
     let (addresses, service) = key.split_at(addresses * if is_ipv4 { 4 } else { 16 });
     let address = |address: &[u8]| [vec![0; 16 - address.len()], address.to_vec()].concat();
-    let addresses: Vec<u8> = addresses.chunks(if is_ipv4 { 4 } else { 16 }).flat_map(address).collect();
+    let addresses: Vec<u8> =
+        addresses.chunks(if is_ipv4 { 4 } else { 16 }).flat_map(address).collect();
     let words = addresses.chunks(4).chain(service.chunks(4)).map(number);
     std::iter::once(if is_ipv4 { 4 } else { 6 }).chain(words).collect()
 }
@@ -93,22 +104,29 @@ struct Lab {
 
 impl Lab {
     fn new(key: KeyKind, slot_bits: u32, everything: bool) -> Self {
-        let mut options = Options::default().define("FLOWGAUGE_HEAVY", 1).define("FLOWGAUGE_HEAVY_KEY", key as u8);
+        let mut options = Options::default()
+            .define("FLOWGAUGE_HEAVY", 1)
+            .define("FLOWGAUGE_HEAVY_KEY", key as u8);
         options = options.define("FLOWGAUGE_HEAVY_SLOT_BITS", slot_bits);
         for other in ["FLOWGAUGE_ENTROPY", "FLOWGAUGE_FREQUENCY", "FLOWGAUGE_MEMBERSHIP"] {
             options = options.define(other, u8::from(everything));
         }
         let mut model = Model::flowgauge(&options).unwrap();
-        let (path, key_kind) = (format!("Ingress.flowgauge.heavy_by_{}", key.name().replace('-', "_")), key);
+        let (path, key_kind) =
+            (format!("Ingress.flowgauge.heavy_by_{}", key.name().replace('-', "_")), key);
         for (priority, admission) in (0..).zip(admission_table()) {
-            let ternary =
-                |value: u32, mask: u32| Match::Ternary { value: value.to_be_bytes().to_vec(), mask: mask.to_be_bytes().to_vec() };
+            let ternary = |value: u32, mask: u32| Match::Ternary {
+                value: value.to_be_bytes().to_vec(),
+                mask: mask.to_be_bytes().to_vec(),
+            };
             let key = vec![
                 ("count".to_owned(), ternary(admission.count, admission.count_mask)),
                 ("coin".to_owned(), ternary(0, admission.coin_mask)),
             ];
             let call = ActionCall { action: format!("{path}.admit"), data: Vec::new() };
-            model.add_entry(&format!("pipe.{path}.admission"), &Entry { key, priority, call }).unwrap();
+            model
+                .add_entry(&format!("pipe.{path}.admission"), &Entry { key, priority, call })
+                .unwrap();
         }
         Lab { model, name: format!("pipe.{path}"), bits: slot_bits - 1, key: key_kind }
     }
@@ -117,23 +135,35 @@ impl Lab {
         let key = vec![("ingress_port".to_owned(), Match::Exact(from.to_be_bytes().to_vec()))];
         let data = vec![("port".to_owned(), to.to_be_bytes().to_vec())];
         let call = ActionCall { action: "Ingress.forward.send".to_owned(), data };
-        self.model.add_entry("pipe.Ingress.forward.ports", &Entry { key, priority: 0, call }).unwrap();
+        self.model
+            .add_entry("pipe.Ingress.forward.ports", &Entry { key, priority: 0, call })
+            .unwrap();
     }
 
     fn set_bank(&mut self, bank: u8) {
         let data = vec![("bank".to_owned(), vec![bank])];
-        self.model.set_default_action(BANK, &ActionCall { action: "Ingress.flowgauge.set_bank".to_owned(), data }).unwrap();
+        self.model
+            .set_default_action(
+                BANK,
+                &ActionCall { action: "Ingress.flowgauge.set_bank".to_owned(), data },
+            )
+            .unwrap();
     }
 
     fn stage(&self, stage: usize, bank: usize) -> Vec<Slot> {
         let of = |register: &str, field, range| {
-            self.model.register_range(&format!("{}.{register}", self.name), field, range, 0).unwrap()
+            self.model
+                .register_range(&format!("{}.{register}", self.name), field, range, 0)
+                .unwrap()
         };
         let flows = format!("flows{stage}");
-        let flows = [0, 1].map(|field| of(&flows, field, bank << self.bits..(bank + 1) << self.bits));
+        let flows =
+            [0, 1].map(|field| of(&flows, field, bank << self.bits..(bank + 1) << self.bits));
         // These are of both stages.
         let first = (2 * bank + stage) << self.bits;
-        let both = |register: &str| [0, 1].map(|field| of(register, field, first..first + (1 << self.bits)));
+        let both = |register: &str| {
+            [0, 1].map(|field| of(register, field, first..first + (1 << self.bits)))
+        };
         let [inherited, version] = both("origin");
         let tables: &[&str] = match self.key {
             KeyKind::Src => &["src_upper", "src_lower"],
@@ -141,22 +171,31 @@ impl Lab {
             KeyKind::SrcDst => &["src_upper", "src_lower", "dst_upper", "dst_lower"],
             KeyKind::FiveTuple => &["src_upper", "src_lower", "dst_upper", "dst_lower", "service"],
         };
-        let words: Vec<Vec<u64>> = std::iter::once(version).chain(tables.iter().flat_map(|table| both(table))).collect();
+        let words: Vec<Vec<u64>> =
+            std::iter::once(version).chain(tables.iter().flat_map(|table| both(table))).collect();
         let slot = |index: usize| Slot {
             signature: flows[0][index] as u32,
             count: flows[1][index] as u32 - 1,
             inherited: inherited[index] as u32,
-            key: if flows[1][index] > 1 { words.iter().map(|words| words[index]).collect() } else { Vec::new() },
+            key: if flows[1][index] > 1 {
+                words.iter().map(|words| words[index]).collect()
+            } else {
+                Vec::new()
+            },
         };
         (0..1 << self.bits).map(slot).collect()
     }
 
     fn assert_holds(&self, expected: &Definition, bank: usize, what: &str) {
-        let packets = self.model.register_range(&format!("{}.packets", self.name), 0, bank..bank + 1, 0).unwrap();
+        let packets = self
+            .model
+            .register_range(&format!("{}.packets", self.name), 0, bank..bank + 1, 0)
+            .unwrap();
         assert_eq!(packets, [u64::from(expected.packets)], "{what}");
         for stage in [0, 1] {
             let found = self.stage(stage, bank);
-            for (index, (found, expected)) in found.iter().zip(&expected.stages[stage]).enumerate() {
+            for (index, (found, expected)) in found.iter().zip(&expected.stages[stage]).enumerate()
+            {
                 assert_eq!(found, expected, "slot {index} of stage {stage}, {what}");
             }
         }
@@ -166,17 +205,27 @@ impl Lab {
 /// Some flows many times, many a few times.
 fn skewed(seed: u64, count: usize) -> Vec<OwnedFrame> {
     let distinct = [frames::random(seed, 200), frames::kinds()].concat();
-    let distinct: Vec<OwnedFrame> = distinct.into_iter().filter(|frame| frames::within_reach_of_a_switch(&frame.bytes)).collect();
+    let distinct: Vec<OwnedFrame> = distinct
+        .into_iter()
+        .filter(|frame| frames::within_reach_of_a_switch(&frame.bytes))
+        .collect();
     let mut state = seed;
     let next = |_| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let at = |shift: u32| (state >> shift) as usize % distinct.len();
         distinct[at(20).min(at(33)).min(at(48))].clone()
     };
     (0..count).map(next).collect()
 }
 
-fn count(lab: &mut Lab, definition: &mut Definition, kind: KeyKind, port: u16, frames: &[OwnedFrame]) {
+fn count(
+    lab: &mut Lab,
+    definition: &mut Definition,
+    kind: KeyKind,
+    port: u16,
+    frames: &[OwnedFrame],
+) {
     for frame in frames {
         lab.model.inject(port, &frame.bytes).unwrap();
         if let Verdict::V4(key) | Verdict::V6(key) = verdict(frame, kind) {
@@ -189,7 +238,8 @@ fn count(lab: &mut Lab, definition: &mut Definition, kind: KeyKind, port: u16, f
 fn every_key_and_size() {
     for key in KeyKind::ALL {
         for slot_bits in [4, 6, 12] {
-            let (mut lab, mut definition) = (Lab::new(key, slot_bits, false), Definition::new(slot_bits));
+            let (mut lab, mut definition) =
+                (Lab::new(key, slot_bits, false), Definition::new(slot_bits));
             count(&mut lab, &mut definition, key, 0, &skewed(u64::from(slot_bits), 3000));
             lab.assert_holds(&definition, 0, &format!("{key:?}, {slot_bits} bits"));
             assert!(definition.replaced > 10 || slot_bits == 12, "{}", definition.replaced);
@@ -224,7 +274,9 @@ fn a_second_pass_counts_nothing_else_and_sends_the_frame_once() {
         }
     }
     lab.assert_holds(&definition, 0, "forwarded");
-    let counted: u64 = (0..8).map(|class| lab.model.read_counter(FRAMES, class, Pipes::All).unwrap().packets).sum();
+    let counted: u64 = (0..8)
+        .map(|class| lab.model.read_counter(FRAMES, class, Pipes::All).unwrap().packets)
+        .sum();
     assert_eq!(counted, frames.len() as u64);
     let row = "pipe.Ingress.flowgauge.frequency_by_src.count_min0";
     let cells: u64 = lab.model.register_range(row, 0, 0..1024, 0).unwrap().into_iter().sum();
@@ -267,21 +319,30 @@ fn packets_that_come_back_late_are_of_their_window_and_count_once() {
         assert_eq!(sent, all.len(), "every frame leaves once");
         assert!(late > 0, "none was late");
         for (bank, frames) in all.chunks(1_000).enumerate() {
-            let classes = (8 * bank..8 * bank + 8).map(|class| lab.model.read_counter(FRAMES, class, Pipes::All).unwrap().packets);
+            let classes = (8 * bank..8 * bank + 8)
+                .map(|class| lab.model.read_counter(FRAMES, class, Pipes::All).unwrap().packets);
             assert_eq!(classes.sum::<u64>(), frames.len() as u64);
             let keys = frames.iter().filter_map(|frame| match verdict(frame, kind) {
                 Verdict::V4(key) | Verdict::V6(key) => Some(key.to_vec()),
                 _ => None,
             });
             let keys: Vec<Vec<u8>> = keys.collect();
-            let packets = lab.model.register_range(&format!("{}.packets", lab.name), 0, bank..bank + 1, 0).unwrap();
+            let packets = lab
+                .model
+                .register_range(&format!("{}.packets", lab.name), 0, bank..bank + 1, 0)
+                .unwrap();
             assert_eq!(packets, [keys.len() as u64]);
             let row = "pipe.Ingress.flowgauge.frequency_by_src.count_min0";
-            let cells = lab.model.register_range(row, 0, 1024 * bank..1024 * (bank + 1), 0).unwrap();
+            let cells =
+                lab.model.register_range(row, 0, 1024 * bank..1024 * (bank + 1), 0).unwrap();
             assert_eq!(cells.into_iter().sum::<u64>(), keys.len() as u64);
             // What a flow has surely had it had in this window, over both stages together.
             let mut surely: Vec<(Vec<u64>, u32, u32)> = Vec::new();
-            for slot in [0, 1].into_iter().flat_map(|stage| lab.stage(stage, bank)).filter(|slot| slot.count > 0) {
+            for slot in [0, 1]
+                .into_iter()
+                .flat_map(|stage| lab.stage(stage, bank))
+                .filter(|slot| slot.count > 0)
+            {
                 assert!(slot.inherited < slot.count, "{slot:?}");
                 match surely.iter_mut().find(|(key, ..)| *key == slot.key) {
                     Some((_, count, _)) => *count += slot.count - slot.inherited,
@@ -292,7 +353,10 @@ fn packets_that_come_back_late_are_of_their_window_and_count_once() {
             for (key, count, signature) in surely {
                 let of_flow = keys.iter().filter(|of| words(of, kind) == key);
                 let had = of_flow.inspect(|of| assert_eq!(crc32(of), signature)).count();
-                assert!(count as usize <= had, "{count} of {had} in bank {bank}, {after} packets later");
+                assert!(
+                    count as usize <= had,
+                    "{count} of {had} in bank {bank}, {after} packets later"
+                );
             }
         }
     }

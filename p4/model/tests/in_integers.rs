@@ -1,5 +1,6 @@
-//! The entropy that a switch makes itself: after every packet it is what software makes of the same window, and a switch tells of a flood
-//! before the window ends. A second entropy is measured beside it.
+//! The entropy that a switch makes itself: after every packet it is what software makes of the same
+//! window, and a switch tells of a flood before the window ends. A second entropy is measured
+//! beside it.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use flowgauge_bfruntime::server::{Query, Running, Source, Target, Write};
@@ -29,17 +30,37 @@ struct Lab {
 
 impl Lab {
     fn new(kind: SketchKind, alarm: u32) -> Self {
-        let off = cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
+        let off = cardinality::Settings {
+            mode: cardinality::Mode::Off,
+            ..cardinality::Settings::DEFAULT
+        };
         let mut settings = Settings::only(off);
-        let sketch = |key| sketch::Settings { mode: kind.into(), key, shape: Grid::of_counters(3, 256).unwrap() };
+        let sketch = |key| sketch::Settings {
+            mode: kind.into(),
+            key,
+            shape: Grid::of_counters(3, 256).unwrap(),
+        };
         settings.entropy = [KeyKind::Dst, KeyKind::Src].map(sketch);
         // The switch makes that of destinations.
-        let keys = [("FLOWGAUGE_ENTROPY_KEY", KeyKind::Dst as u32), ("FLOWGAUGE_ENTROPY_SECOND_KEY", KeyKind::Src as u32)];
-        let own = keys.into_iter().chain([("FLOWGAUGE_ENTROPY_BITS", 1), ("FLOWGAUGE_ENTROPY_ALARM", alarm)]);
+        let keys = [
+            ("FLOWGAUGE_ENTROPY_KEY", KeyKind::Dst as u32),
+            ("FLOWGAUGE_ENTROPY_SECOND_KEY", KeyKind::Src as u32),
+        ];
+        let own = keys
+            .into_iter()
+            .chain([("FLOWGAUGE_ENTROPY_BITS", 1), ("FLOWGAUGE_ENTROPY_ALARM", alarm)]);
         let defined = definitions(&settings).unwrap().into_iter().chain(own);
-        let defined = defined.fold(flowgauge_p4_model::Options::default(), |options, (name, value)| options.define(name, value));
+        let defined = defined
+            .fold(flowgauge_p4_model::Options::default(), |options, (name, value)| {
+                options.define(name, value)
+            });
         let switch = Arc::new(Switch::new(Model::flowgauge(&defined).unwrap(), "flowgauge"));
-        let running = Running::start(([127, 0, 0, 1], 0).into(), None, Arc::clone(&switch) as Arc<dyn Target>).unwrap();
+        let running = Running::start(
+            ([127, 0, 0, 1], 0).into(),
+            None,
+            Arc::clone(&switch) as Arc<dyn Target>,
+        )
+        .unwrap();
         let mut options = Options::new(running.address().to_string());
         options.transit = Duration::ZERO;
         // No time limits on a busy machine.
@@ -53,7 +74,9 @@ impl Lab {
     fn send(&self, destinations: impl IntoIterator<Item = u32>) {
         let mut entrance = self.switch.enter();
         for destination in destinations {
-            let mut frame = [&[2; 12][..], &[8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1]].concat();
+            let mut frame =
+                [&[2; 12][..], &[8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1]]
+                    .concat();
             frame.extend(destination.to_be_bytes());
             frame.resize(60, 0);
             entrance.arrive(self.switch.port(0), &frame).unwrap();
@@ -63,23 +86,29 @@ impl Lab {
     /// A datum of the open window.
     fn read(&self, register: &str, field: &str) -> u32 {
         let name = format!("{MADE}.{register}");
-        let entries = self.switch.read(&name, Pipes::One(0), &Query::All, Source::Hardware).unwrap();
+        let entries =
+            self.switch.read(&name, Pipes::One(0), &Query::All, Source::Hardware).unwrap();
         let name = format!("{}.{field}", name.strip_prefix("pipe.").unwrap());
         u32::from_be_bytes(entries[self.bank].data.bytes(&name).unwrap().try_into().unwrap())
     }
 
     fn write(&self, register: &str, value: u32) {
         let name = format!("{MADE}.{register}");
-        let mut entries = self.switch.read(&name, Pipes::One(0), &Query::All, Source::Hardware).unwrap();
+        let mut entries =
+            self.switch.read(&name, Pipes::One(0), &Query::All, Source::Hardware).unwrap();
         let entry = entries.swap_remove(self.bank);
         let field = format!("{}.f1", name.strip_prefix("pipe.").unwrap());
         let data = Data::fields([(&*field, value.to_be_bytes().to_vec())]);
-        self.switch.write(&name, Pipes::All, &Write::Modify(entry.place.key().unwrap().clone(), data)).unwrap();
+        self.switch
+            .write(&name, Pipes::All, &Write::Modify(entry.place.key().unwrap().clone(), data))
+            .unwrap();
     }
 
     fn set(&self, parameter: &str, value: u32) {
         let value = Data::fields([("value", value.to_be_bytes().to_vec())]);
-        self.switch.write(&format!("{MADE}.{parameter}"), Pipes::All, &Write::SetDefault(value)).unwrap();
+        self.switch
+            .write(&format!("{MADE}.{parameter}"), Pipes::All, &Write::SetDefault(value))
+            .unwrap();
     }
 
     fn entropy(&self) -> u32 {
@@ -95,7 +124,8 @@ impl Lab {
     }
 }
 
-/// Destinations of a window: none, one, all different, evenly spread, skewed, or a flood among others.
+/// Destinations of a window: none, one, all different, evenly spread, skewed, or a flood among
+/// others.
 fn traffic(random: &mut ChaCha8Rng, window: u32) -> Vec<u32> {
     let most = if window % 50 == 49 { 3000 } else { 120 };
     let packets = random.random_range(0..most);
@@ -124,7 +154,11 @@ fn a_thousand_windows_have_the_entropy_that_software_makes_of_them() {
             lab.send(destinations);
             let (packets, sum, made) = lab.rotate();
             assert_eq!(packets, number);
-            assert_eq!(u64::from(made), of_window(packets, sum), "{kind:?}, window {window}: {packets} packets, {sum}");
+            assert_eq!(
+                u64::from(made),
+                of_window(packets, sum),
+                "{kind:?}, window {window}: {packets} packets, {sum}"
+            );
             different.insert(made);
         }
         assert!(different.len() > 200, "{}", different.len());
@@ -146,11 +180,17 @@ fn sums_of_any_size() {
         lab.write("whole", whole);
         // A flow's first packet adds nothing.
         lab.send([0]);
-        assert_eq!(u64::from(lab.entropy()), of_window(packets.into(), u64::from(whole) << 10), "{packets} packets, {whole}");
+        assert_eq!(
+            u64::from(lab.entropy()),
+            of_window(packets.into(), u64::from(whole) << 10),
+            "{packets} packets, {whole}"
+        );
         lab.rotate();
     }
     // The last sum stays at its end, whatever comes after it.
-    for (whole, packets, is_known) in [((1 << 31) - 1, 1, true), (1 << 31, 1, false), (u32::MAX, 3, false)] {
+    for (whole, packets, is_known) in
+        [((1 << 31) - 1, 1, true), (1 << 31, 1, false), (u32::MAX, 3, false)]
+    {
         lab.write("packets", (1 << 26) - 1);
         lab.write("whole", whole);
         lab.send(vec![0; packets]);
@@ -170,15 +210,22 @@ async fn a_flood_is_told_before_the_window_ends() {
     // Usual windows have 6 bits.
     let (low, high, usual) = (3 << 10, 8 << 10, 64);
     for (is_low, flooded) in [(true, 1), (false, 4096)] {
-        let mut lab = tokio::task::spawn_blocking(move || Lab::new(SketchKind::CountMin, 1)).await.unwrap();
+        let mut lab =
+            tokio::task::spawn_blocking(move || Lab::new(SketchKind::CountMin, 1)).await.unwrap();
         lab.set("lowest", low);
         lab.set("highest", high);
         // A second way into the same switch, for whoever waits for alarms.
-        let watched = Running::start(([127, 0, 0, 1], 0).into(), None, Arc::clone(&lab.switch) as Arc<dyn Target>).unwrap();
+        let watched = Running::start(
+            ([127, 0, 0, 1], 0).into(),
+            None,
+            Arc::clone(&lab.switch) as Arc<dyn Target>,
+        )
+        .unwrap();
         let address = watched.address();
         let connection = SwitchConnection::builder(&address.ip().to_string(), address.port());
         let watcher = connection.client_id(1).p4_name("flowgauge").connect().await.unwrap();
-        // Few packets have a low entropy, whatever they are; from 1,024 on the switch looks at it. An ordinary window is none to tell of.
+        // Few packets have a low entropy, whatever they are; from 1,024 on the switch looks at it.
+        // An ordinary window is none to tell of.
         lab.send((0..3000).map(|number| number % usual));
         assert_eq!(lab.read("result", "told"), 0);
         let mut lab = tokio::task::spawn_blocking(move || {
@@ -204,20 +251,27 @@ async fn a_flood_is_told_before_the_window_ends() {
     }
 }
 
-/// Constants are off by a little, so that an entropy of about zero may come out negative: it is zero, too low for whoever asks for more, and never
-/// too high.
+/// Constants are off by a little, so that an entropy of about zero may come out negative: it is
+/// zero, too low for whoever asks for more, and never too high.
 #[test]
 fn a_negative_entropy_is_zero_whichever_threshold_it_is_compared_with() {
     let mut lab = Lab::new(SketchKind::CountMin, 1);
-    // Packets with an even number are compared with the lowest, the others with the highest. Less than 1,024 are not compared.
-    for (packets, lowest, is_told) in [(4096, 0, 0), (4096, 1, 1), (4097, 1, 0), (4097, 0, 0), (1022, 1, 0)] {
+    // Packets with an even number are compared with the lowest, the others with the highest. Less
+    // than 1,024 are not compared.
+    for (packets, lowest, is_told) in
+        [(4096, 0, 0), (4096, 1, 1), (4097, 1, 0), (4097, 0, 0), (1022, 1, 0)]
+    {
         lab.set("lowest", lowest);
         lab.set("highest", 0);
         lab.write("packets", packets - 1);
         lab.write("whole", 14 * packets);
         assert_eq!(of_window(packets.into(), u64::from(14 * packets) << 10), 0);
         lab.send([0]);
-        assert_eq!((lab.entropy(), lab.read("result", "told")), (0, is_told), "{packets} packets, lowest {lowest}");
+        assert_eq!(
+            (lab.entropy(), lab.read("result", "told")),
+            (0, is_told),
+            "{packets} packets, lowest {lowest}"
+        );
         lab.rotate();
     }
 }
@@ -227,17 +281,27 @@ fn settings_that_make_no_sense_are_refused() {
     for (definitions, problem) in [
         (&[("FLOWGAUGE_ENTROPY_BITS", 1)][..], "needs FLOWGAUGE_ENTROPY"),
         (&[("FLOWGAUGE_ENTROPY", 1), ("FLOWGAUGE_ENTROPY_BITS", 2)], "neither 0 nor 1"),
-        (&[("FLOWGAUGE_ENTROPY", 1), ("FLOWGAUGE_ENTROPY_ALARM", 1)], "needs FLOWGAUGE_ENTROPY_BITS"),
+        (
+            &[("FLOWGAUGE_ENTROPY", 1), ("FLOWGAUGE_ENTROPY_ALARM", 1)],
+            "needs FLOWGAUGE_ENTROPY_BITS",
+        ),
         (&[("FLOWGAUGE_ENTROPY_ALARM", 2)], "neither 0 nor 1"),
         (&[("FLOWGAUGE_ENTROPY_SECOND", 2)], "neither 0 nor 1"),
         (&[("FLOWGAUGE_ENTROPY_SECOND", 1)], "needs FLOWGAUGE_ENTROPY"),
         (
-            &[("FLOWGAUGE_ENTROPY", 1), ("FLOWGAUGE_ENTROPY_KEY", 1), ("FLOWGAUGE_ENTROPY_SECOND", 1)],
+            &[
+                ("FLOWGAUGE_ENTROPY", 1),
+                ("FLOWGAUGE_ENTROPY_KEY", 1),
+                ("FLOWGAUGE_ENTROPY_SECOND", 1),
+            ],
             "FLOWGAUGE_ENTROPY_SECOND_KEY is FLOWGAUGE_ENTROPY_KEY",
         ),
     ] {
-        let options =
-            definitions.iter().fold(flowgauge_p4_model::Options::default(), |options, (name, value)| options.define(name, *value));
+        let options = definitions
+            .iter()
+            .fold(flowgauge_p4_model::Options::default(), |options, (name, value)| {
+                options.define(name, *value)
+            });
         let error = Model::flowgauge(&options).unwrap_err().to_string();
         assert!(error.contains(problem), "{error}");
     }

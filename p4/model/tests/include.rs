@@ -14,8 +14,11 @@ fn counts_in_a_program_of_its_users() {
     frame.resize(64, 0);
     let output = model.inject(0, &frame).unwrap();
     assert_eq!((output[0].port, &output[0].frame[..]), (5, &frame[4..]));
-    let counted = model.read_counter("pipe.MyIngress.measure.counters.frames", 0, Pipes::All).unwrap();
+    let counted =
+        model.read_counter("pipe.MyIngress.measure.counters.frames", 0, Pipes::All).unwrap();
     assert_eq!(counted, Counted { packets: 1, bytes: 64 });
-    let registers = model.register_range("pipe.MyIngress.measure.cardinality_by_src.registers", 0, 0..2048, 0).unwrap();
+    let registers = model
+        .register_range("pipe.MyIngress.measure.cardinality_by_src.registers", 0, 0..2048, 0)
+        .unwrap();
     assert_eq!(registers.iter().filter(|level| **level > 0).count(), 1);
 }

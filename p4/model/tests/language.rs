@@ -48,20 +48,51 @@ proptest! {
 #[test]
 fn widths_slices_and_casts() {
     assert_eq!(
-        once("", "hdr.io.x = hdr.io.a[15:8] ++ hdr.io.b[23:0]; hdr.io.y = 16w0 ++ hdr.io.a[31:16];", 0x1234_5678, 0x9abc_def0),
+        once(
+            "",
+            "hdr.io.x = hdr.io.a[15:8] ++ hdr.io.b[23:0]; hdr.io.y = 16w0 ++ hdr.io.a[31:16];",
+            0x1234_5678,
+            0x9abc_def0
+        ),
         (0x56bc_def0, 0x1234)
     );
-    assert_eq!(once("", "hdr.io.x[7:0] = hdr.io.a[31:24]; hdr.io.x[31:24] = 0xee;", 0xab00_0000, 0).0, 0xee00_00ab);
-    assert_eq!(once("", "md.signed = (int<8>)hdr.io.a[7:0]; hdr.io.x = (bit<32>)(int<32>)md.signed;", 0x80, 0).0, 0xffff_ff80);
+    assert_eq!(
+        once("", "hdr.io.x[7:0] = hdr.io.a[31:24]; hdr.io.x[31:24] = 0xee;", 0xab00_0000, 0).0,
+        0xee00_00ab
+    );
+    assert_eq!(
+        once(
+            "",
+            "md.signed = (int<8>)hdr.io.a[7:0]; hdr.io.x = (bit<32>)(int<32>)md.signed;",
+            0x80,
+            0
+        )
+        .0,
+        0xffff_ff80
+    );
     assert_eq!(once("", "hdr.io.x = (bit<32>)hdr.io.a[7:0];", 0xfff, 0).0, 0xff);
     assert_eq!(
-        once("", "hdr.io.x = (bit<32>)(int<32>)(-(int<8>)hdr.io.a[7:0]); hdr.io.y = -hdr.io.a;", 1, 0),
+        once(
+            "",
+            "hdr.io.x = (bit<32>)(int<32>)(-(int<8>)hdr.io.a[7:0]); hdr.io.y = -hdr.io.a;",
+            1,
+            0
+        ),
         (0xffff_ffff, 0xffff_ffff)
     );
-    assert_eq!(once("", "hdr.io.x = hdr.io.a << 8; hdr.io.y = hdr.io.a >> 4;", 0x8000_00ff, 0), (0xff00, 0x0800_000f));
+    assert_eq!(
+        once("", "hdr.io.x = hdr.io.a << 8; hdr.io.y = hdr.io.a >> 4;", 0x8000_00ff, 0),
+        (0xff00, 0x0800_000f)
+    );
     assert_eq!(once("", "hdr.io.x = hdr.io.a << 32; hdr.io.y = hdr.io.a >> 32;", 1, 0), (0, 0));
-    assert_eq!(once("", "hdr.io.x = (bit<32>)((int<32>)hdr.io.a >> 4);", 0x8000_0000, 0).0, 0xf800_0000);
-    assert_eq!(once("", "md.small = 255; md.small = md.small + 3; hdr.io.x = (bit<32>)md.small;", 0, 0).0, 2);
+    assert_eq!(
+        once("", "hdr.io.x = (bit<32>)((int<32>)hdr.io.a >> 4);", 0x8000_0000, 0).0,
+        0xf800_0000
+    );
+    assert_eq!(
+        once("", "md.small = 255; md.small = md.small + 3; hdr.io.x = (bit<32>)md.small;", 0, 0).0,
+        2
+    );
 }
 
 #[test]
@@ -79,8 +110,10 @@ fn conditions_and_bools() {
 
 #[test]
 fn constants_typedefs_variables_and_macros() {
-    let text =
-        program("", "STORE(x, BASE + 1) bit<32> v = hdr.io.a; word_t w = v + STEP; hdr.io.y = w; if (true) { bit<8> v = 1; }");
+    let text = program(
+        "",
+        "STORE(x, BASE + 1) bit<32> v = hdr.io.a; word_t w = v + STEP; hdr.io.y = w; if (true) { bit<8> v = 1; }",
+    );
     let text = text.text().replace(
         "struct none_t {}",
         "struct none_t {}
@@ -158,7 +191,11 @@ fn parser_selects_looks_ahead_and_keeps_the_payload() {
         let bytes = [head, &frame(0xa, 0xb), &[0xff; 3]].concat();
         model.inject(0, &bytes).unwrap().pop().map(|output| output.frame)
     };
-    assert_eq!(out(&[5, 0, 0, 0]).unwrap(), [&[5, 0, 0, 0][..], &frame(0xa, 0xb), &[0xff; 3]].concat(), "payload only");
+    assert_eq!(
+        out(&[5, 0, 0, 0]).unwrap(),
+        [&[5, 0, 0, 0][..], &frame(0xa, 0xb), &[0xff; 3]].concat(),
+        "payload only"
+    );
     let second = [1, 0, 0, 1, 6, 6, 6, 6];
     assert_eq!(out(&second).unwrap(), [&second[..], &frame(0xa, 0xb), &[0xff; 3]].concat());
     let ahead = out(&[0x4f, 0, 0, 0]).unwrap();
@@ -180,7 +217,10 @@ fn a_cut_header_drops_the_packet_unless_the_error_is_read() {
         "",
         "if (pm.parser_err != 0 && !hdr.io.isValid()) { hdr.extra[0].setValid(); hdr.extra[0].rest = (bit<24>)pm.parser_err; }",
     );
-    assert_eq!(reading.inject(0, &[9; 15]).unwrap()[0].frame, [&[0, 0, 0, 2][..], &[9; 15]].concat());
+    assert_eq!(
+        reading.inject(0, &[9; 15]).unwrap()[0].frame,
+        [&[0, 0, 0, 2][..], &[9; 15]].concat()
+    );
     assert_eq!(reading.inject(0, &[]).unwrap()[0].frame, [0, 0, 0, 2]);
 }
 
@@ -195,28 +235,45 @@ fn tables_match_exactly_by_prefix_and_by_mask() {
 
     let mut narrow = with("narrow.apply();");
     assert_eq!(compute(&mut narrow, 0x105, 0).0, 99);
-    narrow.add_entry("pipe.Ingress.narrow", &entry(exact("low", &[5]), "Ingress.set", &[("v", &[0, 0, 0, 6])])).unwrap();
+    narrow
+        .add_entry(
+            "pipe.Ingress.narrow",
+            &entry(exact("low", &[5]), "Ingress.set", &[("v", &[0, 0, 0, 6])]),
+        )
+        .unwrap();
     assert_eq!(compute(&mut narrow, 0x105, 0).0, 6);
     assert_eq!(compute(&mut narrow, 0x106, 0).0, 99);
 
     let mut wide = with("if (wide.apply().hit) { hdr.io.y = 1; }");
     let key = [exact("hdr.io.a", &[0, 0, 1, 5]), exact("hdr.io.$valid$", &[1])].concat();
-    wide.add_entry("pipe.Ingress.wide", &entry(key, "Ingress.set", &[("v", &[0, 0, 0, 7])])).unwrap();
+    wide.add_entry("pipe.Ingress.wide", &entry(key, "Ingress.set", &[("v", &[0, 0, 0, 7])]))
+        .unwrap();
     assert_eq!(compute(&mut wide, 0x105, 0), (7, 1));
     assert_eq!(compute(&mut wide, 0x106, 0), (0, 0));
 
     let mut prefix = with("prefix.apply();");
-    for (value, length, answer) in [([10, 0, 0, 0], 8, 1), ([10, 1, 0, 0], 16, 2), ([10, 1, 2, 3], 32, 3), ([0; 4], 0, 4)] {
+    for (value, length, answer) in
+        [([10, 0, 0, 0], 8, 1), ([10, 1, 0, 0], 16, 2), ([10, 1, 2, 3], 32, 3), ([0; 4], 0, 4)]
+    {
         let key = vec![("net".to_owned(), Match::Lpm { value: value.to_vec(), length })];
-        prefix.add_entry("pipe.Ingress.prefix", &entry(key, "Ingress.set", &[("v", &[0, 0, 0, answer])])).unwrap();
+        prefix
+            .add_entry(
+                "pipe.Ingress.prefix",
+                &entry(key, "Ingress.set", &[("v", &[0, 0, 0, answer])]),
+            )
+            .unwrap();
     }
-    let answers = [0x0a02_0000, 0x0a01_0000, 0x0a01_0203, 0x0b00_0000].map(|a| compute(&mut prefix, a, 0).0);
+    let answers =
+        [0x0a02_0000, 0x0a01_0000, 0x0a01_0203, 0x0b00_0000].map(|a| compute(&mut prefix, a, 0).0);
     assert_eq!(answers, [1, 2, 3, 4]);
 
     let mut masks = with("masks.apply();");
     for (priority, mask, answer) in [(20, 0xf0, 1), (10, 0xff, 2), (30, 0, 3)] {
         let field = |name: &str, value: u8, mask: u8| {
-            (name.to_owned(), Match::Ternary { value: vec![0, 0, 0, value], mask: vec![0, 0, 0, mask] })
+            (
+                name.to_owned(),
+                Match::Ternary { value: vec![0, 0, 0, value], mask: vec![0, 0, 0, mask] },
+            )
         };
         let key = vec![field("hdr.io.a", 0x12, mask), field("hdr.io.b", 0, 0)];
         let mut entry = entry(key, "Ingress.set", &[("v", &[0, 0, 0, answer])]);
@@ -237,7 +294,10 @@ fn constant_entries_and_keyless_tables() {
     let locals = locals.replace("(1, _ignored)", "(1, 1)");
     let mut signs = model(&locals, "signs.apply();");
     let high = 0x8000_0000;
-    assert_eq!([(0, 0), (0, high), (high, high), (high, 0)].map(|(a, b)| compute(&mut signs, a, b).0), [10, 21, 22, 23]);
+    assert_eq!(
+        [(0, 0), (0, high), (high, high), (high, 0)].map(|(a, b)| compute(&mut signs, a, b).0),
+        [10, 21, 22, 23]
+    );
     let mut masks = model(&locals, "masks.apply();");
     assert_eq!([0x1f, 5, 6].map(|a| compute(&mut masks, a, 0).0), [1, 10, 2]);
     let mut fixed = model(&locals, "fixed.apply();");
@@ -274,12 +334,14 @@ fn registers_of_pairs_with_predicates_and_parameters() {
     program.declarations += "\nstruct pair_t { bit<32> key; bit<32> time; }";
     let mut model = program.model();
     // Time 200 is more than 100 after 1; then 7 owns, 8 must wait until more than 100 have passed.
-    let answers = [(7, 200), (7, 250), (8, 300), (8, 351), (7, 360)].map(|(a, b)| compute(&mut model, a, b).0);
+    let answers = [(7, 200), (7, 250), (8, 300), (8, 351), (7, 360)]
+        .map(|(a, b)| compute(&mut model, a, b).0);
     assert_eq!(answers, [0b100, 0b010, 0b001, 0b100, 0b001]);
     model.write_parameter("pipe.Ingress.idle", Pipes::All, &[0, 0, 0, 5]).unwrap();
     assert_eq!(compute(&mut model, 7, 360).0, 0b100);
     let element = model.read_register("pipe.Ingress.r", 1, Pipes::One(0)).unwrap();
-    let values: Vec<_> = element.iter().map(|(field, values)| (field.name.as_str(), values[0].as_slice())).collect();
+    let values: Vec<_> =
+        element.iter().map(|(field, values)| (field.name.as_str(), values[0].as_slice())).collect();
     assert_eq!(values, [("Ingress.r.key", &[0, 0, 0, 7][..]), ("Ingress.r.time", &[0, 0, 1, 104])]);
 }
 
@@ -296,12 +358,23 @@ fn signed_parameters_and_initial_values() {
     program.declarations += "\nstruct pair_t { int<32> key; int<32> time; }";
     let mut model = program.model();
     let schema = model.schema();
-    let table = |name: &str| schema["tables"].as_array().unwrap().iter().find(|table| table["name"] == name).unwrap().clone();
+    let table = |name: &str| {
+        schema["tables"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|table| table["name"] == name)
+            .unwrap()
+            .clone()
+    };
     let (parameter, register) = (table("pipe.Ingress.less"), table("pipe.Ingress.r"));
     assert_eq!(parameter["data"][0]["singleton"]["type"]["default_value"], -100);
     assert_eq!(parameter["depends_on"].as_array().unwrap(), std::slice::from_ref(&register["id"]));
     // A time is replaced when it is more than 100 ago: -1 by 100, and 100 by 201.
-    assert_eq!([50, 100, 200, 201, 201].map(|a| compute(&mut model, a, 0).0), [u32::MAX, u32::MAX, 100, 100, 201]);
+    assert_eq!(
+        [50, 100, 200, 201, 201].map(|a| compute(&mut model, a, 0).0),
+        [u32::MAX, u32::MAX, 100, 100, 201]
+    );
 }
 
 /// A 64-bit sum in one stateful ALU (p4 notes): the low half carries into the high one.
@@ -319,7 +392,8 @@ fn a_pair_carries() {
     for a in [u32::MAX, 1, u32::MAX, 5, 0, u32::MAX - 3, 0x8000_0000] {
         compute(&mut model, a, 0);
         expected += u64::from(a);
-        let [lo, hi] = [0, 1].map(|field| model.register_range("pipe.Ingress.sum", field, 0..1, 0).unwrap()[0]);
+        let [lo, hi] = [0, 1]
+            .map(|field| model.register_range("pipe.Ingress.sum", field, 0..1, 0).unwrap()[0]);
         assert_eq!(hi << 32 | lo, expected);
     }
 }
@@ -339,15 +413,38 @@ fn hashes() {
         Hash<bit<32>>(HashAlgorithm_t.CUSTOM, p) crc; Hash<bit<12>>(HashAlgorithm_t.CUSTOM, p) short;
         Hash<bit<32>>(HashAlgorithm_t.XOR32) fold; Hash<bit<16>>(HashAlgorithm_t.IDENTITY) same;
         Hash<bit<32>>(HashAlgorithm_t.CRC32) ieee; Hash<bit<32>>(HashAlgorithm_t.CUSTOM, p) bits;";
-    assert_eq!(once(locals, "hdr.io.x = crc.get({ hdr.io.a }); hdr.io.y = 20w0 ++ 12w0;", 0x0a00_0001, 0).0, 0xa757_b578);
+    assert_eq!(
+        once(locals, "hdr.io.x = crc.get({ hdr.io.a }); hdr.io.y = 20w0 ++ 12w0;", 0x0a00_0001, 0)
+            .0,
+        0xa757_b578
+    );
     assert_eq!(once(locals, "hdr.io.x[11:0] = short.get({ hdr.io.a });", 0x0a00_0001, 0).0, 0x578);
-    assert_eq!(once(locals, "hdr.io.x = fold.get({ hdr.io.a, hdr.io.b, hdr.io.a, 32w1 });", 5, 6).0, 7);
+    assert_eq!(
+        once(locals, "hdr.io.x = fold.get({ hdr.io.a, hdr.io.b, hdr.io.a, 32w1 });", 5, 6).0,
+        7
+    );
     let halves = "hdr.io.x = fold.get({ hdr.io.a, hdr.io.b[15:0], hdr.io.b[31:16] });";
-    assert_eq!(once(locals, halves, 1, 0x0002_0003).0, 0x0003_0003, "fields that fill words together");
-    assert_eq!(once(locals, "hdr.io.x[15:0] = same.get({ hdr.io.a[19:8], 4w3 });", 0x000a_bc00, 0).0, 0xabc3);
+    assert_eq!(
+        once(locals, halves, 1, 0x0002_0003).0,
+        0x0003_0003,
+        "fields that fill words together"
+    );
+    assert_eq!(
+        once(locals, "hdr.io.x[15:0] = same.get({ hdr.io.a[19:8], 4w3 });", 0x000a_bc00, 0).0,
+        0xabc3
+    );
     let pieces = "hdr.io.x = bits.get({ hdr.io.a[31:28], hdr.io.a[27:3], hdr.io.a[2:0] });";
     assert_eq!(once(locals, pieces, 0x0a00_0001, 0).0, 0xa757_b578, "fields join without gaps");
-    assert_eq!(once(locals, "hdr.io.x = ieee.get({ hdr.io.a, hdr.io.b, 8w0x39 });", 0x3132_3334, 0x3536_3738).0, 0xcbf4_3926);
+    assert_eq!(
+        once(
+            locals,
+            "hdr.io.x = ieee.get({ hdr.io.a, hdr.io.b, 8w0x39 });",
+            0x3132_3334,
+            0x3536_3738
+        )
+        .0,
+        0xcbf4_3926
+    );
 }
 
 #[test]
@@ -361,7 +458,8 @@ fn counters_count_frames_and_their_bytes() {
     }
     let read = |pipes| model.read_counter("pipe.Ingress.both", 2, pipes).unwrap();
     assert_eq!(
-        [Pipes::One(0), Pipes::One(1), Pipes::All].map(|pipes| (read(pipes).packets, read(pipes).bytes)),
+        [Pipes::One(0), Pipes::One(1), Pipes::All]
+            .map(|pipes| (read(pipes).packets, read(pipes).bytes)),
         [(2, 1574), (1, 100), (3, 1674)]
     );
     let one = model.read_counter("pipe.Ingress.one", 0, Pipes::All).unwrap();
@@ -374,7 +472,9 @@ fn pipes_have_registers_of_their_own_and_tables_in_common() {
         RegisterAction<bit<32>, bit<1>, bit<32>>(r) count = { void apply(inout bit<32> v, out bit<32> rv) { v = v + 1; rv = v; } };
         action set(bit<32> v) { hdr.io.y = v; } table all { actions = { set; } default_action = set(1); }";
     let mut model = model(locals, "hdr.io.x = count.execute(0); all.apply();");
-    model.set_default_action("pipe.Ingress.all", &call("Ingress.set", &[("v", &[0, 0, 0, 8])])).unwrap();
+    model
+        .set_default_action("pipe.Ingress.all", &call("Ingress.set", &[("v", &[0, 0, 0, 8])]))
+        .unwrap();
     let mut at = |port| {
         let frame = &model.inject(port, &frame(0, 0)).unwrap()[0].frame;
         (frame[11], frame[15])
@@ -400,7 +500,10 @@ fn ports_drops_and_time() {
     let mut model = model("", body);
     model.set_clock(0x1234_5678_9abc);
     let output = model.inject(129, &frame(7, 0)).unwrap();
-    assert_eq!((output[0].port, output[0].frame[8..].to_vec()), (7, vec![0, 0, 0, 129, 0x56, 0x78, 0x9a, 0xbc]));
+    assert_eq!(
+        (output[0].port, output[0].frame[8..].to_vec()),
+        (7, vec![0, 0, 0, 129, 0x56, 0x78, 0x9a, 0xbc])
+    );
     assert_eq!(model.inject(129, &frame(7, 1)).unwrap(), []);
     assert_eq!(model.inject(129, &frame(0x1ff, 0)).unwrap(), [], "no port");
 }
@@ -410,7 +513,9 @@ fn digests() {
     let mut program = program("", "if (hdr.io.a == 5) { dm.digest_type = 2; md.small = 9; }");
     program.declarations += "\nstruct digest_t { bit<32> who; bit<8> why; bit<12> part; }";
     program.deparser_locals = "Digest<digest_t>() report;".to_owned();
-    program.deparser = "if (dm.digest_type == 2) { report.pack({ hdr.io.b, md.small, hdr.io.b[11:0] }); }".to_owned();
+    program.deparser =
+        "if (dm.digest_type == 2) { report.pack({ hdr.io.b, md.small, hdr.io.b[11:0] }); }"
+            .to_owned();
     let mut model = program.model();
     model.inject(0, &frame(4, 1)).unwrap();
     model.inject(130, &frame(5, 0x1234)).unwrap();
@@ -455,14 +560,18 @@ fn resubmission_carries_a_header_and_counts_as_a_pass() {
 
 #[test]
 fn recirculation_comes_back_in_the_same_pipe() {
-    let mut model = model("", "hdr.io.x = hdr.io.x + 1; if (hdr.io.x[7:0] != hdr.io.a[7:0]) { tm.ucast_egress_port = 68; }");
+    let mut model = model(
+        "",
+        "hdr.io.x = hdr.io.x + 1; if (hdr.io.x[7:0] != hdr.io.a[7:0]) { tm.ucast_egress_port = 68; }",
+    );
     assert_eq!(compute(&mut model, 5, 0).0, 5);
     assert_eq!(model.inject(0, &frame(200, 0)), Err(Fault::EndlessRecirculation));
 }
 
 #[test]
 fn a_parser_walks_along_a_stack_as_far_as_it_goes() {
-    let mut program = program("", "if (hdr.extra[1].isValid()) { hdr.io.y = (bit<32>)hdr.extra[1].rest; }");
+    let mut program =
+        program("", "if (hdr.extra[1].isValid()) { hdr.io.y = (bit<32>)hdr.extra[1].rest; }");
     program.parser = "state body { packet.extract(hdr.extra.next); md.small = hdr.extra.last.kind;
         transition select(hdr.extra.last.kind, hdr.extra.last.rest) { (0, 1): body; (0, 2): io; default: accept; } }
         state io { packet.extract(hdr.io); transition accept; }"
@@ -471,11 +580,22 @@ fn a_parser_walks_along_a_stack_as_far_as_it_goes() {
     let one = [&[0, 0, 0, 2][..], &frame(3, 4)].concat();
     assert_eq!(model.inject(0, &one).unwrap()[0].frame, one);
     let two = [&[0, 0, 0, 1, 0, 0, 0, 2][..], &frame(3, 4)].concat();
-    assert_eq!(model.inject(0, &two).unwrap()[0].frame, [&two[..20], &[0, 0, 0, 2]].concat(), "the second element");
+    assert_eq!(
+        model.inject(0, &two).unwrap()[0].frame,
+        [&two[..20], &[0, 0, 0, 2]].concat(),
+        "the second element"
+    );
     assert_eq!(model.inject(0, &[0, 0, 0, 1, 9, 9]).unwrap(), [], "it ends inside the second one");
     let three = [&[0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2][..], &frame(3, 4)].concat();
-    assert_eq!(model.inject(0, &three), Err(Fault::StackOverflow { state: "pipe.In.body".to_owned() }));
-    assert_eq!(model.inject(0, &one).unwrap()[0].frame, one, "each packet begins with the first one");
+    assert_eq!(
+        model.inject(0, &three),
+        Err(Fault::StackOverflow { state: "pipe.In.body".to_owned() })
+    );
+    assert_eq!(
+        model.inject(0, &one).unwrap()[0].frame,
+        one,
+        "each packet begins with the first one"
+    );
 }
 
 #[test]
@@ -495,8 +615,10 @@ fn a_parsers_counter_ends_a_loop() {
         let bytes = [&[0, 0, 0, kind, 0, 0, 0, 0][..], &vec![7; extra * 4], &frame(3, 4)].concat();
         model.inject(0, &bytes).map(|mut output| output.pop().map(|output| output.frame))
     };
-    let counted =
-        |kind: u8, extra: usize| [&vec![7; extra * 4][..], &frame(3, 4)[..12], &[0, 0, 0, 1, 0, 0, 0, kind, 0, 0, 0, 0]].concat();
+    let counted = |kind: u8, extra: usize| {
+        [&vec![7; extra * 4][..], &frame(3, 4)[..12], &[0, 0, 0, 1, 0, 0, 0, kind, 0, 0, 0, 0]]
+            .concat()
+    };
     assert_eq!(out(1, 1).unwrap(), Some(counted(1, 1)));
     assert_eq!(out(2, 2).unwrap(), Some(counted(2, 2)));
     assert_eq!(out(9, 2).unwrap(), Some(counted(9, 2)), "the counter has eight bits");
@@ -505,10 +627,14 @@ fn a_parsers_counter_ends_a_loop() {
 #[test]
 fn a_second_assignment_in_a_parser_is_refused() {
     let mut program = program("", "hdr.io.x = md.m;");
-    program.parser = "state body { packet.extract(hdr.io); md.m = 0; md.m = hdr.io.a; transition more; }
+    program.parser =
+        "state body { packet.extract(hdr.io); md.m = 0; md.m = hdr.io.a; transition more; }
         state more { md.m = hdr.io.b; transition accept; }"
-        .to_owned();
+            .to_owned();
     let mut model = program.model();
     assert_eq!(compute(&mut model, 0, 3).0, 3, "zero is no value yet");
-    assert_eq!(model.inject(0, &frame(1, 3)), Err(Fault::SecondAssignment { state: "pipe.In.more".to_owned() }));
+    assert_eq!(
+        model.inject(0, &frame(1, 3)),
+        Err(Fault::SecondAssignment { state: "pipe.In.more".to_owned() })
+    );
 }

@@ -1,4 +1,5 @@
-//! The model over BFRuntime, driven with the public client `rbfrt` as an operator's script drives a switch.
+//! The model over BFRuntime, driven with the public client `rbfrt` as an operator's script drives a
+//! switch.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use flowgauge_bfruntime::server::{Running, Target};
@@ -24,7 +25,9 @@ struct Lab {
 fn lab() -> Lab {
     let options = Options::default().define("FLOWGAUGE_HASH", 0).define("FLOWGAUGE_PRECISION", 4);
     let switch = Arc::new(Switch::new(Model::flowgauge(&options).unwrap(), "flowgauge"));
-    let running = Running::start(([127, 0, 0, 1], 0).into(), None, Arc::clone(&switch) as Arc<dyn Target>).unwrap();
+    let running =
+        Running::start(([127, 0, 0, 1], 0).into(), None, Arc::clone(&switch) as Arc<dyn Target>)
+            .unwrap();
     Lab { switch, running }
 }
 
@@ -55,7 +58,10 @@ async fn the_hash_unit_is_asked_before_it_is_trusted() {
     let lab = lab();
     let switch = lab.operator().await;
     let source = MatchValue::exact(u32::from_be_bytes([10, 0, 0, 1]));
-    let answer = switch.get_table_entries(Request::new(HASH).match_key("hdr.ipv4.src_addr", source)).await.unwrap();
+    let answer = switch
+        .get_table_entries(Request::new(HASH).match_key("hdr.ipv4.src_addr", source))
+        .await
+        .unwrap();
     assert_eq!(answer[0].get_action_data("hash_value").unwrap().as_u32(), 0xa757_b578);
 }
 
@@ -71,10 +77,17 @@ async fn tables_are_filled_packets_counted_and_registers_read() {
             .action_data("level", level)
     };
     switch.write_table_entries((1..=28).map(level).collect::<Vec<_>>()).await.unwrap();
-    let set = Request::new(BANK).default(true).action("Ingress.flowgauge.set_bank").action_data("bank", 1_u8);
+    let set = Request::new(BANK)
+        .default(true)
+        .action("Ingress.flowgauge.set_bank")
+        .action_data("bank", 1_u8);
     switch.update_table_entry(set).await.unwrap();
-    let forward = Request::new("Ingress.forward.ports").match_key("ingress_port", MatchValue::exact(128_u16));
-    switch.write_table_entry(forward.action("Ingress.forward.send").action_data("port", 130_u16)).await.unwrap();
+    let forward =
+        Request::new("Ingress.forward.ports").match_key("ingress_port", MatchValue::exact(128_u16));
+    switch
+        .write_table_entry(forward.action("Ingress.forward.send").action_data("port", 130_u16))
+        .await
+        .unwrap();
 
     let frames = frames(1000);
     let mut forwarded = 0;
@@ -90,24 +103,47 @@ async fn tables_are_filled_packets_counted_and_registers_read() {
         read[0].get_action_data("$COUNTER_SPEC_PKTS").unwrap().as_u64()
     };
     assert_eq!(packets().await, 0);
-    switch.execute_operation(Request::new(FRAMES).operation(TableOperation::SyncCounters)).await.unwrap();
+    switch
+        .execute_operation(Request::new(FRAMES).operation(TableOperation::SyncCounters))
+        .await
+        .unwrap();
     assert_eq!(packets().await, 1000);
 
-    switch.execute_operation(Request::new(REGISTERS).operation(TableOperation::SyncRegister)).await.unwrap();
+    switch
+        .execute_operation(Request::new(REGISTERS).operation(TableOperation::SyncRegister))
+        .await
+        .unwrap();
     let read = switch.get_register_entry(register::Request::new(REGISTERS)).await.unwrap();
     for index in 0..32 {
-        let pipes = read.get(index).unwrap().get("Ingress.flowgauge.cardinality_by_src.registers.f1").unwrap();
+        let pipes = read
+            .get(index)
+            .unwrap()
+            .get("Ingress.flowgauge.cardinality_by_src.registers.f1")
+            .unwrap();
         assert_eq!(pipes.len(), 2);
         // A thousand sources leave no register of 16 untouched; bank 0 did not count.
-        assert!(pipes.iter().all(|level| (level.to_u32() > 0) == (index >= 16)), "{index}: {pipes:?}");
+        assert!(
+            pipes.iter().all(|level| (level.to_u32() > 0) == (index >= 16)),
+            "{index}: {pipes:?}"
+        );
     }
 
-    let zero = register::Request::new(REGISTERS).index(20).data("Ingress.flowgauge.cardinality_by_src.registers.f1", 0_u8);
+    let zero = register::Request::new(REGISTERS)
+        .index(20)
+        .data("Ingress.flowgauge.cardinality_by_src.registers.f1", 0_u8);
     switch.write_register_entry(zero).await.unwrap();
-    let read = switch.get_register_entry(register::Request::new(REGISTERS).index(20)).await.unwrap();
-    assert_eq!(read.get(20).unwrap().get("Ingress.flowgauge.cardinality_by_src.registers.f1").unwrap(), &[[0], [0]]);
+    let read =
+        switch.get_register_entry(register::Request::new(REGISTERS).index(20)).await.unwrap();
+    assert_eq!(
+        read.get(20).unwrap().get("Ingress.flowgauge.cardinality_by_src.registers.f1").unwrap(),
+        &[[0], [0]]
+    );
     switch
-        .update_table_entry(ipv4().action_data("$COUNTER_SPEC_PKTS", 0_u64).action_data("$COUNTER_SPEC_BYTES", 0_u64))
+        .update_table_entry(
+            ipv4()
+                .action_data("$COUNTER_SPEC_PKTS", 0_u64)
+                .action_data("$COUNTER_SPEC_BYTES", 0_u64),
+        )
         .await
         .unwrap();
     assert_eq!(packets().await, 0);

@@ -1,7 +1,8 @@
-//! Programs with one construct each that the chip or its compiler treats specially, whose verdict stands beside the model's.
+//! Programs with one construct each that the chip or its compiler treats specially, whose verdict
+//! stands beside the model's.
 //!
-//! The programs are not a part of this repository: `TEST_P4_PROBES` names a folder with them. `chip.rs` has constructs of our own
-//! for each of the limits.
+//! The programs are not a part of this repository: `TEST_P4_PROBES` names a folder with them.
+//! `chip.rs` has constructs of our own for each of the limits.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod p4c;
@@ -30,9 +31,11 @@ enum Verdict {
 use Compiler::{Refuses, Takes};
 use Verdict::{Loads, RefusedAlone, RefusedBy};
 
-/// Both get one stateful ALU in one stage, and with one packet two addresses on its one bus. The assembler only warns.
+/// Both get one stateful ALU in one stage, and with one packet two addresses on its one bus. The
+/// assembler only warns.
 const COLLIDE: &str = "the compiler makes a wrong program: two addresses on one bus";
-/// The same, but no packet meets both conditions, which neither the compiler nor the model works out.
+/// The same, but no packet meets both conditions, which neither the compiler nor the model works
+/// out.
 const UNPROVEN: &str = "the conditions exclude each other: put both into branches of one if";
 /// The compiler leaves out what nothing uses. Used, it refuses it (`chip.rs`).
 const UNUSED: &str = "the compiler refuses it if it is used";
@@ -41,7 +44,11 @@ const LEFT_OUT: &str = "the model does not execute it";
 
 const PROBES: &[(&str, Compiler, Verdict)] = &[
     ("01-two-accesses-one-pass", Takes, RefusedAlone("is reached twice", COLLIDE)),
-    ("02-two-actions-of-one-register-in-sequence", Takes, RefusedAlone("is reached twice", COLLIDE)),
+    (
+        "02-two-actions-of-one-register-in-sequence",
+        Takes,
+        RefusedAlone("is reached twice", COLLIDE),
+    ),
     ("03-salu-3-conditions", Refuses, RefusedBy("3 comparisons in a register action")),
     ("04-salu-4-conditions-nested", Refuses, RefusedBy("4 comparisons in a register action")),
     ("05-salu-multiply", Refuses, RefusedBy("multiplication")),
@@ -49,7 +56,11 @@ const PROBES: &[(&str, Compiler, Verdict)] = &[
     ("07-salu-3-operand-add", Refuses, RefusedBy("an operation of more than two operands")),
     ("08-salu-4-phv-operands", Refuses, RefusedBy("4 operands from the packet")),
     ("09-salu-output-arithmetic", Refuses, RefusedBy("an operation of more than two operands")),
-    ("10-five-register-actions-of-one-register", Refuses, RefusedBy("has more than 4 register actions")),
+    (
+        "10-five-register-actions-of-one-register",
+        Refuses,
+        RefusedBy("has more than 4 register actions"),
+    ),
     ("11-add-64", Takes, Loads),
     ("12-add-128", Takes, RefusedAlone("an addition of 128 bits", UNUSED)),
     ("13-division", Refuses, RefusedBy("division is unsupported")),
@@ -64,7 +75,11 @@ const PROBES: &[(&str, Compiler, Verdict)] = &[
     ("22-table-of-4-million-entries", Refuses, RefusedBy("268435456 bits of SRAM")),
     ("23-tcam-of-100k", Refuses, RefusedBy("588 blocks of TCAM")),
     ("24-register-of-16M", Refuses, RefusedBy("536870912 bits of SRAM")),
-    ("25-forty-dependent-tables", Refuses, RefusedBy("40 look-ups and registers depend on one another")),
+    (
+        "25-forty-dependent-tables",
+        Refuses,
+        RefusedBy("40 look-ups and registers depend on one another"),
+    ),
     ("26-fifty-registers-chained", Refuses, RefusedBy("50 registers")),
     ("27-action-needs-two-steps", Refuses, RefusedBy("an operation on the result of another one")),
     ("28-two-hashes-in-one-action", Refuses, RefusedBy("64 bits of hashes in one action")),
@@ -95,7 +110,11 @@ const PROBES: &[(&str, Compiler, Verdict)] = &[
     ("53-execute-in-condition-arith", Refuses, RefusedBy("a multiplication by a constant")),
     ("54-ternary-table-priorities-const-order", Takes, Loads),
     ("55-two-lpm", Refuses, RefusedBy("at most one lpm field")),
-    ("56-salu-read-other-md-bit-slices", Refuses, RefusedBy("a part of an element or of a result is assigned to")),
+    (
+        "56-salu-read-other-md-bit-slices",
+        Refuses,
+        RefusedBy("a part of an element or of a result is assigned to"),
+    ),
     ("57-extract-in-loop-next", Takes, Loads),
     ("58-checksum-extern", Refuses, RefusedBy("unsupported extern Checksum")),
     ("59-mirror-extern", Refuses, RefusedBy("unsupported extern Mirror")),
@@ -105,7 +124,11 @@ const PROBES: &[(&str, Compiler, Verdict)] = &[
     ("63-egress-nonempty", Takes, RefusedAlone("unsupported egress", LEFT_OUT)),
     ("64-idle-timeout", Takes, RefusedAlone("unsupported table property idle_timeout", LEFT_OUT)),
     ("65-max3", Refuses, RefusedBy("an operation on the result of another one")),
-    ("66-dead-register-actions-share-state-from-two-ifs", Takes, RefusedAlone("is reached twice", UNPROVEN)),
+    (
+        "66-dead-register-actions-share-state-from-two-ifs",
+        Takes,
+        RefusedAlone("is reached twice", UNPROVEN),
+    ),
 ];
 
 fn folder() -> Option<PathBuf> {
@@ -132,7 +155,10 @@ fn what_the_compiler_refuses_the_model_refuses() {
         let file = folder.join(format!("{name}.p4"));
         match (expected, Model::from_file(&file, &Options::default())) {
             (Loads, Ok(_)) => {}
-            (RefusedBy(words) | RefusedAlone(words, _), Err(SourceError::Invalid { place, problem })) => {
+            (
+                RefusedBy(words) | RefusedAlone(words, _),
+                Err(SourceError::Invalid { place, problem }),
+            ) => {
                 assert!(problem.contains(words), "{name}: {problem}");
                 assert!(file.ends_with(place.file.as_ref()), "{name}: {place}");
                 if let RefusedAlone(_, why) = expected {
@@ -151,7 +177,11 @@ fn the_compiler_does_what_the_table_says() {
         return;
     };
     // For this compiler `bit` is a keyword.
-    let text = |name: &str| fs::read_to_string(folder.join(format!("{name}.p4"))).unwrap().replace("bit<1> bit;", "bit<1> single;");
+    let text = |name: &str| {
+        fs::read_to_string(folder.join(format!("{name}.p4")))
+            .unwrap()
+            .replace("bit<1> bit;", "bit<1> single;")
+    };
     let texts: Vec<String> = PROBES.iter().map(|(name, ..)| text(name)).collect();
     let taken = p4c::takes(&compiler, "probes", &texts);
     for ((name, expected, _), taken) in PROBES.iter().zip(taken) {

@@ -62,16 +62,25 @@ fn declarations() {
     refused_local("Register<bit<64>, bit<1>>(1, 0) r;", "a stateful ALU has no more");
     // The mark is on the action's line.
     let compared = |condition: &str| {
-        let action = "RegisterAction<bit<32>, bit<1>, bit<32>>(r) a = { void apply(inout bit<32> c) {";
-        format!("Register<bit<32>, bit<1>>(2, 0) r;\n{action} if ({condition}) {{ c = c + 1; }} }} }};")
+        let action =
+            "RegisterAction<bit<32>, bit<1>, bit<32>>(r) a = { void apply(inout bit<32> c) {";
+        format!(
+            "Register<bit<32>, bit<1>>(2, 0) r;\n{action} if ({condition}) {{ c = c + 1; }} }} }};"
+        )
     };
     refused_local(&compared("c < 0xfc000000"), "no constant above 2^31");
     refused_local(&compared("c < 0x7c000000 || !(c <= 0x84000000)"), "no constant above 2^31");
     refused_local("Hash<bit<32>>(HashAlgorithm_t.RANDOM) h;", "unsupported hash algorithm");
-    refused_local("table t { key = { hdr.io.a : range; } actions = { NoAction; } }", "unsupported match kind range");
+    refused_local(
+        "table t { key = { hdr.io.a : range; } actions = { NoAction; } }",
+        "unsupported match kind range",
+    );
     let fold = |fields: &str| {
         let local = "Hash<bit<32>>(HashAlgorithm_t.XOR32) fold;";
-        refused_local(&format!("{local}\naction a() {{ hdr.io.x = fold.get({{ {fields} }}); }}"), "of other than 32-bit words");
+        refused_local(
+            &format!("{local}\naction a() {{ hdr.io.x = fold.get({{ {fields} }}); }}"),
+            "of other than 32-bit words",
+        );
     };
     fold("hdr.io.a, hdr.io.b[15:0]");
     fold("hdr.io.a[15:0], hdr.io.b, hdr.io.a[31:16]");
@@ -79,34 +88,62 @@ fn declarations() {
         "table t { key = { hdr.io.a : lpm; } actions = { NoAction; } const entries = { 1 : NoAction(); } }",
         "an lpm table",
     );
-    refused_local("table t { key = { hdr.io.a : exact; } actions = { missing; } }", "unknown action missing");
+    refused_local(
+        "table t { key = { hdr.io.a : exact; } actions = { missing; } }",
+        "unknown action missing",
+    );
     refused_local("table t { implementation = 3; }", "unsupported table property");
     refused_local("varbit<32> v;", "unsupported type varbit");
-    refused_local("action a() { t.apply(); } table t { actions = { NoAction; } }", "unknown name t");
+    refused_local(
+        "action a() { t.apply(); } table t { actions = { NoAction; } }",
+        "unknown name t",
+    );
     refused_local("Later() later;", "type Later is not declared above");
     refused_in(
-        |program| program.declarations += "\nstruct early_t { later_t later; } /*!*/\nstruct later_t {}",
+        |program| {
+            program.declarations += "\nstruct early_t { later_t later; } /*!*/\nstruct later_t {}"
+        },
         "not declared above",
     );
-    refused_in(|program| program.declarations += "\nextern Mine { void f(); } /*!*/", "unsupported declaration");
+    refused_in(
+        |program| program.declarations += "\nextern Mine { void f(); } /*!*/",
+        "unsupported declaration",
+    );
     let odd = "\nheader odd_h { bit<7> seven; } /*!*/\nstruct metadata_t { odd_h odd; }";
     refused_in(|program| program.declarations = odd.to_owned(), "no whole bytes");
 }
 
 #[test]
 fn parsers() {
-    let parser = |states: &str, because: &str| refused_in(|program| program.parser = states.to_owned(), because);
+    let parser = |states: &str, because: &str| {
+        refused_in(|program| program.parser = states.to_owned(), because)
+    };
     parser("state body {\ntransition missing; /*!*/\n}", "no state missing");
-    parser("\nstate body { if (md.m == 1) {} transition accept; } /*!*/", "unsupported if in a parser");
+    parser(
+        "\nstate body { if (md.m == 1) {} transition accept; } /*!*/",
+        "unsupported if in a parser",
+    );
     parser("state body {\npacket.advance(3); /*!*/\ntransition accept; }", "no whole bytes");
-    parser("state body {\nmd.m = packet.lookahead<bit<320>>()[31:0]; /*!*/\ntransition accept; }", "the parser sees 256");
-    parser("state body {\nbit<8> next = packet.lookahead<bit<16>>(); /*!*/\ntransition accept; }", "needs a field of as many");
+    parser(
+        "state body {\nmd.m = packet.lookahead<bit<320>>()[31:0]; /*!*/\ntransition accept; }",
+        "the parser sees 256",
+    );
+    parser(
+        "state body {\nbit<8> next = packet.lookahead<bit<16>>(); /*!*/\ntransition accept; }",
+        "needs a field of as many",
+    );
     parser(
         "state body {\nio_h next = packet.lookahead<extra_h>(); /*!*/\ntransition accept; }",
         "lookahead of a extra_h into a io_h",
     );
-    parser("state body {\nbit<8> next = packet.lookahead<extra_h>(); /*!*/\ntransition accept; }", "needs a header");
-    parser("state body {\nmd.m = packet.lookahead<bool>(); /*!*/\ntransition accept; }", "bit<N> or a header");
+    parser(
+        "state body {\nbit<8> next = packet.lookahead<extra_h>(); /*!*/\ntransition accept; }",
+        "needs a header",
+    );
+    parser(
+        "state body {\nmd.m = packet.lookahead<bool>(); /*!*/\ntransition accept; }",
+        "bit<N> or a header",
+    );
 }
 
 #[test]
@@ -120,7 +157,9 @@ fn blocks_inside_themselves() {
 fn loops() {
     let mut program = program("", "");
     program.parser = "state body { transition other; } state other { transition body; }".to_owned();
-    let refused = |program: &common::Program| program.load().unwrap_err().to_string().contains("loop of parser states");
+    let refused = |program: &common::Program| {
+        program.load().unwrap_err().to_string().contains("loop of parser states")
+    };
     assert!(refused(&program));
     program.parser =
         "state body { packet.extract(hdr.extra[0]); transition select(hdr.extra[0].kind) { 1: body; default: accept; } }"
@@ -135,16 +174,29 @@ fn loops() {
 
 #[test]
 fn stacks_and_counters_of_parsers() {
-    let parser = |text: &str, because: &str| refused_in(|program| program.parser = text.to_owned(), because);
-    parser("state body {\nmd.small = hdr.extra.last.kind; /*!*/\ntransition accept; }", "has not extracted the next element");
+    let parser =
+        |text: &str, because: &str| refused_in(|program| program.parser = text.to_owned(), because);
+    parser(
+        "state body {\nmd.small = hdr.extra.last.kind; /*!*/\ntransition accept; }",
+        "has not extracted the next element",
+    );
     parser(
         "state body { packet.extract(hdr.extra.next); transition more; }
          state more {\nmd.small = hdr.extra.last.kind; /*!*/\ntransition accept; }",
         "has not extracted the next element",
     );
-    parser("state body {\npacket.extract(hdr.extra); /*!*/\ntransition accept; }", "extract takes a header");
-    parser("state body {\npacket.extract(hdr.io.next); /*!*/\ntransition accept; }", "no field next");
-    parser("\nstate body { md.small = hdr.extra.lastIndex; transition accept; } /*!*/", "unsupported stack member lastIndex");
+    parser(
+        "state body {\npacket.extract(hdr.extra); /*!*/\ntransition accept; }",
+        "extract takes a header",
+    );
+    parser(
+        "state body {\npacket.extract(hdr.io.next); /*!*/\ntransition accept; }",
+        "no field next",
+    );
+    parser(
+        "\nstate body { md.small = hdr.extra.lastIndex; transition accept; } /*!*/",
+        "unsupported stack member lastIndex",
+    );
     let counter = |states: &str, because: &str| {
         refused_in(
             |program| {
@@ -154,16 +206,28 @@ fn stacks_and_counters_of_parsers() {
             because,
         );
     };
-    counter("state body {\nleft.set(8w128); /*!*/\ntransition accept; }", "beyond a parser's counter");
-    counter("state body {\nleft.decrement(200); /*!*/\ntransition accept; }", "beyond a parser's counter");
-    counter("state body {\nleft.set(hdr.io.a); /*!*/\ntransition accept; }", "by other than a number");
+    counter(
+        "state body {\nleft.set(8w128); /*!*/\ntransition accept; }",
+        "beyond a parser's counter",
+    );
+    counter(
+        "state body {\nleft.decrement(200); /*!*/\ntransition accept; }",
+        "beyond a parser's counter",
+    );
+    counter(
+        "state body {\nleft.set(hdr.io.a); /*!*/\ntransition accept; }",
+        "by other than a number",
+    );
     counter("state body {\nleft.push(8w1); /*!*/\ntransition accept; }", "unsupported push");
     counter(
         "state body { transition select(\nleft.is_negative() /*!*/\n) { true: accept; default: reject; } }",
         "unsupported is_negative",
     );
     refused_in(
-        |program| program.parser_locals = "ParserCounter() left;\nParserCounter() right; /*!*/\n".to_owned(),
+        |program| {
+            program.parser_locals =
+                "ParserCounter() left;\nParserCounter() right; /*!*/\n".to_owned()
+        },
         "a parser has one",
     );
     refused_local("\nParserCounter() left; /*!*/\n", "a parser has one");
@@ -192,6 +256,11 @@ fn files() {
 #[test]
 fn programs_without_a_switch() {
     let text = "struct nothing_t {}";
-    assert!(Model::from_text("small.p4", text, &Options::default()).unwrap_err().to_string().contains("Switch(pipeline) main"));
+    assert!(
+        Model::from_text("small.p4", text, &Options::default())
+            .unwrap_err()
+            .to_string()
+            .contains("Switch(pipeline) main")
+    );
     assert!(Model::from_text("small.p4", "", &Options::default()).is_err());
 }

@@ -1,10 +1,15 @@
-//! Reordering in the model, as the driver reads it, against the code that software dataplanes run, bit for bit.
+//! Reordering in the model, as the driver reads it, against the code that software dataplanes run,
+//! bit for bit.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use flowgauge_bfruntime::server::{Running, Target};
 use flowgauge_core::measurement::OnOff;
-use flowgauge_core::reorder::{Algorithm, IDLE_TICKS, MOST_LATE, Prefix, Settings as Reordering, WideReorder};
-use flowgauge_core::{Arrival, Context, Link, Settings, Shared, Sharing, State, WideBank, Zeroed, cardinality};
+use flowgauge_core::reorder::{
+    Algorithm, IDLE_TICKS, MOST_LATE, Prefix, Settings as Reordering, WideReorder,
+};
+use flowgauge_core::{
+    Arrival, Context, Link, Settings, Shared, Sharing, State, WideBank, Zeroed, cardinality,
+};
 use flowgauge_dataplane::tofino::{Options, definitions};
 use flowgauge_dataplane::{Dataplane, Tables, Tofino};
 use flowgauge_p4_model::{Model, Switch};
@@ -25,7 +30,8 @@ const HYBRID: Reordering = Reordering { algorithm: Algorithm::Hybrid, ..Reorderi
 /// Nothing but reordering.
 fn settings(reorder: Reordering) -> Settings {
     assert_eq!(reorder.problem(), None);
-    let off = cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
+    let off =
+        cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
     Settings { reorder, ..Settings::only(off) }
 }
 
@@ -43,9 +49,13 @@ struct Lab {
 
 fn serve(settings: &Settings) -> (Arc<Switch>, Running) {
     let defined = definitions(settings).unwrap().into_iter();
-    let model = defined.fold(flowgauge_p4_model::Options::default(), |options, (name, value)| options.define(name, value));
+    let model = defined.fold(flowgauge_p4_model::Options::default(), |options, (name, value)| {
+        options.define(name, value)
+    });
     let switch = Arc::new(Switch::new(Model::flowgauge(&model).unwrap(), "flowgauge"));
-    let running = Running::start(([127, 0, 0, 1], 0).into(), None, Arc::clone(&switch) as Arc<dyn Target>).unwrap();
+    let running =
+        Running::start(([127, 0, 0, 1], 0).into(), None, Arc::clone(&switch) as Arc<dyn Target>)
+            .unwrap();
     (switch, running)
 }
 
@@ -66,7 +76,16 @@ impl Lab {
         tofino.install(&tables).unwrap();
         let shared = Shared::boxed();
         shared.lasting.prepare(&settings);
-        Lab { settings, switch, tofino, _running: running, tables, state: State::boxed(), shared, bank: 0 }
+        Lab {
+            settings,
+            switch,
+            tofino,
+            _running: running,
+            tables,
+            state: State::boxed(),
+            shared,
+            bank: 0,
+        }
     }
 
     fn packet(&mut self, at: u64, frame: &[u8]) {
@@ -92,7 +111,11 @@ impl Lab {
         for (of_switch, of_core) in sorted(of_switch).iter().zip(sorted(of_core)) {
             assert_eq!(*of_switch, of_core, "{settings:?}");
         }
-        assert_eq!((of_switch.unfollowed, of_switch.crowded), (of_core.unfollowed, of_core.crowded), "{settings:?}");
+        assert_eq!(
+            (of_switch.unfollowed, of_switch.crowded),
+            (of_core.unfollowed, of_core.crowded),
+            "{settings:?}"
+        );
         assert_eq!(of_core.contended, 0);
         assert!(*of_switch == *of_core, "{settings:?}");
         self.shared.banks[self.bank].clear(&self.settings);
@@ -119,7 +142,8 @@ struct Tcp {
     option_words: u8,
 }
 
-/// An Ethernet frame without its data. Addresses over IPv6 are of 2001:db8::/32, and the source's words of four bytes are all the same.
+/// An Ethernet frame without its data. Addresses over IPv6 are of 2001:db8::/32, and the source's
+/// words of four bytes are all the same.
 fn frame(segment: &Tcp) -> Vec<u8> {
     let &Tcp { v6, source, port, flags, sequence, payload, option_words } = segment;
     let length = 20 + 4 * u16::from(option_words) + payload;
@@ -161,7 +185,8 @@ struct Flow {
 
 impl Flow {
     fn new(random: &mut ChaCha8Rng, prefixes: u32) -> Self {
-        let near_an_end = [0, 1 << 31].map(|end: u32| end.wrapping_sub(random.random_range(0..30_000)));
+        let near_an_end =
+            [0, 1 << 31].map(|end: u32| end.wrapping_sub(random.random_range(0..30_000)));
         Flow {
             v6: random.random(),
             source: 0x0a00_0000 | random.random_range(0..prefixes) << 8 | random.random_range(1..9),
@@ -177,7 +202,8 @@ impl Flow {
     fn send(&mut self, random: &mut ChaCha8Rng) -> (Tcp, bool) {
         let Flow { v6, source, port, .. } = *self;
         let option_words = random.random_range(0..=10);
-        let plain = Tcp { v6, source, port, flags: ACK, sequence: self.next, payload: 0, option_words };
+        let plain =
+            Tcp { v6, source, port, flags: ACK, sequence: self.next, payload: 0, option_words };
         if std::mem::take(&mut self.opens) {
             self.next = self.next.wrapping_add(1);
             return (Tcp { flags: SYN, ..plain }, false);
@@ -185,15 +211,24 @@ impl Flow {
         let chance = random.random_range(0..100);
         let old = |(sequence, payload): (u32, u16)| (Tcp { sequence, payload, ..plain }, false);
         match chance {
-            0..12 if !self.late.is_empty() => return old(self.late.swap_remove(random.random_range(0..self.late.len()))),
-            12..18 if !self.sent.is_empty() => return old(self.sent[random.random_range(0..self.sent.len())]),
+            0..12 if !self.late.is_empty() => {
+                return old(self.late.swap_remove(random.random_range(0..self.late.len())));
+            }
+            12..18 if !self.sent.is_empty() => {
+                return old(self.sent[random.random_range(0..self.sent.len())]);
+            }
             // A keep-alive, and one that is none.
             18..21 => return old((self.next.wrapping_sub(1), 1)),
             21 => return old((self.next.wrapping_sub(2), 1)),
             22 => return old((self.next.wrapping_sub(1), 0)),
             23..26 => return (plain, false),
             26 => return (Tcp { flags: RST | ACK, payload: 7, ..plain }, false),
-            27 => return (Tcp { flags: FIN | ACK, payload: random.random_range(0..3), ..plain }, true),
+            27 => {
+                return (
+                    Tcp { flags: FIN | ACK, payload: random.random_range(0..3), ..plain },
+                    true,
+                );
+            }
             28 => return (Tcp { flags: SYN | ACK, payload: 5, ..plain }, false),
             _ => {}
         }
@@ -228,7 +263,8 @@ fn check(reorder: Reordering, prefixes: u32, seed: u64) -> Box<WideBank> {
                 now += 700 * MS;
             }
             // Some flows send much more than others.
-            let number = random.random_range(0..flows.len()).min(random.random_range(0..flows.len()));
+            let number =
+                random.random_range(0..flows.len()).min(random.random_range(0..flows.len()));
             let (segment, is_last) = flows[number].send(&mut random);
             // Some come with the time of a clock that was set back.
             let at = if random.random_range(0..50) == 0 { now - 20 * MS } else { now };
@@ -254,7 +290,9 @@ fn check(reorder: Reordering, prefixes: u32, seed: u64) -> Box<WideBank> {
 #[test]
 fn sampling() {
     for (seed, slots_log2, prefixes) in [(1, 6, 60), (2, 4, 10)] {
-        assert!(check(Reordering { slots_log2, ..SAMPLING }, prefixes, seed).reorder.unfollowed > 20);
+        assert!(
+            check(Reordering { slots_log2, ..SAMPLING }, prefixes, seed).reorder.unfollowed > 20
+        );
     }
 }
 
@@ -274,14 +312,24 @@ fn as_many_slots_as_there_can_be() {
 
 #[test]
 fn prefixes_of_every_length() {
-    for (v4_bits, v6_bits) in [(1, 1), (8, 28), (16, 29), (27, 32), (28, 33), (29, 36), (31, 55), (32, 56)] {
+    for (v4_bits, v6_bits) in
+        [(1, 1), (8, 28), (16, 29), (27, 32), (28, 33), (29, 36), (31, 55), (32, 56)]
+    {
         let mut lab = Lab::new(settings(Reordering { v4_bits, v6_bits, ..HYBRID }));
         for (number, bit) in (0..32).flat_map(|bit| [(bit, 1_u32 << bit), (bit, !(1 << bit))]) {
             for v6 in [false, true] {
                 let source = 0x0a00_0001 ^ bit;
                 lab.packet(
                     0,
-                    &frame(&Tcp { v6, source, port: 5, flags: ACK, sequence: number * 100, payload: 100, option_words: 0 }),
+                    &frame(&Tcp {
+                        v6,
+                        source,
+                        port: 5,
+                        flags: ACK,
+                        sequence: number * 100,
+                        payload: 100,
+                        option_words: 0,
+                    }),
                 );
             }
         }
@@ -309,24 +357,51 @@ fn prefixes_that_are_zero() {
 fn prefixes_without_a_place() {
     let mut lab = Lab::new(settings(Reordering { v4_bits: 32, slots_log2: 16, ..SAMPLING }));
     for source in 0..20_000_u32 {
-        lab.packet(0, &frame(&Tcp { source: source.wrapping_mul(0x9e37_79b9), ..ipv4(1, ACK, 5, 100) }));
+        lab.packet(
+            0,
+            &frame(&Tcp { source: source.wrapping_mul(0x9e37_79b9), ..ipv4(1, ACK, 5, 100) }),
+        );
     }
     let all = lab.rotate();
-    assert!(all.reorder.crowded > 100 && all.reorder.prefixes().count() > 10_000, "{}", all.reorder.crowded);
+    assert!(
+        all.reorder.crowded > 100 && all.reorder.prefixes().count() > 10_000,
+        "{}",
+        all.reorder.crowded
+    );
 }
 
 /// Sequence numbers that begin anywhere, and ends on all sides of the highest one.
 #[test]
 fn wherever_sequence_numbers_wrap() {
-    let steps = [0, 1, 2, 0x3fff_ffff, 0x7fff_fffe, 0x7fff_ffff, 0x8000_0000, 0x8000_0001, 0xc000_0000, u32::MAX - 1, u32::MAX];
+    let steps = [
+        0,
+        1,
+        2,
+        0x3fff_ffff,
+        0x7fff_fffe,
+        0x7fff_ffff,
+        0x8000_0000,
+        0x8000_0001,
+        0xc000_0000,
+        u32::MAX - 1,
+        u32::MAX,
+    ];
     for algorithm in [SAMPLING, HYBRID] {
         let mut lab = Lab::new(settings(algorithm));
         let mut number = 0;
         for first in steps {
             for second in steps {
                 number += 1;
-                let segment = |sequence: u32, payload| Tcp { source: number << 8, ..ipv4(1, ACK, sequence, payload) };
-                for sequence in [first, first.wrapping_add(second), first, first.wrapping_add(second).wrapping_add(1)] {
+                let segment = |sequence: u32, payload| Tcp {
+                    source: number << 8,
+                    ..ipv4(1, ACK, sequence, payload)
+                };
+                for sequence in [
+                    first,
+                    first.wrapping_add(second),
+                    first,
+                    first.wrapping_add(second).wrapping_add(1),
+                ] {
                     lab.packet(0, &frame(&segment(sequence, 1)));
                 }
                 // What is missing does not wrap.
@@ -337,12 +412,17 @@ fn wherever_sequence_numbers_wrap() {
         }
         let all = lab.rotate();
         let sum = |count: fn(&Prefix) -> u64| all.reorder.prefixes().map(count).sum::<u64>();
-        let counts = [sum(|prefix| prefix.out_of_order), sum(|prefix| prefix.retransmitted), sum(|prefix| prefix.gaps)];
+        let counts = [
+            sum(|prefix| prefix.out_of_order),
+            sum(|prefix| prefix.retransmitted),
+            sum(|prefix| prefix.gaps),
+        ];
         assert!(counts.iter().all(|count| *count > 50), "{counts:?}");
     }
 }
 
-/// Beyond the most late segments the square does not grow, and begins anew in the next window, and behind silence.
+/// Beyond the most late segments the square does not grow, and begins anew in the next window, and
+/// behind silence.
 #[test]
 fn more_late_segments_than_are_told_apart() {
     let mut lab = Lab::new(settings(HYBRID));
@@ -351,7 +431,8 @@ fn more_late_segments_than_are_told_apart() {
         lab.packet(0, &frame(&ipv4(1, ACK, number * 200 + 200, 100)));
         lab.packet(0, &frame(&ipv4(1, ACK, number * 200 + 100, 100)));
     }
-    let squares = |bank: &WideBank| bank.reorder.prefixes().map(|prefix| prefix.squares).sum::<u64>();
+    let squares =
+        |bank: &WideBank| bank.reorder.prefixes().map(|prefix| prefix.squares).sum::<u64>();
     assert_eq!(squares(&lab.rotate()), u64::from(MOST_LATE).pow(2));
     let mut sequence = (MOST_LATE + 10) * 200 + 100;
     for at in [0, 1, IDLE_TICKS + 1, IDLE_TICKS + 2].map(|ticks| u64::from(ticks) << 16) {
@@ -370,10 +451,15 @@ fn slots_that_change_hands() {
         let mut random = ChaCha8Rng::seed_from_u64(8);
         for number in 0..8000_u32 {
             let flags = if random.random_range(0..20) == 0 { ACK | FIN } else { ACK };
-            lab.packet(u64::from(number) * 1000, &frame(&ipv4(random.random_range(1..40), flags, number * 100, 100)));
+            lab.packet(
+                u64::from(number) * 1000,
+                &frame(&ipv4(random.random_range(1..40), flags, number * 100, 100)),
+            );
         }
         let all = lab.rotate();
-        assert!(all.reorder.unfollowed > 100 && all.reorder.prefixes().all(|prefix| prefix.flows > 60));
+        assert!(
+            all.reorder.unfollowed > 100 && all.reorder.prefixes().all(|prefix| prefix.flows > 60)
+        );
     }
 }
 
@@ -384,7 +470,9 @@ fn what_is_odd() {
         let mut lab = Lab::new(settings(algorithm));
         let mut at = 0;
         for v6 in [false, true] {
-            for (first, flags) in (0..16_u8).flat_map(|first| [ACK, 0, FIN | ACK, SYN, RST, 0xff].map(|flags| (first, flags))) {
+            for (first, flags) in (0..16_u8)
+                .flat_map(|first| [ACK, 0, FIN | ACK, SYN, RST, 0xff].map(|flags| (first, flags)))
+            {
                 for payload in [0, 1, 39, 40, 41] {
                     let mut bytes = frame(&Tcp { v6, ..ipv4(5, flags, at as u32, payload) });
                     let header = if v6 { 54 } else { 34 };
@@ -433,14 +521,22 @@ fn beside_other_measurements() {
 fn a_program_that_does_otherwise_is_refused() {
     let (_switch, running) = serve(&settings(HYBRID));
     let wanted = [
-        (SAMPLING, "it measures reorder hybrid, 4096 slots, wanted sampling, 4096 slots (-DFLOWGAUGE_REORDER=1)"),
-        (Reordering { slots_log2: 13, ..HYBRID }, "wanted hybrid, 8192 slots (-DFLOWGAUGE_REORDER_SLOT_BITS=13)"),
+        (
+            SAMPLING,
+            "it measures reorder hybrid, 4096 slots, wanted sampling, 4096 slots (-DFLOWGAUGE_REORDER=1)",
+        ),
+        (
+            Reordering { slots_log2: 13, ..HYBRID },
+            "wanted hybrid, 8192 slots (-DFLOWGAUGE_REORDER_SLOT_BITS=13)",
+        ),
         (Reordering { slots_log2: 3, ..HYBRID }, "it has at least 16 buckets for reordering"),
     ];
     for (reorder, why) in wanted {
-        let failure = Tofino::connect(patient(&running), settings(reorder)).err().unwrap().to_string();
+        let failure =
+            Tofino::connect(patient(&running), settings(reorder)).err().unwrap().to_string();
         assert!(failure.contains(why), "{failure}");
     }
     // How long prefixes are is no setting of the program.
-    Tofino::connect(patient(&running), settings(Reordering { v4_bits: 9, v6_bits: 9, ..HYBRID })).unwrap();
+    Tofino::connect(patient(&running), settings(Reordering { v4_bits: 9, v6_bits: 9, ..HYBRID }))
+        .unwrap();
 }

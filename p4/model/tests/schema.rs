@@ -1,4 +1,5 @@
-//! The schema, object by object. `compiler.rs` compares it with the one that the chip's compiler writes.
+//! The schema, object by object. `compiler.rs` compares it with the one that the chip's compiler
+//! writes.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 #![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
 
@@ -48,7 +49,10 @@ fn of_a_small_program() {
     assert_eq!(tables["pipe.Ingress.levels"]["data"][0]["singleton"]["name"], "Ingress.levels.f1");
     assert_eq!(tables["pipe.Ingress.levels"]["key"][0]["name"], "$REGISTER_INDEX");
     assert_eq!(tables["pipe.Ingress.octets"]["data"].as_array().unwrap().len(), 1);
-    assert_eq!(tables["pipe.Ingress.octets"]["data"][0]["singleton"]["name"], "$COUNTER_SPEC_BYTES");
+    assert_eq!(
+        tables["pipe.Ingress.octets"]["data"][0]["singleton"]["name"],
+        "$COUNTER_SPEC_BYTES"
+    );
     assert_eq!(tables["pipe.In.$PORT_METADATA"]["key"][0]["name"], "im.ingress_port");
     assert_eq!(schema["learn_filters"][0]["name"], "pipe.Out.report");
 }
@@ -57,15 +61,24 @@ fn of_a_small_program() {
 #[test]
 fn a_hash_is_configured_where_it_is_computed() {
     let locals = "Hash<bit<16>>(HashAlgorithm_t.CRC16) crc;";
-    let schema = program(locals, "hdr.io.x[15:0] = crc.get({ hdr.io.a, 8w7, hdr.io.b });").model().schema();
+    let schema =
+        program(locals, "hdr.io.x[15:0] = crc.get({ hdr.io.a, 8w7, hdr.io.b });").model().schema();
     let tables = by_name(&schema["tables"]);
-    let (compute, configure) = (tables["pipe.Ingress.crc.compute"], tables["pipe.Ingress.crc.configure"]);
+    let (compute, configure) =
+        (tables["pipe.Ingress.crc.compute"], tables["pipe.Ingress.crc.configure"]);
     assert_eq!(compute["depends_on"], json!([configure["id"]]));
-    assert_eq!((&configure["table_type"], &configure["key"]), (&json!("DynHashConfigure"), &json!([])));
-    let inputs: Vec<_> = configure["data"].as_array().unwrap().iter().map(|input| &input["singleton"]).collect();
+    assert_eq!(
+        (&configure["table_type"], &configure["key"]),
+        (&json!("DynHashConfigure"), &json!([]))
+    );
+    let inputs: Vec<_> =
+        configure["data"].as_array().unwrap().iter().map(|input| &input["singleton"]).collect();
     let names: Vec<_> = inputs.iter().map(|input| input["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["hdr.io.a", "constant0_8_7", "hdr.io.b"]);
-    assert_eq!(inputs[1]["container"][1]["singleton"]["type"], json!({"type": "uint64", "default_value": 8}));
+    assert_eq!(
+        inputs[1]["container"][1]["singleton"]["type"],
+        json!({"type": "uint64", "default_value": 8})
+    );
     let read = flowgauge_bfruntime::Schema::parse(schema.to_string().as_bytes()).unwrap();
     assert_eq!(read.table("pipe.Ingress.crc.configure").unwrap().data.len(), 3);
 }
@@ -75,7 +88,11 @@ fn a_hash_is_configured_where_it_is_computed() {
 fn of_flowgauge() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../flowgauge.p4");
     let schema = Model::flowgauge(&Options::default()).unwrap().schema();
-    assert_eq!(schema, Model::from_file(&source, &Options::default()).unwrap().schema(), "built in and on disk");
+    assert_eq!(
+        schema,
+        Model::from_file(&source, &Options::default()).unwrap().schema(),
+        "built in and on disk"
+    );
     let names: Vec<&str> = by_name(&schema["tables"]).into_keys().collect();
     assert_eq!(
         names,
@@ -105,14 +122,22 @@ fn of_flowgauge() {
 #[test]
 fn of_all_measurements() {
     let on = ["FLOWGAUGE_ENTROPY", "FLOWGAUGE_FREQUENCY", "FLOWGAUGE_MEMBERSHIP"];
-    let options = on.iter().fold(Options::default().define("FLOWGAUGE_CARDINALITY", 0), |options, name| options.define(name, 1));
-    let options = options.define("FLOWGAUGE_MEMBERSHIP_KEY", "FLOWGAUGE_KEY_FIVE_TUPLE").define("FLOWGAUGE_FREQUENCY_KEY", 1);
+    let options =
+        on.iter().fold(Options::default().define("FLOWGAUGE_CARDINALITY", 0), |options, name| {
+            options.define(name, 1)
+        });
+    let options = options
+        .define("FLOWGAUGE_MEMBERSHIP_KEY", "FLOWGAUGE_KEY_FIVE_TUPLE")
+        .define("FLOWGAUGE_FREQUENCY_KEY", 1);
     let schema = Model::flowgauge(&options).unwrap().schema();
     let tables = by_name(&schema["tables"]);
     let hash = ["dst", "src_dst", "five_tuple"].into_iter().flat_map(|key| {
         let crcs = ["ipv4", "ipv6"].map(|family| format!("hash.{key}.{family}_crc"));
         let folds = ["01", "23"].map(|rows| format!("hash.{key}_rows.xor_rows{rows}"));
-        let hashes = crcs.into_iter().chain(folds).flat_map(|hash| [format!("{hash}.compute"), format!("{hash}.configure")]);
+        let hashes = crcs
+            .into_iter()
+            .chain(folds)
+            .flat_map(|hash| [format!("{hash}.compute"), format!("{hash}.configure")]);
         hashes.chain((0..4).map(move |index| format!("hash.{key}_rows.tabulation.words{index}")))
     });
     let rows = |name: &str| [0, 1, 2].map(|row| format!("{name}{row}"));
@@ -124,19 +149,29 @@ fn of_all_measurements() {
         rows("membership_by_five_tuple.place"),
         ["bank", "counters.classify", "counters.frames"].map(str::to_owned),
     ];
-    let names = hash.chain(measured.into_iter().flatten()).chain(["entropy_by_src_dst.sum".to_owned()]);
-    let mut expected: Vec<String> = names.map(|name| format!("pipe.Ingress.flowgauge.{name}")).collect();
-    expected.extend(["pipe.Ingress.forward.ports".to_owned(), "pipe.IngressParser.$PORT_METADATA".to_owned()]);
+    let names =
+        hash.chain(measured.into_iter().flatten()).chain(["entropy_by_src_dst.sum".to_owned()]);
+    let mut expected: Vec<String> =
+        names.map(|name| format!("pipe.Ingress.flowgauge.{name}")).collect();
+    expected.extend([
+        "pipe.Ingress.forward.ports".to_owned(),
+        "pipe.IngressParser.$PORT_METADATA".to_owned(),
+    ]);
     expected.sort_unstable();
     assert_eq!(tables.keys().collect::<Vec<_>>(), expected.iter().collect::<Vec<_>>());
 
-    let size = |name: &str| tables[format!("pipe.Ingress.flowgauge.{name}").as_str()]["size"].as_u64().unwrap();
+    let size = |name: &str| {
+        tables[format!("pipe.Ingress.flowgauge.{name}").as_str()]["size"].as_u64().unwrap()
+    };
     assert_eq!(size("entropy_by_src_dst.count_sketch2"), 2048);
     assert_eq!(size("entropy_by_src_dst.sum"), 2);
     assert_eq!(size("membership_by_five_tuple.bits0"), 2 * 65_536 / 32);
     let sum = &tables["pipe.Ingress.flowgauge.entropy_by_src_dst.sum"]["data"];
     let halves = [0, 1].map(|half: usize| sum[half]["singleton"]["name"].as_str().unwrap());
-    assert_eq!(halves, ["low", "high"].map(|half| format!("Ingress.flowgauge.entropy_by_src_dst.sum.{half}")));
+    assert_eq!(
+        halves,
+        ["low", "high"].map(|half| format!("Ingress.flowgauge.entropy_by_src_dst.sum.{half}"))
+    );
 }
 
 #[test]
@@ -146,12 +181,20 @@ fn settings_outside_their_range_are_refused() {
         ("FLOWGAUGE_PRECISION", "17", "not in"),
         ("FLOWGAUGE_KEY", "4", "is none of"),
         ("FLOWGAUGE_HASH", "2", "is neither"),
-        ("FLOWGAUGE_CARDINALITY", "3", "is none of 0, FLOWGAUGE_CARDINALITY_WINDOWED, FLOWGAUGE_CARDINALITY_STAGGERED"),
+        (
+            "FLOWGAUGE_CARDINALITY",
+            "3",
+            "is none of 0, FLOWGAUGE_CARDINALITY_WINDOWED, FLOWGAUGE_CARDINALITY_STAGGERED",
+        ),
         ("FLOWGAUGE_SLOT_BITS", "9", "is less than 10"),
         ("FLOWGAUGE_SLOT_BITS", "34", "together are more than 44"),
         ("FLOWGAUGE_ENTROPY", "2", "is neither 0 nor 1"),
         ("FLOWGAUGE_ENTROPY_KEY", "4", "is none of"),
-        ("FLOWGAUGE_ENTROPY_SKETCH", "0", "is neither FLOWGAUGE_COUNT_SKETCH nor FLOWGAUGE_COUNT_MIN"),
+        (
+            "FLOWGAUGE_ENTROPY_SKETCH",
+            "0",
+            "is neither FLOWGAUGE_COUNT_SKETCH nor FLOWGAUGE_COUNT_MIN",
+        ),
         ("FLOWGAUGE_ENTROPY_COLUMN_BITS", "13", "not in 4 to 12"),
         ("FLOWGAUGE_FREQUENCY", "2", "is neither 0 nor 1"),
         ("FLOWGAUGE_FREQUENCY_KEY", "4", "is none of"),
@@ -166,7 +209,8 @@ fn settings_outside_their_range_are_refused() {
         ("FLOWGAUGE_MEMBERSHIP_ROW_BITS", "5", "not in 6 to 16"),
         ("FLOWGAUGE_MEMBERSHIP_ROW_BITS", "17", "not in 6 to 16"),
     ] {
-        let error = Model::flowgauge(&Options::default().define(name, value)).unwrap_err().to_string();
+        let error =
+            Model::flowgauge(&Options::default().define(name, value)).unwrap_err().to_string();
         assert!(error.starts_with("settings.p4:") && error.contains(because), "{error}");
     }
 }

@@ -1,4 +1,5 @@
-//! Staggered registers in the model, as the driver reads them, against the code that software dataplanes run, bit for bit.
+//! Staggered registers in the model, as the driver reads them, against the code that software
+//! dataplanes run, bit for bit.
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
 
@@ -8,7 +9,9 @@ mod frames;
 
 use flowgauge_bfruntime::server::{Running, Target};
 use flowgauge_core::cardinality::{self, Mode};
-use flowgauge_core::{Arrival, Context, HashMode, KeyKind, Link, Precision, Settings, Shared, Sharing, State, Zeroed};
+use flowgauge_core::{
+    Arrival, Context, HashMode, KeyKind, Link, Precision, Settings, Shared, Sharing, State, Zeroed,
+};
 use flowgauge_dataplane::tofino::{self, Failure, definitions};
 use flowgauge_dataplane::{Dataplane, Error, Event, Snapshot, Tables, Tofino};
 use flowgauge_p4_model::{Model, Switch};
@@ -40,10 +43,15 @@ struct Lab {
 }
 
 fn serve(settings: &Settings, slot_bits: u32) -> (Arc<Switch>, Running) {
-    let defined = definitions(settings).unwrap().into_iter().chain([("FLOWGAUGE_SLOT_BITS", slot_bits)]);
-    let model = defined.fold(flowgauge_p4_model::Options::default(), |options, (name, value)| options.define(name, value));
+    let defined =
+        definitions(settings).unwrap().into_iter().chain([("FLOWGAUGE_SLOT_BITS", slot_bits)]);
+    let model = defined.fold(flowgauge_p4_model::Options::default(), |options, (name, value)| {
+        options.define(name, value)
+    });
     let switch = Arc::new(Switch::new(Model::flowgauge(&model).unwrap(), "flowgauge"));
-    let running = Running::start(([127, 0, 0, 1], 0).into(), None, Arc::clone(&switch) as Arc<dyn Target>).unwrap();
+    let running =
+        Running::start(([127, 0, 0, 1], 0).into(), None, Arc::clone(&switch) as Arc<dyn Target>)
+            .unwrap();
     (switch, running)
 }
 
@@ -63,7 +71,17 @@ impl Lab {
         let tables = Tables::new(&settings, SEED);
         tofino.install(&tables).unwrap();
         let (state, shared) = (State::boxed(), Shared::boxed());
-        Lab { settings, slot_bits, switch, tofino, _running: running, tables, state, shared, packets: 0 }
+        Lab {
+            settings,
+            slot_bits,
+            switch,
+            tofino,
+            _running: running,
+            tables,
+            state,
+            shared,
+            packets: 0,
+        }
     }
 
     /// A packet at one pipe after another.
@@ -74,13 +92,20 @@ impl Lab {
         entrance.set_clock(at);
         entrance.arrive(port, frame).unwrap();
         drop(entrance);
-        let context = Context::new(self.settings, &self.tables.tabulation, Sharing::Alone).with_slots(1 << self.slot_bits);
+        let context = Context::new(self.settings, &self.tables.tabulation, Sharing::Alone)
+            .with_slots(1 << self.slot_bits);
         let mut active = self.state.active(&self.shared, 0);
         active.record(&context, Link::Ethernet, frame, Arrival::new(frame.len() as u32, at));
     }
 
     fn levels(&self, snapshot: &Snapshot, slot: u64) -> Vec<u8> {
-        snapshot.lasting.as_ref().unwrap().cardinality.levels(self.settings.cardinality.precision, slot as u32).collect()
+        snapshot
+            .lasting
+            .as_ref()
+            .unwrap()
+            .cardinality
+            .levels(self.settings.cardinality.precision, slot as u32)
+            .collect()
     }
 
     /// Rounds and levels that the switch holds, of all pipes.
@@ -92,7 +117,9 @@ impl Lab {
             let all = 0..self.settings.cardinality.precision.registers();
             entrance.model().register_range(&name, field, all, pipe).unwrap()
         };
-        let of_pipe = |pipe| field(pipe, 0).into_iter().zip(field(pipe, 1)).map(|(round, level)| [round, level]);
+        let of_pipe = |pipe| {
+            field(pipe, 0).into_iter().zip(field(pipe, 1)).map(|(round, level)| [round, level])
+        };
         (0..entrance.model().pipes()).flat_map(of_pipe).collect()
     }
 
@@ -104,9 +131,14 @@ impl Lab {
         let found = snapshot.lasting.as_ref().unwrap().cardinality.words(settings.precision);
         let expected = self.state.lasting.cardinality.words(settings.precision);
         for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
-            assert_eq!(found, expected, "register {index} at {now}, slots of 2^{} ns, {settings:?}", self.slot_bits);
+            assert_eq!(
+                found, expected,
+                "register {index} at {now}, slots of 2^{} ns, {settings:?}",
+                self.slot_bits
+            );
         }
-        let levels: Vec<u8> = self.state.lasting.cardinality.levels(settings.precision, slot as u32).collect();
+        let levels: Vec<u8> =
+            self.state.lasting.cardinality.levels(settings.precision, slot as u32).collect();
         assert_eq!(self.levels(&snapshot, slot), levels);
         snapshot
     }
@@ -122,7 +154,11 @@ fn follow(lab: &mut Lab, begin: u64, packets: u64) {
             60 => round + round / 3,
             _ => rng.random_range(0..round / 16),
         };
-        let frame = if number % 3 == 0 { frames::unique(rng.random_range(0..30)) } else { frames::unique(number) };
+        let frame = if number % 3 == 0 {
+            frames::unique(rng.random_range(0..30))
+        } else {
+            frames::unique(number)
+        };
         lab.packet(at, &frame.bytes);
         if number % 17 == 0 {
             lab.compare(at);
@@ -139,8 +175,14 @@ fn every_key_hash_and_precision() {
             follow(&mut Lab::new(settings(key, hash, 6), 20), 1_000_000_000_000, 120);
         }
     }
-    for (p, slot_bits) in [(4, 10), (4, 40), (7, 15), (8, 16), (9, 17), (11, 23), (12, 24), (16, 12), (16, 28)] {
-        follow(&mut Lab::new(settings(KeyKind::Src, HashMode::Tabulated, p), slot_bits), 1_000_000_000_000, 70);
+    for (p, slot_bits) in
+        [(4, 10), (4, 40), (7, 15), (8, 16), (9, 17), (11, 23), (12, 24), (16, 12), (16, 28)]
+    {
+        follow(
+            &mut Lab::new(settings(KeyKind::Src, HashMode::Tabulated, p), slot_bits),
+            1_000_000_000_000,
+            70,
+        );
     }
 }
 
@@ -153,20 +195,40 @@ fn from_the_first_nanosecond_on() {
             let at = (number + 1) << (slot_bits - 2);
             lab.packet(at, &frames::unique(number).bytes);
             let (snapshot, slot) = (lab.tofino.sample().unwrap(), at >> slot_bits);
-            let expected: Vec<u8> = lab.state.lasting.cardinality.levels(lab.settings.cardinality.precision, slot as u32).collect();
-            assert_eq!(lab.levels(&snapshot, slot), expected, "packet {number}, slots of 2^{slot_bits} ns");
+            let expected: Vec<u8> = lab
+                .state
+                .lasting
+                .cardinality
+                .levels(lab.settings.cardinality.precision, slot as u32)
+                .collect();
+            assert_eq!(
+                lab.levels(&snapshot, slot),
+                expected,
+                "packet {number}, slots of 2^{slot_bits} ns"
+            );
         }
     }
 }
 
-/// Where the chip's clock begins anew, and where the 32 bits of it do that a switch keeps, slots go on.
+/// Where the chip's clock begins anew, and where the 32 bits of it do that a switch keeps, slots go
+/// on.
 #[test]
 fn slots_go_on_when_clocks_wrap() {
-    for (p, slot_bits, wraps) in
-        [(4, 10, 1 << 42), (6, 14, 1 << 46), (6, 15, 1 << 47), (5, 16, CLOCK), (6, 17, CLOCK), (11, 23, CLOCK), (9, 35, CLOCK)]
-    {
+    for (p, slot_bits, wraps) in [
+        (4, 10, 1 << 42),
+        (6, 14, 1 << 46),
+        (6, 15, 1 << 47),
+        (5, 16, CLOCK),
+        (6, 17, CLOCK),
+        (11, 23, CLOCK),
+        (9, 35, CLOCK),
+    ] {
         let round = 1_u64 << (slot_bits + u32::from(p));
-        follow(&mut Lab::new(settings(KeyKind::Src, HashMode::Crc32, p), slot_bits), wraps - 3 * round - round / 3, 200);
+        follow(
+            &mut Lab::new(settings(KeyKind::Src, HashMode::Crc32, p), slot_bits),
+            wraps - 3 * round - round / 3,
+            200,
+        );
     }
 }
 
@@ -178,8 +240,12 @@ fn what_was_idle_for_a_whole_cycle_does_not_look_fresh() {
         let begin = 3 << 36;
         let clock = frames::from_source([10, 0, 0, 1]);
         let own = |lab: &Lab| {
-            let levels: Vec<u8> =
-                lab.state.lasting.cardinality.levels(lab.settings.cardinality.precision, (begin >> slot_bits) as u32).collect();
+            let levels: Vec<u8> = lab
+                .state
+                .lasting
+                .cardinality
+                .levels(lab.settings.cardinality.precision, (begin >> slot_bits) as u32)
+                .collect();
             levels
         };
         lab.packet(begin, &clock.bytes);
@@ -189,27 +255,41 @@ fn what_was_idle_for_a_whole_cycle_does_not_look_fresh() {
         }
         assert_ne!(own(&lab), alone);
         lab.compare(begin);
-        // Read some times meanwhile; packets of one flow say what time it is. Both pipes hear of them.
+        // Read some times meanwhile; packets of one flow say what time it is. Both pipes hear of
+        // them.
         for part in 1..=8 {
             let at = begin + cycle / 8 * part;
             for _ in 0..2 {
                 lab.packet(at, &clock.bytes);
             }
             let (snapshot, slot) = (lab.tofino.sample().unwrap(), at >> slot_bits);
-            assert_eq!(lab.levels(&snapshot, slot), alone, "part {part}, slots of 2^{slot_bits} ns");
+            assert_eq!(
+                lab.levels(&snapshot, slot),
+                alone,
+                "part {part}, slots of 2^{slot_bits} ns"
+            );
         }
-        // Nor a cycle later: who was empty stays so. And whoever gets a packet now counts from it alone.
-        let late = begin + cycle + (1 << slot_bits) * 2 * lab.settings.cardinality.precision.registers() as u64;
+        // Nor a cycle later: who was empty stays so. And whoever gets a packet now counts from it
+        // alone.
+        let late = begin
+            + cycle
+            + (1 << slot_bits) * 2 * lab.settings.cardinality.precision.registers() as u64;
         lab.packet(late, &frames::unique(3).bytes);
         let (snapshot, slot) = (lab.tofino.sample().unwrap(), late >> slot_bits);
         let mut only = Lab::new(lab.settings, slot_bits);
         only.packet(late, &frames::unique(3).bytes);
-        let expected: Vec<u8> = only.state.lasting.cardinality.levels(lab.settings.cardinality.precision, slot as u32).collect();
+        let expected: Vec<u8> = only
+            .state
+            .lasting
+            .cardinality
+            .levels(lab.settings.cardinality.precision, slot as u32)
+            .collect();
         assert_eq!(lab.levels(&snapshot, slot), expected);
     }
 }
 
-/// Half of a cycle of the chip's clock without a read: a register that holds a round may hold that of a cycle before.
+/// Half of a cycle of the chip's clock without a read: a register that holds a round may hold that
+/// of a cycle before.
 #[test]
 fn what_was_not_read_for_half_a_cycle_begins_anew_and_that_is_told() {
     for (p, slot_bits, cycle) in [(4, 10, 1_u64 << 42), (6, 20, CLOCK), (11, 23, CLOCK)] {
@@ -221,10 +301,15 @@ fn what_was_not_read_for_half_a_cycle_begins_anew_and_that_is_told() {
         lab.compare(begin);
         let warnings = |lab: &mut Lab| -> Vec<String> {
             let events = lab.tofino.events().unwrap().into_iter();
-            events.map(|event| if let Event::Warning(warning) = event { warning } else { panic!("{event:?}") }).collect()
+            events
+                .map(|event| {
+                    if let Event::Warning(warning) = event { warning } else { panic!("{event:?}") }
+                })
+                .collect()
         };
         assert_eq!(warnings(&mut lab), [""; 0]);
-        // A little less than half is no reason to, and a read begins it anew. Nothing came meanwhile: the time is what has passed.
+        // A little less than half is no reason to, and a read begins it anew. Nothing came
+        // meanwhile: the time is what has passed.
         let half = Duration::from_nanos(cycle / 2);
         let margin = Duration::from_secs(60);
         let mut last_read = Instant::now();
@@ -232,14 +317,28 @@ fn what_was_not_read_for_half_a_cycle_begins_anew_and_that_is_told() {
             lab.tofino.age(half - margin);
             last_read = Instant::now();
             let snapshot = lab.tofino.sample().unwrap();
-            assert!(lab.levels(&snapshot, snapshot.slot_time.unwrap() >> slot_bits).iter().all(|level| *level == 0));
+            assert!(
+                lab.levels(&snapshot, snapshot.slot_time.unwrap() >> slot_bits)
+                    .iter()
+                    .all(|level| *level == 0)
+            );
             assert_eq!(warnings(&mut lab), [""; 0]);
-            assert!(lab.held().iter().any(|[_, level]| *level != 0), "the switch keeps what it has");
+            assert!(
+                lab.held().iter().any(|[_, level]| *level != 0),
+                "the switch keeps what it has"
+            );
         }
         lab.tofino.age(half + margin);
         let snapshot = lab.tofino.sample().unwrap();
         assert!(
-            snapshot.lasting.as_ref().unwrap().cardinality.words(lab.settings.cardinality.precision).iter().all(|word| *word == 0)
+            snapshot
+                .lasting
+                .as_ref()
+                .unwrap()
+                .cardinality
+                .words(lab.settings.cardinality.precision)
+                .iter()
+                .all(|word| *word == 0)
         );
         let told = warnings(&mut lab);
         // The time that this test took meanwhile has passed as well.
@@ -247,7 +346,9 @@ fn what_was_not_read_for_half_a_cycle_begins_anew_and_that_is_told() {
         let seconds = rounded(half + margin)..=rounded(half + margin + last_read.elapsed());
         let is_expected = |warning: &String| {
             let expected = |seconds| {
-                format!("registers were not read for {seconds}s, and nobody knows of which round they are: they begin anew")
+                format!(
+                    "registers were not read for {seconds}s, and nobody knows of which round they are: they begin anew"
+                )
             };
             seconds.clone().any(|seconds| warning.ends_with(&expected(seconds)))
         };
@@ -280,7 +381,10 @@ fn the_time_is_the_chips() {
         let at = begin + number * hour;
         lab.packet(at, &frames::unique(number).bytes);
         let first = lab.compare(at).slot_time.unwrap();
-        assert!(first <= at && at - first < 1 << 16 || first - at < hour / 10, "{first} and not {at}");
+        assert!(
+            first <= at && at - first < 1 << 16 || first - at < hour / 10,
+            "{first} and not {at}"
+        );
         // Time passes while it is read.
         let began = Instant::now();
         while began.elapsed() < Duration::from_millis(20) {
@@ -298,7 +402,9 @@ fn the_time_is_the_chips() {
 #[track_caller]
 fn refused(result: Result<Tofino, Error>) -> String {
     match result {
-        Err(Error::Switch { failure: failure @ Failure::Program { .. }, .. }) => failure.to_string(),
+        Err(Error::Switch { failure: failure @ Failure::Program { .. }, .. }) => {
+            failure.to_string()
+        }
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("it connected"),
     }
@@ -333,7 +439,8 @@ fn what_a_program_has_not_is_refused_saying_how_to_compile_it() {
         "the program does not fit: its registers cover 1.073741824s (-DFLOWGAUGE_SLOT_BITS=25), 32s is wanted; use --staggered \
          1.073741824s"
     );
-    let capabilities = Tofino::connect(options(&running, 25), staggered).unwrap().capabilities().clone();
+    let capabilities =
+        Tofino::connect(options(&running, 25), staggered).unwrap().capabilities().clone();
     assert!(capabilities.staggered);
 }
 
@@ -342,15 +449,40 @@ fn slots_are_powers_of_two() {
     let precision = |p| Precision::new(p).unwrap();
     let bits = |p, slot_ns| tofino::slot_bits(precision(p), slot_ns);
     assert_eq!((bits(11, 1 << 23), bits(11, 3 << 22), bits(11, 0)), (Some(23), None, None));
-    assert_eq!((bits(4, 1 << 9), bits(4, 1 << 10), bits(4, 1 << 40), bits(4, 1 << 41)), (None, Some(10), Some(40), None));
+    assert_eq!(
+        (bits(4, 1 << 9), bits(4, 1 << 10), bits(4, 1 << 40), bits(4, 1 << 41)),
+        (None, Some(10), Some(40), None)
+    );
     assert_eq!((bits(16, 1 << 28), bits(16, 1 << 29)), (Some(28), None));
     let nearest = |p, slot_ns| tofino::nearest_slot(precision(p), slot_ns);
-    assert_eq!((nearest(11, (1 << 23) + 1), nearest(11, (1 << 24) - 1), nearest(11, 3 << 22)), (1 << 23, 1 << 24, 1 << 23));
-    assert_eq!((nearest(11, 1), nearest(11, 0), nearest(11, u64::MAX), nearest(16, 1 << 60)), (1 << 10, 1 << 10, 1 << 33, 1 << 28));
+    assert_eq!(
+        (nearest(11, (1 << 23) + 1), nearest(11, (1 << 24) - 1), nearest(11, 3 << 22)),
+        (1 << 23, 1 << 24, 1 << 23)
+    );
+    assert_eq!(
+        (nearest(11, 1), nearest(11, 0), nearest(11, u64::MAX), nearest(16, 1 << 60)),
+        (1 << 10, 1 << 10, 1 << 33, 1 << 28)
+    );
     let refused = |p: u32, slot_bits: u32| {
         let options = flowgauge_p4_model::Options::default();
-        let defines = [("FLOWGAUGE_CARDINALITY", 2), ("FLOWGAUGE_PRECISION", p), ("FLOWGAUGE_SLOT_BITS", slot_bits)];
-        Model::flowgauge(&defines.into_iter().fold(options, |options, (name, value)| options.define(name, value))).is_err()
+        let defines = [
+            ("FLOWGAUGE_CARDINALITY", 2),
+            ("FLOWGAUGE_PRECISION", p),
+            ("FLOWGAUGE_SLOT_BITS", slot_bits),
+        ];
+        Model::flowgauge(
+            &defines
+                .into_iter()
+                .fold(options, |options, (name, value)| options.define(name, value)),
+        )
+        .is_err()
     };
-    assert!(refused(11, 9) && refused(16, 29) && refused(4, 41) && !refused(16, 28) && !refused(4, 40) && !refused(4, 10));
+    assert!(
+        refused(11, 9)
+            && refused(16, 29)
+            && refused(4, 41)
+            && !refused(16, 28)
+            && !refused(4, 40)
+            && !refused(4, 10)
+    );
 }

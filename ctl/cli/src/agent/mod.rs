@@ -1,7 +1,8 @@
 //! Sources of packets that one run counts at once, each with a controller and a thread of its own.
 //!
-//! The main thread starts and ends them, as the configuration and the interfaces of this machine say, and goes on until all have ended. Outputs are
-//! shared: lines of one source are never inside those of another. A source that fails ends alone, and is told.
+//! The main thread starts and ends them, as the configuration and the interfaces of this machine
+//! say, and goes on until all have ended. Outputs are shared: lines of one source are never inside
+//! those of another. A source that fails ends alone, and is told.
 
 mod reload;
 
@@ -49,7 +50,11 @@ struct Farewell {
 
 impl Drop for Farewell {
     fn drop(&mut self) {
-        let died = || Err(Failure::Failed("its thread has died; report this as a bug with the log above".to_owned()));
+        let died = || {
+            Err(Failure::Failed(
+                "its thread has died; report this as a bug with the log above".to_owned(),
+            ))
+        };
         let outcome = self.outcome.take().unwrap_or_else(died);
         // Nobody listens any more once the main thread has returned.
         let _ = self.events.send(Event::Ended(std::mem::take(&mut self.name), outcome));
@@ -113,7 +118,9 @@ pub(crate) fn run(arguments: &ArgMatches, configuration: Configuration) -> Resul
     let (events, heard) = channel();
     let asked = asked(&configuration)?;
     let patterns = asked.iter().any(Asked::has_patterns);
-    let Some(outputs) = asked.first().map(|asked| asked.config.outputs.clone()) else { return Ok(()) };
+    let Some(outputs) = asked.first().map(|asked| asked.config.outputs.clone()) else {
+        return Ok(());
+    };
     let agent = Agent {
         arguments,
         several: !configuration.sources.is_empty() || patterns,
@@ -170,7 +177,8 @@ impl Asked {
     }
 }
 
-/// The sources of the file, or the one that there is without: each is checked, as far as that takes nothing but reading it.
+/// The sources of the file, or the one that there is without: each is checked, as far as that takes
+/// nothing but reading it.
 fn asked(configuration: &Configuration) -> Result<Vec<Asked>, Failure> {
     let tables = match configuration.sources.as_slice() {
         [] => vec![None],
@@ -178,7 +186,11 @@ fn asked(configuration: &Configuration) -> Result<Vec<Asked>, Failure> {
     };
     let asked = |table: Option<&SourceTable>| {
         let config = Run::resolved(configuration, table)?;
-        Ok(Asked { name: table.map(|table| table.name.clone()), config, given: configuration.effective(table) })
+        Ok(Asked {
+            name: table.map(|table| table.name.clone()),
+            config,
+            given: configuration.effective(table),
+        })
     };
     tables.into_iter().map(asked).collect()
 }
@@ -193,7 +205,13 @@ fn wanted(all: &[Asked], there: &[Interface]) -> Result<Vec<Wanted>, Failure> {
     let mut wanted: Vec<Wanted> = Vec::new();
     for asked in all {
         let Asked { name, config, given } = asked;
-        let of = |name: String, matched, presence| Wanted { name, config: config.clone(), given: given.clone(), matched, presence };
+        let of = |name: String, matched, presence| Wanted {
+            name,
+            config: config.clone(),
+            given: given.clone(),
+            matched,
+            presence,
+        };
         if !asked.has_patterns() {
             // It is an error if the interface of the only source is not there.
             let needed = if all.len() > 1 { config.source.needed_interfaces() } else { Vec::new() };
@@ -212,7 +230,11 @@ fn wanted(all: &[Asked], there: &[Interface]) -> Result<Vec<Wanted>, Failure> {
                 _ => interface.name.clone(),
             };
             if !wanted.iter().any(|other| other.name == name) {
-                wanted.push(of(name, Some(interface.name), Presence::There(Some(interface.number))));
+                wanted.push(of(
+                    name,
+                    Some(interface.name),
+                    Presence::There(Some(interface.number)),
+                ));
             }
         }
     }
@@ -222,23 +244,33 @@ fn wanted(all: &[Asked], there: &[Interface]) -> Result<Vec<Wanted>, Failure> {
 /// Those of the interfaces that any of these names or patterns stands for.
 fn matching(patterns: &[String], there: &[Interface]) -> Result<Vec<Interface>, Failure> {
     let parse = |pattern: &String| {
-        Pattern::new(pattern).map_err(|error| Failure::Usage(format!("'{pattern}' is no pattern of interfaces: {}", error.msg)))
+        Pattern::new(pattern).map_err(|error| {
+            Failure::Usage(format!("'{pattern}' is no pattern of interfaces: {}", error.msg))
+        })
     };
     let parsed: Vec<Pattern> = patterns.iter().map(parse).collect::<Result<_, _>>()?;
-    let matches = |name: &String| parsed.iter().any(|pattern| pattern.matches(name)) || patterns.contains(name);
+    let matches = |name: &String| {
+        parsed.iter().any(|pattern| pattern.matches(name)) || patterns.contains(name)
+    };
     Ok(there.iter().filter(|interface| matches(&interface.name)).cloned().collect())
 }
 
 /// Tells of changes of interfaces from now on.
 fn follow_links(events: Sender<Event>) -> Result<(), Failure> {
-    let fail = |error: std::io::Error| Failure::Failed(format!("cannot hear of interfaces that come and go: {error}"));
+    let fail = |error: std::io::Error| {
+        Failure::Failed(format!("cannot hear of interfaces that come and go: {error}"))
+    };
     let links = LinkChanges::open().map_err(fail)?;
     let follow = move || {
         loop {
             match links.wait() {
                 Ok(()) if events.send(Event::Links).is_ok() => {}
                 Ok(()) => return,
-                Err(error) => return tracing::warn!("interfaces that come from now on are not counted: {error}"),
+                Err(error) => {
+                    return tracing::warn!(
+                        "interfaces that come from now on are not counted: {error}"
+                    );
+                }
             }
         }
     };
@@ -259,7 +291,9 @@ impl Agent<'_> {
             );
         }
         if self.outputs.exchanges.is_some() || self.outputs.delay_samples.is_some() {
-            return refused("--record and --delay-samples are for one source; leave them out, or leave out the others");
+            return refused(
+                "--record and --delay-samples are for one source; leave them out, or leave out the others",
+            );
         }
         Ok(())
     }
@@ -270,7 +304,9 @@ impl Agent<'_> {
             return Ok(None);
         }
         let Shared { outlets, publication, .. } = &*self.shared;
-        outlets.open(&self.outputs, &identity(&self.outputs, None)?, publication, problems).map(Some)
+        outlets
+            .open(&self.outputs, &identity(&self.outputs, None)?, publication, problems)
+            .map(Some)
     }
 
     /// Starts what is wanted, until all have ended.
@@ -322,14 +358,17 @@ impl Agent<'_> {
         let shared = Arc::clone(&self.shared);
         let publication = &shared.publication;
         self.failed.retain(|(name, failed)| {
-            let stays = failed.is_none_or(|failed| there.iter().any(|interface| interface.number == failed));
+            let stays = failed
+                .is_none_or(|failed| there.iter().any(|interface| interface.number == failed));
             if !stays {
                 publication.ended(name);
             }
             stays
         });
         let all = wanted(&self.asked, &there)?;
-        let is_absent = |name: &String| all.iter().any(|it| it.name == *name && matches!(it.presence, Presence::Absent(_)));
+        let is_absent = |name: &String| {
+            all.iter().any(|it| it.name == *name && matches!(it.presence, Presence::Absent(_)))
+        };
         self.absent.retain(|name| {
             let stays = is_absent(name);
             if !stays {
@@ -345,13 +384,19 @@ impl Agent<'_> {
                 Presence::Absent(interfaces) => {
                     publication.absent(&wanted.name, interfaces);
                     if self.absent.insert(wanted.name.clone()) {
-                        tracing::warn!("{}: there is no interface {interfaces}; it is counted when it is there", wanted.name);
+                        tracing::warn!(
+                            "{}: there is no interface {interfaces}; it is counted when it is there",
+                            wanted.name
+                        );
                     }
                     continue;
                 }
             };
             let tried = (wanted.name.clone(), interface);
-            if !self.running.contains_key(&wanted.name) && !self.failed.contains(&tried) && !self.done.contains(&tried) {
+            if !self.running.contains_key(&wanted.name)
+                && !self.failed.contains(&tried)
+                && !self.done.contains(&tried)
+            {
                 self.start(wanted, interface)?;
             }
         }
@@ -378,10 +423,9 @@ impl Agent<'_> {
             self.shared.publication.started(&name);
         }
         let thread = if self.several { format!("source {name}") } else { "controller".to_owned() };
-        thread::Builder::new()
-            .name(thread)
-            .spawn(body)
-            .map_err(|error| Failure::Failed(format!("cannot start a thread for source {name}: {error}")))?;
+        thread::Builder::new().name(thread).spawn(body).map_err(|error| {
+            Failure::Failed(format!("cannot start a thread for source {name}: {error}"))
+        })?;
         self.started += 1;
         self.shared.outlets.configured.set(&name, &given);
         self.running.insert(name, Running { handle, config, given, interface, ends: false });
@@ -392,7 +436,9 @@ impl Agent<'_> {
         let Some(Running { interface, ends, .. }) = self.running.remove(name) else { return };
         self.shared.outlets.configured.remove(name);
         // One of the same name that has come meanwhile is another one.
-        let is_gone = interface.is_some_and(|number| !interfaces::all().iter().any(|interface| interface.number == number));
+        let is_gone = interface.is_some_and(|number| {
+            !interfaces::all().iter().any(|interface| interface.number == number)
+        });
         let failure = match outcome {
             Ok(()) => {
                 if self.several && !ends && !signals::is_ending() {
@@ -428,9 +474,11 @@ impl Agent<'_> {
         let names: Vec<&str> = self.failures.iter().map(|(name, _)| name.as_str()).collect();
         match names.len() {
             0 => Ok(()),
-            failed if failed < self.started => {
-                Err(Failure::Failed(format!("of {} sources these have failed: {}", self.started, names.join(", "))))
-            }
+            failed if failed < self.started => Err(Failure::Failed(format!(
+                "of {} sources these have failed: {}",
+                self.started,
+                names.join(", ")
+            ))),
             _ => Err(Failure::Failed(format!("all sources have failed: {}", names.join(", ")))),
         }
     }

@@ -1,4 +1,5 @@
-//! Reading the configuration again (SIGHUP): what can change without losing a packet changes between two windows, and the rest stays and is told.
+//! Reading the configuration again (SIGHUP): what can change without losing a packet changes
+//! between two windows, and the rest stays and is told.
 
 use super::{Agent, Presence, Running, Wanted, asked, wanted};
 use crate::config::{Configuration, Given};
@@ -13,10 +14,17 @@ impl Agent<'_> {
     /// Reads the configuration again.
     pub(super) fn reload(&mut self) {
         service::reloading();
-        let file = self.configuration.file.as_ref().map(|file| file.display().to_string()).unwrap_or_default();
+        let file = self
+            .configuration
+            .file
+            .as_ref()
+            .map(|file| file.display().to_string())
+            .unwrap_or_default();
         match self.take_up() {
             Ok(()) => tracing::info!("{file} was read again"),
-            Err(failure) => tracing::warn!("{file} was read again and is not used: {failure}; the run goes on as it was"),
+            Err(failure) => tracing::warn!(
+                "{file} was read again and is not used: {failure}; the run goes on as it was"
+            ),
         }
         service::reloaded();
     }
@@ -40,12 +48,19 @@ impl Agent<'_> {
             }
         }
         // One that failed may be another one now, or none.
-        std::mem::take(&mut self.failed).iter().for_each(|(name, _)| self.shared.publication.ended(name));
+        std::mem::take(&mut self.failed)
+            .iter()
+            .for_each(|(name, _)| self.shared.publication.ended(name));
         self.done.retain(|(name, _)| all.iter().any(|wanted| wanted.name == *name));
         (self.configuration, self.asked) = (configuration, asked);
-        let is_new = |wanted: &&Wanted| matches!(wanted.presence, Presence::There(_)) && !self.running.contains_key(&wanted.name);
+        let is_new = |wanted: &&Wanted| {
+            matches!(wanted.presence, Presence::There(_))
+                && !self.running.contains_key(&wanted.name)
+        };
         let new = all.iter().filter(|wanted| self.several && is_new(wanted));
-        new.for_each(|wanted| tracing::warn!("source {} is new in the configuration; it begins", wanted.name));
+        new.for_each(|wanted| {
+            tracing::warn!("source {} is new in the configuration; it begins", wanted.name)
+        });
         self.start_wanted()
     }
 }
@@ -85,7 +100,8 @@ impl Running {
     }
 }
 
-/// The configuration that these options make of the one that is counted with, if that can be taken up without a packet being lost.
+/// The configuration that these options make of the one that is counted with, if that can be taken
+/// up without a packet being lost.
 fn change(counted: &RunConfig, given: &[Given]) -> Option<RunConfig> {
     let config = Run::of(given).ok()?;
     (counted.changed_to(&config) == config).then_some(config)
@@ -93,7 +109,9 @@ fn change(counted: &RunConfig, given: &[Given]) -> Option<RunConfig> {
 
 /// Options that were given otherwise, or not at all, before or after.
 fn changed(before: &[Given], after: &[Given]) -> BTreeSet<String> {
-    let is_same = |given: &Given, others: &[Given]| others.iter().any(|other| other.key == given.key && other.texts == given.texts);
+    let is_same = |given: &Given, others: &[Given]| {
+        others.iter().any(|other| other.key == given.key && other.texts == given.texts)
+    };
     let gone = before.iter().filter(|given| !is_same(given, after));
     let came = after.iter().filter(|given| !is_same(given, before));
     gone.chain(came).map(|given| given.key.clone()).collect()
@@ -106,7 +124,8 @@ mod tests {
     /// Whether a run of this configuration goes on when that of the other is read.
     fn changes(before: &str, after: &str) -> bool {
         let given = |text: &str| {
-            let text = format!("port = 'memory:unique'\nmeasure = 'cardinality,heavy,frequency'\n{text}");
+            let text =
+                format!("port = 'memory:unique'\nmeasure = 'cardinality,heavy,frequency'\n{text}");
             Configuration::of_text::<Run>(&text).effective(None)
         };
         change(&Run::of(&given(before)).unwrap(), &given(after)).is_some()

@@ -6,7 +6,8 @@ use flowgauge_dataplane::xdp::{Mode, merged};
 use serde::Serialize;
 
 /// Names of the bits that the kernel gives for a driver (`enum netdev_xdp_act`).
-const FEATURES: [&str; 7] = ["basic", "redirect", "ndo-xmit", "xsk-zerocopy", "hw-offload", "rx-sg", "ndo-xmit-sg"];
+const FEATURES: [&str; 7] =
+    ["basic", "redirect", "ndo-xmit", "xsk-zerocopy", "hw-offload", "rx-sg", "ndo-xmit-sg"];
 
 /// An interface. The names are keys of the JSON output; what is not known is null there.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -49,7 +50,10 @@ impl Interface {
     fn complete(&mut self, machine: &Machine) {
         let directory = format!("sys/class/net/{}", self.name);
         let queues = machine.names(&format!("{directory}/queues"));
-        let count = |prefix: &str| Some(queues.iter().filter(|queue| queue.starts_with(prefix)).count()).filter(|count| *count > 0);
+        let count = |prefix: &str| {
+            Some(queues.iter().filter(|queue| queue.starts_with(prefix)).count())
+                .filter(|count| *count > 0)
+        };
         self.driver = machine.link(&format!("{directory}/device/driver")).or(self.driver.take());
         self.state = self.state.take().or_else(|| machine.text(&format!("{directory}/operstate")));
         self.mtu = self.mtu.or_else(|| machine.number(&format!("{directory}/mtu")));
@@ -82,7 +86,8 @@ impl From<Link> for Interface {
 }
 
 fn state_name(state: u8) -> &'static str {
-    const NAMES: [&str; 7] = ["unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up"];
+    const NAMES: [&str; 7] =
+        ["unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up"];
     NAMES.get(usize::from(state)).copied().unwrap_or("unknown")
 }
 
@@ -96,14 +101,24 @@ fn mode_name(place: u8) -> &'static str {
 }
 
 fn feature_names(bits: u64) -> Vec<&'static str> {
-    FEATURES.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, name)| *name).collect()
+    FEATURES
+        .iter()
+        .enumerate()
+        .filter(|(bit, _)| bits >> bit & 1 == 1)
+        .map(|(_, name)| *name)
+        .collect()
 }
 
-/// All interfaces, by netlink where the kernel can be asked and answers, else as far as /sys knows them.
+/// All interfaces, by netlink where the kernel can be asked and answers, else as far as /sys knows
+/// them.
 pub(super) fn all(machine: &Machine) -> Vec<Interface> {
     match if machine.live { netlink::links().ok() } else { None } {
         Some(links) => asked(machine, links),
-        None => machine.names("sys/class/net").into_iter().filter_map(|name| in_files(machine, name)).collect(),
+        None => machine
+            .names("sys/class/net")
+            .into_iter()
+            .filter_map(|name| in_files(machine, name))
+            .collect(),
     }
 }
 
@@ -111,7 +126,8 @@ fn asked(machine: &Machine, links: Vec<Link>) -> Vec<Interface> {
     let features = netlink::xdp_features().ok();
     let interface = |link: Link| {
         let index = link.index;
-        let xdp_features = features.as_ref().and_then(|all| all.get(&index)).map(|bits| feature_names(*bits));
+        let xdp_features =
+            features.as_ref().and_then(|all| all.get(&index)).map(|bits| feature_names(*bits));
         let mut interface = Interface { xdp_features, ..Interface::from(link) };
         interface.skb_merges = merged(&interface.name).is_some();
         // In another network namespace the name may be that of another interface.

@@ -19,10 +19,12 @@ use std::path::PathBuf;
 
 /// Can this machine run each backend? If not, why not?
 ///
-/// Every line is one check: 'ok', 'warning' (it works, with what the line says) or 'no', then what was found and, below it, what
-/// to do. Nothing is changed: interfaces are only read, and the program of the xdp backend is tried in the kernel without any.
+/// Every line is one check: 'ok', 'warning' (it works, with what the line says) or 'no', then what
+/// was found and, below it, what to do. Nothing is changed: interfaces are only read, and the
+/// program of the xdp backend is tried in the kernel without any.
 ///
-/// The exit code is 0 if every backend that was asked about can run, and 1 if one cannot. Asked about are those given with
+/// The exit code is 0 if every backend that was asked about can run, and 1 if one cannot. Asked
+/// about are those given with
 /// --backend, else xdp and poll; --address adds tofino, and an interface given with -i must be ready for xdp. Lines about what
 /// a backend can do without (DPDK, for one) do not count.
 #[derive(Args)]
@@ -36,7 +38,8 @@ pub(crate) struct Doctor {
     #[arg(short, long = "interface", value_name = "IFACE")]
     interfaces: Vec<String>,
 
-    /// Ask about this backend only: xdp, poll, tofino; may be given several times [default: xdp and poll]
+    /// Ask about this backend only: xdp, poll, tofino; may be given several times [default: xdp and
+    /// poll]
     #[arg(long = "backend", value_name = "NAME", hide_possible_values = true)]
     backends: Vec<Backend>,
 
@@ -48,7 +51,8 @@ pub(crate) struct Doctor {
     #[arg(long, value_name = "FORMAT", hide_possible_values = true)]
     format: Option<Format>,
 
-    /// Read /proc, /sys and /usr below this directory, such as a copy of another machine's, and ask nothing of this kernel
+    /// Read /proc, /sys and /usr below this directory, such as a copy of another machine's, and ask
+    /// nothing of this kernel
     #[arg(long, value_name = "DIR")]
     sysroot: Option<PathBuf>,
 }
@@ -70,10 +74,14 @@ enum Format {
 impl Doctor {
     pub(crate) fn execute(self) -> Result<(), Failure> {
         if self.address.is_none() && self.backends.contains(&Backend::Tofino) {
-            return Err(Failure::Usage("--backend tofino needs the switch's --address HOST:PORT".to_owned()));
+            return Err(Failure::Usage(
+                "--backend tofino needs the switch's --address HOST:PORT".to_owned(),
+            ));
         }
         let machine = match &self.sysroot {
-            Some(root) if !root.is_dir() => return Err(Failure::Failed(format!("there is no directory {}", root.display()))),
+            Some(root) if !root.is_dir() => {
+                return Err(Failure::Failed(format!("there is no directory {}", root.display())));
+            }
             Some(root) => Machine::copied_to(root.clone()),
             None => Machine::this(),
         };
@@ -86,7 +94,10 @@ impl Doctor {
         written.and_then(|()| out.flush()).map_err(Failure::output)?;
         match report.obstructed()[..] {
             [] => Ok(()),
-            ref names => Err(Failure::Failed(format!("cannot run here: {}; the lines marked 'no' say why", names.join(", ")))),
+            ref names => Err(Failure::Failed(format!(
+                "cannot run here: {}; the lines marked 'no' say why",
+                names.join(", ")
+            ))),
         }
     }
 
@@ -97,7 +108,11 @@ impl Doctor {
         if wanted(Backend::Xdp) {
             let mut checks = xdp::checks(machine);
             checks.extend(self.missing(&interfaces));
-            checks.extend(interfaces.iter().map(|interface| xdp::interface(interface, !self.interfaces.is_empty())));
+            checks.extend(
+                interfaces
+                    .iter()
+                    .map(|interface| xdp::interface(interface, !self.interfaces.is_empty())),
+            );
             if interfaces.is_empty() && self.interfaces.is_empty() {
                 checks.push(xdp::no_interface());
             }
@@ -108,7 +123,9 @@ impl Doctor {
         }
         match &self.address {
             Some(address) => backends.push(Group::asked("tofino", tofino::checks(address))),
-            None if wanted(Backend::Tofino) => backends.push(Group::not_asked("tofino", tofino::how_to_ask())),
+            None if wanted(Backend::Tofino) => {
+                backends.push(Group::not_asked("tofino", tofino::how_to_ask()))
+            }
             None => {}
         }
         Report { backends, interfaces }
@@ -119,13 +136,21 @@ impl Doctor {
         if self.interfaces.is_empty() {
             return all.into_iter().filter(|interface| !interface.is_loopback()).collect();
         }
-        self.interfaces.iter().filter_map(|name| all.iter().find(|interface| interface.name == *name).cloned()).collect()
+        self.interfaces
+            .iter()
+            .filter_map(|name| all.iter().find(|interface| interface.name == *name).cloned())
+            .collect()
     }
 
     fn missing<'a>(&'a self, found: &'a [Interface]) -> impl Iterator<Item = Check> + 'a {
         let missing = |name: &&String| !found.iter().any(|interface| interface.name == **name);
         self.interfaces.iter().filter(missing).map(|name| {
-            Check::no("interface", "there is no such interface", "`ip link` lists them; a container has its own").about(name)
+            Check::no(
+                "interface",
+                "there is no such interface",
+                "`ip link` lists them; a container has its own",
+            )
+            .about(name)
         })
     }
 }

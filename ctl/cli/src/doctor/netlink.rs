@@ -1,8 +1,11 @@
-//! Questions to the kernel about its interfaces, over netlink: rtnetlink, and the family `netdev` of generic netlink.
+//! Questions to the kernel about its interfaces, over netlink: rtnetlink, and the family `netdev`
+//! of generic netlink.
 //!
 //! Requests are the few that `flowgauge doctor` asks, none of which changes anything.
 
-use flowgauge_dataplane::netlink::{IFINFOMSG, ROUTE, RTM_GETLINK, Which, ask, attribute, attributes, find, word};
+use flowgauge_dataplane::netlink::{
+    IFINFOMSG, ROUTE, RTM_GETLINK, Which, ask, attribute, attributes, find, word,
+};
 use rustix::net::netlink::GENERIC;
 use std::collections::HashMap;
 use std::io;
@@ -17,7 +20,8 @@ const IFLA_NUM_RX_QUEUES: u16 = 32;
 const IFLA_XDP: u16 = 43;
 const IFLA_XDP_ATTACHED: u16 = 2;
 const IFLA_XDP_PROG_ID: u16 = 4;
-/// The program's number in the driver, in the generic path and on the card, where several are attached.
+/// The program's number in the driver, in the generic path and on the card, where several are
+/// attached.
 const IFLA_XDP_EACH_PROG_ID: [u16; 3] = [5, 6, 7];
 
 const GENL_ID_CTRL: u16 = 0x10;
@@ -43,7 +47,8 @@ pub(super) struct Link {
     pub(super) kind: Option<String>,
     pub(super) rx_queues: Option<u32>,
     pub(super) tx_queues: Option<u32>,
-    /// The XDP program attached to it: where (1 driver, 2 generic path, 3 card, 4 several) and its number.
+    /// The XDP program attached to it: where (1 driver, 2 generic path, 3 card, 4 several) and its
+    /// number.
     pub(super) program: Option<(u8, u32)>,
 }
 
@@ -53,12 +58,15 @@ pub(super) fn links() -> io::Result<Vec<Link>> {
     Ok(answers.iter().filter_map(|answer| link(answer)).collect())
 }
 
-/// What each interface's driver can do for XDP, by the interface's index (`NETDEV_A_DEV_XDP_FEATURES`).
+/// What each interface's driver can do for XDP, by the interface's index
+/// (`NETDEV_A_DEV_XDP_FEATURES`).
 pub(super) fn xdp_features() -> io::Result<HashMap<u32, u64>> {
     let mut request = vec![CTRL_CMD_GETFAMILY, 1, 0, 0];
     request.extend(attribute(CTRL_ATTR_FAMILY_NAME, b"netdev\0"));
     let answers = ask(Some(GENERIC), GENL_ID_CTRL, Which::One, &request)?;
-    let family = answers.iter().find_map(|answer| find(answer.get(GENLMSGHDR..)?, CTRL_ATTR_FAMILY_ID)?.try_into().ok());
+    let family = answers
+        .iter()
+        .find_map(|answer| find(answer.get(GENLMSGHDR..)?, CTRL_ATTR_FAMILY_ID)?.try_into().ok());
     let family = u16::from_ne_bytes(family.ok_or(io::ErrorKind::InvalidData)?);
     let answers = ask(Some(GENERIC), family, Which::All, &[NETDEV_CMD_DEV_GET, 1, 0, 0])?;
     Ok(answers.iter().filter_map(|answer| features(answer)).collect())
@@ -85,7 +93,9 @@ fn link(answer: &[u8]) -> Option<Link> {
 
 fn program(value: &[u8]) -> Option<(u8, u32)> {
     let place = *find(value, IFLA_XDP_ATTACHED)?.first()?;
-    let number = std::iter::once(IFLA_XDP_PROG_ID).chain(IFLA_XDP_EACH_PROG_ID).find_map(|kind| word(find(value, kind)?));
+    let number = std::iter::once(IFLA_XDP_PROG_ID)
+        .chain(IFLA_XDP_EACH_PROG_ID)
+        .find_map(|kind| word(find(value, kind)?));
     (place > 0).then(|| (place, number.unwrap_or(0)))
 }
 
@@ -104,7 +114,11 @@ mod tests {
     use super::*;
 
     fn answer() -> Vec<u8> {
-        let nested = [attribute(IFLA_XDP_ATTACHED, &[1]), attribute(IFLA_XDP_PROG_ID, &77_u32.to_ne_bytes())].concat();
+        let nested = [
+            attribute(IFLA_XDP_ATTACHED, &[1]),
+            attribute(IFLA_XDP_PROG_ID, &77_u32.to_ne_bytes()),
+        ]
+        .concat();
         let mut answer = vec![0; IFINFOMSG];
         answer[2..4].copy_from_slice(&65534_u16.to_ne_bytes());
         answer[4..8].copy_from_slice(&9_u32.to_ne_bytes());
@@ -118,14 +132,18 @@ mod tests {
     #[test]
     fn an_interface_is_read_with_its_program() {
         let link = link(&answer()).unwrap();
-        assert_eq!((link.index, link.hardware, link.name.as_str(), link.mtu), (9, 65534, "eth1", Some(1500)));
+        assert_eq!(
+            (link.index, link.hardware, link.name.as_str(), link.mtu),
+            (9, 65534, "eth1", Some(1500))
+        );
         assert_eq!((link.kind.as_deref(), link.program), (Some("veth"), Some((1, 77))));
     }
 
     #[test]
     fn no_program_is_none() {
         assert_eq!(program(&attribute(IFLA_XDP_ATTACHED, &[0])), None);
-        let several = [attribute(IFLA_XDP_ATTACHED, &[4]), attribute(6, &5_u32.to_ne_bytes())].concat();
+        let several =
+            [attribute(IFLA_XDP_ATTACHED, &[4]), attribute(6, &5_u32.to_ne_bytes())].concat();
         assert_eq!(program(&several), Some((4, 5)));
     }
 

@@ -13,7 +13,10 @@ use std::path::PathBuf;
 use std::thread::available_parallelism;
 
 pub(super) fn checks(machine: &Machine, interfaces: &[Interface]) -> Vec<Check> {
-    let mut checks = vec![Check::ok("ports", "memory (generated traffic) and pcap (capture files) need nothing"), cores(machine)];
+    let mut checks = vec![
+        Check::ok("ports", "memory (generated traffic) and pcap (capture files) need nothing"),
+        cores(machine),
+    ];
     if machine.live {
         checks.push(instructions());
     }
@@ -33,15 +36,23 @@ fn cores(machine: &Machine) -> Check {
     let usable = if machine.live { available_parallelism().ok().map(usize::from) } else { online };
     match (usable, online) {
         (None, _) => Check::warning("cores", "their number cannot be read", "mount /sys"),
-        (Some(1), _) => {
-            Check::warning("cores", "1 core, which worker and controller share", "leave --workers at 1; reads may be late")
-        }
-        (Some(usable), Some(online)) if usable < online => {
-            Check::ok("cores", format!("{usable} of {online} cores are for this process (affinity or control group)"))
-        }
-        (Some(usable), _) => {
-            Check::ok("cores", format!("{}: up to {} beside the controller", plural(usable, "core"), plural(usable - 1, "worker")))
-        }
+        (Some(1), _) => Check::warning(
+            "cores",
+            "1 core, which worker and controller share",
+            "leave --workers at 1; reads may be late",
+        ),
+        (Some(usable), Some(online)) if usable < online => Check::ok(
+            "cores",
+            format!("{usable} of {online} cores are for this process (affinity or control group)"),
+        ),
+        (Some(usable), _) => Check::ok(
+            "cores",
+            format!(
+                "{}: up to {} beside the controller",
+                plural(usable, "core"),
+                plural(usable - 1, "worker")
+            ),
+        ),
     }
 }
 
@@ -51,16 +62,25 @@ fn instructions() -> Check {
     match Instructions::chosen() {
         Ok(chosen) => {
             let all = available.join(", ");
-            Check::ok(NAME, format!("{chosen}; this CPU has {all}, and {INSTRUCTIONS_VARIABLE} in the environment chooses"))
+            Check::ok(
+                NAME,
+                format!(
+                    "{chosen}; this CPU has {all}, and {INSTRUCTIONS_VARIABLE} in the environment chooses"
+                ),
+            )
         }
-        Err(problem) => Check::no(NAME, problem.to_string(), format!("`unset {INSTRUCTIONS_VARIABLE}`")),
+        Err(problem) => {
+            Check::no(NAME, problem.to_string(), format!("`unset {INSTRUCTIONS_VARIABLE}`"))
+        }
     }
 }
 
 /// `None` where the kernel does not tell.
 fn numa(machine: &Machine, interfaces: &[Interface]) -> Option<Check> {
     let nodes = machine.text("sys/devices/system/node/online").and_then(|list| listed(&list))?;
-    let near = |interface: &Interface| Some(format!("{} on node {}", interface.name, interface.numa_node?));
+    let near = |interface: &Interface| {
+        Some(format!("{} on node {}", interface.name, interface.numa_node?))
+    };
     let near: Vec<String> = interfaces.iter().filter_map(near).collect();
     match (nodes, near.is_empty()) {
         (0 | 1, _) => Some(Check::ok("numa", "1 node")),
@@ -74,8 +94,11 @@ fn numa(machine: &Machine, interfaces: &[Interface]) -> Option<Check> {
 
 fn af_xdp(machine: &Machine, interfaces: &[Interface]) -> Check {
     const NAME: &str = "af_xdp";
-    let zero_copy: Vec<&str> =
-        interfaces.iter().filter(|interface| interface.has("xsk-zerocopy") == Some(true)).map(|one| one.name.as_str()).collect();
+    let zero_copy: Vec<&str> = interfaces
+        .iter()
+        .filter(|interface| interface.has("xsk-zerocopy") == Some(true))
+        .map(|one| one.name.as_str())
+        .collect();
     let copies = match zero_copy[..] {
         [] if interfaces.iter().any(|interface| interface.xdp_features.is_some()) => {
             "no driver here has zero-copy, the kernel copies".to_owned()
@@ -90,9 +113,17 @@ fn af_xdp(machine: &Machine, interfaces: &[Interface]) -> Check {
             Err(error) => (false, error.to_string(), INSTEAD),
         },
         Sockets::Known => (true, "the kernel has such sockets".to_owned(), INSTEAD),
-        Sockets::Unknown => (true, "whether the kernel has such sockets cannot be read".to_owned(), "mount /proc"),
-        Sockets::NotPermitted => (false, "no permission to make sockets".to_owned(), "run as root, or with CAP_NET_RAW"),
-        Sockets::Missing => (false, "the kernel has no such sockets".to_owned(), "use a kernel built with CONFIG_XDP_SOCKETS"),
+        Sockets::Unknown => {
+            (true, "whether the kernel has such sockets cannot be read".to_owned(), "mount /proc")
+        }
+        Sockets::NotPermitted => {
+            (false, "no permission to make sockets".to_owned(), "run as root, or with CAP_NET_RAW")
+        }
+        Sockets::Missing => (
+            false,
+            "the kernel has no such sockets".to_owned(),
+            "use a kernel built with CONFIG_XDP_SOCKETS",
+        ),
     };
     let found = format!("{permitted}; {copies}; hugepages are not needed");
     if usable { Check::ok(NAME, found) } else { Check::no(NAME, found, advice) }
@@ -110,7 +141,8 @@ enum Sockets {
 fn sockets(machine: &Machine) -> Sockets {
     if !machine.live {
         let Some(protocols) = machine.text("proc/net/protocols") else { return Sockets::Unknown };
-        let known = protocols.lines().any(|line| line.split_ascii_whitespace().next() == Some("XDP"));
+        let known =
+            protocols.lines().any(|line| line.split_ascii_whitespace().next() == Some("XDP"));
         return if known { Sockets::Known } else { Sockets::Missing };
     }
     match socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None) {
@@ -122,17 +154,23 @@ fn sockets(machine: &Machine) -> Sockets {
 
 fn dpdk(machine: &Machine) -> Check {
     const NAME: &str = "dpdk";
-    const INSTALL: &str = "`apt-get install libdpdk-dev` (Debian, Ubuntu) or `dnf install dpdk-devel` (Fedora)";
+    const INSTALL: &str =
+        "`apt-get install libdpdk-dev` (Debian, Ubuntu) or `dnf install dpdk-devel` (Fedora)";
     const BUILD: &str = "`cargo install --path ctl/cli --features dpdk`";
     let installed = dpdk_version(machine);
-    let found = installed
-        .as_ref()
-        .map_or_else(|| "libdpdk is not installed".to_owned(), |version| format!("libdpdk {version} is installed"));
+    let found = installed.as_ref().map_or_else(
+        || "libdpdk is not installed".to_owned(),
+        |version| format!("libdpdk {version} is installed"),
+    );
     match (offered(NAME), installed) {
         (true, Some(_)) => Check::ok(NAME, found),
         (true, None) => Check::no(NAME, found, INSTALL),
         (false, Some(_)) => Check::no(NAME, format!("not in this build; {found}"), BUILD),
-        (false, None) => Check::no(NAME, format!("not in this build; {found}"), format!("{INSTALL}, then {BUILD}")),
+        (false, None) => Check::no(
+            NAME,
+            format!("not in this build; {found}"),
+            format!("{INSTALL}, then {BUILD}"),
+        ),
     }
 }
 
@@ -148,11 +186,17 @@ fn dpdk_version(machine: &Machine) -> Option<String> {
         }
         // One a machine's architecture.
         let architectures = machine.names(&format!("{prefix}/lib"));
-        directories.extend(architectures.iter().map(|name| machine.path(&format!("{prefix}/lib/{name}/pkgconfig"))));
+        directories.extend(
+            architectures
+                .iter()
+                .map(|name| machine.path(&format!("{prefix}/lib/{name}/pkgconfig"))),
+        );
     }
     let version = |directory: PathBuf| {
         let text = std::fs::read_to_string(directory.join("libdpdk.pc")).ok()?;
-        text.lines().find_map(|line| line.strip_prefix("Version:")).map(|version| version.trim().to_owned())
+        text.lines()
+            .find_map(|line| line.strip_prefix("Version:"))
+            .map(|version| version.trim().to_owned())
     };
     directories.into_iter().find_map(version)
 }
@@ -160,11 +204,16 @@ fn dpdk_version(machine: &Machine) -> Option<String> {
 fn hugepages(machine: &Machine) -> Check {
     const RESERVE: &str = "for DPDK: `echo 512 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages`, or `run --eal '--no-huge --no-shconf -m 512'`";
     const DIRECTORY: &str = "sys/kernel/mm/hugepages";
-    let count = |name: &str, file: &str| machine.number::<u64>(&format!("{DIRECTORY}/{name}/{file}"));
+    let count =
+        |name: &str, file: &str| machine.number::<u64>(&format!("{DIRECTORY}/{name}/{file}"));
     let of_size = |name: &String| {
         let kibibytes: u64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
         let all = count(name, "nr_hugepages").filter(|all| *all > 0)?;
-        Some(format!("{all} of {} ({} free)", size(kibibytes * 1024), count(name, "free_hugepages").unwrap_or(0)))
+        Some(format!(
+            "{all} of {} ({} free)",
+            size(kibibytes * 1024),
+            count(name, "free_hugepages").unwrap_or(0)
+        ))
     };
     let mut reserved: Vec<String> = machine.names(DIRECTORY).iter().filter_map(of_size).collect();
     if reserved.is_empty()

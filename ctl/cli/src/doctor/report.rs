@@ -38,7 +38,12 @@ pub(super) struct Check {
 }
 
 impl Check {
-    fn new(check: &'static str, status: Status, found: impl Into<String>, advice: Option<String>) -> Self {
+    fn new(
+        check: &'static str,
+        status: Status,
+        found: impl Into<String>,
+        advice: Option<String>,
+    ) -> Self {
         Check { check, subject: None, status, required: true, found: found.into(), advice }
     }
 
@@ -46,16 +51,29 @@ impl Check {
         Self::new(check, Status::Ok, found, None)
     }
 
-    pub(super) fn warning(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+    pub(super) fn warning(
+        check: &'static str,
+        found: impl Into<String>,
+        advice: impl Into<String>,
+    ) -> Self {
         Self::new(check, Status::Warning, found, Some(advice.into()))
     }
 
-    pub(super) fn no(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+    pub(super) fn no(
+        check: &'static str,
+        found: impl Into<String>,
+        advice: impl Into<String>,
+    ) -> Self {
         Self::new(check, Status::No, found, Some(advice.into()))
     }
 
     /// With any number of things to do.
-    pub(super) fn with_advice(check: &'static str, status: Status, found: impl Into<String>, advice: &[String]) -> Self {
+    pub(super) fn with_advice(
+        check: &'static str,
+        status: Status,
+        found: impl Into<String>,
+        advice: &[String],
+    ) -> Self {
         Self::new(check, status, found, (!advice.is_empty()).then(|| advice.join("; ")))
     }
 
@@ -70,7 +88,10 @@ impl Check {
 
     fn title(&self) -> String {
         // An interface's name can hold whatever root has put there.
-        self.subject.as_ref().map_or_else(|| self.check.to_owned(), |subject| format!("{} {}", self.check, escaped(subject)))
+        self.subject.as_ref().map_or_else(
+            || self.check.to_owned(),
+            |subject| format!("{} {}", self.check, escaped(subject)),
+        )
     }
 }
 
@@ -113,17 +134,28 @@ struct Whole<'a> {
 impl Report {
     /// The backends that were asked about and cannot run.
     pub(super) fn obstructed(&self) -> Vec<&'static str> {
-        self.backends.iter().filter(|group| group.can_run == Some(false)).map(|group| group.backend).collect()
+        self.backends
+            .iter()
+            .filter(|group| group.can_run == Some(false))
+            .map(|group| group.backend)
+            .collect()
     }
 
     pub(super) fn json(&self, out: &mut impl Write) -> io::Result<()> {
         let (can_run, version) = (self.obstructed().is_empty(), env!("CARGO_PKG_VERSION"));
-        serde_json::to_writer(&mut *out, &Whole { can_run, version, backends: &self.backends, interfaces: &self.interfaces })?;
+        serde_json::to_writer(
+            &mut *out,
+            &Whole { can_run, version, backends: &self.backends, interfaces: &self.interfaces },
+        )?;
         writeln!(out)
     }
 
     pub(super) fn table(&self, out: &mut impl Write) -> io::Result<()> {
-        let titles = self.backends.iter().flat_map(|group| &group.checks).map(|check| check.title().chars().count());
+        let titles = self
+            .backends
+            .iter()
+            .flat_map(|group| &group.checks)
+            .map(|check| check.title().chars().count());
         let width = titles.max().unwrap_or(0);
         for (index, group) in self.backends.iter().enumerate() {
             let verdict = match group.can_run {
@@ -134,7 +166,13 @@ impl Report {
             let gap = if index == 0 { "" } else { "\n" };
             writeln!(out, "{gap}{}: {verdict}", group.backend)?;
             for check in &group.checks {
-                writeln!(out, "  {:<7}  {:<width$}  {}", check.status.name(), check.title(), escaped(&check.found))?;
+                writeln!(
+                    out,
+                    "  {:<7}  {:<width$}  {}",
+                    check.status.name(),
+                    check.title(),
+                    escaped(&check.found)
+                )?;
                 if let Some(advice) = &check.advice {
                     writeln!(out, "  {:<7}  {:<width$}  -> {}", "", "", escaped(advice))?;
                 }

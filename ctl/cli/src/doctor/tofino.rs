@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(super) fn how_to_ask() -> Check {
-    Check::warning("switch", "not looked for", "give its BFRuntime server with --address HOST:PORT").optional()
+    Check::warning("switch", "not looked for", "give its BFRuntime server with --address HOST:PORT")
+        .optional()
 }
 
 pub(super) fn checks(address: &str) -> Vec<Check> {
@@ -20,7 +21,8 @@ pub(super) fn checks(address: &str) -> Vec<Check> {
         Ok(candidates) => reach(&candidates, deadline).about(address),
         Err(error) => {
             let advice = "check the spelling, and with `getent hosts` what the resolver says";
-            Check::no("switch", format!("the name cannot be resolved: {error}"), advice).about(address)
+            Check::no("switch", format!("the name cannot be resolved: {error}"), advice)
+                .about(address)
         }
     }]
 }
@@ -31,14 +33,17 @@ fn resolve(address: &str, deadline: Instant) -> io::Result<Vec<SocketAddr>> {
     let name = address.to_owned();
     thread::spawn(move || answer.send(name.to_socket_addrs().map(Iterator::collect)));
     let no_answer = |_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"));
-    answers.recv_timeout(deadline.saturating_duration_since(Instant::now())).unwrap_or_else(no_answer)
+    answers
+        .recv_timeout(deadline.saturating_duration_since(Instant::now()))
+        .unwrap_or_else(no_answer)
 }
 
 fn reach(candidates: &[SocketAddr], deadline: Instant) -> Check {
     let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for (index, candidate) in candidates.iter().enumerate() {
         // The rest of the time, shared with the addresses that are left.
-        let left = deadline.saturating_duration_since(Instant::now()) / (candidates.len() - index) as u32;
+        let left =
+            deadline.saturating_duration_since(Instant::now()) / (candidates.len() - index) as u32;
         match TcpStream::connect_timeout(candidate, left.max(Duration::from_millis(1))) {
             Ok(_) => return Check::ok("switch", format!("reachable at {candidate}")),
             Err(error) => failure = error,

@@ -27,7 +27,8 @@ const CAP_SYS_ADMIN: u32 = 21;
 const CAP_PERFMON: u32 = 38;
 const CAP_BPF: u32 = 39;
 
-/// Drivers keep a packet, headroom and `skb_shared_info` in one page, unless the program can take packets in fragments.
+/// Drivers keep a packet, headroom and `skb_shared_info` in one page, unless the program can take
+/// packets in fragments.
 const LARGEST_MTU_IN_A_PAGE: u32 = 3498;
 
 /// A kernel's major and minor version.
@@ -49,7 +50,13 @@ pub(super) fn checks(machine: &Machine) -> Vec<Check> {
     let release = name.as_deref().and_then(Release::parse);
     let mut checks = vec![kernel(name.as_deref(), release, runs)];
     checks.extend(trial.map(program));
-    checks.extend([capabilities(machine, release, runs), unprivileged(machine), jit(machine), btf(machine), bpffs(machine)]);
+    checks.extend([
+        capabilities(machine, release, runs),
+        unprivileged(machine),
+        jit(machine),
+        btf(machine),
+        bpffs(machine),
+    ]);
     checks.extend([membarrier(machine), memory(machine)]);
     checks.extend(memlock(machine, release, runs));
     if runs {
@@ -65,7 +72,12 @@ fn measurements() -> Vec<Check> {
     let traffic = Traffic { counter: Counter::Kernel, is_chosen: true, ..Traffic::GENERATED };
     let trials = match xdp::trials(&options.settings(HashMode::Keyed, &traffic)) {
         Ok(trials) => trials,
-        Err(error) => return vec![Check::warning("measurement", error.to_string(), "the lines above may say why").optional()],
+        Err(error) => {
+            return vec![
+                Check::warning("measurement", error.to_string(), "the lines above may say why")
+                    .optional(),
+            ];
+        }
     };
     trials.iter().map(measurement).collect()
 }
@@ -73,20 +85,29 @@ fn measurements() -> Vec<Check> {
 fn measurement(trial: &Trial) -> Check {
     let check = match &trial.outcome {
         Ok(Loaded { processed, stack_bytes, time }) => {
-            let or_unknown =
-                |number: &Option<u32>, of: &str| number.map_or(format!("unknown {of}"), |number| format!("{number} {of}"));
-            let (processed, stack) = (or_unknown(processed, "instructions processed"), or_unknown(stack_bytes, "bytes of stack"));
-            Check::ok("measurement", format!("loads: {processed}, {stack}, {:.1} ms", time.as_secs_f64() * 1e3))
+            let or_unknown = |number: &Option<u32>, of: &str| {
+                number.map_or(format!("unknown {of}"), |number| format!("{number} {of}"))
+            };
+            let (processed, stack) = (
+                or_unknown(processed, "instructions processed"),
+                or_unknown(stack_bytes, "bytes of stack"),
+            );
+            Check::ok(
+                "measurement",
+                format!("loads: {processed}, {stack}, {:.1} ms", time.as_secs_f64() * 1e3),
+            )
         }
-        Err(problem) => {
-            Check::warning("measurement", problem.lines().next().unwrap_or_default(), "-v shows the end of the verifier's log")
-        }
+        Err(problem) => Check::warning(
+            "measurement",
+            problem.lines().next().unwrap_or_default(),
+            "-v shows the end of the verifier's log",
+        ),
     };
     check.optional().about(&format!("{} {}", trial.hook, trial.counts))
 }
 
-/// Counts one frame with the real program, in the kernel and without an interface: whether all that is needed is there, whatever
-/// the version says, which distributions change the meaning of.
+/// Counts one frame with the real program, in the kernel and without an interface: whether all that
+/// is needed is there, whatever the version says, which distributions change the meaning of.
 fn trial() -> Result<(), String> {
     let settings = Settings::default();
     let mut xdp = Xdp::detached(Direction::Ingress, xdp::Options::new(settings));
@@ -97,12 +118,19 @@ fn trial() -> Result<(), String> {
     xdp.install(&Tables::new(&settings, 1)).map_err(problem)?;
     xdp.injector().inject(&[0; 60]).map_err(problem)?;
     let packets = xdp.rotate().map_err(problem)?.bank.counters.packets();
-    if packets == 1 { Ok(()) } else { Err(format!("it counted {packets} packets instead of one; report this as a bug")) }
+    if packets == 1 {
+        Ok(())
+    } else {
+        Err(format!("it counted {packets} packets instead of one; report this as a bug"))
+    }
 }
 
 fn program(trial: Result<(), String>) -> Check {
     match trial {
-        Ok(()) => Check::ok("program", "loads, passes the verifier and counts a frame (tried without an interface)"),
+        Ok(()) => Check::ok(
+            "program",
+            "loads, passes the verifier and counts a frame (tried without an interface)",
+        ),
         Err(problem) => {
             tracing::debug!("{problem}");
             let first = problem.lines().next().unwrap_or_default();
@@ -113,7 +141,11 @@ fn program(trial: Result<(), String>) -> Check {
 
 fn kernel(name: Option<&str>, release: Option<Release>, runs: bool) -> Check {
     let (Some(name), Some(release)) = (name, release) else {
-        return Check::warning("kernel", "its release cannot be read", "mount /proc; Linux 5.9 or later is needed");
+        return Check::warning(
+            "kernel",
+            "its release cannot be read",
+            "mount /proc; Linux 5.9 or later is needed",
+        );
     };
     if release < XDP_LINKS && !runs {
         let missing = match release {
@@ -128,7 +160,11 @@ fn kernel(name: Option<&str>, release: Option<Release>, runs: bool) -> Check {
     }
     if release < XDP_LINKS {
         let found = format!("{name}: older than 5.9, but it runs the program");
-        return Check::warning("kernel", found, "nothing, if the program line is ok and the program can be attached");
+        return Check::warning(
+            "kernel",
+            found,
+            "nothing, if the program line is ok and the program can be attached",
+        );
     }
     if release < TCX {
         let found = format!(
@@ -136,12 +172,18 @@ fn kernel(name: Option<&str>, release: Option<Release>, runs: bool) -> Check {
         );
         return Check::ok("kernel", found);
     }
-    Check::ok("kernel", format!("{name}: has memory-mapped array maps (5.5), XDP links (5.9) and TCX (6.6)"))
+    Check::ok(
+        "kernel",
+        format!("{name}: has memory-mapped array maps (5.5), XDP links (5.9) and TCX (6.6)"),
+    )
 }
 
 fn capabilities(machine: &Machine, release: Option<Release>, runs: bool) -> Check {
-    const ADVICE: &str = "run it as root, or `setcap cap_bpf,cap_net_admin,cap_perfmon+ep` on the binary";
-    let effective = machine.field("proc/self/status", "CapEff").and_then(|mask| u64::from_str_radix(&mask, 16).ok());
+    const ADVICE: &str =
+        "run it as root, or `setcap cap_bpf,cap_net_admin,cap_perfmon+ep` on the binary";
+    let effective = machine
+        .field("proc/self/status", "CapEff")
+        .and_then(|mask| u64::from_str_radix(&mask, 16).ok());
     let Some(effective) = effective else {
         let advice = "mount /proc; CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON are needed";
         return Check::warning("capabilities", "cannot be read", advice);
@@ -152,18 +194,39 @@ fn capabilities(machine: &Machine, release: Option<Release>, runs: bool) -> Chec
         &[("CAP_SYS_ADMIN", has(CAP_SYS_ADMIN)), ("CAP_NET_ADMIN", has(CAP_NET_ADMIN))]
     } else {
         let any = has(CAP_SYS_ADMIN);
-        &[("CAP_BPF", any || has(CAP_BPF)), ("CAP_NET_ADMIN", has(CAP_NET_ADMIN)), ("CAP_PERFMON", any || has(CAP_PERFMON))]
+        &[
+            ("CAP_BPF", any || has(CAP_BPF)),
+            ("CAP_NET_ADMIN", has(CAP_NET_ADMIN)),
+            ("CAP_PERFMON", any || has(CAP_PERFMON)),
+        ]
     };
-    let named =
-        |wanted: bool| needed.iter().filter(|(_, has)| *has == wanted).map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    let named = |wanted: bool| {
+        needed
+            .iter()
+            .filter(|(_, has)| *has == wanted)
+            .map(|(name, _)| *name)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     let missing = named(false);
     if missing.is_empty() && !runs && in_user_namespace(machine) {
-        let found = format!("{} (effective), but only in a user namespace, where they do not count for BPF", named(true));
-        Check::no("capabilities", found, "run it as root outside of it; a container must not be rootless")
+        let found = format!(
+            "{} (effective), but only in a user namespace, where they do not count for BPF",
+            named(true)
+        );
+        Check::no(
+            "capabilities",
+            found,
+            "run it as root outside of it; a container must not be rootless",
+        )
     } else if missing.is_empty() {
         Check::ok("capabilities", format!("{} (effective)", named(true)))
     } else if runs {
-        Check::warning("capabilities", format!("{missing} missing, but the kernel runs the program"), ADVICE)
+        Check::warning(
+            "capabilities",
+            format!("{missing} missing, but the kernel runs the program"),
+            ADVICE,
+        )
     } else {
         let advice = if old { "run it as root: this kernel has no CAP_BPF yet" } else { ADVICE };
         Check::no("capabilities", format!("{missing} missing"), advice)
@@ -173,12 +236,16 @@ fn capabilities(machine: &Machine, release: Option<Release>, runs: bool) -> Chec
 /// The initial one maps all users to themselves.
 fn in_user_namespace(machine: &Machine) -> bool {
     let map = machine.text("proc/self/uid_map");
-    map.is_some_and(|map| map.split_ascii_whitespace().collect::<Vec<_>>() != ["0", "0", "4294967295"])
+    map.is_some_and(|map| {
+        map.split_ascii_whitespace().collect::<Vec<_>>() != ["0", "0", "4294967295"]
+    })
 }
 
 fn unprivileged(machine: &Machine) -> Check {
     let found = match machine.text("proc/sys/kernel/unprivileged_bpf_disabled").as_deref() {
-        Some("0") => "allowed by kernel.unprivileged_bpf_disabled, but not for XDP: the capabilities are needed",
+        Some("0") => {
+            "allowed by kernel.unprivileged_bpf_disabled, but not for XDP: the capabilities are needed"
+        }
         Some(_) => "disabled, as is usual: the capabilities are needed",
         None => "cannot be read; the capabilities are needed in any case",
     };
@@ -188,10 +255,15 @@ fn unprivileged(machine: &Machine) -> Check {
 fn jit(machine: &Machine) -> Check {
     let hardened = machine.text("proc/sys/net/core/bpf_jit_harden").as_deref() == Some("2");
     match machine.text("proc/sys/net/core/bpf_jit_enable").as_deref() {
-        None => Check::ok("jit", "cannot be read here (only the initial network namespace shows it); on by default"),
-        Some("0") => {
-            Check::warning("jit", "off: the program is interpreted, several times slower", "`sysctl net.core.bpf_jit_enable=1`")
-        }
+        None => Check::ok(
+            "jit",
+            "cannot be read here (only the initial network namespace shows it); on by default",
+        ),
+        Some("0") => Check::warning(
+            "jit",
+            "off: the program is interpreted, several times slower",
+            "`sysctl net.core.bpf_jit_enable=1`",
+        ),
         Some(_) if hardened => Check::warning(
             "jit",
             "on, hardened for all: costs time per packet",
@@ -206,7 +278,11 @@ fn btf(machine: &Machine) -> Check {
         return Check::ok("btf", "the kernel describes its types at /sys/kernel/btf/vmlinux");
     }
     let found = "no /sys/kernel/btf/vmlinux; flowgauge's programs do without";
-    Check::warning("btf", found, "other tools need it: mount /sys, or a kernel built with CONFIG_DEBUG_INFO_BTF")
+    Check::warning(
+        "btf",
+        found,
+        "other tools need it: mount /sys, or a kernel built with CONFIG_DEBUG_INFO_BTF",
+    )
 }
 
 fn bpffs(machine: &Machine) -> Check {
@@ -229,36 +305,56 @@ fn bpffs(machine: &Machine) -> Check {
         return Check::warning("bpffs", format!("{error}; counting does without"), advice);
     }
     // The kernel does not tell the mode it takes by default, with which everybody may write.
-    let mode = options.split(',').find_map(|option| u32::from_str_radix(option.strip_prefix("mode=")?, 8).ok());
+    let mode = options
+        .split(',')
+        .find_map(|option| u32::from_str_radix(option.strip_prefix("mode=")?, 8).ok());
     if mode.is_none_or(|mode| mode & 0o022 != 0) {
         let found = format!("mounted at {place}, where every user may take the names of pins");
-        return Check::warning("bpffs", found, format!("`chmod 0700 {place}`, and mount it with -o mode=0700"));
+        return Check::warning(
+            "bpffs",
+            found,
+            format!("`chmod 0700 {place}`, and mount it with -o mode=0700"),
+        );
     }
     Check::ok("bpffs", format!("mounted at {place}"))
 }
 
 fn membarrier(machine: &Machine) -> Check {
-    let isolated = machine.text("sys/devices/system/cpu/nohz_full").filter(|cpus| listed(cpus).is_some());
-    let offered = if machine.live { membarrier_query().contains_command(MembarrierCommand::Global) } else { isolated.is_none() };
+    let isolated =
+        machine.text("sys/devices/system/cpu/nohz_full").filter(|cpus| listed(cpus).is_some());
+    let offered = if machine.live {
+        membarrier_query().contains_command(MembarrierCommand::Global)
+    } else {
+        isolated.is_none()
+    };
     if offered {
         return Check::ok("membarrier", "offered: rotations can wait for packets in flight");
     }
-    let why = isolated.map_or_else(String::new, |cpus| format!(", because CPUs {cpus} run without ticks (nohz_full)"));
+    let why = isolated.map_or_else(String::new, |cpus| {
+        format!(", because CPUs {cpus} run without ticks (nohz_full)")
+    });
     if !machine.live || xdp::wait() == Some(xdp::Wait::MapOfMaps) {
-        return Check::ok("membarrier", format!("not offered{why}: rotations wait for packets in flight by a map of maps instead"));
+        return Check::ok(
+            "membarrier",
+            format!(
+                "not offered{why}: rotations wait for packets in flight by a map of maps instead"
+            ),
+        );
     }
     let advice = "give it CAP_BPF for a map of maps, or use a kernel built with CONFIG_MEMBARRIER; a container's seccomp profile must allow \
                   one of them";
     Check::no("membarrier", format!("not offered{why}, and no map of maps can be made"), advice)
 }
 
-/// How many CPUs there may be, and elements of maps: one for each number, also where numbers are left out.
+/// How many CPUs there may be, and elements of maps: one for each number, also where numbers are
+/// left out.
 fn possible_cpus(machine: &Machine) -> Option<(usize, usize)> {
     let ranges = machine.text("sys/devices/system/cpu/possible")?;
     listed(&ranges).zip(xdp::above_all(&ranges))
 }
 
-/// Bytes of the maps of an interface: with distinct flows alone, and with every measurement in its largest size.
+/// Bytes of the maps of an interface: with distinct flows alone, and with every measurement in its
+/// largest size.
 fn maps(elements: usize) -> [u64; 2] {
     [Some(&Settings::DEFAULT), None].map(|settings| Layout::memory(settings, elements) as u64)
 }
@@ -268,17 +364,26 @@ fn memory(machine: &Machine) -> Check {
     let [bytes, most] = maps(cpus.map_or(1, |(_, elements)| elements));
     let (bytes_of, most_of) = (size(bytes), size(most));
     let Some((cpus, _)) = cpus else {
-        let found = format!("the number of possible CPUs cannot be read; maps take {bytes_of} to {most_of} for each");
+        let found = format!(
+            "the number of possible CPUs cannot be read; maps take {bytes_of} to {most_of} for each"
+        );
         return Check::warning("memory", found, "mount /sys");
     };
-    let found = format!("maps take {bytes_of} for {} (at most {most_of})", plural(cpus, "possible CPU"));
+    let found =
+        format!("maps take {bytes_of} for {} (at most {most_of})", plural(cpus, "possible CPU"));
     match machine.available_memory() {
         None => Check::ok("memory", found),
         Some(available) if bytes > available => {
             let advice = "free some, or boot with possible_cpus= as many as there are";
-            Check::no("memory", format!("{found}, but only {} are available", size(available)), advice)
+            Check::no(
+                "memory",
+                format!("{found}, but only {} are available", size(available)),
+                advice,
+            )
         }
-        Some(available) => Check::ok("memory", format!("{found}, {} are available", size(available))),
+        Some(available) => {
+            Check::ok("memory", format!("{found}, {} are available", size(available)))
+        }
     }
 }
 
@@ -288,23 +393,38 @@ fn memlock(machine: &Machine, release: Option<Release>, runs: bool) -> Option<Ch
         return None;
     }
     let limits = machine.text("proc/self/limits")?;
-    let soft = limits.lines().find_map(|line| line.strip_prefix("Max locked memory")?.split_ascii_whitespace().next())?;
+    let soft = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max locked memory")?.split_ascii_whitespace().next())?;
     let (_, elements) = possible_cpus(machine)?;
     let [_, bytes] = maps(elements);
     let enough = soft.parse().map_or(soft == "unlimited", |limit: u64| limit >= bytes);
     let readable = soft.parse().map_or_else(|_| soft.to_owned(), size);
     Some(match enough || runs {
-        true => Check::ok("memlock", format!("{readable} may be locked, the maps take {}", size(bytes))),
+        true => {
+            Check::ok("memlock", format!("{readable} may be locked, the maps take {}", size(bytes)))
+        }
         false => {
-            let found = format!("{readable} may be locked, but the maps take {} (kernels before 5.11)", size(bytes));
-            Check::no("memlock", found, "`ulimit -l unlimited`, or LimitMEMLOCK=infinity in the service's unit")
+            let found = format!(
+                "{readable} may be locked, but the maps take {} (kernels before 5.11)",
+                size(bytes)
+            );
+            Check::no(
+                "memlock",
+                found,
+                "`ulimit -l unlimited`, or LimitMEMLOCK=infinity in the service's unit",
+            )
         }
     })
 }
 
 /// An interface; `requested` if it was named, and thus must be ready.
 pub(super) fn interface(interface: &Interface, requested: bool) -> Check {
-    let driver = interface.driver.as_deref().unwrap_or(if interface.is_loopback() { "loopback" } else { "driver unknown" });
+    let driver = interface.driver.as_deref().unwrap_or(if interface.is_loopback() {
+        "loopback"
+    } else {
+        "driver unknown"
+    });
     let state = interface.state.as_deref().unwrap_or("unknown");
     let mut found = format!("{driver}, {state}");
     if let (Some(rx), Some(tx)) = (interface.rx_queues, interface.tx_queues) {
@@ -314,11 +434,15 @@ pub(super) fn interface(interface: &Interface, requested: bool) -> Check {
     let mut advice = Vec::new();
     let link = interface.hardware.map_or(Some(Link::Ethernet), xdp::link_of);
     match interface.has("basic") {
-        _ if link.is_none() => found += &format!("; its link is of type {}", interface.hardware.unwrap_or_default()),
+        _ if link.is_none() => {
+            found += &format!("; its link is of type {}", interface.hardware.unwrap_or_default())
+        }
         _ if link == Some(Link::Ip) => {
             found += "; IP packets without a link header; no native XDP: counted by TCX (before Linux 6.6 clsact)";
         }
-        Some(true) if interface.has("hw-offload") == Some(true) => found += "; XDP native, skb, offload",
+        Some(true) if interface.has("hw-offload") == Some(true) => {
+            found += "; XDP native, skb, offload"
+        }
         Some(true) => found += "; XDP native, skb",
         Some(false) => {
             found += "; XDP skb only: the driver has no native mode; counted by TCX (before Linux 6.6 clsact), which is slower";
@@ -342,8 +466,7 @@ pub(super) fn interface(interface: &Interface, requested: bool) -> Check {
         advice.push(format!("`ip link set dev {name} up`; if it is, it has no carrier"));
     }
     if interface.driver.as_deref() == Some("veth") {
-        found +=
-            "; native mode turns off segmentation offload at its peer, whose TCP gets slower (--xdp-mode tcx and clsact do not)";
+        found += "; native mode turns off segmentation offload at its peer, whose TCP gets slower (--xdp-mode tcx and clsact do not)";
     }
     if interface.skb_merges {
         found += "; mode skb counts packets that are merged or unsegmented (GRO, TSO) as one (tcx and clsact do not)";
@@ -351,8 +474,11 @@ pub(super) fn interface(interface: &Interface, requested: bool) -> Check {
     let mut status = if advice.is_empty() { Status::Ok } else { Status::Warning };
     if let Some(attached) = interface.program {
         found += &format!("; XDP program {} is attached ({})", attached.id, attached.mode);
-        let removal = format!("stop what attached it (`bpftool net`), or `ip link set dev {name} xdp off`");
-        let beside = format!("`flowgauge run -i {name}` counts beside it by TCX (before Linux 6.6 clsact), which is slower");
+        let removal =
+            format!("stop what attached it (`bpftool net`), or `ip link set dev {name} xdp off`");
+        let beside = format!(
+            "`flowgauge run -i {name}` counts beside it by TCX (before Linux 6.6 clsact), which is slower"
+        );
         advice.insert(0, format!("there can be one only: {beside}; or {removal}"));
         status = Status::Warning;
     }
@@ -364,5 +490,9 @@ pub(super) fn interface(interface: &Interface, requested: bool) -> Check {
 }
 
 pub(super) fn no_interface() -> Check {
-    Check::warning("interface", "there is none but loopback", "give the container an interface, or share the host's network")
+    Check::warning(
+        "interface",
+        "there is none but loopback",
+        "give the container an interface, or share the host's network",
+    )
 }

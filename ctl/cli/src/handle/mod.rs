@@ -1,4 +1,5 @@
-//! Handle of a source's thread: its interrupt, its configuration changes, and the outputs that all sources of a run share.
+//! Handle of a source's thread: its interrupt, its configuration changes, and the outputs that all
+//! sources of a run share.
 
 mod lines;
 
@@ -34,7 +35,12 @@ pub(crate) struct Handle {
 impl Handle {
     /// Returns a handle whose run is not ready until its controller is.
     pub(crate) fn awaited(name: Option<Arc<str>>, shared: Arc<Shared>) -> Self {
-        Handle { name, shared, controller: Mutex::new(Some(service::Controller::new())), ..Handle::default() }
+        Handle {
+            name,
+            shared,
+            controller: Mutex::new(Some(service::Controller::new())),
+            ..Handle::default()
+        }
     }
 
     /// Returns the heartbeat of its controller.

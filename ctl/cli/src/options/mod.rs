@@ -33,41 +33,47 @@ const LONGEST_UNREAD: Duration = Duration::from_secs(10);
 /// Mean time between reads, where there are any by default.
 const USUAL_READS: Duration = Duration::from_secs(1);
 
-/// What to measure, when, and where the results go. What is not given comes from the configuration file, then from defaults.
+/// What to measure, when, and where the results go. What is not given comes from the configuration
+/// file, then from defaults.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Options {
     /// Read options from a TOML file
     ///
-    /// Keys are the long option names without their dashes, as in window = "1m" or adopt = true. What the command line says goes before it;
-    /// '--adopt=false' switches off what the file switches on.
+    /// Keys are the long option names without their dashes, as in window = "1m" or adopt = true.
+    /// What the command line says goes before it; '--adopt=false' switches off what the file
+    /// switches on.
     #[arg(long, value_name = "FILE", help_heading = "General")]
     pub(crate) config: Option<PathBuf>,
 
     /// Length of a window [default: 10s]
     ///
-    /// Live windows end at multiples of it by the wall clock, on every machine; the first one is short. Those of a capture begin with its first
-    /// packet (see --align).
+    /// Live windows end at multiples of it by the wall clock, on every machine; the first one is
+    /// short. Those of a capture begin with its first packet (see --align).
     #[arg(long, value_name = "TIME", value_parser = value::duration, allow_hyphen_values = true, help_heading = "Time")]
     pub(crate) window: Option<Duration>,
 
-    /// End windows at multiples of their length since 1970 UTC [default: live true, of captures false]
+    /// End windows at multiples of their length since 1970 UTC [default: live true, of captures
+    /// false]
     ///
-    /// Then windows of several machines, and of several captures, cover the same times. The first window is short.
+    /// Then windows of several machines, and of several captures, cover the same times. The first
+    /// window is short.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Time")]
     pub(crate) align: Option<bool>,
 
-    /// Mean time between reads inside a window; 'never' for none [default: never, or 1s, see --help]
+    /// Mean time between reads inside a window; 'never' for none [default: never, or 1s, see
+    /// --help]
     ///
-    /// Reads show a window while it is open, at random (Poisson) times. By default there are none, but for two cases: on a terminal, a table
-    /// of windows longer than 10s has one a second in the mean, and so has a run with --staggered, which has no windows to show. There is no read where nothing
-    /// came since the one before.
+    /// Reads show a window while it is open, at random (Poisson) times. By default there are none,
+    /// but for two cases: on a terminal, a table of windows longer than 10s has one a second in the
+    /// mean, and so has a run with --staggered, which has no windows to show. There is no read
+    /// where nothing came since the one before.
     #[arg(long, value_name = "TIME", value_parser = value::read_every, allow_hyphen_values = true, help_heading = "Time")]
     pub(crate) read_every: Option<ReadEvery>,
 
     /// How much later than others a packet of a capture may come [default: 100ms]
     ///
-    /// Up to then it is counted in the window of its own time, wherever it lies in the capture; what comes later is counted apart, as late.
-    /// '0s' waits for none.
+    /// Up to then it is counted in the window of its own time, wherever it lies in the capture;
+    /// what comes later is counted apart, as late. '0s' waits for none.
     #[arg(long, value_name = "TIME", value_parser = value::lateness, allow_hyphen_values = true, help_heading = "Time")]
     pub(crate) lateness: Option<Lateness>,
 
@@ -94,18 +100,20 @@ pub(crate) struct Options {
 
     /// Look into tunnels: the innermost network header counts
     ///
-    /// Opens VXLAN, VXLAN-GPE, Geneve, GRE, IP in IP and GTP-U, up to four in each other. A packet whose tunnel holds no IP that can be read counts by the
-    /// header around it. Workers do it; the kernel's program and a switch do not.
+    /// Opens VXLAN, VXLAN-GPE, Geneve, GRE, IP in IP and GTP-U, up to four in each other. A packet
+    /// whose tunnel holds no IP that can be read counts by the header around it. Workers do it; the
+    /// kernel's program and a switch do not.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Measurement")]
     pub(crate) inner: Option<bool>,
 
-    /// How keys are hashed: keyed, by a secret, for traffic that someone may have chosen; tabulated, the same in every run; or crc32 as in
-    /// the thesis, which fails on structured addresses [default: keyed for live traffic, without --seed; else tabulated]
+    /// How keys are hashed: keyed, by a secret, for traffic that someone may have chosen;
+    /// tabulated, the same in every run; or crc32 as in the thesis, which fails on structured
+    /// addresses [default: keyed for live traffic, without --seed; else tabulated]
     #[arg(long, value_name = "HASH", value_parser = value::hash, help_heading = "Measurement")]
     pub(crate) hash: Option<HashMode>,
 
-    /// The secret of --hash keyed: 32 or 64 hexadecimal digits, or 16 or 32 bytes; sketches can be merged only if their keys are equal
-    /// [default: random numbers, anew in every run]
+    /// The secret of --hash keyed: 32 or 64 hexadecimal digits, or 16 or 32 bytes; sketches can be
+    /// merged only if their keys are equal [default: random numbers, anew in every run]
     #[arg(long, value_name = "FILE", help_heading = "Measurement")]
     pub(crate) hash_key: Option<PathBuf>,
 
@@ -114,21 +122,24 @@ pub(crate) struct Options {
 
     /// Ask for the packets (frequency) and the membership of a flow
     ///
-    /// A flow is '10.0.0.1', '10.0.0.1 > 10.0.0.2' or '10.0.0.1:53 > 10.0.0.2:4321 udp', as the measurement's key says. The option may be
-    /// repeated.
+    /// A flow is '10.0.0.1', '10.0.0.1 > 10.0.0.2' or '10.0.0.1:53 > 10.0.0.2:4321 udp', as the
+    /// measurement's key says. The option may be repeated.
     #[arg(long, value_name = "FLOW", value_parser = value::query, help_heading = "Measurement")]
     pub(crate) query: Vec<FlowKey>,
 
     /// Raise an alarm when traffic looks like a denial of service by many
     ///
-    /// Watches the entropies of sources and destinations; measures entropy=src+dst, and heavy hitters to name the top talkers.
+    /// Watches the entropies of sources and destinations; measures entropy=src+dst, and heavy
+    /// hitters to name the top talkers.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Measurement")]
     pub(crate) alarm: Option<bool>,
 
-    /// Alert when a figure is certainly above or below a bound, such as 'distinct_flows > 1M' or 'entropy{key=src} < 3'
+    /// Alert when a figure is certainly above or below a bound, such as 'distinct_flows > 1M' or
+    /// 'entropy{key=src} < 3'
     ///
-    /// Figures have the names of their metrics, without flowgauge_; labels choose one of several. A rule with > fires if even the low end of the figure's
-    /// interval is above the bound, one with < if even the high end is below. The option may be repeated.
+    /// Figures have the names of their metrics, without flowgauge_; labels choose one of several. A
+    /// rule with > fires if even the low end of the figure's interval is above the bound, one with
+    /// < if even the high end is below. The option may be repeated.
     #[arg(long, value_name = "RULE", help_heading = "Alerts")]
     pub(crate) alert: Vec<Rule>,
 
@@ -138,7 +149,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Measurement")]
     pub(crate) truth: Option<bool>,
 
-    /// Seed of hash tables and read times; sketches of --hash tabulated can be merged only if their seeds are equal [default: 1]
+    /// Seed of hash tables and read times; sketches of --hash tabulated can be merged only if their
+    /// seeds are equal [default: 1]
     #[arg(long, value_name = "N", help_heading = "Measurement")]
     pub(crate) seed: Option<u64>,
 
@@ -150,8 +162,9 @@ pub(crate) struct Options {
     #[arg(long, value_name = "LIST", value_parser = value::cpus, help_heading = "General")]
     pub(crate) cpus: Option<Cpus>,
 
-    /// What a worker without packets does: look again at once (busy; takes a whole CPU), wait (interrupt), or look again for some
-    /// microseconds and then wait (adaptive) [default: adaptive]
+    /// What a worker without packets does: look again at once (busy; takes a whole CPU), wait
+    /// (interrupt), or look again for some microseconds and then wait (adaptive) [default:
+    /// adaptive]
     #[arg(long, value_name = "MODE", value_parser = value::poll_mode, help_heading = "General")]
     pub(crate) poll_mode: Option<PollMode>,
 
@@ -163,7 +176,8 @@ fn what() -> String {
 }
 
 impl Options {
-    /// Settles on everything that was not given, or says what does not go together. `given` are the options that were given.
+    /// Settles on everything that was not given, or says what does not go together. `given` are the
+    /// options that were given.
     pub(crate) fn resolve(self, source: Source, given: &[Given]) -> Result<RunConfig, Failure> {
         let traffic = source.traffic();
         self.check(&traffic, given)?;
@@ -174,7 +188,8 @@ impl Options {
             (HashMode::Keyed, None) => Secret::Random,
         };
         let settings = self.settings(hash, &traffic);
-        let is_capture = matches!(source, Source::Captures(_) | Source::Port { port: PortSpec::Pcap(_), .. });
+        let is_capture =
+            matches!(source, Source::Captures(_) | Source::Port { port: PortSpec::Pcap(_), .. });
         if is_capture && self.workers.unwrap_or(1) > 1 && settings.wants_order() {
             let problem = "several workers would count packets of a capture out of their order; delays and reordering take one: leave out --workers";
             return Err(Failure::Usage(problem.to_owned()));
@@ -200,13 +215,14 @@ impl Options {
             Some(HashMode::Crc32 | HashMode::Tabulated) if self.hash_key.is_some() => {
                 Some("--hash-key is for --hash keyed; leave out one or the other")
             }
-            Some(HashMode::Keyed) if self.seed.is_some() && self.hash_key.is_none() => {
-                Some("a --seed is no secret; for --hash keyed that can be repeated give --hash-key FILE")
-            }
+            Some(HashMode::Keyed) if self.seed.is_some() && self.hash_key.is_none() => Some(
+                "a --seed is no secret; for --hash keyed that can be repeated give --hash-key FILE",
+            ),
             _ => None,
         });
         let problem = problem.or_else(|| self.outputs.lake_problem()).or_else(|| {
-            let problem = "--staggered has no windows that a --lake could hold; leave out one of them";
+            let problem =
+                "--staggered has no windows that a --lake could hold; leave out one of them";
             (self.outputs.lake.is_some() && self.staggered.is_some()).then_some(problem)
         });
         let problem = problem.map(str::to_owned).or_else(|| self.outputs.problem());
@@ -215,18 +231,36 @@ impl Options {
 
     /// Refuses options of measurements that are off: whoever gives them believes otherwise.
     fn check_idle(&self, given: &[Given]) -> Result<(), Failure> {
-        let answering = || ALL.iter().filter(|about| about.answers).map(|about| about.kind).collect();
+        let answering =
+            || ALL.iter().filter(|about| about.answers).map(|about| about.kind).collect();
         let asked = (!self.query.is_empty()).then(|| ("--query".to_owned(), answering()));
         let own = self.own.idle(self, given).map(|(option, kind)| (option, vec![kind]));
-        let samples = self.outputs.delay_samples.iter().map(|_| ("--delay-samples".to_owned(), vec![MeasurementKind::Delay]));
-        let keys = self.key.iter().filter_map(|keyed| Some(("--key".to_owned(), vec![keyed.measurement?])));
-        let sketches = self.own.entropy.sketch.iter().map(|sketch| ("--sketch".to_owned(), vec![sketch.measurement]));
+        let samples = self
+            .outputs
+            .delay_samples
+            .iter()
+            .map(|_| ("--delay-samples".to_owned(), vec![MeasurementKind::Delay]));
+        let keys = self
+            .key
+            .iter()
+            .filter_map(|keyed| Some(("--key".to_owned(), vec![keyed.measurement?])));
+        let sketches = self
+            .own
+            .entropy
+            .sketch
+            .iter()
+            .map(|sketch| ("--sketch".to_owned(), vec![sketch.measurement]));
         let mut idle = asked.into_iter().chain(own).chain(samples).chain(keys).chain(sketches);
-        match idle.find(|(_, kinds): &(_, Vec<MeasurementKind>)| !kinds.iter().any(|kind| self.measures(*kind))) {
+        match idle.find(|(_, kinds): &(_, Vec<MeasurementKind>)| {
+            !kinds.iter().any(|kind| self.measures(*kind))
+        }) {
             None => Ok(()),
             Some((option, kinds)) => {
-                let names = kinds.into_iter().map(MeasurementKind::name).collect::<Vec<_>>().join(" or ");
-                Err(Failure::Usage(format!("{option} is for {names}, which is not measured; add it with --measure {names}")))
+                let names =
+                    kinds.into_iter().map(MeasurementKind::name).collect::<Vec<_>>().join(" or ");
+                Err(Failure::Usage(format!(
+                    "{option} is for {names}, which is not measured; add it with --measure {names}"
+                )))
             }
         }
     }
@@ -236,12 +270,14 @@ impl Options {
         self.alarm.unwrap_or_default()
     }
 
-    /// How often to read inside a window. Nobody who processes results wants more than windows unless they ask for it; who looks at a table
-    /// does not want to wait long for the first line. Staggered registers have nothing but reads.
+    /// How often to read inside a window. Nobody who processes results wants more than windows
+    /// unless they ask for it; who looks at a table does not want to wait long for the first line.
+    /// Staggered registers have nothing but reads.
     fn read_every(&self, traffic: &Traffic) -> Option<Duration> {
         let is_table = self.outputs.format.unwrap_or_default() == Format::Table;
         let is_long = self.window() > LONGEST_UNREAD;
-        let by_default = self.staggered.is_some() || (traffic.is_live && terminal::is_watched() && is_table && is_long);
+        let by_default = self.staggered.is_some()
+            || (traffic.is_live && terminal::is_watched() && is_table && is_long);
         self.read_every.unwrap_or(ReadEvery(by_default.then_some(USUAL_READS))).0
     }
 
@@ -249,7 +285,8 @@ impl Options {
         self.window.unwrap_or(USUAL_WINDOW)
     }
 
-    /// The hash. Whoever counts what others have chosen needs a secret, unless a seed asks for the same hash in every run.
+    /// The hash. Whoever counts what others have chosen needs a secret, unless a seed asks for the
+    /// same hash in every run.
     fn hash(&self, traffic: &Traffic) -> HashMode {
         let keyed = self.hash_key.is_some() || (traffic.is_chosen && self.seed.is_none());
         self.hash.unwrap_or(if keyed { HashMode::Keyed } else { HashMode::Tabulated })
@@ -262,7 +299,10 @@ impl Options {
 
     /// What is measured.
     fn measurements(&self) -> Vec<MeasurementKind> {
-        let asked = self.measure.clone().map_or_else(|| vec![MeasurementKind::Cardinality], |measurements| measurements.0);
+        let asked = self
+            .measure
+            .clone()
+            .map_or_else(|| vec![MeasurementKind::Cardinality], |measurements| measurements.0);
         let watched = [MeasurementKind::Entropy, MeasurementKind::Heavy];
         asked.into_iter().chain(watched.into_iter().filter(|_| self.watches())).collect()
     }
@@ -273,8 +313,12 @@ impl Options {
 
     /// The keys of a measurement.
     fn keys(&self, measurement: MeasurementKind, usual: KeyKind) -> Vec<KeyKind> {
-        let of = |wanted: Option<MeasurementKind>| self.key.iter().rev().find(|keyed| keyed.measurement == wanted);
-        of(Some(measurement)).or_else(|| of(None)).map_or_else(|| vec![usual], |keyed| keyed.keys.clone())
+        let of = |wanted: Option<MeasurementKind>| {
+            self.key.iter().rev().find(|keyed| keyed.measurement == wanted)
+        };
+        of(Some(measurement))
+            .or_else(|| of(None))
+            .map_or_else(|| vec![usual], |keyed| keyed.keys.clone())
     }
 
     /// The key of a measurement that has one.
@@ -287,7 +331,8 @@ impl Options {
         // Also where nothing is measured these say how keys are hashed, and what is installed.
         let precision = self.own.cardinality.registers.unwrap_or_default();
         let key = self.key(MeasurementKind::Cardinality);
-        let mut settings = Settings::only(cardinality::Settings { mode: Mode::Off, key, hash, precision });
+        let mut settings =
+            Settings::only(cardinality::Settings { mode: Mode::Off, key, hash, precision });
         if self.inner.unwrap_or_default() {
             settings.headers = parse::Settings::INNER;
         }
@@ -298,7 +343,12 @@ impl Options {
     /// What the controller is to do.
     fn plan(&self, traffic: &Traffic) -> Plan {
         let alarm = self.watches().then(alarm::judge::Options::default);
-        let mut options = Estimation { queries: self.query.clone(), alerts: self.alert.clone(), alarm, ..Estimation::default() };
+        let mut options = Estimation {
+            queries: self.query.clone(),
+            alerts: self.alert.clone(),
+            alarm,
+            ..Estimation::default()
+        };
         self.own.estimation(self, &mut options);
         Plan {
             intervals: Intervals {
@@ -310,7 +360,11 @@ impl Options {
             },
             seed: self.seed.unwrap_or(1),
             hash_key: None,
-            prefixes: if self.measures(MeasurementKind::Delay) { self.own.delay.prefixes() } else { Vec::new() },
+            prefixes: if self.measures(MeasurementKind::Delay) {
+                self.own.delay.prefixes()
+            } else {
+                Vec::new()
+            },
             options,
         }
     }

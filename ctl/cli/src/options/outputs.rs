@@ -21,8 +21,9 @@ const HOST: &str = "FLOWGAUGE_HOST";
 pub(crate) struct OutputOptions {
     /// Also write every delay to this new file, one JSON object a line
     ///
-    /// Each says its kind, when the answer came, how long it took, how many requests it stands for, and between which ends, as hashes. A line a
-    /// window says how many there were, and how many are missing because they came faster than they could be written. A switch does it if its
+    /// Each says its kind, when the answer came, how long it took, how many requests it stands for,
+    /// and between which ends, as hashes. A line a window says how many there were, and how many
+    /// are missing because they came faster than they could be written. A switch does it if its
     /// program was compiled with -DFLOWGAUGE_DELAY_SAMPLES=1.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) delay_samples: Option<PathBuf>,
@@ -39,19 +40,23 @@ pub(crate) struct OutputOptions {
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(crate) out: Option<PathBuf>,
 
-    /// Also write windows, with their sketches, to Parquet files in this directory, for `flowgauge merge`, Spark, ClickHouse and others
+    /// Also write windows, with their sketches, to Parquet files in this directory, for
+    /// `flowgauge merge`, Spark, ClickHouse and others
     ///
-    /// A row a window and place, partitioned by date and hour. A crash loses the window that is being written; what cannot be written waits, and
-    /// what is lost is told. With s3://BUCKET/PATH files go to an object store when they are complete; the environment says where it is and who asks
-    /// (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION).
+    /// A row a window and place, partitioned by date and hour. A crash loses the window that is
+    /// being written; what cannot be written waits, and what is lost is told. With s3://BUCKET/PATH
+    /// files go to an object store when they are complete; the environment says where it is and who
+    /// asks (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION).
     #[arg(long, value_name = "DIR|URL", value_parser = value::lake, help_heading = "Output")]
     pub(crate) lake: Option<Lake>,
 
-    /// Where files of a --lake in an object store are until it has them [default: lake in STATE_DIRECTORY, else /var/lib/flowgauge/lake]
+    /// Where files of a --lake in an object store are until it has them [default: lake in
+    /// STATE_DIRECTORY, else /var/lib/flowgauge/lake]
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(crate) lake_buffer: Option<PathBuf>,
 
-    /// How much of the disk they may take; beyond it the oldest are given up, and told [default: 1GiB]
+    /// How much of the disk they may take; beyond it the oldest are given up, and told [default:
+    /// 1GiB]
     #[arg(long, value_name = "BYTES", value_parser = value::bytes, help_heading = "Output")]
     pub(crate) lake_buffer_size: Option<u64>,
 
@@ -59,21 +64,24 @@ pub(crate) struct OutputOptions {
     #[arg(long, value_name = "TIME", value_parser = value::duration, help_heading = "Output")]
     pub(crate) lake_every: Option<Duration>,
 
-    /// Serve a page that shows windows as they end, Prometheus metrics (/metrics) and whether the run is well (/health) and counts everything (/ready) at this address
+    /// Serve a page that shows windows as they end, Prometheus metrics (/metrics) and whether the
+    /// run is well (/health) and counts everything (/ready) at this address
     ///
-    /// An address and port, such as 127.0.0.1:9420, or a port of this machine alone. An address that others can reach takes --listen-cert, --listen-key
-    /// and --listen-token-file.
+    /// An address and port, such as 127.0.0.1:9420, or a port of this machine alone. An address
+    /// that others can reach takes --listen-cert, --listen-key and --listen-token-file.
     #[arg(long, value_name = "ADDRESS", value_parser = value::listen, help_heading = "Output")]
     pub(crate) listen: Option<SocketAddr>,
 
-    /// Tell windows, samples, configuration and status over gRPC at this address, with reflection and health
+    /// Tell windows, samples, configuration and status over gRPC at this address, with reflection
+    /// and health
     ///
-    /// An address and port, such as 127.0.0.1:9421, or a port of this machine alone. An address that others can reach takes --listen-cert, --listen-key
-    /// and --listen-token-file.
+    /// An address and port, such as 127.0.0.1:9421, or a port of this machine alone. An address
+    /// that others can reach takes --listen-cert, --listen-key and --listen-token-file.
     #[arg(long, value_name = "ADDRESS", value_parser = value::listen, help_heading = "Output")]
     pub(crate) grpc: Option<SocketAddr>,
 
-    /// Encrypt what --listen and --grpc serve, with this certificate and those that vouch for it (PEM)
+    /// Encrypt what --listen and --grpc serve, with this certificate and those that vouch for it
+    /// (PEM)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) listen_cert: Option<PathBuf>,
 
@@ -81,7 +89,8 @@ pub(crate) struct OutputOptions {
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) listen_key: Option<PathBuf>,
 
-    /// Answer only who tells the token in this file: as a bearer token, or in a browser as the password of any user
+    /// Answer only who tells the token in this file: as a bearer token, or in a browser as the
+    /// password of any user
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) listen_token_file: Option<PathBuf>,
 
@@ -103,7 +112,8 @@ pub(crate) struct OutputOptions {
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) otlp_token_file: Option<PathBuf>,
 
-    /// The name of this machine in results [default: FLOWGAUGE_HOST in the environment, or the host's name]
+    /// The name of this machine in results [default: FLOWGAUGE_HOST in the environment, or the
+    /// host's name]
     #[arg(long, value_name = "NAME", value_parser = value::host, help_heading = "Output")]
     pub(crate) host: Option<String>,
 
@@ -111,7 +121,8 @@ pub(crate) struct OutputOptions {
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Output")]
     pub(crate) sketches: Option<bool>,
 
-    /// Write every exchange with the dataplane to this file, one JSON object a line, for a bug report
+    /// Write every exchange with the dataplane to this file, one JSON object a line, for a bug
+    /// report
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) record: Option<PathBuf>,
 }
@@ -121,8 +132,12 @@ impl OutputOptions {
     pub(super) fn lake_problem(&self) -> Option<&'static str> {
         if self.lake_every.is_some() && self.lake.is_none() {
             Some("--lake-every is for --lake; add it, or leave it out")
-        } else if !matches!(self.lake, Some(Lake::Store(_))) && (self.lake_buffer.is_some() || self.lake_buffer_size.is_some()) {
-            Some("--lake-buffer is for a --lake in an object store, as in --lake s3://bucket/lake; leave it out")
+        } else if !matches!(self.lake, Some(Lake::Store(_)))
+            && (self.lake_buffer.is_some() || self.lake_buffer_size.is_some())
+        {
+            Some(
+                "--lake-buffer is for a --lake in an object store, as in --lake s3://bucket/lake; leave it out",
+            )
         } else {
             None
         }
@@ -138,17 +153,20 @@ impl OutputOptions {
         let OutputOptions { listen, grpc, listen_cert, listen_key, listen_token_file, .. } = self;
         let secrets = listen_cert.is_some() || listen_key.is_some() || listen_token_file.is_some();
         let addresses = [("--listen", listen), ("--grpc", grpc)];
-        let mut addresses = addresses.into_iter().filter_map(|(option, address)| Some((option, address.as_ref()?))).peekable();
+        let mut addresses = addresses
+            .into_iter()
+            .filter_map(|(option, address)| Some((option, address.as_ref()?)))
+            .peekable();
         if secrets && addresses.peek().is_none() {
-            let problem =
-                "--listen-cert, --listen-key and --listen-token-file are for --listen and --grpc; add one, or leave them out";
+            let problem = "--listen-cert, --listen-key and --listen-token-file are for --listen and --grpc; add one, or leave them out";
             return Some(problem.to_owned());
         }
         if listen_cert.is_some() != listen_key.is_some() {
             return Some("--listen-cert and --listen-key go together; give both".to_owned());
         }
         let is_safe = listen_cert.is_some() && listen_token_file.is_some();
-        let (option, address) = addresses.find(|(_, address)| !address.ip().is_loopback() && !is_safe)?;
+        let (option, address) =
+            addresses.find(|(_, address)| !address.ip().is_loopback() && !is_safe)?;
         Some(format!(
             "{option} {} can be reached by others: give a certificate (--listen-cert, --listen-key), so that nobody else reads what is told, and a \
              token (--listen-token-file), so that only who knows it may ask; or listen at 127.0.0.1",
@@ -175,14 +193,19 @@ impl OutputOptions {
     }
 
     pub(super) fn resolve(&self) -> Result<Outputs, Failure> {
-        let host = match self.host.clone().or_else(|| env::var(HOST).ok().filter(|host| !host.is_empty())) {
-            Some(host) => value::host(&host).map_err(|problem| Failure::Usage(format!("{HOST}: {problem}")))?,
-            None => rustix::system::uname().nodename().to_string_lossy().into_owned(),
-        };
+        let host =
+            match self.host.clone().or_else(|| env::var(HOST).ok().filter(|host| !host.is_empty()))
+            {
+                Some(host) => value::host(&host)
+                    .map_err(|problem| Failure::Usage(format!("{HOST}: {problem}")))?,
+                None => rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            };
         let lake = self.lake.clone().map(|lake| {
             let (directory, store) = match lake {
                 Lake::Directory(directory) => (directory, None),
-                Lake::Store(url) => (self.lake_buffer.clone().unwrap_or_else(usual_buffer), Some(url)),
+                Lake::Store(url) => {
+                    (self.lake_buffer.clone().unwrap_or_else(usual_buffer), Some(url))
+                }
             };
             LakeOutput {
                 directory,
@@ -217,5 +240,7 @@ impl OutputOptions {
 
 /// Where files wait for an object store: what systemd made for the unit, if it did.
 fn usual_buffer() -> PathBuf {
-    env::var_os("STATE_DIRECTORY").map_or_else(|| "/var/lib/flowgauge".into(), PathBuf::from).join("lake")
+    env::var_os("STATE_DIRECTORY")
+        .map_or_else(|| "/var/lib/flowgauge".into(), PathBuf::from)
+        .join("lake")
 }

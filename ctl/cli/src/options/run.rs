@@ -16,7 +16,8 @@ use std::path::PathBuf;
 
 /// Count live, in real time.
 ///
-/// A window is printed when it ends; one marked * was cut short. A table fits the terminal; losses are told in full below the line they belong to.
+/// A window is printed when it ends; one marked * was cut short. A table fits the terminal; losses
+/// are told in full below the line they belong to.
 #[derive(Args, Clone, Debug, Default)]
 #[command(after_help = "Examples:
   flowgauge run -i eth1 --window 1m
@@ -30,29 +31,33 @@ pub(crate) struct Run {
     #[command(flatten)]
     kernel: Kernel,
 
-    /// Where to count: xdp, in the kernel, tofino, on a switch, or poll, in worker threads of this process [default: xdp with an
-    /// interface, tofino with an address, else poll]
+    /// Where to count: xdp, in the kernel, tofino, on a switch, or poll, in worker threads of this
+    /// process [default: xdp with an interface, tofino with an address, else poll]
     #[arg(long, value_name = "NAME", help_heading = "Traffic", hide_possible_values = true)]
     backend: Option<Backend>,
 
     /// Where packets come from: af_xdp:IFACE, pcap:FILE, memory:PROFILE or dpdk:DEVICE
     ///
-    /// In full: af_xdp:IFACE:QUEUES[,OPTION=VALUE]…, pcap:FILE in its own pace, memory:PROFILE[,OPTION=VALUE]…, or
-    /// dpdk:DEVICE[,OPTION=VALUE]….
+    /// In full: af_xdp:IFACE:QUEUES[,OPTION=VALUE]…, pcap:FILE in its own pace,
+    /// memory:PROFILE[,OPTION=VALUE]…, or dpdk:DEVICE[,OPTION=VALUE]….
     ///
-    /// af_xdp takes every packet that arrives at an interface's receive queues, by default at all of them, AWAY FROM THIS HOST: it
-    /// is for mirror ports and for interfaces that serve nothing else; to count beside a host's own traffic use -i. Packets of
-    /// queues beyond QUEUES go to the host and are not counted. Options: mode=copy or zero-copy (by default zero-copy if the driver
-    /// has it), xdp=native or skb, frames=N for each queue, busy-poll, and from-host for an interface with addresses, which
-    /// is refused otherwise. It takes root or CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.
+    /// af_xdp takes every packet that arrives at an interface's receive queues, by default at all
+    /// of them, AWAY FROM THIS HOST: it is for mirror ports and for interfaces that serve nothing
+    /// else; to count beside a host's own traffic use -i. Packets of queues beyond QUEUES go to the
+    /// host and are not counted. Options: mode=copy or zero-copy (by default zero-copy if the
+    /// driver has it), xdp=native or skb, frames=N for each queue, busy-poll, and from-host for an
+    /// interface with addresses, which is refused otherwise. It takes root or CAP_NET_RAW,
+    /// CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.
     ///
-    /// Profiles: unique (every packet a new source), sequential, subnets, zipf, burst, attack (a flood from many sources to one destination
-    /// in the last ten seconds of every minute). Options: rate=PPS or max, packets=N, size=BYTES, seed=N, vlan=ID, ipv6, burst=SHARE,
-    /// period=TIME; for zipf, burst and attack also flows=N and alpha=A; for attack also share=SHARE of the packets (0.3), every=TIME (1m)
-    /// and lasting=TIME (10s).
+    /// Profiles: unique (every packet a new source), sequential, subnets, zipf, burst, attack (a
+    /// flood from many sources to one destination in the last ten seconds of every minute).
+    /// Options: rate=PPS or max, packets=N, size=BYTES, seed=N, vlan=ID, ipv6, burst=SHARE,
+    /// period=TIME; for zipf, burst and attack also flows=N and alpha=A; for attack also
+    /// share=SHARE of the packets (0.3), every=TIME (1m) and lasting=TIME (10s).
     ///
-    /// DPDK's devices: a PCI address, or one made in software with its options, such as net_af_xdp0,iface=eth1. Each of --workers
-    /// polls a receive queue and keeps a core busy. They have no end: --duration or Ctrl-C ends the run.
+    /// DPDK's devices: a PCI address, or one made in software with its options, such as
+    /// net_af_xdp0,iface=eth1. Each of --workers polls a receive queue and keeps a core busy. They
+    /// have no end: --duration or Ctrl-C ends the run.
     #[arg(long, value_name = "PORT", value_parser = value::port, help_heading = "Traffic")]
     pub(crate) port: Option<PortSpec>,
 
@@ -73,23 +78,27 @@ pub(crate) struct Run {
 struct Kernel {
     /// Count what crosses this network interface, in the kernel (XDP, TCX)
     ///
-    /// Several are counted apart and together, by repeating the option or with commas. It takes root or CAP_BPF, CAP_NET_ADMIN and
-    /// CAP_PERFMON. For delays and reordering at several places it takes CAP_SYS_ADMIN as well.
+    /// Several are counted apart and together, by repeating the option or with commas. It takes
+    /// root or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON. For delays and reordering at several places
+    /// it takes CAP_SYS_ADMIN as well.
     #[arg(short, long, value_name = "IFACE", value_delimiter = ',', help_heading = "Traffic")]
     interface: Vec<String>,
 
-    /// Which way packets cross the interface: ingress, egress or both [default: ingress, for delays both]
+    /// Which way packets cross the interface: ingress, egress or both [default: ingress, for delays
+    /// both]
     #[arg(long, value_name = "WAY", value_parser = value::direction, help_heading = "Traffic")]
     direction: Option<Directions>,
 
-    /// Hook in which the interface runs the program: auto, native (in the driver), tcx (beside any XDP program, slower, from Linux 6.6 on), clsact
-    /// (as tcx, on any kernel), skb (generic, slower) or offload (on the card) [default: auto]
+    /// Hook in which the interface runs the program: auto, native (in the driver), tcx (beside any
+    /// XDP program, slower, from Linux 6.6 on), clsact (as tcx, on any kernel), skb (generic,
+    /// slower) or offload (on the card) [default: auto]
     ///
-    /// auto takes the first that works of native, tcx (before Linux 6.6 clsact) and skb, and says so if that is not native. Any other
-    /// mode is the one that is used, or the run ends with an error. Packets that leave are counted by tcx or clsact.
+    /// auto takes the first that works of native, tcx (before Linux 6.6 clsact) and skb, and says
+    /// so if that is not native. Any other mode is the one that is used, or the run ends with an
+    /// error. Packets that leave are counted by tcx or clsact.
     ///
-    /// Where the kernel merges packets (GRO), or a virtual peer sends them unsegmented (TSO), tcx and clsact count the packets of the
-    /// wire, and skb the merged ones.
+    /// Where the kernel merges packets (GRO), or a virtual peer sends them unsegmented (TSO), tcx
+    /// and clsact count the packets of the wire, and skb the merged ones.
     #[arg(long, value_name = "MODE", value_parser = value::xdp_mode, help_heading = "Traffic")]
     xdp_mode: Option<XdpMode>,
 
@@ -124,8 +133,12 @@ impl Known for Run {
 }
 
 impl Run {
-    /// Resolves the configuration of a source of the file, or of the only source if the file has no sources.
-    pub(crate) fn resolved(configuration: &Configuration, table: Option<&SourceTable>) -> Result<RunConfig, Failure> {
+    /// Resolves the configuration of a source of the file, or of the only source if the file has no
+    /// sources.
+    pub(crate) fn resolved(
+        configuration: &Configuration,
+        table: Option<&SourceTable>,
+    ) -> Result<RunConfig, Failure> {
         let in_source = |failure: Failure| match (table, failure) {
             (Some(table), Failure::Usage(problem)) => {
                 Failure::Usage(format!("source {} ({}): {problem}", table.name, table.origin))
@@ -144,8 +157,7 @@ impl Run {
 
     pub(crate) fn resolve(self, given: &[Given]) -> Result<RunConfig, Failure> {
         if self.options.lateness.is_some() {
-            let problem =
-                "--lateness is for captures that are replayed; live packets have the time at which they come; leave it out";
+            let problem = "--lateness is for captures that are replayed; live packets have the time at which they come; leave it out";
             return Err(Failure::Usage(problem.to_owned()));
         }
         match self.source(given) {
@@ -157,7 +169,10 @@ impl Run {
 
     /// Whether it is said what to count.
     pub(crate) fn has_source(&self, given: &[Given]) -> bool {
-        self.port.is_some() || self.backend.is_some() || self.names_interface() || first_given::<Switch>(given).is_some()
+        self.port.is_some()
+            || self.backend.is_some()
+            || self.names_interface()
+            || first_given::<Switch>(given).is_some()
     }
 
     fn names_interface(&self) -> bool {
@@ -167,7 +182,8 @@ impl Run {
     fn source(&self, given: &[Given]) -> Result<Source, Failure> {
         let usage = |problem: &str| Err(Failure::Usage(problem.to_owned()));
         let Run { kernel, backend, port, eal, switch, options } = self;
-        let (on_interface, on_switch) = (self.names_interface(), first_given::<Switch>(given).is_some());
+        let (on_interface, on_switch) =
+            (self.names_interface(), first_given::<Switch>(given).is_some());
         let usual = match (on_interface, on_switch) {
             (true, _) => Backend::Xdp,
             (_, true) => Backend::Tofino,
@@ -181,10 +197,12 @@ impl Run {
         }
         match backend {
             Backend::Xdp => kernel.source(port.is_some(), options).map(Source::Interfaces),
-            Backend::Tofino => switch.source(on_interface, port.is_some(), options).map(Source::Switch),
-            Backend::Poll if on_interface => {
-                usage("--backend poll has no use for -i and the options that go with it; give it a --port")
+            Backend::Tofino => {
+                switch.source(on_interface, port.is_some(), options).map(Source::Switch)
             }
+            Backend::Poll if on_interface => usage(
+                "--backend poll has no use for -i and the options that go with it; give it a --port",
+            ),
             Backend::Poll if eal.is_some() && !port.as_ref().is_some_and(PortSpec::is_dpdk) => {
                 usage("--eal is for --port dpdk:DEVICE; leave it out")
             }
@@ -199,7 +217,11 @@ impl Run {
 impl Kernel {
     /// Whether an option was given that says something about an interface.
     fn is_asked(&self) -> bool {
-        self.xdp_mode.is_some() || self.direction.is_some() || self.adopts() || self.leaves() || self.pins.is_some()
+        self.xdp_mode.is_some()
+            || self.direction.is_some()
+            || self.adopts()
+            || self.leaves()
+            || self.pins.is_some()
     }
 
     fn adopts(&self) -> bool {
@@ -219,18 +241,26 @@ impl Kernel {
             return usage("give either an interface (-i) or a --port, not both");
         }
         if options.truth.unwrap_or_default() {
-            return usage("--truth needs memory for every flow, which the kernel's counters have not; leave it out with -i");
+            return usage(
+                "--truth needs memory for every flow, which the kernel's counters have not; leave it out with -i",
+            );
         }
         if options.workers.is_some() {
             return usage("--workers is of no use with -i: every CPU counts what it receives");
         }
         for (index, interface) in self.interface.iter().enumerate() {
             if interface.is_empty() || self.interface[..index].contains(interface) {
-                return Err(Failure::Usage(format!("-i names '{interface}' twice, or names nothing")));
+                return Err(Failure::Usage(format!(
+                    "-i names '{interface}' twice, or names nothing"
+                )));
             }
         }
         // Answers come from the other side.
-        let usual = if options.measures(MeasurementKind::Delay) { Directions::Both } else { Directions::default() };
+        let usual = if options.measures(MeasurementKind::Delay) {
+            Directions::Both
+        } else {
+            Directions::default()
+        };
         let directions = self.direction.unwrap_or(usual);
         let mode = self.xdp_mode.and_then(|XdpMode(mode)| mode);
         if let Some(mode) = mode.filter(|mode| mode.is_xdp() && directions == Directions::Egress) {
@@ -244,7 +274,9 @@ impl Kernel {
         let must_keep = adopt || leave || self.pins.is_some();
         let samples = options.outputs.delay_samples.is_some();
         if samples && must_keep {
-            return usage("--delay-samples ends with this process; leave it out, or leave out --adopt, --leave and --pins");
+            return usage(
+                "--delay-samples ends with this process; leave it out, or leave out --adopt, --leave and --pins",
+            );
         }
         let directory = self.pins.clone().unwrap_or_else(|| xdp::DIRECTORY.into());
         let keep = (!samples).then_some(Keep { directory, adopt, leave });
@@ -254,8 +286,13 @@ impl Kernel {
 
 /// Says how to name what to count.
 fn no_source() -> Failure {
-    let up: Vec<String> = interfaces::that_are_up().into_iter().map(|name| escaped(&name).into_owned()).collect();
-    let up = if up.is_empty() { String::new() } else { format!("; interfaces that are up: {}", up.join(", ")) };
+    let up: Vec<String> =
+        interfaces::that_are_up().into_iter().map(|name| escaped(&name).into_owned()).collect();
+    let up = if up.is_empty() {
+        String::new()
+    } else {
+        format!("; interfaces that are up: {}", up.join(", "))
+    };
     Failure::Usage(format!(
         "there is nothing to count: name an interface with -i IFACE, a port with --port, or a switch with --address, on the command line, in the \
          configuration file or in the environment (FLOWGAUGE_INTERFACE){up}; `flowgauge` alone counts generated traffic"

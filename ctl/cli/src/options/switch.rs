@@ -33,7 +33,8 @@ pub(crate) struct AccessOptions {
     #[arg(long, value_name = "TIME", value_parser = value::duration, help_heading = "Switch")]
     deadline: Option<Duration>,
 
-    /// Talk TLS to the switch, whose certificate must come from this authority (PEM) [default: no encryption]
+    /// Talk TLS to the switch, whose certificate must come from this authority (PEM) [default: no
+    /// encryption]
     #[arg(long, value_name = "FILE", help_heading = "Switch")]
     tls_ca: Option<PathBuf>,
 
@@ -57,12 +58,14 @@ pub(crate) struct Switch {
     #[command(flatten)]
     access: AccessOptions,
 
-    /// Bring up a port of the switch: its device number, its speed (1g to 400g) and its error correction (none, fc, rs); several
-    /// with commas. A port that is there with another speed or error correction is left alone, and refused
+    /// Bring up a port of the switch: its device number, its speed (1g to 400g) and its error
+    /// correction (none, fc, rs); several with commas. A port that is there with another speed or
+    /// error correction is left alone, and refused
     #[arg(long, value_name = "PORT:SPEED[:FEC]", value_parser = value::switch_port, value_delimiter = ',', help_heading = "Switch")]
     switch_port: Vec<tofino::Port>,
 
-    /// Forward frames between two ports of the switch, both ways; frames from other ports are counted and dropped
+    /// Forward frames between two ports of the switch, both ways; frames from other ports are
+    /// counted and dropped
     #[arg(long, value_name = "PORT-PORT", value_parser = value::port_pair, value_delimiter = ',', help_heading = "Switch")]
     forward: Vec<PortPair>,
 }
@@ -90,29 +93,44 @@ impl AccessOptions {
             _ => return usage("--tls-cert and --tls-key go together"),
         };
         match &self.tls_ca {
-            Some(authority) => Ok(Some(TlsFiles { authority: authority.clone(), identity, server_name: self.tls_name.clone() })),
-            None if identity.is_some() || self.tls_name.is_some() => {
-                usage("without --tls-ca nothing is encrypted, and other --tls options are of no use")
-            }
+            Some(authority) => Ok(Some(TlsFiles {
+                authority: authority.clone(),
+                identity,
+                server_name: self.tls_name.clone(),
+            })),
+            None if identity.is_some() || self.tls_name.is_some() => usage(
+                "without --tls-ca nothing is encrypted, and other --tls options are of no use",
+            ),
             None => Ok(None),
         }
     }
 }
 
 impl Switch {
-    pub(super) fn source(&self, on_interface: bool, has_port: bool, options: &Options) -> Result<run_config::Switch, Failure> {
+    pub(super) fn source(
+        &self,
+        on_interface: bool,
+        has_port: bool,
+        options: &Options,
+    ) -> Result<run_config::Switch, Failure> {
         let usage = |problem: &str| Err(Failure::Usage(problem.to_owned()));
         let Some(access) = self.access.resolve()? else {
-            return usage("--backend tofino counts on a switch; name its BFRuntime server with --address HOST:PORT");
+            return usage(
+                "--backend tofino counts on a switch; name its BFRuntime server with --address HOST:PORT",
+            );
         };
         if on_interface {
-            return usage("-i and the options that go with it are for the kernel of this machine, and not for --backend tofino");
+            return usage(
+                "-i and the options that go with it are for the kernel of this machine, and not for --backend tofino",
+            );
         }
         if has_port {
             return usage("--backend tofino counts what comes to the switch; leave out --port");
         }
         if options.truth.unwrap_or_default() {
-            return usage("--truth needs memory for every flow, which a switch has not; leave it out with --backend tofino");
+            return usage(
+                "--truth needs memory for every flow, which a switch has not; leave it out with --backend tofino",
+            );
         }
         if let Some(nearest) = options.nearest_on_switch() {
             return usage(&format!(

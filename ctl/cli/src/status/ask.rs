@@ -1,4 +1,5 @@
-//! Asks runs how they are doing: all together, for a limited time, and only those of users who are believed.
+//! Asks runs how they are doing: all together, for a limited time, and only those of users who are
+//! believed.
 
 use super::directory::{doubt_of_socket, is_trusted, of_socket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -60,7 +61,9 @@ pub(super) fn all(sockets: Vec<(u32, PathBuf)>) -> Vec<(u32, PathBuf, Result<Val
                     answers.push((
                         pid,
                         path,
-                        Err(Problem::Silent(format!("no end of its answer for {PATIENCE:?}; is it stopped?"))),
+                        Err(Problem::Silent(format!(
+                            "no end of its answer for {PATIENCE:?}; is it stopped?"
+                        ))),
                     ));
                 }
                 Step::Done(pid, path, answer) => answers.push((pid, path, answer)),
@@ -77,8 +80,12 @@ fn opened(path: &Path) -> Result<UnixStream, Problem> {
     let io = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => Problem::Ended,
         io::ErrorKind::ConnectionRefused => Problem::Killed,
-        io::ErrorKind::PermissionDenied => Problem::Silent(format!("{error}; ask as root or as its user")),
-        io::ErrorKind::WouldBlock => Problem::Silent("too many ask it already; is it stopped?".to_owned()),
+        io::ErrorKind::PermissionDenied => {
+            Problem::Silent(format!("{error}; ask as root or as its user"))
+        }
+        io::ErrorKind::WouldBlock => {
+            Problem::Silent("too many ask it already; is it stopped?".to_owned())
+        }
         _ => Problem::Silent(error.to_string()),
     };
     let os = |errno: Errno| io(errno.into());
@@ -92,7 +99,9 @@ fn opened(path: &Path) -> Result<UnixStream, Problem> {
     let user = socket_peercred(&socket).map_err(os)?.uid.as_raw();
     if !is_trusted(user, of_socket(path)) {
         let path = path.display();
-        return Err(Problem::Foreign(format!("user {user} answers on {path}, who is neither you nor root; it is left alone")));
+        return Err(Problem::Foreign(format!(
+            "user {user} answers on {path}, who is neither you nor root; it is left alone"
+        )));
     }
     Ok(UnixStream::from(socket))
 }
@@ -101,10 +110,15 @@ fn opened(path: &Path) -> Result<UnixStream, Problem> {
 fn wait(open: &[Asked], deadline: Instant) -> impl Iterator<Item = bool> + use<> {
     let left = deadline.saturating_duration_since(Instant::now());
     let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-    let mut watched: Vec<PollFd<'_>> = open.iter().map(|asked| PollFd::new(&asked.stream, PollFlags::IN)).collect();
+    let mut watched: Vec<PollFd<'_>> =
+        open.iter().map(|asked| PollFd::new(&asked.stream, PollFlags::IN)).collect();
     // Interrupted, it is begun again; whatever else it fails with, reading tells as well.
     let all = !matches!(poll(&mut watched, Some(&left)), Ok(_) | Err(Errno::INTR));
-    watched.iter().map(|watched| all || !watched.revents().is_empty()).collect::<Vec<_>>().into_iter()
+    watched
+        .iter()
+        .map(|watched| all || !watched.revents().is_empty())
+        .collect::<Vec<_>>()
+        .into_iter()
 }
 
 enum Step {
@@ -118,12 +132,19 @@ impl Asked {
         let mut chunk = [0; CHUNK];
         let problem = match self.stream.read(&mut chunk) {
             Ok(0) => return self.ended(),
-            Ok(length) if self.answer.len() + length > LONGEST => format!("its answer is longer than {} KiB", LONGEST >> 10),
+            Ok(length) if self.answer.len() + length > LONGEST => {
+                format!("its answer is longer than {} KiB", LONGEST >> 10)
+            }
             Ok(length) => {
                 self.answer.extend_from_slice(&chunk[..length]);
                 return Step::More(self);
             }
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
+            {
                 return Step::More(self);
             }
             Err(error) => error.to_string(),
@@ -132,7 +153,8 @@ impl Asked {
     }
 
     fn ended(self) -> Step {
-        let answer = serde_json::from_slice(&self.answer).map_err(|error| Problem::Silent(error.to_string()));
+        let answer = serde_json::from_slice(&self.answer)
+            .map_err(|error| Problem::Silent(error.to_string()));
         Step::Done(self.pid, self.path, answer)
     }
 }

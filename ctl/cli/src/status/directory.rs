@@ -36,8 +36,8 @@ pub(super) fn own() -> Option<PathBuf> {
     }
 }
 
-/// Where to look for runs: those of this user, of root and of root's services. Those of others are not looked for, not even by root: what they
-/// answer is theirs to choose.
+/// Where to look for runs: those of this user, of root and of root's services. Those of others are
+/// not looked for, not even by root: what they answer is theirs to choose.
 pub(super) fn all() -> Vec<PathBuf> {
     if asked_for().is_some() {
         return own().into_iter().collect();
@@ -49,34 +49,46 @@ pub(super) fn all() -> Vec<PathBuf> {
     all
 }
 
-/// Users of services: those that packages make, and those that systemd makes for a service (`DynamicUser=`).
+/// Users of services: those that packages make, and those that systemd makes for a service
+/// (`DynamicUser=`).
 const OF_SERVICES: [RangeInclusive<u32>; 2] = [1..=999, 61_184..=65_519];
 
-/// Whether what this user owns in a directory is believed: this process' user, root, and the user of a service to whom root gave the directory.
+/// Whether what this user owns in a directory is believed: this process' user, root, and the user
+/// of a service to whom root gave the directory.
 pub(super) fn is_trusted(user: u32, directory: &Path) -> bool {
     user == 0 || user == rustix::process::geteuid().as_raw() || is_given_to(directory, user)
 }
 
-/// Whether root gave this directory to the user of a service: it is that user's, and nobody but root can have put it where it is.
+/// Whether root gave this directory to the user of a service: it is that user's, and nobody but
+/// root can have put it where it is.
 fn is_given_to(directory: &Path, user: u32) -> bool {
-    let found = |path: &Path, is_right: &dyn Fn(&Metadata) -> bool| fs::symlink_metadata(path).is_ok_and(|found| is_right(&found));
+    let found = |path: &Path, is_right: &dyn Fn(&Metadata) -> bool| {
+        fs::symlink_metadata(path).is_ok_and(|found| is_right(&found))
+    };
     let is_theirs = |found: &Metadata| found.is_dir() && found.uid() == user;
-    let is_roots_alone = |found: &Metadata| found.is_dir() && found.uid() == 0 && found.mode() & 0o022 == 0;
+    let is_roots_alone =
+        |found: &Metadata| found.is_dir() && found.uid() == 0 && found.mode() & 0o022 == 0;
     directory.is_absolute()
         && OF_SERVICES.iter().any(|users| users.contains(&user))
         && found(directory, &is_theirs)
         && directory.ancestors().skip(1).all(|parent| found(parent, &is_roots_alone))
 }
 
-/// Why a directory or a socket is not believed; `None` if it is. A symbolic link is none of either, wherever it leads.
-fn doubt(path: &Path, directory: &Path, is_right: impl Fn(&Metadata) -> bool, what: &str) -> io::Result<Option<String>> {
+/// Why a directory or a socket is not believed; `None` if it is. A symbolic link is none of either,
+/// wherever it leads.
+fn doubt(
+    path: &Path,
+    directory: &Path,
+    is_right: impl Fn(&Metadata) -> bool,
+    what: &str,
+) -> io::Result<Option<String>> {
     let found = fs::symlink_metadata(path)?;
     let path = path.display();
     Ok(match found.uid() {
         _ if !is_right(&found) => Some(format!("{path} is no {what}; it is left alone")),
-        user if !is_trusted(user, directory) => {
-            Some(format!("{path} belongs to user {user}, who is neither you nor root; it is left alone"))
-        }
+        user if !is_trusted(user, directory) => Some(format!(
+            "{path} belongs to user {user}, who is neither you nor root; it is left alone"
+        )),
         _ => None,
     })
 }
@@ -91,7 +103,8 @@ pub(super) fn doubt_of_socket(path: &Path) -> io::Result<Option<String>> {
     doubt(path, of_socket(path), |found| found.file_type().is_socket(), "socket")
 }
 
-/// The group that may ask the runs in a directory: the one whose members may enter it, if others may not.
+/// The group that may ask the runs in a directory: the one whose members may enter it, if others
+/// may not.
 pub(super) fn readers(directory: &Path) -> Option<u32> {
     let found = fs::metadata(directory).ok()?;
     (found.mode() & 0o017 == 0o010).then(|| found.gid())
@@ -122,7 +135,8 @@ pub(super) fn sockets(directory: &Path) -> io::Result<Listing> {
     let mut sockets = Vec::new();
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
-        let pid = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".sock")?.parse().ok());
+        let pid =
+            path.file_name().and_then(|name| name.to_str()?.strip_suffix(".sock")?.parse().ok());
         sockets.extend(pid.map(|pid| (pid, path)));
     }
     sockets.sort();
@@ -153,9 +167,15 @@ mod tests {
             is_trusted(user, &given)
         };
         fs::set_permissions(&parent, Permissions::from_mode(0o755)).unwrap();
-        assert_eq!([SERVICE, 999, SOMEBODY, 65_534, 0].map(believes), [true, true, false, false, true]);
+        assert_eq!(
+            [SERVICE, 999, SOMEBODY, 65_534, 0].map(believes),
+            [true, true, false, false, true]
+        );
         chown(&given, Some(SERVICE), None).unwrap();
-        assert!(!is_trusted(999, &given) && !is_trusted(SERVICE, &link), "another's, and a way to it");
+        assert!(
+            !is_trusted(999, &given) && !is_trusted(SERVICE, &link),
+            "another's, and a way to it"
+        );
         // Others may have put it there.
         fs::set_permissions(&parent, Permissions::from_mode(0o777)).unwrap();
         assert!(!is_trusted(SERVICE, &given));

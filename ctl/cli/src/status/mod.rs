@@ -1,7 +1,7 @@
 //! `flowgauge status`: which runs there are on this machine, and how they are doing.
 //!
-//! Every `run` has a socket in a [directory] of its user, and writes one [JSON object](report) to whoever connects. A socket that
-//! nobody answers on belongs to a run that was killed.
+//! Every `run` has a socket in a [directory] of its user, and writes one [JSON object](report) to
+//! whoever connects. A socket that nobody answers on belongs to a run that was killed.
 
 mod ask;
 mod directory;
@@ -26,16 +26,19 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Show the runs on this machine: what they measure, whether they are healthy, and what room their CPUs have.
+/// Show the runs on this machine: what they measure, whether they are healthy, and what room their
+/// CPUs have.
 ///
-/// A run is starting until all its sources are counted (programs are attached, workers poll), and then healthy unless a line marked
-/// 'problem' says why it is not. Of every worker it shows how it spends its time, what a
-/// packet takes it, and how many it has room for; what programs in the kernel cost is shown while the kernel measures it (`sysctl
-/// kernel.bpf_stats_enabled=1`). Programs that were left counting by a killed run are shown as well, as `detach` would end them.
+/// A run is starting until all its sources are counted (programs are attached, workers poll), and
+/// then healthy unless a line marked 'problem' says why it is not. Of every worker it shows how it
+/// spends its time, what a packet takes it, and how many it has room for; what programs in the
+/// kernel cost is shown while the kernel measures it (`sysctl kernel.bpf_stats_enabled=1`).
+/// Programs that were left counting by a killed run are shown as well, as `detach` would end them.
 ///
-/// Runs are found in /run/flowgauge (those of root) and $XDG_RUNTIME_DIR/flowgauge, or else where FLOWGAUGE_STATUS_DIR says,
-/// which must be the same for `run` and `status`; if it is empty, no run can be found. Only your own runs and root's are asked, all
-/// together for two seconds at most. The exit code is 0 if there is a run and all are counting and healthy, else 1.
+/// Runs are found in /run/flowgauge (those of root) and $XDG_RUNTIME_DIR/flowgauge, or else where
+/// FLOWGAUGE_STATUS_DIR says, which must be the same for `run` and `status`; if it is empty, no run
+/// can be found. Only your own runs and root's are asked, all together for two seconds at most. The
+/// exit code is 0 if there is a run and all are counting and healthy, else 1.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge status
@@ -52,9 +55,11 @@ pub(crate) struct Status {
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "1m", value_parser = value::duration)]
     wait: Option<Duration>,
 
-    /// Ask one question, as /live and /ready do over HTTP, and answer by the exit code: live or ready
+    /// Ask one question, as /live and /ready do over HTTP, and answer by the exit code: live or
+    /// ready
     ///
-    /// live: whether all controllers come round. ready: whether all sources are counted. Reports what is not on standard error.
+    /// live: whether all controllers come round. ready: whether all sources are counted. Reports
+    /// what is not on standard error.
     #[arg(long, value_name = "QUESTION", hide_possible_values = true, conflicts_with = "format")]
     probe: Option<Probe>,
 
@@ -89,11 +94,15 @@ struct Found {
     notes: Vec<String>,
 }
 
-/// What runs on this machine say of themselves, free of what could command a terminal, and what else there is to tell.
+/// What runs on this machine say of themselves, free of what could command a terminal, and what
+/// else there is to tell.
 #[cfg(feature = "top")]
 pub(crate) fn runs() -> (Vec<Value>, Vec<String>) {
     let found = Found::ask(&directory::all());
-    (found.runs.iter().map(|(_, run)| shown(run)).collect(), found.notes.iter().map(|note| escaped(note).into_owned()).collect())
+    (
+        found.runs.iter().map(|(_, run)| shown(run)).collect(),
+        found.notes.iter().map(|note| escaped(note).into_owned()).collect(),
+    )
 }
 
 impl Status {
@@ -134,7 +143,9 @@ impl Found {
                     sockets.extend(listing.sockets);
                     found.notes.extend(listing.doubt);
                 }
-                Err(error) => found.notes.push(format!("cannot look for runs in {}: {error}", directory.display())),
+                Err(error) => found
+                    .notes
+                    .push(format!("cannot look for runs in {}: {error}", directory.display())),
             }
         }
         for (pid, socket, answer) in ask::all(sockets) {
@@ -156,7 +167,9 @@ impl Found {
                     Ok(()) => format!("its socket {path} is removed"),
                     Err(error) => format!("cannot remove its socket {path}: {error}"),
                 };
-                self.notes.push(format!("run {pid} ended without cleaning up, as when it is killed; {removed}"));
+                self.notes.push(format!(
+                    "run {pid} ended without cleaning up, as when it is killed; {removed}"
+                ));
             }
             Err(ask::Problem::Silent(problem)) => {
                 self.silent.push(pid);
@@ -176,12 +189,16 @@ impl Found {
         for (_, run) in &self.runs {
             // Another program may have answered, and a run cites what others have told it.
             let run = &shown(run);
-            let told = (run["status"] == VERSION).then(|| serde_json::from_value::<Report>(run.clone()));
+            let told =
+                (run["status"] == VERSION).then(|| serde_json::from_value::<Report>(run.clone()));
             match told {
                 Some(Ok(report)) => table::run(out, &report, &table::kernel(&report))?,
                 _ => {
                     let (pid, version) = (&run["pid"], &run["version"]);
-                    writeln!(out, "run {pid} is of another version of flowgauge, {version}; its own `flowgauge status` reads it")?;
+                    writeln!(
+                        out,
+                        "run {pid} is of another version of flowgauge, {version}; its own `flowgauge status` reads it"
+                    )?;
                 }
             }
         }
@@ -201,10 +218,17 @@ impl Found {
         let failed = |problem: String| Err(Failure::Failed(problem));
         if self.runs.is_empty() && self.silent.is_empty() {
             if directories.is_empty() {
-                return failed(format!("nowhere to look for runs: {} is empty", directory::VARIABLE));
+                return failed(format!(
+                    "nowhere to look for runs: {} is empty",
+                    directory::VARIABLE
+                ));
             }
-            let looked: Vec<String> = directories.iter().map(|directory| directory.display().to_string()).collect();
-            return failed(format!("no run of flowgauge on this machine (looked in {})", looked.join(", ")));
+            let looked: Vec<String> =
+                directories.iter().map(|directory| directory.display().to_string()).collect();
+            return failed(format!(
+                "no run of flowgauge on this machine (looked in {})",
+                looked.join(", ")
+            ));
         }
         if let Some(probe) = probe {
             let of_runs = self.runs.iter().flat_map(|(pid, run)| hindrances(*pid, run, probe));
@@ -212,20 +236,31 @@ impl Found {
             let lines: Vec<String> = of_runs.chain(silent).collect();
             return if lines.is_empty() { Ok(()) } else { failed(lines.join("; ")) };
         }
-        let that = |is: fn(&Value) -> bool| self.runs.iter().filter(move |(_, run)| is(run)).map(|(pid, _)| *pid);
+        let that = |is: fn(&Value) -> bool| {
+            self.runs.iter().filter(move |(_, run)| is(run)).map(|(pid, _)| *pid)
+        };
         let named = |mut pids: Vec<u32>| {
             pids.sort_unstable();
             pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
         };
         // What is missing, or is not there in another version, makes no run healthy.
         let unhealthy: Vec<u32> =
-            that(|run| lines(run, "problems").is_none_or(|it| !it.is_empty())).chain(self.silent.iter().copied()).collect();
+            that(|run| lines(run, "problems").is_none_or(|it| !it.is_empty()))
+                .chain(self.silent.iter().copied())
+                .collect();
         if !unhealthy.is_empty() {
-            return failed(format!("not healthy: run {}; the lines above say why", named(unhealthy)));
+            return failed(format!(
+                "not healthy: run {}; the lines above say why",
+                named(unhealthy)
+            ));
         }
-        let starting: Vec<u32> = that(|run| lines(run, "starting").is_some_and(|it| !it.is_empty())).collect();
+        let starting: Vec<u32> =
+            that(|run| lines(run, "starting").is_some_and(|it| !it.is_empty())).collect();
         if !starting.is_empty() {
-            return failed(format!("starting: run {}; --wait waits until all sources are counted", named(starting)));
+            return failed(format!(
+                "starting: run {}; --wait waits until all sources are counted",
+                named(starting)
+            ));
         }
         Ok(())
     }
@@ -244,7 +279,9 @@ fn hindrances(pid: u32, run: &Value, probe: Probe) -> Vec<String> {
     };
     let of_key = |key: &&str| match lines(run, key) {
         Some(lines) => lines.iter().map(|line| format!("run {pid}: {line}")).collect(),
-        None => vec![format!("run {pid} is of another version of flowgauge; its own `flowgauge status` asks it")],
+        None => vec![format!(
+            "run {pid} is of another version of flowgauge; its own `flowgauge status` asks it"
+        )],
     };
     keys.iter().flat_map(of_key).collect()
 }
@@ -254,9 +291,9 @@ fn shown(answer: &Value) -> Value {
     match answer {
         Value::String(text) => Value::String(escaped(text).into_owned()),
         Value::Array(values) => Value::Array(values.iter().map(shown).collect()),
-        Value::Object(values) => {
-            Value::Object(values.iter().map(|(key, value)| (escaped(key).into_owned(), shown(value))).collect())
-        }
+        Value::Object(values) => Value::Object(
+            values.iter().map(|(key, value)| (escaped(key).into_owned(), shown(value))).collect(),
+        ),
         other => other.clone(),
     }
 }

@@ -26,7 +26,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How long a window may be overdue, or a controller silent, before the run is not healthy.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a controller may take to begin: verifying a large program takes a slow kernel ten seconds.
+/// How long a controller may take to begin: verifying a large program takes a slow kernel ten
+/// seconds.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 /// How long a reader may take to read.
 const READER: Duration = Duration::from_secs(1);
@@ -75,8 +76,14 @@ impl Publication {
         *self.server.lock().unwrap_or_else(PoisonError::into_inner) = server;
     }
 
-    /// Publishes a source that is about to start, until the publisher is dropped; without a name if it is the only one.
-    pub(crate) fn publisher(&self, name: Option<&str>, dataplane: &dyn Dataplane, plan: &Plan) -> Publisher {
+    /// Publishes a source that is about to start, until the publisher is dropped; without a name if
+    /// it is the only one.
+    pub(crate) fn publisher(
+        &self,
+        name: Option<&str>,
+        dataplane: &dyn Dataplane,
+        plan: &Plan,
+    ) -> Publisher {
         let mut state = State::new(dataplane, plan);
         state.report.source = name.map(str::to_owned);
         let state = Arc::new(Mutex::new(state));
@@ -104,14 +111,15 @@ impl Publication {
         self.sources.expected().insert(name.to_owned(), Expected::Absent(interfaces.to_owned()));
     }
 
-    /// Reports how the run is doing, whenever it is asked. Without the server: whoever asks may be fenced off from files, and the last to go removes
-    /// the server's socket.
+    /// Reports how the run is doing, whenever it is asked. Without the server: whoever asks may be
+    /// fenced off from files, and the last to go removes the server's socket.
     fn report(&self) -> impl Fn() -> Report + Send + Sync + use<> {
         let sources = Arc::clone(&self.sources);
         move || sources.report()
     }
 
-    /// Says why not everything is counted that is to be, whenever it is asked; nothing if windows of all sources are being made.
+    /// Says why not everything is counted that is to be, whenever it is asked; nothing if windows
+    /// of all sources are being made.
     pub(crate) fn hindrances(&self) -> impl Fn() -> Vec<String> + Send + Sync + use<> {
         let report = self.report();
         move || report().hindrances()
@@ -163,13 +171,15 @@ impl Sources {
     }
 
     fn report_at(&self, now: Instant) -> Report {
-        let mut sources: Vec<Report> = self.states().iter().map(|state| locked(state).told(now)).collect();
+        let mut sources: Vec<Report> =
+            self.states().iter().map(|state| locked(state).told(now)).collect();
         if let [only] = &sources[..]
             && only.source.is_none()
         {
             return sources.remove(0);
         }
-        let known: BTreeSet<String> = sources.iter().filter_map(|report| report.source.clone()).collect();
+        let known: BTreeSet<String> =
+            sources.iter().filter_map(|report| report.source.clone()).collect();
         let expected = self.expected();
         let mut run = together(sources);
         if run.sources.is_empty() && expected.is_empty() {
@@ -179,7 +189,9 @@ impl Sources {
             match expected {
                 Expected::Started if known.contains(name) => {}
                 Expected::Started => run.starting.push(format!("{name}: {NOT_BEGUN}")),
-                Expected::Failed => run.failed.push(format!("{name}: it has failed; the log says why")),
+                Expected::Failed => {
+                    run.failed.push(format!("{name}: it has failed; the log says why"))
+                }
                 Expected::Absent(interfaces) => {
                     let what = "there is no such interface; it is counted when it is there";
                     run.problems.push(format!("{name}: {interfaces}: {what}"));
@@ -210,12 +222,17 @@ fn together(sources: Vec<Report>) -> Report {
     run.started_ns = sources.iter().map(|source| source.started_ns).min().unwrap_or(run.at_ns);
     for source in &sources {
         let name = source.source.as_deref().unwrap_or_default();
-        let named = |lines: &[String]| lines.iter().map(|line| format!("{name}: {line}")).collect::<Vec<_>>();
+        let named = |lines: &[String]| {
+            lines.iter().map(|line| format!("{name}: {line}")).collect::<Vec<_>>()
+        };
         run.starting.extend(named(&source.starting));
         run.problems.extend(named(&source.problems));
         run.stalled.extend(named(&source.stalled));
         run.packets += source.packets;
-        source.drops.iter().for_each(|(cause, packets)| *run.drops.entry(cause.clone()).or_default() += packets);
+        source
+            .drops
+            .iter()
+            .for_each(|(cause, packets)| *run.drops.entry(cause.clone()).or_default() += packets);
         run.windows += source.windows;
         run.samples += source.samples;
         run.late_reads += source.late_reads;
@@ -241,7 +258,8 @@ impl Sink for Publisher {
         let mut state = locked(&self.state);
         let report = &mut state.report;
         report.dataplane = status;
-        (report.windows, report.samples, report.alarms) = (summary.windows, summary.samples, summary.alarms);
+        (report.windows, report.samples, report.alarms) =
+            (summary.windows, summary.samples, summary.alarms);
         (report.late_reads, report.missed_reads) = (summary.late_reads, summary.missed_reads);
         (report.late_rotations, report.retries) = (summary.late_rotations, summary.retries);
         // Where threads have no numbers, nothing tells whether workers poll.
@@ -295,7 +313,9 @@ impl State {
         match record.kind {
             Kind::Window => {
                 report.packets += latest.packets;
-                latest.drops.iter().for_each(|(cause, packets)| *report.drops.entry(cause.clone()).or_default() += packets);
+                latest.drops.iter().for_each(|(cause, packets)| {
+                    *report.drops.entry(cause.clone()).or_default() += packets
+                });
                 if let Some(ledger) = record.ledger {
                     report.ledger = Some(report.ledger.unwrap_or_default().plus(ledger));
                 }
@@ -310,7 +330,9 @@ impl State {
     /// The report as of a time.
     fn told(&self, now: Instant) -> Report {
         let aged = |latest: &Option<Latest>, at| {
-            latest.clone().map(|latest| Latest { age_ns: nanoseconds(now.duration_since(at)), ..latest })
+            latest
+                .clone()
+                .map(|latest| Latest { age_ns: nanoseconds(now.duration_since(at)), ..latest })
         };
         let stalled = self.stall(now);
         Report {
@@ -333,7 +355,8 @@ impl State {
         } else {
             (START_PATIENCE, "its dataplane does not begin to count")
         };
-        (silent > patience).then(|| format!("it has stood still for {} s: {cause}", silent.as_secs()))
+        (silent > patience)
+            .then(|| format!("it has stood still for {} s: {cause}", silent.as_secs()))
     }
 
     /// What else is wrong.
@@ -343,14 +366,23 @@ impl State {
         if let Some(window_ns) = self.report.window_ns.filter(|_| self.has_begun)
             && open > Duration::from_nanos(window_ns) + PATIENCE
         {
-            problems.push(format!("a window is overdue: the last one was closed, or the run begun, {} s ago", open.as_secs()));
+            problems.push(format!(
+                "a window is overdue: the last one was closed, or the run begun, {} s ago",
+                open.as_secs()
+            ));
         }
         let status = &self.report.dataplane;
         for program in status.programs.iter().filter(|program| !program.attached) {
-            problems.push(format!("{}: not counted, since the interface is gone or the program was detached", program.place));
+            problems.push(format!(
+                "{}: not counted, since the interface is gone or the program was detached",
+                program.place
+            ));
         }
         for switch in status.switch.iter().filter(|switch| !switch.connected) {
-            problems.push(format!("{} is not connected, or has lost what it was told to hold", switch.address));
+            problems.push(format!(
+                "{} is not connected, or has lost what it was told to hold",
+                switch.address
+            ));
         }
         problems
     }
@@ -375,7 +407,11 @@ impl From<&Record> for Latest {
             complete: record.complete,
             packets: record.counters.packets(),
             bytes: record.counters.bytes,
-            drops: record.drops.iter().map(|(cause, packets)| (cause.name().to_owned(), packets)).collect(),
+            drops: record
+                .drops
+                .iter()
+                .map(|(cause, packets)| (cause.name().to_owned(), packets))
+                .collect(),
             flows: record.reports.headline().map(|Headline { key, value, low, high, .. }| Flows {
                 key: key.name().to_owned(),
                 estimate: value,
@@ -412,7 +448,8 @@ impl Server {
     }
 }
 
-/// A socket that is seen under its name only once it answers, and to its user alone, or to the group that may enter its directory.
+/// A socket that is seen under its name only once it answers, and to its user alone, or to the
+/// group that may enter its directory.
 fn bind(socket: &Path) -> io::Result<UnixListener> {
     if UnixStream::connect(socket).is_ok() {
         // It can only be seen here, as by containers that share this directory.
@@ -427,12 +464,22 @@ fn bind(socket: &Path) -> io::Result<UnixListener> {
     let listener = UnixListener::bind(&hidden)?;
     let readers = directory::readers(directory::of_socket(socket));
     let show = || {
-        // A service's own group has the socket already, and hardened units take the right to change it.
-        let hand_over = |group| if fs::metadata(&hidden)?.gid() == group { Ok(()) } else { chown(&hidden, None, Some(group)) };
+        // A service's own group has the socket already, and hardened units take the right to change
+        // it.
+        let hand_over = |group| {
+            if fs::metadata(&hidden)?.gid() == group {
+                Ok(())
+            } else {
+                chown(&hidden, None, Some(group))
+            }
+        };
         let mode = match readers.map(hand_over) {
             Some(Ok(())) => 0o660,
             Some(Err(error)) => {
-                tracing::warn!("the group of {}'s directory cannot ask this run: {error}", socket.display());
+                tracing::warn!(
+                    "the group of {}'s directory cannot ask this run: {error}",
+                    socket.display()
+                );
                 0o600
             }
             None => 0o600,
@@ -453,16 +500,23 @@ struct Answer {
     until: Instant,
 }
 
-/// Answers all readers side by side: one that does not read keeps nobody waiting, neither other readers nor the end of the run.
+/// Answers all readers side by side: one that does not read keeps nobody waiting, neither other
+/// readers nor the end of the run.
 fn serve(listener: &UnixListener, sources: &Sources, stopped: &PipeReader) {
     let mut answers: Vec<Answer> = Vec::new();
     loop {
         let accepting = answers.len() < READERS;
         let now = Instant::now();
         let left = answers.iter().map(|answer| answer.until.saturating_duration_since(now)).min();
-        let left = left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
+        let left = left.map(|left| Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: left.subsec_nanos().into(),
+        });
         let mut watched = vec![PollFd::new(stopped, PollFlags::IN)];
-        watched.push(PollFd::new(listener, if accepting { PollFlags::IN } else { PollFlags::empty() }));
+        watched.push(PollFd::new(
+            listener,
+            if accepting { PollFlags::IN } else { PollFlags::empty() },
+        ));
         watched.extend(answers.iter().map(|answer| PollFd::new(&answer.reader, PollFlags::OUT)));
         match poll(&mut watched, left.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -499,7 +553,11 @@ fn accepted(listener: &UnixListener, sources: &Sources) -> io::Result<Option<Ans
         Ok((reader, _)) => reader,
         Err(error) => {
             use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
-            return if matches!(error.kind(), ConnectionAborted | Interrupted | WouldBlock) { Ok(None) } else { Err(error) };
+            return if matches!(error.kind(), ConnectionAborted | Interrupted | WouldBlock) {
+                Ok(None)
+            } else {
+                Err(error)
+            };
         }
     };
     reader.set_nonblocking(true)?;
@@ -517,7 +575,14 @@ impl Answer {
                 self.written += written;
                 written > 0 && self.written < self.line.len()
             }
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => true,
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
+            {
+                true
+            }
             Err(error) => {
                 tracing::debug!("a reader of the status has gone: {error}");
                 false
@@ -546,8 +611,18 @@ mod tests {
     /// A publication of a source of this name, and the source.
     fn published(name: Option<&str>) -> (Publication, Publisher) {
         let (publication, now) = (Publication::default(), Instant::now());
-        let report = Report { source: name.map(str::to_owned), window_ns: Some(1_000_000_000), ..Report::default() };
-        let state = Arc::new(Mutex::new(State { report, has_begun: false, heartbeat: now, window: now, read: now }));
+        let report = Report {
+            source: name.map(str::to_owned),
+            window_ns: Some(1_000_000_000),
+            ..Report::default()
+        };
+        let state = Arc::new(Mutex::new(State {
+            report,
+            has_begun: false,
+            heartbeat: now,
+            window: now,
+            read: now,
+        }));
         publication.sources.states().push(Arc::clone(&state));
         let sources = Arc::clone(&publication.sources);
         (publication, Publisher { state, sources })
@@ -566,9 +641,15 @@ mod tests {
         let report = |after| publication.sources.report_at(begun + Duration::from_secs(after));
         assert_eq!(report(10).hindrances(), [""; 0]);
         let (stands_still, overdue) = (report(11), report(12));
-        assert!(matches!(&stands_still.stalled[..], [only] if only.contains("stood still for 11 s")), "{stands_still:?}");
+        assert!(
+            matches!(&stands_still.stalled[..], [only] if only.contains("stood still for 11 s")),
+            "{stands_still:?}"
+        );
         assert_eq!(stands_still.hindrances(), stands_still.stalled);
-        assert!(matches!(&overdue.problems[..], [_, overdue] if overdue.contains("a window is overdue")), "{overdue:?}");
+        assert!(
+            matches!(&overdue.problems[..], [_, overdue] if overdue.contains("a window is overdue")),
+            "{overdue:?}"
+        );
         assert_eq!(overdue.stalled.len(), 1, "windows are none of the heartbeat's business");
         drop(publisher);
         assert_eq!(hindrances(), ["there is nothing to count"]);
@@ -582,7 +663,11 @@ mod tests {
         let begun = locked(&publisher.state).heartbeat;
         let report = |after| publication.sources.report_at(begun + Duration::from_secs(after));
         assert_eq!((report(60).problems.len(), report(60).starting.len()), (0, 1));
-        assert!(matches!(&report(61).stalled[..], [only] if only.contains("does not begin to count")), "{:?}", report(61));
+        assert!(
+            matches!(&report(61).stalled[..], [only] if only.contains("does not begin to count")),
+            "{:?}",
+            report(61)
+        );
     }
 
     #[test]
@@ -598,7 +683,10 @@ mod tests {
         assert_eq!(hindrances(), ["two: it has failed; the log says why"]);
         assert_eq!(publication.problems()(), [""; 0]);
         publication.absent("two", "eth2");
-        assert_eq!(hindrances(), ["two: eth2: there is no such interface; it is counted when it is there"]);
+        assert_eq!(
+            hindrances(),
+            ["two: eth2: there is no such interface; it is counted when it is there"]
+        );
         assert_eq!((publication.problems()(), publication.stalls()()), (hindrances(), Vec::new()));
         // As an interface of a pattern that is gone.
         publication.ended("two");

@@ -5,7 +5,8 @@ use flowgauge_dataplane::{Place, Status};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Changes whenever a reader of the version before would misread the object; keys are added without.
+/// Changes whenever a reader of the version before would misread the object; keys are added
+/// without.
 pub(super) const VERSION: u32 = 1;
 
 /// A run. Times are nanoseconds since the Unix epoch, ages nanoseconds before `at_ns`.

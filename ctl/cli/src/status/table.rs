@@ -25,7 +25,8 @@ pub(super) struct Kernel {
 
 /// Asks the kernel about a run's programs, if it has any.
 pub(super) fn kernel(report: &Report) -> Kernel {
-    let programs: Vec<u32> = report.dataplane.programs.iter().filter_map(|status| status.program).collect();
+    let programs: Vec<u32> =
+        report.dataplane.programs.iter().filter_map(|status| status.program).collect();
     let costs = if programs.is_empty() { Ok(Vec::new()) } else { xdp::costs(&programs) };
     Kernel { measures: xdp::costs_are_measured(), costs }
 }
@@ -40,7 +41,8 @@ pub(super) fn run(out: &mut impl Write, report: &Report, kernel: &Kernel) -> io:
         _ => "NOT healthy",
     };
     let has_source = !(backend.is_empty() && interface.is_empty());
-    let what = if has_source { format!("{backend}, {interface}") } else { "no source yet".to_owned() };
+    let what =
+        if has_source { format!("{backend}, {interface}") } else { "no source yet".to_owned() };
     writeln!(out, "run {pid}, {health}: {what}, for {age}, flowgauge {version}")?;
     let mut line = |name: &str, text: &dyn Display| writeln!(out, "  {name:<10} {text}");
     report.problems.iter().try_for_each(|problem| line("problem", problem))?;
@@ -50,7 +52,14 @@ pub(super) fn run(out: &mut impl Write, report: &Report, kernel: &Kernel) -> io:
         return if has_source { source(out, report, kernel) } else { Ok(()) };
     }
     let packets = counted(report.packets, "packet");
-    line("in all", &format!("{packets} of {}, {}", counted(report.sources.len() as u64, "source"), lost(&report.drops)))?;
+    line(
+        "in all",
+        &format!(
+            "{packets} of {}, {}",
+            counted(report.sources.len() as u64, "source"),
+            lost(&report.drops)
+        ),
+    )?;
     report.sources.iter().try_for_each(|one| {
         let name = one.source.as_deref().unwrap_or_default();
         writeln!(out, " source {name}: {}, {}", one.backend, one.interface)?;
@@ -62,21 +71,43 @@ pub(super) fn run(out: &mut impl Write, report: &Report, kernel: &Kernel) -> io:
 fn source(out: &mut impl Write, report: &Report, kernel: &Kernel) -> io::Result<()> {
     let dataplane = &report.dataplane;
     let mut line = |name: &str, text: &dyn Display| writeln!(out, "  {name:<10} {text}");
-    let measured = report.measurements.iter().map(|measured| format!("{} of {}", measured.measurement, measured.key));
+    let measured = report
+        .measurements
+        .iter()
+        .map(|measured| format!("{} of {}", measured.measurement, measured.key));
     let measured: Vec<String> = measured.collect();
-    let windows = report.window_ns.map_or_else(String::new, |window_ns| format!(", in windows of {}", time(window_ns)));
-    let measures = if measured.is_empty() { "packets and bytes".to_owned() } else { measured.join(", ") };
+    let windows = report
+        .window_ns
+        .map_or_else(String::new, |window_ns| format!(", in windows of {}", time(window_ns)));
+    let measures =
+        if measured.is_empty() { "packets and bytes".to_owned() } else { measured.join(", ") };
     line("measures", &format!("{measures}{windows}"))?;
     if let Some(window) = &report.last_window {
         let cut = if window.complete { "" } else { ", incomplete" };
-        line("window", &format!("{}, closed {} ago{cut}: {}", window.window, time(window.age_ns), latest(window)))?;
+        line(
+            "window",
+            &format!(
+                "{}, closed {} ago{cut}: {}",
+                window.window,
+                time(window.age_ns),
+                latest(window)
+            ),
+        )?;
     }
-    let is_news = |read: &&Latest| report.last_window.as_ref().is_none_or(|window| read.end_ns > window.end_ns);
+    let is_news = |read: &&Latest| {
+        report.last_window.as_ref().is_none_or(|window| read.end_ns > window.end_ns)
+    };
     if let Some(read) = report.last_read.as_ref().filter(is_news) {
-        line("read", &format!("{} ago, in window {}: {}", time(read.age_ns), read.window, latest(read)))?;
+        line(
+            "read",
+            &format!("{} ago, in window {}: {}", time(read.age_ns), read.window, latest(read)),
+        )?;
     }
     let packets = counted(report.packets, "packet");
-    line("in all", &format!("{packets} in {}, {}", counted(report.windows, "window"), lost(&report.drops)))?;
+    line(
+        "in all",
+        &format!("{packets} in {}, {}", counted(report.windows, "window"), lost(&report.drops)),
+    )?;
     if let Some(ledger) = &report.ledger {
         line("ledger", &ledger_line(ledger))?;
     }
@@ -125,7 +156,8 @@ fn latest(latest: &Latest) -> String {
     let seconds = latest.end_ns.saturating_sub(latest.start_ns) as f64 / 1e9;
     let rate = rate(latest.packets as f64 / seconds.max(f64::MIN_POSITIVE));
     let flows = latest.flows.as_ref().map_or_else(String::new, |flows| {
-        let [estimate, low, high] = [flows.estimate, flows.low, flows.high].map(|value| grouped(value.round() as u64));
+        let [estimate, low, high] =
+            [flows.estimate, flows.low, flows.high].map(|value| grouped(value.round() as u64));
         format!(", {estimate} {} ({low} … {high})", distinct(&flows.key))
     });
     let alarm = if latest.alarm == Some(true) { ", ALARM" } else { "" };
@@ -136,7 +168,10 @@ fn latest(latest: &Latest) -> String {
 /// Flows by a key that a run names.
 fn distinct(key: &str) -> String {
     let known = KeyKind::ALL.into_iter().find(|kind| kind.name() == key);
-    known.map_or_else(|| format!("distinct flows by {key}"), |kind| cardinality::distinct(kind).to_owned())
+    known.map_or_else(
+        || format!("distinct flows by {key}"),
+        |kind| cardinality::distinct(kind).to_owned(),
+    )
 }
 
 /// What became of packets, so that both sides are equal.
@@ -144,7 +179,11 @@ fn ledger_line(ledger: &Ledger) -> String {
     let [received, counted, lost] = [ledger.received, ledger.counted, ledger.lost].map(grouped);
     let rest = match ledger.unaccounted {
         0 => "nothing unaccounted".to_owned(),
-        missing => format!("{}{} UNACCOUNTED", if missing < 0 { "-" } else { "" }, grouped(missing.unsigned_abs())),
+        missing => format!(
+            "{}{} UNACCOUNTED",
+            if missing < 0 { "-" } else { "" },
+            grouped(missing.unsigned_abs())
+        ),
     };
     format!("{received} received by the device = {counted} counted + {lost} lost, {rest}")
 }
@@ -154,7 +193,8 @@ fn lost(drops: &BTreeMap<String, u64>) -> String {
     if drops.is_empty() {
         return "none lost".to_owned();
     }
-    let causes: Vec<String> = drops.iter().map(|(cause, packets)| format!("{cause} {}", grouped(*packets))).collect();
+    let causes: Vec<String> =
+        drops.iter().map(|(cause, packets)| format!("{cause} {}", grouped(*packets))).collect();
     format!("{} LOST ({})", grouped(drops.values().sum()), causes.join(", "))
 }
 
@@ -168,7 +208,8 @@ fn trouble(report: &Report) -> Option<String> {
         (report.retries, "call", "of the dataplane repeated"),
     ];
     let told = troubles.into_iter().filter(|(count, ..)| *count > 0);
-    let troubles: Vec<String> = told.map(|(count, thing, what)| format!("{} {what}", counted(count, thing))).collect();
+    let troubles: Vec<String> =
+        told.map(|(count, thing, what)| format!("{} {what}", counted(count, thing))).collect();
     (!troubles.is_empty()).then(|| troubles.join(", "))
 }
 
@@ -180,9 +221,12 @@ fn worker(status: &WorkerStatus) -> Vec<String> {
         (None, Some(cpu)) => format!("on CPU {cpu}, not pinned"),
         (None, None) => "not pinned".to_owned(),
     };
-    let Some(load) = status.load else { return vec![format!("{cpu}, {mode}; nothing is known of its time yet")] };
+    let Some(load) = status.load else {
+        return vec![format!("{cpu}, {mode}; nothing is known of its time yet")];
+    };
     let share = |time_ns: u64| time_ns as f64 / load.lasted_ns.max(1) as f64 * 100.0;
-    let [packets, polling, asleep] = [load.with_packets_ns, load.polling_ns, load.asleep_ns].map(share);
+    let [packets, polling, asleep] =
+        [load.with_packets_ns, load.polling_ns, load.asleep_ns].map(share);
     let mut lines = vec![format!(
         "{cpu}, {mode}: {packets:.1} % of its time with packets, {polling:.1} % polling, {asleep:.1} % asleep (of {})",
         time(load.lasted_ns)
@@ -191,30 +235,41 @@ fn worker(status: &WorkerStatus) -> Vec<String> {
         None => "no packets".to_owned(),
         Some(room) => {
             let now = load.packets as f64 / (load.lasted_ns as f64 / 1e9);
-            let cpu = load
-                .cpu_ns
-                .map_or_else(String::new, |cpu_ns| format!(" ({} ns of CPU)", significant(cpu_ns as f64 / load.packets as f64)));
-            let (each, batch) = (significant(1e9 / room), significant(load.packets as f64 / load.batches.max(1) as f64));
+            let cpu = load.cpu_ns.map_or_else(String::new, |cpu_ns| {
+                format!(" ({} ns of CPU)", significant(cpu_ns as f64 / load.packets as f64))
+            });
+            let (each, batch) = (
+                significant(1e9 / room),
+                significant(load.packets as f64 / load.batches.max(1) as f64),
+            );
             let (now, room) = (rate(now), rate(room));
-            format!("{each} ns a packet{cpu} at {now} in batches of {batch}; room for at least {room}")
+            format!(
+                "{each} ns a packet{cpu} at {now} in batches of {batch}; room for at least {room}"
+            )
         }
     });
     let awake_ns = load.with_packets_ns + load.polling_ns;
     let got = load.cpu_ns.map(|cpu_ns| cpu_ns as f64 / awake_ns.max(1) as f64);
     if let Some(got) = got.filter(|got| *got < UNDISTURBED && share(awake_ns) > 1.0) {
-        lines.push(format!("had a CPU for {:.0} % of the time that it was not asleep: others run there too", got * 100.0));
+        lines.push(format!(
+            "had a CPU for {:.0} % of the time that it was not asleep: others run there too",
+            got * 100.0
+        ));
     }
     lines
 }
 
-/// Packets a second that a worker could count if it did nothing else, and more where they would come in larger batches.
+/// Packets a second that a worker could count if it did nothing else, and more where they would
+/// come in larger batches.
 fn room(load: &Load) -> Option<f64> {
-    (load.packets > 0 && load.with_packets_ns > 0).then(|| load.packets as f64 / (load.with_packets_ns as f64 / 1e9))
+    (load.packets > 0 && load.with_packets_ns > 0)
+        .then(|| load.packets as f64 / (load.with_packets_ns as f64 / 1e9))
 }
 
 /// All workers together, next to the fastest link they may be asked to watch.
 fn budget(workers: &[WorkerStatus]) -> Option<String> {
-    let rooms: Option<Vec<f64>> = workers.iter().map(|worker| worker.load.as_ref().and_then(room)).collect();
+    let rooms: Option<Vec<f64>> =
+        workers.iter().map(|worker| worker.load.as_ref().and_then(room)).collect();
     let room: f64 = rooms.filter(|rooms| !rooms.is_empty())?.iter().sum();
     let (workers, each) = (workers.len(), significant(1e9 / LINE_RATE * workers.len() as f64));
     let workers = if workers == 1 { "1 worker".to_owned() } else { format!("{workers} workers") };
@@ -228,7 +283,9 @@ fn budget(workers: &[WorkerStatus]) -> Option<String> {
 fn program(status: &ProgramStatus, kernel: &Kernel) -> String {
     let ProgramStatus { place, hook, program, .. } = status;
     let hook = hook.as_ref().map_or_else(String::new, |hook| format!(", hook {hook}"));
-    let Some(program) = program else { return format!("{place}{hook}; the kernel does not tell its number") };
+    let Some(program) = program else {
+        return format!("{place}{hook}; the kernel does not tell its number");
+    };
     let cost = match &kernel.costs {
         Err(error) => format!("what it costs is unknown: {error}; ask as root"),
         Ok(costs) => match costs.iter().find(|cost| cost.program == *program && cost.runs > 0) {
@@ -301,7 +358,12 @@ mod tests {
             packets: 28_000_000,
             bytes: 1_792_000_000,
             drops: BTreeMap::new(),
-            flows: Some(Flows { key: "src".to_owned(), estimate: 92_607.4, low: 88_582.0, high: 96_816.0 }),
+            flows: Some(Flows {
+                key: "src".to_owned(),
+                estimate: 92_607.4,
+                low: 88_582.0,
+                high: 96_816.0,
+            }),
             alarm: None,
         };
         Report {
@@ -310,7 +372,10 @@ mod tests {
             at_ns: 4_000 * SECOND,
             backend: "poll".to_owned(),
             interface: "eth1".to_owned(),
-            measurements: vec![Measured { measurement: "cardinality".to_owned(), key: "src".to_owned() }],
+            measurements: vec![Measured {
+                measurement: "cardinality".to_owned(),
+                key: "src".to_owned(),
+            }],
             window_ns: Some(10 * SECOND),
             packets: 1_148_000_000,
             drops,
@@ -367,18 +432,31 @@ run 4242, healthy: poll, eth1, for 1 h 6 min, flowgauge 0.1.0
   cpu        avx2 instructions
 ";
         let instructions = Some("avx2".to_owned());
-        assert_eq!(text(&report(Status { workers, instructions, ..Status::default() }), &NO_KERNEL), expected);
+        assert_eq!(
+            text(&report(Status { workers, instructions, ..Status::default() }), &NO_KERNEL),
+            expected
+        );
     }
 
     #[test]
     fn a_worker_without_packets_has_no_budget() {
-        let idle = Load { with_packets_ns: 0, polling_ns: 1_000_000, asleep_ns: 999_000_000, packets: 0, ..load(1_000_000) };
-        let on_any = WorkerStatus { pinned: None, poll_mode: PollMode::Adaptive, ..a_worker(Some(idle)) };
+        let idle = Load {
+            with_packets_ns: 0,
+            polling_ns: 1_000_000,
+            asleep_ns: 999_000_000,
+            packets: 0,
+            ..load(1_000_000)
+        };
+        let on_any =
+            WorkerStatus { pinned: None, poll_mode: PollMode::Adaptive, ..a_worker(Some(idle)) };
         let lines = worker(&on_any);
         let first = "on CPU 1, not pinned, adaptive: 0.0 % of its time with packets, 0.1 % polling, 99.9 % asleep (of 1.0 s)";
         assert_eq!(lines, [first, "no packets"]);
         assert_eq!(budget(&[a_worker(Some(load(SECOND))), on_any]), None);
-        assert_eq!(worker(&a_worker(None)), ["pinned to CPU 1, busy; nothing is known of its time yet"]);
+        assert_eq!(
+            worker(&a_worker(None)),
+            ["pinned to CPU 1, busy; nothing is known of its time yet"]
+        );
     }
 
     #[test]
@@ -388,7 +466,10 @@ run 4242, healthy: poll, eth1, for 1 h 6 min, flowgauge 0.1.0
         let lines: Vec<&str> = text.lines().take(2).collect();
         assert_eq!(
             lines,
-            ["run 4242, NOT healthy: poll, eth1, for 1 h 6 min, flowgauge 0.1.0", "  problem    it has stood still for 12 s"]
+            [
+                "run 4242, NOT healthy: poll, eth1, for 1 h 6 min, flowgauge 0.1.0",
+                "  problem    it has stood still for 12 s"
+            ]
         );
     }
 
@@ -398,9 +479,17 @@ run 4242, healthy: poll, eth1, for 1 h 6 min, flowgauge 0.1.0
         let one = text(&Report { starting, ..report(Status::default()) }, &NO_KERNEL);
         let begins = "run 4242, starting: poll, eth1, for 1 h 6 min, flowgauge 0.1.0\n  starting   it has not begun to count\n";
         assert!(one.starts_with(begins), "{one}");
-        let (starting, problems) = (vec!["a: it has not begun to count".to_owned()], vec!["b: it is gone".to_owned()]);
+        let (starting, problems) =
+            (vec!["a: it has not begun to count".to_owned()], vec!["b: it is gone".to_owned()]);
         let failed = vec!["c: it has failed; the log says why".to_owned()];
-        let none = Report { pid: 7, version: "0.1.0".to_owned(), starting, problems, failed, ..Report::default() };
+        let none = Report {
+            pid: 7,
+            version: "0.1.0".to_owned(),
+            starting,
+            problems,
+            failed,
+            ..Report::default()
+        };
         let expected = "\
 run 7, NOT healthy: no source yet, for 0.0 s, flowgauge 0.1.0
   problem    b: it is gone
@@ -413,12 +502,20 @@ run 7, NOT healthy: no source yet, for 0.0 s, flowgauge 0.1.0
     #[test]
     fn a_program_costs_what_the_kernel_says() {
         let place = Place { interface: "eth1".to_owned(), direction: Direction::Ingress };
-        let counting = ProgramStatus { place, hook: Some("tcx".to_owned()), program: Some(34), attached: true };
+        let counting = ProgramStatus {
+            place,
+            hook: Some("tcx".to_owned()),
+            program: Some(34),
+            attached: true,
+        };
         let told = |measures, runs| {
             let costs = Ok(vec![Cost { program: 34, time_ns: 285_000, runs }]);
             program(&counting, &Kernel { measures, costs })
         };
-        assert_eq!(told(true, 10_000), "eth1 ingress, hook tcx, number 34; 28.5 ns of CPU a packet, 10,000 packets");
+        assert_eq!(
+            told(true, 10_000),
+            "eth1 ingress, hook tcx, number 34; 28.5 ns of CPU a packet, 10,000 packets"
+        );
         assert_eq!(
             told(false, 10_000),
             "eth1 ingress, hook tcx, number 34; 28.5 ns of CPU a packet, 10,000 packets, while the kernel measured it"
@@ -433,25 +530,45 @@ run 7, NOT healthy: no source yet, for 0.0 s, flowgauge 0.1.0
     fn what_is_left_counting_comes_with_what_to_do() {
         let place = Place { interface: "eth1".to_owned(), direction: Direction::Egress };
         let text = left(&Left { place: place.clone(), since_ns: None, adoptable: true });
-        assert!(text.starts_with("eth1 egress: a program counts here, and no run reads it; "), "{text}");
-        assert!(text.contains("`flowgauge run -i eth1 --direction egress --adopt`") && text.contains("`flowgauge detach -i eth1`"));
+        assert!(
+            text.starts_with("eth1 egress: a program counts here, and no run reads it; "),
+            "{text}"
+        );
+        assert!(
+            text.contains("`flowgauge run -i eth1 --direction egress --adopt`")
+                && text.contains("`flowgauge detach -i eth1`")
+        );
         let filter = left(&Left { place, since_ns: None, adoptable: false });
-        assert!(!filter.contains("--adopt") && filter.contains("`flowgauge detach -i eth1`"), "{filter}");
+        assert!(
+            !filter.contains("--adopt") && filter.contains("`flowgauge detach -i eth1`"),
+            "{filter}"
+        );
     }
 
     #[test]
     fn a_switch_is_connected_or_not() {
-        let status =
-            SwitchStatus { address: "switch:50052".to_owned(), program: "flowgauge".to_owned(), connected: true, pipes: 4 };
+        let status = SwitchStatus {
+            address: "switch:50052".to_owned(),
+            program: "flowgauge".to_owned(),
+            connected: true,
+            pipes: 4,
+        };
         assert_eq!(switch(&status), "switch:50052, program flowgauge, connected, 4 pipes");
         assert!(switch(&SwitchStatus { connected: false, ..status }).contains("NOT connected"));
     }
 
     #[test]
     fn figures_have_the_digits_that_matter() {
-        assert_eq!([0.5, 9.994, 12.34, 123.4, 1234.5].map(significant), ["0.50", "9.99", "12.3", "123", "1234"]);
-        assert_eq!([0.0, 999.0, 148_809.5, LINE_RATE].map(rate), ["0.00 pps", "999 pps", "149 kpps", "149 Mpps"]);
-        let times = [250_000_000, 59 * SECOND, 61 * SECOND, 7_500 * SECOND, 200_000 * SECOND].map(time);
+        assert_eq!(
+            [0.5, 9.994, 12.34, 123.4, 1234.5].map(significant),
+            ["0.50", "9.99", "12.3", "123", "1234"]
+        );
+        assert_eq!(
+            [0.0, 999.0, 148_809.5, LINE_RATE].map(rate),
+            ["0.00 pps", "999 pps", "149 kpps", "149 Mpps"]
+        );
+        let times =
+            [250_000_000, 59 * SECOND, 61 * SECOND, 7_500 * SECOND, 200_000 * SECOND].map(time);
         assert_eq!(times, ["0.2 s", "59.0 s", "1 min 1 s", "2 h 5 min", "2 d 7 h"]);
     }
 }

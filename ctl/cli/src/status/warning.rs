@@ -14,7 +14,8 @@ static LAST: Mutex<Option<(Instant, String)>> = Mutex::new(None);
 /// The last warning or error that was logged.
 pub(super) fn last() -> Option<Warning> {
     let last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
-    last.as_ref().map(|(at, text)| Warning { age_ns: at.elapsed().as_nanos() as u64, text: text.clone() })
+    last.as_ref()
+        .map(|(at, text)| Warning { age_ns: at.elapsed().as_nanos() as u64, text: text.clone() })
 }
 
 /// Looks at every line of the log.

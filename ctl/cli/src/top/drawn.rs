@@ -70,7 +70,9 @@ impl Number {
 impl Figure {
     /// What tells it from others of its name.
     pub(super) fn label(&self) -> String {
-        let one = |(name, value): (&String, &String)| if name == "percentile" { format!("p{value}") } else { value.clone() };
+        let one = |(name, value): (&String, &String)| {
+            if name == "percentile" { format!("p{value}") } else { value.clone() }
+        };
         self.labels.iter().map(one).collect::<Vec<_>>().join(" ")
     }
 
@@ -117,7 +119,8 @@ impl Watched {
         for told in runs {
             let Some(pid) = told["pid"].as_u64() else { continue };
             let known = before.iter().position(|run| run.pid == pid);
-            let mut run = known.map_or_else(|| Run { pid, ..Run::default() }, |at| before.swap_remove(at));
+            let mut run =
+                known.map_or_else(|| Run { pid, ..Run::default() }, |at| before.swap_remove(at));
             run.take(told);
             self.runs.push(run);
         }
@@ -128,8 +131,20 @@ impl Watched {
 impl Run {
     fn take(&mut self, told: &Value) {
         let text = |key: &str| told[key].as_str().unwrap_or_default();
-        self.heading = format!("run {}: {} {}, flowgauge {}", self.pid, text("backend"), text("interface"), text("version"));
-        let lines = |key: &str| told[key].as_array().into_iter().flatten().filter_map(|line| line.as_str().map(str::to_owned));
+        self.heading = format!(
+            "run {}: {} {}, flowgauge {}",
+            self.pid,
+            text("backend"),
+            text("interface"),
+            text("version")
+        );
+        let lines = |key: &str| {
+            told[key]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|line| line.as_str().map(str::to_owned))
+        };
         self.starting = lines("starting").collect();
         self.problems = lines("problems").chain(lines("failed")).collect();
         let last = &told["last_window"];
@@ -140,7 +155,8 @@ impl Run {
         }
         // What a newer version tells, and this one does not know, is left out.
         let figures = told["figures"].as_array().map(Vec::as_slice).unwrap_or_default();
-        self.figures = figures.iter().filter_map(|figure| Figure::deserialize(figure).ok()).collect();
+        self.figures =
+            figures.iter().filter_map(|figure| Figure::deserialize(figure).ok()).collect();
         let at = |key: &str| last[key].as_u64().unwrap_or_default();
         self.seconds = at("end_ns").saturating_sub(at("start_ns")) as f64 / 1e9;
         (self.window, self.complete) = (window, last["complete"].as_bool().unwrap_or(true));

@@ -13,8 +13,10 @@ use std::io::{self, IsTerminal};
 
 /// Watch the runs on this machine on the terminal, as their windows end.
 ///
-/// Shows every number with its bounds and its course over the last windows, the largest flows, losses by cause, and what is wrong. Runs are found as by
-/// `flowgauge status`, and need no option for it. Keys: Tab and Shift-Tab choose a run, the arrows and Page Up and Down move, p holds the screen still, q ends.
+/// Shows every number with its bounds and its course over the last windows, the largest flows,
+/// losses by cause, and what is wrong. Runs are found as by `flowgauge status`, and need no option
+/// for it. Keys: Tab and Shift-Tab choose a run, the arrows and Page Up and Down move, p holds the
+/// screen still, q ends.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge run -i eth1 > /dev/null &
@@ -30,6 +32,8 @@ impl Top {
         #[cfg(feature = "top")]
         return screen::show();
         #[cfg(not(feature = "top"))]
-        Err(Failure::Failed("this build has no `top`; build flowgauge with `--features top`".to_owned()))
+        Err(Failure::Failed(
+            "this build has no `top`; build flowgauge with `--features top`".to_owned(),
+        ))
     }
 }

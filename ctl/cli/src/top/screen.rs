@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 const PERIOD: Duration = Duration::from_millis(500);
 
 pub(super) fn show() -> Result<(), Failure> {
-    let mut terminal = ratatui::try_init().map_err(|error| Failure::Failed(format!("cannot use the terminal: {error}")))?;
+    let mut terminal = ratatui::try_init()
+        .map_err(|error| Failure::Failed(format!("cannot use the terminal: {error}")))?;
     let outcome = watch(&mut terminal);
     ratatui::restore();
     outcome.map_err(|error| Failure::Failed(format!("cannot use the terminal any longer: {error}")))
@@ -36,7 +37,8 @@ fn watch(terminal: &mut ratatui::DefaultTerminal) -> io::Result<()> {
         if let Event::Key(key) = event::read()?
             && key.kind != KeyEventKind::Release
         {
-            let ends = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+            let ends =
+                key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
             if ends || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) {
                 return Ok(());
             }

@@ -63,7 +63,8 @@ impl View {
         let run = watched.runs.get(self.at);
         self.chosen = run.map(|run| run.pid);
         let [above, body, below] =
-            Layout::vertical([Constraint::Length(2), Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
+            Layout::vertical([Constraint::Length(2), Constraint::Min(0), Constraint::Length(1)])
+                .areas(frame.area());
         let keys = format!(
             "run {} of {}   Tab next run   ↑↓ move   p {}   q end",
             self.at + 1,
@@ -83,7 +84,11 @@ impl View {
         frame.render_widget(Paragraph::new(heading), above);
         frame.render_widget(Paragraph::new(lines).scroll((self.scroll, 0)), body);
         let keys = if self.runs > 0 { keys } else { "q end".to_owned() };
-        frame.render_widget(Paragraph::new(Line::from(keys).add_modifier(Modifier::REVERSED)).wrap(Wrap { trim: false }), below);
+        frame.render_widget(
+            Paragraph::new(Line::from(keys).add_modifier(Modifier::REVERSED))
+                .wrap(Wrap { trim: false }),
+            below,
+        );
     }
 }
 
@@ -102,10 +107,18 @@ fn heading(run: &Run) -> Vec<Line<'static>> {
 fn lines(run: &Run, width: usize) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     if run.alarm {
-        lines.push(Line::from("ALARM: the entropies of sources and destinations are far off what is usual").red().bold());
+        lines.push(
+            Line::from(
+                "ALARM: the entropies of sources and destinations are far off what is usual",
+            )
+            .red()
+            .bold(),
+        );
     }
     lines.extend(run.starting.iter().map(|starting| Line::from(format!("starting: {starting}"))));
-    lines.extend(run.problems.iter().map(|problem| Line::from(format!("problem: {problem}")).yellow()));
+    lines.extend(
+        run.problems.iter().map(|problem| Line::from(format!("problem: {problem}")).yellow()),
+    );
     let mut title = String::new();
     for figure in &run.figures {
         if !is_worth_a_line(figure, run) {
@@ -114,7 +127,10 @@ fn lines(run: &Run, width: usize) -> Vec<Line<'static>> {
         if figure.title != title {
             title.clone_from(&figure.title);
             let rate = if matches!(figure.shape, Shape::Count(_)) { ", a second" } else { "" };
-            lines.push(Line::from(Span::styled(format!("{title}{rate}"), Style::new().add_modifier(Modifier::UNDERLINED))));
+            lines.push(Line::from(Span::styled(
+                format!("{title}{rate}"),
+                Style::new().add_modifier(Modifier::UNDERLINED),
+            )));
         }
         lines.extend(figure_lines(figure, run, width));
     }
@@ -137,7 +153,8 @@ fn is_worth_a_line(figure: &Figure, run: &Run) -> bool {
 
 fn figure_lines(figure: &Figure, run: &Run, width: usize) -> Vec<Line<'static>> {
     let unit = figure.unit.as_str();
-    let course = run.courses.get(&(figure.name.clone(), figure.label())).map(course).unwrap_or_default();
+    let course =
+        run.courses.get(&(figure.name.clone(), figure.label())).map(course).unwrap_or_default();
     match &figure.shape {
         Shape::Number(number) => vec![Line::from(format!(
             "  {:<22} {:>12}  {course:<COURSE$}  {}",
@@ -147,14 +164,23 @@ fn figure_lines(figure: &Figure, run: &Run, width: usize) -> Vec<Line<'static>> 
         ))],
         Shape::Count(_) => {
             let height = figure.height(run.seconds).unwrap_or_default();
-            vec![Line::from(format!("  {:<22} {:>12}  {course}", figure.label(), told(height, unit)))]
+            vec![Line::from(format!(
+                "  {:<22} {:>12}  {course}",
+                figure.label(),
+                told(height, unit)
+            ))]
         }
         Shape::State(_) => Vec::new(),
         Shape::Ranking(ranked) => {
             let name = width.saturating_sub(50).clamp(16, 60);
             let line = |it: &super::drawn::Ranked| {
                 let bounds = bounds(&it.number, unit);
-                Line::from(format!("  {:<name$} {:>12}  {bounds} {}", it.name, told(it.number.value(), unit), it.more))
+                Line::from(format!(
+                    "  {:<name$} {:>12}  {bounds} {}",
+                    it.name,
+                    told(it.number.value(), unit),
+                    it.more
+                ))
             };
             ranked.iter().take(RANKS).map(line).collect()
         }
@@ -181,7 +207,11 @@ fn bounds(number: &Number, unit: &str) -> String {
 
 /// The last heights as characters, from zero.
 fn course(heights: &VecDeque<f64>) -> String {
-    let most = heights.iter().copied().filter(|height| height.is_finite()).fold(f64::MIN_POSITIVE, f64::max);
+    let most = heights
+        .iter()
+        .copied()
+        .filter(|height| height.is_finite())
+        .fold(f64::MIN_POSITIVE, f64::max);
     let last = heights.iter().skip(heights.len().saturating_sub(COURSE));
     last.map(|height| HEIGHTS[((height / most * 7.0).round() as usize).min(7)]).collect()
 }
@@ -239,7 +269,10 @@ mod tests {
         let mut terminal = Terminal::new(TestBackend::new(100, 24)).unwrap();
         terminal.draw(|frame| view.draw(watched, frame)).unwrap();
         let rows = terminal.backend().buffer().content().chunks(100);
-        rows.map(|row| row.iter().map(|cell| cell.symbol()).collect::<String>().trim_end().to_owned() + "\n").collect()
+        rows.map(|row| {
+            row.iter().map(|cell| cell.symbol()).collect::<String>().trim_end().to_owned() + "\n"
+        })
+        .collect()
     }
 
     #[test]
@@ -250,7 +283,9 @@ mod tests {
         }
         let screen = screen(&mut view, &watched);
         let has = |text: &str| assert!(screen.contains(text), "{text}:\n{screen}");
-        has("run 7: poll eth1, flowgauge 0.1.0\nwindow 2, 2.0 s, incomplete, closed 3 s ago\nALARM");
+        has(
+            "run 7: poll eth1, flowgauge 0.1.0\nwindow 2, 2.0 s, incomplete, closed 3 s ago\nALARM",
+        );
         has("problem: a window is overdue");
         // One character a window, not one an answer.
         has("  ▂▃█  ");
@@ -271,13 +306,15 @@ mod tests {
             "starting": ["it has not begun to count"], "failed": ["b: it has failed"] });
         watched.take(&[run.clone()], Vec::new());
         let starting = screen(&mut view, &watched);
-        let expected =
-            "run 7: xdp eth1, flowgauge 0.1.0\nstarting\nstarting: it has not begun to count\nproblem: b: it has failed\n";
+        let expected = "run 7: xdp eth1, flowgauge 0.1.0\nstarting\nstarting: it has not begun to count\nproblem: b: it has failed\n";
         assert!(starting.starts_with(expected), "{starting}");
         run["starting"] = json!([]);
         watched.take(&[run], Vec::new());
         let begun = screen(&mut view, &watched);
-        assert!(begun.contains("no window has ended yet") && !begun.contains("starting"), "{begun}");
+        assert!(
+            begun.contains("no window has ended yet") && !begun.contains("starting"),
+            "{begun}"
+        );
     }
 
     #[test]
@@ -295,7 +332,10 @@ mod tests {
         view.press(KeyCode::Tab);
         assert!(screen(&mut view, &watched).starts_with("run 9"));
         watched.take(&[run(5), run(9), run(7)], Vec::new());
-        assert!(screen(&mut view, &watched).starts_with("run 9"), "the one that is looked at stays");
+        assert!(
+            screen(&mut view, &watched).starts_with("run 9"),
+            "the one that is looked at stays"
+        );
         view.press(KeyCode::Tab);
         assert!(screen(&mut view, &watched).starts_with("run 5"));
         view.press(KeyCode::BackTab);

@@ -20,7 +20,13 @@ pub(crate) fn ipv4(source: [u8; 4], protocol: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 /// IPv4 with options (a multiple of four bytes) and the field of fragment flags and offset.
-pub(crate) fn ipv4_with(source: [u8; 4], options: &[u8], fragment: u16, protocol: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn ipv4_with(
+    source: [u8; 4],
+    options: &[u8],
+    fragment: u16,
+    protocol: u8,
+    payload: &[u8],
+) -> Vec<u8> {
     let header_length = 20 + options.len();
     let mut bytes = vec![0x40 | (header_length / 4) as u8, 0];
     bytes.extend(((header_length + payload.len()) as u16).to_be_bytes());

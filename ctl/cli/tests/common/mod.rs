@@ -24,7 +24,8 @@ pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
     pub(crate) fn new(test: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("flowgauge-cli-{}-{test}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("flowgauge-cli-{}-{test}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
         Scratch(path)
     }
@@ -69,7 +70,8 @@ pub(crate) struct Outcome {
 
 impl From<Output> for Outcome {
     fn from(output: Output) -> Self {
-        let [stdout, stderr] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        let [stdout, stderr] =
+            [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
         assert!(!stderr.contains("panicked"), "{stderr}");
         Outcome { code: output.status.code(), stdout, stderr }
     }
@@ -86,7 +88,8 @@ impl Outcome {
     /// Succeeded, and had nothing to complain of but late reads, which a busy machine has.
     #[track_caller]
     pub(crate) fn live(self) -> String {
-        let complaints: Vec<&str> = self.stderr.lines().filter(|line| !line.contains("late_ns")).collect();
+        let complaints: Vec<&str> =
+            self.stderr.lines().filter(|line| !line.contains("late_ns")).collect();
         assert_eq!((self.code, complaints), (Some(0), vec![]), "{}", self.stdout);
         self.stdout
     }
@@ -95,12 +98,15 @@ impl Outcome {
     #[track_caller]
     pub(crate) fn complaint(&self) -> &str {
         let lines: Vec<&str> = self.stderr.lines().collect();
-        let [line] = lines[..] else { panic!("{} lines instead of one: {}", lines.len(), self.stderr) };
+        let [line] = lines[..] else {
+            panic!("{} lines instead of one: {}", lines.len(), self.stderr)
+        };
         line
     }
 }
 
-/// A command that runs while the test looks at what it prints; killed if the test fails before its end.
+/// A command that runs while the test looks at what it prints; killed if the test fails before its
+/// end.
 pub(crate) struct Running {
     pub(crate) child: Child,
     pub(crate) stdout: Option<BufReader<ChildStdout>>,
@@ -160,7 +166,13 @@ pub(crate) fn run<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Ou
 
 /// `flowgauge replay FILE` with options, blanks between them.
 pub(crate) fn replay(file: impl AsRef<Path>, options: &str) -> Outcome {
-    flowgauge().arg("replay").arg(file.as_ref()).args(options.split_whitespace()).output().unwrap().into()
+    flowgauge()
+        .arg("replay")
+        .arg(file.as_ref())
+        .args(options.split_whitespace())
+        .output()
+        .unwrap()
+        .into()
 }
 
 /// The records of a replay that has nothing to complain of, as JSON.
@@ -172,7 +184,8 @@ pub(crate) fn records(file: impl AsRef<Path>, options: &str) -> Vec<Value> {
 /// Every line as a record, checked.
 #[track_caller]
 pub(crate) fn parse(lines: &str) -> Vec<Value> {
-    let records: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let records: Vec<Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     records.iter().for_each(check);
     records
 }
@@ -182,21 +195,34 @@ pub(crate) fn parse(lines: &str) -> Vec<Value> {
 pub(crate) fn check(record: &Value) {
     let kind = text(record, "record");
     assert!(["window", "sample", "silence", "total"].contains(&kind), "{record}");
-    for key in ["window", "start_ns", "end_ns", "packets", "bytes", "ipv4_packets", "ipv6_packets", "late"] {
+    for key in
+        ["window", "start_ns", "end_ns", "packets", "bytes", "ipv4_packets", "ipv6_packets", "late"]
+    {
         number(record, key);
     }
     assert!(["poll", "tofino", "xdp"].contains(&text(record, "backend")), "{record}");
     assert!(!text(record, "interface").is_empty());
     assert!(number(record, "start_ns") <= number(record, "end_ns"), "{record}");
-    assert_eq!(record.get("at_ns").is_some(), kind == "sample" && record["at_ns"].is_u64(), "{record}");
+    assert_eq!(
+        record.get("at_ns").is_some(),
+        kind == "sample" && record["at_ns"].is_u64(),
+        "{record}"
+    );
     assert!(record["drops"].as_object().unwrap().values().all(Value::is_u64), "{record}");
-    let rejected = ["non_ip", "truncated", "bad_header"].map(|cause| number(&record["rejected"], cause));
-    let all = number(record, "ipv4_packets") + number(record, "ipv6_packets") + rejected.iter().sum::<u64>();
+    let rejected =
+        ["non_ip", "truncated", "bad_header"].map(|cause| number(&record["rejected"], cause));
+    let all = number(record, "ipv4_packets")
+        + number(record, "ipv6_packets")
+        + rejected.iter().sum::<u64>();
     assert_eq!(all, number(record, "packets"), "{record}");
     let Some(cardinality) = record.get("cardinality") else { return };
-    let [estimate, low, high] = ["estimate", "low", "high"].map(|key| cardinality[key].as_f64().unwrap());
+    let [estimate, low, high] =
+        ["estimate", "low", "high"].map(|key| cardinality[key].as_f64().unwrap());
     assert!(0.0 <= low && low <= estimate && estimate <= high, "{record}");
-    assert!(["src", "dst", "src-dst", "five-tuple"].contains(&text(cardinality, "key")), "{record}");
+    assert!(
+        ["src", "dst", "src-dst", "five-tuple"].contains(&text(cardinality, "key")),
+        "{record}"
+    );
     assert!(!text(cardinality, "estimator").is_empty(), "{record}");
     assert!(number(cardinality, "registers").is_power_of_two(), "{record}");
     let hash = &cardinality["hash"];
@@ -232,7 +258,11 @@ pub(crate) fn total(records: &[Value]) -> &Value {
     let windows = of_kind(records, "window");
     if !windows.is_empty() {
         for key in ["packets", "bytes", "ipv4_packets", "ipv6_packets"] {
-            assert_eq!(windows.iter().map(|window| number(window, key)).sum::<u64>(), number(total, key), "{key}");
+            assert_eq!(
+                windows.iter().map(|window| number(window, key)).sum::<u64>(),
+                number(total, key),
+                "{key}"
+            );
         }
         // One window begins where the one before it ended.
         assert_eq!(number(windows[0], "start_ns"), number(total, "start_ns"));
@@ -242,11 +272,24 @@ pub(crate) fn total(records: &[Value]) -> &Value {
 
 /// UDP packets of these sources, one every `interval` nanoseconds.
 pub(crate) fn packets(sources: impl IntoIterator<Item = u32>, interval: u64) -> Vec<Packet> {
-    let frame = |source: u32| frames::ethernet(&[], 0x0800, &frames::ipv4(source.to_be_bytes(), 17, &frames::udp(&[0; 18])));
-    sources.into_iter().zip(0..).map(|(source, index)| Packet::new(START + index * interval, frame(source))).collect()
+    let frame = |source: u32| {
+        frames::ethernet(
+            &[],
+            0x0800,
+            &frames::ipv4(source.to_be_bytes(), 17, &frames::udp(&[0; 18])),
+        )
+    };
+    sources
+        .into_iter()
+        .zip(0..)
+        .map(|(source, index)| Packet::new(START + index * interval, frame(source)))
+        .collect()
 }
 
 /// A pcap file in nanoseconds.
 pub(crate) fn pcap(packets: &[Packet]) -> Vec<u8> {
-    build::pcap(&PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() }, packets)
+    build::pcap(
+        &PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() },
+        packets,
+    )
 }

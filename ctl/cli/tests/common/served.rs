@@ -28,12 +28,18 @@ pub(crate) const ALL: &str = "cardinality,entropy,frequency,membership,heavy,siz
 impl Served {
     pub(crate) fn start(options: &str) -> Self {
         let mut command = flowgauge();
-        command.args(["run", "--window", "100ms", "--format", "json", "--seed", "1", "--listen", "0", "--host", "here"]);
+        command.args([
+            "run", "--window", "100ms", "--format", "json", "--seed", "1", "--listen", "0",
+            "--host", "here",
+        ]);
         let mut running = Running::of(command.args(options.split_whitespace()));
         let mut stderr = BufReader::new(running.child.stderr.take().unwrap());
         let mut line = String::new();
         stderr.read_line(&mut line).unwrap();
-        let address = line.split_once("://").and_then(|(_, rest)| rest.split_once(' ')).unwrap_or_else(|| panic!("{line}"));
+        let address = line
+            .split_once("://")
+            .and_then(|(_, rest)| rest.split_once(' '))
+            .unwrap_or_else(|| panic!("{line}"));
         Served { address: address.0.parse().unwrap(), running, stderr }
     }
 
@@ -65,7 +71,10 @@ impl Served {
     }
 
     pub(crate) fn get(&self, path: &str) -> (u16, String, String) {
-        self.ask(&format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address))
+        self.ask(&format!(
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
+            self.address
+        ))
     }
 
     pub(crate) fn metrics(&self) -> BTreeMap<String, f64> {
@@ -109,13 +118,17 @@ impl Served {
 /// Names and labels with their values.
 pub(crate) fn parsed(text: &str) -> BTreeMap<String, f64> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
-    lines.map(|line| line.rsplit_once(' ').unwrap()).map(|(name, value)| (name.to_owned(), value.parse().unwrap())).collect()
+    lines
+        .map(|line| line.rsplit_once(' ').unwrap())
+        .map(|(name, value)| (name.to_owned(), value.parse().unwrap()))
+        .collect()
 }
 
 /// A certificate for this machine and its key, in files.
 pub(crate) fn certificate(scratch: &Scratch) -> (String, String) {
     let key = KeyPair::generate().unwrap();
-    let certificate = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
+    let certificate =
+        CertificateParams::new(vec!["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
     (scratch.write("tls.crt", certificate.pem()), secret(scratch, "tls.key", &key.serialize_pem()))
 }
 
@@ -127,13 +140,20 @@ pub(crate) fn secret(scratch: &Scratch, name: &str, text: &str) -> String {
 }
 
 /// A connection that believes this certificate.
-pub(crate) fn encrypted(stream: TcpStream, certificate: &str) -> StreamOwned<ClientConnection, TcpStream> {
+pub(crate) fn encrypted(
+    stream: TcpStream,
+    certificate: &str,
+) -> StreamOwned<ClientConnection, TcpStream> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(certificate).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap();
     let config = config.with_root_certificates(roots).with_no_client_auth();
-    let client = ClientConnection::new(Arc::new(config), ServerName::try_from("localhost").unwrap()).unwrap();
+    let client =
+        ClientConnection::new(Arc::new(config), ServerName::try_from("localhost").unwrap())
+            .unwrap();
     StreamOwned::new(client, stream)
 }
 
@@ -144,7 +164,10 @@ pub(crate) fn exchange(stream: &mut (impl Read + Write), request: &str) -> (u16,
 }
 
 /// The same of an answer that is no text.
-pub(crate) fn exchange_bytes(stream: &mut (impl Read + Write), request: &str) -> (u16, String, Vec<u8>) {
+pub(crate) fn exchange_bytes(
+    stream: &mut (impl Read + Write),
+    request: &str,
+) -> (u16, String, Vec<u8>) {
     const END: &[u8] = b"\r\n\r\n";
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = Vec::new();

@@ -1,5 +1,5 @@
-//! Validates a file before the library decodes it: the metadata is intact, pages are within the file, and the memory needed is
-//! proportional to the file's size.
+//! Validates a file before the library decodes it: the metadata is intact, pages are within the
+//! file, and the memory needed is proportional to the file's size.
 
 use super::thrift::{self, Field, Item};
 use flate2::read::MultiGzDecoder;
@@ -25,20 +25,24 @@ const LONGEST_FOOTER: u64 = 16 << 20;
 const DEEPEST: usize = 16;
 const MOST_ROWS: i64 = 1 << 26;
 const MOST_PAGES: usize = 1 << 16;
-/// Elements of a list in one row; the largest are the 65,536 slots of heavy hitters and counters of sketches.
+/// Elements of a list in one row; the largest are the 65,536 slots of heavy hitters and counters of
+/// sketches.
 const MOST_ELEMENTS: i64 = 1 << 17;
 /// A page header without statistics takes some 30 bytes.
 const HEADER: u64 = 256;
 const LONGEST_HEADER: u64 = 1 << 16;
-/// Bytes that the pages of all columns may take at once: of any file, and for each byte of the file.
+/// Bytes that the pages of all columns may take at once: of any file, and for each byte of the
+/// file.
 const PAGES: u64 = 32 << 20;
 const PAGES_A_BYTE: u64 = 16;
 /// Memory of an entry of a dictionary beside its bytes.
 const ENTRY: u64 = 32;
-/// Maximum expansion of LZ4 in Hadoop's framing. Other codecs do not exceed the page's stated length, or are checked for it.
+/// Maximum expansion of LZ4 in Hadoop's framing. Other codecs do not exceed the page's stated
+/// length, or are checked for it.
 const LZ4_RATIO: u64 = 255;
 
-/// Before the digits of the footer's own CRC-32, which is that of the footer with zeros in their place.
+/// Before the digits of the footer's own CRC-32, which is that of the footer with zeros in their
+/// place.
 const SUM_KEY: &str = "flowgauge.footer";
 const DIGITS: usize = 8;
 
@@ -51,7 +55,8 @@ pub(super) fn unsealed() -> (&'static str, String) {
     (SUM_KEY, "0".repeat(DIGITS))
 }
 
-/// Prefix of `created_by` in files that this program wrote. Other writers copy our key-value metadata, and with it the footer's checksum, into their own footers.
+/// Prefix of `created_by` in files that this program wrote. Other writers copy our key-value
+/// metadata, and with it the footer's checksum, into their own footers.
 pub(super) const CREATOR: &str = "flowgauge version ";
 
 fn contains(footer: &[u8], text: &str) -> bool {
@@ -93,17 +98,22 @@ fn footer_of(file: &[u8]) -> Option<(usize, usize)> {
 /// The metadata of a file, whose structure is sound, and whether a checksum of it was verified.
 pub(super) fn footer(file: &impl ChunkReader) -> Result<(Vec<u8>, bool)> {
     let length = file.len();
-    let end = length.checked_sub(TAIL).filter(|end| *end >= 4).ok_or_else(|| damaged("too short"))?;
+    let end =
+        length.checked_sub(TAIL).filter(|end| *end >= 4).ok_or_else(|| damaged("too short"))?;
     let tail = file.get_bytes(end, TAIL as usize)?;
     let (size, magic) = tail.split_first_chunk::<4>().ok_or_else(|| damaged("too short"))?;
     if magic != MAGIC || &file.get_bytes(0, 4)?[..] != MAGIC {
         return Err(damaged("no Parquet file, or one that was cut short"));
     }
     let size = u64::from(u32::from_le_bytes(*size));
-    let start =
-        end.checked_sub(size).filter(|start| *start >= 4).ok_or_else(|| damaged("cut short: its metadata is longer than it"))?;
+    let start = end
+        .checked_sub(size)
+        .filter(|start| *start >= 4)
+        .ok_or_else(|| damaged("cut short: its metadata is longer than it"))?;
     if size > LONGEST_FOOTER {
-        return Err(damaged(format!("metadata of {size} bytes; at most {LONGEST_FOOTER} are read")));
+        return Err(damaged(format!(
+            "metadata of {size} bytes; at most {LONGEST_FOOTER} are read"
+        )));
     }
     let footer = file.get_bytes(start, size as usize)?;
     let digits = digits(&footer).filter(|_| contains(&footer, CREATOR));
@@ -117,8 +127,9 @@ pub(super) fn footer(file: &impl ChunkReader) -> Result<(Vec<u8>, bool)> {
     Ok((as_bytes(&footer, &metadata), digits.is_some()))
 }
 
-/// Metadata in which texts are annotated as BSON instead: the library gives these as the bytes that they are, and refuses texts that are not UTF-8,
-/// as which some engines annotate every byte array. Each annotation keeps its length.
+/// Metadata in which texts are annotated as BSON instead: the library gives these as the bytes that
+/// they are, and refuses texts that are not UTF-8, as which some engines annotate every byte array.
+/// Each annotation keeps its length.
 fn as_bytes(footer: &[u8], metadata: &Item) -> Vec<u8> {
     const BSON: u8 = 20 << 1;
     const BSON_LOGICAL: u8 = 13 << 4 | 12;
@@ -130,8 +141,11 @@ fn as_bytes(footer: &[u8], metadata: &Item) -> Vec<u8> {
         {
             *byte = BSON;
         }
-        let logical = element.field(number::element::LOGICAL).and_then(|logical| logical.fields().first());
-        if let Some(at) = logical.filter(|kind| LOGICAL_TEXTS.iter().any(|number| kind.is(*number))).map(|kind| kind.at)
+        let logical =
+            element.field(number::element::LOGICAL).and_then(|logical| logical.fields().first());
+        if let Some(at) = logical
+            .filter(|kind| LOGICAL_TEXTS.iter().any(|number| kind.is(*number)))
+            .map(|kind| kind.at)
             && let Some(byte) = footer.get_mut(at)
         {
             *byte = BSON_LOGICAL;
@@ -185,7 +199,8 @@ mod number {
 fn structure(metadata: &Item, end: u64) -> Result<()> {
     let schema = metadata.list(number::file::SCHEMA);
     let mut elements = schema.iter();
-    let leaves = leaves(&mut elements, DEEPEST).ok_or_else(|| damaged("damaged, or columns nested too deeply"))?;
+    let leaves = leaves(&mut elements, DEEPEST)
+        .ok_or_else(|| damaged("damaged, or columns nested too deeply"))?;
     if elements.next().is_some() {
         return Err(damaged("damaged: columns beyond its schema"));
     }
@@ -199,8 +214,12 @@ fn structure(metadata: &Item, end: u64) -> Result<()> {
         }
         sum += rows;
         for chunk in columns {
-            let column = chunk.field(number::chunk::METADATA).and_then(|column| chunk_fits(column, rows, end));
-            column.ok_or_else(|| damaged("damaged: a column outside of the file, or with too few or many values"))?;
+            let column = chunk
+                .field(number::chunk::METADATA)
+                .and_then(|column| chunk_fits(column, rows, end));
+            column.ok_or_else(|| {
+                damaged("damaged: a column outside of the file, or with too few or many values")
+            })?;
         }
     }
     if sum != rows || rows > MOST_ROWS {
@@ -214,7 +233,9 @@ fn leaves<'a>(elements: &mut impl Iterator<Item = &'a Item>, depth: usize) -> Op
     let depth = depth.checked_sub(1)?;
     match elements.next()?.int(number::element::CHILDREN).unwrap_or(0) {
         0 => Some(1),
-        children if children > 0 => (0..children).try_fold(0_usize, |sum, _| Some(sum + leaves(elements, depth)?)),
+        children if children > 0 => {
+            (0..children).try_fold(0_usize, |sum, _| Some(sum + leaves(elements, depth)?))
+        }
         _ => None,
     }
 }
@@ -234,26 +255,38 @@ fn chunk_fits(column: &Item, rows: i64, end: u64) -> Option<()> {
 }
 
 /// Checks the headers of all pages of columns that are to be read.
-pub(super) fn pages(file: &impl ChunkReader, metadata: &ParquetMetaData, is_wanted: impl Fn(&str) -> bool) -> Result<()> {
+pub(super) fn pages(
+    file: &impl ChunkReader,
+    metadata: &ParquetMetaData,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<()> {
     let most = PAGES.saturating_add(PAGES_A_BYTE.saturating_mul(file.len()));
     for group in metadata.row_groups() {
         let mut sum = 0_u64;
         for index in 0..group.num_columns() {
             let name = group.column(index).column_path().parts().first().map_or("", String::as_str);
             if is_wanted(name) {
-                let largest = chunk(file, group, index).map_err(|problem| damaged(format!("column {name}: {problem}")))?;
+                let largest = chunk(file, group, index)
+                    .map_err(|problem| damaged(format!("column {name}: {problem}")))?;
                 sum = sum.saturating_add(largest);
             }
         }
         if sum > most {
-            return Err(damaged(format!("{sum} bytes of pages in memory at once; a file of {} bytes may take {most}", file.len())));
+            return Err(damaged(format!(
+                "{sum} bytes of pages in memory at once; a file of {} bytes may take {most}",
+                file.len()
+            )));
         }
     }
     Ok(())
 }
 
 /// Bytes that the pages of a chunk which are in memory at once take at most.
-fn chunk(file: &impl ChunkReader, group: &RowGroupMetaData, index: usize) -> std::result::Result<u64, String> {
+fn chunk(
+    file: &impl ChunkReader,
+    group: &RowGroupMetaData,
+    index: usize,
+) -> std::result::Result<u64, String> {
     let column = group.column(index);
     let (start, length) = column.byte_range();
     let ratio = match column.compression() {
@@ -273,19 +306,34 @@ fn chunk(file: &impl ChunkReader, group: &RowGroupMetaData, index: usize) -> std
                 Err(format!("damaged: {} values, and {values} in its pages", column.num_values()))
             };
         }
-        let (header, size) = header(file, at, end).ok_or("damaged: a page without a whole header")?;
+        let (header, size) =
+            header(file, at, end).ok_or("damaged: a page without a whole header")?;
         let bytes = |number| header.int(number).and_then(|bytes| u64::try_from(bytes).ok());
-        let (Some(uncompressed), Some(compressed)) = (bytes(number::page::UNCOMPRESSED), bytes(number::page::COMPRESSED)) else {
+        let (Some(uncompressed), Some(compressed)) =
+            (bytes(number::page::UNCOMPRESSED), bytes(number::page::COMPRESSED))
+        else {
             return Err("damaged: a page without a length".to_owned());
         };
         if matches!(column.compression(), Compression::GZIP(_)) {
-            // The levels of a page of the second version stand before its values as they are, and these may be so as well.
+            // The levels of a page of the second version stand before its values as they are, and
+            // these may be so as well.
             let second = header.field(number::page::DATA_2);
-            let levels = |number| second.and_then(|it| it.int(number)).and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0);
-            let levels = levels(number::page::DEFINITION_BYTES).saturating_add(levels(number::page::REPETITION_BYTES));
-            let is_plain = second.and_then(|it| it.int(number::page::IS_COMPRESSED)) == Some(0) || uncompressed == levels;
+            let levels = |number| {
+                second
+                    .and_then(|it| it.int(number))
+                    .and_then(|bytes| u64::try_from(bytes).ok())
+                    .unwrap_or(0)
+            };
+            let levels = levels(number::page::DEFINITION_BYTES)
+                .saturating_add(levels(number::page::REPETITION_BYTES));
+            let is_plain = second.and_then(|it| it.int(number::page::IS_COMPRESSED)) == Some(0)
+                || uncompressed == levels;
             let lengths = compressed.checked_sub(levels).zip(uncompressed.checked_sub(levels));
-            if !is_plain && !lengths.is_some_and(|(compressed, most)| fits(file, at + size + levels, compressed, most)) {
+            if !is_plain
+                && !lengths.is_some_and(|(compressed, most)| {
+                    fits(file, at + size + levels, compressed, most)
+                })
+            {
                 return Err("damaged: a page that is longer than it states".to_owned());
             }
         }
@@ -295,15 +343,21 @@ fn chunk(file: &impl ChunkReader, group: &RowGroupMetaData, index: usize) -> std
             // Levels of a value take two bytes each, and the value at least one bit.
             values = values.saturating_add(more).max(0);
             if more < 0 || values > column.num_values() {
-                return Err(format!("damaged: {} values, and {values} in its pages", column.num_values()));
+                return Err(format!(
+                    "damaged: {} values, and {values} in its pages",
+                    column.num_values()
+                ));
             }
             largest = largest.max(taken);
         } else if let Some(entries) = held(number::page::DICTIONARY) {
             // An entry takes a byte of the page at least.
             if u64::try_from(entries).map_or(true, |entries| entries > uncompressed) {
-                return Err(format!("damaged: a dictionary of {entries} entries in {uncompressed} bytes"));
+                return Err(format!(
+                    "damaged: a dictionary of {entries} entries in {uncompressed} bytes"
+                ));
             }
-            dictionary = dictionary.max(taken.saturating_add(ENTRY.saturating_mul(entries.unsigned_abs())));
+            dictionary =
+                dictionary.max(taken.saturating_add(ENTRY.saturating_mul(entries.unsigned_abs())));
         }
         at = at
             .checked_add(size)
@@ -314,10 +368,12 @@ fn chunk(file: &impl ChunkReader, group: &RowGroupMetaData, index: usize) -> std
     Err(format!("more than {MOST_PAGES} pages"))
 }
 
-/// Whether gzip data decompresses to at most `most` bytes. The library decompresses it without a limit.
+/// Whether gzip data decompresses to at most `most` bytes. The library decompresses it without a
+/// limit.
 fn fits(file: &impl ChunkReader, at: u64, compressed: u64, most: u64) -> bool {
     let Ok(bytes) = file.get_bytes(at, compressed as usize) else { return false };
-    io::copy(&mut MultiGzDecoder::new(&bytes[..]).take(most + 1), &mut io::sink()).is_ok_and(|length| length <= most)
+    io::copy(&mut MultiGzDecoder::new(&bytes[..]).take(most + 1), &mut io::sink())
+        .is_ok_and(|length| length <= most)
 }
 
 /// The header of a page, and its length.

@@ -30,12 +30,15 @@ impl Input {
     pub(crate) fn part(&self, start: u64, length: u64) -> Self {
         match self {
             Input::File(file, before, _) => Input::File(Arc::clone(file), before + start, length),
-            Input::Memory(bytes) => Input::Memory(bytes.slice(start as usize..(start + length) as usize)),
+            Input::Memory(bytes) => {
+                Input::Memory(bytes.slice(start as usize..(start + length) as usize))
+            }
         }
     }
 }
 
-/// A temporary file without a name, which ends with the process: what does not belong into memory, piece by piece.
+/// A temporary file without a name, which ends with the process: what does not belong into memory,
+/// piece by piece.
 pub(crate) struct Spool {
     file: File,
     end: u64,
@@ -80,18 +83,25 @@ impl ChunkReader for Input {
     fn get_read(&self, start: u64) -> Result<Self::T> {
         match self {
             Input::File(file, before, length) => {
-                let from = From { file: Arc::clone(file), at: before + start, end: before + length };
+                let from =
+                    From { file: Arc::clone(file), at: before + start, end: before + length };
                 Ok(Box::new(io::BufReader::with_capacity(AHEAD, from)))
             }
             Input::Memory(bytes) => {
-                let start = usize::try_from(start).ok().filter(|start| *start <= bytes.len()).ok_or_else(|| beyond(start, 0))?;
+                let start = usize::try_from(start)
+                    .ok()
+                    .filter(|start| *start <= bytes.len())
+                    .ok_or_else(|| beyond(start, 0))?;
                 Ok(Box::new(bytes.slice(start..).reader()))
             }
         }
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
-        let end = start.checked_add(length as u64).filter(|end| *end <= self.len()).ok_or_else(|| beyond(start, length))?;
+        let end = start
+            .checked_add(length as u64)
+            .filter(|end| *end <= self.len())
+            .ok_or_else(|| beyond(start, length))?;
         match self {
             Input::File(file, before, _) => {
                 let mut bytes = vec![0; length];
@@ -116,7 +126,9 @@ struct From {
 
 impl Read for From {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let most = usize::try_from(self.end.saturating_sub(self.at)).unwrap_or(usize::MAX).min(buffer.len());
+        let most = usize::try_from(self.end.saturating_sub(self.at))
+            .unwrap_or(usize::MAX)
+            .min(buffer.len());
         let read = self.file.read_at(buffer.get_mut(..most).unwrap_or_default(), self.at)?;
         self.at += read as u64;
         Ok(read)

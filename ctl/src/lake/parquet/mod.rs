@@ -1,10 +1,11 @@
 //! Rows as Parquet files, which every engine reads, and files of engines as rows.
 //!
-//! Lists and tables are LISTs of three levels, none of them optional. Times are whole microseconds, since engines differ about
-//! nanoseconds; these stand beside them as plain numbers.
+//! Lists and tables are LISTs of three levels, none of them optional. Times are whole microseconds,
+//! since engines differ about nanoseconds; these stand beside them as plain numbers.
 //!
-//! A file may be damaged, or made to harm: [`check`] comes before the library that decodes it, and a row's values are held against its
-//! checksum. Whether a byte array is text follows from the name of its column, since engines differ about annotations.
+//! A file may be damaged, or made to harm: [`check`] comes before the library that decodes it, and
+//! a row's values are held against its checksum. Whether a byte array is text follows from the name
+//! of its column, since engines differ about annotations.
 
 mod check;
 mod input;
@@ -32,10 +33,12 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::{Arc, Once};
 
-/// Columns with bytes that are no text, and what names of images begin with. Some engines annotate every byte array as text, others none.
+/// Columns with bytes that are no text, and what names of images begin with. Some engines annotate
+/// every byte array as text, others none.
 const BINARY: [&str; 2] = ["membership", "key"];
 const IMAGES: &str = "hll_";
-/// When a window begins, in microseconds. It follows from another column, and engines write it in many ways: it is not read.
+/// When a window begins, in microseconds. It follows from another column, and engines write it in
+/// many ways: it is not read.
 const TIME: &str = "time";
 const BEGIN: &str = "scheduled_start_ns";
 
@@ -97,7 +100,8 @@ impl Parquet {
         columns.map(|column| column.uncompressed_size().unsigned_abs()).fold(0, u64::saturating_add)
     }
 
-    /// The minimum and maximum of a column, if the file has them under a checksum: damaged statistics would leave rows out silently.
+    /// The minimum and maximum of a column, if the file has them under a checksum: damaged
+    /// statistics would leave rows out silently.
     pub(crate) fn range(&self, column: &str) -> Option<(i64, i64)> {
         if !self.is_verified {
             return None;
@@ -113,8 +117,13 @@ impl Parquet {
         })?
     }
 
-    /// Its rows, of the columns that are wanted. Values are held against the row's checksum if all columns are wanted that it is of.
-    pub(crate) fn rows(self, is_wanted: impl Fn(&str) -> bool, is_summed: bool) -> Result<impl Iterator<Item = Result<Row>>> {
+    /// Its rows, of the columns that are wanted. Values are held against the row's checksum if all
+    /// columns are wanted that it is of.
+    pub(crate) fn rows(
+        self,
+        is_wanted: impl Fn(&str) -> bool,
+        is_summed: bool,
+    ) -> Result<impl Iterator<Item = Result<Row>>> {
         check::pages(self.input.as_ref(), &self.metadata, |name| name != TIME && is_wanted(name))?;
         let fields = self.metadata.file_metadata().schema().get_fields();
         let mut columns = Vec::new();
@@ -123,12 +132,20 @@ impl Parquet {
             let kind = if name == TIME {
                 Value::Time(0)
             } else {
-                nothing(field).ok_or_else(|| damaged(format!("column {name} has a type that no column of a lake has")))?
+                nothing(field).ok_or_else(|| {
+                    damaged(format!("column {name} has a type that no column of a lake has"))
+                })?
             };
             columns.push((name, kind));
         }
-        let wanted = fields.iter().filter(|field| field.name() != TIME && is_wanted(field.name())).cloned().collect();
-        let schema = Type::group_type_builder(self.metadata.file_metadata().schema().name()).with_fields(wanted).build()?;
+        let wanted = fields
+            .iter()
+            .filter(|field| field.name() != TIME && is_wanted(field.name()))
+            .cloned()
+            .collect();
+        let schema = Type::group_type_builder(self.metadata.file_metadata().schema().name())
+            .with_fields(wanted)
+            .build()?;
         let expected = self.len();
         let mut rows = caught(|| RowIter::from_file_into(Box::new(self)).project(Some(schema)))??;
         let mut number = 0;
@@ -141,8 +158,11 @@ impl Parquet {
                 };
             };
             number += 1;
-            let row = of_fields(row.into_columns(), &columns)
-                .map_err(|name| damaged(format!("row {number}: column {name} has values that no column of a lake has")))?;
+            let row = of_fields(row.into_columns(), &columns).map_err(|name| {
+                damaged(format!(
+                    "row {number}: column {name} has values that no column of a lake has"
+                ))
+            })?;
             if is_summed && !row.is_as_summed() {
                 return Err(damaged(format!("damaged: row {number} differs from its checksum")));
             }
@@ -165,7 +185,8 @@ thread_local! {
     static DECODES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Turns a panic of the library, which damaged bytes can cause, into an error. The panic is not printed.
+/// Turns a panic of the library, which damaged bytes can cause, into an error. The panic is not
+/// printed.
 fn caught<T>(decode: impl FnOnce() -> T) -> Result<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -183,11 +204,18 @@ fn caught<T>(decode: impl FnOnce() -> T) -> Result<T> {
 }
 
 /// A row of the values of wanted columns; the name of the column that has a value of another kind.
-fn of_fields(fields: Vec<(String, Field)>, columns: &[(String, Value)]) -> std::result::Result<Row, String> {
+fn of_fields(
+    fields: Vec<(String, Field)>,
+    columns: &[(String, Value)],
+) -> std::result::Result<Row, String> {
     let mut fields = fields.into_iter().map(|(_, field)| field);
     let mut row = Row::default();
     for (name, kind) in columns {
-        let value = if let Value::Time(_) = kind { Some(kind.clone()) } else { fields.next().and_then(|field| value(field, kind)) };
+        let value = if let Value::Time(_) = kind {
+            Some(kind.clone())
+        } else {
+            fields.next().and_then(|field| value(field, kind))
+        };
         row.put(name.clone(), value.ok_or_else(|| name.clone())?);
     }
     let begin = row.maybe_number(BEGIN).unwrap_or(0) / 1000;
@@ -201,12 +229,17 @@ fn of_fields(fields: Vec<(String, Field)>, columns: &[(String, Value)]) -> std::
 fn nothing(field: &Type) -> Option<Value> {
     if let Some(element) = element(field) {
         let columns = |fields: &[TypePtr]| {
-            fields.iter().map(|field| Some((Cow::Owned(field.name().to_owned()), no_cells(field)?))).collect::<Option<Vec<_>>>()
+            fields
+                .iter()
+                .map(|field| Some((Cow::Owned(field.name().to_owned()), no_cells(field)?)))
+                .collect::<Option<Vec<_>>>()
         };
         return match element {
             Type::GroupType { fields, .. } => columns(fields).map(Value::Table),
             // Engines that infer types write an empty list with a placeholder type.
-            Type::PrimitiveType { physical_type: Physical::INT64 | Physical::INT32, .. } => Some(Value::List(Vec::new())),
+            Type::PrimitiveType { physical_type: Physical::INT64 | Physical::INT32, .. } => {
+                Some(Value::List(Vec::new()))
+            }
             Type::PrimitiveType { .. } => None,
         };
     }
@@ -224,7 +257,8 @@ fn nothing(field: &Type) -> Option<Value> {
 
 fn is_list(field: &Type) -> bool {
     let about = field.get_basic_info();
-    about.logical_type_ref() == Some(&LogicalType::List) || about.converted_type() == ConvertedType::LIST
+    about.logical_type_ref() == Some(&LogicalType::List)
+        || about.converted_type() == ConvertedType::LIST
 }
 
 /// The element type of a list.
@@ -232,7 +266,9 @@ fn element(field: &Type) -> Option<&Type> {
     let Type::GroupType { fields, .. } = field else { return None };
     let [repeated] = fields.as_slice() else { return None };
     match repeated.as_ref() {
-        Type::GroupType { fields, .. } if is_list(field) && fields.len() == 1 => fields.first().map(AsRef::as_ref),
+        Type::GroupType { fields, .. } if is_list(field) && fields.len() == 1 => {
+            fields.first().map(AsRef::as_ref)
+        }
         _ => None,
     }
 }
@@ -317,7 +353,10 @@ mod tests {
 
     fn row(number: i64) -> Row {
         let mut row = Row::default();
-        row.put(BEGIN, Value::Int((number != 3).then_some(1_700_000_000_000_000_000 + number * 1000)));
+        row.put(
+            BEGIN,
+            Value::Int((number != 3).then_some(1_700_000_000_000_000_000 + number * 1000)),
+        );
         row.put("float", Value::Float(Some(number as f64 / 3.0)));
         row.put("flag", Value::Bool(Some(number % 2 == 0)));
         row.put("text", Value::Text((number != 2).then(|| format!("text {number}"))));
@@ -351,10 +390,18 @@ mod tests {
         let rows: Vec<Row> = (0..7).map(row).collect();
         let bytes = write(&rows, &[("flowgauge.schema", "1".to_owned())]).unwrap();
         let file = open(bytes.clone()).unwrap();
-        assert_eq!((file.len(), file.range(BEGIN)), (7, Some((1_700_000_000_000_000_000, 1_700_000_000_000_006_000))));
+        assert_eq!(
+            (file.len(), file.range(BEGIN)),
+            (7, Some((1_700_000_000_000_000_000, 1_700_000_000_000_006_000)))
+        );
         assert_eq!((file.range("text"), file.range("nothing")), (None, None));
         assert_eq!(read(bytes.clone()).unwrap(), rows);
-        let some: Vec<Row> = open(bytes).unwrap().rows(|name| name == "flag", false).unwrap().map(Result::unwrap).collect();
+        let some: Vec<Row> = open(bytes)
+            .unwrap()
+            .rows(|name| name == "flag", false)
+            .unwrap()
+            .map(Result::unwrap)
+            .collect();
         assert_eq!(some[1].0, [("flag".into(), Value::Bool(Some(false)))]);
         assert_eq!(read(write_row(&rows[2]).unwrap()).unwrap(), rows[2..3]);
     }
@@ -386,7 +433,9 @@ mod tests {
         let mut wrong = row(1);
         let (_, value) = wrong.0.iter_mut().find(|(name, _)| name == "float").unwrap();
         *value = Value::Float(Some(5.0));
-        assert!(read(write(&[row(0), wrong], &[]).unwrap()).unwrap_err().to_string().contains("row 2"));
+        assert!(
+            read(write(&[row(0), wrong], &[]).unwrap()).unwrap_err().to_string().contains("row 2")
+        );
     }
 
     #[test]

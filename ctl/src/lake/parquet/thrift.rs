@@ -1,7 +1,8 @@
 //! Structures in Thrift's compact protocol, as the metadata of Parquet files is written.
 //!
-//! The library that decodes metadata trusts the lengths in it: a list that claims 2^31 elements is allocated, and nested structures are
-//! followed until the stack ends. [`read`] is given the same bytes first. It needs memory in proportion to them, and a bounded stack.
+//! The library that decodes metadata trusts the lengths in it: a list that claims 2^31 elements is
+//! allocated, and nested structures are followed until the stack ends. [`read`] is given the same
+//! bytes first. It needs memory in proportion to them, and a bounded stack.
 
 /// Structures within structures; metadata of Parquet has eight.
 const DEEPEST: usize = 16;
@@ -67,7 +68,8 @@ impl Item {
     }
 }
 
-/// Reads one structure. Gives it and its length in bytes; `None` if the bytes are not one whole structure.
+/// Reads one structure. Gives it and its length in bytes; `None` if the bytes are not one whole
+/// structure.
 pub(super) fn read(bytes: &[u8]) -> Option<(Item, usize)> {
     let mut reader = Reader { bytes, at: 0 };
     let item = reader.structure(DEEPEST)?;
@@ -119,7 +121,8 @@ impl Reader<'_> {
         Some((value >> 1).cast_signed() ^ -((value & 1).cast_signed()))
     }
 
-    /// A length in bytes or elements. Each element takes at least one byte, so it cannot exceed the remaining input.
+    /// A length in bytes or elements. Each element takes at least one byte, so it cannot exceed the
+    /// remaining input.
     fn length(&mut self) -> Option<usize> {
         let length = usize::try_from(self.varint()?).ok()?;
         (length <= self.bytes.len() - self.at).then_some(length)

@@ -3,34 +3,43 @@
 use super::check;
 use crate::row::{Cells, Row, Value};
 use bytes::Bytes;
-use parquet::basic::{Compression, ConvertedType, LogicalType, Repetition, TimeUnit, Type as Physical, ZstdLevel};
+use parquet::basic::{
+    Compression, ConvertedType, LogicalType, Repetition, TimeUnit, Type as Physical, ZstdLevel,
+};
 use parquet::column::page::{CompressedPage, PageWriteSpec, PageWriter};
 use parquet::column::writer::{get_column_writer, get_typed_column_writer_mut};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{WriterProperties, WriterPropertiesPtr};
-use parquet::file::writer::{SerializedFileWriter, SerializedPageWriter, SerializedRowGroupWriter, TrackedWrite};
+use parquet::file::writer::{
+    SerializedFileWriter, SerializedPageWriter, SerializedRowGroupWriter, TrackedWrite,
+};
 use parquet::schema::types::{ColumnPath, SchemaDescriptor, Type, TypePtr};
 use std::sync::Arc;
 
 /// How well to compress: more takes much longer and saves little.
 const ZSTD_LEVEL: i32 = 3;
 
-/// A file of these rows, all of which have the columns of the first one, in one row group. `about` is its metadata.
+/// A file of these rows, all of which have the columns of the first one, in one row group. `about`
+/// is its metadata.
 pub(crate) fn write(rows: &[Row], about: &[(&str, String)]) -> Result<Vec<u8>> {
     encode(rows, about, Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?))
 }
 
-/// A file of one row that is soon read again or removed. It is not compressed: a column of one value is made smaller by little, and each column
-/// would take longer to set its compressor up than all of them take to be written.
+/// A file of one row that is soon read again or removed. It is not compressed: a column of one
+/// value is made smaller by little, and each column would take longer to set its compressor up than
+/// all of them take to be written.
 pub(crate) fn write_row(row: &Row) -> Result<Vec<u8>> {
     encode(std::slice::from_ref(row), &[], Compression::UNCOMPRESSED)
 }
 
 fn encode(rows: &[Row], about: &[(&str, String)], compression: Compression) -> Result<Vec<u8>> {
-    let Some(first) = rows.first() else { return Err(ParquetError::General("a file without rows".to_owned())) };
-    let fields = first.columns().map(|(name, value)| field(name, value)).collect::<Result<Vec<_>>>()?;
+    let Some(first) = rows.first() else {
+        return Err(ParquetError::General("a file without rows".to_owned()));
+    };
+    let fields =
+        first.columns().map(|(name, value)| field(name, value)).collect::<Result<Vec<_>>>()?;
     let schema = Arc::new(Type::group_type_builder("flowgauge").with_fields(fields).build()?);
     let about = about.iter().map(|(key, value)| (*key, value.clone())).chain([check::unsealed()]);
     let metadata = about.map(|(key, value)| KeyValue::new(key.to_owned(), value)).collect();
@@ -40,12 +49,19 @@ fn encode(rows: &[Row], about: &[(&str, String)], compression: Compression) -> R
         .set_compression(compression);
     for (name, _) in first.columns().filter(|(_, value)| matches!(value, Value::Bytes(_))) {
         // Sketches do not repeat.
-        properties = properties.set_column_dictionary_enabled(ColumnPath::new(vec![name.to_owned()]), false);
+        properties =
+            properties.set_column_dictionary_enabled(ColumnPath::new(vec![name.to_owned()]), false);
     }
     let properties = Arc::new(properties.build());
-    let mut writer = SerializedFileWriter::new(Vec::new(), Arc::clone(&schema), Arc::clone(&properties))?;
+    let mut writer =
+        SerializedFileWriter::new(Vec::new(), Arc::clone(&schema), Arc::clone(&properties))?;
     {
-        let mut group = Group { columns: SchemaDescriptor::new(schema), next: 0, properties, writer: writer.next_row_group()? };
+        let mut group = Group {
+            columns: SchemaDescriptor::new(schema),
+            next: 0,
+            properties,
+            writer: writer.next_row_group()?,
+        };
         for (index, (name, value)) in first.columns().enumerate() {
             column(&mut group, rows, index, name, value)?;
         }
@@ -64,7 +80,8 @@ struct Group<'a> {
     writer: SerializedRowGroupWriter<'a, Vec<u8>>,
 }
 
-/// Pages of a column with the CRC-32 of each in its header, which the library checks but does not write.
+/// Pages of a column with the CRC-32 of each in its header, which the library checks but does not
+/// write.
 struct Pages<'a>(&'a mut Vec<u8>);
 
 impl PageWriter for Pages<'_> {
@@ -75,7 +92,8 @@ impl PageWriter for Pages<'_> {
         let mut spec = SerializedPageWriter::new(&mut written).write_page(page)?;
         let written = written.into_inner()?;
         let (header, data) = written.split_at(written.len() - data);
-        let header = with_sum(header, sum).ok_or_else(|| ParquetError::General("a page header of another form".to_owned()))?;
+        let header = with_sum(header, sum)
+            .ok_or_else(|| ParquetError::General("a page header of another form".to_owned()))?;
         let more = header.len() + data.len() - written.len();
         spec.offset = self.0.len() as u64;
         spec.uncompressed_size += more;
@@ -91,7 +109,8 @@ impl PageWriter for Pages<'_> {
     }
 }
 
-/// A page header (`PageHeader` in `parquet.thrift`, compact protocol) with field 4, the CRC-32, behind its first three, which are integers.
+/// A page header (`PageHeader` in `parquet.thrift`, compact protocol) with field 4, the CRC-32,
+/// behind its first three, which are integers.
 fn with_sum(header: &[u8], sum: u32) -> Option<Vec<u8>> {
     const INTEGER: u8 = 0x15;
     const FIELD: u8 = 0x10;
@@ -116,14 +135,24 @@ fn with_sum(header: &[u8], sum: u32) -> Option<Vec<u8>> {
     Some(with)
 }
 
-fn leaf(name: &str, repetition: Repetition, physical: Physical, logical: Option<LogicalType>) -> Result<TypePtr> {
-    let leaf = Type::primitive_type_builder(name, physical).with_repetition(repetition).with_logical_type(logical);
+fn leaf(
+    name: &str,
+    repetition: Repetition,
+    physical: Physical,
+    logical: Option<LogicalType>,
+) -> Result<TypePtr> {
+    let leaf = Type::primitive_type_builder(name, physical)
+        .with_repetition(repetition)
+        .with_logical_type(logical);
     Ok(Arc::new(leaf.build()?))
 }
 
 /// `required group NAME (LIST) { repeated group list { ELEMENT } }`.
 fn list(name: &str, element: TypePtr) -> Result<TypePtr> {
-    let repeated = Type::group_type_builder("list").with_repetition(Repetition::REPEATED).with_fields(vec![element]).build()?;
+    let repeated = Type::group_type_builder("list")
+        .with_repetition(Repetition::REPEATED)
+        .with_fields(vec![element])
+        .build()?;
     let list = Type::group_type_builder(name)
         .with_repetition(Repetition::REQUIRED)
         .with_converted_type(ConvertedType::LIST)
@@ -134,7 +163,8 @@ fn list(name: &str, element: TypePtr) -> Result<TypePtr> {
 
 fn field(name: &str, value: &Value) -> Result<TypePtr> {
     let optional = |physical, logical| leaf(name, Repetition::OPTIONAL, physical, logical);
-    let required = |name: &str, physical, logical| leaf(name, Repetition::REQUIRED, physical, logical);
+    let required =
+        |name: &str, physical, logical| leaf(name, Repetition::REQUIRED, physical, logical);
     match value {
         Value::Int(_) => optional(Physical::INT64, None),
         Value::Float(_) => optional(Physical::DOUBLE, None),
@@ -154,31 +184,56 @@ fn field(name: &str, value: &Value) -> Result<TypePtr> {
                 Cells::Bytes(_) => required(name, Physical::BYTE_ARRAY, None),
             });
             let fields = fields.collect::<Result<Vec<_>>>()?;
-            let element = Type::group_type_builder("element").with_repetition(Repetition::REQUIRED).with_fields(fields);
+            let element = Type::group_type_builder("element")
+                .with_repetition(Repetition::REQUIRED)
+                .with_fields(fields);
             list(name, Arc::new(element.build()?))
         }
     }
 }
 
-/// Writes a leaf: its values, and for each of them how much of its path is there and where it repeats.
-fn batch<T: DataType>(group: &mut Group<'_>, values: &[T::T], levels: Option<(&[i16], Option<&[i16]>)>) -> Result<()> {
-    let (definition, repetition) = levels.map_or((None, None), |(definition, repetition)| (Some(definition), repetition));
+/// Writes a leaf: its values, and for each of them how much of its path is there and where it
+/// repeats.
+fn batch<T: DataType>(
+    group: &mut Group<'_>,
+    values: &[T::T],
+    levels: Option<(&[i16], Option<&[i16]>)>,
+) -> Result<()> {
+    let (definition, repetition) =
+        levels.map_or((None, None), |(definition, repetition)| (Some(definition), repetition));
     let mut bytes = Vec::new();
-    let mut column =
-        get_column_writer(group.columns.column(group.next), Arc::clone(&group.properties), Box::new(Pages(&mut bytes)));
+    let mut column = get_column_writer(
+        group.columns.column(group.next),
+        Arc::clone(&group.properties),
+        Box::new(Pages(&mut bytes)),
+    );
     get_typed_column_writer_mut::<T>(&mut column).write_batch(values, definition, repetition)?;
     let written = column.close()?;
     group.next += 1;
     group.writer.append_column(&Bytes::from(bytes), written)
 }
 
-fn column(group: &mut Group<'_>, rows: &[Row], index: usize, name: &str, sample: &Value) -> Result<()> {
+fn column(
+    group: &mut Group<'_>,
+    rows: &[Row],
+    index: usize,
+    name: &str,
+    sample: &Value,
+) -> Result<()> {
     let differs = || ParquetError::General(format!("rows differ in column {name}"));
-    let values =
-        || rows.iter().map(|row| row.0.get(index).filter(|(it, _)| it == name).map(|(_, value)| value).ok_or_else(differs));
+    let values = || {
+        rows.iter().map(|row| {
+            row.0
+                .get(index)
+                .filter(|(it, _)| it == name)
+                .map(|(_, value)| value)
+                .ok_or_else(differs)
+        })
+    };
     macro_rules! scalar {
         ($kind:ident, $type:ty, $map:expr) => {{
-            let (mut present, mut definition) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
+            let (mut present, mut definition) =
+                (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
             for value in values() {
                 let Value::$kind(value) = value? else { return Err(differs()) };
                 definition.push(i16::from(value.is_some()));
@@ -191,10 +246,16 @@ fn column(group: &mut Group<'_>, rows: &[Row], index: usize, name: &str, sample:
         Value::Int(_) => scalar!(Int, Int64Type, |number| *number),
         Value::Float(_) => scalar!(Float, DoubleType, |number| *number),
         Value::Bool(_) => scalar!(Bool, BoolType, |flag| *flag),
-        Value::Text(_) => scalar!(Text, ByteArrayType, |text: &String| ByteArray::from(text.as_str())),
-        Value::Bytes(_) => scalar!(Bytes, ByteArrayType, |bytes: &Vec<u8>| ByteArray::from(bytes.clone())),
+        Value::Text(_) => {
+            scalar!(Text, ByteArrayType, |text: &String| ByteArray::from(text.as_str()))
+        }
+        Value::Bytes(_) => {
+            scalar!(Bytes, ByteArrayType, |bytes: &Vec<u8>| ByteArray::from(bytes.clone()))
+        }
         Value::Time(_) => {
-            let times = values().map(|value| if let Value::Time(time) = value? { Ok(*time) } else { Err(differs()) });
+            let times = values().map(|value| {
+                if let Value::Time(time) = value? { Ok(*time) } else { Err(differs()) }
+            });
             batch::<Int64Type>(group, &times.collect::<Result<Vec<_>>>()?, None)
         }
         Value::List(_) => {
@@ -210,9 +271,11 @@ fn column(group: &mut Group<'_>, rows: &[Row], index: usize, name: &str, sample:
         Value::Table(columns) => {
             for (number, (name, sample)) in columns.iter().enumerate() {
                 let cells = values().map(|value| match value? {
-                    Value::Table(columns) => {
-                        columns.get(number).filter(|(it, _)| it == name).map(|(_, cells)| cells).ok_or_else(differs)
-                    }
+                    Value::Table(columns) => columns
+                        .get(number)
+                        .filter(|(it, _)| it == name)
+                        .map(|(_, cells)| cells)
+                        .ok_or_else(differs),
                     _ => Err(differs()),
                 });
                 table_column(group, &cells.collect::<Result<Vec<_>>>()?, sample, differs)?;
@@ -222,7 +285,12 @@ fn column(group: &mut Group<'_>, rows: &[Row], index: usize, name: &str, sample:
     }
 }
 
-fn table_column(group: &mut Group<'_>, rows: &[&Cells], sample: &Cells, differs: impl Fn() -> ParquetError) -> Result<()> {
+fn table_column(
+    group: &mut Group<'_>,
+    rows: &[&Cells],
+    sample: &Cells,
+    differs: impl Fn() -> ParquetError,
+) -> Result<()> {
     let mut levels = Levels::default();
     rows.iter().for_each(|cells| levels.row(cells.len()));
     macro_rules! cells {

@@ -39,8 +39,8 @@ impl Coverage {
     }
 
     pub(super) fn add(&mut self, span: Span) {
-        let is_next =
-            span.run == self.last.run && span.windows.0 == self.last.windows.1.saturating_add(span.silent).saturating_add(1);
+        let is_next = span.run == self.last.run
+            && span.windows.0 == self.last.windows.1.saturating_add(span.silent).saturating_add(1);
         let gap = span.begin.saturating_sub(self.reached);
         if !is_next && gap >= span.tolerance() {
             self.missing += gap;
@@ -70,7 +70,14 @@ mod tests {
     fn covered(length: u64, spans: &[(u32, u64)]) -> (u64, u64) {
         let span = |(run, window): &(u32, u64)| {
             let begin = window * length;
-            Span { begin, end: begin + length, length, run: *run, windows: (*window, *window), silent: 0 }
+            Span {
+                begin,
+                end: begin + length,
+                length,
+                run: *run,
+                windows: (*window, *window),
+                silent: 0,
+            }
         };
         let mut coverage = Coverage::new(span(&spans[0]));
         spans[1..].iter().for_each(|it| coverage.add(span(it)));
@@ -82,7 +89,8 @@ mod tests {
         for length in [1, 100 * MS, 500 * MS, 900 * MS, 1000 * MS, 60_000 * MS] {
             let all: Vec<_> = (0..10).map(|window| (0, window)).collect();
             assert_eq!(covered(length, &all), (0, 0), "{length}");
-            let some: Vec<_> = all.iter().copied().filter(|(_, window)| ![3, 4, 9].contains(window)).collect();
+            let some: Vec<_> =
+                all.iter().copied().filter(|(_, window)| ![3, 4, 9].contains(window)).collect();
             assert_eq!(covered(length, &some), (3 * length, 0), "{length}");
             let twice: Vec<_> = (0..10).flat_map(|window| [(0, window), (1, window)]).collect();
             assert_eq!(covered(length, &twice), (0, 10 * length), "{length}");
@@ -91,8 +99,14 @@ mod tests {
 
     #[test]
     fn clocks_and_silence_leave_no_gap() {
-        let span =
-            |begin, end, windows, silent| Span { begin, end, length: 1000 * MS, run: 0, windows: (windows, windows), silent };
+        let span = |begin, end, windows, silent| Span {
+            begin,
+            end,
+            length: 1000 * MS,
+            run: 0,
+            windows: (windows, windows),
+            silent,
+        };
         let mut coverage = Coverage::new(span(0, 1000 * MS, 0, 0));
         coverage.add(span(1400 * MS, 2000 * MS, 5, 0));
         coverage.add(span(9000 * MS, 10_000 * MS, 13, 7));

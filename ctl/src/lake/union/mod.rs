@@ -1,9 +1,11 @@
-//! Rows of a lake together: the same registers as if one machine had counted all of their packets in one window.
+//! Rows of a lake together: the same registers as if one machine had counted all of their packets
+//! in one window.
 //!
-//! Rows with different hashes, keys, shapes or versions are refused, and windows that overlap when united by window. Duplicate rows count once;
-//! missing time is reported.
+//! Rows with different hashes, keys, shapes or versions are refused, and windows that overlap when
+//! united by window. Duplicate rows count once; missing time is reported.
 //!
-//! [`unite`] surveys all files first (`order::Survey`), then merges their rows in one order (`order::Ordered`) into groups.
+//! [`unite`] surveys all files first (`order::Survey`), then merges their rows in one order
+//! (`order::Ordered`) into groups.
 
 mod coverage;
 mod order;
@@ -25,7 +27,9 @@ pub use crate::united::United;
 use ::parquet::errors::ParquetError;
 use coverage::{Coverage, Span};
 use flowgauge_core::cardinality::Mode;
-use flowgauge_core::{Counters, HashIdentity, KeyKind, MeasurementKind, Settings, WideBank, Zeroed, cardinality};
+use flowgauge_core::{
+    Counters, HashIdentity, KeyKind, MeasurementKind, Settings, WideBank, Zeroed, cardinality,
+};
 use flowgauge_dataplane::{Clock, LossCause, Losses};
 use jiff::Timestamp;
 use order::{Counted, Ordered, Source, Survey};
@@ -145,7 +149,11 @@ impl Identities {
     fn told(&self) -> String {
         let told = self.0.iter().map(|(identity, (first, number))| {
             let names: Vec<String> = first.iter().map(|path| path.display().to_string()).collect();
-            let more = if *number > NAMED as u64 { format!(" and {} more", number - NAMED as u64) } else { String::new() };
+            let more = if *number > NAMED as u64 {
+                format!(" and {} more", number - NAMED as u64)
+            } else {
+                String::new()
+            };
             format!("{}{more} has {identity}", names.join(", "))
         });
         told.collect::<Vec<_>>().join("; ")
@@ -192,13 +200,18 @@ fn none(cardinality: cardinality::Settings) -> Settings {
     Settings::only(cardinality::Settings { mode: Mode::Off, ..cardinality })
 }
 
-/// Unites the rows of a selection, and gives a record of each union in the order of names or times. Of unions by window it holds one at a time.
-/// Heavy hitters that a union has no room for depend on the order of rows: it is that of their times, then of host, source, direction and run.
+/// Unites the rows of a selection, and gives a record of each union in the order of names or times.
+/// Of unions by window it holds one at a time. Heavy hitters that a union has no room for depend on
+/// the order of rows: it is that of their times, then of host, source, direction and run.
 ///
 /// # Errors
-/// [`UnionError`]. Rows with different hashes are refused before the first record; what is wrong with a later row may be found after records of
-/// earlier windows.
-pub fn unite(selection: &Selection, options: &Options, mut each: impl FnMut(Record) -> io::Result<()>) -> Result<(), UnionError> {
+/// [`UnionError`]. Rows with different hashes are refused before the first record; what is wrong
+/// with a later row may be found after records of earlier windows.
+pub fn unite(
+    selection: &Selection,
+    options: &Options,
+    mut each: impl FnMut(Record) -> io::Result<()>,
+) -> Result<(), UnionError> {
     let mut common = Common::default();
     let survey = common.survey(selection)?;
     Unions::new(selection, options, &survey)?.run(survey.sources, &mut common, &mut each)
@@ -206,7 +219,8 @@ pub fn unite(selection: &Selection, options: &Options, mut each: impl FnMut(Reco
 
 /// One side of a comparison.
 pub struct Side {
-    /// What distinct flows are by, and the registers of all rows together; nothing if no row has any.
+    /// What distinct flows are by, and the registers of all rows together; nothing if no row has
+    /// any.
     pub registers: Option<(KeyKind, Vec<u8>)>,
     /// Of which rows it is.
     pub united: United,
@@ -223,11 +237,13 @@ pub fn sides(one: &Selection, other: &Selection) -> Result<[Side; 2], UnionError
         let survey = common.survey(selection)?;
         let mut unions = Unions::new(selection, &options, &survey)?;
         unions.collect(survey.sources, &mut common, &mut |_| Ok(()))?;
-        let (_, mut group) = unions.groups.pop_first().ok_or_else(|| UnionError::Nothing(String::new()))?;
+        let (_, mut group) =
+            unions.groups.pop_first().ok_or_else(|| UnionError::Nothing(String::new()))?;
         let range = unions.range(&group);
         group.conclude(range, &options);
         let cardinality::Settings { mode, key, precision, .. } = group.settings.cardinality;
-        let registers = (mode != Mode::Off).then(|| (key, group.bank.cardinality.levels(precision).to_vec()));
+        let registers =
+            (mode != Mode::Off).then(|| (key, group.bank.cardinality.levels(precision).to_vec()));
         Ok(Side { registers, united: United { crossing: survey.crossing, ..group.united } })
     };
     Ok([side(one)?, side(other)?])
@@ -244,7 +260,8 @@ struct Unions<'a> {
     now: u64,
     /// Lost rows of each run, as of its last row so far.
     lost: BTreeMap<u32, u64>,
-    /// Places with a row so far. A later window without a row of such a place is reported as missing.
+    /// Places with a row so far. A later window without a row of such a place is reported as
+    /// missing.
     places: BTreeSet<Place>,
     records: u64,
     /// An empty bank for the next window.
@@ -252,16 +269,25 @@ struct Unions<'a> {
 }
 
 impl<'a> Unions<'a> {
-    fn new(selection: &'a Selection, options: &'a Options, survey: &Survey) -> Result<Self, UnionError> {
+    fn new(
+        selection: &'a Selection,
+        options: &'a Options,
+        survey: &Survey,
+    ) -> Result<Self, UnionError> {
         if survey.sources.is_empty() {
             let told = |number: u64, what: &str| {
-                if number > 0 { format!(", {} {what}", counted(number, "window")) } else { String::new() }
+                if number > 0 {
+                    format!(", {} {what}", counted(number, "window"))
+                } else {
+                    String::new()
+                }
             };
-            let told =
-                told(survey.crossing, "across the ends of the range") + &told(survey.left_out, "of other times, hosts or sources");
+            let told = told(survey.crossing, "across the ends of the range")
+                + &told(survey.left_out, "of other times, hosts or sources");
             return Err(UnionError::Nothing(told));
         }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
+        let now =
+            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
         Ok(Unions {
             selection,
             options,
@@ -277,10 +303,14 @@ impl<'a> Unions<'a> {
     }
 
     fn is_wanted(measure: &[MeasurementKind]) -> impl Fn(&str) -> bool + 'static {
-        let unwanted: Vec<MeasurementKind> =
-            MeasurementKind::ALL.into_iter().filter(|kind| !measure.is_empty() && !measure.contains(kind)).collect();
+        let unwanted: Vec<MeasurementKind> = MeasurementKind::ALL
+            .into_iter()
+            .filter(|kind| !measure.is_empty() && !measure.contains(kind))
+            .collect();
         move |column| {
-            !unwanted.iter().any(|kind| measurement::columns_of(kind.name()).iter().any(|begin| column.starts_with(begin)))
+            !unwanted.iter().any(|kind| {
+                measurement::columns_of(kind.name()).iter().any(|begin| column.starts_with(begin))
+            })
         }
     }
 
@@ -295,28 +325,48 @@ impl<'a> Unions<'a> {
         let mut rows = Ordered::new(sources, Self::is_wanted(measure), measure.is_empty());
         let (mut bank, mut last): (_, Option<About>) = (WideBank::boxed(), None);
         while let Some(Counted { about, row, number, path }) = rows.next(self.selection)? {
-            let misfit = |problem: Misfit| UnionError::Row { path: path.to_path_buf(), row: number, problem };
+            let misfit = |problem: Misfit| UnionError::Row {
+                path: path.to_path_buf(),
+                row: number,
+                problem,
+            };
             let key = about.key(self.options.by);
             let is_twice = last.as_ref().is_some_and(|last| last.order(&about).is_eq());
             if self.options.by == By::Window && !self.groups.contains_key(&key) {
-                if let Some(before) = last.as_ref().filter(|last| last.scheduled.1 > about.scheduled.0) {
-                    return Err(UnionError::Overlap { one: before.window_name(), other: about.window_name() });
+                if let Some(before) =
+                    last.as_ref().filter(|last| last.scheduled.1 > about.scheduled.0)
+                {
+                    return Err(UnionError::Overlap {
+                        one: before.window_name(),
+                        other: about.window_name(),
+                    });
                 }
                 self.tell(common, done)?;
             }
             let spare = &mut self.spare;
-            let group = self.groups.entry(key).or_insert_with(|| Group::new(spare.take().unwrap_or_else(WideBank::boxed)));
+            let group = self
+                .groups
+                .entry(key)
+                .or_insert_with(|| Group::new(spare.take().unwrap_or_else(WideBank::boxed)));
             if is_twice {
                 group.united.twice += 1;
                 continue;
             }
             let run = numbered(&mut common.runs, &about.run);
-            let mut settings = none(cardinality::Settings { hash: about.hash.mode, ..cardinality::Settings::default() });
+            let mut settings = none(cardinality::Settings {
+                hash: about.hash.mode,
+                ..cardinality::Settings::default()
+            });
             group.besides.restore(&row, &mut settings, &mut bank).map_err(misfit)?;
             common.compare(&settings, &about, &row, &path)?;
             let lost: u64 = row.number("lost_rows").map_err(misfit)?;
-            // Before the first row of a run in a range that begins later, it is not known when they were lost.
-            let before = self.lost.insert(run, lost).unwrap_or(if self.selection.from.is_some() { lost } else { 0 });
+            // Before the first row of a run in a range that begins later, it is not known when they
+            // were lost.
+            let before = self.lost.insert(run, lost).unwrap_or(if self.selection.from.is_some() {
+                lost
+            } else {
+                0
+            });
             group.united.lost_rows += lost.saturating_sub(before);
             group.add(&row, &about, run, &settings, &bank).map_err(misfit)?;
             bank.clear(&settings);
@@ -339,15 +389,21 @@ impl<'a> Unions<'a> {
     }
 
     /// Gives the records of what is complete.
-    fn tell(&mut self, common: &Common, done: &mut dyn FnMut(Record) -> io::Result<()>) -> Result<(), UnionError> {
+    fn tell(
+        &mut self,
+        common: &Common,
+        done: &mut dyn FnMut(Record) -> io::Result<()>,
+    ) -> Result<(), UnionError> {
         self.tell_all(common, false, done)
     }
 
     /// The time that a group is to cover.
     fn range(&self, group: &Group) -> (u64, u64) {
         let Selection { from, to, .. } = *self.selection;
-        let begin = from.filter(|_| !self.is_cut.0).map_or(group.begin, |from| from.min(group.begin));
-        let end = to.filter(|_| !self.is_cut.1).map_or(group.end, |to| to.min(self.now).max(group.end));
+        let begin =
+            from.filter(|_| !self.is_cut.0).map_or(group.begin, |from| from.min(group.begin));
+        let end =
+            to.filter(|_| !self.is_cut.1).map_or(group.end, |to| to.min(self.now).max(group.end));
         (begin, end)
     }
 
@@ -361,7 +417,9 @@ impl<'a> Unions<'a> {
         let rows = self.rows(common)?;
         let number = groups.len();
         let is_by_window = self.options.by == By::Window;
-        for (((name, begin, end), mut group), last) in groups.into_iter().zip((0..number).map(|it| it + 1 == number)) {
+        for (((name, begin, end), mut group), last) in
+            groups.into_iter().zip((0..number).map(|it| it + 1 == number))
+        {
             let range = if is_by_window { (begin, end) } else { self.range(&group) };
             if is_by_window {
                 group.miss(&self.places, end.saturating_sub(begin));
@@ -421,7 +479,10 @@ impl<'a> Unions<'a> {
         };
         let reports = Reports::of(&reading).map_err(damaged)?;
         let packets = group.counters.packets();
-        let is_whole = united.incomplete == 0 && united.missing.is_empty() && united.lost_rows == 0 && united.absent.is_empty();
+        let is_whole = united.incomplete == 0
+            && united.missing.is_empty()
+            && united.lost_rows == 0
+            && united.absent.is_empty();
         Ok(Record {
             kind: if is_by_window { Kind::Window } else { Kind::Union },
             window: self.records,
@@ -454,11 +515,13 @@ impl<'a> Unions<'a> {
         })
     }
 
-    /// How rows of sketches are hashed; with which words, only those who ask for flows have to know.
+    /// How rows of sketches are hashed; with which words, only those who ask for flows have to
+    /// know.
     fn rows(&self, common: &Common) -> Result<Rows, UnionError> {
         let asks = !self.options.estimation.queries.is_empty();
-        Rows::of(common.row_hash, self.options.key.as_ref())
-            .or_else(|hash| if asks { Err(UnionError::Secret(identity::name(&hash.hash))) } else { Ok(hash) })
+        Rows::of(common.row_hash, self.options.key.as_ref()).or_else(|hash| {
+            if asks { Err(UnionError::Secret(identity::name(&hash.hash))) } else { Ok(hash) }
+        })
     }
 }
 
@@ -526,21 +589,37 @@ impl Common {
     }
 
     /// Whether a row measures as those before it do; what they do not measure, it may.
-    fn compare(&mut self, settings: &Settings, about: &About, row: &Row, path: &Path) -> Result<(), UnionError> {
+    fn compare(
+        &mut self,
+        settings: &Settings,
+        about: &About,
+        row: &Row,
+        path: &Path,
+    ) -> Result<(), UnionError> {
         let mine = self.settings.get_or_insert(none(settings.cardinality));
         for kind in MeasurementKind::ALL.into_iter().filter(|kind| kind.is_on(settings)) {
             let name = kind.name();
             if !kind.is_on(mine) {
                 kind.take_over(mine, settings);
-                let first = First { path: path.to_owned(), host: about.place.host.clone(), how: how(row, name) };
+                let first = First {
+                    path: path.to_owned(),
+                    host: about.place.host.clone(),
+                    how: how(row, name),
+                };
                 self.first.insert(name, first);
             } else if !kind.is_alike(mine, settings) {
-                let Some(First { path: first, host, how: was }) = self.first.get(name) else { continue };
+                let Some(First { path: first, host, how: was }) = self.first.get(name) else {
+                    continue;
+                };
                 let is: BTreeMap<String, Value> = how(row, name).into_iter().collect();
                 let differs = was.iter().filter(|(column, value)| is.get(column) != Some(value));
-                let told = |value: Option<&Value>| value.map_or("nothing".to_owned(), |value| serde_json::json!(value).to_string());
+                let told = |value: Option<&Value>| {
+                    value.map_or("nothing".to_owned(), |value| serde_json::json!(value).to_string())
+                };
                 let differs: Vec<String> = differs
-                    .map(|(column, value)| format!("{column} is {}, not {}", told(is.get(column)), told(Some(value))))
+                    .map(|(column, value)| {
+                        format!("{column} is {}, not {}", told(is.get(column)), told(Some(value)))
+                    })
                     .collect();
                 let has = format!(
                     "{name} of host {} ({}) differs from that of host {host} ({}): {}; choose measurements with --measure, or leave \
@@ -579,9 +658,11 @@ fn how(row: &Row, measurement: &str) -> Vec<(String, Value)> {
     ];
     let begins = measurement::columns_of(measurement);
     let is_how = |name: &str| {
-        begins.iter().any(|begin| name.starts_with(begin)) && name.rsplit('_').next().is_some_and(|end| ENDS.contains(&end))
+        begins.iter().any(|begin| name.starts_with(begin))
+            && name.rsplit('_').next().is_some_and(|end| ENDS.contains(&end))
     };
-    let is_scalar = |value: &Value| matches!(value, Value::Int(_) | Value::Text(_) | Value::Bool(_));
+    let is_scalar =
+        |value: &Value| matches!(value, Value::Int(_) | Value::Text(_) | Value::Bool(_));
     row.columns()
         .filter(|(name, value)| is_how(name) && is_scalar(value))
         .map(|(name, value)| (name.to_owned(), value.clone()))
@@ -594,7 +675,11 @@ const MOST: u64 = 1 << 53;
 /// A number of packets or bytes.
 fn count(row: &Row, column: &str) -> Result<u64, Misfit> {
     let count = row.number(column)?;
-    if count > MOST { Err(format!("column {column} has {count}, more than a window can hold")) } else { Ok(count) }
+    if count > MOST {
+        Err(format!("column {column} has {count}, more than a window can hold"))
+    } else {
+        Ok(count)
+    }
 }
 
 /// The number of a name, a new one if it has none.
@@ -632,10 +717,16 @@ impl About {
     fn of(row: &Row) -> Result<Self, Misfit> {
         let schema: u64 = row.number("schema")?;
         if schema != SCHEMA {
-            return Err(format!("it is of version {schema} of the columns, and this program knows version {SCHEMA}"));
+            return Err(format!(
+                "it is of version {schema} of the columns, and this program knows version {SCHEMA}"
+            ));
         }
         let window: u64 = row.number("window")?;
-        let text = |column: &str| row.maybe_text(column).map(str::to_owned).ok_or_else(|| format!("column {column} is missing"));
+        let text = |column: &str| {
+            row.maybe_text(column)
+                .map(str::to_owned)
+                .ok_or_else(|| format!("column {column} is missing"))
+        };
         let times = [
             row.number::<u64>("start_ns")?,
             row.number("end_ns")?,
@@ -649,9 +740,16 @@ impl About {
             ));
         }
         Ok(About {
-            place: Place { host: text("host")?, source: text("source")?, direction: text("direction")? },
+            place: Place {
+                host: text("host")?,
+                source: text("source")?,
+                direction: text("direction")?,
+            },
             run: text("run")?,
-            windows: (window, row.maybe_number("last_window").map_or(window, |it| it.max(0).unsigned_abs())),
+            windows: (
+                window,
+                row.maybe_number("last_window").map_or(window, |it| it.max(0).unsigned_abs()),
+            ),
             silent: row.maybe_number("silent_windows").map_or(0, |it| it.max(0).unsigned_abs()),
             begin,
             end,
@@ -665,11 +763,16 @@ impl About {
     fn is_of(&self, selection: &Selection) -> Fit {
         let Selection { host, exclude, source, direction, from, to, .. } = selection;
         let Place { host: my_host, source: my_source, direction: my_direction } = &self.place;
-        let is_named = |wanted: &Option<String>, mine: &String| wanted.as_ref().is_none_or(|wanted| wanted == mine);
+        let is_named = |wanted: &Option<String>, mine: &String| {
+            wanted.as_ref().is_none_or(|wanted| wanted == mine)
+        };
         if exclude.contains(my_host) {
             return Fit::Beyond;
         }
-        if !is_named(host, my_host) || !is_named(source, my_source) || !is_named(direction, my_direction) {
+        if !is_named(host, my_host)
+            || !is_named(source, my_source)
+            || !is_named(direction, my_direction)
+        {
             return Fit::Beyond;
         }
         let (from, to, (begin, end)) = (from.unwrap_or(0), to.unwrap_or(u64::MAX), self.scheduled);
@@ -683,7 +786,8 @@ impl About {
     /// Order of rows in a union. Rows that compare equal are duplicates.
     fn order(&self, other: &About) -> Ordering {
         let key = |about: &'_ About| (about.scheduled.0, about.windows.0, about.begin);
-        let ((start, window, begin), (other_start, other_window, other_begin)) = (key(self), key(other));
+        let ((start, window, begin), (other_start, other_window, other_begin)) =
+            (key(self), key(other));
         start
             .cmp(&other_start)
             .then_with(|| self.place.cmp(&other.place))
@@ -692,14 +796,18 @@ impl About {
     }
 
     fn window_name(&self) -> String {
-        let time = |ns: u64| Timestamp::from_nanosecond(ns.into()).map_or_else(|_| format!("{ns} ns"), |time| time.to_string());
+        let time = |ns: u64| {
+            Timestamp::from_nanosecond(ns.into())
+                .map_or_else(|_| format!("{ns} ns"), |time| time.to_string())
+        };
         format!("{} to {} of {}", time(self.scheduled.0), time(self.scheduled.1), self.place.name())
     }
 
     /// What other rows must have as well.
     fn identity(&self) -> String {
         let (hash, row_hash) = (identity::name(&self.hash), identity::name(&self.row_hash));
-        let rows = if hash == row_hash { String::new() } else { format!(" with rows of {row_hash}") };
+        let rows =
+            if hash == row_hash { String::new() } else { format!(" with rows of {row_hash}") };
         format!("{hash}{rows}{}", if self.inner { " of inner headers" } else { "" })
     }
 
@@ -718,7 +826,14 @@ impl About {
 }
 
 impl Group {
-    fn add(&mut self, row: &Row, about: &About, run: u32, settings: &Settings, bank: &WideBank) -> Result<(), Misfit> {
+    fn add(
+        &mut self,
+        row: &Row,
+        about: &About,
+        run: u32,
+        settings: &Settings,
+        bank: &WideBank,
+    ) -> Result<(), Misfit> {
         for kind in MeasurementKind::ALL.into_iter().filter(|kind| kind.is_on(settings)) {
             kind.take_over(&mut self.settings, settings);
             *self.measured.entry(kind.name()).or_default() += 1;
@@ -736,11 +851,21 @@ impl Group {
         };
         let packets: u64 = row.number("packets")?;
         if counters.packets() != packets {
-            return Err(format!("column packets has {packets}, and those of all kinds {}", counters.packets()));
+            return Err(format!(
+                "column packets has {packets}, and those of all kinds {}",
+                counters.packets()
+            ));
         }
         let late = count(row, "late")?;
-        let sums = [(self.counters.bytes, counters.bytes), (self.counters.packets(), packets), (self.late, late)];
-        if sums.iter().any(|(sum, more)| sum.checked_add(*more).is_none_or(|sum| sum > i64::MAX as u64)) {
+        let sums = [
+            (self.counters.bytes, counters.bytes),
+            (self.counters.packets(), packets),
+            (self.late, late),
+        ];
+        if sums
+            .iter()
+            .any(|(sum, more)| sum.checked_add(*more).is_none_or(|sum| sum > i64::MAX as u64))
+        {
             return Err("more packets or bytes in all than a number can hold".to_owned());
         }
         self.counters.merge(&counters);
@@ -748,7 +873,9 @@ impl Group {
         for (cause, packets) in drops.texts("cause")?.iter().zip(drops.ints("packets")?) {
             let known = LossCause::ALL.into_iter().find(|it| it.name() == cause);
             self.drops.add(
-                known.ok_or_else(|| format!("column drops has '{cause}', which this version does not know"))?,
+                known.ok_or_else(|| {
+                    format!("column drops has '{cause}', which this version does not know")
+                })?,
                 u64::try_from(*packets)
                     .ok()
                     .filter(|packets| *packets <= MOST)
@@ -762,7 +889,14 @@ impl Group {
         self.united.incomplete += u64::from(!row.flag("complete")?);
         self.united.unchecked += u64::from(row.maybe_number(CHECKSUM).is_none());
         let length = about.scheduled.1.saturating_sub(about.scheduled.0);
-        let span = Span { begin: about.begin, end: about.end, length, run, windows: about.windows, silent: about.silent };
+        let span = Span {
+            begin: about.begin,
+            end: about.end,
+            length,
+            run,
+            windows: about.windows,
+            silent: about.silent,
+        };
         match self.places.get_mut(&about.place) {
             Some(coverage) => coverage.add(span),
             None => {
@@ -786,9 +920,15 @@ impl Group {
         let hosts: BTreeSet<&String> = self.places.keys().map(|place| &place.host).collect();
         united.hosts = hosts.len() as u64;
         if options.by == By::Window {
-            united.absent = options.expect.iter().filter(|host| !hosts.contains(host)).cloned().collect();
+            united.absent =
+                options.expect.iter().filter(|host| !hosts.contains(host)).cloned().collect();
         }
-        united.partial = self.measured.iter().filter(|(_, rows)| **rows < united.rows).map(|(name, rows)| (*name, *rows)).collect();
+        united.partial = self
+            .measured
+            .iter()
+            .filter(|(_, rows)| **rows < united.rows)
+            .map(|(name, rows)| (*name, *rows))
+            .collect();
         for (place, coverage) in &self.places {
             let (missing, doubled) = coverage.of(range);
             united.missing.extend((missing > 0).then(|| (place.name(), missing)));

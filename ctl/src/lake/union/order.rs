@@ -1,5 +1,5 @@
-//! Merges the rows of many files in one order: by time, then by place. The order depends on the rows only, not on files, so that compaction does not
-//! change the result of a union.
+//! Merges the rows of many files in one order: by time, then by place. The order depends on the
+//! rows only, not on files, so that compaction does not change the result of a union.
 
 use super::selection::{Found, Selection};
 use super::{About, Fit, UnionError};
@@ -75,11 +75,16 @@ impl Survey {
         }
         let mut last: Option<About> = None;
         let (mut first, mut is_sorted): (Option<About>, bool) = (None, true);
-        for (number, row) in
-            (1_u64..).zip(file.rows(|name| ABOUT.contains(&name), false).map_err(|it| UnionError::file(&found.path, &it))?)
-        {
+        for (number, row) in (1_u64..).zip(
+            file.rows(|name| ABOUT.contains(&name), false)
+                .map_err(|it| UnionError::file(&found.path, &it))?,
+        ) {
             let row = row.map_err(|it| UnionError::file(&found.path, &it))?;
-            let about = About::of(&row).map_err(|problem| UnionError::Row { path: found.path.clone(), row: number, problem })?;
+            let about = About::of(&row).map_err(|problem| UnionError::Row {
+                path: found.path.clone(),
+                row: number,
+                problem,
+            })?;
             is_sorted &= last.as_ref().is_none_or(|last| last.order(&about).is_le());
             match about.is_of(selection) {
                 Fit::Within => {
@@ -118,14 +123,19 @@ impl Files {
         Ok(Files { rows: Ordered::new(survey.sources, |_| true, true), last: None })
     }
 
-    /// The next row, and whether it says the same as the one before. Rows of one window that say something else are an error.
+    /// The next row, and whether it says the same as the one before. Rows of one window that say
+    /// something else are an error.
     pub(crate) fn next(&mut self) -> Result<Option<(Row, bool)>, UnionError> {
         let Some(next) = self.rows.next(&Selection::default())? else { return Ok(None) };
         let last = self.last.as_ref().filter(|last| last.about.order(&next.about).is_eq());
         let is_twice = last.is_some();
         if last.is_some_and(|last| !last.row.says_the_same(&next.row)) {
             let problem = "another row of the same window and run says something else".to_owned();
-            return Err(UnionError::Row { path: next.path.to_path_buf(), row: next.number, problem });
+            return Err(UnionError::Row {
+                path: next.path.to_path_buf(),
+                row: next.number,
+                problem,
+            });
         }
         let row = next.row.clone();
         self.last = Some(next);
@@ -177,7 +187,9 @@ impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
     /// The next row of those that are selected.
     pub(super) fn next(&mut self, selection: &Selection) -> Result<Option<Counted>, UnionError> {
         loop {
-            let is_due = |source: &Source| self.open.peek().is_none_or(|next| source.first.order(&next.0.row.about).is_le());
+            let is_due = |source: &Source| {
+                self.open.peek().is_none_or(|next| source.first.order(&next.0.row.about).is_le())
+            };
             if self.sources.last().is_some_and(is_due) {
                 let Some(source) = self.sources.pop() else { return Ok(None) };
                 let rows = self.rows(&source)?;
@@ -204,8 +216,12 @@ impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
         let size = file.size();
         let path: Rc<Path> = source.found.path.as_path().into();
         let is_wanted = Rc::clone(&self.is_wanted);
-        let rows =
-            read(file, Rc::clone(&path), move |name| is_known(name) && (ABOUT.contains(&name) || is_wanted(name)), self.is_summed)?;
+        let rows = read(
+            file,
+            Rc::clone(&path),
+            move |name| is_known(name) && (ABOUT.contains(&name) || is_wanted(name)),
+            self.is_summed,
+        )?;
         // A reader takes more memory than a small file's rows.
         if size <= SMALL {
             let mut rows = rows.collect::<Result<Vec<_>, _>>()?;
@@ -219,11 +235,20 @@ impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
     }
 }
 
-fn read(file: Parquet, path: Rc<Path>, is_wanted: impl Fn(&str) -> bool + 'static, is_summed: bool) -> Result<Rows, UnionError> {
+fn read(
+    file: Parquet,
+    path: Rc<Path>,
+    is_wanted: impl Fn(&str) -> bool + 'static,
+    is_summed: bool,
+) -> Result<Rows, UnionError> {
     let rows = file.rows(is_wanted, is_summed).map_err(|it| UnionError::file(&path, &it))?;
     Ok(Box::new((1_u64..).zip(rows).map(move |(number, row)| {
         let row = row.map_err(|it| UnionError::file(&path, &it))?;
-        let about = About::of(&row).map_err(|problem| UnionError::Row { path: path.to_path_buf(), row: number, problem })?;
+        let about = About::of(&row).map_err(|problem| UnionError::Row {
+            path: path.to_path_buf(),
+            row: number,
+            problem,
+        })?;
         Ok(Counted { about, row, number, path: Rc::clone(&path) })
     })))
 }
@@ -245,7 +270,8 @@ fn sorted_on_disk(rows: Rows, path: &Rc<Path>) -> Result<Rows, UnionError> {
     let whole = spool.finish();
     let path = Rc::clone(path);
     Ok(Box::new(places.into_iter().map(move |(about, number, (start, length))| {
-        let row = Parquet::open(whole.part(start, length)).and_then(|file| file.rows(|_| true, false)?.next().transpose());
+        let row = Parquet::open(whole.part(start, length))
+            .and_then(|file| file.rows(|_| true, false)?.next().transpose());
         match row {
             Ok(Some(row)) => Ok(Counted { about, row, number, path: Rc::clone(&path) }),
             Ok(None) => Err(UnionError::Row {

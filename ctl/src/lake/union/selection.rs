@@ -13,7 +13,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Files up to this length are held in memory while their rows are read, so that a fleet's do not take a descriptor each.
+/// Files up to this length are held in memory while their rows are read, so that a fleet's do not
+/// take a descriptor each.
 const SMALL: u64 = 1 << 20;
 const HOUR_NS: u64 = 3_600_000_000_000;
 
@@ -39,14 +40,19 @@ pub struct Selection {
 impl Selection {
     /// Whether no window of a file is in the range of times.
     pub(super) fn is_beyond(&self, file: &Parquet) -> bool {
-        let range = |column| file.range(column).map(|(low, high)| (low.max(0).unsigned_abs(), high.max(0).unsigned_abs()));
-        let after = self.to.zip(range("scheduled_start_ns")).is_some_and(|(to, (first, _))| first >= to);
-        let before = self.from.zip(range("scheduled_end_ns")).is_some_and(|(from, (_, last))| last <= from);
+        let range = |column| {
+            file.range(column)
+                .map(|(low, high)| (low.max(0).unsigned_abs(), high.max(0).unsigned_abs()))
+        };
+        let after =
+            self.to.zip(range("scheduled_start_ns")).is_some_and(|(to, (first, _))| first >= to);
+        let before =
+            self.from.zip(range("scheduled_end_ns")).is_some_and(|(from, (_, last))| last <= from);
         after || before
     }
 
-    /// Whether a directory `date=2026-11-23` or `date=2026-11-23/hour=14` can hold windows of the range. Windows that begin an hour
-    /// before it are looked at, since they can end in it.
+    /// Whether a directory `date=2026-11-23` or `date=2026-11-23/hour=14` can hold windows of the
+    /// range. Windows that begin an hour before it are looked at, since they can end in it.
     fn has_partition(&self, path: &str) -> bool {
         let value = |name| path.split('/').find_map(|part| part.strip_prefix(name));
         let Some(date) = value("date=") else { return true };
@@ -54,9 +60,13 @@ impl Selection {
             Some(hour) => (hour, HOUR_NS),
             None => ("00", 24 * HOUR_NS),
         };
-        let Ok(begin) = format!("{date}T{hour:0>2}:00:00Z").parse::<Timestamp>() else { return true };
+        let Ok(begin) = format!("{date}T{hour:0>2}:00:00Z").parse::<Timestamp>() else {
+            return true;
+        };
         let begin = u64::try_from(begin.as_nanosecond()).unwrap_or(0);
-        let is_before = self.from.is_some_and(|from| begin.saturating_add(length).saturating_add(HOUR_NS) <= from);
+        let is_before = self
+            .from
+            .is_some_and(|from| begin.saturating_add(length).saturating_add(HOUR_NS) <= from);
         !is_before && self.to.is_none_or(|to| begin < to)
     }
 }
@@ -123,13 +133,18 @@ impl Found {
     pub(crate) fn objects(store: &Store, names: &[String]) -> io::Result<Vec<Self>> {
         let path = |name: &String| PathBuf::from(format!("{}/{name}", store.url()));
         let inputs = store.fetch(names)?;
-        Ok(names.iter().zip(inputs).map(|(name, input)| Found { path: path(name), object: Some(input) }).collect())
+        Ok(names
+            .iter()
+            .zip(inputs)
+            .map(|(name, input)| Found { path: path(name), object: Some(input) })
+            .collect())
     }
 
     pub(crate) fn open(&self) -> Result<Parquet, UnionError> {
         let input = match &self.object {
             Some(input) => input.clone(),
-            None => local(&self.path).map_err(|source| UnionError::Read { path: self.path.clone(), source })?,
+            None => local(&self.path)
+                .map_err(|source| UnionError::Read { path: self.path.clone(), source })?,
         };
         Parquet::open(input).map_err(|problem| UnionError::file(&self.path, &problem))
     }
@@ -140,7 +155,11 @@ fn local(path: &Path) -> io::Result<Input> {
     if !about.is_file() {
         return Err(io::Error::other("it is no regular file"));
     }
-    if about.len() <= SMALL { Ok(Input::Memory(fs::read(path)?.into())) } else { Input::of(File::open(path)?) }
+    if about.len() <= SMALL {
+        Ok(Input::Memory(fs::read(path)?.into()))
+    } else {
+        Input::of(File::open(path)?)
+    }
 }
 
 /// The files and objects of a selection, sorted; those in partitions of other times are left out.
@@ -149,17 +168,20 @@ pub(crate) fn found(selection: &Selection) -> Result<Vec<Found>, UnionError> {
         selection.paths.iter().partition(|path| path.to_string_lossy().starts_with(SCHEME));
     let paths: Vec<PathBuf> = paths.into_iter().cloned().collect();
     let is_wanted = |path: &Path| selection.has_partition(&path.to_string_lossy());
-    let mut found: Vec<Found> = files_where(&paths, is_wanted)?.into_iter().map(Found::file).collect();
+    let mut found: Vec<Found> =
+        files_where(&paths, is_wanted)?.into_iter().map(Found::file).collect();
     for path in urls {
         let failed = |source| UnionError::Read { path: path.clone(), source };
         let store = Store::open(&path.to_string_lossy()).map_err(failed)?;
-        let names = store.names(".parquet", |name| selection.has_partition(name)).map_err(failed)?;
+        let names =
+            store.names(".parquet", |name| selection.has_partition(name)).map_err(failed)?;
         found.extend(Found::objects(&store, &names).map_err(failed)?);
     }
     Ok(found)
 }
 
-/// The files of paths: those below directories, but for what has a hidden name, and other files as they are; sorted. Links are followed.
+/// The files of paths: those below directories, but for what has a hidden name, and other files as
+/// they are; sorted. Links are followed.
 ///
 /// # Errors
 /// [`UnionError::Read`].
@@ -167,7 +189,10 @@ pub fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, UnionError> {
     files_where(paths, |_| true)
 }
 
-fn files_where(paths: &[PathBuf], is_wanted: impl Fn(&Path) -> bool) -> Result<Vec<PathBuf>, UnionError> {
+fn files_where(
+    paths: &[PathBuf],
+    is_wanted: impl Fn(&Path) -> bool,
+) -> Result<Vec<PathBuf>, UnionError> {
     let mut found = BTreeSet::new();
     let mut visited = BTreeSet::new();
     let mut left: Vec<PathBuf> = paths.to_vec();
@@ -191,10 +216,16 @@ fn files_where(paths: &[PathBuf], is_wanted: impl Fn(&Path) -> bool) -> Result<V
             let is_directory = match fs::metadata(&path) {
                 Ok(about) => about.is_dir(),
                 // Who compacts or carries files away removes them meanwhile.
-                Err(error) if error.kind() == io::ErrorKind::NotFound && !entry.path().is_symlink() => continue,
+                Err(error)
+                    if error.kind() == io::ErrorKind::NotFound && !entry.path().is_symlink() =>
+                {
+                    continue;
+                }
                 Err(source) => return Err(UnionError::Read { path, source }),
             };
-            if (is_directory && is_wanted(&path)) || (!is_directory && path.extension().is_some_and(|it| it == "parquet")) {
+            if (is_directory && is_wanted(&path))
+                || (!is_directory && path.extension().is_some_and(|it| it == "parquet"))
+            {
                 left.push(path);
             }
         }
@@ -209,7 +240,11 @@ mod tests {
     #[test]
     fn partitions_of_other_times_are_left_out() {
         let time = |text: &str| Some(text.parse::<Timestamp>().unwrap().as_nanosecond() as u64);
-        let selection = Selection { from: time("2026-11-23T14:00:00Z"), to: time("2026-11-24T00:00:00Z"), ..Selection::default() };
+        let selection = Selection {
+            from: time("2026-11-23T14:00:00Z"),
+            to: time("2026-11-24T00:00:00Z"),
+            ..Selection::default()
+        };
         for (path, is_within) in [
             ("lake/date=2026-11-22", false),
             ("lake/date=2026-11-23", true),

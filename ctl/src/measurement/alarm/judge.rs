@@ -1,20 +1,26 @@
 //! A distributed denial of service in the entropies of sources and destinations.
 //!
-//! Many sources send to one destination: the entropy of sources rises next to that of destinations. Lapolli, Marques and Gaspary
-//! (*Offloading real-time DDoS attack detection to programmable data planes*, 2019) compare each entropy with its exponentially weighted moving
-//! average and mean deviation, and raise the alarm if that of sources is too high or that of destinations too low.
+//! Many sources send to one destination: the entropy of sources rises next to that of destinations.
+//! Lapolli, Marques and Gaspary (*Offloading real-time DDoS attack detection to programmable data
+//! planes*, 2019) compare each entropy with its exponentially weighted moving average and mean
+//! deviation, and raise the alarm if that of sources is too high or that of destinations too low.
 //!
-//! That rule is for windows of a fixed number of packets of steady traffic. Windows of a fixed time differ in their packets, and both
-//! entropies rise with the logarithm of the packets; a download, or a pause of all other traffic, lowers that of destinations. So here one
-//! number is compared, the *spread*: how much higher the entropy of sources is than that of destinations, as a share of the logarithm of
-//! the packets. What changes both entropies alike does not change it, and the number of packets hardly. A flood that is a share p of S
-//! packets, each from a source of its own to one destination, adds about `p (1 + log2 p / log2 S)` less p times the usual spread.
+//! That rule is for windows of a fixed number of packets of steady traffic. Windows of a fixed time
+//! differ in their packets, and both entropies rise with the logarithm of the packets; a download,
+//! or a pause of all other traffic, lowers that of destinations. So here one number is compared,
+//! the *spread*: how much higher the entropy of sources is than that of destinations, as a share of
+//! the logarithm of the packets. What changes both entropies alike does not change it, and the
+//! number of packets hardly. A flood that is a share p of S packets, each from a source of its own
+//! to one destination, adds about `p (1 + log2 p / log2 S)` less p times the usual spread.
 //!
-//! A mean deviation that is averaged over some 25 windows is often too small by chance. So a deviation is believed to be at least what so many
-//! packets bring about by themselves; see [`Options::scatter`]. A flood of a tenth of the packets exceeds 3.5 of these from about 500
-//! packets on, one of a quarter from about 70 on. Windows of fewer than [`Options::least`] packets are not judged, and teach nothing.
+//! A mean deviation that is averaged over some 25 windows is often too small by chance. So a
+//! deviation is believed to be at least what so many packets bring about by themselves; see
+//! [`Options::scatter`]. A flood of a tenth of the packets exceeds 3.5 of these from about 500
+//! packets on, one of a quarter from about 70 on. Windows of fewer than [`Options::least`] packets
+//! are not judged, and teach nothing.
 //!
-//! Windows that are alarms teach nothing either, as in the source. So a change that stays is an alarm for as long as it stays.
+//! Windows that are alarms teach nothing either, as in the source. So a change that stays is an
+//! alarm for as long as it stays.
 
 /// How fast averages follow, and how far off is too far.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,9 +29,10 @@ pub struct Options {
     pub alpha: f64,
     /// Mean deviations off the average that are too many.
     pub k: f64,
-    /// The least deviation of the spread that is believed, as a multiple of `1 / sqrt(6 S)`. The entropy of S packets drawn from flows
-    /// whose shares are spread evenly over all magnitudes, as those of Zipf's law are, has the standard deviation `log2 S / sqrt(12 S)`; the
-    /// difference of two has the root of 2 times as much. 0 for no least deviation.
+    /// The least deviation of the spread that is believed, as a multiple of `1 / sqrt(6 S)`. The
+    /// entropy of S packets drawn from flows whose shares are spread evenly over all magnitudes, as
+    /// those of Zipf's law are, has the standard deviation `log2 S / sqrt(12 S)`; the difference of
+    /// two has the root of 2 times as much. 0 for no least deviation.
     pub scatter: f64,
     /// Windows to learn from before the first is judged.
     pub training: u32,
@@ -103,7 +110,12 @@ struct Usually {
 
 impl Usually {
     fn all(&mut self) -> [&mut Usual; 6] {
-        let Usually { entropies: [sources, destinations], shares: [of_sources, of_destinations], spread, packets } = self;
+        let Usually {
+            entropies: [sources, destinations],
+            shares: [of_sources, of_destinations],
+            spread,
+            packets,
+        } = self;
         [sources, destinations, of_sources, of_destinations, spread, packets]
     }
 }
@@ -127,12 +139,14 @@ impl Judge {
         self.usual.map(|usual| usual.entropies)
     }
 
-    /// Between which bits the entropies of sources and of destinations are usual at any time of a window, from `first` packets on; nothing while
-    /// what is usual is being learned.
+    /// Between which bits the entropies of sources and of destinations are usual at any time of a
+    /// window, from `first` packets on; nothing while what is usual is being learned.
     ///
-    /// This is coarser than a judgement of the window: one entropy is seen, and of a part of the window. With more packets the entropy rises, and
-    /// its share of their logarithm falls, for flows that come back are no new ones. So the least is the usual share of the logarithm of `first`,
-    /// and the most that of the packets of a large window: of twice the usual packets, or as many as deviate usually.
+    /// This is coarser than a judgement of the window: one entropy is seen, and of a part of the
+    /// window. With more packets the entropy rises, and its share of their logarithm falls, for
+    /// flows that come back are no new ones. So the least is the usual share of the logarithm of
+    /// `first`, and the most that of the packets of a large window: of twice the usual packets, or
+    /// as many as deviate usually.
     #[must_use]
     pub fn bounds(&self, first: u64) -> Option<[(f64, f64); 2]> {
         let Options { k, scatter, training, .. } = self.options;
@@ -141,11 +155,15 @@ impl Judge {
         let most_packets = usual.packets.mean + (k * usual.packets.deviation).max(1.0);
         Some(usual.shares.map(|share| {
             let margin = k * share.deviation.max(scatter / (12.0 * first).sqrt());
-            ((share.mean - margin).max(0.0) * first.log2(), (share.mean + margin) * most_packets.max(first.log2()))
+            (
+                (share.mean - margin).max(0.0) * first.log2(),
+                (share.mean + margin) * most_packets.max(first.log2()),
+            )
         }))
     }
 
-    /// Looks at a window of so many packets with these entropies, in bits. Windows that are alarms do not change what is usual.
+    /// Looks at a window of so many packets with these entropies, in bits. Windows that are alarms
+    /// do not change what is usual.
     pub fn judge(&mut self, packets: u64, sources: f64, destinations: f64) -> Verdict {
         let Options { alpha, k, scatter, training, least } = self.options;
         // The logarithm of one packet is nothing to take a share of.
@@ -159,8 +177,12 @@ impl Judge {
         let Some(usual) = &mut self.usual else {
             let [sources, destinations, of_sources, of_destinations, spread, packets] =
                 now.map(|mean| Usual { mean, deviation: 0.0 });
-            self.usual =
-                Some(Usually { entropies: [sources, destinations], shares: [of_sources, of_destinations], spread, packets });
+            self.usual = Some(Usually {
+                entropies: [sources, destinations],
+                shares: [of_sources, of_destinations],
+                spread,
+                packets,
+            });
             self.windows = 1;
             return Verdict::Learning;
         };

@@ -54,7 +54,8 @@ pub(crate) struct Watch {
     judge: Judge,
     /// Windows in a row with too few packets.
     small_windows: u32,
-    /// The window that an attack began with which goes on, and how many windows raised the alarm since.
+    /// The window that an attack began with which goes on, and how many windows raised the alarm
+    /// since.
     attack: Option<(u64, u64)>,
     /// The last window in which a dataplane told by itself that an entropy is unusual.
     crossed: Option<u64>,
@@ -65,14 +66,29 @@ impl Watch {
         Watch { judge: Judge::new(options), small_windows: 0, attack: None, crossed: None }
     }
 
-    /// Looks for an attack in a window, and tells the operator when one begins and when it is over. A window that is cut short says nothing of
-    /// others, nor they of it.
-    pub(crate) fn look(&mut self, window: u64, is_short: bool, packets: u64, reports: &Reports) -> Option<Alarm> {
+    /// Looks for an attack in a window, and tells the operator when one begins and when it is over.
+    /// A window that is cut short says nothing of others, nor they of it.
+    pub(crate) fn look(
+        &mut self,
+        window: u64,
+        is_short: bool,
+        packets: u64,
+        reports: &Reports,
+    ) -> Option<Alarm> {
         let entropies = &reports.entropy.as_ref()?.0;
-        let of = |key| entropies.iter().find(|entropy| entropy.sketch.key == key).map(|entropy| entropy.estimate.bits);
+        let of = |key| {
+            entropies
+                .iter()
+                .find(|entropy| entropy.sketch.key == key)
+                .map(|entropy| entropy.estimate.bits)
+        };
         let (sources, destinations) = (of(KeyKind::Src)?, of(KeyKind::Dst)?);
         let (usual, least) = (self.judge.usual(), self.judge.options().least);
-        let verdict = if is_short { Verdict::Short } else { self.judge.judge(packets, sources, destinations) };
+        let verdict = if is_short {
+            Verdict::Short
+        } else {
+            self.judge.judge(packets, sources, destinations)
+        };
         let alarm = Alarm { verdict, usual, least };
         self.warn_of_small_windows(packets, &alarm);
         let goes_on = self.attack;
@@ -92,23 +108,31 @@ impl Watch {
         }
         if alarm.raised() && goes_on.is_none() {
             let entropies = told(entropies, usual);
-            let talkers: Vec<String> = reports.heavy.iter().flat_map(|heavy| heavy.talkers(TALKERS)).collect();
-            let talkers = if talkers.is_empty() { String::new() } else { format!("; top talkers: {}", talkers.join(", ")) };
-            tracing::warn!("window {window}: this looks like a denial of service by many: {entropies}{talkers}");
+            let talkers: Vec<String> =
+                reports.heavy.iter().flat_map(|heavy| heavy.talkers(TALKERS)).collect();
+            let talkers = if talkers.is_empty() {
+                String::new()
+            } else {
+                format!("; top talkers: {}", talkers.join(", "))
+            };
+            tracing::warn!(
+                "window {window}: this looks like a denial of service by many: {entropies}{talkers}"
+            );
         }
         Some(alarm)
     }
 
-    /// Between which bits the entropies of sources and of destinations are usual, from so many packets of a window on.
+    /// Between which bits the entropies of sources and of destinations are usual, from so many
+    /// packets of a window on.
     pub(crate) fn bounds(&self, first: u64) -> Vec<Bounds> {
         let of = |(key, (lowest, highest))| Bounds { key, lowest, highest };
-        self.judge
-            .bounds(first)
-            .map_or_else(Vec::new, |bounds| [KeyKind::Src, KeyKind::Dst].into_iter().zip(bounds).map(of).collect())
+        self.judge.bounds(first).map_or_else(Vec::new, |bounds| {
+            [KeyKind::Src, KeyKind::Dst].into_iter().zip(bounds).map(of).collect()
+        })
     }
 
-    /// A dataplane says that an entropy has left its bounds in the open window. Says whether to tell the operator: not if that was so in the
-    /// window before, or the attack is known.
+    /// A dataplane says that an entropy has left its bounds in the open window. Says whether to
+    /// tell the operator: not if that was so in the window before, or the attack is known.
     pub(crate) fn cross(&mut self, window: u64) -> bool {
         let before = self.crossed.replace(window);
         self.attack.is_none() && before.is_none_or(|before| before + 1 < window)
@@ -117,7 +141,9 @@ impl Watch {
     /// Tells the operator what is unusual in a window that goes on, as far as it is known.
     pub(crate) fn tell_crossing(&self, window: u64, key: KeyKind, reports: Option<&Reports>) {
         let entropies = reports.and_then(|reports| reports.entropy.as_ref());
-        let entropies = entropies.map_or_else(String::new, |reports| format!(": {}", told(&reports.0, self.judge.usual())));
+        let entropies = entropies.map_or_else(String::new, |reports| {
+            format!(": {}", told(&reports.0, self.judge.usual()))
+        });
         let key = key.name();
         tracing::warn!(
             "window {window}, which goes on, may have a denial of service by many, for its entropy of {key} is unusual{entropies}"
@@ -126,7 +152,11 @@ impl Watch {
 
     /// What a sample of the open window says after that.
     pub(crate) fn crossed(&self) -> Alarm {
-        Alarm { verdict: Verdict::Crossed, usual: self.judge.usual(), least: self.judge.options().least }
+        Alarm {
+            verdict: Verdict::Crossed,
+            usual: self.judge.usual(),
+            least: self.judge.options().least,
+        }
     }
 
     /// Once, when several windows in a row had packets, and too few to judge them.
@@ -151,8 +181,14 @@ impl Watch {
 /// Entropies of sources and destinations beside what they usually are.
 fn told(entropies: &[Entropy], usual: Option<[Usual; 2]>) -> String {
     let told = entropies.iter().map(|entropy| {
-        let usual = usual.map_or(f64::NAN, |[src, dst]| if entropy.sketch.key == KeyKind::Src { src.mean } else { dst.mean });
-        format!("the entropy of {} is {:.2} bits, usually {usual:.2}", entropy.sketch.key.name(), entropy.estimate.bits)
+        let usual = usual.map_or(f64::NAN, |[src, dst]| {
+            if entropy.sketch.key == KeyKind::Src { src.mean } else { dst.mean }
+        });
+        format!(
+            "the entropy of {} is {:.2} bits, usually {usual:.2}",
+            entropy.sketch.key.name(),
+            entropy.estimate.bits
+        )
     });
     told.collect::<Vec<_>>().join(", ")
 }
@@ -190,7 +226,8 @@ impl Measurement for Alarm {
 
     fn lines(&self, below: &mut Below<'_>) {
         if self.raised() {
-            let alarm = "ALARM: the entropies of sources and destinations are far off what is usual";
+            let alarm =
+                "ALARM: the entropies of sources and destinations are far off what is usual";
             below.styled(AnsiColor::Red.on_default().bold(), &[alarm.to_owned()]);
         }
     }
@@ -216,8 +253,9 @@ impl Serialize for Alarm {
         optional(&mut line, "reason", reason)?;
         line.serialize_entry("least_packets", &self.least)?;
         let usual = |of: Usual| Usually { mean: of.mean, deviation: of.deviation };
-        let usual =
-            self.usual.map(|[src, dst]| BTreeMap::from([(KeyKind::Src.name(), usual(src)), (KeyKind::Dst.name(), usual(dst))]));
+        let usual = self.usual.map(|[src, dst]| {
+            BTreeMap::from([(KeyKind::Src.name(), usual(src)), (KeyKind::Dst.name(), usual(dst))])
+        });
         optional(&mut line, "usual", usual)?;
         line.end()
     }

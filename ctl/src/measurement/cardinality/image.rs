@@ -1,4 +1,5 @@
-//! Registers as an image of Apache DataSketches: HLL_8, which holds them as they are, one byte each.
+//! Registers as an image of Apache DataSketches: HLL_8, which holds them as they are, one byte
+//! each.
 //!
 //! | bytes | what |
 //! | --- | --- |
@@ -9,7 +10,8 @@
 //! | 4 | exceptions: none |
 //! | m | registers |
 //!
-//! Whoever unites images must know that their hashes are the same, which an image does not say: [`column()`] does.
+//! Whoever unites images must know that their hashes are the same, which an image does not say:
+//! [`column()`] does.
 
 use crate::identity;
 use flowgauge_core::{HashIdentity, KeyKind, Precision};
@@ -26,8 +28,8 @@ const SUMS: usize = 16;
 /// Registers from here on have a sum of their own.
 const LARGE: u8 = 32;
 
-/// The name of a lake's column with images of this key, precision and hash. Engines cannot see that the hashes of two images differ; of two
-/// columns they unite neither.
+/// The name of a lake's column with images of this key, precision and hash. Engines cannot see that
+/// the hashes of two images differ; of two columns they unite neither.
 #[must_use]
 pub fn column(key: KeyKind, precision: Precision, hash: &HashIdentity) -> String {
     format!("hll_{}_p{}_{}", key.name().replace('-', "_"), precision.bits(), identity::name(hash))
@@ -50,7 +52,9 @@ fn sums(levels: &[u8]) -> [u8; PREAMBLE - SUMS] {
     let mut registers = [0_u32; 256];
     levels.iter().for_each(|level| registers[usize::from(*level)] += 1);
     let sum = |levels: std::ops::Range<u8>| -> f64 {
-        levels.map(|level| f64::from(registers[usize::from(level)]) * 2_f64.powi(-i32::from(level))).sum()
+        levels
+            .map(|level| f64::from(registers[usize::from(level)]) * 2_f64.powi(-i32::from(level)))
+            .sum()
     };
     let mut sums = [0; PREAMBLE - SUMS];
     sums[..8].copy_from_slice(&sum(0..LARGE).to_le_bytes());
@@ -64,7 +68,8 @@ fn sums(levels: &[u8]) -> [u8; PREAMBLE - SUMS] {
 /// # Errors
 /// What is wrong with it, in words.
 pub fn levels(image: &[u8]) -> Result<&[u8], &'static str> {
-    let (preamble, levels) = image.split_at_checked(PREAMBLE).ok_or("an image that is cut short")?;
+    let (preamble, levels) =
+        image.split_at_checked(PREAMBLE).ok_or("an image that is cut short")?;
     let [WORDS, VERSION, FAMILY, log2, _, _, _, MODE, ..] = *preamble else {
         return Err("no image of HLL_8 with all its registers");
     };
@@ -72,7 +77,11 @@ pub fn levels(image: &[u8]) -> Result<&[u8], &'static str> {
         return Err("an image with registers too few or too many");
     }
     // Its sums and its number of zeros are those of its registers; the accumulator is nobody's.
-    if preamble[SUMS..] == sums(levels) { Ok(levels) } else { Err("a damaged image: its sums are not those of its registers") }
+    if preamble[SUMS..] == sums(levels) {
+        Ok(levels)
+    } else {
+        Err("a damaged image: its sums are not those of its registers")
+    }
 }
 
 #[cfg(test)]
@@ -100,11 +109,16 @@ mod tests {
                 let image = of(&registers);
                 assert_eq!(levels(&image), Ok(&registers[..]));
                 let sketch = HllSketch::deserialize(&image).unwrap();
-                let ours = super::super::estimate::estimate(&registers, Default::default()).unwrap().value;
+                let ours =
+                    super::super::estimate::estimate(&registers, Default::default()).unwrap().value;
                 let theirs = sketch.estimate();
                 let apart = (theirs - ours).abs() / ours.max(1.0);
-                // Both are estimates of the same registers; so far apart are the estimators with few of them.
-                assert!(apart <= 0.5 / f64::from(1_u32 << bits).sqrt() + 0.002, "p {bits}, {flows} flows: {ours} and {theirs}");
+                // Both are estimates of the same registers; so far apart are the estimators with
+                // few of them.
+                assert!(
+                    apart <= 0.5 / f64::from(1_u32 << bits).sqrt() + 0.002,
+                    "p {bits}, {flows} flows: {ours} and {theirs}"
+                );
             }
         }
     }

@@ -35,8 +35,8 @@ pub fn distinct(key: KeyKind) -> &'static str {
 /// How registers become numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Options {
-    /// Estimator of windowed registers; of staggered ones, `Flajolet` means the source's harmonic mean, the others maximum
-    /// likelihood.
+    /// Estimator of windowed registers; of staggered ones, `Flajolet` means the source's harmonic
+    /// mean, the others maximum likelihood.
     pub estimator: Estimator,
     /// Length of a slot of staggered registers, in nanoseconds.
     pub slot_ns: u64,
@@ -62,11 +62,21 @@ pub struct Cardinality {
 impl Cardinality {
     /// Of a window, a read inside one, or several windows together.
     fn windowed(reading: &Reading<'_>) -> Result<Self, EstimateError> {
-        let (settings, estimator) = (reading.settings.cardinality, reading.options.cardinality.estimator);
+        let (settings, estimator) =
+            (reading.settings.cardinality, reading.options.cardinality.estimator);
         let levels = reading.bank.cardinality.levels(settings.precision).to_vec();
         let estimate = estimate::estimate(&levels, estimator)?;
-        let truth = reading.truth.map(|truth| if reading.kind == Kind::Total { truth.total } else { truth.window });
-        Ok(Cardinality { key: settings.key, estimate, estimator: estimator.name(), truth, hash: reading.hash, levels })
+        let truth = reading
+            .truth
+            .map(|truth| if reading.kind == Kind::Total { truth.total } else { truth.window });
+        Ok(Cardinality {
+            key: settings.key,
+            estimate,
+            estimator: estimator.name(),
+            truth,
+            hash: reading.hash,
+            levels,
+        })
     }
 
     /// Of staggered registers.
@@ -80,8 +90,10 @@ impl Cardinality {
         let slot = by_slots / slot_ns;
         let part = (by_slots % slot_ns) as f64 / slot_ns as f64;
         // A register cannot have seen more than there was, nor be so young that its age vanishes.
-        let lived = (now.saturating_sub(reading.start_ns) as f64 / slot_ns as f64).clamp(f64::EPSILON, m as f64);
-        let age = |index: u64| ((slot.wrapping_sub(index) % m) as f64 + part).clamp(f64::EPSILON, lived);
+        let lived = (now.saturating_sub(reading.start_ns) as f64 / slot_ns as f64)
+            .clamp(f64::EPSILON, m as f64);
+        let age =
+            |index: u64| ((slot.wrapping_sub(index) % m) as f64 + part).clamp(f64::EPSILON, lived);
         let ages: Vec<f64> = (0..m).map(age).collect();
         let levels: Vec<u8> = lasting.cardinality.levels(settings.precision, slot as u32).collect();
         let wanted = match options.estimator {
@@ -90,14 +102,27 @@ impl Cardinality {
         };
         let (estimate, estimator) = match staggered(&levels, &ages, wanted) {
             // Too early for the harmonic mean, which leaves young registers out.
-            Err(EstimateError::Immature { .. }) => (staggered(&levels, &ages, StaggeredEstimator::Mle)?, StaggeredEstimator::Mle),
+            Err(EstimateError::Immature { .. }) => {
+                (staggered(&levels, &ages, StaggeredEstimator::Mle)?, StaggeredEstimator::Mle)
+            }
             estimate => (estimate?, wanted),
         };
         // Until a whole window has passed, there is only this part of one to count flows in.
         let part = (2.0 * lived / m as f64).min(1.0);
-        let estimate = Estimate { value: estimate.value * part, low: estimate.low * part, high: estimate.high * part };
+        let estimate = Estimate {
+            value: estimate.value * part,
+            low: estimate.low * part,
+            high: estimate.high * part,
+        };
         let truth = reading.truth.map(|truth| truth.window);
-        Ok(Some(Cardinality { key: settings.key, estimate, estimator: estimator.name(), truth, hash: reading.hash, levels }))
+        Ok(Some(Cardinality {
+            key: settings.key,
+            estimate,
+            estimator: estimator.name(),
+            truth,
+            hash: reading.hash,
+            levels,
+        }))
     }
 
     fn as_headline(&self) -> Headline {
@@ -118,13 +143,17 @@ impl Measurement for Cardinality {
     }
 
     fn cells(report: Option<&Self>) -> Vec<Cell> {
-        let cell = |place, name, value: &dyn Fn(&Self) -> String| (place, name, report.map(value).unwrap_or_default());
+        let cell = |place, name, value: &dyn Fn(&Self) -> String| {
+            (place, name, report.map(value).unwrap_or_default())
+        };
         let hash = |hash: &HashIdentity| match hash.mode {
             HashMode::Crc32 | HashMode::Tabulated => format!("{}/{}", hash.mode.name(), hash.seed),
             HashMode::Keyed => format!("{}/{:016x}", hash.mode.name(), hash.fingerprint),
         };
         vec![
-            cell(Place::First, "ground_truth", &|it| it.truth.map(|truth| truth.to_string()).unwrap_or_default()),
+            cell(Place::First, "ground_truth", &|it| {
+                it.truth.map(|truth| truth.to_string()).unwrap_or_default()
+            }),
             cell(Place::First, "estimate", &|it| it.estimate.value.to_string()),
             cell(Place::First, "low", &|it| it.estimate.low.to_string()),
             cell(Place::First, "high", &|it| it.estimate.high.to_string()),
@@ -142,7 +171,13 @@ impl Measurement for Cardinality {
     fn figures(&self, _: Option<&Counted>, figures: &mut Figures) {
         let Estimate { value, low, high } = self.estimate;
         let labels = [("key", self.key.name())];
-        figures.number("distinct_flows", "distinct flows", Unit::Things, &labels, Number { value, low, high });
+        figures.number(
+            "distinct_flows",
+            "distinct flows",
+            Unit::Things,
+            &labels,
+            Number { value, low, high },
+        );
         figures.truth(self.truth.map(|truth| truth as f64));
     }
 
@@ -157,21 +192,38 @@ impl Measurement for Cardinality {
         row.float("distinct_low", self.estimate.low);
         row.float("distinct_high", self.estimate.high);
         row.int("registers", self.levels.len() as u64);
-        row.put(image::column(self.key, precision, &self.hash), Value::Bytes(Some(image::of(&self.levels))));
+        row.put(
+            image::column(self.key, precision, &self.hash),
+            Value::Bytes(Some(image::of(&self.levels))),
+        );
     }
 
-    fn restore(row: &Row, settings: &mut Settings, bank: &mut WideBank, (): &mut ()) -> Result<(), Misfit> {
-        let Some(key) = row.named("distinct_key", &KeyKind::ALL, KeyKind::name)? else { return Ok(()) };
+    fn restore(
+        row: &Row,
+        settings: &mut Settings,
+        bank: &mut WideBank,
+        (): &mut (),
+    ) -> Result<(), Misfit> {
+        let Some(key) = row.named("distinct_key", &KeyKind::ALL, KeyKind::name)? else {
+            return Ok(());
+        };
         let registers: usize = row.number("registers")?;
-        let precision = Precision::from_registers(registers).ok_or_else(|| format!("column registers has {registers}"))?;
+        let precision = Precision::from_registers(registers)
+            .ok_or_else(|| format!("column registers has {registers}"))?;
         let hash = identity::of(row)?;
         let column = image::column(key, precision, &hash);
-        let levels = image::levels(row.bytes(&column)?).map_err(|problem| format!("column {column}: {problem}"))?;
+        let levels = image::levels(row.bytes(&column)?)
+            .map_err(|problem| format!("column {column}: {problem}"))?;
         if levels.len() != registers {
-            return Err(format!("column {column} has {} registers, column registers {registers}", levels.len()));
+            return Err(format!(
+                "column {column} has {} registers, column registers {registers}",
+                levels.len()
+            ));
         }
-        estimate::estimate(levels, Estimator::default()).map_err(|error| format!("column {column}: {error}"))?;
-        settings.cardinality = cardinality::Settings { mode: Mode::Windowed, key, precision, ..settings.cardinality };
+        estimate::estimate(levels, Estimator::default())
+            .map_err(|error| format!("column {column}: {error}"))?;
+        settings.cardinality =
+            cardinality::Settings { mode: Mode::Windowed, key, precision, ..settings.cardinality };
         bank.cardinality.levels_mut(precision).copy_from_slice(levels);
         Ok(())
     }
@@ -179,9 +231,14 @@ impl Measurement for Cardinality {
     fn summary(&self, part: bool, below: &mut Below<'_>) {
         let (headline, hash) = (self.as_headline(), &self.hash);
         let singular = headline.what.trim_end_matches('s');
-        let mut phrases = vec![format!("{} ({}) in all", counted(headline.rounded(), singular), headline.interval())];
+        let mut phrases = vec![format!(
+            "{} ({}) in all",
+            counted(headline.rounded(), singular),
+            headline.interval()
+        )];
         if let Some(truth) = self.truth {
-            let error = headline.error().map_or_else(String::new, |error| format!(" (error {error})"));
+            let error =
+                headline.error().map_or_else(String::new, |error| format!(" (error {error})"));
             phrases.push(format!("truth {}{error}", grouped(truth)));
         }
         below.line(&phrases);
@@ -190,7 +247,11 @@ impl Measurement for Cardinality {
             return;
         }
         let registers = counted(self.levels.len() as u64, "register");
-        let mut phrases = vec![format!("estimator {}", self.estimator), registers, format!("hash {}", hash.mode.name())];
+        let mut phrases = vec![
+            format!("estimator {}", self.estimator),
+            registers,
+            format!("hash {}", hash.mode.name()),
+        ];
         match hash.mode {
             // It is linear (docs/accuracy.md).
             HashMode::Crc32 => phrases.push("wrong for structured addresses".to_owned()),

@@ -1,26 +1,32 @@
-//! Percentiles of delays, as they were seen, and as they are once those that were lost are made up for.
+//! Percentiles of delays, as they were seen, and as they are once those that were lost are made up
+//! for.
 //!
-//! A delay that was seen stands for `w` delays, `w` being the reciprocal of the probability that its request was admitted and not overwritten
-//! (dissertation, §2.2.2). The sum of these weights estimates without bias how many delays of a bucket there were, and the sum of `w (w - 1)` the variance
-//! of that (Horvitz and Thompson 1952). A percentile surely lies behind a bucket if the sums up to there and beyond, with bounds of their own, cannot be
-//! in its proportion; these are combined as Zou and Donner (2008) do. Weights are unequal and long delays few, so that bounds are those of a gamma
-//! distribution, and beyond what was seen there may be one more (Fay and Feuer 1997). Where that would be enough, a percentile has no upper bound.
+//! A delay that was seen stands for `w` delays, `w` being the reciprocal of the probability that
+//! its request was admitted and not overwritten (dissertation, §2.2.2). The sum of these weights
+//! estimates without bias how many delays of a bucket there were, and the sum of `w (w - 1)` the
+//! variance of that (Horvitz and Thompson 1952). A percentile surely lies behind a bucket if the
+//! sums up to there and beyond, with bounds of their own, cannot be in its proportion; these are
+//! combined as Zou and Donner (2008) do. Weights are unequal and long delays few, so that bounds
+//! are those of a gamma distribution, and beyond what was seen there may be one more (Fay and Feuer
+//! 1997). Where that would be enough, a percentile has no upper bound.
 //!
-//! Several fridges are weighted by the reciprocals of their variances (§2.3.2), from the delays around a bucket. These weights depend on what was
-//! seen, so that nothing is promised about bias.
+//! Several fridges are weighted by the reciprocals of their variances (§2.3.2), from the delays
+//! around a bucket. These weights depend on what was seen, so that nothing is promised about bias.
 
 use crate::number::{Number, Z95};
 use flowgauge_core::delay::histogram::{BUCKETS, Bucket, Histogram, least};
 use flowgauge_core::delay::weights::{SQUARE_BITS, WEIGHT_BITS};
 
 /// The percentiles that are told, and their names.
-pub const PERCENTILES: [(f64, &str); 5] = [(0.5, "p50"), (0.9, "p90"), (0.95, "p95"), (0.99, "p99"), (0.999, "p99.9")];
+pub const PERCENTILES: [(f64, &str); 5] =
+    [(0.5, "p50"), (0.9, "p90"), (0.95, "p95"), (0.99, "p99"), (0.999, "p99.9")];
 
 /// Buckets to either side that tell how variable a fridge is at one.
 const AROUND: usize = 32;
 
-/// The weight of a delay whose request survived four times as many others as there are slots: `e^4`. Beyond, intervals held the truth in 87 to 95 % of
-/// trials and not in 92 to 100 % (`tests::intervals_hold_the_truth`, with other slots and shares).
+/// The weight of a delay whose request survived four times as many others as there are slots:
+/// `e^4`. Beyond, intervals held the truth in 87 to 95 % of trials and not in 92 to 100 %
+/// (`tests::intervals_hold_the_truth`, with other slots and shares).
 const CROWDED: f64 = 54.6;
 
 /// A percentile in nanoseconds, with what it is between in 95 % of cases.
@@ -50,11 +56,13 @@ pub struct Distribution {
     pub samples: u64,
     /// Those whose weight is bounded, so that they count for too little.
     pub beyond: u64,
-    /// Whether some delays stand for so many that bounds are too narrow: most requests are overwritten long before such answers come.
+    /// Whether some delays stand for so many that bounds are too narrow: most requests are
+    /// overwritten long before such answers come.
     pub crowded: bool,
     /// No delay that was seen is longer, in nanoseconds.
     pub longest: f64,
-    /// By how many nanoseconds a delay may be longer or shorter because the clock has steps that are longer than a tick; else zero.
+    /// By how many nanoseconds a delay may be longer or shorter because the clock has steps that
+    /// are longer than a tick; else zero.
     pub step_ns: f64,
     /// Percentiles of what was seen, in nanoseconds.
     pub raw: [f64; PERCENTILES.len()],
@@ -70,7 +78,8 @@ struct Counted {
     variances: Vec<f64>,
 }
 
-/// How long answers took; nothing if there were none. `tick_ns`: nanoseconds of a tick; `clock_ns`: of a step of the clock.
+/// How long answers took; nothing if there were none. `tick_ns`: nanoseconds of a tick; `clock_ns`:
+/// of a step of the clock.
 #[must_use]
 pub fn estimate(fridges: &[Fridge<'_>], tick_ns: f64, clock_ns: f64) -> Option<Distribution> {
     let step_ns = if clock_ns > tick_ns { clock_ns } else { 0.0 };
@@ -81,50 +90,81 @@ pub fn estimate(fridges: &[Fridge<'_>], tick_ns: f64, clock_ns: f64) -> Option<D
     }
     let mut seen = vec![0.0; BUCKETS];
     for fridge in fridges {
-        seen.iter_mut().zip(fridge.histogram.buckets()).for_each(|(sum, bucket)| *sum += f64::from(bucket.samples));
+        seen.iter_mut()
+            .zip(fridge.histogram.buckets())
+            .for_each(|(sum, bucket)| *sum += f64::from(bucket.samples));
     }
     let counted = counted(fridges);
-    let (number, variance) = (counted.delays.iter().sum::<f64>(), counted.variances.iter().sum::<f64>());
+    let (number, variance) =
+        (counted.delays.iter().sum::<f64>(), counted.variances.iter().sum::<f64>());
     let deviation = variance.sqrt() * Z95;
     let beyond: u64 = all().map(|bucket| u64::from(bucket.beyond)).sum();
-    // There are more delays as long as these than anybody can tell, so that percentiles may be longer, and there may be more of all.
-    let bounded = |percentile: Percentile| if beyond > 0 { Percentile { high: None, ..percentile } } else { percentile };
-    let raw = PERCENTILES.map(|(share, _)| quantile(&seen, share).map_or(0.0, |at| nearest(at.middle * tick_ns, step_ns)));
+    // There are more delays as long as these than anybody can tell, so that percentiles may be
+    // longer, and there may be more of all.
+    let bounded = |percentile: Percentile| {
+        if beyond > 0 { Percentile { high: None, ..percentile } } else { percentile }
+    };
+    let raw = PERCENTILES.map(|(share, _)| {
+        quantile(&seen, share).map_or(0.0, |at| nearest(at.middle * tick_ns, step_ns))
+    });
     Some(Distribution {
         samples,
         beyond,
-        crowded: beyond > 0 || all().any(|bucket| bucket.samples > 0 && heaviness(bucket) > CROWDED),
-        longest: seen.iter().rposition(|delays| *delays > 0.0).map_or(0.0, |last| f64::from(least(last + 1)) * tick_ns),
+        crowded: beyond > 0
+            || all().any(|bucket| bucket.samples > 0 && heaviness(bucket) > CROWDED),
+        longest: seen
+            .iter()
+            .rposition(|delays| *delays > 0.0)
+            .map_or(0.0, |last| f64::from(least(last + 1)) * tick_ns),
         step_ns,
         raw,
-        answered: Number { value: number, low: (number - deviation).max(samples as f64), high: number + deviation },
-        corrected: PERCENTILES.map(|(share, _)| bounded(percentile(&counted, share, tick_ns).widened(step_ns))),
+        answered: Number {
+            value: number,
+            low: (number - deviation).max(samples as f64),
+            high: number + deviation,
+        },
+        corrected: PERCENTILES
+            .map(|(share, _)| bounded(percentile(&counted, share, tick_ns).widened(step_ns))),
     })
 }
 
-/// The times in nanoseconds that these shares of all delays are within; nothing if none were seen. `tick_ns`: nanoseconds of a tick.
+/// The times in nanoseconds that these shares of all delays are within; nothing if none were seen.
+/// `tick_ns`: nanoseconds of a tick.
 #[must_use]
 pub fn quantiles(fridges: &[Fridge<'_>], shares: &[f64], tick_ns: f64) -> Option<Vec<f64>> {
     let counted = counted(fridges);
-    shares.iter().map(|share| quantile(&counted.delays, *share).map(|at| at.middle * tick_ns)).collect()
+    shares
+        .iter()
+        .map(|share| quantile(&counted.delays, *share).map(|at| at.middle * tick_ns))
+        .collect()
 }
 
 /// Delays of all fridges together, bucket by bucket.
 fn counted(fridges: &[Fridge<'_>]) -> Counted {
-    // How many delays one that was seen stands for, among those around; nothing where none was seen.
+    // How many delays one that was seen stands for, among those around; nothing where none was
+    // seen.
     let weights: Vec<Vec<Option<f64>>> = match fridges {
         [_] => Vec::new(),
-        _ => fridges.iter().map(|fridge| around(fridge.histogram.buckets(), fridge.admitted)).collect(),
+        _ => fridges
+            .iter()
+            .map(|fridge| around(fridge.histogram.buckets(), fridge.admitted))
+            .collect(),
     };
     let (mut delays, mut variances) = (vec![0.0; BUCKETS], vec![0.0; BUCKETS]);
     for index in 0..BUCKETS {
         let precision = |number: usize| match weights.get(number) {
             None => 1.0,
-            Some(weights) => weights.get(index).copied().flatten().map_or(0.0, |weight| 1.0 / weight),
+            Some(weights) => {
+                weights.get(index).copied().flatten().map_or(0.0, |weight| 1.0 / weight)
+            }
         };
         let sum: f64 = (0..fridges.len()).map(precision).sum();
         for (number, fridge) in fridges.iter().enumerate() {
-            let Some(bucket) = fridge.histogram.buckets().get(index).filter(|bucket| bucket.samples > 0) else { continue };
+            let Some(bucket) =
+                fridge.histogram.buckets().get(index).filter(|bucket| bucket.samples > 0)
+            else {
+                continue;
+            };
             let share = precision(number) / sum;
             let (number, squares) = of(bucket, fridge.admitted);
             delays[index] += share * number;
@@ -170,7 +210,11 @@ impl Percentile {
     /// The same by a clock of such steps: both times of a delay are cut to whole ones.
     fn widened(self, step_ns: f64) -> Percentile {
         let Percentile { value, low, high } = self;
-        Percentile { value: nearest(value, step_ns), low: (low - step_ns).max(0.0), high: high.map(|high| high + step_ns) }
+        Percentile {
+            value: nearest(value, step_ns),
+            low: (low - step_ns).max(0.0),
+            high: high.map(|high| high + step_ns),
+        }
     }
 }
 
@@ -189,7 +233,8 @@ fn quantile(delays: &[f64], share: f64) -> Option<At> {
     let mut last = None;
     for (bucket, &number) in delays.iter().enumerate().filter(|(_, number)| **number > 0.0) {
         let part = ((wanted - before) / number).min(1.0);
-        // The difference of two times in whole ticks is up to a tick more or less than that of the times.
+        // The difference of two times in whole ticks is up to a tick more or less than that of the
+        // times.
         let (low, next) = (f64::from(least(bucket)), f64::from(least(bucket + 1)));
         let middle = (low - 0.5 + part * (next - low)).max(0.0);
         let at = At { middle, low: (low - 1.0).max(0.0), high: next };
@@ -204,19 +249,24 @@ fn quantile(delays: &[f64], share: f64) -> Option<At> {
 
 /// A share's end with what it is between in 95 % of cases.
 fn percentile(counted: &Counted, share: f64, tick_ns: f64) -> Percentile {
-    let Some(at) = quantile(&counted.delays, share) else { return Percentile { value: 0.0, low: 0.0, high: None } };
+    let Some(at) = quantile(&counted.delays, share) else {
+        return Percentile { value: 0.0, low: 0.0, high: None };
+    };
     let (mut below, mut above) = (Sum::default(), Sum::default());
     counted.sums().for_each(|sum| above.add(&sum));
     let heaviest = above.heaviest;
-    // The last bucket that surely ends before the percentile, and the first that surely ends behind it.
+    // The last bucket that surely ends before the percentile, and the first that surely ends behind
+    // it.
     let (mut last, mut first) = (None, None);
     for (bucket, sum) in counted.sums().enumerate() {
         below.add(&sum);
         above.take(&sum, counted, bucket + 1);
         // Zero at the percentile, positive before it.
         let difference = share * above.number - (1.0 - share) * below.number;
-        let [above_low, above_high] = above.bounds(heaviest).map(|bound| share * (bound - above.number));
-        let [below_low, below_high] = below.bounds(below.heaviest).map(|bound| (1.0 - share) * (bound - below.number));
+        let [above_low, above_high] =
+            above.bounds(heaviest).map(|bound| share * (bound - above.number));
+        let [below_low, below_high] =
+            below.bounds(below.heaviest).map(|bound| (1.0 - share) * (bound - below.number));
         if difference - above_low.hypot(below_high) > 0.0 {
             last = Some(bucket);
         }
@@ -267,18 +317,25 @@ impl Sum {
         self.spread = rest(self.spread, other.spread);
     }
 
-    /// What it is between in 95 % of cases: gamma bounds for weighted sums of numbers that are few (Fay and Feuer 1997). For the upper one there is
-    /// room for one more that was not seen, as heavy as any.
+    /// What it is between in 95 % of cases: gamma bounds for weighted sums of numbers that are few
+    /// (Fay and Feuer 1997). For the upper one there is room for one more that was not seen, as
+    /// heavy as any.
     fn bounds(&self, heaviest: f64) -> [f64; 2] {
-        // A variance that is known from few heavy weights is not known well: deviations are those of Student's t, its degrees of freedom by Satterthwaite.
-        let freedom = if self.spread > 0.0 { 2.0 * self.variance * self.variance / self.spread } else { f64::INFINITY };
+        // A variance that is known from few heavy weights is not known well: deviations are those
+        // of Student's t, its degrees of freedom by Satterthwaite.
+        let freedom = if self.spread > 0.0 {
+            2.0 * self.variance * self.variance / self.spread
+        } else {
+            f64::INFINITY
+        };
         let deviations = Z95 + (Z95.powi(3) + Z95) / (4.0 * freedom.max(1.0));
         let (number, variance) = (self.number + heaviest, self.variance + heaviest * heaviest);
         [gamma(self.number, self.variance, -deviations), gamma(number, variance, deviations)]
     }
 }
 
-/// The value of a gamma distribution of this mean and variance that is so many deviations of a normal one from its middle (Wilson and Hilferty 1931).
+/// The value of a gamma distribution of this mean and variance that is so many deviations of a
+/// normal one from its middle (Wilson and Hilferty 1931).
 fn gamma(mean: f64, variance: f64, deviations: f64) -> f64 {
     if variance <= 0.0 {
         return mean;
@@ -311,8 +368,9 @@ mod tests {
 
     type Shape = fn(&mut ChaCha8Rng) -> u32;
 
-    /// What a fridge of `2^slots_log2` slots sees of so many requests, one each tick, that are admitted with a probability of `2^-admit_log2`; and
-    /// the true delays, in order. `bursty`: every other thousand of requests comes at once.
+    /// What a fridge of `2^slots_log2` slots sees of so many requests, one each tick, that are
+    /// admitted with a probability of `2^-admit_log2`; and the true delays, in order. `bursty`:
+    /// every other thousand of requests comes at once.
     fn fridge(
         seed: u64,
         requests: u32,
@@ -325,14 +383,26 @@ mod tests {
         let mut slots = vec![None; 1 << slots_log2];
         // Answers to come: the earliest first.
         let mut answers: BinaryHeap<(Reverse<u32>, usize, u32)> = BinaryHeap::new();
-        let (mut histogram, mut truth, mut inserted) = (Box::new(Histogram::EMPTY), Vec::new(), 0_u32);
+        let (mut histogram, mut truth, mut inserted) =
+            (Box::new(Histogram::EMPTY), Vec::new(), 0_u32);
         for request in 0..requests {
-            let now = if bursty { request / 2000 * 2000 + (request % 2000).saturating_sub(1000) * 2 } else { request };
-            while let Some((Reverse(due), slot, number)) = answers.peek().copied().filter(|(due, ..)| due.0 <= now) {
+            let now = if bursty {
+                request / 2000 * 2000 + (request % 2000).saturating_sub(1000) * 2
+            } else {
+                request
+            };
+            while let Some((Reverse(due), slot, number)) =
+                answers.peek().copied().filter(|(due, ..)| due.0 <= now)
+            {
                 answers.pop();
-                if let Some((_, stamp, since)) = slots[slot].take_if(|(found, ..): &mut (u32, u32, u32)| *found == number) {
+                if let Some((_, stamp, since)) =
+                    slots[slot].take_if(|(found, ..): &mut (u32, u32, u32)| *found == number)
+                {
                     let class = ((inserted - stamp) >> (slots_log2 - 6)) as usize;
-                    let (weight, bucket) = (weights[class.min(511)], histogram.bucket_mut(bucket(due - since)).unwrap());
+                    let (weight, bucket) = (
+                        weights[class.min(511)],
+                        histogram.bucket_mut(bucket(due - since)).unwrap(),
+                    );
                     bucket.samples += 1;
                     bucket.weight += u64::from(weight.weight);
                     bucket.squares += u64::from(weight.square);
@@ -363,19 +433,32 @@ mod tests {
     #[test]
     fn intervals_hold_the_truth() {
         const TRIALS: u64 = 100;
-        for (shape, bursty) in [(log_uniform as Shape, false), (bimodal, false), (log_uniform, true)] {
+        for (shape, bursty) in
+            [(log_uniform as Shape, false), (bimodal, false), (log_uniform, true)]
+        {
             for (slots_log2, admit_log2) in [(8, 8), (10, 4), (10, 6)] {
                 let mut held = [0_u64; PERCENTILES.len()];
                 for seed in 0..TRIALS {
-                    let (histogram, truth) = fridge(seed, 300_000, (slots_log2, admit_log2), shape, bursty);
+                    let (histogram, truth) =
+                        fridge(seed, 300_000, (slots_log2, admit_log2), shape, bursty);
                     let admitted = 1.0 / f64::from(1_u32 << admit_log2);
-                    let told = estimate(&[Fridge { histogram: &histogram, admitted }], 1.0, 1.0).unwrap();
-                    for (((share, _), percentile), held) in PERCENTILES.iter().zip(told.corrected).zip(&mut held) {
-                        let exact = f64::from(truth[((share * truth.len() as f64).ceil() as usize).saturating_sub(1)]);
-                        *held += u64::from(percentile.low <= exact && percentile.high.is_none_or(|high| exact <= high));
+                    let told =
+                        estimate(&[Fridge { histogram: &histogram, admitted }], 1.0, 1.0).unwrap();
+                    for (((share, _), percentile), held) in
+                        PERCENTILES.iter().zip(told.corrected).zip(&mut held)
+                    {
+                        let exact = f64::from(
+                            truth[((share * truth.len() as f64).ceil() as usize).saturating_sub(1)],
+                        );
+                        *held += u64::from(
+                            percentile.low <= exact
+                                && percentile.high.is_none_or(|high| exact <= high),
+                        );
                     }
                 }
-                let what = format!("2^{slots_log2} slots, 2^-{admit_log2}, bursty {bursty}: {held:?} of {TRIALS}");
+                let what = format!(
+                    "2^{slots_log2} slots, 2^-{admit_log2}, bursty {bursty}: {held:?} of {TRIALS}"
+                );
                 println!("{what}");
                 assert!(held.iter().all(|held| held * 100 >= TRIALS * 92), "{what}");
             }
@@ -385,11 +468,20 @@ mod tests {
     #[test]
     fn what_is_seen_whole_is_exact() {
         // As many slots as requests: all weights are nearly one.
-        let (histogram, truth) = fridge(1, 4000, (16, 0), |random| 100 + random.random_range(0..100), false);
+        let (histogram, truth) =
+            fridge(1, 4000, (16, 0), |random| 100 + random.random_range(0..100), false);
         let told = estimate(&[Fridge { histogram: &histogram, admitted: 1.0 }], 1.0, 1.0).unwrap();
-        assert!((told.answered.value / truth.len() as f64 - 1.0).abs() < 0.05, "{:?} {}", told.answered, truth.len());
-        for ((share, _), (raw, corrected)) in PERCENTILES.iter().zip(told.raw.iter().zip(&told.corrected)) {
-            let exact = f64::from(truth[((share * truth.len() as f64).ceil() as usize).saturating_sub(1)]);
+        assert!(
+            (told.answered.value / truth.len() as f64 - 1.0).abs() < 0.05,
+            "{:?} {}",
+            told.answered,
+            truth.len()
+        );
+        for ((share, _), (raw, corrected)) in
+            PERCENTILES.iter().zip(told.raw.iter().zip(&told.corrected))
+        {
+            let exact =
+                f64::from(truth[((share * truth.len() as f64).ceil() as usize).saturating_sub(1)]);
             assert!(
                 (raw / exact - 1.0).abs() < 0.03 && (corrected.value / exact - 1.0).abs() < 0.03,
                 "{raw} {corrected:?} {exact}"
@@ -402,13 +494,18 @@ mod tests {
         let mut histogram = Box::new(Histogram::EMPTY);
         for delay in [100, 200, 300] {
             let bucket = histogram.bucket_mut(bucket(delay)).unwrap();
-            (bucket.samples, bucket.weight, bucket.squares) = (1, 2 << WEIGHT_BITS, 4 << SQUARE_BITS);
+            (bucket.samples, bucket.weight, bucket.squares) =
+                (1, 2 << WEIGHT_BITS, 4 << SQUARE_BITS);
         }
-        let told = estimate(&[Fridge { histogram: &histogram, admitted: 0.25 }], 64.0, 1.0).unwrap();
+        let told =
+            estimate(&[Fridge { histogram: &histogram, admitted: 0.25 }], 64.0, 1.0).unwrap();
         assert_eq!((told.samples, told.answered.value), (3, 24.0));
         let [.., p99, p999] = told.corrected;
         assert_eq!((p99.high, p999.high), (None, None));
         assert!(told.corrected.iter().all(|it| it.low <= it.value));
-        assert_eq!(estimate(&[Fridge { histogram: &Histogram::EMPTY, admitted: 1.0 }], 1.0, 1.0), None);
+        assert_eq!(
+            estimate(&[Fridge { histogram: &Histogram::EMPTY, admitted: 1.0 }], 1.0, 1.0),
+            None
+        );
     }
 }

@@ -35,7 +35,8 @@ impl Options {
     #[must_use]
     pub fn group(&self, settings: &Settings, group: u8) -> Option<Arc<str>> {
         let index = usize::from(group).checked_sub(1);
-        let name = index.map_or_else(|| Some(Arc::from(OTHERS)), |index| self.groups.get(index).cloned());
+        let name =
+            index.map_or_else(|| Some(Arc::from(OTHERS)), |index| self.groups.get(index).cloned());
         name.filter(|_| settings.groups_log2 > 0)
     }
 }
@@ -71,7 +72,8 @@ pub struct Delay {
     pub settings: Settings,
     /// What packets were timed by.
     pub clock: Clock,
-    /// Whether these are the packets of one of several places, of which another one may see the answers.
+    /// Whether these are the packets of one of several places, of which another one may see the
+    /// answers.
     pub is_part: bool,
     /// Requests and what became of them.
     pub counts: Counts,
@@ -95,11 +97,14 @@ impl Delay {
         matches!(self.settings.algorithm, Algorithm::Fridge | Algorithm::MultiFridge)
     }
 
-    /// Requests: those that came, or where only those are known that were put in a table, as many as these stand for.
+    /// Requests: those that came, or where only those are known that were put in a table, as many
+    /// as these stand for.
     #[must_use]
     pub fn requests(&self) -> f64 {
         match self.kind {
-            Kind::TcpTimestamps | Kind::QuicSpin => self.counts.requests as f64 * f64::from(1_u32 << self.settings.admit_log2),
+            Kind::TcpTimestamps | Kind::QuicSpin => {
+                self.counts.requests as f64 * f64::from(1_u32 << self.settings.admit_log2)
+            }
             _ => self.counts.requests as f64,
         }
     }
@@ -110,8 +115,8 @@ impl Delay {
         self.distribution.as_ref().map_or(0, |it| it.samples)
     }
 
-    /// Requests that were never answered, as far as that is known. Of data an acknowledgement answers the last segment that it covers, and no other
-    /// one.
+    /// Requests that were never answered, as far as that is known. Of data an acknowledgement
+    /// answers the last segment that it covers, and no other one.
     #[must_use]
     pub fn unanswered(&self) -> Option<f64> {
         let answered = self.distribution.as_ref().map_or(0.0, |it| it.answered.value);
@@ -127,7 +132,13 @@ impl Delay {
     fn percentiles(&self) -> Option<[Percentile; PERCENTILES.len()]> {
         let distribution = self.distribution.as_ref()?;
         let step = distribution.step_ns;
-        let seen = || distribution.raw.map(|value| Percentile { value, low: (value - step).max(0.0), high: Some(value + step) });
+        let seen = || {
+            distribution.raw.map(|value| Percentile {
+                value,
+                low: (value - step).max(0.0),
+                high: Some(value + step),
+            })
+        };
         Some(if self.is_corrected() { distribution.corrected } else { seen() })
     }
 }
@@ -150,21 +161,34 @@ fn seen(delay: &Delay, settings: &Settings, counted: &Counted) -> figure::Distri
         for fridge in 0..settings.fridges() {
             let histogram = counted.bank.delay.histogram(settings, delay.kind, label, fridge);
             let buckets = histogram.into_iter().flat_map(Histogram::buckets);
-            samples.iter_mut().zip(buckets).for_each(|(samples, bucket)| *samples += u64::from(bucket.samples));
+            samples
+                .iter_mut()
+                .zip(buckets)
+                .for_each(|(samples, bucket)| *samples += u64::from(bucket.samples));
         }
     }
     let (mut doublings, mut sum, mut narrow) = ([0.0; u32::BITS as usize], 0.0, Vec::new());
     for (index, samples) in samples.into_iter().enumerate().filter(|(_, samples)| *samples > 0) {
-        let (low, high, count) = (histogram::least(index), histogram::least(index + 1), samples as f64);
+        let (low, high, count) =
+            (histogram::least(index), histogram::least(index + 1), samples as f64);
         if let Some(doubling) = doublings.get_mut(low.max(1).ilog2() as usize) {
             *doubling += count;
         }
         sum += count * f64::midpoint(low.into(), high.into()) * tick;
-        // The difference of two times in whole ticks is up to a tick more or less than that of the times.
-        narrow.push(Range { low: f64::from(low.saturating_sub(1)) * tick, high: f64::from(high) * tick, count });
+        // The difference of two times in whole ticks is up to a tick more or less than that of the
+        // times.
+        narrow.push(Range {
+            low: f64::from(low.saturating_sub(1)) * tick,
+            high: f64::from(high) * tick,
+            count,
+        });
     }
     let bound = |power: u32| 2_f64.powi(power as i32) * tick;
-    let ranges = doublings.into_iter().zip(0..).map(|(count, power)| Range { low: bound(power), high: bound(power + 1), count });
+    let ranges = doublings.into_iter().zip(0..).map(|(count, power)| Range {
+        low: bound(power),
+        high: bound(power + 1),
+        count,
+    });
     // The middle of what is shorter than a tick.
     figure::Distribution { ranges: ranges.collect(), sum, narrow, zero: tick / 2.0 }
 }
@@ -173,7 +197,9 @@ fn seen(delay: &Delay, settings: &Settings, counted: &Counted) -> figure::Distri
 fn name(reading: &Reading<'_>, settings: &Settings, group: u8) -> Option<Arc<str>> {
     match reading.besides {
         None => reading.options.delay.group(settings, group),
-        Some(besides) => Options { groups: besides.delay.groups.clone(), tune: false }.group(settings, group),
+        Some(besides) => {
+            Options { groups: besides.delay.groups.clone(), tune: false }.group(settings, group)
+        }
     }
 }
 
@@ -182,18 +208,25 @@ fn of(reading: &Reading<'_>, kind: Kind, leaves: bool, group: Option<u8>) -> Del
     let (settings, bank) = (reading.settings.delay, &reading.bank.delay);
     let settings = Settings { admit_log2: bank.admit_log2(&settings, kind), ..settings };
     let of_group = |group: u8| Label { leaves, group };
-    let groups = || group.map_or(0..settings.groups() as u8, |group| group..group + 1).map(of_group);
+    let groups =
+        || group.map_or(0..settings.groups() as u8, |group| group..group + 1).map(of_group);
     let fridges = 0..settings.fridges();
-    let each = |fridge| groups().filter_map(move |label| bank.histogram(&settings, kind, label, fridge));
+    let each =
+        |fridge| groups().filter_map(move |label| bank.histogram(&settings, kind, label, fridge));
     // Of one group there is nothing to add up.
-    let sums: Vec<Histogram> = fridges.clone().filter(|_| groups().len() > 1).map(|fridge| Histogram::sum(each(fridge))).collect();
+    let sums: Vec<Histogram> = fridges
+        .clone()
+        .filter(|_| groups().len() > 1)
+        .map(|fridge| Histogram::sum(each(fridge)))
+        .collect();
     let fridge = |fridge| {
         let (share, bits) = settings.admitted(fridge);
         let histogram = sums.get(fridge).or_else(|| each(fridge).next())?;
         Some(Fridge { histogram, admitted: f64::from(share) / 2_f64.powi(bits as i32) })
     };
     let fridges: Vec<Fridge<'_>> = fridges.filter_map(fridge).collect();
-    let counts = groups().fold(Counts::default(), |sum, label| sum.plus(&bank.counts(&settings, kind, label)));
+    let counts = groups()
+        .fold(Counts::default(), |sum, label| sum.plus(&bank.counts(&settings, kind, label)));
     let direction = if leaves { Direction::Egress } else { Direction::Ingress };
     let clock = reading.besides.and_then(|besides| besides.delay.clock).unwrap_or(reading.clock);
     Delay {
@@ -206,7 +239,11 @@ fn of(reading: &Reading<'_>, kind: Kind, leaves: bool, group: Option<u8>) -> Del
         is_part: reading.is_part,
         counts,
         suggested: None,
-        distribution: estimate::estimate(&fridges, f64::from(1_u32 << kind.tick_bits()), clock.resolution_ns as f64),
+        distribution: estimate::estimate(
+            &fridges,
+            f64::from(1_u32 << kind.tick_bits()),
+            clock.resolution_ns as f64,
+        ),
     }
 }
 
@@ -231,24 +268,34 @@ impl Labelled<'_> {
 
 impl Delays {
     fn of(&self, kind: Kind, settings: &Settings, label: Label) -> Option<&Delay> {
-        let leaves = |delay: &Delay| delay.direction.is_none_or(|direction| (direction == Direction::Egress) == label.leaves);
-        // Groups come in their order, those without requests left out: so they are found by what they counted.
-        self.0
-            .iter()
-            .find(|delay| delay.kind == kind && leaves(delay) && (settings.groups_log2 == 0 || delay.number == Some(label.group)))
+        let leaves = |delay: &Delay| {
+            delay.direction.is_none_or(|direction| (direction == Direction::Egress) == label.leaves)
+        };
+        // Groups come in their order, those without requests left out: so they are found by what
+        // they counted.
+        self.0.iter().find(|delay| {
+            delay.kind == kind
+                && leaves(delay)
+                && (settings.groups_log2 == 0 || delay.number == Some(label.group))
+        })
     }
 }
 
 fn counts(rows: &[Labelled<'_>], counted: &Counted) -> Vec<(Cow<'static, str>, Cells)> {
     let (settings, bank) = (&counted.settings.delay, &counted.bank.delay);
     let ints = |value: fn(&Counts) -> u64| {
-        Cells::Int(rows.iter().map(|row| int(value(&bank.counts(settings, row.kind, row.label)))).collect())
+        Cells::Int(
+            rows.iter()
+                .map(|row| int(value(&bank.counts(settings, row.kind, row.label))))
+                .collect(),
+        )
     };
     let share = |row: &Labelled<'_>| bank.counted_admit_log2(row.kind).map_or(-1, i64::from);
     let percentile = |nth: usize| {
         let percentiles = rows.iter().map(|row| row.report.and_then(Delay::percentiles));
-        let value =
-            |all: Option<[Percentile; PERCENTILES.len()]>| all.and_then(|all| all.get(nth).map(|it| it.value)).unwrap_or(f64::NAN);
+        let value = |all: Option<[Percentile; PERCENTILES.len()]>| {
+            all.and_then(|all| all.get(nth).map(|it| it.value)).unwrap_or(f64::NAN)
+        };
         Cells::Float(percentiles.map(value).collect())
     };
     vec![
@@ -256,7 +303,10 @@ fn counts(rows: &[Labelled<'_>], counted: &Counted) -> Vec<(Cow<'static, str>, C
         ("direction".into(), Cells::Text(rows.iter().map(Labelled::direction).collect())),
         ("group".into(), Cells::Text(rows.iter().map(Labelled::group).collect())),
         ("leaves".into(), Cells::Int(rows.iter().map(|row| row.label.leaves.into()).collect())),
-        ("group_number".into(), Cells::Int(rows.iter().map(|row| row.label.group.into()).collect())),
+        (
+            "group_number".into(),
+            Cells::Int(rows.iter().map(|row| row.label.group.into()).collect()),
+        ),
         ("requests".into(), ints(|it| it.requests)),
         ("admitted".into(), ints(|it| it.admitted)),
         ("refused".into(), ints(|it| it.refused)),
@@ -278,8 +328,12 @@ struct Filled<'a> {
 }
 
 fn filled(buckets: &[Filled<'_>]) -> Vec<(Cow<'static, str>, Cells)> {
-    let ints = |value: fn(&Filled<'_>) -> u64| Cells::Int(buckets.iter().map(|it| int(value(it))).collect());
-    let texts = |value: fn(&Labelled<'_>) -> String| Cells::Text(buckets.iter().map(|it| value(it.row)).collect());
+    let ints = |value: fn(&Filled<'_>) -> u64| {
+        Cells::Int(buckets.iter().map(|it| int(value(it))).collect())
+    };
+    let texts = |value: fn(&Labelled<'_>) -> String| {
+        Cells::Text(buckets.iter().map(|it| value(it.row)).collect())
+    };
     vec![
         ("kind".into(), texts(|row| row.kind.name().to_owned())),
         ("direction".into(), texts(|row| row.direction())),
@@ -288,8 +342,14 @@ fn filled(buckets: &[Filled<'_>]) -> Vec<(Cow<'static, str>, Cells)> {
         ("group_number".into(), ints(|it| it.row.label.group.into())),
         ("fridge".into(), ints(|it| it.fridge as u64)),
         ("low_ticks".into(), ints(|it| histogram::least(it.index).into())),
-        ("low_ns".into(), ints(|it| u64::from(histogram::least(it.index)) << it.row.kind.tick_bits())),
-        ("high_ns".into(), ints(|it| u64::from(histogram::least(it.index + 1)) << it.row.kind.tick_bits())),
+        (
+            "low_ns".into(),
+            ints(|it| u64::from(histogram::least(it.index)) << it.row.kind.tick_bits()),
+        ),
+        (
+            "high_ns".into(),
+            ints(|it| u64::from(histogram::least(it.index + 1)) << it.row.kind.tick_bits()),
+        ),
         ("samples".into(), ints(|it| it.bucket.samples.into())),
         ("weight".into(), ints(|it| it.bucket.weight)),
         ("squares".into(), ints(|it| it.bucket.squares)),
@@ -306,16 +366,31 @@ struct Labels<'a> {
 
 impl<'a> Labels<'a> {
     fn of(table: &Inner<'a>) -> Result<Self, Misfit> {
-        Ok(Labels { kinds: table.texts("kind")?, leaves: table.ints("leaves")?, groups: table.ints("group_number")? })
+        Ok(Labels {
+            kinds: table.texts("kind")?,
+            leaves: table.ints("leaves")?,
+            groups: table.ints("group_number")?,
+        })
     }
 
     fn at(&self, index: usize, settings: &Settings) -> Result<(Kind, Label), Misfit> {
-        let kind = self.kinds.get(index).and_then(|name| settings.kinds.each().find(|kind| kind.name() == name));
-        let (leaves, group) = (self.leaves.get(index), self.groups.get(index).and_then(|group| u8::try_from(*group).ok()));
+        let kind = self
+            .kinds
+            .get(index)
+            .and_then(|name| settings.kinds.each().find(|kind| kind.name() == name));
+        let (leaves, group) = (
+            self.leaves.get(index),
+            self.groups.get(index).and_then(|group| u8::try_from(*group).ok()),
+        );
         let group = group.filter(|group| usize::from(*group) < settings.groups());
         match (kind, leaves, group) {
-            (Some(kind), Some(leaves), Some(group)) => Ok((kind, Label { leaves: *leaves != 0, group })),
-            _ => Err("a table of delays has kinds or groups that the columns beside it do not have".to_owned()),
+            (Some(kind), Some(leaves), Some(group)) => {
+                Ok((kind, Label { leaves: *leaves != 0, group }))
+            }
+            _ => {
+                Err("a table of delays has kinds or groups that the columns beside it do not have"
+                    .to_owned())
+            }
         }
     }
 }
@@ -323,7 +398,9 @@ impl<'a> Labels<'a> {
 impl Beside {
     fn take_clock(&mut self, row: &Row) -> Result<(), Misfit> {
         let name = row.maybe_text("delay_clock").unwrap_or_default();
-        let known = [Clock::TRACE, Clock::KERNEL, Clock::SWITCH].into_iter().find(|clock| clock.name == name);
+        let known = [Clock::TRACE, Clock::KERNEL, Clock::SWITCH]
+            .into_iter()
+            .find(|clock| clock.name == name);
         let resolution_ns: u64 = row.number("delay_resolution_ns")?;
         let name = known.map_or("other", |clock| clock.name);
         let clock = match self.clock {
@@ -361,7 +438,8 @@ macro_rules! columns {
     };
 }
 
-/// Names of columns, kind by kind: of requests of all directions, of those that leave, of those that arrive.
+/// Names of columns, kind by kind: of requests of all directions, of those that leave, of those
+/// that arrive.
 const COLUMNS: [[[&str; 5]; 3]; KINDS] = [
     columns!("tcp-handshake" "tcp-handshake_egress" "tcp-handshake_ingress"),
     columns!("tcp-data" "tcp-data_egress" "tcp-data_ingress"),
@@ -383,15 +461,26 @@ impl Measurement for Delays {
                 (Directions::Apart | Directions::Local, _) => &[true, false],
             }
         };
-        let sides = || settings.kinds.each().flat_map(|kind| sides(kind).iter().map(move |leaves| (kind, *leaves)));
+        let sides = || {
+            settings
+                .kinds
+                .each()
+                .flat_map(|kind| sides(kind).iter().map(move |leaves| (kind, *leaves)))
+        };
         let groups = if settings.groups_log2 > 0 { settings.groups() as u8 } else { 0 };
-        let of_groups = |(kind, leaves)| (0..groups).map(move |group| of(reading, kind, leaves, Some(group)));
-        let is_seen = |delay: &Delay| delay.counts.requests > 0 || delay.counts.backward > 0 || delay.distribution.is_some();
+        let of_groups =
+            |(kind, leaves)| (0..groups).map(move |group| of(reading, kind, leaves, Some(group)));
+        let is_seen = |delay: &Delay| {
+            delay.counts.requests > 0 || delay.counts.backward > 0 || delay.distribution.is_some()
+        };
         let together = sides().map(|(kind, leaves)| of(reading, kind, leaves, None));
-        let mut delays = Delays(together.chain(sides().flat_map(of_groups).filter(is_seen)).collect());
-        if reading.options.delay.tune && settings.algorithm == Algorithm::Fridge && !reading.is_part {
+        let mut delays =
+            Delays(together.chain(sides().flat_map(of_groups).filter(is_seen)).collect());
+        if reading.options.delay.tune && settings.algorithm == Algorithm::Fridge && !reading.is_part
+        {
             for kind in settings.kinds.each() {
-                let suggested = Load::of(&delays, kind, reading.span_ns).and_then(|load| load.suggested(settings.kinds.number()));
+                let suggested = Load::of(&delays, kind, reading.span_ns)
+                    .and_then(|load| load.suggested(settings.kinds.number()));
                 delays
                     .0
                     .iter_mut()
@@ -405,10 +494,18 @@ impl Measurement for Delays {
     fn cells(report: Option<&Self>) -> Vec<Cell> {
         let cells = |delay: &Delay| {
             let [p50, _, p95, p99, _] = delay.percentiles().map_or([None; 5], |all| all.map(Some));
-            let value = |it: Option<Percentile>| it.map(|it| it.value.to_string()).unwrap_or_default();
+            let value =
+                |it: Option<Percentile>| it.map(|it| it.value.to_string()).unwrap_or_default();
             let bound = |it: Option<f64>| it.map(|it| it.to_string()).unwrap_or_default();
-            let values = [value(p50), bound(p50.map(|it| it.low)), bound(p50.and_then(|it| it.high)), value(p95), value(p99)];
-            let [together, egress, ingress] = COLUMNS.get(delay.kind as usize).copied().unwrap_or_default();
+            let values = [
+                value(p50),
+                bound(p50.map(|it| it.low)),
+                bound(p50.and_then(|it| it.high)),
+                value(p95),
+                value(p99),
+            ];
+            let [together, egress, ingress] =
+                COLUMNS.get(delay.kind as usize).copied().unwrap_or_default();
             let names = match delay.direction {
                 None => together,
                 Some(Direction::Egress) => egress,
@@ -423,24 +520,52 @@ impl Measurement for Delays {
     fn figures(&self, counted: Option<&Counted>, figures: &mut Figures) {
         for delay in &self.0 {
             let direction = delay.direction.map_or("", Direction::name);
-            let labels = [("kind", delay.kind.name()), ("to", direction), ("group", delay.group.as_deref().unwrap_or_default())];
+            let labels = [
+                ("kind", delay.kind.name()),
+                ("to", direction),
+                ("group", delay.group.as_deref().unwrap_or_default()),
+            ];
             figures.count("delay_requests", "requests", Unit::Things, &labels, delay.requests());
-            figures.count("delay_answers", "answers whose delay was seen", Unit::Things, &labels, delay.answers() as f64);
+            figures.count(
+                "delay_answers",
+                "answers whose delay was seen",
+                Unit::Things,
+                &labels,
+                delay.answers() as f64,
+            );
             let Some(distribution) = &delay.distribution else { continue };
-            let percentiles = delay.percentiles().into_iter().flatten().zip(distribution.raw).zip(PERCENTILES);
+            let percentiles =
+                delay.percentiles().into_iter().flatten().zip(distribution.raw).zip(PERCENTILES);
             for ((percentile, raw), (share, _)) in percentiles {
                 let percent = percent(share);
                 let labels = [&labels[..], &[("percentile", &percent)]].concat();
-                let seconds = |value: f64, low: f64, high: f64| Number { value: value / 1e9, low: low / 1e9, high: high / 1e9 };
+                let seconds = |value: f64, low: f64, high: f64| Number {
+                    value: value / 1e9,
+                    low: low / 1e9,
+                    high: high / 1e9,
+                };
                 let high = percentile.high.unwrap_or(f64::INFINITY);
                 let corrected = seconds(percentile.value, percentile.low, high);
                 figures.number("delay", "round-trip delay", Unit::Seconds, &labels, corrected);
-                let seen = seconds(raw, (raw - distribution.step_ns).max(0.0), raw + distribution.step_ns);
-                figures.number("delay_uncorrected", "delays as they were seen", Unit::Seconds, &labels, seen);
+                let seen =
+                    seconds(raw, (raw - distribution.step_ns).max(0.0), raw + distribution.step_ns);
+                figures.number(
+                    "delay_uncorrected",
+                    "delays as they were seen",
+                    Unit::Seconds,
+                    &labels,
+                    seen,
+                );
             }
             if let (Some(counted), None) = (counted, &delay.group) {
                 let seen = seen(delay, &counted.settings.delay, counted);
-                figures.distribution("delay_seen", "delays that were seen", Unit::Seconds, &labels, seen);
+                figures.distribution(
+                    "delay_seen",
+                    "delays that were seen",
+                    Unit::Seconds,
+                    &labels,
+                    seen,
+                );
             }
         }
     }
@@ -463,9 +588,12 @@ impl Measurement for Delays {
         row.int("delay_prefixes", settings.prefixes.into());
         row.text("delay_clock", counted.clock.name);
         row.int("delay_resolution_ns", counted.clock.resolution_ns);
-        let rows = settings.kinds.each().flat_map(|kind| (0..settings.labels()).map(move |label| (kind, settings.labelled(label))));
-        let rows: Vec<Labelled<'_>> =
-            rows.map(|(kind, label)| Labelled { kind, label, report: self.of(kind, settings, label) }).collect();
+        let rows = settings.kinds.each().flat_map(|kind| {
+            (0..settings.labels()).map(move |label| (kind, settings.labelled(label)))
+        });
+        let rows: Vec<Labelled<'_>> = rows
+            .map(|(kind, label)| Labelled { kind, label, report: self.of(kind, settings, label) })
+            .collect();
         row.put("delay", Value::Table(counts(&rows, counted)));
         let mut buckets = Vec::new();
         for row in &rows {
@@ -479,14 +607,25 @@ impl Measurement for Delays {
         row.put("delay_buckets", Value::Table(filled(&buckets)));
     }
 
-    fn restore(row: &Row, settings: &mut flowgauge_core::Settings, bank: &mut WideBank, beside: &mut Beside) -> Result<(), Misfit> {
+    fn restore(
+        row: &Row,
+        settings: &mut flowgauge_core::Settings,
+        bank: &mut WideBank,
+        beside: &mut Beside,
+    ) -> Result<(), Misfit> {
         let Some(kinds) = row.maybe_text("delay_kinds") else { return Ok(()) };
         let kind = |name: &str| Kind::ALL.into_iter().find(|kind| kind.name() == name);
-        let known =
-            |name: &str| kind(name).ok_or_else(|| format!("column delay_kinds has '{name}', which this version does not know"));
-        let kinds = kinds.split(',').try_fold(Kinds::NONE, |kinds, name| known(name).map(|kind| kinds.with(kind)))?;
-        let algorithm =
-            row.named("delay_algorithm", &Algorithm::ALL, Algorithm::name)?.ok_or("column delay_algorithm is missing")?;
+        let known = |name: &str| {
+            kind(name).ok_or_else(|| {
+                format!("column delay_kinds has '{name}', which this version does not know")
+            })
+        };
+        let kinds = kinds
+            .split(',')
+            .try_fold(Kinds::NONE, |kinds, name| known(name).map(|kind| kinds.with(kind)))?;
+        let algorithm = row
+            .named("delay_algorithm", &Algorithm::ALL, Algorithm::name)?
+            .ok_or("column delay_algorithm is missing")?;
         let directions: u64 = row.number("delay_directions")?;
         let all = [Directions::Together, Directions::Apart, Directions::Local];
         let directions = all
@@ -511,11 +650,13 @@ impl Measurement for Delays {
         beside.take_clock(row)?;
         let table = row.table("delay")?;
         let place = |index: usize| Labels::of(&table)?.at(index, &delay);
-        let columns = ["requests", "admitted", "refused", "backward", "unsampled", "admit_log2"].map(|column| table.ints(column));
+        let columns = ["requests", "admitted", "refused", "backward", "unsampled", "admit_log2"]
+            .map(|column| table.ints(column));
         let [requests, admitted, refused, backward, unsampled, shares] = columns;
         let (requests, admitted, refused, backward) = (requests?, admitted?, refused?, backward?);
         let (unsampled, shares, names) = (unsampled?, shares?, table.texts("group")?);
-        let at = |cells: &[i64], index: usize| cells.get(index).copied().unwrap_or(0).unsigned_abs();
+        let at =
+            |cells: &[i64], index: usize| cells.get(index).copied().unwrap_or(0).unsigned_abs();
         for index in 0..table.len() {
             let (kind, label) = place(index)?;
             beside.name(label.group, names.get(index).map_or("", String::as_str));
@@ -533,15 +674,19 @@ impl Measurement for Delays {
             }
         }
         let table = row.table("delay_buckets")?;
-        let columns = ["fridge", "low_ticks", "samples", "weight", "squares", "beyond"].map(|column| table.ints(column));
+        let columns = ["fridge", "low_ticks", "samples", "weight", "squares", "beyond"]
+            .map(|column| table.ints(column));
         let [fridges, lows, samples, weights, squares, beyond] = columns;
-        let (fridges, lows, samples, weights, squares, beyond) = (fridges?, lows?, samples?, weights?, squares?, beyond?);
+        let (fridges, lows, samples, weights, squares, beyond) =
+            (fridges?, lows?, samples?, weights?, squares?, beyond?);
         for index in 0..table.len() {
             let (kind, label) = Labels::of(&table)?.at(index, &delay)?;
             let low = at(lows, index) as u32;
             let bucket = histogram::bucket(low);
-            let to =
-                bank.delay.histogram_mut(&delay, kind, label, at(fridges, index) as usize).and_then(|it| it.bucket_mut(bucket));
+            let to = bank
+                .delay
+                .histogram_mut(&delay, kind, label, at(fridges, index) as usize)
+                .and_then(|it| it.bucket_mut(bucket));
             let to = to
                 .filter(|_| histogram::least(bucket) == low)
                 .ok_or_else(|| format!("column delay_buckets has a bucket from {low}"))?;
@@ -560,8 +705,14 @@ impl Measurement for Delays {
         for delay in &self.0 {
             below.line(&phrases(delay));
             let [p50, _, p95, p99, _] = delay.percentiles().map_or([None; 5], |all| all.map(Some));
-            let row = |(name, percentile): (&str, Option<Percentile>)| Some(row(name, &percentile?));
-            below.rows(&[("p50", p50), ("p95", p95), ("p99", p99)].into_iter().filter_map(row).collect::<Vec<_>>());
+            let row =
+                |(name, percentile): (&str, Option<Percentile>)| Some(row(name, &percentile?));
+            below.rows(
+                &[("p50", p50), ("p95", p95), ("p99", p99)]
+                    .into_iter()
+                    .filter_map(row)
+                    .collect::<Vec<_>>(),
+            );
         }
     }
 }
@@ -571,27 +722,49 @@ const CROWDED: &str = "long delays are uncertain: admit fewer requests (--delay-
 
 /// Requests of a kind and what became of them.
 fn phrases(delay: &Delay) -> Vec<String> {
-    let direction = delay.direction.map(|direction| format!(" {}", direction.name())).unwrap_or_default();
+    let direction =
+        delay.direction.map(|direction| format!(" {}", direction.name())).unwrap_or_default();
     let group = delay.group.as_ref().map(|group| format!(" to {group}")).unwrap_or_default();
-    let answers = if delay.answers() > 0 { counted(delay.answers(), "answer") } else { "no answers".to_owned() };
-    let mut phrases =
-        vec![format!("{}{direction}{group}: {answers}", delay.kind.name()), counted(delay.requests().round() as u64, "request")];
+    let answers = if delay.answers() > 0 {
+        counted(delay.answers(), "answer")
+    } else {
+        "no answers".to_owned()
+    };
+    let mut phrases = vec![
+        format!("{}{direction}{group}: {answers}", delay.kind.name()),
+        counted(delay.requests().round() as u64, "request"),
+    ];
     if let Some(unanswered) = delay.unanswered().filter(|_| delay.requests() > 0.0) {
         // One acknowledgement is for all data before it.
-        let what = if delay.kind == Kind::TcpData { "without an answer of their own" } else { "never answered" };
+        let what = if delay.kind == Kind::TcpData {
+            "without an answer of their own"
+        } else {
+            "never answered"
+        };
         phrases.push(format!("{:.0} % {what}", unanswered / delay.requests() * 100.0));
     }
     let counts = &delay.counts;
-    phrases.extend((counts.refused > 0).then(|| format!("{} found no free slot", grouped(counts.refused))));
-    phrases.extend((counts.backward > 0).then(|| format!("{} came before their requests", counted(counts.backward, "answer"))));
-    phrases.extend((counts.unsampled > 0).then(|| format!("{} missing in --delay-samples", counted(counts.unsampled, "delay"))));
-    let is_crowded = delay.is_corrected() && delay.distribution.as_ref().is_some_and(|it| it.crowded);
+    phrases.extend(
+        (counts.refused > 0).then(|| format!("{} found no free slot", grouped(counts.refused))),
+    );
+    phrases.extend(
+        (counts.backward > 0)
+            .then(|| format!("{} came before their requests", counted(counts.backward, "answer"))),
+    );
+    phrases.extend(
+        (counts.unsampled > 0)
+            .then(|| format!("{} missing in --delay-samples", counted(counts.unsampled, "delay"))),
+    );
+    let is_crowded =
+        delay.is_corrected() && delay.distribution.as_ref().is_some_and(|it| it.crowded);
     phrases.extend(is_crowded.then(|| CROWDED.to_owned()));
     let Settings { slots_log2, admit_log2, .. } = delay.settings;
-    let other = delay.suggested.filter(|suggested| (suggested.slots_log2, suggested.admit_log2) != (slots_log2, admit_log2));
-    phrases.extend(
-        other.map(|suggested| format!("--delay-slots {} --delay-admit {} would fit", suggested.slots(), suggested.share())),
-    );
+    let other = delay.suggested.filter(|suggested| {
+        (suggested.slots_log2, suggested.admit_log2) != (slots_log2, admit_log2)
+    });
+    phrases.extend(other.map(|suggested| {
+        format!("--delay-slots {} --delay-admit {} would fit", suggested.slots(), suggested.share())
+    }));
     phrases
 }
 
@@ -602,7 +775,12 @@ fn row(name: &str, percentile: &Percentile) -> text::Row {
         Some(high) => format!("({} … {})", time(percentile.low), time(high)),
         None => format!("({} or more)", time(percentile.low)),
     };
-    text::Row { name: format!("  {name}"), value: time(percentile.value), interval, ..text::Row::default() }
+    text::Row {
+        name: format!("  {name}"),
+        value: time(percentile.value),
+        interval,
+        ..text::Row::default()
+    }
 }
 
 /// Nanoseconds with three digits and a unit.
@@ -637,7 +815,8 @@ struct Named<'a, T>(&'a [T; PERCENTILES.len()]);
 
 impl<T: Serialize> Serialize for Named<'_, T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(PERCENTILES.iter().zip(self.0).map(|((_, name), value)| (*name, value)))
+        serializer
+            .collect_map(PERCENTILES.iter().zip(self.0).map(|((_, name), value)| (*name, value)))
     }
 }
 
@@ -656,15 +835,26 @@ impl Serialize for Delay {
         line.serialize_entry("requests", &(self.requests().round() as u64))?;
         line.serialize_entry("admitted", &counts.admitted)?;
         line.serialize_entry("answers", &self.answers())?;
-        line.serialize_entry("unanswered", &self.unanswered().map(|unanswered| unanswered.round() as u64))?;
+        line.serialize_entry(
+            "unanswered",
+            &self.unanswered().map(|unanswered| unanswered.round() as u64),
+        )?;
         optional(&mut line, "refused", (counts.refused > 0).then_some(counts.refused))?;
         optional(&mut line, "backward", (counts.backward > 0).then_some(counts.backward))?;
         optional(&mut line, "unsampled", (counts.unsampled > 0).then_some(counts.unsampled))?;
         line.serialize_entry("clock", self.clock.name)?;
         line.serialize_entry("resolution_ns", &self.resolution_ns())?;
         if let Some(distribution) = &self.distribution {
-            optional(&mut line, "underweighted", (distribution.beyond > 0).then_some(distribution.beyond))?;
-            optional(&mut line, "crowded", (self.is_corrected() && distribution.crowded).then_some(true))?;
+            optional(
+                &mut line,
+                "underweighted",
+                (distribution.beyond > 0).then_some(distribution.beyond),
+            )?;
+            optional(
+                &mut line,
+                "crowded",
+                (self.is_corrected() && distribution.crowded).then_some(true),
+            )?;
             line.serialize_entry("raw", &Named(&distribution.raw))?;
             if self.is_corrected() {
                 line.serialize_entry("answered", &distribution.answered)?;

@@ -35,8 +35,8 @@ pub struct Sample<'a> {
     pub flow: [u32; 2],
 }
 
-/// How the ends of a flow are told: by what they are hashed to or, if that would give the secret of the hash away, by a pseudorandom function of it
-/// (SipHash-1-3) with a random key of this run.
+/// How the ends of a flow are told: by what they are hashed to or, if that would give the secret of
+/// the hash away, by a pseudorandom function of it (SipHash-1-3) with a random key of this run.
 #[derive(Clone, Debug)]
 pub struct Ends(Option<RandomState>);
 
@@ -53,7 +53,8 @@ impl Ends {
 }
 
 impl<'a> Sample<'a> {
-    /// A delay that a dataplane with these settings and places has passed on; nothing if there is no such kind.
+    /// A delay that a dataplane with these settings and places has passed on; nothing if there is
+    /// no such kind.
     #[must_use]
     pub fn of(
         window: u64,
@@ -69,20 +70,32 @@ impl<'a> Sample<'a> {
         let label = settings.labelled(row.checked_rem(labels)?);
         let has_direction = settings.sides() > 1 && kind != Kind::TcpDuration;
         let (share, bits) = settings.admitted(sample.fridge.into());
-        let is_one = places.iter().all(|other| Some(&other.interface) == places.first().map(|first| &first.interface));
+        let is_one = places
+            .iter()
+            .all(|other| Some(&other.interface) == places.first().map(|first| &first.interface));
         let (source, destination) = (ends.told(sample.source), ends.told(sample.destination));
         Some(Sample {
             window,
             interface: places.get(*place).filter(|_| !is_one).map(|place| place.interface.as_str()),
             kind,
-            direction: has_direction.then_some(if label.leaves { Direction::Egress } else { Direction::Ingress }),
+            direction: has_direction.then_some(if label.leaves {
+                Direction::Egress
+            } else {
+                Direction::Ingress
+            }),
             group: options.group(settings, label.group),
             time_ns: sample.at,
             delay_ns: u64::from(sample.delay) << kind.tick_bits(),
-            weight: f64::from(sample.weight) / f64::from(1_u32 << WEIGHT_BITS) * 2_f64.powi(bits as i32) / f64::from(share),
+            weight: f64::from(sample.weight) / f64::from(1_u32 << WEIGHT_BITS)
+                * 2_f64.powi(bits as i32)
+                / f64::from(share),
             is_underweighted: sample.beyond != 0,
             // The sender of an edge of the spin bit has sent the one before as well.
-            flow: if kind == Kind::QuicSpin { [source, destination] } else { [destination, source] },
+            flow: if kind == Kind::QuicSpin {
+                [source, destination]
+            } else {
+                [destination, source]
+            },
         })
     }
 }
@@ -115,7 +128,15 @@ mod tests {
     fn line(settings: &Settings, places: &[Place], place: usize, sample: Passed) -> String {
         let passed = DelaySample { place, sample };
         serde_json::to_string(
-            &Sample::of(7, settings, &Options::default(), places, &Ends::new(HashMode::Tabulated), &passed).unwrap(),
+            &Sample::of(
+                7,
+                settings,
+                &Options::default(),
+                places,
+                &Ends::new(HashMode::Tabulated),
+                &passed,
+            )
+            .unwrap(),
         )
         .unwrap()
     }
@@ -123,22 +144,40 @@ mod tests {
     #[test]
     fn signatures_of_a_secret_hash_are_not_told() {
         let ends = [Ends::new(HashMode::Keyed), Ends::new(HashMode::Keyed)];
-        assert!(ends.iter().all(|ends| ends.told(7) == ends.told(7) && ends.told(7) != ends.told(8)));
+        assert!(
+            ends.iter().all(|ends| ends.told(7) == ends.told(7) && ends.told(7) != ends.told(8))
+        );
         // Twice 32 bits equal by chance once in 2^64.
         assert!(
-            [7, 8].map(|it| ends[0].told(it)) != [7, 8] && [7, 8].map(|it| ends[0].told(it)) != [7, 8].map(|it| ends[1].told(it))
+            [7, 8].map(|it| ends[0].told(it)) != [7, 8]
+                && [7, 8].map(|it| ends[0].told(it)) != [7, 8].map(|it| ends[1].told(it))
         );
         assert_eq!(Ends::new(HashMode::Tabulated).told(7), 7);
     }
 
     #[test]
     fn a_delay_is_told_with_its_kind_its_direction_and_what_it_stands_for() {
-        let kinds = Kinds::NONE.with(Kind::TcpData).with(Kind::TcpDuration).with(Kind::Dns).with(Kind::QuicSpin);
-        let settings = Settings { kinds, directions: Directions::Apart, admit_log2: 3, ..Settings::DEFAULT };
-        let both = |name: &str| Direction::ALL.map(|direction| Place { interface: name.to_owned(), direction });
+        let kinds = Kinds::NONE
+            .with(Kind::TcpData)
+            .with(Kind::TcpDuration)
+            .with(Kind::Dns)
+            .with(Kind::QuicSpin);
+        let settings =
+            Settings { kinds, directions: Directions::Apart, admit_log2: 3, ..Settings::DEFAULT };
+        let both = |name: &str| {
+            Direction::ALL.map(|direction| Place { interface: name.to_owned(), direction })
+        };
         let one = both("eth0");
         let two = [both("eth0"), both("eth1")].concat();
-        let sample = Passed { at: 123, source: 0xa, destination: 0xb, delay: 2, weight: 6144, row: 5, ..Passed::EMPTY };
+        let sample = Passed {
+            at: 123,
+            source: 0xa,
+            destination: 0xb,
+            delay: 2,
+            weight: 6144,
+            row: 5,
+            ..Passed::EMPTY
+        };
         let expected = r#"{"record":"delay-sample","window":7,"kind":"dns","direction":"egress","time_ns":123,"delay_ns":128,"weight":12.0,"flow":"0000000b0000000a"}"#;
         assert_eq!(line(&settings, &one, 0, sample), expected);
         let expected = r#"{"record":"delay-sample","window":7,"interface":"eth1","kind":"quic-spin","direction":"ingress","time_ns":123,"delay_ns":128,"weight":12.0,"underweighted":true,"flow":"0000000a0000000b"}"#;

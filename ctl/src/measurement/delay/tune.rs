@@ -1,14 +1,17 @@
 //! How many requests to admit, and how large a table to take, for the traffic that there is.
 //!
-//! Of `r` requests a second a share `p` is put in a table of `M` slots. A delay `D` is seen if its request is admitted and not overwritten, which
-//! has a probability of `p e^(-p r D / M)`. That is largest for `p = M / (r D)`: as many requests are put in the table during `D` as it has slots. With half
-//! of that share 82 % as many delays of this length are seen, with twice as much 74 %. `D` is the 99th percentile: of shorter delays a smaller part is lost, and a
-//! table holds several times as many requests as come during a typical one. Shares are powers of two, and the largest one is taken that is no
-//! larger than that.
+//! Of `r` requests a second a share `p` is put in a table of `M` slots. A delay `D` is seen if its
+//! request is admitted and not overwritten, which has a probability of `p e^(-p r D / M)`. That is
+//! largest for `p = M / (r D)`: as many requests are put in the table during `D` as it has slots.
+//! With half of that share 82 % as many delays of this length are seen, with twice as much 74 %.
+//! `D` is the 99th percentile: of shorter delays a smaller part is lost, and a table holds several
+//! times as many requests as come during a typical one. Shares are powers of two, and the largest
+//! one is taken that is no larger than that.
 //!
-//! A smaller share is free of bias at once, so that it is taken as soon as it is needed. A larger one is taken one step a window, and only if the
-//! table has room for it and a quarter of a doubling more: what is seen of the same traffic differs from window to window.
-//! [`Admission`] says why answers of a larger share count later; [`Tuner`] finds out when.
+//! A smaller share is free of bias at once, so that it is taken as soon as it is needed. A larger
+//! one is taken one step a window, and only if the table has room for it and a quarter of a
+//! doubling more: what is seen of the same traffic differs from window to window. [`Admission`]
+//! says why answers of a larger share count later; [`Tuner`] finds out when.
 
 use super::Delays;
 use flowgauge_core::delay::{Admission, Kind, MAX_ADMIT_BITS, MAX_SLOTS, SLOT_BITS, Settings};
@@ -67,11 +70,13 @@ impl Load {
         let slots = f64::from(slots_log2);
         let next = match self.log2().map(|requests| requests - slots) {
             Some(wanted) if wanted > f64::from(admit_log2) => wanted.ceil() as u8,
-            Some(wanted) if wanted + MARGIN <= f64::from(admit_log2) - 1.0 => admit_log2.saturating_sub(1),
+            Some(wanted) if wanted + MARGIN <= f64::from(admit_log2) - 1.0 => {
+                admit_log2.saturating_sub(1)
+            }
             Some(_) => admit_log2,
             None => {
-                // Too few answers. Either hardly a request is admitted, and those of a whole window find room in the table, or they are overwritten
-                // before their answers come.
+                // Too few answers. Either hardly a request is admitted, and those of a whole window
+                // find room in the table, or they are overwritten before their answers come.
                 let admitted = self.requests.max(1.0).log2() - f64::from(admit_log2) - slots;
                 match admitted {
                     it if it <= 0.0 => admit_log2.saturating_sub(1),
@@ -83,14 +88,17 @@ impl Load {
         next.min(MAX_ADMIT_BITS)
     }
 
-    /// The smallest table that has room for all requests, or else the largest one and a share; nothing if too few answers were seen. `kinds`: how many
-    /// of them are measured, each of which has such tables.
+    /// The smallest table that has room for all requests, or else the largest one and a share;
+    /// nothing if too few answers were seen. `kinds`: how many of them are measured, each of which
+    /// has such tables.
     #[must_use]
     pub fn suggested(&self, kinds: usize) -> Option<Suggestion> {
         let requests = self.log2()?;
         let most = (MAX_SLOTS / kinds.max(1) / 2).max(1).ilog2() as u8;
-        let slots_log2 = (requests.ceil() as u8).clamp(*SLOT_BITS.start(), most.min(*SLOT_BITS.end()));
-        let admit_log2 = ((requests - f64::from(slots_log2)).max(0.0).ceil() as u8).min(MAX_ADMIT_BITS);
+        let slots_log2 =
+            (requests.ceil() as u8).clamp(*SLOT_BITS.start(), most.min(*SLOT_BITS.end()));
+        let admit_log2 =
+            ((requests - f64::from(slots_log2)).max(0.0).ceil() as u8).min(MAX_ADMIT_BITS);
         Some(Suggestion { slots_log2, admit_log2 })
     }
 }
@@ -114,7 +122,11 @@ impl Suggestion {
     /// The share, as options take it.
     #[must_use]
     pub fn share(&self) -> String {
-        if self.admit_log2 == 0 { "1".to_owned() } else { format!("1/{}", 1_u32 << self.admit_log2) }
+        if self.admit_log2 == 0 {
+            "1".to_owned()
+        } else {
+            format!("1/{}", 1_u32 << self.admit_log2)
+        }
     }
 }
 
@@ -149,9 +161,17 @@ impl Tuner {
     #[must_use]
     pub fn new(settings: Settings, window_ns: u64) -> Option<Self> {
         let first = Admission { kept: settings.admit_log2, counted: settings.admit_log2 };
-        let followed = |kind| Followed { kind, admissions: VecDeque::from([first; 2]), longest: VecDeque::new() };
+        let followed = |kind| Followed {
+            kind,
+            admissions: VecDeque::from([first; 2]),
+            longest: VecDeque::new(),
+        };
         let kinds = settings.kinds.each().map(followed).collect();
-        (settings.follows && settings.kinds.any() && window_ns > 0).then_some(Tuner { settings, window_ns, kinds })
+        (settings.follows && settings.kinds.any() && window_ns > 0).then_some(Tuner {
+            settings,
+            window_ns,
+            kinds,
+        })
     }
 
     /// Looks at a window that was closed, and says what the window after the open one is to admit.
@@ -159,7 +179,9 @@ impl Tuner {
         let (slots_log2, window_ns) = (self.settings.slots_log2, self.window_ns);
         let next = |followed: &mut Followed| {
             let load = Load::of(delays, followed.kind, span_ns);
-            let counted = delays.together().filter(|delay| delay.kind == followed.kind && delay.counts.requests > 0);
+            let counted = delays
+                .together()
+                .filter(|delay| delay.kind == followed.kind && delay.counts.requests > 0);
             followed.take_over(counted.map(|delay| delay.settings.admit_log2).next());
             (followed.kind, followed.next(load, slots_log2, window_ns))
         };
@@ -168,12 +190,14 @@ impl Tuner {
 }
 
 impl Followed {
-    /// The window that was closed was counted with this share: if with another one than was set, an earlier process has set it, and that of the open
-    /// window.
+    /// The window that was closed was counted with this share: if with another one than was set, an
+    /// earlier process has set it, and that of the open window.
     fn take_over(&mut self, counted: Option<u8>) {
         let closed = self.admissions.iter().rev().nth(1).map(|admission| admission.counted);
         if let Some(counted) = counted.filter(|counted| Some(*counted) != closed) {
-            self.admissions.iter_mut().for_each(|admission| *admission = Admission { kept: counted, counted });
+            self.admissions
+                .iter_mut()
+                .for_each(|admission| *admission = Admission { kept: counted, counted });
         }
     }
 
@@ -181,7 +205,8 @@ impl Followed {
         let last = self.admissions.back().map_or(0, |admission| admission.kept);
         let kept = load.map_or(last, |load| load.share(slots_log2, last));
         self.longest.push_back(load.map_or(0.0, |load| load.longest_ns));
-        // Requests that are answered in a window came in it, or so many windows before. It is one that has not begun.
+        // Requests that are answered in a window came in it, or so many windows before. It is one
+        // that has not begun.
         let longest = self.longest.iter().copied().fold(0.0, f64::max);
         let before = ((longest / window_ns as f64).ceil() as usize).clamp(1, WINDOWS);
         let earlier = self.admissions.iter().rev().take(before).map(|admission| admission.kept);
@@ -211,7 +236,14 @@ mod tests {
 
     #[test]
     fn as_many_requests_are_admitted_during_a_long_delay_as_there_are_slots() {
-        for (requests, share) in [(1.0, 0), (10_240.0, 0), (10_241.0, 1), (20_480.0, 1), (1e6, 7), (1e12, MAX_ADMIT_BITS)] {
+        for (requests, share) in [
+            (1.0, 0),
+            (10_240.0, 0),
+            (10_241.0, 1),
+            (20_480.0, 1),
+            (1e6, 7),
+            (1e12, MAX_ADMIT_BITS),
+        ] {
             assert_eq!(load(requests, Some(100.0)).share(10, 0), share, "{requests}");
         }
     }
@@ -219,7 +251,8 @@ mod tests {
     #[test]
     fn a_share_grows_by_a_step_and_with_room_to_spare() {
         let share = |requests| load(requests, Some(100.0)).share(10, 4);
-        // 2^13 requests during the delay take 1/8, which is taken when there are a quarter of a doubling less.
+        // 2^13 requests during the delay take 1/8, which is taken when there are a quarter of a
+        // doubling less.
         let during = |log2: f64| 2_f64.powf(log2) * 10.0;
         assert_eq!([share(during(13.9)), share(during(13.0)), share(during(12.8))], [4, 4, 4]);
         assert_eq!([share(during(12.74)), share(during(5.0))], [3, 3]);
@@ -236,7 +269,9 @@ mod tests {
 
     #[test]
     fn a_suggestion_has_room_for_all_requests_or_is_the_largest_table() {
-        let suggested = |requests, kinds| load(requests, Some(100.0)).suggested(kinds).map(|it| (it.slots(), it.share()));
+        let suggested = |requests, kinds| {
+            load(requests, Some(100.0)).suggested(kinds).map(|it| (it.slots(), it.share()))
+        };
         let of = |slots, share: &str| Some((slots, share.to_owned()));
         assert_eq!(suggested(10.0, 1), of(64, "1"));
         assert_eq!(suggested(10_241.0, 1), of(2048, "1"));
@@ -249,9 +284,19 @@ mod tests {
     #[test]
     fn answers_count_of_a_larger_share_once_no_older_request_waits() {
         let first = Admission { kept: 3, counted: 3 };
-        let mut followed = Followed { kind: Kind::Icmp, admissions: VecDeque::from([first; 2]), longest: VecDeque::new() };
+        let mut followed = Followed {
+            kind: Kind::Icmp,
+            admissions: VecDeque::from([first; 2]),
+            longest: VecDeque::new(),
+        };
         // The longest delays, of 2.4 windows, reach into three earlier ones.
-        let mut next = |requests| followed.next(Some(Load { longest_ns: 2.4e9, ..load(requests, Some(100.0)) }), 10, SECOND);
+        let mut next = |requests| {
+            followed.next(
+                Some(Load { longest_ns: 2.4e9, ..load(requests, Some(100.0)) }),
+                10,
+                SECOND,
+            )
+        };
         let shares = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 40_000.0, 1.0].map(|requests| {
             let Admission { kept, counted } = next(requests);
             (kept, counted)
@@ -262,7 +307,11 @@ mod tests {
     #[test]
     fn shares_that_an_earlier_process_has_set_are_taken_over() {
         let first = Admission::default();
-        let mut followed = Followed { kind: Kind::Icmp, admissions: VecDeque::from([first; 2]), longest: VecDeque::new() };
+        let mut followed = Followed {
+            kind: Kind::Icmp,
+            admissions: VecDeque::from([first; 2]),
+            longest: VecDeque::new(),
+        };
         followed.take_over(None);
         followed.take_over(Some(0));
         assert!(followed.admissions.iter().all(|admission| *admission == first));

@@ -16,7 +16,8 @@ use std::collections::BTreeMap;
 /// Nothing to choose.
 pub type Options = ();
 
-/// The entropies of a record, one for each key that is measured; a total has none, since entropies do not add up.
+/// The entropies of a record, one for each key that is measured; a total has none, since entropies
+/// do not add up.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entropies(pub Vec<Entropy>);
 
@@ -58,10 +59,22 @@ impl Measurement for Entropies {
             return Ok(None);
         }
         let truths = reading.truth.map(|truth| truth.entropy).unwrap_or_default();
-        let parts = reading.settings.entropy.iter().zip(&reading.bank.entropy.sums).zip(&reading.bank.entropy.sketches).zip(truths);
+        let parts = reading
+            .settings
+            .entropy
+            .iter()
+            .zip(&reading.bank.entropy.sums)
+            .zip(&reading.bank.entropy.sketches)
+            .zip(truths);
         let entropies = parts.filter_map(|(((settings, counted), cells), truth)| {
             let sketch = Sketched::new(settings, reading.rows)?;
-            let estimate = estimate::estimate(reading.packets(), counted.sum, cells, sketch.shape, sketch.kind);
+            let estimate = estimate::estimate(
+                reading.packets(),
+                counted.sum,
+                cells,
+                sketch.shape,
+                sketch.kind,
+            );
             Some(Entropy { sketch, estimate, truth })
         });
         let entropies: Vec<Entropy> = entropies.collect();
@@ -71,7 +84,13 @@ impl Measurement for Entropies {
     fn figures(&self, _: Option<&Counted>, figures: &mut Figures) {
         for Entropy { sketch, estimate, truth } in &self.0 {
             let number = Number { value: estimate.bits, low: estimate.low, high: estimate.high };
-            figures.number("entropy", "entropy of packets over flows, in bits", Unit::Bits, &[("key", sketch.key.name())], number);
+            figures.number(
+                "entropy",
+                "entropy of packets over flows, in bits",
+                Unit::Bits,
+                &[("key", sketch.key.name())],
+                number,
+            );
             figures.truth(*truth);
         }
     }
@@ -83,9 +102,14 @@ impl Measurement for Entropies {
     fn store(&self, counted: &Counted, row: &mut Row) {
         // In the order of the settings, of which those that are off have no entropy.
         let mut entropies = self.0.iter();
-        let parts =
-            PREFIXES.into_iter().zip(&counted.settings.entropy).zip(&counted.bank.entropy.sums).zip(&counted.bank.entropy.sketches);
-        for (((name, settings), summed), cells) in parts.filter(|(((_, settings), _), _)| settings.is_on()) {
+        let parts = PREFIXES
+            .into_iter()
+            .zip(&counted.settings.entropy)
+            .zip(&counted.bank.entropy.sums)
+            .zip(&counted.bank.entropy.sketches);
+        for (((name, settings), summed), cells) in
+            parts.filter(|(((_, settings), _), _)| settings.is_on())
+        {
             let Some(Entropy { estimate, .. }) = entropies.next() else { return };
             row.float(name, estimate.bits);
             row.float(format!("{name}_low"), estimate.low);
@@ -95,9 +119,18 @@ impl Measurement for Entropies {
         }
     }
 
-    fn restore(row: &Row, settings: &mut Settings, bank: &mut WideBank, beside: &mut Self::Beside) -> Result<(), Misfit> {
+    fn restore(
+        row: &Row,
+        settings: &mut Settings,
+        bank: &mut WideBank,
+        beside: &mut Self::Beside,
+    ) -> Result<(), Misfit> {
         let packets = row.number::<u64>("ipv4_packets")?.wrapping_add(row.number("ipv6_packets")?);
-        let parts = PREFIXES.into_iter().zip(&mut settings.entropy).zip(&mut bank.entropy.sums).zip(&mut bank.entropy.sketches);
+        let parts = PREFIXES
+            .into_iter()
+            .zip(&mut settings.entropy)
+            .zip(&mut bank.entropy.sums)
+            .zip(&mut bank.entropy.sketches);
         for ((((name, settings), summed), cells), mixture) in parts.zip(beside) {
             let Some(found) = sketched::restore(name, row, cells)? else { continue };
             *settings = found;
@@ -115,10 +148,18 @@ impl Measurement for Entropies {
         ];
         let cells = NAMES.into_iter().enumerate().flat_map(|(index, names)| {
             let entropy = report.and_then(|Entropies(entropies)| entropies.get(index));
-            let values = entropy.map_or_else(Default::default, |Entropy { sketch, estimate, truth }| {
-                let [bits, low, high] = [estimate.bits, estimate.low, estimate.high].map(|bits| bits.to_string());
-                [sketch.key.name().to_owned(), bits, low, high, truth.map(|truth| truth.to_string()).unwrap_or_default()]
-            });
+            let values =
+                entropy.map_or_else(Default::default, |Entropy { sketch, estimate, truth }| {
+                    let [bits, low, high] =
+                        [estimate.bits, estimate.low, estimate.high].map(|bits| bits.to_string());
+                    [
+                        sketch.key.name().to_owned(),
+                        bits,
+                        low,
+                        high,
+                        truth.map(|truth| truth.to_string()).unwrap_or_default(),
+                    ]
+                });
             names.into_iter().zip(values).map(|(name, value)| (Place::Behind, name, value))
         });
         cells.collect()
@@ -147,25 +188,37 @@ impl Entropy {
         notes.extend(truth.map(|truth| {
             // Of one flow the entropy is 0, from which nothing is so many percent off.
             let percent = (bits / truth - 1.0) * 100.0;
-            let error = if percent.is_finite() { format!("{percent:+.2} %") } else { format!("{:+.3} bits", bits - truth) };
+            let error = if percent.is_finite() {
+                format!("{percent:+.2} %")
+            } else {
+                format!("{:+.3} bits", bits - truth)
+            };
             format!("truth {truth:.3} (error {error})")
         }));
         notes.extend(saturated.then(|| FULL.to_owned()));
         let (name, value) = (format!("entropy of {flows}"), format!("{bits:.3} bits"));
-        text::Row { name, value, interval: format!("({low:.3} … {high:.3})"), notes, ..text::Row::default() }
+        text::Row {
+            name,
+            value,
+            interval: format!("({low:.3} … {high:.3})"),
+            notes,
+            ..text::Row::default()
+        }
     }
 }
 
 impl Serialize for Entropies {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let by_key: BTreeMap<_, _> = self.0.iter().map(|entropy| (entropy.sketch.key.name(), entropy)).collect();
+        let by_key: BTreeMap<_, _> =
+            self.0.iter().map(|entropy| (entropy.sketch.key.name(), entropy)).collect();
         by_key.serialize(serializer)
     }
 }
 
 impl Serialize for Entropy {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let estimate::Entropy { bits, low, high, normalised, in_integers, saturated } = self.estimate;
+        let estimate::Entropy { bits, low, high, normalised, in_integers, saturated } =
+            self.estimate;
         let mut line = serializer.serialize_map(None)?;
         line.serialize_entry("bits", &bits)?;
         line.serialize_entry("low", &low)?;

@@ -1,7 +1,7 @@
 //! Packets of one flow, from a sketch.
 //!
-//! Count-Min: Cormode and Muthukrishnan, *An improved data stream summary* (2005). Count Sketch: Charikar, Chen and Farach-Colton, *Finding
-//! frequent items in data streams* (2002).
+//! Count-Min: Cormode and Muthukrishnan, *An improved data stream summary* (2005). Count Sketch:
+//! Charikar, Chen and Farach-Colton, *Finding frequent items in data streams* (2002).
 
 use crate::number::Z95;
 use flowgauge_core::sketch::Said;
@@ -18,21 +18,32 @@ pub struct Frequency {
     pub high: f64,
     /// How probable it is that the interval holds the truth.
     pub confidence: f64,
-    /// Whether counters of the flow are full, so that the interval reaches up to what all packets leave possible.
+    /// Whether counters of the flow are full, so that the interval reaches up to what all packets
+    /// leave possible.
     pub saturated: bool,
 }
 
 /// Packets of the flow with this CRC, of a sketch that so many packets were counted in.
 ///
-/// Count-Min is never too low, and too high by more than `e N / columns` of N packets with a probability of `exp(-rows)`. The error of a
-/// row of Count Sketch has the variance `F2 / columns`, F2 being the sum of squares of the other flows' packets, which is the
-/// row's own; that of the median of rows is `pi / 2 rows` of it.
+/// Count-Min is never too low, and too high by more than `e N / columns` of N packets with a
+/// probability of `exp(-rows)`. The error of a row of Count Sketch has the variance `F2 / columns`,
+/// F2 being the sum of squares of the other flows' packets, which is the row's own; that of the
+/// median of rows is `pi / 2 rows` of it.
 ///
-/// A counter that is full counts no more. What it holds was counted, so that the flow has no less but for the others' share; what came
-/// later may be anything up to the rest of the packets. So a row with a full counter stands for its value at the lower end of the interval,
-/// and for all packets at the upper end. Rows that are not full go on saying what they know: Count-Min takes the smallest of these.
+/// A counter that is full counts no more. What it holds was counted, so that the flow has no less
+/// but for the others' share; what came later may be anything up to the rest of the packets. So a
+/// row with a full counter stands for its value at the lower end of the interval, and for all
+/// packets at the upper end. Rows that are not full go on saying what they know: Count-Min takes
+/// the smallest of these.
 #[must_use]
-pub fn estimate(sketch: &WideSketch, kind: SketchKind, shape: Grid, crc: u32, tabulation: &Tabulation, packets: u64) -> Frequency {
+pub fn estimate(
+    sketch: &WideSketch,
+    kind: SketchKind,
+    shape: Grid,
+    crc: u32,
+    tabulation: &Tabulation,
+    packets: u64,
+) -> Frequency {
     let mut rows = Vec::with_capacity(shape.rows());
     sketch.rows(kind, shape, crc, tabulation, |said| rows.push(said));
     match kind {
@@ -52,7 +63,13 @@ fn count_min(sketch: &WideSketch, shape: Grid, rows: &[Said], packets: u64) -> F
     let high = if whole.is_some() { value } else { packets.max(value) };
     let confidence = -(-(shape.rows() as f64)).exp_m1();
     // Rows that are full may hold more than the smallest that is not.
-    Frequency { value, low: (value - excess).max(0.0), high, confidence, saturated: whole.is_none() }
+    Frequency {
+        value,
+        low: (value - excess).max(0.0),
+        high,
+        confidence,
+        saturated: whole.is_none(),
+    }
 }
 
 fn count_sketch(sketch: &WideSketch, shape: Grid, rows: &[Said], packets: u64) -> Frequency {
@@ -65,20 +82,34 @@ fn count_sketch(sketch: &WideSketch, shape: Grid, rows: &[Said], packets: u64) -
     let full_rows = rows.iter().filter(|said| said.full).count();
     let squares: f64 = sketch.cells(shape).iter().map(|&cell| (cell as f64).powi(2)).sum();
     let count = shape.rows() as f64;
-    // Of flows that fill other counters than this one's, no more is known than that they have not more than all packets.
-    let others = if sketch.full(shape) > full_rows { all * all } else { squares / count - value * value };
+    // Of flows that fill other counters than this one's, no more is known than that they have not
+    // more than all packets.
+    let others =
+        if sketch.full(shape) > full_rows { all * all } else { squares / count - value * value };
     // A median of one or two is their mean.
     let of_median = (std::f64::consts::FRAC_PI_2).min((count / 2.0).max(1.0)) / count;
     let margin = Z95 * (others.max(0.0) / shape.columns() as f64 * of_median).sqrt();
     if full_rows == 0 {
-        return Frequency { value, low: (value - margin).max(0.0), high: value + margin, confidence: 0.95, saturated: false };
+        return Frequency {
+            value,
+            low: (value - margin).max(0.0),
+            high: value + margin,
+            confidence: 0.95,
+            saturated: false,
+        };
     }
     // A counter that others filled the other way says nothing about the least.
     let most = i64::try_from(packets).unwrap_or(i64::MAX);
     let low = median(&|said| if said.full { said.value.max(0) } else { said.value });
     let high = median(&|said| if said.full { most } else { said.value });
     let high = (high + margin).min(all.max(value));
-    Frequency { value, low: (low - margin).clamp(0.0, value), high: high.max(value), confidence: 0.95, saturated: true }
+    Frequency {
+        value,
+        low: (low - margin).clamp(0.0, value),
+        high: high.max(value),
+        confidence: 0.95,
+        saturated: true,
+    }
 }
 
 #[cfg(test)]
@@ -113,8 +144,9 @@ mod tests {
         flows().map(|(_, packets)| u64::from(packets)).sum()
     }
 
-    /// The deviation, in a row, of the sum of all errors of flows of more than 100 packets: each has in its counter the packets of others, one of
-    /// so many columns each, with signs; and of two in the same counter each has the other's.
+    /// The deviation, in a row, of the sum of all errors of flows of more than 100 packets: each
+    /// has in its counter the packets of others, one of so many columns each, with signs; and of
+    /// two in the same counter each has the other's.
     fn deviation_of_sums(columns: usize) -> f64 {
         let packets = || flows().map(|(_, packets)| f64::from(packets));
         let large = || packets().filter(|packets| *packets > 100.0);
@@ -133,7 +165,11 @@ mod tests {
             let sketch = filled(kind, shape, &tabulation);
             for (crc, packets) in flows() {
                 let estimate = estimate(&sketch, kind, shape, crc, &tabulation, sent);
-                assert!(0.0 <= estimate.low && estimate.low <= estimate.value && estimate.value <= estimate.high);
+                assert!(
+                    0.0 <= estimate.low
+                        && estimate.low <= estimate.value
+                        && estimate.value <= estimate.high
+                );
                 check(&estimate, f64::from(packets));
                 held += u32::from((estimate.low..=estimate.high).contains(&f64::from(packets)));
                 all += 1;
@@ -166,7 +202,8 @@ mod tests {
                 flows += f64::from(u8::from(truth > 100.0));
             });
             assert!(held >= 0.95, "{rows} x {columns}: {held}");
-            // No bias beyond the scatter of single rows. Flows of few packets are left out: they are cut off at zero.
+            // No bias beyond the scatter of single rows. Flows of few packets are left out: they
+            // are cut off at zero.
             let bias = error / flows;
             assert!(
                 bias.abs() <= of_mean(deviation_of_sums(columns) / (flows / SEEDS as f64), SEEDS),
@@ -188,10 +225,19 @@ mod tests {
     }
 
     /// The cells of a flow that came so often to a core, which goes on from there.
-    fn preset(kind: SketchKind, shape: Grid, crc: u32, tabulation: &Tabulation, packets: u32) -> Box<Sketch> {
+    fn preset(
+        kind: SketchKind,
+        shape: Grid,
+        crc: u32,
+        tabulation: &Tabulation,
+        packets: u32,
+    ) -> Box<Sketch> {
         let mut sketch = Box::new(Sketch::new());
         sketch.update(kind, shape, crc, tabulation);
-        sketch.cells_mut(shape).iter_mut().for_each(|cell| *cell = cell.wrapping_mul(packets as i32));
+        sketch
+            .cells_mut(shape)
+            .iter_mut()
+            .for_each(|cell| *cell = cell.wrapping_mul(packets as i32));
         sketch
     }
 
@@ -199,17 +245,29 @@ mod tests {
     #[test]
     fn a_flow_of_more_packets_than_a_counter_holds_is_told_as_at_least_so_many() {
         const PACKETS: u64 = 4_294_967_400;
-        let (shape, tabulation) = (Grid::of_counters(4, 1024).unwrap(), Box::new(Tabulation::from_seed(1)));
-        for (kind, before) in [(SketchKind::CountMin, u32::MAX - SLACK), (SketchKind::CountSketch, FULL as u32 - 1)] {
+        let (shape, tabulation) =
+            (Grid::of_counters(4, 1024).unwrap(), Box::new(Tabulation::from_seed(1)));
+        for (kind, before) in
+            [(SketchKind::CountMin, u32::MAX - SLACK), (SketchKind::CountSketch, FULL as u32 - 1)]
+        {
             let mut sketch = preset(kind, shape, 7, &tabulation, before);
             // What comes after the counters are full changes nothing.
             (0..1000).for_each(|_| sketch.update(kind, shape, 7, &tabulation));
             let sketch = wide(&sketch, kind, shape);
             let told = estimate(&sketch, kind, shape, 7, &tabulation, PACKETS);
             assert!(told.saturated && told.value == f64::from(before) + 1.0, "{kind:?}: {told:?}");
-            // Of a Count-Min others may have a share of all packets; of a Count Sketch the other cells say that there are none.
-            let others = if kind == SketchKind::CountMin { std::f64::consts::E * PACKETS as f64 / 1024.0 } else { 0.0 };
-            assert_eq!((told.low, told.high), (told.value - others, PACKETS as f64), "{kind:?}: {told:?}");
+            // Of a Count-Min others may have a share of all packets; of a Count Sketch the other
+            // cells say that there are none.
+            let others = if kind == SketchKind::CountMin {
+                std::f64::consts::E * PACKETS as f64 / 1024.0
+            } else {
+                0.0
+            };
+            assert_eq!(
+                (told.low, told.high),
+                (told.value - others, PACKETS as f64),
+                "{kind:?}: {told:?}"
+            );
             // Another flow knows what it knew, but that so many others are there.
             let other = estimate(&sketch, kind, shape, 8, &tabulation, PACKETS);
             assert!(!other.saturated && other.low == 0.0, "{kind:?}: {other:?}");
@@ -218,7 +276,8 @@ mod tests {
 
     #[test]
     fn cores_and_windows_add_up_beyond_32_bits() {
-        let (shape, tabulation) = (Grid::of_counters(4, 1024).unwrap(), Box::new(Tabulation::from_seed(1)));
+        let (shape, tabulation) =
+            (Grid::of_counters(4, 1024).unwrap(), Box::new(Tabulation::from_seed(1)));
         for kind in SketchKind::ALL {
             let one = preset(kind, shape, 7, &tabulation, 2_000_000_000);
             let mut all = Box::new(WideSketch::new());
@@ -226,22 +285,33 @@ mod tests {
             let mut total = Box::new(WideSketch::new());
             (0..3).for_each(|_| total.unite(&all, shape));
             let told = estimate(&total, kind, shape, 7, &tabulation, 42_000_000_000);
-            assert!(!told.saturated && told.value == 42e9 && told.high == 42e9, "{kind:?}: {told:?}");
+            assert!(
+                !told.saturated && told.value == 42e9 && told.high == 42e9,
+                "{kind:?}: {told:?}"
+            );
         }
     }
 
     /// Of three rows one is full, by other flows: the others go on.
     #[test]
     fn a_row_that_others_filled_leaves_the_answer_to_the_rest() {
-        let (shape, tabulation) = (Grid::of_counters(3, 1024).unwrap(), Box::new(Tabulation::from_seed(1)));
+        let (shape, tabulation) =
+            (Grid::of_counters(3, 1024).unwrap(), Box::new(Tabulation::from_seed(1)));
         for kind in SketchKind::ALL {
             let mut sketch = preset(kind, shape, 7, &tabulation, 1000);
             let cell = sketch.cells_mut(shape).iter_mut().find(|cell| **cell != 0).unwrap();
             *cell = if kind == SketchKind::CountMin { -1 } else { i32::MIN };
-            let told = estimate(&wide(&sketch, kind, shape), kind, shape, 7, &tabulation, 5_000_000_000);
+            let told =
+                estimate(&wide(&sketch, kind, shape), kind, shape, 7, &tabulation, 5_000_000_000);
             match kind {
-                SketchKind::CountMin => assert!(!told.saturated && told.value == 1000.0 && told.high == 1000.0, "{told:?}"),
-                SketchKind::CountSketch => assert!(told.low == 0.0 && told.value == 1000.0 && told.high >= 1000.0, "{told:?}"),
+                SketchKind::CountMin => assert!(
+                    !told.saturated && told.value == 1000.0 && told.high == 1000.0,
+                    "{told:?}"
+                ),
+                SketchKind::CountSketch => assert!(
+                    told.low == 0.0 && told.value == 1000.0 && told.high >= 1000.0,
+                    "{told:?}"
+                ),
             }
         }
     }

@@ -33,9 +33,21 @@ impl Measurement for Frequency {
         let (rows, cells) = (reading.rows, &reading.bank.frequency);
         Ok(Sketched::new(&reading.settings.frequency, rows).map(|sketch| {
             let Sketched { key, kind, shape, .. } = sketch;
-            let packets =
-                |flow: &FlowKey| estimate::estimate(cells, kind, shape, rows.signature(flow), &rows.tabulation, reading.packets());
-            Frequency { sketch, flows: reading.asked(key, packets), full_counters: cells.full(shape) }
+            let packets = |flow: &FlowKey| {
+                estimate::estimate(
+                    cells,
+                    kind,
+                    shape,
+                    rows.signature(flow),
+                    &rows.tabulation,
+                    reading.packets(),
+                )
+            };
+            Frequency {
+                sketch,
+                flows: reading.asked(key, packets),
+                full_counters: cells.full(shape),
+            }
         }))
     }
 
@@ -63,8 +75,14 @@ impl Measurement for Frequency {
         sketched::store("frequency", &counted.settings.frequency, &counted.bank.frequency, row);
     }
 
-    fn restore(row: &Row, settings: &mut Settings, bank: &mut WideBank, (): &mut ()) -> Result<(), Misfit> {
-        settings.frequency = sketched::restore("frequency", row, &mut bank.frequency)?.unwrap_or(settings.frequency);
+    fn restore(
+        row: &Row,
+        settings: &mut Settings,
+        bank: &mut WideBank,
+        (): &mut (),
+    ) -> Result<(), Misfit> {
+        settings.frequency =
+            sketched::restore("frequency", row, &mut bank.frequency)?.unwrap_or(settings.frequency);
         Ok(())
     }
 
@@ -75,7 +93,8 @@ impl Measurement for Frequency {
     fn lines(&self, below: &mut Below<'_>) {
         let rows = self.flows.iter().map(|(key, packets)| {
             let key = KeyText { kind: self.sketch.key, key };
-            let [value, low, high] = [packets.value, packets.low, packets.high].map(|packets| packets.round() as u64);
+            let [value, low, high] =
+                [packets.value, packets.low, packets.high].map(|packets| packets.round() as u64);
             text::Row {
                 name: format!("query {key}"),
                 value: counted(value, "packet"),
@@ -107,7 +126,14 @@ impl Serialize for Frequency {
         let kind = self.sketch.key;
         let flows = self.flows.iter().map(|(key, estimate)| {
             let estimate::Frequency { value, low, high, confidence, saturated } = *estimate;
-            Flow { flow: KeyText { kind, key }.to_string(), packets: value, low, high, confidence, saturated }
+            Flow {
+                flow: KeyText { kind, key }.to_string(),
+                packets: value,
+                low,
+                high,
+                confidence,
+                saturated,
+            }
         });
         let mut line = serializer.serialize_map(None)?;
         line.serialize_entry("key", kind.name())?;

@@ -55,7 +55,11 @@ impl Heavy {
 
     /// The first so many flows in words.
     pub(crate) fn talkers(&self, most: usize) -> impl Iterator<Item = String> {
-        self.top.flows.iter().take(most).map(|flow| format!("{} ({})", self.text(flow), self.counted(flow.count)))
+        self.top
+            .flows
+            .iter()
+            .take(most)
+            .map(|flow| format!("{} ({})", self.text(flow), self.counted(flow.count)))
     }
 }
 
@@ -70,11 +74,19 @@ impl Measurement for Heavy {
             Some(besides) => besides.heavy.top(settings, most),
             None => estimate::top(&reading.bank.heavy, settings, most),
         };
-        Ok((algorithm != Algorithm::Off).then(|| Heavy { key, unit, algorithm, slots: settings.slots(), top: top() }))
+        Ok((algorithm != Algorithm::Off).then(|| Heavy {
+            key,
+            unit,
+            algorithm,
+            slots: settings.slots(),
+            top: top(),
+        }))
     }
 
     fn cells(report: Option<&Self>) -> Vec<Cell> {
-        let heaviest = report.and_then(|heavy| heavy.top.flows.first().map(|flow| (heavy.text(flow), flow.count.to_string())));
+        let heaviest = report.and_then(|heavy| {
+            heavy.top.flows.first().map(|flow| (heavy.text(flow), flow.count.to_string()))
+        });
         let (flow, count) = heaviest.unwrap_or_default();
         vec![(Place::Behind, "heaviest", flow), (Place::Behind, "heaviest_count", count)]
     }
@@ -87,10 +99,15 @@ impl Measurement for Heavy {
         let total = self.top.total.max(1) as f64;
         let flows = self.top.flows.iter().map(|flow| Ranked {
             name: self.text(flow),
-            number: Number { value: flow.count as f64, low: flow.low as f64, high: flow.high as f64 },
+            number: Number {
+                value: flow.count as f64,
+                low: flow.low as f64,
+                high: flow.high as f64,
+            },
             more: format!("{:.2} %", flow.count as f64 / total * 100.0),
         });
-        let (title, labels) = ("heaviest flows", [("key", self.key.name()), ("by", self.unit.name())]);
+        let (title, labels) =
+            ("heaviest flows", [("key", self.key.name()), ("by", self.unit.name())]);
         figures.ranking("heavy_flows", title, unit, &labels, flows.collect());
     }
 
@@ -107,16 +124,22 @@ impl Measurement for Heavy {
         row.int("heavy_slots", slots as u64);
         row.int("heavy_total", table.total());
         row.int("heavy_packets", table.packets().into());
-        // Nothing of what a flow is hashed to: of enough signatures, and of bits of these as in slots, the secret of the hash follows.
+        // Nothing of what a flow is hashed to: of enough signatures, and of bits of these as in
+        // slots, the secret of the hash follows.
         let mut taken: Vec<Entry> = table.entries(settings).collect();
         taken.sort_unstable_by_key(|entry| (Reverse(entry.count), entry.key));
-        let ints = |value: &dyn Fn(&Entry) -> u64| Cells::Int(taken.iter().map(|entry| int(value(entry))).collect());
+        let ints = |value: &dyn Fn(&Entry) -> u64| {
+            Cells::Int(taken.iter().map(|entry| int(value(entry))).collect())
+        };
         let flow = |entry: &Entry| KeyText { kind: key, key: &entry.key }.to_string();
         let columns = vec![
             ("flow".into(), Cells::Text(taken.iter().map(flow).collect())),
             ("count".into(), ints(&|entry| entry.count)),
             ("inherited".into(), ints(&|entry| entry.inherited)),
-            ("key".into(), Cells::Bytes(taken.iter().map(|entry| entry.key.as_bytes().to_vec()).collect())),
+            (
+                "key".into(),
+                Cells::Bytes(taken.iter().map(|entry| entry.key.as_bytes().to_vec()).collect()),
+            ),
         ];
         row.put("heavy", Value::Table(columns));
     }
@@ -127,10 +150,17 @@ impl Measurement for Heavy {
         _: &mut WideBank,
         union: &mut Self::Beside,
     ) -> Result<(), Misfit> {
-        let Some(algorithm) = row.named("heavy_algorithm", &Algorithm::ALL, Algorithm::name)? else { return Ok(()) };
+        let Some(algorithm) = row.named("heavy_algorithm", &Algorithm::ALL, Algorithm::name)?
+        else {
+            return Ok(());
+        };
         let missing = |column: &str| format!("column {column} is missing");
-        let key = row.named("heavy_key", &KeyKind::ALL, KeyKind::name)?.ok_or_else(|| missing("heavy_key"))?;
-        let unit = row.named("heavy_unit", &Unit::ALL, Unit::name)?.ok_or_else(|| missing("heavy_unit"))?;
+        let key = row
+            .named("heavy_key", &KeyKind::ALL, KeyKind::name)?
+            .ok_or_else(|| missing("heavy_key"))?;
+        let unit = row
+            .named("heavy_unit", &Unit::ALL, Unit::name)?
+            .ok_or_else(|| missing("heavy_unit"))?;
         let slots: usize = row.number("heavy_slots")?;
         let heavy = Settings { algorithm, key, unit, slots_log2: slots.max(1).ilog2() as u8 };
         if heavy.slots() != slots {
@@ -142,20 +172,30 @@ impl Measurement for Heavy {
             Unit::Bytes => row.number("bytes")?,
         };
         if total > most {
-            return Err(format!("column heavy_total has {total} {}, and the window {most}", unit.name()));
+            return Err(format!(
+                "column heavy_total has {total} {}, and the window {most}",
+                unit.name()
+            ));
         }
         let table = row.table("heavy")?;
         let sum: i128 = table.ints("count")?.iter().map(|count| i128::from(*count)).sum();
         // What one flow inherits another has lost; cores that counted apart add up to no more.
         if sum > 4 * i128::from(total) {
-            return Err(format!("column heavy has {sum} {} in all, and the window {total}", unit.name()));
+            return Err(format!(
+                "column heavy has {sum} {} in all, and the window {total}",
+                unit.name()
+            ));
         }
         let (counts, inherited) = (table.ints("count")?, table.ints("inherited")?);
         let keys = table.blobs("key")?;
         let mut entries = Vec::with_capacity(counts.len());
         for ((count, inherited), bytes) in counts.iter().zip(inherited).zip(keys) {
             if !key.lengths().contains(&bytes.len()) {
-                return Err(format!("column heavy.key has {} bytes, which is no {}", bytes.len(), key.name()));
+                return Err(format!(
+                    "column heavy.key has {} bytes, which is no {}",
+                    bytes.len(),
+                    key.name()
+                ));
             }
             let entry = Entry {
                 signature: 0,

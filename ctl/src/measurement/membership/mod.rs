@@ -50,13 +50,25 @@ impl Measurement for Membership {
         let labels = [("key", self.key.name())];
         let exact = |value| Number { value, low: value, high: value };
         let wrong = exact(self.false_positive);
-        figures.number("membership_false_positive", "share of flows taken for seen that were not", Unit::Ratio, &labels, wrong);
+        figures.number(
+            "membership_false_positive",
+            "share of flows taken for seen that were not",
+            Unit::Ratio,
+            &labels,
+            wrong,
+        );
         let flows = self.flows.iter().map(|(flow, seen)| Ranked {
             name: KeyText { kind: self.key, key: flow }.to_string(),
             number: exact(f64::from(u8::from(*seen))),
             more: if *seen { "seen".to_owned() } else { "not seen".to_owned() },
         });
-        figures.ranking("seen_flows", "whether the flows that are asked for were seen", Unit::Things, &labels, flows.collect());
+        figures.ranking(
+            "seen_flows",
+            "whether the flows that are asked for were seen",
+            Unit::Things,
+            &labels,
+            flows.collect(),
+        );
     }
 
     fn columns() -> &'static [&'static str] {
@@ -68,18 +80,31 @@ impl Measurement for Membership {
         row.int("membership_rows", self.shape.rows() as u64);
         row.int("membership_bits", self.shape.columns() as u64);
         row.float("membership_false_positive", self.false_positive);
-        let bytes = counted.bank.membership.words(self.shape).iter().flat_map(|word| word.to_le_bytes());
+        let bytes =
+            counted.bank.membership.words(self.shape).iter().flat_map(|word| word.to_le_bytes());
         row.put("membership", Value::Bytes(Some(bytes.collect())));
     }
 
-    fn restore(row: &Row, settings: &mut flowgauge_core::Settings, bank: &mut WideBank, (): &mut ()) -> Result<(), Misfit> {
-        let Some(key) = row.named("membership_key", &KeyKind::ALL, KeyKind::name)? else { return Ok(()) };
+    fn restore(
+        row: &Row,
+        settings: &mut flowgauge_core::Settings,
+        bank: &mut WideBank,
+        (): &mut (),
+    ) -> Result<(), Misfit> {
+        let Some(key) = row.named("membership_key", &KeyKind::ALL, KeyKind::name)? else {
+            return Ok(());
+        };
         let (rows, bits) = (row.number("membership_rows")?, row.number("membership_bits")?);
-        let shape = Grid::of_bits(rows, bits).ok_or_else(|| format!("no filter has {rows} rows of {bits} bits"))?;
+        let shape = Grid::of_bits(rows, bits)
+            .ok_or_else(|| format!("no filter has {rows} rows of {bits} bits"))?;
         let (bytes, words) = (row.bytes("membership")?, bank.membership.words_mut(shape));
         let (found, rest) = bytes.as_chunks::<8>();
         if found.len() != words.len() || !rest.is_empty() {
-            return Err(format!("column membership has {} bytes, and not {}", bytes.len(), 8 * words.len()));
+            return Err(format!(
+                "column membership has {} bytes, and not {}",
+                bytes.len(),
+                8 * words.len()
+            ));
         }
         words.iter_mut().zip(found).for_each(|(word, bytes)| *word = u64::from_le_bytes(*bytes));
         settings.membership = Settings { on: true, key, shape };
@@ -109,7 +134,10 @@ impl Serialize for Membership {
             flow: String,
             seen: bool,
         }
-        let flow = |(key, seen): &(_, bool)| Flow { flow: KeyText { kind: self.key, key }.to_string(), seen: *seen };
+        let flow = |(key, seen): &(_, bool)| Flow {
+            flow: KeyText { kind: self.key, key }.to_string(),
+            seen: *seen,
+        };
         let mut line = serializer.serialize_map(None)?;
         line.serialize_entry("key", self.key.name())?;
         line.serialize_entry("rows", &self.shape.rows())?;

@@ -1,9 +1,12 @@
 //! Which share of a prefix' segments is out of order.
 //!
-//! Segments of one flow share a path and a fate: late ones come in clusters. With `y` late segments of each flow the variance of their sum is about the sum of `y²`,
-//! as of a compound Poisson process, and not the sum of `y`, as of segments by themselves. So as many segments count as would give the same variance by
-//! themselves (the design effect, Kish 1965), in the interval of Wilson (1927). The clusters that were seen are as many as `(sum of y)² / (sum of y²)` equal ones; there
-//! may be one more (as Fay and Feuer 1997 have it for sums of weights). Where no segment was late, each flow counts once.
+//! Segments of one flow share a path and a fate: late ones come in clusters. With `y` late segments
+//! of each flow the variance of their sum is about the sum of `y²`, as of a compound Poisson
+//! process, and not the sum of `y`, as of segments by themselves. So as many segments count as
+//! would give the same variance by themselves (the design effect, Kish 1965), in the interval of
+//! Wilson (1927). The clusters that were seen are as many as `(sum of y)² / (sum of y²)` equal
+//! ones; there may be one more (as Fay and Feuer 1997 have it for sums of weights). Where no
+//! segment was late, each flow counts once.
 
 use crate::number::{Number, Z95};
 use flowgauge_core::reorder::{MOST_LATE, Prefix};
@@ -13,7 +16,8 @@ use std::collections::HashSet;
 /// The share of a prefix' segments that is out of order, 0 to 1.
 #[must_use]
 pub fn rate(prefix: &Prefix) -> Number {
-    let (packets, late, squares) = (prefix.packets as f64, prefix.out_of_order as f64, prefix.squares as f64);
+    let (packets, late, squares) =
+        (prefix.packets as f64, prefix.out_of_order as f64, prefix.squares as f64);
     let independent = if prefix.out_of_order == 0 || prefix.out_of_order > u64::from(MOST_LATE) {
         // Clusters are not known, or their squares may be too small.
         prefix.flows.max(1) as f64
@@ -59,8 +63,10 @@ pub struct Recall {
 pub fn recall<'a>(found: impl Iterator<Item = &'a Prefix>, truth: &[Prefix]) -> Recall {
     let large = LARGE * truth.iter().map(|prefix| prefix.packets).sum::<u64>() as f64;
     let is_much = |prefix: &Prefix| share(prefix) > MUCH;
-    let found: HashSet<u64> = found.filter(|prefix| reorders(prefix)).map(|prefix| prefix.prefix).collect();
-    let (much, little): (Vec<&Prefix>, Vec<&Prefix>) = truth.iter().partition(|prefix| is_much(prefix));
+    let found: HashSet<u64> =
+        found.filter(|prefix| reorders(prefix)).map(|prefix| prefix.prefix).collect();
+    let (much, little): (Vec<&Prefix>, Vec<&Prefix>) =
+        truth.iter().partition(|prefix| is_much(prefix));
     let to_find = much.iter().filter(|prefix| reorders(prefix) && prefix.packets as f64 >= large);
     let is_found = |prefix: &&&Prefix| found.contains(&prefix.prefix);
     Recall {
@@ -76,7 +82,11 @@ fn wilson(share: f64, number: f64) -> Number {
     let middle = share + square / 2.0;
     let half = Z95 * (share * (1.0 - share) / number + square / (4.0 * number)).sqrt();
     let bound = |value: f64| (value / (1.0 + square)).clamp(0.0, 1.0);
-    Number { value: share, low: bound(middle - half).min(share), high: bound(middle + half).max(share) }
+    Number {
+        value: share,
+        low: bound(middle - half).min(share),
+        high: bound(middle + half).max(share),
+    }
 }
 
 #[cfg(test)]
@@ -89,26 +99,39 @@ mod tests {
     #[test]
     fn intervals_of_shares_are_those_of_the_books() {
         // Newcombe 1998, table I.
-        for (late, packets, low, high) in
-            [(81.0, 263.0, 0.2553, 0.3662), (15.0, 148.0, 0.0624, 0.1605), (0.0, 20.0, 0.0, 0.1611), (1.0, 29.0, 0.0061, 0.1718)]
-        {
+        for (late, packets, low, high) in [
+            (81.0, 263.0, 0.2553, 0.3662),
+            (15.0, 148.0, 0.0624, 0.1605),
+            (0.0, 20.0, 0.0, 0.1611),
+            (1.0, 29.0, 0.0061, 0.1718),
+        ] {
             let found = wilson(late / packets, packets);
-            assert!((found.low - low).abs() < 5e-5 && (found.high - high).abs() < 5e-5, "{found:?}");
+            assert!(
+                (found.low - low).abs() < 5e-5 && (found.high - high).abs() < 5e-5,
+                "{found:?}"
+            );
         }
     }
 
     #[test]
     fn prefixes_are_found_rightly_or_wrongly() {
-        let of = |prefix, packets, out_of_order| Prefix { prefix, packets, out_of_order, ..Prefix::default() };
-        let truth = [of(1, 1000, 20), of(2, 1000, 20), of(3, 1000, 10), of(4, 3, 3), of(5, 1000, 11)];
+        let of = |prefix, packets, out_of_order| Prefix {
+            prefix,
+            packets,
+            out_of_order,
+            ..Prefix::default()
+        };
+        let truth =
+            [of(1, 1000, 20), of(2, 1000, 20), of(3, 1000, 10), of(4, 3, 3), of(5, 1000, 11)];
         let found = [of(1, 100, 3), of(2, 100, 2), of(3, 100, 3), of(4, 3, 3), of(5, 400, 4)];
         assert_eq!(recall(found.iter(), &truth), Recall { reordering: 3, found: 1, wrongly: 1 });
     }
 
     #[test]
     fn what_is_not_known_of_clusters_makes_intervals_wide() {
-        let of =
-            |packets, out_of_order, flows, squares| rate(&Prefix { packets, out_of_order, flows, squares, ..Prefix::default() });
+        let of = |packets, out_of_order, flows, squares| {
+            rate(&Prefix { packets, out_of_order, flows, squares, ..Prefix::default() })
+        };
         assert_eq!(of(1000, 0, 20, 0), wilson(0.0, 20.0));
         assert_eq!(of(1, 0, 0, 0), wilson(0.0, 1.0));
         let many = u64::from(MOST_LATE) + 1;
@@ -146,7 +169,11 @@ mod tests {
                         let mut random = ChaCha8Rng::seed_from_u64(*seed);
                         let mut prefix = Prefix { flows, ..Prefix::default() };
                         for _ in 0..flows {
-                            let segments = if is_large { 64 } else { (2.0 / (1.0 - random.random::<f64>())).min(64.0) as u64 };
+                            let segments = if is_large {
+                                64
+                            } else {
+                                (2.0 / (1.0 - random.random::<f64>())).min(64.0) as u64
+                            };
                             let late = late(&mut random, segments);
                             prefix.packets += segments;
                             prefix.out_of_order += late;
@@ -156,9 +183,15 @@ mod tests {
                         rate.low <= 0.02 && 0.02 <= rate.high
                     });
                     let held = held.count();
-                    println!("{name}, {flows} flows{}: {held}", if is_large { " of 64 segments" } else { "" });
+                    println!(
+                        "{name}, {flows} flows{}: {held}",
+                        if is_large { " of 64 segments" } else { "" }
+                    );
                     // Small flows of which few are late by much have the most uneven clusters.
-                    assert!(held as u64 * 100 >= TRIALS * 85, "{name} {flows} {is_large}: {held} of {TRIALS}");
+                    assert!(
+                        held as u64 * 100 >= TRIALS * 85,
+                        "{name} {flows} {is_large}: {held} of {TRIALS}"
+                    );
                 }
             }
         }

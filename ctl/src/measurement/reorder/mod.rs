@@ -86,7 +86,10 @@ impl Measurement for Reordering {
         }
         let truths = reading.snapshot.and_then(|snapshot| snapshot.prefixes.as_deref());
         // They are in the order of prefixes.
-        let truth = |prefix: u64| truths.and_then(|all| Some(all[all.binary_search_by_key(&prefix, |it| it.prefix).ok()?]));
+        let truth = |prefix: u64| {
+            truths
+                .and_then(|all| Some(all[all.binary_search_by_key(&prefix, |it| it.prefix).ok()?]))
+        };
         let of = |counts: &Prefix| Reordered {
             name: Name(&settings, counts.prefix).to_string(),
             counts: *counts,
@@ -96,7 +99,8 @@ impl Measurement for Reordering {
         let mut prefixes: Vec<Reordered> = bank.prefixes().map(of).collect();
         let number = prefixes.len();
         let sum = bank.prefixes().fold(Prefix::default(), |sum, prefix| sum.plus(prefix));
-        // Those that surely reorder, then those that may because much of them was seen; names, so that the order is always the same.
+        // Those that surely reorder, then those that may because much of them was seen; names, so
+        // that the order is always the same.
         let rank = |it: &Reordered| (it.rate.low, it.counts.out_of_order, it.counts.packets);
         prefixes.sort_by(|one, other| {
             rank(other)
@@ -107,7 +111,16 @@ impl Measurement for Reordering {
         prefixes.truncate(reading.options.reorder.top);
         let (unfollowed, contended, crowded) = (bank.unfollowed, bank.contended, bank.crowded);
         let truth = truths.map(|truths| estimate::recall(bank.prefixes(), truths));
-        Ok(Some(Reordering { settings, number, sum, prefixes, unfollowed, contended, crowded, truth }))
+        Ok(Some(Reordering {
+            settings,
+            number,
+            sum,
+            prefixes,
+            unfollowed,
+            contended,
+            crowded,
+            truth,
+        }))
     }
 
     fn cells(report: Option<&Self>) -> Vec<Cell> {
@@ -127,16 +140,28 @@ impl Measurement for Reordering {
 
     fn figures(&self, _: Option<&Counted>, figures: &mut Figures) {
         let Prefix { packets, out_of_order, retransmitted, .. } = self.sum;
-        for (what, packets) in [("all", packets), ("out-of-order", out_of_order), ("retransmitted", retransmitted)] {
+        for (what, packets) in
+            [("all", packets), ("out-of-order", out_of_order), ("retransmitted", retransmitted)]
+        {
             let title = "TCP segments of prefixes that were followed";
             figures.count("tcp_segments", title, Unit::Things, &[("what", what)], packets as f64);
         }
         let prefixes = self.prefixes.iter().map(|prefix| Ranked {
             name: prefix.name.clone(),
             number: prefix.rate,
-            more: format!("{} of {}", grouped(prefix.counts.out_of_order), counted(prefix.counts.packets, "segment")),
+            more: format!(
+                "{} of {}",
+                grouped(prefix.counts.out_of_order),
+                counted(prefix.counts.packets, "segment")
+            ),
         });
-        figures.ranking("reordering_prefixes", "share of segments out of order", Unit::Ratio, &[], prefixes.collect());
+        figures.ranking(
+            "reordering_prefixes",
+            "share of segments out of order",
+            Unit::Ratio,
+            &[],
+            prefixes.collect(),
+        );
     }
 
     fn columns() -> &'static [&'static str] {
@@ -153,9 +178,16 @@ impl Measurement for Reordering {
         row.int("reorder_contended", self.contended);
         row.int("reorder_crowded", self.crowded);
         let prefixes = || counted.bank.reorder.prefixes();
-        let ints = |value: fn(&Prefix) -> u64| Cells::Int(prefixes().map(|prefix| int(value(prefix))).collect());
+        let ints = |value: fn(&Prefix) -> u64| {
+            Cells::Int(prefixes().map(|prefix| int(value(prefix))).collect())
+        };
         let columns = vec![
-            ("prefix".into(), Cells::Text(prefixes().map(|it| Name(&self.settings, it.prefix).to_string()).collect())),
+            (
+                "prefix".into(),
+                Cells::Text(
+                    prefixes().map(|it| Name(&self.settings, it.prefix).to_string()).collect(),
+                ),
+            ),
             ("packets".into(), ints(|it| it.packets)),
             ("out_of_order".into(), ints(|it| it.out_of_order)),
             ("retransmitted".into(), ints(|it| it.retransmitted)),
@@ -163,23 +195,39 @@ impl Measurement for Reordering {
             ("flows".into(), ints(|it| it.flows)),
             ("squares".into(), ints(|it| it.squares)),
             // Its upper half may be as large as 64 bits hold.
-            ("bits".into(), Cells::Int(prefixes().map(|prefix| prefix.prefix.cast_signed()).collect())),
+            (
+                "bits".into(),
+                Cells::Int(prefixes().map(|prefix| prefix.prefix.cast_signed()).collect()),
+            ),
         ];
         row.put("reorder", Value::Table(columns));
     }
 
-    fn restore(row: &Row, settings: &mut flowgauge_core::Settings, bank: &mut WideBank, (): &mut ()) -> Result<(), Misfit> {
-        let Some(algorithm) = row.named("reorder_algorithm", &Algorithm::ALL, Algorithm::name)? else { return Ok(()) };
+    fn restore(
+        row: &Row,
+        settings: &mut flowgauge_core::Settings,
+        bank: &mut WideBank,
+        (): &mut (),
+    ) -> Result<(), Misfit> {
+        let Some(algorithm) = row.named("reorder_algorithm", &Algorithm::ALL, Algorithm::name)?
+        else {
+            return Ok(());
+        };
         let buckets: u32 = row.number("reorder_buckets")?;
-        let (v4_bits, v6_bits) = (row.number("reorder_ipv4_bits")?, row.number("reorder_ipv6_bits")?);
-        let reorder = Settings { algorithm, slots_log2: buckets.max(1).ilog2() as u8, v4_bits, v6_bits };
+        let (v4_bits, v6_bits) =
+            (row.number("reorder_ipv4_bits")?, row.number("reorder_ipv6_bits")?);
+        let reorder =
+            Settings { algorithm, slots_log2: buckets.max(1).ilog2() as u8, v4_bits, v6_bits };
         if let Some(problem) = reorder.problem() {
             return Err(problem.to_owned());
         }
         let table = row.table("reorder")?;
-        let columns = ["bits", "packets", "out_of_order", "retransmitted", "gaps", "flows", "squares"];
-        let [bits, packets, out_of_order, retransmitted, gaps, flows, squares] = columns.map(|column| table.ints(column));
-        let (bits, packets, out_of_order, retransmitted) = (bits?, packets?, out_of_order?, retransmitted?);
+        let columns =
+            ["bits", "packets", "out_of_order", "retransmitted", "gaps", "flows", "squares"];
+        let [bits, packets, out_of_order, retransmitted, gaps, flows, squares] =
+            columns.map(|column| table.ints(column));
+        let (bits, packets, out_of_order, retransmitted) =
+            (bits?, packets?, out_of_order?, retransmitted?);
         let (gaps, flows, squares) = (gaps?, flows?, squares?);
         let at = |cells: &[i64], index: usize| cells.get(index).copied().unwrap_or(0);
         for index in 0..table.len() {
@@ -209,8 +257,12 @@ impl Measurement for Reordering {
         let sum = &self.sum;
         let seen = sum.packets + self.unfollowed + self.contended + self.crowded;
         if sum.packets == 0 {
-            let followed = (seen > 0).then(|| format!("none of {} followed", counted(seen, "segment")));
-            below.line(&["reordering: nothing to tell".to_owned(), followed.unwrap_or_else(|| "no TCP data".to_owned())]);
+            let followed =
+                (seen > 0).then(|| format!("none of {} followed", counted(seen, "segment")));
+            below.line(&[
+                "reordering: nothing to tell".to_owned(),
+                followed.unwrap_or_else(|| "no TCP data".to_owned()),
+            ]);
             return;
         }
         let percent = |count: u64| format!("{:.2} %", count as f64 / sum.packets as f64 * 100.0);
@@ -220,10 +272,12 @@ impl Measurement for Reordering {
             format!("{} of {} followed", grouped(sum.packets), counted(seen, "segment")),
             prefixes(self.number),
         ];
-        phrases.extend(
-            (self.contended > 0).then(|| format!("{} came too close behind others to be followed", grouped(self.contended))),
-        );
-        phrases.extend((self.crowded > 0).then(|| format!("{} of prefixes that found no place", counted(self.crowded, "segment"))));
+        phrases.extend((self.contended > 0).then(|| {
+            format!("{} came too close behind others to be followed", grouped(self.contended))
+        }));
+        phrases.extend((self.crowded > 0).then(|| {
+            format!("{} of prefixes that found no place", counted(self.crowded, "segment"))
+        }));
         if let Some(Recall { reordering, found, wrongly }) = self.truth {
             phrases.push(format!("truth: {found} of {reordering} large ones that reorder were found, {wrongly} wrongly"));
         }
@@ -231,10 +285,16 @@ impl Measurement for Reordering {
         let rows = self.prefixes.iter().filter(|it| it.counts.out_of_order > 0).map(|it| {
             let share = |share: f64| format!("{:.2}", share * 100.0);
             let mut notes = vec![counted(it.counts.flows, "flow")];
-            notes.extend(it.truth.as_ref().map(|truth| format!("truth {} %", share(estimate::share(truth)))));
+            notes.extend(
+                it.truth.as_ref().map(|truth| format!("truth {} %", share(estimate::share(truth)))),
+            );
             text::Row {
                 name: it.name.clone(),
-                value: format!("{} of {}", grouped(it.counts.out_of_order), counted(it.counts.packets, "segment")),
+                value: format!(
+                    "{} of {}",
+                    grouped(it.counts.out_of_order),
+                    counted(it.counts.packets, "segment")
+                ),
                 share: format!("{} %", share(it.rate.value)),
                 interval: format!("({} … {} %)", share(it.rate.low), share(it.rate.high)),
                 notes,

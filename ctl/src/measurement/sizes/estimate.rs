@@ -50,23 +50,26 @@ pub struct Lengths {
 
 /// How long packets are; nothing if there are none with a length.
 ///
-/// Every bucket but that of packets without a length holds its packets and bytes exactly, so that the bucket of a quantile is known, and
-/// bounds it. Where counters are full, it is only known that quantiles are among the lengths that were seen.
+/// Every bucket but that of packets without a length holds its packets and bytes exactly, so that
+/// the bucket of a quantile is known, and bounds it. Where counters are full, it is only known that
+/// quantiles are among the lengths that were seen.
 #[must_use]
 pub fn estimate(counts: &WideSizes) -> Option<Lengths> {
     let range = |bucket: usize| {
         let packets = *counts.packets.get(bucket)?;
         let (low, high) = (least(bucket), greatest(bucket).min(MAX_LENGTH));
         // A read that is not atomic may know of a packet what it does not of its length.
-        let excess = (*counts.excess.get(bucket)?).min(packets.saturating_mul(u64::from(high - low)));
+        let excess =
+            (*counts.excess.get(bucket)?).min(packets.saturating_mul(u64::from(high - low)));
         let bytes = packets.saturating_mul(u64::from(low)).saturating_add(excess);
         (packets > 0).then_some(Range { low, high, packets, bytes })
     };
     let unknown = counts.packets.first().copied().unwrap_or(0);
     let buckets: Vec<Range> = (1..BUCKETS).filter_map(range).collect();
     let (first, last) = (buckets.first()?, buckets.last()?);
-    let (packets, bytes) =
-        buckets.iter().fold((0, 0_u64), |(packets, bytes), range| (packets + range.packets, bytes.saturating_add(range.bytes)));
+    let (packets, bytes) = buckets.iter().fold((0, 0_u64), |(packets, bytes), range| {
+        (packets + range.packets, bytes.saturating_add(range.bytes))
+    });
     let bounded = |quantile: Quantile| match counts.full {
         0 => quantile,
         _ => Quantile { low: first.low, high: last.high, ..quantile },
@@ -110,8 +113,11 @@ pub struct Truth {
 /// Quantiles of packets that were counted length by length; nothing if none has a length.
 #[must_use]
 pub fn exact(counts: &ExactSizes) -> Option<Truth> {
-    let lengths = || counts.packets.iter().zip(0_u32..).skip(1).filter(|(packets, _)| **packets > 0);
-    let all = |weight: fn(u64, u32) -> u64| lengths().map(|(packets, length)| weight(*packets, length)).sum::<u64>();
+    let lengths =
+        || counts.packets.iter().zip(0_u32..).skip(1).filter(|(packets, _)| **packets > 0);
+    let all = |weight: fn(u64, u32) -> u64| {
+        lengths().map(|(packets, length)| weight(*packets, length)).sum::<u64>()
+    };
     let quantiles = |weight: fn(u64, u32) -> u64| {
         let all = all(weight);
         PERCENT.map(|percent| {
@@ -152,19 +158,41 @@ mod tests {
         let mut random = ChaCha8Rng::seed_from_u64(1);
         for round in 0..200 {
             let number = random.random_range(1..2000);
-            let modes: Vec<u32> = (0..random.random_range(1..6)).map(|_| random.random_range(20..=MAX_LENGTH)).collect();
+            let modes: Vec<u32> = (0..random.random_range(1..6))
+                .map(|_| random.random_range(20..=MAX_LENGTH))
+                .collect();
             let spread = if round % 2 == 0 { 1 } else { 500 };
             let lengths: Vec<u32> = (0..number)
-                .map(|_| (modes[random.random_range(0..modes.len())] + random.random_range(0..spread)).min(MAX_LENGTH))
+                .map(|_| {
+                    (modes[random.random_range(0..modes.len())] + random.random_range(0..spread))
+                        .min(MAX_LENGTH)
+                })
                 .collect();
             let (wide, counts) = counted(lengths.iter().copied());
             let (told, truth) = (estimate(&wide).unwrap(), exact(&counts).unwrap());
-            assert_eq!((told.packets, told.bytes), (number as u64, lengths.iter().map(|length| u64::from(*length)).sum()));
-            let pairs = told.by_packets.iter().zip(truth.by_packets).chain(told.by_bytes.iter().zip(truth.by_bytes));
+            assert_eq!(
+                (told.packets, told.bytes),
+                (number as u64, lengths.iter().map(|length| u64::from(*length)).sum())
+            );
+            let pairs = told
+                .by_packets
+                .iter()
+                .zip(truth.by_packets)
+                .chain(told.by_bytes.iter().zip(truth.by_bytes));
             for (quantile, truth) in pairs {
-                assert!((quantile.low..=quantile.high).contains(&truth), "{quantile:?}, not {truth}");
-                assert!(f64::from(quantile.low) <= quantile.value && quantile.value <= f64::from(quantile.high), "{quantile:?}");
-                assert!((quantile.value / f64::from(truth) - 1.0).abs() <= 0.02, "{quantile:?}, not {truth}");
+                assert!(
+                    (quantile.low..=quantile.high).contains(&truth),
+                    "{quantile:?}, not {truth}"
+                );
+                assert!(
+                    f64::from(quantile.low) <= quantile.value
+                        && quantile.value <= f64::from(quantile.high),
+                    "{quantile:?}"
+                );
+                assert!(
+                    (quantile.value / f64::from(truth) - 1.0).abs() <= 0.02,
+                    "{quantile:?}, not {truth}"
+                );
             }
         }
     }
@@ -182,12 +210,21 @@ mod tests {
             }
         }));
         let told = estimate(&wide).unwrap();
-        assert_eq!(told.by_packets.map(|quantile| quantile.value), [40.0, 40.0, 40.0, 100.0, 100.0, 1500.0]);
+        assert_eq!(
+            told.by_packets.map(|quantile| quantile.value),
+            [40.0, 40.0, 40.0, 100.0, 100.0, 1500.0]
+        );
         // 2,000 bytes of 14,000 are in packets of 40, 4,500 in packets of 100.
-        assert_eq!(told.by_bytes.map(|quantile| quantile.value), [40.0, 100.0, 1500.0, 1500.0, 1500.0, 1500.0]);
+        assert_eq!(
+            told.by_bytes.map(|quantile| quantile.value),
+            [40.0, 100.0, 1500.0, 1500.0, 1500.0, 1500.0]
+        );
         assert_eq!(told.mean.value, 140.0);
         let truth = exact(&counts).unwrap();
-        assert_eq!((truth.by_packets, truth.by_bytes), ([40, 40, 40, 100, 100, 1500], [40, 100, 1500, 1500, 1500, 1500]));
+        assert_eq!(
+            (truth.by_packets, truth.by_bytes),
+            ([40, 40, 40, 100, 100, 1500], [40, 100, 1500, 1500, 1500, 1500])
+        );
     }
 
     #[test]

@@ -50,7 +50,9 @@ impl Measurement for Sizes {
 
     fn cells(report: Option<&Self>) -> Vec<Cell> {
         let lengths = report.and_then(|sizes| sizes.lengths.as_ref());
-        let cell = |name, value: &dyn Fn(&Lengths) -> String| (Place::Last, name, lengths.map(value).unwrap_or_default());
+        let cell = |name, value: &dyn Fn(&Lengths) -> String| {
+            (Place::Last, name, lengths.map(value).unwrap_or_default())
+        };
         vec![
             cell("length_mean", &|it| it.mean.value.to_string()),
             cell("length_p50", &|it| median(&it.by_packets).value.to_string()),
@@ -67,7 +69,8 @@ impl Measurement for Sizes {
         let rows = ranges.iter().map(|range| {
             let share = range.packets as f64 / lengths.packets as f64 * 100.0;
             let bar = (range.packets as f64 / most as f64 * BAR as f64).round() as usize;
-            let name = format!("{} … {} bytes", grouped(range.low.into()), grouped(range.high.into()));
+            let name =
+                format!("{} … {} bytes", grouped(range.low.into()), grouped(range.high.into()));
             let (value, share) = (counted(range.packets, "packet"), format!("{share:.1} %"));
             text::Row { name, value, share, interval: "▇".repeat(bar), ..text::Row::default() }
         });
@@ -76,9 +79,16 @@ impl Measurement for Sizes {
 
     fn lines(&self, below: &mut Below<'_>) {
         let Some(lengths) = &self.lengths else { return };
-        let (of_packets, of_bytes) = (self.truth.as_ref().map(|it| &it.by_packets), self.truth.as_ref().map(|it| &it.by_bytes));
-        let row = |name: &str, quantiles: &[Quantile; PERCENT.len()], truths: Option<&[u32; PERCENT.len()]>, percent| {
-            let Quantile { value, low, high } = at(quantiles, percent).copied().unwrap_or(lengths.mean);
+        let (of_packets, of_bytes) = (
+            self.truth.as_ref().map(|it| &it.by_packets),
+            self.truth.as_ref().map(|it| &it.by_bytes),
+        );
+        let row = |name: &str,
+                   quantiles: &[Quantile; PERCENT.len()],
+                   truths: Option<&[u32; PERCENT.len()]>,
+                   percent| {
+            let Quantile { value, low, high } =
+                at(quantiles, percent).copied().unwrap_or(lengths.mean);
             let truth = truths.and_then(|truths| at(truths, percent));
             text::Row {
                 name: format!("packet length {name}"),
@@ -88,14 +98,21 @@ impl Measurement for Sizes {
                 } else {
                     format!("({} … {})", grouped(low.into()), grouped(high.into()))
                 },
-                notes: truth.map(|truth| format!("truth {}", grouped((*truth).into()))).into_iter().collect(),
+                notes: truth
+                    .map(|truth| format!("truth {}", grouped((*truth).into())))
+                    .into_iter()
+                    .collect(),
                 ..text::Row::default()
             }
         };
         let mut notes = vec![line_chart(&doublings(&lengths.buckets))];
-        notes.extend((self.unknown > 0).then(|| format!("{} without a length", counted(self.unknown, "packet"))));
+        notes.extend(
+            (self.unknown > 0)
+                .then(|| format!("{} without a length", counted(self.unknown, "packet"))),
+        );
         notes.extend(self.is_full().then(|| FULL.to_owned()));
-        let (name, value) = ("packet length mean".to_owned(), format!("{:.1} bytes", lengths.mean.value));
+        let (name, value) =
+            ("packet length mean".to_owned(), format!("{:.1} bytes", lengths.mean.value));
         below.rows(&[
             text::Row { name, value, notes, ..text::Row::default() },
             row("p50", &lengths.by_packets, of_packets, 50),
@@ -106,18 +123,32 @@ impl Measurement for Sizes {
 
     fn figures(&self, _: Option<&Counted>, figures: &mut Figures) {
         let Some(lengths) = &self.lengths else { return };
-        let number = |it: &Quantile| Number { value: it.value, low: it.low.into(), high: it.high.into() };
-        figures.number("mean_packet_length", "mean length of packets", Unit::Bytes, &[], number(&lengths.mean));
+        let number =
+            |it: &Quantile| Number { value: it.value, low: it.low.into(), high: it.high.into() };
+        figures.number(
+            "mean_packet_length",
+            "mean length of packets",
+            Unit::Bytes,
+            &[],
+            number(&lengths.mean),
+        );
         let quantiles = PERCENT.iter().zip(&lengths.by_packets);
         for (percent, quantile) in quantiles {
             let percent = percent.to_string();
-            figures.number("packet_length", "lengths of packets", Unit::Bytes, &[("percentile", &percent)], number(quantile));
+            figures.number(
+                "packet_length",
+                "lengths of packets",
+                Unit::Bytes,
+                &[("percentile", &percent)],
+                number(quantile),
+            );
         }
         let doublings = doublings(&lengths.buckets);
         // All of them, whether there are any or not.
         let ranges = (0..u16::BITS).map(|power| {
             let (low, high) = (1_u32 << power, (2 << power) - 1);
-            let count = doublings.iter().find(|range| range.low == low).map_or(0, |range| range.packets);
+            let count =
+                doublings.iter().find(|range| range.low == low).map_or(0, |range| range.packets);
             figure::Range { low: low.into(), high: high.into(), count: count as f64 }
         });
         let narrow = lengths.buckets.iter().map(|range| figure::Range {
@@ -126,7 +157,8 @@ impl Measurement for Sizes {
             count: range.packets as f64,
         });
         let (ranges, narrow) = (ranges.collect(), narrow.collect());
-        let distribution = figure::Distribution { ranges, sum: lengths.bytes as f64, narrow, zero: 0.0 };
+        let distribution =
+            figure::Distribution { ranges, sum: lengths.bytes as f64, narrow, zero: 0.0 };
         figures.distribution("packet_lengths", "packets by length", Unit::Bytes, &[], distribution);
     }
 
@@ -137,11 +169,20 @@ impl Measurement for Sizes {
     fn store(&self, counted: &Counted, row: &mut Row) {
         let sizes = &counted.bank.sizes;
         row.put("length_mean", Value::Float(self.lengths.as_ref().map(|it| it.mean.value)));
-        row.put("length_p50", Value::Float(self.lengths.as_ref().map(|it| median(&it.by_packets).value)));
+        row.put(
+            "length_p50",
+            Value::Float(self.lengths.as_ref().map(|it| median(&it.by_packets).value)),
+        );
         row.int("lengths_full", sizes.full);
-        let used = || (0..sizes::BUCKETS).filter_map(|index| Some((index, *sizes.packets.get(index)?, *sizes.excess.get(index)?)));
+        let used = || {
+            (0..sizes::BUCKETS).filter_map(|index| {
+                Some((index, *sizes.packets.get(index)?, *sizes.excess.get(index)?))
+            })
+        };
         let used = || used().filter(|(_, packets, excess)| packets | excess > 0);
-        let ints = |value: &dyn Fn(usize, u64, u64) -> u64| Cells::Int(used().map(|(i, p, e)| int(value(i, p, e))).collect());
+        let ints = |value: &dyn Fn(usize, u64, u64) -> u64| {
+            Cells::Int(used().map(|(i, p, e)| int(value(i, p, e))).collect())
+        };
         let columns = vec![
             ("low".into(), ints(&|index, _, _| sizes::least(index).into())),
             ("high".into(), ints(&|index, _, _| sizes::greatest(index).into())),
@@ -151,14 +192,25 @@ impl Measurement for Sizes {
         row.put("lengths", Value::Table(columns));
     }
 
-    fn restore(row: &Row, settings: &mut Settings, bank: &mut WideBank, (): &mut ()) -> Result<(), Misfit> {
+    fn restore(
+        row: &Row,
+        settings: &mut Settings,
+        bank: &mut WideBank,
+        (): &mut (),
+    ) -> Result<(), Misfit> {
         let Some(full) = row.maybe_number("lengths_full") else { return Ok(()) };
         let table = row.table("lengths")?;
-        let columns = table.ints("low")?.iter().zip(table.ints("packets")?).zip(table.ints("excess")?);
+        let columns =
+            table.ints("low")?.iter().zip(table.ints("packets")?).zip(table.ints("excess")?);
         for ((low, packets), excess) in columns {
-            let index = u32::try_from(*low).ok().map(sizes::bucket).filter(|index| i64::from(sizes::least(*index)) == *low);
+            let index = u32::try_from(*low)
+                .ok()
+                .map(sizes::bucket)
+                .filter(|index| i64::from(sizes::least(*index)) == *low);
             let index = index.ok_or_else(|| format!("column lengths.low has {low}"))?;
-            for (counts, value) in [(&mut bank.sizes.packets, packets), (&mut bank.sizes.excess, excess)] {
+            for (counts, value) in
+                [(&mut bank.sizes.packets, packets), (&mut bank.sizes.excess, excess)]
+            {
                 counts.get_mut(index).into_iter().for_each(|count| *count = value.unsigned_abs());
             }
         }
@@ -188,7 +240,12 @@ fn doublings(buckets: &[Range]) -> Vec<Range> {
     let range = |power: u32| {
         let (low, high) = (1 << power, (2 << power) - 1);
         let within = || buckets.iter().filter(|bucket| doubling(bucket.low) == power);
-        Range { low, high, packets: within().map(|it| it.packets).sum(), bytes: within().map(|it| it.bytes).sum() }
+        Range {
+            low,
+            high,
+            packets: within().map(|it| it.packets).sum(),
+            bytes: within().map(|it| it.bytes).sum(),
+        }
     };
     (doubling(first.low)..=doubling(last.low)).map(range).collect()
 }
@@ -201,8 +258,14 @@ fn line_chart(ranges: &[Range]) -> String {
         let level = (range.packets as f64 / most as f64 * 8.0).ceil() as usize;
         LEVELS.get(level).copied().unwrap_or(' ')
     };
-    let (low, high) = (ranges.first().map_or(0, |range| range.low), ranges.last().map_or(0, |range| range.high));
-    format!("{} {} {}", grouped(low.into()), ranges.iter().map(bar).collect::<String>(), grouped(high.into()))
+    let (low, high) =
+        (ranges.first().map_or(0, |range| range.low), ranges.last().map_or(0, |range| range.high));
+    format!(
+        "{} {} {}",
+        grouped(low.into()),
+        ranges.iter().map(bar).collect::<String>(),
+        grouped(high.into())
+    )
 }
 
 struct Quantiles<'a, T>(&'a [T; PERCENT.len()]);
@@ -232,7 +295,8 @@ impl Serialize for Range {
 impl Serialize for Sizes {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut line = serializer.serialize_map(None)?;
-        let (packets, bytes) = self.lengths.as_ref().map_or((0, 0), |lengths| (lengths.packets, lengths.bytes));
+        let (packets, bytes) =
+            self.lengths.as_ref().map_or((0, 0), |lengths| (lengths.packets, lengths.bytes));
         line.serialize_entry("packets", &packets)?;
         line.serialize_entry("bytes", &bytes)?;
         line.serialize_entry("without_length", &self.unknown)?;

@@ -19,11 +19,15 @@ impl Distributed {
         if self.ranges.is_empty() {
             self.ranges.clone_from(&window.ranges);
         } else {
-            self.ranges.iter_mut().zip(&window.ranges).for_each(|(all, range)| all.count += range.count);
+            self.ranges
+                .iter_mut()
+                .zip(&window.ranges)
+                .for_each(|(all, range)| all.count += range.count);
         }
     }
 
-    /// Upper bounds, and how many values are not above them: rounded all together, so that ranges make up the whole.
+    /// Upper bounds, and how many values are not above them: rounded all together, so that ranges
+    /// make up the whole.
     pub(crate) fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> {
         self.ranges.iter().scan(0.0, |all, range| {
             *all += range.count;

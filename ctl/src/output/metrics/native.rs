@@ -1,14 +1,17 @@
-//! Native histograms of Prometheus: buckets that grow by a factor, of which those that are empty are not told.
+//! Native histograms of Prometheus: buckets that grow by a factor, of which those that are empty
+//! are not told.
 //!
-//! A bucket of number `i` ends at `2^(i / 16)`. The values of a range are counted in the bucket that has the range's middle, all of them: shares of a
-//! range would be guessed, and if they were rounded, counts could fall.
+//! A bucket of number `i` ends at `2^(i / 16)`. The values of a range are counted in the bucket
+//! that has the range's middle, all of them: shares of a range would be guessed, and if they were
+//! rounded, counts could fall.
 
 use super::proto::{BucketSpan, Histogram};
 use crate::figure::Distribution;
 use std::collections::BTreeMap;
 
-/// Each doubling is cut into `2^4` buckets, which are 4.4 % wide. Finer ones, 2.2 %, are narrower than the ranges that delays are counted in, of up to
-/// 3.1 %: some of them would be empty for no other reason.
+/// Each doubling is cut into `2^4` buckets, which are 4.4 % wide. Finer ones, 2.2 %, are narrower
+/// than the ranges that delays are counted in, of up to 3.1 %: some of them would be empty for no
+/// other reason.
 const SCHEMA: i32 = 4;
 
 /// Values by the number of their bucket.
@@ -25,7 +28,11 @@ impl Native {
         self.threshold = window.zero;
         for range in &window.narrow {
             let middle = f64::midpoint(range.low, range.high);
-            let count = if middle > self.threshold { self.buckets.entry(bucket(middle)).or_default() } else { &mut self.zero };
+            let count = if middle > self.threshold {
+                self.buckets.entry(bucket(middle)).or_default()
+            } else {
+                &mut self.zero
+            };
             *count += range.count as u64;
         }
     }
@@ -39,7 +46,9 @@ impl Native {
         for (bucket, count) in &self.buckets {
             match histogram.positive_span.last_mut().filter(|_| *bucket == next) {
                 Some(BucketSpan { length: Some(length), .. }) => *length += 1,
-                _ => histogram.positive_span.push(BucketSpan { offset: Some(bucket - next), length: Some(1) }),
+                _ => histogram
+                    .positive_span
+                    .push(BucketSpan { offset: Some(bucket - next), length: Some(1) }),
             }
             let count = *count as i64;
             histogram.positive_delta.push(count - before);
@@ -52,7 +61,8 @@ impl Native {
     }
 }
 
-/// The number of the bucket that a value above zero is in: it is above its lower end, and not above its upper one.
+/// The number of the bucket that a value above zero is in: it is above its lower end, and not above
+/// its upper one.
 fn bucket(value: f64) -> i32 {
     (value.log2() * f64::from(1 << SCHEMA)).ceil() as i32
 }
@@ -83,25 +93,46 @@ mod tests {
     #[test]
     fn gaps_begin_spans_and_counts_are_differences() {
         let range = |low, high, count| Range { low, high, count };
-        let narrow =
-            vec![range(0.0, 1.0, 7.0), range(1.0, 2.0, 5.0), range(2.0, 2.05, 1.0), range(2.05, 2.1, 2.0), range(64.0, 64.0, 3.0)];
+        let narrow = vec![
+            range(0.0, 1.0, 7.0),
+            range(1.0, 2.0, 5.0),
+            range(2.0, 2.05, 1.0),
+            range(2.05, 2.1, 2.0),
+            range(64.0, 64.0, 3.0),
+        ];
         let mut native = Native::default();
         let window = Distribution { ranges: Vec::new(), sum: 0.0, narrow, zero: 1.0 };
         native.add(&window);
         native.add(&window);
         let histogram = told(&native);
-        assert_eq!((histogram.schema, histogram.zero_threshold, histogram.zero_count), (Some(4), Some(1.0), Some(14)));
+        assert_eq!(
+            (histogram.schema, histogram.zero_threshold, histogram.zero_count),
+            (Some(4), Some(1.0), Some(14))
+        );
         // 1.5 is in the tenth bucket above 1, 2.025 and 2.075 in the 17th, 64 ends the 96th.
-        let spans: Vec<_> = histogram.positive_span.iter().map(|span| (span.offset(), span.length())).collect();
-        assert_eq!((spans, histogram.positive_delta), (vec![(10, 1), (6, 1), (78, 1)], vec![10, -4, 0]));
+        let spans: Vec<_> =
+            histogram.positive_span.iter().map(|span| (span.offset(), span.length())).collect();
+        assert_eq!(
+            (spans, histogram.positive_delta),
+            (vec![(10, 1), (6, 1), (78, 1)], vec![10, -4, 0])
+        );
         let mut adjacent = Native::default();
-        adjacent.add(&Distribution { narrow: vec![range(2.02, 2.02, 1.0), range(2.1, 2.1, 4.0)], ..window });
-        assert_eq!(told(&adjacent).positive_span, [BucketSpan { offset: Some(17), length: Some(2) }]);
+        adjacent.add(&Distribution {
+            narrow: vec![range(2.02, 2.02, 1.0), range(2.1, 2.1, 4.0)],
+            ..window
+        });
+        assert_eq!(
+            told(&adjacent).positive_span,
+            [BucketSpan { offset: Some(17), length: Some(2) }]
+        );
         assert_eq!(told(&adjacent).positive_delta, [1, 3]);
     }
 
     #[test]
     fn what_has_no_values_is_native_all_the_same() {
-        assert_eq!(told(&Native::default()).positive_span, [BucketSpan { offset: Some(0), length: Some(0) }]);
+        assert_eq!(
+            told(&Native::default()).positive_span,
+            [BucketSpan { offset: Some(0), length: Some(0) }]
+        );
     }
 }

@@ -19,7 +19,10 @@ pub mod proto {
 
 /// Messages, each behind its length.
 pub(super) fn encoded(families: &[(String, Family)]) -> Vec<u8> {
-    families.iter().flat_map(|(name, family)| family.message(name).encode_length_delimited_to_vec()).collect()
+    families
+        .iter()
+        .flat_map(|(name, family)| family.message(name).encode_length_delimited_to_vec())
+        .collect()
 }
 
 impl Family {
@@ -29,23 +32,42 @@ impl Family {
             MetricType::HISTOGRAM => proto::MetricType::Histogram,
             _ => proto::MetricType::Gauge,
         };
-        let metric = self.series.iter().map(|(labels, value)| series(kind, labels, value)).collect();
-        MetricFamily { name: Some(name.to_owned()), help: Some(self.help.clone()), r#type: Some(kind.into()), metric }
+        let metric =
+            self.series.iter().map(|(labels, value)| series(kind, labels, value)).collect();
+        MetricFamily {
+            name: Some(name.to_owned()),
+            help: Some(self.help.clone()),
+            r#type: Some(kind.into()),
+            metric,
+        }
     }
 }
 
 fn series(kind: proto::MetricType, labels: &Labels, value: &Value) -> Metric {
-    let pair = |(name, value): &(&str, String)| LabelPair { name: Some((*name).to_owned()), value: Some(value.clone()) };
+    let pair = |(name, value): &(&str, String)| LabelPair {
+        name: Some((*name).to_owned()),
+        value: Some(value.clone()),
+    };
     let mut metric = Metric { label: labels.iter().map(pair).collect(), ..Metric::default() };
     match value {
-        Value::One(value) if kind == proto::MetricType::Counter => metric.counter = Some(Counter { value: Some(*value) }),
+        Value::One(value) if kind == proto::MetricType::Counter => {
+            metric.counter = Some(Counter { value: Some(*value) })
+        }
         Value::One(value) => metric.gauge = Some(Gauge { value: Some(*value) }),
         Value::Many(distributed) => {
             // Both ways: who takes no native histograms takes these buckets.
             let buckets = distributed.cumulative();
-            let buckets = buckets.map(|(high, count)| Bucket { cumulative_count: Some(count), upper_bound: Some(high) });
+            let buckets = buckets.map(|(high, count)| Bucket {
+                cumulative_count: Some(count),
+                upper_bound: Some(high),
+            });
             let (sample_count, sample_sum) = (Some(distributed.count()), Some(distributed.sum));
-            let mut histogram = Histogram { sample_count, sample_sum, bucket: buckets.collect(), ..Histogram::default() };
+            let mut histogram = Histogram {
+                sample_count,
+                sample_sum,
+                bucket: buckets.collect(),
+                ..Histogram::default()
+            };
             distributed.native.tell(&mut histogram);
             metric.histogram = Some(histogram);
         }

@@ -57,13 +57,22 @@ fn window(number: u64) -> Record {
 
 fn distinct(key: KeyKind, value: f64, truth: Option<u64>) -> Reports {
     let estimate = Estimate { value, low: value * 0.957, high: value * 1.045 };
-    let cardinality = Cardinality { key, estimate, estimator: "ertl", truth, hash: hash(), levels: vec![0; 2048] };
+    let cardinality = Cardinality {
+        key,
+        estimate,
+        estimator: "ertl",
+        truth,
+        hash: hash(),
+        levels: vec![0; 2048],
+    };
     Reports { cardinality: Some(cardinality), ..Reports::default() }
 }
 
-/// Everything there is, with the largest figures that a link has: a terabit a second for a window of an hour.
+/// Everything there is, with the largest figures that a link has: a terabit a second for a window
+/// of an hour.
 fn everything(key: KeyKind, part: bool, kind: Kind) -> Record {
-    let sketch = Sketched { key, kind: SketchKind::CountSketch, shape: Grid::COUNTERS, hash: hash() };
+    let sketch =
+        Sketched { key, kind: SketchKind::CountSketch, shape: Grid::COUNTERS, hash: hash() };
     let flow = FlowKey::new(&match key {
         KeyKind::Src | KeyKind::Dst => vec![0x20; 16],
         KeyKind::SrcDst => vec![0x20; 32],
@@ -79,7 +88,13 @@ fn everything(key: KeyKind, part: bool, kind: Kind) -> Record {
     };
     let packets = 5_357_142_857_142;
     let mut drops = Losses::default();
-    let causes = [LossCause::Capture, LossCause::Device, LossCause::Socket, LossCause::DeviceError, LossCause::NoBuffer];
+    let causes = [
+        LossCause::Capture,
+        LossCause::Device,
+        LossCause::Socket,
+        LossCause::DeviceError,
+        LossCause::NoBuffer,
+    ];
     for cause in causes {
         drops.add(cause, 123_456_789_012);
     }
@@ -87,8 +102,12 @@ fn everything(key: KeyKind, part: bool, kind: Kind) -> Record {
         kind,
         end_ns: START + 3_600 * SECOND,
         complete: false,
-        interface: if part { "enp3s0f0np0v123" } else { "enp3s0f0np0v123,enp3s0f1np1v123,enp4s0f0np0v123,enp4s0f1np1v123" }
-            .to_owned(),
+        interface: if part {
+            "enp3s0f0np0v123"
+        } else {
+            "enp3s0f0np0v123,enp3s0f1np1v123,enp4s0f0np0v123,enp4s0f1np1v123"
+        }
+        .to_owned(),
         direction: if part { "egress" } else { "both" },
         part,
         counters: Counters {
@@ -102,12 +121,21 @@ fn everything(key: KeyKind, part: bool, kind: Kind) -> Record {
         drops,
         cpu_ns: Some(3_600 * SECOND),
         reports: Reports {
-            entropy: Some(Entropies(vec![Entropy { sketch, estimate: bits, truth: Some(23.4) }; 2])),
+            entropy: Some(Entropies(vec![
+                Entropy { sketch, estimate: bits, truth: Some(23.4) };
+                2
+            ])),
             frequency: Some(Frequency {
                 sketch,
                 flows: vec![(
                     flow,
-                    frequency::estimate::Frequency { value: 1e12, low: 9e11, high: 1.1e12, confidence: 0.95, saturated: true },
+                    frequency::estimate::Frequency {
+                        value: 1e12,
+                        low: 9e11,
+                        high: 1.1e12,
+                        confidence: 0.95,
+                        saturated: true,
+                    },
                 )],
                 full_counters: 4,
             }),
@@ -124,7 +152,15 @@ fn everything(key: KeyKind, part: bool, kind: Kind) -> Record {
                 algorithm: Algorithm::Rap,
                 slots: 1024,
                 top: Top {
-                    flows: vec![Flow { key: flow, count: packets * 84, low: packets * 83, high: packets * 85 }; 3],
+                    flows: vec![
+                        Flow {
+                            key: flow,
+                            count: packets * 84,
+                            low: packets * 83,
+                            high: packets * 85
+                        };
+                        3
+                    ],
                     total: packets * 84,
                     absent: 0,
                 },
@@ -146,21 +182,34 @@ fn shown(look: Look, records: &[Record]) -> String {
 
 #[test]
 fn every_line_fits_whatever_is_measured() {
-    let widths: [(usize, fn() -> usize); 5] = [(60, || 60), (72, || 72), (80, || 80), (100, || 100), (140, || 140)];
+    let widths: [(usize, fn() -> usize); 5] =
+        [(60, || 60), (72, || 72), (80, || 80), (100, || 100), (140, || 140)];
     for (columns, width) in widths {
         for key in KeyKind::ALL {
-            for (times, fine) in [(Times::Elapsed, false), (Times::Utc, true), (Times::Local, false)] {
+            for (times, fine) in
+                [(Times::Elapsed, false), (Times::Utc, true), (Times::Local, false)]
+            {
                 for places in [false, true] {
                     let of = |kind| {
-                        [true, false].into_iter().filter(move |part| places || !part).map(move |part| everything(key, part, kind))
+                        [true, false]
+                            .into_iter()
+                            .filter(move |part| places || !part)
+                            .map(move |part| everything(key, part, kind))
                     };
-                    let mut records: Vec<Record> = [Kind::Sample, Kind::Window, Kind::Total].into_iter().flat_map(of).collect();
+                    let mut records: Vec<Record> = [Kind::Sample, Kind::Window, Kind::Total]
+                        .into_iter()
+                        .flat_map(of)
+                        .collect();
                     let without = everything(key, places, Kind::Window);
                     let reports = Reports { cardinality: None, ..without.reports.clone() };
                     records.push(Record { reports, ..without });
                     let text = shown(Look { width, times, fine, colours: false }, &records);
                     for line in text.lines() {
-                        assert!(line.chars().count() <= columns, "{columns}, {}: {line}\n{text}", line.chars().count());
+                        assert!(
+                            line.chars().count() <= columns,
+                            "{columns}, {}: {line}\n{text}",
+                            line.chars().count()
+                        );
                     }
                 }
             }
@@ -178,7 +227,8 @@ fn a_window_is_a_line_of_figures() {
 22:13:21      0    2,000,000    2.00 M   1.02 G      92,607 ± 4.5 %         0
 ";
     assert_eq!(text, expected);
-    let truth = Record { reports: distinct(KeyKind::Src, 92_607.0, Some(94_114)), ..record.clone() };
+    let truth =
+        Record { reports: distinct(KeyKind::Src, 92_607.0, Some(94_114)), ..record.clone() };
     let text = shown(Look::default(), std::slice::from_ref(&truth));
     let expected = "    time window      packets packets/s     distinct sources      truth    error
    1.00s      0    2,000,000    2.00 M      92,607 ± 4.5 %      94,114  -1.60 %
@@ -192,28 +242,49 @@ fn a_window_is_a_line_of_figures() {
 fn figures_that_mean_nothing_are_left_out() {
     let reports = |value, truth| distinct(KeyKind::FiveTuple, value, truth);
     let empty = Record { reports: reports(0.0, Some(0)), ..window(0) };
-    let one = Record { counters: Counters { bytes: 64, ipv4: 1, ..Counters::default() }, cpu_ns: Some(1049), ..window(1) };
+    let one = Record {
+        counters: Counters { bytes: 64, ipv4: 1, ..Counters::default() },
+        cpu_ns: Some(1049),
+        ..window(1)
+    };
     let one = Record { reports: reports(1.0, Some(1)), ..one };
     // A read at the very start of a window has no rate.
     let read = Record { kind: Kind::Sample, end_ns: START + SECOND, ..one.clone() };
     let wrong = Record { reports: reports(5_000_000.0, Some(1)), ..window(2) };
     let total = Record { kind: Kind::Total, start_ns: START, ..one.clone() };
     for times in [Times::Elapsed, Times::Utc] {
-        let text =
-            shown(Look { times, ..Look::default() }, &[empty.clone(), one.clone(), read.clone(), wrong.clone(), total.clone()]);
+        let text = shown(
+            Look { times, ..Look::default() },
+            &[empty.clone(), one.clone(), read.clone(), wrong.clone(), total.clone()],
+        );
         for nonsense in ["inf", "NaN", "1 packets", "flows", "-0", "CPU", "1 bytes"] {
             assert!(!text.contains(nonsense), "{nonsense}: {text}");
         }
-        assert!(text.contains("1 packet in 2.00 s, 64 bytes") && text.contains("1 distinct five-tuple ("), "{text}");
+        assert!(
+            text.contains("1 packet in 2.00 s, 64 bytes")
+                && text.contains("1 distinct five-tuple ("),
+            "{text}"
+        );
         assert!(text.contains("1 IPv4, 0 IPv6, none lost"), "{text}");
     }
     // Four packets within a microsecond are no gigabits a second.
     let burst = Record { end_ns: total.start_ns + 1000, ..total };
     assert!(!shown(Look::default(), &[burst]).contains("/s"));
     // The entropy of one flow is 0.
-    let sketch = Sketched { key: KeyKind::Src, kind: SketchKind::CountSketch, shape: Grid::COUNTERS, hash: hash() };
-    let estimate =
-        entropy::estimate::Entropy { bits: 0.004, low: 0.0, high: 0.01, normalised: 0.0, in_integers: Some(0.0), saturated: false };
+    let sketch = Sketched {
+        key: KeyKind::Src,
+        kind: SketchKind::CountSketch,
+        shape: Grid::COUNTERS,
+        hash: hash(),
+    };
+    let estimate = entropy::estimate::Entropy {
+        bits: 0.004,
+        low: 0.0,
+        high: 0.01,
+        normalised: 0.0,
+        in_integers: Some(0.0),
+        saturated: false,
+    };
     let entropy = Some(Entropies(vec![Entropy { sketch, estimate, truth: Some(0.0) }]));
     let reports = Reports { entropy, ..one.reports.clone() };
     let text = shown(Look::default(), &[Record { reports, ..one }]);
@@ -224,10 +295,19 @@ fn figures_that_mean_nothing_are_left_out() {
 fn the_cost_of_a_packet_is_told_where_workers_had_work() {
     let total = |packets: u64, times| {
         let counters = Counters { ipv4: packets, ..Counters::default() };
-        let record = Record { kind: Kind::Total, counters, end_ns: START + 10 * SECOND, cpu_ns: Some(SECOND), ..window(0) };
+        let record = Record {
+            kind: Kind::Total,
+            counters,
+            end_ns: START + 10 * SECOND,
+            cpu_ns: Some(SECOND),
+            ..window(0)
+        };
         shown(Look { times, ..Look::default() }, &[record])
     };
-    assert!(!total(2_000_000, Times::Local).contains("CPU"), "200,000 a second: the worker mostly woke up");
+    assert!(
+        !total(2_000_000, Times::Local).contains("CPU"),
+        "200,000 a second: the worker mostly woke up"
+    );
     assert!(total(20_000_000, Times::Local).contains("50.0 ns of CPU a packet, 10.0 % of a CPU"));
     assert!(total(2_000_000, Times::Elapsed).contains("500.0 ns of CPU a packet\n"));
     assert!(!total(1000, Times::Elapsed).contains("CPU"));
@@ -238,7 +318,12 @@ fn losses_and_alarms_are_red_where_colours_are_asked_for() {
     let record = everything(KeyKind::Src, false, Kind::Window);
     let plain = shown(Look::default(), std::slice::from_ref(&record));
     assert!(!plain.contains('\u{1b}'), "{plain}");
-    assert!(plain.contains("LOST ") && plain.contains("device 123,456,789,012") && plain.contains("ALARM"), "{plain}");
+    assert!(
+        plain.contains("LOST ")
+            && plain.contains("device 123,456,789,012")
+            && plain.contains("ALARM"),
+        "{plain}"
+    );
     let look = Look { colours: true, ..Look::default() };
     let coloured = shown(look, std::slice::from_ref(&record));
     assert!(coloured.contains("\u{1b}[31m    LOST "), "{coloured}");
@@ -251,7 +336,8 @@ fn losses_and_alarms_are_red_where_colours_are_asked_for() {
 #[test]
 fn names_from_outside_cannot_command_the_terminal() {
     let interface = "eth0\u{1b}[2J\u{202e}\n".to_owned();
-    let records = [true, false].map(|part| Record { interface: interface.clone(), part, ..window(0) });
+    let records =
+        [true, false].map(|part| Record { interface: interface.clone(), part, ..window(0) });
     let totals = records.clone().map(|record| Record { kind: Kind::Total, ..record });
     let text = shown(Look { width: || 140, ..Look::default() }, &[records, totals].concat());
     assert!(!text.contains(['\u{1b}', '\u{202e}']), "{text}");
@@ -262,7 +348,8 @@ fn names_from_outside_cannot_command_the_terminal() {
 #[test]
 fn a_new_day_has_a_line_of_its_own() {
     let hour = |number: u64| Record { end_ns: START + number * 3_600 * SECOND, ..window(0) };
-    let text = shown(Look { times: Times::Utc, ..Look::default() }, &[hour(0), hour(1), hour(2), hour(3)]);
+    let text =
+        shown(Look { times: Times::Utc, ..Look::default() }, &[hour(0), hour(1), hour(2), hour(3)]);
     let days: Vec<&str> = text.lines().filter(|line| line.contains("times are UTC")).collect();
     assert_eq!(days, ["2023-11-14, times are UTC", "2023-11-15, times are UTC"], "{text}");
     let offset = |seconds| told(Offset::from_seconds(seconds).unwrap());
@@ -285,6 +372,10 @@ fn a_header_is_always_near() {
 
 #[test]
 fn times_since_the_start_stay_short() {
-    let times = [0, 450 * SECOND / 1000, 9_999 * SECOND, 36_000 * SECOND, 400_000 * SECOND, u64::MAX];
-    assert_eq!(times.map(elapsed), ["0.00s", "0.45s", "9999.00s", "10h00m00", "4d15h", "213503d23h"]);
+    let times =
+        [0, 450 * SECOND / 1000, 9_999 * SECOND, 36_000 * SECOND, 400_000 * SECOND, u64::MAX];
+    assert_eq!(
+        times.map(elapsed),
+        ["0.00s", "0.45s", "9999.00s", "10h00m00", "4d15h", "213503d23h"]
+    );
 }

@@ -1,8 +1,9 @@
 //! Distinct flows: HyperLogLog registers (W-HLL thesis, chapter 3; Flajolet et al. 2007).
 //!
-//! Of a 32-bit hash the upper `p` bits choose one of `m = 2^p` registers, and the lower `32 - p` bits give the level: their
-//! leading zeros plus one. A register keeps the highest level it saw. All-zero lower bits give level `33 - p`; the thesis'
-//! match table gives 0 there, which loses the packet and caps the estimate.
+//! Of a 32-bit hash the upper `p` bits choose one of `m = 2^p` registers, and the lower `32 - p`
+//! bits give the level: their leading zeros plus one. A register keeps the highest level it saw.
+//! All-zero lower bits give level `33 - p`; the thesis' match table gives 0 there, which loses the
+//! packet and caps the estimate.
 
 mod rank;
 mod staggered;
@@ -122,7 +123,8 @@ pub struct Settings {
     pub mode: Mode,
     /// What makes a flow.
     pub key: KeyKind,
-    /// How keys are hashed, for all measurements; where it is a CRC, rows of sketches and filters are tabulated nonetheless.
+    /// How keys are hashed, for all measurements; where it is a CRC, rows of sketches and filters
+    /// are tabulated nonetheless.
     pub hash: HashMode,
     /// How many registers are used.
     pub precision: Precision,
@@ -130,8 +132,12 @@ pub struct Settings {
 
 impl Settings {
     /// As [`Default`], for statics: windowed, by source, tabulated, 2048 registers.
-    pub const DEFAULT: Settings =
-        Settings { mode: Mode::Windowed, key: KeyKind::Src, hash: HashMode::Tabulated, precision: Precision::DEFAULT };
+    pub const DEFAULT: Settings = Settings {
+        mode: Mode::Windowed,
+        key: KeyKind::Src,
+        hash: HashMode::Tabulated,
+        precision: Precision::DEFAULT,
+    };
 }
 
 /// One bank of registers; the first `m` are in use.
@@ -172,9 +178,10 @@ impl Cardinality {
         // `p` is at most 16, which the mask lets the compiler know.
         #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
         let register = &mut self.registers[index & (MAX_REGISTERS - 1)];
-        // A rank with more leading zeros than the register's level less one is below 2^(32 - level). Most packets raise
-        // nothing, and for them a shift is cheaper than counting zeros, which BPF has no instruction for, and than a store. Rank bits
-        // that are all zero get past this test at any level.
+        // A rank with more leading zeros than the register's level less one is below 2^(32 -
+        // level). Most packets raise nothing, and for them a shift is cheaper than counting zeros,
+        // which BPF has no instruction for, and than a store. Rank bits that are all zero get past
+        // this test at any level.
         if u64::from(rank).wrapping_shl(u32::from(*register)) >> 32 == 0 {
             *register = precision.level(rank).max(*register);
         }
@@ -256,12 +263,19 @@ impl Measurement for Cardinality {
         match settings.mode {
             Mode::Off => Used::default(),
             Mode::Windowed => Used { own: registers, ..Used::default() },
-            Mode::Staggered => Used { lasting: registers.wrapping_mul(size_of::<u32>()), ..Used::default() },
+            Mode::Staggered => {
+                Used { lasting: registers.wrapping_mul(size_of::<u32>()), ..Used::default() }
+            }
         }
     }
 
     #[inline(always)]
-    fn measure<P: Packets>(settings: &Settings, parts: Parts<'_, Self>, pass: &Pass<'_>, packets: &(impl Observed<P> + ?Sized)) {
+    fn measure<P: Packets>(
+        settings: &Settings,
+        parts: Parts<'_, Self>,
+        pass: &Pass<'_>,
+        packets: &(impl Observed<P> + ?Sized),
+    ) {
         let Settings { mode, key, hash, precision } = *settings;
         match mode {
             Mode::Off => {}
@@ -274,7 +288,11 @@ impl Measurement for Cardinality {
                 let mut slots = Slots::new(pass.slot_ns);
                 for packet in packets.each() {
                     let slot = slots.of(packet.time());
-                    parts.lasting.update(hash.hash(packet.by(key), pass.tabulation), precision, slot);
+                    parts.lasting.update(
+                        hash.hash(packet.by(key), pass.tabulation),
+                        precision,
+                        slot,
+                    );
                 }
             }
         }

@@ -1,4 +1,5 @@
-//! The level of a hash as a longest-prefix-match table, for switches that cannot count leading zeros (W-HLL thesis §3.3.3).
+//! The level of a hash as a longest-prefix-match table, for switches that cannot count leading
+//! zeros (W-HLL thesis §3.3.3).
 
 use super::Precision;
 

@@ -1,11 +1,13 @@
 //! Staggered HyperLogLog: a cardinality that is current at every instant (Cornacchia et al. 2022).
 //!
-//! Time is cut into slots, and in every slot one register starts afresh, round robin, so that a register of index `j` in
-//! slot `s` is `(s - j) mod m` slots old. No one has to clear anything: a register carries the number of its current round,
-//! and the first packet of a new round replaces what an old round left.
+//! Time is cut into slots, and in every slot one register starts afresh, round robin, so that a
+//! register of index `j` in slot `s` is `(s - j) mod m` slots old. No one has to clear anything: a
+//! register carries the number of its current round, and the first packet of a new round replaces
+//! what an old round left.
 //!
-//! The number of a slot has 32 bits and wraps, and rounds wrap with it: a register's round takes the upper bits of its word, as many as
-//! rounds can differ in. A register that no packet came to for half of 2^32 slots is empty, and may stay so for as long again.
+//! The number of a slot has 32 bits and wraps, and rounds wrap with it: a register's round takes
+//! the upper bits of its word, as many as rounds can differ in. A register that no packet came to
+//! for half of 2^32 slots is empty, and may stay so for as long again.
 
 use super::{MAX_REGISTERS, Precision};
 
@@ -26,11 +28,16 @@ impl Staggered {
         Staggered { words: [0; MAX_REGISTERS] }
     }
 
-    /// The round that register `index` is in during `slot`, in the upper bits; it ends, and the register starts afresh, every `m` slots.
+    /// The round that register `index` is in during `slot`, in the upper bits; it ends, and the
+    /// register starts afresh, every `m` slots.
     #[inline(always)]
     fn round(index: usize, precision: Precision, slot: u32) -> u32 {
         let bits = precision.bits();
-        slot.wrapping_sub(index as u32).wrapping_shr(bits).wrapping_shl(if bits < LEVEL_BITS { LEVEL_BITS } else { bits })
+        slot.wrapping_sub(index as u32).wrapping_shr(bits).wrapping_shl(if bits < LEVEL_BITS {
+            LEVEL_BITS
+        } else {
+            bits
+        })
     }
 
     /// Raises the register of a hash in `slot`, starting it afresh if its round is over.
@@ -39,14 +46,16 @@ impl Staggered {
         let (index, level) = precision.split(hash);
         let round = Self::round(index, precision, slot);
         #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
-        let word = &mut self.words[index & precision.registers().wrapping_sub(1) & (MAX_REGISTERS - 1)];
+        let word =
+            &mut self.words[index & precision.registers().wrapping_sub(1) & (MAX_REGISTERS - 1)];
         let candidate = round | u32::from(level);
         if is_ahead(candidate, *word) {
             *word = candidate;
         }
     }
 
-    /// The levels of the `m` registers as they stand in `slot`; a register whose round is over counts as empty.
+    /// The levels of the `m` registers as they stand in `slot`; a register whose round is over
+    /// counts as empty.
     pub fn levels(&self, precision: Precision, slot: u32) -> impl Iterator<Item = u8> {
         self.words.iter().take(precision.registers()).enumerate().map(move |(index, &word)| {
             let current = word & !0xff == Self::round(index, precision, slot);
@@ -67,7 +76,8 @@ impl Staggered {
         used
     }
 
-    /// Union with the registers of another core: of two rounds the later, of one round the higher level.
+    /// Union with the registers of another core: of two rounds the later, of one round the higher
+    /// level.
     pub fn merge(&mut self, other: &Staggered, precision: Precision) {
         let pairs = self.words.iter_mut().zip(&other.words).take(precision.registers());
         for (mine, &theirs) in pairs {
@@ -112,8 +122,8 @@ impl Slots {
     }
 }
 
-/// Whether a word is of a later round than another, or of the same with a higher level. Rounds wrap, so that later is the shorter way
-/// round; zero was never written.
+/// Whether a word is of a later round than another, or of the same with a higher level. Rounds
+/// wrap, so that later is the shorter way round; zero was never written.
 #[inline(always)]
 fn is_ahead(word: u32, other: u32) -> bool {
     other == 0 || word.wrapping_sub(other).wrapping_sub(1) < (1 << 31) - 1

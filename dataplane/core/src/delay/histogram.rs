@@ -1,7 +1,8 @@
 //! Delays in buckets, as they were seen and as they are weighted.
 //!
-//! Delays below 64 ticks have a bucket each. From there on, each doubling is cut into 32 buckets of equal width, as in HdrHistogram: none is wider
-//! than 1/32 of its least delay, so that its middle is within 1.6 % of every delay in it.
+//! Delays below 64 ticks have a bucket each. From there on, each doubling is cut into 32 buckets of
+//! equal width, as in HdrHistogram: none is wider than 1/32 of its least delay, so that its middle
+//! is within 1.6 % of every delay in it.
 
 use super::weights::Weight;
 use crate::measurement::Empty;
@@ -53,8 +54,10 @@ impl Bucket {
     /// The same delays, each of which stands for so many doublings more, at most 16.
     fn raised(self, doublings: u32) -> Bucket {
         let by = |doublings: u32| 1_u64.wrapping_shl(doublings);
-        let (weight, squares) =
-            (self.weight.saturating_mul(by(doublings)), self.squares.saturating_mul(by(doublings.wrapping_mul(2))));
+        let (weight, squares) = (
+            self.weight.saturating_mul(by(doublings)),
+            self.squares.saturating_mul(by(doublings.wrapping_mul(2))),
+        );
         Bucket { weight, squares, ..self }
     }
 
@@ -117,7 +120,10 @@ impl Histogram {
 
     /// As [`merge`](Self::merge), of delays each of which stands for so many doublings more.
     pub(crate) fn merge_raised(&mut self, other: &Histogram, doublings: u32) {
-        self.buckets.iter_mut().zip(other.buckets()).for_each(|(mine, theirs)| mine.merge(&theirs.raised(doublings)));
+        self.buckets
+            .iter_mut()
+            .zip(other.buckets())
+            .for_each(|(mine, theirs)| mine.merge(&theirs.raised(doublings)));
     }
 
     /// Each delay stands for so many doublings more.

@@ -28,8 +28,15 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds; each is at the index of its number.
-    pub const ALL: [Kind; KINDS] =
-        [Kind::TcpHandshake, Kind::TcpData, Kind::TcpDuration, Kind::TcpTimestamps, Kind::Dns, Kind::Icmp, Kind::QuicSpin];
+    pub const ALL: [Kind; KINDS] = [
+        Kind::TcpHandshake,
+        Kind::TcpData,
+        Kind::TcpDuration,
+        Kind::TcpTimestamps,
+        Kind::Dns,
+        Kind::Icmp,
+        Kind::QuicSpin,
+    ];
 
     /// The kind of a number, if there is one.
     #[inline(always)]
@@ -47,7 +54,8 @@ impl Kind {
         }
     }
 
-    /// The numbers of the kinds in which somebody may take part, from the first to the one behind the last.
+    /// The numbers of the kinds in which somebody may take part, from the first to the one behind
+    /// the last.
     #[inline(always)]
     pub(crate) const fn range(speaks: Speaks) -> (usize, usize) {
         match speaks {
@@ -59,7 +67,8 @@ impl Kind {
         }
     }
 
-    /// The number of a kind of TCP in which a segment surely takes no part: data if it begins a connection, else the handshake.
+    /// The number of a kind of TCP in which a segment surely takes no part: data if it begins a
+    /// connection, else the handshake.
     #[inline(always)]
     pub(crate) const fn other(segment: &Segment) -> usize {
         // Without a branch, of which the kernel's verifier would follow both ways.
@@ -80,8 +89,8 @@ impl Kind {
         }
     }
 
-    /// Nanoseconds of a tick of this kind's clock, as a power of two: 64 ns, so that delays up to 2^31 ticks are 137 s; of whole connections
-    /// 4096 ns, and 2.4 hours.
+    /// Nanoseconds of a tick of this kind's clock, as a power of two: 64 ns, so that delays up to
+    /// 2^31 ticks are 137 s; of whole connections 4096 ns, and 2.4 hours.
     #[inline(always)]
     #[must_use]
     pub const fn tick_bits(self) -> u32 {
@@ -91,8 +100,8 @@ impl Kind {
         }
     }
 
-    /// Whether a request that comes again while it waits keeps the time of its first packet: TCP sends the same segment again. Other tokens may be
-    /// used for something new.
+    /// Whether a request that comes again while it waits keeps the time of its first packet: TCP
+    /// sends the same segment again. Other tokens may be used for something new.
     #[inline(always)]
     pub(crate) const fn keeps_first(self) -> bool {
         matches!(self, Kind::TcpHandshake | Kind::TcpData | Kind::TcpTimestamps)
@@ -113,17 +122,33 @@ impl Kind {
     /// What a packet does. Only for kinds of the packet's [range](Self::range).
     #[inline(always)]
     pub(crate) const fn roles(self, segment: &Segment) -> Roles {
-        let (has_data, end, acknowledged) = (segment.payload > 0, segment.end(), segment.acknowledgement);
+        let (has_data, end, acknowledged) =
+            (segment.payload > 0, segment.end(), segment.acknowledgement);
         let (is_syn, is_answer) = (segment.is(SYN, ACK | FIN | RST), segment.flags == 1);
         let (asks, request, answers, answer) = match self {
-            Kind::TcpHandshake => (is_syn, segment.sequence.wrapping_add(1), segment.is(SYN | ACK, FIN | RST), acknowledged),
+            Kind::TcpHandshake => (
+                is_syn,
+                segment.sequence.wrapping_add(1),
+                segment.is(SYN | ACK, FIN | RST),
+                acknowledged,
+            ),
             // Resets acknowledge nothing: their number is a guess of the other side's.
-            Kind::TcpData => (has_data && segment.is(0, SYN | RST), end, segment.is(ACK, SYN | RST), acknowledged),
+            Kind::TcpData => (
+                has_data && segment.is(0, SYN | RST),
+                end,
+                segment.is(ACK, SYN | RST),
+                acknowledged,
+            ),
             Kind::TcpDuration => (is_syn, 0, segment.is(FIN, SYN) || segment.is(RST, SYN), 0),
             Kind::TcpTimestamps => {
                 // Nobody answers a pure acknowledgement at once.
                 let asks = has_data || segment.is(SYN, RST) || segment.is(FIN, RST);
-                (asks && segment.sent != 0, segment.sent, segment.is(ACK, RST) && segment.echoed != 0, segment.echoed)
+                (
+                    asks && segment.sent != 0,
+                    segment.sent,
+                    segment.is(ACK, RST) && segment.echoed != 0,
+                    segment.echoed,
+                )
             }
             Kind::Dns | Kind::Icmp => (!is_answer, segment.sequence, is_answer, segment.sequence),
             // Both at once: an edge ends one round and begins the next.
@@ -133,8 +158,8 @@ impl Kind {
     }
 }
 
-/// What a packet does for a kind. Not options: the compiler leaves what an option does not hold to chance, and the kernel's verifier refuses to look
-/// at that.
+/// What a packet does for a kind. Not options: the compiler leaves what an option does not hold to
+/// chance, and the kernel's verifier refuses to look at that.
 #[derive(Clone, Copy)]
 pub(crate) struct Roles {
     /// Whether it is a request.
@@ -147,7 +172,8 @@ pub(crate) struct Roles {
     pub(crate) answer: u32,
 }
 
-/// [`Kinds::padded`] of each set. Looked up, because a program in the kernel takes a dozen instructions to count bits.
+/// [`Kinds::padded`] of each set. Looked up, because a program in the kernel takes a dozen
+/// instructions to count bits.
 static PADDED: [u8; 1 << KINDS] = {
     let mut padded = [0; 1 << KINDS];
     let mut set = 0_usize;
@@ -169,7 +195,8 @@ impl Kinds {
     /// None.
     pub const NONE: Kinds = Kinds(0);
     /// Handshakes, data and DNS.
-    pub const USUAL: Kinds = Kinds::NONE.with(Kind::TcpHandshake).with(Kind::TcpData).with(Kind::Dns);
+    pub const USUAL: Kinds =
+        Kinds::NONE.with(Kind::TcpHandshake).with(Kind::TcpData).with(Kind::Dns);
 
     /// The same, and one more.
     #[must_use]

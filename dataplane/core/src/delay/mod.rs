@@ -1,12 +1,14 @@
 //! How long answers take: requests are kept until their answers come (dissertation, chapter 2).
 //!
-//! Requests and answers of a [`Kind`] are matched by a signature of both ends and of a token that the answer repeats. A request of one
-//! direction is kept in one of two tables and answered from the other side, so that a packet that is both, data that acknowledges data, looks into
-//! one and is put in the other. The order of the ends' hashes says which: every device finds the same.
+//! Requests and answers of a [`Kind`] are matched by a signature of both ends and of a token that
+//! the answer repeats. A request of one direction is kept in one of two tables and answered from
+//! the other side, so that a packet that is both, data that acknowledges data, looks into one and
+//! is put in the other. The order of the ends' hashes says which: every device finds the same.
 //!
-//! Memory is small, so that requests overwrite each other, and long delays are lost more often than short ones. [`Algorithm::Fridge`] makes up
-//! for that: a delay counts for all those that were as likely to be lost ([`weights`]). Which requests are admitted follows from their hash,
-//! so that every backend admits the same.
+//! Memory is small, so that requests overwrite each other, and long delays are lost more often than
+//! short ones. [`Algorithm::Fridge`] makes up for that: a delay counts for all those that were as
+//! likely to be lost ([`weights`]). Which requests are admitted follows from their hash, so that
+//! every backend admits the same.
 
 pub mod histogram;
 mod kind;
@@ -45,8 +47,10 @@ const TABLES: usize = 2;
 /// The fewest and the most slots of a table, as powers of two.
 pub const SLOT_BITS: core::ops::RangeInclusive<u8> = 6..=16;
 
-/// Bits of the time of requests that expire. When these wrap, every 137 s ([durations](Kind::TcpDuration): every 2.4 hours), requests from before
-/// have expired, whatever their age: a switch has no third comparison for them. Their answers still find them, until others take their slots.
+/// Bits of the time of requests that expire. When these wrap, every 137 s
+/// ([durations](Kind::TcpDuration): every 2.4 hours), requests from before have expired, whatever
+/// their age: a switch has no third comparison for them. Their answers still find them, until
+/// others take their slots.
 pub const EXPIRING_BITS: u32 = 31;
 
 /// Halves of a table that has two stages.
@@ -59,20 +63,23 @@ pub const MAX_ADMIT_BITS: u8 = 16;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Algorithm {
-    /// Requests overwrite each other; delays are weighted by how likely theirs was to survive (dissertation, §2.2.2).
+    /// Requests overwrite each other; delays are weighted by how likely theirs was to survive
+    /// (dissertation, §2.2.2).
     #[default]
     Fridge = 0,
     /// Four fridges that admit ever fewer requests, for ever longer delays (dissertation, §2.3.2).
     MultiFridge = 1,
     /// Requests overwrite each other, and delays count as they come (dissertation, §2.1.1).
     Overwrite = 2,
-    /// A request stays until it expires, and others go to a second stage or are refused (Chen et al. 2020). Times have [31 bits](EXPIRING_BITS).
+    /// A request stays until it expires, and others go to a second stage or are refused (Chen et
+    /// al. 2020). Times have [31 bits](EXPIRING_BITS).
     Expiry = 3,
 }
 
 impl Algorithm {
     /// All algorithms.
-    pub const ALL: [Algorithm; 4] = [Algorithm::Fridge, Algorithm::MultiFridge, Algorithm::Overwrite, Algorithm::Expiry];
+    pub const ALL: [Algorithm; 4] =
+        [Algorithm::Fridge, Algorithm::MultiFridge, Algorithm::Overwrite, Algorithm::Expiry];
 
     /// The name used in options and outputs.
     #[must_use]
@@ -95,7 +102,8 @@ pub enum Directions {
     Together = 0,
     /// Those of requests that arrive from those of requests that leave.
     Apart = 1,
-    /// Those of requests of our own addresses, which leave, from those of others, wherever packets were seen.
+    /// Those of requests of our own addresses, which leave, from those of others, wherever packets
+    /// were seen.
     Local = 2,
 }
 
@@ -107,9 +115,11 @@ pub struct Settings {
     pub kinds: Kinds,
     /// How.
     pub algorithm: Algorithm,
-    /// Slots of a table, as a power of two in [`SLOT_BITS`]; all tables together have at most [`MAX_SLOTS`].
+    /// Slots of a table, as a power of two in [`SLOT_BITS`]; all tables together have at most
+    /// [`MAX_SLOTS`].
     pub slots_log2: u8,
-    /// One request in two to this power is admitted, at most [`MAX_ADMIT_BITS`]; if the share [follows](Self::follows), at first.
+    /// One request in two to this power is admitted, at most [`MAX_ADMIT_BITS`]; if the share
+    /// [follows](Self::follows), at first.
     pub admit_log2: u8,
     /// Whether directions are kept apart.
     pub directions: Directions,
@@ -117,13 +127,15 @@ pub struct Settings {
     pub samples: bool,
     /// Whether each window has [shares of its own](Shares), by kind ([`Algorithm::Fridge`]).
     pub follows: bool,
-    /// Groups of prefixes that are kept apart, as a power of two up to [`prefixes::MAX_GROUPS`]; the first one is of all addresses of no prefix. The group
-    /// is that of the address that answers, because that is where the delay comes from; of a [connection](Kind::TcpDuration) the higher one of
-    /// both ends.
+    /// Groups of prefixes that are kept apart, as a power of two up to [`prefixes::MAX_GROUPS`];
+    /// the first one is of all addresses of no prefix. The group is that of the address that
+    /// answers, because that is where the delay comes from; of a [connection](Kind::TcpDuration)
+    /// the higher one of both ends.
     pub groups_log2: u8,
     /// After how many nanoseconds a request may be replaced ([`Algorithm::Expiry`]).
     pub expiry_ns: u32,
-    /// [Fingerprint](prefixes::fingerprint) of the prefixes of groups and of our own side; zero without.
+    /// [Fingerprint](prefixes::fingerprint) of the prefixes of groups and of our own side; zero
+    /// without.
     pub prefixes: u32,
 }
 
@@ -147,18 +159,26 @@ impl Settings {
     pub fn problem(&self) -> Option<&'static str> {
         let widest = if self.algorithm == Algorithm::MultiFridge { 10 } else { MAX_ADMIT_BITS };
         // The second stage is chosen by the bits that admit.
-        let is_narrow = self.algorithm == Algorithm::Expiry && self.admit_log2.saturating_add(self.slots_log2) > 17;
+        let is_narrow = self.algorithm == Algorithm::Expiry
+            && self.admit_log2.saturating_add(self.slots_log2) > 17;
         if !SLOT_BITS.contains(&self.slots_log2) || self.fridge_slots_log2() < *SLOT_BITS.start() {
             Some("a table has 64 to 65536 slots, and for multi-fridge 256 at least")
         } else if is_narrow {
-            Some("expiry with so few requests admitted takes fewer slots: admit more, or halve the slots")
+            Some(
+                "expiry with so few requests admitted takes fewer slots: admit more, or halve the slots",
+            )
         } else if self.admit_log2 > widest {
             Some("too few requests are admitted: 1/65536 is the least, and 1/1024 for multi-fridge")
         } else if self.follows && self.algorithm != Algorithm::Fridge {
-            // Several fridges share hashes out by the bits behind those that admit; the others weigh no delays.
-            Some("--delay-admit auto is for --delay-algorithm fridge; give a share, or leave out the other algorithm")
+            // Several fridges share hashes out by the bits behind those that admit; the others
+            // weigh no delays.
+            Some(
+                "--delay-admit auto is for --delay-algorithm fridge; give a share, or leave out the other algorithm",
+            )
         } else if self.slots() > MAX_SLOTS {
-            Some("tables of all kinds together have at most 262144 slots; measure fewer kinds, or with fewer slots")
+            Some(
+                "tables of all kinds together have at most 262144 slots; measure fewer kinds, or with fewer slots",
+            )
         } else if self.groups_log2 > GROUP_BITS || self.histograms() > MAX_HISTOGRAMS {
             Some(
                 "kinds of delays, times directions, times groups (the next power of two), times four for multi-fridge, are at most 256; measure fewer \
@@ -176,7 +196,8 @@ impl Settings {
         self.kinds.number().wrapping_mul(TABLES).wrapping_shl(self.slots_log2 as u32)
     }
 
-    /// Slots that memory has room for: a power of two, so that a mask bounds an index (`BPF.md`, bounds).
+    /// Slots that memory has room for: a power of two, so that a mask bounds an index (`BPF.md`,
+    /// bounds).
     #[inline(always)]
     pub(crate) const fn padded_slots(&self) -> usize {
         self.kinds.padded().wrapping_mul(TABLES).wrapping_shl(self.slots_log2 as u32)
@@ -244,7 +265,10 @@ impl Settings {
     #[must_use]
     pub const fn labelled(&self, index: usize) -> Label {
         let sides = self.sides();
-        Label { leaves: index & sides.wrapping_sub(1) == 1, group: index.wrapping_shr(sides.trailing_zeros()) as u8 }
+        Label {
+            leaves: index & sides.wrapping_sub(1) == 1,
+            group: index.wrapping_shr(sides.trailing_zeros()) as u8,
+        }
     }
 
     /// Whether any delays of a kind are kept apart by direction or group.
@@ -272,8 +296,11 @@ impl Settings {
     pub fn admitted(&self, fridge: usize) -> (u32, u32) {
         let bits = u32::from(self.admit_log2);
         match self.algorithm {
-            // All that fewer zeros than the next one wants, of those that two more zeros would leave.
-            Algorithm::MultiFridge if fridge < FRIDGES - 1 => (3, bits.wrapping_add(2).wrapping_add((fridge as u32) << 1)),
+            // All that fewer zeros than the next one wants, of those that two more zeros would
+            // leave.
+            Algorithm::MultiFridge if fridge < FRIDGES - 1 => {
+                (3, bits.wrapping_add(2).wrapping_add((fridge as u32) << 1))
+            }
             Algorithm::MultiFridge => (1, bits.wrapping_add((fridge as u32) << 1)),
             Algorithm::Fridge | Algorithm::Overwrite | Algorithm::Expiry => (1, bits),
         }
@@ -311,14 +338,16 @@ const FRIDGE_BITS: u8 = FRIDGES.trailing_zeros() as u8;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Counts {
-    /// Requests, admitted or not; of [timestamps](Kind::TcpTimestamps) and the [spin bit](Kind::QuicSpin) only those that were put in a table, as
-    /// nobody can tell others from repetitions: these stand for others, as delays do.
+    /// Requests, admitted or not; of [timestamps](Kind::TcpTimestamps) and the
+    /// [spin bit](Kind::QuicSpin) only those that were put in a table, as nobody can tell others
+    /// from repetitions: these stand for others, as delays do.
     pub requests: u64,
     /// Requests that were put in a table, of those whose answers [count](Admission::counted).
     pub admitted: u64,
     /// Requests that found no free slot ([`Algorithm::Expiry`]).
     pub refused: u64,
-    /// Answers that came before their requests, or 2^31 ticks after them: a clock was set, or packets are out of order.
+    /// Answers that came before their requests, or 2^31 ticks after them: a clock was set, or
+    /// packets are out of order.
     pub backward: u64,
     /// Delays that were to be passed on [one by one](sample) and found no room.
     pub unsampled: u64,
@@ -352,8 +381,10 @@ const ROOM: usize = MAX_HISTOGRAMS;
 #[derive(Clone, PartialEq, Eq)]
 #[repr(C)]
 pub struct Delay {
-    /// By number of kind, one more than the power of two of the share that [counts](Admission::counted), if shares [follow](Settings::follows) and
-    /// anything was counted; zero else. Of a sum, the largest of its shares: what was counted with smaller ones weighs so much more.
+    /// By number of kind, one more than the power of two of the share that
+    /// [counts](Admission::counted), if shares [follow](Settings::follows) and anything was
+    /// counted; zero else. Of a sum, the largest of its shares: what was counted with smaller ones
+    /// weighs so much more.
     counted: [u32; SHARES],
     /// Kind by kind, group by group, direction by direction; the first ones are in use.
     pub counts: [Counts; ROOM],
@@ -362,12 +393,16 @@ pub struct Delay {
 }
 
 impl Empty for Delay {
-    const EMPTY: Self =
-        Delay { counted: [0; SHARES], counts: [Counts::EMPTY; ROOM], histograms: [const { Histogram::EMPTY }; MAX_HISTOGRAMS] };
+    const EMPTY: Self = Delay {
+        counted: [0; SHARES],
+        counts: [Counts::EMPTY; ROOM],
+        histograms: [const { Histogram::EMPTY }; MAX_HISTOGRAMS],
+    };
 }
 
 impl Delay {
-    /// What was counted of a kind's requests. Without [directions](Directions) all arrive; without groups all are of the first.
+    /// What was counted of a kind's requests. Without [directions](Directions) all arrive; without
+    /// groups all are of the first.
     #[must_use]
     pub fn counts(&self, settings: &Settings, kind: Kind, label: impl Into<Label>) -> Counts {
         self.counts.get(Self::row(settings, kind, label.into())).copied().unwrap_or_default()
@@ -375,24 +410,43 @@ impl Delay {
 
     /// The delays of a kind and a fridge.
     #[must_use]
-    pub fn histogram(&self, settings: &Settings, kind: Kind, label: impl Into<Label>, fridge: usize) -> Option<&Histogram> {
+    pub fn histogram(
+        &self,
+        settings: &Settings,
+        kind: Kind,
+        label: impl Into<Label>,
+        fridge: usize,
+    ) -> Option<&Histogram> {
         let row = Self::row(settings, kind, label.into());
         self.histograms.get(row.wrapping_mul(settings.fridges()).wrapping_add(fridge))
     }
 
     /// The delays of a kind and a fridge, to be filled.
-    pub fn histogram_mut(&mut self, settings: &Settings, kind: Kind, label: Label, fridge: usize) -> Option<&mut Histogram> {
+    pub fn histogram_mut(
+        &mut self,
+        settings: &Settings,
+        kind: Kind,
+        label: Label,
+        fridge: usize,
+    ) -> Option<&mut Histogram> {
         let row = Self::row(settings, kind, label);
         self.histograms.get_mut(row.wrapping_mul(settings.fridges()).wrapping_add(fridge))
     }
 
     /// Sets what was counted of a kind's requests.
     pub fn set_counts(&mut self, settings: &Settings, kind: Kind, label: Label, counts: Counts) {
-        self.counts.get_mut(Self::row(settings, kind, label)).into_iter().for_each(|it| *it = counts);
+        self.counts
+            .get_mut(Self::row(settings, kind, label))
+            .into_iter()
+            .for_each(|it| *it = counts);
     }
 
     fn row(settings: &Settings, kind: Kind, label: Label) -> usize {
-        settings.kinds.rank(kind).wrapping_mul(settings.labels()).wrapping_add(settings.label(label))
+        settings
+            .kinds
+            .rank(kind)
+            .wrapping_mul(settings.labels())
+            .wrapping_add(settings.label(label))
     }
 
     /// The share of a kind's requests that its delays stand for, as a power of two.
@@ -405,12 +459,19 @@ impl Delay {
     /// The same, if it follows the traffic and anything was counted with it.
     #[must_use]
     pub fn counted_admit_log2(&self, kind: Kind) -> Option<u8> {
-        self.counted.get(kind as usize).and_then(|counted| counted.checked_sub(1)).map(|bits| bits as u8)
+        self.counted
+            .get(kind as usize)
+            .and_then(|counted| counted.checked_sub(1))
+            .map(|bits| bits as u8)
     }
 
-    /// Says which share of a kind's requests its delays stand for, of a device that counted anything with it.
+    /// Says which share of a kind's requests its delays stand for, of a device that counted
+    /// anything with it.
     pub fn set_admit_log2(&mut self, kind: Kind, admit_log2: u8) {
-        self.counted.get_mut(kind as usize).into_iter().for_each(|counted| *counted = u32::from(admit_log2).wrapping_add(1));
+        self.counted
+            .get_mut(kind as usize)
+            .into_iter()
+            .for_each(|counted| *counted = u32::from(admit_log2).wrapping_add(1));
     }
 
     fn clear(&mut self, settings: &Settings) {
@@ -423,10 +484,14 @@ impl Delay {
     fn merge(&mut self, other: &Delay, settings: &Settings) {
         let (labels, fridges) = (settings.labels(), settings.fridges());
         for (rank, kind) in settings.kinds.each().enumerate() {
-            let [mine, theirs] = [&*self, other].map(|it| it.counted.get(kind as usize).copied().unwrap_or(0));
+            let [mine, theirs] =
+                [&*self, other].map(|it| it.counted.get(kind as usize).copied().unwrap_or(0));
             // What was counted with a smaller share stands for more, by as many doublings.
-            let (raise_mine, raise_theirs) =
-                if mine == 0 || theirs == 0 { (0, 0) } else { (mine.saturating_sub(theirs), theirs.saturating_sub(mine)) };
+            let (raise_mine, raise_theirs) = if mine == 0 || theirs == 0 {
+                (0, 0)
+            } else {
+                (mine.saturating_sub(theirs), theirs.saturating_sub(mine))
+            };
             if let Some(counted) = self.counted.get_mut(kind as usize) {
                 *counted = if mine == 0 || theirs == 0 { mine | theirs } else { mine.min(theirs) };
             }
@@ -439,10 +504,13 @@ impl Delay {
                 mine.merge(theirs, if kind.is_known_if_kept() { raise_theirs } else { 0 });
             });
             let histograms = self.histograms.iter_mut().zip(&other.histograms);
-            histograms.skip(first.wrapping_mul(fridges)).take(labels.wrapping_mul(fridges)).for_each(|(mine, theirs)| {
-                mine.raise(raise_mine);
-                mine.merge_raised(theirs, raise_theirs);
-            });
+            histograms
+                .skip(first.wrapping_mul(fridges))
+                .take(labels.wrapping_mul(fridges))
+                .for_each(|(mine, theirs)| {
+                    mine.raise(raise_mine);
+                    mine.merge_raised(theirs, raise_theirs);
+                });
         }
     }
 }
@@ -459,11 +527,22 @@ struct Place {
 impl Place {
     /// Of a request from one end to the other, in one of a kind's tables.
     #[inline(always)]
-    fn of((from, to): (u32, u32), token: u32, kind_rank: usize, table: usize, tabulation: &Tabulation) -> Self {
-        // Turned as well, because CRCs are linear: else the difference between two ports would cancel the same difference between two tokens.
+    fn of(
+        (from, to): (u32, u32),
+        token: u32,
+        kind_rank: usize,
+        table: usize,
+        tabulation: &Tabulation,
+    ) -> Self {
+        // Turned as well, because CRCs are linear: else the difference between two ports would
+        // cancel the same difference between two tokens.
         let token = Crc32::of_number(token).rotate_left(24);
         let signature = from ^ to.rotate_left(16) ^ token;
-        Place { signature, hash: tabulation.hash(signature), table: kind_rank.wrapping_mul(TABLES).wrapping_add(table) }
+        Place {
+            signature,
+            hash: tabulation.hash(signature),
+            table: kind_rank.wrapping_mul(TABLES).wrapping_add(table),
+        }
     }
 
     /// Whether it is of a share.
@@ -501,7 +580,10 @@ impl Place {
             return base.wrapping_add(self.hash.wrapping_shr(unused) as usize);
         }
         let index = (self.hash as usize).wrapping_shr(unused.wrapping_add(FRIDGE_BITS.into()));
-        base.wrapping_add((fridge & (FRIDGES - 1)).wrapping_shl(bits.wrapping_sub(FRIDGE_BITS.into()))).wrapping_add(index)
+        base.wrapping_add(
+            (fridge & (FRIDGES - 1)).wrapping_shl(bits.wrapping_sub(FRIDGE_BITS.into())),
+        )
+        .wrapping_add(index)
     }
 }
 
@@ -523,13 +605,15 @@ struct Exchange<'a, P> {
 }
 
 impl<P: Packets> Exchange<'_, P> {
-    /// Ticks. Only for those who have a use for it: in the kernel a look at the clock costs as much as all the rest.
+    /// Ticks. Only for those who have a use for it: in the kernel a look at the clock costs as much
+    /// as all the rest.
     #[inline(always)]
     fn now(&self) -> u32 {
         self.packet.time().wrapping_shr(self.kind.tick_bits()) as u32
     }
 
-    /// The powers of two of what is kept, and of what counts. Looked up where they are asked for: in the kernel there is no room to keep them.
+    /// The powers of two of what is kept, and of what counts. Looked up where they are asked for:
+    /// in the kernel there is no room to keep them.
     #[inline(always)]
     fn shares(&self, bank: usize) -> (u32, u32) {
         if self.settings.follows {
@@ -546,10 +630,15 @@ impl<P: Packets> Exchange<'_, P> {
         self.requests.slot(index & self.settings.padded_slots().wrapping_sub(1))
     }
 
-    /// The row of delays that one of a request belongs to: of the one that the packet is, or that it answers.
+    /// The row of delays that one of a request belongs to: of the one that the packet is, or that
+    /// it answers.
     #[inline(always)]
     fn row(&self, rank: usize, asks: bool) -> usize {
-        if self.settings.keeps_apart() { rank.wrapping_mul(self.settings.labels()).wrapping_add(self.label(asks)) } else { rank }
+        if self.settings.keeps_apart() {
+            rank.wrapping_mul(self.settings.labels()).wrapping_add(self.label(asks))
+        } else {
+            rank
+        }
     }
 
     /// Which of the kind's delays that is.
@@ -578,7 +667,11 @@ impl<P: Packets> Exchange<'_, P> {
     #[inline(always)]
     fn inserted(&self, place: &Place, fridge: usize) -> usize {
         let table = place.table;
-        let inserted = if self.settings.fridges() == 1 { table } else { table.wrapping_mul(FRIDGES).wrapping_add(fridge) };
+        let inserted = if self.settings.fridges() == 1 {
+            table
+        } else {
+            table.wrapping_mul(FRIDGES).wrapping_add(fridge)
+        };
         inserted & (MAX_FRIDGES - 1)
     }
 
@@ -593,7 +686,9 @@ impl<P: Packets> Exchange<'_, P> {
         if self.kind.repeats() && is_again {
             return Asked::Again;
         }
-        let stamp = (self.sharing.add(self.requests.inserted(self.inserted(place, fridge)), 1) as u32).wrapping_add(1);
+        let stamp = (self.sharing.add(self.requests.inserted(self.inserted(place, fridge)), 1)
+            as u32)
+            .wrapping_add(1);
         if self.kind.keeps_first() && is_again {
             return Asked::Kept;
         }
@@ -604,8 +699,8 @@ impl<P: Packets> Exchange<'_, P> {
         Asked::Kept
     }
 
-    /// Chen et al.: takes a slot that is empty or has a request that has expired, of the first stage or else of the second. Its own request that
-    /// still waits stays as it is.
+    /// Chen et al.: takes a slot that is empty or has a request that has expired, of the first
+    /// stage or else of the second. Its own request that still waits stays as it is.
     #[inline(always)]
     fn wait(&self, place: &Place) -> Asked {
         let now = self.expiring_now();
@@ -652,7 +747,11 @@ impl<P: Packets> Exchange<'_, P> {
     #[inline(always)]
     fn answer(&self, place: &Place, fridge: usize) -> Option<Found> {
         let is_expiring = self.settings.algorithm == Algorithm::Expiry;
-        let mut slot = self.slot(if is_expiring { self.stage(place, 0) } else { place.slot(self.settings, fridge) });
+        let mut slot = self.slot(if is_expiring {
+            self.stage(place, 0)
+        } else {
+            place.slot(self.settings, fridge)
+        });
         let mut request = slot.request();
         if is_expiring && request.signature() != place.signature {
             slot = self.slot(self.stage(place, 1));
@@ -663,14 +762,16 @@ impl<P: Packets> Exchange<'_, P> {
         }
         let stamp = slot.stamp();
         // What others repeat stays, so that it is not put in again, without a time.
-        let rest = if self.kind.repeats() { Request::new(place.signature, 0) } else { Request::new(0, 0) };
+        let rest =
+            if self.kind.repeats() { Request::new(place.signature, 0) } else { Request::new(0, 0) };
         if request == rest || !slot.replace(self.sharing, request, rest) {
             return None;
         }
         if is_expiring {
             // The sign of a difference of so many bits.
             let unused = u32::BITS.wrapping_sub(EXPIRING_BITS);
-            let delay = self.expiring_now().wrapping_sub(request.time()).wrapping_shl(unused) as i32;
+            let delay =
+                self.expiring_now().wrapping_sub(request.time()).wrapping_shl(unused) as i32;
             return Some(Found { delay: delay.wrapping_shr(unused) as u32, insertions: 0, fridge });
         }
         Some(self.found(request.time(), stamp, place, fridge))
@@ -679,11 +780,15 @@ impl<P: Packets> Exchange<'_, P> {
     #[inline(always)]
     fn found(&self, time: u32, stamp: u32, place: &Place, fridge: usize) -> Found {
         let inserted = self.requests.inserted(self.inserted(place, fridge)).load() as u32;
-        Found { delay: self.now().wrapping_sub(time), insertions: inserted.wrapping_sub(stamp), fridge }
+        Found {
+            delay: self.now().wrapping_sub(time),
+            insertions: inserted.wrapping_sub(stamp),
+            fridge,
+        }
     }
 
-    /// A round that ends with an edge of the spin bit. The lowest bit of the signature is the bit itself; time zero says that nobody has seen the edge
-    /// since which it has this value.
+    /// A round that ends with an edge of the spin bit. The lowest bit of the signature is the bit
+    /// itself; time zero says that nobody has seen the edge since which it has this value.
     #[inline(always)]
     fn spin(&self, place: &Place, fridge: usize, bit: u8) -> (Asked, Option<Found>) {
         let slot = self.slot(place.slot(self.settings, fridge));
@@ -704,7 +809,11 @@ impl<P: Packets> Exchange<'_, P> {
             return (Asked::Again, None);
         }
         slot.restamp(inserted);
-        let found = Found { delay: now.wrapping_sub(request.time()), insertions: inserted.wrapping_sub(stamp), fridge };
+        let found = Found {
+            delay: now.wrapping_sub(request.time()),
+            insertions: inserted.wrapping_sub(stamp),
+            fridge,
+        };
         (Asked::Kept, (request.time() != 0).then_some(found))
     }
 }
@@ -720,13 +829,19 @@ enum Asked {
 
 impl Delay {
     #[inline(always)]
-    fn each<P: Packets>(settings: &Settings, parts: Parts<'_, Self>, pass: &Pass<'_>, packets: &(impl Observed<P> + ?Sized)) {
+    fn each<P: Packets>(
+        settings: &Settings,
+        parts: Parts<'_, Self>,
+        pass: &Pass<'_>,
+        packets: &(impl Observed<P> + ?Sized),
+    ) {
         for packet in packets.each() {
             if packet.segment.speaks != Speaks::Nothing {
                 let before = parts.lasting.length;
                 parts.own.packet(settings, parts.shared_lasting, pass, packet, parts.lasting);
                 if settings.samples {
-                    // What all of a packet have in common comes last, when there is room for it in registers.
+                    // What all of a packet have in common comes last, when there is room for it in
+                    // registers.
                     parts.lasting.address(before, packet, pass.bank);
                 }
             }
@@ -774,7 +889,8 @@ impl Delay {
         if !asks && !answers {
             return;
         }
-        let (exchange, tabulation) = (Exchange { settings, kind, requests, sharing: pass.sharing, packet }, pass.tabulation);
+        let (exchange, tabulation) =
+            (Exchange { settings, kind, requests, sharing: pass.sharing, packet }, pass.tabulation);
         let (source, destination) = packet.ends;
         // Either side ends a connection.
         let has_sides = kind != Kind::TcpDuration;
@@ -784,7 +900,8 @@ impl Delay {
             (false, 0) => ((source, destination), 0, (source, destination), 0),
             (false, _) => ((destination, source), 0, (destination, source), 0),
         };
-        // An end that speaks to itself has both in one table, which a switch looks into once: it asks.
+        // An end that speaks to itself has both in one table, which a switch looks into once: it
+        // asks.
         if answers && (!asks || forth != back) {
             let place = Place::of((back_from, back_to), answer, rank, back_table, tabulation);
             if let Some(fridge) = place.fridge(settings, exchange.shares(pass.bank).0)
@@ -798,7 +915,8 @@ impl Delay {
         if asks {
             let place = Place::of((from, to), request, rank, table, tabulation);
             let mut became = Asked::Again;
-            // Of some that are put in a table answers do not count yet, but take them away: later ones are none.
+            // Of some that are put in a table answers do not count yet, but take them away: later
+            // ones are none.
             let is_counted = exchange.counts(&place, pass.bank);
             if let Some(fridge) = place.fridge(settings, exchange.shares(pass.bank).0) {
                 if kind == Kind::QuicSpin {
@@ -843,22 +961,36 @@ impl Delay {
 
     /// Counts an answer.
     #[inline(always)]
-    fn count(&mut self, settings: &Settings, row: usize, requests: &Requests, found: Found, outbox: &mut Outbox) {
+    fn count(
+        &mut self,
+        settings: &Settings,
+        row: usize,
+        requests: &Requests,
+        found: Found,
+        outbox: &mut Outbox,
+    ) {
         if found.delay as i32 >= 0 {
             let (weight, is_beyond) = match settings.algorithm {
-                Algorithm::Fridge | Algorithm::MultiFridge => requests.weights.of(found.insertions, settings.fridge_slots_log2()),
+                Algorithm::Fridge | Algorithm::MultiFridge => {
+                    requests.weights.of(found.insertions, settings.fridge_slots_log2())
+                }
                 Algorithm::Overwrite | Algorithm::Expiry => (Weight::ONE, false),
             };
             let fridge = if settings.fridges() == 1 { 0 } else { found.fridge & (FRIDGES - 1) };
             if settings.samples {
                 if let Some(sample) = outbox.next() {
                     (sample.delay, sample.weight) = (found.delay, weight.weight);
-                    (sample.row, sample.fridge, sample.beyond) = (row as u8, fridge as u8, u8::from(is_beyond));
+                    (sample.row, sample.fridge, sample.beyond) =
+                        (row as u8, fridge as u8, u8::from(is_beyond));
                 } else {
                     self.miss(row);
                 }
             }
-            let index = if settings.fridges() == 1 { row } else { row.wrapping_mul(FRIDGES).wrapping_add(fridge) };
+            let index = if settings.fridges() == 1 {
+                row
+            } else {
+                row.wrapping_mul(FRIDGES).wrapping_add(fridge)
+            };
             let index = index & settings.padded_histograms().wrapping_sub(1) & (MAX_HISTOGRAMS - 1);
             #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
             self.histograms[index].add(found.delay, weight, is_beyond);
@@ -889,7 +1021,8 @@ impl Delay {
     }
 }
 
-/// The table of requests from one end to another: the other one for those of the opposite direction.
+/// The table of requests from one end to another: the other one for those of the opposite
+/// direction.
 #[inline(always)]
 fn table(from: u32, to: u32) -> usize {
     from.wrapping_sub(to).wrapping_shr(31) as usize
@@ -949,11 +1082,23 @@ impl Measurement for Delay {
     }
 
     #[inline(always)]
-    fn measure<P: Packets>(settings: &Settings, parts: Parts<'_, Self>, pass: &Pass<'_>, packets: &(impl Observed<P> + ?Sized)) {
-        // What is usual has a copy of the code, in which the compiler knows most of the settings. Programs are verified with their settings.
-        let is_usual = settings.algorithm == Algorithm::Fridge && !settings.follows && !settings.samples;
+    fn measure<P: Packets>(
+        settings: &Settings,
+        parts: Parts<'_, Self>,
+        pass: &Pass<'_>,
+        packets: &(impl Observed<P> + ?Sized),
+    ) {
+        // What is usual has a copy of the code, in which the compiler knows most of the settings.
+        // Programs are verified with their settings.
+        let is_usual =
+            settings.algorithm == Algorithm::Fridge && !settings.follows && !settings.samples;
         if is_usual && !cfg!(target_arch = "bpf") {
-            let usual = Settings { algorithm: Algorithm::Fridge, follows: false, samples: false, ..*settings };
+            let usual = Settings {
+                algorithm: Algorithm::Fridge,
+                follows: false,
+                samples: false,
+                ..*settings
+            };
             Self::each(&usual, parts, pass, packets);
         } else {
             Self::each(settings, parts, pass, packets);
@@ -991,7 +1136,10 @@ impl Measurement for Delay {
         for (index, kind) in settings.kinds.each().enumerate() {
             for histogram in sum.histograms.iter().skip(index.wrapping_mul(of_kind)).take(of_kind) {
                 let mut samples = [0; histogram::BUCKETS];
-                samples.iter_mut().zip(histogram.buckets()).for_each(|(to, from)| *to = from.samples.into());
+                samples
+                    .iter_mut()
+                    .zip(histogram.buckets())
+                    .for_each(|(to, from)| *to = from.samples.into());
                 told(kind.name(), &samples);
             }
         }
@@ -1005,7 +1153,8 @@ mod tests {
     extern crate std;
     use std::collections::HashSet;
 
-    /// Queries of one resolver to another, with ids and ports that follow each other: each has a signature of its own.
+    /// Queries of one resolver to another, with ids and ports that follow each other: each has a
+    /// signature of its own.
     #[test]
     fn tokens_and_ports_that_differ_alike_are_told_apart() {
         let tabulation = Tabulation::from_seed(1);
@@ -1014,7 +1163,10 @@ mod tests {
             let (port, id) = ((number >> 10) as u16, number & 0x3ff);
             let [high, low] = port.to_be_bytes();
             let ends = (crc32(&[10, 0, 0, 1, high, low]), crc32(&[10, 0, 0, 2, 0, 53]));
-            assert!(seen.insert(Place::of(ends, id, 0, 0, &tabulation).signature), "port {port}, id {id}");
+            assert!(
+                seen.insert(Place::of(ends, id, 0, 0, &tabulation).signature),
+                "port {port}, id {id}"
+            );
         }
     }
 }

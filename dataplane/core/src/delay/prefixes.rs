@@ -1,7 +1,8 @@
 //! Whose addresses are: groups that delays are counted by, and our own side.
 //!
-//! Addresses are numbers of 64 bits: the upper half of an IPv6 address, and an IPv4 address in `ffff:ffff::/32`, which no IPv6 packet comes from.
-//! Prefixes cut them into ranges of one owner each, sorted by where they begin, so that a search takes the same few steps for every address.
+//! Addresses are numbers of 64 bits: the upper half of an IPv6 address, and an IPv4 address in
+//! `ffff:ffff::/32`, which no IPv6 packet comes from. Prefixes cut them into ranges of one owner
+//! each, sorted by where they begin, so that a search takes the same few steps for every address.
 
 use crate::branchless::{not_below, opaque};
 use crate::counter::{SharedCounter, SharedWord};
@@ -32,8 +33,9 @@ const LOCAL: u32 = 1 << 8;
 #[inline(always)]
 pub(crate) fn addresses(packet: &Packet<'_>) -> (u64, u64) {
     let of_v4 = |address: [u8; 4]| IPV4 | u64::from(u32::from_be_bytes(address));
-    let of_v6 =
-        |high: [u8; 4], low: [u8; 4]| u64::from(u32::from_be_bytes(high)).wrapping_shl(32) | u64::from(u32::from_be_bytes(low));
+    let of_v6 = |high: [u8; 4], low: [u8; 4]| {
+        u64::from(u32::from_be_bytes(high)).wrapping_shl(32) | u64::from(u32::from_be_bytes(low))
+    };
     match packet {
         Packet::V4(ip) => (of_v4(ip.src()), of_v4(ip.dst())),
         Packet::V6(ip) => {
@@ -55,8 +57,12 @@ impl Prefix {
     #[must_use]
     pub fn of(address: IpAddr, length: u8) -> Option<Self> {
         let (number, bits) = match address {
-            IpAddr::V4(address) if length <= 32 => (IPV4 | u64::from(u32::from(address)), length.wrapping_add(32)),
-            IpAddr::V6(address) if length <= 64 => (u128::from(address).wrapping_shr(64) as u64, length),
+            IpAddr::V4(address) if length <= 32 => {
+                (IPV4 | u64::from(u32::from(address)), length.wrapping_add(32))
+            }
+            IpAddr::V6(address) if length <= 64 => {
+                (u128::from(address).wrapping_shr(64) as u64, length)
+            }
             _ => return None,
         };
         let mask = u64::MAX.checked_shl(64_u32.wrapping_sub(bits.into())).unwrap_or(0);
@@ -71,14 +77,19 @@ impl Prefix {
     /// Whether it is one of IPv4, the upper bits of its first address, and its length.
     #[must_use]
     pub fn parts(&self) -> (bool, u64, u8) {
-        if self.is_v4() { (true, self.first ^ IPV4, self.bits.wrapping_sub(32)) } else { (false, self.first, self.bits) }
+        if self.is_v4() {
+            (true, self.first ^ IPV4, self.bits.wrapping_sub(32))
+        } else {
+            (false, self.first, self.bits)
+        }
     }
 
     fn last(&self) -> u64 {
         self.first | u64::MAX.checked_shr(self.bits.into()).unwrap_or(0)
     }
 
-    /// Whether it has all addresses of another one. What is short enough to have IPv4 addresses is of IPv6.
+    /// Whether it has all addresses of another one. What is short enough to have IPv4 addresses is
+    /// of IPv6.
     #[must_use]
     pub fn has(&self, other: &Prefix) -> bool {
         self.is_v4() == other.is_v4() && self.first <= other.first && other.last() <= self.last()
@@ -89,7 +100,9 @@ impl fmt::Display for Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.parts() {
             (true, address, bits) => write!(f, "{}/{bits}", Ipv4Addr::from(address as u32)),
-            (false, address, bits) => write!(f, "{}/{bits}", Ipv6Addr::from(u128::from(address).wrapping_shl(64))),
+            (false, address, bits) => {
+                write!(f, "{}/{bits}", Ipv6Addr::from(u128::from(address).wrapping_shl(64)))
+            }
         }
     }
 }
@@ -123,19 +136,27 @@ pub struct Owned {
 #[must_use]
 pub fn owner(owned: &[Owned], prefix: &Prefix) -> Owner {
     let around = || owned.iter().filter(|other| other.prefix.has(prefix));
-    let group = around().filter_map(|other| Some((other.prefix.bits, other.group?))).max_by_key(|(bits, _)| *bits);
-    Owner { group: group.map_or(0, |(_, group)| group), is_local: around().any(|other| other.is_local) }
+    let group = around()
+        .filter_map(|other| Some((other.prefix.bits, other.group?)))
+        .max_by_key(|(bits, _)| *bits);
+    Owner {
+        group: group.map_or(0, |(_, group)| group),
+        is_local: around().any(|other| other.is_local),
+    }
 }
 
 /// What tells apart tables that are not the same.
 #[must_use]
 pub fn fingerprint(owned: &[Owned]) -> u32 {
     let word = |Owned { prefix, group, is_local }: &Owned| {
-        let owner = group.map_or(0, |group| u64::from(group).wrapping_add(1)).wrapping_shl(1) | u64::from(*is_local);
+        let owner = group.map_or(0, |group| u64::from(group).wrapping_add(1)).wrapping_shl(1)
+            | u64::from(*is_local);
         [prefix.first, u64::from(prefix.bits).wrapping_shl(32) | owner]
     };
     let words = owned.iter().flat_map(word).flat_map(u64::to_be_bytes);
-    words.fold(owned.len() as u32, |sum, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193).rotate_left(5))
+    words.fold(owned.len() as u32, |sum, byte| {
+        (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193).rotate_left(5)
+    })
 }
 
 /// Ranges of addresses, in memory that all cores read.
@@ -148,7 +169,10 @@ pub struct Ranges {
 }
 
 impl Empty for Ranges {
-    const EMPTY: Self = Ranges { first: [const { SharedWord::new() }; RANGES], owners: [const { SharedCounter::new() }; RANGES] };
+    const EMPTY: Self = Ranges {
+        first: [const { SharedWord::new() }; RANGES],
+        owners: [const { SharedCounter::new() }; RANGES],
+    };
 }
 
 impl Ranges {
@@ -168,13 +192,17 @@ impl Ranges {
         Owner { group: (owner & GROUP) as u8, is_local: owner & LOCAL != 0 }
     }
 
-    /// Cuts addresses into ranges, before the first packet. What is beyond [`MAX_PREFIXES`] is left out.
+    /// Cuts addresses into ranges, before the first packet. What is beyond [`MAX_PREFIXES`] is left
+    /// out.
     pub fn write(&self, owned: &[Owned]) {
         let owned = owned.get(..MAX_PREFIXES).unwrap_or(owned);
         let mut first = [u64::MAX; RANGES];
         let begins = owned.iter().map(|owned| Some(owned.prefix.first));
         let ends = owned.iter().map(|owned| owned.prefix.last().checked_add(1));
-        first.iter_mut().zip(begins.chain(ends).flatten().chain([0, IPV4])).for_each(|(to, begin)| *to = begin);
+        first
+            .iter_mut()
+            .zip(begins.chain(ends).flatten().chain([0, IPV4]))
+            .for_each(|(to, begin)| *to = begin);
         first.sort_unstable();
         for (begin, (to, word)) in first.iter().zip(self.first.iter().zip(&self.owners)) {
             let Owner { group, is_local } = owner(owned, &Prefix { first: *begin, bits: 64 });
@@ -252,15 +280,33 @@ mod tests {
 
     #[test]
     fn everything_of_one_family_is_nothing_of_the_other() {
-        let (both, six) = ([group("::/0", 6), group("0.0.0.0/0", 4)], [group("::/0", 6), ours("8000::/1")]);
-        check(&both, &[("::", 6, false), ("fe80::", 6, false), ("0.0.0.0", 4, false), ("255.255.255.255", 4, false)]);
-        check(&six, &[("::", 6, false), ("fe80::", 6, true), ("0.0.0.0", 0, false), ("255.255.255.255", 0, false)]);
+        let (both, six) =
+            ([group("::/0", 6), group("0.0.0.0/0", 4)], [group("::/0", 6), ours("8000::/1")]);
+        check(
+            &both,
+            &[
+                ("::", 6, false),
+                ("fe80::", 6, false),
+                ("0.0.0.0", 4, false),
+                ("255.255.255.255", 4, false),
+            ],
+        );
+        check(
+            &six,
+            &[
+                ("::", 6, false),
+                ("fe80::", 6, true),
+                ("0.0.0.0", 0, false),
+                ("255.255.255.255", 0, false),
+            ],
+        );
         assert_eq!(Prefix::of("ffff:ffff::".parse().unwrap(), 48), None);
         assert_eq!(Prefix::of("::".parse().unwrap(), 65), None);
         assert_eq!(Prefix::of("0.0.0.0".parse().unwrap(), 33), None);
     }
 
-    /// As many prefixes as there may be, in and beside each other: a search finds what a look at all of them does.
+    /// As many prefixes as there may be, in and beside each other: a search finds what a look at
+    /// all of them does.
     #[test]
     fn a_search_finds_what_a_look_at_all_prefixes_does() {
         let mut random = 1_u64;
@@ -281,7 +327,11 @@ mod tests {
         ranges.write(&owned);
         for _ in 0..20_000 {
             let address = IPV4 | 10 << 24 | next(1 << 24);
-            assert_eq!(ranges.owner(address), owner(&owned, &Prefix { first: address, bits: 64 }), "{address:x}");
+            assert_eq!(
+                ranges.owner(address),
+                owner(&owned, &Prefix { first: address, bits: 64 }),
+                "{address:x}"
+            );
         }
     }
 

@@ -1,7 +1,8 @@
 //! Delays one by one, for those who ask for them ([`Settings::samples`](super::Settings::samples)).
 //!
-//! A delay that is counted is also put in the core's [`Outbox`]. Whoever counts empties it before there is no more room: the kernel's programs
-//! after each packet, workers after each pass. What cannot be passed on is counted in the bank of its window.
+//! A delay that is counted is also put in the core's [`Outbox`]. Whoever counts empties it before
+//! there is no more room: the kernel's programs after each packet, workers after each pass. What
+//! cannot be passed on is counted in the bank of its window.
 
 use crate::arrival::Packets;
 use crate::measurement::Empty;
@@ -19,7 +20,8 @@ pub const ROOM: usize = if cfg!(target_arch = "bpf") { PER_PACKET } else { 64 * 
 pub struct Sample {
     /// When the answer came, in nanoseconds since the Unix epoch.
     pub at: u64,
-    /// Hashes of address and port of the packet that brought the answer: of its source, and of its destination.
+    /// Hashes of address and port of the packet that brought the answer: of its source, and of its
+    /// destination.
     pub source: u32,
     /// As above.
     pub destination: u32,
@@ -44,8 +46,18 @@ pub const BYTES: usize = size_of::<Sample>();
 
 impl Sample {
     /// None, to be overwritten.
-    pub const EMPTY: Sample =
-        Sample { at: 0, source: 0, destination: 0, delay: 0, weight: 0, row: 0, fridge: 0, bank: 0, beyond: 0, reserved: 0 };
+    pub const EMPTY: Sample = Sample {
+        at: 0,
+        source: 0,
+        destination: 0,
+        delay: 0,
+        weight: 0,
+        row: 0,
+        fridge: 0,
+        bank: 0,
+        beyond: 0,
+        reserved: 0,
+    };
 
     /// Out of the memory of a program on this machine.
     #[must_use]
@@ -58,7 +70,18 @@ impl Sample {
         };
         let ((source, destination), (delay, weight)) = (half(ends), half(numbers));
         let [row, fridge, bank, beyond, ..] = *last;
-        Sample { at: u64::from_ne_bytes(*at), source, destination, delay, weight, row, fridge, bank, beyond, reserved: 0 }
+        Sample {
+            at: u64::from_ne_bytes(*at),
+            source,
+            destination,
+            delay,
+            weight,
+            row,
+            fridge,
+            bank,
+            beyond,
+            reserved: 0,
+        }
     }
 }
 
@@ -78,8 +101,8 @@ impl Empty for Outbox {
 
 impl Outbox {
     /// Bytes that it takes in the kernel.
-    pub(super) const IN_KERNEL: usize =
-        core::mem::offset_of!(Outbox, samples).wrapping_add(PER_PACKET.wrapping_mul(size_of::<Sample>()));
+    pub(super) const IN_KERNEL: usize = core::mem::offset_of!(Outbox, samples)
+        .wrapping_add(PER_PACKET.wrapping_mul(size_of::<Sample>()));
 
     /// Room for one more, if there is any.
     #[inline(always)]
@@ -142,7 +165,9 @@ mod tests {
             reserved: 0,
         };
         let mut bytes = [0; BYTES];
-        let numbers = [sample.source, sample.destination, sample.delay, sample.weight].map(u32::to_ne_bytes).concat();
+        let numbers = [sample.source, sample.destination, sample.delay, sample.weight]
+            .map(u32::to_ne_bytes)
+            .concat();
         bytes[..8].copy_from_slice(&sample.at.to_ne_bytes());
         bytes[8..24].copy_from_slice(&numbers);
         bytes[24..28].copy_from_slice(&[13, 3, 1, 1]);

@@ -1,7 +1,9 @@
-//! Requests that wait for their answers, shared by all cores, and lasting: the answer may come on another core and in another window.
+//! Requests that wait for their answers, shared by all cores, and lasting: the answer may come on
+//! another core and in another window.
 //!
-//! A slot is a word of 64 bits, the request's signature above its time, and beside it a stamp. The word is all that says whose the slot is. It
-//! changes in one step, so that a request is answered once, and never with the time of another one. Who writes a slot first makes the word zero; who
+//! A slot is a word of 64 bits, the request's signature above its time, and beside it a stamp. The
+//! word is all that says whose the slot is. It changes in one step, so that a request is answered
+//! once, and never with the time of another one. Who writes a slot first makes the word zero; who
 //! reads one takes the word away last. So a stamp that was read belongs to the word that was taken.
 
 use super::Settings;
@@ -24,10 +26,11 @@ pub(super) const SHARES: usize = KINDS.next_power_of_two();
 
 /// Which requests of a kind a window admits.
 ///
-/// Requests are admitted by bits of their hash, so that a smaller share is a part of a larger one. When the share becomes smaller, answers count of
-/// the new one only: of older requests as many, by share, are in the table. When it becomes larger, too few of the older ones are there; until these
-/// are answered, answers of the smaller share count, and others just take their requests away. So each delay that counts stands for as many as any
-/// other of its window.
+/// Requests are admitted by bits of their hash, so that a smaller share is a part of a larger one.
+/// When the share becomes smaller, answers count of the new one only: of older requests as many, by
+/// share, are in the table. When it becomes larger, too few of the older ones are there; until
+/// these are answered, answers of the smaller share count, and others just take their requests
+/// away. So each delay that counts stands for as many as any other of its window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Admission {
     /// One request in two to this power is put in a table.
@@ -44,7 +47,8 @@ pub struct Shares {
 }
 
 impl Empty for Shares {
-    const EMPTY: Self = Shares { banks: [const { [const { SharedCounter::new() }; SHARES] }; BANKS] };
+    const EMPTY: Self =
+        Shares { banks: [const { [const { SharedCounter::new() }; SHARES] }; BANKS] };
 }
 
 impl Shares {
@@ -54,7 +58,11 @@ impl Shares {
     /// Sets what a bank admits; of a bank that nobody counts in.
     pub fn set(&self, bank: usize, kind: Kind, admission: Admission) {
         let word = i32::from(admission.kept) | i32::from(admission.counted).wrapping_shl(8);
-        self.banks.get(bank).and_then(|bank| bank.get(kind as usize)).into_iter().for_each(|share| share.store(word));
+        self.banks
+            .get(bank)
+            .and_then(|bank| bank.get(kind as usize))
+            .into_iter()
+            .for_each(|share| share.store(word));
     }
 
     /// The powers of two of what is kept, and of what counts.
@@ -126,7 +134,9 @@ impl Requests {
     pub(super) fn prepare(&self, settings: &Settings) {
         self.weights.write(settings.fridge_slots_log2());
         let admission = Admission { kept: settings.admit_log2, counted: settings.admit_log2 };
-        (0..BANKS).for_each(|bank| Kind::ALL.into_iter().for_each(|kind| self.shares.set(bank, kind, admission)));
+        (0..BANKS).for_each(|bank| {
+            Kind::ALL.into_iter().for_each(|kind| self.shares.set(bank, kind, admission))
+        });
     }
 }
 

@@ -1,11 +1,15 @@
-//! What a delay counts for: the reciprocal of the probability that its request was still there (dissertation, §2.2).
+//! What a delay counts for: the reciprocal of the probability that its request was still there
+//! (dissertation, §2.2).
 //!
-//! Each request that is put in the table is put in one of `M` slots. One that was put there `x` requests ago is still there with a
-//! probability of `(1 - 1/M)^x`. So its delay stands for `(1 - 1/M)^-x` delays, most of whose requests were overwritten. The stamp counts
-//! requests that were admitted; the dissertation's `(1 - p/M)^-x` belongs to one that counts all.
+//! Each request that is put in the table is put in one of `M` slots. One that was put there `x`
+//! requests ago is still there with a probability of `(1 - 1/M)^x`. So its delay stands for
+//! `(1 - 1/M)^-x` delays, most of whose requests were overwritten. The stamp counts requests that
+//! were admitted; the dissertation's `(1 - p/M)^-x` belongs to one that counts all.
 //!
-//! A device looks weights up. A class is a range of `x` of a 64th of `M`, and its weight the mean of those in it, to 12 binary places; that of the
-//! squares has 8. Classes end at `8 M`, which one request in 3,000 survives: what is beyond weighs as much as the last class, and is counted apart.
+//! A device looks weights up. A class is a range of `x` of a 64th of `M`, and its weight the mean
+//! of those in it, to 12 binary places; that of the squares has 8. Classes end at `8 M`, which one
+//! request in 3,000 survives: what is beyond weighs as much as the last class, and is counted
+//! apart.
 
 use crate::counter::SharedCounter;
 use crate::measurement::Empty;
@@ -36,7 +40,8 @@ impl Weight {
     pub const ONE: Weight = Weight { weight: 1 << WEIGHT_BITS, square: 1 << SQUARE_BITS };
 }
 
-/// The weights of a table of `2^slots_log2` slots, class by class, in integers, so that they are the same everywhere.
+/// The weights of a table of `2^slots_log2` slots, class by class, in integers, so that they are
+/// the same everywhere.
 pub fn weights(slots_log2: u8) -> impl Iterator<Item = Weight> {
     const ONE: u128 = 1 << 48;
     let slots = 1_u128.wrapping_shl(slots_log2.into());
@@ -47,11 +52,13 @@ pub fn weights(slots_log2: u8) -> impl Iterator<Item = Weight> {
         for _ in 0..width {
             sum = sum.wrapping_add(weight);
             squares = squares.wrapping_add(weight.wrapping_mul(weight).wrapping_shr(48));
-            weight = weight.wrapping_mul(slots).checked_div(slots.wrapping_sub(1)).unwrap_or(u128::MAX);
+            weight =
+                weight.wrapping_mul(slots).checked_div(slots.wrapping_sub(1)).unwrap_or(u128::MAX);
         }
         let rounded = |sum: u128, bits: u32| {
             let unit = width.wrapping_shl(48_u32.wrapping_sub(bits));
-            u32::try_from(sum.wrapping_add(unit.wrapping_shr(1)).checked_div(unit).unwrap_or(0)).unwrap_or(u32::MAX)
+            u32::try_from(sum.wrapping_add(unit.wrapping_shr(1)).checked_div(unit).unwrap_or(0))
+                .unwrap_or(u32::MAX)
         };
         Weight { weight: rounded(sum, WEIGHT_BITS), square: rounded(squares, SQUARE_BITS) }
     })
@@ -65,7 +72,8 @@ pub struct Weights {
 }
 
 impl Empty for Weights {
-    const EMPTY: Self = Weights { classes: [const { [const { SharedCounter::new() }; 2] }; CLASSES] };
+    const EMPTY: Self =
+        Weights { classes: [const { [const { SharedCounter::new() }; 2] }; CLASSES] };
 }
 
 impl Weights {
@@ -77,7 +85,8 @@ impl Weights {
         }
     }
 
-    /// The weight of a request since which so many others were put in the table, and whether it should be more.
+    /// The weight of a request since which so many others were put in the table, and whether it
+    /// should be more.
     #[inline(always)]
     pub(crate) fn of(&self, insertions: u32, slots_log2: u8) -> (Weight, bool) {
         let class = insertions.wrapping_shr(u32::from(slots_log2).wrapping_sub(CLASS_BITS));

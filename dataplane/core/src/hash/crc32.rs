@@ -6,8 +6,9 @@ use crate::key::{LaidOut, Maker};
 /// Polynomial in normal form (W-HLL thesis §3.3.2).
 pub const POLYNOMIAL: u32 = 0x7909_00f3;
 
-/// `SLICES[k][b]` is the remainder of byte `!b` followed by `k` zero bytes, with constants added: the initial value and the final XOR,
-/// all ones both, are in the tables, so that nothing has to be inverted on the way.
+/// `SLICES[k][b]` is the remainder of byte `!b` followed by `k` zero bytes, with constants added:
+/// the initial value and the final XOR, all ones both, are in the tables, so that nothing has to be
+/// inverted on the way.
 static SLICES: [[u32; 256]; SLICE_COUNT] = complemented(&slices(POLYNOMIAL));
 
 const SLICE_COUNT: usize = 16;
@@ -25,7 +26,8 @@ const fn slices<const N: usize>(polynomial: u32) -> [[u32; 256]; N] {
         let mut remainder = byte as u32;
         let mut bit = 0;
         while bit < 8 {
-            remainder = if remainder & 1 == 1 { (remainder >> 1) ^ reflected } else { remainder >> 1 };
+            remainder =
+                if remainder & 1 == 1 { (remainder >> 1) ^ reflected } else { remainder >> 1 };
             bit += 1;
         }
         tables[0][byte] = remainder;
@@ -44,8 +46,9 @@ const fn slices<const N: usize>(polynomial: u32) -> [[u32; 256]; N] {
     tables
 }
 
-/// Tables for a state that is the CRC so far, and not its complement. The constants of the first four, which take part in every word, give
-/// the final XOR; that of the first one alone gives that of a byte, which moves ones into the state's highest byte.
+/// Tables for a state that is the CRC so far, and not its complement. The constants of the first
+/// four, which take part in every word, give the final XOR; that of the first one alone gives that
+/// of a byte, which moves ones into the state's highest byte.
 #[allow(
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,
@@ -70,7 +73,8 @@ const fn complemented(tables: &[[u32; 256]; SLICE_COUNT]) -> [[u32; 256]; SLICE_
 
 /// A CRC in the making: reflected in and out, initial value and final XOR all ones.
 ///
-/// The Tofino form is `CRCPolynomial<bit<32>>(32w0x790900f3, true, false, false, 32w0xFFFFFFFF, 32w0xFFFFFFFF)`.
+/// The Tofino form is
+/// `CRCPolynomial<bit<32>>(32w0x790900f3, true, false, false, 32w0xFFFFFFFF, 32w0xFFFFFFFF)`.
 #[derive(Clone, Copy, Debug)]
 pub struct Crc32(u32);
 
@@ -95,20 +99,26 @@ impl Crc32 {
         self.words_and_bytes::<N, 0>(words, [0; 4])
     }
 
-    /// Appends `N` words, one at least, and `B` bytes of what is left, at most 16 bytes in all. Their look-ups do not wait for each other.
+    /// Appends `N` words, one at least, and `B` bytes of what is left, at most 16 bytes in all.
+    /// Their look-ups do not wait for each other.
     #[inline(always)]
     #[allow(
         clippy::indexing_slicing,
         clippy::arithmetic_side_effects,
         reason = "the compiler checks that there are tables for N words and B bytes, and a byte cannot exceed a table of 256"
     )]
-    fn words_and_bytes<const N: usize, const B: usize>(self, words: [[u8; 4]; N], left: [u8; 4]) -> Self {
+    fn words_and_bytes<const N: usize, const B: usize>(
+        self,
+        words: [[u8; 4]; N],
+        left: [u8; 4],
+    ) -> Self {
         const { assert!(N > 0 && B < 4 && 4 * N + B <= SLICE_COUNT) };
         let mut crc = 0;
         let mut index = 0;
         while index < N {
             let word = u32::from_le_bytes(words[index]);
-            // The tables invert their index, for the state; other words have none to be combined with.
+            // The tables invert their index, for the state; other words have none to be combined
+            // with.
             let [b0, b1, b2, b3] = if index == 0 { self.0 ^ word } else { !word }.to_le_bytes();
             let behind = 4 * (N - 1 - index) + B;
             crc ^= SLICES[behind + 3][b0 as usize]
@@ -135,12 +145,14 @@ impl Crc32 {
         s3[b0 as usize] ^ s2[b1 as usize] ^ s1[b2 as usize] ^ s0[b3 as usize]
     }
 
-    /// The CRC of so many bytes of words. Without loops, slices and closures, of which LLVM makes calls in the kernel's programs.
+    /// The CRC of so many bytes of words. Without loops, slices and closures, of which LLVM makes
+    /// calls in the kernel's programs.
     #[inline(always)]
     #[must_use]
     pub fn of_words<const N: usize>(self, words: &[[u8; 4]; N], bytes: usize) -> u32 {
         const { assert!(N <= 12) };
-        let crc = self.upto_four(words, 0, bytes).upto_four(words, 4, bytes).upto_four(words, 8, bytes);
+        let crc =
+            self.upto_four(words, 0, bytes).upto_four(words, 4, bytes).upto_four(words, 8, bytes);
         let whole = bytes >> 2;
         let [first, second, third, _] = word(words, whole);
         // What is left behind less than four words went with them.
@@ -153,11 +165,13 @@ impl Crc32 {
         crc.finish()
     }
 
-    /// Appends words from a place on, no more than four; if they are fewer, those that all bytes have, and what is left of these.
+    /// Appends words from a place on, no more than four; if they are fewer, those that all bytes
+    /// have, and what is left of these.
     #[inline(always)]
     fn upto_four<const N: usize>(self, words: &[[u8; 4]; N], from: usize, bytes: usize) -> Self {
         let (first, second) = (word(words, from), word(words, from.wrapping_add(1)));
-        let (third, fourth) = (word(words, from.wrapping_add(2)), word(words, from.wrapping_add(3)));
+        let (third, fourth) =
+            (word(words, from.wrapping_add(2)), word(words, from.wrapping_add(3)));
         match (bytes >> 2).saturating_sub(from) {
             0 => self,
             1 => self.words_and_left([first], second, bytes),
@@ -169,7 +183,12 @@ impl Crc32 {
 
     /// Appends words and what is left of so many bytes.
     #[inline(always)]
-    fn words_and_left<const N: usize>(self, words: [[u8; 4]; N], left: [u8; 4], bytes: usize) -> Self {
+    fn words_and_left<const N: usize>(
+        self,
+        words: [[u8; 4]; N],
+        left: [u8; 4],
+        bytes: usize,
+    ) -> Self {
         match bytes & 3 {
             0 => self.words_and_bytes::<N, 0>(words, left),
             1 => self.words_and_bytes::<N, 1>(words, left),
@@ -221,9 +240,11 @@ pub fn crc32(bytes: &[u8]) -> u32 {
     bytes.iter().fold(Crc32::new(), |crc, &byte| crc.byte(byte)).finish()
 }
 
-/// Another CRC of a single word in network order, for hashes beside [`Crc32`]: reflected in and out, initial value and final XOR all ones.
+/// Another CRC of a single word in network order, for hashes beside [`Crc32`]: reflected in and
+/// out, initial value and final XOR all ones.
 ///
-/// The Tofino form is `CRCPolynomial<bit<32>>(polynomial, true, false, false, 32w0xFFFFFFFF, 32w0xFFFFFFFF)`.
+/// The Tofino form is
+/// `CRCPolynomial<bit<32>>(polynomial, true, false, false, 32w0xFFFFFFFF, 32w0xFFFFFFFF)`.
 pub(crate) struct WordCrc32([[u32; 256]; 4]);
 
 impl WordCrc32 {

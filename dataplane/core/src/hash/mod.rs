@@ -1,15 +1,18 @@
 //! Flow hashes: 32 bits from a flow key.
 //!
-//! A key first becomes a signature of 32 bits, made once for a packet and shared by all measurements: the [`Crc32`] of the key, or of a keyed
-//! hash its [`Multilinear`]. Simple tabulation ([`Tabulation`]) makes of the signature what registers, and what the rows of sketches and
-//! filters, are chosen by.
+//! A key first becomes a signature of 32 bits, made once for a packet and shared by all
+//! measurements: the [`Crc32`] of the key, or of a keyed hash its [`Multilinear`]. Simple
+//! tabulation ([`Tabulation`]) makes of the signature what registers, and what the rows of sketches
+//! and filters, are chosen by.
 //!
-//! `crc32` is the W-HLL thesis' hash (§3.3.2), unchanged, for comparison with its switch. Being linear it maps structured
-//! address plans to structured registers: sequential sources give errors of +99 % at 5,000 flows, one host per /24 gives
+//! `crc32` is the W-HLL thesis' hash (§3.3.2), unchanged, for comparison with its switch. Being
+//! linear it maps structured address plans to structured registers: sequential sources give errors
+//! of +99 % at 5,000 flows, one host per /24 gives
 //! -71 % at 2,000. `tabulated` breaks the linearity with simple tabulation of the CRC's four bytes.
 //!
-//! Both are public: keys of equal CRC are found by solving linear equations, whatever the seed, and count as one flow. `keyed` is for traffic
-//! that someone may have chosen. Its signature and its tables are made of a secret.
+//! Both are public: keys of equal CRC are found by solving linear equations, whatever the seed, and
+//! count as one flow. `keyed` is for traffic that someone may have chosen. Its signature and its
+//! tables are made of a secret.
 
 mod crc32;
 mod multilinear;
@@ -39,7 +42,8 @@ impl HashMode {
     /// All modes.
     pub const ALL: [HashMode; 3] = [HashMode::Crc32, HashMode::Tabulated, HashMode::Keyed];
 
-    /// Those whose signature is a CRC, which a switch can compute, and which give the same numbers in every run.
+    /// Those whose signature is a CRC, which a switch can compute, and which give the same numbers
+    /// in every run.
     pub const PUBLIC: [HashMode; 2] = [HashMode::Crc32, HashMode::Tabulated];
 
     /// What tabulation makes of a signature; of CRC32 alone the signature itself.
@@ -81,12 +85,14 @@ pub struct HashIdentity {
     pub polynomial: u32,
     /// Seed of the tabulation tables; zero where there is none.
     pub seed: u64,
-    /// What tells the secret of [`HashMode::Keyed`] from others without giving it away; zero for the other modes.
+    /// What tells the secret of [`HashMode::Keyed`] from others without giving it away; zero for
+    /// the other modes.
     pub fingerprint: u64,
 }
 
 impl HashIdentity {
-    /// The identity of a hash mode whose tables come from this: the seed, or the fingerprint of the secret.
+    /// The identity of a hash mode whose tables come from this: the seed, or the fingerprint of the
+    /// secret.
     #[must_use]
     pub fn new(mode: HashMode, origin: u64) -> Self {
         let (polynomial, seed, fingerprint) = match mode {

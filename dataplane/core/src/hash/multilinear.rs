@@ -1,13 +1,15 @@
 //! A strongly universal hash of a whole flow key: sums of products of 64 bits with secret words.
 //!
-//! Multilinear-HM of Lemire and Kaser ("Strongly universal string hashing is fast", The Computer Journal 57, 2014), after Carter and Wegman
-//! (1979): words `x` of 32 bits, pair by pair, with multipliers `k` of 64 bits,
+//! Multilinear-HM of Lemire and Kaser ("Strongly universal string hashing is fast", The Computer
+//! Journal 57, 2014), after Carter and Wegman (1979): words `x` of 32 bits, pair by pair, with
+//! multipliers `k` of 64 bits,
 //!
 //! `h(x) = (k + (k0 + x0)(k1 + x1) + (k2 + x2)(k3 + x3) + …) mod 2^64 >> 32`.
 //!
-//! Over random multipliers the hashes of any two different keys are two independent uniform numbers: they are equal with probability
-//! 2^-32, whoever chose the keys, as long as the choice does not depend on the multipliers. The constant `k` is one for IPv4 and another
-//! one for IPv6, so that this holds for a key of either family next to one of the other as well.
+//! Over random multipliers the hashes of any two different keys are two independent uniform
+//! numbers: they are equal with probability 2^-32, whoever chose the keys, as long as the choice
+//! does not depend on the multipliers. The constant `k` is one for IPv4 and another one for IPv6,
+//! so that this holds for a key of either family next to one of the other as well.
 
 use crate::key::{FlowKey, LaidOut, Maker};
 
@@ -41,15 +43,23 @@ impl Multilinear {
     #[must_use]
     pub fn words(&self) -> [u64; MULTILINEAR_WORDS] {
         let mut words = [self.ipv4, self.ipv6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-        words.iter_mut().skip(2).zip(self.multipliers).for_each(|(word, multiplier)| *word = multiplier);
+        words
+            .iter_mut()
+            .skip(2)
+            .zip(self.multipliers)
+            .for_each(|(word, multiplier)| *word = multiplier);
         words
     }
 
     #[inline(always)]
-    #[allow(clippy::indexing_slicing, reason = "the compiler checks that there are multipliers for N words")]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the compiler checks that there are multipliers for N words"
+    )]
     fn hash<const N: usize>(&self, constant: u64, words: [[u8; 4]; N]) -> u32 {
         const { assert!(N <= KEY_WORDS) };
-        let term = |index: usize| (self.multipliers[index], u64::from(u32::from_le_bytes(words[index])));
+        let term =
+            |index: usize| (self.multipliers[index], u64::from(u32::from_le_bytes(words[index])));
         let (mut sum, mut index) = (constant, 0_usize);
         while index.wrapping_add(1) < N {
             sum = sum.wrapping_add(product(term(index), term(index.wrapping_add(1))));
@@ -62,8 +72,8 @@ impl Multilinear {
         (sum >> 32) as u32
     }
 
-    /// Hashes a key that is given as bytes. The length tells the family: the longest key over IPv4 has 13 bytes, the shortest one over IPv6
-    /// has 16.
+    /// Hashes a key that is given as bytes. The length tells the family: the longest key over IPv4
+    /// has 13 bytes, the shortest one over IPv6 has 16.
     #[must_use]
     pub fn of(&self, key: &FlowKey) -> u32 {
         let bytes = key.as_bytes();

@@ -11,11 +11,12 @@ pub const ROWS_PER_BLOCK: usize = 4;
 /// Passes that the rows of the largest sketch take.
 pub const BLOCKS: usize = 3;
 
-/// The words that hashes are made of: tables of 256 random words, indexed by the bytes of a flow key's signature, `h3` being the most
-/// significant, and what makes the signature of a keyed hash.
+/// The words that hashes are made of: tables of 256 random words, indexed by the bytes of a flow
+/// key's signature, `h3` being the most significant, and what makes the signature of a keyed hash.
 ///
-/// One set gives the hash of registers: `g = T0[h3] ^ T1[h2] ^ T2[h1] ^ T3[h0]`. Sketches of several rows need more bits than that,
-/// so there are further sets of 64-bit words, of which each gives four rows 16 bits.
+/// One set gives the hash of registers: `g = T0[h3] ^ T1[h2] ^ T2[h1] ^ T3[h0]`. Sketches of
+/// several rows need more bits than that, so there are further sets of 64-bit words, of which each
+/// gives four rows 16 bits.
 ///
 /// On Tofino the same words are the action data of exact-match tables that the controller fills.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,8 +37,9 @@ impl Tabulation {
         Self::from_stream(|| split_mix_64(&mut state))
     }
 
-    /// The tables of a stream of random words, table 0 first, index 0 first: upper halves for the hash of registers, after them whole words
-    /// for the blocks of rows, and at last those of the signature of a keyed hash.
+    /// The tables of a stream of random words, table 0 first, index 0 first: upper halves for the
+    /// hash of registers, after them whole words for the blocks of rows, and at last those of the
+    /// signature of a keyed hash.
     #[must_use]
     pub fn from_stream(mut next: impl FnMut() -> u64) -> Self {
         let mut tabulation = Tabulation::ZERO;
@@ -73,7 +75,8 @@ impl Tabulation {
         &self.tables
     }
 
-    /// The words of the hashes of rows, `[block][table][byte]`; of a word the lowest 16 bits are those of the block's first row.
+    /// The words of the hashes of rows, `[block][table][byte]`; of a word the lowest 16 bits are
+    /// those of the block's first row.
     #[must_use]
     pub fn rows(&self) -> &[[[u64; 256]; 4]; BLOCKS] {
         &self.rows
@@ -112,7 +115,8 @@ impl Tabulation {
         t0[h3 as usize] ^ t1[h2 as usize] ^ t2[h1 as usize] ^ t3[h0 as usize]
     }
 
-    /// Calls `visit(row, hash)` for the first `rows` rows. A row's place is in the upper bits of its hash.
+    /// Calls `visit(row, hash)` for the first `rows` rows. A row's place is in the upper bits of
+    /// its hash.
     #[inline(always)]
     pub fn for_each_row(&self, signature: u32, rows: usize, mut visit: impl FnMut(usize, u32)) {
         let mut first = 0;

@@ -2,7 +2,8 @@
 
 use crate::hash::Crc32;
 
-/// The coin of a packet: the CRC of its signature and of the number of packets so far, itself included, in network order.
+/// The coin of a packet: the CRC of its signature and of the number of packets so far, itself
+/// included, in network order.
 #[inline(always)]
 pub(super) fn coin(signature: u32, packets: u32) -> u32 {
     Crc32::new().words([signature.to_be_bytes(), packets.to_be_bytes()]).finish()
@@ -18,8 +19,8 @@ pub(super) fn admits(coin: u32, count: u64, weight: u64) -> bool {
     coin.wrapping_mul(high).wrapping_add(coin.wrapping_mul(low) >> 32) < weight
 }
 
-/// Admission with probability 2^-j, j being the smallest with 2^j w > c: j zero bits of the coin. Where packets are counted this is the largest
-/// power of two that is not above 1/(c + 1).
+/// Admission with probability 2^-j, j being the smallest with 2^j w > c: j zero bits of the coin.
+/// Where packets are counted this is the largest power of two that is not above 1/(c + 1).
 #[inline(always)]
 pub(super) fn admits_by_power(coin: u32, count: u64, weight: u64) -> bool {
     let bits = |value: u64| 64_u32.wrapping_sub(value.leading_zeros());
@@ -34,7 +35,8 @@ const fn coin_mask(bits: u32) -> u32 {
     if bits < 32 { 1_u32.wrapping_shl(bits).wrapping_sub(1) } else { u32::MAX }
 }
 
-/// One entry: counts that equal `count` in the bits of `count_mask` are replaced where the coin has zeros in the bits of `coin_mask`.
+/// One entry: counts that equal `count` in the bits of `count_mask` are replaced where the coin has
+/// zeros in the bits of `coin_mask`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdmissionEntry {
     /// The smallest count, as far as it is looked at.
@@ -45,8 +47,9 @@ pub struct AdmissionEntry {
     pub coin_mask: u32,
 }
 
-/// The 33 disjoint entries by which [`Precision`](super::Algorithm::Precision) admits a packet over the smaller of two counts of packets; a
-/// miss means that it does not. For switches that cannot divide. A switch that keeps counts plus one, because zero tells it of a hit, looks up the
+/// The 33 disjoint entries by which [`Precision`](super::Algorithm::Precision) admits a packet over
+/// the smaller of two counts of packets; a miss means that it does not. For switches that cannot
+/// divide. A switch that keeps counts plus one, because zero tells it of a hit, looks up the
 /// smaller one less one.
 pub fn admission_table() -> impl Iterator<Item = AdmissionEntry> {
     (0..=32_u32).map(|bits| AdmissionEntry {

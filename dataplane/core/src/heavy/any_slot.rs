@@ -1,7 +1,8 @@
 //! RAP and SpaceSaving: every flow may have any slot, and the smallest of all counts is replaced.
 //!
-//! A flow's slot is found through chains by a hash of its signature, the smallest count through a binary heap. Of equal counts
-//! that in the lowest slot is the smaller, so that the state is a function of the packets and not of the structure.
+//! A flow's slot is found through chains by a hash of its signature, the smallest count through a
+//! binary heap. Of equal counts that in the lowest slot is the smaller, so that the state is a
+//! function of the packets and not of the structure.
 
 use super::admission::{admits, coin};
 use super::few_slots::hash;
@@ -64,18 +65,26 @@ impl<const N: usize> Table<N> {
             self.sink(get(&self.ranking.places, slot));
             return;
         }
-        let entry = |inherited: u64| Entry { signature, key: *key, count: inherited.wrapping_add(weight), inherited };
+        let entry = |inherited: u64| Entry {
+            signature,
+            key: *key,
+            count: inherited.wrapping_add(weight),
+            inherited,
+        };
         if self.has_free_slot(settings) {
             self.take_slot(settings, &entry(0));
             return;
         }
         let smallest = self.count(self.ranking.slot_at(0));
-        if settings.algorithm == Algorithm::SpaceSaving || admits(coin(signature, self.packets), smallest, weight) {
+        if settings.algorithm == Algorithm::SpaceSaving
+            || admits(coin(signature, self.packets), smallest, weight)
+        {
             self.replace_smallest(settings, &entry(smallest));
         }
     }
 
-    /// Gives a flow from elsewhere a slot if there is one, or if its count is larger than the smallest.
+    /// Gives a flow from elsewhere a slot if there is one, or if its count is larger than the
+    /// smallest.
     pub(super) fn place_any_slot(&mut self, settings: &Settings, entry: &Entry) {
         if self.has_free_slot(settings) {
             self.take_slot(settings, entry);

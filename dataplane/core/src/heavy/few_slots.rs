@@ -4,11 +4,12 @@ use super::admission::{admits, admits_by_power, coin};
 use super::{Algorithm, Entry, Item, Settings, Table};
 use crate::hash::WordCrc32;
 
-/// The polynomials, in normal form, of the CRCs of a signature that choose slots: the index within stage 0 is the lowest bits of
-/// the first one, within stage 1 those of the second.
+/// The polynomials, in normal form, of the CRCs of a signature that choose slots: the index within
+/// stage 0 is the lowest bits of the first one, within stage 1 those of the second.
 ///
-/// Their Tofino form is `CRCPolynomial<bit<32>>(polynomial, true, false, false, 32w0xFFFFFFFF, 32w0xFFFFFFFF)`, over the signature's four
-/// bytes in network order.
+/// Their Tofino form is
+/// `CRCPolynomial<bit<32>>(polynomial, true, false, false, 32w0xFFFFFFFF, 32w0xFFFFFFFF)`, over the
+/// signature's four bytes in network order.
 pub const STAGE_POLYNOMIALS: [u32; 2] = [0x04c1_1db7, 0x6b8c_b0c5];
 
 static FIRST: WordCrc32 = WordCrc32::new(STAGE_POLYNOMIALS[0]);
@@ -39,7 +40,8 @@ impl<const N: usize> Table<N> {
         (0..stages).map(move |stage| Self::stage_slot(settings, stages_log2, stage, signature))
     }
 
-    /// The slot in a stage: stages lie one after another. Stages 2 and 3 take the upper halves of the two CRCs.
+    /// The slot in a stage: stages lie one after another. Stages 2 and 3 take the upper halves of
+    /// the two CRCs.
     #[inline(always)]
     fn stage_slot(settings: &Settings, stages_log2: u32, stage: usize, signature: u32) -> usize {
         let crc = if stage & 1 == 0 { FIRST.hash(signature) } else { SECOND.hash(signature) };
@@ -96,7 +98,8 @@ impl<const N: usize> Table<N> {
 
     #[inline(always)]
     pub(super) fn update_hash_pipe(&mut self, settings: &Settings, item: &Item<'_>, weight: u64) {
-        let mut carried = Entry { signature: item.signature, key: *item.key, count: weight, inherited: 0 };
+        let mut carried =
+            Entry { signature: item.signature, key: *item.key, count: weight, inherited: 0 };
         for stage in 0..1 << HASH_PIPE_STAGES_LOG2 {
             let slot = Self::stage_slot(settings, HASH_PIPE_STAGES_LOG2, stage, carried.signature);
             if self.holds(slot, carried.signature) {
@@ -122,8 +125,9 @@ impl<const N: usize> Table<N> {
             return ways.map(|way| first | way).find(|&slot| self.holds(slot, signature));
         }
         // All at once: which way a flow has, no branch can foretell.
-        let mut equal =
-            ways.fold(0_u32, |equal, way| equal | u32::from(self.signature(first | way) == signature).wrapping_shl(way as u32));
+        let mut equal = ways.fold(0_u32, |equal, way| {
+            equal | u32::from(self.signature(first | way) == signature).wrapping_shl(way as u32)
+        });
         // A slot that is free has the signature 0.
         while equal != 0 {
             let slot = first | equal.trailing_zeros() as usize;
@@ -151,7 +155,8 @@ impl<const N: usize> Table<N> {
 
     /// Gives a flow from elsewhere the smallest of its slots, if its count is larger.
     pub(super) fn place_few_slots(&mut self, settings: &Settings, entry: &Entry) {
-        let smallest = Self::few_slots(settings, entry.signature).min_by_key(|&slot| self.count(slot));
+        let smallest =
+            Self::few_slots(settings, entry.signature).min_by_key(|&slot| self.count(slot));
         if let Some(slot) = smallest.filter(|&slot| self.count(slot) < entry.count) {
             self.set_slot(slot, entry);
         }

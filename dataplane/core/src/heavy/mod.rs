@@ -1,8 +1,9 @@
 //! Heavy hitters: the flows with the most packets or bytes, in a table of few slots.
 //!
-//! A slot holds a flow and its count. A packet of a flow in the table raises the flow's count, one of another flow takes a free
-//! slot if there is one for it, and else may replace a flow with a small count, of which the newcomer inherits the count. The algorithms differ
-//! in the slots that a flow may have and in what it takes to replace:
+//! A slot holds a flow and its count. A packet of a flow in the table raises the flow's count, one
+//! of another flow takes a free slot if there is one for it, and else may replace a flow with a
+//! small count, of which the newcomer inherits the count. The algorithms differ in the slots that a
+//! flow may have and in what it takes to replace:
 //!
 //! | algorithm | slots of a flow | the smallest of them is replaced | source |
 //! | --- | --- | --- | --- |
@@ -12,17 +13,20 @@
 //! | [`HashPipe`](Algorithm::HashPipe) | one in each of 4 stages | in the first stage always; who is replaced moves on, and the larger stays | Sivaraman et al., SOSR 2017 |
 //! | [`Precision`](Algorithm::Precision) | one in each of 2 stages | with about that probability, a power of two | Ben-Basat et al., ICNP 2018 |
 //!
-//! c is the smallest count and w the packet's weight: 1 where packets are counted, its length where bytes are. The papers count packets.
-//! w/(c + w) is what keeps counts right in the mean with other weights too: a packet that is admitted adds c + w to the count of its
-//! flow, one that is not adds nothing, and the mean of both is w. Packets that came as one frame are one packet of their weight together: a
-//! flow in the table has the count that it would have of packets one by one, and one that is not tosses one coin instead of many.
+//! c is the smallest count and w the packet's weight: 1 where packets are counted, its length where
+//! bytes are. The papers count packets. w/(c + w) is what keeps counts right in the mean with other
+//! weights too: a packet that is admitted adds c + w to the count of its flow, one that is not adds
+//! nothing, and the mean of both is w. Packets that came as one frame are one packet of their
+//! weight together: a flow in the table has the count that it would have of packets one by one, and
+//! one that is not tosses one coin instead of many.
 //!
-//! A flow is told from another by its *signature* alone, the CRC of its key: two flows with one signature are one. IPv4 sources
-//! and destinations all have different ones. Of other keys n flows have another with their signature with a probability of
-//! n/2^32 each: one flow in 4,295 among a million.
+//! A flow is told from another by its *signature* alone, the CRC of its key: two flows with one
+//! signature are one. IPv4 sources and destinations all have different ones. Of other keys n flows
+//! have another with their signature with a probability of n/2^32 each: one flow in 4,295 among a
+//! million.
 //!
-//! Nothing is random: the coin of a packet is a CRC of its signature and of the number of packets that the table has seen, so that a run
-//! repeats, and a switch comes to the same table.
+//! Nothing is random: the coin of a packet is a CRC of its signature and of the number of packets
+//! that the table has seen, so that a run repeats, and a switch comes to the same table.
 
 mod admission;
 mod any_slot;
@@ -63,8 +67,13 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// Every algorithm that measures.
-    pub const ALL: [Algorithm; 5] =
-        [Algorithm::Rap, Algorithm::SpaceSaving, Algorithm::DWayRap, Algorithm::HashPipe, Algorithm::Precision];
+    pub const ALL: [Algorithm; 5] = [
+        Algorithm::Rap,
+        Algorithm::SpaceSaving,
+        Algorithm::DWayRap,
+        Algorithm::HashPipe,
+        Algorithm::Precision,
+    ];
 
     /// The name used in options and outputs.
     #[must_use]
@@ -79,8 +88,8 @@ impl Algorithm {
         }
     }
 
-    /// Whether a flow may have any slot. Where not, an update looks at 8 slots at most, in loops that the kernel's verifier and a
-    /// switch can follow.
+    /// Whether a flow may have any slot. Where not, an update looks at 8 slots at most, in loops
+    /// that the kernel's verifier and a switch can follow.
     #[must_use]
     pub const fn takes_any_slot(self) -> bool {
         matches!(self, Algorithm::Rap | Algorithm::SpaceSaving)
@@ -128,7 +137,12 @@ pub struct Settings {
 
 impl Settings {
     /// As [`Default`], for statics: off.
-    pub const DEFAULT: Settings = Settings { algorithm: Algorithm::Off, key: KeyKind::Src, unit: Unit::Packets, slots_log2: 10 };
+    pub const DEFAULT: Settings = Settings {
+        algorithm: Algorithm::Off,
+        key: KeyKind::Src,
+        unit: Unit::Packets,
+        slots_log2: 10,
+    };
 
     /// Slots in use, stages and sets together.
     #[must_use]
@@ -165,8 +179,8 @@ pub struct Entry {
     pub key: FlowKey,
     /// Packets or bytes counted for the flow. Zero for a slot that is free.
     pub count: u64,
-    /// How much of the count the flow inherited from others: `count - inherited` was counted while it had the slot, and was certainly its
-    /// own.
+    /// How much of the count the flow inherited from others: `count - inherited` was counted while
+    /// it had the slot, and was certainly its own.
     pub inherited: u64,
 }
 
@@ -244,8 +258,8 @@ impl<const N: usize> Table<N> {
         }
     }
 
-    /// Counts a packet by an algorithm that does not [take any slot](Algorithm::takes_any_slot); the others count nothing. For dataplanes
-    /// that must do without them.
+    /// Counts a packet by an algorithm that does not [take any slot](Algorithm::takes_any_slot);
+    /// the others count nothing. For dataplanes that must do without them.
     #[inline(always)]
     pub fn update_few_slots(&mut self, settings: &Settings, item: Item<'_>) {
         match settings.algorithm {
@@ -265,7 +279,8 @@ impl<const N: usize> Table<N> {
         }
     }
 
-    /// Counts the packet in the totals and gives its weight, which is never zero: a count of zero means a free slot.
+    /// Counts the packet in the totals and gives its weight, which is never zero: a count of zero
+    /// means a free slot.
     #[inline(always)]
     fn weigh(&mut self, settings: &Settings, item: &Item<'_>) -> u64 {
         let weight = match settings.unit {
@@ -277,7 +292,8 @@ impl<const N: usize> Table<N> {
         weight
     }
 
-    /// Weight of all packets, of flows in the table and of others: what was counted here and, after a merge, elsewhere.
+    /// Weight of all packets, of flows in the table and of others: what was counted here and, after
+    /// a merge, elsewhere.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.total
@@ -299,12 +315,14 @@ impl<const N: usize> Table<N> {
         (0..Self::slots(settings)).map(|slot| self.entry(slot))
     }
 
-    /// Sets a slot of an algorithm that does not [take any](Algorithm::takes_any_slot), as read from a device.
+    /// Sets a slot of an algorithm that does not [take any](Algorithm::takes_any_slot), as read
+    /// from a device.
     pub fn set_slot(&mut self, slot: usize, entry: &Entry) {
         self.put(slot, entry.signature, &entry.key, entry.count, entry.inherited);
     }
 
-    /// Fills a slot with what it held when somebody wrote it down, slots in their order into an empty table.
+    /// Fills a slot with what it held when somebody wrote it down, slots in their order into an
+    /// empty table.
     pub fn restore(&mut self, settings: &Settings, slot: usize, entry: &Entry) {
         if settings.algorithm.takes_any_slot() {
             self.place_any_slot(settings, entry);
@@ -319,19 +337,23 @@ impl<const N: usize> Table<N> {
         self.total = total;
     }
 
-    /// Adds what another core counted in the same window. Counts of equal flows add up; of flows that compete for a slot the larger is
-    /// kept. The bounds that [`inherited`](Entry::inherited) and [`total`](Self::total) give hold for both cores' packets together.
+    /// Adds what another core counted in the same window. Counts of equal flows add up; of flows
+    /// that compete for a slot the larger is kept. The bounds that [`inherited`](Entry::inherited)
+    /// and [`total`](Self::total) give hold for both cores' packets together.
     pub fn merge(&mut self, other: &Self, settings: &Settings) {
         if settings.algorithm == Algorithm::Off {
             return;
         }
         self.packets = self.packets.wrapping_add(other.packets);
         self.total = self.total.wrapping_add(other.total);
-        // With SpaceSaving a flow that only one table has may have had packets up to the smallest count in the other, which are in
-        // counts that others inherited there (Agarwal et al., "Mergeable summaries", PODS 2012). The other algorithms put packets that they
-        // do not admit in no count.
+        // With SpaceSaving a flow that only one table has may have had packets up to the smallest
+        // count in the other, which are in counts that others inherited there (Agarwal et al.,
+        // "Mergeable summaries", PODS 2012). The other algorithms put packets that they do not
+        // admit in no count.
         let (mine, theirs) = match settings.algorithm {
-            Algorithm::SpaceSaving => (self.smallest_if_full(settings), other.smallest_if_full(settings)),
+            Algorithm::SpaceSaving => {
+                (self.smallest_if_full(settings), other.smallest_if_full(settings))
+            }
             _ => (0, 0),
         };
         for slot in 0..Self::slots(settings) {
@@ -504,11 +526,19 @@ impl Measurement for Heavy {
     }
 
     #[inline(always)]
-    fn measure<P: Packets>(settings: &Settings, parts: Parts<'_, Self>, _: &Pass<'_>, packets: &(impl Observed<P> + ?Sized)) {
+    fn measure<P: Packets>(
+        settings: &Settings,
+        parts: Parts<'_, Self>,
+        _: &Pass<'_>,
+        packets: &(impl Observed<P> + ?Sized),
+    ) {
         let settings = *settings;
         for packet in packets.each() {
             let (packets, bytes) = (packet.number(), packet.arrival.wire_length);
-            parts.own.update(&settings, Item { signature: packet.by(settings.key), packets, bytes, key: &packet.heavy });
+            parts.own.update(
+                &settings,
+                Item { signature: packet.by(settings.key), packets, bytes, key: &packet.heavy },
+            );
         }
     }
 

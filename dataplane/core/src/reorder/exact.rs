@@ -10,7 +10,8 @@ use alloc::vec::Vec;
 /// Prefixes with what all of their flows did. It follows every flow, and takes memory for each.
 #[derive(Debug, Default)]
 pub struct ExactReorder {
-    /// By prefix and signature of the five-tuple: what is expected, and in which window the flow was last seen.
+    /// By prefix and signature of the five-tuple: what is expected, and in which window the flow
+    /// was last seen.
     flows: BTreeMap<(u64, u32), (Expected, u32)>,
     banks: [BTreeMap<u64, Prefix>; BANKS],
     /// Windows that were taken.
@@ -32,8 +33,13 @@ impl ExactReorder {
                 let (seen, expected) = expected.compare(&packet.segment, known.is_some());
                 let is_new = known.is_none() || window != self.windows;
                 self.flows.insert(flow, (expected, self.windows));
-                let Some(bank) = self.banks.get_mut(bank).filter(|_| seen != Seen::KeepAlive) else { return };
-                let total = bank.entry(packet.prefix).or_insert(Prefix { prefix: packet.prefix, ..Prefix::default() });
+                let Some(bank) = self.banks.get_mut(bank).filter(|_| seen != Seen::KeepAlive)
+                else {
+                    return;
+                };
+                let total = bank
+                    .entry(packet.prefix)
+                    .or_insert(Prefix { prefix: packet.prefix, ..Prefix::default() });
                 let packets = u64::from(packet.number());
                 let of = |kind| if seen == kind { packets } else { 0 };
                 *total = total.plus(&Prefix {

@@ -1,22 +1,28 @@
-//! Which source prefixes reorder TCP packets: some flows of each prefix are followed, and what they do counts for the prefix.
+//! Which source prefixes reorder TCP packets: some flows of each prefix are followed, and what they
+//! do counts for the prefix.
 //!
-//! The dissertation's chapter 3 is missing; this is a reconstruction. Data segments count: payload, and neither SYN nor RST. Of a followed flow, `next` is the
-//! highest end of a segment seen, and `missing` says how many bytes before it were not seen. Comparisons are by the sign of a difference.
+//! The dissertation's chapter 3 is missing; this is a reconstruction. Data segments count: payload,
+//! and neither SYN nor RST. Of a followed flow, `next` is the highest end of a segment seen, and
+//! `missing` says how many bytes before it were not seen. Comparisons are by the sign of a
+//! difference.
 //!
 //! - A **gap** begins behind `next`: so many bytes more are missing.
 //! - **Out of order** begins before `next`, and is no longer than what is missing: it fills that.
 //! - **Retransmitted** begins before `next`, and nothing that long is missing.
 //! - A keep-alive, one byte just before `next`, does not count.
 //!
-//! Bytes are counted, not remembered: data that was seen and is sent again while other data is missing takes its place, and changes names with it. Data
-//! that was lost before the device and is sent again is out of order: sequence numbers do not tell it from data that was late. The first segment of a
-//! flow is in order.
+//! Bytes are counted, not remembered: data that was seen and is sent again while other data is
+//! missing takes its place, and changes names with it. Data that was lost before the device and is
+//! sent again is out of order: sequence numbers do not tell it from data that was late. The first
+//! segment of a flow is in order.
 //!
-//! Flows are kept in slots that all cores share and that last. A core takes a slot by its first word; a segment whose slot another core holds
-//! is not followed and counts as contended: it is in no numerator and in no denominator, but the next one of its flow may count as a gap.
+//! Flows are kept in slots that all cores share and that last. A core takes a slot by its first
+//! word; a segment whose slot another core holds is not followed and counts as contended: it is in
+//! no numerator and in no denominator, but the next one of its flow may count as a gap.
 //!
-//! What a switch's registers can do decides the rules: each is touched once by a packet, and compares twice. So who gets a slot depends on
-//! when it was last used and on bits of a hash, not on how much was counted there.
+//! What a switch's registers can do decides the rules: each is touched once by a packet, and
+//! compares twice. So who gets a slot depends on when it was last used and on bits of a hash, not
+//! on how much was counted there.
 
 #[cfg(not(target_arch = "bpf"))]
 mod exact;
@@ -40,17 +46,20 @@ pub const MAX_SLOTS_LOG2: u8 = 16;
 const MAX_SLOTS: usize = 1 << MAX_SLOTS_LOG2;
 /// Prefixes that have room in a bank.
 pub const MAX_PREFIXES: usize = 1 << 14;
-/// The first place of a prefix is in the first half, the second one in the other: a switch's registers are touched once each.
+/// The first place of a prefix is in the first half, the second one in the other: a switch's
+/// registers are touched once each.
 const HALF: u32 = MAX_PREFIXES as u32 / 2;
 /// Times are in steps of `2^16` ns: 32 of the 48 bits that a switch has.
 const TICK_BITS: u32 = 16;
 /// After how many steps without a packet anybody may take a slot: 1.07 s.
 pub const IDLE_TICKS: u32 = 1 << 14;
-/// One in so many segments of other flows gets into a bucket of flow sampling all the same, as a power of two.
+/// One in so many segments of other flows gets into a bucket of flow sampling all the same, as a
+/// power of two.
 pub const SAMPLING_ADMITS_LOG2: u32 = 6;
 /// As above, into a slot of large flows.
 pub const LARGE_ADMITS_LOG2: u32 = 10;
-/// Late segments of a flow and a window, from which on they are not told apart: squares have 32 bits.
+/// Late segments of a flow and a window, from which on they are not told apart: squares have 32
+/// bits.
 pub const MOST_LATE: u32 = (1 << 14) - 1;
 /// A slot that a core holds: no flow's, as signatures are odd.
 const HELD: u64 = u64::MAX - (1 << 32);
@@ -99,7 +108,8 @@ pub struct Settings {
 
 impl Settings {
     /// Off; 4096 slots, /24 and /48.
-    pub const DEFAULT: Settings = Settings { algorithm: Algorithm::Off, slots_log2: 12, v4_bits: 24, v6_bits: 48 };
+    pub const DEFAULT: Settings =
+        Settings { algorithm: Algorithm::Off, slots_log2: 12, v4_bits: 24, v6_bits: 48 };
 
     /// Why no device can measure so, if none can.
     #[must_use]
@@ -113,7 +123,8 @@ impl Settings {
         }
     }
 
-    /// The source prefix of a packet: its upper bits, and in the lowest byte 4 or 6, so that none is zero.
+    /// The source prefix of a packet: its upper bits, and in the lowest byte 4 or 6, so that none
+    /// is zero.
     #[inline(always)]
     pub(crate) fn prefix(&self, packet: &Packet<'_>) -> u64 {
         match packet {
@@ -123,7 +134,8 @@ impl Settings {
             }
             Packet::V6(ip) => {
                 let [high, low, ..] = ip.src();
-                let address = u64::from(u32::from_be_bytes(high)).wrapping_shl(32) | u64::from(u32::from_be_bytes(low));
+                let address = u64::from(u32::from_be_bytes(high)).wrapping_shl(32)
+                    | u64::from(u32::from_be_bytes(low));
                 address & u64::MAX.wrapping_shl(64_u32.wrapping_sub(self.v6_bits.into())) | 6
             }
         }
@@ -193,7 +205,8 @@ struct Total {
     squares: SharedCounter,
 }
 
-/// What all cores count in a window: prefixes have one of two places each, the first to come. So it does not depend on how many cores there are.
+/// What all cores count in a window: prefixes have one of two places each, the first to come. So it
+/// does not depend on how many cores there are.
 #[repr(C)]
 pub struct Totals {
     /// Segments of flows that were not followed.
@@ -322,7 +335,8 @@ impl Means {
 }
 
 impl Slot {
-    /// `admits`: whether the segment may take the slot from another flow, unless it is the last one of its own.
+    /// `admits`: whether the segment may take the slot from another flow, unless it is the last one
+    /// of its own.
     #[inline(always)]
     fn follow(&self, mine: u32, data: &Data, admits: bool, pass: &Pass<'_>) -> (Followed, Cluster) {
         let word = self.word.load();
@@ -350,7 +364,8 @@ impl Slot {
         (Followed::Yes(seen), cluster)
     }
 
-    /// Counts late segments of the flow in this window. After silence, which may have been longer than a window, it counts anew.
+    /// Counts late segments of the flow in this window. After silence, which may have been longer
+    /// than a window, it counts anew.
     #[inline(always)]
     fn count(&self, is_anew: bool, seen: Seen, packets: u32, bank: usize) -> Cluster {
         let mark = (bank as u32).wrapping_add(1).wrapping_shl(16);
@@ -399,12 +414,15 @@ impl Totals {
         }
         let mine = data.signature | 1;
         let [high, low] = [data.prefix.wrapping_shr(32) as u32, data.prefix as u32];
-        let places = pass.tabulation.hash(Crc32::new().words([high.to_be_bytes(), low.to_be_bytes()]).finish());
+        let places = pass
+            .tabulation
+            .hash(Crc32::new().words([high.to_be_bytes(), low.to_be_bytes()]).finish());
         let is_hybrid = settings.algorithm == Algorithm::Hybrid;
         let size_log2 = u32::from(settings.slots_log2).wrapping_sub(u32::from(is_hybrid));
         let size = 1_u32.wrapping_shl(size_log2);
         let bucket = flows.slot(places.wrapping_shr(16) & size.wrapping_sub(1));
-        let large = flows.slot(size.wrapping_add(pass.tabulation.hash(data.signature) & size.wrapping_sub(1)));
+        let large = flows
+            .slot(size.wrapping_add(pass.tabulation.hash(data.signature) & size.wrapping_sub(1)));
         if means == Means::Begins {
             bucket.forget(mine, pass.sharing);
             if is_hybrid {
@@ -422,12 +440,15 @@ impl Totals {
         }
         if followed == Followed::No {
             let random = random.wrapping_shl(LARGE_ADMITS_LOG2);
-            (followed, cluster) = bucket.follow(mine, data, admits(random, SAMPLING_ADMITS_LOG2), pass);
+            (followed, cluster) =
+                bucket.follow(mine, data, admits(random, SAMPLING_ADMITS_LOG2), pass);
         }
         let packets = data.packets as i32;
         match followed {
             Followed::Yes(Seen::KeepAlive) => {}
-            Followed::Yes(seen) => self.add(data.prefix, places, seen, cluster, packets, pass.sharing),
+            Followed::Yes(seen) => {
+                self.add(data.prefix, places, seen, cluster, packets, pass.sharing)
+            }
             Followed::Contended => {
                 pass.sharing.add(&self.contended, packets);
             }
@@ -438,7 +459,15 @@ impl Totals {
     }
 
     #[inline(always)]
-    fn add(&self, prefix: u64, places: u32, seen: Seen, cluster: Cluster, packets: i32, sharing: Sharing) {
+    fn add(
+        &self,
+        prefix: u64,
+        places: u32,
+        seen: Seen,
+        cluster: Cluster,
+        packets: i32,
+        sharing: Sharing,
+    ) {
         let first = self.place(places & (HALF - 1));
         let total = if first.is_of(prefix, sharing) {
             first
@@ -482,7 +511,9 @@ impl Total {
     fn is_of(&self, prefix: u64, sharing: Sharing) -> bool {
         let has = self.prefix.load();
         // Who loses the race may have lost it to the same prefix.
-        has == prefix || has == 0 && (sharing.replace(&self.prefix, 0, prefix) || self.prefix.load() == prefix)
+        has == prefix
+            || has == 0
+                && (sharing.replace(&self.prefix, 0, prefix) || self.prefix.load() == prefix)
     }
 }
 
@@ -501,8 +532,8 @@ pub struct Prefix {
     pub gaps: u64,
     /// Flows that were followed; those that were silent for [`IDLE_TICKS`], once more.
     pub flows: u64,
-    /// Of every flow, the square of how many of its segments were out of order, modulo 2^32; a sum of squares as long as no more than
-    /// [`MOST_LATE`] are.
+    /// Of every flow, the square of how many of its segments were out of order, modulo 2^32; a sum
+    /// of squares as long as no more than [`MOST_LATE`] are.
     pub squares: u64,
 }
 
@@ -539,8 +570,15 @@ impl Empty for WideReorder {
         unfollowed: 0,
         contended: 0,
         crowded: 0,
-        prefixes: [Prefix { prefix: 0, packets: 0, out_of_order: 0, retransmitted: 0, gaps: 0, flows: 0, squares: 0 };
-            MAX_PREFIXES],
+        prefixes: [Prefix {
+            prefix: 0,
+            packets: 0,
+            out_of_order: 0,
+            retransmitted: 0,
+            gaps: 0,
+            flows: 0,
+            squares: 0,
+        }; MAX_PREFIXES],
     };
 }
 
@@ -552,7 +590,8 @@ impl WideReorder {
 
     /// Adds what was counted of a prefix. A prefix is in the first free place from its own on.
     pub fn add(&mut self, other: &Prefix) {
-        let home = (other.prefix.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50) as usize & (MAX_PREFIXES - 1);
+        let home =
+            (other.prefix.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50) as usize & (MAX_PREFIXES - 1);
         let (before, from) = self.prefixes.split_at_mut(home);
         let mut places = from.iter_mut().chain(before);
         match places.find(|place| place.prefix == other.prefix || place.prefix == 0) {
@@ -610,11 +649,20 @@ impl Measurement for Reorder {
             return Used::default();
         }
         let slots = 1_usize.wrapping_shl(settings.slots_log2.into());
-        Used { shared: size_of::<Totals>(), shared_lasting: slots.wrapping_mul(size_of::<Slot>()), ..Used::default() }
+        Used {
+            shared: size_of::<Totals>(),
+            shared_lasting: slots.wrapping_mul(size_of::<Slot>()),
+            ..Used::default()
+        }
     }
 
     #[inline(always)]
-    fn measure<P: Packets>(settings: &Settings, parts: Parts<'_, Self>, pass: &Pass<'_>, packets: &(impl Observed<P> + ?Sized)) {
+    fn measure<P: Packets>(
+        settings: &Settings,
+        parts: Parts<'_, Self>,
+        pass: &Pass<'_>,
+        packets: &(impl Observed<P> + ?Sized),
+    ) {
         let settings = *settings;
         for packet in packets.each() {
             let data = Data {
@@ -632,11 +680,19 @@ impl Measurement for Reorder {
 
     fn clear_shared(totals: &Totals, settings: &Settings) {
         if Self::is_on(settings) {
-            [&totals.unfollowed, &totals.contended, &totals.crowded].into_iter().for_each(|counter| counter.store(0));
+            [&totals.unfollowed, &totals.contended, &totals.crowded]
+                .into_iter()
+                .for_each(|counter| counter.store(0));
             for total in &totals.prefixes {
                 total.prefix.publish(0);
-                let counters =
-                    [&total.packets, &total.out_of_order, &total.retransmitted, &total.gaps, &total.flows, &total.squares];
+                let counters = [
+                    &total.packets,
+                    &total.out_of_order,
+                    &total.retransmitted,
+                    &total.gaps,
+                    &total.flows,
+                    &total.squares,
+                ];
                 counters.into_iter().for_each(|counter| counter.store(0));
             }
         }

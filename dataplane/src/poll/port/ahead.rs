@@ -1,8 +1,9 @@
 //! Headers that are fetched into the cache before their packets are counted.
 #![allow(unsafe_code, reason = "a hint to the CPU")]
 
-/// How many packets ahead of the one that is counted headers are fetched, where each frame has a buffer of its own, written by a device
-/// or another core. With 8, all measurements together took 2 ns more for frames in memory, and with 24 no less.
+/// How many packets ahead of the one that is counted headers are fetched, where each frame has a
+/// buffer of its own, written by a device or another core. With 8, all measurements together took 2
+/// ns more for frames in memory, and with 24 no less.
 pub const AHEAD: usize = 16;
 
 /// Has the CPU fetch what is at an address, whatever that is.

@@ -1,4 +1,5 @@
-//! Frames handed over by the program itself: for embedding flowgauge, and for tests that know every packet.
+//! Frames handed over by the program itself: for embedding flowgauge, and for tests that know every
+//! packet.
 
 use super::{Duty, Frame, Port, Ports, Received, Source};
 use crate::poll::gate::{Gate, Pace};

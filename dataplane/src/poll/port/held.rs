@@ -1,8 +1,10 @@
 //! Packets of a capture that are held back until their time has come.
 //!
-//! Captures hold packets out of order: of several queues or interfaces, of a clock that was set. Where the traffic has to stop,
-//! at the end of a window or at a read, the capture is read on for as long as a packet from before may still come, and what is
-//! not due yet is kept here. Runs of packets stay in the chunk that was read, unless they take little of it; other packets are copied.
+//! Captures hold packets out of order: of several queues or interfaces, of a clock that was set.
+//! Where the traffic has to stop, at the end of a window or at a read, the capture is read on for
+//! as long as a packet from before may still come, and what is not due yet is kept here. Runs of
+//! packets stay in the chunk that was read, unless they take little of it; other packets are
+//! copied.
 
 use super::pcap::Buffer;
 use crate::capture::{PacketsIn, Passed, Record, Run, Step, Walker};
@@ -33,9 +35,11 @@ pub(super) struct Segment {
 
 /// Which packets of a piece.
 enum Packets {
-    /// All in a part of it, in the order of the capture. So are nearly all: they cost little more than their bytes.
+    /// All in a part of it, in the order of the capture. So are nearly all: they cost little more
+    /// than their bytes.
     Run { walker: Walker, place: Range<usize>, run: Run },
-    /// Those that start at these places in it, in order of their timestamps, those of one time in the order of the capture.
+    /// Those that start at these places in it, in order of their timestamps, those of one time in
+    /// the order of the capture.
     Listed(Vec<Record>),
 }
 
@@ -69,7 +73,9 @@ impl Segment {
     /// The packets, of one kind or the other.
     pub(super) fn packets(&self) -> (PacketsIn<'_>, Listed<'_>) {
         let (walker, part, records) = match &self.packets {
-            Packets::Run { walker, place, .. } => (walker.clone(), &self.bytes[place.clone()], Default::default()),
+            Packets::Run { walker, place, .. } => {
+                (walker.clone(), &self.bytes[place.clone()], Default::default())
+            }
             Packets::Listed(records) => (Walker::new(), Default::default(), records.as_slice()),
         };
         (walker.packets_in(part), Listed { records: records.iter(), bytes: &self.bytes })
@@ -124,7 +130,9 @@ impl Segment {
         match &self.packets {
             Packets::Run { run, .. } if run.latest < time => 0,
             Packets::Run { run, .. } if run.earliest >= time => run.packets as usize,
-            Packets::Run { .. } => self.packets().0.filter(|(record, _)| record.timestamp >= time).count(),
+            Packets::Run { .. } => {
+                self.packets().0.filter(|(record, _)| record.timestamp >= time).count()
+            }
             Packets::Listed(records) => records.len() - before(records, time),
         }
     }
@@ -137,12 +145,18 @@ impl Segment {
             Packets::Listed(records) => records,
             Packets::Run { walker, place, .. } => {
                 let mut behind = walker.clone();
-                let Passed { consumed, run: due, .. } = behind.pass(&bytes[place.clone()], 0, limit);
+                let Passed { consumed, run: due, .. } =
+                    behind.pass(&bytes[place.clone()], 0, limit);
                 let middle = place.start + consumed;
-                let Passed { consumed, run: later, .. } = behind.clone().pass(&bytes[middle..place.end], limit, u64::MAX);
+                let Passed { consumed, run: later, .. } =
+                    behind.clone().pass(&bytes[middle..place.end], limit, u64::MAX);
                 if middle + consumed == place.end {
                     let due = Packets::Run { walker, place: place.start..middle, run: due };
-                    return [due, Packets::Run { walker: behind, place: middle..place.end, run: later }].map(part);
+                    return [
+                        due,
+                        Packets::Run { walker: behind, place: middle..place.end, run: later },
+                    ]
+                    .map(part);
                 }
                 listed(walker, &bytes, place)
             }
@@ -151,7 +165,8 @@ impl Segment {
         [records, later].map(Packets::Listed).map(part)
     }
 
-    /// Copies the packets out of their bytes, of which all these packets take `used`, unless that is a good part.
+    /// Copies the packets out of their bytes, of which all these packets take `used`, unless that
+    /// is a good part.
     fn compact(&mut self, used: usize) {
         if self.bytes.len() < 4 * used + 4096 {
             return;
@@ -248,8 +263,12 @@ impl Held {
 
     /// Lets go of bytes of which runs take little. What is listed has bytes of its own.
     pub(super) fn settle(&mut self) {
-        let runs = |one: &Segment, other: &Segment| Arc::ptr_eq(&one.bytes, &other.bytes) && one.is_run() && other.is_run();
-        for segments in self.segments.chunk_by_mut(runs).filter(|segments| segments.iter().any(Segment::is_run)) {
+        let runs = |one: &Segment, other: &Segment| {
+            Arc::ptr_eq(&one.bytes, &other.bytes) && one.is_run() && other.is_run()
+        };
+        for segments in
+            self.segments.chunk_by_mut(runs).filter(|segments| segments.iter().any(Segment::is_run))
+        {
             let used = segments.iter().map(Segment::used).sum();
             segments.iter_mut().for_each(|segment| segment.compact(used));
         }
@@ -274,14 +293,17 @@ mod tests {
             link_type: 1,
             interface: 0,
         };
-        let bytes: Vec<u8> = times.iter().flat_map(|&time| vec![time as u8; length as usize]).collect();
+        let bytes: Vec<u8> =
+            times.iter().flat_map(|&time| vec![time as u8; length as usize]).collect();
         Segment::listed(bytes, (0..).zip(times).map(record).collect())
     }
 
     fn times(segments: &[Segment]) -> Vec<u64> {
         let packets = segments.iter().flat_map(|segment| segment.packets().1);
         packets
-            .inspect(|(record, frame)| assert!(frame.iter().all(|byte| *byte == record.timestamp as u8)))
+            .inspect(|(record, frame)| {
+                assert!(frame.iter().all(|byte| *byte == record.timestamp as u8))
+            })
             .map(|(record, _)| record.timestamp)
             .collect()
     }
@@ -315,7 +337,8 @@ mod tests {
                 let count = random.random_range(1..50);
                 let packets: Vec<Packet> = (0..count)
                     .map(|number| {
-                        let time = 1000 + part * 250 + number * 5 + random.random_range(0..=disorder);
+                        let time =
+                            1000 + part * 250 + number * 5 + random.random_range(0..=disorder);
                         Packet::new(time, vec![time as u8; random.random_range(1..90)])
                     })
                     .collect();
@@ -325,7 +348,10 @@ mod tests {
                 };
                 let walker = Walker::new();
                 let run = walker.clone().pass(&file, 0, u64::MAX).run;
-                listed.push(Segment::listed(file.clone(), super::listed(walker.clone(), &file, 0..file.len())));
+                listed.push(Segment::listed(
+                    file.clone(),
+                    super::listed(walker.clone(), &file, 0..file.len()),
+                ));
                 let place = 0..file.len();
                 runs.push(Segment::run(Arc::new(file.into()), place, walker, run));
             }
@@ -335,7 +361,8 @@ mod tests {
                     (runs.next(), runs.bytes(), runs.beyond(beyond)),
                     (listed.next(), listed.bytes(), listed.beyond(beyond))
                 );
-                let [one, other] = [runs.release(limit), listed.release(limit)].map(|segments| contents(&segments));
+                let [one, other] = [runs.release(limit), listed.release(limit)]
+                    .map(|segments| contents(&segments));
                 assert_eq!(one, other);
                 assert!(one.iter().all(|(time, ..)| *time < limit));
                 if runs.next().is_none() {
@@ -352,12 +379,14 @@ mod tests {
 
     #[test]
     fn runs_let_go_of_bytes_of_which_they_take_little() {
-        let packets: Vec<Packet> = (0..10_000).map(|time| Packet::new(time, vec![time as u8; 60])).collect();
+        let packets: Vec<Packet> =
+            (0..10_000).map(|time| Packet::new(time, vec![time as u8; 60])).collect();
         let file = Arc::new(Buffer::from(build::pcap(&nanoseconds(), &packets)));
         let (mut held, mut walker, mut at) = (Held::default(), Walker::new(), 0);
         while at < file.len() {
             let before = walker.clone();
-            let Passed { consumed, run, .. } = walker.pass(&file[at..file.len().min(at + 7600)], 0, u64::MAX);
+            let Passed { consumed, run, .. } =
+                walker.pass(&file[at..file.len().min(at + 7600)], 0, u64::MAX);
             held.push(Segment::run(Arc::clone(&file), at..at + consumed, before, run));
             at += consumed;
         }
@@ -379,7 +408,11 @@ mod tests {
         for segment in segments {
             let before = all.len();
             let (packets, listed) = segment.packets();
-            all.extend(packets.chain(listed).map(|(record, frame)| (record.timestamp, record.wire, frame.first().copied())));
+            all.extend(
+                packets
+                    .chain(listed)
+                    .map(|(record, frame)| (record.timestamp, record.wire, frame.first().copied())),
+            );
             let times = || all[before..].iter().map(|(time, ..)| *time);
             assert_eq!((times().min(), times().max()), (segment.first(), segment.last()));
         }

@@ -34,8 +34,17 @@ pub fn memory(profile: Profile, workers: usize, pace: Pace) -> Ports<MemoryPort>
     let interface = format!("memory:{profile}");
     let generator = Generator::new(profile.clone());
     let shared = Arc::new(Shared { next: Mutex::new(0), gate: Arc::clone(&gate), profile });
-    let port = || MemoryPort { pool: generator.template().repeat(POOL), generator: generator.clone(), shared: Arc::clone(&shared) };
-    Ports { ports: (0..workers).map(|_| port()).collect(), source: Arc::clone(&shared) as Arc<dyn Source>, gate, interface }
+    let port = || MemoryPort {
+        pool: generator.template().repeat(POOL),
+        generator: generator.clone(),
+        shared: Arc::clone(&shared),
+    };
+    Ports {
+        ports: (0..workers).map(|_| port()).collect(),
+        source: Arc::clone(&shared) as Arc<dyn Source>,
+        gate,
+        interface,
+    }
 }
 
 /// One worker's share of generated traffic.
@@ -77,7 +86,8 @@ impl Shared {
     }
 }
 
-/// The largest count in `0..=most` for which `holds`, given that it holds up to some count and not beyond.
+/// The largest count in `0..=most` for which `holds`, given that it holds up to some count and not
+/// beyond.
 fn partition_point(most: u64, holds: impl Fn(&u64) -> bool) -> u64 {
     let (mut low, mut high) = (0, most);
     while low < high {

@@ -1,13 +1,15 @@
 //! Several captures as one, in the order of their packets' timestamps.
 //!
-//! A thread walks through all of them and writes the earliest of their next packets, again and again, as a pcapng capture, which the
-//! workers read like one from a pipe. Every capture keeps its own order, so that one whose packets are out of order stays so. A capture
-//! is open from its first packet to its last: captures that follow each other, however many, take one file descriptor at a time.
+//! A thread walks through all of them and writes the earliest of their next packets, again and
+//! again, as a pcapng capture, which the workers read like one from a pipe. Every capture keeps its
+//! own order, so that one whose packets are out of order stays so. A capture is open from its first
+//! packet to its last: captures that follow each other, however many, take one file descriptor at a
+//! time.
 
 use super::Ports;
 use super::pcap::{
-    About, Buffer, CHUNK, CountedReads, Hand, PcapPort, WITNESSES, WITNESSES_LIVE, begin, open_file, pcap, pieces_of, ports,
-    reader_ports, unit_ns,
+    About, Buffer, CHUNK, CountedReads, Hand, PcapPort, WITNESSES, WITNESSES_LIVE, begin,
+    open_file, pcap, pieces_of, ports, reader_ports, unit_ns,
 };
 use crate::capture::{Damage, Record, Step, Walker, block, decompress, read_full};
 use crate::error::Error;
@@ -58,7 +60,11 @@ impl Capture {
     pub fn standard_input() -> Result<Self, Error> {
         const NAME: &str = "standard input";
         let opened = io::stdin().as_fd().try_clone_to_owned();
-        let opened = opened.map_err(|source| Error::File { operation: "open", path: NAME.into(), source })?;
+        let opened = opened.map_err(|source| Error::File {
+            operation: "open",
+            path: NAME.into(),
+            source,
+        })?;
         Ok(Self::reader(widened(File::from(opened)), NAME))
     }
 
@@ -80,12 +86,18 @@ impl Capture {
 /// Ports on captures, merged by the timestamps of their packets.
 ///
 /// # Errors
-/// As [`pcap`]. Of several captures, those that do not begin as a capture does are reported as [warnings](crate::Event::Warning) unless
-/// there is no other.
-pub fn captures(captures: Vec<Capture>, workers: usize, pace: Pace) -> Result<Ports<PcapPort>, Error> {
+/// As [`pcap`]. Of several captures, those that do not begin as a capture does are reported as
+/// [warnings](crate::Event::Warning) unless there is no other.
+pub fn captures(
+    captures: Vec<Capture>,
+    workers: usize,
+    pace: Pace,
+) -> Result<Ports<PcapPort>, Error> {
     let captures = match <[Capture; 1]>::try_from(captures) {
         Ok([Capture { path, source: Source::File { .. } }]) => return pcap(&path, workers, pace),
-        Ok([Capture { path, source: Source::Once(reader) }]) => return reader_ports(reader, path, None, workers, pace),
+        Ok([Capture { path, source: Source::Once(reader) }]) => {
+            return reader_ports(reader, path, None, workers, pace);
+        }
         Err(captures) => captures,
     };
     let name = match captures.split_first() {
@@ -93,11 +105,15 @@ pub fn captures(captures: Vec<Capture>, workers: usize, pace: Pace) -> Result<Po
         None => "no captures".to_owned(),
     };
     raise_limit();
-    let total = captures.iter().map(Capture::length).try_fold(0_u64, |total, length| Some(total.saturating_add(length?)));
+    let total = captures
+        .iter()
+        .map(Capture::length)
+        .try_fold(0_u64, |total, length| Some(total.saturating_add(length?)));
     let read = Arc::new(AtomicU64::new(0));
     // Without a pipe among them, looking on takes no time.
     let witnesses = if total.is_some() { WITNESSES } else { WITNESSES_LIVE };
-    let about = About { progress: total.map(|total| (Arc::clone(&read), total)), ..About::new(witnesses) };
+    let about =
+        About { progress: total.map(|total| (Arc::clone(&read), total)), ..About::new(witnesses) };
     let mut merge = Merge::new(read, &about);
     let mut failures = Vec::new();
     for capture in captures {
@@ -114,14 +130,20 @@ pub fn captures(captures: Vec<Capture>, workers: usize, pace: Pace) -> Result<Po
     }
     failures.iter().for_each(|error| merge.warn(error.to_string()));
     let about = About { unit_ns: merge.unit_ns, ..about };
-    Ok(ports(|gate| pieces_of("capture-merger", |hand| merge.run(hand), gate), name.into(), about, workers, pace))
+    Ok(ports(
+        |gate| pieces_of("capture-merger", |hand| merge.run(hand), gate),
+        name.into(),
+        about,
+        workers,
+        pace,
+    ))
 }
 
 /// As much as a pipe may hold unless root asks for more.
 const PIPE: i32 = 1 << 20;
 
-/// The same with more room, if it is a pipe: whoever writes into it and we wait for each other less often. Nothing is lost where that is
-/// refused.
+/// The same with more room, if it is a pipe: whoever writes into it and we wait for each other less
+/// often. Nothing is lost where that is refused.
 fn widened(file: File) -> File {
     #[cfg(target_os = "linux")]
     let _ = nix::fcntl::fcntl(&file, nix::fcntl::FcntlArg::F_SETPIPE_SZ(PIPE));
@@ -149,7 +171,8 @@ struct Track {
 }
 
 enum Stands {
-    /// At a first packet that was looked at, in a file that is closed until the turn of that packet.
+    /// At a first packet that was looked at, in a file that is closed until the turn of that
+    /// packet.
     Closed,
     Open(Box<Open>),
 }
@@ -179,12 +202,20 @@ impl Open {
     fn new(reader: impl Read + Send + 'static, path: &Path) -> Result<Self, Error> {
         let mut reader = decompress(reader);
         let buffer = begin(&mut reader, path)?;
-        let mut open = Open { reader, failure: None, walker: Walker::new(), buffer, start: 0, next: Err(Ended::InOrder) };
+        let mut open = Open {
+            reader,
+            failure: None,
+            walker: Walker::new(),
+            buffer,
+            start: 0,
+            next: Err(Ended::InOrder),
+        };
         open.advance(0);
         Ok(open)
     }
 
-    /// Timestamp of the next packet. Before all packets if there is none: then what is wrong is told at once.
+    /// Timestamp of the next packet. Before all packets if there is none: then what is wrong is
+    /// told at once.
     fn timestamp(&self) -> u64 {
         self.next.as_ref().map_or(0, |(record, _)| record.timestamp)
     }
@@ -213,7 +244,8 @@ impl Open {
         let kept = self.buffer.len();
         if self.failure.is_none() {
             self.buffer.resize(at_least.max(WINDOW), 0);
-            let (read, failure) = read_full(&mut self.reader, self.buffer.get_mut(kept..).unwrap_or_default());
+            let (read, failure) =
+                read_full(&mut self.reader, self.buffer.get_mut(kept..).unwrap_or_default());
             self.buffer.truncate(kept + read);
             self.failure = failure;
         }
@@ -232,7 +264,8 @@ impl Open {
 /// All captures on their way to the workers.
 struct Merge {
     tracks: Vec<Track>,
-    /// Timestamp of the next packet of each capture, and its place among the captures, which decides among equals.
+    /// Timestamp of the next packet of each capture, and its place among the captures, which
+    /// decides among equals.
     turns: BinaryHeap<Reverse<(u64, usize)>>,
     read: Arc<AtomicU64>,
     warnings: Arc<Mutex<Vec<String>>>,
@@ -245,7 +278,15 @@ struct Merge {
 impl Merge {
     fn new(read: Arc<AtomicU64>, about: &About) -> Self {
         let (warnings, drops) = (Arc::clone(&about.warnings), Arc::clone(&about.drops));
-        Merge { tracks: Vec::new(), turns: BinaryHeap::new(), read, warnings, drops, unit_ns: 0, out: Blocks::new() }
+        Merge {
+            tracks: Vec::new(),
+            turns: BinaryHeap::new(),
+            read,
+            warnings,
+            drops,
+            unit_ns: 0,
+            out: Blocks::new(),
+        }
     }
 
     fn add(&mut self, capture: Capture) -> Result<(), Error> {
@@ -303,7 +344,9 @@ impl Merge {
                 let warning = match ended {
                     Ended::InOrder => None,
                     Ended::Damaged(damage) => Some(format!("{}: {damage}", track.path.display())),
-                    Ended::Failed(error) => Some(format!("{}: cannot read on: {error}", track.path.display())),
+                    Ended::Failed(error) => {
+                        Some(format!("{}: cannot read on: {error}", track.path.display()))
+                    }
                 };
                 drops.fetch_add(open.walker.drops(), Ordering::Relaxed);
                 track.stands = Stands::Closed;

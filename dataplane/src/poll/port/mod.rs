@@ -59,14 +59,15 @@ pub enum Received {
 
 /// One worker's view of a source of packets.
 pub trait Port: Send + 'static {
-    /// Whether [`wait`](Self::wait) ends when frames come. Workers look again every 50 microseconds where it does not.
+    /// Whether [`wait`](Self::wait) ends when frames come. Workers look again every 50 microseconds
+    /// where it does not.
     const SIGNALS: bool = false;
 
     /// Hands the frames that are there, up to a batch, to `sink`. Never waits.
     fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received;
 
-    /// Waits for frames, until the [waker](Self::waker) is called, or this thread unparked if there is none, and no longer than
-    /// `most`. It may end without a reason.
+    /// Waits for frames, until the [waker](Self::waker) is called, or this thread unparked if there
+    /// is none, and no longer than `most`. It may end without a reason.
     fn wait(&mut self, most: Duration) {
         thread::park_timeout(most);
     }
@@ -76,8 +77,9 @@ pub trait Port: Send + 'static {
         None
     }
 
-    /// Counts what comes, in this thread, until there is nothing left to count. Every port has it in one line, `duty.run(self)`: the compiler
-    /// makes the code of a worker where that line is, once, and not again in each crate that starts workers.
+    /// Counts what comes, in this thread, until there is nothing left to count. Every port has it
+    /// in one line, `duty.run(self)`: the compiler makes the code of a worker where that line is,
+    /// once, and not again in each crate that starts workers.
     fn work(self, duty: Duty);
 }
 
@@ -94,7 +96,8 @@ pub trait Source: Send + Sync {
     /// A window is about to end.
     fn rotating(&self) {}
 
-    /// Packets that the device received up to the end of the last window; see [`Dataplane::received`](crate::Dataplane::received).
+    /// Packets that the device received up to the end of the last window; see
+    /// [`Dataplane::received`](crate::Dataplane::received).
     fn received(&self) -> Option<Tally> {
         None
     }
@@ -104,8 +107,8 @@ pub trait Source: Send + Sync {
         Vec::new()
     }
 
-    /// What an operator should know of the source, one line each, each told once; nothing is missing because of it that
-    /// [`losses`](Self::losses) does not tell.
+    /// What an operator should know of the source, one line each, each told once; nothing is
+    /// missing because of it that [`losses`](Self::losses) does not tell.
     fn notices(&self) -> Vec<String> {
         Vec::new()
     }
@@ -115,7 +118,8 @@ pub trait Source: Send + Sync {
         1
     }
 
-    /// How much of the source was handed out, of how much in all, in a unit of the source's own; `None` if there is no end.
+    /// How much of the source was handed out, of how much in all, in a unit of the source's own;
+    /// `None` if there is no end.
     fn progress(&self) -> Option<(u64, u64)> {
         None
     }

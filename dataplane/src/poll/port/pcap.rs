@@ -1,15 +1,17 @@
 //! Capture files: pcap and pcapng, from a file or a pipe.
 //!
-//! Workers read chunks of the file side by side. Where a record starts is only known once those before it were passed, so that
-//! short walk over record headers goes from chunk to chunk in turn; the work on the packets is done in parallel. A worker for whose
-//! walk nobody waits counts as it walks. What was [held back](held) at the end of a window is counted first, by all workers if the
+//! Workers read chunks of the file side by side. Where a record starts is only known once those
+//! before it were passed, so that short walk over record headers goes from chunk to chunk in turn;
+//! the work on the packets is done in parallel. A worker for whose walk nobody waits counts as it
+//! walks. What was [held back](held) at the end of a window is counted first, by all workers if the
 //! order of packets changes nothing.
 
 use super::held::{self, Held, Listed, Segment};
 use super::huge::{HUGE_PAGE, advise};
 use super::{Duty, Frame, Port, Ports, Received, Source};
 use crate::capture::{
-    Compression, Damage, Granularity, Passed, Record, Step, Stop, Walker, decompress, link_type, open, read_full,
+    Compression, Damage, Granularity, Passed, Record, Step, Stop, Walker, decompress, link_type,
+    open, read_full,
 };
 use crate::error::Error;
 use crate::losses::{LossCause, Losses};
@@ -28,13 +30,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Bytes of a capture file that a worker reads at once: enough for the kernel's copy to reach its full speed.
+/// Bytes of a capture file that a worker reads at once: enough for the kernel's copy to reach its
+/// full speed.
 pub const CHUNK: usize = 2 << 20;
 /// Bytes that a worker counts before it looks again whether another one waits for its turn.
 const BLOCK: usize = 1 << 18;
 /// Bytes of a run that is held back, at most: where it has to be split, all of it is walked over.
 const RUN_BYTES: usize = 1 << 16;
-/// Packets that are held back as one [`Run`](crate::capture::Run), at least: fewer are not worth it.
+/// Packets that are held back as one [`Run`](crate::capture::Run), at least: fewer are not worth
+/// it.
 const RUN: u64 = 8;
 /// Packets that are listed, one by one, before a run is tried again.
 const LISTED: usize = 1024;
@@ -42,8 +46,9 @@ const LISTED: usize = 1024;
 pub(super) const WITNESSES: usize = 1000;
 /// The same in a pipe, which may be silent for long.
 pub(super) const WITNESSES_LIVE: usize = 3;
-/// Timestamps that are looked at in the first chunk to find the step of the clock, and in each chunk behind it: of full chunks, few of
-/// all. The first ones alone lie within one step where traffic is fast.
+/// Timestamps that are looked at in the first chunk to find the step of the clock, and in each
+/// chunk behind it: of full chunks, few of all. The first ones alone lie within one step where
+/// traffic is fast.
 const FIRST_TIMESTAMPS: usize = 4096;
 const TIMESTAMPS: usize = 64;
 /// How often a worker looks whether it is its turn before it goes to sleep.
@@ -52,8 +57,8 @@ const TURN_SPINS: u32 = 2000;
 /// Ports on a capture file, shared among `workers`. It may be compressed, and may be a pipe.
 ///
 /// # Errors
-/// [`Error::File`] if the file cannot be opened or read, and [`Error::NotACapture`] if it does not begin as a capture does. Damage
-/// inside it is reported as a [warning](crate::Event::Warning).
+/// [`Error::File`] if the file cannot be opened or read, and [`Error::NotACapture`] if it does not
+/// begin as a capture does. Damage inside it is reported as a [warning](crate::Event::Warning).
 pub fn pcap(path: &Path, workers: usize, pace: Pace) -> Result<Ports<PcapPort>, Error> {
     let Opened { file, length } = open_file(path)?;
     let Some(length) = length else {
@@ -72,11 +77,17 @@ pub fn pcap(path: &Path, workers: usize, pace: Pace) -> Result<Ports<PcapPort>, 
     Ok(ports(|_| input, path.to_owned(), About::new(WITNESSES), workers, pace))
 }
 
-/// Ports on a capture that arrives through a pipe, compressed or not. Returns once its beginning has come.
+/// Ports on a capture that arrives through a pipe, compressed or not. Returns once its beginning
+/// has come.
 ///
 /// # Errors
 /// As [`pcap`].
-pub fn pcap_reader(reader: impl Read + Send + 'static, name: &str, workers: usize, pace: Pace) -> Result<Ports<PcapPort>, Error> {
+pub fn pcap_reader(
+    reader: impl Read + Send + 'static,
+    name: &str,
+    workers: usize,
+    pace: Pace,
+) -> Result<Ports<PcapPort>, Error> {
     reader_ports(reader, name.into(), None, workers, pace)
 }
 
@@ -127,7 +138,9 @@ pub(super) fn begin(reader: &mut impl Read, path: &Path) -> Result<Vec<u8>, Erro
         let (read, failure) = read_full(reader, head.get_mut(start..).unwrap_or_default());
         head.truncate(start + read);
         match failure {
-            Some(source) => return Err(Error::File { operation: "read", path: path.to_owned(), source }),
+            Some(source) => {
+                return Err(Error::File { operation: "read", path: path.to_owned(), source });
+            }
             None if read == 0 => return walker.finish(&head).map_err(not_a_capture).map(|()| head),
             None => {}
         }
@@ -166,7 +179,13 @@ pub(super) struct About {
 
 impl About {
     pub(super) fn new(witnesses: usize) -> Self {
-        About { witnesses, progress: None, warnings: Arc::default(), drops: Arc::default(), unit_ns: 0 }
+        About {
+            witnesses,
+            progress: None,
+            warnings: Arc::default(),
+            drops: Arc::default(),
+            unit_ns: 0,
+        }
     }
 }
 
@@ -194,7 +213,12 @@ pub(super) fn ports(
         walk: Mutex::new(Walk { clock, ..Walk::default() }),
     });
     let port = || PcapPort { shared: Arc::clone(&shared), chunk: Chunk::default() };
-    Ports { ports: (0..workers).map(|_| port()).collect(), source: Arc::clone(&shared) as Arc<dyn Source>, gate, interface }
+    Ports {
+        ports: (0..workers).map(|_| port()).collect(),
+        source: Arc::clone(&shared) as Arc<dyn Source>,
+        gate,
+        interface,
+    }
 }
 
 pub(super) enum Input {
@@ -213,7 +237,8 @@ pub(super) struct Stream {
 /// Pieces of a pipe that may lie ready.
 const PIECES: usize = 4;
 
-/// Hands a piece of at most [`CHUNK`] bytes to the workers, and gives room for the next one; `None` once nobody wants any more.
+/// Hands a piece of at most [`CHUNK`] bytes to the workers, and gives room for the next one; `None`
+/// once nobody wants any more.
 pub(super) type Hand<'a> = dyn FnMut(io::Result<Buffer>) -> Option<Buffer> + 'a;
 
 fn stream(mut reader: impl Read + Send + 'static, gate: &Arc<Gate>) -> Input {
@@ -238,7 +263,11 @@ fn stream(mut reader: impl Read + Send + 'static, gate: &Arc<Gate>) -> Input {
 }
 
 /// An input whose pieces a thread of its own makes.
-pub(super) fn pieces_of(name: &str, make: impl FnOnce(&mut Hand<'_>) + Send + 'static, gate: &Arc<Gate>) -> Input {
+pub(super) fn pieces_of(
+    name: &str,
+    make: impl FnOnce(&mut Hand<'_>) + Send + 'static,
+    gate: &Arc<Gate>,
+) -> Input {
     let (sender, pieces) = bounded(PIECES);
     let (used, spares) = bounded(2 * PIECES);
     let (failed, gate) = (sender.clone(), Arc::clone(gate));
@@ -323,12 +352,14 @@ struct Shared {
     /// The highest number of a chunk that was read.
     read: AtomicU64,
     workers: usize,
-    /// How many packets from beyond the lateness show that a time has passed. A single one may have a wrong timestamp.
+    /// How many packets from beyond the lateness show that a time has passed. A single one may have
+    /// a wrong timestamp.
     witnesses: usize,
-    /// What was held back and is to be counted now, before anything else: by whoever is free, or by the worker whose turn it is if the
-    /// order matters. Only that one puts something in.
+    /// What was held back and is to be counted now, before anything else: by whoever is free, or by
+    /// the worker whose turn it is if the order matters. Only that one puts something in.
     released: SegQueue<Segment>,
-    /// Chunks whose packets were held back and are counted, for chunks that are read next: the kernel would have to clear new room first.
+    /// Chunks whose packets were held back and are counted, for chunks that are read next: the
+    /// kernel would have to clear new room first.
     spare: SegQueue<Buffer>,
     walk: Mutex<Walk>,
 }
@@ -387,7 +418,12 @@ impl CaptureClock {
 
 /// Returns the coarsest unit of timestamps, of all interfaces.
 pub(super) fn unit_ns(walker: &Walker) -> u64 {
-    walker.interfaces().iter().map(|interface| interface.resolution.nanoseconds()).max().unwrap_or(0)
+    walker
+        .interfaces()
+        .iter()
+        .map(|interface| interface.resolution.nanoseconds())
+        .max()
+        .unwrap_or(0)
 }
 
 impl Shared {
@@ -397,16 +433,18 @@ impl Shared {
 
     /// Whether another worker waits for the end of the chunk, and for longer than is good.
     ///
-    /// Counting finds where packets end without a walk of its own, but one chunk after the other. That costs nothing as long as it
-    /// takes less time than the others need to read their next chunks.
+    /// Counting finds where packets end without a walk of its own, but one chunk after the other.
+    /// That costs nothing as long as it takes less time than the others need to read their next
+    /// chunks.
     fn is_waited_for(&self, chunk: &Chunk) -> bool {
         let others = self.workers as u32 - 1;
         let is_read = chunk.index.is_some_and(|index| self.read.load(Ordering::Relaxed) > index);
         is_read && chunk.turn_began.is_some_and(|began| began.elapsed() * others > chunk.reading)
     }
 
-    /// Takes a part of what was held back and is to be counted, unless that is for another worker than that of chunk `index`. It counts
-    /// as begun before it is taken: where the queue is empty, the gate knows of all that is not counted yet.
+    /// Takes a part of what was held back and is to be counted, unless that is for another worker
+    /// than that of chunk `index`. It counts as begun before it is taken: where the queue is empty,
+    /// the gate knows of all that is not counted yet.
     fn take_released(&self, index: Option<u64>) -> Option<(Segment, Busy<'_>)> {
         let is_turn = || index == Some(self.turn.load(Ordering::Acquire));
         if self.released.is_empty() || !(self.gate.allows_any_order() || is_turn()) {
@@ -418,10 +456,12 @@ impl Shared {
         Some((segment, busy))
     }
 
-    /// Whether no packet from before `limit` is waited for any longer; `next` is the earliest that is held back.
+    /// Whether no packet from before `limit` is waited for any longer; `next` is the earliest that
+    /// is held back.
     fn is_past(&self, walk: &Walk, lateness: Option<u64>, limit: u64, next: u64) -> bool {
         let beyond = |lateness: u64| walk.held.beyond(limit.max(next).saturating_add(lateness));
-        walk.held.bytes() >= held::MOST || lateness.is_none_or(|lateness| beyond(lateness) >= self.witnesses)
+        walk.held.bytes() >= held::MOST
+            || lateness.is_none_or(|lateness| beyond(lateness) >= self.witnesses)
     }
 }
 
@@ -429,7 +469,10 @@ impl Source for Shared {
     fn losses(&self) -> Losses {
         let mut losses = Losses::default();
         let walk = self.walk();
-        losses.add(LossCause::Capture, walk.walker.drops().saturating_add(self.about.drops.load(Ordering::Relaxed)));
+        losses.add(
+            LossCause::Capture,
+            walk.walker.drops().saturating_add(self.about.drops.load(Ordering::Relaxed)),
+        );
         losses.add(LossCause::Late, walk.late);
         losses
     }
@@ -463,7 +506,9 @@ impl Source for Shared {
     fn progress(&self) -> Option<(u64, u64)> {
         match (&self.input, &self.about.progress) {
             (Input::File { length, .. }, _) => Some((self.walk().walker.offset(), *length)),
-            (Input::Stream(_), Some((read, length))) => Some((read.load(Ordering::Relaxed), *length)),
+            (Input::Stream(_), Some((read, length))) => {
+                Some((read.load(Ordering::Relaxed), *length))
+            }
             (Input::Stream(_), None) => None,
         }
     }
@@ -567,7 +612,11 @@ fn claim<'a>(shared: &'a Shared, chunk: &mut Chunk) -> Claim<'a> {
             return Claim::Released(segment, busy);
         }
         if spins == TURN_SPINS {
-            return Claim::Nothing(if shared.walk().ended { Received::Ended } else { Received::Idle });
+            return Claim::Nothing(if shared.walk().ended {
+                Received::Ended
+            } else {
+                Received::Idle
+            });
         }
         spins += 1;
         std::hint::spin_loop();
@@ -610,31 +659,40 @@ impl Port for PcapPort {
                     }
                 }
                 drop(walk);
-                if shared.workers > 1 && matches!(outcome, Outcome::Released | Outcome::Done | Outcome::Ended) {
+                if shared.workers > 1
+                    && matches!(outcome, Outcome::Released | Outcome::Done | Outcome::Ended)
+                {
                     shared.gate.wake();
                 }
                 if passed.is_empty() {
                     return match outcome {
                         Outcome::Blocked { .. } => Received::Idle,
-                        Outcome::More | Outcome::Released | Outcome::Unwalked(_) | Outcome::Done => Received::Frames,
+                        Outcome::More
+                        | Outcome::Released
+                        | Outcome::Unwalked(_)
+                        | Outcome::Done => Received::Frames,
                         Outcome::Ended => Received::Ended,
                     };
                 }
                 if let Outcome::Unwalked(Bounds { floor, limit }) = outcome {
                     unwalked = reader.plain_in(passed, floor, limit);
                 }
-                (packets, listed) =
-                    (reader.packets_in(if unwalked.is_some() { Default::default() } else { passed }), Listed::default());
+                (packets, listed) = (
+                    reader.packets_in(if unwalked.is_some() { Default::default() } else { passed }),
+                    Listed::default(),
+                );
             }
         }
         let is_unwalked = unwalked.is_some();
         let mut plain = unwalked.unwrap_or_else(|| packets.take_plain());
         let unread = plain.left().0;
-        // A call for each, so that the hot loop, which nearly always has plain frames, keeps what it needs in registers.
+        // A call for each, so that the hot loop, which nearly always has plain frames, keeps what
+        // it needs in registers.
         let mut others: &mut dyn Iterator<Item = (Record, &[u8])> = &mut packets;
         let mut behind: Option<&mut dyn Iterator<Item = (Record, &[u8])>> = Some(&mut listed);
         let mut unsupported = BTreeMap::new();
-        // One loop and one call, so that the sink becomes a part of it; by its parts, a frame need not be in memory.
+        // One loop and one call, so that the sink becomes a part of it; by its parts, a frame need
+        // not be in memory.
         loop {
             let (bytes, wire_length, timestamp, link) = match plain.next() {
                 Some((record, bytes)) => (bytes, record.wire, record.timestamp, Link::Ethernet),
@@ -674,11 +732,16 @@ impl Port for PcapPort {
     }
 }
 
-/// What the parser can do with a frame of a link type that it does not know; `unsupported` counts frames nobody knows.
+/// What the parser can do with a frame of a link type that it does not know; `unsupported` counts
+/// frames nobody knows.
 // Away from the hot loop, which nearly always reads Ethernet.
 #[cold]
 #[inline(never)]
-fn opened<'a>(link_type: u16, frame: &'a [u8], unsupported: &mut BTreeMap<u16, u64>) -> (Link, &'a [u8]) {
+fn opened<'a>(
+    link_type: u16,
+    frame: &'a [u8],
+    unsupported: &mut BTreeMap<u16, u64>,
+) -> (Link, &'a [u8]) {
     open(link_type, frame).unwrap_or_else(|| {
         *unsupported.entry(link_type).or_insert(0) += 1;
         (Link::Unsupported, frame)
@@ -720,7 +783,8 @@ enum Outcome {
     More,
     /// So is what was [released](Shared::released).
     Released,
-    /// The same, and only counting shows where it ends: at the first packet that is not within the bounds.
+    /// The same, and only counting shows where it ends: at the first packet that is not within the
+    /// bounds.
     Unwalked(Bounds),
     /// The chunk was walked to its end.
     Done,
@@ -754,14 +818,23 @@ fn walk_chunk(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk) -> (Outcome, 
             && bounds.is_some()
             && (chunk.exhausted || shared.is_past(walk, lateness, limit, next))
         {
-            return (if due.passed.is_empty() { Outcome::Blocked { next, limit } } else { Outcome::More }, due);
+            return (
+                if due.passed.is_empty() {
+                    Outcome::Blocked { next, limit }
+                } else {
+                    Outcome::More
+                },
+                due,
+            );
         }
         if chunk.exhausted {
             return (Outcome::Ended, due);
         }
         if !walk.carry.is_empty() {
             match carry_on(walk, chunk, floor) {
-                Carried::Packet { timestamp } if bounds.is_none() => bounds = Some(walk.begin(gate, timestamp)),
+                Carried::Packet { timestamp } if bounds.is_none() => {
+                    bounds = Some(walk.begin(gate, timestamp))
+                }
                 Carried::Packet { .. } | Carried::Nothing => {}
                 Carried::EndOfChunk if chunk.last => end(shared, walk, chunk),
                 Carried::EndOfChunk => return (Outcome::Done, due),
@@ -777,16 +850,27 @@ fn walk_chunk(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk) -> (Outcome, 
             due.passed = chunk.position..chunk.position;
         }
         // While nobody waits for the end of what may be counted, counting itself finds it.
-        if let Some(within) = bounds.filter(|_| due.passed.is_empty() && !shared.is_waited_for(chunk)) {
-            let end = if shared.workers == 1 { chunk.buffer.len() } else { chunk.buffer.len().min(chunk.position + BLOCK) };
-            let plain = walk.walker.plain_in(&chunk.buffer[chunk.position..end], within.floor, within.limit);
+        if let Some(within) =
+            bounds.filter(|_| due.passed.is_empty() && !shared.is_waited_for(chunk))
+        {
+            let end = if shared.workers == 1 {
+                chunk.buffer.len()
+            } else {
+                chunk.buffer.len().min(chunk.position + BLOCK)
+            };
+            let plain = walk.walker.plain_in(
+                &chunk.buffer[chunk.position..end],
+                within.floor,
+                within.limit,
+            );
             if plain.is_some_and(|mut plain| plain.next().is_some()) {
                 due.passed.end = end;
                 return (Outcome::Unwalked(within), due);
             }
         }
         // Until the first packet is known, stop at any.
-        let Passed { consumed, run, stop } = walk.walker.pass(&chunk.buffer[chunk.position..], floor, limit);
+        let Passed { consumed, run, stop } =
+            walk.walker.pass(&chunk.buffer[chunk.position..], floor, limit);
         chunk.position += consumed;
         due.passed.end = chunk.position;
         if run.packets > 0 {
@@ -798,7 +882,9 @@ fn walk_chunk(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk) -> (Outcome, 
             Stop::Limit { .. } if !due.passed.is_empty() => return (Outcome::More, due),
             Stop::Limit { next } if next < floor => walk.skip_late(chunk),
             Stop::Limit { next } => match lateness {
-                Some(lateness) => look_ahead(shared, walk, chunk, Bounds { floor, limit }, lateness, next),
+                Some(lateness) => {
+                    look_ahead(shared, walk, chunk, Bounds { floor, limit }, lateness, next)
+                }
                 None => return (Outcome::Blocked { next, limit }, due),
             },
             Stop::NeedMore { .. } => {
@@ -855,16 +941,24 @@ fn carry_on(walk: &mut Walk, chunk: &mut Chunk, floor: u64) -> Carried {
     }
 }
 
-/// Takes packets from where the chunk's walk stands, and holds them back, until the limit can be taken for passed. Where that is does
-/// not depend on how the capture is cut into chunks. `next` is the timestamp of the first of them, beyond the limit.
-fn look_ahead(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk, bounds: Bounds, lateness: u64, next: u64) {
+/// Takes packets from where the chunk's walk stands, and holds them back, until the limit can be
+/// taken for passed. Where that is does not depend on how the capture is cut into chunks. `next` is
+/// the timestamp of the first of them, beyond the limit.
+fn look_ahead(
+    shared: &Shared,
+    walk: &mut Walk,
+    chunk: &mut Chunk,
+    bounds: Bounds,
+    lateness: u64,
+    next: u64,
+) {
     if !hold_run(walk, chunk, lateness, next) {
         hold_listed(shared, walk, chunk, bounds, lateness);
     }
 }
 
-/// Holds the next packets back as one run, up to the first that is later by the lateness or earlier than all that are held. Gives whether
-/// there were enough of them.
+/// Holds the next packets back as one run, up to the first that is later by the lateness or earlier
+/// than all that are held. Gives whether there were enough of them.
 fn hold_run(walk: &mut Walk, chunk: &mut Chunk, lateness: u64, next: u64) -> bool {
     let next = walk.held.next().map_or(next, |held| held.min(next));
     // A packet takes at most twice what its record does in the file, whose header has 16 bytes.
@@ -885,13 +979,21 @@ fn hold_run(walk: &mut Walk, chunk: &mut Chunk, lateness: u64, next: u64) -> boo
 }
 
 /// Holds packets back one by one.
-fn hold_listed(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk, Bounds { floor, limit }: Bounds, lateness: u64) {
+fn hold_listed(
+    shared: &Shared,
+    walk: &mut Walk,
+    chunk: &mut Chunk,
+    Bounds { floor, limit }: Bounds,
+    lateness: u64,
+) {
     let unread = &chunk.buffer[chunk.position..];
     let (mut seen, mut held, mut records) = (0, walk.held.bytes(), Vec::new());
     let horizon = |next: u64| limit.max(next).saturating_add(lateness);
     let mut next = walk.held.next().unwrap_or(u64::MAX);
     let mut beyond = walk.held.beyond(horizon(next));
-    while records.is_empty() || (beyond < shared.witnesses && held < held::MOST && records.len() < LISTED) {
+    while records.is_empty()
+        || (beyond < shared.witnesses && held < held::MOST && records.len() < LISTED)
+    {
         match walk.walker.next(&unread[seen..]) {
             Step::Packet { record, consumed } => {
                 let timestamp = record.timestamp;
@@ -905,7 +1007,8 @@ fn hold_listed(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk, Bounds { flo
                     if timestamp < next {
                         next = timestamp;
                         let later = |record: &&Record| record.timestamp >= horizon(next);
-                        beyond = walk.held.beyond(horizon(next)) + records.iter().filter(later).count();
+                        beyond =
+                            walk.held.beyond(horizon(next)) + records.iter().filter(later).count();
                     } else {
                         beyond += usize::from(timestamp >= horizon(next));
                     }
@@ -952,7 +1055,8 @@ impl Walk {
         }
     }
 
-    /// Frames that nobody can parse are counted as non-IP; that must not go unnoticed. `packets` are by link type.
+    /// Frames that nobody can parse are counted as non-IP; that must not go unnoticed. `packets`
+    /// are by link type.
     fn note(&mut self, packets: BTreeMap<u16, u64>) {
         for (link_type, packets) in packets {
             *self.unsupported.entry(link_type).or_default() += packets;

@@ -1,7 +1,8 @@
 //! Registers and levels of many keys at once, with the AVX2 instructions of x86 CPUs since 2013.
 //!
-//! Half a byte of a key gives a byte of the CRC by a table of 16 bytes, which is one instruction for 32 keys. Tabulation is quicker one by one:
-//! tables of 256 words are too large for registers, and gathers are slower than loads. There is no instruction that counts leading zeros; the
+//! Half a byte of a key gives a byte of the CRC by a table of 16 bytes, which is one instruction
+//! for 32 keys. Tabulation is quicker one by one: tables of 256 words are too large for registers,
+//! and gathers are slower than loads. There is no instruction that counts leading zeros; the
 //! exponent of a number that is made a float says how many there are.
 #![allow(
     unsafe_code,
@@ -14,24 +15,28 @@ use super::{Places, Vectors};
 use flowgauge_core::{HashMode, Precision, Tabulation, cardinality};
 use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::{
-    __m256i, _mm_cvtsi32_si128, _mm_loadu_si128, _mm256_add_epi32, _mm256_and_si256, _mm256_andnot_si256,
-    _mm256_broadcastsi128_si256, _mm256_castps_si256, _mm256_cvtepi32_ps, _mm256_loadu_si256, _mm256_or_si256, _mm256_packus_epi16,
-    _mm256_packus_epi32, _mm256_permute2x128_si256, _mm256_set1_epi8, _mm256_set1_epi32, _mm256_setr_epi8, _mm256_setzero_si256,
-    _mm256_shuffle_epi8, _mm256_srl_epi32, _mm256_srli_epi16, _mm256_srli_epi32, _mm256_storeu_si256, _mm256_sub_epi32,
-    _mm256_unpackhi_epi8, _mm256_unpackhi_epi16, _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpacklo_epi8,
+    __m256i, _mm_cvtsi32_si128, _mm_loadu_si128, _mm256_add_epi32, _mm256_and_si256,
+    _mm256_andnot_si256, _mm256_broadcastsi128_si256, _mm256_castps_si256, _mm256_cvtepi32_ps,
+    _mm256_loadu_si256, _mm256_or_si256, _mm256_packus_epi16, _mm256_packus_epi32,
+    _mm256_permute2x128_si256, _mm256_set1_epi8, _mm256_set1_epi32, _mm256_setr_epi8,
+    _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_srl_epi32, _mm256_srli_epi16,
+    _mm256_srli_epi32, _mm256_storeu_si256, _mm256_sub_epi32, _mm256_unpackhi_epi8,
+    _mm256_unpackhi_epi16, _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpacklo_epi8,
     _mm256_unpacklo_epi16, _mm256_unpacklo_epi32, _mm256_unpacklo_epi64, _mm256_xor_si256,
 };
 
 /// Keys that are hashed at once.
 const GROUP: usize = 32;
 
-/// Keys whose tables are looked up without anything between them. Two took a tenth less time than one, four still less.
+/// Keys whose tables are looked up without anything between them. Two took a tenth less time than
+/// one, four still less.
 const AT_ONCE: usize = 4;
 
 /// What is added to exponents of floats.
 const EXPONENT_BIAS: u32 = 127;
 
-/// The hash of keys of one length. There is none where the CPU lacks the instructions: that one exists says that it has them.
+/// The hash of keys of one length. There is none where the CPU lacks the instructions: that one
+/// exists says that it has them.
 pub(super) struct Avx2 {
     /// By byte of the key: of its lower half, and of its upper half.
     tables: Vec<[OfHalf; 2]>,
@@ -52,16 +57,26 @@ impl Vectors for Avx2 {
         GROUP
     }
 
-    fn split(&self, columns: &[Column], groups: usize, tabulation: &Tabulation, places: &mut Places) {
-        // Whole batches at a time: a vector of hashes that were stored one by one just before would have to wait for the last of them.
-        // Halves of signatures take fewer instructions to cut into bytes than whole ones, and fewer to make.
+    fn split(
+        &self,
+        columns: &[Column],
+        groups: usize,
+        tabulation: &Tabulation,
+        places: &mut Places,
+    ) {
+        // Whole batches at a time: a vector of hashes that were stored one by one just before would
+        // have to wait for the last of them. Halves of signatures take fewer instructions to cut
+        // into bytes than whole ones, and fewer to make.
         match self.hash {
             HashMode::Crc32 => self.signatures(columns, groups, places),
             HashMode::Tabulated => {
                 self.signatures(columns, groups, places);
-                let [lower, upper] = places.halves.each_ref().map(|halves| halves.as_chunks::<AT_ONCE>().0);
+                let [lower, upper] =
+                    places.halves.each_ref().map(|halves| halves.as_chunks::<AT_ONCE>().0);
                 let hashes = places.hashes.as_chunks_mut::<AT_ONCE>().0.iter_mut();
-                for ((hashes, lower), upper) in hashes.zip(lower).zip(upper).take(groups * (GROUP / AT_ONCE)) {
+                for ((hashes, lower), upper) in
+                    hashes.zip(lower).zip(upper).take(groups * (GROUP / AT_ONCE))
+                {
                     for ((hash, lower), upper) in hashes.iter_mut().zip(lower).zip(upper) {
                         let ([h0, h1], [h2, h3]) = (lower.to_le_bytes(), upper.to_le_bytes());
                         *hash = tabulation.hash_bytes([h0, h1, h2, h3]);
@@ -70,9 +85,18 @@ impl Vectors for Avx2 {
             }
             // These were made one by one, as whole words, and are looked up two at a time.
             HashMode::Keyed => {
-                let signatures = columns.first().map_or(&[][..], |column| column.as_chunks::<2>().0);
-                let pairs = places.hashes.as_chunks_mut::<2>().0.iter_mut().zip(signatures).take(groups * (GROUP / 2));
-                pairs.for_each(|(pair, signatures)| *pair = signatures.map(|signature| tabulation.hash(signature)));
+                let signatures =
+                    columns.first().map_or(&[][..], |column| column.as_chunks::<2>().0);
+                let pairs = places
+                    .hashes
+                    .as_chunks_mut::<2>()
+                    .0
+                    .iter_mut()
+                    .zip(signatures)
+                    .take(groups * (GROUP / 2));
+                pairs.for_each(|(pair, signatures)| {
+                    *pair = signatures.map(|signature| tabulation.hash(signature))
+                });
             }
         }
         // SAFETY: `new` has found every instruction that this function is made of.
@@ -112,7 +136,8 @@ impl Avx2 {
     fn place(&self, groups: usize, places: &mut Places) {
         let rank_bits = self.precision.rank_bits();
         let by_index = _mm_cvtsi32_si128(rank_bits.cast_signed());
-        // Rank bits, and a one behind them that stops the count if all are zero. The higher the highest one is, the lower the level.
+        // Rank bits, and a one behind them that stops the count if all are zero. The higher the
+        // highest one is, the lower the level.
         let rank = _mm256_set1_epi32((1 << (rank_bits + 1)) - 1);
         let one = _mm256_set1_epi32(1);
         let highest = _mm256_set1_epi32((EXPONENT_BIAS + 1 + rank_bits).cast_signed());
@@ -121,40 +146,63 @@ impl Avx2 {
         let levels = places.levels.as_chunks_mut::<GROUP>().0.iter_mut();
         for ((hashes, indices), levels) in groups_of_hashes.zip(indices).zip(levels) {
             let (mut index, mut level) = ([_mm256_setzero_si256(); 4], [_mm256_setzero_si256(); 4]);
-            for ((hash, index), level) in hashes.as_chunks().0.iter().zip(&mut index).zip(&mut level) {
+            for ((hash, index), level) in
+                hashes.as_chunks().0.iter().zip(&mut index).zip(&mut level)
+            {
                 let hash = load(hash);
                 *index = _mm256_srl_epi32(hash, by_index);
-                let ranked = _mm256_or_si256(_mm256_and_si256(_mm256_add_epi32(hash, hash), rank), one);
+                let ranked =
+                    _mm256_or_si256(_mm256_and_si256(_mm256_add_epi32(hash, hash), rank), one);
                 // Without the bit behind the highest one no rounding makes it a power of two more.
                 let steep = _mm256_andnot_si256(_mm256_srli_epi32::<1>(ranked), ranked);
-                let exponent = _mm256_srli_epi32::<23>(_mm256_castps_si256(_mm256_cvtepi32_ps(steep)));
+                let exponent =
+                    _mm256_srli_epi32::<23>(_mm256_castps_si256(_mm256_cvtepi32_ps(steep)));
                 *level = _mm256_sub_epi32(highest, exponent);
             }
             let ([i0, i1, i2, i3], [l0, l1, l2, l3]) = (index, level);
             let (low, high) = (_mm256_packus_epi32(i0, i1), _mm256_packus_epi32(i2, i3));
             // In the order in which packing twice leaves the levels.
-            let halves = [_mm256_permute2x128_si256::<0x20>(low, high), _mm256_permute2x128_si256::<0x31>(low, high)];
+            let halves = [
+                _mm256_permute2x128_si256::<0x20>(low, high),
+                _mm256_permute2x128_si256::<0x31>(low, high),
+            ];
             for (to, half) in indices.as_chunks_mut::<16>().0.iter_mut().zip(halves) {
                 store(to, half);
             }
-            store(levels, _mm256_packus_epi16(_mm256_packus_epi32(l0, l1), _mm256_packus_epi32(l2, l3)));
+            store(
+                levels,
+                _mm256_packus_epi16(_mm256_packus_epi32(l0, l1), _mm256_packus_epi32(l2, l3)),
+            );
         }
     }
 
     #[target_feature(enable = "avx2")]
-    fn signatures_of<const BYTES: usize>(&self, columns: &[Column], groups: usize, places: &mut Places) {
+    fn signatures_of<const BYTES: usize>(
+        &self,
+        columns: &[Column],
+        groups: usize,
+        places: &mut Places,
+    ) {
         let half = _mm256_set1_epi8(0x0f);
         let words = places.hashes.as_chunks_mut::<GROUP>().0.iter_mut();
-        let [lower, upper] = places.halves.each_mut().map(|halves| halves.as_chunks_mut::<GROUP>().0.iter_mut());
-        for (group, ((words, lower), upper)) in words.zip(lower).zip(upper).enumerate().take(groups) {
+        let [lower, upper] =
+            places.halves.each_mut().map(|halves| halves.as_chunks_mut::<GROUP>().0.iter_mut());
+        for (group, ((words, lower), upper)) in words.zip(lower).zip(upper).enumerate().take(groups)
+        {
             let mut crc = self.constant.map(|byte| _mm256_set1_epi8(byte.cast_signed()));
-            for ((column, tables), first) in columns.iter().zip(self.tables.as_chunks::<4>().0).zip((0..BYTES).step_by(4)) {
-                for (plane, [lower, upper]) in planes(column, group).into_iter().zip(tables).take(BYTES - first) {
+            for ((column, tables), first) in
+                columns.iter().zip(self.tables.as_chunks::<4>().0).zip((0..BYTES).step_by(4))
+            {
+                for (plane, [lower, upper]) in
+                    planes(column, group).into_iter().zip(tables).take(BYTES - first)
+                {
                     let low = _mm256_and_si256(plane, half);
                     let high = _mm256_and_si256(_mm256_srli_epi16::<4>(plane), half);
                     for ((crc, lower), upper) in crc.iter_mut().zip(lower).zip(upper) {
-                        let changed =
-                            _mm256_xor_si256(_mm256_shuffle_epi8(table(lower), low), _mm256_shuffle_epi8(table(upper), high));
+                        let changed = _mm256_xor_si256(
+                            _mm256_shuffle_epi8(table(lower), low),
+                            _mm256_shuffle_epi8(table(upper), high),
+                        );
                         *crc = _mm256_xor_si256(*crc, changed);
                     }
                 }
@@ -163,24 +211,43 @@ impl Avx2 {
             let lowers = [_mm256_unpacklo_epi8(b0, b1), _mm256_unpackhi_epi8(b0, b1)];
             let uppers = [_mm256_unpacklo_epi8(b2, b3), _mm256_unpackhi_epi8(b2, b3)];
             if self.hash == HashMode::Crc32 {
-                for ((to, lower), upper) in words.as_chunks_mut::<16>().0.iter_mut().zip(lowers).zip(uppers) {
-                    let halves = [_mm256_unpacklo_epi16(lower, upper), _mm256_unpackhi_epi16(lower, upper)];
-                    to.as_chunks_mut::<8>().0.iter_mut().zip(halves).for_each(|(to, words)| store(to, words));
+                for ((to, lower), upper) in
+                    words.as_chunks_mut::<16>().0.iter_mut().zip(lowers).zip(uppers)
+                {
+                    let halves =
+                        [_mm256_unpacklo_epi16(lower, upper), _mm256_unpackhi_epi16(lower, upper)];
+                    to.as_chunks_mut::<8>()
+                        .0
+                        .iter_mut()
+                        .zip(halves)
+                        .for_each(|(to, words)| store(to, words));
                 }
             } else {
-                lower.as_chunks_mut::<16>().0.iter_mut().zip(lowers).for_each(|(to, halves)| store(to, halves));
-                upper.as_chunks_mut::<16>().0.iter_mut().zip(uppers).for_each(|(to, halves)| store(to, halves));
+                lower
+                    .as_chunks_mut::<16>()
+                    .0
+                    .iter_mut()
+                    .zip(lowers)
+                    .for_each(|(to, halves)| store(to, halves));
+                upper
+                    .as_chunks_mut::<16>()
+                    .0
+                    .iter_mut()
+                    .zip(uppers)
+                    .for_each(|(to, halves)| store(to, halves));
             }
         }
     }
 }
 
-/// The first bytes of a group's words, the second, the third and the fourth. Keys are in the same order in all four.
+/// The first bytes of a group's words, the second, the third and the fourth. Keys are in the same
+/// order in all four.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn planes(column: &Column, group: usize) -> [__m256i; 4] {
     let by_place = _mm256_setr_epi8(
-        0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15,
+        0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10,
+        14, 3, 7, 11, 15,
     );
     let mut words = [_mm256_setzero_si256(); 4];
     let chunks: &[[u32; 8]] = column[group * GROUP..][..GROUP].as_chunks().0;
@@ -190,13 +257,19 @@ fn planes(column: &Column, group: usize) -> [__m256i; 4] {
     let [w0, w1, w2, w3] = words;
     let (a, b) = (_mm256_unpacklo_epi32(w0, w1), _mm256_unpackhi_epi32(w0, w1));
     let (c, d) = (_mm256_unpacklo_epi32(w2, w3), _mm256_unpackhi_epi32(w2, w3));
-    [_mm256_unpacklo_epi64(a, c), _mm256_unpackhi_epi64(a, c), _mm256_unpacklo_epi64(b, d), _mm256_unpackhi_epi64(b, d)]
+    [
+        _mm256_unpacklo_epi64(a, c),
+        _mm256_unpackhi_epi64(a, c),
+        _mm256_unpacklo_epi64(b, d),
+        _mm256_unpackhi_epi64(b, d),
+    ]
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
 fn load(values: &[u32; 8]) -> __m256i {
-    // SAFETY: the array is as long as what is read, and does not have to be aligned. It is one of integers, without padding.
+    // SAFETY: the array is as long as what is read, and does not have to be aligned. It is one of
+    // integers, without padding.
     unsafe { _mm256_loadu_si256(values.as_ptr().cast()) }
 }
 

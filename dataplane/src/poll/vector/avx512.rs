@@ -1,7 +1,9 @@
-//! Registers and levels of many keys at once, with the AVX-512 instructions of CPUs since Ice Lake and Zen 4.
+//! Registers and levels of many keys at once, with the AVX-512 instructions of CPUs since Ice Lake
+//! and Zen 4.
 //!
-//! A byte of a key gives a byte of the CRC by a matrix of 8 by 8 bits, which is one instruction for 64 keys. Tables of 256 bytes lie in
-//! four registers, and are looked up by two instructions for 64 keys.
+//! A byte of a key gives a byte of the CRC by a matrix of 8 by 8 bits, which is one instruction for
+//! 64 keys. Tables of 256 bytes lie in four registers, and are looked up by two instructions for 64
+//! keys.
 #![allow(
     unsafe_code,
     reason = "instructions that not every CPU has; this module calls them only where they were found, and reads and writes whole arrays"
@@ -12,12 +14,14 @@ use super::{Places, Vectors, changes};
 use flowgauge_core::{HashMode, Precision, Tabulation, cardinality};
 use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::{
-    __m512i, _mm_cvtsi32_si128, _mm_setr_epi8, _mm_storeu_si128, _mm256_storeu_si256, _mm512_add_epi32, _mm512_broadcast_i32x4,
-    _mm512_cvtepi32_epi8, _mm512_cvtepi32_epi16, _mm512_gf2p8affine_epi64_epi8, _mm512_loadu_si512, _mm512_lzcnt_epi32,
-    _mm512_maskz_permutex2var_epi8, _mm512_movepi8_mask, _mm512_or_si512, _mm512_set1_epi8, _mm512_set1_epi32, _mm512_set1_epi64,
-    _mm512_setzero_si512, _mm512_shuffle_epi8, _mm512_sll_epi32, _mm512_srl_epi32, _mm512_ternarylogic_epi32, _mm512_unpackhi_epi8,
-    _mm512_unpackhi_epi16, _mm512_unpackhi_epi32, _mm512_unpackhi_epi64, _mm512_unpacklo_epi8, _mm512_unpacklo_epi16,
-    _mm512_unpacklo_epi32, _mm512_unpacklo_epi64, _mm512_xor_si512,
+    __m512i, _mm_cvtsi32_si128, _mm_setr_epi8, _mm_storeu_si128, _mm256_storeu_si256,
+    _mm512_add_epi32, _mm512_broadcast_i32x4, _mm512_cvtepi32_epi8, _mm512_cvtepi32_epi16,
+    _mm512_gf2p8affine_epi64_epi8, _mm512_loadu_si512, _mm512_lzcnt_epi32,
+    _mm512_maskz_permutex2var_epi8, _mm512_movepi8_mask, _mm512_or_si512, _mm512_set1_epi8,
+    _mm512_set1_epi32, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_shuffle_epi8,
+    _mm512_sll_epi32, _mm512_srl_epi32, _mm512_ternarylogic_epi32, _mm512_unpackhi_epi8,
+    _mm512_unpackhi_epi16, _mm512_unpackhi_epi32, _mm512_unpackhi_epi64, _mm512_unpacklo_epi8,
+    _mm512_unpacklo_epi16, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64, _mm512_xor_si512,
 };
 
 /// Words of a key that is a signature already.
@@ -29,7 +33,8 @@ type Matrices = [[u64; 4]; 4];
 /// Keys that are hashed at once.
 const GROUP: usize = 64;
 
-/// The hash of keys of one length. There is none where the CPU lacks the instructions: that one exists says that it has them.
+/// The hash of keys of one length. There is none where the CPU lacks the instructions: that one
+/// exists says that it has them.
 pub(super) struct Avx512 {
     /// By word of a key.
     matrices: Vec<Matrices>,
@@ -62,7 +67,9 @@ impl Vectors for Avx512 {
         // SAFETY: `new` has found every instruction that these functions are made of.
         unsafe {
             match (self.matrices.len(), self.hash) {
-                (_, HashMode::Keyed) => self.split_words::<SIGNATURES, true>(columns, groups, places),
+                (_, HashMode::Keyed) => {
+                    self.split_words::<SIGNATURES, true>(columns, groups, places)
+                }
                 (1, HashMode::Crc32) => self.split_words::<1, false>(columns, groups, places),
                 (1, HashMode::Tabulated) => self.split_words::<1, true>(columns, groups, places),
                 (2, HashMode::Crc32) => self.split_words::<2, false>(columns, groups, places),
@@ -79,7 +86,11 @@ impl Vectors for Avx512 {
 }
 
 impl Avx512 {
-    pub(super) fn new(key_bytes: usize, settings: cardinality::Settings, tabulation: &Tabulation) -> Option<Self> {
+    pub(super) fn new(
+        key_bytes: usize,
+        settings: cardinality::Settings,
+        tabulation: &Tabulation,
+    ) -> Option<Self> {
         let cardinality::Settings { hash, precision, .. } = settings;
         is_available().then(|| Avx512 {
             matrices: matrices(key_bytes),
@@ -91,7 +102,12 @@ impl Avx512 {
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512vbmi,gfni")]
-    fn split_words<const USED: usize, const TABULATED: bool>(&self, columns: &[Column], groups: usize, places: &mut Places) {
+    fn split_words<const USED: usize, const TABULATED: bool>(
+        &self,
+        columns: &[Column],
+        groups: usize,
+        places: &mut Places,
+    ) {
         for group in 0..groups.min(CAPACITY / GROUP) {
             if USED == SIGNATURES {
                 self.place(self.tabulated(planes(&columns[0], group)), group, places);
@@ -101,7 +117,10 @@ impl Avx512 {
             for (column, matrices) in columns.iter().zip(&self.matrices).take(USED) {
                 for (plane, matrices) in planes(column, group).into_iter().zip(matrices) {
                     for (crc, matrix) in crc.iter_mut().zip(matrices) {
-                        let part = _mm512_gf2p8affine_epi64_epi8::<0>(plane, _mm512_set1_epi64(matrix.cast_signed()));
+                        let part = _mm512_gf2p8affine_epi64_epi8::<0>(
+                            plane,
+                            _mm512_set1_epi64(matrix.cast_signed()),
+                        );
                         *crc = _mm512_xor_si512(*crc, part);
                     }
                 }
@@ -152,18 +171,23 @@ impl Avx512 {
             let levels: &mut [u8; 16] = levels;
             // SAFETY: both arrays are as long as what is written, and neither has to be aligned.
             unsafe {
-                _mm256_storeu_si256(indices.as_mut_ptr().cast(), _mm512_cvtepi32_epi16(_mm512_srl_epi32(hash, rank_bits)));
+                _mm256_storeu_si256(
+                    indices.as_mut_ptr().cast(),
+                    _mm512_cvtepi32_epi16(_mm512_srl_epi32(hash, rank_bits)),
+                );
                 _mm_storeu_si128(levels.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(level));
             }
         }
     }
 }
 
-/// The first bytes of a group's words, the second, the third and the fourth. Keys are in the same order in all four.
+/// The first bytes of a group's words, the second, the third and the fourth. Keys are in the same
+/// order in all four.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn planes(column: &Column, group: usize) -> [__m512i; 4] {
-    let by_place = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+    let by_place =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
     let mut words = [_mm512_setzero_si512(); 4];
     let chunks: &[[u32; 16]] = column[group * GROUP..][..GROUP].as_chunks().0;
     for (vector, chunk) in words.iter_mut().zip(chunks) {
@@ -172,14 +196,20 @@ fn planes(column: &Column, group: usize) -> [__m512i; 4] {
     let [w0, w1, w2, w3] = words;
     let (a, b) = (_mm512_unpacklo_epi32(w0, w1), _mm512_unpackhi_epi32(w0, w1));
     let (c, d) = (_mm512_unpacklo_epi32(w2, w3), _mm512_unpackhi_epi32(w2, w3));
-    [_mm512_unpacklo_epi64(a, c), _mm512_unpackhi_epi64(a, c), _mm512_unpacklo_epi64(b, d), _mm512_unpackhi_epi64(b, d)]
+    [
+        _mm512_unpacklo_epi64(a, c),
+        _mm512_unpackhi_epi64(a, c),
+        _mm512_unpacklo_epi64(b, d),
+        _mm512_unpackhi_epi64(b, d),
+    ]
 }
 
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn load<T: Copy, const N: usize>(values: &[T; N]) -> __m512i {
     const { assert!(size_of::<[T; N]>() == size_of::<__m512i>()) };
-    // SAFETY: the array is as long as what is read, and does not have to be aligned. It is one of integers, without padding.
+    // SAFETY: the array is as long as what is read, and does not have to be aligned. It is one of
+    // integers, without padding.
     unsafe { _mm512_loadu_si512(values.as_ptr().cast()) }
 }
 

@@ -1,22 +1,28 @@
 //! Registers and levels of many keys at once, with the NEON instructions of aarch64 CPUs.
 //!
-//! Half a byte of a key gives a byte of the CRC by a table of 16 bytes, which is one instruction for 16 keys. The CPU's instructions for CRCs
-//! have other polynomials. Tabulation is one by one: a table of 256 bytes would take four instructions, which read four registers each.
-#![allow(unsafe_code, reason = "loads and stores of whole arrays, which take their bytes apart and put them together")]
+//! Half a byte of a key gives a byte of the CRC by a table of 16 bytes, which is one instruction
+//! for 16 keys. The CPU's instructions for CRCs have other polynomials. Tabulation is one by one: a
+//! table of 256 bytes would take four instructions, which read four registers each.
+#![allow(
+    unsafe_code,
+    reason = "loads and stores of whole arrays, which take their bytes apart and put them together"
+)]
 
 use super::super::lot::{CAPACITY, Column};
 use super::changes::{self, OfHalf};
 use super::{Places, Vectors};
 use flowgauge_core::{HashMode, Precision, Tabulation, cardinality};
 use std::arch::aarch64::{
-    uint8x16_t, uint8x16x4_t, vandq_u8, vdupq_n_u8, veorq_u8, vld1q_u8, vld4q_u8, vqtbl1q_u8, vshrq_n_u8, vst4q_u8,
+    uint8x16_t, uint8x16x4_t, vandq_u8, vdupq_n_u8, veorq_u8, vld1q_u8, vld4q_u8, vqtbl1q_u8,
+    vshrq_n_u8, vst4q_u8,
 };
 use std::arch::is_aarch64_feature_detected;
 
 /// Keys that are hashed at once.
 const GROUP: usize = 16;
 
-/// The hash of keys of one length. There is none where the CPU lacks the instructions: that one exists says that it has them.
+/// The hash of keys of one length. There is none where the CPU lacks the instructions: that one
+/// exists says that it has them.
 pub(super) struct Neon {
     /// By byte of the key: of its lower half, and of its upper half.
     tables: Vec<[OfHalf; 2]>,
@@ -27,8 +33,8 @@ pub(super) struct Neon {
     precision: Precision,
 }
 
-/// Whether this CPU has what [`Neon`] needs, which all that Linux runs on have. With the other order of bytes a word's first byte is its
-/// highest one.
+/// Whether this CPU has what [`Neon`] needs, which all that Linux runs on have. With the other
+/// order of bytes a word's first byte is its highest one.
 pub(super) fn is_available() -> bool {
     is_aarch64_feature_detected!("neon") && cfg!(target_endian = "little")
 }
@@ -38,7 +44,13 @@ impl Vectors for Neon {
         GROUP
     }
 
-    fn split(&self, columns: &[Column], groups: usize, tabulation: &Tabulation, places: &mut Places) {
+    fn split(
+        &self,
+        columns: &[Column],
+        groups: usize,
+        tabulation: &Tabulation,
+        places: &mut Places,
+    ) {
         // SAFETY: `new` has found every instruction that these functions are made of.
         unsafe {
             match self.key_bytes {
@@ -51,32 +63,55 @@ impl Vectors for Neon {
             }
         }
         if self.tabulated {
-            places.hashes.iter_mut().take(groups * GROUP).for_each(|hash| *hash = tabulation.hash(*hash));
+            places
+                .hashes
+                .iter_mut()
+                .take(groups * GROUP)
+                .for_each(|hash| *hash = tabulation.hash(*hash));
         }
         self.place(groups, places);
     }
 }
 
 impl Neon {
-    /// `None` also for a keyed hash: there is no CRC, and one by one its tables, registers and levels take fewer instructions.
+    /// `None` also for a keyed hash: there is no CRC, and one by one its tables, registers and
+    /// levels take fewer instructions.
     pub(super) fn new(key_bytes: usize, settings: cardinality::Settings) -> Option<Self> {
         let cardinality::Settings { hash, precision, .. } = settings;
         if !is_available() || hash == HashMode::Keyed {
             return None;
         }
         let tabulated = hash == HashMode::Tabulated;
-        Some(Neon { tables: changes::halves(key_bytes), constant: changes::constant(key_bytes), key_bytes, tabulated, precision })
+        Some(Neon {
+            tables: changes::halves(key_bytes),
+            constant: changes::constant(key_bytes),
+            key_bytes,
+            tabulated,
+            precision,
+        })
     }
 
     #[target_feature(enable = "neon")]
-    fn signatures<const BYTES: usize>(&self, columns: &[Column], groups: usize, signatures: &mut [u32; CAPACITY]) {
-        for (group, signatures) in signatures.as_chunks_mut::<GROUP>().0.iter_mut().enumerate().take(groups) {
+    fn signatures<const BYTES: usize>(
+        &self,
+        columns: &[Column],
+        groups: usize,
+        signatures: &mut [u32; CAPACITY],
+    ) {
+        for (group, signatures) in
+            signatures.as_chunks_mut::<GROUP>().0.iter_mut().enumerate().take(groups)
+        {
             let mut crc = self.constant.map(|byte| vdupq_n_u8(byte));
-            for ((column, tables), first) in columns.iter().zip(self.tables.as_chunks::<4>().0).zip((0..BYTES).step_by(4)) {
-                for (plane, [lower, upper]) in planes(column, group).into_iter().zip(tables).take(BYTES - first) {
+            for ((column, tables), first) in
+                columns.iter().zip(self.tables.as_chunks::<4>().0).zip((0..BYTES).step_by(4))
+            {
+                for (plane, [lower, upper]) in
+                    planes(column, group).into_iter().zip(tables).take(BYTES - first)
+                {
                     let (low, high) = (vandq_u8(plane, vdupq_n_u8(0x0f)), vshrq_n_u8::<4>(plane));
                     for ((crc, lower), upper) in crc.iter_mut().zip(lower).zip(upper) {
-                        let changed = veorq_u8(vqtbl1q_u8(table(lower), low), vqtbl1q_u8(table(upper), high));
+                        let changed =
+                            veorq_u8(vqtbl1q_u8(table(lower), low), vqtbl1q_u8(table(upper), high));
                         *crc = veorq_u8(*crc, changed);
                     }
                 }
@@ -87,7 +122,8 @@ impl Neon {
         }
     }
 
-    /// Cuts hashes into register and level. The compiler makes vectors of this, as every CPU of 64 bits has what it takes.
+    /// Cuts hashes into register and level. The compiler makes vectors of this, as every CPU of 64
+    /// bits has what it takes.
     fn place(&self, groups: usize, places: &mut Places) {
         let (bits, rank_bits) = (self.precision.bits(), self.precision.rank_bits());
         // A one behind the rank bits stops the count if all are zero.
@@ -107,7 +143,8 @@ impl Neon {
 #[target_feature(enable = "neon")]
 fn planes(column: &Column, group: usize) -> [uint8x16_t; 4] {
     let words: &[u32; GROUP] = &column.as_chunks().0[group];
-    // SAFETY: the array is as long as what is read, and does not have to be aligned. It is one of integers, without padding.
+    // SAFETY: the array is as long as what is read, and does not have to be aligned. It is one of
+    // integers, without padding.
     let uint8x16x4_t(b0, b1, b2, b3) = unsafe { vld4q_u8(words.as_ptr().cast()) };
     [b0, b1, b2, b3]
 }

@@ -5,7 +5,10 @@ mod staggered;
 pub(in crate::tofino) use staggered::Staggered;
 pub use staggered::{SLOT_BITS, nearest_slot, slot_bits};
 
-use super::{Array, Capabilities, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, array, hash, names, out_of_range};
+use super::{
+    Array, Capabilities, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, array, hash,
+    names, out_of_range,
+};
 use flowgauge_bfruntime::Match;
 use flowgauge_bfruntime::schema::Schema;
 use flowgauge_core::cardinality::{self, Mode};
@@ -29,7 +32,9 @@ impl OnSwitch for Cardinality {
 
     fn check(&self, Settings { cardinality, .. }: &Settings) -> Result<(), Failure> {
         if cardinality.hash == HashMode::Keyed {
-            return Err(Failure::program("it hashes by CRCs and not by keyed, which takes multiplications of 64 bits"));
+            return Err(Failure::program(
+                "it hashes by CRCs and not by keyed, which takes multiplications of 64 bits",
+            ));
         }
         Ok(())
     }
@@ -40,22 +45,31 @@ impl OnSwitch for Cardinality {
 
     fn find(&self, schema: &Schema, settings: &mut Settings) -> Result<(), Failure> {
         settings.cardinality.mode = Mode::Off;
-        let (mode, key, precision) = if let Some((key, registers)) = array::find(schema, KIND, REGISTERS)? {
-            let precision = u8::try_from(array::bits_of_bank(registers)?).ok().and_then(Precision::new);
+        let (mode, key, precision) = if let Some((key, registers)) =
+            array::find(schema, KIND, REGISTERS)?
+        {
+            let precision =
+                u8::try_from(array::bits_of_bank(registers)?).ok().and_then(Precision::new);
             (Mode::Windowed, key, precision.ok_or_else(|| out_of_range(registers))?)
         } else if let Some((key, registers)) = array::find(schema, KIND, staggered::REGISTERS)? {
-            let precision = usize::try_from(registers.size).ok().and_then(Precision::from_registers);
+            let precision =
+                usize::try_from(registers.size).ok().and_then(Precision::from_registers);
             (Mode::Staggered, key, precision.ok_or_else(|| out_of_range(registers))?)
         } else {
             return Ok(());
         };
-        settings.cardinality = cardinality::Settings { mode, key, hash: hash::find(schema)?, precision };
+        settings.cardinality =
+            cardinality::Settings { mode, key, hash: hash::find(schema)?, precision };
         Ok(())
     }
 
     fn layout(&self, Settings { cardinality, .. }: &Settings) -> Layout {
         let cardinality::Settings { mode, key, hash, precision } = *cardinality;
-        let registers = Array::new(names::of(KIND, key, REGISTERS), precision.registers(), &names::REGISTER_VALUE);
+        let registers = Array::new(
+            names::of(KIND, key, REGISTERS),
+            precision.registers(),
+            &names::REGISTER_VALUE,
+        );
         let registers = Array { bits: 8, highest: precision.max_level().into(), ..registers };
         // As wide as in the register.
         let level_bits = if mode == Mode::Staggered { u32::BITS } else { u8::BITS };
@@ -63,7 +77,10 @@ impl OnSwitch for Cardinality {
         let filling = move |held: &Held| {
             let entries = held.tables.rank.iter().map(|rank| {
                 let value = names::bytes(rank.value, precision.rank_bits());
-                (vec![(RANK_KEY, Match::Lpm { value, prefix_length: rank.prefix_length })], level(rank.level))
+                (
+                    vec![(RANK_KEY, Match::Lpm { value, prefix_length: rank.prefix_length })],
+                    level(rank.level),
+                )
             });
             Filling { entries: entries.collect(), default: Some(level(precision.max_level())) }
         };
@@ -89,16 +106,29 @@ impl OnSwitch for Cardinality {
         }
     }
 
-    fn merge(&self, Settings { cardinality, .. }: &Settings, arrays: &[Cells], bank: &mut WideBank) -> usize {
+    fn merge(
+        &self,
+        Settings { cardinality, .. }: &Settings,
+        arrays: &[Cells],
+        bank: &mut WideBank,
+    ) -> usize {
         let levels = bank.cardinality.levels_mut(cardinality.precision);
         for pipe in arrays.iter().flatten() {
-            levels.iter_mut().zip(pipe).for_each(|(level, [value, _])| *level = (*level).max(*value as u8));
+            levels
+                .iter_mut()
+                .zip(pipe)
+                .for_each(|(level, [value, _])| *level = (*level).max(*value as u8));
         }
         0
     }
 
-    fn capabilities(&self, Settings { cardinality, .. }: &Settings, capabilities: &mut Capabilities) {
-        capabilities.hashes = (cardinality.mode != Mode::Off).then_some(cardinality.hash).into_iter().collect();
+    fn capabilities(
+        &self,
+        Settings { cardinality, .. }: &Settings,
+        capabilities: &mut Capabilities,
+    ) {
+        capabilities.hashes =
+            (cardinality.mode != Mode::Off).then_some(cardinality.hash).into_iter().collect();
         capabilities.precision = cardinality.precision..=cardinality.precision;
         capabilities.staggered = cardinality.mode == Mode::Staggered;
     }

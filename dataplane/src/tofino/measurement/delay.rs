@@ -1,16 +1,23 @@
-//! Round-trip delays: what a bank counts of them. Requests that wait for answers last, and stay on the switch.
+//! Round-trip delays: what a bank counts of them. Requests that wait for answers last, and stay on
+//! the switch.
 
 mod samples;
 
 pub(in crate::tofino) use samples::Samples;
 
-use super::{Array, Capabilities, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, hash, names, out_of_range};
+use super::{
+    Array, Capabilities, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, hash, names,
+    out_of_range,
+};
 use flowgauge_bfruntime::schema::{Schema, SchemaError, Table};
 use flowgauge_bfruntime::{Match, codec};
 use flowgauge_core::delay::histogram::{BUCKETS, Bucket, least};
 use flowgauge_core::delay::prefixes::{self, Owned, Owner};
 use flowgauge_core::delay::weights::{CLASS_BITS, Weight, weights};
-use flowgauge_core::delay::{self, Admission, Algorithm, Counts, Directions, EXPIRING_BITS, FRIDGES, Kind, Kinds, MAX_ADMIT_BITS};
+use flowgauge_core::delay::{
+    self, Admission, Algorithm, Counts, Directions, EXPIRING_BITS, FRIDGES, Kind, Kinds,
+    MAX_ADMIT_BITS,
+};
 use flowgauge_core::{BANKS, MeasurementKind, Settings, WideBank};
 
 const KIND: MeasurementKind = MeasurementKind::Delay;
@@ -24,7 +31,8 @@ const KINDS: [(Kind, &str); 7] = [
     (Kind::Icmp, "FLOWGAUGE_DELAY_ICMP"),
     (Kind::QuicSpin, "FLOWGAUGE_DELAY_QUIC_SPIN"),
 ];
-/// Kinds whose slots keep what was answered. By expiry a switch would have to compare three things in such a slot, and it compares two.
+/// Kinds whose slots keep what was answered. By expiry a switch would have to compare three things
+/// in such a slot, and it compares two.
 const STAYING: [Kind; 2] = [Kind::TcpTimestamps, Kind::QuicSpin];
 /// Kinds that a program measures alone.
 const ALONE: [Kind; 3] = [Kind::TcpDuration, Kind::TcpTimestamps, Kind::QuicSpin];
@@ -40,7 +48,8 @@ const SIGNATURES: &str = "delay.signatures0";
 /// The same of the first stage of requests that expire, which has half of them.
 const FIRST_SLOTS: &str = "delay.first_slots0";
 /// After how many ticks requests expire, less than zero: one parameter for each stage and table.
-const AGES: [&str; 4] = ["delay.first_age0", "delay.second_age0", "delay.first_age1", "delay.second_age1"];
+const AGES: [&str; 4] =
+    ["delay.first_age0", "delay.second_age0", "delay.first_age1", "delay.second_age1"];
 /// Hash and admission of the request that a packet is, and of the one that it answers.
 const REQUESTS: [&str; 2] = ["delay.asked", "delay.answered"];
 /// Ternary table from the lower bits of a hash to whether the request is admitted.
@@ -62,13 +71,15 @@ const BUCKET_TABLE: &str = "delay.buckets";
 const SET_BUCKET: &str = "set_bucket";
 const NUMBER: &str = "number";
 const BUCKET_BITS: u32 = BUCKETS.next_power_of_two().trailing_zeros();
-/// Longest-prefix table from the requests that were put in a table since one's own to what its delay counts for.
+/// Longest-prefix table from the requests that were put in a table since one's own to what its
+/// delay counts for.
 const WEIGHTS: &str = "delay.weights";
 const INSERTIONS: &str = "insertions";
 const SET_WEIGHT: &str = "set_weight";
 const WEIGHT: [&str; 5] = ["value", "inverted", "squared", "squared_inverted", "is_beyond"];
 
-/// Longest-prefix tables from an address to whose it is: their names, their actions, and whether they are of IPv4.
+/// Longest-prefix tables from an address to whose it is: their names, their actions, and whether
+/// they are of IPv4.
 const OWNERS: [(&str, &str, bool); 4] = [
     ("delay.ipv4_src_owners", SET_SRC_OWNER, true),
     ("delay.ipv4_dst_owners", SET_DST_OWNER, true),
@@ -104,8 +115,13 @@ impl OnSwitch for Delay {
         if !delay.kinds.any() {
             return Ok(());
         }
-        if let Some(kind) = ALONE.into_iter().find(|kind| delay.kinds.has(*kind) && delay.kinds.number() > 1) {
-            return Err(Failure::program(format!("it measures {} alone, and no other delays beside it", kind.name())));
+        if let Some(kind) =
+            ALONE.into_iter().find(|kind| delay.kinds.has(*kind) && delay.kinds.number() > 1)
+        {
+            return Err(Failure::program(format!(
+                "it measures {} alone, and no other delays beside it",
+                kind.name()
+            )));
         }
         if delay.algorithm == Algorithm::Expiry
             && let Some(kind) = STAYING.into_iter().find(|kind| delay.kinds.has(*kind))
@@ -117,7 +133,9 @@ impl OnSwitch for Delay {
             )));
         }
         if delay.directions == Directions::Apart {
-            return Err(Failure::program("a port does not say which direction is which; name our own addresses (--delay-local)"));
+            return Err(Failure::program(
+                "a port does not say which direction is which; name our own addresses (--delay-local)",
+            ));
         }
         if delay.asks_addresses() && delay.kinds.has(Kind::TcpDuration) {
             let name = Kind::TcpDuration.name();
@@ -125,7 +143,9 @@ impl OnSwitch for Delay {
                 "it measures {name} of all groups and directions together: either end closes a connection"
             )));
         }
-        if kind_bits(delay.kinds) + (delay.labels() * delay.fridges()).trailing_zeros() > MAX_ROW_BITS {
+        if kind_bits(delay.kinds) + (delay.labels() * delay.fridges()).trailing_zeros()
+            > MAX_ROW_BITS
+        {
             let problem = "kinds of delays, times groups (the next power of two), times two with --delay-local, times four for multi-fridge, are \
                            at most 32 on a switch; measure fewer kinds, or fewer groups";
             return Err(Failure::program(problem));
@@ -133,7 +153,10 @@ impl OnSwitch for Delay {
         let most = MAX_SLOT_BITS.saturating_sub(kind_bits(delay.kinds) as u8);
         if delay.slots_log2 > most {
             let kinds = delay.kinds.number();
-            return Err(Failure::program(format!("with {kinds} kinds of delays a table has at most {} slots", 1_u32 << most)));
+            return Err(Failure::program(format!(
+                "with {kinds} kinds of delays a table has at most {} slots",
+                1_u32 << most
+            )));
         }
         Ok(())
     }
@@ -144,9 +167,11 @@ impl OnSwitch for Delay {
             Some(first) => (first, 1),
             None => (schema.table(SIGNATURES).map_err(Failure::program)?, 0),
         };
-        let kinds = KINDS.iter().filter(|(kind, _)| roles.action(&format!("ask_{}", name(*kind))).is_ok());
+        let kinds =
+            KINDS.iter().filter(|(kind, _)| roles.action(&format!("ask_{}", name(*kind))).is_ok());
         delay.kinds = kinds.fold(Kinds::NONE, |kinds, (kind, _)| kinds.with(*kind));
-        let admission = schema.table(&format!("{}.{ADMISSION}", REQUESTS[0])).map_err(Failure::program)?;
+        let admission =
+            schema.table(&format!("{}.{ADMISSION}", REQUESTS[0])).map_err(Failure::program)?;
         let has_fridges = admission.action(ADMIT).map_err(Failure::program)?.field(FRIDGE).is_ok();
         delay.algorithm = match (table(schema, WEIGHTS)?, has_fridges) {
             (None, _) if stage_bits > 0 => Algorithm::Expiry,
@@ -160,11 +185,16 @@ impl OnSwitch for Delay {
                 let bits = group.kind.bits().map_err(Failure::program)?;
                 delay.groups_log2 = u8::try_from(bits).map_err(|_| out_of_range(owners))?;
             }
-            delay.directions = if action.field(IS_LOCAL).is_ok() { Directions::Local } else { Directions::Together };
+            delay.directions = if action.field(IS_LOCAL).is_ok() {
+                Directions::Local
+            } else {
+                Directions::Together
+            };
         }
         delay.samples = samples::is_there(schema)?;
         let bits = slots.size.checked_ilog2().unwrap_or(0).checked_sub(kind_bits(delay.kinds));
-        let bits = bits.filter(|_| slots.size.is_power_of_two()).ok_or_else(|| out_of_range(slots))?;
+        let bits =
+            bits.filter(|_| slots.size.is_power_of_two()).ok_or_else(|| out_of_range(slots))?;
         delay.slots_log2 = u8::try_from(bits + stage_bits).map_err(|_| out_of_range(slots))?;
         if delay.problem().is_some() {
             return Err(out_of_range(slots));
@@ -174,15 +204,24 @@ impl OnSwitch for Delay {
 
     fn layout(&self, Settings { delay, .. }: &Settings) -> Layout {
         let delay = *delay;
-        let has = |(kind, definition): &(Kind, &'static str)| (*definition, u32::from(delay.kinds.has(*kind)));
+        let has = |(kind, definition): &(Kind, &'static str)| {
+            (*definition, u32::from(delay.kinds.has(*kind)))
+        };
         let mut definitions: Vec<_> = KINDS.iter().map(has).collect();
-        definitions.extend([(ALGORITHM, delay.algorithm as u32), (SLOT_BITS, delay.slots_log2.into())]);
-        definitions.extend([(GROUP_BITS, delay.groups_log2.into()), (LOCAL, u32::from(delay.directions == Directions::Local))]);
+        definitions
+            .extend([(ALGORITHM, delay.algorithm as u32), (SLOT_BITS, delay.slots_log2.into())]);
+        definitions.extend([
+            (GROUP_BITS, delay.groups_log2.into()),
+            (LOCAL, u32::from(delay.directions == Directions::Local)),
+        ]);
         definitions.extend(delay.samples.then_some((samples::DEFINITION, 1)));
         let kinds: Vec<&str> = delay.kinds.each().map(Kind::name).collect();
         let per_count = delay.labels() << kind_bits(delay.kinds);
         let per_bank = (per_count * delay.fridges()) << BUCKET_BITS;
-        let mut arrays: Vec<Array> = COUNTS.iter().map(|count| Array::new((*count).to_owned(), per_count, &HALVES)).collect();
+        let mut arrays: Vec<Array> = COUNTS
+            .iter()
+            .map(|count| Array::new((*count).to_owned(), per_count, &HALVES))
+            .collect();
         arrays.push(Array::new(DELAYS.to_owned(), per_bank, &SAMPLES));
         let mut tables: Vec<MatchTable> = Vec::new();
         // An edge of the spin bit is request and answer.
@@ -197,44 +236,92 @@ impl OnSwitch for Delay {
         let bucket = vec![(NUMBER, BUCKET_BITS)];
         let bits = tick_bits(&delay);
         let buckets = move |_: &Held| buckets(bits);
-        tables.push(MatchTable::new(BUCKET_TABLE.to_owned(), vec![(TICKS, bits)], SET_BUCKET, bucket, buckets));
+        tables.push(MatchTable::new(
+            BUCKET_TABLE.to_owned(),
+            vec![(TICKS, bits)],
+            SET_BUCKET,
+            bucket,
+            buckets,
+        ));
         if delay.algorithm == Algorithm::Expiry {
             arrays.push(Array::new(REFUSED.to_owned(), per_count, &HALVES));
             let tick = delay.kinds.each().next().map_or(0, Kind::tick_bits);
             let age = (delay.expiry_ns >> tick).cast_signed();
             // Either end closes a connection: there is one table.
-            let number = if delay.kinds.has(Kind::TcpDuration) { AGES.len() / 2 } else { AGES.len() };
-            tables.extend(AGES.into_iter().take(number).map(|name| MatchTable::of_register(name.to_owned(), move |_| -age)));
+            let number =
+                if delay.kinds.has(Kind::TcpDuration) { AGES.len() / 2 } else { AGES.len() };
+            tables.extend(
+                AGES.into_iter()
+                    .take(number)
+                    .map(|name| MatchTable::of_register(name.to_owned(), move |_| -age)),
+            );
         }
         if weighs(&delay) {
             arrays.extend(SUMS.map(|sum| Array::new(sum.to_owned(), per_bank, &HALVES)));
-            let (keys, parameters) = (vec![(INSERTIONS, 32)], WEIGHT.map(|name| (name, 32)).to_vec());
+            let (keys, parameters) =
+                (vec![(INSERTIONS, 32)], WEIGHT.map(|name| (name, 32)).to_vec());
             let filling = move |_: &Held| classes(delay.fridge_slots_log2());
             tables.push(MatchTable::new(WEIGHTS.to_owned(), keys, SET_WEIGHT, parameters, filling));
         }
         let (algorithm, slots) = (delay.algorithm.name(), 1_u32 << delay.slots_log2);
-        let groups = if delay.groups_log2 > 0 { format!(", {} groups", delay.groups()) } else { String::new() };
+        let groups = if delay.groups_log2 > 0 {
+            format!(", {} groups", delay.groups())
+        } else {
+            String::new()
+        };
         let sides = if delay.directions == Directions::Local { ", directions apart" } else { "" };
         let one_by_one = if delay.samples { ", one by one" } else { "" };
-        let description = format!("of {}, {algorithm}, {slots} slots{groups}{sides}{one_by_one}", kinds.join(", "));
+        let description = format!(
+            "of {}, {algorithm}, {slots} slots{groups}{sides}{one_by_one}",
+            kinds.join(", ")
+        );
         Layout { description, definitions, arrays, rows: None, tables }
     }
 
-    fn merge(&self, Settings { delay, .. }: &Settings, arrays: &[Cells], bank: &mut WideBank) -> usize {
-        let Some(([requests, admitted, backward], [delays, sums @ ..])) = arrays.split_first_chunk() else { return 0 };
-        for (count, cells) in bank.delay.counts.iter_mut().enumerate().take(delay.kinds.number() * delay.labels()) {
+    fn merge(
+        &self,
+        Settings { delay, .. }: &Settings,
+        arrays: &[Cells],
+        bank: &mut WideBank,
+    ) -> usize {
+        let Some(([requests, admitted, backward], [delays, sums @ ..])) =
+            arrays.split_first_chunk()
+        else {
+            return 0;
+        };
+        for (count, cells) in
+            bank.delay.counts.iter_mut().enumerate().take(delay.kinds.number() * delay.labels())
+        {
             let of = |array: &Cells| {
-                array.iter().filter_map(|pipe| pipe.get(count)).fold(0, |sum: u64, half| sum.wrapping_add(whole(*half)))
+                array
+                    .iter()
+                    .filter_map(|pipe| pipe.get(count))
+                    .fold(0, |sum: u64, half| sum.wrapping_add(whole(*half)))
             };
-            let refused = sums.first().filter(|_| delay.algorithm == Algorithm::Expiry).map_or(0, of);
-            *cells = Counts { requests: of(requests), admitted: of(admitted), refused, backward: of(backward), ..*cells };
+            let refused =
+                sums.first().filter(|_| delay.algorithm == Algorithm::Expiry).map_or(0, of);
+            *cells = Counts {
+                requests: of(requests),
+                admitted: of(admitted),
+                refused,
+                backward: of(backward),
+                ..*cells
+            };
         }
         for (pipe, delays) in delays.iter().enumerate() {
             let sums = |index: usize| {
-                let sum = |nth: usize| sums.get(nth).and_then(|array| array.get(pipe)?.get(index)).copied().map_or(0, whole);
+                let sum = |nth: usize| {
+                    sums.get(nth)
+                        .and_then(|array| array.get(pipe)?.get(index))
+                        .copied()
+                        .map_or(0, whole)
+                };
                 (sum(0), sum(1))
             };
-            let rows = delays.chunks(1 << BUCKET_BITS).zip(&mut bank.delay.histograms).take(delay.histograms());
+            let rows = delays
+                .chunks(1 << BUCKET_BITS)
+                .zip(&mut bank.delay.histograms)
+                .take(delay.histograms());
             for (row, (cells, histogram)) in rows.enumerate() {
                 for (number, [samples, beyond]) in cells.iter().enumerate() {
                     let (weight, squares) = if weighs(delay) {
@@ -244,7 +331,12 @@ impl OnSwitch for Delay {
                         (times(Weight::ONE.weight), times(Weight::ONE.square))
                     };
                     if let Some(bucket) = histogram.bucket_mut(number) {
-                        bucket.merge(&Bucket { weight, squares, samples: *samples, beyond: *beyond });
+                        bucket.merge(&Bucket {
+                            weight,
+                            squares,
+                            samples: *samples,
+                            beyond: *beyond,
+                        });
                     }
                 }
             }
@@ -259,7 +351,12 @@ impl OnSwitch for Delay {
 
 impl Held {
     /// Which requests of a kind a bank admits.
-    pub(in crate::tofino) fn admission(&self, bank: usize, kind: Kind, settings: &delay::Settings) -> Admission {
+    pub(in crate::tofino) fn admission(
+        &self,
+        bank: usize,
+        kind: Kind,
+        settings: &delay::Settings,
+    ) -> Admission {
         let of = |(of, admission): &(Kind, Admission)| (*of == kind).then_some(*admission);
         let set = self.admissions.get(bank).and_then(|bank| bank.iter().find_map(of));
         set.unwrap_or(Admission { kept: settings.admit_log2, counted: settings.admit_log2 })
@@ -267,19 +364,29 @@ impl Held {
 }
 
 /// Says which shares a bank was counted with, if they follow the traffic.
-pub(in crate::tofino) fn set_shares(Settings { delay, .. }: &Settings, admissions: &[(Kind, Admission)], bank: &mut WideBank) {
+pub(in crate::tofino) fn set_shares(
+    Settings { delay, .. }: &Settings,
+    admissions: &[(Kind, Admission)],
+    bank: &mut WideBank,
+) {
     if !delay.follows {
         return;
     }
     let (labels, fridges) = (delay.labels(), delay.fridges());
     for (rank, kind) in delay.kinds.each().enumerate() {
         let mut counts = bank.delay.counts.iter().skip(rank * labels).take(labels);
-        let histograms = bank.delay.histograms.iter().skip(rank * labels * fridges).take(labels * fridges);
+        let histograms =
+            bank.delay.histograms.iter().skip(rank * labels * fridges).take(labels * fridges);
         let is_counted = counts.any(|counts| counts.requests > 0 || counts.backward > 0)
-            || histograms.flat_map(|histogram| histogram.buckets()).any(|bucket| bucket.samples > 0);
+            || histograms
+                .flat_map(|histogram| histogram.buckets())
+                .any(|bucket| bucket.samples > 0);
         if is_counted {
             let set = admissions.iter().find(|(of, _)| *of == kind);
-            bank.delay.set_admit_log2(kind, set.map_or(delay.admit_log2, |(_, admission)| admission.counted));
+            bank.delay.set_admit_log2(
+                kind,
+                set.map_or(delay.admit_log2, |(_, admission)| admission.counted),
+            );
         }
     }
 }
@@ -319,11 +426,16 @@ fn whole([low, high]: [u32; 2]) -> u64 {
 /// Which requests are admitted, and into which fridge: the first entry that matches says so.
 fn admission(request: &str, delay: delay::Settings) -> MatchTable {
     let has_fridges = delay.fridges() > 1;
-    let ternary = |value: u32, mask: u32, bits| Match::Ternary { value: names::bytes(value, bits), mask: names::bytes(mask, bits) };
+    let ternary = |value: u32, mask: u32, bits| Match::Ternary {
+        value: names::bytes(value, bits),
+        mask: names::bytes(mask, bits),
+    };
     // A hash with so many zeros at least, of a bank and a kind, if they have shares of their own.
     let key = move |of: Option<(usize, usize)>, zeros: u32, priority: u32| {
         let mask = 1_u32.wrapping_shl(zeros).wrapping_sub(1);
-        let part = |number: usize, bits: u32| ternary(number as u32, if of.is_some() { (1 << bits) - 1 } else { 0 }, bits);
+        let part = |number: usize, bits: u32| {
+            ternary(number as u32, if of.is_some() { (1 << bits) - 1 } else { 0 }, bits)
+        };
         let (bank, kind) = of.unwrap_or_default();
         let priority = Match::Exact(priority.to_be_bytes().to_vec());
         vec![
@@ -341,8 +453,12 @@ fn admission(request: &str, delay: delay::Settings) -> MatchTable {
                 let data = [kept, counted].map(|share| vec![u8::from(zeros >= share)]).to_vec();
                 (key(Some((bank, rank)), zeros.into(), u32::from(MAX_ADMIT_BITS - zeros)), data)
             };
-            let each = (0..BANKS).flat_map(|bank| delay.kinds.each().enumerate().map(move |(rank, kind)| (bank, rank, kind)));
-            let entries = each.flat_map(|(bank, rank, kind)| (0..=MAX_ADMIT_BITS).map(move |zeros| entry(bank, rank, kind, zeros)));
+            let each = (0..BANKS).flat_map(|bank| {
+                delay.kinds.each().enumerate().map(move |(rank, kind)| (bank, rank, kind))
+            });
+            let entries = each.flat_map(|(bank, rank, kind)| {
+                (0..=MAX_ADMIT_BITS).map(move |zeros| entry(bank, rank, kind, zeros))
+            });
             return Filling { entries: entries.collect(), default: None };
         }
         let entry = |(priority, fridge): (u32, usize)| {
@@ -351,11 +467,19 @@ fn admission(request: &str, delay: delay::Settings) -> MatchTable {
             (key(None, u32::from(delay.admit_log2) + ((fridge as u32) << 1), priority), data)
         };
         // The fridge that wants the most zeros comes first.
-        Filling { entries: (0..).zip((0..delay.fridges()).rev()).map(entry).collect(), default: None }
+        Filling {
+            entries: (0..).zip((0..delay.fridges()).rev()).map(entry).collect(),
+            default: None,
+        }
     };
-    let parameters = ADMITTED.map(|name| (name, 1)).into_iter().chain(has_fridges.then_some((FRIDGE, FRIDGE_BITS))).collect();
+    let parameters = ADMITTED
+        .map(|name| (name, 1))
+        .into_iter()
+        .chain(has_fridges.then_some((FRIDGE, FRIDGE_BITS)))
+        .collect();
     let keys = vec![(BANK, BANK_BITS), (KIND_KEY, KIND_BITS), (HASH, HASH_BITS)];
-    MatchTable::new(format!("{request}.{ADMISSION}"), keys, ADMIT, parameters, filling).that_changes(delay.follows)
+    MatchTable::new(format!("{request}.{ADMISSION}"), keys, ADMIT, parameters, filling)
+        .that_changes(delay.follows)
 }
 
 /// Whose addresses are.
@@ -365,16 +489,29 @@ fn owners(name: &str, action: &str, is_v4: bool, delay: delay::Settings) -> Matc
     let filling = move |held: &Held| {
         let entry = |owned: &Owned| {
             let (of_v4, address, length) = owned.prefix.parts();
-            let value = if is_v4 { (address as u32).to_be_bytes().to_vec() } else { address.to_be_bytes().to_vec() };
-            let Owner { group: number, is_local } = prefixes::owner(&held.tables.prefixes, &owned.prefix);
+            let value = if is_v4 {
+                (address as u32).to_be_bytes().to_vec()
+            } else {
+                address.to_be_bytes().to_vec()
+            };
+            let Owner { group: number, is_local } =
+                prefixes::owner(&held.tables.prefixes, &owned.prefix);
             let group = group.map(|(_, bits)| names::bytes(number.into(), bits));
             let data = group.into_iter().chain(side.map(|_| vec![is_local.into()])).collect();
-            (of_v4 == is_v4).then(|| (vec![(ADDRESS, Match::Lpm { value, prefix_length: length.into() })], data))
+            (of_v4 == is_v4).then(|| {
+                (vec![(ADDRESS, Match::Lpm { value, prefix_length: length.into() })], data)
+            })
         };
         Filling { entries: held.tables.prefixes.iter().filter_map(entry).collect(), default: None }
     };
     let bits = if is_v4 { u32::BITS } else { u64::BITS };
-    MatchTable::new(name.to_owned(), vec![(ADDRESS, bits)], action, group.into_iter().chain(side).collect(), filling)
+    MatchTable::new(
+        name.to_owned(),
+        vec![(ADDRESS, bits)],
+        action,
+        group.into_iter().chain(side).collect(),
+        filling,
+    )
 }
 
 fn prefix(value: u32, free_bits: u32, bits: u32) -> Match {
@@ -392,16 +529,21 @@ fn buckets(bits: u32) -> Filling {
     Filling { entries: positive.map(entry).collect(), default: Some(data(0)) }
 }
 
-/// Weights with their complements, class by class. Beyond the last class delays count as much as in it.
+/// Weights with their complements, class by class. Beyond the last class delays count as much as in
+/// it.
 fn classes(slots_log2: u8) -> Filling {
     let free_bits = u32::from(slots_log2).saturating_sub(CLASS_BITS);
     let data = |weight: Weight, is_beyond: bool| {
-        let values = [weight.weight, !weight.weight, weight.square, !weight.square, is_beyond.into()];
+        let values =
+            [weight.weight, !weight.weight, weight.square, !weight.square, is_beyond.into()];
         values.map(|value| value.to_be_bytes().to_vec()).to_vec()
     };
     let entry = |(class, weight): (u32, Weight)| {
         (vec![(INSERTIONS, prefix(class << free_bits, free_bits, u32::BITS))], data(weight, false))
     };
     let last = weights(slots_log2).last().unwrap_or(Weight::ONE);
-    Filling { entries: (0..).zip(weights(slots_log2)).map(entry).collect(), default: Some(data(last, true)) }
+    Filling {
+        entries: (0..).zip(weights(slots_log2)).map(entry).collect(),
+        default: Some(data(last, true)),
+    }
 }

@@ -1,8 +1,12 @@
-//! Entropies: of each a sketch of flows' counts, and the sum that a table of logarithms makes of them.
+//! Entropies: of each a sketch of flows' counts, and the sum that a table of logarithms makes of
+//! them.
 
 pub(in crate::tofino) mod alarms;
 
-use super::{Array, Capabilities, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, ROWS, names, rows};
+use super::{
+    Array, Capabilities, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, ROWS, names,
+    rows,
+};
 use flowgauge_bfruntime::Match;
 use flowgauge_bfruntime::schema::Schema;
 use flowgauge_core::entropy::{DERIVATIVE_OF_LOG, POWER, of_window};
@@ -10,7 +14,8 @@ use flowgauge_core::logarithm::{AMPLIFICATION_BITS, LogarithmEntry, PER_PACKET, 
 use flowgauge_core::{ENTROPIES, MeasurementKind, Settings, WideBank, sketch};
 
 const KIND: MeasurementKind = MeasurementKind::Entropy;
-const DEFINITIONS: [&str; 3] = ["FLOWGAUGE_ENTROPY_KEY", "FLOWGAUGE_ENTROPY_SKETCH", "FLOWGAUGE_ENTROPY_COLUMN_BITS"];
+const DEFINITIONS: [&str; 3] =
+    ["FLOWGAUGE_ENTROPY_KEY", "FLOWGAUGE_ENTROPY_SKETCH", "FLOWGAUGE_ENTROPY_COLUMN_BITS"];
 const SECOND: &str = "FLOWGAUGE_ENTROPY_SECOND";
 const SECOND_KEY: &str = "FLOWGAUGE_ENTROPY_SECOND_KEY";
 /// Longest-prefix table from a flow's count to what it adds to the sum.
@@ -22,8 +27,8 @@ const TERM: [&str; 2] = ["value", "inverted"];
 const SUM: &str = "sum";
 const HALVES: [&str; 2] = ["low", "high"];
 
-/// Programs that make an entropy themselves do so in a control of its own. It counts packets, keeps the sum in two parts, and the result beside
-/// whether it was told.
+/// Programs that make an entropy themselves do so in a control of its own. It counts packets, keeps
+/// the sum in two parts, and the result beside whether it was told.
 const IN_INTEGERS: &str = "in_integers";
 const PACKETS: &str = "packets";
 const PARTS_OF_SUM: [&str; 3] = [PACKETS, "fraction", "whole"];
@@ -32,8 +37,8 @@ const RESULT_FIELDS: [&str; 2] = ["entropy", "told"];
 /// Parameters of programs that watch it as well.
 const LOWEST: &str = "lowest";
 const HIGHEST: &str = "highest";
-/// The difference of two logarithms, in bits. A packet adds less than 34 to the sum, so that it is below 6 and never near what stands for a sum
-/// beyond the logarithms.
+/// The difference of two logarithms, in bits. A packet adds less than 34 to the sum, so that it is
+/// below 6 and never near what stands for a sum beyond the logarithms.
 const EXPONENT_BITS: u32 = 17;
 const EXPONENTS: u32 = 6 << AMPLIFICATION_BITS;
 const BEYOND: u32 = 1 << 13;
@@ -49,12 +54,16 @@ impl OnSwitch for Entropy {
 
     fn check(&self, settings: &Settings) -> Result<(), Failure> {
         let mut entropies = on(settings);
-        let (Some(first), Some(second)) = (entropies.next(), entropies.next()) else { return Ok(()) };
+        let (Some(first), Some(second)) = (entropies.next(), entropies.next()) else {
+            return Ok(());
+        };
         if first.key == second.key {
             return Err(Failure::program(format!("two entropies by {} are one", first.key.name())));
         }
         if (first.mode, first.shape) != (second.mode, second.shape) {
-            return Err(Failure::program("both of its entropies have sketches of one kind and size"));
+            return Err(Failure::program(
+                "both of its entropies have sketches of one kind and size",
+            ));
         }
         Ok(())
     }
@@ -62,7 +71,10 @@ impl OnSwitch for Entropy {
     fn find(&self, schema: &Schema, settings: &mut Settings) -> Result<(), Failure> {
         let found = rows::find(schema, KIND)?;
         if found.len() > ENTROPIES {
-            return Err(Failure::program(format!("it has {} entropies, and {ENTROPIES} are the most", found.len())));
+            return Err(Failure::program(format!(
+                "it has {} entropies, and {ENTROPIES} are the most",
+                found.len()
+            )));
         }
         settings.entropy.iter_mut().zip(found).for_each(|(entropy, found)| *entropy = found);
         Ok(())
@@ -75,7 +87,9 @@ impl OnSwitch for Entropy {
             layout.tables.push(logarithm(entropy));
             layout
         });
-        let Some(mut layout) = layouts.next() else { return rows::layout(KIND, DEFINITIONS, &sketch::Settings::DEFAULT) };
+        let Some(mut layout) = layouts.next() else {
+            return rows::layout(KIND, DEFINITIONS, &sketch::Settings::DEFAULT);
+        };
         for second in layouts {
             layout.arrays.extend(second.arrays);
             if let (Some((keys, _)), Some((own, _))) = (&mut layout.rows, second.rows) {
@@ -89,8 +103,10 @@ impl OnSwitch for Entropy {
         if let [first, second, ..] = entropies[..] {
             let Layout { description, definitions, .. } = rows::layout(KIND, DEFINITIONS, first);
             let (first, second) = (first.key.name(), second.key);
-            layout.description = description.replacen(first, &format!("{first} and {}", second.name()), 1);
-            layout.definitions = definitions.into_iter().chain([(SECOND, 1), (SECOND_KEY, second as u32)]).collect();
+            layout.description =
+                description.replacen(first, &format!("{first} and {}", second.name()), 1);
+            layout.definitions =
+                definitions.into_iter().chain([(SECOND, 1), (SECOND_KEY, second as u32)]).collect();
         }
         layout
     }
@@ -99,7 +115,8 @@ impl OnSwitch for Entropy {
         let (mut arrays, mut tables) = (Vec::new(), Vec::new());
         for entropy in on(settings) {
             let name = |part| names::by_key(IN_INTEGERS, entropy.key, part);
-            arrays.extend(PARTS_OF_SUM.map(|part| Array::new(name(part), 1, &names::REGISTER_VALUE)));
+            arrays
+                .extend(PARTS_OF_SUM.map(|part| Array::new(name(part), 1, &names::REGISTER_VALUE)));
             arrays.push(Array::new(name(RESULT), 1, &RESULT_FIELDS));
             tables.extend([
                 logarithm_of_window(name("packets_logarithm"), "packets", "set_of_packets"),
@@ -107,14 +124,16 @@ impl OnSwitch for Entropy {
                 logarithm_of_window(name("sum_logarithm"), "sum", "set_exponent"),
                 power(name("power")),
                 MatchTable::of_register(name(LOWEST), |held| held.thresholds[0]).that_changes(true),
-                MatchTable::of_register(name(HIGHEST), |held| held.thresholds[1]).that_changes(true),
+                MatchTable::of_register(name(HIGHEST), |held| held.thresholds[1])
+                    .that_changes(true),
             ]);
         }
         (arrays, tables)
     }
 
     fn merge(&self, settings: &Settings, arrays: &[Cells], bank: &mut WideBank) -> usize {
-        let parts = settings.entropy.iter().zip(&mut bank.entropy.sketches).zip(&mut bank.entropy.sums);
+        let parts =
+            settings.entropy.iter().zip(&mut bank.entropy.sketches).zip(&mut bank.entropy.sums);
         let parts = parts.filter(|((entropy, _), _)| entropy.is_on());
         for (((entropy, sketch), total), arrays) in parts.zip(arrays.chunks(ROWS + 1)) {
             let Some((sums, sketch_rows)) = arrays.split_last() else { continue };
@@ -140,8 +159,13 @@ pub(in crate::tofino) fn thresholds(lowest: f64, highest: f64) -> [i32; 2] {
     [amplified(lowest).floor() as i32, amplified(highest).ceil() as i32]
 }
 
-/// The first pipe whose entropy of a closed bank, made by the switch, is not what follows from its packets and its sum.
-pub(in crate::tofino) fn difference(settings: &Settings, arrays: &[Array], cells: &[Cells]) -> Option<String> {
+/// The first pipe whose entropy of a closed bank, made by the switch, is not what follows from its
+/// packets and its sum.
+pub(in crate::tofino) fn difference(
+    settings: &Settings,
+    arrays: &[Array],
+    cells: &[Cells],
+) -> Option<String> {
     on(settings).find_map(|entropy| {
         let of = |name: String| arrays.iter().zip(cells).find(|(array, _)| array.table == name).map(|(_, cells)| cells);
         let part = |part| of(names::by_key(IN_INTEGERS, entropy.key, part));
@@ -169,10 +193,12 @@ fn logarithm(settings: &sketch::Settings) -> MatchTable {
     of_count(settings, names::of(KIND, settings.key, LOGARITHM), SET_TERM, &TERM, data)
 }
 
-/// The same in two parts: the bits of the fraction, highest, with their complement, and the rest, with one more for a carry.
+/// The same in two parts: the bits of the fraction, highest, with their complement, and the rest,
+/// with one more for a carry.
 fn parts(settings: &sketch::Settings, name: String) -> MatchTable {
     let data = |term: u32| {
-        let (fraction, whole) = (term << (u32::BITS - AMPLIFICATION_BITS), term >> AMPLIFICATION_BITS);
+        let (fraction, whole) =
+            (term << (u32::BITS - AMPLIFICATION_BITS), term >> AMPLIFICATION_BITS);
         [fraction, !fraction, whole, whole.wrapping_add(1)].map(bytes).to_vec()
     };
     of_count(settings, name, "set_parts", &["fraction", "inverted", "whole", "whole_and_one"], data)
@@ -187,15 +213,13 @@ fn of_count(
     data: impl Fn(u32) -> Vec<Vec<u8>> + Copy + 'static,
 ) -> MatchTable {
     // Counters of Count-Min that are negative, were they signed, stand for the largest that is not.
-    let largest = LogarithmEntry { value: 1 << 31, prefix_length: 1, log2: PER_PACKET.log2((1 << 31) - 1) };
+    let largest =
+        LogarithmEntry { value: 1 << 31, prefix_length: 1, log2: PER_PACKET.log2((1 << 31) - 1) };
     let largest = (settings.mode == sketch::Mode::CountMin).then_some(largest);
     let filling = move |held: &Held| {
-        let entries = held
-            .tables
-            .logarithm
-            .iter()
-            .chain(&largest)
-            .map(|logarithm| (vec![prefix(COUNT, logarithm)], data(logarithm.log2.wrapping_add(DERIVATIVE_OF_LOG))));
+        let entries = held.tables.logarithm.iter().chain(&largest).map(|logarithm| {
+            (vec![prefix(COUNT, logarithm)], data(logarithm.log2.wrapping_add(DERIVATIVE_OF_LOG)))
+        });
         Filling { entries: entries.collect(), default: Some(data(0)) }
     };
     let parameters = parameters.iter().map(|name| (*name, 32)).collect();
@@ -206,7 +230,10 @@ fn of_count(
 fn logarithm_of_window(name: String, key: &'static str, action: &str) -> MatchTable {
     let filling = move |_: &Held| {
         let smallest = LogarithmEntry { value: 0, prefix_length: 31, log2: 0 };
-        let entries = PER_WINDOW.table().chain([smallest]).map(|entry| (vec![prefix(key, &entry)], vec![bytes(entry.log2)]));
+        let entries = PER_WINDOW
+            .table()
+            .chain([smallest])
+            .map(|entry| (vec![prefix(key, &entry)], vec![bytes(entry.log2)]));
         Filling { entries: entries.collect(), default: None }
     };
     MatchTable::new(name, vec![(key, 32)], action, vec![("value", 32)], filling)
@@ -216,12 +243,17 @@ fn logarithm_of_window(name: String, key: &'static str, action: &str) -> MatchTa
 fn power(name: String) -> MatchTable {
     let keys = vec![("is_less", 1), ("exponent", EXPONENT_BITS)];
     let filling = |_: &Held| {
-        let power = |exponent: u32| u32::try_from(POWER.of_2(exponent.into())).unwrap_or(u32::MAX).wrapping_neg();
+        let power = |exponent: u32| {
+            u32::try_from(POWER.of_2(exponent.into())).unwrap_or(u32::MAX).wrapping_neg()
+        };
         let powers = (0..EXPONENTS).map(|exponent| (0, exponent, power(exponent)));
-        let entries = powers.chain([(0, BEYOND, UNKNOWN), (1, BEYOND, UNKNOWN)]).map(|(is_less, exponent, added)| {
-            let [is_less, exponent] = [vec![is_less], names::bytes(exponent, EXPONENT_BITS)].map(Match::Exact);
-            (vec![("is_less", is_less), ("exponent", exponent)], vec![bytes(added)])
-        });
+        let entries = powers.chain([(0, BEYOND, UNKNOWN), (1, BEYOND, UNKNOWN)]).map(
+            |(is_less, exponent, added)| {
+                let [is_less, exponent] =
+                    [vec![is_less], names::bytes(exponent, EXPONENT_BITS)].map(Match::Exact);
+                (vec![("is_less", is_less), ("exponent", exponent)], vec![bytes(added)])
+            },
+        );
         Filling { entries: entries.collect(), default: None }
     };
     MatchTable::new(name, keys, "add_power", vec![("negative", 32)], filling)

@@ -5,7 +5,8 @@ use flowgauge_bfruntime::schema::Schema;
 use flowgauge_core::{MeasurementKind, Settings, WideBank};
 
 const KIND: MeasurementKind = MeasurementKind::Frequency;
-const DEFINITIONS: [&str; 3] = ["FLOWGAUGE_FREQUENCY_KEY", "FLOWGAUGE_FREQUENCY_SKETCH", "FLOWGAUGE_FREQUENCY_COLUMN_BITS"];
+const DEFINITIONS: [&str; 3] =
+    ["FLOWGAUGE_FREQUENCY_KEY", "FLOWGAUGE_FREQUENCY_SKETCH", "FLOWGAUGE_FREQUENCY_COLUMN_BITS"];
 
 pub(super) struct Frequency;
 
@@ -23,7 +24,12 @@ impl OnSwitch for Frequency {
         rows::layout(KIND, DEFINITIONS, frequency)
     }
 
-    fn merge(&self, Settings { frequency, .. }: &Settings, arrays: &[Cells], bank: &mut WideBank) -> usize {
+    fn merge(
+        &self,
+        Settings { frequency, .. }: &Settings,
+        arrays: &[Cells],
+        bank: &mut WideBank,
+    ) -> usize {
         rows::merge(frequency, arrays, &mut bank.frequency);
         0
     }

@@ -1,6 +1,9 @@
 //! Heavy hitters: the slots of each pipe as they are read, and the table that they make together.
 
-use super::{Array, Capabilities, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, array, names, out_of_range};
+use super::{
+    Array, Capabilities, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, array, names,
+    out_of_range,
+};
 use flowgauge_bfruntime::schema::Schema;
 use flowgauge_bfruntime::{Match, codec};
 use flowgauge_core::Zeroed;
@@ -8,7 +11,8 @@ use flowgauge_core::heavy::{self, Algorithm, Entry, PRECISION_STAGES, Unit};
 use flowgauge_core::{FlowKey, KeyKind, MeasurementKind, Settings, WideBank, hash};
 
 const KIND: MeasurementKind = MeasurementKind::Heavy;
-/// Ternary table from the smaller count of a flow's two slots, and a coin, to whether the flow takes the slot.
+/// Ternary table from the smaller count of a flow's two slots, and a coin, to whether the flow
+/// takes the slot.
 const ADMISSION: &str = "admission";
 const COUNT: &str = "count";
 const COIN: &str = "coin";
@@ -27,7 +31,9 @@ fn flows(stage: usize) -> String {
 }
 
 /// Where the slots' keys are: arrays, their fields, and which words of a key these hold.
-fn key_words(by: KeyKind) -> impl Iterator<Item = (&'static str, &'static [&'static str; 2], usize)> {
+fn key_words(
+    by: KeyKind,
+) -> impl Iterator<Item = (&'static str, &'static [&'static str; 2], usize)> {
     let src = [("src_upper", &HALF, 0), ("src_lower", &HALF, 2)];
     let dst = [("dst_upper", &HALF, 4), ("dst_lower", &HALF, 6)];
     let src = src.into_iter().filter(move |_| by != KeyKind::Dst);
@@ -47,20 +53,35 @@ impl OnSwitch for Heavy {
 
     fn check(&self, Settings { heavy, .. }: &Settings) -> Result<(), Failure> {
         if !matches!(heavy.algorithm, Algorithm::Off | Algorithm::Precision) {
-            let why = if heavy.algorithm.takes_any_slot() { ", which takes the smallest of all counts" } else { "" };
+            let why = if heavy.algorithm.takes_any_slot() {
+                ", which takes the smallest of all counts"
+            } else {
+                ""
+            };
             let (precision, wanted) = (Algorithm::Precision.name(), heavy.algorithm.name());
-            return Err(Failure::program(format!("it finds heavy hitters by {precision} and not by {wanted}{why}")));
+            return Err(Failure::program(format!(
+                "it finds heavy hitters by {precision} and not by {wanted}{why}"
+            )));
         }
         if heavy.algorithm != Algorithm::Off && heavy.unit != Unit::Packets {
-            return Err(Failure::program(format!("it finds the flows with the most packets, not {}", heavy.unit.name())));
+            return Err(Failure::program(format!(
+                "it finds the flows with the most packets, not {}",
+                heavy.unit.name()
+            )));
         }
         Ok(())
     }
 
     fn find(&self, schema: &Schema, settings: &mut Settings) -> Result<(), Failure> {
         let Some((key, stage)) = array::find(schema, KIND, &flows(0))? else { return Ok(()) };
-        let slots_log2 = (array::bits_of_bank(stage)? + PRECISION_STAGES.ilog2()).min(u8::MAX.into()) as u8;
-        settings.heavy = heavy::Settings { algorithm: Algorithm::Precision, key, unit: Unit::Packets, slots_log2 };
+        let slots_log2 =
+            (array::bits_of_bank(stage)? + PRECISION_STAGES.ilog2()).min(u8::MAX.into()) as u8;
+        settings.heavy = heavy::Settings {
+            algorithm: Algorithm::Precision,
+            key,
+            unit: Unit::Packets,
+            slots_log2,
+        };
         // What is outside is taken for the nearest.
         if settings.heavy.slots().ilog2() != u32::from(slots_log2) {
             return Err(out_of_range(stage));
@@ -70,28 +91,47 @@ impl OnSwitch for Heavy {
 
     fn layout(&self, Settings { heavy, .. }: &Settings) -> Layout {
         let (key, slots) = (heavy.key, heavy.slots());
-        let array = |name: &str, per_bank, fields| Array::new(names::of(KIND, key, name), per_bank, fields);
+        let array =
+            |name: &str, per_bank, fields| Array::new(names::of(KIND, key, name), per_bank, fields);
         let mut arrays = vec![array(PACKETS, 1, &names::REGISTER_VALUE)];
         // Counts are one more than they were.
-        let stage = |stage| Array { empty: [0, 1], ..array(&flows(stage), slots / PRECISION_STAGES, &FLOW) };
+        let stage = |stage| Array {
+            empty: [0, 1],
+            ..array(&flows(stage), slots / PRECISION_STAGES, &FLOW)
+        };
         arrays.extend((0..PRECISION_STAGES).map(stage));
         arrays.push(array(ORIGIN, slots, &ORIGIN_FIELDS));
         arrays.extend(key_words(key).map(|(name, fields, _)| array(name, slots, fields)));
         let keys = vec![(COUNT, 32), (COIN, 32)];
         Layout {
             description: format!("by {}, {}, {slots} slots", key.name(), heavy.algorithm.name()),
-            definitions: vec![("FLOWGAUGE_HEAVY_KEY", key as u32), ("FLOWGAUGE_HEAVY_SLOT_BITS", slots.ilog2())],
+            definitions: vec![
+                ("FLOWGAUGE_HEAVY_KEY", key as u32),
+                ("FLOWGAUGE_HEAVY_SLOT_BITS", slots.ilog2()),
+            ],
             arrays,
             rows: None,
-            tables: vec![MatchTable::new(names::of(KIND, key, ADMISSION), keys, ADMIT, Vec::new(), admission)],
+            tables: vec![MatchTable::new(
+                names::of(KIND, key, ADMISSION),
+                keys,
+                ADMIT,
+                Vec::new(),
+                admission,
+            )],
         }
     }
 
     /// How many packets the table is of, the counters say, which are wider.
-    fn merge(&self, Settings { heavy, .. }: &Settings, arrays: &[Cells], bank: &mut WideBank) -> usize {
+    fn merge(
+        &self,
+        Settings { heavy, .. }: &Settings,
+        arrays: &[Cells],
+        bank: &mut WideBank,
+    ) -> usize {
         let mut changed = 0;
         for pipe in 0..arrays.first().map_or(0, Vec::len) {
-            let arrays: Vec<&[[u32; 2]]> = arrays.iter().filter_map(|cells| cells.get(pipe)).map(Vec::as_slice).collect();
+            let arrays: Vec<&[[u32; 2]]> =
+                arrays.iter().filter_map(|cells| cells.get(pipe)).map(Vec::as_slice).collect();
             if pipe == 0 {
                 changed += fill(heavy, &arrays, &mut bank.heavy);
             } else {
@@ -126,25 +166,42 @@ fn admission(held: &Held) -> Filling {
     Filling { entries: entries.collect(), default: None }
 }
 
-/// Fills an empty table with what the arrays of a pipe hold. Tells how many slots changed hands while they were read, and are left
-/// free.
-fn fill(settings: &heavy::Settings, arrays: &[&[[u32; 2]]], table: &mut flowgauge_core::Heavy) -> usize {
+/// Fills an empty table with what the arrays of a pipe hold. Tells how many slots changed hands
+/// while they were read, and are left free.
+fn fill(
+    settings: &heavy::Settings,
+    arrays: &[&[[u32; 2]]],
+    table: &mut flowgauge_core::Heavy,
+) -> usize {
     let [[[packets, _]], arrays @ ..] = arrays else { return 0 };
-    let Some((stages, [origins, words @ ..])) = arrays.split_at_checked(PRECISION_STAGES) else { return 0 };
+    let Some((stages, [origins, words @ ..])) = arrays.split_at_checked(PRECISION_STAGES) else {
+        return 0;
+    };
     table.set_totals(*packets, (*packets).into());
     let mut changed = 0;
     let slots = stages.iter().copied().flatten().zip(*origins).enumerate();
-    for (index, ([signature, count], [inherited, version])) in slots.filter(|(_, ([_, count], _))| *count != 1) {
+    for (index, ([signature, count], [inherited, version])) in
+        slots.filter(|(_, ([_, count], _))| *count != 1)
+    {
         let mut key = [0; WORDS];
         for ((.., word), values) in key_words(settings.key).zip(words) {
-            key.iter_mut().skip(word).zip(values.get(index).into_iter().flatten()).for_each(|(word, value)| *word = *value);
+            key.iter_mut()
+                .skip(word)
+                .zip(values.get(index).into_iter().flatten())
+                .for_each(|(word, value)| *word = *value);
         }
         let count = count.wrapping_sub(1);
         // The flow, if count and key are of one.
-        let key = flow(settings.key, *version, key).filter(|key| *inherited < count && hash::crc32(key.as_bytes()) == *signature);
+        let key = flow(settings.key, *version, key)
+            .filter(|key| *inherited < count && hash::crc32(key.as_bytes()) == *signature);
         match key {
             Some(key) => {
-                let entry = Entry { signature: *signature, key, count: count.into(), inherited: (*inherited).into() };
+                let entry = Entry {
+                    signature: *signature,
+                    key,
+                    count: count.into(),
+                    inherited: (*inherited).into(),
+                };
                 table.set_slot(index, &entry);
             }
             None => changed += 1,

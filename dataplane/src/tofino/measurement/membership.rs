@@ -20,7 +20,8 @@ impl OnSwitch for Membership {
 
     fn find(&self, schema: &Schema, settings: &mut Settings) -> Result<(), Failure> {
         let Some((key, row)) = array::find(schema, KIND, &name(0))? else { return Ok(()) };
-        let shape = Grid::of_bits(ROWS, 32 << array::bits_of_bank(row)?.min(26)).ok_or_else(|| out_of_range(row))?;
+        let shape = Grid::of_bits(ROWS, 32 << array::bits_of_bank(row)?.min(26))
+            .ok_or_else(|| out_of_range(row))?;
         settings.membership = membership::Settings { on: true, key, shape };
         Ok(())
     }
@@ -28,17 +29,27 @@ impl OnSwitch for Membership {
     fn layout(&self, Settings { membership, .. }: &Settings) -> Layout {
         let membership::Settings { key, shape, .. } = *membership;
         let bits = shape.column_bits();
-        let row = |row| Array::new(names::of(KIND, key, &name(row)), 1 << (bits - 5), &names::REGISTER_VALUE);
+        let row = |row| {
+            Array::new(names::of(KIND, key, &name(row)), 1 << (bits - 5), &names::REGISTER_VALUE)
+        };
         Layout {
             description: format!("by {}, {} bits a row", key.name(), 1_u32 << bits),
-            definitions: vec![("FLOWGAUGE_MEMBERSHIP_KEY", key as u32), ("FLOWGAUGE_MEMBERSHIP_ROW_BITS", bits)],
+            definitions: vec![
+                ("FLOWGAUGE_MEMBERSHIP_KEY", key as u32),
+                ("FLOWGAUGE_MEMBERSHIP_ROW_BITS", bits),
+            ],
             arrays: (0..ROWS).map(row).collect(),
             rows: Some((vec![key], shape)),
             tables: Vec::new(),
         }
     }
 
-    fn merge(&self, Settings { membership, .. }: &Settings, arrays: &[Cells], bank: &mut WideBank) -> usize {
+    fn merge(
+        &self,
+        Settings { membership, .. }: &Settings,
+        arrays: &[Cells],
+        bank: &mut WideBank,
+    ) -> usize {
         let words = bank.membership.words_mut(membership.shape);
         for (row, cells) in arrays.iter().enumerate() {
             for (index, [value, _]) in cells.iter().flat_map(|pipe| pipe.iter().enumerate()) {

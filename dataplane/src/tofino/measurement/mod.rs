@@ -1,7 +1,8 @@
-//! What a switch measures, a file each: its names in `p4/flowgauge.p4`, how that is compiled, its tables and registers, and what
-//! these say.
+//! What a switch measures, a file each: its names in `p4/flowgauge.p4`, how that is compiled, its
+//! tables and registers, and what these say.
 //!
-//! A new measurement is a file with an [`OnSwitch`], its `mod`, and a line in the list below. Nothing else knows a measurement by name.
+//! A new measurement is a file with an [`OnSwitch`], its `mod`, and a line in the list below.
+//! Nothing else knows a measurement by name.
 
 mod cardinality;
 mod delay;
@@ -49,13 +50,14 @@ pub(super) trait OnSwitch: Sync {
     /// What a program has that measures so, and has it on.
     fn layout(&self, settings: &Settings) -> Layout;
 
-    /// What a program that measures so may have besides, for others to read: it is filled and emptied like the rest.
+    /// What a program that measures so may have besides, for others to read: it is filled and
+    /// emptied like the rest.
     fn extras(&self, _settings: &Settings) -> (Vec<Array>, Vec<MatchTable>) {
         (Vec::new(), Vec::new())
     }
 
-    /// Adds what its arrays hold to an empty bank with counters. Tells how many elements are left out, because they changed while they
-    /// were read.
+    /// Adds what its arrays hold to an empty bank with counters. Tells how many elements are left
+    /// out, because they changed while they were read.
     fn merge(&self, settings: &Settings, arrays: &[Cells], bank: &mut WideBank) -> usize;
 
     /// Narrows what a program can do to what this one does.
@@ -69,7 +71,8 @@ pub(super) struct Layout {
     /// The compiler's definitions.
     definitions: Vec<(&'static str, u32)>,
     arrays: Vec<Array>,
-    /// If it counts in rows, whose words it shares with others: by which keys, and how many there are.
+    /// If it counts in rows, whose words it shares with others: by which keys, and how many there
+    /// are.
     rows: Option<(Vec<KeyKind>, Grid)>,
     /// The match tables that it does not share.
     tables: Vec<MatchTable>,
@@ -104,7 +107,8 @@ pub struct Build {
     pub definitions: Vec<(&'static str, u32)>,
 }
 
-/// The measurements of a program that counts as these settings ask, and how to compile it. What is off is defined as off.
+/// The measurements of a program that counts as these settings ask, and how to compile it. What is
+/// off is defined as off.
 ///
 /// # Errors
 /// [`Failure::Program`] if no program does.
@@ -112,21 +116,33 @@ pub fn builds(settings: &Settings) -> Result<Vec<Build>, Failure> {
     if settings.headers.inner {
         return Err(Failure::program("it opens no tunnels (--inner)"));
     }
-    let is_known = |kind: &MeasurementKind| ALL.iter().any(|measurement| measurement.kind().0 == *kind);
-    if let Some(kind) = MeasurementKind::ALL.iter().find(|kind| kind.is_on(settings) && !is_known(kind)) {
+    let is_known =
+        |kind: &MeasurementKind| ALL.iter().any(|measurement| measurement.kind().0 == *kind);
+    if let Some(kind) =
+        MeasurementKind::ALL.iter().find(|kind| kind.is_on(settings) && !is_known(kind))
+    {
         return Err(Failure::program(format!("there is no P4 that measures {}", kind.name())));
     }
     ALL.iter().try_for_each(|measurement| measurement.check(settings))?;
     let build = |measurement: &&dyn OnSwitch| {
         let (kind, switch) = measurement.kind();
         let layout = layout(*measurement, settings);
-        let rows = layout.as_ref().and_then(|layout| layout.rows.as_ref()).map(|(_, grid)| grid.rows());
+        let rows =
+            layout.as_ref().and_then(|layout| layout.rows.as_ref()).map(|(_, grid)| grid.rows());
         if let Some(rows) = rows.filter(|rows| *rows != ROWS) {
-            return Err(Failure::program(format!("it has {ROWS} rows for {}, {rows} are wanted", kind.name())));
+            return Err(Failure::program(format!(
+                "it has {ROWS} rows for {}, {rows} are wanted",
+                kind.name()
+            )));
         }
         let on = (switch, layout.as_ref().map_or(0, |_| measurement.value(settings)));
-        let (description, details) = layout.map(|layout| (layout.description, layout.definitions)).unzip();
-        Ok(Build { kind, description, definitions: [on].into_iter().chain(details.unwrap_or_default()).collect() })
+        let (description, details) =
+            layout.map(|layout| (layout.description, layout.definitions)).unzip();
+        Ok(Build {
+            kind,
+            description,
+            definitions: [on].into_iter().chain(details.unwrap_or_default()).collect(),
+        })
     };
     ALL.iter().map(build).collect()
 }
@@ -139,7 +155,8 @@ pub fn definitions(settings: &Settings) -> Result<Vec<(&'static str, u32)>, Fail
     Ok(builds(settings)?.into_iter().flat_map(|build| build.definitions).collect())
 }
 
-/// What a program measures. All that it takes is looked up once, so that nothing can be missing later.
+/// What a program measures. All that it takes is looked up once, so that nothing can be missing
+/// later.
 pub(super) fn find(schema: &Schema) -> Result<Settings, Failure> {
     let mut settings = Settings::DEFAULT;
     ALL.iter().try_for_each(|measurement| measurement.find(schema, &mut settings))?;
@@ -162,11 +179,14 @@ pub(super) fn arrays(settings: &Settings) -> Vec<Array> {
     layouts(settings).flat_map(|(_, layout)| layout.arrays).collect()
 }
 
-/// The match tables of all that is measured. Words of rows, which many share, come before the first measurement that counts in rows.
+/// The match tables of all that is measured. Words of rows, which many share, come before the first
+/// measurement that counts in rows.
 pub(super) fn tables(settings: &Settings) -> Vec<MatchTable> {
     let layouts: Vec<Layout> = layouts(settings).map(|(_, layout)| layout).collect();
-    let keys: Vec<KeyKind> = layouts.iter().flat_map(|layout| &layout.rows).flat_map(|(keys, _)| keys.clone()).collect();
-    let mut words = KeyKind::ALL.into_iter().filter(|key| keys.contains(key)).flat_map(hash::row_words);
+    let keys: Vec<KeyKind> =
+        layouts.iter().flat_map(|layout| &layout.rows).flat_map(|(keys, _)| keys.clone()).collect();
+    let mut words =
+        KeyKind::ALL.into_iter().filter(|key| keys.contains(key)).flat_map(hash::row_words);
     let mut tables = Vec::new();
     for layout in layouts {
         if layout.rows.is_some() {
@@ -180,7 +200,8 @@ pub(super) fn tables(settings: &Settings) -> Vec<MatchTable> {
 /// What programs [may have besides](OnSwitch::extras) of all that is measured.
 pub(super) fn extras(settings: &Settings) -> (Vec<Array>, Vec<MatchTable>) {
     let on = ALL.iter().filter(|measurement| measurement.kind().0.is_on(settings));
-    let (arrays, tables): (Vec<_>, Vec<_>) = on.map(|measurement| measurement.extras(settings)).unzip();
+    let (arrays, tables): (Vec<_>, Vec<_>) =
+        on.map(|measurement| measurement.extras(settings)).unzip();
     (arrays.into_iter().flatten().collect(), tables.into_iter().flatten().collect())
 }
 

@@ -1,6 +1,9 @@
-//! Which source prefixes reorder packets: what a bank counts of them. The flows that are followed last, and stay on the switch.
+//! Which source prefixes reorder packets: what a bank counts of them. The flows that are followed
+//! last, and stay on the switch.
 
-use super::{Array, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, hash, names, out_of_range};
+use super::{
+    Array, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, hash, names, out_of_range,
+};
 use flowgauge_bfruntime::schema::{Schema, SchemaError};
 use flowgauge_core::reorder::{self, Algorithm, MAX_PREFIXES, Prefix};
 use flowgauge_core::{MeasurementKind, Settings, WideBank};
@@ -21,7 +24,8 @@ const HASHES: [&str; 2] = ["reorder.places", "reorder.large"];
 const IPV4_PREFIX: &str = "reorder.ipv4_prefix";
 const IPV6_PREFIX: &str = "reorder.ipv6_prefix";
 
-/// Halves of the prefixes that have places, the upper and the lower one, in the first places and in the second ones.
+/// Halves of the prefixes that have places, the upper and the lower one, in the first places and in
+/// the second ones.
 const HALVES: [&str; 4] = ["reorder.upper0", "reorder.lower0", "reorder.upper1", "reorder.lower1"];
 const PLACES: usize = MAX_PREFIXES / 2;
 /// Bits of a half that are of the address; below them is the version of IP.
@@ -44,12 +48,19 @@ impl OnSwitch for Reorder {
 
     fn check(&self, Settings { reorder, .. }: &Settings) -> Result<(), Failure> {
         if reorder.algorithm != Algorithm::Off && reorder.slots_log2 < LEAST_SLOT_BITS {
-            return Err(Failure::program(format!("it has at least {} buckets for reordering", 1_u32 << LEAST_SLOT_BITS)));
+            return Err(Failure::program(format!(
+                "it has at least {} buckets for reordering",
+                1_u32 << LEAST_SLOT_BITS
+            )));
         }
         Ok(())
     }
 
-    fn find(&self, schema: &Schema, Settings { reorder, .. }: &mut Settings) -> Result<(), Failure> {
+    fn find(
+        &self,
+        schema: &Schema,
+        Settings { reorder, .. }: &mut Settings,
+    ) -> Result<(), Failure> {
         let slots = match schema.table(NEXT) {
             Ok(slots) => slots,
             Err(SchemaError::Missing { .. }) => return Ok(()),
@@ -61,7 +72,8 @@ impl OnSwitch for Reorder {
             Err(error) => return Err(Failure::program(error)),
         };
         let bits = slots.size.checked_ilog2().filter(|_| slots.size.is_power_of_two());
-        reorder.slots_log2 = bits.and_then(|bits| u8::try_from(bits).ok()).ok_or_else(|| out_of_range(slots))?;
+        reorder.slots_log2 =
+            bits.and_then(|bits| u8::try_from(bits).ok()).ok_or_else(|| out_of_range(slots))?;
         if reorder.problem().is_some() || reorder.slots_log2 < LEAST_SLOT_BITS {
             return Err(out_of_range(slots));
         }
@@ -74,14 +86,21 @@ impl OnSwitch for Reorder {
 
     fn layout(&self, Settings { reorder, .. }: &Settings) -> Layout {
         let reorder = *reorder;
-        let mut arrays: Vec<Array> =
-            HALVES.iter().map(|half| Array::new((*half).to_owned(), PLACES, &names::REGISTER_VALUE)).collect();
+        let mut arrays: Vec<Array> = HALVES
+            .iter()
+            .map(|half| Array::new((*half).to_owned(), PLACES, &names::REGISTER_VALUE))
+            .collect();
         for (counters, fields) in [&FOLLOWED, &OUT_OF_ORDER, &OTHERS] {
             arrays.push(Array::new((*counters).to_owned(), MAX_PREFIXES, fields));
         }
-        arrays.extend([UNFOLLOWED, CROWDED].map(|count| Array::new(count.to_owned(), 1, &names::REGISTER_VALUE)));
-        let hashes = if reorder.algorithm == Algorithm::Hybrid { &HASHES[..] } else { &HASHES[..1] };
-        let mut tables: Vec<MatchTable> = hashes.iter().flat_map(|hash| hash::tabulation((*hash).to_owned())).collect();
+        arrays.extend(
+            [UNFOLLOWED, CROWDED]
+                .map(|count| Array::new(count.to_owned(), 1, &names::REGISTER_VALUE)),
+        );
+        let hashes =
+            if reorder.algorithm == Algorithm::Hybrid { &HASHES[..] } else { &HASHES[..1] };
+        let mut tables: Vec<MatchTable> =
+            hashes.iter().flat_map(|hash| hash::tabulation((*hash).to_owned())).collect();
         tables.extend(prefixes(reorder));
         let (algorithm, slots) = (reorder.algorithm.name(), 1_u32 << reorder.slots_log2);
         Layout {
@@ -94,8 +113,14 @@ impl OnSwitch for Reorder {
     }
 
     fn merge(&self, _: &Settings, arrays: &[Cells], bank: &mut WideBank) -> usize {
-        let [upper0, lower0, upper1, lower1, followed, out_of_order, others, unfollowed, crowded] = arrays else { return 0 };
-        let sum = |cells: &Cells| cells.iter().flatten().map(|[packets, _]| u64::from(*packets)).sum::<u64>();
+        let [upper0, lower0, upper1, lower1, followed, out_of_order, others, unfollowed, crowded] =
+            arrays
+        else {
+            return 0;
+        };
+        let sum = |cells: &Cells| {
+            cells.iter().flatten().map(|[packets, _]| u64::from(*packets)).sum::<u64>()
+        };
         bank.reorder.unfollowed += sum(unfollowed);
         bank.reorder.crowded += sum(crowded);
         let mut changed = 0;
@@ -104,13 +129,23 @@ impl OnSwitch for Reorder {
             let uppers = of(upper0).into_iter().chain(of(upper1));
             let lowers = of(lower0).into_iter().chain(of(lower1));
             let counters = of(followed).into_iter().zip(of(out_of_order)).zip(of(others));
-            for (([upper, _], [lower, _]), ((followed, out_of_order), others)) in uppers.zip(lowers).zip(counters) {
+            for (([upper, _], [lower, _]), ((followed, out_of_order), others)) in
+                uppers.zip(lowers).zip(counters)
+            {
                 match prefix(upper, lower) {
                     Some(prefix) => {
                         let [packets, flows] = followed.map(u64::from);
                         let [out_of_order, squares] = out_of_order.map(u64::from);
                         let [gaps, retransmitted] = others.map(u64::from);
-                        bank.reorder.add(&Prefix { prefix, packets, out_of_order, retransmitted, gaps, flows, squares });
+                        bank.reorder.add(&Prefix {
+                            prefix,
+                            packets,
+                            out_of_order,
+                            retransmitted,
+                            gaps,
+                            flows,
+                            squares,
+                        });
                     }
                     None => changed += usize::from(upper != lower),
                 }
@@ -124,12 +159,14 @@ impl OnSwitch for Reorder {
 fn prefix(upper: u32, lower: u32) -> Option<u64> {
     let bits = |half: u32| u64::from(half >> VERSION_BITS);
     let version = upper & ((1 << VERSION_BITS) - 1);
-    (upper != 0 && lower != 0).then(|| (bits(upper) << HALF_BITS | bits(lower)) << 8 | u64::from(version))
+    (upper != 0 && lower != 0)
+        .then(|| (bits(upper) << HALF_BITS | bits(lower)) << 8 | u64::from(version))
 }
 
 /// Masks of as many bits as prefixes have.
 fn prefixes(reorder: reorder::Settings) -> [MatchTable; 2] {
-    let ones = |bits: u8, of: u32| u64::MAX.checked_shl(of.saturating_sub(bits.into())).unwrap_or(0);
+    let ones =
+        |bits: u8, of: u32| u64::MAX.checked_shl(of.saturating_sub(bits.into())).unwrap_or(0);
     let mask = ones(reorder.v4_bits, u32::BITS) as u32;
     let ipv6_mask = ones(reorder.v6_bits, u64::BITS);
     let (high, low) = ((ipv6_mask >> 32) as u32, ipv6_mask as u32 >> 8);
@@ -137,7 +174,19 @@ fn prefixes(reorder: reorder::Settings) -> [MatchTable; 2] {
     let ipv4 = move |_: &Held| default(vec![names::bytes(mask, 32)]);
     let ipv6 = move |_: &Held| default(vec![names::bytes(high, 32), names::bytes(low, 24)]);
     [
-        MatchTable::new(IPV4_PREFIX.to_owned(), Vec::new(), "set_ipv4_prefix", vec![("mask", 32)], ipv4),
-        MatchTable::new(IPV6_PREFIX.to_owned(), Vec::new(), "set_ipv6_prefix", vec![("mask", 32), ("lower_mask", 24)], ipv6),
+        MatchTable::new(
+            IPV4_PREFIX.to_owned(),
+            Vec::new(),
+            "set_ipv4_prefix",
+            vec![("mask", 32)],
+            ipv4,
+        ),
+        MatchTable::new(
+            IPV6_PREFIX.to_owned(),
+            Vec::new(),
+            "set_ipv6_prefix",
+            vec![("mask", 32), ("lower_mask", 24)],
+            ipv6,
+        ),
     ]
 }

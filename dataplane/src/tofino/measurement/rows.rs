@@ -12,12 +12,17 @@ fn name(kind: SketchKind, row: usize) -> String {
     format!("{}{row}", kind.name().replace('-', "_"))
 }
 
-/// The sketches that a program has of a measurement, each by a key of its own, in the order of keys.
-pub(super) fn find(schema: &Schema, measurement: MeasurementKind) -> Result<Vec<sketch::Settings>, Failure> {
+/// The sketches that a program has of a measurement, each by a key of its own, in the order of
+/// keys.
+pub(super) fn find(
+    schema: &Schema,
+    measurement: MeasurementKind,
+) -> Result<Vec<sketch::Settings>, Failure> {
     let mut found = Vec::new();
     for kind in SketchKind::ALL {
         for (key, row) in array::find_all(schema, measurement, &name(kind, 0))? {
-            let shape = Grid::of_counters(ROWS, 1 << array::bits_of_bank(row)?.min(31)).ok_or_else(|| out_of_range(row))?;
+            let shape = Grid::of_counters(ROWS, 1 << array::bits_of_bank(row)?.min(31))
+                .ok_or_else(|| out_of_range(row))?;
             found.push(sketch::Settings { mode: kind.into(), key, shape });
         }
     }
@@ -25,15 +30,26 @@ pub(super) fn find(schema: &Schema, measurement: MeasurementKind) -> Result<Vec<
     Ok(found)
 }
 
-/// The layout of a measurement by a sketch. The definitions are those of its key, kind and number of columns.
-pub(super) fn layout(measurement: MeasurementKind, definitions: [&'static str; 3], settings: &sketch::Settings) -> Layout {
+/// The layout of a measurement by a sketch. The definitions are those of its key, kind and number
+/// of columns.
+pub(super) fn layout(
+    measurement: MeasurementKind,
+    definitions: [&'static str; 3],
+    settings: &sketch::Settings,
+) -> Layout {
     let sketch::Settings { mode, key, shape } = *settings;
-    let names = mode.sketch().into_iter().flat_map(|kind| (0..ROWS).map(move |row| name(kind, row)));
-    let arrays = names.map(|row| Array::new(names::of(measurement, key, &row), shape.columns(), &names::REGISTER_VALUE));
+    let names =
+        mode.sketch().into_iter().flat_map(|kind| (0..ROWS).map(move |row| name(kind, row)));
+    let arrays = names.map(|row| {
+        Array::new(names::of(measurement, key, &row), shape.columns(), &names::REGISTER_VALUE)
+    });
     let kind = mode.sketch().map_or("off", SketchKind::name);
     Layout {
         description: format!("by {}, {kind}, {} columns", key.name(), shape.columns()),
-        definitions: definitions.into_iter().zip([key as u32, mode as u32, shape.column_bits()]).collect(),
+        definitions: definitions
+            .into_iter()
+            .zip([key as u32, mode as u32, shape.column_bits()])
+            .collect(),
         arrays: arrays.collect(),
         rows: Some((vec![key], shape)),
         tables: Vec::new(),

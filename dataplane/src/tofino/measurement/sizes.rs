@@ -42,13 +42,21 @@ impl OnSwitch for Sizes {
             definitions: Vec::new(),
             arrays: vec![Array::new(COUNTS.to_owned(), PER_BANK, &COUNTERS)],
             rows: None,
-            tables: vec![MatchTable::new(TABLE.to_owned(), vec![(LENGTH, LENGTH_BITS)], SET_BUCKET, parameters, filling)],
+            tables: vec![MatchTable::new(
+                TABLE.to_owned(),
+                vec![(LENGTH, LENGTH_BITS)],
+                SET_BUCKET,
+                parameters,
+                filling,
+            )],
         }
     }
 
     fn merge(&self, _: &Settings, arrays: &[Cells], bank: &mut WideBank) -> usize {
         for pipe in arrays.iter().flatten() {
-            pipe.iter().enumerate().for_each(|(index, &[packets, excess])| bank.sizes.add(index, Bucket { packets, excess }));
+            pipe.iter().enumerate().for_each(|(index, &[packets, excess])| {
+                bank.sizes.add(index, Bucket { packets, excess })
+            });
         }
         0
     }
@@ -56,10 +64,18 @@ impl OnSwitch for Sizes {
 
 fn filling(_: &Held) -> Filling {
     let beyond = |bucket: usize| greatest(bucket) - least(bucket);
-    let data = |bucket: usize| vec![names::bytes(bucket as u32, BUCKET_BITS), names::bytes(beyond(bucket), LENGTH_BITS)];
+    let data = |bucket: usize| {
+        vec![names::bytes(bucket as u32, BUCKET_BITS), names::bytes(beyond(bucket), LENGTH_BITS)]
+    };
     let entry = |bucket: usize| {
         let prefix_length = LENGTH_BITS - beyond(bucket).count_ones();
-        (vec![(LENGTH, Match::Lpm { value: names::bytes(least(bucket), LENGTH_BITS), prefix_length })], data(bucket))
+        (
+            vec![(
+                LENGTH,
+                Match::Lpm { value: names::bytes(least(bucket), LENGTH_BITS), prefix_length },
+            )],
+            data(bucket),
+        )
     };
     Filling { entries: (0..BUCKETS).map(entry).collect(), default: Some(data(0)) }
 }

@@ -1,10 +1,12 @@
 //! Connections from the DNS query to the FIN, one packet at a time.
 //!
-//! Client and server take turns: a flight of segments, the acknowledgement of the last of them, a reply of one segment, its
-//! acknowledgement. So all that passes is in order, and each acknowledgement is the one that a host sends by RFC 9293 and RFC 7323.
+//! Client and server take turns: a flight of segments, the acknowledgement of the last of them, a
+//! reply of one segment, its acknowledgement. So all that passes is in order, and each
+//! acknowledgement is the one that a host sends by RFC 9293 and RFC 7323.
 
 use super::{
-    Agenda, CLIENT_PORTS, DelayProfile, HTTPS, Kind, RoundTrip, SERVER_BITS, SERVERS, SHORTEST_TIMEOUT_NS, Tell, log_uniform,
+    Agenda, CLIENT_PORTS, DelayProfile, HTTPS, Kind, RoundTrip, SERVER_BITS, SERVERS,
+    SHORTEST_TIMEOUT_NS, Tell, log_uniform,
 };
 use crate::traffic::frames::{Layout, Segment, first_sequence, flag, ticks};
 use crate::traffic::{CounterRng, mix, unique_source};
@@ -44,10 +46,16 @@ pub(super) struct Conversations {
 }
 
 impl Conversations {
-    pub(super) fn advance(&mut self, profile: &DelayProfile, frame: &mut Vec<u8>, tell: &mut Tell<'_>) -> Option<u64> {
+    pub(super) fn advance(
+        &mut self,
+        profile: &DelayProfile,
+        frame: &mut Vec<u8>,
+        tell: &mut Tell<'_>,
+    ) -> Option<u64> {
         loop {
             let left = profile.requests - self.requests;
-            // A connection begins when all requests of those before it have had their time: that keeps the rate.
+            // A connection begins when all requests of those before it have had their time: that
+            // keeps the rate.
             let next = (self.requests as f64 * 1e9 / profile.rate) as u64;
             let (at, mut conversation) = match self.agenda.take((left > 0).then_some(next)) {
                 Some(due) => due,
@@ -121,9 +129,21 @@ struct Asked {
 }
 
 impl Asked {
-    fn round_trip(&self, source: SocketAddr, destination: SocketAddr, response_ns: Option<u64>) -> RoundTrip {
+    fn round_trip(
+        &self,
+        source: SocketAddr,
+        destination: SocketAddr,
+        response_ns: Option<u64>,
+    ) -> RoundTrip {
         let Asked { at, retransmission, .. } = *self;
-        RoundTrip { kind: Kind::Timestamps, request_ns: at, response_ns, source, destination, retransmission }
+        RoundTrip {
+            kind: Kind::Timestamps,
+            request_ns: at,
+            response_ns,
+            source,
+            destination,
+            retransmission,
+        }
     }
 }
 
@@ -131,7 +151,16 @@ impl Host {
     fn new(address: SocketAddr, random: &mut CounterRng) -> Self {
         let next = first_sequence(random.random());
         let clock = random.random();
-        Host { address, next, expected: 0, acknowledged: 0, clock, recent: 0, asked: None, unanswered: Vec::new() }
+        Host {
+            address,
+            next,
+            expected: 0,
+            acknowledged: 0,
+            clock,
+            recent: 0,
+            asked: None,
+            unanswered: Vec::new(),
+        }
     }
 }
 
@@ -159,10 +188,12 @@ impl Conversation {
         let (min, max) = (profile.min_ns as f64, profile.max_ns as f64);
         let answered = random.random_bool(profile.answered);
         // Geometric, of at least one.
-        let number = 1.0 + ((1.0 - random.random::<f64>()).ln() / (1.0 - 1.0 / MEAN_SEGMENTS).ln()).floor();
+        let number =
+            1.0 + ((1.0 - random.random::<f64>()).ln() / (1.0 - 1.0 / MEAN_SEGMENTS).ln()).floor();
         let port = CLIENT_PORTS.0 + (index / CLIENTS % CLIENT_PORTS.1) as u16;
         let client = profile.layout.address(unique_source(mix(profile.seed), index % CLIENTS));
-        let server = profile.layout.address(SERVERS | (random.random::<u32>() >> (32 - SERVER_BITS)));
+        let server =
+            profile.layout.address(SERVERS | (random.random::<u32>() >> (32 - SERVER_BITS)));
         Conversation {
             step: Step::Query,
             client: Host::new(SocketAddr::new(client, port), &mut random),
@@ -177,14 +208,23 @@ impl Conversation {
     }
 
     /// Makes the packet that is due now. When the next one is, if there is one.
-    fn advance(&mut self, profile: &DelayProfile, at: u64, frame: &mut Vec<u8>, tell: &mut Tell<'_>) -> Option<u64> {
+    fn advance(
+        &mut self,
+        profile: &DelayProfile,
+        at: u64,
+        frame: &mut Vec<u8>,
+        tell: &mut Tell<'_>,
+    ) -> Option<u64> {
         let layout = &profile.layout;
         match self.step {
             Step::Query => {
                 let resolver = SocketAddr::new(layout.address(RESOLVER), DNS);
                 let client = self.client.address;
                 layout.udp(client, resolver, &self.question(false), frame);
-                let response = self.random.random_bool(profile.answered).then(|| at.saturating_add(self.delay(profile)));
+                let response = self
+                    .random
+                    .random_bool(profile.answered)
+                    .then(|| at.saturating_add(self.delay(profile)));
                 self.tell(Kind::Dns, (client, resolver), at, response, tell);
                 match response {
                     Some(response) => self.then(Step::Answer, response),
@@ -222,9 +262,18 @@ impl Conversation {
                 self.or_later(profile, Step::Data, next)
             }
             Step::Data => {
-                self.send(layout, Side::Client, flag::PSH | flag::ACK, layout.data(), at, frame, tell);
+                self.send(
+                    layout,
+                    Side::Client,
+                    flag::PSH | flag::ACK,
+                    layout.data(),
+                    at,
+                    frame,
+                    tell,
+                );
                 self.segments -= 1;
-                // Hosts delay acknowledgements until more segments have come, but not that of the last one.
+                // Hosts delay acknowledgements until more segments have come, but not that of the
+                // last one.
                 let answered = self.segments == 0 || self.random.random_bool(profile.answered);
                 let response = answered.then(|| at.saturating_add(self.delay(profile)));
                 let hosts = self.hosts(Side::Client);
@@ -243,7 +292,15 @@ impl Conversation {
                 self.or_later(profile, Step::Reply, next)
             }
             Step::Reply => {
-                self.send(layout, Side::Server, flag::PSH | flag::ACK, layout.data(), at, frame, tell);
+                self.send(
+                    layout,
+                    Side::Server,
+                    flag::PSH | flag::ACK,
+                    layout.data(),
+                    at,
+                    frame,
+                    tell,
+                );
                 let response = at.saturating_add(self.between(TURN_NS));
                 let hosts = self.hosts(Side::Server);
                 self.tell(Kind::Data, hosts, at, Some(response), tell);
@@ -299,7 +356,13 @@ impl Conversation {
         self.held_up(profile, Step::Syn, at, SYN_TIMEOUT_NS)
     }
 
-    fn held_up(&mut self, profile: &DelayProfile, step: Step, at: u64, timeout: u64) -> Option<u64> {
+    fn held_up(
+        &mut self,
+        profile: &DelayProfile,
+        step: Step,
+        at: u64,
+        timeout: u64,
+    ) -> Option<u64> {
         let held_up = profile.held_up(timeout, &mut self.random);
         self.retransmission = held_up > 0;
         self.step = step;
@@ -331,19 +394,37 @@ impl Conversation {
         tell: &mut Tell<'_>,
     ) {
         let retransmission = self.retransmission;
-        tell(RoundTrip { kind, request_ns: at, response_ns: response, source, destination, retransmission });
+        tell(RoundTrip {
+            kind,
+            request_ns: at,
+            response_ns: response,
+            source,
+            destination,
+            retransmission,
+        });
     }
 
     /// Tells of what got no answer.
     fn end(&self, tell: &mut Tell<'_>) {
         for (host, peer) in [(&self.client, &self.server), (&self.server, &self.client)] {
-            host.unanswered.iter().for_each(|asked| tell(asked.round_trip(host.address, peer.address, None)));
+            host.unanswered
+                .iter()
+                .for_each(|asked| tell(asked.round_trip(host.address, peer.address, None)));
         }
     }
 
     /// Sends a segment; the other end takes it.
     #[allow(clippy::too_many_arguments, reason = "a segment, and where it goes")]
-    fn send(&mut self, layout: &Layout, from: Side, flags: u8, data: usize, at: u64, frame: &mut Vec<u8>, tell: &mut Tell<'_>) {
+    fn send(
+        &mut self,
+        layout: &Layout,
+        from: Side,
+        flags: u8,
+        data: usize,
+        at: u64,
+        frame: &mut Vec<u8>,
+        tell: &mut Tell<'_>,
+    ) {
         let retransmission = self.retransmission;
         let (sender, receiver) = match from {
             Side::Client => (&mut self.client, &mut self.server),
@@ -361,7 +442,10 @@ impl Conversation {
         };
         layout.tcp(&segment, frame);
         if layout.timestamps && flags & flag::RST == 0 {
-            if let Some(place) = receiver.unanswered.iter().position(|asked| flags & flag::ACK != 0 && asked.value == sender.recent)
+            if let Some(place) = receiver
+                .unanswered
+                .iter()
+                .position(|asked| flags & flag::ACK != 0 && asked.value == sender.recent)
             {
                 let asked = receiver.unanswered.remove(place);
                 tell(asked.round_trip(receiver.address, sender.address, Some(at)));

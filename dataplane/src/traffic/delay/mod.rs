@@ -1,7 +1,8 @@
 //! Traffic with round trips: requests, and the responses that pass the same place later.
 //!
-//! [`DelayTraffic`] gives packets in the order of their times, and tells the truth about every round trip. It holds no more than
-//! what is outstanding: responses and retransmissions that are still to come, or open connections.
+//! [`DelayTraffic`] gives packets in the order of their times, and tells the truth about every
+//! round trip. It holds no more than what is outstanding: responses and retransmissions that are
+//! still to come, or open connections.
 
 mod conversation;
 mod requests;
@@ -39,16 +40,19 @@ const OPTIONS: &str = "shape=log-uniform|bimodal|heavy-tail|conversations, rate=
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Shape {
-    /// The logarithm of a delay is uniform: the synthetic trace of the data-plane performance dissertation (§2.4).
+    /// The logarithm of a delay is uniform: the synthetic trace of the data-plane performance
+    /// dissertation (§2.4).
     LogUniform,
-    /// Half of the delays are log-uniform from the shortest one to twice that, the others from half the longest one to that.
+    /// Half of the delays are log-uniform from the shortest one to twice that, the others from half
+    /// the longest one to that.
     Bimodal,
     /// A Pareto distribution between the shortest and the longest delay.
     HeavyTail {
         /// Its exponent, positive.
         alpha: f64,
     },
-    /// Connections from DNS query to FIN. Each has a shortest delay of its own, log-uniform; its round trips take up to a quarter longer.
+    /// Connections from DNS query to FIN. Each has a shortest delay of its own, log-uniform; its
+    /// round trips take up to a quarter longer.
     Conversations,
 }
 
@@ -63,14 +67,16 @@ impl Shape {
     }
 }
 
-/// A description of traffic with round trips: `delay[,OPTION=VALUE]…`, for example `delay,shape=bimodal,max=50ms`.
+/// A description of traffic with round trips: `delay[,OPTION=VALUE]…`, for example
+/// `delay,shape=bimodal,max=50ms`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DelayProfile {
     /// How delays are distributed.
     pub shape: Shape,
     /// Requests per second.
     pub rate: f64,
-    /// How many requests. Of conversations these are the data segments of clients, and SYNs that nobody answers.
+    /// How many requests. Of conversations these are the data segments of clients, and SYNs that
+    /// nobody answers.
     pub requests: u64,
     /// Share of the requests that are answered, in (0, 1].
     pub answered: f64,
@@ -78,7 +84,8 @@ pub struct DelayProfile {
     pub min_ns: u64,
     /// The longest delay.
     pub max_ns: u64,
-    /// Share of the requests that are lost before they get here, in [0, 0.5]. They are sent again after a timeout.
+    /// Share of the requests that are lost before they get here, in [0, 0.5]. They are sent again
+    /// after a timeout.
     pub loss: f64,
     /// Flows that requests belong to in turn. By default each request has its own.
     pub flows: Option<u64>,
@@ -99,7 +106,11 @@ impl DelayProfile {
             requests: if connections { 100_000 } else { 1_250_000 },
             answered: if connections { 0.9 } else { 0.4 },
             min_ns: MILLISECOND / 10,
-            max_ns: if matches!(shape, Shape::HeavyTail { .. }) { 10_000 * MILLISECOND } else { 100 * MILLISECOND },
+            max_ns: if matches!(shape, Shape::HeavyTail { .. }) {
+                10_000 * MILLISECOND
+            } else {
+                100 * MILLISECOND
+            },
             loss: 0.0,
             flows: None,
             layout: Layout::default(),
@@ -110,7 +121,10 @@ impl DelayProfile {
     fn set(&mut self, option: &str) -> Result<(), ProfileError> {
         let (key, value) = option.split_once('=').unwrap_or((option, ""));
         let unfitting = || ProfileError::unfitting(option, "delay", OPTIONS);
-        let time = || parse_duration(value).ok_or_else(|| ProfileError::value(key, value, "a time such as 100us or 50ms"));
+        let time = || {
+            parse_duration(value)
+                .ok_or_else(|| ProfileError::value(key, value, "a time such as 100us or 50ms"))
+        };
         match (key, &mut self.shape) {
             // Taken already.
             ("shape", _) => {}
@@ -132,19 +146,33 @@ impl DelayProfile {
     }
 
     fn check(&self) -> Result<(), ProfileError> {
-        let refused = |key, value: &dyn fmt::Display, expected: &str| Err(ProfileError::value(key, &value.to_string(), expected));
+        let refused = |key, value: &dyn fmt::Display, expected: &str| {
+            Err(ProfileError::value(key, &value.to_string(), expected))
+        };
         let longest = Duration::from_nanos(self.max_ns);
         if self.answered > 1.0 {
-            return refused("answered", &self.answered, "a share of the requests in (0, 1], such as 0.4");
+            return refused(
+                "answered",
+                &self.answered,
+                "a share of the requests in (0, 1], such as 0.4",
+            );
         }
         if self.loss > 0.5 {
             return refused("loss", &self.loss, "a share of the requests of at most 0.5");
         }
         if self.max_ns < self.min_ns {
-            return refused("max", &format!("{longest:?}"), "a time that is at least that of min=TIME");
+            return refused(
+                "max",
+                &format!("{longest:?}"),
+                "a time that is at least that of min=TIME",
+            );
         }
         if self.shape == Shape::Bimodal && self.max_ns < 4 * self.min_ns {
-            return refused("max", &format!("{longest:?}"), "a time that is at least four times that of min=TIME");
+            return refused(
+                "max",
+                &format!("{longest:?}"),
+                "a time that is at least four times that of min=TIME",
+            );
         }
         self.layout.check()
     }
@@ -158,7 +186,9 @@ impl DelayProfile {
     fn delay(&self, random: &mut CounterRng) -> u64 {
         let [shortest, longest] = [self.min_ns as f64, self.max_ns as f64];
         let delay = match self.shape {
-            Shape::Bimodal if random.random_bool(0.5) => log_uniform(shortest, 2.0 * shortest, random),
+            Shape::Bimodal if random.random_bool(0.5) => {
+                log_uniform(shortest, 2.0 * shortest, random)
+            }
             Shape::Bimodal => log_uniform(longest / 2.0, longest, random),
             Shape::HeavyTail { alpha } => {
                 let beyond = (shortest / longest).powf(alpha);
@@ -169,7 +199,8 @@ impl DelayProfile {
         (delay as u64).clamp(self.min_ns, self.max_ns)
     }
 
-    /// How long losses hold up something that is sent again after this timeout and, while that is lost too, after twice the time before.
+    /// How long losses hold up something that is sent again after this timeout and, while that is
+    /// lost too, after twice the time before.
     fn held_up(&self, timeout: u64, random: &mut CounterRng) -> u64 {
         let (mut held_up, mut timeout) = (0_u64, timeout);
         while self.loss > 0.0 && random.random_bool(self.loss) {
@@ -179,7 +210,8 @@ impl DelayProfile {
         held_up
     }
 
-    /// Request `index` of any shape but [`Conversations`](Shape::Conversations), without its frames.
+    /// Request `index` of any shape but [`Conversations`](Shape::Conversations), without its
+    /// frames.
     #[must_use]
     pub fn request(&self, index: u64) -> Request {
         let mut random = self.random(index);
@@ -187,7 +219,11 @@ impl DelayProfile {
         let delay = self.delay(&mut random);
         let held_up = self.held_up(SHORTEST_TIMEOUT_NS, &mut random);
         let due = (index as f64 * 1e9 / self.rate) as u64;
-        Request { at_ns: due.saturating_add(held_up), delay_ns: answered.then_some(delay), retransmission: held_up > 0 }
+        Request {
+            at_ns: due.saturating_add(held_up),
+            delay_ns: answered.then_some(delay),
+            retransmission: held_up > 0,
+        }
     }
 }
 
@@ -222,7 +258,11 @@ impl FromStr for DelayProfile {
             Some("heavy-tail") => Shape::HeavyTail { alpha: 1.2 },
             Some("conversations") => Shape::Conversations,
             Some(other) => {
-                return Err(ProfileError::value("shape", other, "log-uniform, bimodal, heavy-tail or conversations"));
+                return Err(ProfileError::value(
+                    "shape",
+                    other,
+                    "log-uniform, bimodal, heavy-tail or conversations",
+                ));
             }
         };
         let mut profile = DelayProfile::new(shape);
@@ -234,13 +274,27 @@ impl FromStr for DelayProfile {
 
 impl fmt::Display for DelayProfile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let DelayProfile { shape, rate, requests, answered, min_ns, max_ns, loss, flows, layout, seed } = self;
+        let DelayProfile {
+            shape,
+            rate,
+            requests,
+            answered,
+            min_ns,
+            max_ns,
+            loss,
+            flows,
+            layout,
+            seed,
+        } = self;
         let [min, max] = [*min_ns, *max_ns].map(Duration::from_nanos);
         write!(f, "delay,shape={}", shape.name())?;
         if let Shape::HeavyTail { alpha } = shape {
             write!(f, ",alpha={alpha}")?;
         }
-        write!(f, ",rate={rate},requests={requests},answered={answered},min={min:?},max={max:?},loss={loss}")?;
+        write!(
+            f,
+            ",rate={rate},requests={requests},answered={answered},min={min:?},max={max:?},loss={loss}"
+        )?;
         if let Some(flows) = flows {
             write!(f, ",flows={flows}")?;
         }
@@ -262,7 +316,8 @@ pub enum Kind {
     Fin,
     /// The SYN of a connection, and its first FIN or RST.
     Duration,
-    /// The first SYN, FIN or segment with data that has a TCP timestamp, and the first that echoes it. Told of conversations only.
+    /// The first SYN, FIN or segment with data that has a TCP timestamp, and the first that echoes
+    /// it. Told of conversations only.
     Timestamps,
 }
 
@@ -300,7 +355,8 @@ pub struct RoundTrip {
 
 impl RoundTrip {
     /// The columns of [`fmt::Display`].
-    pub const COLUMNS: &str = "kind,request_ns,response_ns,src,dst,src_port,dst_port,retransmission";
+    pub const COLUMNS: &str =
+        "kind,request_ns,response_ns,src,dst,src_port,dst_port,retransmission";
 }
 
 impl fmt::Display for RoundTrip {
@@ -310,7 +366,8 @@ impl fmt::Display for RoundTrip {
         if let Some(response_ns) = response_ns {
             write!(f, "{response_ns}")?;
         }
-        let (src, dst, src_port, dst_port) = (source.ip(), destination.ip(), source.port(), destination.port());
+        let (src, dst, src_port, dst_port) =
+            (source.ip(), destination.ip(), source.port(), destination.port());
         write!(f, ",{src},{dst},{src_port},{dst_port},{}", u8::from(*retransmission))
     }
 }
@@ -343,12 +400,16 @@ impl DelayTraffic {
         DelayTraffic { profile, source, frame: Vec::new() }
     }
 
-    /// The next packet: its nanoseconds after the first request was due, and its frame. Tells of requests when it is known when their
-    /// response comes: with the request, but for [`Kind::Duration`] and [`Kind::Timestamps`], which come with the response or with the end of the connection.
+    /// The next packet: its nanoseconds after the first request was due, and its frame. Tells of
+    /// requests when it is known when their response comes: with the request, but for
+    /// [`Kind::Duration`] and [`Kind::Timestamps`], which come with the response or with the end of
+    /// the connection.
     pub fn advance(&mut self, tell: &mut Tell<'_>) -> Option<(u64, &[u8])> {
         let at = match &mut self.source {
             Source::Requests(requests) => requests.advance(&self.profile, &mut self.frame, tell)?,
-            Source::Conversations(conversations) => conversations.advance(&self.profile, &mut self.frame, tell)?,
+            Source::Conversations(conversations) => {
+                conversations.advance(&self.profile, &mut self.frame, tell)?
+            }
         };
         Some((at, &self.frame))
     }

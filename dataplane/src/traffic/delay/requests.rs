@@ -1,6 +1,8 @@
 //! Requests at a constant rate: segments with data, each acknowledged by itself or not at all.
 
-use super::{Agenda, CLIENT_PORTS, DelayProfile, HTTPS, Kind, Request, RoundTrip, SERVER_BITS, SERVERS, Tell};
+use super::{
+    Agenda, CLIENT_PORTS, DelayProfile, HTTPS, Kind, Request, RoundTrip, SERVER_BITS, SERVERS, Tell,
+};
 use crate::traffic::frames::{Segment, first_sequence, flag, ticks};
 use crate::traffic::{mix, unique_source};
 use std::net::SocketAddr;
@@ -18,7 +20,12 @@ enum Coming {
 }
 
 impl Requests {
-    pub(super) fn advance(&mut self, profile: &DelayProfile, frame: &mut Vec<u8>, tell: &mut Tell<'_>) -> Option<u64> {
+    pub(super) fn advance(
+        &mut self,
+        profile: &DelayProfile,
+        frame: &mut Vec<u8>,
+        tell: &mut Tell<'_>,
+    ) -> Option<u64> {
         loop {
             let more = self.begun < profile.requests;
             let next = (self.begun as f64 * 1e9 / profile.rate) as u64;
@@ -47,7 +54,14 @@ impl Requests {
             }
             let flow = Flow::of(profile, index);
             let (source, destination) = (flow.client, flow.server);
-            tell(RoundTrip { kind: Kind::Data, request_ns: at, response_ns, source, destination, retransmission });
+            tell(RoundTrip {
+                kind: Kind::Data,
+                request_ns: at,
+                response_ns,
+                source,
+                destination,
+                retransmission,
+            });
             flow.request(profile, at, frame);
             return Some(at);
         }
@@ -69,11 +83,15 @@ struct Flow {
 impl Flow {
     fn of(profile: &DelayProfile, index: u64) -> Flow {
         let number = profile.flows.map_or(index, |flows| index % flows);
-        let [place, client, server, clocks] = [1, 2, 3, 4].map(|what| mix(mix(profile.seed ^ what) ^ number));
+        let [place, client, server, clocks] =
+            [1, 2, 3, 4].map(|what| mix(mix(profile.seed ^ what) ^ number));
         let port = CLIENT_PORTS.0 + (place % CLIENT_PORTS.1) as u16;
         let address = SERVERS | (place >> (64 - SERVER_BITS)) as u32;
         Flow {
-            client: SocketAddr::new(profile.layout.address(unique_source(profile.seed, number)), port),
+            client: SocketAddr::new(
+                profile.layout.address(unique_source(profile.seed, number)),
+                port,
+            ),
             server: SocketAddr::new(profile.layout.address(address), HTTPS),
             first: [first_sequence(client), first_sequence(server)],
             clocks: [clocks as u32, (clocks >> 32) as u32],

@@ -32,7 +32,14 @@ fn observed(packets: &[(u64, Packet)], is_conversation: bool) -> Vec<RoundTrip> 
         let (there, back) = ((*source, *destination), (*destination, *source));
         let mut ask = |kind| {
             let (source, destination) = there;
-            found.push(RoundTrip { kind, request_ns: *at, response_ns: None, source, destination, retransmission: false });
+            found.push(RoundTrip {
+                kind,
+                request_ns: *at,
+                response_ns: None,
+                source,
+                destination,
+                retransmission: false,
+            });
             found.len() - 1
         };
         let mut answered: Vec<Option<usize>> = Vec::new();
@@ -50,12 +57,18 @@ fn observed(packets: &[(u64, Packet)], is_conversation: bool) -> Vec<RoundTrip> 
                     _ => None,
                 };
                 if let Some(kind) = kind {
-                    assert_eq!(segments.insert((there, tcp.end()), ask(kind)), None, "the same segment twice");
+                    assert_eq!(
+                        segments.insert((there, tcp.end()), ask(kind)),
+                        None,
+                        "the same segment twice"
+                    );
                 }
                 if kind == Some(Kind::Handshake) {
                     connections.insert(there, ask(Kind::Duration));
                 }
-                if let Some([value, echo]) = tcp.stamps.filter(|_| is_conversation && tcp.flags & flag::RST == 0) {
+                if let Some([value, echo]) =
+                    tcp.stamps.filter(|_| is_conversation && tcp.flags & flag::RST == 0)
+                {
                     if tcp.flags & flag::ACK != 0 {
                         answered.push(stamps.get_mut(&(back, echo)).and_then(Option::take));
                     }
@@ -77,7 +90,8 @@ fn observed(packets: &[(u64, Packet)], is_conversation: bool) -> Vec<RoundTrip> 
 }
 
 fn set(round_trips: &[RoundTrip]) -> HashSet<RoundTrip> {
-    let set: HashSet<_> = round_trips.iter().map(|told| RoundTrip { retransmission: false, ..*told }).collect();
+    let set: HashSet<_> =
+        round_trips.iter().map(|told| RoundTrip { retransmission: false, ..*told }).collect();
     assert_eq!(set.len(), round_trips.len());
     set
 }
@@ -108,7 +122,11 @@ fn the_truth_is_what_somebody_who_watches_finds() {
 #[test]
 fn requests_come_at_their_rate_and_as_many_are_answered_as_was_asked_for() {
     let (packets, told) = traffic("delay,requests=40k,rate=200k,answered=0.3");
-    let requests: Vec<u64> = packets.iter().filter(|(_, packet)| packet.destination.port() == HTTPS).map(|(at, _)| *at).collect();
+    let requests: Vec<u64> = packets
+        .iter()
+        .filter(|(_, packet)| packet.destination.port() == HTTPS)
+        .map(|(at, _)| *at)
+        .collect();
     assert!(requests.iter().enumerate().all(|(index, at)| *at == index as u64 * 5_000));
     assert_eq!(requests.len(), 40_000);
     let answered = told.iter().filter(|told| told.response_ns.is_some()).count() as u64;
@@ -117,23 +135,36 @@ fn requests_come_at_their_rate_and_as_many_are_answered_as_was_asked_for() {
     // Every one has a flow of its own.
     assert_eq!(told.iter().map(|told| told.source).collect::<HashSet<_>>().len(), 40_000);
     let (_, shared) = traffic("delay,requests=1000,flows=7");
-    assert_eq!(shared.iter().map(|told| (told.source, told.destination)).collect::<HashSet<_>>().len(), 7);
+    assert_eq!(
+        shared.iter().map(|told| (told.source, told.destination)).collect::<HashSet<_>>().len(),
+        7
+    );
 }
 
 /// How many of the answers take less than each of these times.
 fn below(text: &str, times: &[u64]) -> (u64, Vec<u64>) {
-    let delays: Vec<u64> =
-        traffic(text).1.iter().filter_map(|told| told.response_ns.map(|response| response - told.request_ns)).collect();
+    let delays: Vec<u64> = traffic(text)
+        .1
+        .iter()
+        .filter_map(|told| told.response_ns.map(|response| response - told.request_ns))
+        .collect();
     let profile = profile(text);
     assert!(delays.iter().all(|delay| (profile.min_ns..=profile.max_ns).contains(delay)), "{text}");
-    (delays.len() as u64, times.iter().map(|time| delays.iter().filter(|delay| *delay < time).count() as u64).collect())
+    (
+        delays.len() as u64,
+        times
+            .iter()
+            .map(|time| delays.iter().filter(|delay| *delay < time).count() as u64)
+            .collect(),
+    )
 }
 
 #[test]
 fn delays_are_distributed_as_their_shape_says() {
     let ms = MILLISECOND;
-    // By halves of the logarithm; to twice the shortest, to half the longest, and the medians of the two modes; quantiles of the
-    // Pareto distribution, 0.1 ms x (1 - q (1 - (min / max)^1.5))^(-1 / 1.5), with the bound of 10 s.
+    // By halves of the logarithm; to twice the shortest, to half the longest, and the medians of
+    // the two modes; quantiles of the Pareto distribution, 0.1 ms x (1 - q (1 - (min /
+    // max)^1.5))^(-1 / 1.5), with the bound of 10 s.
     for (text, times, shares) in [
         (
             "delay,requests=100k",
@@ -145,11 +176,18 @@ fn delays_are_distributed_as_their_shape_says() {
             vec![1_414_214, 2 * ms, 10 * ms, 14_142_136],
             vec![0.25, 0.5, 0.5, 0.75],
         ),
-        ("delay,requests=100k,shape=heavy-tail,alpha=1.5", vec![158_740, 464_159, 2_154_434], vec![0.5, 0.9, 0.99]),
+        (
+            "delay,requests=100k,shape=heavy-tail,alpha=1.5",
+            vec![158_740, 464_159, 2_154_434],
+            vec![0.5, 0.9, 0.99],
+        ),
     ] {
         let (answers, counts) = below(text, &times);
         for (count, share) in counts.into_iter().zip(shares) {
-            assert!(binomial(answers, share).contains(&count), "{text}: {count} of {answers}, not {share}");
+            assert!(
+                binomial(answers, share).contains(&count),
+                "{text}: {count} of {answers}, not {share}"
+            );
         }
     }
 }
@@ -160,15 +198,24 @@ fn what_was_lost_comes_after_its_timeout_and_is_told_apart() {
     let late: Vec<_> = told.iter().filter(|told| told.retransmission).collect();
     assert!(binomial(20_000, 0.1).contains(&(late.len() as u64)), "{}", late.len());
     // The requests are over after 20 ms.
-    assert!(told.iter().all(|told| told.retransmission == (told.request_ns >= SHORTEST_TIMEOUT_NS)));
-    let again = late.iter().filter(|told| told.request_ns >= 3 * SHORTEST_TIMEOUT_NS).count() as u64;
+    assert!(
+        told.iter().all(|told| told.retransmission == (told.request_ns >= SHORTEST_TIMEOUT_NS))
+    );
+    let again =
+        late.iter().filter(|told| told.request_ns >= 3 * SHORTEST_TIMEOUT_NS).count() as u64;
     assert!(binomial(20_000, 0.01).contains(&again), "{again}");
 
     let (_, told) = traffic("delay,requests=5k,shape=conversations,loss=0.1");
-    let lost = |kind| told.iter().filter(|told| told.kind == kind && told.retransmission).count() as u64;
+    let lost =
+        |kind| told.iter().filter(|told| told.kind == kind && told.retransmission).count() as u64;
     let all = |kind| told.iter().filter(|told| told.kind == kind).count() as u64;
     for kind in [Kind::Handshake, Kind::Data, Kind::Duration] {
-        assert!(binomial(all(kind), 0.1).contains(&lost(kind)), "{kind:?}: {} of {}", lost(kind), all(kind));
+        assert!(
+            binomial(all(kind), 0.1).contains(&lost(kind)),
+            "{kind:?}: {} of {}",
+            lost(kind),
+            all(kind)
+        );
     }
     assert_eq!(lost(Kind::Dns), 0);
 }
@@ -176,12 +223,22 @@ fn what_was_lost_comes_after_its_timeout_and_is_told_apart() {
 #[test]
 fn conversations_have_as_many_requests_as_was_asked_for() {
     let (packets, told) = traffic("delay,requests=5k,shape=conversations,rate=1k,answered=0.8");
-    let of_clients = |kind| told.iter().filter(move |told| told.kind == kind && told.destination.port() == HTTPS);
+    let of_clients = |kind| {
+        told.iter().filter(move |told| told.kind == kind && told.destination.port() == HTTPS)
+    };
     let half_open = of_clients(Kind::Handshake).filter(|told| told.response_ns.is_none()).count();
     assert_eq!(of_clients(Kind::Data).count() + half_open, 5_000);
     let handshakes = of_clients(Kind::Handshake).count();
-    assert!(binomial(handshakes as u64, 0.2).contains(&(half_open as u64)), "{half_open} of {handshakes}");
-    let last = packets.iter().filter(|(_, packet)| packet.destination.port() == DNS).map(|(at, _)| *at).max().unwrap();
+    assert!(
+        binomial(handshakes as u64, 0.2).contains(&(half_open as u64)),
+        "{half_open} of {handshakes}"
+    );
+    let last = packets
+        .iter()
+        .filter(|(_, packet)| packet.destination.port() == DNS)
+        .map(|(at, _)| *at)
+        .max()
+        .unwrap();
     // The last connection begins before the end of 5 s, by as many requests as it has itself.
     assert!((4_800 * MILLISECOND..5_000 * MILLISECOND).contains(&last), "{last}");
     let resets =
@@ -206,21 +263,32 @@ fn every_segment_fits_those_before_it() {
         let mut wrapped = 0;
         let (packets, _) = traffic(text);
         for (_, packet) in packets {
-            let Packet { source, destination, transport: Transport::Tcp(tcp), .. } = packet else { continue };
+            let Packet { source, destination, transport: Transport::Tcp(tcp), .. } = packet else {
+                continue;
+            };
             let Tcp { flags, sequence, acknowledgement, stamps, .. } = tcp;
             let ends = [(source, destination), (destination, source)];
             if flags & flag::SYN == 0 {
                 assert_eq!(sequence, peers[&ends[0]].next, "{text}");
             }
             if flags & flag::ACK != 0 {
-                assert_eq!(acknowledgement, peers[&ends[1]].next, "{text}: everything that passed is acknowledged");
+                assert_eq!(
+                    acknowledgement, peers[&ends[1]].next,
+                    "{text}: everything that passed is acknowledged"
+                );
             }
             assert_eq!(stamps.is_some(), stamped, "{text}");
             if let Some([value, echo]) = stamps {
                 let other = peers.get(&ends[1]).map_or(0, |peer| peer.last_stamp);
-                assert!(flags & flag::ACK == 0 || other.wrapping_sub(echo) < 1 << 20, "{text}: {echo} echoes {other}");
+                assert!(
+                    flags & flag::ACK == 0 || other.wrapping_sub(echo) < 1 << 20,
+                    "{text}: {echo} echoes {other}"
+                );
                 let own = peers.entry(ends[0]).or_default();
-                assert!(flags & flag::SYN != 0 || value.wrapping_sub(own.last_stamp) < 1 << 20, "{text}: a clock goes back");
+                assert!(
+                    flags & flag::SYN != 0 || value.wrapping_sub(own.last_stamp) < 1 << 20,
+                    "{text}: a clock goes back"
+                );
                 own.last_stamp = value;
             }
             wrapped += usize::from(tcp.end() < sequence);
@@ -237,7 +305,9 @@ fn the_first_of_several_segments_is_echoed() {
     let mut open: HashMap<(SocketAddr, SocketAddr), Vec<u32>> = HashMap::new();
     let mut flights = 0;
     for (_, packet) in packets {
-        let Packet { source, destination, transport: Transport::Tcp(tcp), .. } = packet else { continue };
+        let Packet { source, destination, transport: Transport::Tcp(tcp), .. } = packet else {
+            continue;
+        };
         let [value, echo] = tcp.stamps.unwrap();
         if tcp.data > 0 {
             open.entry((source, destination)).or_default().push(value);
@@ -261,7 +331,10 @@ fn the_same_profile_gives_the_same_packets() {
 
 #[test]
 fn descriptions_round_trip_and_bad_ones_say_why() {
-    for text in PROFILES.into_iter().chain(["delay,shape=heavy-tail,alpha=2.5,min=20us", "delay,rate=2.5k,loss=0.25,max=1s"]) {
+    for text in PROFILES
+        .into_iter()
+        .chain(["delay,shape=heavy-tail,alpha=2.5,min=20us", "delay,rate=2.5k,loss=0.25,max=1s"])
+    {
         assert_eq!(profile(&profile(text).to_string()), profile(text), "{text}");
     }
     for (text, part) in [

@@ -1,7 +1,8 @@
 //! Traffic out of order: flows of many prefixes, some of which reorder packets.
 //!
-//! [`ReorderTraffic`] gives packets at a constant rate, and the truth about every prefix. Flows send in trains of segments, and a client
-//! acknowledges each train. A late segment comes behind as many later ones of its train as the profile says.
+//! [`ReorderTraffic`] gives packets at a constant rate, and the truth about every prefix. Flows
+//! send in trains of segments, and a client acknowledges each train. A late segment comes behind as
+//! many later ones of its train as the profile says.
 
 #[cfg(test)]
 mod tests;
@@ -38,7 +39,8 @@ const TRAIN: u64 = 16;
 const OPTIONS: &str = "prefixes=N, heavy=N, share=SHARE, depth=N, late=SHARE, loss=SHARE, flows=N, alpha=A, packets=N, rate=PPS, seed=N, \
      size=BYTES, vlan=ID, ipv6, timestamps";
 
-/// A description of traffic out of order: `reorder[,OPTION=VALUE]…`, for example `reorder,prefixes=500,depth=5`.
+/// A description of traffic out of order: `reorder[,OPTION=VALUE]…`, for example
+/// `reorder,prefixes=500,depth=5`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReorderProfile {
     /// Prefixes that servers are in: /24s of 10.0.0.0/8 or /48s of 2001:db8::/32.
@@ -49,9 +51,11 @@ pub struct ReorderProfile {
     pub share: f64,
     /// How many later segments a late one comes behind, if its train is as long.
     pub depth: u64,
-    /// Share of the segments that come late in heavy prefixes. In the others that reorder it is a tenth.
+    /// Share of the segments that come late in heavy prefixes. In the others that reorder it is a
+    /// tenth.
     pub late: f64,
-    /// Share of the segments that are lost: half of them before they get here, half behind. They are sent again with the next train.
+    /// Share of the segments that are lost: half of them before they get here, half behind. They
+    /// are sent again with the next train.
     pub loss: f64,
     /// Flows.
     pub flows: u64,
@@ -109,7 +113,9 @@ impl ReorderProfile {
     }
 
     fn check(&self) -> Result<(), ProfileError> {
-        let refused = |key, value: &dyn fmt::Display, expected: &str| Err(ProfileError::value(key, &value.to_string(), expected));
+        let refused = |key, value: &dyn fmt::Display, expected: &str| {
+            Err(ProfileError::value(key, &value.to_string(), expected))
+        };
         if self.prefixes > MOST_PREFIXES {
             return refused("prefixes", &self.prefixes, &format!("at most {MOST_PREFIXES}"));
         }
@@ -165,9 +171,29 @@ impl FromStr for ReorderProfile {
 
 impl fmt::Display for ReorderProfile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ReorderProfile { prefixes, heavy, share, depth, late, loss, flows, alpha, packets, rate, layout, seed } = self;
-        write!(f, "reorder,prefixes={prefixes},heavy={heavy},share={share},depth={depth},late={late},loss={loss}")?;
-        write!(f, ",flows={flows},alpha={alpha},packets={packets},rate={rate}{},seed={seed}", layout.options())
+        let ReorderProfile {
+            prefixes,
+            heavy,
+            share,
+            depth,
+            late,
+            loss,
+            flows,
+            alpha,
+            packets,
+            rate,
+            layout,
+            seed,
+        } = self;
+        write!(
+            f,
+            "reorder,prefixes={prefixes},heavy={heavy},share={share},depth={depth},late={late},loss={loss}"
+        )?;
+        write!(
+            f,
+            ",flows={flows},alpha={alpha},packets={packets},rate={rate}{},seed={seed}",
+            layout.options()
+        )
     }
 }
 
@@ -190,7 +216,8 @@ pub struct PrefixTruth {
     pub retransmitted: u64,
     /// Of these, those of which a copy had passed here.
     pub repeated: u64,
-    /// Of these, those of which none had, with a sequence number below the highest. But for their time they look out of order.
+    /// Of these, those of which none had, with a sequence number below the highest. But for their
+    /// time they look out of order.
     pub filling: u64,
     /// Segments that begin beyond the end of the highest one.
     pub gaps: u64,
@@ -200,12 +227,25 @@ pub struct PrefixTruth {
 
 impl PrefixTruth {
     /// The columns of [`fmt::Display`].
-    pub const COLUMNS: &str = "prefix,heavy,packets,segments,out_of_order,retransmitted,repeated,filling,gaps,flows";
+    pub const COLUMNS: &str =
+        "prefix,heavy,packets,segments,out_of_order,retransmitted,repeated,filling,gaps,flows";
 }
 
 impl fmt::Display for PrefixTruth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PrefixTruth { prefix, bits, packets, segments, out_of_order, retransmitted, repeated, filling, gaps, flows, .. } = self;
+        let PrefixTruth {
+            prefix,
+            bits,
+            packets,
+            segments,
+            out_of_order,
+            retransmitted,
+            repeated,
+            filling,
+            gaps,
+            flows,
+            ..
+        } = self;
         write!(f, "{prefix}/{bits},{},{packets},{segments},{out_of_order},", u8::from(self.heavy))?;
         write!(f, "{retransmitted},{repeated},{filling},{gaps},{flows}")
     }
@@ -309,7 +349,9 @@ impl ReorderTraffic {
         let mut late = vec![0.0; prefixes.len()];
 
         let mut expected = vec![0.0; prefixes.len()];
-        (0..profile.flows).for_each(|flow| expected[profile.prefix_of(flow)] += ((flow + 1) as f64).powf(-profile.alpha));
+        (0..profile.flows).for_each(|flow| {
+            expected[profile.prefix_of(flow)] += ((flow + 1) as f64).powf(-profile.alpha)
+        });
         let mut by_size: Vec<usize> = numbers.collect();
         by_size.sort_by(|a, b| expected[*b].total_cmp(&expected[*a]));
         let mut random = CounterRng(mix(profile.seed ^ PREFIXES));
@@ -319,7 +361,8 @@ impl ReorderTraffic {
         for number in by_size.into_iter().take(profile.heavy as usize) {
             (prefixes[number].heavy, late[number]) = (true, profile.late);
         }
-        let mut others: Vec<usize> = (0..prefixes.len()).filter(|number| !prefixes[*number].heavy).collect();
+        let mut others: Vec<usize> =
+            (0..prefixes.len()).filter(|number| !prefixes[*number].heavy).collect();
         others.shuffle(&mut random);
         let lightly = profile.reordering().saturating_sub(profile.heavy) as usize;
         others.iter().take(lightly).for_each(|number| late[*number] = LIGHTLY * profile.late);
@@ -433,19 +476,29 @@ impl ReorderTraffic {
             What::KeepAlive { sequence } => (flag::ACK, sequence, 1),
             What::Data { sequence, .. } => (flag::PSH | flag::ACK, sequence, profile.layout.data()),
         };
-        let (source, destination) = if from_client { (flow.client, flow.server) } else { (flow.server, flow.client) };
+        let (source, destination) =
+            if from_client { (flow.client, flow.server) } else { (flow.server, flow.client) };
         let [own, others] = if from_client { [1, 0] } else { [0, 1] };
         let acknowledgement = if from_client { flow.expected } else { flow.client_next };
-        let echo = if matches!(what, What::Syn) { 0 } else { ticks(flow.clocks[others], flow.recent[own]) };
+        let echo = if matches!(what, What::Syn) {
+            0
+        } else {
+            ticks(flow.clocks[others], flow.recent[own])
+        };
         let stamps = [ticks(flow.clocks[own], at), echo];
-        profile.layout.tcp(&Segment { source, destination, flags, sequence, acknowledgement, stamps, data }, frame);
+        profile.layout.tcp(
+            &Segment { source, destination, flags, sequence, acknowledgement, stamps, data },
+            frame,
+        );
 
         if let What::Data { sequence, arrives, again } = what {
             let data = profile.layout.data() as u32;
             let late = flow.highest.is_some_and(|highest| before(sequence, highest));
             truth.segments += 1;
             truth.flows += u64::from(flow.highest.is_none());
-            truth.gaps += u64::from(flow.highest.is_some_and(|highest| before(highest.wrapping_add(data), sequence)));
+            truth.gaps += u64::from(
+                flow.highest.is_some_and(|highest| before(highest.wrapping_add(data), sequence)),
+            );
             match again {
                 None => truth.out_of_order += u64::from(late),
                 Some(unseen) => {
@@ -471,7 +524,9 @@ impl Flow {
         let host = random.random_range(1..=254_u8);
         let server = match profile.prefix(prefix) {
             IpAddr::V4(first) => IpAddr::V4(Ipv4Addr::from_bits(first.to_bits() | u32::from(host))),
-            IpAddr::V6(first) => IpAddr::V6(Ipv6Addr::from_bits(first.to_bits() | u128::from(host))),
+            IpAddr::V6(first) => {
+                IpAddr::V6(Ipv6Addr::from_bits(first.to_bits() | u128::from(host)))
+            }
         };
         // Flows have clients of their own, up to 2^17; after these they have ports of their own.
         let (low, high) = (number as u32 & 0x1_ffff, number >> 17);
@@ -505,7 +560,8 @@ impl Flow {
         if !arrives {
             return;
         }
-        // RFC 7323, section 4.3: of segments with one acknowledgement, the first one in order is echoed.
+        // RFC 7323, section 4.3: of segments with one acknowledgement, the first one in order is
+        // echoed.
         if !before(self.acknowledged, sequence) {
             self.recent[1] = at;
         }

@@ -24,23 +24,31 @@ struct Seen {
     highest: Option<(u32, u32)>,
 }
 
-/// Packets, segments, out of order, repeated, gaps and flows of each prefix. Keep-alives are no segments.
+/// Packets, segments, out of order, repeated, gaps and flows of each prefix. Keep-alives are no
+/// segments.
 fn observed(packets: &[(u64, Packet)], bits: u8) -> BTreeMap<IpAddr, [u64; 6]> {
     let mut flows: HashMap<(SocketAddr, SocketAddr), Seen> = HashMap::new();
     let mut counts: BTreeMap<IpAddr, [u64; 6]> = BTreeMap::new();
     for (_, packet) in packets {
-        let Packet { source, destination, transport: Transport::Tcp(tcp), .. } = packet else { panic!("{packet:?}") };
+        let Packet { source, destination, transport: Transport::Tcp(tcp), .. } = packet else {
+            panic!("{packet:?}")
+        };
         if source.port() != HTTPS {
             continue;
         }
         let prefix = match source.ip() {
-            IpAddr::V4(address) => IpAddr::V4(Ipv4Addr::from_bits(address.to_bits() & (u32::MAX << (32 - bits)))),
-            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << (128 - bits)))),
+            IpAddr::V4(address) => {
+                IpAddr::V4(Ipv4Addr::from_bits(address.to_bits() & (u32::MAX << (32 - bits))))
+            }
+            IpAddr::V6(address) => {
+                IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << (128 - bits))))
+            }
         };
         let [all, segments, out_of_order, repeated, gaps, of] = counts.entry(prefix).or_default();
         *all += 1;
         let flow = flows.entry((*source, *destination)).or_default();
-        let kept_alive = tcp.data == 1 && flow.highest.is_some_and(|(_, end)| tcp.sequence == end.wrapping_sub(1));
+        let kept_alive = tcp.data == 1
+            && flow.highest.is_some_and(|(_, end)| tcp.sequence == end.wrapping_sub(1));
         if tcp.data == 0 || kept_alive {
             continue;
         }
@@ -80,7 +88,19 @@ fn the_truth_is_what_somebody_who_watches_finds() {
         let told: BTreeMap<IpAddr, [u64; 6]> = truth
             .iter()
             .filter(|truth| truth.packets > 0)
-            .map(|t| (t.prefix, [t.packets, t.segments, t.out_of_order + t.filling, t.repeated, t.gaps, t.flows]))
+            .map(|t| {
+                (
+                    t.prefix,
+                    [
+                        t.packets,
+                        t.segments,
+                        t.out_of_order + t.filling,
+                        t.repeated,
+                        t.gaps,
+                        t.flows,
+                    ],
+                )
+            })
             .collect();
         assert_eq!(told.keys().collect::<Vec<_>>(), found.keys().collect::<Vec<_>>(), "{text}");
         for (prefix, told) in &told {
@@ -89,7 +109,10 @@ fn the_truth_is_what_somebody_who_watches_finds() {
         for truth in truth {
             assert!(truth.retransmitted >= truth.repeated + truth.filling, "{text}: {truth}");
         }
-        assert!(packets.iter().enumerate().all(|(index, (at, _))| *at == index as u64 * 10_000), "{text}");
+        assert!(
+            packets.iter().enumerate().all(|(index, (at, _))| *at == index as u64 * 10_000),
+            "{text}"
+        );
     }
 }
 
@@ -99,38 +122,52 @@ fn those_prefixes_reorder_that_should() {
     let (_, truth) = traffic(text);
     let heavy: Vec<_> = truth.iter().filter(|truth| truth.heavy).collect();
     assert_eq!(heavy.len(), 38);
-    // Half of the 76 largest by the sizes of their flows, which have at least 1/2000 of the packets.
+    // Half of the 76 largest by the sizes of their flows, which have at least 1/2000 of the
+    // packets.
     for truth in &heavy {
         assert!(truth.segments >= 500, "{truth}");
         let share = truth.out_of_order as f64 / truth.segments as f64;
         // One in twenty is late, but none that has nothing behind it in its train.
         assert!((0.02..0.06).contains(&share), "{truth}: {share}");
     }
-    let lightly: Vec<_> = truth.iter().filter(|truth| !truth.heavy && truth.out_of_order > 0).collect();
+    let lightly: Vec<_> =
+        truth.iter().filter(|truth| !truth.heavy && truth.out_of_order > 0).collect();
     // Of 162 more that may.
     assert!(lightly.len() <= 162 && lightly.len() > 50, "{}", lightly.len());
-    let [late, segments] =
-        [|t: &&PrefixTruth| t.out_of_order, |t: &&PrefixTruth| t.segments].map(|what| lightly.iter().map(what).sum::<u64>() as f64);
+    let [late, segments] = [|t: &&PrefixTruth| t.out_of_order, |t: &&PrefixTruth| t.segments]
+        .map(|what| lightly.iter().map(what).sum::<u64>() as f64);
     assert!(late / segments < 0.01, "{late} of {segments}");
     assert!(truth.iter().all(|truth| truth.retransmitted == 0));
-    assert!(traffic("reorder,packets=20k,heavy=0,share=0,loss=0").1.iter().all(|truth| truth.out_of_order == 0 && truth.gaps == 0));
+    assert!(
+        traffic("reorder,packets=20k,heavy=0,share=0,loss=0")
+            .1
+            .iter()
+            .all(|truth| truth.out_of_order == 0 && truth.gaps == 0)
+    );
 }
 
 #[test]
 fn late_segments_lag_by_the_depth() {
     for depth in [1, 4] {
-        let text = format!("reorder,packets=200k,prefixes=1,heavy=1,share=1,flows=1,loss=0,late=0.01,depth={depth}");
+        let text = format!(
+            "reorder,packets=200k,prefixes=1,heavy=1,share=1,flows=1,loss=0,late=0.01,depth={depth}"
+        );
         let (packets, _) = traffic(&text);
         let mut lags: BTreeMap<u64, u64> = BTreeMap::new();
         let mut ends: Vec<u32> = Vec::new();
         for (_, packet) in &packets {
             let Transport::Tcp(tcp @ Tcp { data: 2.., .. }) = &packet.transport else { continue };
-            let ahead = ends.iter().rev().take_while(|end| (end.wrapping_sub(tcp.end()) as i32) > 0).count() as u64;
+            let ahead = ends
+                .iter()
+                .rev()
+                .take_while(|end| (end.wrapping_sub(tcp.end()) as i32) > 0)
+                .count() as u64;
             *lags.entry(ahead).or_default() += 1;
             ends.push(tcp.end());
         }
         assert!(lags.keys().all(|lag| *lag <= depth), "{text}: {lags:?}");
-        // At the end of a train fewer come behind. Of trains of 1 to 16 segments, 136 in all, 78 have four behind them and 42 fewer.
+        // At the end of a train fewer come behind. Of trains of 1 to 16 segments, 136 in all, 78
+        // have four behind them and 42 fewer.
         let late: u64 = lags.range(1..).map(|(_, count)| count).sum();
         let share = if depth == 4 { 78.0 / 120.0 } else { 1.0 };
         assert!(binomial(late, share).contains(&lags[&depth]), "{text}: {lags:?}");
@@ -141,19 +178,31 @@ fn late_segments_lag_by_the_depth() {
 fn flows_are_valid_and_some_wrap() {
     for text in PROFILES {
         let (packets, _) = traffic(text);
-        let (mut servers, mut wrapped): (HashMap<SocketAddr, (u32, u32)>, u64) = (HashMap::new(), 0);
+        let (mut servers, mut wrapped): (HashMap<SocketAddr, (u32, u32)>, u64) =
+            (HashMap::new(), 0);
         for (_, packet) in &packets {
-            let Packet { source, destination, transport: Transport::Tcp(tcp), vlan } = packet else { panic!("{packet:?}") };
+            let Packet { source, destination, transport: Transport::Tcp(tcp), vlan } = packet
+            else {
+                panic!("{packet:?}")
+            };
             assert_eq!(*vlan, text.contains("vlan=4").then_some(4));
             assert_eq!(tcp.stamps.is_some(), text.contains("timestamps"));
             let server = source.port() == HTTPS;
             let client = if server { destination } else { source };
             match (tcp.flags & (flag::SYN | flag::ACK), server) {
-                (flag::SYN, false) => assert!(!servers.contains_key(client), "{text}: a connection begins twice"),
+                (flag::SYN, false) => {
+                    assert!(!servers.contains_key(client), "{text}: a connection begins twice")
+                }
                 (flag::ACK, false) => {
                     let (acknowledged, end) = servers.get_mut(client).unwrap();
-                    assert!(tcp.acknowledgement.wrapping_sub(*acknowledged) as i32 >= 0, "{text}: an acknowledgement goes back");
-                    assert!(end.wrapping_sub(tcp.acknowledgement) as i32 >= 0, "{text}: what never passed is acknowledged");
+                    assert!(
+                        tcp.acknowledgement.wrapping_sub(*acknowledged) as i32 >= 0,
+                        "{text}: an acknowledgement goes back"
+                    );
+                    assert!(
+                        end.wrapping_sub(tcp.acknowledgement) as i32 >= 0,
+                        "{text}: what never passed is acknowledged"
+                    );
                     *acknowledged = tcp.acknowledgement;
                 }
                 (flag::ACK, true) => {
@@ -176,7 +225,9 @@ fn what_a_host_gets_in_order_is_acknowledged_without_loss() {
     let (packets, _) = traffic("reorder,packets=50k,loss=0,prefixes=10,heavy=3,share=1,timestamps");
     let mut ends: HashMap<SocketAddr, u32> = HashMap::new();
     for (_, packet) in packets {
-        let Packet { source, destination, transport: Transport::Tcp(tcp), .. } = packet else { panic!() };
+        let Packet { source, destination, transport: Transport::Tcp(tcp), .. } = packet else {
+            panic!()
+        };
         if source.port() == HTTPS {
             let end = ends.entry(destination).or_insert(tcp.end());
             if tcp.end().wrapping_sub(*end) as i32 > 0 {

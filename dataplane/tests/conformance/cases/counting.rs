@@ -16,24 +16,39 @@ fn check_each(backend: &dyn Backend, setup: &Setup, frames: &[OwnedFrame]) {
         let (model, key) = (setup.model(), setup.settings.cardinality.key.name());
         for frame in frames {
             rig.feed([frame.clone()]);
-            assert_same(&rig.rotate(), &model.expect([frame]), setup.precision(), &format!("{key}, {frame:02x?}"));
+            assert_same(
+                &rig.rotate(),
+                &model.expect([frame]),
+                setup.precision(),
+                &format!("{key}, {frame:02x?}"),
+            );
         }
     };
     thread::scope(|scope| {
-        frames.chunks(frames.len().div_ceil(backend.at_a_time()).max(1)).for_each(|part| _ = scope.spawn(move || check(part)));
+        frames
+            .chunks(frames.len().div_ceil(backend.at_a_time()).max(1))
+            .for_each(|part| _ = scope.spawn(move || check(part)));
     });
 }
 
-/// Feeds frames and compares; if something differs, feeds them one by one to name the first that does.
+/// Feeds frames and compares; if something differs, feeds them one by one to name the first that
+/// does.
 fn check(backend: &dyn Backend, setup: &Setup, frames: &[OwnedFrame]) {
     let Some(mut rig) = start(backend, setup) else { return };
     let cardinality = setup.settings.cardinality;
-    let what = format!("{}, {}, {} registers", cardinality.key.name(), cardinality.hash.name(), cardinality.precision.registers());
+    let what = format!(
+        "{}, {}, {} registers",
+        cardinality.key.name(),
+        cardinality.hash.name(),
+        cardinality.precision.registers()
+    );
     let model = setup.model();
     let expected = model.expect(frames);
     rig.feed(frames);
     let window = rig.rotate();
-    if window.bank.counters == expected.counters && window.bank.cardinality.levels(setup.precision()) == expected.levels {
+    if window.bank.counters == expected.counters
+        && window.bank.cardinality.levels(setup.precision()) == expected.levels
+    {
         return;
     }
     check_each(backend, setup, frames);
@@ -45,9 +60,18 @@ pub fn every_key_hash_and_precision(backend: &dyn Backend) {
     let frames = backend.possible([random(1, 3000), kinds()].concat());
     for (row, key) in KeyKind::ALL.into_iter().enumerate() {
         for (column, hash) in HashMode::ALL.into_iter().enumerate() {
-            // Two precisions a key and hash are enough for all four to meet every key and every hash.
-            let meets = |number: usize| backend.breadth() == Breadth::Combinations || (row + column + number).is_multiple_of(2);
-            for p in PRECISIONS.into_iter().enumerate().filter(|(number, _)| meets(*number)).map(|(_, p)| p) {
+            // Two precisions a key and hash are enough for all four to meet every key and every
+            // hash.
+            let meets = |number: usize| {
+                backend.breadth() == Breadth::Combinations
+                    || (row + column + number).is_multiple_of(2)
+            };
+            for p in PRECISIONS
+                .into_iter()
+                .enumerate()
+                .filter(|(number, _)| meets(*number))
+                .map(|(_, p)| p)
+            {
                 let setup = Setup::with(|cardinality| {
                     (cardinality.key, cardinality.hash) = (key, hash);
                     cardinality.precision = Precision::new(p).unwrap();
@@ -74,7 +98,8 @@ pub fn every_link_layer(backend: &dyn Backend) {
 
 /// A capture may hold less of a frame than there was.
 pub fn length_on_the_wire(backend: &dyn Backend) {
-    let cut = [60, 61, 1514, 9018, 65_549].map(|wire_length| OwnedFrame { wire_length, ..from_source([10, 0, 0, 1]) });
+    let cut = [60, 61, 1514, 9018, 65_549]
+        .map(|wire_length| OwnedFrame { wire_length, ..from_source([10, 0, 0, 1]) });
     check(backend, &Setup::default(), &backend.possible(cut.to_vec()));
 }
 

@@ -6,7 +6,9 @@ use crate::samples::passed_on;
 use flowgauge_core::delay::histogram::least;
 use flowgauge_core::delay::prefixes::{Owned, Prefix, fingerprint};
 use flowgauge_core::delay::weights::{Weight, weights};
-use flowgauge_core::delay::{Admission, Algorithm, Counts, Directions, Kind, Kinds, Label, Settings as Delays};
+use flowgauge_core::delay::{
+    Admission, Algorithm, Counts, Directions, Kind, Kinds, Label, Settings as Delays,
+};
 use flowgauge_core::hash::crc32;
 use flowgauge_core::{Settings, Tabulation, WideBank, cardinality};
 use flowgauge_dataplane::poll::port::OwnedFrame;
@@ -45,7 +47,8 @@ struct End {
 
 impl End {
     fn bytes(self) -> Vec<u8> {
-        let v6 = || [&[0x20, 1, 0xd, 0xb8, 0, 0, 0, self.number][..], &[0; 7], &[self.number]].concat();
+        let v6 =
+            || [&[0x20, 1, 0xd, 0xb8, 0, 0, 0, self.number][..], &[0; 7], &[self.number]].concat();
         if self.v6 { v6() } else { vec![10, 0, 0, self.number] }
     }
 
@@ -90,7 +93,13 @@ static OWNED: LazyLock<Vec<Owned>> = LazyLock::new(|| {
 });
 
 impl Traffic {
-    fn push(&mut self, (from, to): (End, End), protocol: u8, transport: &[u8], exchanges: &[(Kind, u32, bool)]) {
+    fn push(
+        &mut self,
+        (from, to): (End, End),
+        protocol: u8,
+        transport: &[u8],
+        exchanges: &[(Kind, u32, bool)],
+    ) {
         let at = 1_000_000_000 + self.frames.len() as u64 * 100_000;
         let array = |end: End| end.bytes().try_into().unwrap_or([0; 16]);
         let mut frame = if from.v6 {
@@ -103,7 +112,11 @@ impl Traffic {
         let exchange = |&(kind, token, is_answer): &(Kind, u32, bool)| {
             let (asker, answerer) = if is_answer { (to, from) } else { (from, to) };
             let (from, to) = (asker.hash(), answerer.hash());
-            let (from, to) = if kind == Kind::TcpDuration && side(from, to) == 1 { (to, from) } else { (from, to) };
+            let (from, to) = if kind == Kind::TcpDuration && side(from, to) == 1 {
+                (to, from)
+            } else {
+                (from, to)
+            };
             Exchange { kind, from, to, token, is_answer, at, asker, answerer }
         };
         let frame = OwnedFrame { timestamp: at, ..OwnedFrame::ethernet(frame) };
@@ -126,7 +139,14 @@ impl Traffic {
     }
 
     fn udp(&mut self, ends: (End, End), id: u16, is_answer: bool) {
-        let mut bytes = [ends.0.port.to_be_bytes(), ends.1.port.to_be_bytes(), [0, 20], [0, 0], id.to_be_bytes()].concat();
+        let mut bytes = [
+            ends.0.port.to_be_bytes(),
+            ends.1.port.to_be_bytes(),
+            [0, 20],
+            [0, 0],
+            id.to_be_bytes(),
+        ]
+        .concat();
         bytes.extend([if is_answer { 0x80 } else { 1 }, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         self.push(ends, 17, &bytes, &[(Kind::Dns, id.into(), is_answer)]);
     }
@@ -151,7 +171,11 @@ impl Traffic {
         while begun < conversations || !open.is_empty() {
             if begun < conversations && (open.len() < 8 || traffic.random.random_ratio(1, 4)) {
                 let v6 = traffic.random.random_ratio(1, 3);
-                let client = End { v6, number: traffic.random.random_range(1..250), port: 1024 + begun as u16 };
+                let client = End {
+                    v6,
+                    number: traffic.random.random_range(1..250),
+                    port: 1024 + begun as u16,
+                };
                 let server = End { v6, number: traffic.random.random_range(1..250), port: 443 };
                 open.push((client, server, [traffic.random.random(), traffic.random.random()], 0));
                 begun += 1;
@@ -165,7 +189,10 @@ impl Traffic {
     }
 
     /// The next frame of a conversation; says whether it was the last.
-    fn step(&mut self, (client, server, [here, there], step): &mut (End, End, [u32; 2], usize)) -> bool {
+    fn step(
+        &mut self,
+        (client, server, [here, there], step): &mut (End, End, [u32; 2], usize),
+    ) -> bool {
         const FIN: u8 = 1;
         const SYN: u8 = 2;
         const ACK: u8 = 16;
@@ -180,12 +207,19 @@ impl Traffic {
                 0,
                 &[(Kind::TcpHandshake, here.wrapping_add(1), false), (Kind::TcpDuration, 0, false)],
             ),
-            1 => self.tcp(back, SYN | ACK, [*there, here.wrapping_add(1)], 0, &[(Kind::TcpHandshake, here.wrapping_add(1), true)]),
+            1 => self.tcp(
+                back,
+                SYN | ACK,
+                [*there, here.wrapping_add(1)],
+                0,
+                &[(Kind::TcpHandshake, here.wrapping_add(1), true)],
+            ),
             2 | 4 => {
                 *here = here.wrapping_add(1);
                 let end = here.wrapping_add(payload);
                 let acknowledgement = there.wrapping_add(1);
-                let exchanges = [(Kind::TcpData, acknowledgement, true), (Kind::TcpData, end, false)];
+                let exchanges =
+                    [(Kind::TcpData, acknowledgement, true), (Kind::TcpData, end, false)];
                 // Some segments are sent again.
                 for _ in 0..1 + (*there & 1) {
                     self.tcp(forth, ACK, [*here, acknowledgement], payload, &exchanges);
@@ -195,14 +229,26 @@ impl Traffic {
             // Data that acknowledges data.
             3 => {
                 let end = there.wrapping_add(20);
-                self.tcp(back, ACK, [*there, *here], 20, &[(Kind::TcpData, *here, true), (Kind::TcpData, end, false)]);
+                self.tcp(
+                    back,
+                    ACK,
+                    [*there, *here],
+                    20,
+                    &[(Kind::TcpData, *here, true), (Kind::TcpData, end, false)],
+                );
                 *there = end.wrapping_sub(1);
             }
-            5 if *here & 1 == 0 => self.tcp(back, ACK, [*there, *here], 0, &[(Kind::TcpData, *here, true)]),
+            5 if *here & 1 == 0 => {
+                self.tcp(back, ACK, [*there, *here], 0, &[(Kind::TcpData, *here, true)])
+            }
             6 => self.udp((named(*client, client.port), named(*server, 53)), *here as u16, false),
-            7 if *here & 3 != 0 => self.udp((named(*server, 53), named(*client, client.port)), *here as u16, true),
+            7 if *here & 3 != 0 => {
+                self.udp((named(*server, 53), named(*client, client.port)), *here as u16, true)
+            }
             8 => self.echo((named(*client, 0), named(*server, 0)), *here as u16, false),
-            9 if *here & 4 != 0 => self.echo((named(*server, 0), named(*client, 0)), *here as u16, true),
+            9 if *here & 4 != 0 => {
+                self.echo((named(*server, 0), named(*client, 0)), *here as u16, true)
+            }
             10 => {
                 let acknowledgement = there.wrapping_add(1);
                 self.tcp(
@@ -284,22 +330,31 @@ impl Model {
     ) {
         let ticks = |time: u64| (time >> kind.tick_bits()) % (1 << 31);
         let (now, age) = (ticks(at).max(1), u64::from(self.settings.expiry_ns) >> kind.tick_bits());
-        let places = [hash, hash.rotate_left(16)].map(|hash| hash >> (33 - u32::from(self.settings.slots_log2)));
+        let places = [hash, hash.rotate_left(16)]
+            .map(|hash| hash >> (33 - u32::from(self.settings.slots_log2)));
         let places = [0, 1].map(|stage| (kind, side, stage, places[stage]));
         if is_answer {
-            let found = places.into_iter().find(|place| self.slots.get(place).is_some_and(|(found, ..)| *found == signature));
+            let found = places
+                .into_iter()
+                .find(|place| self.slots.get(place).is_some_and(|(found, ..)| *found == signature));
             if let Some((_, _, since)) = found.and_then(|place| self.slots.remove(&place)) {
                 let sums = &mut expected.sums[0];
                 [1, Weight::ONE.weight.into(), Weight::ONE.square.into()]
                     .into_iter()
                     .zip(sums)
                     .for_each(|(term, sum): (u64, _)| *sum += term);
-                expected.ticks.push(((now as u32).wrapping_sub(since as u32) << 1).cast_signed().wrapping_shr(1).cast_unsigned());
+                expected.ticks.push(
+                    ((now as u32).wrapping_sub(since as u32) << 1)
+                        .cast_signed()
+                        .wrapping_shr(1)
+                        .cast_unsigned(),
+                );
             }
             return;
         }
         for place in places {
-            let waiting = self.slots.get(&place).filter(|(.., since)| *since <= now && now - since <= age);
+            let waiting =
+                self.slots.get(&place).filter(|(.., since)| *since <= now && now - since <= age);
             match waiting {
                 Some((found, ..)) if *found != signature => {}
                 Some(_) => {
@@ -340,16 +395,22 @@ impl Model {
             if !(again && matches!(kind, Kind::TcpHandshake | Kind::TcpData)) {
                 self.slots.insert(slot, (signature, *inserted, at));
             }
-        } else if let Some((_, stamp, since)) = self.slots.get(&slot).copied().filter(|(found, ..)| *found == signature) {
+        } else if let Some((_, stamp, since)) =
+            self.slots.get(&slot).copied().filter(|(found, ..)| *found == signature)
+        {
             self.slots.remove(&slot);
             if !is_counted {
                 return;
             }
             let class = ((*inserted - stamp) >> (self.settings.fridge_slots_log2() - 6)) as usize;
-            let weighted = matches!(self.settings.algorithm, Algorithm::Fridge | Algorithm::MultiFridge);
+            let weighted =
+                matches!(self.settings.algorithm, Algorithm::Fridge | Algorithm::MultiFridge);
             let weight = if weighted { self.weights[class.min(511)] } else { Weight::ONE };
             let sums = &mut expected.sums[fridge];
-            [1, weight.weight.into(), weight.square.into()].into_iter().zip(sums).for_each(|(term, sum): (u64, _)| *sum += term);
+            [1, weight.weight.into(), weight.square.into()]
+                .into_iter()
+                .zip(sums)
+                .for_each(|(term, sum): (u64, _)| *sum += term);
             let tick = kind.tick_bits();
             expected.ticks.push(((at >> tick) as u32).wrapping_sub((since >> tick) as u32));
         }
@@ -380,28 +441,45 @@ fn label(settings: &Delays, exchange: &Exchange) -> Label {
 fn held(bank: &WideBank, settings: &Delays, kind: Kind, label: Label) -> (Counts, Vec<[u64; 3]>) {
     let sums = (0..settings.fridges()).map(|fridge| {
         let buckets = bank.delay.histogram(settings, kind, label, fridge).unwrap().buckets();
-        let sum = |of: fn(&flowgauge_core::delay::histogram::Bucket) -> u64| buckets.iter().map(of).sum();
-        [sum(|bucket| bucket.samples.into()), sum(|bucket| bucket.weight), sum(|bucket| bucket.squares)]
+        let sum =
+            |of: fn(&flowgauge_core::delay::histogram::Bucket) -> u64| buckets.iter().map(of).sum();
+        [
+            sum(|bucket| bucket.samples.into()),
+            sum(|bucket| bucket.weight),
+            sum(|bucket| bucket.squares),
+        ]
     });
     (bank.delay.counts(settings, kind, label), sums.collect())
 }
 
-const KINDS: [Kind; 5] = [Kind::TcpHandshake, Kind::TcpData, Kind::TcpDuration, Kind::Dns, Kind::Icmp];
+const KINDS: [Kind; 5] =
+    [Kind::TcpHandshake, Kind::TcpData, Kind::TcpDuration, Kind::Dns, Kind::Icmp];
 
 fn each(breadth: Breadth) -> Vec<Delays> {
     let of_all = |algorithm, admit| settings(&KINDS, algorithm, admit);
     let mut all = vec![settings(&[Kind::TcpData], Algorithm::Fridge, 0)];
     if breadth > Breadth::Few {
         all.extend(KINDS.map(|kind| settings(&[kind], Algorithm::Fridge, 1)));
-        all.extend([settings(&[Kind::TcpData], Algorithm::MultiFridge, 0), settings(&[Kind::TcpData], Algorithm::Overwrite, 0)]);
-        all.push(settings(&[Kind::TcpHandshake, Kind::TcpData, Kind::Dns, Kind::Icmp], Algorithm::Expiry, 0));
+        all.extend([
+            settings(&[Kind::TcpData], Algorithm::MultiFridge, 0),
+            settings(&[Kind::TcpData], Algorithm::Overwrite, 0),
+        ]);
+        all.push(settings(
+            &[Kind::TcpHandshake, Kind::TcpData, Kind::Dns, Kind::Icmp],
+            Algorithm::Expiry,
+            0,
+        ));
     }
     if breadth == Breadth::Combinations {
-        all.extend([Algorithm::Fridge, Algorithm::MultiFridge, Algorithm::Overwrite].map(|algorithm| of_all(algorithm, 0)));
+        all.extend(
+            [Algorithm::Fridge, Algorithm::MultiFridge, Algorithm::Overwrite]
+                .map(|algorithm| of_all(algorithm, 0)),
+        );
         all.push(of_all(Algorithm::Fridge, 2));
     }
     all.push(Delays { follows: true, ..of_all(Algorithm::Fridge, 1) });
-    let by_prefix = Delays { groups_log2: 2, directions: Directions::Local, ..of_all(Algorithm::Fridge, 0) };
+    let by_prefix =
+        Delays { groups_log2: 2, directions: Directions::Local, ..of_all(Algorithm::Fridge, 0) };
     all.push(Delays { prefixes: fingerprint(&OWNED), ..by_prefix });
     all
 }
@@ -409,29 +487,45 @@ fn each(breadth: Breadth) -> Vec<Delays> {
 /// What windows admit if shares change: from the first two on, smaller and larger ones.
 fn admission(delays: &Delays, window: usize) -> Admission {
     const LOG2: [(u8, u8); 7] = [(1, 1), (1, 1), (0, 1), (0, 0), (2, 2), (1, 2), (0, 1)];
-    let (kept, counted) = if delays.follows { LOG2[window % LOG2.len()] } else { (delays.admit_log2, delays.admit_log2) };
+    let (kept, counted) = if delays.follows {
+        LOG2[window % LOG2.len()]
+    } else {
+        (delays.admit_log2, delays.admit_log2)
+    };
     Admission { kept, counted }
 }
 
-/// Whatever the time is, the same requests are found, and weigh the same, in whichever window the answer comes.
+/// Whatever the time is, the same requests are found, and weigh the same, in whichever window the
+/// answer comes.
 pub fn every_kind_and_algorithm(backend: &dyn Backend) {
-    let off = cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
+    let off =
+        cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
     for delays in each(backend.breadth()) {
         let prefixes: &[Owned] = if delays.prefixes == 0 { &[] } else { &OWNED };
-        let setup = Setup { settings: Settings { delay: delays, ..Settings::only(off) }, prefixes, ..Setup::default() };
+        let setup = Setup {
+            settings: Settings { delay: delays, ..Settings::only(off) },
+            prefixes,
+            ..Setup::default()
+        };
         let Some(mut rig) = start(backend, &setup) else { continue };
         let traffic = Traffic::new(5, 60);
         let (mut models, mut admitted, mut seen) = (Vec::new(), 0, 0);
-        assert_eq!(backend.possible(traffic.frames.iter().map(|(frame, _)| frame.clone()).collect()).len(), traffic.frames.len());
+        assert_eq!(
+            backend.possible(traffic.frames.iter().map(|(frame, _)| frame.clone()).collect()).len(),
+            traffic.frames.len()
+        );
         let meaning: HashMap<u64, &Vec<Exchange>> =
             traffic.frames.iter().map(|(frame, exchanges)| (frame.timestamp, exchanges)).collect();
         // An even number, so that pipes take turns across them.
         let windows = if delays.follows { 14 } else { 6 };
-        for (window, frames) in traffic.frames.chunks(traffic.frames.len() / windows * 2).enumerate() {
+        for (window, frames) in
+            traffic.frames.chunks(traffic.frames.len() / windows * 2).enumerate()
+        {
             let admission_of = |window| admission(&delays, window);
             let frames: Vec<OwnedFrame> = frames.iter().map(|(frame, _)| frame.clone()).collect();
             let mut expected: HashMap<(Kind, usize), Expected> = HashMap::new();
-            let label_index = |label: Label| usize::from(label.group) * 2 + usize::from(label.leaves);
+            let label_index =
+                |label: Label| usize::from(label.group) * 2 + usize::from(label.leaves);
             // Pipes of a switch have tables of their own.
             for (index, part) in backend.sharing(&frames).iter().enumerate() {
                 if index == models.len() {
@@ -440,7 +534,9 @@ pub fn every_kind_and_algorithm(backend: &dyn Backend) {
                 models[index].admission = admission_of(window);
                 let exchanges = part.iter().flat_map(|frame| meaning[&frame.timestamp]);
                 for exchange in exchanges.filter(|exchange| delays.kinds.has(exchange.kind)) {
-                    let of_label = expected.entry((exchange.kind, label_index(label(&delays, exchange)))).or_default();
+                    let of_label = expected
+                        .entry((exchange.kind, label_index(label(&delays, exchange))))
+                        .or_default();
                     models[index].count(exchange, of_label);
                 }
             }
@@ -455,22 +551,33 @@ pub fn every_kind_and_algorithm(backend: &dyn Backend) {
             let closed = rig.rotate();
             if delays.follows {
                 // The open window has its shares already.
-                let next: Vec<_> = delays.kinds.each().map(|kind| (kind, admission_of(window + 2))).collect();
+                let next: Vec<_> =
+                    delays.kinds.each().map(|kind| (kind, admission_of(window + 2))).collect();
                 rig.dataplane.admit(&next).unwrap();
             }
             let labels = || (0..delays.labels()).map(|index| delays.labelled(index));
-            for (kind, label) in delays.kinds.each().flat_map(|kind| labels().map(move |label| (kind, label))) {
+            for (kind, label) in
+                delays.kinds.each().flat_map(|kind| labels().map(move |label| (kind, label)))
+            {
                 let expected = expected.remove(&(kind, label_index(label))).unwrap_or_default();
                 let (counts, mut sums) = held(&closed.bank, &delays, kind, label);
                 sums.truncate(expected.sums.len());
                 assert_eq!(
                     counts,
-                    Counts { requests: expected.requests, admitted: expected.admitted, ..Counts::default() },
+                    Counts {
+                        requests: expected.requests,
+                        admitted: expected.admitted,
+                        ..Counts::default()
+                    },
                     "{delays:?} {kind:?} {label:?}"
                 );
                 assert_eq!(sums, expected.sums, "{delays:?} {kind:?} {label:?}");
                 if expected.requests > 0 {
-                    assert_eq!(closed.bank.delay.admit_log2(&delays, kind), admission_of(window).counted, "{delays:?} {kind:?}");
+                    assert_eq!(
+                        closed.bank.delay.admit_log2(&delays, kind),
+                        admission_of(window).counted,
+                        "{delays:?} {kind:?}"
+                    );
                 }
                 admitted += expected.admitted;
                 seen += expected.ticks.len() as u64;
@@ -482,10 +589,14 @@ pub fn every_kind_and_algorithm(backend: &dyn Backend) {
 
 /// In trace time every delay is that of the timestamps.
 pub fn delays_in_trace_time(backend: &dyn Backend) {
-    for delays in [settings(&KINDS, Algorithm::Fridge, 0), settings(&KINDS, Algorithm::Overwrite, 0)] {
-        let setup = Setup { settings: Settings { delay: delays, ..Settings::DEFAULT }, ..Setup::default() };
+    for delays in
+        [settings(&KINDS, Algorithm::Fridge, 0), settings(&KINDS, Algorithm::Overwrite, 0)]
+    {
+        let setup =
+            Setup { settings: Settings { delay: delays, ..Settings::DEFAULT }, ..Setup::default() };
         let traffic = Traffic::new(9, 80);
-        let frames: Vec<OwnedFrame> = traffic.frames.iter().map(|(frame, _)| frame.clone()).collect();
+        let frames: Vec<OwnedFrame> =
+            traffic.frames.iter().map(|(frame, _)| frame.clone()).collect();
         let Some(mut replay) = backend.replay(&setup, &frames) else { return };
         replay.dataplane.install(&setup.tables()).unwrap();
         (replay.advance)(u64::MAX);
@@ -496,26 +607,41 @@ pub fn delays_in_trace_time(backend: &dyn Backend) {
         }
         for (kind, mut expected) in expected {
             expected.ticks.sort_unstable();
-            let buckets = closed.bank.delay.histogram(&delays, kind, false, 0).unwrap().buckets().iter().enumerate();
-            let leasts =
-                buckets.flat_map(|(index, bucket)| std::iter::repeat_n(least(index)..least(index + 1), bucket.samples as usize));
+            let buckets = closed
+                .bank
+                .delay
+                .histogram(&delays, kind, false, 0)
+                .unwrap()
+                .buckets()
+                .iter()
+                .enumerate();
+            let leasts = buckets.flat_map(|(index, bucket)| {
+                std::iter::repeat_n(least(index)..least(index + 1), bucket.samples as usize)
+            });
             let leasts: Vec<_> = leasts.collect();
             assert_eq!(leasts.len(), expected.ticks.len(), "{kind:?}");
-            assert!(leasts.iter().zip(&expected.ticks).all(|(range, tick)| range.contains(tick)), "{kind:?}: {:?}", expected.ticks);
+            assert!(
+                leasts.iter().zip(&expected.ticks).all(|(range, tick)| range.contains(tick)),
+                "{kind:?}: {:?}",
+                expected.ticks
+            );
         }
     }
 }
 
-/// What is passed on one by one is what windows count, whether it is taken before they are closed or with them; in trace time to the tick.
+/// What is passed on one by one is what windows count, whether it is taken before they are closed
+/// or with them; in trace time to the tick.
 pub fn one_by_one(backend: &dyn Backend) {
     let algorithms = [Algorithm::Fridge, Algorithm::MultiFridge, Algorithm::Overwrite];
     let all = if backend.breadth() == Breadth::Few { 1 } else { algorithms.len() };
     for algorithm in algorithms.into_iter().take(all) {
         let delays = Delays { samples: true, ..settings(&KINDS, algorithm, 0) };
-        let setup = Setup { settings: Settings { delay: delays, ..Settings::DEFAULT }, ..Setup::default() };
+        let setup =
+            Setup { settings: Settings { delay: delays, ..Settings::DEFAULT }, ..Setup::default() };
         let Some(mut rig) = start(backend, &setup) else { return };
         let traffic = Traffic::new(11, 60);
-        let frames: Vec<OwnedFrame> = traffic.frames.iter().map(|(frame, _)| frame.clone()).collect();
+        let frames: Vec<OwnedFrame> =
+            traffic.frames.iter().map(|(frame, _)| frame.clone()).collect();
         let mut all = 0;
         for frames in frames.chunks(frames.len() / 4) {
             let (early, late) = frames.split_at(frames.len() / 2);
@@ -545,7 +671,10 @@ pub fn one_by_one(backend: &dyn Backend) {
             model.count(exchange, expected.entry(exchange.kind).or_default());
         }
         for (rank, kind) in delays.kinds.each().enumerate() {
-            let samples = taken.iter().map(|delay| delay.sample).filter(|sample| usize::from(sample.row) == rank);
+            let samples = taken
+                .iter()
+                .map(|delay| delay.sample)
+                .filter(|sample| usize::from(sample.row) == rank);
             let ticks: Vec<u32> = samples.clone().map(|sample| sample.delay).collect();
             assert_eq!(ticks, expected[&kind].ticks, "{kind:?}");
             let answers = |at| frames.iter().any(|frame| frame.timestamp == at);

@@ -1,4 +1,5 @@
-//! Tables of heavy hitters, slot by slot. What the algorithms do is tested in the core; here, that a backend does the same.
+//! Tables of heavy hitters, slot by slot. What the algorithms do is tested in the core; here, that
+//! a backend does the same.
 
 use crate::backend::{Backend, Breadth, Setup, start};
 use crate::frames::{from_source, kinds, random};
@@ -8,10 +9,12 @@ use flowgauge_core::{FlowKey, HashMode, Heavy, KeyKind, cardinality};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use std::collections::HashMap;
 
-/// More flows than slots, of all sizes: every other frame is of one flow, every fourth of another, and so on.
+/// More flows than slots, of all sizes: every other frame is of one flow, every fourth of another,
+/// and so on.
 fn skewed(seed: u64, count: u32) -> Vec<OwnedFrame> {
     let flow = |number: u32| {
-        let mut frame = from_source([10, seed as u8, (number / 3 % 90) as u8, number.trailing_zeros() as u8]);
+        let mut frame =
+            from_source([10, seed as u8, (number / 3 % 90) as u8, number.trailing_zeros() as u8]);
         frame.bytes.resize(60 + number as usize % 200, 0);
         OwnedFrame { wire_length: frame.bytes.len() as u32, ..frame }
     };
@@ -31,7 +34,11 @@ fn check(backend: &dyn Backend, settings: Settings) {
 }
 
 fn check_hash(backend: &dyn Backend, settings: Settings, hash: HashMode) {
-    let off = cardinality::Settings { mode: cardinality::Mode::Off, hash, ..cardinality::Settings::DEFAULT };
+    let off = cardinality::Settings {
+        mode: cardinality::Mode::Off,
+        hash,
+        ..cardinality::Settings::DEFAULT
+    };
     let mut setup = Setup { settings: flowgauge_core::Settings::only(off), ..Setup::default() };
     setup.settings.heavy = settings;
     let Some(mut rig) = start(backend, &setup) else { return };
@@ -46,7 +53,13 @@ fn check_hash(backend: &dyn Backend, settings: Settings, hash: HashMode) {
 
 /// Asserts that a table holds what the tables of all cores make together.
 #[track_caller]
-pub fn assert_holds(backend: &dyn Backend, held: &Heavy, settings: &flowgauge_core::Settings, frames: &[OwnedFrame], what: &str) {
+pub fn assert_holds(
+    backend: &dyn Backend,
+    held: &Heavy,
+    settings: &flowgauge_core::Settings,
+    frames: &[OwnedFrame],
+    what: &str,
+) {
     let (hash, settings) = (settings.cardinality.hash, &settings.heavy);
     let mut expected = Box::new(Heavy::new());
     for core in backend.cores(frames) {
@@ -60,10 +73,15 @@ pub fn assert_holds(backend: &dyn Backend, held: &Heavy, settings: &flowgauge_co
         }
         expected.merge(&table, settings);
     }
-    assert_eq!((held.packets(), held.total()), (expected.packets(), expected.total()), "totals: {what}");
+    assert_eq!(
+        (held.packets(), held.total()),
+        (expected.packets(), expected.total()),
+        "totals: {what}"
+    );
     if backend.in_order() {
         let pairs = held.slot_entries(settings).zip(expected.slot_entries(settings)).enumerate();
-        pairs.for_each(|(slot, (held, expected))| assert_eq!(held, expected, "slot {slot}: {what}"));
+        pairs
+            .for_each(|(slot, (held, expected))| assert_eq!(held, expected, "slot {slot}: {what}"));
     }
     bounds_hold(held, settings, &packets(frames, settings), what);
 }
@@ -72,17 +90,24 @@ pub fn assert_holds(backend: &dyn Backend, held: &Heavy, settings: &flowgauge_co
 fn bounds_hold(held: &Heavy, settings: &Settings, packets: &[(FlowKey, u32)], what: &str) {
     let mut sent: HashMap<FlowKey, u64> = HashMap::new();
     for (key, bytes) in packets {
-        *sent.entry(*key).or_default() += if settings.unit == Unit::Bytes { u64::from(*bytes) } else { 1 };
+        *sent.entry(*key).or_default() +=
+            if settings.unit == Unit::Bytes { u64::from(*bytes) } else { 1 };
     }
     for Entry { key, count, inherited, .. } in held.entries(settings) {
         let own = count - inherited;
-        assert!(own <= sent.get(&key).copied().unwrap_or_default(), "{own} counted of {key:?}: {what}");
+        assert!(
+            own <= sent.get(&key).copied().unwrap_or_default(),
+            "{own} counted of {key:?}: {what}"
+        );
     }
 }
 
 pub fn every_algorithm(backend: &dyn Backend) {
     for algorithm in Algorithm::ALL {
-        check(backend, Settings { algorithm, unit: Unit::Packets, slots_log2: 6, key: KeyKind::Src });
+        check(
+            backend,
+            Settings { algorithm, unit: Unit::Packets, slots_log2: 6, key: KeyKind::Src },
+        );
     }
     if backend.breadth() == Breadth::Few {
         return;
@@ -100,10 +125,17 @@ pub fn every_key(backend: &dyn Backend) {
     if backend.breadth() == Breadth::Few {
         return check(
             backend,
-            Settings { algorithm: Algorithm::DWayRap, unit: Unit::Bytes, slots_log2: 5, key: KeyKind::FiveTuple },
+            Settings {
+                algorithm: Algorithm::DWayRap,
+                unit: Unit::Bytes,
+                slots_log2: 5,
+                key: KeyKind::FiveTuple,
+            },
         );
     }
-    for algorithm in [Algorithm::SpaceSaving, Algorithm::DWayRap, Algorithm::HashPipe, Algorithm::Precision] {
+    for algorithm in
+        [Algorithm::SpaceSaving, Algorithm::DWayRap, Algorithm::HashPipe, Algorithm::Precision]
+    {
         for key in KeyKind::ALL {
             let settings = Settings { algorithm, unit: Unit::Packets, slots_log2: 5, key };
             check(backend, settings);

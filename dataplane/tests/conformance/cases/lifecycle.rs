@@ -10,10 +10,22 @@ use flowgauge_dataplane::{Capabilities, Error, Event, HashKey, Tables};
 
 pub fn capabilities_make_sense(backend: &dyn Backend) {
     let Some(rig) = start(backend, &Setup::default()) else { return };
-    let Capabilities { backend, interface, measurements, keys, hashes, places, precision, banks, workers, .. } =
-        rig.dataplane.capabilities();
+    let Capabilities {
+        backend,
+        interface,
+        measurements,
+        keys,
+        hashes,
+        places,
+        precision,
+        banks,
+        workers,
+        ..
+    } = rig.dataplane.capabilities();
     assert!(!backend.is_empty() && !interface.is_empty());
-    assert!(!measurements.is_empty() && !keys.is_empty() && !hashes.is_empty() && !places.is_empty());
+    assert!(
+        !measurements.is_empty() && !keys.is_empty() && !hashes.is_empty() && !places.is_empty()
+    );
     assert!(precision.contains(&Precision::default()), "the default must work everywhere");
     assert!(*banks >= 2 && *workers >= 1);
 }
@@ -37,7 +49,12 @@ pub fn nothing_before_install(backend: &dyn Backend) {
     dataplane.install(&setup.tables()).unwrap();
     let frames = backend.possible(random(3, 200));
     rig.feed(&frames[..]);
-    assert_same(&rig.rotate(), &setup.model().expect(&frames), setup.precision(), "after calls before install");
+    assert_same(
+        &rig.rotate(),
+        &setup.model().expect(&frames),
+        setup.precision(),
+        "after calls before install",
+    );
 }
 
 /// Every way in which one table can be wrong.
@@ -67,7 +84,11 @@ fn wrong(tables: &Tables) -> Vec<(&'static str, Tables)> {
         change("another coin", &|tables| tables.admission[index].coin_mask ^= 1);
         change("an admission missing", &|tables| _ = tables.admission.remove(index));
     }
-    let owned = |group| Owned { prefix: Prefix::of([10, 0, 0, 0].into(), 8).unwrap(), group: Some(group), is_local: false };
+    let owned = |group| Owned {
+        prefix: Prefix::of([10, 0, 0, 0].into(), 8).unwrap(),
+        group: Some(group),
+        is_local: false,
+    };
     change("prefixes that settings say nothing of", &|tables| tables.prefixes = vec![owned(1)]);
     change("too many prefixes", &|tables| tables.prefixes = vec![owned(1); 1024]);
     change("another logarithm", &|tables| tables.logarithm[7].log2 += 1);
@@ -93,7 +114,8 @@ fn wrong(tables: &Tables) -> Vec<(&'static str, Tables)> {
         change("another multiplier", &|tables| {
             let mut words = tables.tabulation.multilinear().words();
             words[11] ^= 1;
-            tables.tabulation = tables.tabulation.clone().with_multilinear(Multilinear::from_words(words));
+            tables.tabulation =
+                tables.tabulation.clone().with_multilinear(Multilinear::from_words(words));
         });
     }
     wrong
@@ -113,13 +135,26 @@ pub fn wrong_tables_are_refused(backend: &dyn Backend) {
                 Err(error) => panic!("{what}: {error}"),
                 Ok(_) => panic!("{what}: installed"),
             }
-            assert!(matches!(rig.dataplane.sample(), Err(Error::NotStarted { .. })), "{what}: counts");
+            assert!(
+                matches!(rig.dataplane.sample(), Err(Error::NotStarted { .. })),
+                "{what}: counts"
+            );
         }
         rig.dataplane.install(&setup.tables()).unwrap();
-        assert_same(&rig.sample(), &Expected::nothing(setup.precision()), setup.precision(), "after refused tables");
+        assert_same(
+            &rig.sample(),
+            &Expected::nothing(setup.precision()),
+            setup.precision(),
+            "after refused tables",
+        );
         let frames = backend.possible(random(4, 200));
         rig.feed(&frames[..]);
-        assert_same(&rig.rotate(), &setup.model().expect(&frames), setup.precision(), "after refused tables");
+        assert_same(
+            &rig.rotate(),
+            &setup.model().expect(&frames),
+            setup.precision(),
+            "after refused tables",
+        );
     }
 }
 
@@ -133,7 +168,12 @@ pub fn tables_are_installed_once(backend: &dyn Backend) {
         assert!(matches!(rig.dataplane.install(&tables), Err(Error::AlreadyStarted { .. })));
     }
     rig.feed(after);
-    assert_same(&rig.rotate(), &setup.model().expect(&frames), setup.precision(), "after a second install");
+    assert_same(
+        &rig.rotate(),
+        &setup.model().expect(&frames),
+        setup.precision(),
+        "after a second install",
+    );
 }
 
 pub fn no_losses_at_first(backend: &dyn Backend) {
@@ -142,5 +182,8 @@ pub fn no_losses_at_first(backend: &dyn Backend) {
     rig.feed(backend.possible(random(6, 200)));
     rig.rotate();
     assert_eq!(rig.dataplane.losses().unwrap().iter().count(), 0);
-    assert!(!rig.dataplane.events().unwrap().contains(&Event::TrafficEnded), "the feeder is still there");
+    assert!(
+        !rig.dataplane.events().unwrap().contains(&Event::TrafficEnded),
+        "the feeder is still there"
+    );
 }

@@ -27,7 +27,8 @@ pub fn faults_neither_lose_nor_double(backend: &dyn Backend) {
     let mut add = |window: Snapshot| {
         packets += window.packets_after;
         bytes += window.bank.counters.bytes;
-        for (all, level) in levels.iter_mut().zip(window.bank.cardinality.levels(setup.precision())) {
+        for (all, level) in levels.iter_mut().zip(window.bank.cardinality.levels(setup.precision()))
+        {
             *all = (*all).max(*level);
         }
         (packets, bytes)
@@ -48,7 +49,12 @@ pub fn faults_neither_lose_nor_double(backend: &dyn Backend) {
     let sent = traffic.stop();
     let (packets, bytes) = add(persist(|| dataplane.rotate()));
     let expected = setup.model().expect((0..sent).map(unique));
-    assert_eq!((packets, bytes), (sent, expected.counters.bytes), "{} calls failed", dataplane.injected());
+    assert_eq!(
+        (packets, bytes),
+        (sent, expected.counters.bytes),
+        "{} calls failed",
+        dataplane.injected()
+    );
     assert_eq!(levels, expected.levels);
     assert!(dataplane.injected() > rounds * 2 / 3, "{} calls failed", dataplane.injected());
     println!("{} rotations, {} failed calls, {sent} packets", rounds + 1, dataplane.injected());
@@ -67,9 +73,12 @@ pub fn a_failed_sample_is_no_zero(backend: &dyn Backend) {
         let expected = model.expect(&frames[..fed]);
         for _ in 0..50 {
             calls += 1;
-            // Either an error or the present state; neither nothing nor what an earlier, failed call read.
+            // Either an error or the present state; neither nothing nor what an earlier, failed
+            // call read.
             match dataplane.sample() {
-                Ok(sample) => assert_same(&sample, &expected, setup.precision(), "a sample among failed ones"),
+                Ok(sample) => {
+                    assert_same(&sample, &expected, setup.precision(), "a sample among failed ones")
+                }
                 Err(error) => {
                     assert!(error.is_transient(), "{error}");
                     failed += 1;
@@ -78,7 +87,10 @@ pub fn a_failed_sample_is_no_zero(backend: &dyn Backend) {
         }
     }
     assert_eq!(dataplane.injected(), failed);
-    assert!(failed > calls / 4 && failed < calls * 3 / 4, "{failed} of {calls} failed, about half should");
+    assert!(
+        failed > calls / 4 && failed < calls * 3 / 4,
+        "{failed} of {calls} failed, about half should"
+    );
 }
 
 fn hex(levels: &[u8]) -> String {
@@ -108,7 +120,11 @@ fn described(snapshot: &Snapshot, setup: &Setup) -> Value {
 }
 
 fn lines(log: &[u8]) -> Vec<Value> {
-    std::str::from_utf8(log).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    std::str::from_utf8(log)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 pub fn recorder_writes_what_it_saw(backend: &dyn Backend) {
@@ -117,12 +133,17 @@ pub fn recorder_writes_what_it_saw(backend: &dyn Backend) {
     let feeder = rig.feeder;
     let mut dataplane = Recorder::new(rig.dataplane, Vec::new());
     let mut expected = Vec::new();
-    let mut note = |call: &str, outcome: Value| expected.push(serde_json::json!({ "call": call, "outcome": outcome }));
+    let mut note = |call: &str, outcome: Value| {
+        expected.push(serde_json::json!({ "call": call, "outcome": outcome }))
+    };
     let early = dataplane.sample().err().unwrap();
     note("sample", serde_json::json!({ "error": early.to_string(), "transient": false }));
     dataplane.install(&setup.tables()).unwrap();
     let hash = serde_json::json!({ "mode": "tabulated", "polynomial": "0x790900f3", "seed": crate::backend::SEED });
-    note("install", serde_json::json!({ "ok": { "hash": hash, "rank_entries": 21, "adopted": null } }));
+    note(
+        "install",
+        serde_json::json!({ "ok": { "hash": hash, "rank_entries": 21, "adopted": null } }),
+    );
     for round in 0..3 {
         let frames = backend.possible(random(400 + round, 300));
         let packets = frames.len() as u64;
@@ -130,7 +151,10 @@ pub fn recorder_writes_what_it_saw(backend: &dyn Backend) {
         let sample = dataplane.sample().unwrap();
         note("sample", serde_json::json!({ "ok": described(&sample, &setup) }));
         let window = dataplane.rotate().unwrap();
-        assert!(window.packets_after == packets && hex(window.bank.cardinality.levels(setup.precision())).len() == 4096);
+        assert!(
+            window.packets_after == packets
+                && hex(window.bank.cardinality.levels(setup.precision())).len() == 4096
+        );
         note("rotate", serde_json::json!({ "ok": described(&window, &setup) }));
         dataplane.published(round).unwrap();
         note("published", serde_json::json!({ "ok": { "window": round } }));
@@ -150,8 +174,18 @@ pub fn wrappers_compose(backend: &dyn Backend) {
         persist(|| dataplane.install(&setup.tables()));
         for part in frames.chunks(90) {
             feed(part.to_vec());
-            assert_same(&persist(|| dataplane.sample()), &setup.model().expect(part), setup.precision(), "a sample");
-            assert_same(&persist(|| dataplane.rotate()), &setup.model().expect(part), setup.precision(), "a window");
+            assert_same(
+                &persist(|| dataplane.sample()),
+                &setup.model().expect(part),
+                setup.precision(),
+                "a sample",
+            );
+            assert_same(
+                &persist(|| dataplane.rotate()),
+                &setup.model().expect(part),
+                setup.precision(),
+                "a window",
+            );
         }
     };
     let Some(rig) = backend.open(&setup) else { return };
@@ -160,7 +194,9 @@ pub fn wrappers_compose(backend: &dyn Backend) {
     run(&mut recorder, &feed);
     let (injector, log) = recorder.into_parts();
     let outcomes = lines(&log);
-    let failed = outcomes.iter().filter(|line| line["outcome"]["transient"] == Value::Bool(true)).count() as u64;
+    let failed =
+        outcomes.iter().filter(|line| line["outcome"]["transient"] == Value::Bool(true)).count()
+            as u64;
     assert!(failed > 0 && failed == injector.injected(), "outside, the recorder sees the faults");
     assert_eq!(outcomes.len(), 1 + 2 * frames.chunks(90).count() + failed as usize);
 

@@ -1,4 +1,5 @@
-//! Packets out of order: which flows are followed, what their segments are, and for which prefix they count.
+//! Packets out of order: which flows are followed, what their segments are, and for which prefix
+//! they count.
 
 use crate::backend::{Backend, Breadth, SEED, Setup, start};
 use crate::frames::{IPV4, IPV6, ethernet, ipv4_packet, ipv6_packet};
@@ -48,13 +49,22 @@ impl Traffic {
     fn push(&mut self, flow: &Flow, flags: u8, sequence: u32, payload: u32, apart: u64) {
         let at = self.frames.last().map_or(1_000_000_000, |frame| frame.timestamp) + apart;
         let ports = [flow.port.to_be_bytes(), 443_u16.to_be_bytes()].concat();
-        let mut transport = [ports.as_slice(), &sequence.to_be_bytes(), &[0; 4], &[0x50, flags, 1, 0, 0, 0, 0, 0]].concat();
+        let mut transport =
+            [ports.as_slice(), &sequence.to_be_bytes(), &[0; 4], &[0x50, flags, 1, 0, 0, 0, 0, 0]]
+                .concat();
         transport.resize(20 + payload as usize, 0);
         let (frame, key, prefix) = if flow.v6 {
-            let (mut from, to) = ([0x20, 1, 0xd, 0xb8, 0, flow.subnet, 0, 0, 0, 0, 0, 0, 0, 0, 0, flow.host], [9; 16]);
+            let (mut from, to) = (
+                [0x20, 1, 0xd, 0xb8, 0, flow.subnet, 0, 0, 0, 0, 0, 0, 0, 0, 0, flow.host],
+                [9; 16],
+            );
             from[7] = flow.host;
             let key = [&from[..], &to, &ports, &[6]].concat();
-            (ethernet(&[], IPV6, &ipv6_packet(from, to, 6, &transport)), key, 0x2001_0db8_0000_0006 | u64::from(flow.subnet) << 16)
+            (
+                ethernet(&[], IPV6, &ipv6_packet(from, to, 6, &transport)),
+                key,
+                0x2001_0db8_0000_0006 | u64::from(flow.subnet) << 16,
+            )
         } else {
             let (from, to) = ([10, 1, flow.subnet, flow.host], [192, 0, 2, 1]);
             let key = [&from[..], &to, &ports, &[6]].concat();
@@ -63,13 +73,24 @@ impl Traffic {
         };
         let mut frame = frame;
         frame.resize(frame.len().max(60), 0);
-        self.meaning.insert(at, Segment { signature: crc32(&key), prefix, flags, sequence, payload, at });
+        self.meaning
+            .insert(at, Segment { signature: crc32(&key), prefix, flags, sequence, payload, at });
         self.frames.push(OwnedFrame { timestamp: at, ..OwnedFrame::ethernet(frame) });
     }
 
     /// Flows side by side, so many of each prefix; `apart` gives the time between packets.
-    fn new(seed: u64, of_prefix: u8, flows: u8, packets: usize, mut apart: impl FnMut(&mut ChaCha8Rng) -> u64) -> Self {
-        let mut traffic = Traffic { frames: Vec::new(), meaning: HashMap::new(), random: ChaCha8Rng::seed_from_u64(seed) };
+    fn new(
+        seed: u64,
+        of_prefix: u8,
+        flows: u8,
+        packets: usize,
+        mut apart: impl FnMut(&mut ChaCha8Rng) -> u64,
+    ) -> Self {
+        let mut traffic = Traffic {
+            frames: Vec::new(),
+            meaning: HashMap::new(),
+            random: ChaCha8Rng::seed_from_u64(seed),
+        };
         let mut flows: Vec<Flow> = (0..flows)
             .map(|number| Flow {
                 v6: number % 3 == 0,
@@ -90,7 +111,8 @@ impl Traffic {
             match traffic.random.random_range(0..40) {
                 // What was held back comes, at once or after others.
                 0..12 if !flow.held.is_empty() => {
-                    let (sequence, payload) = flow.held.remove(traffic.random.random_range(0..flow.held.len()));
+                    let (sequence, payload) =
+                        flow.held.remove(traffic.random.random_range(0..flow.held.len()));
                     traffic.push(flow, ACK, sequence, payload, apart);
                 }
                 12..15 => {
@@ -102,7 +124,13 @@ impl Traffic {
                 18 => traffic.push(flow, ACK, next, 0, apart),
                 19 if traffic.random.random_ratio(1, 4) => {
                     let flags = [FIN | ACK, SYN, RST | ACK][traffic.random.random_range(0..3)];
-                    traffic.push(flow, flags, next, if flags & SYN == 0 { payload } else { 0 }, apart);
+                    traffic.push(
+                        flow,
+                        flags,
+                        next,
+                        if flags & SYN == 0 { payload } else { 0 },
+                        apart,
+                    );
                     flow.next = if flags & FIN == 0 { traffic.random.random() } else { end };
                 }
                 _ => {
@@ -144,11 +172,22 @@ struct Model {
 
 impl Model {
     fn new(settings: Reordering) -> Self {
-        Model { settings, tabulation: Tabulation::from_seed(SEED), slots: HashMap::new(), collisions: 0 }
+        Model {
+            settings,
+            tabulation: Tabulation::from_seed(SEED),
+            slots: HashMap::new(),
+            collisions: 0,
+        }
     }
 
     /// What a segment is in a slot: none if that is another flow's.
-    fn follow(&mut self, place: (bool, u32), segment: &Segment, admits: bool, window: usize) -> Option<(&'static str, bool, u64)> {
+    fn follow(
+        &mut self,
+        place: (bool, u32),
+        segment: &Segment,
+        admits: bool,
+        window: usize,
+    ) -> Option<(&'static str, bool, u64)> {
         let mine = segment.signature | 1;
         let slot = self.slots.entry(place).or_default();
         let now = (segment.at >> 16) as u32;
@@ -161,7 +200,10 @@ impl Model {
         if !is_mine && !is_idle && (is_last || !admits) {
             return None;
         }
-        let end = segment.sequence.wrapping_add(segment.payload).wrapping_add(u32::from(segment.flags & FIN));
+        let end = segment
+            .sequence
+            .wrapping_add(segment.payload)
+            .wrapping_add(u32::from(segment.flags & FIN));
         let ahead = segment.sequence.wrapping_sub(slot.next);
         let what = match ahead {
             _ if !is_mine => {
@@ -203,7 +245,8 @@ impl Model {
         let is_hybrid = self.settings.algorithm == Algorithm::Hybrid;
         let size = 1_u32 << (self.settings.slots_log2 - u8::from(is_hybrid));
         let places = self.tabulation.hash(crc32(&segment.prefix.to_be_bytes()));
-        let (bucket, large) = ((false, (places >> 16) % size), (true, self.tabulation.hash(signature) % size));
+        let (bucket, large) =
+            ((false, (places >> 16) % size), (true, self.tabulation.hash(signature) % size));
         if segment.flags & SYN != 0 {
             self.forget(bucket, mine);
             self.forget(large, mine);
@@ -220,7 +263,8 @@ impl Model {
                 self.forget(bucket, mine);
             }
         }
-        let followed = followed.or_else(|| self.follow(bucket, segment, random << 10 >> 26 == 0, window));
+        let followed =
+            followed.or_else(|| self.follow(bucket, segment, random << 10 >> 26 == 0, window));
         let Some((what, is_new, square)) = followed else {
             expected.unfollowed += 1;
             return;
@@ -242,23 +286,29 @@ impl Model {
 fn held(bank: &WideBank) -> Expected {
     let sum = &bank.reorder;
     assert_eq!((sum.contended, sum.crowded), (0, 0));
-    Expected { prefixes: sum.prefixes().map(|prefix| (prefix.prefix, *prefix)).collect(), unfollowed: sum.unfollowed }
+    Expected {
+        prefixes: sum.prefixes().map(|prefix| (prefix.prefix, *prefix)).collect(),
+        unfollowed: sum.unfollowed,
+    }
 }
 
 fn setup(algorithm: Algorithm, slots_log2: u8) -> Setup {
-    let off = cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
+    let off =
+        cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
     let reorder = Reordering { algorithm, slots_log2, ..Reordering::DEFAULT };
     Setup { settings: Settings { reorder, ..Settings::only(off) }, ..Setup::default() }
 }
 
-/// Where every flow has a slot of its own, it does not matter what the time is, but for how often a flow that was silent counts.
+/// Where every flow has a slot of its own, it does not matter what the time is, but for how often a
+/// flow that was silent counts.
 pub fn every_algorithm(backend: &dyn Backend) {
     let all = [Algorithm::Hybrid, Algorithm::Sampling];
     for algorithm in all.into_iter().take(if backend.breadth() == Breadth::Few { 1 } else { 2 }) {
         let setup = setup(algorithm, 12);
         let Some(mut rig) = start(backend, &setup) else { continue };
         // By sampling a prefix has one slot, and so one flow.
-        let traffic = Traffic::new(3, if algorithm == Algorithm::Hybrid { 2 } else { 1 }, 24, 3000, |_| 1000);
+        let traffic =
+            Traffic::new(3, if algorithm == Algorithm::Hybrid { 2 } else { 1 }, 24, 3000, |_| 1000);
         let frames = traffic.frames.clone();
         assert_eq!(backend.possible(frames.clone()).len(), frames.len());
         let mut models = Vec::new();
@@ -269,7 +319,9 @@ pub fn every_algorithm(backend: &dyn Backend) {
                 if index == models.len() {
                     models.push(Model::new(setup.settings.reorder));
                 }
-                part.iter().for_each(|frame| models[index].count(&traffic.meaning[&frame.timestamp], window, &mut expected));
+                part.iter().for_each(|frame| {
+                    models[index].count(&traffic.meaning[&frame.timestamp], window, &mut expected)
+                });
             }
             if backend.in_order() {
                 rig.feed(frames.to_vec());
@@ -283,7 +335,10 @@ pub fn every_algorithm(backend: &dyn Backend) {
             for (prefix, found) in &mut found.prefixes {
                 let expected = expected.prefixes.get(prefix).copied().unwrap_or_default();
                 // On a machine that is busy the time between two packets may be silence.
-                assert!(found.flows >= expected.flows && found.squares <= expected.squares, "{algorithm:?} {found:?} {expected:?}");
+                assert!(
+                    found.flows >= expected.flows && found.squares <= expected.squares,
+                    "{algorithm:?} {found:?} {expected:?}"
+                );
                 (found.flows, found.squares) = (expected.flows, expected.squares);
             }
             assert_eq!(found, expected, "{algorithm:?} in window {window}");
@@ -298,20 +353,34 @@ pub fn slots_in_trace_time(backend: &dyn Backend) {
         println!("left out: slots in trace time, of packets in an order that workers choose");
         return;
     }
-    for (algorithm, slots_log2) in [(Algorithm::Hybrid, 4), (Algorithm::Sampling, 3), (Algorithm::Hybrid, 1)] {
+    for (algorithm, slots_log2) in
+        [(Algorithm::Hybrid, 4), (Algorithm::Sampling, 3), (Algorithm::Hybrid, 1)]
+    {
         let setup = setup(algorithm, slots_log2);
-        let apart =
-            |random: &mut ChaCha8Rng| if random.random_ratio(1, 50) { 1_200_000_000 } else { random.random_range(1..2_000_000) };
+        let apart = |random: &mut ChaCha8Rng| {
+            if random.random_ratio(1, 50) {
+                1_200_000_000
+            } else {
+                random.random_range(1..2_000_000)
+            }
+        };
         let traffic = Traffic::new(7, 2, 60, 20_000, apart);
         let Some(mut replay) = backend.replay(&setup, &traffic.frames) else { return };
         replay.dataplane.install(&setup.tables()).unwrap();
         let (mut model, half) = (Model::new(setup.settings.reorder), traffic.frames.len() / 2);
         for (window, frames) in traffic.frames.chunks(half).enumerate() {
-            let end = traffic.frames.get((window + 1) * half).map_or(u64::MAX, |frame| frame.timestamp);
+            let end =
+                traffic.frames.get((window + 1) * half).map_or(u64::MAX, |frame| frame.timestamp);
             (replay.advance)(end);
             let mut expected = Expected::default();
-            frames.iter().for_each(|frame| model.count(&traffic.meaning[&frame.timestamp], window, &mut expected));
-            assert_eq!(held(&replay.dataplane.rotate().unwrap().bank), expected, "{algorithm:?} in window {window}");
+            frames.iter().for_each(|frame| {
+                model.count(&traffic.meaning[&frame.timestamp], window, &mut expected)
+            });
+            assert_eq!(
+                held(&replay.dataplane.rotate().unwrap().bank),
+                expected,
+                "{algorithm:?} in window {window}"
+            );
         }
         assert!(model.collisions > 1000, "{}", model.collisions);
     }

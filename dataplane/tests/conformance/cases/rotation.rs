@@ -1,6 +1,9 @@
 //! Windows: what is in them, and that nothing falls between them.
 
-use crate::backend::{Backend, Setup, Traffic, assert_levels, assert_same, counts_in_order, not_for_this_backend, start};
+use crate::backend::{
+    Backend, Setup, Traffic, assert_levels, assert_same, counts_in_order, not_for_this_backend,
+    start,
+};
 use crate::frames::{random, unique, uniques};
 use crate::model::Expected;
 use flowgauge_core::{Counters, HashMode, Precision};
@@ -18,7 +21,8 @@ pub fn windows_are_separate(backend: &dyn Backend) {
         let window = rig.rotate();
         assert_same(&window, &model.expect(&frames), setup.precision(), "a window");
         assert_eq!(window.hash, setup.tables().hash);
-        // An odd number of rotations here and there, so that windows come in either bank after either bank.
+        // An odd number of rotations here and there, so that windows come in either bank after
+        // either bank.
         for _ in 0..round % 3 {
             assert_same(&rig.sample(), &nothing, setup.precision(), "a sample of an empty window");
             assert_same(&rig.rotate(), &nothing, setup.precision(), "an empty window");
@@ -42,7 +46,9 @@ pub fn many_rotations_lose_nothing(backend: &dyn Backend) {
     let mut total = Expected::nothing(setup.precision());
     let mut add = |window: Snapshot| {
         sum(&mut total.counters, &window.bank.counters);
-        for (all, level) in total.levels.iter_mut().zip(window.bank.cardinality.levels(setup.precision())) {
+        for (all, level) in
+            total.levels.iter_mut().zip(window.bank.cardinality.levels(setup.precision()))
+        {
             *all = (*all).max(*level);
         }
         u64::from(window.packets_after > 0)
@@ -56,14 +62,22 @@ pub fn many_rotations_lose_nothing(backend: &dyn Backend) {
     }
     let sent = traffic.stop();
     add(rig.rotate());
-    assert_eq!(rig.dataplane.losses().unwrap().total(), 0, "the feeder must not go faster than the dataplane");
+    assert_eq!(
+        rig.dataplane.losses().unwrap().total(),
+        0,
+        "the feeder must not go faster than the dataplane"
+    );
     let expected = setup.model().expect((0..sent).map(unique));
-    assert_eq!(total.counters, expected.counters, "{sent} packets sent, {filled} windows with packets");
+    assert_eq!(
+        total.counters, expected.counters,
+        "{sent} packets sent, {filled} windows with packets"
+    );
     assert_levels(&total.levels, &expected.levels, "union of all windows");
     println!("{rotations} rotations, {filled} of them with packets, {sent} packets");
 }
 
-/// Where packets are counted in order, a snapshot with `n` packets must hold the registers of exactly the next `n` packets.
+/// Where packets are counted in order, a snapshot with `n` packets must hold the registers of
+/// exactly the next `n` packets.
 pub fn registers_belong_to_the_counter(backend: &dyn Backend) {
     // The CRC of an address is a bijection: no two packets look alike.
     let setup = Setup::with(|cardinality| cardinality.hash = HashMode::Crc32);
@@ -80,7 +94,8 @@ pub fn registers_belong_to_the_counter(backend: &dyn Backend) {
     };
     let (mut windows, mut fresh) = (Vec::new(), 0);
     while windows.len() < 1000 || fresh < 500 {
-        let window = [seen(rig.sample()), seen(rig.sample()), seen(rig.sample()), seen(rig.rotate())];
+        let window =
+            [seen(rig.sample()), seen(rig.sample()), seen(rig.sample()), seen(rig.rotate())];
         fresh += window.windows(2).filter(|pair| pair[0].packets() < pair[1].packets()).count();
         windows.push(window.to_vec());
     }

@@ -19,11 +19,17 @@ pub fn a_sample_changes_nothing(backend: &dyn Backend) {
                 assert_same(&rig.sample(), &expected, setup.precision(), "a sample");
             }
         }
-        assert_same(&rig.rotate(), &model.expect(&frames), setup.precision(), "the window that was sampled");
+        assert_same(
+            &rig.rotate(),
+            &model.expect(&frames),
+            setup.precision(),
+            "the window that was sampled",
+        );
     }
 }
 
-/// Never less than the sample before, never more than the window in the end, in any counter and any register.
+/// Never less than the sample before, never more than the window in the end, in any counter and any
+/// register.
 pub fn samples_grow_within_their_window(backend: &dyn Backend) {
     let setup = Setup::default();
     let Some(mut rig) = start(backend, &setup) else { return };
@@ -32,11 +38,23 @@ pub fn samples_grow_within_their_window(backend: &dyn Backend) {
         assert!(earlier.packets_after <= later.packets_before);
         let values = |snapshot: &Snapshot| {
             let counters = snapshot.bank.counters;
-            [counters.bytes, counters.ipv4, counters.ipv6, counters.non_ip, counters.truncated, counters.bad_header]
+            [
+                counters.bytes,
+                counters.ipv4,
+                counters.ipv6,
+                counters.non_ip,
+                counters.truncated,
+                counters.bad_header,
+            ]
         };
-        assert!(values(earlier).iter().zip(values(later)).all(|(earlier, later)| *earlier <= later));
-        let levels = |snapshot: &Snapshot| snapshot.bank.cardinality.levels(setup.precision()).to_vec();
-        assert!(levels(earlier).iter().zip(levels(later)).all(|(earlier, later)| *earlier <= later));
+        assert!(
+            values(earlier).iter().zip(values(later)).all(|(earlier, later)| *earlier <= later)
+        );
+        let levels =
+            |snapshot: &Snapshot| snapshot.bank.cardinality.levels(setup.precision()).to_vec();
+        assert!(
+            levels(earlier).iter().zip(levels(later)).all(|(earlier, later)| *earlier <= later)
+        );
     };
     let traffic = Traffic::start(&rig.feeder, uniques);
     let (mut counted, mut rotations, mut grown) = (0, 0, 0);

@@ -13,12 +13,16 @@ fn leasts() -> Vec<u32> {
     (0..128).chain(doublings).collect()
 }
 
-/// Frames whose headers say that they are so long, however long they are, and how long that is; zero if they do not say.
+/// Frames whose headers say that they are so long, however long they are, and how long that is;
+/// zero if they do not say.
 fn frames(seed: u64) -> Vec<(OwnedFrame, u32)> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let edges = (5..16).flat_map(|power| [(1 << power) - 1, 1 << power, (1 << power) + 1]);
-    let lengths: Vec<u32> =
-        (20..300).chain(edges).chain([65_535]).chain((0..300).map(|_| random.random_range(20..=65_535))).collect();
+    let lengths: Vec<u32> = (20..300)
+        .chain(edges)
+        .chain([65_535])
+        .chain((0..300).map(|_| random.random_range(20..=65_535)))
+        .collect();
     let tags = |number: usize| [&[][..], &[0x8100], &[0x8100, 0x8100]][number % 3];
     let framed = |number, ethertype, packet: &[u8]| {
         let mut frame = ethernet(tags(number), ethertype, packet);
@@ -35,19 +39,31 @@ fn frames(seed: u64) -> Vec<(OwnedFrame, u32)> {
         let mut packet = ipv6_packet([1; 16], [2; 16], next_header, &[59, 0, 0, 0, 0, 0, 0, 0]);
         packet[4..6].copy_from_slice(&(payload as u16).to_be_bytes());
         // Of a jumbogram an option says how long it is.
-        (framed(number, IPV6, &packet), if (payload, next_header) == (0, 0) { 0 } else { payload + 40 })
+        (
+            framed(number, IPV6, &packet),
+            if (payload, next_header) == (0, 0) { 0 } else { payload + 40 },
+        )
     };
-    let of_ipv4 = lengths.iter().copied().chain([0]).enumerate().map(|(number, length)| ipv4(number, length));
-    let of_ipv6 = lengths.iter().copied().chain([0]).enumerate().map(|(number, payload)| ipv6(number, payload, 17));
+    let of_ipv4 =
+        lengths.iter().copied().chain([0]).enumerate().map(|(number, length)| ipv4(number, length));
+    let of_ipv6 = lengths
+        .iter()
+        .copied()
+        .chain([0])
+        .enumerate()
+        .map(|(number, payload)| ipv6(number, payload, 17));
     let unsaid = [ipv6(0, 0, 0), ipv6(1, 0, 59), ipv6(2, 8, 0)];
     let other = (framed(0, 0x0806, &[0; 28]), u32::MAX);
     of_ipv4.chain(of_ipv6).chain(unsaid).chain([other]).collect()
 }
 
 pub fn every_length(backend: &dyn Backend) {
-    let off = cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
+    let off =
+        cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
     let settings = Settings { sizes: sizes::Settings::ON, ..Settings::only(off) };
-    let Some(mut rig) = start(backend, &Setup { settings, truth: true, ..Setup::default() }) else { return };
+    let Some(mut rig) = start(backend, &Setup { settings, truth: true, ..Setup::default() }) else {
+        return;
+    };
     let leasts = leasts();
     assert_eq!(leasts.len(), sizes::BUCKETS);
     for window in 0..2 {
@@ -64,13 +80,19 @@ pub fn every_length(backend: &dyn Backend) {
         let (sample, closed) = (rig.sample(), rig.rotate());
         for snapshot in [&sample, &closed] {
             let held = &snapshot.bank.sizes;
-            assert_eq!((&held.packets[..], &held.excess[..], held.full), (&packets[..], &excess[..], 0), "window {window}");
+            assert_eq!(
+                (&held.packets[..], &held.excess[..], held.full),
+                (&packets[..], &excess[..], 0),
+                "window {window}"
+            );
         }
         if closed.truth.is_some() {
             let exact = closed.exact.unwrap();
             for (length, packets) in exact.sizes.packets.iter().enumerate() {
-                let sent =
-                    lengths.iter().filter(|sent| **sent != u32::MAX && **sent.min(&&65_535) as usize == length).count() as u64;
+                let sent = lengths
+                    .iter()
+                    .filter(|sent| **sent != u32::MAX && **sent.min(&&65_535) as usize == length)
+                    .count() as u64;
                 assert_eq!(*packets, sent, "of {length} bytes");
             }
         }

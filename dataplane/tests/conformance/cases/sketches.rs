@@ -5,11 +5,14 @@ use crate::frames::{from_source, kinds, random};
 use crate::sketches::Sketches;
 use flowgauge_core::heavy::{Algorithm, Unit};
 use flowgauge_core::{Grid, sketch};
-use flowgauge_core::{HashMode, KeyKind, Settings, SketchKind, cardinality, heavy, membership, parse};
+use flowgauge_core::{
+    HashMode, KeyKind, Settings, SketchKind, cardinality, heavy, membership, parse,
+};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::{Capabilities, MeasurementKind, Snapshot};
 
-/// Flows of all sizes: the source of every other frame, of every fourth, and so on, among frames of every kind.
+/// Flows of all sizes: the source of every other frame, of every fourth, and so on, among frames of
+/// every kind.
 fn skewed(seed: u64, count: u32) -> Vec<OwnedFrame> {
     let flow = |number: u32| from_source([10, 9, seed as u8, (number.trailing_zeros() * 7) as u8]);
     let flows = (1..=count).map(flow);
@@ -17,7 +20,8 @@ fn skewed(seed: u64, count: u32) -> Vec<OwnedFrame> {
 }
 
 fn with(change: impl FnOnce(&mut Settings)) -> Setup {
-    let off = cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
+    let off =
+        cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
     let mut settings = Settings::only(off);
     change(&mut settings);
     Setup { settings, ..Setup::default() }
@@ -40,10 +44,16 @@ fn held(snapshot: &Snapshot, settings: &Settings) -> Sketches {
     }
 }
 
-/// Asserts that a snapshot holds what the packets of each core make together. Of packets that several cores count at the same time, sums depend
-/// on the order, and only on it.
+/// Asserts that a snapshot holds what the packets of each core make together. Of packets that
+/// several cores count at the same time, sums depend on the order, and only on it.
 #[track_caller]
-fn assert_holds(backend: &dyn Backend, snapshot: &Snapshot, settings: &Settings, frames: &[OwnedFrame], what: &str) {
+fn assert_holds(
+    backend: &dyn Backend,
+    snapshot: &Snapshot,
+    settings: &Settings,
+    frames: &[OwnedFrame],
+    what: &str,
+) {
     let mut expected = Sketches::nothing(settings);
     for sharing in backend.sharing(frames) {
         expected.merge(&Sketches::of(settings, SEED, sharing));
@@ -89,7 +99,8 @@ fn check(backend: &dyn Backend, setup: &Setup) {
     }
 }
 
-const SHAPES: [(usize, usize); 7] = [(1, 16), (2, 64), (3, 1024), (4, 1024), (5, 256), (8, 2048), (12, 1024)];
+const SHAPES: [(usize, usize); 7] =
+    [(1, 16), (2, 64), (3, 1024), (4, 1024), (5, 256), (8, 2048), (12, 1024)];
 
 fn keys(backend: &dyn Backend) -> &'static [KeyKind] {
     if backend.breadth() > Breadth::Few { &KeyKind::ALL } else { &[KeyKind::FiveTuple] }
@@ -105,7 +116,12 @@ pub fn entropy_of_every_key_and_shape(backend: &dyn Backend) {
             check(backend, &with(|settings| settings.entropy[0] = sketch(kind, key, 3, 1024)));
         }
         for &(rows, columns) in shapes(backend) {
-            check(backend, &with(|settings| settings.entropy[0] = sketch(kind, KeyKind::SrcDst, rows, columns)));
+            check(
+                backend,
+                &with(|settings| {
+                    settings.entropy[0] = sketch(kind, KeyKind::SrcDst, rows, columns)
+                }),
+            );
         }
     }
 }
@@ -114,7 +130,8 @@ pub fn entropies_of_sources_and_destinations(backend: &dyn Backend) {
     check(
         backend,
         &with(|settings| {
-            settings.entropy = [KeyKind::Src, KeyKind::Dst].map(|key| sketch(SketchKind::CountSketch, key, 3, 1024));
+            settings.entropy = [KeyKind::Src, KeyKind::Dst]
+                .map(|key| sketch(SketchKind::CountSketch, key, 3, 1024));
         }),
     );
 }
@@ -125,34 +142,54 @@ pub fn frequency_of_every_key_and_shape(backend: &dyn Backend) {
             check(backend, &with(|settings| settings.frequency = sketch(kind, key, 3, 1024)));
         }
         for &(rows, columns) in shapes(backend) {
-            check(backend, &with(|settings| settings.frequency = sketch(kind, KeyKind::Src, rows, columns)));
+            check(
+                backend,
+                &with(|settings| settings.frequency = sketch(kind, KeyKind::Src, rows, columns)),
+            );
         }
     }
 }
 
 pub fn membership_of_every_key_and_shape(backend: &dyn Backend) {
-    let filter = |key, rows, bits| membership::Settings { on: true, key, shape: Grid::of_bits(rows, bits).unwrap() };
+    let filter = |key, rows, bits| membership::Settings {
+        on: true,
+        key,
+        shape: Grid::of_bits(rows, bits).unwrap(),
+    };
     for &key in keys(backend) {
         check(backend, &with(|settings| settings.membership = filter(key, 3, 1 << 16)));
     }
     let shapes = [(4, 1 << 16), (1, 64), (3, 1 << 10), (8, 1 << 16), (12, 1 << 13)];
-    for (rows, bits) in shapes.into_iter().take(if backend.breadth() > Breadth::Few { 5 } else { 1 }) {
+    for (rows, bits) in
+        shapes.into_iter().take(if backend.breadth() > Breadth::Few { 5 } else { 1 })
+    {
         check(backend, &with(|settings| settings.membership = filter(KeyKind::Src, rows, bits)));
     }
 }
 
 /// The algorithm and the unit that every backend has.
-const HEAVY: heavy::Settings =
-    heavy::Settings { algorithm: Algorithm::Precision, unit: Unit::Packets, slots_log2: 6, key: KeyKind::FiveTuple };
+const HEAVY: heavy::Settings = heavy::Settings {
+    algorithm: Algorithm::Precision,
+    unit: Unit::Packets,
+    slots_log2: 6,
+    key: KeyKind::FiveTuple,
+};
 
 /// All that a backend can measure at once.
 pub fn everything_together(backend: &dyn Backend) {
     let setup = Setup {
         settings: Settings {
             cardinality: cardinality::Settings::DEFAULT,
-            entropy: [sketch(SketchKind::CountSketch, KeyKind::SrcDst, 3, 1024), sketch::Settings::DEFAULT],
+            entropy: [
+                sketch(SketchKind::CountSketch, KeyKind::SrcDst, 3, 1024),
+                sketch::Settings::DEFAULT,
+            ],
             frequency: sketch(SketchKind::CountMin, KeyKind::Src, 3, 1024),
-            membership: membership::Settings { on: true, key: KeyKind::Src, shape: Grid::of_bits(3, 1 << 16).unwrap() },
+            membership: membership::Settings {
+                on: true,
+                key: KeyKind::Src,
+                shape: Grid::of_bits(3, 1 << 16).unwrap(),
+            },
             heavy: HEAVY,
             ..Settings::DEFAULT
         },
@@ -163,20 +200,38 @@ pub fn everything_together(backend: &dyn Backend) {
     let frames = backend.possible(skewed(50, 700));
     rig.feed(&frames[..]);
     let window = rig.rotate();
-    crate::backend::assert_same(&window, &setup.model().expect(&frames), setup.precision(), "registers beside sketches");
+    crate::backend::assert_same(
+        &window,
+        &setup.model().expect(&frames),
+        setup.precision(),
+        "registers beside sketches",
+    );
 }
 
-/// The same by a keyed hash, which all measurements have in common, whether distinct flows are counted or not.
+/// The same by a keyed hash, which all measurements have in common, whether distinct flows are
+/// counted or not.
 pub fn everything_by_a_keyed_hash(backend: &dyn Backend) {
-    let keyed = |mode| cardinality::Settings { mode, hash: HashMode::Keyed, ..cardinality::Settings::DEFAULT };
-    for (mode, key) in [(cardinality::Mode::Windowed, KeyKind::FiveTuple), (cardinality::Mode::Off, KeyKind::SrcDst)] {
+    let keyed = |mode| cardinality::Settings {
+        mode,
+        hash: HashMode::Keyed,
+        ..cardinality::Settings::DEFAULT
+    };
+    for (mode, key) in [
+        (cardinality::Mode::Windowed, KeyKind::FiveTuple),
+        (cardinality::Mode::Off, KeyKind::SrcDst),
+    ] {
         check(
             backend,
             &with(|settings| {
                 settings.cardinality = keyed(mode);
-                settings.entropy = [KeyKind::SrcDst, KeyKind::Dst].map(|key| sketch(SketchKind::CountSketch, key, 4, 1024));
+                settings.entropy = [KeyKind::SrcDst, KeyKind::Dst]
+                    .map(|key| sketch(SketchKind::CountSketch, key, 4, 1024));
                 settings.frequency = sketch(SketchKind::CountMin, key, 4, 1024);
-                settings.membership = membership::Settings { on: true, key, shape: Grid::of_bits(4, 1 << 16).unwrap() };
+                settings.membership = membership::Settings {
+                    on: true,
+                    key,
+                    shape: Grid::of_bits(4, 1 << 16).unwrap(),
+                };
                 settings.heavy = HEAVY;
             }),
         );
@@ -196,7 +251,9 @@ pub fn what_cannot_be_is_refused(backend: &dyn Backend) {
         changed.check(&setup.settings).unwrap_err().to_string()
     };
     let backend = capabilities.backend;
-    let entropy = with(|settings| settings.entropy[0] = sketch(SketchKind::CountSketch, KeyKind::Src, 4, 1024));
+    let entropy = with(|settings| {
+        settings.entropy[0] = sketch(SketchKind::CountSketch, KeyKind::Src, 4, 1024)
+    });
     assert_eq!(
         refused(|changed| changed.measurements = vec![MeasurementKind::Cardinality], &entropy),
         format!("{backend} cannot measure entropy; it can measure cardinality")
@@ -213,8 +270,15 @@ pub fn what_cannot_be_is_refused(backend: &dyn Backend) {
     let inner = with(|settings| settings.headers = parse::Settings::INNER);
     assert_eq!(
         refused(|changed| changed.inner = false, &inner),
-        format!("{backend} cannot look into tunnels (--inner); leave out --inner, or count with --backend poll")
+        format!(
+            "{backend} cannot look into tunnels (--inner); leave out --inner, or count with --backend poll"
+        )
     );
-    let two = with(|settings| settings.entropy = [sketch(SketchKind::CountSketch, KeyKind::Src, 3, 1024); 2]);
-    assert_eq!(refused(|changed| changed.entropies = 1, &two), format!("{backend} cannot measure 2 entropies; it can measure 1"));
+    let two = with(|settings| {
+        settings.entropy = [sketch(SketchKind::CountSketch, KeyKind::Src, 3, 1024); 2]
+    });
+    assert_eq!(
+        refused(|changed| changed.entropies = 1, &two),
+        format!("{backend} cannot measure 2 entropies; it can measure 1")
+    );
 }

@@ -8,7 +8,8 @@ use flowgauge_core::{HashMode, Precision};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use std::collections::HashSet;
 
-/// A slot that does not end while the test runs makes staggered registers plain ones, which rotations leave alone.
+/// A slot that does not end while the test runs makes staggered registers plain ones, which
+/// rotations leave alone.
 pub fn within_one_slot(backend: &dyn Backend) {
     let mut setup = Setup::with(|cardinality| cardinality.mode = Mode::Staggered);
     setup.settings.cardinality.precision = Precision::new(6).unwrap();
@@ -21,9 +22,14 @@ pub fn within_one_slot(backend: &dyn Backend) {
         rig.feed(&frames[..]);
         fed.extend(frames.iter().cloned());
         let sample = rig.sample();
-        let levels: Vec<u8> = sample.lasting.unwrap().cardinality.levels(setup.precision(), 0).collect();
+        let levels: Vec<u8> =
+            sample.lasting.unwrap().cardinality.levels(setup.precision(), 0).collect();
         assert_levels(&levels, &model.expect(&fed).levels, "staggered registers");
-        assert_levels(sample.bank.cardinality.levels(setup.precision()), &vec![0; levels.len()], "windowed registers");
+        assert_levels(
+            sample.bank.cardinality.levels(setup.precision()),
+            &vec![0; levels.len()],
+            "windowed registers",
+        );
         assert_eq!(rig.rotate().bank.counters, model.expect(&frames).counters);
     }
 }
@@ -47,15 +53,25 @@ fn last_round(model: &Model, frames: &[OwnedFrame], slot: u64) -> Vec<u8> {
 
 pub fn last_round_in_trace_time(backend: &dyn Backend) {
     for (p, hash) in [(4, HashMode::Crc32), (6, HashMode::Tabulated)] {
-        let mut setup = Setup { slot_ns: SLOT_NS, truth: true, ..Setup::with(|cardinality| cardinality.mode = Mode::Staggered) };
+        let mut setup = Setup {
+            slot_ns: SLOT_NS,
+            truth: true,
+            ..Setup::with(|cardinality| cardinality.mode = Mode::Staggered)
+        };
         setup.settings.cardinality.precision = Precision::new(p).unwrap();
         setup.settings.cardinality.hash = hash;
         let m = setup.precision().registers() as u64;
         let packets = 1500;
         // Starts in the middle of a round; some flows return, some slots stay empty.
-        let at = |number: u64| 1_000_000_000_000 + number * number % 7 + number * SLOT_NS * m * 6 / packets;
+        let at = |number: u64| {
+            1_000_000_000_000 + number * number % 7 + number * SLOT_NS * m * 6 / packets
+        };
         let timed = |number: u64| {
-            let frame = if number.is_multiple_of(3) { from_source([10, 0, 0, (number / 3 % 50) as u8]) } else { unique(number) };
+            let frame = if number.is_multiple_of(3) {
+                from_source([10, 0, 0, (number / 3 % 50) as u8])
+            } else {
+                unique(number)
+            };
             OwnedFrame { timestamp: at(number), ..frame }
         };
         let mut frames: Vec<OwnedFrame> = (0..packets).map(timed).collect();
@@ -76,14 +92,24 @@ pub fn last_round_in_trace_time(backend: &dyn Backend) {
             let before = &frames[..frames.partition_point(|frame| frame.timestamp < limit)];
             let slot = limit / SLOT_NS;
             let sample = replay.dataplane.sample().unwrap();
-            let levels: Vec<u8> = sample.lasting.unwrap().cardinality.levels(setup.precision(), slot as u32).collect();
+            let levels: Vec<u8> = sample
+                .lasting
+                .unwrap()
+                .cardinality
+                .levels(setup.precision(), slot as u32)
+                .collect();
             assert_levels(&levels, &last_round(&model, before, slot), "staggered registers");
             if let Some(truth) = sample.truth {
                 // Time stands still behind the last packet.
                 let now = limit.min(frames[frames.len() - 1].timestamp + 1);
-                let covered = before.iter().filter(|frame| frame.timestamp >= now - SLOT_NS * m / 2);
+                let covered =
+                    before.iter().filter(|frame| frame.timestamp >= now - SLOT_NS * m / 2);
                 let flows: HashSet<&[u8]> = covered.map(|frame| &frame.bytes[26..30]).collect();
-                assert_eq!(truth.window, flows.len() as u64, "flows in the time that registers cover");
+                assert_eq!(
+                    truth.window,
+                    flows.len() as u64,
+                    "flows in the time that registers cover"
+                );
             }
             if limit % 5 == 0 {
                 windows += replay.dataplane.rotate().unwrap().packets_after;

@@ -21,17 +21,31 @@ pub fn windows_and_total_for_every_key(backend: &dyn Backend) {
         let mut total: HashSet<Vec<u8>> = HashSet::new();
         for round in 0..8 {
             // Windows overlap, and every third packet comes again within its window.
-            let frames: Vec<OwnedFrame> = (0..300).map(|i| pool[(round * 60 + i - i % 3 / 2) % pool.len()].clone()).collect();
+            let frames: Vec<OwnedFrame> =
+                (0..300).map(|i| pool[(round * 60 + i - i % 3 / 2) % pool.len()].clone()).collect();
             let (first, second) = frames.split_at(120);
             rig.feed(first);
-            let so_far = Truth { window: model.flows(first).len() as u64, total: total.len() as u64, ..Truth::default() };
+            let so_far = Truth {
+                window: model.flows(first).len() as u64,
+                total: total.len() as u64,
+                ..Truth::default()
+            };
             assert_eq!(rig.sample().truth, Some(so_far), "{}, sample in round {round}", key.name());
             rig.feed(second);
             let window = model.flows(&frames);
             total.extend(window.iter().cloned());
-            let exact = Truth { window: window.len() as u64, total: total.len() as u64, ..Truth::default() };
+            let exact = Truth {
+                window: window.len() as u64,
+                total: total.len() as u64,
+                ..Truth::default()
+            };
             assert_eq!(rig.rotate().truth, Some(exact), "{}, window {round}", key.name());
-            assert_eq!(rig.sample().truth, Some(Truth { window: 0, ..exact }), "{}, after window {round}", key.name());
+            assert_eq!(
+                rig.sample().truth,
+                Some(Truth { window: 0, ..exact }),
+                "{}, after window {round}",
+                key.name()
+            );
         }
     }
 }

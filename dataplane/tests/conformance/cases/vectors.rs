@@ -6,9 +6,16 @@ use crate::model::{bytes_with_crc32, crc32, register, tabulation};
 use flowgauge_core::{HashMode, Precision};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 
-/// The registers of a dataplane that are not empty, after these frames; `None` if it cannot be set up like this.
-fn raised(backend: &dyn Backend, hash: HashMode, precision: Precision, frames: Vec<OwnedFrame>) -> Option<Vec<(usize, u8)>> {
-    let setup = Setup::with(|cardinality| (cardinality.hash, cardinality.precision) = (hash, precision));
+/// The registers of a dataplane that are not empty, after these frames; `None` if it cannot be set
+/// up like this.
+fn raised(
+    backend: &dyn Backend,
+    hash: HashMode,
+    precision: Precision,
+    frames: Vec<OwnedFrame>,
+) -> Option<Vec<(usize, u8)>> {
+    let setup =
+        Setup::with(|cardinality| (cardinality.hash, cardinality.precision) = (hash, precision));
     let mut rig = start(backend, &setup)?;
     rig.feed(frames);
     let window = rig.rotate();
@@ -16,7 +23,8 @@ fn raised(backend: &dyn Backend, hash: HashMode, precision: Precision, frames: V
     Some(levels.filter(|&(_, level)| level > 0).collect())
 }
 
-/// CRC a757b578 is 10100111010 1.0111…, and through the tables of seed 1 it becomes 35bf412a, 00110101101 1.1111….
+/// CRC a757b578 is 10100111010 1.0111…, and through the tables of seed 1 it becomes 35bf412a,
+/// 00110101101 1.1111….
 pub fn address_10_0_0_1(backend: &dyn Backend) {
     assert_eq!(crc32(b"123456789"), 0x76dc_f3a1, "the model itself");
     let answers = [
@@ -30,12 +38,19 @@ pub fn address_10_0_0_1(backend: &dyn Backend) {
     for (hash, p, answer) in answers {
         let precision = Precision::new(p).unwrap();
         if let Some(raised) = raised(backend, hash, precision, vec![from_source([10, 0, 0, 1])]) {
-            assert_eq!(raised, [answer], "{} with {} registers", hash.name(), precision.registers());
+            assert_eq!(
+                raised,
+                [answer],
+                "{} with {} registers",
+                hash.name(),
+                precision.registers()
+            );
         }
     }
 }
 
-/// One address for each level, each in a register of its own: the CRC of four bytes can be chosen freely.
+/// One address for each level, each in a register of its own: the CRC of four bytes can be chosen
+/// freely.
 pub fn every_level_of_every_precision(backend: &dyn Backend) {
     for p in 4..=16 {
         let precision = Precision::new(p).unwrap();
@@ -53,7 +68,8 @@ pub fn every_level_of_every_precision(backend: &dyn Backend) {
             highest[index] = level.max(highest[index]);
             frames.push(from_source(bytes_with_crc32(crc)));
         }
-        let expected: Vec<_> = highest.into_iter().enumerate().filter(|&(_, level)| level > 0).collect();
+        let expected: Vec<_> =
+            highest.into_iter().enumerate().filter(|&(_, level)| level > 0).collect();
         assert_eq!(expected.iter().map(|&(_, level)| level).max(), Some(33 - p));
         if let Some(raised) = raised(backend, HashMode::Crc32, precision, frames) {
             assert_eq!(raised, expected, "{} registers", precision.registers());
@@ -66,8 +82,12 @@ pub fn all_zero_rank_bits_of_both_hashes(backend: &dyn Backend) {
     let precision = Precision::default();
     let by_crc = bytes_with_crc32(1338 << 21);
     let tables = tabulation(SEED);
-    let tabulated =
-        |crc: u32| crc.to_be_bytes().iter().zip(&tables).fold(0, |hash, (&byte, table)| hash ^ table[usize::from(byte)]);
+    let tabulated = |crc: u32| {
+        crc.to_be_bytes()
+            .iter()
+            .zip(&tables)
+            .fold(0, |hash, (&byte, table)| hash ^ table[usize::from(byte)])
+    };
     let crc = (0..=u32::MAX).find(|&crc| tabulated(crc) << 11 == 0).unwrap();
     let cases = [
         (HashMode::Crc32, by_crc, (1338, 22)),

@@ -28,11 +28,14 @@ pub(super) fn run(switch: &Switch, request: &proto::WriteRequest) -> Vec<Result<
     let all = |fault: &Fault| vec![Err(fault.clone()); updates.len().max(1)];
     let atomicity = match Atomicity::try_from(request.atomicity) {
         Ok(atomicity) => atomicity,
-        Err(_) => return all(&Fault::invalid(format!("there is no atomicity {}", request.atomicity))),
+        Err(_) => {
+            return all(&Fault::invalid(format!("there is no atomicity {}", request.atomicity)));
+        }
     };
     let default = request.target.unwrap_or_default();
     if atomicity == Atomicity::ContinueOnError {
-        let one = |update| understand(switch, &default, update).and_then(|step| carry_out(switch, &step));
+        let one =
+            |update| understand(switch, &default, update).and_then(|step| carry_out(switch, &step));
         return updates.iter().map(one).collect();
     }
     if atomicity == Atomicity::DataplaneAtomic
@@ -47,7 +50,11 @@ pub(super) fn run(switch: &Switch, request: &proto::WriteRequest) -> Vec<Result<
     outcomes
 }
 
-fn all_or_none(switch: &Switch, default: &proto::TargetDevice, updates: &[proto::Update]) -> Vec<Result<(), Fault>> {
+fn all_or_none(
+    switch: &Switch,
+    default: &proto::TargetDevice,
+    updates: &[proto::Update],
+) -> Vec<Result<(), Fault>> {
     let mut undo: Vec<(&Table, Pipes, Write)> = Vec::new();
     for (index, update) in updates.iter().enumerate() {
         let done = understand(switch, default, update).and_then(|step| {
@@ -62,7 +69,10 @@ fn all_or_none(switch: &Switch, default: &proto::TargetDevice, updates: &[proto:
             if let Err(fault) = switch.write(table, pipes, &write) {
                 aborted = Fault::new(
                     Code::Internal,
-                    format!("update {index} failed, and {} could not be taken back: {fault}", table.name),
+                    format!(
+                        "update {index} failed, and {} could not be taken back: {fault}",
+                        table.name
+                    ),
                 );
             }
         }
@@ -75,7 +85,8 @@ fn all_or_none(switch: &Switch, default: &proto::TargetDevice, updates: &[proto:
 
 /// What takes a step back, in the order in which to do it.
 fn inverse(switch: &Switch, step: &Step<'_>) -> Result<Vec<(Pipes, Write)>, Fault> {
-    let read = |pipes, query: &Query| match switch.read(step.table, pipes, query, Source::Hardware) {
+    let read = |pipes, query: &Query| match switch.read(step.table, pipes, query, Source::Hardware)
+    {
         Ok(entries) => Ok(entries),
         Err(fault) if fault.code == Code::NotFound => Ok(Vec::new()),
         Err(fault) => Err(fault),
@@ -106,7 +117,8 @@ fn inverse(switch: &Switch, step: &Step<'_>) -> Result<Vec<(Pipes, Write)>, Faul
                     (true, _) => undo.push((pipes, Write::Delete(key.clone()))),
                     (false, Write::Delete(_)) => {}
                     (false, _) if indexed => {}
-                    // Modified: what is there then goes away, and what was comes back. Pushed in this order, undone in it.
+                    // Modified: what is there then goes away, and what was comes back. Pushed in
+                    // this order, undone in it.
                     (false, _) => undo.push((pipes, Write::Delete(key.clone()))),
                 }
                 was
@@ -131,37 +143,55 @@ fn carry_out(switch: &Switch, step: &Step<'_>) -> Result<(), Fault> {
     match &step.change {
         Change::Write(write) => switch.write(step.table, step.pipes, write),
         Change::Put(insert, modify) => match switch.write(step.table, step.pipes, insert) {
-            Err(fault) if fault.code == Code::AlreadyExists => switch.write(step.table, step.pipes, modify),
+            Err(fault) if fault.code == Code::AlreadyExists => {
+                switch.write(step.table, step.pipes, modify)
+            }
             done => done,
         },
-        Change::Operate(operation) => switch.target.operate(&step.table.name, step.pipes, operation),
+        Change::Operate(operation) => {
+            switch.target.operate(&step.table.name, step.pipes, operation)
+        }
     }
 }
 
-fn understand<'a>(switch: &'a Switch, default: &proto::TargetDevice, update: &proto::Update) -> Result<Step<'a>, Fault> {
+fn understand<'a>(
+    switch: &'a Switch,
+    default: &proto::TargetDevice,
+    update: &proto::Update,
+) -> Result<Step<'a>, Fault> {
     let kind = update::Type::try_from(update.r#type).unwrap_or(update::Type::Unspecified);
     match update.entity.as_ref().and_then(|entity| entity.entity.as_ref()) {
         Some(entity::Entity::TableEntry(entry)) => write_entry(switch, default, kind, entry),
         Some(entity::Entity::TableOperation(operation)) => {
-            let table = switch.schema.table_by_id(operation.table_id).map_err(fault(Code::NotFound))?;
+            let table =
+                switch.schema.table_by_id(operation.table_id).map_err(fault(Code::NotFound))?;
             let name = operation_name(table, &operation.table_operations_type)?;
             Ok(Step { table, pipes: switch.pipes(default)?, change: Change::Operate(name) })
         }
-        Some(_) => Err(Fault::new(Code::Unimplemented, "only table entries and operations can be written")),
+        Some(_) => {
+            Err(Fault::new(Code::Unimplemented, "only table entries and operations can be written"))
+        }
         None => Err(Fault::invalid("an update of nothing")),
     }
 }
 
-/// The name in the schema of an operation. Before SDE 9 called it `Sync` it had a name for each kind of table, which scripts
-/// still send.
+/// The name in the schema of an operation. Before SDE 9 called it `Sync` it had a name for each
+/// kind of table, which scripts still send.
 fn operation_name(table: &Table, name: &str) -> Result<String, Fault> {
     let name = match (&table.kind, name) {
         (TableKind::Register, "SyncRegisters") | (TableKind::Counter, "SyncCounters") => SYNC,
         (_, name) => name,
     };
     if !table.offers(name) {
-        let offered = if table.operations.is_empty() { "none".to_owned() } else { table.operations.join(", ") };
-        return Err(Fault::invalid(format!("{} has no operation {name}; it has: {offered}", table.name)));
+        let offered = if table.operations.is_empty() {
+            "none".to_owned()
+        } else {
+            table.operations.join(", ")
+        };
+        return Err(Fault::invalid(format!(
+            "{} has no operation {name}; it has: {offered}",
+            table.name
+        )));
     }
     Ok(name.to_owned())
 }
@@ -175,12 +205,16 @@ fn write_entry<'a>(
     let table = switch.schema.table_by_id(entry.table_id).map_err(fault(Code::NotFound))?;
     let pipes = switch.pipes(entry.entry_tgt.as_ref().unwrap_or(default))?;
     if table.read_only {
-        return Err(Fault::new(Code::PermissionDenied, format!("{} cannot be written", table.name)));
+        return Err(Fault::new(
+            Code::PermissionDenied,
+            format!("{} cannot be written", table.name),
+        ));
     }
     let nothing = proto::TableData::default();
     let message = entry.data.as_ref().unwrap_or(&nothing);
     let data = |completeness| {
-        let data = codec::decode_data(table, message, completeness).map_err(fault(Code::InvalidArgument))?;
+        let data = codec::decode_data(table, message, completeness)
+            .map_err(fault(Code::InvalidArgument))?;
         check_scope(table, &data.action, entry.is_default_entry)?;
         check_writable(table, message)?;
         Ok(data)
@@ -188,10 +222,17 @@ fn write_entry<'a>(
     let whole = || data(Completeness::Whole);
     let part = || data(Completeness::Part);
     let write = match (&entry.value, entry.is_default_entry, kind) {
-        (_, _, update::Type::Unspecified) => return Err(Fault::invalid("an update without a type")),
-        (_, _, update::Type::ModifyInc) => return Err(Fault::new(Code::Unimplemented, "entries cannot be changed incrementally")),
+        (_, _, update::Type::Unspecified) => {
+            return Err(Fault::invalid("an update without a type"));
+        }
+        (_, _, update::Type::ModifyInc) => {
+            return Err(Fault::new(Code::Unimplemented, "entries cannot be changed incrementally"));
+        }
         (Some(table_entry::Value::HandleId(_)), ..) => {
-            return Err(Fault::new(Code::Unimplemented, "entries have no handles here; give the key"));
+            return Err(Fault::new(
+                Code::Unimplemented,
+                "entries have no handles here; give the key",
+            ));
         }
         (_, true, update::Type::Delete | update::Type::Reset) => {
             check_default(table)?;
@@ -202,10 +243,17 @@ fn write_entry<'a>(
             Write::SetDefault(whole()?)
         }
         (None, false, update::Type::Delete) => Write::Clear,
-        (_, false, update::Type::Reset) => return Err(Fault::invalid("only default entries can be reset")),
-        // A table without a key has one entry, the default one, or, as a parameter of a register, its value.
-        (None, false, _) if table.keys.is_empty() && table.actions.is_empty() => Write::SetDefault(whole()?),
-        (None, false, _) => return Err(Fault::invalid(format!("{}: an entry without a key", table.name))),
+        (_, false, update::Type::Reset) => {
+            return Err(Fault::invalid("only default entries can be reset"));
+        }
+        // A table without a key has one entry, the default one, or, as a parameter of a register,
+        // its value.
+        (None, false, _) if table.keys.is_empty() && table.actions.is_empty() => {
+            Write::SetDefault(whole()?)
+        }
+        (None, false, _) => {
+            return Err(Fault::invalid(format!("{}: an entry without a key", table.name)));
+        }
         (Some(table_entry::Value::Key(key)), false, kind) => {
             let key = codec::decode_key(table, key).map_err(fault(Code::InvalidArgument))?;
             switch.check_index(table, &key)?;
@@ -213,13 +261,21 @@ fn write_entry<'a>(
                 update::Type::Insert if table.kind.is_indexed() => Write::Modify(key, part()?),
                 update::Type::Insert => Write::Insert(key, whole()?),
                 update::Type::Modify => Write::Modify(key, part()?),
-                update::Type::InsertOrModify if table.kind.is_indexed() => Write::Modify(key, part()?),
+                update::Type::InsertOrModify if table.kind.is_indexed() => {
+                    Write::Modify(key, part()?)
+                }
                 update::Type::InsertOrModify => {
-                    let change = Change::Put(Write::Insert(key.clone(), whole()?), Write::Modify(key, whole()?));
+                    let change = Change::Put(
+                        Write::Insert(key.clone(), whole()?),
+                        Write::Modify(key, whole()?),
+                    );
                     return Ok(Step { table, pipes, change });
                 }
                 _ if table.kind.is_indexed() => {
-                    return Err(Fault::invalid(format!("{}: its entries cannot be deleted, only written", table.name)));
+                    return Err(Fault::invalid(format!(
+                        "{}: its entries cannot be deleted, only written",
+                        table.name
+                    )));
                 }
                 _ => Write::Delete(key),
             }
@@ -230,25 +286,38 @@ fn write_entry<'a>(
 
 fn check_default(table: &Table) -> Result<(), Fault> {
     if table.constant_default {
-        return Err(Fault::new(Code::PermissionDenied, format!("{}: the program fixes its default action", table.name)));
+        return Err(Fault::new(
+            Code::PermissionDenied,
+            format!("{}: the program fixes its default action", table.name),
+        ));
     }
     Ok(())
 }
 
 fn check_scope(table: &Table, action: &Option<String>, default: bool) -> Result<(), Fault> {
-    let Some(action) = action.as_deref().and_then(|name| table.action(name).ok()) else { return Ok(()) };
+    let Some(action) = action.as_deref().and_then(|name| table.action(name).ok()) else {
+        return Ok(());
+    };
     match default {
-        true if !action.as_default => Err(Fault::invalid(format!("{} cannot be a default action", action.name))),
-        false if !action.in_entries => Err(Fault::invalid(format!("{} can only be a default action", action.name))),
+        true if !action.as_default => {
+            Err(Fault::invalid(format!("{} cannot be a default action", action.name)))
+        }
+        false if !action.in_entries => {
+            Err(Fault::invalid(format!("{} can only be a default action", action.name)))
+        }
         _ => Ok(()),
     }
 }
 
 fn check_writable(table: &Table, message: &proto::TableData) -> Result<(), Fault> {
     let action = table.action_by_id(message.action_id).ok();
-    let mut fields = message.fields.iter().filter_map(|field| table.field_by_id(action, field.field_id).ok());
+    let mut fields =
+        message.fields.iter().filter_map(|field| table.field_by_id(action, field.field_id).ok());
     match fields.find(|field| field.read_only) {
-        Some(field) => Err(Fault::new(Code::PermissionDenied, format!("{}: {} cannot be written", table.name, field.name))),
+        Some(field) => Err(Fault::new(
+            Code::PermissionDenied,
+            format!("{}: {} cannot be written", table.name, field.name),
+        )),
         None => Ok(()),
     }
 }

@@ -39,7 +39,9 @@ impl Clients {
     pub(super) fn subscribe(&self, id: u32) -> Result<Subscription, Status> {
         let mut clients = self.locked();
         if clients.contains_key(&id) {
-            return Err(Status::invalid_argument(format!("there cannot be two clients with number {id}")));
+            return Err(Status::invalid_argument(format!(
+                "there cannot be two clients with number {id}"
+            )));
         }
         clients.insert(id, Client::default());
         Ok(Subscription { clients: self.clone(), id })
@@ -47,7 +49,9 @@ impl Clients {
 
     pub(super) fn bind(&self, id: u32) -> Result<(), Status> {
         let mut clients = self.locked();
-        if let Some((other, _)) = clients.iter().find(|(other, client)| client.bound && **other != id) {
+        if let Some((other, _)) =
+            clients.iter().find(|(other, client)| client.bound && **other != id)
+        {
             return Err(Status::already_exists(format!("the program is bound to client {other}")));
         }
         let client = clients.get_mut(&id).ok_or_else(|| not_subscribed(id))?;
@@ -58,9 +62,9 @@ impl Clients {
     pub(super) fn check_bound(&self, id: u32) -> Result<(), Status> {
         match self.locked().get(&id) {
             None => Err(not_subscribed(id)),
-            Some(Client { bound: false }) => {
-                Err(Status::failed_precondition(format!("client {id} has not bound the program; do that first")))
-            }
+            Some(Client { bound: false }) => Err(Status::failed_precondition(format!(
+                "client {id} has not bound the program; do that first"
+            ))),
             Some(Client { bound: true }) => Ok(()),
         }
     }

@@ -18,7 +18,8 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Those of a switch on which 2,048 registers were read in 245 ms. What a write takes is assumed.
+    /// Those of a switch on which 2,048 registers were read in 245 ms. What a write takes is
+    /// assumed.
     pub const SWITCH: Costs = Costs {
         index: Duration::from_micros(120),
         sync: Duration::from_millis(1),
@@ -74,7 +75,9 @@ impl Ledger {
 
     /// Begins anew.
     pub fn reset(&self) {
-        for number in [&self.total, &self.longest, &self.indices, &self.syncs, &self.updates, &self.requests] {
+        for number in
+            [&self.total, &self.longest, &self.indices, &self.syncs, &self.updates, &self.requests]
+        {
             number.store(0, Ordering::Relaxed);
         }
     }
@@ -82,9 +85,14 @@ impl Ledger {
 
 impl fmt::Display for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [requests, updates] = [&self.requests, &self.updates].map(|number| number.load(Ordering::Relaxed));
-        let (indices, syncs, total, longest) = (self.indices(), self.syncs(), self.total(), self.longest());
-        write!(f, "{requests} requests took {total:.1?}, the longest one {longest:.1?}: {syncs} tables synced, ")?;
+        let [requests, updates] =
+            [&self.requests, &self.updates].map(|number| number.load(Ordering::Relaxed));
+        let (indices, syncs, total, longest) =
+            (self.indices(), self.syncs(), self.total(), self.longest());
+        write!(
+            f,
+            "{requests} requests took {total:.1?}, the longest one {longest:.1?}: {syncs} tables synced, "
+        )?;
         write!(f, "{indices} elements read from the chip, {updates} entries written")
     }
 }
@@ -115,8 +123,11 @@ impl Driver {
     /// Takes the time for a request.
     pub(super) async fn take(&self, work: Work) {
         let Costs { index, sync, update, completion } = self.costs;
-        let times = |cost: Duration, number: u64| cost.saturating_mul(u32::try_from(number).unwrap_or(u32::MAX));
-        let time = times(index, work.indices) + times(sync, work.syncs) + times(update, work.updates);
+        let times = |cost: Duration, number: u64| {
+            cost.saturating_mul(u32::try_from(number).unwrap_or(u32::MAX))
+        };
+        let time =
+            times(index, work.indices) + times(sync, work.syncs) + times(update, work.updates);
         let time = time + times(completion, work.completes.into());
         let ledger = &self.ledger;
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);

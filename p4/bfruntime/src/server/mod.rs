@@ -1,8 +1,8 @@
 //! The switch's end of BFRuntime.
 //!
-//! A [`Server`] answers for a [`Target`] as a switch's own server does: clients subscribe, bind the program, and then read and
-//! write tables by number. Every request is checked against the schema before the target sees it, and every answer of the target
-//! before a client does.
+//! A [`Server`] answers for a [`Target`] as a switch's own server does: clients subscribe, bind the
+//! program, and then read and write tables by number. Every request is checked against the schema
+//! before the target sees it, and every answer of the target before a client does.
 
 mod batch;
 mod clients;
@@ -19,7 +19,10 @@ use crate::codec;
 use crate::entry::{Entry, Key, Match, Pipes};
 use crate::fixed;
 use crate::proto::bf_runtime_server::{BfRuntime, BfRuntimeServer};
-use crate::proto::{self, entity, set_forwarding_pipeline_config_request::Action, stream_message_request, table_entry};
+use crate::proto::{
+    self, entity, set_forwarding_pipeline_config_request::Action, stream_message_request,
+    table_entry,
+};
 use crate::schema::{Schema, SchemaError, Table, TableKind};
 use clients::Clients;
 use driver::{Driver, Work};
@@ -56,7 +59,8 @@ struct Switch {
 }
 
 fn from_hardware(wanted: &proto::TableEntry) -> bool {
-    wanted.table_flags.is_some_and(|flags| flags.from_hw) || wanted.table_read_flag.is_some_and(|flag| flag.from_hw)
+    wanted.table_flags.is_some_and(|flags| flags.from_hw)
+        || wanted.table_read_flag.is_some_and(|flag| flag.from_hw)
 }
 
 fn fault<E: Display>(code: Code) -> impl Fn(E) -> Fault {
@@ -75,19 +79,26 @@ impl Switch {
             return Err(Fault::not_found(format!("there is no device {}", target.device_id)));
         }
         match Pipes::from_id(target.pipe_id) {
-            Pipes::One(pipe) if pipe >= self.target.pipes() => {
-                Err(Fault::invalid(format!("there is no pipe {pipe}; the device has {}", self.target.pipes())))
-            }
+            Pipes::One(pipe) if pipe >= self.target.pipes() => Err(Fault::invalid(format!(
+                "there is no pipe {pipe}; the device has {}",
+                self.target.pipes()
+            ))),
             pipes => Ok(pipes),
         }
     }
 
     /// Refuses an index beyond the end of a register or counter.
     fn check_index(&self, table: &Table, key: &Key) -> Result<(), Fault> {
-        let Some(Match::Exact(index)) = key.values().next().filter(|_| table.kind.is_indexed()) else { return Ok(()) };
+        let Some(Match::Exact(index)) = key.values().next().filter(|_| table.kind.is_indexed())
+        else {
+            return Ok(());
+        };
         let index = index.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
         if index >= table.size {
-            return Err(Fault::invalid(format!("{}: there is no index {index} below its size, {}", table.name, table.size)));
+            return Err(Fault::invalid(format!(
+                "{}: there is no index {index} below its size, {}",
+                table.name, table.size
+            )));
         }
         Ok(())
     }
@@ -103,7 +114,13 @@ impl Switch {
         self.target.write(&table.name, pipes, write)
     }
 
-    fn read(&self, table: &Table, pipes: Pipes, query: &Query, source: Source) -> Result<Vec<Entry>, Fault> {
+    fn read(
+        &self,
+        table: &Table,
+        pipes: Pipes,
+        query: &Query,
+        source: Source,
+    ) -> Result<Vec<Entry>, Fault> {
         if Self::is_port_table(table) {
             return self.ports.read(&*self.target, &table.name, query, source);
         }
@@ -111,16 +128,27 @@ impl Switch {
     }
 
     /// Every entry that a read asks for, as messages.
-    fn answer(&self, default: &proto::TargetDevice, entity: &proto::Entity) -> Result<Vec<proto::Entity>, Fault> {
+    fn answer(
+        &self,
+        default: &proto::TargetDevice,
+        entity: &proto::Entity,
+    ) -> Result<Vec<proto::Entity>, Fault> {
         match &entity.entity {
             Some(entity::Entity::TableEntry(entry)) => self.entries(default, entry),
             Some(entity::Entity::TableUsage(usage)) => {
-                let table = self.schema.table_by_id(usage.table_id).map_err(fault(Code::NotFound))?;
-                let entries = self.read(table, self.pipes(default)?, &Query::All, Source::Software)?;
-                let usage = proto::TableUsage { usage: u32::try_from(entries.len()).unwrap_or(u32::MAX), ..*usage };
+                let table =
+                    self.schema.table_by_id(usage.table_id).map_err(fault(Code::NotFound))?;
+                let entries =
+                    self.read(table, self.pipes(default)?, &Query::All, Source::Software)?;
+                let usage = proto::TableUsage {
+                    usage: u32::try_from(entries.len()).unwrap_or(u32::MAX),
+                    ..*usage
+                };
                 Ok(vec![proto::Entity { entity: Some(entity::Entity::TableUsage(usage)) }])
             }
-            Some(_) => Err(Fault::new(Code::Unimplemented, "only table entries and usages can be read")),
+            Some(_) => {
+                Err(Fault::new(Code::Unimplemented, "only table entries and usages can be read"))
+            }
             None => Err(Fault::invalid("a read of nothing")),
         }
     }
@@ -128,10 +156,15 @@ impl Switch {
     /// Whether each element of the answer is fetched from the chip.
     fn is_read_from_chip(&self, entity: &proto::Entity) -> bool {
         let Some(entity::Entity::TableEntry(entry)) = &entity.entity else { return false };
-        from_hardware(entry) && self.schema.table_by_id(entry.table_id).is_ok_and(|table| table.kind.is_indexed())
+        from_hardware(entry)
+            && self.schema.table_by_id(entry.table_id).is_ok_and(|table| table.kind.is_indexed())
     }
 
-    fn entries(&self, default: &proto::TargetDevice, wanted: &proto::TableEntry) -> Result<Vec<proto::Entity>, Fault> {
+    fn entries(
+        &self,
+        default: &proto::TargetDevice,
+        wanted: &proto::TableEntry,
+    ) -> Result<Vec<proto::Entity>, Fault> {
         let table = self.schema.table_by_id(wanted.table_id).map_err(fault(Code::NotFound))?;
         let pipes = self.pipes(wanted.entry_tgt.as_ref().unwrap_or(default))?;
         let flags = wanted.table_flags.unwrap_or_default();
@@ -144,7 +177,10 @@ impl Switch {
                 Query::Entry(key)
             }
             Some(table_entry::Value::HandleId(_)) => {
-                return Err(Fault::new(Code::Unimplemented, "entries have no handles here; give the key"));
+                return Err(Fault::new(
+                    Code::Unimplemented,
+                    "entries have no handles here; give the key",
+                ));
             }
             // A table without a key has no entry but the default one.
             None if table.keys.is_empty() => Query::Default,
@@ -152,7 +188,12 @@ impl Switch {
         };
         let source = if from_hardware(wanted) { Source::Hardware } else { Source::Software };
         let entries = self.read(table, pipes, &query, source)?;
-        let device = proto::TargetDevice { device_id: DEVICE, pipe_id: pipes.id(), direction: 0xff, prsr_id: 0xff };
+        let device = proto::TargetDevice {
+            device_id: DEVICE,
+            pipe_id: pipes.id(),
+            direction: 0xff,
+            prsr_id: 0xff,
+        };
         entries.iter().map(|entry| self.entry(table, pipes, device, entry, keys_only)).collect()
     }
 
@@ -167,8 +208,13 @@ impl Switch {
     ) -> Result<proto::Entity, Fault> {
         if table.kind == TableKind::Register {
             let values = pipes.of(self.target.pipes()).len();
-            if let Some(field) = table.data.iter().find(|field| entry.data.values(&field.name).count() != values) {
-                let problem = format!("{}: {} is not there once for each of {values} pipes", table.name, field.name);
+            if let Some(field) =
+                table.data.iter().find(|field| entry.data.values(&field.name).count() != values)
+            {
+                let problem = format!(
+                    "{}: {} is not there once for each of {values} pipes",
+                    table.name, field.name
+                );
                 return Err(Fault::new(Code::Internal, problem));
             }
         }
@@ -192,14 +238,19 @@ impl Server {
     ///
     /// # Errors
     /// As of [`new`](Self::new).
-    pub fn driver_like(target: Arc<dyn Target>, costs: Costs, pace: Pace) -> Result<(Self, Arc<Ledger>), SchemaError> {
+    pub fn driver_like(
+        target: Arc<dyn Target>,
+        costs: Costs,
+        pace: Pace,
+    ) -> Result<(Self, Arc<Ledger>), SchemaError> {
         let driver = Driver::new(costs, pace);
         let ledger = Arc::clone(&driver.ledger);
         Ok((Self::build(target, Some(driver))?, ledger))
     }
 
     fn build(target: Arc<dyn Target>, driver: Option<Driver>) -> Result<Self, SchemaError> {
-        let schema = Schema::parse(target.schema().as_bytes())?.join(Schema::parse(fixed::SCHEMA.as_bytes())?)?;
+        let schema = Schema::parse(target.schema().as_bytes())?
+            .join(Schema::parse(fixed::SCHEMA.as_bytes())?)?;
         let (digests, _) = broadcast::channel(DIGEST_QUEUE);
         target.attach(Digests(digests.clone()));
         let ports = Ports::new(target.pipes());
@@ -210,7 +261,9 @@ impl Server {
     /// This server as a gRPC service.
     #[must_use]
     pub fn service(&self) -> BfRuntimeServer<Server> {
-        BfRuntimeServer::new(self.clone()).max_decoding_message_size(MAX_MESSAGE).max_encoding_message_size(MAX_MESSAGE)
+        BfRuntimeServer::new(self.clone())
+            .max_decoding_message_size(MAX_MESSAGE)
+            .max_encoding_message_size(MAX_MESSAGE)
     }
 
     /// Who asks, and for which program: it must have bound it.
@@ -218,7 +271,9 @@ impl Server {
         self.0.clients.check_bound(client_id)?;
         let loaded = self.0.switch.target.program();
         if !program.is_empty() && program != loaded {
-            return Err(Status::not_found(format!("there is no program {program}; {loaded} is loaded")));
+            return Err(Status::not_found(format!(
+                "there is no program {program}; {loaded} is loaded"
+            )));
         }
         Ok(())
     }
@@ -236,7 +291,9 @@ impl Server {
         let data = digest.entries.iter().map(|entry| {
             let fields = entry.iter().map(|(name, bytes)| {
                 let field = filter.fields.iter().find(|field| field.name == *name);
-                let field = field.ok_or_else(|| Fault::new(Code::Internal, format!("{} has no field {name}", filter.name)))?;
+                let field = field.ok_or_else(|| {
+                    Fault::new(Code::Internal, format!("{} has no field {name}", filter.name))
+                })?;
                 field.kind.check(bytes).map_err(fault(Code::Internal))?;
                 let value = Some(proto::data_field::Value::Stream(bytes.clone()));
                 Ok(proto::DataField { field_id: field.id, value })
@@ -244,7 +301,12 @@ impl Server {
             Ok(proto::TableData { action_id: 0, fields: fields.collect::<Result<_, Fault>>()? })
         });
         let data = data.collect::<Result<_, Fault>>()?;
-        let target = Some(proto::TargetDevice { device_id: DEVICE, pipe_id: digest.pipe, direction: 0, prsr_id: 0xff });
+        let target = Some(proto::TargetDevice {
+            device_id: DEVICE,
+            pipe_id: digest.pipe,
+            direction: 0,
+            prsr_id: 0xff,
+        });
         Ok(proto::DigestList { digest_id: filter.id, list_id, data, target })
     }
 
@@ -270,7 +332,8 @@ impl Server {
         loop {
             tokio::select! {
                 request = requests.message() => match request {
-                    // Switches acknowledge digests by themselves and take no notice of clients that do.
+                    // Switches acknowledge digests by themselves and take no notice of clients that
+                    // do.
                     Ok(Some(proto::StreamMessageRequest { update: Some(stream_message_request::Update::DigestAck(_)), .. })) => {}
                     Ok(Some(_)) => {
                         let _ = answers.send(Err(Status::already_exists("this channel has its subscription already"))).await;
@@ -306,13 +369,19 @@ impl Server {
         }
     }
 
-    fn subscribe(&self, request: &proto::StreamMessageRequest) -> Result<(clients::Subscription, bool), Status> {
+    fn subscribe(
+        &self,
+        request: &proto::StreamMessageRequest,
+    ) -> Result<(clients::Subscription, bool), Status> {
         let Some(stream_message_request::Update::Subscribe(subscribe)) = &request.update else {
-            return Err(Status::failed_precondition("the first message of a channel must subscribe"));
+            return Err(Status::failed_precondition(
+                "the first message of a channel must subscribe",
+            ));
         };
         Self::check_device(subscribe.device_id)?;
         let subscription = self.0.clients.subscribe(request.client_id)?;
-        let wants_digests = subscribe.notifications.is_some_and(|wants| wants.enable_learn_notifications);
+        let wants_digests =
+            subscribe.notifications.is_some_and(|wants| wants.enable_learn_notifications);
         Ok((subscription, wants_digests))
     }
 }
@@ -322,10 +391,13 @@ type Answers = mpsc::Sender<Result<proto::StreamMessageResponse, Status>>;
 fn subscribed() -> proto::StreamMessageResponse {
     let status = Some(proto::Status { code: Code::Ok.into(), ..proto::Status::default() });
     let subscribe = proto::Subscribe { device_id: DEVICE, status, ..proto::Subscribe::default() };
-    proto::StreamMessageResponse { update: Some(proto::stream_message_response::Update::Subscribe(subscribe)) }
+    proto::StreamMessageResponse {
+        update: Some(proto::stream_message_response::Update::Subscribe(subscribe)),
+    }
 }
 
-/// The status of a batch that did not succeed as a whole: one `Error` for each update, as a `google.rpc.Status`.
+/// The status of a batch that did not succeed as a whole: one `Error` for each update, as a
+/// `google.rpc.Status`.
 fn failed(outcomes: &[Result<(), Fault>]) -> Status {
     let errors = outcomes.iter().map(|outcome| match outcome {
         Ok(()) => proto::Error::default(),
@@ -340,16 +412,25 @@ fn failed(outcomes: &[Result<(), Fault>]) -> Status {
     };
     let failures = outcomes.iter().filter(|outcome| outcome.is_err()).count();
     let message = match outcomes.iter().find_map(|outcome| outcome.as_ref().err()) {
-        Some(first) => format!("{failures} of {} updates failed; the first one: {first}", outcomes.len()),
+        Some(first) => {
+            format!("{failures} of {} updates failed; the first one: {first}", outcomes.len())
+        }
         None => String::new(),
     };
-    let details = proto::Status { code: Code::Unknown.into(), message: message.clone(), details: errors.map(any).collect() };
+    let details = proto::Status {
+        code: Code::Unknown.into(),
+        message: message.clone(),
+        details: errors.map(any).collect(),
+    };
     Status::with_details(Code::Unknown, message, prost::Message::encode_to_vec(&details).into())
 }
 
 #[tonic::async_trait]
 impl BfRuntime for Server {
-    async fn write(&self, request: Request<proto::WriteRequest>) -> Result<Response<proto::WriteResponse>, Status> {
+    async fn write(
+        &self,
+        request: Request<proto::WriteRequest>,
+    ) -> Result<Response<proto::WriteResponse>, Status> {
         let request = request.into_inner();
         self.check(request.client_id, &request.p4_name)?;
         if request.updates.is_empty() {
@@ -358,7 +439,10 @@ impl BfRuntime for Server {
         let outcomes = batch::run(&self.0.switch, &request);
         if let Some(driver) = &self.0.driver {
             let is_sync = |update: &&proto::Update| {
-                matches!(update.entity, Some(proto::Entity { entity: Some(entity::Entity::TableOperation(_)) }))
+                matches!(
+                    update.entity,
+                    Some(proto::Entity { entity: Some(entity::Entity::TableOperation(_)) })
+                )
             };
             let syncs = request.updates.iter().filter(is_sync).count() as u64;
             let updates = request.updates.len() as u64 - syncs;
@@ -372,7 +456,10 @@ impl BfRuntime for Server {
 
     type ReadStream = ReceiverStream<Result<proto::ReadResponse, Status>>;
 
-    async fn read(&self, request: Request<proto::ReadRequest>) -> Result<Response<Self::ReadStream>, Status> {
+    async fn read(
+        &self,
+        request: Request<proto::ReadRequest>,
+    ) -> Result<Response<Self::ReadStream>, Status> {
         let request = request.into_inner();
         self.check(request.client_id, &request.p4_name)?;
         if request.entities.is_empty() {
@@ -403,16 +490,25 @@ impl BfRuntime for Server {
     ) -> Result<Response<proto::SetForwardingPipelineConfigResponse>, Status> {
         let request = request.into_inner();
         Self::check_device(request.device_id)?;
-        let action = Action::try_from(request.action).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let action = Action::try_from(request.action)
+            .map_err(|error| Status::invalid_argument(error.to_string()))?;
         if action != Action::Bind {
-            return Err(Status::unimplemented("the program is loaded already and cannot be replaced; bind it"));
+            return Err(Status::unimplemented(
+                "the program is loaded already and cannot be replaced; bind it",
+            ));
         }
         let [config] = &request.config[..] else {
-            return Err(Status::invalid_argument(format!("one program can be bound, and not {}", request.config.len())));
+            return Err(Status::invalid_argument(format!(
+                "one program can be bound, and not {}",
+                request.config.len()
+            )));
         };
         let loaded = self.0.switch.target.program();
         if config.p4_name != loaded {
-            return Err(Status::not_found(format!("there is no program {}; {loaded} is loaded", config.p4_name)));
+            return Err(Status::not_found(format!(
+                "there is no program {}; {loaded} is loaded",
+                config.p4_name
+            )));
         }
         self.0.clients.bind(request.client_id)?;
         Ok(Response::new(proto::SetForwardingPipelineConfigResponse::default()))
@@ -430,7 +526,10 @@ impl BfRuntime for Server {
             profiles: Vec::new(),
         };
         let fixed = proto::NonP4Config { bfruntime_info: fixed::SCHEMA.as_bytes().to_vec() };
-        Ok(Response::new(proto::GetForwardingPipelineConfigResponse { config: vec![program], non_p4_config: Some(fixed) }))
+        Ok(Response::new(proto::GetForwardingPipelineConfigResponse {
+            config: vec![program],
+            non_p4_config: Some(fixed),
+        }))
     }
 
     type StreamChannelStream = ReceiverStream<Result<proto::StreamMessageResponse, Status>>;

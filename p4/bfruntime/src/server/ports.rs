@@ -29,36 +29,54 @@ impl Ports {
         self.configured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Names of ports, which front panels count from 1, and their numbers within the device. The last one is the processor's.
+    /// Names of ports, which front panels count from 1, and their numbers within the device. The
+    /// last one is the processor's.
     fn names(&self) -> impl Iterator<Item = (String, u32)> {
         let fronts = self.pipes * FRONT_PORTS;
-        let front = (0..fronts).map(|front| (front / FRONT_PORTS) << 7 | (front % FRONT_PORTS * CHANNELS));
+        let front =
+            (0..fronts).map(|front| (front / FRONT_PORTS) << 7 | (front % FRONT_PORTS * CHANNELS));
         let first = front.chain([PROCESSOR]).zip(1..);
-        first.flat_map(|(first, front)| (0..CHANNELS).map(move |channel| (format!("{front}/{channel}"), first + channel)))
+        first.flat_map(|(first, front)| {
+            (0..CHANNELS).map(move |channel| (format!("{front}/{channel}"), first + channel))
+        })
     }
 
-    /// Ports that are configured, or that the target has counted something at, with what is known to be counted.
+    /// Ports that are configured, or that the target has counted something at, with what is known
+    /// to be counted.
     fn counted(&self, target: &dyn Target, source: Source) -> Vec<Entry> {
         let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         if source == Source::Hardware {
             *counters = target.port_counters();
         }
-        let mut all: BTreeMap<u32, PortCounters> = self.configured().keys().map(|port| (*port, PortCounters::default())).collect();
+        let mut all: BTreeMap<u32, PortCounters> =
+            self.configured().keys().map(|port| (*port, PortCounters::default())).collect();
         all.extend(counters.iter());
         all.into_iter().map(|(port, counters)| counted_entry(port, counters)).collect()
     }
 
-    pub(super) fn read(&self, target: &dyn Target, table: &str, query: &Query, source: Source) -> Result<Vec<Entry>, Fault> {
+    pub(super) fn read(
+        &self,
+        target: &dyn Target,
+        table: &str,
+        query: &Query,
+        source: Source,
+    ) -> Result<Vec<Entry>, Fault> {
         let all: Vec<Entry> = match table {
             fixed::PORT_COUNTERS => self.counted(target, source),
-            fixed::PORT => self.configured().iter().map(|(port, data)| self.configured_entry(*port, data)).collect(),
+            fixed::PORT => self
+                .configured()
+                .iter()
+                .map(|(port, data)| self.configured_entry(*port, data))
+                .collect(),
             _ => self.names().map(|(name, port)| name_entry(&name, port)).collect(),
         };
         match query {
             Query::All => Ok(all),
             Query::Default => Err(Fault::invalid(format!("{table} has no default entry"))),
             Query::Entry(key) => {
-                let found = all.into_iter().find(|entry| matches!(&entry.place, Place::Key(of) if of == key));
+                let found = all
+                    .into_iter()
+                    .find(|entry| matches!(&entry.place, Place::Key(of) if of == key));
                 Ok(vec![found.ok_or_else(|| Fault::not_found(format!("{table}: no such port")))?])
             }
         }
@@ -66,10 +84,17 @@ impl Ports {
 
     fn configured_entry(&self, port: u32, data: &[(String, Value)]) -> Entry {
         let mut fields = data.to_vec();
-        let name = self.names().find(|(_, number)| *number == port).map(|(name, _)| name).unwrap_or_default();
+        let name = self
+            .names()
+            .find(|(_, number)| *number == port)
+            .map(|(name, _)| name)
+            .unwrap_or_default();
         fields.push((fixed::PORT_NAME.to_owned(), Value::Text(name)));
         fields.push((fixed::PORT_UP.to_owned(), Value::Bool(enabled(data))));
-        Entry { place: Place::Key(exact(fixed::DEV_PORT, &port.to_be_bytes())), data: Data { action: None, fields } }
+        Entry {
+            place: Place::Key(exact(fixed::DEV_PORT, &port.to_be_bytes())),
+            data: Data { action: None, fields },
+        }
     }
 
     pub(super) fn write(&self, target: &dyn Target, write: &Write) -> Result<(), Fault> {
@@ -78,7 +103,9 @@ impl Ports {
             Write::Insert(key, data) => {
                 let port = self.number(key)?;
                 if configured.contains_key(&port) {
-                    return Err(Fault::already_exists(format!("port {port} is configured already")));
+                    return Err(Fault::already_exists(format!(
+                        "port {port} is configured already"
+                    )));
                 }
                 let mut all = defaults();
                 set(&mut all, &data.fields);
@@ -87,7 +114,9 @@ impl Ports {
             }
             Write::Modify(key, data) => {
                 let port = self.number(key)?;
-                let now = configured.get_mut(&port).ok_or_else(|| Fault::not_found(format!("port {port} is not configured")))?;
+                let now = configured
+                    .get_mut(&port)
+                    .ok_or_else(|| Fault::not_found(format!("port {port} is not configured")))?;
                 let mut all = now.clone();
                 set(&mut all, &data.fields);
                 target.configure_port(port, enabled(&all))?;
@@ -107,13 +136,17 @@ impl Ports {
                 }
                 configured.clear();
             }
-            Write::SetDefault(_) | Write::ResetDefault => return Err(Fault::invalid("ports have no default entry")),
+            Write::SetDefault(_) | Write::ResetDefault => {
+                return Err(Fault::invalid("ports have no default entry"));
+            }
         }
         Ok(())
     }
 
     fn number(&self, key: &Key) -> Result<u32, Fault> {
-        let Some(Match::Exact(bytes)) = key.get(fixed::DEV_PORT) else { return Err(Fault::invalid("no port given")) };
+        let Some(Match::Exact(bytes)) = key.get(fixed::DEV_PORT) else {
+            return Err(Fault::invalid("no port given"));
+        };
         let port = bytes.iter().fold(0, |number, byte| number << 8 | u32::from(*byte));
         if !self.names().any(|(_, number)| number == port) {
             return Err(Fault::invalid(format!("the switch has no port {port}")));
@@ -145,7 +178,10 @@ fn set(fields: &mut Vec<(String, Value)>, new: &[(String, Value)]) {
 
 fn name_entry(name: &str, port: u32) -> Entry {
     let key = exact(fixed::PORT_NAME, name.as_bytes());
-    Entry { place: Place::Key(key), data: Data::fields([(fixed::DEV_PORT, port.to_be_bytes().to_vec())]) }
+    Entry {
+        place: Place::Key(key),
+        data: Data::fields([(fixed::DEV_PORT, port.to_be_bytes().to_vec())]),
+    }
 }
 
 fn counted_entry(port: u32, counters: PortCounters) -> Entry {

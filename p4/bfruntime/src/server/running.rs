@@ -11,7 +11,8 @@ use tokio::sync::oneshot;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 
-/// A server that runs until this is dropped; then all its connections are cut, as when a switch's process ends.
+/// A server that runs until this is dropped; then all its connections are cut, as when a switch's
+/// process ends.
 pub struct Running {
     address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
@@ -48,7 +49,8 @@ pub struct Tls {
     pub certificate: String,
     /// Its key, PEM.
     pub key: String,
-    /// Certificate of the authority that clients' certificates must come from, PEM; without it clients need none.
+    /// Certificate of the authority that clients' certificates must come from, PEM; without it
+    /// clients need none.
     pub client_authority: Option<String>,
 }
 
@@ -57,7 +59,11 @@ impl Running {
     ///
     /// # Errors
     /// [`StartError`].
-    pub fn start(address: SocketAddr, tls: Option<Tls>, target: Arc<dyn Target>) -> Result<Self, StartError> {
+    pub fn start(
+        address: SocketAddr,
+        tls: Option<Tls>,
+        target: Arc<dyn Target>,
+    ) -> Result<Self, StartError> {
         Self::start_service(address, tls, Server::new(target)?.service())
     }
 
@@ -76,11 +82,16 @@ impl Running {
         let address = listener.local_addr().map_err(listen)?;
         let mut server = tonic::transport::Server::builder();
         if let Some(tls) = tls {
-            let config = ServerTlsConfig::new().identity(Identity::from_pem(tls.certificate, tls.key));
+            let config =
+                ServerTlsConfig::new().identity(Identity::from_pem(tls.certificate, tls.key));
             let authority = tls.client_authority.map(Certificate::from_pem);
-            server = server.tls_config(authority.into_iter().fold(config, ServerTlsConfig::client_ca_root))?;
+            server = server
+                .tls_config(authority.into_iter().fold(config, ServerTlsConfig::client_ca_root))?;
         }
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Runtime)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(StartError::Runtime)?;
         let (stop, stopped) = oneshot::channel();
         let run = move || {
             runtime.block_on(async {
@@ -98,7 +109,10 @@ impl Running {
             });
             // With the runtime go all connections.
         };
-        let thread = thread::Builder::new().name("bfruntime".to_owned()).spawn(run).map_err(StartError::Runtime)?;
+        let thread = thread::Builder::new()
+            .name("bfruntime".to_owned())
+            .spawn(run)
+            .map_err(StartError::Runtime)?;
         Ok(Running { address, stop: Some(stop), thread: Some(thread) })
     }
 

@@ -6,8 +6,9 @@ use tonic::Code;
 
 /// A switch with one program loaded, by names and big-endian bytes.
 ///
-/// Names are the schema's full names. The server has checked every name, width and pipe against the schema before it calls, and
-/// checks what comes back. Calls may come from several threads at once; each is to be carried out as a whole.
+/// Names are the schema's full names. The server has checked every name, width and pipe against the
+/// schema before it calls, and checks what comes back. Calls may come from several threads at once;
+/// each is to be carried out as a whole.
 pub trait Target: Send + Sync {
     /// The program's name.
     fn program(&self) -> &str;
@@ -28,22 +29,28 @@ pub trait Target: Send + Sync {
     /// [`Fault`]; then nothing was changed.
     fn write(&self, table: &str, pipes: Pipes, write: &Write) -> Result<(), Fault>;
 
-    /// Reads a table. A register's entries hold each datum once for each pipe named, in order; a counter's hold the sum over
-    /// them.
+    /// Reads a table. A register's entries hold each datum once for each pipe named, in order; a
+    /// counter's hold the sum over them.
     ///
     /// # Errors
     /// [`Fault`]; [`Fault::not_found`] for an entry or default action that is not there.
-    fn read(&self, table: &str, pipes: Pipes, query: &Query, source: Source) -> Result<Vec<Entry>, Fault>;
+    fn read(
+        &self,
+        table: &str,
+        pipes: Pipes,
+        query: &Query,
+        source: Source,
+    ) -> Result<Vec<Entry>, Fault>;
 
-    /// Carries out an operation that the schema offers for a table. `Sync` copies what the hardware counted to where
-    /// [`Source::Software`] is read.
+    /// Carries out an operation that the schema offers for a table. `Sync` copies what the hardware
+    /// counted to where [`Source::Software`] is read.
     ///
     /// # Errors
     /// [`Fault`].
     fn operate(&self, table: &str, pipes: Pipes, operation: &str) -> Result<(), Fault>;
 
-    /// Stops packets at the entrance, those inside having left, until [`resume`](Self::resume): between the two come the writes
-    /// of an atomic batch.
+    /// Stops packets at the entrance, those inside having left, until [`resume`](Self::resume):
+    /// between the two come the writes of an atomic batch.
     ///
     /// # Errors
     /// [`Fault`]: by default, that this is not offered.
@@ -63,7 +70,8 @@ pub trait Target: Send + Sync {
         Ok(())
     }
 
-    /// What the MACs of ports have counted, by the ports' numbers within the device. Ports that are left out have counted nothing.
+    /// What the MACs of ports have counted, by the ports' numbers within the device. Ports that are
+    /// left out have counted nothing.
     fn port_counters(&self) -> BTreeMap<u32, PortCounters> {
         BTreeMap::new()
     }
@@ -92,7 +100,8 @@ pub struct PortCounters {
 /// A change to a table.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Write {
-    /// A new entry. For registers and counters, whose entries are always there, the same as [`Write::Modify`].
+    /// A new entry. For registers and counters, whose entries are always there, the same as
+    /// [`Write::Modify`].
     Insert(Key, Data),
     /// Other data for an entry that is there; what is not given stays.
     Modify(Key, Data),
@@ -179,7 +188,8 @@ pub struct Digest {
     pub entries: Vec<Vec<(String, Vec<u8>)>>,
 }
 
-/// The way digests take to the clients that want them. Never blocks; a client that does not keep up loses the oldest.
+/// The way digests take to the clients that want them. Never blocks; a client that does not keep up
+/// loses the oldest.
 #[derive(Clone, Debug)]
 pub struct Digests(pub(super) tokio::sync::broadcast::Sender<Digest>);
 

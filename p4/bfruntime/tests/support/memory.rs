@@ -79,7 +79,12 @@ pub fn number(bytes: &[u8]) -> u64 {
 }
 
 impl State {
-    fn write_cells(&mut self, table: &Table, pipes: std::ops::Range<u32>, write: &Write) -> Result<(), Fault> {
+    fn write_cells(
+        &mut self,
+        table: &Table,
+        pipes: std::ops::Range<u32>,
+        write: &Write,
+    ) -> Result<(), Fault> {
         for copy in [&mut self.hardware, &mut self.software] {
             let cells = copy.get_mut(&table.name).unwrap();
             for pipe in pipes.clone() {
@@ -88,7 +93,8 @@ impl State {
                 match write {
                     Write::Modify(key, data) => {
                         let cell = &mut cells[pipe as usize][index(key)];
-                        let zero = Data { fields: data.fields.iter().map(zeroed).collect(), action: None };
+                        let zero =
+                            Data { fields: data.fields.iter().map(zeroed).collect(), action: None };
                         set(cell, if written { data } else { &zero });
                     }
                     Write::Clear => cells[pipe as usize].fill(initial(table)),
@@ -99,15 +105,23 @@ impl State {
         Ok(())
     }
 
-    fn read_cell(&self, table: &Table, pipes: std::ops::Range<u32>, at: usize, source: Source) -> Entry {
+    fn read_cell(
+        &self,
+        table: &Table,
+        pipes: std::ops::Range<u32>,
+        at: usize,
+        source: Source,
+    ) -> Entry {
         let cells = match source {
             Source::Hardware => &self.hardware[&table.name],
             Source::Software => &self.software[&table.name],
         };
-        let key = [(table.keys[0].name.clone(), Match::Exact((at as u32).to_be_bytes().to_vec()))].into();
+        let key =
+            [(table.keys[0].name.clone(), Match::Exact((at as u32).to_be_bytes().to_vec()))].into();
         let mut fields = Vec::new();
         for field in &table.data {
-            let mut values = pipes.clone().map(|pipe| cells[pipe as usize][at][&field.name].clone());
+            let mut values =
+                pipes.clone().map(|pipe| cells[pipe as usize][at][&field.name].clone());
             if table.kind == TableKind::Register {
                 fields.extend(values.map(|value| (field.name.clone(), Value::Bytes(value))));
             } else {
@@ -128,7 +142,11 @@ fn initial(table: &Table) -> Cell {
         }
         bytes
     };
-    table.data.iter().map(|field| (field.name.clone(), of(&field.name, field.kind.bytes().unwrap()))).collect()
+    table
+        .data
+        .iter()
+        .map(|field| (field.name.clone(), of(&field.name, field.kind.bytes().unwrap())))
+        .collect()
 }
 
 fn zeroed((name, value): &(String, Value)) -> (String, Value) {
@@ -174,7 +192,10 @@ impl Target for Memory {
                     return Err(Fault::already_exists("Already exists"));
                 }
                 if entries.len() as u64 == table.size {
-                    return Err(Fault::exhausted(format!("the table holds {} entries already", table.size)));
+                    return Err(Fault::exhausted(format!(
+                        "the table holds {} entries already",
+                        table.size
+                    )));
                 }
                 entries.insert(key.clone(), data.clone());
             }
@@ -190,19 +211,30 @@ impl Target for Memory {
         Ok(())
     }
 
-    fn read(&self, table: &str, pipes: Pipes, query: &Query, source: Source) -> Result<Vec<Entry>, Fault> {
+    fn read(
+        &self,
+        table: &str,
+        pipes: Pipes,
+        query: &Query,
+        source: Source,
+    ) -> Result<Vec<Entry>, Fault> {
         let table = self.table(table);
         let state = self.state();
         let pipes = pipes.of(self.pipes);
         if table.kind.is_indexed() {
             return Ok(match query {
                 Query::Entry(key) => vec![state.read_cell(table, pipes, index(key), source)],
-                Query::All => (0..table.size as usize).map(|at| state.read_cell(table, pipes.clone(), at, source)).collect(),
+                Query::All => (0..table.size as usize)
+                    .map(|at| state.read_cell(table, pipes.clone(), at, source))
+                    .collect(),
                 Query::Default => return Err(Fault::invalid("no default entry")),
             });
         }
         let entries = state.entries.get(&table.name);
-        let entry = |(key, data): (&Key, &Data)| Entry { place: Place::Key(key.clone()), data: data.clone() };
+        let entry = |(key, data): (&Key, &Data)| Entry {
+            place: Place::Key(key.clone()),
+            data: data.clone(),
+        };
         match query {
             Query::All => Ok(entries.into_iter().flatten().map(entry).collect()),
             Query::Entry(key) => match entries.and_then(|entries| entries.get_key_value(key)) {

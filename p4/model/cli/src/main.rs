@@ -1,5 +1,6 @@
-//! `flowgauge-p4-model`: a stand-in for a Tofino switch, to try a controller against. It executes flowgauge's P4 source, is asked
-//! over BFRuntime as a switch is, and counts packets from a capture or a generator. It is a test double and no switch.
+//! `flowgauge-p4-model`: a stand-in for a Tofino switch, to try a controller against. It executes
+//! flowgauge's P4 source, is asked over BFRuntime as a switch is, and counts packets from a capture
+//! or a generator. It is a test double and no switch.
 
 use clap::Parser;
 use flowgauge_bfruntime::server::{Costs, Pace as Time, Running, Server, Target};
@@ -27,9 +28,9 @@ const LONGEST: usize = 65_535;
 
 /// A stand-in for a Tofino switch: executes flowgauge's P4 source and serves BFRuntime.
 ///
-/// It is a test double and no switch: it knows nothing of stages, timing and queues, and counts some hundred thousand packets a
-/// second. Packets arrive in real time: from a capture or a generator, in turn at the first port of every pipe, or from network
-/// interfaces. Ctrl-C ends it.
+/// It is a test double and no switch: it knows nothing of stages, timing and queues, and counts
+/// some hundred thousand packets a second. Packets arrive in real time: from a capture or a
+/// generator, in turn at the first port of every pipe, or from network interfaces. Ctrl-C ends it.
 #[derive(Parser)]
 #[command(version, max_term_width = 100)]
 #[command(after_help = "Examples:
@@ -41,8 +42,8 @@ struct Command {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:50052")]
     listen: SocketAddr,
 
-    /// A setting of the build, as -D on the compiler's command line: FLOWGAUGE_KEY, FLOWGAUGE_PRECISION, FLOWGAUGE_ENTROPY
-    /// and others (p4/README.md, Settings)
+    /// A setting of the build, as -D on the compiler's command line: FLOWGAUGE_KEY,
+    /// FLOWGAUGE_PRECISION, FLOWGAUGE_ENTROPY and others (p4/README.md, Settings)
     #[arg(short = 'D', long, value_name = "NAME=VALUE", value_parser = definition)]
     define: Vec<(String, String)>,
 
@@ -58,8 +59,9 @@ struct Command {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=4))]
     pipes: u8,
 
-    /// Take as long as a switch's driver: for an element that is read from the chip, for copying all of a register (sync), for an entry
-    /// that is written (update), and for a batch to arrive (completion)
+    /// Take as long as a switch's driver: for an element that is read from the chip, for copying
+    /// all of a register (sync), for an entry that is written (update), and for a batch to arrive
+    /// (completion)
     #[arg(long, value_name = "index=TIME,sync=TIME,update=TIME,completion=TIME", num_args = 0..=1, require_equals = true,
           default_missing_value = "", value_parser = costs)]
     driver_like: Option<Costs>,
@@ -72,8 +74,9 @@ struct Command {
     #[arg(long, value_name = "PROFILE", value_parser = profile)]
     traffic: Option<Profile>,
 
-    /// A network interface as a port of the switch, by its device number (pipe * 128 + port); several with commas. Takes
-    /// CAP_NET_RAW; meant for virtual links, in a network namespace of their own
+    /// A network interface as a port of the switch, by its device number (pipe * 128 + port);
+    /// several with commas. Takes CAP_NET_RAW; meant for virtual links, in a network namespace of
+    /// their own
     #[arg(long, value_name = "PORT=IFACE", value_parser = attachment, value_delimiter = ',', conflicts_with_all = ["pcap", "traffic"])]
     port: Vec<(u16, String)>,
 }
@@ -95,7 +98,11 @@ fn costs(text: &str) -> Result<Costs, String> {
             "sync" => &mut costs.sync,
             "update" => &mut costs.update,
             "completion" => &mut costs.completion,
-            _ => return Err(format!("there is no {name}; there are index, sync, update and completion")),
+            _ => {
+                return Err(format!(
+                    "there is no {name}; there are index, sync, update and completion"
+                ));
+            }
         };
         *cost = humantime::parse_duration(value).map_err(|error| format!("{name}: {error}"))?;
     }
@@ -103,7 +110,8 @@ fn costs(text: &str) -> Result<Costs, String> {
 }
 
 fn definition(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("give NAME=VALUE, such as FLOWGAUGE_PRECISION=12")?;
+    let (name, value) =
+        text.split_once('=').ok_or("give NAME=VALUE, such as FLOWGAUGE_PRECISION=12")?;
     Ok((name.to_owned(), value.to_owned()))
 }
 
@@ -171,14 +179,22 @@ fn open(attachments: &[(u16, String)]) -> Result<Wires, String> {
             return Err(format!("--port names port {port} twice"));
         }
         ports.push(*port);
-        wires.push(Wire::open(interface).map_err(|error| format!("cannot open network interface {interface}: {error}"))?);
+        wires.push(
+            Wire::open(interface)
+                .map_err(|error| format!("cannot open network interface {interface}: {error}"))?,
+        );
     }
     Ok((ports, wires))
 }
 
-/// Lets packets arrive from interfaces, and sends what leaves, until it is told to stop; gives the number that arrived.
+/// Lets packets arrive from interfaces, and sends what leaves, until it is told to stop; gives the
+/// number that arrived.
 #[cfg(target_os = "linux")]
-fn wired(switch: &Switch, (ports, mut wires): Wires, stop: &AtomicBool) -> Result<u64, Box<dyn Error>> {
+fn wired(
+    switch: &Switch,
+    (ports, mut wires): Wires,
+    stop: &AtomicBool,
+) -> Result<u64, Box<dyn Error>> {
     let (mut arrived, mut unsent) = (0, 0_u64);
     let mut lost = vec![0; wires.len()];
     while !stop.load(Ordering::Relaxed) {
@@ -189,7 +205,9 @@ fn wired(switch: &Switch, (ports, mut wires): Wires, stop: &AtomicBool) -> Resul
             for _ in 0..BATCH {
                 let wire = &mut wires[at];
                 let name = wire.interface().to_owned();
-                let frame = wire.receive().map_err(|error| format!("cannot receive from {name}: {error}"))?;
+                let frame = wire
+                    .receive()
+                    .map_err(|error| format!("cannot receive from {name}: {error}"))?;
                 let Some(frame) = frame else { break };
                 leaving.extend(entrance.arrive(ports[at], frame)?);
                 arrived += 1;
@@ -210,7 +228,10 @@ fn wired(switch: &Switch, (ports, mut wires): Wires, stop: &AtomicBool) -> Resul
     }
     for (wire, lost) in wires.iter().zip(lost) {
         if lost > 0 {
-            eprintln!("warning: {lost} frames from {} found the model busy and were lost", wire.interface());
+            eprintln!(
+                "warning: {lost} frames from {} found the model busy and were lost",
+                wire.interface()
+            );
         }
     }
     if unsent > 0 {
@@ -221,7 +242,11 @@ fn wired(switch: &Switch, (ports, mut wires): Wires, stop: &AtomicBool) -> Resul
 
 #[cfg(not(target_os = "linux"))]
 fn open(attachments: &[(u16, String)]) -> Result<(), String> {
-    if attachments.is_empty() { Ok(()) } else { Err("network interfaces as ports need Linux".to_owned()) }
+    if attachments.is_empty() {
+        Ok(())
+    } else {
+        Err("network interfaces as ports need Linux".to_owned())
+    }
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -230,7 +255,11 @@ fn wired(_: &Switch, _: (), _: &AtomicBool) -> Result<u64, Box<dyn Error>> {
 }
 
 /// Lets packets arrive until there are no more; gives their number.
-fn feed<P: Port>(switch: &Switch, mut ports: Ports<P>, stop: &AtomicBool) -> Result<u64, Box<dyn Error>> {
+fn feed<P: Port>(
+    switch: &Switch,
+    mut ports: Ports<P>,
+    stop: &AtomicBool,
+) -> Result<u64, Box<dyn Error>> {
     let Some(port) = ports.ports.first_mut() else { return Ok(0) };
     let (mut arrived, mut others, mut whole, mut fault) = (0, 0_u64, Vec::new(), None);
     while !stop.load(Ordering::Relaxed) && fault.is_none() {
@@ -266,7 +295,9 @@ fn feed<P: Port>(switch: &Switch, mut ports: Ports<P>, stop: &AtomicBool) -> Res
         eprintln!("warning: {warning}");
     }
     if others > 0 {
-        eprintln!("warning: {others} packets have no Ethernet header and cannot come to a switch; they were left out");
+        eprintln!(
+            "warning: {others} packets have no Ethernet header and cannot come to a switch; they were left out"
+        );
     }
     match fault {
         Some(fault) => Err(fault.into()),

@@ -1,4 +1,5 @@
-//! The command `flowgauge-p4-model`: serves a model that counts what a capture or a generator sends.
+//! The command `flowgauge-p4-model`: serves a model that counts what a capture or a generator
+//! sends.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -18,11 +19,21 @@ struct Model {
 impl Model {
     fn start(arguments: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_flowgauge-p4-model"));
-        let mut child = command.args(["--listen", "127.0.0.1:0"]).args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .args(["--listen", "127.0.0.1:0"])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
-        assert!(line.starts_with("a test double, no switch: flowgauge in 2 pipes, BFRuntime on 127.0.0.1:"), "{line}");
+        assert!(
+            line.starts_with(
+                "a test double, no switch: flowgauge in 2 pipes, BFRuntime on 127.0.0.1:"
+            ),
+            "{line}"
+        );
         let address = line.trim_end().rsplit(' ').next().unwrap().to_owned();
         Model { child, stdout, address }
     }
@@ -38,7 +49,13 @@ impl Drop for Model {
 
 #[test]
 fn packets_arrive_and_are_counted_until_ctrl_c() {
-    let mut model = Model::start(&["-D", "FLOWGAUGE_PRECISION=4", "--traffic", "unique,rate=20k", "--driver-like=sync=100us"]);
+    let mut model = Model::start(&[
+        "-D",
+        "FLOWGAUGE_PRECISION=4",
+        "--traffic",
+        "unique,rate=20k",
+        "--driver-like=sync=100us",
+    ]);
     let mut settings = Settings::default();
     settings.cardinality.precision = Precision::new(4).unwrap();
     let mut options = Options::new(&model.address);
@@ -61,7 +78,10 @@ fn packets_arrive_and_are_counted_until_ctrl_c() {
 #[test]
 fn what_makes_no_sense_is_told() {
     let fails = |arguments: &[&str], reason: &str| {
-        let output = Command::new(env!("CARGO_BIN_EXE_flowgauge-p4-model")).args(arguments).output().unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_flowgauge-p4-model"))
+            .args(arguments)
+            .output()
+            .unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && said.contains(reason), "{said}");
     };
@@ -72,5 +92,8 @@ fn what_makes_no_sense_is_told() {
     fails(&["--driver-like=index"], "NAME=TIME");
     fails(&["--driver-like=speed=1s"], "index, sync, update and completion");
     fails(&["--driver-like=sync=1"], "sync: ");
-    fails(&["--listen", "127.0.0.1:0", "--pcap", "/does/not/exist.pcap"], "cannot open /does/not/exist.pcap");
+    fails(
+        &["--listen", "127.0.0.1:0", "--pcap", "/does/not/exist.pcap"],
+        "cannot open /does/not/exist.pcap",
+    );
 }

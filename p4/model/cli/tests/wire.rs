@@ -41,7 +41,14 @@ fn forward_and_count() {
     veth::pair(("far", "10.78.0.1"), ("out", "10.78.0.2")).unwrap();
     let (tx, rx) = (veth::SENDER.0, veth::RECEIVER.0);
     let mut command = Command::new(env!("CARGO_BIN_EXE_flowgauge-p4-model"));
-    command.args(["--listen", "127.0.0.1:0", "-D", "FLOWGAUGE_PRECISION=4", "--port", &format!("0={rx},128=out")]);
+    command.args([
+        "--listen",
+        "127.0.0.1:0",
+        "-D",
+        "FLOWGAUGE_PRECISION=4",
+        "--port",
+        &format!("0={rx},128=out"),
+    ]);
     veth::ip("link set dev lo up").unwrap();
     let mut model = Model(command.stdout(Stdio::piped()).spawn().unwrap());
     let mut stdout = BufReader::new(model.0.stdout.take().unwrap());
@@ -60,8 +67,12 @@ fn forward_and_count() {
     let (near, mut far) = ([Wire::open(tx).unwrap()], [Wire::open("far").unwrap()]);
     // Links carry at most 1514 bytes and, without padding, at least an Ethernet header.
     let frames: Vec<Vec<u8>> = frames::kinds().into_iter().map(|frame| frame.bytes).collect();
-    let frames: Vec<&Vec<u8>> = frames.iter().filter(|frame| (14..=1514).contains(&frame.len())).collect();
-    assert!(frames.iter().any(|frame| frame[12..14] == [0x81, 0]) && frames.iter().any(|frame| frame[12..14] == [0x88, 0xa8]));
+    let frames: Vec<&Vec<u8>> =
+        frames.iter().filter(|frame| (14..=1514).contains(&frame.len())).collect();
+    assert!(
+        frames.iter().any(|frame| frame[12..14] == [0x81, 0])
+            && frames.iter().any(|frame| frame[12..14] == [0x88, 0xa8])
+    );
     for frame in &frames {
         assert!(near[0].send(frame).unwrap());
         assert_eq!(&&next(&mut far), frame, "forwarded as it came");
@@ -74,7 +85,9 @@ fn forward_and_count() {
     assert!(far[0].send(frames[0]).unwrap());
     assert_eq!(&next(&mut near), frames[0]);
 
-    assert!(Command::new("kill").args(["-INT", &model.0.id().to_string()]).status().unwrap().success());
+    assert!(
+        Command::new("kill").args(["-INT", &model.0.id().to_string()]).status().unwrap().success()
+    );
     assert!(model.0.wait().unwrap().success());
     line.clear();
     stdout.read_line(&mut line).unwrap();
@@ -89,7 +102,13 @@ fn a_bump_in_the_wire_forwards_every_frame_as_it_came_and_counts_it() {
 #[test]
 fn an_interface_that_is_not_there_is_told() {
     let command = env!("CARGO_BIN_EXE_flowgauge-p4-model");
-    let output = Command::new(command).args(["--listen", "127.0.0.1:0", "--port", "0=no-such-device"]).output().unwrap();
+    let output = Command::new(command)
+        .args(["--listen", "127.0.0.1:0", "--port", "0=no-such-device"])
+        .output()
+        .unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(!output.status.success() && said.contains("cannot open network interface no-such-device"), "{said}");
+    assert!(
+        !output.status.success() && said.contains("cannot open network interface no-such-device"),
+        "{said}"
+    );
 }

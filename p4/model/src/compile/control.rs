@@ -25,7 +25,12 @@ impl Compiler {
         Ok(steps)
     }
 
-    fn local(&mut self, scope: &mut Scope, local: &ast::Local, steps: &mut Vec<Step>) -> Result<()> {
+    fn local(
+        &mut self,
+        scope: &mut Scope,
+        local: &ast::Local,
+        steps: &mut Vec<Step>,
+    ) -> Result<()> {
         match local {
             ast::Local::Variable(variable) => self.variable(scope, variable, steps),
             ast::Local::Instance(instance) => {
@@ -47,11 +52,18 @@ impl Compiler {
         }
     }
 
-    pub(super) fn variable(&mut self, scope: &mut Scope, variable: &ast::Variable, steps: &mut Vec<Step>) -> Result<()> {
+    pub(super) fn variable(
+        &mut self,
+        scope: &mut Scope,
+        variable: &ast::Variable,
+        steps: &mut Vec<Step>,
+    ) -> Result<()> {
         let binding = if variable.constant {
             Binding::Constant(self.constant(scope, variable)?)
         } else if matches!(scope.within, Within::RegisterAction(_)) {
-            return variable.place.fail("unsupported variable in a register action: the chip's ALU has none");
+            return variable
+                .place
+                .fail("unsupported variable in a register action: the chip's ALU has none");
         } else {
             let kind = self.kind(scope, &variable.kind)?;
             let storage = self.allocate(&kind)?;
@@ -92,7 +104,11 @@ impl Compiler {
     fn no_action(&mut self) -> usize {
         let known = self.program.actions.iter().position(|action| &*action.name == "NoAction");
         known.unwrap_or_else(|| {
-            self.program.actions.push(program::Action { name: "NoAction".into(), parameters: Vec::new(), steps: Vec::new() });
+            self.program.actions.push(program::Action {
+                name: "NoAction".into(),
+                parameters: Vec::new(),
+                steps: Vec::new(),
+            });
             self.program.actions.len() - 1
         })
     }
@@ -112,7 +128,11 @@ impl Compiler {
                 "exact" => MatchKind::Exact,
                 "lpm" => MatchKind::Lpm,
                 "ternary" => MatchKind::Ternary,
-                other => return element.place.fail(format!("unsupported match kind {other}: exact, lpm, ternary")),
+                other => {
+                    return element
+                        .place
+                        .fail(format!("unsupported match kind {other}: exact, lpm, ternary"));
+                }
             };
             let typed = self.expression(scope, &element.value)?;
             let (value, width) = self.with_width(typed, &element.place)?;
@@ -132,7 +152,9 @@ impl Compiler {
         }
         let mut implicit_default = false;
         let (default, constant_default) = match &table.default {
-            Some((expression, constant)) => (self.bound_action(scope, expression, &actions)?, *constant),
+            Some((expression, constant)) => {
+                (self.bound_action(scope, expression, &actions)?, *constant)
+            }
             None => {
                 let nothing = self.no_action();
                 implicit_default = !actions.contains(&nothing);
@@ -146,11 +168,14 @@ impl Compiler {
             None => DEFAULT_SIZE,
             Some(size) => {
                 let number = self.number(scope, size)?;
-                usize::try_from(number).map_err(|_| size.place.error(format!("unsupported size {number}")))?
+                usize::try_from(number)
+                    .map_err(|_| size.place.error(format!("unsupported size {number}")))?
             }
         };
         if !table.entries.is_empty() && key.iter().any(|field| field.kind == MatchKind::Lpm) {
-            return table.place.fail("an lpm table cannot have const entries: the controller fills it");
+            return table
+                .place
+                .fail("an lpm table cannot have const entries: the controller fills it");
         }
         let mut entries = Vec::new();
         for entry in &table.entries {
@@ -178,18 +203,34 @@ impl Compiler {
         Ok(self.program.tables.len() - 1)
     }
 
-    fn key_set(&mut self, scope: &Scope, set: &[ast::Expression], key: &[KeyField], place: &Place) -> Result<(u128, u128)> {
+    fn key_set(
+        &mut self,
+        scope: &Scope,
+        set: &[ast::Expression],
+        key: &[KeyField],
+        place: &Place,
+    ) -> Result<(u128, u128)> {
         let widths: Vec<u32> = key.iter().map(|field| field.width).collect();
         let (value, masks) = self.masked(scope, set, &widths, place)?;
         let exact = key.iter().fold(0_u128, |exact, field| {
             let ones = if field.kind == MatchKind::Exact { mask(field.width) } else { 0 };
             exact.checked_shl(field.width).unwrap_or(0) | ones
         });
-        if masks & exact == exact { Ok((value, masks)) } else { place.fail("an exact field needs a whole value") }
+        if masks & exact == exact {
+            Ok((value, masks))
+        } else {
+            place.fail("an exact field needs a whole value")
+        }
     }
 
     /// Values and masks, one after another from the most significant bits.
-    pub(super) fn masked(&mut self, scope: &Scope, set: &[ast::Expression], widths: &[u32], place: &Place) -> Result<(u128, u128)> {
+    pub(super) fn masked(
+        &mut self,
+        scope: &Scope,
+        set: &[ast::Expression],
+        widths: &[u32],
+        place: &Place,
+    ) -> Result<(u128, u128)> {
         if let [ast::Expression { kind: ExpressionKind::Any, .. }] = set {
             return Ok((0, 0));
         }
@@ -213,7 +254,12 @@ impl Compiler {
     }
 
     /// An action with its data, as entries and defaults name it.
-    fn bound_action(&mut self, scope: &Scope, expression: &ast::Expression, among: &[usize]) -> Result<(usize, Vec<u128>)> {
+    fn bound_action(
+        &mut self,
+        scope: &Scope,
+        expression: &ast::Expression,
+        among: &[usize],
+    ) -> Result<(usize, Vec<u128>)> {
         let place = &expression.place;
         let (name, arguments) = match &expression.kind {
             ExpressionKind::Name(name) => (name, [].as_slice()),
@@ -227,9 +273,17 @@ impl Compiler {
         if !among.contains(&action) && name != "NoAction" {
             return place.fail(format!("{name} is not among the table's actions"));
         }
-        let widths: Vec<u32> = self.program.actions[action].parameters.iter().map(|parameter| parameter.width).collect();
+        let widths: Vec<u32> = self.program.actions[action]
+            .parameters
+            .iter()
+            .map(|parameter| parameter.width)
+            .collect();
         if arguments.len() != widths.len() {
-            return place.fail(format!("{name} takes {} values, {} given", widths.len(), arguments.len()));
+            return place.fail(format!(
+                "{name} takes {} values, {} given",
+                widths.len(),
+                arguments.len()
+            ));
         }
         let mut data = Vec::new();
         for (argument, width) in arguments.iter().zip(widths) {
@@ -238,30 +292,48 @@ impl Compiler {
         Ok((action, data))
     }
 
-    pub(super) fn statements(&mut self, scope: &mut Scope, statements: &[ast::Statement], steps: &mut Vec<Step>) -> Result<()> {
+    pub(super) fn statements(
+        &mut self,
+        scope: &mut Scope,
+        statements: &[ast::Statement],
+        steps: &mut Vec<Step>,
+    ) -> Result<()> {
         for statement in statements {
             self.statement(scope, statement, steps)?;
         }
         Ok(())
     }
 
-    pub(super) fn statement(&mut self, scope: &mut Scope, statement: &ast::Statement, steps: &mut Vec<Step>) -> Result<()> {
+    pub(super) fn statement(
+        &mut self,
+        scope: &mut Scope,
+        statement: &ast::Statement,
+        steps: &mut Vec<Step>,
+    ) -> Result<()> {
         let before = steps.len();
         self.statement_unchecked(scope, statement, steps)?;
-        let is_simple = matches!(statement.kind, StatementKind::Assign(..) | StatementKind::Local(_));
+        let is_simple =
+            matches!(statement.kind, StatementKind::Assign(..) | StatementKind::Local(_));
         let is_call = matches!(statement.kind, StatementKind::Call(_));
         match scope.within {
             Within::Control if is_simple => {
                 self.check_instructions(&steps[before..], &statement.place)?;
                 self.work.next();
             }
-            Within::Action if is_simple || is_call => self.check_instructions(&steps[before..], &statement.place)?,
+            Within::Action if is_simple || is_call => {
+                self.check_instructions(&steps[before..], &statement.place)?
+            }
             _ => {}
         }
         Ok(())
     }
 
-    fn statement_unchecked(&mut self, scope: &mut Scope, statement: &ast::Statement, steps: &mut Vec<Step>) -> Result<()> {
+    fn statement_unchecked(
+        &mut self,
+        scope: &mut Scope,
+        statement: &ast::Statement,
+        steps: &mut Vec<Step>,
+    ) -> Result<()> {
         match &statement.kind {
             StatementKind::Assign(left, right) => self.assign(scope, left, right, steps),
             StatementKind::Call(call) => self.call(scope, call, None, steps),
@@ -295,7 +367,12 @@ impl Compiler {
     }
 
     /// A condition, which may be whether a table matched.
-    fn condition(&mut self, scope: &mut Scope, condition: &ast::Expression, steps: &mut Vec<Step>) -> Result<Value> {
+    fn condition(
+        &mut self,
+        scope: &mut Scope,
+        condition: &ast::Expression,
+        steps: &mut Vec<Step>,
+    ) -> Result<Value> {
         if let ExpressionKind::Member(of, outcome) = &condition.kind
             && (outcome == "hit" || outcome == "miss")
             && let ExpressionKind::Call { callee, .. } = &of.kind
@@ -329,12 +406,17 @@ impl Compiler {
         Ok(expression)
     }
 
-    fn hoist(&mut self, scope: &mut Scope, expression: &mut ast::Expression, steps: &mut Vec<Step>) -> Result<()> {
+    fn hoist(
+        &mut self,
+        scope: &mut Scope,
+        expression: &mut ast::Expression,
+        steps: &mut Vec<Step>,
+    ) -> Result<()> {
         if !is_effect(expression) {
             return match &mut expression.kind {
-                ExpressionKind::Unary(_, of) | ExpressionKind::Cast(_, of) | ExpressionKind::Slice { of, .. } => {
-                    self.hoist(scope, of, steps)
-                }
+                ExpressionKind::Unary(_, of)
+                | ExpressionKind::Cast(_, of)
+                | ExpressionKind::Slice { of, .. } => self.hoist(scope, of, steps),
                 ExpressionKind::Binary(operator, left, right) if !decides_early(*operator) => {
                     self.hoist(scope, left, steps)?;
                     self.hoist(scope, right, steps)
@@ -345,7 +427,11 @@ impl Compiler {
         let ExpressionKind::Call { callee, .. } = &expression.kind else {
             return Ok(());
         };
-        let owner = if let ExpressionKind::Member(of, _) = &callee.kind { self.binding(scope, of) } else { None };
+        let owner = if let ExpressionKind::Member(of, _) = &callee.kind {
+            self.binding(scope, of)
+        } else {
+            None
+        };
         let like = match owner {
             Some(Binding::RegisterAction(action)) => self.result(action),
             Some(Binding::Hash(hash)) => {
@@ -355,7 +441,9 @@ impl Compiler {
             _ => None,
         };
         let Some(like) = like else {
-            return expression.place.fail("unsupported call inside an expression: it has no result");
+            return expression
+                .place
+                .fail("unsupported call inside an expression: it has no result");
         };
         let result = Storage::Scalar(Scalar { slot: self.slot(), ..like });
         self.call(scope, expression, Some(&result), steps)?;
@@ -365,7 +453,13 @@ impl Compiler {
         Ok(())
     }
 
-    fn assign(&mut self, scope: &mut Scope, left: &ast::Expression, right: &ast::Expression, steps: &mut Vec<Step>) -> Result<()> {
+    fn assign(
+        &mut self,
+        scope: &mut Scope,
+        left: &ast::Expression,
+        right: &ast::Expression,
+        steps: &mut Vec<Step>,
+    ) -> Result<()> {
         if let ExpressionKind::Slice { of, high, low } = &left.kind {
             let (high, low) = (self.number(scope, high)?, self.number(scope, low)?);
             let Some(scalar) = self.storage(scope, of)?.and_then(|storage| storage.scalar()) else {
@@ -378,7 +472,12 @@ impl Compiler {
             let part = Scalar { slot: self.slot(), width, signed: false, boolean: false };
             self.assign_to(scope, &Storage::Scalar(part), right, steps)?;
             let value = Value::Slot(part.slot);
-            steps.push(Step::AssignSlice { slot: scalar.slot, low: low as u32, mask: mask(width), value });
+            steps.push(Step::AssignSlice {
+                slot: scalar.slot,
+                low: low as u32,
+                mask: mask(width),
+                value,
+            });
             return Ok(());
         }
         match self.storage(scope, left)? {
@@ -387,7 +486,13 @@ impl Compiler {
         }
     }
 
-    fn assign_to(&mut self, scope: &mut Scope, target: &Storage, right: &ast::Expression, steps: &mut Vec<Step>) -> Result<()> {
+    fn assign_to(
+        &mut self,
+        scope: &mut Scope,
+        target: &Storage,
+        right: &ast::Expression,
+        steps: &mut Vec<Step>,
+    ) -> Result<()> {
         if is_effect(right) {
             return self.call(scope, right, Some(target), steps);
         }
@@ -397,10 +502,14 @@ impl Compiler {
                 return place.fail("unsupported value for a header or struct: copy another");
             };
             let (to, from) = (target.slots(), source.slots());
-            if to.len() != from.len() || to.iter().zip(&from).any(|((_, to), (_, from))| to != from) {
+            if to.len() != from.len() || to.iter().zip(&from).any(|((_, to), (_, from))| to != from)
+            {
                 return place.fail("headers or structs of different types");
             }
-            let copies = to.into_iter().zip(from).map(|((to, _), (from, _))| Step::Assign(to, Value::Slot(from)));
+            let copies = to
+                .into_iter()
+                .zip(from)
+                .map(|((to, _), (from, _))| Step::Assign(to, Value::Slot(from)));
             steps.extend(copies);
             return Ok(());
         };
@@ -411,12 +520,22 @@ impl Compiler {
     }
 
     pub(super) fn typed_assignment(&self, to: Scalar, typed: Typed, place: &Place) -> Result<Step> {
-        let value = if to.boolean { self.boolean(typed, place)? } else { self.coerce(typed, to.width, to.signed, place)? };
+        let value = if to.boolean {
+            self.boolean(typed, place)?
+        } else {
+            self.coerce(typed, to.width, to.signed, place)?
+        };
         Ok(Step::Assign(to.slot, value))
     }
 
     /// A call with an effect, whose result goes to `target` if there is one.
-    fn call(&mut self, scope: &mut Scope, call: &ast::Expression, target: Option<&Storage>, steps: &mut Vec<Step>) -> Result<()> {
+    fn call(
+        &mut self,
+        scope: &mut Scope,
+        call: &ast::Expression,
+        target: Option<&Storage>,
+        steps: &mut Vec<Step>,
+    ) -> Result<()> {
         let place = &call.place;
         let ExpressionKind::Call { callee, arguments, .. } = &call.kind else {
             return place.fail("expected a call");
@@ -446,12 +565,16 @@ impl Compiler {
                 steps.push(Step::Apply { table, hit: None });
                 Ok(())
             }
-            (Some(Binding::Block { block, path, applied }), "apply", arguments, None) if !block.parser => {
+            (Some(Binding::Block { block, path, applied }), "apply", arguments, None)
+                if !block.parser =>
+            {
                 self.only_within(scope, &[Within::Control, Within::Deparser], "a control", place)?;
                 if applied {
-                    return place.fail(format!("unsupported: control {owner} is applied in two places"));
+                    return place
+                        .fail(format!("unsupported: control {owner} is applied in two places"));
                 }
-                let binding = Binding::Block { block: block.clone(), path: path.clone(), applied: true };
+                let binding =
+                    Binding::Block { block: block.clone(), path: path.clone(), applied: true };
                 scope.names.insert(owner.clone(), binding);
                 self.inline(scope, &block, path, arguments, place, steps)
             }
@@ -511,15 +634,22 @@ impl Compiler {
                 self.only_within(scope, &[Within::Deparser], "resubmit", place)?;
                 self.check_conditional("a resubmission", place)?;
                 match self.storage(scope, header)? {
-                    Some(Storage::Header { index, .. }) if self.program.headers[index].bytes == RESUBMIT_BYTES => {
+                    Some(Storage::Header { index, .. })
+                        if self.program.headers[index].bytes == RESUBMIT_BYTES =>
+                    {
                         steps.push(Step::Resubmit(index));
                         Ok(())
                     }
-                    _ => place.fail(format!("a resubmitted packet carries one header of exactly {RESUBMIT_BYTES} bytes")),
+                    _ => place.fail(format!(
+                        "a resubmitted packet carries one header of exactly {RESUBMIT_BYTES} bytes"
+                    )),
                 }
             }
             (None, ..) => place.fail(format!("unknown name {owner}")),
-            _ => place.fail(format!("unsupported call of {owner}.{method} here, or with {} arguments", arguments.len())),
+            _ => place.fail(format!(
+                "unsupported call of {owner}.{method} here, or with {} arguments",
+                arguments.len()
+            )),
         }
     }
 
@@ -533,7 +663,13 @@ impl Compiler {
     }
 
     /// Hands a call's result to where it is assigned to.
-    fn deliver(&self, target: &Storage, result: Scalar, place: &Place, steps: &mut Vec<Step>) -> Result<()> {
+    fn deliver(
+        &self,
+        target: &Storage,
+        result: Scalar,
+        place: &Place,
+        steps: &mut Vec<Step>,
+    ) -> Result<()> {
         match target.scalar() {
             Some(scalar) => {
                 steps.push(self.typed_assignment(scalar, result.typed(), place)?);
@@ -554,7 +690,11 @@ impl Compiler {
         self.only_within(scope, &[Within::Control, Within::Action], "an action", place)?;
         let parameters = self.program.actions[action].parameters.clone();
         if arguments.len() != parameters.len() {
-            return place.fail(format!("the action takes {} values, {} given", parameters.len(), arguments.len()));
+            return place.fail(format!(
+                "the action takes {} values, {} given",
+                parameters.len(),
+                arguments.len()
+            ));
         }
         for (argument, parameter) in arguments.iter().zip(&parameters) {
             let typed = self.expression(scope, argument)?;
@@ -623,7 +763,13 @@ impl Compiler {
         Ok(inner)
     }
 
-    fn only_within(&self, scope: &Scope, allowed: &[Within], what: &str, place: &Place) -> Result<()> {
+    fn only_within(
+        &self,
+        scope: &Scope,
+        allowed: &[Within],
+        what: &str,
+        place: &Place,
+    ) -> Result<()> {
         if allowed.contains(&scope.within) {
             return Ok(());
         }
@@ -652,8 +798,12 @@ fn adopt_applied(outer: &mut Scope, inner: &Scope) {
 /// Whether a call with an effect is in an expression that always evaluates it.
 fn has_effect(expression: &ast::Expression) -> bool {
     match &expression.kind {
-        ExpressionKind::Unary(_, of) | ExpressionKind::Cast(_, of) | ExpressionKind::Slice { of, .. } => has_effect(of),
-        ExpressionKind::Binary(operator, left, right) => !decides_early(*operator) && (has_effect(left) || has_effect(right)),
+        ExpressionKind::Unary(_, of)
+        | ExpressionKind::Cast(_, of)
+        | ExpressionKind::Slice { of, .. } => has_effect(of),
+        ExpressionKind::Binary(operator, left, right) => {
+            !decides_early(*operator) && (has_effect(left) || has_effect(right))
+        }
         _ => is_effect(expression),
     }
 }
@@ -676,8 +826,12 @@ fn is_effect(expression: &ast::Expression) -> bool {
 fn sum(expression: &ast::Expression) -> Option<u128> {
     match &expression.kind {
         ExpressionKind::Number { value, .. } => Some(*value),
-        ExpressionKind::Binary(ast::Binary::Add, left, right) => sum(left)?.checked_add(sum(right)?),
-        ExpressionKind::Binary(ast::Binary::Subtract, left, right) => sum(left)?.checked_sub(sum(right)?),
+        ExpressionKind::Binary(ast::Binary::Add, left, right) => {
+            sum(left)?.checked_add(sum(right)?)
+        }
+        ExpressionKind::Binary(ast::Binary::Subtract, left, right) => {
+            sum(left)?.checked_sub(sum(right)?)
+        }
         _ => None,
     }
 }
@@ -688,12 +842,16 @@ pub(super) fn spelled(expression: &ast::Expression) -> String {
         ExpressionKind::Name(name) => name.clone(),
         ExpressionKind::Member(of, name) => format!("{}.{name}", spelled(of)),
         ExpressionKind::Index(of, index) => format!("{}[{}]", spelled(of), spelled(index)),
-        ExpressionKind::Slice { of, high, low } => format!("{}[{}:{}]", spelled(of), spelled(high), spelled(low)),
+        ExpressionKind::Slice { of, high, low } => {
+            format!("{}[{}:{}]", spelled(of), spelled(high), spelled(low))
+        }
         ExpressionKind::Number { .. } | ExpressionKind::Binary(..) => {
             sum(expression).map_or_else(|| "expression".to_owned(), |value| value.to_string())
         }
         ExpressionKind::Call { callee, .. } => match &callee.kind {
-            ExpressionKind::Member(of, method) if method == "isValid" => format!("{}.$valid$", spelled(of)),
+            ExpressionKind::Member(of, method) if method == "isValid" => {
+                format!("{}.$valid$", spelled(of))
+            }
             _ => "expression".to_owned(),
         },
         _ => "expression".to_owned(),

@@ -24,12 +24,19 @@ impl Compiler {
     }
 
     /// A value of the given type, from a number without a width or one that has this type.
-    pub(super) fn coerce(&self, typed: Typed, width: u32, signed: bool, place: &Place) -> Result<Value> {
+    pub(super) fn coerce(
+        &self,
+        typed: Typed,
+        width: u32,
+        signed: bool,
+        place: &Place,
+    ) -> Result<Value> {
         match typed {
             Typed::Number(number) => {
                 let smallest = if signed { -1_i128.wrapping_shl(width - 1) } else { 0 };
                 let bits = if signed { width - 1 } else { width };
-                let fits = number >= smallest && (bits >= 127 || number < 1_i128.wrapping_shl(bits));
+                let fits =
+                    number >= smallest && (bits >= 127 || number < 1_i128.wrapping_shl(bits));
                 if fits {
                     Ok(Value::Constant(number as u128 & mask(width)))
                 } else {
@@ -40,15 +47,25 @@ impl Compiler {
                 if found == width && found_sign == signed {
                     return Ok(value);
                 }
-                let name = |width, signed| format!("{}<{width}>", if signed { "int" } else { "bit" });
-                place.fail(format!("{} where {} is needed: cast it", name(found, found_sign), name(width, signed)))
+                let name =
+                    |width, signed| format!("{}<{width}>", if signed { "int" } else { "bit" });
+                place.fail(format!(
+                    "{} where {} is needed: cast it",
+                    name(found, found_sign),
+                    name(width, signed)
+                ))
             }
             Typed::Bool(_) => place.fail(format!("a bool where {width} bits are needed")),
         }
     }
 
     /// A constant of a key: a bool counts as one bit.
-    pub(super) fn key_constant(&mut self, scope: &Scope, expression: &ast::Expression, width: u32) -> Result<u128> {
+    pub(super) fn key_constant(
+        &mut self,
+        scope: &Scope,
+        expression: &ast::Expression,
+        width: u32,
+    ) -> Result<u128> {
         let typed = self.expression(scope, expression)?;
         let value = match typed {
             Typed::Bool(value) if width == 1 => value,
@@ -70,7 +87,11 @@ impl Compiler {
     }
 
     /// The storage that an expression names, if it names one.
-    pub(super) fn storage(&mut self, scope: &Scope, expression: &ast::Expression) -> Result<Option<Storage>> {
+    pub(super) fn storage(
+        &mut self,
+        scope: &Scope,
+        expression: &ast::Expression,
+    ) -> Result<Option<Storage>> {
         match &expression.kind {
             ExpressionKind::Name(name) => match scope.names.get(name) {
                 Some(Binding::Storage(storage)) => Ok(Some(storage.clone())),
@@ -106,17 +127,24 @@ impl Compiler {
                     return expression.place.fail("only header stacks can be indexed");
                 };
                 let index = self.number(scope, index)?;
-                let element = usize::try_from(index).ok().and_then(|index| elements.get(index)).cloned();
+                let element =
+                    usize::try_from(index).ok().and_then(|index| elements.get(index)).cloned();
                 match element {
                     Some(element) => Ok(Some(element)),
-                    None => expression.place.fail(format!("index {index} in a stack of {}", elements.len())),
+                    None => expression
+                        .place
+                        .fail(format!("index {index} in a stack of {}", elements.len())),
                 }
             }
             _ => Ok(None),
         }
     }
 
-    pub(super) fn expression(&mut self, scope: &Scope, expression: &ast::Expression) -> Result<Typed> {
+    pub(super) fn expression(
+        &mut self,
+        scope: &Scope,
+        expression: &ast::Expression,
+    ) -> Result<Typed> {
         let place = &expression.place;
         match &expression.kind {
             ExpressionKind::Number { value, width: None } => match i128::try_from(*value) {
@@ -130,7 +158,9 @@ impl Compiler {
                 Ok(Typed::Bits { value: Value::Constant(*value), width: *width, signed: *signed })
             }
             ExpressionKind::Bool(value) => Ok(Typed::Bool(Value::Constant(u128::from(*value)))),
-            ExpressionKind::Name(_) | ExpressionKind::Member(..) | ExpressionKind::Index(..) => self.named(scope, expression),
+            ExpressionKind::Name(_) | ExpressionKind::Member(..) | ExpressionKind::Index(..) => {
+                self.named(scope, expression)
+            }
             ExpressionKind::Slice { of, high, low } => self.slice(scope, of, high, low, place),
             ExpressionKind::Unary(operator, of) => self.unary(scope, *operator, of, place),
             ExpressionKind::Binary(operator, left, right) => {
@@ -144,14 +174,19 @@ impl Compiler {
                 if !matches!(scope.within, Within::RegisterAction(_)) {
                     limits::check_condition(&condition, place)?;
                 }
-                let (then, otherwise) = (self.expression(scope, then)?, self.expression(scope, otherwise)?);
+                let (then, otherwise) =
+                    (self.expression(scope, then)?, self.expression(scope, otherwise)?);
                 let (then, otherwise, like) = self.alike(then, otherwise, place)?;
                 Ok(like.with(Value::Conditional(Box::new((condition, then, otherwise)))))
             }
             ExpressionKind::Cast(kind, of) => self.cast(scope, kind, of, place),
-            ExpressionKind::Call { callee, arguments, .. } => self.pure_call(scope, callee, arguments, place),
+            ExpressionKind::Call { callee, arguments, .. } => {
+                self.pure_call(scope, callee, arguments, place)
+            }
             ExpressionKind::List(_) => place.fail("unsupported list here"),
-            ExpressionKind::Mask(..) | ExpressionKind::Any => place.fail("a mask or `_` belongs in a select or in entries"),
+            ExpressionKind::Mask(..) | ExpressionKind::Any => {
+                place.fail("a mask or `_` belongs in a select or in entries")
+            }
         }
     }
 
@@ -193,30 +228,52 @@ impl Compiler {
         Ok(Typed::Bits { value, width: slice_width, signed: false })
     }
 
-    fn unary(&mut self, scope: &Scope, operator: Unary, of: &ast::Expression, place: &Place) -> Result<Typed> {
+    fn unary(
+        &mut self,
+        scope: &Scope,
+        operator: Unary,
+        of: &ast::Expression,
+        place: &Place,
+    ) -> Result<Typed> {
         let typed = self.expression(scope, of)?;
         match (operator, typed) {
-            (Unary::Not, typed) => Ok(Typed::Bool(Value::Not(Box::new(self.boolean(typed, place)?)))),
+            (Unary::Not, typed) => {
+                Ok(Typed::Bool(Value::Not(Box::new(self.boolean(typed, place)?))))
+            }
             (Unary::Negate, Typed::Number(number)) => Ok(Typed::Number(number.wrapping_neg())),
-            (Unary::Negate, Typed::Bits { value, width, signed }) => {
-                Ok(Typed::Bits { value: Value::Negate(Box::new(value), mask(width)), width, signed })
-            }
-            (Unary::Complement, Typed::Bits { value, width, signed }) => {
-                Ok(Typed::Bits { value: Value::Complement(Box::new(value), mask(width)), width, signed })
-            }
+            (Unary::Negate, Typed::Bits { value, width, signed }) => Ok(Typed::Bits {
+                value: Value::Negate(Box::new(value), mask(width)),
+                width,
+                signed,
+            }),
+            (Unary::Complement, Typed::Bits { value, width, signed }) => Ok(Typed::Bits {
+                value: Value::Complement(Box::new(value), mask(width)),
+                width,
+                signed,
+            }),
             (Unary::Complement, Typed::Number(_)) => place.fail("~ needs a number with a width"),
             (_, Typed::Bool(_)) => place.fail("arithmetic on a bool"),
         }
     }
 
-    fn binary(&mut self, operator: Binary, left: Typed, right: Typed, place: &Place) -> Result<Typed> {
+    fn binary(
+        &mut self,
+        operator: Binary,
+        left: Typed,
+        right: Typed,
+        place: &Place,
+    ) -> Result<Typed> {
         if let (Typed::Number(left), Typed::Number(right)) = (&left, &right) {
             return fold(operator, *left, *right, place);
         }
         match operator {
             Binary::BothTrue | Binary::OneTrue => {
                 let sides = Box::new((self.boolean(left, place)?, self.boolean(right, place)?));
-                let operator = if operator == Binary::BothTrue { Operator::BothTrue } else { Operator::OneTrue };
+                let operator = if operator == Binary::BothTrue {
+                    Operator::BothTrue
+                } else {
+                    Operator::OneTrue
+                };
                 return Ok(Typed::Bool(Value::Binary(operator, sides)));
             }
             Binary::Concatenate => {
@@ -224,9 +281,12 @@ impl Compiler {
                 let (right, right_width) = self.with_width(right, place)?;
                 let width = left_width + right_width;
                 if width > MAX_WIDTH {
-                    return place.fail(format!("unsupported concatenation of {width} bits: values have at most {MAX_WIDTH}"));
+                    return place.fail(format!(
+                        "unsupported concatenation of {width} bits: values have at most {MAX_WIDTH}"
+                    ));
                 }
-                let value = Value::Binary(Operator::Concatenate(right_width), Box::new((left, right)));
+                let value =
+                    Value::Binary(Operator::Concatenate(right_width), Box::new((left, right)));
                 return Ok(Typed::Bits { value, width, signed: false });
             }
             Binary::ShiftLeft | Binary::ShiftRight => {
@@ -243,7 +303,11 @@ impl Compiler {
                     _ => Operator::ShiftRight { width, signed },
                 };
                 limits::check_operator(&operator, &value, &by, width, place)?;
-                return Ok(Typed::Bits { value: Value::Binary(operator, Box::new((value, by))), width, signed });
+                return Ok(Typed::Bits {
+                    value: Value::Binary(operator, Box::new((value, by))),
+                    width,
+                    signed,
+                });
             }
             _ => {}
         }
@@ -251,14 +315,27 @@ impl Compiler {
         self.alike_binary(operator, left, right, like, place)
     }
 
-    fn alike_binary(&self, operator: Binary, left: Value, right: Value, like: Like, place: &Place) -> Result<Typed> {
+    fn alike_binary(
+        &self,
+        operator: Binary,
+        left: Value,
+        right: Value,
+        like: Like,
+        place: &Place,
+    ) -> Result<Typed> {
         let (width, signed) = match like {
             Like::Bits { width, signed } => (width, signed),
             Like::Bool if matches!(operator, Binary::Equal | Binary::NotEqual) => (1, false),
             Like::Bool => return place.fail("arithmetic on a bool"),
         };
         let ordered = signed.then_some(width);
-        let sides = |swap: bool| Box::new(if swap { (right.clone(), left.clone()) } else { (left.clone(), right.clone()) });
+        let sides = |swap: bool| {
+            Box::new(if swap {
+                (right.clone(), left.clone())
+            } else {
+                (left.clone(), right.clone())
+            })
+        };
         let (operator, swap, boolean) = match operator {
             Binary::Equal => (Operator::Equal, false, true),
             Binary::NotEqual => (Operator::NotEqual, false, true),
@@ -269,7 +346,9 @@ impl Compiler {
             Binary::Add => (Operator::Add(mask(width)), false, false),
             Binary::Subtract => (Operator::Subtract(mask(width)), false, false),
             Binary::AddSaturating => (Operator::AddSaturating { width, signed }, false, false),
-            Binary::SubtractSaturating => (Operator::SubtractSaturating { width, signed }, false, false),
+            Binary::SubtractSaturating => {
+                (Operator::SubtractSaturating { width, signed }, false, false)
+            }
             Binary::Multiply => (Operator::Multiply(mask(width)), false, false),
             Binary::And => (Operator::And, false, false),
             Binary::Or => (Operator::Or, false, false),
@@ -284,8 +363,11 @@ impl Compiler {
     /// Both sides at the type of the one that has one.
     fn alike(&self, left: Typed, right: Typed, place: &Place) -> Result<(Value, Value, Like)> {
         match (&left, &right) {
-            (Typed::Bool(left), Typed::Bool(right)) => Ok((left.clone(), right.clone(), Like::Bool)),
-            (Typed::Bits { width, signed, .. }, _) | (Typed::Number(_), Typed::Bits { width, signed, .. }) => {
+            (Typed::Bool(left), Typed::Bool(right)) => {
+                Ok((left.clone(), right.clone(), Like::Bool))
+            }
+            (Typed::Bits { width, signed, .. }, _)
+            | (Typed::Number(_), Typed::Bits { width, signed, .. }) => {
                 let (width, signed) = (*width, *signed);
                 let left = self.coerce(left, width, signed, place)?;
                 let right = self.coerce(right, width, signed, place)?;
@@ -295,23 +377,44 @@ impl Compiler {
         }
     }
 
-    fn cast(&mut self, scope: &Scope, kind: &ast::Type, of: &ast::Expression, place: &Place) -> Result<Typed> {
+    fn cast(
+        &mut self,
+        scope: &Scope,
+        kind: &ast::Type,
+        of: &ast::Expression,
+        place: &Place,
+    ) -> Result<Typed> {
         let typed = self.expression(scope, of)?;
         match (self.kind(scope, kind)?, typed) {
-            (Kind::Bits { width, signed }, Typed::Number(number)) => {
-                Ok(Typed::Bits { value: Value::Constant(number as u128 & mask(width)), width, signed })
-            }
-            (Kind::Bits { width, signed }, Typed::Bits { value, width: from, signed: from_signed }) => {
+            (Kind::Bits { width, signed }, Typed::Number(number)) => Ok(Typed::Bits {
+                value: Value::Constant(number as u128 & mask(width)),
+                width,
+                signed,
+            }),
+            (
+                Kind::Bits { width, signed },
+                Typed::Bits { value, width: from, signed: from_signed },
+            ) => {
                 let value = match value {
-                    Value::Constant(constant) if !from_signed => Value::Constant(constant & mask(width)),
-                    value if width < from => Value::Slice { of: Box::new(value), low: 0, mask: mask(width) },
-                    value if width > from && from_signed => Value::Extend { of: Box::new(value), from, mask: mask(width) },
+                    Value::Constant(constant) if !from_signed => {
+                        Value::Constant(constant & mask(width))
+                    }
+                    value if width < from => {
+                        Value::Slice { of: Box::new(value), low: 0, mask: mask(width) }
+                    }
+                    value if width > from && from_signed => {
+                        Value::Extend { of: Box::new(value), from, mask: mask(width) }
+                    }
                     value => value,
                 };
                 Ok(Typed::Bits { value, width, signed })
             }
-            (Kind::Bits { width: 1, signed: false }, Typed::Bool(value)) => Ok(Typed::Bits { value, width: 1, signed: false }),
-            (Kind::Bool, Typed::Bits { value, width: 1, .. } | Typed::Bool(value)) => Ok(Typed::Bool(value)),
+            (Kind::Bits { width: 1, signed: false }, Typed::Bool(value)) => {
+                Ok(Typed::Bits { value, width: 1, signed: false })
+            }
+            (Kind::Bool, Typed::Bits { value, width: 1, .. } | Typed::Bool(value)) => {
+                Ok(Typed::Bool(value))
+            }
             _ => place.fail("unsupported cast"),
         }
     }
@@ -325,30 +428,46 @@ impl Compiler {
         place: &Place,
     ) -> Result<Typed> {
         match (&callee.kind, arguments) {
-            (ExpressionKind::Member(of, method), []) if method == "isValid" => match self.storage(scope, of)? {
-                Some(Storage::Header { valid, .. }) => Ok(Typed::Bool(Value::Slot(valid))),
-                _ => place.fail("isValid of what is no header"),
-            },
-            (ExpressionKind::Member(of, method), []) if method == "read" => match self.binding(scope, of) {
-                Some(Binding::RegisterParameter(index)) => {
-                    let Within::RegisterAction(register) = scope.within else {
-                        return place.fail("a register parameter is read in a register action");
-                    };
-                    let parameter = &mut self.program.parameters[index];
-                    if *parameter.register.get_or_insert(register) != register {
-                        return place.fail("a register parameter belongs to one register: give each its own");
-                    }
-                    Ok(Typed::Bits { value: Value::Slot(parameter.slot), width: parameter.width, signed: parameter.signed })
+            (ExpressionKind::Member(of, method), []) if method == "isValid" => {
+                match self.storage(scope, of)? {
+                    Some(Storage::Header { valid, .. }) => Ok(Typed::Bool(Value::Slot(valid))),
+                    _ => place.fail("isValid of what is no header"),
                 }
-                _ => place.fail("unsupported read: only register parameters are read"),
-            },
-            (ExpressionKind::Member(of, method), [low, high]) if method == "predicate" && is_this(of) => {
+            }
+            (ExpressionKind::Member(of, method), []) if method == "read" => {
+                match self.binding(scope, of) {
+                    Some(Binding::RegisterParameter(index)) => {
+                        let Within::RegisterAction(register) = scope.within else {
+                            return place.fail("a register parameter is read in a register action");
+                        };
+                        let parameter = &mut self.program.parameters[index];
+                        if *parameter.register.get_or_insert(register) != register {
+                            return place.fail(
+                                "a register parameter belongs to one register: give each its own",
+                            );
+                        }
+                        Ok(Typed::Bits {
+                            value: Value::Slot(parameter.slot),
+                            width: parameter.width,
+                            signed: parameter.signed,
+                        })
+                    }
+                    _ => place.fail("unsupported read: only register parameters are read"),
+                }
+            }
+            (ExpressionKind::Member(of, method), [low, high])
+                if method == "predicate" && is_this(of) =>
+            {
                 if !matches!(scope.within, Within::RegisterAction(_)) {
                     return place.fail("predicate outside a register action");
                 }
                 let (low, high) = (self.expression(scope, low)?, self.expression(scope, high)?);
                 let conditions = (self.boolean(low, place)?, self.boolean(high, place)?);
-                Ok(Typed::Bits { value: Value::Predicate(Box::new(conditions)), width: 4, signed: false })
+                Ok(Typed::Bits {
+                    value: Value::Predicate(Box::new(conditions)),
+                    width: 4,
+                    signed: false,
+                })
             }
             (ExpressionKind::Name(name), [left, right]) if name == "max" || name == "min" => {
                 let (left, right) = (self.expression(scope, left)?, self.expression(scope, right)?);
@@ -357,11 +476,19 @@ impl Compiler {
                     return place.fail(format!("{name} of bools"));
                 };
                 let ordered = signed.then_some(width);
-                let operator = if name == "max" { Operator::Maximum(ordered) } else { Operator::Minimum(ordered) };
+                let operator = if name == "max" {
+                    Operator::Maximum(ordered)
+                } else {
+                    Operator::Minimum(ordered)
+                };
                 Ok(like.with(Value::Binary(operator, Box::new((left, right)))))
             }
-            (ExpressionKind::Member(_, method), _) if ["execute", "get", "apply", "lookahead"].contains(&method.as_str()) => {
-                place.fail(format!("unsupported {method} inside an expression: assign its result first"))
+            (ExpressionKind::Member(_, method), _)
+                if ["execute", "get", "apply", "lookahead"].contains(&method.as_str()) =>
+            {
+                place.fail(format!(
+                    "unsupported {method} inside an expression: assign its result first"
+                ))
             }
             (ExpressionKind::Member(_, name) | ExpressionKind::Name(name), _) => {
                 place.fail(format!("unsupported call of {name} with {} arguments", arguments.len()))

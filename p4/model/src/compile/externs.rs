@@ -5,7 +5,8 @@ use super::{Binding, Compiler, Kind, Scope, Within, limits};
 use crate::ast::{self, ExpressionKind, TypeKind};
 use crate::crc::Crc;
 use crate::program::{
-    Algorithm, Counter, CounterKind, Digest, Hash, HashInput, Operator, Register, RegisterAction, RegisterParameter, Step, Value,
+    Algorithm, Counter, CounterKind, Digest, Hash, HashInput, Operator, Register, RegisterAction,
+    RegisterParameter, Step, Value,
 };
 use crate::source::{Place, Result};
 use std::rc::Rc;
@@ -35,7 +36,9 @@ impl Compiler {
                 self.register_indices.push(index);
                 self.register(scope, name, element, size, initial.first())
             }
-            ("RegisterAction", [_, _, ..], [register]) => self.register_action(scope, instance, register),
+            ("RegisterAction", [_, _, ..], [register]) => {
+                self.register_action(scope, instance, register)
+            }
             ("RegisterParam", [kind], [initial]) => {
                 let (width, signed) = self.bits(scope, kind)?;
                 let typed = self.expression(scope, initial)?;
@@ -43,7 +46,14 @@ impl Compiler {
                     return place.fail("expected a constant");
                 };
                 let slot = self.slot();
-                self.program.parameters.push(RegisterParameter { name, slot, width, signed, initial, register: None });
+                self.program.parameters.push(RegisterParameter {
+                    name,
+                    slot,
+                    width,
+                    signed,
+                    initial,
+                    register: None,
+                });
                 Ok(Binding::RegisterParameter(self.program.parameters.len() - 1))
             }
             ("Counter", [_, index], [size, kind]) => {
@@ -59,13 +69,18 @@ impl Compiler {
                 if !width.is_multiple_of(8) || width > 64 {
                     return place.fail(format!("unsupported polynomial of {width} bits"));
                 }
-                let mut value = |expression: &ast::Expression| Ok(self.key_constant(scope, expression, width)? as u64);
-                let (coefficient, initial, xor) = (value(coefficient)?, value(initial)?, value(xor)?);
+                let mut value = |expression: &ast::Expression| {
+                    Ok(self.key_constant(scope, expression, width)? as u64)
+                };
+                let (coefficient, initial, xor) =
+                    (value(coefficient)?, value(initial)?, value(xor)?);
                 let [reversed, msb, extended] = [flag(reversed)?, flag(msb)?, flag(extended)?];
                 if msb || extended {
                     return place.fail("unsupported polynomial with msb or extended set");
                 }
-                Ok(Binding::Polynomial(Rc::new(Polynomial { crc: Crc::new(width, coefficient, reversed, initial, xor) })))
+                Ok(Binding::Polynomial(Rc::new(Polynomial {
+                    crc: Crc::new(width, coefficient, reversed, initial, xor),
+                })))
             }
             ("Hash", [width], [algorithm, polynomial @ ..]) => {
                 let (width, _) = self.bits(scope, width)?;
@@ -86,7 +101,9 @@ impl Compiler {
                 Ok(Binding::Digest(self.program.digests.len() - 1))
             }
             ("Resubmit", [], []) => Ok(Binding::Resubmit),
-            ("ParserCounter", [], []) if scope.within == Within::Parser && self.parser_counter.is_none() => {
+            ("ParserCounter", [], [])
+                if scope.within == Within::Parser && self.parser_counter.is_none() =>
+            {
                 let slot = self.slot();
                 self.parser_counter = Some(slot);
                 Ok(Binding::ParserCounter(slot))
@@ -94,12 +111,20 @@ impl Compiler {
             ("ParserCounter", ..) => place.fail("unsupported ParserCounter: a parser has one"),
             (kind, [], []) if self.blocks.contains_key(kind) => {
                 if scope.path.matches('.').count() == DEEPEST_BLOCK {
-                    return place.fail(format!("blocks are nested more than {DEEPEST_BLOCK} deep: does {kind} hold itself?"));
+                    return place.fail(format!(
+                        "blocks are nested more than {DEEPEST_BLOCK} deep: does {kind} hold itself?"
+                    ));
                 }
                 let block = self.blocks[kind].clone();
-                Ok(Binding::Block { block, path: format!("{}.{}", scope.path, instance.name), applied: false })
+                Ok(Binding::Block {
+                    block,
+                    path: format!("{}.{}", scope.path, instance.name),
+                    applied: false,
+                })
             }
-            _ => place.fail(format!("unsupported extern {kind}, or with other types or arguments than the model knows")),
+            _ => place.fail(format!(
+                "unsupported extern {kind}, or with other types or arguments than the model knows"
+            )),
         }
     }
 
@@ -161,7 +186,9 @@ impl Compiler {
                 let mut values = Vec::new();
                 for (value, (width, signed)) in list.iter().zip(kinds) {
                     let typed = self.expression(scope, value)?;
-                    let Value::Constant(constant) = self.coerce(typed, width, signed, &value.place)? else {
+                    let Value::Constant(constant) =
+                        self.coerce(typed, width, signed, &value.place)?
+                    else {
                         return value.place.fail("expected a constant");
                     };
                     values.push(constant as u64);
@@ -175,7 +202,12 @@ impl Compiler {
         Ok(Binding::Register(self.program.registers.len() - 1))
     }
 
-    fn register_action(&mut self, scope: &Scope, instance: &ast::Instance, register: &ast::Expression) -> Result<Binding> {
+    fn register_action(
+        &mut self,
+        scope: &Scope,
+        instance: &ast::Instance,
+        register: &ast::Expression,
+    ) -> Result<Binding> {
         let place = &instance.place;
         let Some(Binding::Register(register)) = self.binding(scope, register) else {
             return place.fail("a register action belongs to a register");
@@ -188,17 +220,28 @@ impl Compiler {
         let (element, result) = match function.parameters.as_slice() {
             [element] => (element, None),
             [element, result] => (element, Some(result)),
-            _ => return function.place.fail("unsupported parameters: the element, and at most one result"),
+            _ => {
+                return function
+                    .place
+                    .fail("unsupported parameters: the element, and at most one result");
+            }
         };
         if function.name != "apply" {
-            return function.place.fail(format!("unsupported function {}: a register action has apply", function.name));
+            return function.place.fail(format!(
+                "unsupported function {}: a register action has apply",
+                function.name
+            ));
         }
         let kind = self.kind(scope, &element.kind)?;
         let storage = self.allocate(&kind)?;
         let slots: Vec<_> = storage.slots();
         let fields = &self.program.registers[register].fields;
-        if slots.len() != fields.len() || slots.iter().zip(fields).any(|((_, width), (_, field))| width != field) {
-            return element.place.fail("the parameter's type is not that of the register's element");
+        if slots.len() != fields.len()
+            || slots.iter().zip(fields).any(|((_, width), (_, field))| width != field)
+        {
+            return element
+                .place
+                .fail("the parameter's type is not that of the register's element");
         }
         inner.names.insert(element.name.clone(), Binding::Storage(storage));
         let mut result_slot = None;
@@ -228,12 +271,21 @@ impl Compiler {
         Ok(Binding::RegisterAction(self.program.register_actions.len() - 1))
     }
 
-    fn algorithm(&mut self, scope: &Scope, name: &ast::Expression, polynomial: &[ast::Expression]) -> Result<Algorithm> {
+    fn algorithm(
+        &mut self,
+        scope: &Scope,
+        name: &ast::Expression,
+        polynomial: &[ast::Expression],
+    ) -> Result<Algorithm> {
         let place = &name.place;
-        let crc = |width, polynomial, initial, xor| Algorithm::Crc(Box::new(Crc::new(width, polynomial, true, initial, xor)));
+        let crc = |width, polynomial, initial, xor| {
+            Algorithm::Crc(Box::new(Crc::new(width, polynomial, true, initial, xor)))
+        };
         match (member_of("HashAlgorithm_t", name), polynomial) {
             (Some("CUSTOM"), [polynomial]) => match self.binding(scope, polynomial) {
-                Some(Binding::Polynomial(polynomial)) => Ok(Algorithm::Crc(Box::new(polynomial.crc.clone()))),
+                Some(Binding::Polynomial(polynomial)) => {
+                    Ok(Algorithm::Crc(Box::new(polynomial.crc.clone())))
+                }
                 _ => place.fail("CUSTOM takes a CRCPolynomial"),
             },
             (Some("IDENTITY"), []) => Ok(Algorithm::Identity),
@@ -241,13 +293,21 @@ impl Compiler {
             (Some("XOR16"), []) => Ok(Algorithm::Xor(16)),
             (Some("XOR32"), []) => Ok(Algorithm::Xor(32)),
             (Some("CRC16"), []) => Ok(crc(16, 0x8005, 0, 0)),
-            (Some("CRC32"), []) => Ok(crc(32, 0x04c1_1db7, u64::from(u32::MAX), u64::from(u32::MAX))),
-            _ => place.fail("unsupported hash algorithm: CUSTOM, IDENTITY, XOR8, XOR16, XOR32, CRC16, CRC32"),
+            (Some("CRC32"), []) => {
+                Ok(crc(32, 0x04c1_1db7, u64::from(u32::MAX), u64::from(u32::MAX)))
+            }
+            _ => place.fail(
+                "unsupported hash algorithm: CUSTOM, IDENTITY, XOR8, XOR16, XOR32, CRC16, CRC32",
+            ),
         }
     }
 
     /// Values that a hash or digest takes together, with their widths.
-    pub(super) fn fields(&mut self, scope: &Scope, expression: &ast::Expression) -> Result<Vec<(Value, u32)>> {
+    pub(super) fn fields(
+        &mut self,
+        scope: &Scope,
+        expression: &ast::Expression,
+    ) -> Result<Vec<(Value, u32)>> {
         let list = match &expression.kind {
             ExpressionKind::List(list) => list.as_slice(),
             _ => std::slice::from_ref(expression),
@@ -257,7 +317,13 @@ impl Compiler {
             match self.storage(scope, value)? {
                 Some(storage @ (Storage::Header { .. } | Storage::Struct(_))) => {
                     let skip = usize::from(matches!(storage, Storage::Header { .. }));
-                    fields.extend(storage.slots().into_iter().skip(skip).map(|(slot, width)| (Value::Slot(slot), width)));
+                    fields.extend(
+                        storage
+                            .slots()
+                            .into_iter()
+                            .skip(skip)
+                            .map(|(slot, width)| (Value::Slot(slot), width)),
+                    );
                 }
                 _ => {
                     let typed = self.expression(scope, value)?;
@@ -269,16 +335,26 @@ impl Compiler {
     }
 
     /// Checks what a hash is fed with, and remembers it for the control plane.
-    pub(super) fn hash_input(&mut self, hash: usize, names: Vec<String>, fields: &[(Value, u32)], place: &Place) -> Result<()> {
+    pub(super) fn hash_input(
+        &mut self,
+        hash: usize,
+        names: Vec<String>,
+        fields: &[(Value, u32)],
+        place: &Place,
+    ) -> Result<()> {
         let total: u32 = fields.iter().map(|(_, width)| width).sum();
         let hash = &mut self.program.hashes[hash];
         match hash.algorithm {
             Algorithm::Crc(_) if !total.is_multiple_of(8) => {
-                return place.fail(format!("unsupported CRC of {total} bits, which are no whole bytes"));
+                return place
+                    .fail(format!("unsupported CRC of {total} bits, which are no whole bytes"));
             }
-            Algorithm::Identity if total > 128 => return place.fail(format!("unsupported identity of {total} bits")),
+            Algorithm::Identity if total > 128 => {
+                return place.fail(format!("unsupported identity of {total} bits"));
+            }
             Algorithm::Xor(width) if !fill_words(fields, width) => {
-                return place.fail(format!("unsupported XOR{width} of other than {width}-bit words"));
+                return place
+                    .fail(format!("unsupported XOR{width} of other than {width}-bit words"));
             }
             _ => {}
         }
@@ -318,7 +394,9 @@ fn fill_words(fields: &[(Value, u32)], word: u32) -> bool {
 /// Whether conditions compare an unsigned number with a constant that the ALU has no room for.
 fn compares_beyond(steps: &[Step]) -> bool {
     steps.iter().any(|step| match step {
-        Step::If(condition, then, otherwise) => is_beyond(condition) || compares_beyond(then) || compares_beyond(otherwise),
+        Step::If(condition, then, otherwise) => {
+            is_beyond(condition) || compares_beyond(then) || compares_beyond(otherwise)
+        }
         _ => false,
     })
 }
@@ -326,8 +404,12 @@ fn compares_beyond(steps: &[Step]) -> bool {
 fn is_beyond(condition: &Value) -> bool {
     let too_large = |side: &Value| matches!(side, Value::Constant(constant) if *constant > 1 << 31);
     match condition {
-        Value::Binary(Operator::Less(None) | Operator::LessOrEqual(None), sides) => too_large(&sides.0) || too_large(&sides.1),
-        Value::Binary(Operator::BothTrue | Operator::OneTrue, sides) => is_beyond(&sides.0) || is_beyond(&sides.1),
+        Value::Binary(Operator::Less(None) | Operator::LessOrEqual(None), sides) => {
+            too_large(&sides.0) || too_large(&sides.1)
+        }
+        Value::Binary(Operator::BothTrue | Operator::OneTrue, sides) => {
+            is_beyond(&sides.0) || is_beyond(&sides.1)
+        }
         Value::Not(condition) => is_beyond(condition),
         _ => false,
     }

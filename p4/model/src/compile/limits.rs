@@ -1,7 +1,8 @@
-//! What a Tofino 1 has. A program that needs more is refused when it is loaded, so that it does not run here and nowhere else.
+//! What a Tofino 1 has. A program that needs more is refused when it is loaded, so that it does not
+//! run here and nowhere else.
 //!
-//! The limits are those that the chip's compiler checks, or where it is known to fail. Where packets, stages and units end up only the
-//! compiler knows: what passes here may still not fit.
+//! The limits are those that the chip's compiler checks, or where it is known to fail. Where
+//! packets, stages and units end up only the compiler knows: what passes here may still not fit.
 
 use super::Compiler;
 use crate::program::{Operator, Program, Slot, Step, Value};
@@ -10,8 +11,9 @@ use hashbrown::{HashMap, HashSet};
 
 /// Match-action stages.
 const STAGES: usize = 12;
-/// Look-ups and registers that depend on one another. Ways that exclude each other are not told apart here, so that a program that fits
-/// seems to have more than there are stages: up to 14 of flowgauge's, which takes 11.
+/// Look-ups and registers that depend on one another. Ways that exclude each other are not told
+/// apart here, so that a program that fits seems to have more than there are stages: up to 14 of
+/// flowgauge's, which takes 11.
 const LONGEST_CHAIN: usize = 2 * STAGES;
 /// Bits of SRAM in a stage: 80 blocks of 1,024 words of 128 bits.
 const SRAM_OF_STAGE: u128 = 80 * 1024 * 128;
@@ -47,10 +49,12 @@ pub(super) enum Unit {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Work {
     pub(super) reached: Reached,
-    /// What it has computed. All of its instructions run at once, so that none reads what another one computes.
+    /// What it has computed. All of its instructions run at once, so that none reads what another
+    /// one computes.
     computed: HashSet<Slot>,
     hash_bits: u32,
-    /// Whether it needs the hash distribution unit: for a hash, or for an address that comes from the packet.
+    /// Whether it needs the hash distribution unit: for a hash, or for an address that comes from
+    /// the packet.
     distributes: bool,
 }
 
@@ -70,7 +74,8 @@ impl Work {
 }
 
 impl Compiler {
-    /// Notes that a packet reaches this here. On no way through the program it may reach it twice, for it belongs to one stage.
+    /// Notes that a packet reaches this here. On no way through the program it may reach it twice,
+    /// for it belongs to one stage.
     pub(super) fn reach(&mut self, units: &Reached, place: &Place) -> Result<()> {
         let again = units.iter().find(|unit| self.work.reached.contains(*unit));
         if let Some(unit) = again {
@@ -91,13 +96,18 @@ impl Compiler {
     /// What applying a table reaches: itself, and what its actions reach, of which one runs.
     pub(super) fn reached_by_table(&self, table: usize) -> Reached {
         let actions = &self.program.tables[table].actions;
-        let by_actions = actions.iter().filter_map(|action| self.work_of_action.get(action)).flat_map(|work| &work.reached);
+        let by_actions = actions
+            .iter()
+            .filter_map(|action| self.work_of_action.get(action))
+            .flat_map(|work| &work.reached);
         by_actions.copied().chain([Unit::Table(table)]).collect()
     }
 
-    /// Notes the address of an array. Constants and action data are at hand, other addresses are distributed as hashes are.
+    /// Notes the address of an array. Constants and action data are at hand, other addresses are
+    /// distributed as hashes are.
     pub(super) fn address(&mut self, index: &Value) {
-        let is_at_hand = is_constant(index) || matches!(index, Value::Slot(slot) if self.action_data.contains(slot));
+        let is_at_hand = is_constant(index)
+            || matches!(index, Value::Slot(slot) if self.action_data.contains(slot));
         self.work.distributes |= !is_at_hand;
     }
 
@@ -122,18 +132,24 @@ impl Compiler {
         if work.hash_bits > 0 { self.hash(work.hash_bits, place) } else { Ok(()) }
     }
 
-    /// Checks that what a deparser sends is sent under a condition: which of several is chosen by a field that counts them.
+    /// Checks that what a deparser sends is sent under a condition: which of several is chosen by a
+    /// field that counts them.
     pub(super) fn check_conditional(&self, what: &str, place: &Place) -> Result<()> {
         if self.conditions > 0 {
             return Ok(());
         }
-        place.fail(format!("{what} without a condition: a deparser sends one if a field says so; put it into an if"))
+        place.fail(format!(
+            "{what} without a condition: a deparser sends one if a field says so; put it into an if"
+        ))
     }
 
-    /// Checks that a keyed table can have this action as its default: a miss has no hash distribution.
+    /// Checks that a keyed table can have this action as its default: a miss has no hash
+    /// distribution.
     pub(super) fn check_default(&self, table: &crate::program::Table, place: &Place) -> Result<()> {
         let action = table.default.0;
-        if table.key.is_empty() || !self.work_of_action.get(&action).is_some_and(|work| work.distributes) {
+        if table.key.is_empty()
+            || !self.work_of_action.get(&action).is_some_and(|work| work.distributes)
+        {
             return Ok(());
         }
         let (name, action) = (&table.name, &self.program.actions[action].name);
@@ -143,7 +159,8 @@ impl Compiler {
         ))
     }
 
-    /// Checks that each of these steps of an action is one instruction, which computes from what was there before the action.
+    /// Checks that each of these steps of an action is one instruction, which computes from what
+    /// was there before the action.
     pub(super) fn check_instructions(&mut self, steps: &[Step], place: &Place) -> Result<()> {
         let program = &self.program;
         if instructions(program, steps, &mut self.work.computed) {
@@ -157,7 +174,12 @@ impl Compiler {
 
     /// Checks that one more action of a register has an instruction.
     pub(super) fn check_register_actions(&self, register: usize, place: &Place) -> Result<()> {
-        let others = self.program.register_actions.iter().filter(|action| action.register == register).count();
+        let others = self
+            .program
+            .register_actions
+            .iter()
+            .filter(|action| action.register == register)
+            .count();
         if others < SALU_INSTRUCTIONS {
             return Ok(());
         }
@@ -168,7 +190,12 @@ impl Compiler {
     }
 
     /// Checks that a stateful ALU can do this with an element.
-    pub(super) fn check_register_action(&self, steps: &[Step], own: &[Slot], place: &Place) -> Result<()> {
+    pub(super) fn check_register_action(
+        &self,
+        steps: &[Step],
+        own: &[Slot],
+        place: &Place,
+    ) -> Result<()> {
         let mut work = RegisterWork {
             own,
             parameters: self.program.parameters.iter().map(|parameter| parameter.slot).collect(),
@@ -180,7 +207,9 @@ impl Compiler {
         }
         if work.comparisons.len() > SALU_COMPARISONS {
             let number = work.comparisons.len();
-            return place.fail(format!("{number} comparisons in a register action: a stateful ALU has {SALU_COMPARISONS}"));
+            return place.fail(format!(
+                "{number} comparisons in a register action: a stateful ALU has {SALU_COMPARISONS}"
+            ));
         }
         if work.operands.len() > SALU_OPERANDS {
             let number = work.operands.len();
@@ -190,12 +219,15 @@ impl Compiler {
         Ok(())
     }
 
-    /// Checks that everything fits into the chip together, and that no look-ups depend on one another in more stages than there are.
+    /// Checks that everything fits into the chip together, and that no look-ups depend on one
+    /// another in more stages than there are.
     pub(super) fn check_totals(&self, place: &Place) -> Result<()> {
         let Program { registers, tables, .. } = &self.program;
         if registers.len() > STATEFUL_ALUS {
             let number = registers.len();
-            return place.fail(format!("{number} registers: the chip has {STATEFUL_ALUS} stateful ALUs, one for each"));
+            return place.fail(format!(
+                "{number} registers: the chip has {STATEFUL_ALUS} stateful ALUs, one for each"
+            ));
         }
         let chip = SRAM_OF_STAGE * STAGES as u128;
         let of_registers = registers.iter().map(|register| {
@@ -210,17 +242,21 @@ impl Compiler {
             }
         }
         if sram > chip {
-            return place.fail(format!("registers and tables take {sram} bits of SRAM: the chip has {chip}"));
+            return place.fail(format!(
+                "registers and tables take {sram} bits of SRAM: the chip has {chip}"
+            ));
         }
         if tcam > TCAM_BLOCKS {
-            return place.fail(format!("tables take {tcam} blocks of TCAM: the chip has {TCAM_BLOCKS}"));
+            return place
+                .fail(format!("tables take {tcam} blocks of TCAM: the chip has {TCAM_BLOCKS}"));
         }
         let mut chain = Chain { compiler: self, ready: HashMap::new(), longest: 0 };
         chain.steps(&self.program.ingress, 0);
         if chain.longest > LONGEST_CHAIN {
             let longest = chain.longest;
-            let problem =
-                format!("{longest} look-ups and registers depend on one another: more than twice the chip's {STAGES} stages");
+            let problem = format!(
+                "{longest} look-ups and registers depend on one another: more than twice the chip's {STAGES} stages"
+            );
             return place.fail(problem);
         }
         Ok(())
@@ -243,19 +279,26 @@ fn bits_of_sram(table: &crate::program::Table) -> u128 {
 pub(super) fn check_table(table: &crate::program::Table, place: &Place) -> Result<()> {
     let (name, size) = (&table.name, table.size);
     match cells_of_tcam(table) {
-        Some(blocks) if blocks > TCAM_BLOCKS => {
-            place.fail(format!("{name} of {size} entries takes {blocks} blocks of TCAM: the chip has {TCAM_BLOCKS}"))
-        }
+        Some(blocks) if blocks > TCAM_BLOCKS => place.fail(format!(
+            "{name} of {size} entries takes {blocks} blocks of TCAM: the chip has {TCAM_BLOCKS}"
+        )),
         None if bits_of_sram(table) > SRAM_OF_STAGE * STAGES as u128 => {
             let (bits, chip) = (bits_of_sram(table), SRAM_OF_STAGE * STAGES as u128);
-            place.fail(format!("{name} of {size} entries takes {bits} bits of SRAM: the chip has {chip}"))
+            place.fail(format!(
+                "{name} of {size} entries takes {bits} bits of SRAM: the chip has {chip}"
+            ))
         }
         _ => Ok(()),
     }
 }
 
 /// Checks that a register fits into a stage.
-pub(super) fn check_register(name: &str, size: usize, fields: &[(std::sync::Arc<str>, u32)], place: &Place) -> Result<()> {
+pub(super) fn check_register(
+    name: &str,
+    size: usize,
+    fields: &[(std::sync::Arc<str>, u32)],
+    place: &Place,
+) -> Result<()> {
     let width: u32 = fields.iter().map(|(_, width)| width).sum();
     let bits = size as u128 * u128::from(width);
     if bits <= SRAM_OF_STAGE {
@@ -276,7 +319,13 @@ pub(super) fn check_digest(fields: &[(String, u32)], place: &Place) -> Result<()
 }
 
 /// Checks that an ALU can do this with values of this width.
-pub(super) fn check_operator(operator: &Operator, left: &Value, right: &Value, width: u32, place: &Place) -> Result<()> {
+pub(super) fn check_operator(
+    operator: &Operator,
+    left: &Value,
+    right: &Value,
+    width: u32,
+    place: &Place,
+) -> Result<()> {
     match operator {
         Operator::Multiply(_) if !is_constant(left) && !is_constant(right) => {
             place.fail("a multiplication of two variables: the chip has no multiplier")
@@ -284,10 +333,13 @@ pub(super) fn check_operator(operator: &Operator, left: &Value, right: &Value, w
         Operator::Multiply(_) if is_other_than_power(left) || is_other_than_power(right) => {
             place.fail("a multiplication by a constant that is no power of two: the chip shifts")
         }
-        Operator::ShiftLeft(_) | Operator::ShiftRight { .. } if !is_constant(right) => {
-            place.fail("a shift by a variable: the chip shifts by constants; look the result up in a table")
-        }
-        Operator::Add(_) | Operator::Subtract(_) | Operator::AddSaturating { .. } | Operator::SubtractSaturating { .. }
+        Operator::ShiftLeft(_) | Operator::ShiftRight { .. } if !is_constant(right) => place.fail(
+            "a shift by a variable: the chip shifts by constants; look the result up in a table",
+        ),
+        Operator::Add(_)
+        | Operator::Subtract(_)
+        | Operator::AddSaturating { .. }
+        | Operator::SubtractSaturating { .. }
             if width > ADDER_BITS =>
         {
             place.fail(format!("an addition of {width} bits: the chip adds at most {ADDER_BITS}"))
@@ -296,7 +348,8 @@ pub(super) fn check_operator(operator: &Operator, left: &Value, right: &Value, w
     }
 }
 
-/// Whether each step of an action is one instruction that reads nothing of what is `computed` in this action, except to copy it.
+/// Whether each step of an action is one instruction that reads nothing of what is `computed` in
+/// this action, except to copy it.
 fn instructions(program: &Program, steps: &[Step], computed: &mut HashSet<Slot>) -> bool {
     steps.iter().all(|step| match step {
         Step::Assign(slot, value) => {
@@ -316,7 +369,8 @@ fn instructions(program: &Program, steps: &[Step], computed: &mut HashSet<Slot>)
         }
         Step::If(_, then, otherwise) => {
             let mut other = computed.clone();
-            let both = instructions(program, then, computed) && instructions(program, otherwise, &mut other);
+            let both = instructions(program, then, computed)
+                && instructions(program, otherwise, &mut other);
             computed.extend(other);
             both
         }
@@ -329,15 +383,22 @@ fn reads_any(value: &Value, slots: &HashSet<Slot>) -> bool {
     match value {
         Value::Constant(_) => false,
         Value::Slot(slot) => slots.contains(slot),
-        Value::Slice { of, .. } | Value::Extend { of, .. } | Value::Not(of) | Value::Complement(of, _) | Value::Negate(of, _) => {
-            reads_any(of, slots)
+        Value::Slice { of, .. }
+        | Value::Extend { of, .. }
+        | Value::Not(of)
+        | Value::Complement(of, _)
+        | Value::Negate(of, _) => reads_any(of, slots),
+        Value::Binary(_, sides) | Value::Predicate(sides) => {
+            reads_any(&sides.0, slots) || reads_any(&sides.1, slots)
         }
-        Value::Binary(_, sides) | Value::Predicate(sides) => reads_any(&sides.0, slots) || reads_any(&sides.1, slots),
-        Value::Conditional(of) => reads_any(&of.0, slots) || reads_any(&of.1, slots) || reads_any(&of.2, slots),
+        Value::Conditional(of) => {
+            reads_any(&of.0, slots) || reads_any(&of.1, slots) || reads_any(&of.2, slots)
+        }
     }
 }
 
-/// How many instructions one after another a value takes, beside the move to where it goes. Conditions are the compiler's to place.
+/// How many instructions one after another a value takes, beside the move to where it goes.
+/// Conditions are the compiler's to place.
 fn operations(value: &Value) -> usize {
     match value {
         Value::Constant(_) | Value::Slot(_) | Value::Not(_) | Value::Predicate(_) => 0,
@@ -349,14 +410,19 @@ fn operations(value: &Value) -> usize {
             let (left, right) = (&sides.0, &sides.1);
             match operator {
                 Operator::Concatenate(_) => operations(left).max(operations(right)),
-                Operator::Equal | Operator::NotEqual | Operator::Less(_) | Operator::LessOrEqual(_) => 0,
+                Operator::Equal
+                | Operator::NotEqual
+                | Operator::Less(_)
+                | Operator::LessOrEqual(_) => 0,
                 Operator::BothTrue | Operator::OneTrue => 0,
                 // The bits of one and those of the other, by a mask.
                 Operator::Or if is_deposit(left, right) => 1,
                 // The compiler takes constants together.
                 _ if is_constant(right) && ends_alike(operator, left) => operations(left),
                 // Complements of operands are a part of the instruction.
-                Operator::And | Operator::Or | Operator::Xor => 1 + operations(whole(left)).max(operations(whole(right))),
+                Operator::And | Operator::Or | Operator::Xor => {
+                    1 + operations(whole(left)).max(operations(whole(right)))
+                }
                 _ => 1 + operations(left).max(operations(right)),
             }
         }
@@ -369,7 +435,8 @@ fn ends_alike(operator: &Operator, value: &Value) -> bool {
         return false;
     };
     let sum = |operator: &Operator| matches!(operator, Operator::Add(_) | Operator::Subtract(_));
-    let same = std::mem::discriminant(operator) == std::mem::discriminant(of) || sum(operator) && sum(of);
+    let same =
+        std::mem::discriminant(operator) == std::mem::discriminant(of) || sum(operator) && sum(of);
     same && is_constant(&sides.1)
 }
 
@@ -402,7 +469,9 @@ pub(super) fn check_condition(condition: &Value, place: &Place) -> Result<()> {
         Value::Binary(_, sides) if computes(&sides.0) || computes(&sides.1) => {
             "a condition on a result of arithmetic: a gateway compares fields as they are; compute it in an action before"
         }
-        Value::Binary(Operator::Less(_) | Operator::LessOrEqual(_), sides) if !is_constant(&sides.0) && !is_constant(&sides.1) => {
+        Value::Binary(Operator::Less(_) | Operator::LessOrEqual(_), sides)
+            if !is_constant(&sides.0) && !is_constant(&sides.1) =>
+        {
             "a condition on which of two fields is less: a gateway compares with constants; look at a bit of their difference"
         }
         _ => return Ok(()),
@@ -415,7 +484,9 @@ pub(super) fn check_index(index: &Value, place: &Place) -> Result<()> {
     if !computes(index) {
         return Ok(());
     }
-    place.fail("arithmetic in an index: an address takes bits as they are; compute it in an action before")
+    place.fail(
+        "arithmetic in an index: an address takes bits as they are; compute it in an action before",
+    )
 }
 
 /// Checks that a parser can assign these values.
@@ -424,7 +495,11 @@ pub(super) fn check_parser(steps: &[Step], place: &Place) -> Result<()> {
         Step::Assign(_, value) | Step::AssignSlice { value, .. } => !computes(value),
         _ => true,
     };
-    if steps.iter().all(is_fine) { Ok(()) } else { place.fail("arithmetic in a parser: it copies fields and constants") }
+    if steps.iter().all(is_fine) {
+        Ok(())
+    } else {
+        place.fail("arithmetic in a parser: it copies fields and constants")
+    }
 }
 
 fn is_other_than_power(value: &Value) -> bool {
@@ -439,7 +514,10 @@ fn is_constant(value: &Value) -> bool {
 fn computes(value: &Value) -> bool {
     match value {
         Value::Constant(_) | Value::Slot(_) => false,
-        Value::Slice { of, .. } | Value::Extend { of, .. } | Value::Not(of) | Value::Complement(of, _) => computes(of),
+        Value::Slice { of, .. }
+        | Value::Extend { of, .. }
+        | Value::Not(of)
+        | Value::Complement(of, _) => computes(of),
         Value::Negate(..) | Value::Conditional(_) | Value::Predicate(_) => true,
         Value::Binary(operator, sides) => {
             let is_wiring = matches!(
@@ -527,7 +605,9 @@ impl RegisterWork<'_> {
         if let Value::Slice { of, .. } = value
             && matches!(&**of, Value::Slot(slot) if self.own.contains(slot))
         {
-            self.refuse("a comparison with a part of an element: a stateful ALU compares the whole");
+            self.refuse(
+                "a comparison with a part of an element: a stateful ALU compares the whole",
+            );
         }
         self.operand(value);
     }
@@ -559,10 +639,14 @@ impl RegisterWork<'_> {
                 Value::Slot(slot) if !self.own.contains(slot) => self.of_packet(value),
                 of => self.operand(of),
             },
-            Value::Complement(of, _) | Value::Negate(of, _) | Value::Not(of) | Value::Extend { of, .. } => self.operand(of),
+            Value::Complement(of, _)
+            | Value::Negate(of, _)
+            | Value::Not(of)
+            | Value::Extend { of, .. } => self.operand(of),
             Value::Binary(operator, sides) => {
                 match operator {
-                    Operator::Multiply(_) => self.refuse("a multiplication in a register action: a stateful ALU has none"),
+                    Operator::Multiply(_) => self
+                        .refuse("a multiplication in a register action: a stateful ALU has none"),
                     Operator::ShiftLeft(_) | Operator::ShiftRight { .. } => {
                         self.refuse("a shift in a register action: a stateful ALU has none");
                     }
@@ -596,10 +680,14 @@ impl RegisterWork<'_> {
 fn computes_deep(value: &Value) -> bool {
     match value {
         Value::Constant(_) | Value::Slot(_) | Value::Predicate(_) => false,
-        Value::Slice { of, .. } | Value::Extend { of, .. } | Value::Not(of) | Value::Complement(of, _) | Value::Negate(of, _) => {
-            computes_deep(of)
+        Value::Slice { of, .. }
+        | Value::Extend { of, .. }
+        | Value::Not(of)
+        | Value::Complement(of, _)
+        | Value::Negate(of, _) => computes_deep(of),
+        Value::Binary(Operator::Concatenate(_), sides) => {
+            computes_deep(&sides.0) || computes_deep(&sides.1)
         }
-        Value::Binary(Operator::Concatenate(_), sides) => computes_deep(&sides.0) || computes_deep(&sides.1),
         Value::Binary(..) | Value::Conditional(_) => true,
     }
 }
@@ -628,7 +716,8 @@ impl Chain<'_> {
         }
     }
 
-    /// `from`: the stage of the conditions that steps are under, or of the table whose action they are.
+    /// `from`: the stage of the conditions that steps are under, or of the table whose action they
+    /// are.
     fn steps(&mut self, steps: &[Step], from: usize) {
         for step in steps {
             match step {
@@ -653,8 +742,15 @@ impl Chain<'_> {
                 }
                 Step::Apply { table, hit } => {
                     let table = &self.compiler.program.tables[*table];
-                    let key = table.key.iter().map(|field| self.of(&field.value)).max().unwrap_or(0).max(from);
-                    // What it finds is there in the next stage. A table without a key may be taken together with others.
+                    let key = table
+                        .key
+                        .iter()
+                        .map(|field| self.of(&field.value))
+                        .max()
+                        .unwrap_or(0)
+                        .max(from);
+                    // What it finds is there in the next stage. A table without a key may be taken
+                    // together with others.
                     let found = if table.key.is_empty() { key } else { self.take(key) };
                     self.ready.extend(hit.map(|hit| (hit, found)));
                     let before = self.ready.clone();
@@ -669,15 +765,19 @@ impl Chain<'_> {
                     }
                     self.ready = after;
                 }
-                Step::Run(action) => self.steps(&self.compiler.program.actions[*action].steps, from),
+                Step::Run(action) => {
+                    self.steps(&self.compiler.program.actions[*action].steps, from)
+                }
                 Step::Execute { action, index } => {
                     let action = &self.compiler.program.register_actions[*action];
-                    let stage = inputs(&action.steps).iter().map(|value| self.of(value)).max().unwrap_or(0);
+                    let stage =
+                        inputs(&action.steps).iter().map(|value| self.of(value)).max().unwrap_or(0);
                     let told = self.take(stage.max(self.of(index)).max(from));
                     self.ready.extend(action.result.map(|result| (result, told)));
                 }
                 Step::Hash { input, to, .. } => {
-                    let stage = input.iter().map(|(value, _)| self.of(value)).max().unwrap_or(0).max(from);
+                    let stage =
+                        input.iter().map(|(value, _)| self.of(value)).max().unwrap_or(0).max(from);
                     self.ready.insert(*to, stage);
                 }
                 Step::Count { .. } | Step::Digest { .. } | Step::Resubmit(_) | Step::Emit(_) => {}

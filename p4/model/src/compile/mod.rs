@@ -1,4 +1,5 @@
-//! From declarations to a program: types become widths, names become slots and indices, sub-controls are inlined.
+//! From declarations to a program: types become widths, names become slots and indices,
+//! sub-controls are inlined.
 
 mod control;
 mod expression;
@@ -72,7 +73,8 @@ enum Binding {
 struct Scope {
     names: HashMap<String, Binding>,
     path: String,
-    /// What kind of block this is: tables belong in controls, externs nowhere else than in controls and actions.
+    /// What kind of block this is: tables belong in controls, externs nowhere else than in controls
+    /// and actions.
     within: Within,
 }
 
@@ -124,7 +126,9 @@ pub(crate) fn compile(tokens: &[Token]) -> Result<Program> {
     let built_in = preprocess(&architecture, Path::new(architecture.name), &[])?;
     compiler.declare(crate::syntax::declarations(&built_in, &mut types)?)?;
     compiler.declare(crate::syntax::declarations(tokens, &mut types)?)?;
-    let end = tokens.last().map_or(Place { file: "empty source".into(), line: 1 }, |token| token.place.clone());
+    let end = tokens
+        .last()
+        .map_or(Place { file: "empty source".into(), line: 1 }, |token| token.place.clone());
     compiler.pipeline(&end)?;
     compiler.program.slots = compiler.program.slots.max(1);
     Ok(compiler.program)
@@ -165,9 +169,11 @@ impl Compiler {
         };
         let typed = self.expression(scope, value)?;
         match self.kind(scope, &constant.kind)? {
-            Kind::Bits { width, signed } => {
-                Ok(Typed::Bits { value: self.coerce(typed, width, signed, &constant.place)?, width, signed })
-            }
+            Kind::Bits { width, signed } => Ok(Typed::Bits {
+                value: self.coerce(typed, width, signed, &constant.place)?,
+                width,
+                signed,
+            }),
             Kind::Bool => Ok(Typed::Bool(self.boolean(typed, &constant.place)?)),
             _ => constant.place.fail("unsupported constant that is neither a number nor a bool"),
         }
@@ -176,14 +182,20 @@ impl Compiler {
     /// Binds the six blocks of the only pipeline of `Switch(…) main`.
     fn pipeline(&mut self, end: &Place) -> Result<()> {
         let named = |kind: &ast::Type, wanted: &str| matches!(&kind.kind, ast::TypeKind::Named { name, .. } if name == wanted);
-        let switches: Vec<&ast::Instance> = self.instances.iter().filter(|instance| named(&instance.kind, "Switch")).collect();
+        let switches: Vec<&ast::Instance> =
+            self.instances.iter().filter(|instance| named(&instance.kind, "Switch")).collect();
         let [switch] = switches.as_slice() else {
             return end.fail("expected one `Switch(pipeline) main;`");
         };
-        let [ast::Expression { kind: ast::ExpressionKind::Name(pipe), .. }] = switch.arguments.as_slice() else {
+        let [ast::Expression { kind: ast::ExpressionKind::Name(pipe), .. }] =
+            switch.arguments.as_slice()
+        else {
             return switch.place.fail("unsupported switch with other than one named pipeline: pipes all run the same program");
         };
-        let Some(pipeline) = self.instances.iter().find(|instance| instance.name == *pipe && named(&instance.kind, "Pipeline"))
+        let Some(pipeline) = self
+            .instances
+            .iter()
+            .find(|instance| instance.name == *pipe && named(&instance.kind, "Pipeline"))
         else {
             return switch.place.fail(format!("no `Pipeline(…) {pipe};`"));
         };
@@ -198,14 +210,19 @@ impl Compiler {
                 },
                 _ => None,
             };
-            blocks.push(block.ok_or_else(|| argument.place.error("expected a parser or control such as `Ingress()`"))?);
+            blocks.push(block.ok_or_else(|| {
+                argument.place.error("expected a parser or control such as `Ingress()`")
+            })?);
         }
         let [parser, ingress, deparser, _, egress, egress_deparser] = blocks.as_slice() else {
-            return place.fail(format!("Pipeline takes {PIPELINE_BLOCKS} blocks, {} given", blocks.len()));
+            return place
+                .fail(format!("Pipeline takes {PIPELINE_BLOCKS} blocks, {} given", blocks.len()));
         };
         for block in [egress, egress_deparser] {
             if !block.body.is_empty() || !block.locals.is_empty() {
-                return block.place.fail(format!("unsupported egress: control {} must be empty", block.name));
+                return block
+                    .place
+                    .fail(format!("unsupported egress: control {} must be empty", block.name));
             }
         }
         self.intrinsic_metadata(&place)?;
@@ -226,8 +243,14 @@ impl Compiler {
             }
         }
         let slot = |record: &str, field: &str| {
-            let scalar = self.intrinsic.get(record).and_then(|storage| storage.member(field)).and_then(Storage::scalar);
-            scalar.map(|scalar| scalar.slot).ok_or_else(|| place.error(format!("{record} has no field {field}")))
+            let scalar = self
+                .intrinsic
+                .get(record)
+                .and_then(|storage| storage.member(field))
+                .and_then(Storage::scalar);
+            scalar
+                .map(|scalar| scalar.slot)
+                .ok_or_else(|| place.error(format!("{record} has no field {field}")))
         };
         self.program.intrinsic = Intrinsic {
             global_timestamp: slot("ingress_intrinsic_metadata_from_parser_t", "global_tstamp")?,
@@ -238,7 +261,12 @@ impl Compiler {
         Ok(())
     }
 
-    fn ingress(&mut self, parser: &Rc<ast::Block>, ingress: &Rc<ast::Block>, deparser: &Rc<ast::Block>) -> Result<()> {
+    fn ingress(
+        &mut self,
+        parser: &Rc<ast::Block>,
+        ingress: &Rc<ast::Block>,
+        deparser: &Rc<ast::Block>,
+    ) -> Result<()> {
         let mut own: HashMap<String, Storage> = HashMap::new();
         let scope = self.top_scope(parser, Within::Parser, &mut own)?;
         self.program.parser = format!("{}.{}", self.pipe, parser.name);
@@ -262,9 +290,14 @@ impl Compiler {
         Ok(())
     }
 
-    /// Binds a top block's parameters: packets, intrinsic metadata, and the program's own headers and metadata, of which every
-    /// block of the ingress has the same.
-    fn top_scope(&mut self, block: &Rc<ast::Block>, within: Within, own: &mut HashMap<String, Storage>) -> Result<Scope> {
+    /// Binds a top block's parameters: packets, intrinsic metadata, and the program's own headers
+    /// and metadata, of which every block of the ingress has the same.
+    fn top_scope(
+        &mut self,
+        block: &Rc<ast::Block>,
+        within: Within,
+        own: &mut HashMap<String, Storage>,
+    ) -> Result<Scope> {
         let mut scope = Scope { names: self.constants.clone(), path: block.name.clone(), within };
         for parameter in &block.parameters {
             let name = match &parameter.kind.kind {

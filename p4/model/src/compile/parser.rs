@@ -17,8 +17,14 @@ const MAX_LOOKAHEAD: i128 = 256;
 type ParserCall = (Rc<ast::Block>, String, Vec<ast::Expression>);
 
 impl Compiler {
-    /// Compiles a parser, or one inside another, and gives its first state. `accept` is where it continues.
-    pub(super) fn parser(&mut self, block: &Rc<ast::Block>, mut scope: Scope, accept: Target) -> Result<Target> {
+    /// Compiles a parser, or one inside another, and gives its first state. `accept` is where it
+    /// continues.
+    pub(super) fn parser(
+        &mut self,
+        block: &Rc<ast::Block>,
+        mut scope: Scope,
+        accept: Target,
+    ) -> Result<Target> {
         scope.within = Within::Parser;
         let mut targets: HashMap<String, Target> = HashMap::new();
         targets.insert("accept".to_owned(), accept);
@@ -41,7 +47,9 @@ impl Compiler {
                     }
                     self.variable(&mut scope, variable, &mut Vec::new())?;
                 }
-                ast::Local::Action(_) | ast::Local::Table(_) => return block.place.fail("a parser has no actions and tables"),
+                ast::Local::Action(_) | ast::Local::Table(_) => {
+                    return block.place.fail("a parser has no actions and tables");
+                }
             }
         }
         for local in &block.locals {
@@ -49,12 +57,19 @@ impl Compiler {
                 self.state(state, &mut scope, &targets)?;
             }
         }
-        targets.get("start").copied().ok_or_else(|| block.place.error(format!("parser {} has no state start", block.name)))
+        targets
+            .get("start")
+            .copied()
+            .ok_or_else(|| block.place.error(format!("parser {} has no state start", block.name)))
     }
 
     fn empty_state(&mut self, scope: &Scope, name: &str) -> usize {
         let name = self.full_name(scope, name);
-        self.program.states.push(State { name, steps: Vec::new(), transition: Transition::To(Target::Reject) });
+        self.program.states.push(State {
+            name,
+            steps: Vec::new(),
+            transition: Transition::To(Target::Reject),
+        });
         self.program.states.len() - 1
     }
 
@@ -63,7 +78,12 @@ impl Compiler {
         (state.steps, state.transition) = (steps, transition);
     }
 
-    fn state(&mut self, state: &ast::State, scope: &mut Scope, targets: &HashMap<String, Target>) -> Result<()> {
+    fn state(
+        &mut self,
+        state: &ast::State,
+        scope: &mut Scope,
+        targets: &HashMap<String, Target>,
+    ) -> Result<()> {
         let Some(Target::State(mut index)) = targets.get(&state.name).copied() else {
             return state.place.fail("a state cannot be called accept or reject");
         };
@@ -81,7 +101,9 @@ impl Compiler {
                 self.parser_statement(scope, statement, &mut steps)?;
             }
         }
-        let to = |name: &str, place: &Place| targets.get(name).copied().ok_or_else(|| place.error(format!("no state {name}")));
+        let to = |name: &str, place: &Place| {
+            targets.get(name).copied().ok_or_else(|| place.error(format!("no state {name}")))
+        };
         let transition = match &state.transition {
             ast::Transition::To(place, name) => Transition::To(to(name, place)?),
             ast::Transition::Select { keys, cases } => {
@@ -95,7 +117,9 @@ impl Compiler {
                 }
                 let widths: Vec<u32> = values.iter().map(|(_, width)| *width).collect();
                 if widths.iter().sum::<u32>() > MAX_SELECT {
-                    return state.place.fail(format!("unsupported select on more than {MAX_SELECT} bits"));
+                    return state
+                        .place
+                        .fail(format!("unsupported select on more than {MAX_SELECT} bits"));
                 }
                 let mut compiled = Vec::new();
                 for case in cases {
@@ -121,16 +145,31 @@ impl Compiler {
         }
     }
 
-    /// The chip's counter has 8 bits with a sign. The model does not set it to a field: the compiler says nothing about when the chip reads that.
-    fn counter_call(&mut self, scope: &Scope, slot: Slot, method: &str, argument: &ast::Expression) -> Result<ParserStep> {
+    /// The chip's counter has 8 bits with a sign. The model does not set it to a field: the
+    /// compiler says nothing about when the chip reads that.
+    fn counter_call(
+        &mut self,
+        scope: &Scope,
+        slot: Slot,
+        method: &str,
+        argument: &ast::Expression,
+    ) -> Result<ParserStep> {
         let number = match (method, &argument.kind) {
-            ("set" | "increment" | "decrement", ExpressionKind::Number { .. }) => self.number(scope, argument)?,
-            _ => return argument.place.fail(format!("unsupported {method} of a parser's counter by other than a number")),
+            ("set" | "increment" | "decrement", ExpressionKind::Number { .. }) => {
+                self.number(scope, argument)?
+            }
+            _ => {
+                return argument.place.fail(format!(
+                    "unsupported {method} of a parser's counter by other than a number"
+                ));
+            }
         };
         match (method, u8::try_from(number)) {
             ("set", Ok(number @ 0..=127)) => Ok(ParserStep::SetCounter(slot, number)),
             ("increment", Ok(number @ 0..=127)) => Ok(ParserStep::AddToCounter(slot, number)),
-            ("decrement", Ok(number @ 0..=127)) => Ok(ParserStep::AddToCounter(slot, number.wrapping_neg())),
+            ("decrement", Ok(number @ 0..=127)) => {
+                Ok(ParserStep::AddToCounter(slot, number.wrapping_neg()))
+            }
             _ => argument.place.fail(format!("{number} is beyond a parser's counter")),
         }
     }
@@ -151,20 +190,27 @@ impl Compiler {
         Ok(None)
     }
 
-    fn parser_statement(&mut self, scope: &mut Scope, statement: &ast::Statement, steps: &mut Vec<ParserStep>) -> Result<()> {
+    fn parser_statement(
+        &mut self,
+        scope: &mut Scope,
+        statement: &ast::Statement,
+        steps: &mut Vec<ParserStep>,
+    ) -> Result<()> {
         let place = &statement.place;
         match &statement.kind {
             StatementKind::Call(call) => {
                 if let ExpressionKind::Call { callee, arguments, .. } = &call.kind
                     && let ExpressionKind::Member(of, method) = &callee.kind
-                    && let (Some(Binding::Packet), [argument]) = (self.binding(scope, of), arguments.as_slice())
+                    && let (Some(Binding::Packet), [argument]) =
+                        (self.binding(scope, of), arguments.as_slice())
                 {
                     steps.push(self.packet_call(scope, method, argument, place)?);
                     return Ok(());
                 }
                 if let ExpressionKind::Call { callee, arguments, .. } = &call.kind
                     && let ExpressionKind::Member(of, method) = &callee.kind
-                    && let (Some(Binding::ParserCounter(slot)), [argument]) = (self.binding(scope, of), arguments.as_slice())
+                    && let (Some(Binding::ParserCounter(slot)), [argument]) =
+                        (self.binding(scope, of), arguments.as_slice())
                 {
                     steps.push(self.counter_call(scope, slot, method, argument)?);
                     return Ok(());
@@ -189,7 +235,9 @@ impl Compiler {
                     return Ok(());
                 }
             }
-            StatementKind::If(..) => return place.fail("unsupported if in a parser: select a state"),
+            StatementKind::If(..) => {
+                return place.fail("unsupported if in a parser: select a state");
+            }
             _ => {}
         }
         let mut inner = Vec::new();
@@ -199,7 +247,13 @@ impl Compiler {
         Ok(())
     }
 
-    fn packet_call(&mut self, scope: &Scope, method: &str, argument: &ast::Expression, place: &Place) -> Result<ParserStep> {
+    fn packet_call(
+        &mut self,
+        scope: &Scope,
+        method: &str,
+        argument: &ast::Expression,
+        place: &Place,
+    ) -> Result<ParserStep> {
         match method {
             "extract" => match self.storage_to_extract(scope, argument)? {
                 Some(Storage::Stack { walked: Some((stack, _)), .. }) => {
@@ -211,14 +265,19 @@ impl Compiler {
             },
             "advance" => match self.number(scope, argument)? {
                 bits if bits >= 0 && bits % 8 == 0 => Ok(ParserStep::Advance(bits as usize / 8)),
-                bits => place.fail(format!("unsupported advance by {bits} bits, which are no whole bytes")),
+                bits => place
+                    .fail(format!("unsupported advance by {bits} bits, which are no whole bytes")),
             },
             _ => place.fail(format!("unsupported packet method {method}")),
         }
     }
 
     /// What an extraction fills: a header, or the stack whose next element it names.
-    fn storage_to_extract(&mut self, scope: &Scope, argument: &ast::Expression) -> Result<Option<Storage>> {
+    fn storage_to_extract(
+        &mut self,
+        scope: &Scope,
+        argument: &ast::Expression,
+    ) -> Result<Option<Storage>> {
         if let ExpressionKind::Member(of, name) = &argument.kind
             && name == "next"
             && let Some(stack @ Storage::Stack { walked: Some(_), .. }) = self.storage(scope, of)?
@@ -252,13 +311,16 @@ impl Compiler {
         };
         let total = match (&kind.kind, slice) {
             (TypeKind::Bits { width, signed: false }, _) => self.number(scope, width)?,
-            (TypeKind::Named { name, .. }, None) if self.records.get(name).is_some_and(|record| record.header) => {
+            (TypeKind::Named { name, .. }, None)
+                if self.records.get(name).is_some_and(|record| record.header) =>
+            {
                 return Ok(Some(Lookahead::Header(name.clone())));
             }
             _ => return place.fail("unsupported lookahead of other than bit<N> or a header"),
         };
         if !(1..=MAX_LOOKAHEAD).contains(&total) {
-            return place.fail(format!("lookahead of {total} bits: the parser sees {MAX_LOOKAHEAD}"));
+            return place
+                .fail(format!("lookahead of {total} bits: the parser sees {MAX_LOOKAHEAD}"));
         }
         let (high, low) = match slice {
             Some((high, low)) => (self.number(scope, high)?, self.number(scope, low)?),
@@ -275,22 +337,35 @@ impl Compiler {
         Ok(Some(Lookahead::Bits { skip, width, need: (total as usize).div_ceil(8) }))
     }
 
-    /// The chip has loops only where a header stack bounds them. The compiler takes few of those of which one state does not extract the next
-    /// element: it runs out of registers for what such a state selects on.
+    /// The chip has loops only where a header stack bounds them. The compiler takes few of those of
+    /// which one state does not extract the next element: it runs out of registers for what such a
+    /// state selects on.
     pub(super) fn refuse_loops(&self, place: &Place) -> Result<()> {
         let successors = |index: usize| -> Vec<usize> {
             let targets = match &self.program.states[index].transition {
                 Transition::To(to) => vec![*to],
                 Transition::Select { cases, .. } => cases.iter().map(|case| case.to).collect(),
             };
-            targets.into_iter().filter_map(|to| if let Target::State(state) = to { Some(state) } else { None }).collect()
+            targets
+                .into_iter()
+                .filter_map(|to| if let Target::State(state) = to { Some(state) } else { None })
+                .collect()
         };
-        let walks = |index: usize| self.program.states[index].steps.iter().any(|step| matches!(step, ParserStep::ExtractNext(_)));
-        // Peels off states that lead only to peeled ones, and to themselves if they bound that; what stays leads to another loop.
+        let walks = |index: usize| {
+            self.program.states[index]
+                .steps
+                .iter()
+                .any(|step| matches!(step, ParserStep::ExtractNext(_)))
+        };
+        // Peels off states that lead only to peeled ones, and to themselves if they bound that;
+        // what stays leads to another loop.
         let mut done = vec![false; self.program.states.len()];
         loop {
-            let is_ready = |state: usize| successors(state).iter().all(|&next| done[next] || next == state && walks(state));
-            let ready: Vec<usize> = (0..done.len()).filter(|&state| !done[state] && is_ready(state)).collect();
+            let is_ready = |state: usize| {
+                successors(state).iter().all(|&next| done[next] || next == state && walks(state))
+            };
+            let ready: Vec<usize> =
+                (0..done.len()).filter(|&state| !done[state] && is_ready(state)).collect();
             if ready.is_empty() {
                 break;
             }
@@ -312,7 +387,13 @@ enum Lookahead {
 }
 
 impl Lookahead {
-    fn steps(self, compiler: &Compiler, to: &Storage, place: &Place, steps: &mut Vec<ParserStep>) -> Result<()> {
+    fn steps(
+        self,
+        compiler: &Compiler,
+        to: &Storage,
+        place: &Place,
+        steps: &mut Vec<ParserStep>,
+    ) -> Result<()> {
         match (self, to) {
             (
                 Lookahead::Bits { skip, width, need },
@@ -321,14 +402,19 @@ impl Lookahead {
                 steps.push(ParserStep::Lookahead { to: *slot, skip, width, need });
                 Ok(())
             }
-            (Lookahead::Bits { width, .. }, _) => place.fail(format!("lookahead of {width} bits needs a field of as many")),
+            (Lookahead::Bits { width, .. }, _) => {
+                place.fail(format!("lookahead of {width} bits needs a field of as many"))
+            }
             (Lookahead::Header(name), Storage::Header { index, valid, .. }) => {
                 let header = &compiler.program.headers[*index];
                 if header.name != name {
                     return place.fail(format!("lookahead of a {name} into a {}", header.name));
                 }
                 if header.bytes as i128 * 8 > MAX_LOOKAHEAD {
-                    return place.fail(format!("lookahead of {} bits: the parser sees {MAX_LOOKAHEAD}", header.bytes * 8));
+                    return place.fail(format!(
+                        "lookahead of {} bits: the parser sees {MAX_LOOKAHEAD}",
+                        header.bytes * 8
+                    ));
                 }
                 let field = |field: &program::Field| ParserStep::Lookahead {
                     to: field.slot,
@@ -340,7 +426,9 @@ impl Lookahead {
                 steps.push(ParserStep::Step(Step::Assign(*valid, Value::Constant(1))));
                 Ok(())
             }
-            (Lookahead::Header(name), _) => place.fail(format!("lookahead of a {name} needs a header")),
+            (Lookahead::Header(name), _) => {
+                place.fail(format!("lookahead of a {name} needs a header"))
+            }
         }
     }
 }

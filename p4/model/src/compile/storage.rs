@@ -56,7 +56,9 @@ impl Storage {
         match self {
             Storage::Scalar(_) => Vec::new(),
             Storage::Header { index, .. } => vec![*index],
-            Storage::Struct(fields) => fields.iter().flat_map(|(_, storage)| storage.headers()).collect(),
+            Storage::Struct(fields) => {
+                fields.iter().flat_map(|(_, storage)| storage.headers()).collect()
+            }
             Storage::Stack { elements, .. } => elements.iter().flat_map(Storage::headers).collect(),
         }
     }
@@ -69,7 +71,9 @@ impl Storage {
                 let fields = fields.iter().flat_map(|(_, storage)| storage.slots());
                 [(*valid, 1)].into_iter().chain(fields).collect()
             }
-            Storage::Struct(fields) => fields.iter().flat_map(|(_, storage)| storage.slots()).collect(),
+            Storage::Struct(fields) => {
+                fields.iter().flat_map(|(_, storage)| storage.slots()).collect()
+            }
             Storage::Stack { elements, .. } => elements.iter().flat_map(Storage::slots).collect(),
         }
     }
@@ -78,7 +82,11 @@ impl Storage {
 impl Scalar {
     pub(super) fn typed(self) -> Typed {
         let value = Value::Slot(self.slot);
-        if self.boolean { Typed::Bool(value) } else { Typed::Bits { value, width: self.width, signed: self.signed } }
+        if self.boolean {
+            Typed::Bool(value)
+        } else {
+            Typed::Bits { value, width: self.width, signed: self.signed }
+        }
     }
 }
 
@@ -89,7 +97,9 @@ impl Compiler {
                 let number = self.number(scope, width)?;
                 match u32::try_from(number) {
                     Ok(width @ 1..=MAX_WIDTH) => Ok(Kind::Bits { width, signed: *signed }),
-                    _ => kind.place.fail(format!("unsupported width {number}: values have 1 to {MAX_WIDTH} bits")),
+                    _ => kind.place.fail(format!(
+                        "unsupported width {number}: values have 1 to {MAX_WIDTH} bits"
+                    )),
                 }
             }
             ast::TypeKind::Bool => Ok(Kind::Bool),
@@ -105,8 +115,11 @@ impl Compiler {
             ast::TypeKind::Stack(element, size) => {
                 let element = self.kind(scope, element)?;
                 let size = self.number(scope, size)?;
-                let size = usize::try_from(size).ok().filter(|size| (1..=LARGEST_STACK).contains(size));
-                let size = size.ok_or_else(|| kind.place.error(format!("a stack has 1 to {LARGEST_STACK} elements")))?;
+                let size =
+                    usize::try_from(size).ok().filter(|size| (1..=LARGEST_STACK).contains(size));
+                let size = size.ok_or_else(|| {
+                    kind.place.error(format!("a stack has 1 to {LARGEST_STACK} elements"))
+                })?;
                 Ok(Kind::Stack(Box::new(element), size))
             }
             ast::TypeKind::Void => kind.place.fail("void has no values"),
@@ -115,12 +128,21 @@ impl Compiler {
 
     pub(super) fn allocate(&mut self, kind: &Kind) -> Result<Storage> {
         Ok(match kind {
-            Kind::Bits { width, signed } => {
-                Storage::Scalar(Scalar { slot: self.slot(), width: *width, signed: *signed, boolean: false })
-            }
-            Kind::Bool => Storage::Scalar(Scalar { slot: self.slot(), width: 1, signed: false, boolean: true }),
+            Kind::Bits { width, signed } => Storage::Scalar(Scalar {
+                slot: self.slot(),
+                width: *width,
+                signed: *signed,
+                boolean: false,
+            }),
+            Kind::Bool => Storage::Scalar(Scalar {
+                slot: self.slot(),
+                width: 1,
+                signed: false,
+                boolean: true,
+            }),
             Kind::Stack(element, size) => {
-                let elements = (0..*size).map(|_| self.allocate(element)).collect::<Result<Vec<Storage>>>()?;
+                let elements =
+                    (0..*size).map(|_| self.allocate(element)).collect::<Result<Vec<Storage>>>()?;
                 let walked = match self.allocate(element)? {
                     last @ Storage::Header { index, .. } => {
                         let elements = elements.iter().flat_map(Storage::headers).collect();
@@ -143,29 +165,50 @@ impl Compiler {
                 let fields = Rc::new(fields);
                 match valid {
                     None => Storage::Struct(fields),
-                    Some(valid) => Storage::Header { index: self.header(record, valid, &fields)?, valid, fields },
+                    Some(valid) => Storage::Header {
+                        index: self.header(record, valid, &fields)?,
+                        valid,
+                        fields,
+                    },
                 }
             }
         })
     }
 
-    fn header(&mut self, record: &ast::Record, valid: Slot, fields: &[(String, Storage)]) -> Result<usize> {
+    fn header(
+        &mut self,
+        record: &ast::Record,
+        valid: Slot,
+        fields: &[(String, Storage)],
+    ) -> Result<usize> {
         let mut layout = Vec::new();
         let mut offset = 0_u32;
         for (name, storage) in fields {
             let Some(scalar) = storage.scalar() else {
-                return record.place.fail(format!("field {name} of header {} is not a number", record.name));
+                return record
+                    .place
+                    .fail(format!("field {name} of header {} is not a number", record.name));
             };
             if !offset.is_multiple_of(8) && scalar.width > MAX_WIDTH - 8 {
-                return record.place.fail(format!("unsupported field {name}: so wide and not on a byte boundary"));
+                return record
+                    .place
+                    .fail(format!("unsupported field {name}: so wide and not on a byte boundary"));
             }
             layout.push(Field { slot: scalar.slot, width: scalar.width, offset });
             offset += scalar.width;
         }
         if !offset.is_multiple_of(8) {
-            return record.place.fail(format!("header {} has {offset} bits, which are no whole bytes", record.name));
+            return record.place.fail(format!(
+                "header {} has {offset} bits, which are no whole bytes",
+                record.name
+            ));
         }
-        self.program.headers.push(Header { name: record.name.clone(), valid, fields: layout, bytes: offset as usize / 8 });
+        self.program.headers.push(Header {
+            name: record.name.clone(),
+            valid,
+            fields: layout,
+            bytes: offset as usize / 8,
+        });
         Ok(self.program.headers.len() - 1)
     }
 }

@@ -4,7 +4,8 @@
 
 use flowgauge_p4_model::{ActionCall, Entry, Key, Match, Model, Options, SourceError};
 
-/// A program that reads a header of 16 bytes (`a`, `b`, `x`, `y`, 32 bits each) behind the metadata, and sends it to port 1.
+/// A program that reads a header of 16 bytes (`a`, `b`, `x`, `y`, 32 bits each) behind the
+/// metadata, and sends it to port 1.
 pub struct Program {
     pub declarations: String,
     pub locals: String,
@@ -31,7 +32,16 @@ pub fn program(locals: &str, body: &str) -> Program {
 
 impl Program {
     pub fn text(&self) -> String {
-        let Program { declarations, locals, body, deparser_locals, deparser, parser_locals, parser, egress } = self;
+        let Program {
+            declarations,
+            locals,
+            body,
+            deparser_locals,
+            deparser,
+            parser_locals,
+            parser,
+            egress,
+        } = self;
         format!(
             "#include <core.p4>
 #include <tna.p4>

@@ -12,7 +12,8 @@ use std::process::{Command, Output};
 pub fn compiler() -> Option<OsString> {
     let program = std::env::var_os("TEST_P4C").unwrap_or_else(|| "p4c".into());
     let help = Command::new(&program).arg("--target-help").output().ok();
-    let takes_tofino = help.is_some_and(|help| String::from_utf8_lossy(&help.stdout).contains("tofino"));
+    let takes_tofino =
+        help.is_some_and(|help| String::from_utf8_lossy(&help.stdout).contains("tofino"));
     if !takes_tofino {
         skip("TEST_P4C, a p4c with the Tofino backend");
     }
@@ -28,7 +29,8 @@ pub fn compile(compiler: &OsStr, source: &Path, output: &Path, options: &[OsStri
     command.arg("-o").arg(output).arg(source).output().unwrap()
 }
 
-/// Whether the compiler takes each of these texts. Some are bound to make it fail in other ways than by an error.
+/// Whether the compiler takes each of these texts. Some are bound to make it fail in other ways
+/// than by an error.
 pub fn takes(compiler: &OsStr, name: &str, texts: &[String]) -> Vec<bool> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let take = |(index, text): (usize, &String)| {
@@ -36,7 +38,8 @@ pub fn takes(compiler: &OsStr, name: &str, texts: &[String]) -> Vec<bool> {
         let source = folder.join(format!("{index}.p4"));
         fs::create_dir_all(&folder).unwrap();
         fs::write(&source, text).unwrap();
-        compile(compiler, &source, &output, &[]).status.success() && output.join("pipe/tofino.bin").exists()
+        compile(compiler, &source, &output, &[]).status.success()
+            && output.join("pipe/tofino.bin").exists()
     };
     texts.iter().enumerate().map(take).collect()
 }

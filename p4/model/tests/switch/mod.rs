@@ -4,7 +4,9 @@
 use flowgauge_core::Grid;
 use flowgauge_core::entropy::DERIVATIVE_OF_LOG;
 use flowgauge_core::logarithm::PER_PACKET;
-use flowgauge_core::{HashMode, KeyKind, Settings, WideBank, WideSketch, Zeroed, cardinality, sketch};
+use flowgauge_core::{
+    HashMode, KeyKind, Settings, WideBank, WideSketch, Zeroed, cardinality, sketch,
+};
 use flowgauge_dataplane::Tables;
 use flowgauge_dataplane::tofino::definitions;
 use flowgauge_p4_model::{ActionCall, Counted, Entry, Match, Model, Options, Pipes};
@@ -53,17 +55,26 @@ fn measurement(name: &str, key: KeyKind) -> String {
 impl Switch {
     pub fn new(settings: &Settings, seed: u64) -> Self {
         let definitions = definitions(settings).unwrap().into_iter();
-        let options = definitions.fold(Options::default(), |options, (name, value)| options.define(name, value));
+        let options = definitions
+            .fold(Options::default(), |options, (name, value)| options.define(name, value));
         let model = Model::flowgauge(&options).unwrap();
         let mut switch = Switch { model, settings: *settings, next_port: 0 };
         switch.install(&Tables::new(settings, seed));
         switch
     }
 
-    fn add(&mut self, table: &str, key: &str, matched: Match, action: &str, data: &[(&str, &[u8])]) {
+    fn add(
+        &mut self,
+        table: &str,
+        key: &str,
+        matched: Match,
+        action: &str,
+        data: &[(&str, &[u8])],
+    ) {
         let (path, _) = table.rsplit_once('.').unwrap();
         let action = format!("{}.{action}", path.strip_prefix("pipe.").unwrap());
-        let entry = Entry { key: vec![(key.to_owned(), matched)], priority: 0, call: call(&action, data) };
+        let entry =
+            Entry { key: vec![(key.to_owned(), matched)], priority: 0, call: call(&action, data) };
         self.model.add_entry(table, &entry).unwrap();
     }
 
@@ -73,7 +84,13 @@ impl Switch {
         for (byte, word) in (0..=255).zip(words) {
             let [low, high] = [word as u32, (word >> 32) as u32].map(u32::to_be_bytes);
             let action = format!("set_words{number}");
-            self.add(&table, "byte", Match::Exact(vec![byte]), &action, &[("low", &low), ("high", &high)]);
+            self.add(
+                &table,
+                "byte",
+                Match::Exact(vec![byte]),
+                &action,
+                &[("low", &low), ("high", &high)],
+            );
         }
     }
 
@@ -90,7 +107,11 @@ impl Switch {
         }
         if cardinality.mode != cardinality::Mode::Off && cardinality.hash == HashMode::Tabulated {
             for (number, words) in tables.tabulation.tables().iter().enumerate() {
-                self.add_words("hash.tabulation", number, words.iter().map(|word| u64::from(*word)));
+                self.add_words(
+                    "hash.tabulation",
+                    number,
+                    words.iter().map(|word| u64::from(*word)),
+                );
             }
         }
         for key in KeyKind::ALL {
@@ -100,29 +121,45 @@ impl Switch {
                 continue;
             }
             for (number, words) in tables.tabulation.rows()[0].iter().enumerate() {
-                self.add_words(&format!("hash.{}_rows.tabulation", by(key)), number, words.iter().copied());
+                self.add_words(
+                    &format!("hash.{}_rows.tabulation", by(key)),
+                    number,
+                    words.iter().copied(),
+                );
             }
         }
         for entropy in entropy.into_iter().filter(|entropy| entropy.mode != sketch::Mode::Off) {
             let table = format!("{}.logarithm", measurement("entropy", entropy.key));
-            // A counter of Count-Min that is negative, were it signed, stands for the largest that is not.
-            let largest = (entropy.mode == sketch::Mode::CountMin).then(|| (1 << 31, 1, PER_PACKET.log2((1 << 31) - 1)));
-            for (value, length, log2) in
-                PER_PACKET.table().map(|entry| (entry.value, entry.prefix_length, entry.log2)).chain(largest)
+            // A counter of Count-Min that is negative, were it signed, stands for the largest that
+            // is not.
+            let largest = (entropy.mode == sketch::Mode::CountMin)
+                .then(|| (1 << 31, 1, PER_PACKET.log2((1 << 31) - 1)));
+            for (value, length, log2) in PER_PACKET
+                .table()
+                .map(|entry| (entry.value, entry.prefix_length, entry.log2))
+                .chain(largest)
             {
                 let term = log2 + DERIVATIVE_OF_LOG;
                 let prefix = Match::Lpm { value: u32::to_be_bytes(value).to_vec(), length };
-                let data: [(&str, &[u8]); 2] = [("value", &term.to_be_bytes()), ("inverted", &(!term).to_be_bytes())];
+                let data: [(&str, &[u8]); 2] =
+                    [("value", &term.to_be_bytes()), ("inverted", &(!term).to_be_bytes())];
                 self.add(&table, "count", prefix, "set_term", &data);
             }
         }
     }
 
     pub fn forward(&mut self, from: u16, to: u16) {
-        self.add(PORTS, "ingress_port", Match::Exact(from.to_be_bytes().to_vec()), "send", &[("port", &to.to_be_bytes())]);
+        self.add(
+            PORTS,
+            "ingress_port",
+            Match::Exact(from.to_be_bytes().to_vec()),
+            "send",
+            &[("port", &to.to_be_bytes())],
+        );
     }
 
-    /// Lets a frame arrive at one pipe after another. The sketch of an entropy is each pipe's own, so those go to one.
+    /// Lets a frame arrive at one pipe after another. The sketch of an entropy is each pipe's own,
+    /// so those go to one.
     pub fn inject(&mut self, frame: &[u8]) {
         if self.settings.entropy[0].mode == sketch::Mode::Off {
             self.next_port = (self.next_port + 128) % 256;
@@ -131,15 +168,26 @@ impl Switch {
     }
 
     pub fn set_bank(&mut self, bank: u8) {
-        self.model.set_default_action(BANK, &call("Ingress.flowgauge.set_bank", &[("bank", &[bank])])).unwrap();
+        self.model
+            .set_default_action(BANK, &call("Ingress.flowgauge.set_bank", &[("bank", &[bank])]))
+            .unwrap();
     }
 
     /// Adds the counters of a sketch in a bank and a pipe to others.
-    fn add_cells(&self, name: &str, settings: &sketch::Settings, bank: usize, pipe: usize, sketch: &mut WideSketch) {
+    fn add_cells(
+        &self,
+        name: &str,
+        settings: &sketch::Settings,
+        bank: usize,
+        pipe: usize,
+        sketch: &mut WideSketch,
+    ) {
         let (columns, kind) = (settings.shape.columns(), settings.mode.sketch().unwrap());
         let rows = (0..ROWS).map(|row| {
             let register = row_of(name, settings, row);
-            self.model.register_range(&register, 0, bank * columns..(bank + 1) * columns, pipe).unwrap()
+            self.model
+                .register_range(&register, 0, bank * columns..(bank + 1) * columns, pipe)
+                .unwrap()
         });
         for (index, cell) in rows.flatten().enumerate() {
             sketch.add(kind, index, u32::try_from(cell).unwrap() as i32);
@@ -151,18 +199,36 @@ impl Switch {
         let Settings { cardinality, entropy, frequency, membership, .. } = self.settings;
         let mut merged = Window::new();
         for pipe in 0..self.model.pipes() {
-            let range = |name: &str, field, range| self.model.register_range(name, field, range, pipe).unwrap();
+            let range = |name: &str, field, range| {
+                self.model.register_range(name, field, range, pipe).unwrap()
+            };
             let mut one = Window::new();
             if cardinality.mode != cardinality::Mode::Off {
                 let precision = cardinality.precision;
                 let name = format!("{}.registers", measurement("cardinality", cardinality.key));
-                let levels = range(&name, 0, bank * precision.registers()..(bank + 1) * precision.registers());
-                for (register, level) in one.bank.cardinality.levels_mut(precision).iter_mut().zip(levels) {
+                let levels = range(
+                    &name,
+                    0,
+                    bank * precision.registers()..(bank + 1) * precision.registers(),
+                );
+                for (register, level) in
+                    one.bank.cardinality.levels_mut(precision).iter_mut().zip(levels)
+                {
                     *register = u8::try_from(level).unwrap();
                 }
             }
-            for (index, entropy) in entropy.into_iter().enumerate().filter(|(_, entropy)| entropy.mode != sketch::Mode::Off) {
-                self.add_cells("entropy", &entropy, bank, pipe, &mut one.bank.entropy.sketches[index]);
+            for (index, entropy) in entropy
+                .into_iter()
+                .enumerate()
+                .filter(|(_, entropy)| entropy.mode != sketch::Mode::Off)
+            {
+                self.add_cells(
+                    "entropy",
+                    &entropy,
+                    bank,
+                    pipe,
+                    &mut one.bank.entropy.sketches[index],
+                );
                 let name = format!("{}.sum", measurement("entropy", entropy.key));
                 let half = |field| range(&name, field, bank..bank + 1)[0];
                 one.bank.entropy.sums[index].sum = half(1) << 32 | half(0);
@@ -173,13 +239,18 @@ impl Switch {
             if membership.on {
                 let cells = 1 << (membership.shape.column_bits() - 5);
                 let name = |row| format!("{}.bits{row}", measurement("membership", membership.key));
-                let rows = (0..ROWS).flat_map(|row| range(&name(row), 0, bank * cells..(bank + 1) * cells));
+                let rows = (0..ROWS)
+                    .flat_map(|row| range(&name(row), 0, bank * cells..(bank + 1) * cells));
                 let cells: Vec<u64> = rows.collect();
-                for (word, halves) in one.bank.membership.words_mut(membership.shape).iter_mut().zip(cells.chunks(2)) {
+                for (word, halves) in
+                    one.bank.membership.words_mut(membership.shape).iter_mut().zip(cells.chunks(2))
+                {
                     *word = halves[1] << 32 | halves[0];
                 }
             }
-            let class = |class| self.model.read_counter(FRAMES, bank * CLASSES + class, Pipes::One(pipe)).unwrap();
+            let class = |class| {
+                self.model.read_counter(FRAMES, bank * CLASSES + class, Pipes::One(pipe)).unwrap()
+            };
             let counted: Vec<Counted> = (0..CLASSES).map(class).collect();
             one.bank.counters.bytes = counted.iter().map(|class| class.bytes).sum();
             one.bank.counters.ipv4 = counted[0].packets;
@@ -196,10 +267,14 @@ impl Switch {
     pub fn clear(&mut self, bank: usize) {
         for register in self.model.registers() {
             let half = register.size / 2;
-            self.model.clear_register_range(&register.name, bank * half..(bank + 1) * half, Pipes::All).unwrap();
+            self.model
+                .clear_register_range(&register.name, bank * half..(bank + 1) * half, Pipes::All)
+                .unwrap();
         }
         for class in 0..CLASSES {
-            self.model.write_counter(FRAMES, bank * CLASSES + class, Pipes::All, Counted::default()).unwrap();
+            self.model
+                .write_counter(FRAMES, bank * CLASSES + class, Pipes::All, Counted::default())
+                .unwrap();
         }
     }
 

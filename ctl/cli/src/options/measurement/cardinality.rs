@@ -16,29 +16,35 @@ use std::time::Duration;
 #[derive(Args, Clone, Debug, Default)]
 #[group(skip)]
 pub(crate) struct Own {
-    /// Registers, a power of two from 16 to 65536; the error is about 1.04 / sqrt(registers) [default: 2048]
+    /// Registers, a power of two from 16 to 65536; the error is about 1.04 / sqrt(registers)
+    /// [default: 2048]
     #[arg(long, value_name = "N", value_parser = value::registers, help_heading = "Measurement")]
     pub(crate) registers: Option<Precision>,
 
-    /// How registers become a number: ertl, flajolet (the thesis), mle [default: ertl, or mle with --staggered]
+    /// How registers become a number: ertl, flajolet (the thesis), mle [default: ertl, or mle with
+    /// --staggered]
     #[arg(long, value_name = "NAME", value_parser = value::estimator, help_heading = "Measurement")]
     estimator: Option<Estimator>,
 }
 
 impl Options {
-    /// Length of a slot of staggered registers: the window of the last `W` takes two rounds of all registers.
+    /// Length of a slot of staggered registers: the window of the last `W` takes two rounds of all
+    /// registers.
     pub(crate) fn slot_ns(&self) -> u64 {
         let registers = self.own.cardinality.registers.unwrap_or_default().registers() as u128;
         let window = self.staggered.unwrap_or(Duration::from_secs(1));
         u64::try_from(2 * window.as_nanos() / registers).unwrap_or(u64::MAX).max(1)
     }
 
-    /// Of the times that staggered registers can cover on a switch the nearest, if it is another one.
+    /// Of the times that staggered registers can cover on a switch the nearest, if it is another
+    /// one.
     pub(crate) fn nearest_on_switch(&self) -> Option<Duration> {
         self.staggered?;
-        let (precision, slot_ns) = (self.own.cardinality.registers.unwrap_or_default(), self.slot_ns());
+        let (precision, slot_ns) =
+            (self.own.cardinality.registers.unwrap_or_default(), self.slot_ns());
         let nearest = tofino::nearest_slot(precision, slot_ns);
-        (nearest != slot_ns).then(|| Duration::from_nanos(nearest.saturating_mul(precision.registers() as u64) / 2))
+        (nearest != slot_ns)
+            .then(|| Duration::from_nanos(nearest.saturating_mul(precision.registers() as u64) / 2))
     }
 }
 
@@ -48,7 +54,8 @@ impl Measurement for Own {
     const IDLE_ALONE: bool = false;
 
     fn settings(&self, options: &Options, _: &Traffic, settings: &mut Settings) {
-        settings.cardinality.mode = if options.staggered.is_some() { Mode::Staggered } else { Mode::Windowed };
+        settings.cardinality.mode =
+            if options.staggered.is_some() { Mode::Staggered } else { Mode::Windowed };
     }
 
     fn estimation(&self, options: &Options, estimation: &mut Estimation) {
@@ -60,14 +67,16 @@ impl Measurement for Own {
     fn problem(&self, options: &Options, _: &Traffic) -> Option<&'static str> {
         let covered = options.staggered?;
         match () {
-            () if self.estimator == Some(Estimator::Ertl) => {
-                Some("--estimator ertl is not defined for --staggered; use mle, or flajolet for the source's harmonic mean")
+            () if self.estimator == Some(Estimator::Ertl) => Some(
+                "--estimator ertl is not defined for --staggered; use mle, or flajolet for the source's harmonic mean",
+            ),
+            () if options.window.is_some() => {
+                Some("--staggered has no windows; leave out --window")
             }
-            () if options.window.is_some() => Some("--staggered has no windows; leave out --window"),
             () if covered < Duration::from_millis(1) => Some("--staggered must be at least 1ms"),
-            () if options.measurements().iter().any(|kind| *kind != Self::KIND) => {
-                Some("--staggered has no windows, which all measurements but cardinality need; leave out one or the other")
-            }
+            () if options.measurements().iter().any(|kind| *kind != Self::KIND) => Some(
+                "--staggered has no windows, which all measurements but cardinality need; leave out one or the other",
+            ),
             () => None,
         }
     }

@@ -18,13 +18,19 @@ pub(crate) fn measure(text: &str) -> Result<Measurements, String> {
     let mut measurements = Vec::new();
     for name in text.split(',').map(str::trim).filter(|name| *name != "none") {
         let found = ALL.iter().find(|about| about.kind.name() == name);
-        let unknown = || format!("there is no measurement '{name}'; use {}, or none to count packets only", names());
+        let unknown = || {
+            format!(
+                "there is no measurement '{name}'; use {}, or none to count packets only",
+                names()
+            )
+        };
         measurements.push(found.ok_or_else(unknown)?.kind);
     }
     Ok(Measurements(measurements))
 }
 
-/// A measurement's own key, or the key of all that have none of their own: `src` or `entropy=src+dst`.
+/// A measurement's own key, or the key of all that have none of their own: `src` or
+/// `entropy=src+dst`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Keyed {
     /// Which measurement; all others if none.
@@ -38,8 +44,10 @@ pub(crate) fn keyed(text: &str) -> Result<Keyed, String> {
         Some((name, keys)) => (Some(value::measurement(name.trim())?), keys),
         None => (None, text),
     };
-    let keys = keys.split('+').map(|name| value::key_kind(name.trim())).collect::<Result<Vec<_>, _>>()?;
-    let most = ALL.iter().find(|about| Some(about.kind) == measurement).map_or(1, |about| about.keys);
+    let keys =
+        keys.split('+').map(|name| value::key_kind(name.trim())).collect::<Result<Vec<_>, _>>()?;
+    let most =
+        ALL.iter().find(|about| Some(about.kind) == measurement).map_or(1, |about| about.keys);
     if let (0, Some(measurement)) = (most, measurement) {
         return Err(format!("{} has no key: it counts packets, not flows", measurement.name()));
     }
@@ -48,6 +56,9 @@ pub(crate) fn keyed(text: &str) -> Result<Keyed, String> {
     different.dedup();
     match keys.len() <= most && different.len() == keys.len() {
         true => Ok(Keyed { measurement, keys }),
-        false => Err("entropy can have two different keys, as in entropy=src+dst, everything else has one".to_owned()),
+        false => Err(
+            "entropy can have two different keys, as in entropy=src+dst, everything else has one"
+                .to_owned(),
+        ),
     }
 }

@@ -17,35 +17,42 @@ use std::time::Duration;
 #[derive(Args, Clone, Debug, Default)]
 #[group(skip)]
 pub(crate) struct Own {
-    /// Delays of what: tcp-handshake, tcp-data, tcp-duration, tcp-timestamps, dns, icmp, quic-spin [default: tcp-handshake,tcp-data,dns]
+    /// Delays of what: tcp-handshake, tcp-data, tcp-duration, tcp-timestamps, dns, icmp, quic-spin
+    /// [default: tcp-handshake,tcp-data,dns]
     #[arg(long, value_name = "KINDS", value_parser = kinds, help_heading = "Measurement")]
     delay: Option<Kinds>,
 
-    /// How the bias against long delays is dealt with: fridge, multi-fridge, overwrite, expiry [default: fridge]
+    /// How the bias against long delays is dealt with: fridge, multi-fridge, overwrite, expiry
+    /// [default: fridge]
     ///
-    /// Requests wait for their answers in a small table. A fridge overwrites them, and makes up for what was lost. The others are for comparison.
+    /// Requests wait for their answers in a small table. A fridge overwrites them, and makes up for
+    /// what was lost. The others are for comparison.
     #[arg(long, value_name = "NAME", value_parser = algorithm, help_heading = "Measurement")]
     delay_algorithm: Option<Algorithm>,
 
-    /// Requests that can wait for their answers, of each kind and direction, a power of two from 64 to 65536 [default: 1024]
+    /// Requests that can wait for their answers, of each kind and direction, a power of two from 64
+    /// to 65536 [default: 1024]
     #[arg(long, value_name = "N", value_parser = slots, help_heading = "Measurement")]
     delay_slots: Option<u8>,
 
     /// The share of requests that is looked at: 1, 1/2, 1/4, … 1/65536, or auto [default: 1]
     ///
-    /// With too many of them requests are overwritten before their answers come; then admit fewer. Delays stand for those that were not looked at.
-    /// With 'auto' each kind has a share of its own, which follows the traffic from window to window, starting at 1.
+    /// With too many of them requests are overwritten before their answers come; then admit fewer.
+    /// Delays stand for those that were not looked at. With 'auto' each kind has a share of its
+    /// own, which follows the traffic from window to window, starting at 1.
     #[arg(long, value_name = "SHARE", value_parser = admit, help_heading = "Measurement")]
     delay_admit: Option<Admit>,
 
     /// Count delays by group of prefixes as well: a file with a line 'NAME PREFIX PREFIX ...' each
     ///
-    /// A delay is of the group whose prefix has the address that answered, the longest one if several have it, and else of 'others'. At most 63 groups,
-    /// and 1023 prefixes, of IPv6 up to /64. A name may have several lines; what follows a # is a comment.
+    /// A delay is of the group whose prefix has the address that answered, the longest one if
+    /// several have it, and else of 'others'. At most 63 groups, and 1023 prefixes, of IPv6 up to
+    /// /64. A name may have several lines; what follows a # is a comment.
     #[arg(long, value_name = "FILE", value_parser = groups, help_heading = "Measurement")]
     delay_groups: Option<Groups>,
 
-    /// Tell delays of requests that come from these prefixes from those of others: the first ones leave, the others arrive
+    /// Tell delays of requests that come from these prefixes from those of others: the first ones
+    /// leave, the others arrive
     ///
     /// Without it the hook says so: what --direction egress counts leaves.
     #[arg(long, value_name = "PREFIX", value_parser = value::prefix, value_delimiter = ',', help_heading = "Measurement")]
@@ -53,7 +60,8 @@ pub(crate) struct Own {
 
     /// Suggest --delay-slots and --delay-admit for the traffic of each window
     ///
-    /// A suggestion changes nothing. '--delay-admit auto' changes the share; slots are memory, and stay as they are.
+    /// A suggestion changes nothing. '--delay-admit auto' changes the share; slots are memory, and
+    /// stay as they are.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Measurement")]
     tune: Option<bool>,
 
@@ -78,7 +86,9 @@ fn groups(path: &str) -> Result<Groups, String> {
         groups.add(line).map_err(|problem| format!("line {number}: {problem}"))?;
     }
     if groups.prefixes.is_empty() {
-        return Err("it names no prefix; give a line 'NAME PREFIX PREFIX ...' for each group".to_owned());
+        return Err(
+            "it names no prefix; give a line 'NAME PREFIX PREFIX ...' for each group".to_owned()
+        );
     }
     Ok(groups)
 }
@@ -89,7 +99,9 @@ impl Groups {
         let mut words = line.split_whitespace();
         let Some(name) = words.next() else { return Ok(()) };
         if name == OTHERS {
-            return Err(format!("'{OTHERS}' are all addresses that are in no group; give the group another name"));
+            return Err(format!(
+                "'{OTHERS}' are all addresses that are in no group; give the group another name"
+            ));
         }
         let mut words = words.peekable();
         if words.peek().is_none() {
@@ -100,7 +112,10 @@ impl Groups {
             self.names.len() - 1
         });
         if index + 1 >= MAX_GROUPS {
-            return Err(format!("'{name}' is one group too many; there are at most {}", MAX_GROUPS - 1));
+            return Err(format!(
+                "'{name}' is one group too many; there are at most {}",
+                MAX_GROUPS - 1
+            ));
         }
         for word in words {
             let prefix = value::prefix(word)?;
@@ -127,18 +142,28 @@ fn kinds(text: &str) -> Result<Kinds, String> {
     let kind = |name: &str| Kind::ALL.into_iter().find(|kind| kind.name() == name.trim());
     let all = || Kind::ALL.map(Kind::name).join(", ");
     text.split(',').try_fold(Kinds::NONE, |kinds, name| {
-        kind(name).map(|kind| kinds.with(kind)).ok_or_else(|| format!("there is no kind {name:?}; there are {}", all()))
+        kind(name)
+            .map(|kind| kinds.with(kind))
+            .ok_or_else(|| format!("there is no kind {name:?}; there are {}", all()))
     })
 }
 
 fn algorithm(text: &str) -> Result<Algorithm, String> {
     let all = || Algorithm::ALL.map(Algorithm::name).join(", ");
-    Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == text).ok_or_else(|| format!("give one of {}", all()))
+    Algorithm::ALL
+        .into_iter()
+        .find(|algorithm| algorithm.name() == text)
+        .ok_or_else(|| format!("give one of {}", all()))
 }
 
 fn slots(text: &str) -> Result<u8, String> {
-    let bits = text.parse::<u32>().ok().filter(|slots| slots.is_power_of_two()).map(|slots| slots.trailing_zeros() as u8);
-    bits.filter(|bits| SLOT_BITS.contains(bits)).ok_or_else(|| "give a power of two from 64 to 65536".to_owned())
+    let bits = text
+        .parse::<u32>()
+        .ok()
+        .filter(|slots| slots.is_power_of_two())
+        .map(|slots| slots.trailing_zeros() as u8);
+    bits.filter(|bits| SLOT_BITS.contains(bits))
+        .ok_or_else(|| "give a power of two from 64 to 65536".to_owned())
 }
 
 fn admit(text: &str) -> Result<Admit, String> {
@@ -155,19 +180,22 @@ fn admit(text: &str) -> Result<Admit, String> {
 }
 
 fn expiry(text: &str) -> Result<Duration, String> {
-    value::duration(text).and_then(
-        |expiry| {
-            if expiry <= Duration::from_secs(4) { Ok(expiry) } else { Err("must be at most 4s".to_owned()) }
-        },
-    )
+    value::duration(text).and_then(|expiry| {
+        if expiry <= Duration::from_secs(4) {
+            Ok(expiry)
+        } else {
+            Err("must be at most 4s".to_owned())
+        }
+    })
 }
 
 impl Own {
     /// What the prefixes given say of addresses.
     pub(crate) fn prefixes(&self) -> Vec<Owned> {
         let groups = self.delay_groups.iter().flat_map(|groups| &groups.prefixes);
-        let mut owned: Vec<Owned> =
-            groups.map(|(prefix, group)| Owned { prefix: *prefix, group: Some(*group), is_local: false }).collect();
+        let mut owned: Vec<Owned> = groups
+            .map(|(prefix, group)| Owned { prefix: *prefix, group: Some(*group), is_local: false })
+            .collect();
         for prefix in &self.delay_local {
             match owned.iter_mut().find(|owned| owned.prefix == *prefix) {
                 Some(owned) => owned.is_local = true,
@@ -209,7 +237,8 @@ impl Measurement for Own {
 
     fn estimation(&self, _: &Options, estimation: &mut Estimation) {
         estimation.delay.tune = self.tune == Some(true);
-        estimation.delay.groups = self.delay_groups.as_ref().map_or_else(Vec::new, |groups| groups.names.clone());
+        estimation.delay.groups =
+            self.delay_groups.as_ref().map_or_else(Vec::new, |groups| groups.names.clone());
     }
 
     fn problem(&self, options: &Options, traffic: &Traffic) -> Option<&'static str> {
@@ -228,10 +257,14 @@ impl Measurement for Own {
             );
         }
         if self.prefixes().len() > MAX_PREFIXES {
-            return Some("--delay-groups and --delay-local have more than 1023 prefixes together; give fewer, or wider ones");
+            return Some(
+                "--delay-groups and --delay-local have more than 1023 prefixes together; give fewer, or wider ones",
+            );
         }
         match self.delay_expiry {
-            Some(_) if !is_expiring => Some("--delay-expiry is for --delay-algorithm expiry; leave out one or add the other"),
+            Some(_) if !is_expiring => Some(
+                "--delay-expiry is for --delay-algorithm expiry; leave out one or add the other",
+            ),
             _ => settings.delay.problem(),
         }
     }

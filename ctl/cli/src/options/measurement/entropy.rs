@@ -11,15 +11,16 @@ use flowgauge_dataplane::MeasurementKind;
 #[derive(Args, Clone, Debug, Default)]
 #[group(skip)]
 pub(crate) struct Own {
-    /// The sketch of entropy or frequency: count-sketch or count-min, rows and columns [default: entropy=count-sketch:4x1024,
-    /// frequency=count-min:4x1024; on a switch 3 rows]
+    /// The sketch of entropy or frequency: count-sketch or count-min, rows and columns [default:
+    /// entropy=count-sketch:4x1024, frequency=count-min:4x1024; on a switch 3 rows]
     #[arg(long, value_name = "NAME=KIND:ROWSxCOLUMNS", value_parser = sketch, value_delimiter = ',', help_heading = "Measurement")]
     pub(crate) sketch: Vec<SketchSpec>,
 }
 
 /// The keys of the entropies.
 fn keys(options: &Options) -> Vec<KeyKind> {
-    let is_own = options.key.iter().any(|keyed| keyed.measurement == Some(MeasurementKind::Entropy));
+    let is_own =
+        options.key.iter().any(|keyed| keyed.measurement == Some(MeasurementKind::Entropy));
     match options.watches() && !is_own {
         true => vec![KeyKind::Src, KeyKind::Dst],
         false => options.keys(MeasurementKind::Entropy, KeyKind::SrcDst),

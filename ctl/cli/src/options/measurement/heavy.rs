@@ -13,8 +13,8 @@ use flowgauge_dataplane::MeasurementKind;
 #[derive(Args, Clone, Debug, Default)]
 #[group(skip)]
 pub(crate) struct Own {
-    /// How heavy hitters are found: rap, space-saving, d-way-rap, hashpipe, precision [default: rap, in the kernel d-way-rap, on a
-    /// switch precision]
+    /// How heavy hitters are found: rap, space-saving, d-way-rap, hashpipe, precision [default:
+    /// rap, in the kernel d-way-rap, on a switch precision]
     #[arg(long, value_name = "NAME", value_parser = value::algorithm, help_heading = "Measurement")]
     algorithm: Option<Algorithm>,
 
@@ -33,8 +33,13 @@ pub(crate) struct Own {
 
 /// Slots of the table, as a power of two.
 fn slots(text: &str) -> Result<u8, String> {
-    let slots = text.parse::<usize>().ok().filter(|slots| (16..=MAX_SLOTS).contains(slots) && slots.is_power_of_two());
-    slots.map(|slots| slots.trailing_zeros() as u8).ok_or_else(|| format!("give a power of two from 16 to {MAX_SLOTS}"))
+    let slots = text
+        .parse::<usize>()
+        .ok()
+        .filter(|slots| (16..=MAX_SLOTS).contains(slots) && slots.is_power_of_two());
+    slots
+        .map(|slots| slots.trailing_zeros() as u8)
+        .ok_or_else(|| format!("give a power of two from 16 to {MAX_SLOTS}"))
 }
 
 impl Measurement for Own {

@@ -14,7 +14,8 @@ use flowgauge_dataplane::MeasurementKind;
 #[derive(Args, Clone, Debug, Default)]
 #[group(skip)]
 pub(crate) struct Own {
-    /// The Bloom filter of membership: rows, and bits in each [default: 4x65536, on a switch 3x65536]
+    /// The Bloom filter of membership: rows, and bits in each [default: 4x65536, on a switch
+    /// 3x65536]
     #[arg(long, value_name = "ROWSxBITS", value_parser = filter, help_heading = "Measurement")]
     filter: Option<Grid>,
 }
@@ -31,8 +32,10 @@ impl Measurement for Own {
     const ANSWERS: bool = true;
 
     fn settings(&self, options: &Options, traffic: &Traffic, settings: &mut Settings) {
-        let usual = if traffic.counter == Counter::Switch { Grid::of_bits(3, 1 << 16) } else { None };
+        let usual =
+            if traffic.counter == Counter::Switch { Grid::of_bits(3, 1 << 16) } else { None };
         let shape = self.filter.or(usual).unwrap_or(Grid::BITS);
-        settings.membership = membership::Settings { on: true, key: options.key(Self::KIND), shape };
+        settings.membership =
+            membership::Settings { on: true, key: options.key(Self::KIND), shape };
     }
 }

@@ -1,6 +1,7 @@
 //! The options of measurements, a file each.
 //!
-//! A new measurement is a file with options that are a `Measurement`, its `mod`, and its name in the list below.
+//! A new measurement is a file with options that are a `Measurement`, its `mod`, and its name in
+//! the list below.
 
 pub(crate) mod cardinality;
 pub(crate) mod chosen;
@@ -57,7 +58,8 @@ macro_rules! measurements {
                 None$(.or_else(|| self.$module.problem(options, traffic)))*
             }
 
-            /// The first option that is of no use, since its measurement is off, and that measurement.
+            /// The first option that is of no use, since its measurement is off, and that
+            /// measurement.
             pub(crate) fn idle(&self, options: &Options, given: &[Given]) -> Option<(String, MeasurementKind)> {
                 None$(.or_else(|| {
                     let is_idle = $module::Own::IDLE_ALONE && !options.measures($module::Own::KIND);

@@ -12,13 +12,15 @@ use flowgauge_dataplane::MeasurementKind;
 #[derive(Args, Clone, Debug, Default)]
 #[group(skip)]
 pub(crate) struct Own {
-    /// How long the source prefixes are that reordering is told of, over IPv4 and IPv6 [default: 24,48]
+    /// How long the source prefixes are that reordering is told of, over IPv4 and IPv6 [default:
+    /// 24,48]
     #[arg(long, value_name = "BITS,BITS", value_parser = prefix, help_heading = "Measurement")]
     prefix: Option<(u8, u8)>,
 
     /// How flows are chosen that reordering is looked for in: hybrid, sampling [default: hybrid]
     ///
-    /// Both follow some flows of each prefix. hybrid follows large flows as well, and for longer, in half of the buckets.
+    /// Both follow some flows of each prefix. hybrid follows large flows as well, and for longer,
+    /// in half of the buckets.
     #[arg(long, value_name = "NAME", value_parser = algorithm, help_heading = "Measurement")]
     reorder_algorithm: Option<Algorithm>,
 
@@ -33,22 +35,35 @@ pub(crate) struct Own {
 
 fn prefix(text: &str) -> Result<(u8, u8), String> {
     let bits = |text: &str| text.trim().trim_start_matches('/').parse::<u8>().ok();
-    let (v4, v6) =
-        text.split_once(',').map_or((bits(text), Some(reorder::Settings::DEFAULT.v6_bits)), |(v4, v6)| (bits(v4), bits(v6)));
-    let both = v4
-        .zip(v6)
-        .filter(|(v4, v6)| reorder::Settings { v4_bits: *v4, v6_bits: *v6, ..reorder::Settings::DEFAULT }.problem().is_none());
+    let (v4, v6) = text
+        .split_once(',')
+        .map_or((bits(text), Some(reorder::Settings::DEFAULT.v6_bits)), |(v4, v6)| {
+            (bits(v4), bits(v6))
+        });
+    let both = v4.zip(v6).filter(|(v4, v6)| {
+        reorder::Settings { v4_bits: *v4, v6_bits: *v6, ..reorder::Settings::DEFAULT }
+            .problem()
+            .is_none()
+    });
     both.ok_or_else(|| "give the bits over IPv4 and IPv6, 1 to 32 and 1 to 56, as 24,48".to_owned())
 }
 
 fn algorithm(text: &str) -> Result<Algorithm, String> {
     let all = || Algorithm::ALL.map(Algorithm::name).join(", ");
-    Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == text).ok_or_else(|| format!("give one of {}", all()))
+    Algorithm::ALL
+        .into_iter()
+        .find(|algorithm| algorithm.name() == text)
+        .ok_or_else(|| format!("give one of {}", all()))
 }
 
 fn buckets(text: &str) -> Result<u8, String> {
-    let bits = text.parse::<u32>().ok().filter(|slots| slots.is_power_of_two()).map(|slots| slots.trailing_zeros() as u8);
-    bits.filter(|bits| (1..=MAX_SLOTS_LOG2).contains(bits)).ok_or_else(|| "give a power of two from 2 to 65536".to_owned())
+    let bits = text
+        .parse::<u32>()
+        .ok()
+        .filter(|slots| slots.is_power_of_two())
+        .map(|slots| slots.trailing_zeros() as u8);
+    bits.filter(|bits| (1..=MAX_SLOTS_LOG2).contains(bits))
+        .ok_or_else(|| "give a power of two from 2 to 65536".to_owned())
 }
 
 impl Measurement for Own {

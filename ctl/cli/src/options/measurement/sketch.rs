@@ -9,7 +9,8 @@ use flowgauge_core::sketch::{MAX_CELLS, Settings};
 use flowgauge_core::{Grid, KeyKind, SketchKind};
 use flowgauge_dataplane::MeasurementKind;
 
-/// A measurement's sketch: `entropy=count-sketch:4x1024`, `frequency=count-min`, `frequency=8x1024`.
+/// A measurement's sketch: `entropy=count-sketch:4x1024`, `frequency=count-min`,
+/// `frequency=8x1024`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SketchSpec {
     pub(crate) measurement: MeasurementKind,
@@ -24,7 +25,10 @@ pub(crate) fn sketch(text: &str) -> Result<SketchSpec, String> {
     let mut sketched = ALL.iter().filter(|about| about.sketch.is_some()).map(|about| about.kind);
     if !sketched.clone().any(|kind| kind == measurement) {
         let names = sketched.by_ref().map(MeasurementKind::name).collect::<Vec<_>>().join(" and ");
-        return Err(format!("{} has no sketch of rows and columns; {names} have", measurement.name()));
+        return Err(format!(
+            "{} has no sketch of rows and columns; {names} have",
+            measurement.name()
+        ));
     }
     let (kind, shape) = match sketch.split_once(':') {
         Some((kind, shape)) => (Some(kind), Some(shape)),
@@ -44,11 +48,21 @@ pub(crate) fn sketch(text: &str) -> Result<SketchSpec, String> {
 
 impl Options {
     /// The sketch of a measurement by this key.
-    pub(super) fn sketch(&self, measurement: MeasurementKind, key: KeyKind, traffic: &Traffic) -> Settings {
-        let given = self.own.entropy.sketch.iter().rev().find(|given| given.measurement == measurement);
-        let usual =
-            ALL.iter().find(|about| about.kind == measurement).and_then(|about| about.sketch).unwrap_or(SketchKind::CountMin);
-        let usual_shape = if traffic.counter == Counter::Switch { Grid::of_counters(3, 1024) } else { None };
+    pub(super) fn sketch(
+        &self,
+        measurement: MeasurementKind,
+        key: KeyKind,
+        traffic: &Traffic,
+    ) -> Settings {
+        let given =
+            self.own.entropy.sketch.iter().rev().find(|given| given.measurement == measurement);
+        let usual = ALL
+            .iter()
+            .find(|about| about.kind == measurement)
+            .and_then(|about| about.sketch)
+            .unwrap_or(SketchKind::CountMin);
+        let usual_shape =
+            if traffic.counter == Counter::Switch { Grid::of_counters(3, 1024) } else { None };
         Settings {
             mode: given.and_then(|given| given.kind).unwrap_or(usual).into(),
             key,

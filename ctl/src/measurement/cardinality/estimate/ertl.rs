@@ -14,7 +14,8 @@ pub(super) fn improved_raw(histogram: &Histogram) -> f64 {
     0.5 * std::f64::consts::LOG2_E * m * m / z
 }
 
-/// sigma(x) = x + sum over k >= 1 of x^(2^k) 2^(k-1), x in 0..=1: what the registers at 0 stand for.
+/// sigma(x) = x + sum over k >= 1 of x^(2^k) 2^(k-1), x in 0..=1: what the registers at 0 stand
+/// for.
 fn sigma(x: f64) -> f64 {
     if x == 1.0 {
         return f64::INFINITY;

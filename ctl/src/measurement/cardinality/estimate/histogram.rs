@@ -37,7 +37,9 @@ impl Histogram {
         let histogram = Self::counted(levels, precision);
         // A level of SLOTS or more was counted at another one.
         let bits = levels.iter().fold(0, |bits, level| bits | level);
-        if usize::from(bits) >= SLOTS || histogram.counts().iter().sum::<u32>() != histogram.registers() {
+        if usize::from(bits) >= SLOTS
+            || histogram.counts().iter().sum::<u32>() != histogram.registers()
+        {
             check(levels, max)?;
         }
         Ok(histogram)
@@ -52,7 +54,8 @@ impl Histogram {
     fn counted(levels: &[u8], precision: u8) -> Self {
         let mut lanes = [[0_u32; SLOTS]; LANES];
         let [l0, l1, l2, l3, l4, l5, l6, l7] = &mut lanes;
-        // m is a multiple of 16, so no register is left over. Written out, because builds for size do not unroll a loop.
+        // m is a multiple of 16, so no register is left over. Written out, because builds for size
+        // do not unroll a loop.
         for &[a, b, c, d, e, f, g, h] in levels.as_chunks::<LANES>().0 {
             l0[usize::from(a) % SLOTS] += 1;
             l1[usize::from(b) % SLOTS] += 1;

@@ -1,9 +1,9 @@
 //! What two sketches share: Ertl's joint maximum likelihood estimate (2017, section 5).
 //!
-//! With a, b, x flows a register only in the first sketch, only in the second and in both, a pair of
-//! levels has P(K1 <= k1, K2 <= k2) = exp(-a 2^-k1 - b 2^-k2 - x 2^-min(k1, k2)), where 2^-k becomes
-//! 0 at the last level. Inclusion and exclusion of three single estimates throws away most of what
-//! the pairs of levels tell.
+//! With a, b, x flows a register only in the first sketch, only in the second and in both, a pair
+//! of levels has P(K1 <= k1, K2 <= k2) = exp(-a 2^-k1 - b 2^-k2 - x 2^-min(k1, k2)), where 2^-k
+//! becomes 0 at the last level. Inclusion and exclusion of three single estimates throws away most
+//! of what the pairs of levels tell.
 
 mod cells;
 
@@ -34,10 +34,11 @@ const MAX_STEPS: u32 = 200;
 
 /// The flows that two sketches share and do not share.
 ///
-/// `a`, `b`: levels of sketches with the same hash and the same m = 2^p registers, p in 4..=16, each
-/// level 0..=33 - p. `low` of `only_a` and `only_b` is at least the number of registers that are
-/// higher in that sketch, which are certain. A sketch with every register at its last level says
-/// nothing about the other: the split is then arbitrary, and its intervals reach up to [`CEILING`].
+/// `a`, `b`: levels of sketches with the same hash and the same m = 2^p registers, p in 4..=16,
+/// each level 0..=33 - p. `low` of `only_a` and `only_b` is at least the number of registers that
+/// are higher in that sketch, which are certain. A sketch with every register at its last level
+/// says nothing about the other: the split is then arbitrary, and its intervals reach up to
+/// [`CEILING`].
 ///
 /// # Errors
 /// [`EstimateError::Mismatch`], [`EstimateError::Length`], [`EstimateError::Level`].
@@ -58,7 +59,11 @@ pub fn joint(a: &[u8], b: &[u8]) -> Result<Joint, EstimateError> {
         });
     }
     let pairs = PairCounts::new(a, b, in_either.last() - 1);
-    let fit = Fit { m: in_either.m(), rates: maximise(&pairs, start(&in_a, &in_b, &in_either)), q: in_either.last() - 1 };
+    let fit = Fit {
+        m: in_either.m(),
+        rates: maximise(&pairs, start(&in_a, &in_b, &in_either)),
+        q: in_either.last() - 1,
+    };
     let higher = |one: &[u8], other: &[u8]| one.iter().zip(other).filter(|(o, t)| o > t).count();
     let only_a = fit.estimate(0, higher(a, b) as f64);
     let only_b = fit.estimate(1, higher(b, a) as f64);
@@ -126,7 +131,8 @@ fn invert(matrix: &Matrix) -> Option<Matrix> {
     if scale.iter().any(|s| !s.is_finite()) {
         return None;
     }
-    let c: Matrix = std::array::from_fn(|i| std::array::from_fn(|j| matrix[i][j] * scale[i] * scale[j]));
+    let c: Matrix =
+        std::array::from_fn(|i| std::array::from_fn(|j| matrix[i][j] * scale[i] * scale[j]));
     let cofactor = |i: usize, j: usize| {
         let (i1, i2, j1, j2) = ((i + 1) % 3, (i + 2) % 3, (j + 1) % 3, (j + 2) % 3);
         c[i1][j1] * c[i2][j2] - c[i1][j2] * c[i2][j1]
@@ -135,7 +141,9 @@ fn invert(matrix: &Matrix) -> Option<Matrix> {
     if determinant.is_nan() || determinant < 1e-13 {
         return None;
     }
-    Some(std::array::from_fn(|i| std::array::from_fn(|j| cofactor(j, i) / determinant * scale[i] * scale[j])))
+    Some(std::array::from_fn(|i| {
+        std::array::from_fn(|j| cofactor(j, i) / determinant * scale[i] * scale[j])
+    }))
 }
 
 /// The most likely rates and what their errors depend on.
@@ -151,8 +159,9 @@ impl Fit {
         if flows < NONE { 0.0 } else { flows }
     }
 
-    /// Covariance of the three numbers of flows at `rates`, by the expected information. The numbers
-    /// are fixed, not Poisson, so their own variances are taken off; see `interval::relative_error`.
+    /// Covariance of the three numbers of flows at `rates`, by the expected information. The
+    /// numbers are fixed, not Poisson, so their own variances are taken off; see
+    /// `interval::relative_error`.
     fn covariance(&self, rates: &Rates) -> Option<Matrix> {
         let information = Cells::new(rates, self.q).information();
         let per_register = information.map(|row| row.map(|value| value * self.m));
@@ -180,7 +189,8 @@ impl Fit {
             _ => rates[2] -= change,
         }
         rates[i] += change;
-        let rates: Rates = std::array::from_fn(|j| rates[j].max(0.5 * self.rates[j]).max(NONE / self.m));
+        let rates: Rates =
+            std::array::from_fn(|j| rates[j].max(0.5 * self.rates[j]).max(NONE / self.m));
         match self.covariance(&rates) {
             Some(covariance) => Z95 * covariance[i][i].max(0.0).sqrt(),
             None => CEILING,
@@ -199,7 +209,8 @@ impl Fit {
         while above < CEILING && not_above(above) {
             above *= 2.0;
         }
-        let high = if above < CEILING { bisect(value, above, resolution, not_above) } else { CEILING };
+        let high =
+            if above < CEILING { bisect(value, above, resolution, not_above) } else { CEILING };
         let low = (low - 0.5).min(value - 1.0).max(certain);
         let high = (high + 0.5).max(value + 1.0);
         Estimate::ordered(value, low, high)

@@ -18,7 +18,8 @@ pub(super) fn maximum_likelihood(histogram: &Histogram) -> f64 {
     let last = histogram.last();
     let q = last - 1;
     let below: f64 = (0..=q).map(|k| histogram.count(k) * weight(k)).sum();
-    let above: f64 = (1..=q).map(|k| histogram.count(k) * weight(k)).sum::<f64>() + histogram.count(last) * weight(q);
+    let above: f64 = (1..=q).map(|k| histogram.count(k) * weight(k)).sum::<f64>()
+        + histogram.count(last) * weight(q);
     if below == 0.0 {
         return f64::INFINITY;
     }

@@ -1,6 +1,7 @@
 //! The level of one register when its flows are a Poisson number (Ertl 2017, section 2.3).
 //!
-//! With t flows a register on average, P(level <= k) = exp(-t 2^-k) for k in 0..=q, and 1 for q + 1.
+//! With t flows a register on average, P(level <= k) = exp(-t 2^-k) for k in 0..=q, and 1 for q +
+//! 1.
 
 /// 2^-k, exact for every level.
 pub(super) fn weight(level: u8) -> f64 {
@@ -68,7 +69,11 @@ const MAX_STEPS: u32 = 60;
 
 /// The rate t whose mean is `target`, and the moments there: Newton in ln t from `start`, at most a
 /// factor e a step. None where no finite rate has that mean.
-pub(super) fn match_mean(target: f64, start: f64, moments_at: impl Fn(f64) -> Moments) -> Option<(f64, Moments)> {
+pub(super) fn match_mean(
+    target: f64,
+    start: f64,
+    moments_at: impl Fn(f64) -> Moments,
+) -> Option<(f64, Moments)> {
     let mut t = start;
     for _ in 0..MAX_STEPS {
         let moments = moments_at(t);

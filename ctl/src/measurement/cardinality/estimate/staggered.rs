@@ -1,8 +1,8 @@
 //! Staggered HyperLogLog (Cornacchia et al. 2022): registers reset one after another.
 //!
 //! One register is reset every slot of 2 W / m seconds, round robin, W being the window. A register
-//! of age i slots has seen the last i slots, an exposure of e = 2 i / m windows, so under the Poisson
-//! model its rate is (n / m) e with n flows a window.
+//! of age i slots has seen the last i slots, an exposure of e = 2 i / m windows, so under the
+//! Poisson model its rate is (n / m) e with n flows a window.
 
 use super::flajolet::alpha;
 use super::histogram::{check, last_level, precision};
@@ -45,13 +45,13 @@ impl StaggeredEstimator {
 
 /// The number of new flows a window W in a staggered sketch.
 ///
-/// `levels`: one a register, m = 2^p of them, p in 4..=16, each 0..=33 - p. `ages`: slots of 2 W / m
-/// since each register's reset, fractions allowed, 0 < age <= m. A register not yet reset since the
-/// start has the age of the measurement.
+/// `levels`: one a register, m = 2^p of them, p in 4..=16, each 0..=33 - p. `ages`: slots of 2 W /
+/// m since each register's reset, fractions allowed, 0 < age <= m. A register not yet reset since
+/// the start has the age of the measurement.
 ///
-/// The estimate is a rate, arrivals of flows that a register has not seen since its reset, and takes
-/// it as even over the last 2 W. Flows that persist are seen again by a register soon after its
-/// reset, so with them the value lies above the number of distinct flows in W. The interval is
+/// The estimate is a rate, arrivals of flows that a register has not seen since its reset, and
+/// takes it as even over the last 2 W. Flows that persist are seen again by a register soon after
+/// its reset, so with them the value lies above the number of distinct flows in W. The interval is
 /// about that rate, so it counts the arrivals' own Poisson spread and is wide enough for the number
 /// of arrivals in the last W too. Registers that all hold 0 give the value 0, and as the high end
 /// the largest rate that leaves them so in 2.5 % of all cases. Saturated registers give
@@ -61,7 +61,11 @@ impl StaggeredEstimator {
 /// [`EstimateError::Length`], [`EstimateError::Level`], [`EstimateError::Ages`],
 /// [`EstimateError::Age`]; and with [`StaggeredEstimator::Harmonic`] [`EstimateError::Immature`]
 /// when no register is older than m / 8 slots.
-pub fn staggered(levels: &[u8], ages: &[f64], estimator: StaggeredEstimator) -> Result<Estimate, EstimateError> {
+pub fn staggered(
+    levels: &[u8],
+    ages: &[f64],
+    estimator: StaggeredEstimator,
+) -> Result<Estimate, EstimateError> {
     let last = last_level(precision(levels.len())?);
     check(levels, last)?;
     check_ages(levels.len(), ages)?;
@@ -125,19 +129,24 @@ fn saturated(registers: &[Register], m: f64, q: u8) -> Estimate {
     Estimate::ordered(CEILING, low, CEILING)
 }
 
-/// Ertl's likelihood equation (2017, section 4.1) with a rate of its own for each register; the left
-/// side is concave in t = n / m as before, so Newton from the lower bound does not pass the root.
-/// The observed information about ln t comes with the last step.
+/// Ertl's likelihood equation (2017, section 4.1) with a rate of its own for each register; the
+/// left side is concave in t = n / m as before, so Newton from the lower bound does not pass the
+/// root. The observed information about ln t comes with the last step.
 fn most_likely(registers: &[Register], m: f64, q: u8) -> Estimate {
     let occupied = registers.iter().filter(|r| r.level > 0).count() as f64;
     if occupied == 0.0 {
         return nothing_seen(registers, m);
     }
-    let below: f64 = registers.iter().filter(|r| r.level <= q).map(|r| r.exposure * weight(r.level)).sum();
+    let below: f64 =
+        registers.iter().filter(|r| r.level <= q).map(|r| r.exposure * weight(r.level)).sum();
     if below == 0.0 {
         return saturated(registers, m, q);
     }
-    let grown: Vec<f64> = registers.iter().filter(|r| r.level > 0).map(|r| r.exposure * weight(r.level.min(q))).collect();
+    let grown: Vec<f64> = registers
+        .iter()
+        .filter(|r| r.level > 0)
+        .map(|r| r.exposure * weight(r.level.min(q)))
+        .collect();
     let mut t = lower_bound(occupied, below, grown.iter().sum());
     let mut information = occupied;
     for _ in 0..MAX_STEPS {
@@ -167,7 +176,8 @@ fn harmonic(registers: &[Register], m: f64, q: u8, alpha: f64) -> Estimate {
     if registers.iter().all(|register| register.level > q) {
         return saturated(registers, m, q);
     }
-    let sum: f64 = registers.iter().map(|register| register.exposure * weight(register.level)).sum();
+    let sum: f64 =
+        registers.iter().map(|register| register.exposure * weight(register.level)).sum();
     let raw = alpha * registers.len() as f64 / sum;
     let matched = match_mean(sum, raw, |t| equalised(registers, t, q));
     match matched {

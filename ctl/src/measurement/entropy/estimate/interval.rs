@@ -1,10 +1,12 @@
 //! Which traffic a window's sum and cells leave possible.
 //!
-//! Let F be the packets of the flow of a packet that is drawn at random. The entropy is `log2 S - E[log2 F]`. Known of F are two means. The
-//! first is the sum: a packet of a flow of f adds `q(f)` on the average, which is `log2 f` for large flows, and for those below the
-//! sketch's noise depends on the noise alone. The second is in the cells: a cell adds up flows with random signs, so that over cells
-//! `-ln |E exp(i t cell)| = (S / columns) E[(1 - cos t F) / F]` for any t, which tells how many flows there are of sizes up to 1/t and more.
-//! The interval is what `E[log2 F]` can be, given both: a linear program over distributions of F.
+//! Let F be the packets of the flow of a packet that is drawn at random. The entropy is
+//! `log2 S - E[log2 F]`. Known of F are two means. The first is the sum: a packet of a flow of f
+//! adds `q(f)` on the average, which is `log2 f` for large flows, and for those below the sketch's
+//! noise depends on the noise alone. The second is in the cells: a cell adds up flows with random
+//! signs, so that over cells `-ln |E exp(i t cell)| = (S / columns) E[(1 - cos t F) / F]` for any
+//! t, which tells how many flows there are of sizes up to 1/t and more. The interval is what
+//! `E[log2 F]` can be, given both: a linear program over distributions of F.
 
 use flowgauge_core::entropy::DERIVATIVE_OF_LOG;
 use flowgauge_core::logarithm::PER_PACKET;
@@ -54,12 +56,16 @@ impl Window<'_> {
         let frequency = 1.0 / spread.max(1.0);
         let sizes = self.sizes(spread, frequency);
         let (moment, scatter) = self.moment(frequency)?;
-        // What the model leaves out: arrivals that are not even, and the scatter of sums over flows. Traffic that is far from it is
-        // given more room, until some of it is possible.
-        let tolerance = [0.02 + 0.02 * self.mean.min(spread.max(1.0).log2()), 2.0 * scatter + 0.05 * moment];
+        // What the model leaves out: arrivals that are not even, and the scatter of sums over
+        // flows. Traffic that is far from it is given more room, until some of it is possible.
+        let tolerance =
+            [0.02 + 0.02 * self.mean.min(spread.max(1.0).log2()), 2.0 * scatter + 0.05 * moment];
         (0..4).find_map(|doubled| {
             let room = tolerance.map(|tolerance| tolerance * f64::from(1 << doubled));
-            let (low, high) = range(&sizes, [[self.mean - room[0], self.mean + room[0]], [moment - room[1], moment + room[1]]])?;
+            let (low, high) = range(
+                &sizes,
+                [[self.mean - room[0], self.mean + room[0]], [moment - room[1], moment + room[1]]],
+            )?;
             Some((low - ROUNDING, high + ROUNDING))
         })
     }
@@ -68,7 +74,8 @@ impl Window<'_> {
         self.sketch.cells(self.shape)
     }
 
-    /// The median of what cells hold, which a few large flows do not move, about where they are without noise.
+    /// The median of what cells hold, which a few large flows do not move, about where they are
+    /// without noise.
     fn spread(&self) -> f64 {
         let mut cells: Vec<f64> = self.cells().iter().map(|&cell| cell as f64).collect();
         let centre = match self.kind {
@@ -82,7 +89,8 @@ impl Window<'_> {
     /// `E[(1 - cos t F) / F]` from the cells, and its standard error.
     fn moment(&self, frequency: f64) -> Option<(f64, f64)> {
         let angles = self.cells().iter().map(|&cell| cell as f64 * frequency);
-        let (cosines, sines) = angles.fold((0.0, 0.0), |(x, y), angle| (x + angle.cos(), y + angle.sin()));
+        let (cosines, sines) =
+            angles.fold((0.0, 0.0), |(x, y), angle| (x + angle.cos(), y + angle.sin()));
         let cells = self.cells().len() as f64;
         let length = cosines.hypot(sines) / cells;
         let unit = self.shape.columns() as f64 / self.packets;
@@ -94,7 +102,10 @@ impl Window<'_> {
     fn answers(&self) -> Vec<f64> {
         // Any tables will do: they choose cells and signs at random.
         let tabulation = Box::new(Tabulation::from_seed(0));
-        let ask = |key: u32| self.sketch.query(self.kind, self.shape, key.wrapping_mul(0x9e37_79b9), &tabulation) as f64;
+        let ask = |key: u32| {
+            self.sketch.query(self.kind, self.shape, key.wrapping_mul(0x9e37_79b9), &tabulation)
+                as f64
+        };
         let mut answers: Vec<f64> = (0..KEYS).map(ask).collect();
         answers.sort_unstable_by(f64::total_cmp);
         let every = answers.len() / ANSWERS;
@@ -103,16 +114,23 @@ impl Window<'_> {
 
     fn sizes(&self, spread: f64, frequency: f64) -> Vec<Size> {
         let answers = self.answers();
-        // Variance grows with the packets of many small flows, and with their square where the same flows come again and again.
-        let mean_size = ((spread / MEDIAN).powi(2) * self.shape.columns() as f64 / self.packets).max(1.0);
+        // Variance grows with the packets of many small flows, and with their square where the same
+        // flows come again and again.
+        let mean_size =
+            ((spread / MEDIAN).powi(2) * self.shape.columns() as f64 / self.packets).max(1.0);
         let growth = |time: f64| match self.kind {
-            SketchKind::CountSketch => ((time + (mean_size - 1.0) * time * time) / mean_size).sqrt(),
+            SketchKind::CountSketch => {
+                ((time + (mean_size - 1.0) * time * time) / mean_size).sqrt()
+            }
             SketchKind::CountMin => time,
         };
         let (mut sizes, mut size) = (Vec::new(), 1.0);
         while size <= self.packets {
             let adds = mean_term(size, &answers, growth);
-            sizes.push(Size { log2: f64::log2(size), adds: [adds, (1.0 - (frequency * size).cos()) / size] });
+            sizes.push(Size {
+                log2: f64::log2(size),
+                adds: [adds, (1.0 - (frequency * size).cos()) / size],
+            });
             size = (size * RATIO).round().max(size + 1.0).min(self.packets.max(size + 1.0));
         }
         sizes
@@ -125,7 +143,8 @@ fn middle(values: &mut [f64]) -> f64 {
     if values.is_empty() { 0.0 } else { *values.select_nth_unstable_by(middle, f64::total_cmp).1 }
 }
 
-/// What a packet of a flow of this size adds to the sum, on the average over its packets and the noise, in bits.
+/// What a packet of a flow of this size adds to the sum, on the average over its packets and the
+/// noise, in bits.
 fn mean_term(size: f64, answers: &[f64], growth: impl Fn(f64) -> f64) -> f64 {
     let mut sum = 0.0;
     for instant in 0..INSTANTS {
@@ -142,13 +161,18 @@ fn mean_term(size: f64, answers: &[f64], growth: impl Fn(f64) -> f64) -> f64 {
 
 /// What the dataplane adds for a count.
 fn term(count: f64) -> f64 {
-    if count > 1.0 { f64::from(PER_PACKET.log2(count as u64) + DERIVATIVE_OF_LOG) / 1024.0 } else { 0.0 }
+    if count > 1.0 {
+        f64::from(PER_PACKET.log2(count as u64) + DERIVATIVE_OF_LOG) / 1024.0
+    } else {
+        0.0
+    }
 }
 
-/// The least and the most that the mean of `log2` can be over all mixtures of sizes whose means are within the bounds.
+/// The least and the most that the mean of `log2` can be over all mixtures of sizes whose means are
+/// within the bounds.
 ///
-/// A linear program with two constraints has its extremes where at most three sizes are mixed, and each constraint that it takes more
-/// sizes to meet is at one of its bounds.
+/// A linear program with two constraints has its extremes where at most three sizes are mixed, and
+/// each constraint that it takes more sizes to meet is at one of its bounds.
 fn range(sizes: &[Size], [first, second]: [Bounds; 2]) -> Option<(f64, f64)> {
     let within = |value: f64, [low, high]: Bounds| (low..=high).contains(&value);
     let mut extremes: Option<(f64, f64)> = None;
@@ -182,7 +206,8 @@ fn range(sizes: &[Size], [first, second]: [Bounds; 2]) -> Option<(f64, f64)> {
                 let determinant = x * v - y * u;
                 for p in first.map(|bound| bound - a.adds[0]) {
                     for q in second.map(|bound| bound - a.adds[1]) {
-                        let (of_b, of_c) = ((p * v - q * u) / determinant, (x * q - y * p) / determinant);
+                        let (of_b, of_c) =
+                            ((p * v - q * u) / determinant, (x * q - y * p) / determinant);
                         if of_b >= 0.0 && of_c >= 0.0 && of_b + of_c <= 1.0 {
                             add(a.log2 + of_b * (b.log2 - a.log2) + of_c * (c.log2 - a.log2));
                         }

@@ -5,7 +5,9 @@ use crate::measurement::alarm::judge::{Judge, Options, Verdict};
 use flowgauge_core::hash::crc32;
 use flowgauge_core::logarithm::PER_PACKET;
 use flowgauge_core::sketch::{FULL, SLACK};
-use flowgauge_core::{Entropy as Sum, Grid, SharedSketch, Sharing, SketchKind, Tabulation, WideSketch};
+use flowgauge_core::{
+    Entropy as Sum, Grid, SharedSketch, Sharing, SketchKind, Tabulation, WideSketch,
+};
 use flowgauge_testing::chance::binomial;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -55,12 +57,25 @@ struct Window {
 
 impl Window {
     fn new(kind: SketchKind, shape: Grid) -> Self {
-        Window { sketch: Box::new(SharedSketch::new()), sum: Sum::default(), packets: 0, kind, shape }
+        Window {
+            sketch: Box::new(SharedSketch::new()),
+            sum: Sum::default(),
+            packets: 0,
+            kind,
+            shape,
+        }
     }
 
     fn add(&mut self, flow: u64, tabulation: &Tabulation) {
         self.packets += 1;
-        self.sum.update(&self.sketch, Sharing::Alone, self.kind, self.shape, crc32(&flow.to_be_bytes()), tabulation);
+        self.sum.update(
+            &self.sketch,
+            Sharing::Alone,
+            self.kind,
+            self.shape,
+            crc32(&flow.to_be_bytes()),
+            tabulation,
+        );
     }
 
     /// The entropy, and an empty window again.
@@ -100,18 +115,21 @@ const TRAFFIC: [Traffic; 13] = [
     Traffic::Half,
 ];
 
-/// How far the entropy in integers may be from that in floating point, for reasons that `dataplane/core/tests/entropy.rs` tells.
+/// How far the entropy in integers may be from that in floating point, for reasons that
+/// `dataplane/core/tests/entropy.rs` tells.
 fn allowed_in_integers(packets: u64, quotient: f64) -> f64 {
     let logarithm = (1.0 + 1.0_f64 / 128.0).log2() + 0.0005 + 1.0 / 1024.0;
     logarithm + quotient * (1.01 * logarithm.exp2() * (1.0 + 1.0 / packets as f64) - 1.0)
 }
 
-/// Checks that intervals of 95 % hold the truth as often as they say, for all that chance allows, with each of the shapes: a window is a trial
-/// of its own only with one.
+/// Checks that intervals of 95 % hold the truth as often as they say, for all that chance allows,
+/// with each of the shapes: a window is a trial of its own only with one.
 fn assert_coverage(kind: SketchKind, shapes: &[Grid], lengths: &[u64], seeds: u64) {
     let (mut held, mut all) = (vec![0; shapes.len()], 0);
     for traffic in TRAFFIC {
-        for (&packets, seed) in lengths.iter().flat_map(|packets| (1..=seeds).map(move |seed| (packets, seed))) {
+        for (&packets, seed) in
+            lengths.iter().flat_map(|packets| (1..=seeds).map(move |seed| (packets, seed)))
+        {
             let flows: Vec<u64> = traffic.flows(packets, seed).collect();
             let mut counts = HashMap::new();
             flows.iter().for_each(|&flow| *counts.entry(flow).or_insert(0) += 1);
@@ -120,7 +138,8 @@ fn assert_coverage(kind: SketchKind, shapes: &[Grid], lengths: &[u64], seeds: u6
             for (held, &shape) in held.iter_mut().zip(shapes) {
                 let mut window = Window::new(kind, shape);
                 flows.iter().for_each(|&flow| window.add(flow, &tabulation));
-                let Entropy { bits, low, high, normalised, in_integers, saturated } = window.close();
+                let Entropy { bits, low, high, normalised, in_integers, saturated } =
+                    window.close();
                 assert!(!saturated);
                 let most = (packets as f64).log2();
                 assert!(0.0 <= low && low <= bits && bits <= high && high <= most);
@@ -134,7 +153,9 @@ fn assert_coverage(kind: SketchKind, shapes: &[Grid], lengths: &[u64], seeds: u6
                 );
                 let holds = (low - 1e-9..=high + 1e-9).contains(&truth);
                 if !holds {
-                    println!("{kind:?} {traffic:?}, {packets} packets, {shape:?}: {truth} not in {low}..{high}");
+                    println!(
+                        "{kind:?} {traffic:?}, {packets} packets, {shape:?}: {truth} not in {low}..{high}"
+                    );
                 }
                 *held += u64::from(holds);
             }
@@ -171,12 +192,19 @@ enum Parts {
 #[test]
 fn intervals_of_mixtures_hold_the_truth() {
     let (mut held, mut all) = (0, 0);
-    let (parts, lengths): (_, [&[u64]; 3]) =
-        ([Parts::Same, Parts::Apart, Parts::Mixed], [&[2000; 6], &[10_000, 50, 10_000, 3000, 1, 700], &[500; 50]]);
-    for (kind, traffic) in SketchKind::ALL.into_iter().flat_map(|kind| TRAFFIC.map(move |traffic| (kind, traffic))) {
-        for (parts, lengths) in parts.into_iter().flat_map(|parts| lengths.map(|lengths| (parts, lengths))) {
+    let (parts, lengths): (_, [&[u64]; 3]) = (
+        [Parts::Same, Parts::Apart, Parts::Mixed],
+        [&[2000; 6], &[10_000, 50, 10_000, 3000, 1, 700], &[500; 50]],
+    );
+    for (kind, traffic) in
+        SketchKind::ALL.into_iter().flat_map(|kind| TRAFFIC.map(move |traffic| (kind, traffic)))
+    {
+        for (parts, lengths) in
+            parts.into_iter().flat_map(|parts| lengths.map(|lengths| (parts, lengths)))
+        {
             let tabulation = Box::new(Tabulation::from_seed(1));
-            let (mut window, mut mixture, mut counts) = (Window::new(kind, shape(4, 1024)), Mixture::default(), HashMap::new());
+            let (mut window, mut mixture, mut counts) =
+                (Window::new(kind, shape(4, 1024)), Mixture::default(), HashMap::new());
             for (part, packets) in (0_u64..).zip(lengths) {
                 let own = match parts {
                     Parts::Same => 0,
@@ -192,12 +220,21 @@ fn intervals_of_mixtures_hold_the_truth() {
             }
             let truth = exact(&counts);
             let Entropy { bits, low, high, in_integers, .. } = united(&mixture, false);
-            assert!(0.0 <= low && low <= bits && bits <= high && high <= mixture.packets.log2() + 1e-9 && in_integers.is_none());
+            assert!(
+                0.0 <= low
+                    && low <= bits
+                    && bits <= high
+                    && high <= mixture.packets.log2() + 1e-9
+                    && in_integers.is_none()
+            );
             all += 1;
             let holds = (low - 1e-9..=high + 1e-9).contains(&truth);
             held += u64::from(holds);
             if !holds {
-                println!("{kind:?} {traffic:?} {parts:?} {} parts: {truth} not in {low}..{high}", lengths.len());
+                println!(
+                    "{kind:?} {traffic:?} {parts:?} {} parts: {truth} not in {low}..{high}",
+                    lengths.len()
+                );
             }
         }
     }
@@ -211,7 +248,9 @@ fn a_mixture_of_one_part_is_that_part() {
     mixture.add(1000, 2.25, (2.0, 3.0));
     mixture.add(0, 0.0, (0.0, 0.0));
     assert_eq!(united(&mixture, false).bits, 2.25);
-    let near = |(low, high): (f64, f64), least: f64, greatest: f64| (low - least).abs() < 1e-9 && (high - greatest).abs() < 1e-9;
+    let near = |(low, high): (f64, f64), least: f64, greatest: f64| {
+        (low - least).abs() < 1e-9 && (high - greatest).abs() < 1e-9
+    };
     assert!(near(mixture.bounds(), 2.0, 3.0));
     // Two halves are a bit apart at most.
     mixture.add(1000, 2.0, (2.0, 3.0));
@@ -221,9 +260,17 @@ fn a_mixture_of_one_part_is_that_part() {
 
 #[test]
 fn intervals_are_narrow_where_the_sketch_is_not_noisy() {
-    let traffic = [Traffic::Uniform(1), Traffic::Uniform(10), Traffic::Zipf(1000.0, 1.5), Traffic::Uniform(100)];
+    let traffic = [
+        Traffic::Uniform(1),
+        Traffic::Uniform(10),
+        Traffic::Zipf(1000.0, 1.5),
+        Traffic::Uniform(100),
+    ];
     let widths = traffic.map(|traffic| {
-        let (mut window, tabulation) = (Window::new(SketchKind::CountSketch, shape(4, 1024)), Box::new(Tabulation::from_seed(1)));
+        let (mut window, tabulation) = (
+            Window::new(SketchKind::CountSketch, shape(4, 1024)),
+            Box::new(Tabulation::from_seed(1)),
+        );
         traffic.flows(50_000, 1).for_each(|flow| window.add(flow, &tabulation));
         let entropy = window.close();
         format!("{:.3}", entropy.high - entropy.low)
@@ -244,17 +291,23 @@ fn windows_of_nothing_and_of_one_packet() {
     }
 }
 
-/// One flow has so many packets that its counters are full: it adds the logarithm of a count that stands still.
+/// One flow has so many packets that its counters are full: it adds the logarithm of a count that
+/// stands still.
 #[test]
 fn full_counters_widen_the_interval_downwards() {
-    for (kind, full) in [(SketchKind::CountSketch, FULL), (SketchKind::CountMin, (u32::MAX - SLACK + 1) as i32)] {
+    for (kind, full) in
+        [(SketchKind::CountSketch, FULL), (SketchKind::CountMin, (u32::MAX - SLACK + 1) as i32)]
+    {
         let mut sketch = Box::new(WideSketch::new());
         sketch.add(kind, 7, full);
         let packets = 1_u64 << 36;
         // As if every packet had been counted as the last before the counter was full.
         let sum = packets * u64::from(PER_PACKET.log2(FULL as u64)) / 1024 * 1024;
         let entropy = estimate(packets, sum, &sketch, Grid::COUNTERS, kind);
-        assert!(entropy.saturated && entropy.bits > 4.0 && entropy.low == 0.0, "{kind:?}: {entropy:?}");
+        assert!(
+            entropy.saturated && entropy.bits > 4.0 && entropy.low == 0.0,
+            "{kind:?}: {entropy:?}"
+        );
         sketch.clear(Grid::COUNTERS);
         assert!(!estimate(packets, sum, &sketch, Grid::COUNTERS, kind).saturated);
     }
@@ -263,7 +316,8 @@ fn full_counters_widen_the_interval_downwards() {
 /// Packets of a window of the alarm's tests.
 const PACKETS: u64 = 8_192;
 
-/// Entropies of windows of Zipf sources and destinations, a part of the packets a SYN flood from sources of its own in some.
+/// Entropies of windows of Zipf sources and destinations, a part of the packets a SYN flood from
+/// sources of its own in some.
 struct Link {
     sources: Zipf<f64>,
     destinations: Zipf<f64>,
@@ -290,9 +344,15 @@ impl Link {
             let flows = if self.random.random_bool(share) {
                 [self.random.random(), 1 << 40]
             } else {
-                [self.sources.sample(&mut self.random) as u64, self.destinations.sample(&mut self.random) as u64]
+                [
+                    self.sources.sample(&mut self.random) as u64,
+                    self.destinations.sample(&mut self.random) as u64,
+                ]
             };
-            self.windows.iter_mut().zip(flows).for_each(|(window, flow)| window.add(flow, &self.tabulation));
+            self.windows
+                .iter_mut()
+                .zip(flows)
+                .for_each(|(window, flow)| window.add(flow, &self.tabulation));
         }
         self.windows.each_mut().map(|window| window.close().bits)
     }
@@ -303,29 +363,42 @@ fn a_flood_raises_the_alarm_at_once_and_quiet_windows_hardly_ever_do() {
     let mut without_scatter = 0;
     for seed in 1..=3 {
         let mut link = Link::new(seed);
-        let (mut alarm, mut plain) = (Judge::new(Options::default()), Judge::new(Options { scatter: 0.0, ..Options::default() }));
+        let (mut alarm, mut plain) = (
+            Judge::new(Options::default()),
+            Judge::new(Options { scatter: 0.0, ..Options::default() }),
+        );
         let mut raised = 0;
         for _ in 0..1_000 + Options::default().training {
             let [sources, destinations] = link.window(PACKETS, 0.0);
             raised += u32::from(alarm.judge(PACKETS, sources, destinations) == Verdict::Raised);
-            without_scatter += u32::from(plain.judge(PACKETS, sources, destinations) == Verdict::Raised);
+            without_scatter +=
+                u32::from(plain.judge(PACKETS, sources, destinations) == Verdict::Raised);
         }
         assert!(raised <= 1, "seed {seed}: {raised} false alarms in 1,000 windows");
         let usual = alarm.usual();
         for _ in 0..5 {
             let [sources, destinations] = link.window(PACKETS, 0.1);
             let verdict = alarm.judge(PACKETS, sources, destinations);
-            assert_eq!(verdict, Verdict::Raised, "seed {seed}: {sources} and {destinations}, usual {usual:?}");
+            assert_eq!(
+                verdict,
+                Verdict::Raised,
+                "seed {seed}: {sources} and {destinations}, usual {usual:?}"
+            );
             assert_eq!(alarm.usual(), usual, "a flood must not become usual");
         }
         let [sources, destinations] = link.window(PACKETS, 0.0);
-        assert_eq!(alarm.judge(PACKETS, sources, destinations), Verdict::Quiet, "over when the flood is");
+        assert_eq!(
+            alarm.judge(PACKETS, sources, destinations),
+            Verdict::Quiet,
+            "over when the flood is"
+        );
     }
     println!("without a least deviation: {without_scatter} false alarms in 3,000 windows");
     assert!(without_scatter > 3, "the least deviation is of no use: {without_scatter}");
 }
 
-/// Of 20 floods of a share of the packets those that raise the alarm in their first window, and the false alarms in 20 windows before each.
+/// Of 20 floods of a share of the packets those that raise the alarm in their first window, and the
+/// false alarms in 20 windows before each.
 fn floods_seen(packets: u64, share: f64) -> (u32, u32) {
     let (mut seen, mut false_alarms) = (0, 0);
     for seed in 1..=20 {
@@ -346,13 +419,15 @@ fn floods_seen(packets: u64, share: f64) -> (u32, u32) {
 #[test]
 fn floods_of_a_tenth_are_seen_in_windows_of_2000_packets_and_of_a_quarter_in_500() {
     let few = floods_seen(500, 0.1);
-    let (some, many, quarter) = (floods_seen(2_000, 0.1), floods_seen(10_000, 0.1), floods_seen(500, 0.25));
+    let (some, many, quarter) =
+        (floods_seen(2_000, 0.1), floods_seen(10_000, 0.1), floods_seen(500, 0.25));
     // What SPECIFICATION.md says.
     assert_eq!([few.0, some.0, many.0, quarter.0], [6, 20, 20, 20]);
     assert!([few, some, many, quarter].iter().map(|rates| rates.1).sum::<u32>() <= 1);
 }
 
-/// Windows of a few packets to some thousand, one after the other; and such as are small once in a while.
+/// Windows of a few packets to some thousand, one after the other; and such as are small once in a
+/// while.
 #[test]
 fn bursts_raise_no_alarm() {
     for any_size in [true, false] {
@@ -387,7 +462,10 @@ fn bursts_raise_no_alarm() {
 fn nothing_is_raised_while_learning_nor_by_windows_of_few_packets() {
     let mut alarm = Judge::new(Options::default());
     for window in 0..Options::default().training {
-        assert_eq!(alarm.judge(1_000_000, f64::from(window), 20.0 - f64::from(window)), Verdict::Learning);
+        assert_eq!(
+            alarm.judge(1_000_000, f64::from(window), 20.0 - f64::from(window)),
+            Verdict::Learning
+        );
     }
     let learned = alarm.clone();
     // A window of one packet has no entropy, and one of 99 may be anything by chance.
@@ -405,11 +483,15 @@ fn nothing_is_raised_while_learning_nor_by_windows_of_few_packets() {
     assert_eq!(verdict(sources.mean - 100.0, destinations.mean - 100.0), Verdict::Quiet);
     // Whoever asks for windows of one packet gets none judged.
     let mut any = Judge::new(Options { least: 0, training: 0, ..Options::default() });
-    assert_eq!((any.judge(1, 0.0, 0.0), any.judge(2, 1.0, 0.0)), (Verdict::TooFewPackets, Verdict::Learning));
+    assert_eq!(
+        (any.judge(1, 0.0, 0.0), any.judge(2, 1.0, 0.0)),
+        (Verdict::TooFewPackets, Verdict::Learning)
+    );
 }
 
-/// What a switch goes by in a window that is open: its first packets, however many, are within the bounds, and so is a window of twice the
-/// packets. A flood of half of the packets is not, in either entropy.
+/// What a switch goes by in a window that is open: its first packets, however many, are within the
+/// bounds, and so is a window of twice the packets. A flood of half of the packets is not, in
+/// either entropy.
 #[test]
 fn the_beginning_of_a_usual_window_is_within_the_bounds_and_that_of_a_flood_is_not() {
     const FIRST: u64 = 1_024;
@@ -423,11 +505,19 @@ fn the_beginning_of_a_usual_window_is_within_the_bounds_and_that_of_a_flood_is_n
         let bounds = alarm.bounds(FIRST).unwrap();
         for packets in (FIRST..=2 * PACKETS).step_by(512) {
             let entropies = link.window(packets, 0.0);
-            let is_within = |((lowest, highest), bits): (&(f64, f64), f64)| (*lowest..=*highest).contains(&bits);
-            assert!(bounds.iter().zip(entropies).all(is_within), "seed {seed}, {packets} packets: {entropies:?}, usual {bounds:?}");
+            let is_within = |((lowest, highest), bits): (&(f64, f64), f64)| {
+                (*lowest..=*highest).contains(&bits)
+            };
+            assert!(
+                bounds.iter().zip(entropies).all(is_within),
+                "seed {seed}, {packets} packets: {entropies:?}, usual {bounds:?}"
+            );
         }
         let [(_, most), (least, _)] = bounds;
         let [sources, destinations] = link.window(PACKETS, 0.5);
-        assert!(sources > most && destinations < least, "seed {seed}: {sources} and {destinations}, usual {bounds:?}");
+        assert!(
+            sources > most && destinations < least,
+            "seed {seed}: {sources} and {destinations}, usual {bounds:?}"
+        );
     }
 }

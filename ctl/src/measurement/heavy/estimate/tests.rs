@@ -12,7 +12,10 @@ fn settings(algorithm: Algorithm) -> Settings {
 
 fn count(table: &mut Small, settings: &Settings, flow: u32, bytes: u32) {
     let key = flow.to_be_bytes();
-    table.update(settings, Item { signature: crc32(&key), packets: 1, bytes, key: &FlowKey::new(&key) });
+    table.update(
+        settings,
+        Item { signature: crc32(&key), packets: 1, bytes, key: &FlowKey::new(&key) },
+    );
 }
 
 #[test]
@@ -28,7 +31,12 @@ fn few_flows_have_no_error() {
             let count = u64::from(flow);
             Flow { key: FlowKey::new(&flow.to_be_bytes()), count, low: count, high: count }
         };
-        assert_eq!(top, Top { flows: [5, 4, 3].map(exact).to_vec(), total: 15, absent: 0 }, "{}", algorithm.name());
+        assert_eq!(
+            top,
+            Top { flows: [5, 4, 3].map(exact).to_vec(), total: 15, absent: 0 },
+            "{}",
+            algorithm.name()
+        );
     }
 }
 
@@ -37,7 +45,8 @@ fn equal_counts_are_in_the_order_of_their_keys() {
     let settings = settings(Algorithm::Rap);
     let mut table = Small::new();
     [7, 3, 9, 1, 5].into_iter().for_each(|flow| count(&mut table, &settings, flow, 64));
-    let keys: Vec<FlowKey> = top(&table, &settings, usize::MAX).flows.iter().map(|flow| flow.key).collect();
+    let keys: Vec<FlowKey> =
+        top(&table, &settings, usize::MAX).flows.iter().map(|flow| flow.key).collect();
     assert_eq!(keys, [1_u32, 3, 5, 7, 9].map(|flow| FlowKey::new(&flow.to_be_bytes())));
 }
 

@@ -71,11 +71,16 @@ impl AfXdp {
 
     fn set(&mut self, option: &str) -> Option<()> {
         match option.split_once('=').unwrap_or((option, "")) {
-            ("mode", name) => self.copies = Copies::ALL.into_iter().find(|copies| copies.name() == name)?,
-            ("xdp", name) => self.xdp = [Mode::Native, Mode::Skb].into_iter().find(|mode| mode.name() == name)?,
+            ("mode", name) => {
+                self.copies = Copies::ALL.into_iter().find(|copies| copies.name() == name)?
+            }
+            ("xdp", name) => {
+                self.xdp = [Mode::Native, Mode::Skb].into_iter().find(|mode| mode.name() == name)?
+            }
             ("frames", number) => {
-                self.frames =
-                    number.parse().ok().filter(|frames: &u32| frames.is_power_of_two() && (64..=65536).contains(frames))?;
+                self.frames = number.parse().ok().filter(|frames: &u32| {
+                    frames.is_power_of_two() && (64..=65536).contains(frames)
+                })?;
             }
             ("busy-poll", "") => self.busy_poll = true,
             ("from-host", "") => self.from_host = true,
@@ -94,7 +99,11 @@ impl FromStr for AfXdp {
         let (interface, queues) = match place.split_once(':') {
             None => (place, None),
             Some((interface, queues)) => {
-                let wanted = || format!("'{queues}' is no number of receive queues; give 1 to {QUEUES}, or leave it out for all");
+                let wanted = || {
+                    format!(
+                        "'{queues}' is no number of receive queues; give 1 to {QUEUES}, or leave it out for all"
+                    )
+                };
                 let queues: u32 = queues.parse().map_err(|_| wanted())?;
                 if !(1..=QUEUES).contains(&queues) {
                     return Err(wanted());
@@ -107,7 +116,9 @@ impl FromStr for AfXdp {
         }
         let mut description = AfXdp { queues, ..AfXdp::new(interface) };
         for part in parts {
-            description.set(part).ok_or_else(|| format!("'{part}' is no option of af_xdp; options are {OPTIONS}"))?;
+            description
+                .set(part)
+                .ok_or_else(|| format!("'{part}' is no option of af_xdp; options are {OPTIONS}"))?;
         }
         Ok(description)
     }
@@ -143,7 +154,12 @@ mod tests {
 
     #[test]
     fn descriptions_round_trip_and_bad_ones_say_why() {
-        for text in ["eth1", "eth0.7:4", "rx:1,mode=copy,xdp=skb,frames=64,busy-poll,from-host", "rx,mode=zero-copy"] {
+        for text in [
+            "eth1",
+            "eth0.7:4",
+            "rx:1,mode=copy,xdp=skb,frames=64,busy-poll,from-host",
+            "rx,mode=zero-copy",
+        ] {
             assert_eq!(text.parse::<AfXdp>().unwrap().to_string(), text);
         }
         let (written, meant) = ("rx,mode=auto,xdp=native,frames=4096", AfXdp::new("rx"));

@@ -1,7 +1,8 @@
 //! AF_XDP: packets of an interface, straight from its driver.
 //!
-//! A program at the interface hands every packet to the socket of the receive queue it came to; the host does not see it. Each
-//! socket has frames of its own, which a packet stays in until it is counted.
+//! A program at the interface hands every packet to the socket of the receive queue it came to; the
+//! host does not see it. Each socket has frames of its own, which a packet stays in until it is
+//! counted.
 
 mod description;
 mod sender;
@@ -42,14 +43,17 @@ const HEADROOM: u32 = 256;
 const LINK_HEADER: u32 = 22;
 /// Drivers that also count packets which a socket refused as dropped by the device.
 const COUNT_REFUSALS: [&str; 3] = ["veth", "virtio_net", "tun"];
-/// Looks, of which there are some ten a second, without a loss after which a queue counts as quiet again.
+/// Looks, of which there are some ten a second, without a loss after which a queue counts as quiet
+/// again.
 const QUIET: u32 = 10;
 
-/// Ports on an interface's receive queues: as many as queues, or fewer if there are to be fewer `workers`.
+/// Ports on an interface's receive queues: as many as queues, or fewer if there are to be fewer
+/// `workers`.
 ///
 /// # Errors
-/// [`Error::Kernel`] if the interface has not as many queues, or has addresses; if the kernel has no such sockets, does not let this
-/// process make them, or has no frames for them; if there is another program or another program's socket.
+/// [`Error::Kernel`] if the interface has not as many queues, or has addresses; if the kernel has
+/// no such sockets, does not let this process make them, or has no frames for them; if there is
+/// another program or another program's socket.
 pub fn af_xdp(description: &AfXdp, workers: Option<usize>) -> Result<Ports<AfXdpPort>, Error> {
     let name = &description.interface;
     let failed = |problem, source| Error::Kernel { interface: name.clone(), problem, source };
@@ -69,11 +73,15 @@ pub fn af_xdp(description: &AfXdp, workers: Option<usize>) -> Result<Ports<AfXdp
     let there = interface.receive_queues();
     let queues = description.queues.unwrap_or(there.min(QUEUES));
     if queues > there {
-        return Err(refused(format!("has {there} receive queues and not {queues}; `ethtool -L` changes their number")));
+        return Err(refused(format!(
+            "has {there} receive queues and not {queues}; `ethtool -L` changes their number"
+        )));
     }
     let link = device::link(name).map_err(refused)?;
     let config = config(description, &interface).map_err(refused)?;
-    let sockets: Vec<Socket> = (0..queues).map(|queue| open(description, index, queue, &config)).collect::<Result<_, _>>()?;
+    let sockets: Vec<Socket> = (0..queues)
+        .map(|queue| open(description, index, queue, &config))
+        .collect::<Result<_, _>>()?;
     let handles: Vec<Handle> = sockets.iter().map(Socket::handle).collect();
     let redirect = Redirect::attach(name, description.xdp, config.pieces, &handles)?;
     let odometer = match (redirect::settle(), DeviceCounters::read(name)) {
@@ -86,9 +94,13 @@ pub fn af_xdp(description: &AfXdp, workers: Option<usize>) -> Result<Ports<AfXdp
 
     let count = workers.map_or(queues as usize, |workers| workers.clamp(1, queues as usize));
     let (doors, arrivals): (Vec<_>, Vec<_>) = (0..count).map(|_| unbounded()).unzip();
-    sockets.into_iter().enumerate().for_each(|(queue, socket)| _ = doors[queue % count].send(socket));
+    sockets
+        .into_iter()
+        .enumerate()
+        .for_each(|(queue, socket)| _ = doors[queue % count].send(socket));
     let gate = Arc::new(Gate::new(Pace::Open));
-    let refusals_counted = description.xdp == Mode::Native && COUNT_REFUSALS.contains(&interface.driver().as_str());
+    let refusals_counted =
+        description.xdp == Mode::Native && COUNT_REFUSALS.contains(&interface.driver().as_str());
     let shared = Arc::new(Shared {
         description: description.clone(),
         config,
@@ -116,8 +128,9 @@ pub fn af_xdp(description: &AfXdp, workers: Option<usize>) -> Result<Ports<AfXdp
         doors,
     });
     let ports = arrivals.into_iter().map(|arrivals| AfXdpPort::new(arrivals, Arc::clone(&shared)));
-    let ports =
-        ports.collect::<io::Result<_>>().map_err(|error| failed(format!("cannot wait for packets: {error}"), Some(error)))?;
+    let ports = ports
+        .collect::<io::Result<_>>()
+        .map_err(|error| failed(format!("cannot wait for packets: {error}"), Some(error)))?;
     Ok(Ports { ports, source: shared, gate, interface: name.clone() })
 }
 
@@ -153,14 +166,25 @@ fn config(description: &AfXdp, interface: &Interface) -> Result<Config, String> 
         Copies::Copy => Some(false),
         Copies::ZeroCopy => Some(true),
     };
-    Ok(Config { frames: description.frames, frame_size, zero_copy, pieces: largest > frame_size, task: Task::Receive })
+    Ok(Config {
+        frames: description.frames,
+        frame_size,
+        zero_copy,
+        pieces: largest > frame_size,
+        task: Task::Receive,
+    })
 }
 
 fn open(description: &AfXdp, index: u32, queue: u32, config: &Config) -> Result<Socket, Error> {
     prepared(description, queue, config, opened(index, queue, config))
 }
 
-fn prepared(description: &AfXdp, queue: u32, config: &Config, socket: io::Result<Socket>) -> Result<Socket, Error> {
+fn prepared(
+    description: &AfXdp,
+    queue: u32,
+    config: &Config,
+    socket: io::Result<Socket>,
+) -> Result<Socket, Error> {
     let socket = socket.and_then(|socket| {
         if description.busy_poll {
             socket.handle().prefer_busy_poll(BUSY_POLL_US, BATCH as i32)?;
@@ -174,7 +198,8 @@ fn prepared(description: &AfXdp, queue: u32, config: &Config, socket: io::Result
     })
 }
 
-/// Opens a socket. The kernel frees a queue some milliseconds after the socket that was there before is closed.
+/// Opens a socket. The kernel frees a queue some milliseconds after the socket that was there
+/// before is closed.
 fn opened(index: u32, queue: u32, config: &Config) -> io::Result<Socket> {
     for _ in 0..FREED_WITHIN.as_millis() / FREED_LOOK.as_millis() {
         match Socket::open(index, queue, config) {
@@ -197,14 +222,18 @@ fn advice(error: &io::Error, config: &Config) -> String {
             "it takes root, or the capabilities CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON"
         }
         Some(Errno::BUSY) => "another program has a socket there",
-        Some(Errno::AFNOSUPPORT) => "the kernel has no such sockets; use -i, or a kernel built with CONFIG_XDP_SOCKETS",
+        Some(Errno::AFNOSUPPORT) => {
+            "the kernel has no such sockets; use -i, or a kernel built with CONFIG_XDP_SOCKETS"
+        }
         Some(Errno::NOBUFS | Errno::NOMEM) => {
             "the frames take more memory than may be locked; raise `ulimit -l`, or give fewer frames="
         }
         Some(Errno::OPNOTSUPP | Errno::INVAL) if config.zero_copy == Some(true) => {
             "its driver has no zero-copy here; use mode=copy"
         }
-        Some(Errno::OPNOTSUPP | Errno::INVAL) if config.pieces => "packets as large as its MTU take Linux 6.6; lower the MTU",
+        Some(Errno::OPNOTSUPP | Errno::INVAL) if config.pieces => {
+            "packets as large as its MTU take Linux 6.6; lower the MTU"
+        }
         _ => return error.to_string(),
     };
     format!("{error}; {advice}")
@@ -299,7 +328,10 @@ impl Shared {
         let now = format!("{name}: has {there} receive queues now instead of {before}");
         if self.description.queues.is_some() {
             if there != before {
-                said.push(format!("{now}, of which {} are counted, as asked for", (watch.handles.len() as u32).min(there)));
+                said.push(format!(
+                    "{now}, of which {} are counted, as asked for",
+                    (watch.handles.len() as u32).min(there)
+                ));
             }
             return;
         }
@@ -311,9 +343,13 @@ impl Shared {
         let told = watch.uncounted;
         watch.uncounted = problem.is_some();
         match problem {
-            Some(error) if there != before || !told => said.push(format!("{now}, of which {counted} are counted: {error}")),
+            Some(error) if there != before || !told => {
+                said.push(format!("{now}, of which {counted} are counted: {error}"))
+            }
             None if there != before => said.push(format!("{now}; all are counted")),
-            None if told => said.push(format!("{name}: all {there} receive queues are counted again")),
+            None if told => {
+                said.push(format!("{name}: all {there} receive queues are counted again"))
+            }
             _ => {}
         }
     }
@@ -321,7 +357,12 @@ impl Shared {
     /// A socket for the next queue.
     fn add_queue(&self, watch: &mut Watch) -> Result<(), Error> {
         let queue = watch.handles.len() as u32;
-        let socket = prepared(&self.description, queue, &self.config, Socket::open(self.index, queue, &self.config))?;
+        let socket = prepared(
+            &self.description,
+            queue,
+            &self.config,
+            Socket::open(self.index, queue, &self.config),
+        )?;
         watch.redirect.add(queue, &socket.handle())?;
         watch.handles.push(socket.handle());
         // The port lives as long as its worker.
@@ -346,7 +387,9 @@ impl Shared {
                         self.config.frame_size
                     ));
                 } else if was_quiet {
-                    said.push(format!("{name}: queue {queue} loses packets, since its worker does not keep up"));
+                    said.push(format!(
+                        "{name}: queue {queue} loses packets, since its worker does not keep up"
+                    ));
                 }
                 quiet.looks = 0;
             } else if !was_quiet {
@@ -362,7 +405,10 @@ impl Shared {
             }
             (quiet.lost, quiet.too_large) = (lost.packets, lost.too_large);
             if lost.invalid > 0 && was_quiet {
-                tracing::debug!("{name}: queue {queue}: {} descriptors refused by the kernel", lost.invalid);
+                tracing::debug!(
+                    "{name}: queue {queue}: {} descriptors refused by the kernel",
+                    lost.invalid
+                );
             }
         }
     }
@@ -373,7 +419,8 @@ impl Shared {
     fn arrived(&self, watch: &mut Watch) -> Option<u64> {
         // What went elsewhere is read first: it has arrived.
         let elsewhere = if self.description.queues.is_some() { watch.passed() } else { 0 };
-        let counters = DeviceCounters::read(&self.description.interface).filter(|_| !self.gone.load(Ordering::Acquire))?;
+        let counters = DeviceCounters::read(&self.description.interface)
+            .filter(|_| !self.gone.load(Ordering::Acquire))?;
         Some(counters.arrived().saturating_sub(elsewhere))
     }
 }
@@ -381,8 +428,13 @@ impl Shared {
 impl Source for Shared {
     fn losses(&self) -> Losses {
         let mut watch = self.watch();
-        // Before the sockets are asked: a driver counts later than a socket, so what it counts has been counted there.
-        let counted = if self.description.xdp == Mode::Native { Counted::BeforeStack } else { Counted::InStack };
+        // Before the sockets are asked: a driver counts later than a socket, so what it counts has
+        // been counted there.
+        let counted = if self.description.xdp == Mode::Native {
+            Counted::BeforeStack
+        } else {
+            Counted::InStack
+        };
         let device = DeviceCounters::read(&self.description.interface);
         let device = device.map(|counters| counters.losses(&self.counters_before, counted));
         let (lost, too_large) = watch.lost(self.config.pieces);
@@ -411,7 +463,11 @@ impl Source for Shared {
     fn rotating(&self) {
         let mut watch = self.watch();
         let entries = self.config.frames;
-        let waiting = watch.handles.iter().map(|handle| handle.waiting(entries).map_or(u64::from(entries), u64::from)).sum();
+        let waiting = watch
+            .handles
+            .iter()
+            .map(|handle| handle.waiting(entries).map_or(u64::from(entries), u64::from))
+            .sum();
         watch.odometer.rotate(Instant::now(), waiting);
     }
 
@@ -442,9 +498,14 @@ impl Source for Shared {
         if let Some(running) = self.interface.is_running()
             && std::mem::replace(&mut watch.running, running) != running
         {
-            said.push(format!("{name}: {}", if running { "is up again" } else { "is down; no packets arrive" }));
+            said.push(format!(
+                "{name}: {}",
+                if running { "is up again" } else { "is down; no packets arrive" }
+            ));
         }
-        if self.description.xdp == Mode::Skb && !std::mem::replace(&mut watch.told_of_offloads, true) {
+        if self.description.xdp == Mode::Skb
+            && !std::mem::replace(&mut watch.told_of_offloads, true)
+        {
             said.extend(device::merged(name).map(|merged| format!("{name}: {merged}")));
         }
         self.follow_queues(&mut watch, &mut said);
@@ -475,7 +536,15 @@ impl AfXdpPort {
         let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         epoll::add(&epoll, &event, epoll::EventData::new_u64(EVENT), epoll::EventFlags::IN)?;
         let received = Arc::default();
-        let mut port = AfXdpPort { sockets: Vec::new(), arrivals, shared, received, epoll, event, finished: false };
+        let mut port = AfXdpPort {
+            sockets: Vec::new(),
+            arrivals,
+            shared,
+            received,
+            epoll,
+            event,
+            finished: false,
+        };
         port.admit()?;
         Ok(port)
     }
@@ -499,7 +568,9 @@ impl AfXdpPort {
 
     #[cold]
     fn finish(&mut self) -> Received {
-        if !std::mem::replace(&mut self.finished, true) && self.shared.at_work.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if !std::mem::replace(&mut self.finished, true)
+            && self.shared.at_work.fetch_sub(1, Ordering::AcqRel) == 1
+        {
             self.shared.gate.end();
         }
         Received::Ended
@@ -520,13 +591,19 @@ impl Port for AfXdpPort {
         }
         if packets > 0 {
             // One writer: no need to lock the bus.
-            self.received.store(self.received.load(Ordering::Relaxed) + u64::from(packets), Ordering::Release);
+            self.received.store(
+                self.received.load(Ordering::Relaxed) + u64::from(packets),
+                Ordering::Release,
+            );
             return Received::Frames;
         }
         if !self.arrivals.is_empty()
             && let Err(error) = self.admit()
         {
-            tracing::error!("{}: cannot wait for packets of another queue: {error}", self.shared.description.interface);
+            tracing::error!(
+                "{}: cannot wait for packets of another queue: {error}",
+                self.shared.description.interface
+            );
         }
         if self.shared.gone.load(Ordering::Acquire) {
             return self.finish();
@@ -538,7 +615,8 @@ impl Port for AfXdpPort {
     }
 
     fn wait(&mut self, most: Duration) {
-        let time = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: i64::from(most.subsec_nanos()) };
+        let time =
+            Timespec { tv_sec: most.as_secs() as i64, tv_nsec: i64::from(most.subsec_nanos()) };
         let mut events = [const { std::mem::MaybeUninit::uninit() }; 8];
         // An interrupted wait is as good as one that is over.
         let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, Some(&time)) else { return };

@@ -10,7 +10,8 @@ use crate::send::Outlet;
 const BATCH: u32 = 32;
 const FRAMES: u32 = 2048;
 
-/// Sends packets from an interface as they are. They pass no queueing discipline, no firewall and no egress hook.
+/// Sends packets from an interface as they are. They pass no queueing discipline, no firewall and
+/// no egress hook.
 pub struct FrameSender {
     interface: String,
     socket: Socket,
@@ -34,17 +35,34 @@ impl FrameSender {
     /// # Errors
     /// As [`new`](Self::new), and if there is no such queue.
     pub fn on_queue(interface: &str, queue: u32) -> Result<Self, Error> {
-        let failed = |problem, source| Error::Kernel { interface: interface.to_owned(), problem, source };
-        let there = device::index(interface).zip(DeviceCounters::read(interface)).zip(Interface::new(interface).ok());
-        let ((index, before), device) =
-            there.ok_or_else(|| failed("there is no such interface; `ip link` lists them".to_owned(), None))?;
-        let mtu = device.mtu().map_err(|error| failed(format!("cannot read its MTU: {error}"), Some(error)))?;
+        let failed =
+            |problem, source| Error::Kernel { interface: interface.to_owned(), problem, source };
+        let there = device::index(interface)
+            .zip(DeviceCounters::read(interface))
+            .zip(Interface::new(interface).ok());
+        let ((index, before), device) = there.ok_or_else(|| {
+            failed("there is no such interface; `ip link` lists them".to_owned(), None)
+        })?;
+        let mtu = device
+            .mtu()
+            .map_err(|error| failed(format!("cannot read its MTU: {error}"), Some(error)))?;
         let largest = (mtu + LINK_HEADER).min(4096 - HEADROOM);
         let frame_size = if largest + HEADROOM <= 2048 { 2048 } else { 4096 };
-        let config = Config { frames: FRAMES, frame_size, zero_copy: None, pieces: false, task: Task::Send };
-        let socket = opened(index, queue, &config)
-            .map_err(|error| failed(format!("cannot open a socket to send: {}", advice(&error, &config)), Some(error)))?;
-        Ok(FrameSender { interface: interface.to_owned(), socket, largest: largest as usize, before, queued: 0 })
+        let config =
+            Config { frames: FRAMES, frame_size, zero_copy: None, pieces: false, task: Task::Send };
+        let socket = opened(index, queue, &config).map_err(|error| {
+            failed(
+                format!("cannot open a socket to send: {}", advice(&error, &config)),
+                Some(error),
+            )
+        })?;
+        Ok(FrameSender {
+            interface: interface.to_owned(),
+            socket,
+            largest: largest as usize,
+            before,
+            queued: 0,
+        })
     }
 
     fn push(&mut self) -> Result<(), Error> {
@@ -67,7 +85,11 @@ impl Outlet for FrameSender {
 
     fn send(&mut self, packet: &[u8]) -> Result<(), Error> {
         if packet.len() > self.largest {
-            let problem = format!("cannot send a packet of {} bytes: its MTU allows {}", packet.len(), self.largest);
+            let problem = format!(
+                "cannot send a packet of {} bytes: its MTU allows {}",
+                packet.len(),
+                self.largest
+            );
             return Err(Error::Kernel { interface: self.interface.clone(), problem, source: None });
         }
         while !self.socket.queue(packet) {
@@ -92,6 +114,7 @@ impl Outlet for FrameSender {
     }
 
     fn dropped(&self) -> u64 {
-        DeviceCounters::read(&self.interface).map_or(0, |now| now.send_dropped - self.before.send_dropped.min(now.send_dropped))
+        DeviceCounters::read(&self.interface)
+            .map_or(0, |now| now.send_dropped - self.before.send_dropped.min(now.send_dropped))
     }
 }

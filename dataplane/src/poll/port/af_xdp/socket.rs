@@ -1,18 +1,24 @@
 //! One AF_XDP socket: its frames, and the rings it shares with the kernel.
-#![allow(unsafe_code, reason = "memory shared with the kernel; this module keeps apart what each side owns")]
+#![allow(
+    unsafe_code,
+    reason = "memory shared with the kernel; this module keeps apart what each side owns"
+)]
 
 use crate::poll::port::{AHEAD, prefetch};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use rustix::net::sockopt::{
-    set_xdp_rx_ring_size, set_xdp_tx_ring_size, set_xdp_umem_completion_ring_size, set_xdp_umem_fill_ring_size, set_xdp_umem_reg,
-    xdp_mmap_offsets, xdp_options, xdp_statistics,
+    set_xdp_rx_ring_size, set_xdp_tx_ring_size, set_xdp_umem_completion_ring_size,
+    set_xdp_umem_fill_ring_size, set_xdp_umem_reg, xdp_mmap_offsets, xdp_options, xdp_statistics,
 };
 use rustix::net::xdp::{
-    SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING,
-    XDP_UMEM_PGOFF_FILL_RING, XdpDesc, XdpDescOptions, XdpOptionsFlags, XdpRingFlags, XdpRingOffset, XdpUmemReg, XdpUmemRegFlags,
+    SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING,
+    XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpDesc, XdpDescOptions,
+    XdpOptionsFlags, XdpRingFlags, XdpRingOffset, XdpUmemReg, XdpUmemRegFlags,
 };
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
+};
 use std::ffi::c_void;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -23,7 +29,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// How to open a socket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Config {
-    /// Frames, and entries of every ring: a power of two. With as many entries as frames no ring overflows.
+    /// Frames, and entries of every ring: a power of two. With as many entries as frames no ring
+    /// overflows.
     pub(super) frames: u32,
     /// Bytes of a frame, 2048 or 4096.
     pub(super) frame_size: u32,
@@ -67,16 +74,20 @@ impl Handle {
             packets: dropped + statistics.rx_ring_full.unwrap_or(0),
             no_frame: no_frame.unwrap_or(0),
             // The kernel drops for two reasons, and counts one of them apart.
-            too_large: no_frame.filter(|_| !pieces).map_or(0, |no_frame| dropped.saturating_sub(no_frame)),
+            too_large: no_frame
+                .filter(|_| !pieces)
+                .map_or(0, |no_frame| dropped.saturating_sub(no_frame)),
             invalid: statistics.rx_invalid_descs + statistics.tx_invalid_descs,
         })
     }
 
-    /// Packets that the kernel has put into the receive ring, of so many entries, and the worker has not taken out.
+    /// Packets that the kernel has put into the receive ring, of so many entries, and the worker
+    /// has not taken out.
     pub(super) fn waiting(&self, entries: u32) -> io::Result<u32> {
         let offsets = xdp_mmap_offsets(&*self.0)?;
         let ring = Ring::<XdpDesc>::new(&self.0, XDP_PGOFF_RX_RING, &offsets.rx, entries)?;
-        // SAFETY: within the mapped ring and aligned; both sides only load and store them whole. Read first, so that no packet is missed.
+        // SAFETY: within the mapped ring and aligned; both sides only load and store them whole.
+        // Read first, so that no packet is missed.
         let consumed = unsafe { ring.consumer.as_ref() }.load(Ordering::Acquire);
         // SAFETY: as above.
         let produced = unsafe { ring.producer.as_ref() }.load(Ordering::Acquire);
@@ -85,18 +96,28 @@ impl Handle {
 
     /// Whether the driver puts packets where we read them.
     pub(super) fn is_zero_copy(&self) -> bool {
-        xdp_options(&*self.0).is_ok_and(|options| options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
+        xdp_options(&*self.0)
+            .is_ok_and(|options| options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
     }
 
     /// Makes the worker drive the driver itself instead of waiting for its interrupts.
     pub(super) fn prefer_busy_poll(&self, microseconds: i32, budget: i32) -> io::Result<()> {
-        for (option, value) in
-            [(libc::SO_PREFER_BUSY_POLL, 1), (libc::SO_BUSY_POLL, microseconds), (libc::SO_BUSY_POLL_BUDGET, budget)]
-        {
+        for (option, value) in [
+            (libc::SO_PREFER_BUSY_POLL, 1),
+            (libc::SO_BUSY_POLL, microseconds),
+            (libc::SO_BUSY_POLL_BUDGET, budget),
+        ] {
             let length = size_of_val(&value) as libc::socklen_t;
             // SAFETY: the kernel reads the four bytes of `value`.
-            let answer =
-                unsafe { libc::setsockopt(self.0.as_raw_fd(), libc::SOL_SOCKET, option, (&raw const value).cast(), length) };
+            let answer = unsafe {
+                libc::setsockopt(
+                    self.0.as_raw_fd(),
+                    libc::SOL_SOCKET,
+                    option,
+                    (&raw const value).cast(),
+                    length,
+                )
+            };
             if answer != 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -128,16 +149,19 @@ unsafe impl Send for Pages {}
 
 impl Pages {
     fn anonymous(length: usize) -> rustix::io::Result<Self> {
-        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
+        let (access, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
         let start = unsafe { mmap_anonymous(std::ptr::null_mut(), length, access, flags) }?;
-        // SAFETY: the whole of a mapping that nobody uses yet. Fewer misses of the TLB if it works, nothing lost if not.
+        // SAFETY: the whole of a mapping that nobody uses yet. Fewer misses of the TLB if it works,
+        // nothing lost if not.
         let _ = unsafe { madvise(start, length, Advice::LinuxHugepage) };
         NonNull::new(start).map(|start| Pages { start, length }).ok_or(Errno::NOMEM)
     }
 
     fn of(socket: &OwnedFd, offset: u64, length: usize) -> rustix::io::Result<Self> {
-        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
+        let (access, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
         // SAFETY: as above.
         let start = unsafe { mmap(std::ptr::null_mut(), length, access, flags, socket, offset) }?;
         NonNull::new(start).map(|start| Pages { start, length }).ok_or(Errno::NOMEM)
@@ -152,7 +176,8 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made with this address and length, and nothing borrows from it any more.
+        // SAFETY: the mapping was made with this address and length, and nothing borrows from it
+        // any more.
         let _ = unsafe { munmap(self.start.as_ptr(), self.length) };
     }
 }
@@ -165,7 +190,8 @@ struct Ring<T> {
     flags: Option<NonNull<AtomicU32>>,
     entries: NonNull<T>,
     mask: u32,
-    /// How far we have come: consumed of a ring that the kernel fills, produced of one that it empties.
+    /// How far we have come: consumed of a ring that the kernel fills, produced of one that it
+    /// empties.
     own: u32,
 }
 
@@ -173,8 +199,17 @@ struct Ring<T> {
 unsafe impl<T: Send> Send for Ring<T> {}
 
 impl<T: Copy> Ring<T> {
-    fn new(socket: &OwnedFd, page_offset: u64, offsets: &XdpRingOffset, entries: u32) -> rustix::io::Result<Self> {
-        let pages = Pages::of(socket, page_offset, offsets.desc as usize + entries as usize * size_of::<T>())?;
+    fn new(
+        socket: &OwnedFd,
+        page_offset: u64,
+        offsets: &XdpRingOffset,
+        entries: u32,
+    ) -> rustix::io::Result<Self> {
+        let pages = Pages::of(
+            socket,
+            page_offset,
+            offsets.desc as usize + entries as usize * size_of::<T>(),
+        )?;
         Ok(Ring {
             producer: pages.at(offsets.producer),
             consumer: pages.at(offsets.consumer),
@@ -202,16 +237,19 @@ impl<T: Copy> Ring<T> {
     /// The entry `ahead` of where we stand. It must be ready.
     #[inline(always)]
     fn read(&self, ahead: u32) -> T {
-        // SAFETY: masked, hence within the ring. The kernel wrote it before it moved the producer, and writes it again only
-        // after we have moved the consumer. Any bits are a valid entry.
+        // SAFETY: masked, hence within the ring. The kernel wrote it before it moved the producer,
+        // and writes it again only after we have moved the consumer. Any bits are a valid entry.
         unsafe { self.entries.add((self.own.wrapping_add(ahead) & self.mask) as usize).read() }
     }
 
     /// Writes the entry `ahead` of where we stand. It must be free.
     #[inline(always)]
     fn write(&mut self, ahead: u32, entry: T) {
-        // SAFETY: masked, hence within the ring. The kernel reads it only once we have moved the producer.
-        unsafe { self.entries.add((self.own.wrapping_add(ahead) & self.mask) as usize).write(entry) };
+        // SAFETY: masked, hence within the ring. The kernel reads it only once we have moved the
+        // producer.
+        unsafe {
+            self.entries.add((self.own.wrapping_add(ahead) & self.mask) as usize).write(entry)
+        };
     }
 
     #[inline(always)]
@@ -239,8 +277,9 @@ impl<T: Copy> Ring<T> {
 
 /// The frames of a socket, and the rings in which it and the kernel hand them to each other.
 ///
-/// A frame is ours while its number is in no ring but the one we consume. The kernel writes to the pages that were frames when the
-/// socket was opened, whatever becomes of their mapping: it cannot harm what is mapped there after this is dropped.
+/// A frame is ours while its number is in no ring but the one we consume. The kernel writes to the
+/// pages that were frames when the socket was opened, whatever becomes of their mapping: it cannot
+/// harm what is mapped there after this is dropped.
 pub(super) struct Socket {
     descriptor: Handle,
     rings: Rings,
@@ -257,7 +296,8 @@ impl Socket {
     /// A socket of a queue of an interface.
     pub(super) fn open(interface: u32, queue: u32, config: &Config) -> io::Result<Self> {
         let Config { frames, frame_size, zero_copy, pieces, task } = *config;
-        let descriptor = socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+        let descriptor =
+            socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
         let length = frames as usize * frame_size as usize;
         let memory = Pages::anonymous(length)?;
         let area = XdpUmemReg {
@@ -280,14 +320,16 @@ impl Socket {
         let rings = match task {
             Task::Receive => {
                 let filled = Ring::new(&descriptor, XDP_PGOFF_RX_RING, &offsets.rx, frames)?;
-                let mut free = Ring::new(&descriptor, XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, frames)?;
+                let mut free =
+                    Ring::new(&descriptor, XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, frames)?;
                 numbers.zip(0..).for_each(|(frame, ahead)| free.write(ahead, frame));
                 free.produce(frames);
                 Rings::Receive { filled, free }
             }
             Task::Send => {
                 let queued = Ring::new(&descriptor, XDP_PGOFF_TX_RING, &offsets.tx, frames)?;
-                let sent = Ring::new(&descriptor, XDP_UMEM_PGOFF_COMPLETION_RING, &offsets.cr, frames)?;
+                let sent =
+                    Ring::new(&descriptor, XDP_UMEM_PGOFF_COMPLETION_RING, &offsets.cr, frames)?;
                 Rings::Send { queued, sent, unused: numbers.collect() }
             }
         };
@@ -308,8 +350,8 @@ impl Socket {
         self.descriptor.clone()
     }
 
-    /// Hands up to `most` packets that are there to `sink`, with their lengths on the wire: of a packet in pieces, the first piece.
-    /// Returns how many there were.
+    /// Hands up to `most` packets that are there to `sink`, with their lengths on the wire: of a
+    /// packet in pieces, the first piece. Returns how many there were.
     #[inline(always)]
     pub(super) fn receive(&mut self, most: u32, mut sink: impl FnMut(&[u8], u32)) -> u32 {
         let Rings::Receive { filled, free } = &mut self.rings else { return 0 };
@@ -318,12 +360,19 @@ impl Socket {
             return 0;
         }
         let frame_of = !u64::from(self.frame_size - 1);
-        // The free ring has a place for every frame there is, so there is one for those that are handed back.
+        // The free ring has a place for every frame there is, so there is one for those that are
+        // handed back.
         let (mut packets, mut taken) = (0, 0);
         while taken < ready && packets < most {
             let first = filled.read(taken);
             if taken + (AHEAD as u32) < ready {
-                prefetch(self.frames.start.as_ptr().cast::<u8>().wrapping_add(filled.read(taken + AHEAD as u32).addr as usize));
+                prefetch(
+                    self.frames
+                        .start
+                        .as_ptr()
+                        .cast::<u8>()
+                        .wrapping_add(filled.read(taken + AHEAD as u32).addr as usize),
+                );
             }
             let mut wire_length = first.len;
             let mut pieces = 1;
@@ -340,8 +389,8 @@ impl Socket {
                 }
             }
             debug_assert!(first.addr as usize + first.len as usize <= self.frames.length);
-            // SAFETY: the kernel describes only what lies within the frames, and does not write to a frame it has filled until
-            // we hand it back, below.
+            // SAFETY: the kernel describes only what lies within the frames, and does not write to
+            // a frame it has filled until we hand it back, below.
             let bytes = unsafe {
                 let start = self.frames.start.as_ptr().cast::<u8>().add(first.addr as usize);
                 std::slice::from_raw_parts(start, first.len as usize)
@@ -373,18 +422,23 @@ impl Socket {
         let _ = recv(&self.descriptor, &mut [0_u8; 0], RecvFlags::DONTWAIT);
     }
 
-    /// Queues a packet, which must fit into a frame; says whether there was a frame for it. [`push`](Self::push) sends it.
+    /// Queues a packet, which must fit into a frame; says whether there was a frame for it.
+    /// [`push`](Self::push) sends it.
     pub(super) fn queue(&mut self, packet: &[u8]) -> bool {
         let Rings::Send { queued, unused, .. } = &mut self.rings else { return false };
         assert!(packet.len() <= self.frame_size as usize, "a packet larger than a frame");
         let Some(frame) = unused.pop() else { return false };
-        // SAFETY: the frame lies within the memory, and its number is in no ring: the kernel does not use it.
+        // SAFETY: the frame lies within the memory, and its number is in no ring: the kernel does
+        // not use it.
         unsafe {
             let start = self.frames.start.as_ptr().cast::<u8>().add(frame as usize);
             std::slice::from_raw_parts_mut(start, packet.len()).copy_from_slice(packet);
         }
         // The ring has a place for every frame there is.
-        queued.write(0, XdpDesc { addr: frame, len: packet.len() as u32, options: XdpDescOptions::empty() });
+        queued.write(
+            0,
+            XdpDesc { addr: frame, len: packet.len() as u32, options: XdpDescOptions::empty() },
+        );
         queued.produce(1);
         true
     }
@@ -394,7 +448,8 @@ impl Socket {
         let Rings::Send { queued, sent, unused } = &mut self.rings else { return Ok(()) };
         if queued.unconsumed() > 0 && queued.needs_wakeup() {
             match send(&self.descriptor, &[], SendFlags::DONTWAIT) {
-                // Busy or out of buffers for the moment: what is left in the ring is sent by the next call.
+                // Busy or out of buffers for the moment: what is left in the ring is sent by the
+                // next call.
                 Ok(_) | Err(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS | Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }

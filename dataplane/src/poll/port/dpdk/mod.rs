@@ -1,4 +1,5 @@
-//! Devices that DPDK drives: network cards of any driver, and the devices that it makes in software.
+//! Devices that DPDK drives: network cards of any driver, and the devices that it makes in
+//! software.
 
 mod sender;
 
@@ -15,21 +16,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What DPDK is started with unless the caller says otherwise: no files, so that several processes do not meet.
+/// What DPDK is started with unless the caller says otherwise: no files, so that several processes
+/// do not meet.
 pub const EAL: &str = "--in-memory";
 
-/// Bursts that are received at once if that many packets are there: as many as are counted together.
+/// Bursts that are received at once if that many packets are there: as many as are counted
+/// together.
 const BURSTS: usize = 4;
 
 /// Looks at an empty queue before the other threads of the processor get a chance.
 const SPINS: u32 = 256;
 
-/// Ports on a device of DPDK's, one a receive queue. `devargs` is a bus address or a software device's name, and options behind
-/// commas: `0000:03:00.0`, `net_pcap0,rx_pcap=trace.pcap`.
+/// Ports on a device of DPDK's, one a receive queue. `devargs` is a bus address or a software
+/// device's name, and options behind commas: `0000:03:00.0`, `net_pcap0,rx_pcap=trace.pcap`.
 ///
-/// `eal` are DPDK's own arguments, with spaces between, in place of [`EAL`]; it starts once a process, and the arguments of the first
-/// port hold. Only the device that is named is taken from the kernel's drivers, and no thread is started for other cores, unless
-/// these arguments say so.
+/// `eal` are DPDK's own arguments, with spaces between, in place of [`EAL`]; it starts once a
+/// process, and the arguments of the first port hold. Only the device that is named is taken from
+/// the kernel's drivers, and no thread is started for other cores, unless these arguments say so.
 ///
 /// Such a source has no end: a device that has no more packets may get some.
 ///
@@ -41,7 +44,8 @@ pub fn dpdk(devargs: &str, eal: Option<&str>, workers: usize) -> Result<Ports<Dp
 }
 
 fn open(devargs: &str, eal: Option<&str>, queues: Queues) -> Result<Device, Error> {
-    let opened = Eal::start_once(&arguments(devargs, eal.unwrap_or(EAL))).and_then(|eal| Device::open(&eal, devargs, queues));
+    let opened = Eal::start_once(&arguments(devargs, eal.unwrap_or(EAL)))
+        .and_then(|eal| Device::open(&eal, devargs, queues));
     opened.map_err(|error| failed(devargs, &error))
 }
 
@@ -80,11 +84,15 @@ fn problem(error: &flowgauge_dpdk::Error) -> String {
     use flowgauge_dpdk::Error as Dpdk;
     match error {
         Dpdk::Start { why } if why.to_ascii_lowercase().contains("hugepage") => {
-            format!("{error}; reserve hugepages (`flowgauge doctor` says how), or do without: --eal '--no-huge --no-shconf -m 512'")
+            format!(
+                "{error}; reserve hugepages (`flowgauge doctor` says how), or do without: --eal '--no-huge --no-shconf -m 512'"
+            )
         }
         Dpdk::Device { operation, why, .. } => format!("DPDK cannot {operation}: {why}"),
         Dpdk::Queues { driver, way, most, wanted, .. } => {
-            format!("driver {driver} has {most} of the {wanted} {way} queues asked for; use --workers {most}")
+            format!(
+                "driver {driver} has {most} of the {wanted} {way} queues asked for; use --workers {most}"
+            )
         }
         Dpdk::InUse { .. } => "is in use by this process already".to_owned(),
         _ => error.to_string(),
@@ -103,8 +111,9 @@ impl Port for DpdkPort {
     fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
         let mut received = Received::Idle;
         for _ in 0..BURSTS {
-            let count =
-                self.queue.burst(|bytes, wire_length| sink(Frame { bytes, wire_length, timestamp: 0, link: Link::Ethernet }));
+            let count = self.queue.burst(|bytes, wire_length| {
+                sink(Frame { bytes, wire_length, timestamp: 0, link: Link::Ethernet })
+            });
             if count > 0 {
                 self.empty = 0;
                 received = Received::Frames;
@@ -116,7 +125,8 @@ impl Port for DpdkPort {
         received
     }
 
-    /// Does not sleep, whatever the mode: that takes longer than a queue at line rate takes to fill.
+    /// Does not sleep, whatever the mode: that takes longer than a queue at line rate takes to
+    /// fill.
     fn wait(&mut self, _: Duration) {
         self.empty = self.empty.saturating_add(1);
         if self.empty < SPINS { std::hint::spin_loop() } else { thread::yield_now() }
@@ -187,7 +197,9 @@ impl Source for Shared {
         {
             // A link that has never been up may just be coming up.
             if seen.link_up && !up {
-                warnings.push(format!("dpdk:{name}: the link went down; nothing is counted until it is up again"));
+                warnings.push(format!(
+                    "dpdk:{name}: the link went down; nothing is counted until it is up again"
+                ));
             }
             seen.link_up = up;
         }

@@ -22,7 +22,10 @@ impl DpdkSender {
         let Device { control, mut send, .. } = open(devargs, eal, Queues { receive: 0, send: 1 })?;
         match send.pop() {
             Some(queue) => Ok(DpdkSender { control, queue }),
-            None => Err(Error::Port { port: format!("dpdk:{devargs}"), problem: "it has no queue to send through".to_owned() }),
+            None => Err(Error::Port {
+                port: format!("dpdk:{devargs}"),
+                problem: "it has no queue to send through".to_owned(),
+            }),
         }
     }
 
@@ -62,7 +65,11 @@ impl Outlet for DpdkSender {
 
     fn send(&mut self, frame: &[u8]) -> Result<(), Error> {
         if frame.len() > self.largest() {
-            return Err(self.refused(&format!("cannot send a frame of {} bytes: {} at the most", frame.len(), self.largest())));
+            return Err(self.refused(&format!(
+                "cannot send a frame of {} bytes: {} at the most",
+                frame.len(),
+                self.largest()
+            )));
         }
         let mut refused = 0;
         while !self.queue.push(|buffer| {

@@ -1,13 +1,15 @@
 //! Staggered registers: they start afresh one after another, and are read at any time.
 //!
 //! # Rounds
-//! A switch knows rounds by its clock of 48 bits, and of those it keeps 32: after 2^48 nanoseconds (78 hours), or after 2^32 slots if that is
-//! less, they are the same again. What a register holds and held at the last read already is as old as it was then, whatever has wrapped, so that
-//! it does not look fresh again. For that it is read once in such a time at least.
+//! A switch knows rounds by its clock of 48 bits, and of those it keeps 32: after 2^48 nanoseconds
+//! (78 hours), or after 2^32 slots if that is less, they are the same again. What a register holds
+//! and held at the last read already is as old as it was then, whatever has wrapped, so that it
+//! does not look fresh again. For that it is read once in such a time at least.
 //!
 //! # Time
-//! Slots are of the chip's clock, which nobody tells but packets: the switch keeps when the last one came. It is that time at least, and that
-//! of the packets at a read before plus what has passed since then. Clocks differ, by no more than [`DRIFT`].
+//! Slots are of the chip's clock, which nobody tells but packets: the switch keeps when the last
+//! one came. It is that time at least, and that of the packets at a read before plus what has
+//! passed since then. Clocks differ, by no more than [`DRIFT`].
 
 use super::{Array, Failure, KIND, Schema, names};
 use crate::tofino::array::Cells;
@@ -40,7 +42,8 @@ const DRIFT: u64 = 10_000;
 /// The length of a slot as a power of two of nanoseconds, if a switch can have such slots.
 #[must_use]
 pub fn slot_bits(precision: Precision, slot_ns: u64) -> Option<u32> {
-    (slot_ns.is_power_of_two() && range(precision).contains(&slot_ns.trailing_zeros())).then(|| slot_ns.trailing_zeros())
+    (slot_ns.is_power_of_two() && range(precision).contains(&slot_ns.trailing_zeros()))
+        .then(|| slot_ns.trailing_zeros())
 }
 
 /// The nearest length of a slot that a switch can have.
@@ -49,7 +52,11 @@ pub fn nearest_slot(precision: Precision, slot_ns: u64) -> u64 {
     let range = range(precision);
     let below = slot_ns.max(1).ilog2().clamp(*range.start(), *range.end());
     let above = (below + 1).min(*range.end());
-    if slot_ns.abs_diff(1 << above) < slot_ns.abs_diff(1 << below) { 1 << above } else { 1 << below }
+    if slot_ns.abs_diff(1 << above) < slot_ns.abs_diff(1 << below) {
+        1 << above
+    } else {
+        1 << below
+    }
 }
 
 fn range(precision: Precision) -> std::ops::RangeInclusive<u32> {
@@ -81,7 +88,8 @@ struct Rounds {
     slot_bits: u32,
 }
 
-/// What a register held, and in which round it was raised, counted on where the switch's numbers wrap.
+/// What a register held, and in which round it was raised, counted on where the switch's numbers
+/// wrap.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     held: [u32; 2],
@@ -90,17 +98,26 @@ struct Seen {
 
 impl Staggered {
     /// Those of a program, if it has slots of this length.
-    pub(in crate::tofino) fn find(schema: &Schema, settings: &Settings, slot_ns: u64) -> Result<Self, Failure> {
+    pub(in crate::tofino) fn find(
+        schema: &Schema,
+        settings: &Settings,
+        slot_ns: u64,
+    ) -> Result<Self, Failure> {
         let cardinality::Settings { precision, .. } = settings.cardinality;
         let staggered = Self::built(schema, settings)?;
         let slot_bits = staggered.rounds.slot_bits;
         if slot_ns != 1 << slot_bits {
-            let [own, wanted] = [1 << slot_bits, slot_ns].map(|slot_ns| covered(precision, slot_ns));
+            let [own, wanted] =
+                [1 << slot_bits, slot_ns].map(|slot_ns| covered(precision, slot_ns));
             let advice = match self::slot_bits(precision, slot_ns) {
-                Some(bits) => format!("compile it with -D{DEFINITION}={bits}, or use --staggered {own:?}"),
+                Some(bits) => {
+                    format!("compile it with -D{DEFINITION}={bits}, or use --staggered {own:?}")
+                }
                 None => format!("use --staggered {own:?}"),
             };
-            let problem = format!("its registers cover {own:?} (-D{DEFINITION}={slot_bits}), {wanted:?} is wanted; {advice}");
+            let problem = format!(
+                "its registers cover {own:?} (-D{DEFINITION}={slot_bits}), {wanted:?} is wanted; {advice}"
+            );
             return Err(Failure::program(problem));
         }
         Ok(staggered)
@@ -125,7 +142,8 @@ impl Staggered {
                 "there is no register {name}N that says how long slots are; is it p4/flowgauge.p4?"
             )));
         };
-        let registers = Array::lasting(names::of(KIND, key, REGISTERS), precision.registers(), &FIELDS);
+        let registers =
+            Array::lasting(names::of(KIND, key, REGISTERS), precision.registers(), &FIELDS);
         let latest = Array::lasting(latest, 1, &names::REGISTER_VALUE);
         [&registers, &latest].into_iter().try_for_each(|array| array.check(schema))?;
         let rounds = Rounds { precision, slot_bits };
@@ -134,7 +152,11 @@ impl Staggered {
     }
 
     /// Checks that another program has the same.
-    pub(in crate::tofino) fn check(&self, schema: &Schema, settings: &Settings) -> Result<(), Failure> {
+    pub(in crate::tofino) fn check(
+        &self,
+        schema: &Schema,
+        settings: &Settings,
+    ) -> Result<(), Failure> {
         Self::find(schema, settings, 1 << self.rounds.slot_bits).map(|_| ())
     }
 
@@ -148,7 +170,8 @@ impl Staggered {
     pub(in crate::tofino) fn age(&mut self, by: Duration) {
         let earlier = |time: Instant| time.checked_sub(by);
         self.read = self.read.and_then(earlier);
-        self.clock.known = self.clock.known.and_then(|(known, since)| Some((known, earlier(since)?)));
+        self.clock.known =
+            self.clock.known.and_then(|(known, since)| Some((known, earlier(since)?)));
     }
 
     /// The switch has emptied registers, or was started anew.
@@ -158,8 +181,8 @@ impl Staggered {
         self.read = None;
     }
 
-    /// What the registers of all pipes say together, and the time in nanoseconds by the chip's clock, from what was read of them and, later,
-    /// of the clock.
+    /// What the registers of all pipes say together, and the time in nanoseconds by the chip's
+    /// clock, from what was read of them and, later, of the clock.
     pub(in crate::tofino) fn lasting(
         &mut self,
         registers: &Cells,
@@ -178,14 +201,23 @@ impl Staggered {
             for (index, ((word, held), seen)) in words.iter_mut().zip(pipe).zip(seen).enumerate() {
                 let [round, level] = *held;
                 if level > precision.max_level().into() || !self.rounds.is_round(round) {
-                    let problem = format!("{}[{index}] holds round {round:#x}, level {level}", self.registers.table);
+                    let problem = format!(
+                        "{}[{index}] holds round {round:#x}, level {level}",
+                        self.registers.table
+                    );
                     return Err(Failure::answer(format!("{problem}, which no packet leaves")));
                 }
                 let current = self.rounds.of(index, now);
                 if seen.held != *held {
-                    *seen = Seen { held: *held, round: current.wrapping_add_signed(-self.rounds.ago(current, round)) };
+                    *seen = Seen {
+                        held: *held,
+                        round: current.wrapping_add_signed(-self.rounds.ago(current, round)),
+                    };
                 }
-                let round = self.rounds.word(index, now, current.wrapping_sub(seen.round).cast_signed()).filter(|_| level != 0);
+                let round = self
+                    .rounds
+                    .word(index, now, current.wrapping_sub(seen.round).cast_signed())
+                    .filter(|_| level != 0);
                 *word = round.map_or(0, |round| round | level);
             }
             merged.cardinality.merge(&own.cardinality, precision);
@@ -214,21 +246,24 @@ impl Rounds {
         number.trailing_zeros() >= self.round_bits()
     }
 
-    /// The round that a register is in. Rounds of before the first one are of the cycle before, so that there are some.
+    /// The round that a register is in. Rounds of before the first one are of the cycle before, so
+    /// that there are some.
     fn of(self, index: usize, now: u64) -> u64 {
         let rounds_of_cycle = 1_u64 << (KEPT_BITS - self.round_bits());
         let slots = (now >> self.slot_bits) + (rounds_of_cycle << self.precision.bits());
         slots.saturating_sub(index as u64) >> self.precision.bits()
     }
 
-    /// How many rounds before this one the round is that a switch has a number for: half of a cycle before it or, if the time is not known well,
-    /// behind it.
+    /// How many rounds before this one the round is that a switch has a number for: half of a cycle
+    /// before it or, if the time is not known well, behind it.
     fn ago(self, current: u64, number: u32) -> i64 {
         let unused = u64::BITS - (KEPT_BITS - self.round_bits());
-        (current.wrapping_sub(u64::from(number >> self.round_bits())) << unused).cast_signed() >> unused
+        (current.wrapping_sub(u64::from(number >> self.round_bits())) << unused).cast_signed()
+            >> unused
     }
 
-    /// The round of a register, so many before the present one, as the core keeps it; nothing if the core could not tell it from a later one.
+    /// The round of a register, so many before the present one, as the core keeps it; nothing if
+    /// the core could not tell it from a later one.
     fn word(self, index: usize, now: u64, ago: i64) -> Option<u32> {
         let bits = self.precision.bits();
         let shift = bits.max(8);
@@ -250,7 +285,8 @@ impl Clock {
     /// The time, by when the last packets came to each pipe; those of a pipe without any are zero.
     fn read(&mut self, latest: impl Iterator<Item = u32>, at: Instant) -> u64 {
         let mut now = self.known.map(|(known, since)| {
-            let passed = u64::try_from(at.saturating_duration_since(since).as_nanos()).unwrap_or(u64::MAX);
+            let passed =
+                u64::try_from(at.saturating_duration_since(since).as_nanos()).unwrap_or(u64::MAX);
             known.saturating_add(passed - passed / DRIFT)
         });
         for time in latest.filter(|time| *time != 0) {
@@ -276,7 +312,11 @@ mod tests {
         let begin = Instant::now();
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
         let mut clock = Clock { unit_bits: 16, known: None };
-        assert_eq!(clock.read([0, 0].into_iter(), at(0)), 0, "nobody knows before the first packet");
+        assert_eq!(
+            clock.read([0, 0].into_iter(), at(0)),
+            0,
+            "nobody knows before the first packet"
+        );
         let end = 1_u64 << CLOCK_BITS;
         let second = 1_000_000_000;
         // The chip's clock in units, of which the last ones are lost.
@@ -288,7 +328,10 @@ mod tests {
         assert_eq!(clock.read([0, kept(time)].into_iter(), at(5)), known + 4 * second - 400_000);
         // The later of two pipes; behind the end the clock begins at zero.
         let later = kept(3 * second);
-        assert_eq!(clock.read([later, kept(time)].into_iter(), at(8)), end + (u64::from(later) << 16));
+        assert_eq!(
+            clock.read([later, kept(time)].into_iter(), at(8)),
+            end + (u64::from(later) << 16)
+        );
         // A packet that came long ago tells nothing.
         let before = clock.known.unwrap().0;
         assert_eq!(clock.read([kept(second)].into_iter(), at(8)), before);

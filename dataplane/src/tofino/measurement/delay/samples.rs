@@ -1,7 +1,7 @@
 //! Delays one by one: the switch sends a digest for each that it counts.
 //!
-//! A switch does not say which digests it could not send. How many it should have sent is in the bank: what is missing of them is counted when the
-//! window is closed.
+//! A switch does not say which digests it could not send. How many it should have sent is in the
+//! bank: what is missing of them is counted when the window is closed.
 
 use super::{tick_bits, weighs};
 use crate::error::Failure;
@@ -18,7 +18,8 @@ use flowgauge_core::{BANKS, WideBank};
 pub(super) const DEFINITION: &str = "FLOWGAUGE_DELAY_SAMPLES";
 const DIGEST: &str = "delay_samples";
 /// What is in a digest.
-const FIELDS: [&str; 10] = ["at", "src", "dst", "ticks", "weight", "beyond", "kind", "fridge", "leaves", "bank"];
+const FIELDS: [&str; 10] =
+    ["at", "src", "dst", "ticks", "weight", "beyond", "kind", "fridge", "leaves", "bank"];
 /// The same, if groups are kept apart.
 const GROUP: &str = "group";
 /// Bits of the chip's clock, which counts nanoseconds.
@@ -59,9 +60,14 @@ impl Samples {
     pub(in crate::tofino) fn new(schema: &Schema, settings: &Settings) -> Result<Self, Failure> {
         let digest = schema.filter(DIGEST).map_err(Failure::program)?;
         let field = |name: &str| {
-            let field = digest.fields.iter().find(|field| field.name.rsplit('.').next() == Some(name));
             let field =
-                field.ok_or_else(|| Failure::program(format!("{} has no field {name}; is it p4/flowgauge.p4?", digest.name)))?;
+                digest.fields.iter().find(|field| field.name.rsplit('.').next() == Some(name));
+            let field = field.ok_or_else(|| {
+                Failure::program(format!(
+                    "{} has no field {name}; is it p4/flowgauge.p4?",
+                    digest.name
+                ))
+            })?;
             field.kind.bits().map_err(Failure::program)?;
             Ok(Field { id: field.id, kind: field.kind.clone() })
         };
@@ -112,14 +118,19 @@ impl Samples {
         }
         for digest in &digests.data {
             let Some(sample) = self.sample(digest, now) else {
-                tracing::debug!("a digest of a delay is not what the schema says, and counts as missing");
+                tracing::debug!(
+                    "a digest of a delay is not what the schema says, and counts as missing"
+                );
                 continue;
             };
             // What comes after its window was closed is missing there already.
             if usize::from(sample.bank) != self.open && !self.is_closing {
                 continue;
             }
-            let came = self.came.get_mut(usize::from(sample.bank)).and_then(|came| came.get_mut(usize::from(sample.row)));
+            let came = self
+                .came
+                .get_mut(usize::from(sample.bank))
+                .and_then(|came| came.get_mut(usize::from(sample.row)));
             came.into_iter().for_each(|came| *came += 1);
             self.sampled.add(0, sample);
         }
@@ -130,12 +141,16 @@ impl Samples {
             let mut bytes = digest.fields.iter().filter_map(|part| number(part, field.id));
             field.kind.decode(bytes.next()?).ok()
         };
-        let [at, source, destination, delay, weight, beyond, kind, fridge, leaves, bank] = &self.fields;
+        let [at, source, destination, delay, weight, beyond, kind, fridge, leaves, bank] =
+            &self.fields;
         let narrow = |field: &Field| u32::try_from(value(field)?).ok();
         let group = self.group.as_ref().map_or(Some(0), narrow)? as usize;
         let settings = &self.settings;
-        let label =
-            group.checked_mul(settings.sides())?.checked_add(if settings.sides() > 1 { narrow(leaves)? as usize } else { 0 })?;
+        let label = group.checked_mul(settings.sides())?.checked_add(if settings.sides() > 1 {
+            narrow(leaves)? as usize
+        } else {
+            0
+        })?;
         let row = (narrow(kind)? as usize).checked_mul(settings.labels())?.checked_add(label)?;
         if row >= settings.kinds.number() * settings.labels() {
             return None;
@@ -167,7 +182,8 @@ impl Samples {
         came.zip(self.counted(bank)).all(|(came, counted)| *came >= counted)
     }
 
-    /// The window is closed: gives the rest of its delays, and counts in its bank how many have not come.
+    /// The window is closed: gives the rest of its delays, and counts in its bank how many have not
+    /// come.
     pub(in crate::tofino) fn close(&mut self, bank: &mut WideBank) -> Vec<DelaySample> {
         let counted: Vec<u64> = self.counted(bank).collect();
         if let Some(came) = self.came.get_mut(self.open) {
@@ -184,16 +200,19 @@ impl Samples {
     /// Delays in a bank, of each kind, group and direction.
     fn counted(&self, bank: &WideBank) -> impl Iterator<Item = u64> {
         let rows = self.settings.kinds.number() * self.settings.labels();
-        bank.delay
-            .histograms
-            .chunks(self.settings.fridges())
-            .take(rows)
-            .map(|fridges| fridges.iter().flat_map(|histogram| histogram.buckets()).map(|bucket| u64::from(bucket.samples)).sum())
+        bank.delay.histograms.chunks(self.settings.fridges()).take(rows).map(|fridges| {
+            fridges
+                .iter()
+                .flat_map(|histogram| histogram.buckets())
+                .map(|bucket| u64::from(bucket.samples))
+                .sum()
+        })
     }
 }
 
-/// The chip's clock by ours. A digest takes a while to come; the one that took least says how far apart the clocks are. They drift, so that each window
-/// goes by its own digests and by those of the window before.
+/// The chip's clock by ours. A digest takes a while to come; the one that took least says how far
+/// apart the clocks are. They drift, so that each window goes by its own digests and by those of
+/// the window before.
 #[derive(Default)]
 struct Clock {
     /// Our time less the chip's, modulo the end of its clock: the least that was seen.
@@ -207,7 +226,9 @@ impl Clock {
     fn since_epoch(&mut self, at: u64, now: u64) -> u64 {
         let apart = now.wrapping_sub(at) & CLOCK;
         // Which of two is earlier, whatever has wrapped.
-        let least = |one: u64, other: u64| if one.wrapping_sub(other) & CLOCK > CLOCK / 2 { one } else { other };
+        let least = |one: u64, other: u64| {
+            if one.wrapping_sub(other) & CLOCK > CLOCK / 2 { one } else { other }
+        };
         let current = self.current.map_or(apart, |current| least(current, apart));
         self.current = Some(current);
         let difference = self.before.map_or(current, |before| least(before, current));

@@ -202,7 +202,10 @@ mod tests {
         let (rates, q) = ([1.0, 2.0, 0.5], 21);
         let cells = Cells::new(&rates, q);
         for (k1, k2) in [(0, 0), (2, 5), (4, 4), (21, 3), (22, 1)] {
-            let sum: f64 = (0..=k1).flat_map(|i| (0..=k2).map(move |j| (i, j))).map(|(i, j)| cells.at(i, j).0).sum();
+            let sum: f64 = (0..=k1)
+                .flat_map(|i| (0..=k2).map(move |j| (i, j)))
+                .map(|(i, j)| cells.at(i, j).0)
+                .sum();
             let y = |k: u8| if k > q { 0.0 } else { 0.5_f64.powi(i32::from(k)) };
             let exponent = rates[0] * y(k1) + rates[1] * y(k2) + rates[2] * y(k1.min(k2));
             assert!((sum - (-exponent).exp()).abs() < 1e-12);

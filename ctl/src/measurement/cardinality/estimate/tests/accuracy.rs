@@ -4,14 +4,19 @@ use super::super::{Estimator, estimate};
 use super::sampling::{Source, Summary, large_sketch, scatter, sketch, summarise};
 use flowgauge_testing::chance::binomial;
 
-/// The bias of estimators that have none in the limit is of the order of one over their registers, here 2048.
+/// The bias of estimators that have none in the limit is of the order of one over their registers,
+/// here 2048.
 const BIAS: f64 = 1.0 / 2048.0;
 
 fn simulate(flows: u64, p: u8, trials: u64) -> [(Estimator, Summary); 3] {
     let sketches: Vec<Vec<u8>> = (0..trials)
         .map(|trial| {
             let mut source = Source::new(trial * 7919 + flows + u64::from(p) * 1_000_003);
-            if flows <= 200_000 { sketch(flows, p, &mut source) } else { large_sketch(flows as f64, p, &mut source) }
+            if flows <= 200_000 {
+                sketch(flows, p, &mut source)
+            } else {
+                large_sketch(flows as f64, p, &mut source)
+            }
         })
         .collect();
     Estimator::ALL.map(|estimator| {
@@ -33,10 +38,12 @@ fn assert_honest(flows: u64, p: u8, trials: u64) {
     for (estimator, summary) in simulate(flows, p, trials) {
         let case = format!("{estimator}, 2^{p} registers, {flows} flows: {summary:?}");
         assert!(summary.is_honest(), "{case}");
-        // About 2.5 flows a register `flajolet` is one of two estimates. The interval is that of the one it is, of which linear counting has the larger
-        // error, while both together scatter less.
+        // About 2.5 flows a register `flajolet` is one of two estimates. The interval is that of
+        // the one it is, of which linear counting has the larger error, while both together scatter
+        // less.
         let hands_over = estimator == Estimator::Flajolet && flows == 5 << p >> 1;
-        let spread = summary.spread.max(if hands_over { linear_counting_error(2.5, p) } else { 0.0 });
+        let spread =
+            summary.spread.max(if hands_over { linear_counting_error(2.5, p) } else { 0.0 });
         assert!(Summary { spread, ..summary }.is_narrow(), "{case}");
     }
 }
@@ -82,7 +89,10 @@ fn errors_at_the_switch_to_linear_counting() {
     assert!((flajolet.bias - 0.022).abs() <= flajolet.chance() + 0.0005, "{flajolet:?}");
     for summary in [ertl, mle] {
         assert!(summary.bias.abs() <= summary.chance() + BIAS, "{summary:?}");
-        assert!((summary.rmse - 0.019).abs() <= 0.019 * scatter(summary.trials) + 0.0005, "{summary:?}");
+        assert!(
+            (summary.rmse - 0.019).abs() <= 0.019 * scatter(summary.trials) + 0.0005,
+            "{summary:?}"
+        );
     }
 }
 
@@ -92,7 +102,10 @@ fn ertl_and_mle_are_unbiased_over_the_range() {
         let [(_, ertl), _, (_, mle)] = simulate(flows, 11, 1000);
         for summary in [ertl, mle] {
             assert!(summary.bias.abs() <= summary.chance() + BIAS, "{flows}: {summary:?}");
-            assert!(summary.rmse < 1.04 / 2048.0_f64.sqrt() * (1.0 + scatter(summary.trials)), "{flows}: {summary:?}");
+            assert!(
+                summary.rmse < 1.04 / 2048.0_f64.sqrt() * (1.0 + scatter(summary.trials)),
+                "{flows}: {summary:?}"
+            );
         }
     }
 }

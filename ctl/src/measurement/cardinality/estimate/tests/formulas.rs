@@ -122,7 +122,8 @@ fn the_thesis_formula_number_by_number() {
     let raw = 0.7213 / (1.0 + 1.079 / 2048.0) * 2048.0 * 2048.0 / sum;
     let value = estimate(&levels, Estimator::Flajolet).unwrap().value;
     assert!(close(value, raw, 1e-12));
-    for (m, alpha) in [(16, 0.673), (32, 0.697), (64, 0.709), (128, 0.7213 / (1.0 + 1.079 / 128.0))] {
+    for (m, alpha) in [(16, 0.673), (32, 0.697), (64, 0.709), (128, 0.7213 / (1.0 + 1.079 / 128.0))]
+    {
         let value = estimate(&vec![4; m], Estimator::Flajolet).unwrap().value;
         assert!(close(value, alpha * 16.0 * m as f64, 1e-12));
     }

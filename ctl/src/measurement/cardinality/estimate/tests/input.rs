@@ -1,5 +1,6 @@
 use super::super::{
-    CEILING, Estimate, EstimateError, Estimator, Histogram, StaggeredEstimator, estimate, flajolet_large_range, joint, staggered,
+    CEILING, Estimate, EstimateError, Estimator, Histogram, StaggeredEstimator, estimate,
+    flajolet_large_range, joint, staggered,
 };
 
 #[test]

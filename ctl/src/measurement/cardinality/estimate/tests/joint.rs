@@ -33,8 +33,9 @@ fn are_honest(held: [u64; 4]) -> bool {
     held.iter().all(|held| held >= binomial(TRIALS, 0.95).start())
 }
 
-/// How far two estimates of one likelihood may be apart, in standard errors: each ends within 1e-4 of its maximum. The joint one takes no step that
-/// promises less than 1e-8, which is the square of its length; the single one ends with a step of 1e-4.
+/// How far two estimates of one likelihood may be apart, in standard errors: each ends within 1e-4
+/// of its maximum. The joint one takes no step that promises less than 1e-8, which is the square of
+/// its length; the single one ends with a step of 1e-4.
 const CONVERGED: f64 = 2e-4;
 
 /// The relative error of a union in `registers` registers.
@@ -46,8 +47,8 @@ fn numbers(joint: &Joint) -> [Estimate; 4] {
     [joint.only_a, joint.only_b, joint.both, joint.union]
 }
 
-/// Returns how many intervals of only_a, only_b, both and union hold the truth, and the errors of the
-/// intersection in every trial: the joint estimate's, and inclusion and exclusion's.
+/// Returns how many intervals of only_a, only_b, both and union hold the truth, and the errors of
+/// the intersection in every trial: the joint estimate's, and inclusion and exclusion's.
 fn simulate(only_a: u32, only_b: u32, both: u32) -> ([u64; 4], Vec<[f64; 2]>) {
     let truth = [only_a, only_b, both, only_a + only_b + both];
     let (mut held, mut errors) = ([0; 4], Vec::new());
@@ -78,10 +79,17 @@ fn intersections_beat_inclusion_and_exclusion() {
     for (only, both) in [(50_000, 0), (45_000, 5_000), (25_000, 25_000)] {
         let (held, errors) = simulate(only, only, both);
         assert!(are_honest(held), "{both} of {only}: {held:?}");
-        // Both see the same registers: by how much the squares of their errors differ is more than chance would make of two that are as good.
-        let gains: Vec<f64> = errors.iter().map(|[jointly, separately]| separately.powi(2) - jointly.powi(2)).collect();
+        // Both see the same registers: by how much the squares of their errors differ is more than
+        // chance would make of two that are as good.
+        let gains: Vec<f64> = errors
+            .iter()
+            .map(|[jointly, separately]| separately.powi(2) - jointly.powi(2))
+            .collect();
         let (gain, deviation) = spread(&gains);
-        assert!(gain > of_mean(deviation, TRIALS), "{both} of {only}: {gain} with a deviation of {deviation}");
+        assert!(
+            gain > of_mean(deviation, TRIALS),
+            "{both} of {only}: {gain} with a deviation of {deviation}"
+        );
     }
 }
 
@@ -89,7 +97,9 @@ fn intersections_beat_inclusion_and_exclusion() {
 fn the_same_set_twice_is_all_in_both() {
     let (held, errors) = simulate(0, 0, 50_000);
     assert!(are_honest(held), "{held:?}");
-    let apart = errors.iter().fold(0.0_f64, |most, [jointly, separately]| most.max((jointly - separately).abs()));
+    let apart = errors
+        .iter()
+        .fold(0.0_f64, |most, [jointly, separately]| most.max((jointly - separately).abs()));
     assert!(apart <= CONVERGED * error(2048) * 50_000.0, "{apart} flows");
 }
 
@@ -173,5 +183,10 @@ fn swapping_the_sketches_swaps_the_numbers() {
             assert!((x - y).abs() <= (0.01 + CONVERGED) * half_width + 1e-3, "{x} {y}");
         }
     }
-    assert!((one.jaccard / other.jaccard - 1.0).abs() <= 2.0 * CONVERGED, "{} {}", one.jaccard, other.jaccard);
+    assert!(
+        (one.jaccard / other.jaccard - 1.0).abs() <= 2.0 * CONVERGED,
+        "{} {}",
+        one.jaccard,
+        other.jaccard
+    );
 }

@@ -1,6 +1,8 @@
 use proptest::prelude::*;
 
-use super::super::{CEILING, Estimate, Estimator, Histogram, StaggeredEstimator, estimate, joint, staggered};
+use super::super::{
+    CEILING, Estimate, Estimator, Histogram, StaggeredEstimator, estimate, joint, staggered,
+};
 
 /// Levels that a sketch can hold, likely or not: of any spread about any height.
 fn levels(p: u8) -> impl Strategy<Value = Vec<u8>> {
@@ -19,7 +21,10 @@ fn two_sketches() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
 }
 
 fn is_ordered(estimate: Estimate) -> bool {
-    0.0 <= estimate.low && estimate.low <= estimate.value && estimate.value <= estimate.high && estimate.high <= CEILING
+    0.0 <= estimate.low
+        && estimate.low <= estimate.value
+        && estimate.value <= estimate.high
+        && estimate.high <= CEILING
 }
 
 fn merge(a: &[u8], b: &[u8]) -> Vec<u8> {

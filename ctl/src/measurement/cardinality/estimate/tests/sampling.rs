@@ -95,8 +95,9 @@ impl Summary {
         self.held >= *binomial(self.trials, 0.95).start()
     }
 
-    /// Whether intervals are no wider than the errors call for. They are even on the logarithmic scale, of 1.96 deviations either way, and by what
-    /// counting in whole flows adds, at most one flow, wider. One that is cleared of a bias may have to be wider to hold the estimate. The
+    /// Whether intervals are no wider than the errors call for. They are even on the logarithmic
+    /// scale, of 1.96 deviations either way, and by what counting in whole flows adds, at most one
+    /// flow, wider. One that is cleared of a bias may have to be wider to hold the estimate. The
     /// deviation of so many trials is too small by chance by as much as [`scatter`] says.
     pub(super) fn is_narrow(&self) -> bool {
         let half = (Z95 * self.spread * (1.0 + scatter(self.trials))).sinh();
@@ -109,14 +110,17 @@ impl Summary {
     }
 }
 
-/// How far chance moves a standard deviation, or a root mean square error, of so many trials, relative to it.
+/// How far chance moves a standard deviation, or a root mean square error, of so many trials,
+/// relative to it.
 pub(super) fn scatter(trials: u64) -> f64 {
     DEVIATIONS / (2.0 * trials as f64).sqrt()
 }
 
 /// Summarises `(value, low, high)` of repeated trials.
 pub(super) fn summarise(truth: f64, trials: &[(f64, f64, f64)]) -> Summary {
-    let mean = |f: &dyn Fn(&(f64, f64, f64)) -> f64| trials.iter().map(f).sum::<f64>() / trials.len() as f64;
+    let mean = |f: &dyn Fn(&(f64, f64, f64)) -> f64| {
+        trials.iter().map(f).sum::<f64>() / trials.len() as f64
+    };
     let logarithm = mean(&|t| (t.0 / truth).ln());
     Summary {
         bias: mean(&|t| t.0 / truth - 1.0),

@@ -50,8 +50,9 @@ fn harmonic_has_no_bias_at_many_flows() {
     assert!(summary.is_honest(), "{summary:?}");
 }
 
-/// Where most registers are empty the harmonic mean is far too high, by what the model of a register says. The likelihood's error is the least
-/// that any estimator without bias has: the inverse of the information in all registers.
+/// Where most registers are empty the harmonic mean is far too high, by what the model of a
+/// register says. The likelihood's error is the least that any estimator without bias has: the
+/// inverse of the information in all registers.
 #[test]
 fn likelihood_is_better_than_the_harmonic_mean_at_few_flows() {
     const FLOWS: f64 = 1000.0;
@@ -62,20 +63,29 @@ fn likelihood_is_better_than_the_harmonic_mean_at_few_flows() {
     let mature = || exposures().filter(|exposure| *exposure > 0.25);
     let sum: f64 = mature().map(|exposure| exposure * moments(FLOWS / m * exposure, q).mean).sum();
     let expected = alpha(2048) * m * mature().count() as f64 / sum / FLOWS - 1.0;
-    let least = exposures().map(|exposure| information(FLOWS / m * exposure, q)).sum::<f64>().sqrt().recip();
+    let least = exposures()
+        .map(|exposure| information(FLOWS / m * exposure, q))
+        .sum::<f64>()
+        .sqrt()
+        .recip();
 
     let harmonic = simulate(FLOWS, p, StaggeredEstimator::Harmonic, 100);
     let likelihood = simulate(FLOWS, p, StaggeredEstimator::Mle, 100);
     assert!(harmonic.is_honest(), "{harmonic:?}");
     let deviation = (harmonic.rmse.powi(2) - harmonic.bias.powi(2)).sqrt();
-    // Both formulas are those of many registers: what comes behind is of the order of one over their number.
+    // Both formulas are those of many registers: what comes behind is of the order of one over
+    // their number.
     let (allowed, rest) = (of_mean(deviation, harmonic.trials), 1.0 / m);
     assert!((harmonic.bias - expected).abs() <= allowed + rest, "{expected}: {harmonic:?}");
-    assert!((likelihood.rmse / least - 1.0).abs() <= scatter(likelihood.trials) + rest, "{least}: {likelihood:?}");
+    assert!(
+        (likelihood.rmse / least - 1.0).abs() <= scatter(likelihood.trials) + rest,
+        "{least}: {likelihood:?}"
+    );
     assert!(likelihood.rmse < expected, "{likelihood:?} {harmonic:?}");
 }
 
-/// The most flows that leave nothing in 2.5 % of all cases: `exp(-n) = 0.025` where all registers together are exposed for a window each.
+/// The most flows that leave nothing in 2.5 % of all cases: `exp(-n) = 0.025` where all registers
+/// together are exposed for a window each.
 #[test]
 fn no_flow_leaves_room_for_three() {
     let ages: Vec<f64> = (1..=2048).map(f64::from).collect();
@@ -83,7 +93,9 @@ fn no_flow_leaves_room_for_three() {
         let ages = ages.iter().filter(|age| **age > youngest);
         ages.map(|age| 2.0 * age / 2048.0).sum::<f64>() / 2048.0
     };
-    for (estimator, youngest) in [(StaggeredEstimator::Mle, 0.0), (StaggeredEstimator::Harmonic, 256.0)] {
+    for (estimator, youngest) in
+        [(StaggeredEstimator::Mle, 0.0), (StaggeredEstimator::Harmonic, 256.0)]
+    {
         let none = staggered(&[0; 2048], &ages, estimator).unwrap();
         assert_eq!((none.value, none.low), (0.0, 0.0));
         let most = -0.025_f64.ln() / mean(youngest);
