@@ -2,12 +2,12 @@
 
 use crate::alert::Rule;
 use crate::clock::{Clock, Woken, nanoseconds};
-use crate::figure::Drawn;
 use crate::ledger::Book;
 use crate::measurement::alarm::{Alarm, Watch};
 use crate::measurement::delay::tune::Tuner;
 use crate::measurement::delay::{Ends, Sample};
 use crate::measurement::{Counted, Damaged, Estimation, Reading, Reports, Rows, has_windows};
+use crate::record::Drawn;
 use crate::record::{Kind, Record};
 use crate::schedule::{Action, Due, Intervals, Schedule};
 use crate::text::{counted, stepped};
@@ -906,6 +906,8 @@ impl Controller {
                 at_ns: None,
                 complete: true,
                 reports,
+                // Not the figures of the sample.
+                drawn: Drawn::default(),
                 ..record
             });
         }

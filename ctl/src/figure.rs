@@ -7,7 +7,6 @@
 use crate::number::Number;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
-use std::sync::OnceLock;
 
 /// What a number is of. Its name ends those of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -126,120 +125,5 @@ fn labels<S: Serializer>(
 /// Names of counts that are left out where they are zero.
 pub(crate) const LEFT_OUT: [&str; 2] = ["lost_packets", "unaccounted_packets"];
 
-/// Figures on their way to an output.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Figures(pub Vec<Figure>);
-
-/// Figures of a record, made when an output first asks for them and then the same for all outputs.
-/// A clone makes its own, since it may be changed into another record.
-#[derive(Debug, Default)]
-pub struct Drawn(OnceLock<Figures>);
-
-impl Drawn {
-    /// Returns the figures, which `draw` makes if this is the first call.
-    pub(crate) fn or_draw(&self, draw: impl FnOnce() -> Figures) -> &Figures {
-        self.0.get_or_init(draw)
-    }
-
-    /// Returns the figures that were made, if they were, to add to them.
-    pub(crate) fn made(&mut self) -> Option<&mut Figures> {
-        self.0.get_mut()
-    }
-}
-
-impl Clone for Drawn {
-    fn clone(&self) -> Self {
-        Drawn::default()
-    }
-}
-
-impl PartialEq for Drawn {
-    fn eq(&self, _: &Self) -> bool {
-        // They follow from the record.
-        true
-    }
-}
-
-/// What a count of lost packets is, for people.
+/// Title of the count of lost packets.
 pub(crate) const LOST: &str = "packets lost before they could be counted";
-
-/// Labels of a figure.
-pub(crate) type Labels<'a> = &'a [(&'static str, &'a str)];
-
-impl Figures {
-    fn push(
-        &mut self,
-        name: &'static str,
-        title: &'static str,
-        unit: Unit,
-        labels: Labels<'_>,
-        shape: Shape,
-    ) {
-        let labels = labels
-            .iter()
-            .filter(|(_, value)| !value.is_empty())
-            .map(|(name, value)| (*name, (*value).to_owned()));
-        self.0.push(Figure { name, title, unit, labels: labels.collect(), shape, truth: None });
-    }
-
-    pub(crate) fn number(
-        &mut self,
-        name: &'static str,
-        title: &'static str,
-        unit: Unit,
-        labels: Labels<'_>,
-        number: Number,
-    ) {
-        self.push(name, title, unit, labels, Shape::Number(number));
-    }
-
-    /// What the last figure is by an exact count, if there was one.
-    pub(crate) fn truth(&mut self, truth: Option<f64>) {
-        if let Some(figure) = self.0.last_mut() {
-            figure.truth = truth;
-        }
-    }
-
-    pub(crate) fn count(
-        &mut self,
-        name: &'static str,
-        title: &'static str,
-        unit: Unit,
-        labels: Labels<'_>,
-        count: f64,
-    ) {
-        self.push(name, title, unit, labels, Shape::Count(count));
-    }
-
-    pub(crate) fn state(
-        &mut self,
-        name: &'static str,
-        title: &'static str,
-        labels: Labels<'_>,
-        state: bool,
-    ) {
-        self.push(name, title, Unit::Things, labels, Shape::State(state));
-    }
-
-    pub(crate) fn ranking(
-        &mut self,
-        name: &'static str,
-        title: &'static str,
-        unit: Unit,
-        labels: Labels<'_>,
-        all: Vec<Ranked>,
-    ) {
-        self.push(name, title, unit, labels, Shape::Ranking(all));
-    }
-
-    pub(crate) fn distribution(
-        &mut self,
-        name: &'static str,
-        title: &'static str,
-        unit: Unit,
-        labels: Labels<'_>,
-        distribution: Distribution,
-    ) {
-        self.push(name, title, unit, labels, Shape::Distribution(distribution));
-    }
-}

@@ -26,6 +26,7 @@ pub mod alert;
 pub mod clock;
 pub mod controller;
 pub mod counter;
+mod field;
 pub mod figure;
 pub mod flow;
 pub mod identity;

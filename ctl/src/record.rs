@@ -3,14 +3,15 @@
 pub use crate::kind::Kind;
 
 use crate::alert::{self, Alert, Rule};
-use crate::figure::{Drawn, Figure, Figures, LOST, Unit};
+use crate::field::Fields;
+use crate::figure::{Figure, LOST, Unit};
 use crate::ledger::Ledger;
-use crate::measurement::{Counted, Reports};
+use crate::measurement::{Counted, Described, Reports};
 use crate::united::United;
 use flowgauge_core::Counters;
 use flowgauge_dataplane::Losses;
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// One window, sample or total.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,8 +80,33 @@ pub struct Record {
     pub united: Option<United>,
     /// What a window's packets were counted in; nothing of other records.
     pub counted: Option<Counted>,
-    /// Its figures, once an output has asked for them.
+    /// Its fields and figures, once an output has asked for them.
     pub drawn: Drawn,
+}
+
+/// Fields and figures of a record, made when an output first asks for them and then the same for
+/// all outputs. A clone makes its own, since it may be changed into another record.
+#[derive(Debug, Default)]
+pub struct Drawn(OnceLock<Drawing>);
+
+/// Fields of each measurement, and figures of all.
+#[derive(Debug)]
+struct Drawing {
+    described: Vec<Described>,
+    figures: Vec<Figure>,
+}
+
+impl Clone for Drawn {
+    fn clone(&self) -> Self {
+        Drawn::default()
+    }
+}
+
+impl PartialEq for Drawn {
+    fn eq(&self, _: &Self) -> bool {
+        // They follow from the record.
+        true
+    }
 }
 
 impl Record {
@@ -95,11 +121,19 @@ impl Record {
         }
     }
 
-    /// Returns what there is to draw of it: packets and losses, what each measurement says, and
-    /// alerts last.
+    /// Returns its figures: packets and losses, those of each measurement, and alerts last.
     #[must_use]
     pub fn figures(&self) -> &[Figure] {
-        &self.drawn.or_draw(|| self.draw()).0
+        &self.drawn().figures
+    }
+
+    /// Returns the fields of all measurements, in the order of JSON.
+    pub(crate) fn described(&self) -> &[Described] {
+        &self.drawn().described
+    }
+
+    fn drawn(&self) -> &Drawing {
+        self.drawn.0.get_or_init(|| self.draw())
     }
 
     /// Sets the alerts to what these rules say of its figures.
@@ -108,13 +142,16 @@ impl Record {
             return;
         }
         self.alerts = alert::judge(rules, self.figures());
-        if let Some(figures) = self.drawn.made() {
-            draw_alerts(&self.alerts, figures);
+        if let Some(drawing) = self.drawn.0.get_mut() {
+            let mut alerts = Fields::default();
+            draw_alerts(&self.alerts, &mut alerts);
+            drawing.figures.append(&mut alerts.figures);
         }
     }
 
-    fn draw(&self) -> Figures {
-        let mut figures = Figures::default();
+    fn draw(&self) -> Drawing {
+        let mut described = self.reports.describe(self.counted.as_ref());
+        let mut figures = Fields::default();
         let counters = &self.counters;
         for (family, packets) in [("ipv4", counters.ipv4), ("ipv6", counters.ipv6)] {
             figures.count(
@@ -125,14 +162,8 @@ impl Record {
                 packets as f64,
             );
         }
-        for (name, report) in self.reports.all() {
-            report.figures(self.counted.as_ref(), &mut figures);
-            figures.state(
-                "full",
-                "counters are full: shorter windows give better numbers",
-                &[("measurement", name)],
-                report.is_full(),
-            );
+        for measurement in &mut described {
+            figures.figures.append(&mut measurement.fields.figures);
         }
         figures.count("traffic", "bytes of all packets", Unit::Bytes, &[], counters.bytes as f64);
         for (cause, packets) in self.drops.iter() {
@@ -198,11 +229,11 @@ impl Record {
             );
         }
         draw_alerts(&self.alerts, &mut figures);
-        figures
+        Drawing { described, figures: figures.figures }
     }
 }
 
-fn draw_alerts(alerts: &[Alert], figures: &mut Figures) {
+fn draw_alerts(alerts: &[Alert], figures: &mut Fields) {
     for alert in alerts {
         figures.state(
             "alert_firing",

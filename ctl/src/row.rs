@@ -26,6 +26,34 @@ pub enum Value {
     Table(Vec<(Cow<'static, str>, Cells)>),
 }
 
+macro_rules! from {
+    ($($type:ty => $value:ident($of:expr);)*) => {$(
+        impl From<$type> for Value {
+            fn from(value: $type) -> Self {
+                Some(value).into()
+            }
+        }
+
+        impl From<Option<$type>> for Value {
+            fn from(value: Option<$type>) -> Self {
+                Value::$value(value.map($of))
+            }
+        }
+    )*};
+}
+
+from! {
+    u64 => Int(int);
+    u32 => Int(i64::from);
+    u8 => Int(i64::from);
+    usize => Int(|number| int(number as u64));
+    i64 => Int(|number| number);
+    f64 => Float(|number| number);
+    bool => Bool(|flag| flag);
+    &str => Text(str::to_owned);
+    String => Text(|text| text);
+}
+
 /// A column of a table within a column.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cells {
@@ -96,7 +124,7 @@ const REPEATED: &str = "time";
 
 impl Value {
     /// Whether it holds nothing; a column that is not there says the same.
-    fn is_nothing(&self) -> bool {
+    pub(crate) fn is_nothing(&self) -> bool {
         match self {
             Value::Int(number) => number.is_none(),
             Value::Float(number) => number.is_none(),

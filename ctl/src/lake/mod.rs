@@ -129,6 +129,10 @@ pub(crate) fn is_known(column: &str) -> bool {
 /// What the measurements of a record say in a lake.
 pub(crate) fn sketches(record: &Record, counted: &Counted) -> Row {
     let mut row = Row::default();
-    record.reports.all().for_each(|(_, report)| report.store(counted, &mut row));
+    let described = record.described().iter().filter(|it| it.is_on);
+    for (described, (_, report)) in described.zip(record.reports.all()) {
+        described.fields.store(&mut row);
+        report.store(counted, &mut row);
+    }
     row
 }

@@ -21,13 +21,12 @@ pub use headline::Headline;
 pub use sketched::{Rows, Sketched};
 
 use crate::alert::Rule;
-use crate::figure::Figures;
+use crate::field::Fields;
 use crate::kind::Kind;
 use crate::row::{Misfit, Row};
 use crate::text::Below;
 use flowgauge_core::{FlowKey, HashIdentity, KeyKind, Settings, WideBank};
 use flowgauge_dataplane::{Clock, Snapshot, Truth};
-use serde::ser::SerializeMap;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
@@ -92,17 +91,9 @@ macro_rules! measurements {
                 all.into_iter().filter_map(|(name, report)| Some((name, report?)))
             }
 
-            /// The columns of all measurements in the CSV.
-            pub(crate) fn cells(&self) -> Vec<Cell> {
-                [$($module::$report::cells(self.$module.as_ref()),)*].concat()
-            }
-
-            /// Writes each report under its name.
-            pub(crate) fn write<M: SerializeMap>(&self, line: &mut M) -> Result<(), M::Error> {
-                $(if let Some(report) = &self.$module {
-                    line.serialize_entry(stringify!($module), report)?;
-                })*
-                Ok(())
+            /// Describes each measurement, whether it is on or off.
+            pub(crate) fn describe(&self, counted: Option<&Counted>) -> Vec<Described> {
+                vec![$(describe(stringify!($module), self.$module.as_ref(), counted),)*]
             }
         }
     };
@@ -210,22 +201,29 @@ impl Reading<'_> {
     }
 }
 
-/// Where the columns of a measurement stand in the CSV; those of a new one are last, so that the
-/// others keep their places.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// Behind the window's number: the columns of the thesis.
-    First,
-    /// Behind the times.
-    Middle,
-    /// Behind the place where packets were counted.
-    Behind,
-    /// Behind all others.
-    Last,
+/// Fields of a measurement.
+#[derive(Debug)]
+pub(crate) struct Described {
+    /// Its name.
+    pub(crate) measurement: &'static str,
+    /// Whether it is on. Else only the CSV has its fields, without values.
+    pub(crate) is_on: bool,
+    pub(crate) fields: Fields,
 }
 
-/// A column of the CSV: its place, its name, and what stands in it.
-pub(crate) type Cell = (Place, &'static str, String);
+fn describe<M: Measurement>(
+    measurement: &'static str,
+    report: Option<&M>,
+    counted: Option<&Counted>,
+) -> Described {
+    let mut fields = Fields::default();
+    M::fields(report, counted, &mut fields);
+    if let Some(report) = report {
+        let title = "counters are full: shorter windows give better numbers";
+        fields.state("full", title, &[("measurement", measurement)], report.is_full());
+    }
+    Described { measurement, is_on: report.is_some(), fields }
+}
 
 /// Where the lines of a measurement stand below a row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -240,7 +238,7 @@ pub(crate) enum Rank {
     Asked,
 }
 
-/// The report of a measurement. It is also serialized, as it stands in the JSON lines.
+/// Report of a measurement.
 pub(crate) trait Measurement {
     /// What a union of rows of a lake keeps beside the bank.
     type Beside: Default
@@ -252,14 +250,11 @@ pub(crate) trait Measurement {
     where
         Self: Sized;
 
-    /// Its columns in the CSV, without values if it is off.
-    fn cells(report: Option<&Self>) -> Vec<Cell>
+    /// Adds its fields and figures; fields without values if it is off, for the CSV. Some figures
+    /// are drawn from the bank, which windows have.
+    fn fields(report: Option<&Self>, counted: Option<&Counted>, to: &mut Fields)
     where
-        Self: Sized,
-    {
-        let _ = report;
-        Vec::new()
-    }
+        Self: Sized;
 
     /// The number that has columns of its own in the table.
     fn headline(&self) -> Option<Headline> {
@@ -286,7 +281,8 @@ pub(crate) trait Measurement {
     where
         Self: Sized;
 
-    /// Its columns in a lake: estimates for engines, and what was counted, to unite it with others.
+    /// Adds what was counted to a row of a lake, behind the fields: registers and counters, to
+    /// merge them with those of other rows.
     fn store(&self, counted: &Counted, row: &mut Row) {
         let _ = (counted, row);
     }
@@ -305,9 +301,6 @@ pub(crate) trait Measurement {
         let _ = (row, settings, bank, beside);
         Ok(())
     }
-
-    /// What there is to draw of it; of windows also from what was counted.
-    fn figures(&self, counted: Option<&Counted>, figures: &mut Figures);
 
     /// Whether counters are full, so that shorter windows would give better numbers.
     fn is_full(&self) -> bool {

@@ -1,12 +1,11 @@
 //! What measurements have in common that count in rows.
 
+use crate::field::{Datum, Fields, object};
 use crate::row::{Misfit, Row, Value};
 use flowgauge_core::{
     FlowKey, Grid, HashIdentity, HashMode, KeyKind, SketchKind, Tabulation, WideSketch, sketch,
 };
 use flowgauge_dataplane::{HashKey, Tables};
-use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
 
 /// What is behind an interval that is wide because of what counters can hold.
 pub(crate) const FULL: &str = "counters are full";
@@ -31,12 +30,12 @@ impl Sketched {
         Some(Sketched { key, kind: mode.sketch()?, shape, hash: rows.hash })
     }
 
-    /// Its fields in a JSON line.
-    pub(crate) fn write<M: SerializeMap>(&self, line: &mut M) -> Result<(), M::Error> {
-        line.serialize_entry("sketch", self.kind.name())?;
-        line.serialize_entry("rows", &self.shape.rows())?;
-        line.serialize_entry("columns", &self.shape.columns())?;
-        line.serialize_entry("hash", &Hash(&self.hash))
+    /// Adds its fields.
+    pub(crate) fn fields(&self, to: &mut Fields) {
+        to.field("sketch", self.kind.name());
+        to.field("rows", self.shape.rows());
+        to.field("columns", self.shape.columns());
+        to.field("hash", hash(&self.hash));
     }
 }
 
@@ -124,20 +123,13 @@ impl Rows {
     }
 }
 
-/// A hash in a JSON line.
-pub(crate) struct Hash<'a>(pub(crate) &'a HashIdentity);
-
-impl Serialize for Hash<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Hash(hash) = self;
-        let mut line = serializer.serialize_map(None)?;
-        line.serialize_entry("mode", hash.mode.name())?;
-        if hash.mode == HashMode::Keyed {
-            line.serialize_entry("fingerprint", &format!("{:016x}", hash.fingerprint))?;
-        } else {
-            line.serialize_entry("polynomial", &format!("{:#010x}", hash.polynomial))?;
-            line.serialize_entry("seed", &hash.seed)?;
-        }
-        line.end()
+/// Returns how keys are hashed, without a secret.
+pub(crate) fn hash(hash: &HashIdentity) -> Datum {
+    let mode = hash.mode.name().into();
+    if hash.mode == HashMode::Keyed {
+        let fingerprint = format!("{:016x}", hash.fingerprint).into();
+        return object([("mode", mode), ("fingerprint", fingerprint)]);
     }
+    let polynomial = format!("{:#010x}", hash.polynomial).into();
+    object([("mode", mode), ("polynomial", polynomial), ("seed", hash.seed.into())])
 }

@@ -2,9 +2,10 @@
 
 use super::Origin;
 use crate::controller::Sink;
+use crate::field::Fields;
 use crate::identity::{Identity, SCHEMA};
-use crate::measurement::{Cell, Place};
 use crate::record::{Kind, Record};
+use crate::row::Value;
 use crate::united::United;
 use std::io::{self, Write};
 
@@ -31,88 +32,93 @@ impl Sink for Csv<'_> {
             return self.writer.flush();
         }
         let is_first = self.begin.is_none();
-        let mut columns = columns(record, *self.begin.get_or_insert(record.start_ns));
+        let mut fields = fields(record, *self.begin.get_or_insert(record.start_ns));
         if let Some(Identity { host, run }) = &self.origin.identity {
-            columns.extend([("host", quoted(host)), ("run", quoted(run))]);
+            fields.column(host.as_ref()).csv(203, "host");
+            fields.column(run.as_ref()).csv(204, "run");
         }
-        columns.push(("schema", SCHEMA.to_string()));
-        columns.extend(record.united.iter().flat_map(|united| of_union(united, record.complete)));
+        fields.column(SCHEMA).csv(205, "schema");
+        if let Some(united) = &record.united {
+            describe_union(united, record.complete, &mut fields);
+        }
+        let of_measurements = record.described().iter().flat_map(|it| it.fields.cells());
+        let mut cells: Vec<_> = fields.cells().chain(of_measurements).collect();
+        cells.sort_by_key(|(column, _)| column.position);
+        debug_assert!(cells.is_sorted_by(|(one, _), (next, _)| one.position < next.position));
         if is_first {
-            let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
+            let names: Vec<&str> = cells.iter().map(|(column, _)| column.name.as_ref()).collect();
             writeln!(self.writer, "{}", names.join(","))?;
         }
-        let values: Vec<String> = columns.into_iter().map(|(_, value)| value).collect();
+        let values: Vec<String> = cells.into_iter().map(|(_, value)| text(value)).collect();
         writeln!(self.writer, "{}", values.join(","))?;
         self.writer.flush()
     }
 }
 
-/// The names of all columns and what stands in them.
-fn columns(record: &Record, origin: u64) -> Vec<(&'static str, String)> {
+/// Returns the columns of the record itself. Positions 2 to 5, 20 to 29, 40 to 59 and 70 to 199 are
+/// of measurements.
+fn fields(record: &Record, origin: u64) -> Fields {
+    let mut fields = Fields::default();
+    let mut add = |position, name: &'static str, value: Value| {
+        fields.column(value).csv(position, name);
+    };
+    let counters = &record.counters;
     let time = record.end_ns.saturating_sub(origin) as f64 / 1e9;
-    let (counters, cells) = (&record.counters, record.reports.cells());
-    let number = |name, number: u64| (name, number.to_string());
-    let mut columns = vec![("time", format!("{time:.9}")), number("window_id", record.window)];
-    columns.extend(at(&cells, Place::First));
-    columns.extend([
-        ("record", record.kind.name().to_owned()),
-        number("packets", counters.packets()),
-        number("bytes", counters.bytes),
-        number("ipv4_packets", counters.ipv4),
-        number("ipv6_packets", counters.ipv6),
-        number("non_ip", counters.non_ip),
-        number("truncated", counters.truncated),
-        number("bad_header", counters.bad_header),
-        number("drops", record.drops.total()),
-        number("start_ns", record.start_ns),
-        number("end_ns", record.end_ns),
-    ]);
-    columns.extend(at(&cells, Place::Middle));
-    columns.extend([
-        ("interface", quoted(&record.interface)),
-        ("direction", record.direction.to_owned()),
-        ("part", record.part.to_string()),
-    ]);
-    columns.extend(at(&cells, Place::Behind));
-    columns.extend([
-        ("last_window", record.last_window.map(|window| window.to_string()).unwrap_or_default()),
-        number("late", record.late),
-        number("late_ns", record.late_ns),
-    ]);
-    columns.extend(at(&cells, Place::Last));
-    let ledger =
-        record.ledger.map(|ledger| (ledger.received.to_string(), ledger.unaccounted.to_string()));
-    let (received, unaccounted) = ledger.unwrap_or_default();
-    columns.extend([("received", received), ("unaccounted", unaccounted)]);
-    columns
+    add(0, "time", format!("{time:.9}").into());
+    add(1, "window_id", record.window.into());
+    add(6, "record", record.kind.name().into());
+    add(7, "packets", counters.packets().into());
+    add(8, "bytes", counters.bytes.into());
+    add(9, "ipv4_packets", counters.ipv4.into());
+    add(10, "ipv6_packets", counters.ipv6.into());
+    add(11, "non_ip", counters.non_ip.into());
+    add(12, "truncated", counters.truncated.into());
+    add(13, "bad_header", counters.bad_header.into());
+    add(14, "drops", record.drops.total().into());
+    add(15, "start_ns", record.start_ns.into());
+    add(16, "end_ns", record.end_ns.into());
+    add(30, "interface", record.interface.as_str().into());
+    add(31, "direction", record.direction.into());
+    add(32, "part", record.part.into());
+    add(60, "last_window", record.last_window.into());
+    add(61, "late", record.late.into());
+    add(62, "late_ns", record.late_ns.into());
+    add(200, "received", record.ledger.map(|ledger| ledger.received).into());
+    add(201, "unaccounted", record.ledger.map(|ledger| ledger.unaccounted).into());
+    fields
 }
 
-/// Which rows a union is of, and what of it is missing or there twice.
-fn of_union(united: &United, complete: bool) -> Vec<(&'static str, String)> {
-    let number = |name, number: u64| (name, number.to_string());
-    let sum = |pairs: &[(String, u64)]| pairs.iter().map(|(_, ns)| ns).sum();
-    vec![
-        ("complete", complete.to_string()),
-        number("rows", united.rows),
-        number("hosts", united.hosts),
-        number("places", united.places),
-        number("incomplete", united.incomplete),
-        number("lost_rows", united.lost_rows),
-        number("crossing", united.crossing),
-        number("twice", united.twice),
-        number("missing_ns", sum(&united.missing)),
-        number("doubled_ns", sum(&united.doubled)),
-        ("absent", quoted(&united.absent.join(" "))),
-        number("unchecked", united.unchecked),
-    ]
+/// Adds how many rows a union is of, and what of it is missing or duplicated.
+fn describe_union(united: &United, complete: bool, fields: &mut Fields) {
+    let sum = |pairs: &[(String, u64)]| pairs.iter().map(|(_, ns)| ns).sum::<u64>();
+    let columns: [(&'static str, Value); 12] = [
+        ("complete", complete.into()),
+        ("rows", united.rows.into()),
+        ("hosts", united.hosts.into()),
+        ("places", united.places.into()),
+        ("incomplete", united.incomplete.into()),
+        ("lost_rows", united.lost_rows.into()),
+        ("crossing", united.crossing.into()),
+        ("twice", united.twice.into()),
+        ("missing_ns", sum(&united.missing).into()),
+        ("doubled_ns", sum(&united.doubled).into()),
+        ("absent", united.absent.join(" ").into()),
+        ("unchecked", united.unchecked.into()),
+    ];
+    for ((name, value), position) in columns.into_iter().zip(210..) {
+        fields.column(value).csv(position, name);
+    }
 }
 
-/// The columns of measurements that stand at a place.
-fn at(cells: &[Cell], wanted: Place) -> impl Iterator<Item = (&'static str, String)> {
-    cells
-        .iter()
-        .filter(move |(place, ..)| *place == wanted)
-        .map(|(_, name, value)| (*name, value.clone()))
+/// Returns the text of a cell, empty where there is no value.
+fn text(value: &Value) -> String {
+    match value {
+        Value::Int(Some(number)) => number.to_string(),
+        Value::Float(Some(number)) => number.to_string(),
+        Value::Bool(Some(flag)) => flag.to_string(),
+        Value::Text(Some(text)) => quoted(text),
+        _ => String::new(),
+    }
 }
 
 /// RFC 4180 §2: a field with commas, quotes or line breaks is quoted. Spreadsheets take a text that

@@ -4,6 +4,7 @@ use super::Origin;
 use crate::controller::Sink;
 use crate::identity::SCHEMA;
 use crate::lake::{self, Identity, Row};
+use crate::measurement::Described;
 use crate::record::{Kind, Record};
 use crate::text::optional;
 use flowgauge_core::Counters;
@@ -118,7 +119,10 @@ impl Serialize for Line<'_> {
             line.serialize_entry("run", run.as_ref())?;
         }
         line.serialize_entry("schema", &SCHEMA)?;
-        record.reports.write(&mut line)?;
+        for Described { measurement, fields, .. } in record.described().iter().filter(|it| it.is_on)
+        {
+            line.serialize_entry(measurement, fields)?;
+        }
         let sketches =
             || record.counted.as_ref().map(|counted| Sketches(lake::sketches(record, counted)));
         optional(&mut line, "sketches", origin.sketches.then(sketches).flatten())?;

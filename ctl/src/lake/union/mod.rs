@@ -16,10 +16,10 @@ pub(crate) use selection::Found;
 use selection::found;
 pub use selection::{By, Options, Selection, files};
 
-use crate::figure::Drawn;
 use crate::identity::{self, SCHEMA};
 use crate::kind::Kind;
 use crate::measurement::{self, Besides, Reading, Reports, Rows};
+use crate::record::Drawn;
 use crate::record::Record;
 use crate::row::{CHECKSUM, Misfit, Row, Value};
 use crate::text::counted;

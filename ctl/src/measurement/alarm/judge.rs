@@ -86,6 +86,17 @@ impl Verdict {
     pub fn judged(self) -> bool {
         matches!(self, Verdict::Quiet | Verdict::Raised | Verdict::Crossed)
     }
+
+    /// Returns why a window was not compared, or that it is open.
+    pub(crate) fn reason(self) -> Option<&'static str> {
+        match self {
+            Verdict::TooFewPackets => Some("too few packets"),
+            Verdict::Short => Some("cut short"),
+            Verdict::Learning => Some("learning"),
+            Verdict::Crossed => Some("crossed"),
+            Verdict::Quiet | Verdict::Raised => None,
+        }
+    }
 }
 
 /// Watches two entropies, window after window.

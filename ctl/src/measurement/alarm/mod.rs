@@ -3,17 +3,13 @@
 pub mod judge;
 
 use super::entropy::Entropy;
-use super::{Cell, Counted, Damaged, Measurement, Place, Rank, Reading, Reports};
-use crate::figure::Figures;
-use crate::row::{Row, Value};
-use crate::text::{Below, counted, optional};
+use super::{Counted, Damaged, Measurement, Rank, Reading, Reports};
+use crate::field::{Fields, object};
+use crate::text::{Below, counted};
 use anstyle::AnsiColor;
 use flowgauge_core::KeyKind;
 use flowgauge_dataplane::Bounds;
 use judge::{Judge, Usual, Verdict};
-use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
-use std::collections::BTreeMap;
 
 /// Windows in a row that are too small for the alarm, after which the operator is told.
 const SMALL_WINDOWS: u32 = 10;
@@ -201,23 +197,29 @@ impl Measurement for Alarm {
         Ok(None)
     }
 
-    fn cells(report: Option<&Self>) -> Vec<Cell> {
-        let raised = report.and_then(Alarm::told).map(|raised| raised.to_string());
-        vec![(Place::Behind, "alarm", raised.unwrap_or_default())]
-    }
-
-    fn figures(&self, _: Option<&Counted>, figures: &mut Figures) {
-        if let Some(raised) = self.told() {
-            figures.state("alarm", "alarm: entropies are far off what is usual", &[], raised);
+    fn fields(report: Option<&Self>, _: Option<&Counted>, to: &mut Fields) {
+        let usual = |usual: Usual| {
+            object([("mean", usual.mean.into()), ("deviation", usual.deviation.into())])
+        };
+        let usual = |[src, dst]: [Usual; 2]| {
+            object([(KeyKind::Dst.name(), usual(dst)), (KeyKind::Src.name(), usual(src))])
+        };
+        to.field("raised", report.map(Alarm::raised));
+        to.field("judged", report.map(|it| it.verdict.judged()));
+        to.field("reason", report.and_then(|it| it.verdict.reason()));
+        to.field("least_packets", report.map(|it| it.least));
+        if let Some(both) = report.and_then(|it| it.usual) {
+            to.field("usual", usual(both));
+        }
+        let raised = report.and_then(Alarm::told);
+        to.column(raised).csv(52, "alarm").lake("alarm");
+        if let Some(raised) = raised {
+            to.state("alarm", "alarm: entropies are far off what is usual", &[], raised);
         }
     }
 
     fn columns() -> &'static [&'static str] {
         &["alarm"]
-    }
-
-    fn store(&self, _: &Counted, row: &mut Row) {
-        row.put("alarm", Value::Bool(self.told()));
     }
 
     fn rank(&self) -> Rank {
@@ -230,33 +232,5 @@ impl Measurement for Alarm {
                 "ALARM: the entropies of sources and destinations are far off what is usual";
             below.styled(AnsiColor::Red.on_default().bold(), &[alarm.to_owned()]);
         }
-    }
-}
-
-impl Serialize for Alarm {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Usually {
-            mean: f64,
-            deviation: f64,
-        }
-        let mut line = serializer.serialize_map(None)?;
-        line.serialize_entry("raised", &self.raised())?;
-        line.serialize_entry("judged", &self.verdict.judged())?;
-        let reason = match self.verdict {
-            Verdict::TooFewPackets => Some("too few packets"),
-            Verdict::Short => Some("cut short"),
-            Verdict::Learning => Some("learning"),
-            Verdict::Crossed => Some("crossed"),
-            Verdict::Quiet | Verdict::Raised => None,
-        };
-        optional(&mut line, "reason", reason)?;
-        line.serialize_entry("least_packets", &self.least)?;
-        let usual = |of: Usual| Usually { mean: of.mean, deviation: of.deviation };
-        let usual = self.usual.map(|[src, dst]| {
-            BTreeMap::from([(KeyKind::Src.name(), usual(src)), (KeyKind::Dst.name(), usual(dst))])
-        });
-        optional(&mut line, "usual", usual)?;
-        line.end()
     }
 }

@@ -3,17 +3,16 @@
 pub mod estimate;
 pub mod image;
 
-use super::{Cell, Counted, Damaged, Headline, Measurement, Number, Place, Reading, sketched};
-use crate::figure::{Figures, Unit};
+use super::{Counted, Damaged, Headline, Measurement, Number, Reading, sketched};
+use crate::field::Fields;
+use crate::figure::Unit;
 use crate::identity;
 use crate::kind::Kind;
 use crate::row::{Misfit, Row, Value};
-use crate::text::{Below, counted, grouped, optional};
+use crate::text::{Below, counted, grouped};
 use estimate::{Estimate, EstimateError, Estimator, StaggeredEstimator, staggered};
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::{HashIdentity, HashMode, KeyKind, Precision, Settings, WideBank};
-use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
 
 /// Whether windows end: with staggered registers there are none.
 #[must_use]
@@ -142,43 +141,37 @@ impl Measurement for Cardinality {
         })
     }
 
-    fn cells(report: Option<&Self>) -> Vec<Cell> {
-        let cell = |place, name, value: &dyn Fn(&Self) -> String| {
-            (place, name, report.map(value).unwrap_or_default())
+    fn fields(report: Option<&Self>, _: Option<&Counted>, to: &mut Fields) {
+        let hash = |it: &Self| match it.hash.mode {
+            HashMode::Crc32 | HashMode::Tabulated => {
+                format!("{}/{}", it.hash.mode.name(), it.hash.seed)
+            }
+            HashMode::Keyed => format!("{}/{:016x}", it.hash.mode.name(), it.hash.fingerprint),
         };
-        let hash = |hash: &HashIdentity| match hash.mode {
-            HashMode::Crc32 | HashMode::Tabulated => format!("{}/{}", hash.mode.name(), hash.seed),
-            HashMode::Keyed => format!("{}/{:016x}", hash.mode.name(), hash.fingerprint),
-        };
-        vec![
-            cell(Place::First, "ground_truth", &|it| {
-                it.truth.map(|truth| truth.to_string()).unwrap_or_default()
-            }),
-            cell(Place::First, "estimate", &|it| it.estimate.value.to_string()),
-            cell(Place::First, "low", &|it| it.estimate.low.to_string()),
-            cell(Place::First, "high", &|it| it.estimate.high.to_string()),
-            cell(Place::Middle, "key", &|it| it.key.name().to_owned()),
-            cell(Place::Middle, "estimator", &|it| it.estimator.to_owned()),
-            cell(Place::Middle, "hash", &|it| hash(&it.hash)),
-            cell(Place::Middle, "registers", &|it| it.levels.len().to_string()),
-        ]
+        let estimate = report.map(|it| it.estimate);
+        let truth = report.and_then(|it| it.truth);
+        to.field("key", report.map(|it| it.key.name())).csv(20, "key").lake("distinct_key");
+        to.field("estimate", estimate.map(|it| it.value)).csv(3, "estimate").lake("distinct");
+        to.field("low", estimate.map(|it| it.low)).csv(4, "low").lake("distinct_low");
+        to.field("high", estimate.map(|it| it.high)).csv(5, "high").lake("distinct_high");
+        to.field("estimator", report.map(|it| it.estimator)).csv(21, "estimator");
+        to.field("truth", truth).csv(2, "ground_truth");
+        to.column(report.map(hash)).csv(22, "hash");
+        if let Some(it) = report {
+            to.field("hash", sketched::hash(&it.hash));
+        }
+        let registers = report.map(|it| it.levels.len());
+        to.field("registers", registers).csv(23, "registers").lake("registers");
+        if let (Some(it), Some(Estimate { value, low, high })) = (report, estimate) {
+            let labels = [("key", it.key.name())];
+            let number = Number { value, low, high };
+            to.number("distinct_flows", "distinct flows", Unit::Things, &labels, number);
+            to.truth(truth.map(|truth| truth as f64));
+        }
     }
 
     fn headline(&self) -> Option<Headline> {
         Some(self.as_headline())
-    }
-
-    fn figures(&self, _: Option<&Counted>, figures: &mut Figures) {
-        let Estimate { value, low, high } = self.estimate;
-        let labels = [("key", self.key.name())];
-        figures.number(
-            "distinct_flows",
-            "distinct flows",
-            Unit::Things,
-            &labels,
-            Number { value, low, high },
-        );
-        figures.truth(self.truth.map(|truth| truth as f64));
     }
 
     fn columns() -> &'static [&'static str] {
@@ -187,11 +180,6 @@ impl Measurement for Cardinality {
 
     fn store(&self, counted: &Counted, row: &mut Row) {
         let precision = counted.settings.cardinality.precision;
-        row.text("distinct_key", self.key.name());
-        row.float("distinct", self.estimate.value);
-        row.float("distinct_low", self.estimate.low);
-        row.float("distinct_high", self.estimate.high);
-        row.int("registers", self.levels.len() as u64);
         row.put(
             image::column(self.key, precision, &self.hash),
             Value::Bytes(Some(image::of(&self.levels))),
@@ -259,20 +247,5 @@ impl Measurement for Cardinality {
             HashMode::Keyed => phrases.push(format!("key {:016x}", hash.fingerprint)),
         }
         below.line(&phrases);
-    }
-}
-
-impl Serialize for Cardinality {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut line = serializer.serialize_map(None)?;
-        line.serialize_entry("key", self.key.name())?;
-        line.serialize_entry("estimate", &self.estimate.value)?;
-        line.serialize_entry("low", &self.estimate.low)?;
-        line.serialize_entry("high", &self.estimate.high)?;
-        line.serialize_entry("estimator", self.estimator)?;
-        optional(&mut line, "truth", self.truth)?;
-        line.serialize_entry("hash", &sketched::Hash(&self.hash))?;
-        line.serialize_entry("registers", &self.levels.len())?;
-        line.end()
     }
 }

@@ -6,17 +6,16 @@ mod sample;
 pub use sample::{Ends, Sample};
 pub mod tune;
 
-use super::{Cell, Counted, Damaged, Measurement, Number, Place, Reading};
-use crate::figure::{self, Figures, Range, Unit};
+use super::{Counted, Damaged, Measurement, Number, Reading};
+use crate::field::{Datum, Fields, object};
+use crate::figure::{self, Range, Unit};
 use crate::row::{Cells, Inner, Misfit, Row, Value, int};
-use crate::text::{self, Below, counted, grouped, optional};
+use crate::text::{self, Below, counted, grouped};
 use estimate::{Distribution, Fridge, PERCENTILES, Percentile};
 use flowgauge_core::WideBank;
 use flowgauge_core::delay::histogram::{self, Bucket, Histogram};
-use flowgauge_core::delay::{Algorithm, Counts, Directions, KINDS, Kind, Kinds, Label, Settings};
+use flowgauge_core::delay::{Algorithm, Counts, Directions, Kind, Kinds, Label, Settings};
 use flowgauge_dataplane::{Clock, Direction};
-use serde::Serialize;
-use serde::ser::{SerializeMap, Serializer};
 use std::borrow::Cow;
 use std::sync::Arc;
 use tune::{Load, Suggestion};
@@ -426,30 +425,6 @@ impl Beside {
     }
 }
 
-macro_rules! columns {
-    ($($name:expr)*) => {
-        [$([
-            concat!("delay_", $name, "_p50"),
-            concat!("delay_", $name, "_p50_low"),
-            concat!("delay_", $name, "_p50_high"),
-            concat!("delay_", $name, "_p95"),
-            concat!("delay_", $name, "_p99"),
-        ],)*]
-    };
-}
-
-/// Names of columns, kind by kind: of requests of all directions, of those that leave, of those
-/// that arrive.
-const COLUMNS: [[[&str; 5]; 3]; KINDS] = [
-    columns!("tcp-handshake" "tcp-handshake_egress" "tcp-handshake_ingress"),
-    columns!("tcp-data" "tcp-data_egress" "tcp-data_ingress"),
-    columns!("tcp-duration" "tcp-duration_egress" "tcp-duration_ingress"),
-    columns!("tcp-timestamps" "tcp-timestamps_egress" "tcp-timestamps_ingress"),
-    columns!("dns" "dns_egress" "dns_ingress"),
-    columns!("icmp" "icmp_egress" "icmp_ingress"),
-    columns!("quic-spin" "quic-spin_egress" "quic-spin_ingress"),
-];
-
 impl Measurement for Delays {
     type Beside = Beside;
 
@@ -491,82 +466,15 @@ impl Measurement for Delays {
         Ok(settings.kinds.any().then_some(delays))
     }
 
-    fn cells(report: Option<&Self>) -> Vec<Cell> {
-        let cells = |delay: &Delay| {
-            let [p50, _, p95, p99, _] = delay.percentiles().map_or([None; 5], |all| all.map(Some));
-            let value =
-                |it: Option<Percentile>| it.map(|it| it.value.to_string()).unwrap_or_default();
-            let bound = |it: Option<f64>| it.map(|it| it.to_string()).unwrap_or_default();
-            let values = [
-                value(p50),
-                bound(p50.map(|it| it.low)),
-                bound(p50.and_then(|it| it.high)),
-                value(p95),
-                value(p99),
-            ];
-            let [together, egress, ingress] =
-                COLUMNS.get(delay.kind as usize).copied().unwrap_or_default();
-            let names = match delay.direction {
-                None => together,
-                Some(Direction::Egress) => egress,
-                Some(Direction::Ingress) => ingress,
-            };
-            names.into_iter().zip(values).map(|(name, value)| (Place::Last, name, value))
-        };
-        // Only of kinds that are measured: all of them would be many.
-        report.into_iter().flat_map(Delays::together).flat_map(cells).collect()
-    }
-
-    fn figures(&self, counted: Option<&Counted>, figures: &mut Figures) {
-        for delay in &self.0 {
-            let direction = delay.direction.map_or("", Direction::name);
-            let labels = [
-                ("kind", delay.kind.name()),
-                ("to", direction),
-                ("group", delay.group.as_deref().unwrap_or_default()),
-            ];
-            figures.count("delay_requests", "requests", Unit::Things, &labels, delay.requests());
-            figures.count(
-                "delay_answers",
-                "answers whose delay was seen",
-                Unit::Things,
-                &labels,
-                delay.answers() as f64,
-            );
-            let Some(distribution) = &delay.distribution else { continue };
-            let percentiles =
-                delay.percentiles().into_iter().flatten().zip(distribution.raw).zip(PERCENTILES);
-            for ((percentile, raw), (share, _)) in percentiles {
-                let percent = percent(share);
-                let labels = [&labels[..], &[("percentile", &percent)]].concat();
-                let seconds = |value: f64, low: f64, high: f64| Number {
-                    value: value / 1e9,
-                    low: low / 1e9,
-                    high: high / 1e9,
-                };
-                let high = percentile.high.unwrap_or(f64::INFINITY);
-                let corrected = seconds(percentile.value, percentile.low, high);
-                figures.number("delay", "round-trip delay", Unit::Seconds, &labels, corrected);
-                let seen =
-                    seconds(raw, (raw - distribution.step_ns).max(0.0), raw + distribution.step_ns);
-                figures.number(
-                    "delay_uncorrected",
-                    "delays as they were seen",
-                    Unit::Seconds,
-                    &labels,
-                    seen,
-                );
-            }
-            if let (Some(counted), None) = (counted, &delay.group) {
-                let seen = seen(delay, &counted.settings.delay, counted);
-                figures.distribution(
-                    "delay_seen",
-                    "delays that were seen",
-                    Unit::Seconds,
-                    &labels,
-                    seen,
-                );
-            }
+    fn fields(report: Option<&Self>, counted: Option<&Counted>, to: &mut Fields) {
+        // Columns only of kinds that are measured: all of them would be many.
+        let Some(delays) = report else { return };
+        for (delay, index) in delays.together().zip(0..) {
+            delay.columns(100 + 5 * index, to);
+        }
+        to.json(Datum::Array(delays.0.iter().map(Delay::json).collect()));
+        for delay in &delays.0 {
+            delay.draw(counted, to);
         }
     }
 
@@ -800,73 +708,104 @@ fn time(nanoseconds: f64) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
-impl Serialize for Percentile {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut line = serializer.serialize_map(None)?;
-        line.serialize_entry("value", &self.value)?;
-        line.serialize_entry("low", &self.low)?;
-        line.serialize_entry("high", &self.high)?;
-        line.end()
+impl From<Percentile> for Datum {
+    fn from(Percentile { value, low, high }: Percentile) -> Self {
+        // A bound that is unknown is null.
+        let high = high.map_or(Datum::Null, Datum::from);
+        object([("value", value.into()), ("low", low.into()), ("high", high)])
     }
 }
 
-/// Values under the names of percentiles.
-struct Named<'a, T>(&'a [T; PERCENTILES.len()]);
-
-impl<T: Serialize> Serialize for Named<'_, T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer
-            .collect_map(PERCENTILES.iter().zip(self.0).map(|((_, name), value)| (*name, value)))
-    }
+fn by_percentile<T: Copy + Into<Datum>>(values: &[T; PERCENTILES.len()]) -> Datum {
+    let pairs = PERCENTILES.iter().zip(values);
+    Datum::Object(pairs.map(|((_, name), value)| ((*name).into(), (*value).into())).collect())
 }
 
-impl Serialize for Delay {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut line = serializer.serialize_map(None)?;
+impl Delay {
+    fn columns(&self, position: u16, to: &mut Fields) {
+        let [p50, _, p95, p99, _] = self.percentiles().map_or([None; 5], |all| all.map(Some));
+        let mut name = format!("delay_{}", self.kind.name());
+        if let Some(direction) = self.direction {
+            name = format!("{name}_{}", direction.name());
+        }
+        to.column(p50.map(|it| it.value)).csv(position, format!("{name}_p50"));
+        to.column(p50.map(|it| it.low)).csv(position + 1, format!("{name}_p50_low"));
+        to.column(p50.and_then(|it| it.high)).csv(position + 2, format!("{name}_p50_high"));
+        to.column(p95.map(|it| it.value)).csv(position + 3, format!("{name}_p95"));
+        to.column(p99.map(|it| it.value)).csv(position + 4, format!("{name}_p99"));
+    }
+
+    fn json(&self) -> Datum {
         let Delay { kind, settings, counts, .. } = self;
-        line.serialize_entry("kind", kind.name())?;
-        optional(&mut line, "direction", self.direction.map(Direction::name))?;
-        optional(&mut line, "group", self.group.as_deref())?;
-        line.serialize_entry("algorithm", settings.algorithm.name())?;
-        line.serialize_entry("slots", &(1_u32 << settings.slots_log2))?;
-        line.serialize_entry("admit", &2_f64.powi(-i32::from(settings.admit_log2)))?;
-        optional(&mut line, "auto", settings.follows.then_some(true))?;
-        optional(&mut line, "suggested", self.suggested)?;
-        line.serialize_entry("requests", &(self.requests().round() as u64))?;
-        line.serialize_entry("admitted", &counts.admitted)?;
-        line.serialize_entry("answers", &self.answers())?;
-        line.serialize_entry(
-            "unanswered",
-            &self.unanswered().map(|unanswered| unanswered.round() as u64),
-        )?;
-        optional(&mut line, "refused", (counts.refused > 0).then_some(counts.refused))?;
-        optional(&mut line, "backward", (counts.backward > 0).then_some(counts.backward))?;
-        optional(&mut line, "unsampled", (counts.unsampled > 0).then_some(counts.unsampled))?;
-        line.serialize_entry("clock", self.clock.name)?;
-        line.serialize_entry("resolution_ns", &self.resolution_ns())?;
+        let some = |count: u64| (count > 0).then_some(count);
+        let admit = |admit_log2: u8| 2_f64.powi(-i32::from(admit_log2));
+        let unanswered = self.unanswered().map(|unanswered| unanswered.round() as u64);
+        let mut to = Fields::default();
+        to.field("kind", kind.name());
+        to.field("direction", self.direction.map(Direction::name));
+        to.field("group", self.group.as_deref());
+        to.field("algorithm", settings.algorithm.name());
+        to.field("slots", 1_u32 << settings.slots_log2);
+        to.field("admit", admit(settings.admit_log2));
+        to.field("auto", settings.follows.then_some(true));
+        if let Some(suggested) = self.suggested {
+            let share = admit(suggested.admit_log2).into();
+            to.field("suggested", object([("slots", suggested.slots().into()), ("admit", share)]));
+        }
+        to.field("requests", self.requests().round() as u64);
+        to.field("admitted", counts.admitted);
+        to.field("answers", self.answers());
+        to.field("unanswered", unanswered.map_or(Datum::Null, Datum::from));
+        to.field("refused", some(counts.refused));
+        to.field("backward", some(counts.backward));
+        to.field("unsampled", some(counts.unsampled));
+        to.field("clock", self.clock.name);
+        to.field("resolution_ns", self.resolution_ns());
         if let Some(distribution) = &self.distribution {
-            optional(
-                &mut line,
-                "underweighted",
-                (distribution.beyond > 0).then_some(distribution.beyond),
-            )?;
-            optional(
-                &mut line,
-                "crowded",
-                (self.is_corrected() && distribution.crowded).then_some(true),
-            )?;
-            line.serialize_entry("raw", &Named(&distribution.raw))?;
+            let is_crowded = self.is_corrected() && distribution.crowded;
+            to.field("underweighted", some(distribution.beyond));
+            to.field("crowded", is_crowded.then_some(true));
+            to.field("raw", by_percentile(&distribution.raw));
             if self.is_corrected() {
-                line.serialize_entry("answered", &distribution.answered)?;
-                line.serialize_entry("corrected", &Named(&distribution.corrected))?;
+                to.field("answered", distribution.answered);
+                to.field("corrected", by_percentile(&distribution.corrected));
             }
         }
-        line.end()
+        to.into()
     }
-}
 
-impl Serialize for Delays {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(&self.0)
+    fn draw(&self, counted: Option<&Counted>, to: &mut Fields) {
+        let labels = [
+            ("kind", self.kind.name()),
+            ("to", self.direction.map_or("", Direction::name)),
+            ("group", self.group.as_deref().unwrap_or_default()),
+        ];
+        to.count("delay_requests", "requests", Unit::Things, &labels, self.requests());
+        let (title, answers) = ("answers whose delay was seen", self.answers() as f64);
+        to.count("delay_answers", title, Unit::Things, &labels, answers);
+        let Some(distribution) = &self.distribution else { return };
+        let percentiles =
+            self.percentiles().into_iter().flatten().zip(distribution.raw).zip(PERCENTILES);
+        for ((percentile, raw), (share, _)) in percentiles {
+            let percent = percent(share);
+            let labels = [&labels[..], &[("percentile", &percent)]].concat();
+            let seconds = |value: f64, low: f64, high: f64| Number {
+                value: value / 1e9,
+                low: low / 1e9,
+                high: high / 1e9,
+            };
+            let high = percentile.high.unwrap_or(f64::INFINITY);
+            let corrected = seconds(percentile.value, percentile.low, high);
+            to.number("delay", "round-trip delay", Unit::Seconds, &labels, corrected);
+            let step = distribution.step_ns;
+            let raw = seconds(raw, (raw - step).max(0.0), raw + step);
+            let title = "delays as they were seen";
+            to.number("delay_uncorrected", title, Unit::Seconds, &labels, raw);
+        }
+        if let (Some(counted), None) = (counted, &self.group) {
+            let seen = seen(self, &counted.settings.delay, counted);
+            let title = "delays that were seen";
+            to.distribution("delay_seen", title, Unit::Seconds, &labels, seen);
+        }
     }
 }

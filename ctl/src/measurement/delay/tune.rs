@@ -15,8 +15,6 @@
 
 use super::Delays;
 use flowgauge_core::delay::{Admission, Kind, MAX_ADMIT_BITS, MAX_SLOTS, SLOT_BITS, Settings};
-use serde::Serialize;
-use serde::ser::{SerializeMap, Serializer};
 use std::collections::VecDeque;
 
 /// Answers without which nothing is known of the 99th percentile.
@@ -127,15 +125,6 @@ impl Suggestion {
         } else {
             format!("1/{}", 1_u32 << self.admit_log2)
         }
-    }
-}
-
-impl Serialize for Suggestion {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut line = serializer.serialize_map(None)?;
-        line.serialize_entry("slots", &self.slots())?;
-        line.serialize_entry("admit", &2_f64.powi(-i32::from(self.admit_log2)))?;
-        line.end()
     }
 }
 

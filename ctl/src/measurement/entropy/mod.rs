@@ -3,15 +3,13 @@
 pub mod estimate;
 
 use super::sketched::{self, FULL};
-use super::{Cell, Counted, Damaged, Measurement, Number, Place, Reading, Sketched};
-use crate::figure::{Figures, Unit};
+use super::{Counted, Damaged, Measurement, Number, Reading, Sketched};
+use crate::field::{Datum, Fields};
+use crate::figure::Unit;
 use crate::row::{Misfit, Row};
-use crate::text::{self, Below, optional};
+use crate::text::{self, Below};
 use estimate::Mixture;
 use flowgauge_core::{ENTROPIES, KeyKind, Settings, WideBank};
-use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
-use std::collections::BTreeMap;
 
 /// Nothing to choose.
 pub type Options = ();
@@ -81,17 +79,29 @@ impl Measurement for Entropies {
         Ok((!entropies.is_empty()).then_some(Entropies(entropies)))
     }
 
-    fn figures(&self, _: Option<&Counted>, figures: &mut Figures) {
-        for Entropy { sketch, estimate, truth } in &self.0 {
+    fn fields(report: Option<&Self>, _: Option<&Counted>, to: &mut Fields) {
+        // Both in the CSV, also where one or none is measured.
+        for (index, (name, position)) in PREFIXES.into_iter().zip([40, 45]).enumerate() {
+            let entropy = report.and_then(|Entropies(entropies)| entropies.get(index));
+            let estimate = entropy.map(|it| it.estimate);
+            to.column(entropy.map(|it| it.sketch.key.name())).csv(position, format!("{name}_key"));
+            to.column(estimate.map(|it| it.bits)).csv(position + 1, name);
+            to.column(estimate.map(|it| it.low)).csv(position + 2, format!("{name}_low"));
+            to.column(estimate.map(|it| it.high)).csv(position + 3, format!("{name}_high"));
+            to.column(entropy.and_then(|it| it.truth)).csv(position + 4, format!("{name}_truth"));
+        }
+        let Some(Entropies(entropies)) = report else { return };
+        let mut by_key: Vec<&Entropy> = entropies.iter().collect();
+        by_key.sort_by_key(|it| it.sketch.key.name());
+        for it in by_key {
+            to.field(it.sketch.key.name(), it.json());
+        }
+        for Entropy { sketch, estimate, truth } in entropies {
             let number = Number { value: estimate.bits, low: estimate.low, high: estimate.high };
-            figures.number(
-                "entropy",
-                "entropy of packets over flows, in bits",
-                Unit::Bits,
-                &[("key", sketch.key.name())],
-                number,
-            );
-            figures.truth(*truth);
+            let labels = [("key", sketch.key.name())];
+            let title = "entropy of packets over flows, in bits";
+            to.number("entropy", title, Unit::Bits, &labels, number);
+            to.truth(*truth);
         }
     }
 
@@ -141,30 +151,6 @@ impl Measurement for Entropies {
         Ok(())
     }
 
-    fn cells(report: Option<&Self>) -> Vec<Cell> {
-        const NAMES: [[&str; 5]; ENTROPIES] = [
-            ["entropy_key", "entropy", "entropy_low", "entropy_high", "entropy_truth"],
-            ["entropy2_key", "entropy2", "entropy2_low", "entropy2_high", "entropy2_truth"],
-        ];
-        let cells = NAMES.into_iter().enumerate().flat_map(|(index, names)| {
-            let entropy = report.and_then(|Entropies(entropies)| entropies.get(index));
-            let values =
-                entropy.map_or_else(Default::default, |Entropy { sketch, estimate, truth }| {
-                    let [bits, low, high] =
-                        [estimate.bits, estimate.low, estimate.high].map(|bits| bits.to_string());
-                    [
-                        sketch.key.name().to_owned(),
-                        bits,
-                        low,
-                        high,
-                        truth.map(|truth| truth.to_string()).unwrap_or_default(),
-                    ]
-                });
-            names.into_iter().zip(values).map(|(name, value)| (Place::Behind, name, value))
-        });
-        cells.collect()
-    }
-
     fn lines(&self, below: &mut Below<'_>) {
         below.rows(&self.0.iter().map(Entropy::row).collect::<Vec<_>>());
     }
@@ -175,6 +161,20 @@ impl Measurement for Entropies {
 }
 
 impl Entropy {
+    fn json(&self) -> Datum {
+        let Entropy { sketch, estimate, truth } = self;
+        let mut fields = Fields::default();
+        fields.field("bits", estimate.bits);
+        fields.field("low", estimate.low);
+        fields.field("high", estimate.high);
+        fields.field("normalised", estimate.normalised);
+        fields.field("in_integers", estimate.in_integers);
+        fields.field("saturated", estimate.saturated.then_some(true));
+        fields.field("truth", *truth);
+        sketch.fields(&mut fields);
+        fields.into()
+    }
+
     fn row(&self) -> text::Row {
         let Entropy { sketch, estimate, truth } = self;
         let estimate::Entropy { bits, low, high, normalised, saturated, .. } = *estimate;
@@ -204,30 +204,5 @@ impl Entropy {
             notes,
             ..text::Row::default()
         }
-    }
-}
-
-impl Serialize for Entropies {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let by_key: BTreeMap<_, _> =
-            self.0.iter().map(|entropy| (entropy.sketch.key.name(), entropy)).collect();
-        by_key.serialize(serializer)
-    }
-}
-
-impl Serialize for Entropy {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let estimate::Entropy { bits, low, high, normalised, in_integers, saturated } =
-            self.estimate;
-        let mut line = serializer.serialize_map(None)?;
-        line.serialize_entry("bits", &bits)?;
-        line.serialize_entry("low", &low)?;
-        line.serialize_entry("high", &high)?;
-        line.serialize_entry("normalised", &normalised)?;
-        optional(&mut line, "in_integers", in_integers)?;
-        optional(&mut line, "saturated", saturated.then_some(true))?;
-        optional(&mut line, "truth", self.truth)?;
-        self.sketch.write(&mut line)?;
-        line.end()
     }
 }

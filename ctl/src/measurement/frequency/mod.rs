@@ -4,13 +4,12 @@ pub mod estimate;
 
 use super::sketched::{self, FULL};
 use super::{Counted, Damaged, Measurement, Number, Rank, Reading, Sketched};
-use crate::figure::{Figures, Ranked, Unit};
+use crate::field::{Datum, Fields, object};
+use crate::figure::{Ranked, Unit};
 use crate::flow::KeyText;
 use crate::row::{Misfit, Row};
-use crate::text::{self, Below, counted, grouped, optional};
+use crate::text::{self, Below, counted, grouped};
 use flowgauge_core::{FlowKey, Settings, WideBank};
-use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
 
 /// Nothing to choose.
 pub type Options = ();
@@ -51,20 +50,32 @@ impl Measurement for Frequency {
         }))
     }
 
-    fn figures(&self, _: Option<&Counted>, figures: &mut Figures) {
-        let key = self.sketch.key;
-        let flows = self.flows.iter().map(|(flow, packets)| Ranked {
-            name: KeyText { kind: key, key: flow }.to_string(),
+    fn fields(report: Option<&Self>, _: Option<&Counted>, to: &mut Fields) {
+        let Some(it) = report else { return };
+        let kind = it.sketch.key;
+        let text = |flow: &FlowKey| KeyText { kind, key: flow }.to_string();
+        let flow = |(flow, packets): &(_, estimate::Frequency)| {
+            object([
+                ("flow", text(flow).into()),
+                ("packets", packets.value.into()),
+                ("low", packets.low.into()),
+                ("high", packets.high.into()),
+                ("confidence", packets.confidence.into()),
+                ("saturated", packets.saturated.then_some(true).into()),
+            ])
+        };
+        to.field("key", kind.name());
+        it.sketch.fields(to);
+        to.field("full_counters", it.is_full().then_some(it.full_counters));
+        to.field("flows", Datum::Array(it.flows.iter().map(flow).collect()));
+
+        let flows = it.flows.iter().map(|(flow, packets)| Ranked {
+            name: text(flow),
             number: Number { value: packets.value, low: packets.low, high: packets.high },
             more: String::new(),
         });
-        figures.ranking(
-            "asked_flows",
-            "packets of the flows that are asked for",
-            Unit::Things,
-            &[("key", key.name())],
-            flows.collect(),
-        );
+        let title = "packets of the flows that are asked for";
+        to.ranking("asked_flows", title, Unit::Things, &[("key", kind.name())], flows);
     }
 
     fn columns() -> &'static [&'static str] {
@@ -108,38 +119,5 @@ impl Measurement for Frequency {
 
     fn is_full(&self) -> bool {
         self.full_counters > 0
-    }
-}
-
-impl Serialize for Frequency {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Flow {
-            flow: String,
-            packets: f64,
-            low: f64,
-            high: f64,
-            confidence: f64,
-            #[serde(skip_serializing_if = "std::ops::Not::not")]
-            saturated: bool,
-        }
-        let kind = self.sketch.key;
-        let flows = self.flows.iter().map(|(key, estimate)| {
-            let estimate::Frequency { value, low, high, confidence, saturated } = *estimate;
-            Flow {
-                flow: KeyText { kind, key }.to_string(),
-                packets: value,
-                low,
-                high,
-                confidence,
-                saturated,
-            }
-        });
-        let mut line = serializer.serialize_map(None)?;
-        line.serialize_entry("key", kind.name())?;
-        self.sketch.write(&mut line)?;
-        optional(&mut line, "full_counters", self.is_full().then_some(self.full_counters))?;
-        line.serialize_entry("flows", &flows.collect::<Vec<_>>())?;
-        line.end()
     }
 }

@@ -2,16 +2,15 @@
 
 pub mod estimate;
 
-use super::{Cell, Counted, Damaged, Measurement, Number, Place, Rank, Reading};
-use crate::figure::{self, Figures, Ranked};
+use super::{Counted, Damaged, Measurement, Number, Rank, Reading};
+use crate::field::{Datum, Fields, object};
+use crate::figure::{self, Ranked};
 use crate::flow::KeyText;
 use crate::row::{Cells, Misfit, Row, Value, int};
 use crate::text::{self, Below, counted, grouped};
 use estimate::{Flow, Top};
 use flowgauge_core::heavy::{Algorithm, Entry, Settings, Unit};
 use flowgauge_core::{FlowKey, KeyKind, WideBank};
-use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
 use std::cmp::Reverse;
 
 /// How many flows to tell.
@@ -83,22 +82,34 @@ impl Measurement for Heavy {
         }))
     }
 
-    fn cells(report: Option<&Self>) -> Vec<Cell> {
-        let heaviest = report.and_then(|heavy| {
-            heavy.top.flows.first().map(|flow| (heavy.text(flow), flow.count.to_string()))
-        });
-        let (flow, count) = heaviest.unwrap_or_default();
-        vec![(Place::Behind, "heaviest", flow), (Place::Behind, "heaviest_count", count)]
-    }
+    fn fields(report: Option<&Self>, _: Option<&Counted>, to: &mut Fields) {
+        let heaviest = report.and_then(|it| Some((it, it.top.flows.first()?)));
+        to.column(heaviest.map(|(it, flow)| it.text(flow))).csv(50, "heaviest");
+        to.column(heaviest.map(|(_, flow)| flow.count)).csv(51, "heaviest_count");
+        let Some(it) = report else { return };
+        let flow = |flow: &Flow| {
+            object([
+                ("flow", it.text(flow).into()),
+                ("count", flow.count.into()),
+                ("low", flow.low.into()),
+                ("high", flow.high.into()),
+            ])
+        };
+        to.field("key", it.key.name()).lake("heavy_key");
+        to.field("unit", it.unit.name()).lake("heavy_unit");
+        to.field("algorithm", it.algorithm.name()).lake("heavy_algorithm");
+        to.field("slots", it.slots).lake("heavy_slots");
+        to.field("total", it.top.total);
+        to.field("absent", it.top.absent);
+        to.field("flows", Datum::Array(it.top.flows.iter().map(flow).collect()));
 
-    fn figures(&self, _: Option<&Counted>, figures: &mut Figures) {
-        let unit = match self.unit {
+        let unit = match it.unit {
             Unit::Packets => figure::Unit::Things,
             Unit::Bytes => figure::Unit::Bytes,
         };
-        let total = self.top.total.max(1) as f64;
-        let flows = self.top.flows.iter().map(|flow| Ranked {
-            name: self.text(flow),
+        let total = it.top.total.max(1) as f64;
+        let flows = it.top.flows.iter().map(|flow| Ranked {
+            name: it.text(flow),
             number: Number {
                 value: flow.count as f64,
                 low: flow.low as f64,
@@ -106,9 +117,8 @@ impl Measurement for Heavy {
             },
             more: format!("{:.2} %", flow.count as f64 / total * 100.0),
         });
-        let (title, labels) =
-            ("heaviest flows", [("key", self.key.name()), ("by", self.unit.name())]);
-        figures.ranking("heavy_flows", title, unit, &labels, flows.collect());
+        let labels = [("key", it.key.name()), ("by", it.unit.name())];
+        to.ranking("heavy_flows", "heaviest flows", unit, &labels, flows);
     }
 
     fn columns() -> &'static [&'static str] {
@@ -116,12 +126,7 @@ impl Measurement for Heavy {
     }
 
     fn store(&self, counted: &Counted, row: &mut Row) {
-        let Heavy { key, unit, algorithm, slots, .. } = *self;
         let (table, settings) = (&counted.bank.heavy, &counted.settings.heavy);
-        row.text("heavy_key", key.name());
-        row.text("heavy_unit", unit.name());
-        row.text("heavy_algorithm", algorithm.name());
-        row.int("heavy_slots", slots as u64);
         row.int("heavy_total", table.total());
         row.int("heavy_packets", table.packets().into());
         // Nothing of what a flow is hashed to: of enough signatures, and of bits of these as in
@@ -131,7 +136,7 @@ impl Measurement for Heavy {
         let ints = |value: &dyn Fn(&Entry) -> u64| {
             Cells::Int(taken.iter().map(|entry| int(value(entry))).collect())
         };
-        let flow = |entry: &Entry| KeyText { kind: key, key: &entry.key }.to_string();
+        let flow = |entry: &Entry| KeyText { kind: self.key, key: &entry.key }.to_string();
         let columns = vec![
             ("flow".into(), Cells::Text(taken.iter().map(flow).collect())),
             ("count".into(), ints(&|entry| entry.count)),
@@ -232,30 +237,5 @@ impl Measurement for Heavy {
             }
         });
         below.rows(&rows.collect::<Vec<_>>());
-    }
-}
-
-impl Serialize for Heavy {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Line {
-            flow: String,
-            count: u64,
-            low: u64,
-            high: u64,
-        }
-        let flows = self.top.flows.iter().map(|flow| {
-            let Flow { count, low, high, .. } = *flow;
-            Line { flow: self.text(flow), count, low, high }
-        });
-        let mut line = serializer.serialize_map(None)?;
-        line.serialize_entry("key", self.key.name())?;
-        line.serialize_entry("unit", self.unit.name())?;
-        line.serialize_entry("algorithm", self.algorithm.name())?;
-        line.serialize_entry("slots", &self.slots)?;
-        line.serialize_entry("total", &self.top.total)?;
-        line.serialize_entry("absent", &self.top.absent)?;
-        line.serialize_entry("flows", &flows.collect::<Vec<_>>())?;
-        line.end()
     }
 }

@@ -3,14 +3,13 @@
 pub mod estimate;
 
 use super::{Counted, Damaged, Measurement, Number, Rank, Reading, sketched};
-use crate::figure::{Figures, Ranked, Unit};
+use crate::field::{Datum, Fields, object};
+use crate::figure::{Ranked, Unit};
 use crate::flow::KeyText;
 use crate::row::{Misfit, Row, Value};
 use crate::text::{self, Below};
 use flowgauge_core::membership::Settings;
 use flowgauge_core::{FlowKey, Grid, HashIdentity, KeyKind, WideBank};
-use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
 
 /// Nothing to choose.
 pub type Options = ();
@@ -46,29 +45,35 @@ impl Measurement for Membership {
         }))
     }
 
-    fn figures(&self, _: Option<&Counted>, figures: &mut Figures) {
-        let labels = [("key", self.key.name())];
+    fn fields(report: Option<&Self>, _: Option<&Counted>, to: &mut Fields) {
+        let Some(it) = report else { return };
+        let text = |flow: &FlowKey| KeyText { kind: it.key, key: flow }.to_string();
+        let flow = |(flow, seen): &(_, bool)| {
+            object([("flow", text(flow).into()), ("seen", (*seen).into())])
+        };
+        to.field("key", it.key.name()).lake("membership_key");
+        to.field("rows", it.shape.rows()).lake("membership_rows");
+        to.field("bits", it.shape.columns()).lake("membership_bits");
+        to.field("hash", sketched::hash(&it.hash));
+        to.field("false_positive", it.false_positive).lake("membership_false_positive");
+        to.field("flows", Datum::Array(it.flows.iter().map(flow).collect()));
+
+        let labels = [("key", it.key.name())];
         let exact = |value| Number { value, low: value, high: value };
-        let wrong = exact(self.false_positive);
-        figures.number(
+        to.number(
             "membership_false_positive",
             "share of flows taken for seen that were not",
             Unit::Ratio,
             &labels,
-            wrong,
+            exact(it.false_positive),
         );
-        let flows = self.flows.iter().map(|(flow, seen)| Ranked {
-            name: KeyText { kind: self.key, key: flow }.to_string(),
+        let flows = it.flows.iter().map(|(flow, seen)| Ranked {
+            name: text(flow),
             number: exact(f64::from(u8::from(*seen))),
             more: if *seen { "seen".to_owned() } else { "not seen".to_owned() },
         });
-        figures.ranking(
-            "seen_flows",
-            "whether the flows that are asked for were seen",
-            Unit::Things,
-            &labels,
-            flows.collect(),
-        );
+        let title = "whether the flows that are asked for were seen";
+        to.ranking("seen_flows", title, Unit::Things, &labels, flows);
     }
 
     fn columns() -> &'static [&'static str] {
@@ -76,10 +81,6 @@ impl Measurement for Membership {
     }
 
     fn store(&self, counted: &Counted, row: &mut Row) {
-        row.text("membership_key", self.key.name());
-        row.int("membership_rows", self.shape.rows() as u64);
-        row.int("membership_bits", self.shape.columns() as u64);
-        row.float("membership_false_positive", self.false_positive);
         let bytes =
             counted.bank.membership.words(self.shape).iter().flat_map(|word| word.to_le_bytes());
         row.put("membership", Value::Bytes(Some(bytes.collect())));
@@ -124,27 +125,5 @@ impl Measurement for Membership {
             ..text::Row::default()
         });
         below.rows(&rows.collect::<Vec<_>>());
-    }
-}
-
-impl Serialize for Membership {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Flow {
-            flow: String,
-            seen: bool,
-        }
-        let flow = |(key, seen): &(_, bool)| Flow {
-            flow: KeyText { kind: self.key, key }.to_string(),
-            seen: *seen,
-        };
-        let mut line = serializer.serialize_map(None)?;
-        line.serialize_entry("key", self.key.name())?;
-        line.serialize_entry("rows", &self.shape.rows())?;
-        line.serialize_entry("bits", &self.shape.columns())?;
-        line.serialize_entry("hash", &sketched::Hash(&self.hash))?;
-        line.serialize_entry("false_positive", &self.false_positive)?;
-        line.serialize_entry("flows", &self.flows.iter().map(flow).collect::<Vec<_>>())?;
-        line.end()
     }
 }

@@ -10,7 +10,6 @@
 
 use crate::number::{Number, Z95};
 use flowgauge_core::reorder::{MOST_LATE, Prefix};
-use serde::Serialize;
 use std::collections::HashSet;
 
 /// The share of a prefix' segments that is out of order, 0 to 1.
@@ -48,7 +47,7 @@ pub fn reorders(prefix: &Prefix) -> bool {
 }
 
 /// How well prefixes are found that reorder.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recall {
     /// Prefixes that [reorder](reorders) and have at least a share of [`LARGE`] of all segments.
     pub reordering: u64,

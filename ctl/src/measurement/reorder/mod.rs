@@ -2,15 +2,14 @@
 
 pub mod estimate;
 
-use super::{Cell, Counted, Damaged, Measurement, Number, Place, Rank, Reading};
-use crate::figure::{Figures, Ranked, Unit};
+use super::{Counted, Damaged, Measurement, Number, Rank, Reading};
+use crate::field::{Datum, Fields, object};
+use crate::figure::{Ranked, Unit};
 use crate::row::{Cells, Misfit, Row, Value, int};
-use crate::text::{self, Below, counted, grouped, optional};
+use crate::text::{self, Below, counted, grouped};
 use estimate::Recall;
 use flowgauge_core::WideBank;
 use flowgauge_core::reorder::{Algorithm, Prefix, Settings};
-use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -123,30 +122,43 @@ impl Measurement for Reordering {
         }))
     }
 
-    fn cells(report: Option<&Self>) -> Vec<Cell> {
-        let Some(report) = report else { return Vec::new() };
-        let worst = report.prefixes.first();
-        let cell = |name, value: Option<String>| (Place::Last, name, value.unwrap_or_default());
-        vec![
-            cell("reorder_segments", Some(report.sum.packets.to_string())),
-            cell("reorder_out_of_order", Some(report.sum.out_of_order.to_string())),
-            cell("reorder_retransmitted", Some(report.sum.retransmitted.to_string())),
-            cell("reorder_prefix", worst.map(|it| it.name.clone())),
-            cell("reorder_rate", worst.map(|it| it.rate.value.to_string())),
-            cell("reorder_rate_low", worst.map(|it| it.rate.low.to_string())),
-            cell("reorder_rate_high", worst.map(|it| it.rate.high.to_string())),
-        ]
-    }
+    fn fields(report: Option<&Self>, _: Option<&Counted>, to: &mut Fields) {
+        let Some(it) = report else { return };
+        let Settings { algorithm, slots_log2, v4_bits, v6_bits } = it.settings;
+        to.field("algorithm", algorithm.name()).lake("reorder_algorithm");
+        to.field("buckets", 1_u32 << slots_log2).lake("reorder_buckets");
+        to.column(v4_bits).lake("reorder_ipv4_bits");
+        to.column(v6_bits).lake("reorder_ipv6_bits");
+        to.field("packets", it.sum.packets).csv(180, "reorder_segments");
+        to.field("out_of_order", it.sum.out_of_order).csv(181, "reorder_out_of_order");
+        to.field("retransmitted", it.sum.retransmitted).csv(182, "reorder_retransmitted");
+        to.field("gaps", it.sum.gaps);
+        to.field("unfollowed", it.unfollowed).lake("reorder_unfollowed");
+        to.field("contended", Some(it.contended).filter(|segments| *segments > 0));
+        to.column(it.contended).lake("reorder_contended");
+        to.field("crowded", Some(it.crowded).filter(|segments| *segments > 0));
+        to.column(it.crowded).lake("reorder_crowded");
+        to.field("number", it.number);
+        if let Some(Recall { reordering, found, wrongly }) = it.truth {
+            let (reordering, found) = (reordering.into(), found.into());
+            let wrongly = ("wrongly", wrongly.into());
+            to.field("truth", object([("reordering", reordering), ("found", found), wrongly]));
+        }
+        to.field("prefixes", Datum::Array(it.prefixes.iter().map(Reordered::json).collect()));
+        let worst = it.prefixes.first();
+        to.column(worst.map(|it| it.name.clone())).csv(183, "reorder_prefix");
+        to.column(worst.map(|it| it.rate.value)).csv(184, "reorder_rate");
+        to.column(worst.map(|it| it.rate.low)).csv(185, "reorder_rate_low");
+        to.column(worst.map(|it| it.rate.high)).csv(186, "reorder_rate_high");
 
-    fn figures(&self, _: Option<&Counted>, figures: &mut Figures) {
-        let Prefix { packets, out_of_order, retransmitted, .. } = self.sum;
+        let Prefix { packets, out_of_order, retransmitted, .. } = it.sum;
         for (what, packets) in
             [("all", packets), ("out-of-order", out_of_order), ("retransmitted", retransmitted)]
         {
             let title = "TCP segments of prefixes that were followed";
-            figures.count("tcp_segments", title, Unit::Things, &[("what", what)], packets as f64);
+            to.count("tcp_segments", title, Unit::Things, &[("what", what)], packets as f64);
         }
-        let prefixes = self.prefixes.iter().map(|prefix| Ranked {
+        let prefixes = it.prefixes.iter().map(|prefix| Ranked {
             name: prefix.name.clone(),
             number: prefix.rate,
             more: format!(
@@ -155,13 +167,8 @@ impl Measurement for Reordering {
                 counted(prefix.counts.packets, "segment")
             ),
         });
-        figures.ranking(
-            "reordering_prefixes",
-            "share of segments out of order",
-            Unit::Ratio,
-            &[],
-            prefixes.collect(),
-        );
+        let title = "share of segments out of order";
+        to.ranking("reordering_prefixes", title, Unit::Ratio, &[], prefixes);
     }
 
     fn columns() -> &'static [&'static str] {
@@ -169,14 +176,6 @@ impl Measurement for Reordering {
     }
 
     fn store(&self, counted: &Counted, row: &mut Row) {
-        let Settings { algorithm, slots_log2, v4_bits, v6_bits } = self.settings;
-        row.text("reorder_algorithm", algorithm.name());
-        row.int("reorder_buckets", 1 << slots_log2);
-        row.int("reorder_ipv4_bits", v4_bits.into());
-        row.int("reorder_ipv6_bits", v6_bits.into());
-        row.int("reorder_unfollowed", self.unfollowed);
-        row.int("reorder_contended", self.contended);
-        row.int("reorder_crowded", self.crowded);
         let prefixes = || counted.bank.reorder.prefixes();
         let ints = |value: fn(&Prefix) -> u64| {
             Cells::Int(prefixes().map(|prefix| int(value(prefix))).collect())
@@ -311,50 +310,26 @@ fn prefixes(number: usize) -> String {
     }
 }
 
-/// What all flows of a prefix did.
-struct Exact<'a>(&'a Prefix);
-
-impl Serialize for Exact<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut line = serializer.serialize_map(None)?;
-        serialize_counts(&mut line, self.0)?;
-        line.serialize_entry("rate", &estimate::share(self.0))?;
-        line.serialize_entry("flows", &self.0.flows)?;
-        line.end()
+impl Reordered {
+    fn json(&self) -> Datum {
+        let mut fields = Fields::default();
+        fields.field("prefix", self.name.as_str());
+        describe(&self.counts, self.rate.into(), &mut fields);
+        if let Some(truth) = &self.truth {
+            let mut exact = Fields::default();
+            describe(truth, estimate::share(truth).into(), &mut exact);
+            fields.field("truth", exact);
+        }
+        fields.into()
     }
 }
 
-fn serialize_counts<M: SerializeMap>(line: &mut M, counts: &Prefix) -> Result<(), M::Error> {
-    line.serialize_entry("packets", &counts.packets)?;
-    line.serialize_entry("out_of_order", &counts.out_of_order)?;
-    line.serialize_entry("retransmitted", &counts.retransmitted)?;
-    line.serialize_entry("gaps", &counts.gaps)
-}
-
-impl Serialize for Reordered {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut line = serializer.serialize_map(None)?;
-        line.serialize_entry("prefix", &self.name)?;
-        serialize_counts(&mut line, &self.counts)?;
-        line.serialize_entry("rate", &self.rate)?;
-        line.serialize_entry("flows", &self.counts.flows)?;
-        optional(&mut line, "truth", self.truth.as_ref().map(Exact))?;
-        line.end()
-    }
-}
-
-impl Serialize for Reordering {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut line = serializer.serialize_map(None)?;
-        line.serialize_entry("algorithm", self.settings.algorithm.name())?;
-        line.serialize_entry("buckets", &(1_u32 << self.settings.slots_log2))?;
-        serialize_counts(&mut line, &self.sum)?;
-        line.serialize_entry("unfollowed", &self.unfollowed)?;
-        optional(&mut line, "contended", (self.contended > 0).then_some(self.contended))?;
-        optional(&mut line, "crowded", (self.crowded > 0).then_some(self.crowded))?;
-        line.serialize_entry("number", &self.number)?;
-        optional(&mut line, "truth", self.truth)?;
-        line.serialize_entry("prefixes", &self.prefixes)?;
-        line.end()
-    }
+/// Adds the counts of a prefix and its rate.
+fn describe(counts: &Prefix, rate: Datum, fields: &mut Fields) {
+    fields.field("packets", counts.packets);
+    fields.field("out_of_order", counts.out_of_order);
+    fields.field("retransmitted", counts.retransmitted);
+    fields.field("gaps", counts.gaps);
+    fields.field("rate", rate);
+    fields.field("flows", counts.flows);
 }

@@ -3,15 +3,14 @@
 pub mod estimate;
 
 use super::sketched::FULL;
-use super::{Cell, Counted, Damaged, Measurement, Number, Place, Reading};
-use crate::figure::{self, Figures, Unit};
+use super::{Counted, Damaged, Measurement, Number, Reading};
+use crate::field::{Datum, Fields, object};
+use crate::figure::{self, Unit};
 use crate::row::{Cells, Misfit, Row, Value, int};
-use crate::text::{self, Below, counted, grouped, optional};
+use crate::text::{self, Below, counted, grouped};
 use estimate::{Lengths, PERCENT, Quantile, Range, Truth};
 use flowgauge_core::measurement::OnOff;
 use flowgauge_core::{Settings, WideBank, sizes};
-use serde::Serialize;
-use serde::ser::{SerializeMap, Serializer};
 
 /// Nothing to choose.
 pub type Options = ();
@@ -48,18 +47,34 @@ impl Measurement for Sizes {
         }))
     }
 
-    fn cells(report: Option<&Self>) -> Vec<Cell> {
-        let lengths = report.and_then(|sizes| sizes.lengths.as_ref());
-        let cell = |name, value: &dyn Fn(&Lengths) -> String| {
-            (Place::Last, name, lengths.map(value).unwrap_or_default())
-        };
-        vec![
-            cell("length_mean", &|it| it.mean.value.to_string()),
-            cell("length_p50", &|it| median(&it.by_packets).value.to_string()),
-            cell("length_p50_low", &|it| median(&it.by_packets).low.to_string()),
-            cell("length_p50_high", &|it| median(&it.by_packets).high.to_string()),
-            cell("length_p50_of_bytes", &|it| median(&it.by_bytes).value.to_string()),
-        ]
+    fn fields(report: Option<&Self>, _: Option<&Counted>, to: &mut Fields) {
+        let lengths = report.and_then(|it| it.lengths.as_ref());
+        let p50 = lengths.map(|it| median(&it.by_packets));
+        to.column(lengths.map(|it| it.mean.value)).csv(70, "length_mean").lake("length_mean");
+        to.column(p50.map(|it| it.value)).csv(71, "length_p50").lake("length_p50");
+        to.column(p50.map(|it| it.low)).csv(72, "length_p50_low");
+        to.column(p50.map(|it| it.high)).csv(73, "length_p50_high");
+        to.column(lengths.map(|it| median(&it.by_bytes).value)).csv(74, "length_p50_of_bytes");
+        let Some(it) = report else { return };
+        to.field("packets", lengths.map_or(0, |it| it.packets));
+        to.field("bytes", lengths.map_or(0, |it| it.bytes));
+        to.field("without_length", it.unknown);
+        to.field("full_counters", it.is_full().then_some(it.full_counters));
+        if let Some(lengths) = lengths {
+            let bucket = |&Range { low, high, packets, bytes }: &Range| {
+                Datum::Array(vec![low.into(), high.into(), packets.into(), bytes.into()])
+            };
+            to.field("mean", lengths.mean);
+            to.field("by_packets", by_percentile(&lengths.by_packets));
+            to.field("by_bytes", by_percentile(&lengths.by_bytes));
+            // Least and greatest length, packets, bytes.
+            to.field("buckets", Datum::Array(lengths.buckets.iter().map(bucket).collect()));
+            draw(lengths, to);
+        }
+        if let Some(truth) = &it.truth {
+            to.field("truth_by_packets", by_percentile(&truth.by_packets));
+            to.field("truth_by_bytes", by_percentile(&truth.by_bytes));
+        }
     }
 
     fn summary(&self, _: bool, below: &mut Below<'_>) {
@@ -121,58 +136,12 @@ impl Measurement for Sizes {
         ]);
     }
 
-    fn figures(&self, _: Option<&Counted>, figures: &mut Figures) {
-        let Some(lengths) = &self.lengths else { return };
-        let number =
-            |it: &Quantile| Number { value: it.value, low: it.low.into(), high: it.high.into() };
-        figures.number(
-            "mean_packet_length",
-            "mean length of packets",
-            Unit::Bytes,
-            &[],
-            number(&lengths.mean),
-        );
-        let quantiles = PERCENT.iter().zip(&lengths.by_packets);
-        for (percent, quantile) in quantiles {
-            let percent = percent.to_string();
-            figures.number(
-                "packet_length",
-                "lengths of packets",
-                Unit::Bytes,
-                &[("percentile", &percent)],
-                number(quantile),
-            );
-        }
-        let doublings = doublings(&lengths.buckets);
-        // All of them, whether there are any or not.
-        let ranges = (0..u16::BITS).map(|power| {
-            let (low, high) = (1_u32 << power, (2 << power) - 1);
-            let count =
-                doublings.iter().find(|range| range.low == low).map_or(0, |range| range.packets);
-            figure::Range { low: low.into(), high: high.into(), count: count as f64 }
-        });
-        let narrow = lengths.buckets.iter().map(|range| figure::Range {
-            low: range.low.into(),
-            high: range.high.into(),
-            count: range.packets as f64,
-        });
-        let (ranges, narrow) = (ranges.collect(), narrow.collect());
-        let distribution =
-            figure::Distribution { ranges, sum: lengths.bytes as f64, narrow, zero: 0.0 };
-        figures.distribution("packet_lengths", "packets by length", Unit::Bytes, &[], distribution);
-    }
-
     fn columns() -> &'static [&'static str] {
         &["length"]
     }
 
     fn store(&self, counted: &Counted, row: &mut Row) {
         let sizes = &counted.bank.sizes;
-        row.put("length_mean", Value::Float(self.lengths.as_ref().map(|it| it.mean.value)));
-        row.put(
-            "length_p50",
-            Value::Float(self.lengths.as_ref().map(|it| median(&it.by_packets).value)),
-        );
         row.int("lengths_full", sizes.full);
         let used = || {
             (0..sizes::BUCKETS).filter_map(|index| {
@@ -268,50 +237,43 @@ fn line_chart(ranges: &[Range]) -> String {
     )
 }
 
-struct Quantiles<'a, T>(&'a [T; PERCENT.len()]);
-
-impl<T: Serialize> Serialize for Quantiles<'_, T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(PERCENT.iter().map(|percent| format!("p{percent}")).zip(self.0))
+impl From<Quantile> for Datum {
+    fn from(Quantile { value, low, high }: Quantile) -> Self {
+        object([("value", value.into()), ("low", low.into()), ("high", high.into())])
     }
 }
 
-impl Serialize for Quantile {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut line = serializer.serialize_map(Some(3))?;
-        line.serialize_entry("value", &self.value)?;
-        line.serialize_entry("low", &self.low)?;
-        line.serialize_entry("high", &self.high)?;
-        line.end()
-    }
+fn by_percentile<T: Copy + Into<Datum>>(quantiles: &[T; PERCENT.len()]) -> Datum {
+    let names = PERCENT.iter().map(|percent| format!("p{percent}").into());
+    Datum::Object(names.zip(quantiles.iter().map(|it| (*it).into())).collect())
 }
 
-impl Serialize for Range {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        (self.low, self.high, self.packets, self.bytes).serialize(serializer)
+/// Draws lengths: mean, percentiles, histogram.
+fn draw(lengths: &Lengths, to: &mut Fields) {
+    let number =
+        |it: &Quantile| Number { value: it.value, low: it.low.into(), high: it.high.into() };
+    let mean = number(&lengths.mean);
+    to.number("mean_packet_length", "mean length of packets", Unit::Bytes, &[], mean);
+    for (percent, quantile) in PERCENT.iter().zip(&lengths.by_packets) {
+        let percent = percent.to_string();
+        let labels = [("percentile", percent.as_str())];
+        to.number("packet_length", "lengths of packets", Unit::Bytes, &labels, number(quantile));
     }
-}
-
-impl Serialize for Sizes {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut line = serializer.serialize_map(None)?;
-        let (packets, bytes) =
-            self.lengths.as_ref().map_or((0, 0), |lengths| (lengths.packets, lengths.bytes));
-        line.serialize_entry("packets", &packets)?;
-        line.serialize_entry("bytes", &bytes)?;
-        line.serialize_entry("without_length", &self.unknown)?;
-        optional(&mut line, "full_counters", self.is_full().then_some(self.full_counters))?;
-        if let Some(lengths) = &self.lengths {
-            line.serialize_entry("mean", &lengths.mean)?;
-            line.serialize_entry("by_packets", &Quantiles(&lengths.by_packets))?;
-            line.serialize_entry("by_bytes", &Quantiles(&lengths.by_bytes))?;
-            // Least and greatest length, packets, bytes.
-            line.serialize_entry("buckets", &lengths.buckets)?;
-        }
-        if let Some(truth) = &self.truth {
-            line.serialize_entry("truth_by_packets", &Quantiles(&truth.by_packets))?;
-            line.serialize_entry("truth_by_bytes", &Quantiles(&truth.by_bytes))?;
-        }
-        line.end()
-    }
+    let doublings = doublings(&lengths.buckets);
+    // All of them, whether there are any or not.
+    let ranges = (0..u16::BITS).map(|power| {
+        let (low, high) = (1_u32 << power, (2 << power) - 1);
+        let count =
+            doublings.iter().find(|range| range.low == low).map_or(0, |range| range.packets);
+        figure::Range { low: low.into(), high: high.into(), count: count as f64 }
+    });
+    let narrow = lengths.buckets.iter().map(|range| figure::Range {
+        low: range.low.into(),
+        high: range.high.into(),
+        count: range.packets as f64,
+    });
+    let (ranges, narrow) = (ranges.collect(), narrow.collect());
+    let distribution =
+        figure::Distribution { ranges, sum: lengths.bytes as f64, narrow, zero: 0.0 };
+    to.distribution("packet_lengths", "packets by length", Unit::Bytes, &[], distribution);
 }

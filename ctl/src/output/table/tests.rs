@@ -1,5 +1,4 @@
 use super::*;
-use crate::figure::Drawn;
 use crate::measurement::alarm::{Alarm, judge::Verdict};
 use crate::measurement::cardinality::{Cardinality, estimate::Estimate};
 use crate::measurement::entropy::{self, Entropies, Entropy};
@@ -8,6 +7,7 @@ use crate::measurement::heavy::Heavy;
 use crate::measurement::heavy::estimate::{Flow, Top};
 use crate::measurement::membership::Membership;
 use crate::measurement::{Reports, Sketched};
+use crate::record::Drawn;
 use flowgauge_core::Grid;
 use flowgauge_core::heavy::{Algorithm, Unit};
 use flowgauge_core::{Counters, FlowKey, HashIdentity, HashMode, KeyKind, SketchKind};

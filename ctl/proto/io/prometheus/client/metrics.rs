@@ -72,8 +72,7 @@ pub struct Bucket {
 /// Consecutive buckets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct BucketSpan {
-    /// The number of the first bucket; but for the first span, less the number behind the last
-    /// bucket before.
+    /// The number of the first bucket; but for the first span, less the number behind the last bucket before.
     #[prost(sint32, optional, tag = "1")]
     pub offset: ::core::option::Option<i32>,
     #[prost(uint32, optional, tag = "2")]

@@ -303,8 +303,7 @@ pub mod metrics_service_server {
         clippy::let_unit_value,
     )]
     use tonic::codegen::*;
-    /// Generated trait containing gRPC methods that should be implemented for use with
-    /// MetricsServiceServer.
+    /// Generated trait containing gRPC methods that should be implemented for use with MetricsServiceServer.
     #[async_trait]
     pub trait MetricsService: std::marker::Send + std::marker::Sync + 'static {
         async fn export(
