@@ -148,7 +148,7 @@ fn conduct<C: Clock + 'static>(
         };
         sinks.0.push(match watch {
             Some(watch) => watch.around(printed),
-            // Programs get a record of every window; a table omits windows without packets.
+            // Programs get a record of every window; a table sums up a sequence of empty ones.
             None if format == Format::Table => Box::new(Idle::new(printed)),
             None => printed,
         });
