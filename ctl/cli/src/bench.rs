@@ -1,4 +1,4 @@
-//! The options of `flowgauge bench`: what counting costs on this machine.
+//! Options of `flowgauge bench`, which measures the cost of counting on this machine.
 
 use crate::error::Failure;
 use crate::generate::{self, Target};
@@ -7,11 +7,11 @@ use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Measure what counting costs on this machine.
+/// Measure the cost of counting on this machine.
 ///
-/// Every figure comes from programs that took turns in one run: compare ratios, since times differ
-/// between machines and, on shared ones, between minutes. The tables are printed; --out writes a
-/// page with plots and the numbers as JSON.
+/// Compares programs that take turns within one run. Compare ratios rather than times: times differ
+/// between machines and, on shared ones, from minute to minute. Prints tables; --out also writes a
+/// page with plots and the figures as JSON.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge bench packet
@@ -20,12 +20,12 @@ use std::time::Duration;
   flowgauge bench line-rate
   flowgauge bench xdp --quick --format json")]
 pub struct Bench {
-    /// What to measure.
+    /// Benchmark to run.
     #[command(subcommand)]
     pub what: What,
 }
 
-/// What to measure.
+/// Benchmark to run, with its options.
 #[derive(Subcommand)]
 #[allow(
     missing_docs,
@@ -39,131 +39,130 @@ pub enum What {
     Xdp(Xdp),
 }
 
-/// How every benchmark runs and what it leaves.
+/// Options of every benchmark.
 #[derive(Args)]
 pub struct Common {
-    /// A first look: fewer rounds, less steady figures
+    /// Run fewer rounds, for a first impression with less stable figures
     #[arg(long)]
     pub quick: bool,
 
-    /// Fail if a figure breaks the limit that SPECIFICATION.md promises by more than the noise seen
-    /// in this run
+    /// Fail if a figure exceeds its limit in SPECIFICATION.md by more than the noise measured in
+    /// this run
     #[arg(long)]
     pub check: bool,
 
-    /// What to print
+    /// Output format
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     pub format: Format,
 
-    /// Write a page with plots (NAME.html) and the numbers (NAME.json) to this directory; files of
-    /// the same names are replaced
+    /// Write a page with plots (NAME.html) and the figures (NAME.json) to this directory, replacing
+    /// files of the same names
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }
 
-/// What is printed.
+/// Output format of a benchmark.
 #[derive(Clone, Copy, Default, ValueEnum)]
 pub enum Format {
-    /// For eyes.
+    /// Text table.
     #[default]
     Table,
     /// One JSON object, with a description of the machine.
     Json,
 }
 
-/// Search the highest rate at which a port loses nothing (RFC 2544).
+/// Find the highest rate at which a port loses no packet (RFC 2544).
 ///
-/// Frames leave one port and are counted at another, which a cable or a switch connects. Without
-/// ports they are two veth devices in a network of its own: what then is measured is how fast the
-/// kernel copies. It takes two CPUs that nothing else uses, and root.
+/// Sends frames from one port and counts them at another; connect the two by a cable or a switch.
+/// Without ports, uses two veth devices in a separate network namespace, which measures how fast
+/// the kernel copies. Requires root and two otherwise idle CPUs.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge bench line-rate
   flowgauge bench line-rate af_xdp:eth1 --from af_xdp:eth2 --trial 60s
   flowgauge bench line-rate dpdk:0000:01:00.0 --from dpdk:0000:01:00.1 --cpus 2,3 --sizes 64,1518")]
 pub struct LineRate {
-    /// The port that counts: af_xdp:IFACE or dpdk:DEVICE, as for `flowgauge run --port`
+    /// Port that counts: af_xdp:IFACE or dpdk:DEVICE, as for `flowgauge run --port`
     #[arg(value_name = "PORT", value_parser = value::port, requires = "from")]
     pub port: Option<PortSpec>,
 
-    /// Where frames are sent from: af_xdp:IFACE or dpdk:DEVICE
+    /// Port that sends: af_xdp:IFACE or dpdk:DEVICE
     #[arg(long, value_name = "PORT", value_parser = generate::target, requires = "port")]
     pub from: Option<Target>,
 
-    /// Bytes of a frame, with the frame check sequence; several with commas [default: those of RFC
-    /// 2544, or the first and last]
+    /// Frame sizes in bytes including the frame check sequence, comma-separated [default: those of
+    /// RFC 2544; with --quick the smallest and the largest]
     #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(64..=1518))]
     pub sizes: Vec<u64>,
 
-    /// How long each rate is tried; RFC 2544 wants 60s [default: 2s, or 500ms with --quick]
+    /// Duration of the trial at each rate; RFC 2544 asks for 60s [default: 2s; 500ms with --quick]
     #[arg(long, value_name = "TIME", value_parser = value::duration)]
     pub trial: Option<Duration>,
 
-    /// Workers that count, each on queues of its own [default: one]
+    /// Number of workers that count, each on its own queues [default: 1]
     #[arg(long, value_name = "N", value_parser = value::workers)]
     pub workers: Option<usize>,
 
-    /// Keep workers on these CPUs, in turn, such as 2 or 0,4-7 [default: wherever they may run]
+    /// Pin workers to these CPUs in turn, such as 2 or 0,4-7 [default: not pinned]
     #[arg(long, value_name = "CPUS", value_parser = value::cpus)]
     pub cpus: Option<Cpus>,
 
-    /// DPDK's own arguments for dpdk: devices, in quotes [default: --in-memory]
+    /// Quoted EAL arguments for dpdk: devices [default: --in-memory]
     #[arg(long, value_name = "ARGUMENTS", allow_hyphen_values = true)]
     pub eal: Option<String>,
 
-    /// What all have.
+    /// Options of every benchmark.
     #[command(flatten)]
     pub common: Common,
 }
 
-/// Measure the cost of counting in user space, stage by stage, with frames in caches and in memory.
+/// Measure the cost of counting in user space, stage by stage, with frames in cache and in memory.
 #[derive(Args)]
 pub struct Packet {
-    /// What all have.
+    /// Options of every benchmark.
     #[command(flatten)]
     pub common: Common,
 }
 
-/// Measure the same work done by other crates and programs.
+/// Measure other crates and programs that do the same work.
 ///
 /// Crates: datasketches, cardinality-estimator, hyperloglogplus, and an exact hash set. Programs,
-/// if they are installed: tshark, softflowd, pmacctd, on a capture of some hundred megabytes, which
-/// is written to the folder for temporary files and removed; and dpdk-testpmd, next to ports on
-/// net_null (if flowgauge was built with DPDK) and, as root, on AF_XDP over veth devices in a
-/// network of its own.
+/// if installed: tshark, softflowd and pmacctd, on a capture of several hundred megabytes that is
+/// written to the temporary directory and removed; and dpdk-testpmd, compared with ports on
+/// net_null (if flowgauge was built with DPDK) and, as root, with AF_XDP on veth devices in a
+/// separate network namespace.
 #[derive(Args)]
 pub struct Peers {
-    /// What all have.
+    /// Options of every benchmark.
     #[command(flatten)]
     pub common: Common,
 }
 
-/// Measure the cost of counting as traffic and settings grow: flows, registers, windows, frames,
-/// workers.
+/// Measure how the cost of counting scales with flows, registers, windows, frames and workers.
 ///
-/// Replays take a capture of some hundred megabytes, which is written to the folder for temporary
-/// files and removed.
+/// Replays a capture of several hundred megabytes, which is written to the temporary directory and
+/// removed.
 #[derive(Args)]
 pub struct Scale {
-    /// What all have.
+    /// Options of every benchmark.
     #[command(flatten)]
     pub common: Common,
 }
 
-/// Measure the cost of counting in the kernel, next to programs that do nothing.
+/// Measure the cost of counting in the kernel, compared with programs that do nothing.
 ///
-/// It takes turns with an empty program on injected frames, sends packets over veth devices in a
-/// network of its own, and reads and rotates a window. It touches no interface of this machine, and
-/// takes root or CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON and CAP_SYS_ADMIN.
+/// Takes turns with an empty program on injected frames, sends packets over veth devices in a
+/// separate network namespace, and reads and rotates a window. Uses no interface of this machine.
+/// Requires root, or CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON and CAP_SYS_ADMIN.
 #[derive(Args)]
 pub struct Xdp {
-    /// What all have.
+    /// Options of every benchmark.
     #[command(flatten)]
     pub common: Common,
 }
 
 impl Bench {
-    /// Refuses what makes no sense, before anything is done.
+    /// Rejects contradictory options before the benchmark starts.
     ///
     /// # Errors
     /// [`Failure::Usage`] for a port that has no line rate.
@@ -176,7 +175,7 @@ impl Bench {
     }
 }
 
-/// A line rate is asked of a port that has none.
+/// Returns the failure for a port that has no line rate.
 #[must_use]
 pub fn no_line_rate() -> Failure {
     Failure::Usage("a line rate is that of an af_xdp: or dpdk: port".to_owned())

@@ -1,9 +1,10 @@
-//! Where options come from: a configuration file, the environment and the command line. All go
-//! through the parser of the command line.
+//! Sources of options: a configuration file, the environment and the command line.
 //!
-//! The file is TOML with the long option names as keys. Tables `[[source]]` in it are sources of
-//! packets of their own, each with what it changes of the rest. A variable of the environment for
-//! each option goes before the file, and the command line before both.
+//! All three pass through the parser of the command line. The file is TOML with the long option
+//! names as keys; each `[[source]]` table in it is a source of packets with options that override
+//! those above. Variables named after the options override the file, and the command line overrides
+//! both. [`Configuration::read`] collects the options as [`Given`] with their origin, and [`fill`]
+//! puts the effective ones into an options struct.
 
 use crate::error::Failure;
 use crate::nearest::nearest;
@@ -18,10 +19,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
-/// What the names of variables begin with.
+/// Prefix of the variables that set options.
 const VARIABLE: &str = "FLOWGAUGE_";
-/// Variables of such names that are no options: of this program, and those that its build hands on
-/// to what `cargo run` starts.
+/// Variables with that prefix that set no option: some are read by this program, others are passed
+/// by its build to what `cargo run` starts.
 const OTHER_VARIABLES: [&str; 7] = [
     "FLOWGAUGE_CPU",
     "FLOWGAUGE_RUN",
@@ -31,13 +32,13 @@ const OTHER_VARIABLES: [&str; 7] = [
     "FLOWGAUGE_COMMIT",
     "FLOWGAUGE_SOURCES",
 ];
-/// Options that say where packets come from.
+/// Options that name a source of packets.
 pub(crate) const ORIGINS: [&str; 3] = ["interface", "port", "address"];
-/// The key of a source that is no option.
+/// Key of a source that is not an option.
 const NAME: &str = "name";
 const SOURCE: &str = "source";
 
-/// Where an option was given.
+/// Place where an option was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Line { file: PathBuf, line: usize },
@@ -55,27 +56,27 @@ impl fmt::Display for Origin {
     }
 }
 
-/// An option that was given.
+/// Option that was given.
 #[derive(Clone, Debug)]
 pub(crate) struct Given {
-    /// Its long name.
+    /// Long name of the option.
     pub(crate) key: String,
-    /// Its values as they would be written on the command line.
+    /// Its values as written on the command line.
     pub(crate) texts: Vec<String>,
     pub(crate) origin: Origin,
     matches: ArgMatches,
 }
 
-/// A source of packets in the file.
+/// `[[source]]` table of the file.
 #[derive(Clone, Debug)]
 pub(crate) struct SourceTable {
     pub(crate) name: String,
-    /// Where it stands.
+    /// Place of the table in the file.
     pub(crate) origin: Origin,
     given: Vec<Given>,
 }
 
-/// All that was given, by where.
+/// All options that were given, by origin.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Configuration {
     pub(crate) file: Option<PathBuf>,
@@ -85,12 +86,12 @@ pub(crate) struct Configuration {
     command_line: Vec<Given>,
 }
 
-/// A problem, and where in the text it is.
+/// Position in the text and description of a problem.
 type Problem = (usize, String);
 
 impl Configuration {
-    /// What the command line gives, the environment, and the file that one of them names, with the
-    /// long options of `K`.
+    /// Reads the options of `K` from the command line, the environment and the file that one of
+    /// them names.
     pub(crate) fn read<K: Known>(given: &ArgMatches) -> Result<Self, Failure> {
         let keys = Keys::new::<K>();
         let environment = environment(&keys, |name| env::var(name).ok())?;
@@ -113,7 +114,7 @@ impl Configuration {
         Ok(configuration)
     }
 
-    /// The same of a file alone.
+    /// Reads a file alone.
     pub(crate) fn of_file<K: Known>(file: &Path) -> Result<Self, Failure> {
         let (common, sources) = read(&Keys::new::<K>(), file)?;
         let configuration = Configuration {
@@ -126,14 +127,14 @@ impl Configuration {
         Ok(configuration)
     }
 
-    /// The same of a text.
+    /// Parses a text as if it were a file.
     #[cfg(test)]
     pub(crate) fn of_text<K: Known>(text: &str) -> Self {
         let (common, sources) = parse(&Keys::new::<K>(), Path::new("run.toml"), text).unwrap();
         Configuration { common, sources, ..Configuration::default() }
     }
 
-    /// Where sources are, nothing else says where packets come from.
+    /// Rejects a common option that names a source if the file has `[[source]]` tables.
     fn check(&self) -> Result<(), Failure> {
         let says = |given: &&Given| ORIGINS.contains(&given.key.as_str());
         match self.common().find(says) {
@@ -145,18 +146,18 @@ impl Configuration {
         }
     }
 
-    /// What holds for all sources, the most important last.
+    /// Returns the options that apply to all sources, in ascending order of precedence.
     fn common(&self) -> impl Iterator<Item = &Given> {
         self.common.iter().chain(&self.environment).chain(&self.command_line)
     }
 
-    /// What holds for a source, the most important last.
+    /// Returns the options that apply to a source, in ascending order of precedence.
     fn of<'a>(&'a self, source: Option<&'a SourceTable>) -> impl Iterator<Item = &'a Given> {
         let own = source.into_iter().flat_map(|source| &source.given);
         self.common.iter().chain(own).chain(&self.environment).chain(&self.command_line)
     }
 
-    /// What counts of that: each option once.
+    /// Returns the effective options of a source, each one once.
     pub(crate) fn effective(&self, source: Option<&SourceTable>) -> Vec<Given> {
         let all: Vec<&Given> = self.of(source).collect();
         let mut seen = BTreeSet::new();
@@ -169,24 +170,24 @@ impl Configuration {
 
 /// Fills in options.
 pub(crate) fn fill(options: &mut impl FromArgMatches, given: &[Given]) -> Result<(), Failure> {
-    // Later ones replace those before.
+    // Later options override earlier ones.
     given
         .iter()
         .try_for_each(|given| options.update_from_arg_matches(&given.matches))
         .map_err(|error| Failure::Usage(error.to_string()))
 }
 
-/// Options that may be given anywhere.
+/// Set of options that can be given in the file, in the environment and on the command line.
 pub(crate) trait Known: Args {
-    /// Those that are of the whole process: a source has none of its own.
+    /// Options of the whole process, which a source cannot override.
     type OfProcess: Args;
 }
 
-/// The options that may be given anywhere, and what parses them one by one, as the parser of the
-/// command line does. One parser for all of them: making one takes longer than what it parses.
+/// Known options and the parser of the command line, which parses them one by one. The parser is
+/// shared since building it takes longer than parsing.
 struct Keys {
     known: Command,
-    /// Those of the whole process.
+    /// Options of the whole process.
     of_process: Command,
     parser: RefCell<Command>,
 }
@@ -215,12 +216,12 @@ impl Keys {
     }
 }
 
-/// The variable of an option.
+/// Returns the name of the variable that sets an option.
 pub(crate) fn variable(key: &str) -> String {
     VARIABLE.to_owned() + &key.to_ascii_uppercase().replace('-', "_")
 }
 
-/// What the environment gives. Empty variables are as good as none.
+/// Returns the options that the environment sets. Empty variables are ignored.
 fn environment(keys: &Keys, value: impl Fn(&str) -> Option<String>) -> Result<Vec<Given>, Failure> {
     let mut given = Vec::new();
     for option in keys.iter() {
@@ -237,7 +238,7 @@ fn environment(keys: &Keys, value: impl Fn(&str) -> Option<String>) -> Result<Ve
     Ok(given)
 }
 
-/// Refuses variables that look like options and are none: who has mistyped one believes otherwise.
+/// Rejects variables that start with the prefix and set no option, which are probably mistyped.
 fn known_variables(keys: &Keys, names: impl Iterator<Item = String>) -> Result<(), Failure> {
     let options: Vec<String> =
         keys.iter().filter_map(|option| option.get_long()).map(variable).collect();
@@ -257,7 +258,7 @@ fn known_variables(keys: &Keys, names: impl Iterator<Item = String>) -> Result<(
     Err(Failure::Usage(format!("{name} in the environment is no option; {advice}")))
 }
 
-/// What the command line gives, which its parser has checked.
+/// Returns the options of the command line, which clap has validated.
 fn command_line(keys: &Keys, given: &ArgMatches) -> Vec<Given> {
     let option = |option: &Arg| {
         let (id, key) = (option.get_id().as_str(), option.get_long()?);
@@ -274,7 +275,7 @@ fn command_line(keys: &Keys, given: &ArgMatches) -> Vec<Given> {
     keys.iter().filter_map(option).collect()
 }
 
-/// What a configuration file gives, key by key, and its sources.
+/// Reads the options and the sources of a configuration file.
 fn read(keys: &Keys, path: &Path) -> Result<(Vec<Given>, Vec<SourceTable>), Failure> {
     let name = path.display();
     let text = std::fs::read_to_string(path)
@@ -288,7 +289,7 @@ fn line(text: &str, position: usize) -> usize {
     text.bytes().take(position).filter(|byte| *byte == b'\n').count() + 1
 }
 
-/// What each key of a text gives, or where the first problem is, and which.
+/// Parses the options and the sources of a text, or returns the first problem.
 fn parse(keys: &Keys, path: &Path, text: &str) -> Result<(Vec<Given>, Vec<SourceTable>), Problem> {
     let syntax = |error: toml::de::Error| {
         (error.span().map_or(0, |span| span.start), error.message().replace('\n', " "))
@@ -363,7 +364,7 @@ fn is_name(name: &str) -> bool {
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
 }
 
-/// Reads tables of a text.
+/// Reader of the tables in a text.
 struct Reader<'a> {
     keys: &'a Keys,
     path: &'a Path,
@@ -371,7 +372,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// What each key of a table gives, but for `others`, which are no options.
+    /// Returns the options of a table, without the keys `others`, which are not options.
     fn table(
         &self,
         table: &DeTable<'_>,
@@ -401,7 +402,7 @@ impl Reader<'_> {
     }
 }
 
-/// What to say of a key that is no option.
+/// Returns the message for an unknown key.
 fn unknown<'a>(key: &str, known: impl Iterator<Item = &'a str>) -> String {
     let advice = match nearest(key, known) {
         Some(name) => format!("did you mean '{name}'?"),
@@ -421,8 +422,8 @@ fn is_switch(option: &Arg) -> bool {
     option.get_num_args().is_some_and(|values| values.min_values() == 0)
 }
 
-/// A value as it would be written on the command line; numbers need no quotes. `None` if it is none
-/// for this option.
+/// Returns a value as written on the command line; numbers need no quotes. `None` if its type does
+/// not fit the option.
 fn texts(option: &Arg, value: &DeValue<'_>) -> Option<Vec<String>> {
     Some(match value {
         DeValue::String(text) if is_list(option) => text.split(',').map(str::to_owned).collect(),
@@ -450,7 +451,7 @@ fn wanted(option: &Arg) -> &'static str {
     }
 }
 
-/// What is wrong with a value.
+/// Returns the message for an invalid value.
 fn told(error: &clap::Error) -> String {
     let context = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
     let why = error.source().map_or_else(
@@ -489,7 +490,7 @@ mod tests {
         assert!(far.contains("`flowgauge run --help`") && far.len() < 150, "{far}");
     }
 
-    /// Of several problems the first in the file is told.
+    /// Only the first of several problems is reported.
     #[test]
     fn values_are_refused_where_they_stand() {
         let told = |text: &str| parse(text).unwrap_err();

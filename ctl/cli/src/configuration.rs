@@ -1,4 +1,5 @@
-//! `flowgauge config`: what a configuration says, and where.
+//! `flowgauge config`: checks a configuration file, or prints the effective options with their
+//! origin.
 
 use crate::agent;
 use crate::config::{Configuration, Given};
@@ -9,10 +10,10 @@ use flowgauge_ctl::output::escaped;
 use std::io::{self, Write, stdout};
 use std::path::PathBuf;
 
-/// Check a configuration file, or show what a run would be given and where
+/// Check a configuration file, or print the effective options of a run
 ///
-/// Options of `flowgauge run` come from its configuration file, from the environment
-/// (FLOWGAUGE_WINDOW for --window, and so on) and from the command line; the later ones go before.
+/// Options of `flowgauge run` come from its configuration file, the environment (FLOWGAUGE_WINDOW
+/// for --window, and so on) and the command line, in ascending order of precedence.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge config check run.toml
@@ -28,25 +29,25 @@ enum Command {
     Print(Box<Print>),
 }
 
-/// Check a configuration file without counting anything
+/// Check a configuration file without counting
 ///
-/// The exit code is 0 if `flowgauge run` would take the file, else 2. Interfaces, files and
-/// switches that it names are not opened.
+/// Exits with 0 if `flowgauge run` would accept the file, else with 2. Opens none of the
+/// interfaces, captures and switches that the file names.
 #[derive(Args)]
 struct Check {
-    /// The file
+    /// Configuration file
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }
 
-/// Print what `flowgauge run` would be given, as a configuration file
+/// Print the effective options of `flowgauge run` as a configuration file
 #[derive(Args)]
 struct Print {
-    /// Say of each value where it comes from: the line of a file, a variable, or the command line
+    /// Append the origin of each value: line of the file, variable, or command line
     #[arg(long)]
     origin: bool,
 
-    // The options of `run`, to be printed.
+    // Options of `run` to print.
     #[command(flatten)]
     run: Run,
 }
@@ -67,7 +68,7 @@ impl Config {
             }
             Command::Print(print) => {
                 let given = given.subcommand().map(|(_, given)| given.clone()).unwrap_or_default();
-                // They were parsed, and are looked up again by name.
+                // The options are looked up again by name in the raw matches.
                 drop(print.run);
                 let configuration = Configuration::read::<Run>(&given)?;
                 agent::check(&configuration)?;
@@ -88,7 +89,7 @@ fn print_all(configuration: &Configuration, origin: bool, out: &mut impl Write) 
     for source in &configuration.sources {
         writeln!(out, "\n[[source]]")?;
         line(out, "name", std::slice::from_ref(&source.name), &source.origin, origin)?;
-        // What all have in common stands above.
+        // Common options are printed above.
         let is_own = |given: &&Given| {
             !common.iter().any(|other| other.key == given.key && other.origin == given.origin)
         };
@@ -120,7 +121,7 @@ fn line(
     writeln!(out, "{key} = {value}{origin}")
 }
 
-/// A string of TOML.
+/// Quotes a text as a TOML string.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from('"');
     for character in text.chars() {

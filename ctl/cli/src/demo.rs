@@ -1,4 +1,4 @@
-//! `flowgauge demo`: the live page, with traffic that is worth a look.
+//! `flowgauge demo`: the live page with generated traffic that shows every chart.
 
 use crate::count::count;
 use crate::error::Failure;
@@ -11,25 +11,25 @@ use flowgauge_dataplane::MeasurementKind;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-/// Flows that are asked for: the largest one, a smaller one, and one that is not there.
+/// Flows to query: the largest, a smaller one, and one that does not occur.
 const ASKED: [&str; 3] = ["10.42.118.216", "10.71.218.209", "192.0.2.1"];
-/// Where the page is, unless that is taken.
+/// Default port of the page.
 const PORT: u16 = 9420;
-/// How long it goes on: exact counts of everything take memory.
+/// Default duration. Exact counts of all measurements keep using more memory.
 const USUAL: Duration = Duration::from_secs(3600);
 const WINDOW: Duration = Duration::from_millis(500);
-/// Show the live page, with generated traffic and an attack in it.
+/// Show the live page with generated traffic that contains an attack.
 ///
-/// Prints where the page is; open it in a browser. Everything is measured, with exact counts beside
-/// the estimates. After 22 seconds, and every half minute from then on, a flood of many sources to
-/// one destination raises the alarm. It needs no root and no network. Ctrl-C ends it.
+/// Prints the address of the page; open it in a browser. Enables all measurements, with exact
+/// counts next to the estimates. After 22 seconds, and every 30 seconds from then on, a flood from
+/// many sources to one destination raises the alarm. Requires neither root nor a network. Press
+/// Ctrl-C to stop.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge demo
   flowgauge demo --listen 8080 --duration 5m")]
 pub(crate) struct Demo {
-    /// Where the page is: a port of this machine [default: 9420, or if that is taken any that is
-    /// free]
+    /// Address or local port of the page [default: 9420, or any free port if it is in use]
     #[arg(long, value_name = "ADDRESS", value_parser = value::listen)]
     listen: Option<SocketAddr>,
 

@@ -1,4 +1,4 @@
-//! The traffic of `flowgauge demo`, which is worth a look.
+//! Traffic of `flowgauge demo`: three generators, read like captures in real time.
 
 use crate::error::Failure;
 use flowgauge_dataplane::capture::{Writer, link_type};
@@ -9,21 +9,21 @@ use flowgauge_dataplane::traffic::reorder::{ReorderProfile, ReorderTraffic};
 use flowgauge_dataplane::traffic::{Generator, Profile};
 use std::io::{self, Read};
 
-/// A link with an attack: from the 22nd second on, many sources send to one destination for eight
-/// seconds in every 30. Until then the alarm has learnt what is usual.
+/// Link with an attack: from second 22 on, many sources send to one destination for eight seconds
+/// in every 30. Until then the alarm learns the usual entropies.
 const ATTACK: &str = "attack,rate=8k,flows=3k,share=0.5,every=30s,lasting=8s";
-/// Connections whose round trips take 2 to 200 ms.
+/// Connections with round-trip times of 2 to 200 ms.
 const CONVERSATIONS: &str = "delay,shape=conversations,rate=400,min=2ms,max=200ms,loss=0.01";
-/// Some prefixes of many that reorder their packets.
+/// Many prefixes, some of which reorder packets.
 const REORDERING: &str = "reorder,prefixes=300,heavy=6,flows=2k,rate=2k";
 
-/// More packets than anybody waits for.
+/// More packets than any demo sends.
 const ENDLESS: u64 = 1 << 40;
 
-/// Frames that are made at a time.
+/// Bytes of frames generated at a time.
 const PIECE: usize = 1 << 16;
 
-/// What the demo counts, in real time.
+/// Returns ports with the traffic of the demo, in real time.
 pub(crate) fn ports() -> Result<Ports<PcapPort>, Failure> {
     let mut ports = captures(traffic()?, 1, Pace::RealTime)?;
     ports.interface = "demo".to_owned();
@@ -70,12 +70,12 @@ fn traffic() -> Result<Vec<Capture>, Failure> {
     generated.into_iter().map(capture).collect()
 }
 
-/// Takes a frame and its time, in nanoseconds.
+/// Function that takes a frame and its time in nanoseconds.
 type Take<'a> = dyn FnMut(u64, &[u8]) -> io::Result<()> + 'a;
-/// Makes the next frame.
+/// Function that generates the next frame.
 type Make = dyn FnMut(&mut Take<'_>) -> io::Result<()> + Send;
 
-/// Generated frames as a capture without an end.
+/// Endless capture of generated frames.
 struct Generated {
     make: Box<Make>,
     made: Writer<Vec<u8>>,

@@ -1,4 +1,4 @@
-//! `flowgauge detach`: end what a killed run left counting.
+//! `flowgauge detach`: removes programs that a killed run left attached.
 
 use crate::error::Failure;
 use clap::Args;
@@ -6,17 +6,17 @@ use flowgauge_ctl::output::escaped;
 use flowgauge_dataplane::xdp;
 use std::path::PathBuf;
 
-/// End what a killed run, or one told to --leave, left counting on network interfaces, and drop its
-/// counts.
+/// Remove the programs that a killed run, or one with --leave, left counting on network interfaces,
+/// and discard their counts.
 ///
-/// A run that is still at work is left alone: stop that one instead.
+/// Does not touch a run that is still active; stop that one instead.
 #[derive(Args)]
 pub(crate) struct Detach {
-    /// Only on this network interface [default: on all]
+    /// Only detach from this network interface [default: all]
     #[arg(short, long, value_name = "IFACE")]
     interface: Option<String>,
 
-    /// Where the run pinned what outlives it
+    /// Directory of the run's pinned programs and maps
     #[arg(long, value_name = "DIR", default_value = xdp::DIRECTORY)]
     pins: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! How a command fails: one line on standard error, and an exit code.
+//! Failure of a command: one line on standard error and an exit code.
 
 use clap::error::ErrorKind;
 use flowgauge_ctl::ControlError;
@@ -7,33 +7,33 @@ use flowgauge_dataplane::Error;
 use std::io;
 use std::process::ExitCode;
 
-/// Why a command did not succeed.
+/// Reason why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The command line or configuration makes no sense.
+    /// The command line or the configuration is invalid.
     #[error("{0}")]
     Usage(String),
-    /// It made sense and failed.
+    /// The command was valid and failed.
     #[error("{0}")]
     Failed(String),
-    /// Everything readable was counted, but something is wrong with the input, as a warning in the
-    /// log says.
+    /// Everything readable was counted, but the results are incomplete. A warning in the log says
+    /// why.
     #[error("the results above are incomplete: {0}")]
     Incomplete(String),
-    /// Whoever read the results has seen enough.
+    /// The reader of the results closed the pipe, as `head` does.
     #[error("standard output was closed")]
     Closed,
 }
 
 impl Failure {
-    /// Tells it on standard error, and gives the exit code.
+    /// Prints the failure on standard error and returns the exit code.
     #[must_use]
     pub fn report(self) -> ExitCode {
         match &self {
             Failure::Closed => {}
-            // The log has said it already, and one line about it is enough.
+            // The log has the warning already.
             Failure::Incomplete(_) if tracing::enabled!(tracing::Level::WARN) => {}
-            // It may name interfaces and files, and cite what others answered.
+            // The message may contain names of interfaces and files, and answers of others.
             _ => eprintln!("error: {}", escaped(&self.to_string())),
         }
         match self {
@@ -43,7 +43,7 @@ impl Failure {
         }
     }
 
-    /// A failed write of results.
+    /// Returns the failure for an error when writing results.
     #[must_use]
     pub fn output(error: io::Error) -> Self {
         match error.kind() {
@@ -68,13 +68,13 @@ impl From<ControlError> for Failure {
     }
 }
 
-/// Prints what clap has to say: help as it is, errors as one line.
+/// Prints help as clap formats it, and errors as one line; returns the exit code.
 pub fn usage(error: &clap::Error, command: &clap::Command) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp
         | ErrorKind::DisplayVersion
         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            // Nobody is left to tell if standard output is closed.
+            // If standard output is closed, there is no reader to report to.
             let _ = error.print();
             ExitCode::SUCCESS
         }
@@ -94,8 +94,7 @@ pub fn usage(error: &clap::Error, command: &clap::Command) -> ExitCode {
                 .replace(" tip: ", "; ");
             let advice = match error.kind() {
                 ErrorKind::InvalidSubcommand => {
-                    // `help` is there once the command line was parsed; `--help` is told of
-                    // elsewhere.
+                    // `help` is in the list only after parsing; `--help` is mentioned elsewhere.
                     let names = asked(command).get_subcommands().map(clap::Command::get_name);
                     let names: Vec<&str> = names.filter(|name| *name != "help").collect();
                     format!("use one of {}", names.join(", "))
@@ -108,8 +107,7 @@ pub fn usage(error: &clap::Error, command: &clap::Command) -> ExitCode {
     }
 }
 
-/// The command that was asked for, as far as its words are known: `bench` in
-/// `flowgauge bench paket`.
+/// Returns the innermost command whose name was recognized: `bench` for `flowgauge bench paket`.
 fn asked(command: &clap::Command) -> &clap::Command {
     let words = std::env::args().skip(1);
     words.fold(command, |command, word| command.find_subcommand(word).unwrap_or(command))

@@ -1,4 +1,5 @@
-//! `flowgauge generate`: synthetic traffic or a capture, to a capture file or out of an interface.
+//! `flowgauge generate`: writes generated traffic to a capture file, or sends it or a capture from
+//! an interface.
 
 use crate::error::Failure;
 use crate::progress;
@@ -24,18 +25,18 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Packets of a profile that does not say how many.
+/// Packets of a profile that gives no number.
 const DEFAULT_PACKETS: u64 = 132_000;
-/// Packets that are made at once.
+/// Packets generated at a time.
 const GROUP: usize = 64;
 const PROGRESS_EVERY: u64 = 1 << 16;
 
-/// Write synthetic traffic to a capture file (pcap, nanoseconds), or send it, or a capture, from an
+/// Write generated traffic to a capture file (pcap, nanoseconds), or send it or a capture from an
 /// interface.
 ///
-/// The same profile gives the same packets every time. Without packets=N there are 132,000 packets,
-/// 22 minutes at the default 100 packets per second, as in the W-HLL thesis; attack ends with its
-/// first flood, after a minute by default.
+/// The same profile gives the same packets every time. The default is 132,000 packets, which are 22
+/// minutes at the default 100 packets per second, as in the W-HLL thesis; attack ends with its
+/// first flood, by default after a minute.
 ///
 /// Profiles: unique (every packet a new source), sequential, subnets, zipf, burst, attack (a flood
 /// from many sources to one destination in the last ten seconds of every minute). Options:
@@ -43,21 +44,21 @@ const PROGRESS_EVERY: u64 = 1 << 16;
 /// burst and attack also flows=N and alpha=A; for attack also share=SHARE of the packets (0.3),
 /// every=TIME (1m) and lasting=TIME (10s).
 ///
-/// delay has requests and their responses. Its shapes are log-uniform (by default 1.25 M requests
-/// at 1 M/s, of which 40 % are answered after 0.1 to 100 ms), bimodal, heavy-tail (Pareto) and
+/// delay generates requests and their responses. Its shapes are log-uniform (by default 1.25 M
+/// requests at 1 M/s, 40 % of them answered after 0.1 to 100 ms), bimodal, heavy-tail (Pareto) and
 /// conversations (connections from the DNS query to the FIN). Options: shape=SHAPE, rate=PPS,
-/// requests=N, answered=SHARE, min=TIME, max=TIME, loss=SHARE, flows=N, alpha=A. reorder has flows
-/// of many prefixes, some of which reorder packets. Options: prefixes=N, heavy=N, share=SHARE,
-/// depth=N, late=SHARE, loss=SHARE, flows=N, alpha=A, packets=N, rate=PPS. Both take seed=N,
-/// size=BYTES, vlan=ID, ipv6 and timestamps. They are written to files only. --truth writes the
-/// truth about them.
+/// requests=N, answered=SHARE, min=TIME, max=TIME, loss=SHARE, flows=N, alpha=A. reorder generates
+/// flows of many prefixes, some of which reorder packets. Options: prefixes=N, heavy=N,
+/// share=SHARE, depth=N, late=SHARE, loss=SHARE, flows=N, alpha=A, packets=N, rate=PPS. Both accept
+/// seed=N, size=BYTES, vlan=ID, ipv6 and timestamps, and are written to files only. --truth writes
+/// their true values.
 ///
-/// From an interface packets leave as they are, past queueing disciplines and firewalls, each at
-/// its time; the last line says how many, to the packet. That takes root or CAP_NET_RAW.
+/// Packets sent from an interface bypass queueing disciplines and firewalls, and each is sent at
+/// its own time. The last line reports the exact number sent. Sending requires root or CAP_NET_RAW.
 ///
-/// live:IFACE is for the highest rates of a profile: the kernel makes the packets (Linux 5.18,
-/// root), in bursts of some 20 ms at a rate. A veth device takes them while its peer runs XDP
-/// natively, as under run -i, or merges packets (GRO).
+/// live:IFACE reaches the highest rates of a profile: the kernel generates the packets (Linux 5.18,
+/// root), in bursts of about 20 ms at a limited rate. A veth device accepts them while its peer
+/// runs a native XDP program, as with run -i, or merges packets (GRO).
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge generate unique --to thesis.pcap
@@ -69,52 +70,52 @@ const PROGRESS_EVERY: u64 = 1 << 16;
   flowgauge generate unique,packets=100M --rate max --to live:eth1
   flowgauge generate --pcap trace.pcap --to af_xdp:eth1")]
 pub(crate) struct Generate {
-    /// The traffic: PROFILE[,OPTION=VALUE]…
+    /// Traffic to generate: PROFILE[,OPTION=VALUE]…
     #[arg(value_name = "PROFILE", value_parser = traffic, required_unless_present = "pcap", conflicts_with = "pcap")]
     profile: Option<Traffic>,
 
-    /// Send the packets of a capture file instead (- for standard input), as far apart as they were
+    /// Send the packets of this capture file instead (- for standard input), with their original
+    /// gaps
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
 
-    /// Where to: a file to write (- for standard output), or af_xdp:IFACE, live:IFACE or
-    /// dpdk:DEVICE to send from an interface
+    /// Destination: a file (- for standard output), or af_xdp:IFACE, live:IFACE or dpdk:DEVICE to
+    /// send
     #[arg(long, value_name = "FILE|af_xdp:IFACE|live:IFACE|dpdk:DEVICE", value_parser = target)]
     to: Target,
 
-    /// DPDK's own arguments for a dpdk: device, in quotes [default: --in-memory]
+    /// Quoted EAL arguments for a dpdk: device [default: --in-memory]
     #[arg(long, value_name = "ARGUMENTS", allow_hyphen_values = true)]
     eal: Option<String>,
 
-    /// Packets per second, or max for as many as can be sent, whatever the profile or the capture
-    /// says
+    /// Packets per second, or max for as many as possible; overrides the profile or the capture
     #[arg(long, value_name = "PPS", value_parser = value::rate)]
     rate: Option<Rate>,
 
-    /// Write the truth about delay or reorder to this CSV file, such as F.csv beside F.pcap: a line
-    /// for each request, or for each prefix
+    /// Write the true values of delay or reorder to this CSV file: one line per request or per
+    /// prefix
     #[arg(long, value_name = "FILE", conflicts_with = "pcap")]
     truth: Option<PathBuf>,
 
-    /// Replace files that exist
+    /// Replace existing files
     #[arg(long)]
     force: bool,
 }
 
-/// Where frames go.
+/// Destination of generated frames.
 #[derive(Clone)]
 pub enum Target {
-    /// To a capture file.
+    /// Capture file.
     File(PathBuf),
-    /// Out of an interface.
+    /// Interface, by AF_XDP.
     Interface(String),
-    /// An interface, as live frames.
+    /// Interface, by live frames of the kernel.
     Live(String),
-    /// A device of DPDK's.
+    /// DPDK device.
     Device(String),
 }
 
-/// What can be written.
+/// Traffic that can be generated.
 #[derive(Clone)]
 enum Traffic {
     /// Packets that are a function of their number.
@@ -167,7 +168,7 @@ pub(crate) fn target(text: &str) -> Result<Target, String> {
 }
 
 impl Target {
-    /// Opens it to send.
+    /// Opens the destination for sending.
     ///
     /// # Errors
     /// [`Error`] if it is a file, or cannot be opened.
@@ -240,7 +241,7 @@ impl Generate {
         if self.truth.as_deref() == Some(path) {
             return Err(Failure::Usage("--to and --truth name one file; give two".to_owned()));
         }
-        // Before anything is written.
+        // Check this before anything is written.
         if let Some(truth) = self.truth.as_deref().filter(|truth| !self.force && truth.exists()) {
             return Err(exists(&truth.display().to_string()));
         }
@@ -266,7 +267,7 @@ impl Generate {
         capture: Option<PathBuf>,
     ) -> Result<(), Failure> {
         let interrupt = end_on_signal(None);
-        // A capture's own times, unless another rate was asked for.
+        // Use the times of the capture unless a rate was given.
         let (pace, rate) =
             self.rate.map_or((Pace::RealTime, None), |Rate(rate)| (Pace::Open, rate));
         let is_interrupted = || interrupt.is_triggered();
@@ -297,7 +298,7 @@ impl Generate {
     }
 }
 
-/// Sends what comes out of ports, with a bar, and says what was sent.
+/// Sends the packets of ports, with a progress bar, and reports how many were sent.
 fn transmit<P>(
     ports: Ports<P>,
     interface: &str,
@@ -310,7 +311,8 @@ fn transmit<P>(
     report(sent?, interface, &source.warnings())
 }
 
-/// How many packets to make: as many as the profile says. Of an attack there must be a flood.
+/// Returns the number of packets to generate. By default an attack lasts until its first flood has
+/// ended.
 fn packets(profile: &Profile) -> u64 {
     let first_flood = || {
         profile
@@ -370,7 +372,7 @@ fn write_reorder(
     truth.finish()
 }
 
-/// A file, or standard output.
+/// File or standard output.
 struct Output {
     name: String,
     inner: BufWriter<Box<dyn Write>>,
@@ -411,7 +413,7 @@ fn unwritten(name: &str, error: io::Error) -> Failure {
     }
 }
 
-/// A capture that is written.
+/// Capture file being written.
 struct Capture {
     name: String,
     writer: Writer<BufWriter<Box<dyn Write>>>,
@@ -442,7 +444,7 @@ impl Capture {
     }
 }
 
-/// Says what was sent, to the packet.
+/// Reports how many packets were sent.
 fn report(sent: Sent, interface: &str, warnings: &[String]) -> Result<(), Failure> {
     let Sent { packets, bytes, cut, left_out, dropped, lasted } = sent;
     let seconds = lasted.as_secs_f64();

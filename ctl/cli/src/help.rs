@@ -1,8 +1,8 @@
-//! Short help: of commands with many options, those that are used.
+//! Short help (`-h`), which shows only the common options of commands that have many.
 
 use clap::Command;
 
-/// What `-h` shows of a command; `--help` shows all.
+/// Options that `-h` shows, by command. `--help` shows all.
 const USED: [(&str, &[&str]); 4] = [
     (
         "run",
@@ -42,16 +42,16 @@ const USED: [(&str, &[&str]); 4] = [
     ("generate", &["to", "truth", "pcap", "rate", "force"]),
 ];
 
-/// Options of all commands that `-h` leaves out.
+/// Options of all commands that `-h` omits.
 const SELDOM: [&str; 1] = ["color"];
 
-/// Has `-h` show what is used.
+/// Hides the other options of these commands in `-h`.
 pub(crate) fn shortened(command: Command) -> Command {
     let command = command.mut_args(|argument| {
         let seldom = SELDOM.contains(&argument.get_id().as_str());
         if seldom { argument.hide_short_help(true) } else { argument }
     });
-    // All of them, since one that is changed by its name goes to the end.
+    // Visit all arguments: clap moves one that is changed by its name to the end.
     command.mut_subcommands(|subcommand| {
         let Some((_, used)) = USED.iter().find(|(name, _)| subcommand.get_name() == *name) else {
             return subcommand;

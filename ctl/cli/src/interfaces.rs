@@ -1,16 +1,16 @@
-//! The network interfaces of this machine.
+//! Network interfaces of this machine.
 
 use nix::net::if_::if_nameindex;
 use std::fs;
 
-/// An interface, as it was when this machine's interfaces were listed.
+/// Network interface at the time of the listing.
 #[derive(Clone)]
 pub(crate) struct Interface {
     pub(crate) number: u32,
     pub(crate) name: String,
 }
 
-/// All of them.
+/// Lists all interfaces.
 pub(crate) fn all() -> Vec<Interface> {
     let listed = |one: &nix::net::if_::Interface| Interface {
         number: one.index(),
@@ -21,7 +21,7 @@ pub(crate) fn all() -> Vec<Interface> {
     all.map(|all| all.iter().map(listed).collect()).unwrap_or_default()
 }
 
-/// Names of those that are up, but for the loopback.
+/// Returns the names of the interfaces that are up, except loopback.
 pub(crate) fn that_are_up() -> Vec<String> {
     let is_up = |interface: &Interface| {
         let flags = fs::read_to_string(format!("/sys/class/net/{}/flags", interface.name))
@@ -32,7 +32,7 @@ pub(crate) fn that_are_up() -> Vec<String> {
     all().into_iter().filter(is_up).map(|interface| interface.name).collect()
 }
 
-/// Whether a name is a pattern of names. What exists by that very name is none.
+/// Whether a name is a pattern. The name of an existing interface is not.
 pub(crate) fn is_pattern(name: &str) -> bool {
     name.contains(['*', '?', '[']) && !all().iter().any(|interface| interface.name == name)
 }

@@ -1,6 +1,17 @@
-//! The `flowgauge` command, and what `flowgauge-bench` shares with it: the options of `bench` and
-//! `reproduce`, which are explained and checked where the user types them, how failures are told,
-//! and messages.
+//! The `flowgauge` command, and the parts of it that `flowgauge-bench` uses: options of `bench` and
+//! `reproduce`, failures and messages.
+//!
+//! [`main`] parses the command line and runs one subcommand; most have a module of their name. A
+//! run goes through these stages:
+//!
+//! 1. `config` collects options from the file, the environment and the command line.
+//! 2. `options` declares them and resolves them to a `run_config::RunConfig`.
+//! 3. `run`, `replay` and `demo` start one source; `agent` starts several, a thread each.
+//! 4. `count` opens the dataplane of a source, and `measure` drives its controller and the outputs:
+//! tables and records (`handle`, `writers`), network services (`listen`), the report for `status`
+//! (`status::publish`) and the service manager (`service`).
+//!
+//! `signals` ends a run. `value` parses the values of options.
 
 mod agent;
 pub mod bench;
@@ -57,12 +68,12 @@ use std::process::ExitCode;
 /// window, with an error bound on every value.
 ///
 /// Without a command it runs the built-in demonstration: ten seconds of generated traffic, counted
-/// live, with the truth beside every estimate. Results go to standard output, messages to standard
-/// error. The exit code is 0 if all went well, 1 if something failed or a capture was damaged, 2 if
-/// the command line made no sense.
+/// live, with the exact value next to every estimate. Results are written to standard output,
+/// messages to standard error. The exit code is 0 on success, 1 if something failed or a capture
+/// was damaged, and 2 on a usage error.
 ///
-/// Options without a value, such as --adopt, are switched off with '=false', as in --adopt=false:
-/// also when the configuration file switches them on.
+/// Options without a value, such as --adopt, are switched off with '=false', as in --adopt=false.
+/// This overrides the configuration file.
 #[derive(Parser)]
 #[command(name = "flowgauge", version, long_version = version(), max_term_width = 100, propagate_version = true)]
 #[command(after_help = "Examples:
@@ -100,7 +111,7 @@ enum Command {
     Man(pages::Man),
 }
 
-/// The program: what was asked for on the command line.
+/// Runs the command that the command line asks for.
 pub fn main() -> ExitCode {
     if let Err(failure) = same_build() {
         return failure.report();
@@ -114,7 +125,7 @@ pub fn main() -> ExitCode {
         Err(error) => return error::usage(&error, &command),
     };
     let given = matches.subcommand().map(|(_, given)| given.clone()).unwrap_or_default();
-    // What the other program takes over has no log here: it would warn twice of the same.
+    // `flowgauge-bench` has its own log; logging here too would repeat warnings.
     let here = !matches!(cli.command, Some(Command::Bench(_) | Command::Reproduce(_)));
     if here {
         cli.messages.start();

@@ -1,5 +1,8 @@
-//! What a run tells over the network: whoever asks, over HTTP and gRPC (`--listen`, `--grpc`), and
-//! a collector of metrics (`--otlp`).
+//! Network services of a run: HTTP and gRPC servers (`--listen`, `--grpc`) and the exporter to a
+//! metrics collector (`--otlp`).
+//!
+//! Each source feeds the shared stores with the sinks of [`Exporters::sinks`]; [`Exporters::start`]
+//! starts the servers and the exporter that read them.
 
 use crate::config::Given;
 use crate::error::Failure;
@@ -18,7 +21,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Who may ask, and what is encrypted.
+/// Returns the encryption and the token of the servers.
 fn access(outputs: &Outputs) -> Result<Access, Failure> {
     let encrypted = |Encryption { certificate, key }: &Encryption| {
         let failed = |error| {
@@ -38,7 +41,7 @@ fn token(option: &str, path: Option<&Path>) -> Result<Option<Token>, Failure> {
     path.map(read).transpose()
 }
 
-/// What was given for each source of a run, as of now; clones are of the same run.
+/// Options in effect for each source of a run. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Configured(Arc<Mutex<BTreeMap<String, Vec<Setting>>>>);
 
@@ -47,7 +50,7 @@ impl Configured {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Of a source of this name, which is empty if it is the only one.
+    /// Sets the options of a source. The name is empty if it is the only one.
     pub(crate) fn set<'a>(&self, source: &str, given: impl IntoIterator<Item = &'a Given>) {
         let setting = |given: &Given| Setting {
             name: given.key.clone(),
@@ -71,7 +74,7 @@ impl Configured {
     }
 }
 
-/// What is told of a run.
+/// Stores that the servers and the exporter of a run read.
 #[derive(Clone, Default)]
 pub(crate) struct Outlets {
     metrics: Metrics,
@@ -80,15 +83,15 @@ pub(crate) struct Outlets {
     pub(crate) configured: Configured,
 }
 
-/// What is told, until it is dropped.
+/// Servers and exporter of a run, which stop when this is dropped.
 pub(crate) struct Open {
     _servers: [Option<Server>; 2],
     _exporter: Option<Exporter>,
 }
 
 impl Outlets {
-    /// What takes the records of a source: of one of several, if it has a name, or else of the
-    /// place that is shown.
+    /// Returns the sinks for the records of a source. `name` is its name if there are several
+    /// sources; `shown` is the name or interface that clients see.
     pub(crate) fn sinks(
         &self,
         outputs: &Outputs,
@@ -115,7 +118,7 @@ impl Outlets {
         sinks
     }
 
-    /// Begins to tell what is asked for.
+    /// Starts the servers and the exporter that the outputs ask for.
     pub(crate) fn open(
         &self,
         outputs: &Outputs,
@@ -147,7 +150,7 @@ impl Outlets {
         let site = Site { metrics, board, problems, hindrances, stalls, host };
         let listening = |address| Server::start(address, site.clone(), access.clone());
         let server = match listening(address) {
-            // Whoever chose no port takes any.
+            // Use any free port if the user did not choose one.
             Err(_) if anywhere => listening(SocketAddr::new(address.ip(), 0)),
             listening => listening,
         };

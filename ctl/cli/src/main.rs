@@ -1,4 +1,4 @@
-//! The `flowgauge` command.
+//! The `flowgauge` command; see [`flowgauge::main`].
 
 use std::process::ExitCode;
 

@@ -1,4 +1,5 @@
-//! What `run` and `replay` have in common: a dataplane, driven to its end.
+//! Counting of one source, for `run` and `replay`: connects a dataplane, its controller and all
+//! outputs, and drives them to the end.
 
 use crate::error::Failure;
 use crate::handle::{Handle, Lines};
@@ -25,14 +26,14 @@ use std::process;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The variable that names this run, for results that can be repeated.
+/// Variable that sets the run's identifier, for results that can be reproduced.
 const RUN: &str = "FLOWGAUGE_RUN";
 
-/// Windows that end later than this are worth a warning; on a busy machine short ones are late all
-/// the time.
+/// Delay from which a late window is worth a warning. On a busy machine short windows are often
+/// late.
 const STALL: Duration = Duration::from_secs(1);
 
-/// Counts what comes out of the ports, live or in trace time, and prints it.
+/// Counts the packets of ports, live or in the time of a capture, and writes the results.
 pub(crate) fn measure<P: Port>(
     ports: Ports<P>,
     config: &RunConfig,
@@ -50,7 +51,7 @@ pub(crate) fn measure<P: Port>(
     conduct(Box::new(poll), key, config, handle, || Wall::new(interrupt), None)
 }
 
-/// Workers that count what comes out of the ports.
+/// Returns a dataplane whose workers count the packets of ports.
 pub(crate) fn workers<P: Port>(ports: Ports<P>, config: &RunConfig) -> Poll {
     let how = poll::Options {
         settings: config.settings,
@@ -65,7 +66,7 @@ pub(crate) fn workers<P: Port>(ports: Ports<P>, config: &RunConfig) -> Poll {
     poll
 }
 
-/// Counts live on a dataplane that needs no ports, and prints it.
+/// Counts live on a dataplane without ports and writes the results.
 pub(crate) fn measure_live(
     dataplane: impl Dataplane + 'static,
     key: Option<HashKey>,
@@ -76,7 +77,7 @@ pub(crate) fn measure_live(
     conduct(Box::new(dataplane), key, config, handle, || Wall::new(interrupt), None)
 }
 
-/// `watch` shows how far a capture has been read.
+/// Runs a controller on a dataplane until the end. `watch` shows the progress of a capture.
 fn conduct<C: Clock + 'static>(
     dataplane: Box<dyn Dataplane>,
     hash_key: Option<HashKey>,
@@ -94,13 +95,13 @@ fn conduct<C: Clock + 'static>(
     let mut sinks = Tee::default();
     let identity = identity(outputs, name.as_deref())?;
     let origin = Origin { identity: Some(identity.clone()), sketches: outputs.sketches };
-    // Until the run has ended.
+    // Kept until the run has ended.
     let mut open = None;
     let problems = Problems::default();
-    // A replay is over before anyone asks how it is doing.
+    // A replay ends too soon to be observed.
     if watch.is_none() {
-        // First, so that it knows what the others may take long to write. Nobody finds the run
-        // before it knows its source.
+        // Publish first, so that outputs that block can be reported, and so that `status` never
+        // finds a run without its source.
         sinks.0.push(Box::new(shared.publication.publisher(name.as_deref(), &dataplane, plan)));
         if name.is_none() {
             shared.publication.start();
@@ -112,7 +113,7 @@ fn conduct<C: Clock + 'static>(
         }
         sinks.0.push(Box::new(handle.controller()));
     }
-    // Before standard output, whose reader may have gone.
+    // Write files before standard output, whose reader may have closed it.
     if let Some(directory) = &outputs.directory {
         sinks.0.extend(files(directory, name.as_deref(), &origin, &problems)?);
     }
@@ -147,7 +148,7 @@ fn conduct<C: Clock + 'static>(
         };
         sinks.0.push(match watch {
             Some(watch) => watch.around(printed),
-            // Programs want a record of every window.
+            // Programs get a record of every window; a table sums up a sequence of empty ones.
             None if format == Format::Table => Box::new(Idle::new(printed)),
             None => printed,
         });
@@ -158,12 +159,12 @@ fn conduct<C: Clock + 'static>(
     let controller = Controller::start(dataplane, Plan { hash_key, ..plan.clone() }, clock)?
         .of_source(name.clone());
     let outcome = controller.with(handle.changes.clone()).run(&mut sinks);
-    // What is still to be written is, and what could not be is told.
+    // Dropping flushes what is pending. Failures are in `problems` afterwards.
     drop((sinks, open));
     match outcome {
         Ok(summary) => conclude(&summary, problems.all()),
-        // A capture is no longer looked at, as with `head`; a run that should go on has lost whom
-        // it runs for.
+        // A replay whose reader closed the pipe, such as `head`, ends normally. A live run without
+        // a reader fails.
         Err(ControlError::Output(error))
             if error.kind() == io::ErrorKind::BrokenPipe && watch.is_none() =>
         {
@@ -175,7 +176,7 @@ fn conduct<C: Clock + 'static>(
     }
 }
 
-/// Tells who waits for the first line of a table how long that takes.
+/// Prints how long the first line of a table takes, on a terminal.
 fn announce(config: &RunConfig) {
     let watched = terminal::is_watched()
         && io::stderr().is_terminal()
@@ -188,7 +189,8 @@ fn announce(config: &RunConfig) {
     eprintln!("counting; a line every {window}, Ctrl-C ends");
 }
 
-/// How the table looks; trace time is told since its start, live time as of clocks on the wall.
+/// Returns the style of the table. Times of a capture are relative to its start, live times are
+/// times of day.
 fn look(config: &RunConfig, live: bool) -> Look {
     let times = match (live, config.outputs.utc) {
         (false, _) => Times::Elapsed,
@@ -200,7 +202,7 @@ fn look(config: &RunConfig, live: bool) -> Look {
     Look { width: terminal::width, colours: terminal::colours(&io::stdout()), times, fine }
 }
 
-/// New files for the records of this run; older ones stay.
+/// Creates new CSV and JSON files for the records of this run. Existing files are not replaced.
 fn files(
     directory: &Path,
     source: Option<&str>,
@@ -211,8 +213,7 @@ fn files(
     fs::create_dir_all(directory)
         .map_err(|error| Failure::Failed(format!("cannot create directory {name}: {error}")))?;
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    // Names of sources in a configuration have no other characters, so that each has files of its
-    // own.
+    // Configured source names have only these characters, so that their file names differ.
     let is_kept = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
     let source = source.map_or_else(String::new, |source| {
         format!("-{}", source.replace(|letter: char| !is_kept(letter), "-"))
@@ -227,7 +228,8 @@ fn files(
     ])
 }
 
-/// Windows for engines.
+/// Starts writing windows to a lake. With `patient` it waits for slow storage instead of dropping
+/// windows.
 fn lake(
     place: &LakeOutput,
     identity: &Identity,
@@ -252,8 +254,8 @@ fn lake(
     })
 }
 
-/// Who counts: this machine, and a number that no other run has. Rows of each source are a run's of
-/// their own.
+/// Returns the identity of a run: this machine, and an identifier that no other run has. Each
+/// source has its own.
 pub(crate) fn identity(outputs: &Outputs, source: Option<&str>) -> Result<Identity, Failure> {
     let run = match env::var(RUN).ok().filter(|run| !run.is_empty()) {
         Some(run) => run,
@@ -273,7 +275,7 @@ fn create(path: &Path) -> Result<File, Failure> {
         .map_err(|error| Failure::Failed(format!("cannot create {}: {error}", path.display())))
 }
 
-/// Says what did not go as planned.
+/// Logs late reads, late windows and late packets, and returns the first warning as a failure.
 fn conclude(summary: &Summary, problems: Vec<String>) -> Result<(), Failure> {
     let Summary {
         late_reads,
@@ -291,7 +293,7 @@ fn conclude(summary: &Summary, problems: Vec<String>) -> Result<(), Failure> {
         );
     }
     if late_reads > 0 {
-        // A busy machine has some in every run, and each says so itself.
+        // A busy machine has late reads in every run, and each record has its delay.
         let samples = summary.samples;
         tracing::info!(
             "{late_reads} of {samples} reads started more than 1 ms late; late_ns in the JSON output says how much"

@@ -1,4 +1,4 @@
-//! `flowgauge merge` and `flowgauge diff`: windows of several machines and times together.
+//! `flowgauge merge` and `flowgauge diff`: union and comparison of windows from a lake.
 
 use crate::error::Failure;
 use crate::options::measurement::ALL;
@@ -18,11 +18,11 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Unite windows that `run --lake` and `replay --lake` wrote: of many machines, and of hours and
-/// days.
+/// Merge windows that `run --lake` and `replay --lake` wrote, across machines, hours and days.
 ///
-/// Estimates and intervals are those of one machine that had counted all packets in one window.
-/// Files whose hashes, keys, shapes or versions differ are refused. What is missing is told.
+/// Estimates and intervals are the same as if one machine had counted all packets in one window.
+/// Files whose hashes, keys, shapes or versions differ are rejected. Missing windows and hosts are
+/// reported.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge merge lake
@@ -30,56 +30,56 @@ use std::path::{Path, PathBuf};
   flowgauge merge lake --from 1h --measure cardinality --exclude lab7 --expect hosts.txt
   flowgauge merge 'lake/date=2026-11-23/hour=1*' --by window --format csv")]
 pub(crate) struct Merge {
-    /// Files, directories with files below them, or quoted patterns of their names with * ? [...]
+    /// Files, directories (searched recursively), or quoted patterns with * ? [...]
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 
-    /// Windows that begin then or later: 2026-11-23, 2026-11-23T14:00 (UTC), today, yesterday, or
-    /// 24h for so long ago
+    /// Merge windows that start at this time or later: 2026-11-23, 2026-11-23T14:00 (UTC), today,
+    /// yesterday, or 24h for 24 hours ago
     #[arg(long, value_name = "TIME", value_parser = value::time)]
     from: Option<u64>,
 
-    /// Windows that end then or earlier; a day includes all of it
+    /// Merge windows that end at this time or earlier; a day is included in full
     #[arg(long, value_name = "TIME", value_parser = value::end_time)]
     to: Option<u64>,
 
-    /// Only of this host
+    /// Merge windows of this host only
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
 
-    /// Without this host; the option may be repeated
+    /// Exclude this host; may be repeated
     #[arg(long, value_name = "NAME")]
     exclude: Vec<String>,
 
-    /// Hosts that must have windows, one a line; those that have none are named
+    /// Report hosts without windows; this file lists the expected hosts, one per line
     #[arg(long, value_name = "FILE")]
     expect: Option<PathBuf>,
 
-    /// Only these measurements; what differs in others does not matter then [default: all]
+    /// Merge these measurements only, ignoring differences in others [default: all]
     #[arg(long, value_name = "NAMES", value_parser = value::measurement, value_delimiter = ',')]
     measure: Vec<MeasurementKind>,
 
-    /// Only of this interface, port or file
+    /// Merge windows of this interface, port or file only
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
 
-    /// A union for each host, source or window [default: one of all]
+    /// Merge by host, source or window [default: everything into one]
     #[arg(long, value_name = "WHAT", value_parser = value::by)]
     by: Option<By>,
 
-    /// Ask for the packets (frequency) and the membership of a flow
+    /// Query the packets (frequency) and the membership of a flow; may be repeated
     #[arg(long, value_name = "FLOW", value_parser = value::query)]
     query: Vec<FlowKey>,
 
-    /// The secret of --hash keyed, which --query takes
+    /// Key of --hash keyed, required by --query
     #[arg(long, value_name = "FILE")]
     hash_key: Option<PathBuf>,
 
-    /// How many heavy hitters and prefixes to tell
+    /// Number of heavy hitters and prefixes to show
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
 
-    /// How results are printed: table, csv, json (one object a line) [default: table]
+    /// Output format: table, csv, json (one object per line) [default: table]
     #[arg(long, value_name = "FORMAT", value_parser = value::format)]
     format: Option<Format>,
 }
@@ -117,7 +117,7 @@ impl Merge {
         let mut is_answered = false;
         let answering: Vec<&str> =
             ALL.iter().filter(|about| about.answers).map(|about| about.kind.name()).collect();
-        // Windows can be many, and are told as they come.
+        // There may be many windows; write each as soon as it is merged.
         let mut held = Vec::new();
         union::unite(&selection, &options, |record| {
             is_answered |= record.reports.names().any(|name| answering.contains(&name));
@@ -138,7 +138,7 @@ impl Merge {
     }
 }
 
-/// Names of hosts in a file, one a line; empty lines and comments are passed over.
+/// Returns the names of hosts in a file, one per line, without empty lines and comments.
 fn expected(path: &Path) -> Result<Vec<String>, Failure> {
     let text = fs::read_to_string(path)
         .map_err(|error| Failure::Failed(format!("cannot read {}: {error}", path.display())))?;
@@ -147,25 +147,25 @@ fn expected(path: &Path) -> Result<Vec<String>, Failure> {
     Ok(names.map(str::to_owned).collect())
 }
 
-/// Compare distinct flows: only here, only there, in both.
+/// Compare the distinct flows of two selections: only in the first, only in the second, in both.
 ///
-/// Each side is a file, directory or quoted pattern, and after commas what of it: host=NAME,
-/// source=NAME, direction=WAY, from=TIME, to=TIME. A day as the end of a range includes all of it.
-/// Both take the same key, hash and registers.
+/// Each side is a file, directory or quoted pattern, followed by comma-separated filters:
+/// host=NAME, source=NAME, direction=WAY, from=TIME, to=TIME. A day at the end of a range is
+/// included in full. Both sides must have the same key, hash and registers.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge diff lake,host=paris lake,host=berlin
   flowgauge diff lake,to=yesterday lake,from=today      # only in the second: new since yesterday")]
 pub(crate) struct Diff {
-    /// The first side
+    /// First side
     #[arg(value_name = "A", value_parser = value::selection)]
     a: Selection,
 
-    /// The second side
+    /// Second side
     #[arg(value_name = "B", value_parser = value::selection)]
     b: Selection,
 
-    /// How results are printed: table or json [default: table]
+    /// Output format: table, csv, json [default: table]
     #[arg(long, value_name = "FORMAT", value_parser = value::format)]
     format: Option<Format>,
 }

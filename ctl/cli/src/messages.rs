@@ -1,4 +1,4 @@
-//! Options on messages, and the log on standard error.
+//! Options of messages, and the log on standard error.
 
 use crate::status;
 use crate::terminal::{self, Color};
@@ -14,22 +14,21 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// What every command takes.
+/// Options of every command.
 #[derive(Args)]
 pub struct Messages {
-    /// Print errors only, and show no progress
+    /// Print errors only, and no progress bars
     #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = "Messages")]
     quiet: bool,
 
-    /// Print more messages; -vv prints even more
+    /// Print more messages; repeat (-vv) for even more
     ///
-    /// The environment variable RUST_LOG goes before -q and -v; it takes levels by part, such as
+    /// The environment variable RUST_LOG overrides -q and -v; it accepts levels per module, such as
     /// RUST_LOG=warn,flowgauge_dataplane=debug.
     #[arg(short, long, global = true, action = ArgAction::Count, help_heading = "Messages")]
     verbose: u8,
 
-    /// When to use colours: auto (on a terminal, unless NO_COLOR is set), always, never [default:
-    /// auto]
+    /// Use colours: auto (on a terminal, unless NO_COLOR is set), always, never [default: auto]
     #[arg(
         long,
         global = true,
@@ -42,7 +41,7 @@ pub struct Messages {
 }
 
 impl Messages {
-    /// Has the process print messages as it was asked to, from now on.
+    /// Starts logging at the requested level.
     pub fn start(&self) {
         terminal::init(self.color.unwrap_or_default());
         log(self.quiet, self.verbose);
@@ -51,8 +50,8 @@ impl Messages {
 
 /// Starts the log on standard error.
 fn log(quiet: bool, verbose: u8) {
-    // Of other crates only what is wrong: of a connection's inner life -v would tell more than of
-    // flowgauge.
+    // Other crates log at a lower level, since details of a connection would hide flowgauge's own
+    // messages at -v.
     let asked = match (quiet, verbose) {
         (true, _) => Targets::new().with_default(LevelFilter::ERROR),
         (false, 0) => Targets::new().with_default(LevelFilter::WARN),
@@ -73,15 +72,15 @@ fn log(quiet: bool, verbose: u8) {
         Some(Err(error)) => (asked, Some(error)),
         None => (asked, None),
     };
-    // Colours are for terminals: a log file would hold their escape sequences.
+    // Colours are for terminals: a log file would contain their escape sequences.
     let colours = terminal::colours(&stderr());
     let log = tracing_subscriber::fmt::layer()
         .with_writer(stderr)
         .with_ansi(colours)
         .with_target(false)
         .without_time();
-    // Messages name interfaces, files and what others answered, which must not command the
-    // terminal.
+    // Messages contain names of interfaces and files and answers of others; escape what could
+    // control the terminal.
     let log = log.fmt_fields(debug_fn(message).delimited(" "));
     registry().with(filter).with(log).with(status::Remembered).init();
     if let Some(problem) = problem {
@@ -89,7 +88,7 @@ fn log(quiet: bool, verbose: u8) {
     }
 }
 
-/// A part of a message, free of what could command a terminal.
+/// Writes a field of a message with control characters escaped.
 fn message(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
     let text = format!("{value:?}");
     match field.name() {

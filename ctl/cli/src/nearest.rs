@@ -1,12 +1,12 @@
-//! What somebody who has mistyped a name may have meant.
+//! Suggestion of the name that a mistyped one probably meant.
 
-/// Names that share less with what was given are not meant; as for options, which clap looks for.
+/// Jaro similarity above which a name is suggested, as in clap for options.
 const ALIKE: f64 = 0.7;
-/// The same as the part of the letters that is right; in short words that is what counts, with two
-/// letters swapped as one mistake.
+/// Damerau-Levenshtein similarity above which a name is suggested. Better for short words: swapped
+/// letters count as one mistake.
 const RIGHT: f64 = 0.65;
 
-/// The known name that is most like `given`, if one is.
+/// Returns the known name most similar to `given`, if one is similar enough.
 pub(crate) fn nearest<'a>(
     given: &str,
     known: impl IntoIterator<Item = &'a str>,

@@ -1,5 +1,5 @@
-//! `flowgauge completions` and `flowgauge man`: what shells and `man` know of the command line,
-//! made from the command line itself.
+//! `flowgauge completions` and `flowgauge man`: shell completions and manual pages, generated from
+//! the options.
 
 use crate::error::Failure;
 use clap::{Args, Command};
@@ -9,14 +9,14 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-/// Print a script that has a shell complete flowgauge's commands and options.
+/// Print a shell completion script for flowgauge.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge completions bash > /etc/bash_completion.d/flowgauge
   flowgauge completions zsh > ~/.zfunc/_flowgauge
   flowgauge completions fish > ~/.config/fish/completions/flowgauge.fish")]
 pub(crate) struct Completions {
-    /// The shell: bash, zsh, fish, elvish, powershell
+    /// Shell: bash, zsh, fish, elvish, powershell
     #[arg(value_name = "SHELL", value_enum, hide_possible_values = true)]
     shell: Shell,
 }
@@ -29,14 +29,14 @@ impl Completions {
     }
 }
 
-/// Print flowgauge's manual page, or write a page for each command to a directory.
+/// Print the manual page, or write one page per command to a directory.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge man | man -l -
   flowgauge man /usr/local/share/man/man1")]
 pub(crate) struct Man {
-    /// Where to write the pages; files of the same names are replaced [default: the first page goes
-    /// to standard output]
+    /// Write the pages to this directory, replacing files of the same names [default: print the
+    /// main page]
     #[arg(value_name = "DIR")]
     directory: Option<PathBuf>,
 }
@@ -55,7 +55,7 @@ impl Man {
             ))
         };
         fs::create_dir_all(&directory).map_err(failed)?;
-        // `flowgauge help` explains the others and needs no pages of its own.
+        // `flowgauge help` needs no pages of its own.
         clap_mangen::generate_to(command.disable_help_subcommand(true), &directory).map_err(failed)
     }
 }

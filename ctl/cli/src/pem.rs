@@ -4,11 +4,11 @@ use crate::error::Failure;
 use std::fs;
 use std::path::Path;
 
-/// What a line that begins a part of a PEM file ends with.
+/// Ends of the `-----BEGIN` line of a certificate and of a private key.
 pub(crate) const CERTIFICATE: &str = "CERTIFICATE-----";
 pub(crate) const KEY: &str = "PRIVATE KEY-----";
 
-/// The text of a file that has such a part.
+/// Reads a PEM file, which must contain such a section.
 pub(crate) fn pem(path: &Path, part: &str) -> Result<String, Failure> {
     let failed = |problem: String| Err(Failure::Failed(problem));
     let bytes = match fs::read(path) {

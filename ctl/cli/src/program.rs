@@ -1,9 +1,9 @@
-//! The two programs of one build: `flowgauge`, and beside it `flowgauge-bench`, which runs
-//! benchmarks and reproductions.
+//! The two programs of a build: `flowgauge`, and `flowgauge-bench` in the same directory, which
+//! runs benchmarks and reproductions.
 //!
-//! They are two so that who builds `flowgauge` does not wait for the other. Figures of other
-//! sources than those at hand would look like figures: a program that is started with
-//! [`SAME_BUILD`] refuses to run in place of another build.
+//! They are separate so that building `flowgauge` does not build the benchmarks. Results of a
+//! different build would be misleading: a program started with [`SAME_BUILD`] set refuses to run if
+//! its build differs.
 
 use crate::error::Failure;
 use std::env;
@@ -13,11 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
-/// The build that whoever starts a program wants it to be of.
+/// Variable with the build that the starting program requires.
 const SAME_BUILD: &str = "FLOWGAUGE_SAME_BUILD";
 
-/// What both programs of one build have in common: version, commit, and in a repository the sum of
-/// the sources as they were.
+/// Identification of a build: version, commit, and in a repository a checksum of the sources.
 const BUILD: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     ", commit ",
@@ -25,7 +24,7 @@ const BUILD: &str = concat!(
     env!("FLOWGAUGE_SOURCES")
 );
 
-/// What runs `bench` and `reproduce`.
+/// Program that runs `bench` and `reproduce`.
 const BENCH: &str = "flowgauge-bench";
 
 /// Text of `--version`.
@@ -51,7 +50,8 @@ pub fn version() -> &'static str {
     &VERSION
 }
 
-/// Refuses to go on for a program of another build. Whoever is started by hand goes on.
+/// Checks that this program has the build that the starting program requires. A program started by
+/// hand passes.
 ///
 /// # Errors
 /// A [`Failure`] that names both builds.
@@ -68,10 +68,11 @@ pub fn same_build() -> Result<(), Failure> {
     )))
 }
 
-/// The program of this name in the folder of this one, which is of the same build.
+/// Returns the path of a program in the directory of this one, after checking that it has the same
+/// build.
 ///
 /// # Errors
-/// A [`Failure`] if there is none, or if it is of another build.
+/// A [`Failure`] if it does not exist, or has another build.
 pub fn beside(name: &str) -> Result<PathBuf, Failure> {
     let path = path(name)?;
     let mut command = Command::new(&path);
@@ -84,19 +85,20 @@ pub fn beside(name: &str) -> Result<PathBuf, Failure> {
     Err(Failure::Failed(told.trim().trim_start_matches("error: ").to_owned()))
 }
 
-/// Has `flowgauge-bench` do, in the place of this process, what the command line says. Comes back
-/// if that fails.
+/// Replaces this process by `flowgauge-bench` with the same arguments. Returns only on failure.
 pub(crate) fn become_bench() -> Failure {
     let path = match path(BENCH) {
         Ok(path) => path,
         Err(failure) => return failure,
     };
-    // As a process of the same number, so that signals, the exit code and the terminal are its own.
+    // Keep the process id, so that signals, the exit code and the terminal are those of the new
+    // program.
     let error = Command::new(&path).args(env::args_os().skip(1)).env(SAME_BUILD, BUILD).exec();
     cannot_run(BENCH, &path, &error)
 }
 
-/// Where a program is looked for. Not among those of PATH: there may be one of another time.
+/// Returns the path of a program next to this one. PATH is not searched: it may have an older
+/// build.
 fn path(name: &str) -> Result<PathBuf, Failure> {
     let own = env::current_exe()
         .map_err(|error| Failure::Failed(format!("cannot find my own program: {error}")))?;
@@ -114,7 +116,7 @@ fn cannot_run(name: &str, path: &Path, error: &io::Error) -> Failure {
     })
 }
 
-/// The command that builds packages as this one was built.
+/// Returns the command that builds packages with the profile and features of this build.
 fn build(packages: &str) -> String {
     let profile = if cfg!(debug_assertions) { "" } else { " --release" };
     let features = if cfg!(feature = "dpdk") { " --features dpdk" } else { "" };

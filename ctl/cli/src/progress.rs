@@ -1,4 +1,4 @@
-//! Progress bars on long work, only where someone looks.
+//! Progress bars, on terminals only.
 
 use flowgauge_ctl::Record;
 use flowgauge_ctl::controller::Sink;
@@ -14,7 +14,8 @@ use std::time::Duration;
 const STYLE: &str = "{msg} {wide_bar} {percent:>3} % {eta:>4} left";
 const STYLE_ENDLESS: &str = "{msg} {spinner} {elapsed}";
 
-/// A bar on standard error; invisible when that is not a terminal, and with --quiet.
+/// Returns a progress bar on standard error. It is hidden if that is not a terminal, or with
+/// --quiet.
 #[must_use]
 pub fn bar(total: Option<u64>, message: String) -> ProgressBar {
     if !io::stderr().is_terminal() || !tracing::enabled!(tracing::Level::WARN) {
@@ -27,7 +28,7 @@ pub fn bar(total: Option<u64>, message: String) -> ProgressBar {
     bar
 }
 
-/// A bar that follows a source of packets in a thread of its own.
+/// Progress bar that a thread of its own updates from a source of packets.
 pub(crate) struct Watch {
     bar: ProgressBar,
     done: Arc<AtomicBool>,
@@ -54,7 +55,7 @@ impl Watch {
         Watch { bar, done, thread: Some(thread) }
     }
 
-    /// A sink that takes the bar off the screen while it prints.
+    /// Returns a sink that hides the bar while it prints.
     pub(crate) fn around<'a>(&self, sink: Box<dyn Sink + 'a>) -> Box<dyn Sink + 'a> {
         Box::new(Suspending { bar: self.bar.clone(), sink })
     }
@@ -65,7 +66,7 @@ impl Drop for Watch {
         self.done.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // The bar is decoration: what its thread died of does not matter.
+            // The bar is optional; a panic of its thread is ignored.
             let _ = thread.join();
         }
         self.bar.finish_and_clear();

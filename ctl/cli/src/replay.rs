@@ -1,4 +1,4 @@
-//! `flowgauge replay`: count a capture in its own time.
+//! `flowgauge replay`: counts captures in the time of their packets.
 
 use crate::config::{Configuration, fill};
 use crate::count::count;
@@ -11,17 +11,17 @@ use crate::run_config::Source;
 use clap::{ArgMatches, Args};
 use std::path::{Path, PathBuf};
 
-/// Count captures as fast as they can be read, in their own time.
+/// Count captures as fast as they can be read, in the time of their packets.
 ///
-/// Windows and reads follow the packets' timestamps, so that hours replay in seconds and every run
-/// gives the same result. Reads pcap (2.0 to 2.4, microseconds and nanoseconds, either byte order)
-/// and pcapng, as they are or compressed with gzip, Zstandard or xz, which is told from their
-/// content. Several captures are merged by the timestamps of their packets.
+/// Windows and samples follow the packets' timestamps, so that hours replay in seconds and every
+/// run gives the same result. Reads pcap (2.0 to 2.4, microseconds and nanoseconds, either byte
+/// order) and pcapng, uncompressed or compressed with gzip, Zstandard or xz; the format is detected
+/// from the content. Several captures are merged by the timestamps of their packets.
 ///
-/// Links are Ethernet, raw IP, Linux cooked (v1 and v2), BSD loopback, PPP, PPPoE, Cisco HDLC,
-/// frame relay, IEEE 802.11 (also behind radiotap, Prism, AVS and PPI headers), NFLOG, IPoIB and
-/// others. A damaged file is counted up to the damage; then a message says where it broke, and the
-/// exit code is 1.
+/// Supported links: Ethernet, raw IP, Linux cooked (v1 and v2), BSD loopback, PPP, PPPoE, Cisco
+/// HDLC, frame relay, IEEE 802.11 (also with radiotap, Prism, AVS and PPI headers), NFLOG, IPoIB
+/// and others. A damaged file is counted up to the damage; then a warning reports where it is, and
+/// the exit code is 1.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge replay trace.pcap --truth
@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
   flowgauge replay 'monday-*.pcap.gz' tuesday.pcap --window 1h
   ssh router tcpdump -w - -c 10000 | flowgauge replay - --window 5s")]
 pub(crate) struct Replay {
-    /// Capture files, or quoted patterns of their names with * ? [...]; - for standard input
+    /// Capture files, or quoted patterns with * ? [...]; - for standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 
@@ -39,8 +39,8 @@ pub(crate) struct Replay {
 
 impl Replay {
     pub(crate) fn execute(mut self, given: &ArgMatches) -> Result<(), Failure> {
-        // Keys are those of `run`, so that both can have the same file; what only `run` has is of
-        // no use here.
+        // Accept all options of `run`, so that both commands can use one file. Those that only
+        // `run` has are ignored.
         let given = Configuration::read::<Run>(given)?.effective(None);
         fill(&mut self.options, &given)?;
         let OutputOptions { listen, grpc, otlp, .. } = &self.options.outputs;
@@ -61,7 +61,7 @@ impl Replay {
     }
 }
 
-/// The files that a pattern stands for, sorted by name. What exists by that very name is no
+/// Returns the files that match a pattern, sorted by name. The name of an existing file is not a
 /// pattern.
 pub(crate) fn matching(file: &Path) -> Result<Vec<PathBuf>, Failure> {
     let pattern = match file.to_str() {

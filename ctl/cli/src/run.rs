@@ -1,4 +1,4 @@
-//! `flowgauge run`: count live.
+//! `flowgauge run`, and `flowgauge` without a command: count live traffic.
 
 use crate::agent;
 use crate::config::{Configuration, fill};
@@ -20,7 +20,7 @@ pub(crate) fn execute(given: &ArgMatches) -> Result<(), Failure> {
 }
 
 /// Runs `flowgauge` without a command: like `run`, but without a source it counts ten seconds of
-/// generated traffic in windows of one second, with exact counts beside the estimates.
+/// generated traffic in windows of one second, with exact counts next to the estimates.
 pub(crate) fn demonstrate(given: &ArgMatches) -> Result<(), Failure> {
     start(given, true)
 }
@@ -50,7 +50,8 @@ fn start(given: &ArgMatches, generates: bool) -> Result<(), Failure> {
     count(&config, &handle)
 }
 
-/// Skewed traffic from many sources: a plausible link that any machine can count exactly beside it.
+/// Returns the profile of the demonstration: skewed traffic from many sources, little enough for
+/// any machine to count exactly as well.
 fn demonstration() -> Profile {
     Profile { rate: Some(200_000.0), ..Profile::new(Sources::Zipf { flows: 100_000, alpha: 1.0 }) }
 }

@@ -1,9 +1,8 @@
-//! What a service manager (systemd) is told: that the run is ready, reloads or stops, and, as long
-//! as all controllers get on, that it lives.
+//! Notifications to the service manager (systemd): ready, reloading, stopping, and the watchdog.
 //!
-//! Nothing is told without `NOTIFY_SOCKET` in the environment. The watchdog is fed by the
-//! controllers themselves, whenever all of them have got on since it was fed last: one that stands
-//! still is not covered up by the others.
+//! Nothing is sent unless `NOTIFY_SOCKET` is set. The watchdog is notified only while every
+//! controller makes progress: each beats its [`Heartbeat`], and a notification is sent when all of
+//! them have done so since the last one.
 
 use flowgauge_ctl::Record;
 use flowgauge_ctl::controller::{Sink, Summary};
@@ -14,11 +13,11 @@ use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The watchdog is fed this often in the time that it allows.
+/// Notifications per timeout of the watchdog.
 const FEEDS: u32 = 4;
 
 struct State {
-    /// Controllers, and whether they have got on since the watchdog was fed.
+    /// Heartbeats by number, and whether each has beaten since the last notification.
     controllers: BTreeMap<u64, bool>,
     next: u64,
     ready: bool,
@@ -33,17 +32,17 @@ fn state() -> MutexGuard<'static, State> {
 }
 
 fn tell(states: &[NotifyState<'_>]) {
-    // Said once: the next one will not work either.
+    // Debug level only: a service manager that is gone would repeat this forever.
     if let Err(error) = notify(states) {
         tracing::debug!("cannot tell the service manager: {error}");
     }
 }
 
-/// What is to get on, until it is dropped.
+/// Heartbeat that the watchdog waits for, until it is dropped.
 pub(crate) struct Controller(u64);
 
 impl Controller {
-    /// One more; the run is ready once all have got on.
+    /// Adds a heartbeat. The run is ready once all have beaten.
     pub(crate) fn new() -> Self {
         let mut state = state();
         state.next += 1;
@@ -52,7 +51,7 @@ impl Controller {
         Controller(number)
     }
 
-    /// It gets on.
+    /// Reports progress.
     pub(crate) fn beat(&self) {
         let mut state = state();
         if let Some(beaten) = state.controllers.get_mut(&self.0) {
@@ -95,7 +94,7 @@ impl State {
     }
 }
 
-/// The configuration is read again; [`reloaded`] says when that is over.
+/// Reports that the configuration is being read again, until [`reloaded`] is called.
 pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
@@ -103,12 +102,12 @@ pub(crate) fn reloading() {
     }
 }
 
-/// The configuration was read again, whatever came of it.
+/// Reports that the configuration was read again, successfully or not.
 pub(crate) fn reloaded() {
     tell(&[NotifyState::Ready]);
 }
 
-/// The run ends.
+/// Reports that the run is ending.
 pub(crate) fn stopping() {
     tell(&[NotifyState::Stopping]);
 }
@@ -130,7 +129,7 @@ mod tests {
             ready: false,
             fed: None,
         };
-        // No time passes between two looks: it is fed whenever it may be.
+        // With a timeout of zero, every check may notify.
         let mut look = |beaten: &[u64]| {
             beaten.iter().for_each(|number| _ = state.controllers.insert(*number, true));
             state.look(Some(Duration::ZERO), tell);

@@ -1,7 +1,7 @@
-//! Signals: those that end a run, and those that must not.
+//! Signals that end a run, and signals that are ignored.
 //!
-//! They are blocked in every thread and waited for in one, so that none comes at a time when it
-//! would do harm.
+//! They are blocked in all threads, and one thread waits for them, so that no system call is
+//! interrupted.
 
 use crate::error::Failure;
 use crate::service;
@@ -13,26 +13,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Signals that end a run in order; SIGHUP does so where there is no configuration to read again.
+/// Signals that end a run gracefully. SIGHUP does so only if there is no configuration to read
+/// again.
 const ENDS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
-/// Signals that would kill the process by default and have no meaning here. A file that has its
-/// largest size is a failed write.
+/// Signals that kill the process by default and have no meaning here. A file at its size limit is a
+/// failed write.
 const IGNORED: [Signal; 4] = [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGALRM, Signal::SIGXFSZ];
-/// Within this time repeated signals are one: some senders, `timeout` among them, send every signal
-/// twice.
+/// Time within which repeated signals count as one: some senders, such as `timeout`, send every
+/// signal twice.
 const REPEATED: Duration = Duration::from_secs(1);
-/// How long a reader of the output has to take what is left once the run is to end.
+/// Time that a reader of the output has for the remaining records once the run is to end.
 const READERS: Duration = Duration::from_secs(2);
-/// How long a run that is to end at once may take to detach what it attached.
+/// Time that a run that is to end immediately has to detach its programs.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
 struct State {
     runs: Vec<Run>,
-    /// What SIGHUP does instead of ending the run.
+    /// Action of SIGHUP instead of ending the run.
     reload: Option<Box<dyn Fn() + Send>>,
-    /// When the first signal came.
+    /// Time of the first signal.
     first: Option<Instant>,
-    /// Another one came later: the run ends at once.
+    /// Whether a second signal came later, so that the run ends immediately.
     urgent: bool,
 }
 
@@ -48,8 +49,8 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits for signals from now on, before any other thread is there. Until [`end_on_signal`] is
-/// called they end the process.
+/// Starts waiting for signals. Call it before any other thread is started. Until [`end_on_signal`]
+/// is called, a signal ends the process.
 pub(crate) fn listen() -> Result<(), Failure> {
     let signals: SigSet = ENDS.into_iter().chain(IGNORED).collect();
     let fail = |error: &dyn std::fmt::Display| {
@@ -60,7 +61,7 @@ pub(crate) fn listen() -> Result<(), Failure> {
         let mut told: Vec<Signal> = Vec::new();
         while let Ok(signal) = signals.wait() {
             if signal == Signal::SIGHUP && reloads() {
-                // Done.
+                // The reload was started.
             } else if ENDS.contains(&signal) {
                 end(signal);
             } else if !told.contains(&signal) {
@@ -73,7 +74,7 @@ pub(crate) fn listen() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Has the configuration read again, if there is one.
+/// Starts a reload of the configuration; returns `false` if there is none.
 fn reloads() -> bool {
     let state = state();
     state.reload.iter().for_each(|reload| reload());
@@ -110,12 +111,13 @@ fn end(signal: Signal) {
     }
 }
 
-/// The first signal ends the run in order, and one that comes more than a second later at once.
+/// Returns an interrupt that the first signal triggers. Another one, more than a second later, ends
+/// the process immediately.
 pub(crate) fn end_on_signal(gate: Option<&Arc<Gate>>) -> Interrupt {
     end_with(Interrupt::default(), gate)
 }
 
-/// The same with a request to end that others may make as well. Of several runs all end.
+/// Registers an interrupt that others may trigger too. A signal ends all registered runs.
 pub(crate) fn end_with(interrupt: Interrupt, gate: Option<&Arc<Gate>>) -> Interrupt {
     let mut state = state();
     let run = Run { interrupt: interrupt.clone(), gate: gate.cloned() };
@@ -126,7 +128,7 @@ pub(crate) fn end_with(interrupt: Interrupt, gate: Option<&Arc<Gate>>) -> Interr
     interrupt
 }
 
-/// Has SIGHUP do this from now on.
+/// Sets the action of SIGHUP.
 pub(crate) fn on_reload(reload: impl Fn() + Send + 'static) {
     state().reload = Some(Box::new(reload));
 }
@@ -136,7 +138,7 @@ pub(crate) fn is_ending() -> bool {
     state().first.is_some()
 }
 
-/// Whether readers of the output are no longer waited for.
+/// Whether to stop waiting for readers of the output.
 pub(crate) fn is_impatient() -> bool {
     let state = state();
     state.urgent || state.first.is_some_and(|first| first.elapsed() > READERS)

@@ -1,4 +1,5 @@
-//! `flowgauge tables`: what the controller installs.
+//! `flowgauge tables`: prints the match tables that the controller installs, or the read times of a
+//! switch.
 
 use crate::count::switch_options;
 use crate::error::Failure;
@@ -17,24 +18,24 @@ use std::time::Duration;
 
 /// Show the match tables that the controller installs in a dataplane.
 ///
-/// 'rank' turns the lower bits of a hash into a register level by longest prefix match, for
-/// switches that cannot count leading zeros. 'tabulation' holds the words of the tabulated hash, a
-/// function of the seed; those of a keyed hash are a secret. Software backends compute both but
-/// check what they are given.
+/// 'rank' maps the lower bits of a hash to a register level by longest-prefix match, for switches
+/// that cannot count leading zeros. 'tabulation' has the words of the tabulated hash, which depend
+/// on the seed; those of a keyed hash are secret. Software backends compute both, but check what
+/// they receive.
 ///
-/// With --read-times it measures instead how long a switch takes to read what it counts in, and
-/// says which windows are possible.
+/// With --read-times, measures instead how long a switch takes to read its registers, and which
+/// windows are possible.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge tables
   flowgauge tables --read-times --address switch:50052
   flowgauge tables --registers 4096 --seed 7 --format json")]
 pub(crate) struct Tables {
-    /// Registers, a power of two from 16 to 65536
+    /// Number of registers, a power of two from 16 to 65536
     #[arg(long, value_name = "N", value_parser = value::registers, default_value = "2048")]
     registers: Precision,
 
-    /// The hash: tabulated, crc32 or keyed, of which only the fingerprint of the key is shown
+    /// Hash: tabulated, crc32, keyed (shows only the fingerprint of the key)
     #[arg(long, value_name = "HASH", value_parser = value::hash, default_value = "tabulated")]
     hash: HashMode,
 
@@ -42,11 +43,11 @@ pub(crate) struct Tables {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// The secret of --hash keyed
+    /// Secret of --hash keyed
     #[arg(long, value_name = "FILE")]
     hash_key: Option<PathBuf>,
 
-    /// Measure how long it takes to read and to clear the registers of the switch at --address; no
+    /// Measure how long it takes to read and clear the registers of the switch at --address; no
     /// other client may count there
     #[arg(long, help_heading = "Switch")]
     read_times: bool,
@@ -54,12 +55,12 @@ pub(crate) struct Tables {
     #[command(flatten)]
     access: AccessOptions,
 
-    /// table, csv or json
+    /// Output format: table, csv, json
     #[arg(long, value_name = "FORMAT", value_parser = value::format, default_value = "table")]
     format: Format,
 }
 
-/// Windows that people choose.
+/// Window lengths that people choose.
 const WINDOWS: [Duration; 10] = [
     Duration::from_millis(10),
     Duration::from_millis(20),
@@ -73,8 +74,8 @@ const WINDOWS: [Duration; 10] = [
     Duration::from_secs(10),
 ];
 
-/// The shortest window in which a rotation takes no more than half of the time, so that it can be
-/// repeated and samples can be taken. The same between samples.
+/// Returns the shortest window in which a rotation takes at most half of the time, which leaves
+/// room for a repetition and for samples. Also used for the time between samples.
 fn shortest(reading: Duration) -> Duration {
     let least = reading * 2;
     WINDOWS.into_iter().find(|window| *window >= least).unwrap_or(least)
@@ -256,7 +257,7 @@ fn print_times(
             out,
             "\na read takes up to {sample}; --read-every {interval} and longer is possible"
         )?;
-        // Counters of packets alone make no windows.
+        // Packet counters alone make no windows.
         if times.tables.iter().filter(|of| of.clear.is_some()).count() == 1 {
             return Ok(());
         }

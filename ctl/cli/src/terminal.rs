@@ -1,4 +1,4 @@
-//! What the standard streams are: terminals or not, how wide, and in colour or not.
+//! Properties of the standard streams: whether they are terminals, their width, and colours.
 
 use clap::ValueEnum;
 use rustix::termios::tcgetwinsize;
@@ -6,7 +6,7 @@ use std::env;
 use std::io::{self, IsTerminal};
 use std::sync::OnceLock;
 
-/// Width of what is no terminal.
+/// Width if standard output is not a terminal.
 const USUAL_WIDTH: usize = 80;
 
 /// When to use colours.
@@ -19,16 +19,16 @@ pub(crate) enum Color {
     Never,
 }
 
-/// What the command line says, for the whole process.
+/// Setting of the command line, for the whole process.
 static COLOR: OnceLock<Color> = OnceLock::new();
 
-/// Takes note of the command line.
+/// Stores the setting of the command line.
 pub(crate) fn init(color: Color) {
-    // It is called once.
+    // This is called only once.
     let _ = COLOR.set(color);
 }
 
-/// Whether a stream is to have colours.
+/// Whether to use colours on a stream.
 pub(crate) fn colours(stream: &impl IsTerminal) -> bool {
     match COLOR.get().copied().unwrap_or_default() {
         Color::Always => true,
@@ -42,7 +42,8 @@ pub(crate) fn colours(stream: &impl IsTerminal) -> bool {
     }
 }
 
-/// Characters in a line of standard output: the terminal's, what COLUMNS says, or 80.
+/// Returns the number of characters per line of standard output: the terminal's width, COLUMNS, or
+/// 80.
 pub(crate) fn width() -> usize {
     let stdout = io::stdout();
     let of_terminal = || tcgetwinsize(&stdout).ok().map(|size| usize::from(size.ws_col));
@@ -51,7 +52,7 @@ pub(crate) fn width() -> usize {
     of_terminal().filter(known).or_else(|| of_environment().filter(known)).unwrap_or(USUAL_WIDTH)
 }
 
-/// Whether somebody looks at the results as they come.
+/// Whether standard output is a terminal.
 pub(crate) fn is_watched() -> bool {
     io::stdout().is_terminal()
 }

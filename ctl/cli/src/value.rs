@@ -1,4 +1,4 @@
-//! Values of options.
+//! Parsers of option values.
 
 use crate::nearest::nearest;
 use flowgauge_core::delay::prefixes::Prefix;
@@ -21,10 +21,10 @@ use std::time::Duration;
 
 const SHORTEST: Duration = Duration::from_micros(1);
 const LONGEST_YEARS: u32 = 100;
-/// A year as [`humantime`] reads it: 365.25 days.
+/// Year of [`humantime`]: 365.25 days.
 const YEAR: Duration = Duration::from_secs(31_557_600);
 
-/// A time such as `500ms`, `10s` or `2m`.
+/// Parses a time such as `500ms`, `10s` or `2m`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let duration = humantime::parse_duration(text.trim())
         .map_err(|_| "give a time with its unit, such as 500ms, 10s or 2m".to_owned())?;
@@ -37,7 +37,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
-/// A mean time between reads, or `never`.
+/// Mean time between samples; `None` for `never`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReadEvery(pub(crate) Option<Duration>);
 
@@ -50,7 +50,7 @@ pub(crate) fn read_every(text: &str) -> Result<ReadEvery, String> {
         .map_err(|problem| format!("{problem}, or never"))
 }
 
-/// How late a packet may come.
+/// Maximum delay of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lateness(pub(crate) Duration);
 
@@ -92,7 +92,7 @@ pub(crate) fn rate(text: &str) -> Result<Rate, String> {
         .map_err(|_| "give packets per second, such as 100k or 2.5M, or max".to_owned())
 }
 
-/// CPUs by number, with commas between, and ranges of them.
+/// CPU numbers, parsed from a comma-separated list with ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpus(pub Vec<usize>);
 
@@ -124,7 +124,7 @@ fn named<T: Copy>(text: &str, all: &[T], name: impl Fn(T) -> &'static str) -> Re
     })
 }
 
-/// Parsers of values that have names.
+/// Defines parsers of values that have names.
 macro_rules! by_name {
     ($($name:ident: $type:ty),* $(,)?) => {
         $(pub(crate) fn $name(text: &str) -> Result<$type, String> {
@@ -146,7 +146,7 @@ by_name! {
     xdp_mode: XdpMode,
 }
 
-/// The hook of an interface to count in, or the best that there is.
+/// Hook of an interface; `None` for the best available one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct XdpMode(pub(crate) Option<xdp::Mode>);
 
@@ -168,7 +168,7 @@ impl XdpMode {
     }
 }
 
-/// Which way packets cross an interface.
+/// Direction in which packets cross an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Directions {
     #[default]
@@ -205,16 +205,16 @@ pub(crate) fn query(text: &str) -> Result<FlowKey, String> {
     text.parse::<KeyFromText>().map(|flow| flow.0)
 }
 
-/// Where packets come from.
+/// Port that workers poll.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PortSpec {
-    /// Of an interface, past the kernel.
+    /// AF_XDP sockets of an interface, past the kernel's network stack.
     AfXdp(AfXdp),
-    /// From a capture, at its own pace.
+    /// Capture, at its own pace.
     Pcap(PathBuf),
-    /// They are generated.
+    /// Generated packets.
     Memory(Profile),
-    /// A device of DPDK's, with its options.
+    /// DPDK device with its options.
     Dpdk(String),
 }
 
@@ -244,7 +244,7 @@ pub(crate) fn port(text: &str) -> Result<PortSpec, String> {
 pub(crate) const NO_DPDK: &str =
     "this build has no DPDK; install libdpdk-dev and build flowgauge with `--features dpdk`";
 
-/// A device of DPDK's, with its options, where this build has DPDK.
+/// Returns the name of a DPDK device with its options, if this build supports DPDK.
 pub(crate) fn dpdk(device: &str) -> Result<String, String> {
     if device.is_empty() {
         return Err(
@@ -254,7 +254,7 @@ pub(crate) fn dpdk(device: &str) -> Result<String, String> {
     if cfg!(feature = "dpdk") { Ok(device.to_owned()) } else { Err(NO_DPDK.to_owned()) }
 }
 
-/// Two ports of a switch between which frames pass.
+/// Pair of switch ports between which frames are forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PortPair(pub(crate) u32, pub(crate) u32);
 
@@ -283,7 +283,7 @@ pub(crate) fn switch_port(text: &str) -> Result<tofino::Port, String> {
     })
 }
 
-/// A host's name or address and a port, such as `switch:50052` or `[2001:db8::1]:50052`.
+/// Parses a host name or address with a port, such as `switch:50052` or `[2001:db8::1]:50052`.
 pub(crate) fn address(text: &str) -> Result<String, String> {
     let wanted = || "give HOST:PORT, such as switch:50052 or [2001:db8::1]:50052".to_owned();
     let (host, port) = text.rsplit_once(':').ok_or_else(wanted)?;
@@ -296,7 +296,7 @@ pub(crate) fn address(text: &str) -> Result<String, String> {
     }
 }
 
-/// A prefix of addresses, as in `10.0.0.0/8`, `2001:db8::/32` or a single IPv4 address.
+/// Parses a prefix such as `10.0.0.0/8` or `2001:db8::/32`, or a single IPv4 address.
 pub(crate) fn prefix(text: &str) -> Result<Prefix, String> {
     let text = text.trim();
     let (address, length) =
@@ -330,11 +330,11 @@ pub(crate) fn prefix(text: &str) -> Result<Prefix, String> {
     }
 }
 
-/// Where a lake is.
+/// Location of a lake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Lake {
     Directory(PathBuf),
-    /// The URL of an object store.
+    /// URL of an object store.
     Store(String),
 }
 
@@ -351,7 +351,7 @@ pub(crate) fn lake(text: &str) -> Result<Lake, String> {
     }
 }
 
-/// An amount of storage: bytes, or with KiB, MiB, GiB or TiB.
+/// Parses a number of bytes, with an optional unit KiB, MiB, GiB or TiB.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     const UNITS: [&str; 5] = ["", "KiB", "MiB", "GiB", "TiB"];
     let digits = text.find(|it: char| !it.is_ascii_digit()).unwrap_or(text.len());
@@ -367,7 +367,7 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     })
 }
 
-/// Where to listen: an address and a port, or a port of this machine alone.
+/// Parses an address to listen on; a port alone is one on localhost.
 pub(crate) fn listen(text: &str) -> Result<SocketAddr, String> {
     let port = text
         .strip_prefix(':')
@@ -385,7 +385,7 @@ pub(crate) fn listen(text: &str) -> Result<SocketAddr, String> {
         .ok_or_else(|| "give an address and a port, such as 127.0.0.1:9420, or a port".to_owned())
 }
 
-/// Where a collector of OpenTelemetry is.
+/// Parses the URL of an OpenTelemetry collector.
 pub(crate) fn collector(text: &str) -> Result<String, String> {
     let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
     let authority = rest.map(|rest| rest.trim_end_matches('/'));
@@ -399,7 +399,7 @@ pub(crate) fn collector(text: &str) -> Result<String, String> {
     }
 }
 
-/// The name of a machine.
+/// Parses the name of a machine.
 pub(crate) fn host(text: &str) -> Result<String, String> {
     let fits = !text.is_empty()
         && text.len() <= 64
@@ -411,19 +411,19 @@ pub(crate) fn host(text: &str) -> Result<String, String> {
     }
 }
 
-/// A time, in nanoseconds since the Unix epoch: `2026-11-23`, `2026-11-23T14:00` and
-/// `2026-11-23T14:00:30`, UTC; with a time zone as in RFC 3339; `now`, `today`, `yesterday`; or so
-/// long ago, as in `24h`. A day is its begin.
+/// Parses a time and returns nanoseconds since the Unix epoch: `2026-11-23`, `2026-11-23T14:00` and
+/// `2026-11-23T14:00:30` in UTC; with a time zone as in RFC 3339; `now`, `today`, `yesterday`; or a
+/// time ago, as in `24h`. A day is its start.
 pub(crate) fn time(text: &str) -> Result<u64, String> {
     moment(text, 0)
 }
 
-/// A time at the end of a range: as [`time`], and a day is its end.
+/// Parses a time at the end of a range like [`time`]; a day is its end.
 pub(crate) fn end_time(text: &str) -> Result<u64, String> {
     moment(text, 1)
 }
 
-/// A time; of a day, so many days after its begin.
+/// Parses a time; a day is shifted by this many days.
 fn moment(text: &str, days: i64) -> Result<u64, String> {
     let now = Timestamp::now();
     let day = |day: Date| {
@@ -448,8 +448,9 @@ fn moment(text: &str, days: i64) -> Result<u64, String> {
     time.ok_or_else(|| format!("'{text}' is no time; give one such as 2026-11-23, 2026-11-23T14:00 (UTC), 2026-11-23T14:00+01:00, yesterday, or 24h for so long ago"))
 }
 
-/// Rows of a lake: `PATH[,host=NAME][,source=NAME][,direction=WAY][,from=TIME][,to=TIME]`, where a
-/// path may be a pattern.
+/// Parses a selection of rows of a lake:
+/// `PATH[,host=NAME][,source=NAME][,direction=WAY][,from=TIME][,to=TIME]`. The path may be a
+/// pattern.
 pub(crate) fn selection(text: &str) -> Result<Selection, String> {
     let mut parts = text.split(',');
     let mut selection =

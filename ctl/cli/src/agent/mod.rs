@@ -1,8 +1,10 @@
-//! Sources of packets that one run counts at once, each with a controller and a thread of its own.
+//! Several sources of packets in one run, each with a controller and a thread of its own.
 //!
-//! The main thread starts and ends them, as the configuration and the interfaces of this machine
-//! say, and goes on until all have ended. Outputs are shared: lines of one source are never inside
-//! those of another. A source that fails ends alone, and is told.
+//! The main thread starts and stops sources as the configuration and the interfaces of this machine
+//! change, and returns when all have ended. Each source thread calls [`count`] and reports its end
+//! through a channel. Outputs are shared between sources; records of two sources are never
+//! interleaved. A source that fails is logged with its name, and the others continue. `reload`
+//! applies a configuration that has changed.
 
 mod reload;
 
@@ -28,20 +30,21 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-/// How often the main thread looks whether the run is to end, and says that it lives.
+/// Time between two checks of the main thread for the end of the run, each of which feeds the
+/// watchdog.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What the main thread hears of.
+/// Event that the main thread reacts to.
 enum Event {
     /// The source of this name has ended.
     Ended(String, Result<(), Failure>),
     /// The configuration is to be read again.
     Reload,
-    /// Interfaces came, went or changed.
+    /// Interfaces were added, removed or changed.
     Links,
 }
 
-/// Tells of a source's end, also if its thread dies.
+/// Reports the end of a source when it is dropped, also if its thread panics.
 struct Farewell {
     events: Sender<Event>,
     name: String,
@@ -56,37 +59,37 @@ impl Drop for Farewell {
             ))
         };
         let outcome = self.outcome.take().unwrap_or_else(died);
-        // Nobody listens any more once the main thread has returned.
+        // The receiver is gone once the main thread has returned.
         let _ = self.events.send(Event::Ended(std::mem::take(&mut self.name), outcome));
     }
 }
 
-/// A source that is to be counted.
+/// Source that should be counted.
 struct Wanted {
     name: String,
     config: RunConfig,
     given: Vec<Given>,
-    /// The one interface of those that a pattern stands for.
+    /// Interface that the pattern matched, if the source was configured with a pattern.
     matched: Option<String>,
     presence: Presence,
 }
 
 /// Whether a source can be counted now.
 enum Presence {
-    /// It can; with the number of its interface, if it comes and goes with one.
+    /// The source can be counted. Holds the index of its interface if it starts and ends with one.
     There(Option<u32>),
-    /// None of these interfaces, with commas between, is there.
+    /// None of these comma-separated interfaces exists.
     Absent(String),
 }
 
-/// A source that is being counted.
+/// Source that is being counted.
 struct Running {
     handle: Arc<Handle>,
     config: RunConfig,
     given: Vec<Given>,
-    /// The number of its interface, if it comes and goes with one.
+    /// Index of its interface, if the source starts and ends with one.
     interface: Option<u32>,
-    /// Whether it was asked to end.
+    /// Whether this source was asked to end.
     ends: bool,
 }
 
@@ -94,26 +97,26 @@ struct Agent<'a> {
     arguments: &'a ArgMatches,
     configuration: Configuration,
     asked: Vec<Asked>,
-    /// What sources put out, which is the same for all of them.
+    /// Outputs of the run, the same for all sources.
     outputs: Outputs,
     shared: Arc<Shared>,
-    /// Whether there are several sources, or may be.
+    /// Whether the run has, or may get, several sources.
     several: bool,
-    /// Whether interfaces are told by patterns.
+    /// Whether interfaces are given by patterns.
     patterns: bool,
     running: BTreeMap<String, Running>,
     /// Sources that wait for their interfaces.
     absent: BTreeSet<String>,
-    /// Sources that could not be started, with the number of their interface, or have failed.
+    /// Sources that failed or could not be started, with the index of their interface.
     failed: BTreeSet<(String, Option<u32>)>,
-    /// Sources whose traffic is over.
+    /// Sources whose traffic has ended.
     done: BTreeSet<(String, Option<u32>)>,
     failures: Vec<(String, Failure)>,
     started: usize,
     events: Sender<Event>,
 }
 
-/// Counts all sources that the configuration and the command line name.
+/// Counts all sources of the configuration and the command line until they have ended.
 pub(crate) fn run(arguments: &ArgMatches, configuration: Configuration) -> Result<(), Failure> {
     let (events, heard) = channel();
     let asked = asked(&configuration)?;
@@ -155,16 +158,16 @@ pub(crate) fn run(arguments: &ArgMatches, configuration: Configuration) -> Resul
     }
 }
 
-/// A source as it was asked for: its interfaces may be told by patterns.
+/// Source as configured; its interfaces may be patterns.
 struct Asked {
-    /// Its name in the file.
+    /// Name of the source in the configuration file.
     name: Option<String>,
     config: RunConfig,
     given: Vec<Given>,
 }
 
 impl Asked {
-    /// Interfaces that this source has, or patterns of their names.
+    /// Returns the interfaces of this source, or patterns of their names.
     fn interfaces(&self) -> &[String] {
         match &self.config.source {
             Source::Interfaces(interfaces) => &interfaces.names,
@@ -177,8 +180,8 @@ impl Asked {
     }
 }
 
-/// The sources of the file, or the one that there is without: each is checked, as far as that takes
-/// nothing but reading it.
+/// Resolves the sources of the file, or the only source if the file has no `[[source]]` tables.
+/// Opens nothing but the files that the options name.
 fn asked(configuration: &Configuration) -> Result<Vec<Asked>, Failure> {
     let tables = match configuration.sources.as_slice() {
         [] => vec![None],
@@ -195,12 +198,12 @@ fn asked(configuration: &Configuration) -> Result<Vec<Asked>, Failure> {
     tables.into_iter().map(asked).collect()
 }
 
-/// Checks a configuration, as far as that takes nothing but reading it.
+/// Checks a configuration without opening interfaces, captures or switches.
 pub(crate) fn check(configuration: &Configuration) -> Result<(), Failure> {
     asked(configuration).map(drop)
 }
 
-/// Sources as they are wanted where there are these interfaces.
+/// Returns the sources to count while these interfaces exist.
 fn wanted(all: &[Asked], there: &[Interface]) -> Result<Vec<Wanted>, Failure> {
     let mut wanted: Vec<Wanted> = Vec::new();
     for asked in all {
@@ -213,7 +216,7 @@ fn wanted(all: &[Asked], there: &[Interface]) -> Result<Vec<Wanted>, Failure> {
             presence,
         };
         if !asked.has_patterns() {
-            // It is an error if the interface of the only source is not there.
+            // A missing interface of the only source is an error, not a reason to wait.
             let needed = if all.len() > 1 { config.source.needed_interfaces() } else { Vec::new() };
             let found = there.iter().find(|interface| needed.contains(&interface.name.as_str()));
             let presence = match found {
@@ -241,7 +244,7 @@ fn wanted(all: &[Asked], there: &[Interface]) -> Result<Vec<Wanted>, Failure> {
     Ok(wanted)
 }
 
-/// Those of the interfaces that any of these names or patterns stands for.
+/// Returns the interfaces that match any of these names or patterns.
 fn matching(patterns: &[String], there: &[Interface]) -> Result<Vec<Interface>, Failure> {
     let parse = |pattern: &String| {
         Pattern::new(pattern).map_err(|error| {
@@ -255,7 +258,7 @@ fn matching(patterns: &[String], there: &[Interface]) -> Result<Vec<Interface>, 
     Ok(there.iter().filter(|interface| matches(&interface.name)).cloned().collect())
 }
 
-/// Tells of changes of interfaces from now on.
+/// Starts a thread that reports changes of interfaces.
 fn follow_links(events: Sender<Event>) -> Result<(), Failure> {
     let fail = |error: std::io::Error| {
         Failure::Failed(format!("cannot hear of interfaces that come and go: {error}"))
@@ -279,7 +282,7 @@ fn follow_links(events: Sender<Event>) -> Result<(), Failure> {
 }
 
 impl Agent<'_> {
-    /// Whether outputs go together with several sources.
+    /// Checks that the outputs support several sources.
     fn check(&self) -> Result<(), Failure> {
         if !self.several {
             return Ok(());
@@ -298,7 +301,7 @@ impl Agent<'_> {
         Ok(())
     }
 
-    /// Serves all sources together.
+    /// Starts the servers and exporters that all sources share.
     fn serve(&self, problems: &Problems) -> Result<Option<Open>, Failure> {
         if !self.several {
             return Ok(None);
@@ -309,17 +312,18 @@ impl Agent<'_> {
             .map(Some)
     }
 
-    /// Starts what is wanted, until all have ended.
+    /// Starts the configured sources and returns when all have ended.
     fn go_on(mut self, heard: &Receiver<Event>) -> Result<(), Failure> {
         let (patterns, several) = (self.patterns, self.several);
-        // For some time only, it does not wait for interfaces.
+        // With a duration, the run does not wait for interfaces.
         let waits = self.asked.iter().all(|asked| asked.config.plan.intervals.duration.is_none());
         let controller = service::Controller::new();
-        // Signals are for this thread as well, while there is nothing to count yet.
+        // This thread must react to signals too while no source is being counted.
         let _all = several.then(|| signals::end_on_signal(None));
         self.start_wanted()?;
         if several {
-            // Nobody finds the run before it knows its sources.
+            // Publish only once the sources are known, so that `status` never finds a run without
+            // them.
             self.shared.publication.start();
         }
         if self.running.is_empty() && patterns {
@@ -343,7 +347,7 @@ impl Agent<'_> {
             if several && !signals::is_ending() {
                 self.start_wanted()?;
             }
-            // Whose only source has failed was never ready.
+            // A run whose only source failed at once was never ready.
             if goes_on(&self) {
                 controller.beat();
             }
@@ -352,9 +356,9 @@ impl Agent<'_> {
     }
 
     fn start_wanted(&mut self) -> Result<(), Failure> {
-        // Listed once: an interface that came between two lists would have no number in the first.
+        // List once: an interface created between two listings would have no index in the first.
         let there = if self.several { interfaces::all() } else { Vec::new() };
-        // What failed may be tried again where the interface is another one.
+        // Retry a failed source if its interface was replaced.
         let shared = Arc::clone(&self.shared);
         let publication = &shared.publication;
         self.failed.retain(|(name, failed)| {
@@ -379,7 +383,7 @@ impl Agent<'_> {
         for wanted in all {
             let interface = match &wanted.presence {
                 Presence::There(interface) => *interface,
-                // It ends by itself.
+                // The source ends by itself when its interface is removed.
                 Presence::Absent(_) if self.running.contains_key(&wanted.name) => continue,
                 Presence::Absent(interfaces) => {
                     publication.absent(&wanted.name, interfaces);
@@ -435,7 +439,7 @@ impl Agent<'_> {
     fn ended(&mut self, name: &str, outcome: Result<(), Failure>) {
         let Some(Running { interface, ends, .. }) = self.running.remove(name) else { return };
         self.shared.outlets.configured.remove(name);
-        // One of the same name that has come meanwhile is another one.
+        // An interface created meanwhile under the same name is a different one.
         let is_gone = interface.is_some_and(|number| {
             !interfaces::all().iter().any(|interface| interface.number == number)
         });
@@ -444,7 +448,7 @@ impl Agent<'_> {
                 if self.several && !ends && !signals::is_ending() {
                     tracing::warn!("source {name} has ended");
                 }
-                // It does not begin again, unless on another interface of this name.
+                // Do not restart the source, unless another interface gets this name.
                 self.done.insert((name.to_owned(), interface));
                 self.shared.publication.ended(name);
                 return;
@@ -453,14 +457,15 @@ impl Agent<'_> {
         };
         if is_gone {
             tracing::warn!("{name} is gone; it is counted again when it is there again");
-            // Those of a pattern are not waited for, which is seen when sources are next started.
+            // A source of a pattern is dropped from this set when sources are started next.
             self.absent.insert(name.to_owned());
             return;
         }
         self.failed.insert((name.to_owned(), interface));
         if self.several {
             self.shared.publication.failed(name);
-            // One line for each, and at once; what is incomplete was told by its warning.
+            // Report each failure at once, in one line. The warning was logged if results are
+            // incomplete.
             let rest = if self.running.is_empty() { "" } else { "; the others go on" };
             eprintln!("error: source {}: {}{rest}", escaped(name), escaped(&failure.to_string()));
         }

@@ -1,5 +1,5 @@
-//! Reading the configuration again (SIGHUP): what can change without losing a packet changes
-//! between two windows, and the rest stays and is told.
+//! Reload of the configuration (SIGHUP). Changes that lose no packet take effect between two
+//! windows; for the others the old values stay, with a warning.
 
 use super::{Agent, Presence, Running, Wanted, asked, wanted};
 use crate::config::{Configuration, Given};
@@ -47,7 +47,7 @@ impl Agent<'_> {
                 }
             }
         }
-        // One that failed may be another one now, or none.
+        // A failed source may be configured differently now, or may be gone.
         std::mem::take(&mut self.failed)
             .iter()
             .for_each(|(name, _)| self.shared.publication.ended(name));
@@ -66,7 +66,7 @@ impl Agent<'_> {
 }
 
 impl Running {
-    /// Has the controller go on with what may change.
+    /// Applies the options that can change while the source is counted.
     fn change(&mut self, name: &str, Wanted { given: new, .. }: &Wanted) {
         let changed = changed(&self.given, new);
         if changed.is_empty() {
@@ -100,14 +100,13 @@ impl Running {
     }
 }
 
-/// The configuration that these options make of the one that is counted with, if that can be taken
-/// up without a packet being lost.
+/// Returns the configuration with these options if it can be applied without losing a packet.
 fn change(counted: &RunConfig, given: &[Given]) -> Option<RunConfig> {
     let config = Run::of(given).ok()?;
     (counted.changed_to(&config) == config).then_some(config)
 }
 
-/// Options that were given otherwise, or not at all, before or after.
+/// Returns the options that were added, removed or changed.
 fn changed(before: &[Given], after: &[Given]) -> BTreeSet<String> {
     let is_same = |given: &Given, others: &[Given]| {
         others.iter().any(|other| other.key == given.key && other.texts == given.texts)
@@ -121,7 +120,7 @@ fn changed(before: &[Given], after: &[Given]) -> BTreeSet<String> {
 mod tests {
     use super::*;
 
-    /// Whether a run of this configuration goes on when that of the other is read.
+    /// Whether a run with the configuration `before` can continue with `after`.
     fn changes(before: &str, after: &str) -> bool {
         let given = |text: &str| {
             let text =

@@ -1,15 +1,15 @@
-//! Network interfaces, as far as it matters where packets can be taken from them.
+//! Network interfaces: the properties that decide how packets can be captured from them.
 
 use super::machine::Machine;
 use super::netlink::{self, Link};
 use flowgauge_dataplane::xdp::{Mode, merged};
 use serde::Serialize;
 
-/// Names of the bits that the kernel gives for a driver (`enum netdev_xdp_act`).
+/// Names of the bits of `enum netdev_xdp_act`, in order.
 const FEATURES: [&str; 7] =
     ["basic", "redirect", "ndo-xmit", "xsk-zerocopy", "hw-offload", "rx-sg", "ndo-xmit-sg"];
 
-/// An interface. The names are keys of the JSON output; what is not known is null there.
+/// Network interface. Field names are keys of the JSON output, where unknown values are null.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Interface {
     pub(super) name: String,
@@ -19,17 +19,17 @@ pub(super) struct Interface {
     pub(super) rx_queues: Option<usize>,
     pub(super) tx_queues: Option<usize>,
     pub(super) numa_node: Option<u32>,
-    /// What kind of link it has (`ARPHRD_…`).
+    /// Link type (`ARPHRD_…`).
     pub(super) hardware: Option<u16>,
-    /// What the driver can do for XDP.
+    /// XDP features of the driver.
     pub(super) xdp_features: Option<Vec<&'static str>>,
-    /// Whether it hands merged or unsegmented packets to XDP programs in mode skb.
+    /// Whether XDP programs in mode skb see merged or unsegmented packets.
     pub(super) skb_merges: bool,
-    /// The XDP program attached to it.
+    /// XDP program attached to the interface.
     pub(super) program: Option<Attached>,
 }
 
-/// An XDP program on an interface.
+/// XDP program on an interface.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Attached {
     pub(super) id: u32,
@@ -41,12 +41,12 @@ impl Interface {
         self.name == "lo"
     }
 
-    /// Whether its driver has a feature; `None` if that is not known.
+    /// Whether the driver has a feature; `None` if unknown.
     pub(super) fn has(&self, feature: &str) -> Option<bool> {
         self.xdp_features.as_ref().map(|features| features.contains(&feature))
     }
 
-    /// Adds what /sys knows, which is about the network namespace in which it was mounted.
+    /// Fills in values from /sys, which describes the network namespace in which it was mounted.
     fn complete(&mut self, machine: &Machine) {
         let directory = format!("sys/class/net/{}", self.name);
         let queues = machine.names(&format!("{directory}/queues"));
@@ -58,10 +58,10 @@ impl Interface {
         self.state = self.state.take().or_else(|| machine.text(&format!("{directory}/operstate")));
         self.mtu = self.mtu.or_else(|| machine.number(&format!("{directory}/mtu")));
         self.hardware = self.hardware.or_else(|| machine.number(&format!("{directory}/type")));
-        // The kernel tells over netlink how many queues there may be, and here how many there are.
+        // Netlink reports the maximum number of queues, /sys the current one.
         self.rx_queues = count("rx-").or(self.rx_queues);
         self.tx_queues = count("tx-").or(self.tx_queues);
-        // It is -1 where there is but one.
+        // The value is -1 on a machine with a single node.
         self.numa_node = machine.number(&format!("{directory}/device/numa_node"));
     }
 }
@@ -109,8 +109,7 @@ fn feature_names(bits: u64) -> Vec<&'static str> {
         .collect()
 }
 
-/// All interfaces, by netlink where the kernel can be asked and answers, else as far as /sys knows
-/// them.
+/// Returns all interfaces, from netlink if the kernel can be asked and answers, else from /sys.
 pub(super) fn all(machine: &Machine) -> Vec<Interface> {
     match if machine.live { netlink::links().ok() } else { None } {
         Some(links) => asked(machine, links),
@@ -130,7 +129,7 @@ fn asked(machine: &Machine, links: Vec<Link>) -> Vec<Interface> {
             features.as_ref().and_then(|all| all.get(&index)).map(|bits| feature_names(*bits));
         let mut interface = Interface { xdp_features, ..Interface::from(link) };
         interface.skb_merges = merged(&interface.name).is_some();
-        // In another network namespace the name may be that of another interface.
+        // In another network namespace this name may belong to a different interface.
         if machine.number(&format!("sys/class/net/{}/ifindex", interface.name)) == Some(index) {
             interface.complete(machine);
         }
@@ -139,7 +138,7 @@ fn asked(machine: &Machine, links: Vec<Link>) -> Vec<Interface> {
     links.into_iter().map(interface).collect()
 }
 
-/// `None` for what is no interface, such as `bonding_masters`.
+/// Returns `None` for entries that are not interfaces, such as `bonding_masters`.
 fn in_files(machine: &Machine, name: String) -> Option<Interface> {
     let mut interface = Interface { name, ..Interface::default() };
     interface.complete(machine);

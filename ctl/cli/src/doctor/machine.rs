@@ -1,13 +1,13 @@
-//! What the kernel says about itself in files.
+//! Files in which the kernel describes the machine.
 
 use std::fs;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// A machine whose files are below some directory; they may be missing or unreadable.
+/// Machine whose files are below a root directory. Files may be missing or unreadable.
 pub(super) struct Machine {
     root: PathBuf,
-    /// It is the machine this process runs on, and its kernel can be asked.
+    /// Whether this is the machine of this process, so that its kernel can be asked.
     pub(super) live: bool,
 }
 
@@ -20,7 +20,7 @@ impl Machine {
         Machine { root, live: false }
     }
 
-    /// A path below the root; paths are given without the leading slash.
+    /// Returns a path below the root. Paths are given without the leading slash.
     pub(super) fn path(&self, path: &str) -> PathBuf {
         self.root.join(path)
     }
@@ -29,7 +29,7 @@ impl Machine {
         self.path(path).exists()
     }
 
-    /// A file's text without white space around it.
+    /// Returns the text of a file without surrounding white space.
     pub(super) fn text(&self, path: &str) -> Option<String> {
         fs::read_to_string(self.path(path)).ok().map(|text| text.trim().to_owned())
     }
@@ -38,7 +38,7 @@ impl Machine {
         self.text(path)?.parse().ok()
     }
 
-    /// Names in a directory, sorted.
+    /// Returns the names in a directory, sorted.
     pub(super) fn names(&self, path: &str) -> Vec<String> {
         let entries = fs::read_dir(self.path(path)).into_iter().flatten().flatten();
         let mut names: Vec<String> =
@@ -47,26 +47,27 @@ impl Machine {
         names
     }
 
-    /// The last part of what a symbolic link points to, which in /sys is the name of a driver.
+    /// Returns the last component of a symbolic link's target; in /sys this is the name of a
+    /// driver.
     pub(super) fn link(&self, path: &str) -> Option<String> {
         fs::read_link(self.path(path)).ok()?.file_name()?.to_str().map(str::to_owned)
     }
 
-    /// The value of a line `key: value` of a file.
+    /// Returns the value of the line `key: value` of a file.
     pub(super) fn field(&self, path: &str, key: &str) -> Option<String> {
         let text = self.text(path)?;
         let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
         Some(value.trim().to_owned())
     }
 
-    /// Bytes that can be had without swapping.
+    /// Returns the bytes of memory available without swapping.
     pub(super) fn available_memory(&self) -> Option<u64> {
         let kibibytes = self.field("proc/meminfo", "MemAvailable")?;
         Some(kibibytes.strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
     }
 }
 
-/// How many numbers a list such as `0-3,8` holds.
+/// Returns how many numbers a list such as `0-3,8` contains.
 pub(super) fn listed(list: &str) -> Option<usize> {
     list.split(',').try_fold(0, |sum, range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -75,7 +76,7 @@ pub(super) fn listed(list: &str) -> Option<usize> {
     })
 }
 
-/// Bytes as people write them.
+/// Formats a number of bytes for people.
 pub(super) fn size(bytes: u64) -> String {
     match bytes {
         0..0x2800 => format!("{:.1} KiB", bytes as f64 / f64::from(1 << 10)),
@@ -85,7 +86,7 @@ pub(super) fn size(bytes: u64) -> String {
     }
 }
 
-/// `1 queue`, `2 queues`.
+/// Formats a count with its noun: `1 queue`, `2 queues`.
 pub(super) fn plural(count: usize, noun: &str) -> String {
     let ending = if count == 1 { "" } else { "s" };
     format!("{count} {noun}{ending}")

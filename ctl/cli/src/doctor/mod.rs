@@ -1,4 +1,8 @@
-//! `flowgauge doctor`: can this machine run each backend, and why not?
+//! `flowgauge doctor`: whether this machine can run each backend, and if not, why.
+//!
+//! `mod.rs` has the options and selects what is checked. `machine` reads files of the kernel,
+//! `netlink` and `interface` describe network interfaces, `xdp`, `poll` and `tofino` have the
+//! checks of each backend, and `report` prints them.
 
 mod interface;
 mod machine;
@@ -17,16 +21,15 @@ use report::{Check, Group, Report};
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-/// Can this machine run each backend? If not, why not?
+/// Check whether this machine can run each backend, and if not, why.
 ///
-/// Every line is one check: 'ok', 'warning' (it works, with what the line says) or 'no', then what
-/// was found and, below it, what to do. Nothing is changed: interfaces are only read, and the
-/// program of the xdp backend is tried in the kernel without any.
+/// Each line is one check: 'ok', 'warning' (works with a limitation) or 'no', then what was found
+/// and, below it, what to do. Nothing is changed: interfaces are only read, and the program of the
+/// xdp backend is tested in the kernel without an interface.
 ///
-/// The exit code is 0 if every backend that was asked about can run, and 1 if one cannot. Asked
-/// about are those given with
-/// --backend, else xdp and poll; --address adds tofino, and an interface given with -i must be ready for xdp. Lines about what
-/// a backend can do without (DPDK, for one) do not count.
+/// The exit code is 0 if all requested backends can run, else 1. Requested are those given with
+/// --backend, else xdp and poll; --address adds tofino, and an interface given with -i must be
+/// ready for xdp. Optional parts of a backend, such as DPDK, do not affect it.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge doctor
@@ -34,25 +37,25 @@ use std::path::PathBuf;
   flowgauge doctor --backend poll --format json
   flowgauge doctor --address switch.example:50052")]
 pub(crate) struct Doctor {
-    /// Look at this network interface only; may be given several times [default: all but loopback]
+    /// Check this network interface only; may be repeated [default: all but loopback]
     #[arg(short, long = "interface", value_name = "IFACE")]
     interfaces: Vec<String>,
 
-    /// Ask about this backend only: xdp, poll, tofino; may be given several times [default: xdp and
-    /// poll]
+    /// Check this backend only: xdp, poll, tofino; may be repeated [default: xdp and poll]
     #[arg(long = "backend", value_name = "NAME", hide_possible_values = true)]
     backends: Vec<Backend>,
 
-    /// A Tofino switch's BFRuntime server, often on port 50052; tried for two seconds
+    /// Check the BFRuntime server of a Tofino switch at this address, often on port 50052, for at
+    /// most two seconds
     #[arg(long, value_name = "HOST:PORT", value_parser = value::address)]
     address: Option<String>,
 
-    /// How the answer is printed: table, or json (one object) [default: table]
+    /// Output format: table, json (one object) [default: table]
     #[arg(long, value_name = "FORMAT", hide_possible_values = true)]
     format: Option<Format>,
 
-    /// Read /proc, /sys and /usr below this directory, such as a copy of another machine's, and ask
-    /// nothing of this kernel
+    /// Read /proc, /sys and /usr below this directory, such as a copy from another machine, and do
+    /// not query this kernel
     #[arg(long, value_name = "DIR")]
     sysroot: Option<PathBuf>,
 }
@@ -131,7 +134,7 @@ impl Doctor {
         Report { backends, interfaces }
     }
 
-    /// The interfaces to look at, in the order they were asked for.
+    /// Returns the interfaces to check, in the order they were given.
     fn examined(&self, all: Vec<Interface>) -> Vec<Interface> {
         if self.interfaces.is_empty() {
             return all.into_iter().filter(|interface| !interface.is_loopback()).collect();

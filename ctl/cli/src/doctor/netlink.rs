@@ -1,7 +1,7 @@
-//! Questions to the kernel about its interfaces, over netlink: rtnetlink, and the family `netdev`
-//! of generic netlink.
+//! Requests to the kernel about its interfaces over netlink: rtnetlink, and the family `netdev` of
+//! generic netlink.
 //!
-//! Requests are the few that `flowgauge doctor` asks, none of which changes anything.
+//! `flowgauge doctor` only reads; none of these requests changes anything.
 
 use flowgauge_dataplane::netlink::{
     IFINFOMSG, ROUTE, RTM_GETLINK, Which, ask, attribute, attributes, find, word,
@@ -20,8 +20,8 @@ const IFLA_NUM_RX_QUEUES: u16 = 32;
 const IFLA_XDP: u16 = 43;
 const IFLA_XDP_ATTACHED: u16 = 2;
 const IFLA_XDP_PROG_ID: u16 = 4;
-/// The program's number in the driver, in the generic path and on the card, where several are
-/// attached.
+/// Attributes with the program's id in the driver, in the generic path and in hardware, if several
+/// are attached.
 const IFLA_XDP_EACH_PROG_ID: [u16; 3] = [5, 6, 7];
 
 const GENL_ID_CTRL: u16 = 0x10;
@@ -33,32 +33,32 @@ const NETDEV_CMD_DEV_GET: u8 = 1;
 const NETDEV_A_DEV_IFINDEX: u16 = 1;
 const NETDEV_A_DEV_XDP_FEATURES: u16 = 3;
 
-/// An interface of this process' network namespace.
+/// Interface in the network namespace of this process.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Link {
     pub(super) index: u32,
-    /// What kind of link it has (`ARPHRD_…`).
+    /// Link type (`ARPHRD_…`).
     pub(super) hardware: u16,
     pub(super) name: String,
     pub(super) mtu: Option<u32>,
-    /// As in RFC 2863.
+    /// Operational state (RFC 2863).
     pub(super) state: Option<u8>,
-    /// What kind of virtual interface it is.
+    /// Kind of virtual interface.
     pub(super) kind: Option<String>,
     pub(super) rx_queues: Option<u32>,
     pub(super) tx_queues: Option<u32>,
-    /// The XDP program attached to it: where (1 driver, 2 generic path, 3 card, 4 several) and its
-    /// number.
+    /// XDP program attached to the interface: where (1 driver, 2 generic path, 3 hardware, 4
+    /// several) and its id.
     pub(super) program: Option<(u8, u32)>,
 }
 
-/// All interfaces.
+/// Returns all interfaces.
 pub(super) fn links() -> io::Result<Vec<Link>> {
     let answers = ask(ROUTE, RTM_GETLINK, Which::All, &[0; IFINFOMSG])?;
     Ok(answers.iter().filter_map(|answer| link(answer)).collect())
 }
 
-/// What each interface's driver can do for XDP, by the interface's index
+/// Returns the XDP features of each interface's driver, by interface index
 /// (`NETDEV_A_DEV_XDP_FEATURES`).
 pub(super) fn xdp_features() -> io::Result<HashMap<u32, u64>> {
     let mut request = vec![CTRL_CMD_GETFAMILY, 1, 0, 0];

@@ -1,4 +1,4 @@
-//! What the poll backend and its ports need.
+//! Checks of the poll backend and its ports.
 
 use super::interface::Interface;
 use super::machine::{Machine, listed, plural, size};
@@ -26,7 +26,7 @@ pub(super) fn checks(machine: &Machine, interfaces: &[Interface]) -> Vec<Check> 
     checks
 }
 
-/// Whether `run --port` knows a port in this build.
+/// Whether this build supports a port of `run --port`.
 fn offered(name: &str) -> bool {
     value::port(&format!("{name}:0")).is_ok()
 }
@@ -75,7 +75,7 @@ fn instructions() -> Check {
     }
 }
 
-/// `None` where the kernel does not tell.
+/// Returns `None` if the kernel does not report its NUMA nodes.
 fn numa(machine: &Machine, interfaces: &[Interface]) -> Option<Check> {
     let nodes = machine.text("sys/devices/system/node/online").and_then(|list| listed(&list))?;
     let near = |interface: &Interface| {
@@ -131,7 +131,7 @@ fn af_xdp(machine: &Machine, interfaces: &[Interface]) -> Check {
 
 enum Sockets {
     Creatable,
-    /// The family is there; whether this process may use it is not known.
+    /// The address family exists; whether this process may use it is unknown.
     Known,
     Unknown,
     NotPermitted,
@@ -174,7 +174,7 @@ fn dpdk(machine: &Machine) -> Check {
     }
 }
 
-/// What `pkg-config --modversion libdpdk` says, without the need of that program.
+/// Returns the version that `pkg-config --modversion libdpdk` would print, without that program.
 fn dpdk_version(machine: &Machine) -> Option<String> {
     let mut directories: Vec<PathBuf> = Vec::new();
     if machine.live {
@@ -184,7 +184,7 @@ fn dpdk_version(machine: &Machine) -> Option<String> {
         for library in ["lib", "lib64"] {
             directories.push(machine.path(&format!("{prefix}/{library}/pkgconfig")));
         }
-        // One a machine's architecture.
+        // One directory per architecture.
         let architectures = machine.names(&format!("{prefix}/lib"));
         directories.extend(
             architectures

@@ -1,4 +1,4 @@
-//! What was found, and how it is printed.
+//! Results of the checks and how they are printed.
 
 use super::interface::Interface;
 use flowgauge_ctl::output::escaped;
@@ -9,7 +9,7 @@ use std::io::{self, Write};
 #[serde(rename_all = "lowercase")]
 pub(super) enum Status {
     Ok,
-    /// It works, with a limitation, or could not be found out.
+    /// Works with a limitation, or could not be determined.
     Warning,
     No,
 }
@@ -24,14 +24,14 @@ impl Status {
     }
 }
 
-/// One thing that was looked at. The names are keys of the JSON output.
+/// Result of one check. Field names are keys of the JSON output.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Check {
     check: &'static str,
-    /// Which one, where there are several.
+    /// Object of the check, if there are several.
     subject: Option<String>,
     pub(super) status: Status,
-    /// The backend cannot run if this is `no`.
+    /// Whether the backend cannot run if the status is `No`.
     required: bool,
     found: String,
     advice: Option<String>,
@@ -67,7 +67,7 @@ impl Check {
         Self::new(check, Status::No, found, Some(advice.into()))
     }
 
-    /// With any number of things to do.
+    /// Returns a check with any number of recommendations.
     pub(super) fn with_advice(
         check: &'static str,
         status: Status,
@@ -77,7 +77,7 @@ impl Check {
         Self::new(check, status, found, (!advice.is_empty()).then(|| advice.join("; ")))
     }
 
-    /// The backend can do without.
+    /// Marks a check as optional for the backend.
     pub(super) fn optional(self) -> Self {
         Check { required: false, ..self }
     }
@@ -87,7 +87,7 @@ impl Check {
     }
 
     fn title(&self) -> String {
-        // An interface's name can hold whatever root has put there.
+        // An interface name can contain any characters that root chose.
         self.subject.as_ref().map_or_else(
             || self.check.to_owned(),
             |subject| format!("{} {}", self.check, escaped(subject)),
@@ -95,13 +95,13 @@ impl Check {
     }
 }
 
-/// The checks of one backend.
+/// Checks of one backend.
 #[derive(Debug, Serialize)]
 pub(super) struct Group {
     backend: &'static str,
-    /// The exit code depends on it.
+    /// Whether the exit code depends on this backend.
     asked: bool,
-    /// `None` if it was not asked about.
+    /// Whether the backend can run; `None` if it was not requested.
     can_run: Option<bool>,
     checks: Vec<Check>,
 }
@@ -132,7 +132,7 @@ struct Whole<'a> {
 }
 
 impl Report {
-    /// The backends that were asked about and cannot run.
+    /// Returns the requested backends that cannot run.
     pub(super) fn obstructed(&self) -> Vec<&'static str> {
         self.backends
             .iter()

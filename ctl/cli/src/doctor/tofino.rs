@@ -1,4 +1,4 @@
-//! What the tofino backend needs: a switch that answers.
+//! Check of the tofino backend: whether the switch answers.
 
 use super::report::Check;
 use std::io;
@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// For resolving the name and connecting together.
+/// Time limit for resolving the name and connecting, together.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(super) fn how_to_ask() -> Check {
@@ -27,7 +27,7 @@ pub(super) fn checks(address: &str) -> Vec<Check> {
     }]
 }
 
-/// The resolver knows no deadline: it is left behind in its thread.
+/// Resolves an address. The resolver has no timeout, so its thread is abandoned at the deadline.
 fn resolve(address: &str, deadline: Instant) -> io::Result<Vec<SocketAddr>> {
     let (answer, answers) = mpsc::channel();
     let name = address.to_owned();
@@ -41,7 +41,7 @@ fn resolve(address: &str, deadline: Instant) -> io::Result<Vec<SocketAddr>> {
 fn reach(candidates: &[SocketAddr], deadline: Instant) -> Check {
     let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for (index, candidate) in candidates.iter().enumerate() {
-        // The rest of the time, shared with the addresses that are left.
+        // Share the remaining time between the remaining addresses.
         let left =
             deadline.saturating_duration_since(Instant::now()) / (candidates.len() - index) as u32;
         match TcpStream::connect_timeout(candidate, left.max(Duration::from_millis(1))) {

@@ -1,4 +1,4 @@
-//! What the xdp backend needs.
+//! Checks of the xdp backend.
 
 use super::interface::Interface;
 use super::machine::{Machine, listed, plural, size};
@@ -13,13 +13,14 @@ use flowgauge_dataplane::{Dataplane, Direction, Error, Tables, Xdp, xdp};
 use rustix::thread::{MembarrierCommand, membarrier_query};
 use std::path::Path;
 
-/// First kernels with memory-mapped array maps, XDP links that end with their process, and TCX.
+/// First kernels with memory-mapped array maps, with XDP links that end with their process, and
+/// with TCX.
 const MAPPED_ARRAYS: Release = Release(5, 5);
 const XDP_LINKS: Release = Release(5, 9);
 const TCX: Release = Release(6, 6);
-/// The first kernel that has CAP_BPF and CAP_PERFMON instead of CAP_SYS_ADMIN.
+/// First kernel with CAP_BPF and CAP_PERFMON instead of CAP_SYS_ADMIN.
 const CAP_BPF_EXISTS: Release = Release(5, 8);
-/// The first kernel that charges maps to the memory cgroup instead of to RLIMIT_MEMLOCK.
+/// First kernel that charges maps to the memory cgroup instead of to RLIMIT_MEMLOCK.
 const MEMORY_CGROUP: Release = Release(5, 11);
 
 const CAP_NET_ADMIN: u32 = 12;
@@ -27,11 +28,11 @@ const CAP_SYS_ADMIN: u32 = 21;
 const CAP_PERFMON: u32 = 38;
 const CAP_BPF: u32 = 39;
 
-/// Drivers keep a packet, headroom and `skb_shared_info` in one page, unless the program can take
-/// packets in fragments.
+/// Largest MTU for which a packet, its headroom and `skb_shared_info` fit into one page, as drivers
+/// require unless the program accepts fragments.
 const LARGEST_MTU_IN_A_PAGE: u32 = 3498;
 
-/// A kernel's major and minor version.
+/// Major and minor version of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Release(u32, u32);
 
@@ -42,7 +43,7 @@ impl Release {
     }
 }
 
-/// Everything that does not depend on an interface.
+/// Returns the checks that do not depend on an interface.
 pub(super) fn checks(machine: &Machine) -> Vec<Check> {
     let trial = machine.live.then(trial);
     let runs = matches!(trial, Some(Ok(())));
@@ -65,7 +66,7 @@ pub(super) fn checks(machine: &Machine) -> Vec<Check> {
     checks
 }
 
-/// Tries the programs of every measurement on each kind of hook. What is refused can be left out.
+/// Loads the programs of every measurement for each kind of hook. All are optional.
 fn measurements() -> Vec<Check> {
     let all = MeasurementKind::ALL.to_vec();
     let options = Options { measure: Some(Measurements(all)), ..Options::default() };
@@ -106,8 +107,9 @@ fn measurement(trial: &Trial) -> Check {
     check.optional().about(&format!("{} {}", trial.hook, trial.counts))
 }
 
-/// Counts one frame with the real program, in the kernel and without an interface: whether all that
-/// is needed is there, whatever the version says, which distributions change the meaning of.
+/// Counts one frame with the real program, in the kernel and without an interface. This shows
+/// whether the kernel has everything needed, which a version with a distribution's backports does
+/// not.
 fn trial() -> Result<(), String> {
     let settings = Settings::default();
     let mut xdp = Xdp::detached(Direction::Ingress, xdp::Options::new(settings));
@@ -233,7 +235,7 @@ fn capabilities(machine: &Machine, release: Option<Release>, runs: bool) -> Chec
     }
 }
 
-/// The initial one maps all users to themselves.
+/// Whether this process is in a user namespace. The initial namespace maps all users to themselves.
 fn in_user_namespace(machine: &Machine) -> bool {
     let map = machine.text("proc/self/uid_map");
     map.is_some_and(|map| {
@@ -304,7 +306,7 @@ fn bpffs(machine: &Machine) -> Check {
         let advice = "--adopt and --leave take root here, or a unit with deploy/systemd/adopt.conf";
         return Check::warning("bpffs", format!("{error}; counting does without"), advice);
     }
-    // The kernel does not tell the mode it takes by default, with which everybody may write.
+    // The kernel does not list its default mode, with which everybody may write.
     let mode = options
         .split(',')
         .find_map(|option| u32::from_str_radix(option.strip_prefix("mode=")?, 8).ok());
@@ -346,15 +348,15 @@ fn membarrier(machine: &Machine) -> Check {
     Check::no("membarrier", format!("not offered{why}, and no map of maps can be made"), advice)
 }
 
-/// How many CPUs there may be, and elements of maps: one for each number, also where numbers are
-/// left out.
+/// Returns the number of possible CPUs, and of elements in per-CPU maps: one per number, gaps
+/// included.
 fn possible_cpus(machine: &Machine) -> Option<(usize, usize)> {
     let ranges = machine.text("sys/devices/system/cpu/possible")?;
     listed(&ranges).zip(xdp::above_all(&ranges))
 }
 
-/// Bytes of the maps of an interface: with distinct flows alone, and with every measurement in its
-/// largest size.
+/// Returns the bytes of the maps of an interface: with distinct flows alone, and with all
+/// measurements at their largest sizes.
 fn maps(elements: usize) -> [u64; 2] {
     [Some(&Settings::DEFAULT), None].map(|settings| Layout::memory(settings, elements) as u64)
 }
@@ -387,7 +389,7 @@ fn memory(machine: &Machine) -> Check {
     }
 }
 
-/// Nothing is locked on kernels that charge maps to the memory cgroup.
+/// Returns `None` for kernels that charge maps to the memory cgroup, where nothing is locked.
 fn memlock(machine: &Machine, release: Option<Release>, runs: bool) -> Option<Check> {
     if release.is_none_or(|release| release >= MEMORY_CGROUP) {
         return None;
@@ -418,7 +420,7 @@ fn memlock(machine: &Machine, release: Option<Release>, runs: bool) -> Option<Ch
     })
 }
 
-/// An interface; `requested` if it was named, and thus must be ready.
+/// Checks an interface. It must be ready if it was named, as `requested` says.
 pub(super) fn interface(interface: &Interface, requested: bool) -> Check {
     let driver = interface.driver.as_deref().unwrap_or(if interface.is_loopback() {
         "loopback"
@@ -456,7 +458,7 @@ pub(super) fn interface(interface: &Interface, requested: bool) -> Check {
         found += &format!("; MTU {mtu}");
     }
     let large = interface.mtu.is_some_and(|mtu| native && mtu > LARGEST_MTU_IN_A_PAGE);
-    // Those that hand packets over in pieces take any.
+    // Drivers that deliver packets in fragments support any MTU.
     if large && interface.has("rx-sg") != Some(true) {
         advice.push(format!(
             "most drivers refuse native mode above an MTU of some {LARGEST_MTU_IN_A_PAGE}; tcx, clsact and skb take any, and are slower"

@@ -1,10 +1,10 @@
-//! Standard output of several sources: whole lines of one at a time.
+//! Standard output shared by several sources, one whole record at a time.
 
 use crate::writers::Patient;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Standard output, for all sources.
+/// Standard output of all sources.
 #[derive(Clone)]
 pub(crate) struct Output(Arc<Mutex<Patient>>);
 
@@ -14,10 +14,10 @@ impl Default for Output {
     }
 }
 
-/// Standard output of one of them. What is written up to a flush comes out in one piece.
+/// Standard output of one source. Everything written up to a flush is written in one piece.
 pub(crate) struct Lines {
     output: Output,
-    /// What each line begins with.
+    /// Prefix of each line.
     prefix: String,
     record: Vec<u8>,
 }
@@ -28,7 +28,7 @@ impl Lines {
     }
 }
 
-/// Begins each line with a prefix, but for empty ones.
+/// Adds a prefix to each line that is not empty.
 fn prefixed(prefix: &str, text: &[u8]) -> Vec<u8> {
     let mut lines = Vec::with_capacity(text.len() + prefix.len());
     for line in text.split_inclusive(|byte| *byte == b'\n') {

@@ -1,4 +1,8 @@
-//! Options that `run` and `replay` share, on the command line and in the configuration file.
+//! Options that `run` and `replay` share, on the command line and in the configuration file, and
+//! how they resolve to a [`RunConfig`].
+//!
+//! `measurement` has the options of each measurement, `outputs` those of outputs, `run` those of
+//! sources on this machine and `switch` those of a Tofino switch.
 
 pub(crate) mod measurement;
 pub(crate) mod outputs;
@@ -26,144 +30,143 @@ use outputs::OutputOptions;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Length of a window unless another is asked for.
+/// Default length of a window.
 const USUAL_WINDOW: Duration = Duration::from_secs(10);
-/// Longer than this nobody waits for a line.
+/// Length of a window above which a table shows samples by default.
 const LONGEST_UNREAD: Duration = Duration::from_secs(10);
-/// Mean time between reads, where there are any by default.
+/// Default mean time between samples.
 const USUAL_READS: Duration = Duration::from_secs(1);
 
-/// What to measure, when, and where the results go. What is not given comes from the configuration
-/// file, then from defaults.
+/// Options of measurements, timing and outputs.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Options {
     /// Read options from a TOML file
     ///
-    /// Keys are the long option names without their dashes, as in window = "1m" or adopt = true.
-    /// What the command line says goes before it; '--adopt=false' switches off what the file
-    /// switches on.
+    /// Keys are the long option names without dashes, as in window = "1m" or adopt = true.
+    /// Command-line options take precedence; '--adopt=false' switches off what the file switches
+    /// on.
     #[arg(long, value_name = "FILE", help_heading = "General")]
     pub(crate) config: Option<PathBuf>,
 
     /// Length of a window [default: 10s]
     ///
-    /// Live windows end at multiples of it by the wall clock, on every machine; the first one is
-    /// short. Those of a capture begin with its first packet (see --align).
+    /// Live windows end at multiples of this time by the wall clock, on every machine; the first
+    /// one is shorter. Windows of a capture start with its first packet (see --align).
     #[arg(long, value_name = "TIME", value_parser = value::duration, allow_hyphen_values = true, help_heading = "Time")]
     pub(crate) window: Option<Duration>,
 
-    /// End windows at multiples of their length since 1970 UTC [default: live true, of captures
-    /// false]
+    /// Align windows to multiples of their length since 1970 UTC [default: true live, false for
+    /// captures]
     ///
-    /// Then windows of several machines, and of several captures, cover the same times. The first
-    /// window is short.
+    /// Aligned windows of several machines or captures cover the same times. The first window is
+    /// shorter.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Time")]
     pub(crate) align: Option<bool>,
 
-    /// Mean time between reads inside a window; 'never' for none [default: never, or 1s, see
-    /// --help]
+    /// Mean time between samples of the open window; 'never' for none [default: never; 1s on a
+    /// terminal with windows over 10s, and with --staggered]
     ///
-    /// Reads show a window while it is open, at random (Poisson) times. By default there are none,
-    /// but for two cases: on a terminal, a table of windows longer than 10s has one a second in the
-    /// mean, and so has a run with --staggered, which has no windows to show. There is no read
-    /// where nothing came since the one before.
+    /// Samples show a window while it is open, at random (Poisson) times. A sample is skipped if no
+    /// packet arrived since the one before.
     #[arg(long, value_name = "TIME", value_parser = value::read_every, allow_hyphen_values = true, help_heading = "Time")]
     pub(crate) read_every: Option<ReadEvery>,
 
-    /// How much later than others a packet of a capture may come [default: 100ms]
+    /// Maximum delay of a packet behind others of a capture [default: 100ms]
     ///
-    /// Up to then it is counted in the window of its own time, wherever it lies in the capture;
-    /// what comes later is counted apart, as late. '0s' waits for none.
+    /// A packet that is less late is counted in the window of its timestamp, wherever it is in the
+    /// capture. Later ones are counted as late and are in no window. '0s' waits for none.
     #[arg(long, value_name = "TIME", value_parser = value::lateness, allow_hyphen_values = true, help_heading = "Time")]
     pub(crate) lateness: Option<Lateness>,
 
     /// Stop after this time [default: when the traffic ends]
     ///
-    /// Ctrl-C stops at any time. Either way the open window is closed and printed.
+    /// Ctrl-C stops at any time. The open window is closed and printed in both cases.
     #[arg(long, value_name = "TIME", value_parser = value::duration, allow_hyphen_values = true, help_heading = "Time")]
     pub(crate) duration: Option<Duration>,
 
-    /// No windows: distinct flows of the last TIME at every read (staggered HyperLogLog)
+    /// Count the distinct flows of the last TIME at every sample, without windows (staggered
+    /// HyperLogLog)
     #[arg(long, value_name = "TIME", value_parser = value::duration, allow_hyphen_values = true, help_heading = "Time")]
     pub(crate) staggered: Option<Duration>,
 
-    // The text of its help names all measurements.
+    // The help is generated, since it lists all measurements.
     #[arg(long, value_name = "NAMES", value_parser = measure, help_heading = "Measurement", help = what(),
         long_help = format!("{}\n\nSeveral go together, with commas between.", what()))]
     pub(crate) measure: Option<Measurements>,
 
-    /// What makes a flow: src, dst, src-dst, five-tuple [default: src, of entropy src-dst]
+    /// Key that defines a flow: src, dst, src-dst, five-tuple [default: src; src-dst for entropy]
     ///
-    /// For one measurement as in heavy=five-tuple, of entropy also two, as in entropy=src+dst.
+    /// Give a key to one measurement as in heavy=five-tuple. Entropy accepts two, as in
+    /// entropy=src+dst.
     #[arg(long, value_name = "[NAME=]KEY", value_parser = keyed, value_delimiter = ',', help_heading = "Measurement")]
     pub(crate) key: Vec<Keyed>,
 
-    /// Look into tunnels: the innermost network header counts
+    /// Look into tunnels and count by the innermost network header
     ///
-    /// Opens VXLAN, VXLAN-GPE, Geneve, GRE, IP in IP and GTP-U, up to four in each other. A packet
-    /// whose tunnel holds no IP that can be read counts by the header around it. Workers do it; the
-    /// kernel's program and a switch do not.
+    /// Decodes VXLAN, VXLAN-GPE, Geneve, GRE, IP in IP and GTP-U, up to four levels. A packet whose
+    /// tunnel contains no readable IP header counts by the outer header. Only worker threads do
+    /// this; the kernel's program and a switch do not.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Measurement")]
     pub(crate) inner: Option<bool>,
 
-    /// How keys are hashed: keyed, by a secret, for traffic that someone may have chosen;
-    /// tabulated, the same in every run; or crc32 as in the thesis, which fails on structured
-    /// addresses [default: keyed for live traffic, without --seed; else tabulated]
+    /// Hash of the keys: keyed (with a secret, for traffic that others may choose), tabulated (the
+    /// same in every run), crc32 (as in the thesis; fails on structured addresses) [default: keyed
+    /// for live traffic without --seed, else tabulated]
     #[arg(long, value_name = "HASH", value_parser = value::hash, help_heading = "Measurement")]
     pub(crate) hash: Option<HashMode>,
 
-    /// The secret of --hash keyed: 32 or 64 hexadecimal digits, or 16 or 32 bytes; sketches can be
-    /// merged only if their keys are equal [default: random numbers, anew in every run]
+    /// Secret of --hash keyed: 32 or 64 hexadecimal digits, or 16 or 32 bytes; only sketches with
+    /// equal keys can be merged [default: random, new in every run]
     #[arg(long, value_name = "FILE", help_heading = "Measurement")]
     pub(crate) hash_key: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) own: Own,
 
-    /// Ask for the packets (frequency) and the membership of a flow
+    /// Query the packets (frequency) and the membership of a flow; may be repeated
     ///
-    /// A flow is '10.0.0.1', '10.0.0.1 > 10.0.0.2' or '10.0.0.1:53 > 10.0.0.2:4321 udp', as the
-    /// measurement's key says. The option may be repeated.
+    /// A flow is '10.0.0.1', '10.0.0.1 > 10.0.0.2' or '10.0.0.1:53 > 10.0.0.2:4321 udp', according
+    /// to the measurement's key.
     #[arg(long, value_name = "FLOW", value_parser = value::query, help_heading = "Measurement")]
     pub(crate) query: Vec<FlowKey>,
 
-    /// Raise an alarm when traffic looks like a denial of service by many
+    /// Raise an alarm when traffic looks like a distributed denial-of-service attack
     ///
-    /// Watches the entropies of sources and destinations; measures entropy=src+dst, and heavy
+    /// Watches the entropies of sources and destinations. Enables entropy=src+dst, and heavy
     /// hitters to name the top talkers.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Measurement")]
     pub(crate) alarm: Option<bool>,
 
     /// Alert when a figure is certainly above or below a bound, such as 'distinct_flows > 1M' or
-    /// 'entropy{key=src} < 3'
+    /// 'entropy{key=src} < 3'; may be repeated
     ///
-    /// Figures have the names of their metrics, without flowgauge_; labels choose one of several. A
-    /// rule with > fires if even the low end of the figure's interval is above the bound, one with
-    /// < if even the high end is below. The option may be repeated.
+    /// Figures are named like their metrics, without flowgauge_; labels select one of several. A
+    /// rule with > fires if even the low end of the figure's interval is above the bound, a rule
+    /// with < if even the high end is below.
     #[arg(long, value_name = "RULE", help_heading = "Alerts")]
     pub(crate) alert: Vec<Rule>,
 
-    /// Count exactly as well, and show the truth beside every estimate
+    /// Count exactly as well, and show the exact value next to every estimate
     ///
-    /// This takes memory for every flow.
+    /// Requires memory for every flow.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Measurement")]
     pub(crate) truth: Option<bool>,
 
-    /// Seed of hash tables and read times; sketches of --hash tabulated can be merged only if their
-    /// seeds are equal [default: 1]
+    /// Seed of hash tables and sample times; only sketches with equal seeds can be merged with
+    /// --hash tabulated [default: 1]
     #[arg(long, value_name = "N", help_heading = "Measurement")]
     pub(crate) seed: Option<u64>,
 
-    /// Worker threads that count [default: 1, on an AF_XDP port one for every receive queue]
+    /// Number of worker threads [default: 1; one per receive queue on an AF_XDP port]
     #[arg(long, value_name = "N", value_parser = value::workers, help_heading = "General")]
     pub(crate) workers: Option<usize>,
 
-    /// Keep workers on these CPUs, in turn, such as 2 or 0,4-7 [default: wherever they may run]
+    /// Pin workers to these CPUs in turn, such as 2 or 0,4-7 [default: not pinned]
     #[arg(long, value_name = "LIST", value_parser = value::cpus, help_heading = "General")]
     pub(crate) cpus: Option<Cpus>,
 
-    /// What a worker without packets does: look again at once (busy; takes a whole CPU), wait
-    /// (interrupt), or look again for some microseconds and then wait (adaptive) [default:
+    /// What a worker does without packets: poll continuously (busy; uses a whole CPU), sleep until
+    /// an interrupt (interrupt), or poll for some microseconds and then sleep (adaptive) [default:
     /// adaptive]
     #[arg(long, value_name = "MODE", value_parser = value::poll_mode, help_heading = "General")]
     pub(crate) poll_mode: Option<PollMode>,
@@ -176,7 +179,7 @@ fn what() -> String {
 }
 
 impl Options {
-    /// Settles on everything that was not given, or says what does not go together. `given` are the
+    /// Resolves the options with their defaults, or returns a contradiction. `given` are the
     /// options that were given.
     pub(crate) fn resolve(self, source: Source, given: &[Given]) -> Result<RunConfig, Failure> {
         let traffic = source.traffic();
@@ -209,7 +212,7 @@ impl Options {
         })
     }
 
-    /// Whether all goes together.
+    /// Rejects contradictory options.
     fn check(&self, traffic: &Traffic, given: &[Given]) -> Result<(), Failure> {
         let problem = self.own.problem(self, traffic).or(match self.hash {
             Some(HashMode::Crc32 | HashMode::Tabulated) if self.hash_key.is_some() => {
@@ -229,7 +232,7 @@ impl Options {
         problem.map_or_else(|| self.check_idle(given), |problem| Err(Failure::Usage(problem)))
     }
 
-    /// Refuses options of measurements that are off: whoever gives them believes otherwise.
+    /// Rejects options of measurements that are off: the user probably expects them to be on.
     fn check_idle(&self, given: &[Given]) -> Result<(), Failure> {
         let answering =
             || ALL.iter().filter(|about| about.answers).map(|about| about.kind).collect();
@@ -265,14 +268,14 @@ impl Options {
         }
     }
 
-    /// Whether the alarm watches.
+    /// Whether the alarm is enabled.
     fn watches(&self) -> bool {
         self.alarm.unwrap_or_default()
     }
 
-    /// How often to read inside a window. Nobody who processes results wants more than windows
-    /// unless they ask for it; who looks at a table does not want to wait long for the first line.
-    /// Staggered registers have nothing but reads.
+    /// Returns the mean time between samples. By default there are samples only in a table of long
+    /// windows on a terminal, whose first line would take long, and with staggered registers, which
+    /// have no windows.
     fn read_every(&self, traffic: &Traffic) -> Option<Duration> {
         let is_table = self.outputs.format.unwrap_or_default() == Format::Table;
         let is_long = self.window() > LONGEST_UNREAD;
@@ -285,19 +288,19 @@ impl Options {
         self.window.unwrap_or(USUAL_WINDOW)
     }
 
-    /// The hash. Whoever counts what others have chosen needs a secret, unless a seed asks for the
-    /// same hash in every run.
+    /// Returns the hash. Traffic that others choose needs a secret, unless a seed asks for the same
+    /// hash in every run.
     fn hash(&self, traffic: &Traffic) -> HashMode {
         let keyed = self.hash_key.is_some() || (traffic.is_chosen && self.seed.is_none());
         self.hash.unwrap_or(if keyed { HashMode::Keyed } else { HashMode::Tabulated })
     }
 
-    /// The same, with these measured.
+    /// Returns these options with other measurements.
     pub(crate) fn with_measurements(self, measurements: Vec<MeasurementKind>) -> Options {
         Options { measure: Some(Measurements(measurements)), ..self }
     }
 
-    /// What is measured.
+    /// Returns the enabled measurements.
     fn measurements(&self) -> Vec<MeasurementKind> {
         let asked = self
             .measure
@@ -311,7 +314,7 @@ impl Options {
         self.measurements().contains(&measurement)
     }
 
-    /// The keys of a measurement.
+    /// Returns the keys of a measurement.
     fn keys(&self, measurement: MeasurementKind, usual: KeyKind) -> Vec<KeyKind> {
         let of = |wanted: Option<MeasurementKind>| {
             self.key.iter().rev().find(|keyed| keyed.measurement == wanted)
@@ -321,14 +324,14 @@ impl Options {
             .map_or_else(|| vec![usual], |keyed| keyed.keys.clone())
     }
 
-    /// The key of a measurement that has one.
+    /// Returns the key of a measurement that has one.
     fn key(&self, measurement: MeasurementKind) -> KeyKind {
         self.keys(measurement, KeyKind::Src).first().copied().unwrap_or(KeyKind::Src)
     }
 
-    /// What a dataplane is to count. Whoever else needs to know asks the dataplane.
+    /// Returns the settings of the dataplane.
     pub(crate) fn settings(&self, hash: HashMode, traffic: &Traffic) -> Settings {
-        // Also where nothing is measured these say how keys are hashed, and what is installed.
+        // Needed even if nothing is measured: hash and registers determine what is installed.
         let precision = self.own.cardinality.registers.unwrap_or_default();
         let key = self.key(MeasurementKind::Cardinality);
         let mut settings =
@@ -340,7 +343,7 @@ impl Options {
         settings
     }
 
-    /// What the controller is to do.
+    /// Returns the plan of the controller.
     fn plan(&self, traffic: &Traffic) -> Plan {
         let alarm = self.watches().then(alarm::judge::Options::default);
         let mut options = Estimation {
@@ -355,7 +358,7 @@ impl Options {
                 window: Some(self.window()),
                 read_every: self.read_every(traffic),
                 duration: self.duration,
-                // Windows of live traffic coincide with those of other machines.
+                // Live windows are aligned, so that those of several machines cover the same times.
                 align: self.align.unwrap_or(traffic.is_live),
             },
             seed: self.seed.unwrap_or(1),
@@ -370,7 +373,7 @@ impl Options {
     }
 }
 
-/// The first option of `T` that was given.
+/// Returns the first option of `T` that was given.
 pub(crate) fn first_given<T: Args>(given: &[Given]) -> Option<String> {
     let options = T::augment_args(Command::new("options"));
     let mut names = options.get_arguments().filter_map(|option| option.get_long());

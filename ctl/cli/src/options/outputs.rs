@@ -11,28 +11,28 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How often metrics are sent unless it is said.
+/// Default export interval of metrics.
 const USUAL_EXPORTS: Duration = Duration::from_secs(10);
-/// The variable that names this machine in results: of containers, whose own names say nothing.
+/// Variable with the name of this machine in results. For containers, whose own names are random.
 const HOST: &str = "FLOWGAUGE_HOST";
 
 #[derive(Args, Clone, Debug, Default)]
 #[group(skip)]
 pub(crate) struct OutputOptions {
-    /// Also write every delay to this new file, one JSON object a line
+    /// Also write every delay to this new file, one JSON object per line
     ///
-    /// Each says its kind, when the answer came, how long it took, how many requests it stands for,
-    /// and between which ends, as hashes. A line a window says how many there were, and how many
-    /// are missing because they came faster than they could be written. A switch does it if its
-    /// program was compiled with -DFLOWGAUGE_DELAY_SAMPLES=1.
+    /// Each object has the kind, when the answer arrived, how long it took, how many requests it
+    /// represents, and hashes of its ends. One line per window has the number of delays, and how
+    /// many are missing because they arrived faster than they could be written. A switch supports
+    /// this if its program was compiled with -DFLOWGAUGE_DELAY_SAMPLES=1.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) delay_samples: Option<PathBuf>,
 
-    /// How results are printed: table, csv, json (one object a line) [default: table]
+    /// Output format: table, csv, json (one object per line) [default: table]
     #[arg(long, value_name = "FORMAT", value_parser = value::format, help_heading = "Output")]
     pub(crate) format: Option<Format>,
 
-    /// Show the table's times of day as UTC, and not as local time
+    /// Show times of day in the table as UTC, not local time
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Output")]
     pub(crate) utc: Option<bool>,
 
@@ -40,89 +40,88 @@ pub(crate) struct OutputOptions {
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(crate) out: Option<PathBuf>,
 
-    /// Also write windows, with their sketches, to Parquet files in this directory, for
-    /// `flowgauge merge`, Spark, ClickHouse and others
+    /// Also write windows with their sketches to Parquet files in this directory or object store,
+    /// for `flowgauge merge`, Spark, ClickHouse and others
     ///
-    /// A row a window and place, partitioned by date and hour. A crash loses the window that is
-    /// being written; what cannot be written waits, and what is lost is told. With s3://BUCKET/PATH
-    /// files go to an object store when they are complete; the environment says where it is and who
-    /// asks (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION).
+    /// Writes one row per window and interface, partitioned by date and hour. A crash loses the
+    /// window being written; rows that cannot be written are buffered, and losses are reported.
+    /// With s3://BUCKET/PATH files are uploaded to an object store when they are complete; the
+    /// environment has its address and credentials (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID,
+    /// AWS_SECRET_ACCESS_KEY, AWS_REGION).
     #[arg(long, value_name = "DIR|URL", value_parser = value::lake, help_heading = "Output")]
     pub(crate) lake: Option<Lake>,
 
-    /// Where files of a --lake in an object store are until it has them [default: lake in
-    /// STATE_DIRECTORY, else /var/lib/flowgauge/lake]
+    /// Local buffer for --lake s3://… uploads [default: lake in STATE_DIRECTORY, else
+    /// /var/lib/flowgauge/lake]
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(crate) lake_buffer: Option<PathBuf>,
 
-    /// How much of the disk they may take; beyond it the oldest are given up, and told [default:
-    /// 1GiB]
+    /// Maximum size of the upload buffer; the oldest files are dropped (with a warning) beyond it
+    /// [default: 1GiB]
     #[arg(long, value_name = "BYTES", value_parser = value::bytes, help_heading = "Output")]
     pub(crate) lake_buffer_size: Option<u64>,
 
-    /// How long a file of --lake goes on; engines see it when it is complete [default: 1h]
+    /// Maximum time span of one Parquet file; a file becomes visible when it is complete [default:
+    /// 1h]
     #[arg(long, value_name = "TIME", value_parser = value::duration, help_heading = "Output")]
     pub(crate) lake_every: Option<Duration>,
 
-    /// Serve a page that shows windows as they end, Prometheus metrics (/metrics) and whether the
-    /// run is well (/health) and counts everything (/ready) at this address
+    /// Serve a live page, Prometheus metrics (/metrics), health (/health) and readiness (/ready) on
+    /// this address
     ///
-    /// An address and port, such as 127.0.0.1:9420, or a port of this machine alone. An address
-    /// that others can reach takes --listen-cert, --listen-key and --listen-token-file.
+    /// An address and port, such as 127.0.0.1:9420, or a port on localhost. An address that other
+    /// machines can reach requires --listen-cert, --listen-key and --listen-token-file.
     #[arg(long, value_name = "ADDRESS", value_parser = value::listen, help_heading = "Output")]
     pub(crate) listen: Option<SocketAddr>,
 
-    /// Tell windows, samples, configuration and status over gRPC at this address, with reflection
-    /// and health
+    /// Serve windows, samples, configuration and status over gRPC on this address, with reflection
+    /// and health checks
     ///
-    /// An address and port, such as 127.0.0.1:9421, or a port of this machine alone. An address
-    /// that others can reach takes --listen-cert, --listen-key and --listen-token-file.
+    /// An address and port, such as 127.0.0.1:9421, or a port on localhost. An address that other
+    /// machines can reach requires --listen-cert, --listen-key and --listen-token-file.
     #[arg(long, value_name = "ADDRESS", value_parser = value::listen, help_heading = "Output")]
     pub(crate) grpc: Option<SocketAddr>,
 
-    /// Encrypt what --listen and --grpc serve, with this certificate and those that vouch for it
-    /// (PEM)
+    /// TLS certificate chain for --listen and --grpc (PEM)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) listen_cert: Option<PathBuf>,
 
-    /// The certificate's private key (PEM), which not everyone may read
+    /// TLS private key for --listen and --grpc (PEM); must not be world-readable
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) listen_key: Option<PathBuf>,
 
-    /// Answer only who tells the token in this file: as a bearer token, or in a browser as the
-    /// password of any user
+    /// Require the bearer token in this file (browsers: any user, token as password)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) listen_token_file: Option<PathBuf>,
 
     /// Send metrics to an OpenTelemetry collector (OTLP over gRPC), such as http://127.0.0.1:4317
     ///
-    /// The same metrics as those of /metrics. An address that begins with https:// takes --otlp-ca.
+    /// Sends the metrics of /metrics. A https:// address requires --otlp-ca.
     #[arg(long, value_name = "URL", value_parser = value::collector, help_heading = "Output")]
     pub(crate) otlp: Option<String>,
 
-    /// How often [default: 10s]
+    /// Export interval of --otlp [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = value::duration, help_heading = "Output")]
     pub(crate) otlp_every: Option<Duration>,
 
-    /// Encrypt what is sent, and trust collectors with certificates of this authority (PEM)
+    /// Encrypt the export, and trust collectors with certificates of this authority (PEM)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) otlp_ca: Option<PathBuf>,
 
-    /// Tell the collector the token in this file
+    /// Send the bearer token in this file to the collector
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) otlp_token_file: Option<PathBuf>,
 
-    /// The name of this machine in results [default: FLOWGAUGE_HOST in the environment, or the
-    /// host's name]
+    /// Name of this machine in results [default: FLOWGAUGE_HOST in the environment, else the host
+    /// name]
     #[arg(long, value_name = "NAME", value_parser = value::host, help_heading = "Output")]
     pub(crate) host: Option<String>,
 
-    /// Write registers and sketches to the JSON lines of windows, in base64 where they are bytes
+    /// Write registers and sketches to the JSON lines of windows, binary ones in base64
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Output")]
     pub(crate) sketches: Option<bool>,
 
-    /// Write every exchange with the dataplane to this file, one JSON object a line, for a bug
-    /// report
+    /// Record all calls to the dataplane in this file, one JSON object per line, for a bug report
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) record: Option<PathBuf>,
 }
@@ -148,7 +147,7 @@ impl OutputOptions {
         self.listen_problem().or_else(|| self.otlp_problem())
     }
 
-    /// Why this may not listen where it is asked to, if it may not.
+    /// Returns why the servers must not listen as asked, if so.
     fn listen_problem(&self) -> Option<String> {
         let OutputOptions { listen, grpc, listen_cert, listen_key, listen_token_file, .. } = self;
         let secrets = listen_cert.is_some() || listen_key.is_some() || listen_token_file.is_some();
@@ -174,7 +173,7 @@ impl OutputOptions {
         ))
     }
 
-    /// Why metrics cannot be sent as asked, if they cannot.
+    /// Returns why metrics cannot be exported as asked, if so.
     fn otlp_problem(&self) -> Option<String> {
         let OutputOptions { otlp, otlp_every, otlp_ca, otlp_token_file, .. } = self;
         let problem = match otlp {
@@ -238,7 +237,7 @@ impl OutputOptions {
     }
 }
 
-/// Where files wait for an object store: what systemd made for the unit, if it did.
+/// Returns the default directory of the upload buffer, which systemd creates for a unit.
 fn usual_buffer() -> PathBuf {
     env::var_os("STATE_DIRECTORY")
         .map_or_else(|| "/var/lib/flowgauge".into(), PathBuf::from)

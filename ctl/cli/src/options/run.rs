@@ -14,10 +14,10 @@ use flowgauge_dataplane::MeasurementKind;
 use flowgauge_dataplane::xdp::{self, Keep};
 use std::path::PathBuf;
 
-/// Count live, in real time.
+/// Count live traffic in real time.
 ///
-/// A window is printed when it ends; one marked * was cut short. A table fits the terminal; losses
-/// are told in full below the line they belong to.
+/// Prints each window when it ends; * marks an incomplete one. The table fits the width of the
+/// terminal; losses are listed in full below the line they belong to.
 #[derive(Args, Clone, Debug, Default)]
 #[command(after_help = "Examples:
   flowgauge run -i eth1 --window 1m
@@ -31,22 +31,22 @@ pub(crate) struct Run {
     #[command(flatten)]
     kernel: Kernel,
 
-    /// Where to count: xdp, in the kernel, tofino, on a switch, or poll, in worker threads of this
-    /// process [default: xdp with an interface, tofino with an address, else poll]
+    /// Where to count: xdp (in the kernel), tofino (on a switch), poll (in worker threads of this
+    /// process) [default: xdp with an interface, tofino with an address, else poll]
     #[arg(long, value_name = "NAME", help_heading = "Traffic", hide_possible_values = true)]
     backend: Option<Backend>,
 
-    /// Where packets come from: af_xdp:IFACE, pcap:FILE, memory:PROFILE or dpdk:DEVICE
+    /// Count the packets of this port: af_xdp:IFACE, pcap:FILE, memory:PROFILE or dpdk:DEVICE
     ///
-    /// In full: af_xdp:IFACE:QUEUES[,OPTION=VALUE]…, pcap:FILE in its own pace,
+    /// In full: af_xdp:IFACE:QUEUES[,OPTION=VALUE]…, pcap:FILE at its own pace,
     /// memory:PROFILE[,OPTION=VALUE]…, or dpdk:DEVICE[,OPTION=VALUE]….
     ///
     /// af_xdp takes every packet that arrives at an interface's receive queues, by default at all
-    /// of them, AWAY FROM THIS HOST: it is for mirror ports and for interfaces that serve nothing
-    /// else; to count beside a host's own traffic use -i. Packets of queues beyond QUEUES go to the
-    /// host and are not counted. Options: mode=copy or zero-copy (by default zero-copy if the
-    /// driver has it), xdp=native or skb, frames=N for each queue, busy-poll, and from-host for an
-    /// interface with addresses, which is refused otherwise. It takes root or CAP_NET_RAW,
+    /// of them, AWAY FROM THIS HOST: use it for mirror ports and for interfaces that serve nothing
+    /// else; to count a host's own traffic use -i. Packets of queues beyond QUEUES reach the host
+    /// and are not counted. Options: mode=copy or zero-copy (by default zero-copy if the driver
+    /// supports it), xdp=native or skb, frames=N for each queue, busy-poll, and from-host for an
+    /// interface with addresses, which is rejected otherwise. Requires root, or CAP_NET_RAW,
     /// CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.
     ///
     /// Profiles: unique (every packet a new source), sequential, subnets, zipf, burst, attack (a
@@ -55,13 +55,13 @@ pub(crate) struct Run {
     /// period=TIME; for zipf, burst and attack also flows=N and alpha=A; for attack also
     /// share=SHARE of the packets (0.3), every=TIME (1m) and lasting=TIME (10s).
     ///
-    /// DPDK's devices: a PCI address, or one made in software with its options, such as
-    /// net_af_xdp0,iface=eth1. Each of --workers polls a receive queue and keeps a core busy. They
-    /// have no end: --duration or Ctrl-C ends the run.
+    /// DPDK devices: a PCI address, or a virtual device with its options, such as
+    /// net_af_xdp0,iface=eth1. Each of --workers polls a receive queue and keeps a core busy. DPDK
+    /// traffic does not end by itself: --duration or Ctrl-C ends the run.
     #[arg(long, value_name = "PORT", value_parser = value::port, help_heading = "Traffic")]
     pub(crate) port: Option<PortSpec>,
 
-    /// DPDK's own arguments for a dpdk: port, in quotes [default: --in-memory]
+    /// Quoted EAL arguments for a dpdk: port [default: --in-memory]
     #[arg(long, value_name = "ARGUMENTS", allow_hyphen_values = true, help_heading = "Traffic")]
     eal: Option<String>,
 
@@ -72,59 +72,59 @@ pub(crate) struct Run {
     pub(crate) options: Options,
 }
 
-/// Options that only the kernel has a use for.
+/// Options of the kernel backend.
 #[derive(Args, Clone, Debug, Default)]
 #[group(skip)]
 struct Kernel {
-    /// Count what crosses this network interface, in the kernel (XDP, TCX)
+    /// Count the packets on this network interface, in the kernel (XDP, TCX)
     ///
-    /// Several are counted apart and together, by repeating the option or with commas. It takes
-    /// root or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON. For delays and reordering at several places
-    /// it takes CAP_SYS_ADMIN as well.
+    /// Several interfaces (repeat the option, or separate them by commas) are counted each and in
+    /// total. Requires root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON. Delays and reordering on
+    /// several interfaces or in both directions also require CAP_SYS_ADMIN.
     #[arg(short, long, value_name = "IFACE", value_delimiter = ',', help_heading = "Traffic")]
     interface: Vec<String>,
 
-    /// Which way packets cross the interface: ingress, egress or both [default: ingress, for delays
-    /// both]
+    /// Direction in which packets cross the interface: ingress, egress, both [default: ingress;
+    /// both for delays]
     #[arg(long, value_name = "WAY", value_parser = value::direction, help_heading = "Traffic")]
     direction: Option<Directions>,
 
-    /// Hook in which the interface runs the program: auto, native (in the driver), tcx (beside any
-    /// XDP program, slower, from Linux 6.6 on), clsact (as tcx, on any kernel), skb (generic,
-    /// slower) or offload (on the card) [default: auto]
+    /// Hook of the program: auto, native (in the driver), tcx (works beside any XDP program,
+    /// slower, Linux 6.6), clsact (as tcx, on any kernel), skb (generic, slower), offload (in
+    /// hardware) [default: auto]
     ///
-    /// auto takes the first that works of native, tcx (before Linux 6.6 clsact) and skb, and says
-    /// so if that is not native. Any other mode is the one that is used, or the run ends with an
-    /// error. Packets that leave are counted by tcx or clsact.
+    /// auto uses the first that works of native, tcx (before Linux 6.6 clsact) and skb, and logs it
+    /// if that is not native. Any other mode is used as given, or the run fails. Egress packets are
+    /// counted by tcx or clsact.
     ///
-    /// Where the kernel merges packets (GRO), or a virtual peer sends them unsegmented (TSO), tcx
-    /// and clsact count the packets of the wire, and skb the merged ones.
+    /// If the kernel merges packets (GRO), or a virtual peer sends them unsegmented (TSO), tcx and
+    /// clsact count the packets of the wire, and skb the merged ones.
     #[arg(long, value_name = "MODE", value_parser = value::xdp_mode, help_heading = "Traffic")]
     xdp_mode: Option<XdpMode>,
 
-    /// Go on with what a killed run, or one told to --leave, left counting
+    /// Resume counting state left by a killed run or by --leave
     ///
-    /// No packet is lost. If nothing was left, counting begins anew.
+    /// No packet is lost. Starts from zero if there is no such state.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Traffic")]
     adopt: Option<bool>,
 
-    /// At the end leave the program counting on the interface, for the next run with --adopt
+    /// Leave the program counting on the interface at the end, for the next run with --adopt
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Traffic")]
     leave: Option<bool>,
 
-    /// Where to pin what outlives this process [default: /sys/fs/bpf/flowgauge]
+    /// Directory for pinned programs and maps [default: /sys/fs/bpf/flowgauge]
     #[arg(long, value_name = "DIR", help_heading = "Traffic")]
     pins: Option<PathBuf>,
 }
 
-/// Where to count.
+/// Backend that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Backend {
-    /// The kernel, on a network interface.
+    /// Kernel, on a network interface.
     Xdp,
     /// Worker threads in this process.
     Poll,
-    /// A Tofino switch, asked over BFRuntime.
+    /// Tofino switch, controlled over BFRuntime.
     Tofino,
 }
 
@@ -167,7 +167,7 @@ impl Run {
         }
     }
 
-    /// Whether it is said what to count.
+    /// Whether the options name a source.
     pub(crate) fn has_source(&self, given: &[Given]) -> bool {
         self.port.is_some()
             || self.backend.is_some()
@@ -215,7 +215,7 @@ impl Run {
 }
 
 impl Kernel {
-    /// Whether an option was given that says something about an interface.
+    /// Whether an option was given that only applies to an interface.
     fn is_asked(&self) -> bool {
         self.xdp_mode.is_some()
             || self.direction.is_some()
@@ -255,7 +255,7 @@ impl Kernel {
                 )));
             }
         }
-        // Answers come from the other side.
+        // Answers travel in the other direction.
         let usual = if options.measures(MeasurementKind::Delay) {
             Directions::Both
         } else {
@@ -284,7 +284,7 @@ impl Kernel {
     }
 }
 
-/// Says how to name what to count.
+/// Returns the failure for a run without a source, which lists ways to name one.
 fn no_source() -> Failure {
     let up: Vec<String> =
         interfaces::that_are_up().into_iter().map(|name| escaped(&name).into_owned()).collect();

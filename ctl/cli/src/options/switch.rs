@@ -1,4 +1,4 @@
-//! Options of a switch, and what they resolve to.
+//! Options of a Tofino switch, and what they resolve to.
 
 use super::Options;
 use crate::error::Failure;
@@ -9,69 +9,70 @@ use flowgauge_dataplane::tofino;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Which switch, and the way to it.
+/// Options of the connection to a switch.
 #[derive(Args, Clone, Debug, Default)]
 #[group(skip)]
 pub(crate) struct AccessOptions {
-    /// A Tofino switch's BFRuntime server, often on port 50052; the switch runs p4/flowgauge.p4
+    /// Count on the Tofino switch with this BFRuntime server, often on port 50052; the switch runs
+    /// p4/flowgauge.p4
     #[arg(long, value_name = "HOST:PORT", value_parser = value::address, help_heading = "Switch")]
     address: Option<String>,
 
-    /// The program's name on the switch [default: flowgauge]
+    /// Name of the program on the switch [default: flowgauge]
     #[arg(long, value_name = "NAME", help_heading = "Switch")]
     program: Option<String>,
 
-    /// The switch's device, if it has several [default: 0]
+    /// Device of the switch [default: 0]
     #[arg(long, value_name = "N", help_heading = "Switch")]
     device: Option<u32>,
 
-    /// This client's number; no two clients of a switch may have the same [default: 1]
+    /// Client number; must be unique among the clients of the switch [default: 1]
     #[arg(long, value_name = "N", help_heading = "Switch")]
     client: Option<u32>,
 
-    /// How long a call on the switch may take, such as copying a register [default: 2s]
+    /// Time limit of a call to the switch, such as a register copy [default: 2s]
     #[arg(long, value_name = "TIME", value_parser = value::duration, help_heading = "Switch")]
     deadline: Option<Duration>,
 
-    /// Talk TLS to the switch, whose certificate must come from this authority (PEM) [default: no
+    /// Use TLS, and trust switches with certificates of this authority (PEM) [default: no
     /// encryption]
     #[arg(long, value_name = "FILE", help_heading = "Switch")]
     tls_ca: Option<PathBuf>,
 
-    /// This client's certificate (PEM), for a switch that asks for one
+    /// Certificate of this client (PEM), for a switch that requires one
     #[arg(long, value_name = "FILE", help_heading = "Switch")]
     tls_cert: Option<PathBuf>,
 
-    /// The key of --tls-cert (PEM)
+    /// Private key of --tls-cert (PEM)
     #[arg(long, value_name = "FILE", help_heading = "Switch")]
     tls_key: Option<PathBuf>,
 
-    /// The name in the switch's certificate [default: that of --address]
+    /// Name in the certificate of the switch [default: host of --address]
     #[arg(long, value_name = "NAME", help_heading = "Switch")]
     tls_name: Option<String>,
 }
 
-/// Options that only a switch has a use for.
+/// Options of the switch backend.
 #[derive(Args, Clone, Debug, Default)]
 #[group(skip)]
 pub(crate) struct Switch {
     #[command(flatten)]
     access: AccessOptions,
 
-    /// Bring up a port of the switch: its device number, its speed (1g to 400g) and its error
-    /// correction (none, fc, rs); several with commas. A port that is there with another speed or
-    /// error correction is left alone, and refused
+    /// Bring up a port of the switch: device port number, speed (1g to 400g) and error correction
+    /// (none, fc, rs); comma-separated or repeated. Fails if the port exists with another speed or
+    /// error correction
     #[arg(long, value_name = "PORT:SPEED[:FEC]", value_parser = value::switch_port, value_delimiter = ',', help_heading = "Switch")]
     switch_port: Vec<tofino::Port>,
 
-    /// Forward frames between two ports of the switch, both ways; frames from other ports are
-    /// counted and dropped
+    /// Forward frames between two ports of the switch, in both directions; frames from other ports
+    /// are counted and dropped
     #[arg(long, value_name = "PORT-PORT", value_parser = value::port_pair, value_delimiter = ',', help_heading = "Switch")]
     forward: Vec<PortPair>,
 }
 
 impl AccessOptions {
-    /// The switch that was named, if one was.
+    /// Resolves the connection to the switch, if an address was given.
     pub(crate) fn resolve(&self) -> Result<Option<Access>, Failure> {
         let Some(address) = &self.address else { return Ok(None) };
         let usual = tofino::Options::new(address);

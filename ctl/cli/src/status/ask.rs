@@ -1,5 +1,5 @@
-//! Asks runs how they are doing: all together, for a limited time, and only those of users who are
-//! believed.
+//! Queries to the status sockets of runs: all in parallel, with a time limit, and only sockets of
+//! trusted users.
 
 use super::directory::{doubt_of_socket, is_trusted, of_socket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -12,26 +12,26 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long all runs together may take to answer.
+/// Time limit of all queries together.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A run with a thousand workers tells less than half of this.
+/// Maximum length of an answer. A run with a thousand workers needs less than half of it.
 const LONGEST: usize = 1 << 20;
 const CHUNK: usize = 1 << 16;
 
-/// Why there is no answer.
+/// Reason why there is no answer.
 #[derive(Debug)]
 pub(super) enum Problem {
-    /// The socket has gone.
+    /// The socket was removed.
     Ended,
-    /// Nobody has the socket open.
+    /// No process listens on the socket.
     Killed,
-    /// The socket, or who answers on it, is of a user who is not believed.
+    /// The socket, or the process that answers, belongs to a user who is not trusted.
     Foreign(String),
-    /// It did not answer, or not as a run does.
+    /// The run did not answer, or not with a status.
     Silent(String),
 }
 
-/// A socket that is being read.
+/// Connection whose answer is being read.
 struct Asked {
     pid: u32,
     path: PathBuf,
@@ -39,7 +39,7 @@ struct Asked {
     answer: Vec<u8>,
 }
 
-/// Asks all sockets; their answers in the same order.
+/// Queries all sockets and returns the answers, ordered by process id.
 pub(super) fn all(sockets: Vec<(u32, PathBuf)>) -> Vec<(u32, PathBuf, Result<Value, Problem>)> {
     let deadline = Instant::now() + PATIENCE;
     let mut answers = Vec::new();
@@ -75,7 +75,7 @@ pub(super) fn all(sockets: Vec<(u32, PathBuf)>) -> Vec<(u32, PathBuf, Result<Val
     answers
 }
 
-/// Connects without waiting, and looks who is there.
+/// Connects without blocking and checks the user of the other end.
 fn opened(path: &Path) -> Result<UnixStream, Problem> {
     let io = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => Problem::Ended,
@@ -95,7 +95,8 @@ fn opened(path: &Path) -> Result<UnixStream, Problem> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(os)?;
     connect(&socket, &SocketAddrUnix::new(path).map_err(os)?).map_err(os)?;
-    // The socket at this path may be another by now; who answers is certain.
+    // The socket may have been replaced since it was checked; the peer credentials are those of the
+    // connection.
     let user = socket_peercred(&socket).map_err(os)?.uid.as_raw();
     if !is_trusted(user, of_socket(path)) {
         let path = path.display();
@@ -106,13 +107,14 @@ fn opened(path: &Path) -> Result<UnixStream, Problem> {
     Ok(UnixStream::from(socket))
 }
 
-/// Waits until one of them can be read; says of each whether it can.
+/// Waits until a connection is readable or the deadline has passed, and returns for each whether it
+/// is readable.
 fn wait(open: &[Asked], deadline: Instant) -> impl Iterator<Item = bool> + use<> {
     let left = deadline.saturating_duration_since(Instant::now());
     let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
     let mut watched: Vec<PollFd<'_>> =
         open.iter().map(|asked| PollFd::new(&asked.stream, PollFlags::IN)).collect();
-    // Interrupted, it is begun again; whatever else it fails with, reading tells as well.
+    // After an interrupt, the caller waits again. Any other failure shows up when reading.
     let all = !matches!(poll(&mut watched, Some(&left)), Ok(_) | Err(Errno::INTR));
     watched
         .iter()
@@ -127,7 +129,7 @@ enum Step {
 }
 
 impl Asked {
-    /// Reads what has come, a chunk at most: others are to have their turn.
+    /// Reads at most one chunk, so that the other connections get their turn.
     fn read(mut self) -> Step {
         let mut chunk = [0; CHUNK];
         let problem = match self.stream.read(&mut chunk) {

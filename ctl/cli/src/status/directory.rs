@@ -1,4 +1,4 @@
-//! Where runs are found: every one has a socket, named after its process.
+//! Directories of status sockets. Each run has one, named after its process id.
 
 use std::env;
 use std::fs::{self, DirBuilder, Metadata};
@@ -8,7 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process;
 
-/// The environment variable that names another directory; an empty one has runs not be published.
+/// Variable that names another directory. If it is empty, runs are not published.
 pub(super) const VARIABLE: &str = "FLOWGAUGE_STATUS_DIR";
 
 const SYSTEM: &str = "/run/flowgauge";
@@ -27,7 +27,7 @@ fn asked_for() -> Option<PathBuf> {
     env::var_os(VARIABLE).map(PathBuf::from)
 }
 
-/// Where this process is to be found; `None` if nowhere.
+/// Returns the directory in which this process publishes its status, if it does.
 pub(super) fn own() -> Option<PathBuf> {
     match asked_for() {
         Some(directory) => Some(directory).filter(|directory| !directory.as_os_str().is_empty()),
@@ -36,8 +36,8 @@ pub(super) fn own() -> Option<PathBuf> {
     }
 }
 
-/// Where to look for runs: those of this user, of root and of root's services. Those of others are
-/// not looked for, not even by root: what they answer is theirs to choose.
+/// Returns the directories to search for runs: those of this user, of root and of root's services.
+/// Those of other users are not searched, not even by root, since they control the answers.
 pub(super) fn all() -> Vec<PathBuf> {
     if asked_for().is_some() {
         return own().into_iter().collect();
@@ -49,18 +49,18 @@ pub(super) fn all() -> Vec<PathBuf> {
     all
 }
 
-/// Users of services: those that packages make, and those that systemd makes for a service
+/// User ids of services: those that packages create, and those that systemd allocates
 /// (`DynamicUser=`).
 const OF_SERVICES: [RangeInclusive<u32>; 2] = [1..=999, 61_184..=65_519];
 
-/// Whether what this user owns in a directory is believed: this process' user, root, and the user
-/// of a service to whom root gave the directory.
+/// Whether files of this user in a directory are trusted: the user of this process, root, and the
+/// user of a service that root gave the directory to.
 pub(super) fn is_trusted(user: u32, directory: &Path) -> bool {
     user == 0 || user == rustix::process::geteuid().as_raw() || is_given_to(directory, user)
 }
 
-/// Whether root gave this directory to the user of a service: it is that user's, and nobody but
-/// root can have put it where it is.
+/// Whether root gave this directory to the user of a service: it belongs to that user, and only
+/// root can write its parents.
 fn is_given_to(directory: &Path, user: u32) -> bool {
     let found = |path: &Path, is_right: &dyn Fn(&Metadata) -> bool| {
         fs::symlink_metadata(path).is_ok_and(|found| is_right(&found))
@@ -74,8 +74,8 @@ fn is_given_to(directory: &Path, user: u32) -> bool {
         && directory.ancestors().skip(1).all(|parent| found(parent, &is_roots_alone))
 }
 
-/// Why a directory or a socket is not believed; `None` if it is. A symbolic link is none of either,
-/// wherever it leads.
+/// Returns why a directory or a socket is not trusted; `None` if it is. Symbolic links are not
+/// followed.
 fn doubt(
     path: &Path,
     directory: &Path,
@@ -93,39 +93,39 @@ fn doubt(
     })
 }
 
-/// The directory of a socket.
+/// Returns the directory of a socket.
 pub(super) fn of_socket(socket: &Path) -> &Path {
     socket.parent().unwrap_or(socket)
 }
 
-/// Why a socket is not believed.
+/// Returns why a socket is not trusted, if so.
 pub(super) fn doubt_of_socket(path: &Path) -> io::Result<Option<String>> {
     doubt(path, of_socket(path), |found| found.file_type().is_socket(), "socket")
 }
 
-/// The group that may ask the runs in a directory: the one whose members may enter it, if others
-/// may not.
+/// Returns the group that may query the runs in a directory: the directory's group, if its members
+/// may enter it and others may not.
 pub(super) fn readers(directory: &Path) -> Option<u32> {
     let found = fs::metadata(directory).ok()?;
     (found.mode() & 0o017 == 0o010).then(|| found.gid())
 }
 
-/// What a directory holds.
+/// Content of a directory.
 #[derive(Default)]
 pub(super) struct Listing {
-    /// The sockets, with the numbers of their processes.
+    /// Sockets with their process ids.
     pub(super) sockets: Vec<(u32, PathBuf)>,
-    /// Why it is not looked into.
+    /// Reason why the directory is not searched.
     pub(super) doubt: Option<String>,
 }
 
-/// The socket of this process, in a directory that is made for its user alone.
+/// Returns the path of this process's socket, in a directory that is created for its user alone.
 pub(super) fn socket(directory: &Path) -> io::Result<PathBuf> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     Ok(directory.join(format!("{}.sock", process::id())))
 }
 
-/// The sockets in a directory of a user who is believed.
+/// Returns the sockets in a directory of a trusted user.
 pub(super) fn sockets(directory: &Path) -> io::Result<Listing> {
     match doubt(directory, directory, Metadata::is_dir, "directory") {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Listing::default()),
@@ -176,7 +176,7 @@ mod tests {
             !is_trusted(999, &given) && !is_trusted(SERVICE, &link),
             "another's, and a way to it"
         );
-        // Others may have put it there.
+        // Other users may have created it.
         fs::set_permissions(&parent, Permissions::from_mode(0o777)).unwrap();
         assert!(!is_trusted(SERVICE, &given));
         fs::set_permissions(&parent, Permissions::from_mode(0o755)).unwrap();

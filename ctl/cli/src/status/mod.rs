@@ -1,7 +1,8 @@
-//! `flowgauge status`: which runs there are on this machine, and how they are doing.
+//! `flowgauge status`: lists the runs on this machine and whether they are healthy.
 //!
-//! Every `run` has a socket in a [directory] of its user, and writes one [JSON object](report) to
-//! whoever connects. A socket that nobody answers on belongs to a run that was killed.
+//! Every run listens on a socket in a [directory] of its user, and writes one [JSON object](report)
+//! to each client. `publish` is the server in the run, `ask` the client, and `table` prints an
+//! answer. A socket without a listener belongs to a run that was killed.
 
 mod ask;
 mod directory;
@@ -26,18 +27,18 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Show the runs on this machine: what they measure, whether they are healthy, and what room their
-/// CPUs have.
+/// Show the runs on this machine: what they measure, whether they are healthy, and how much
+/// capacity their CPUs have left.
 ///
 /// A run is starting until all its sources are counted (programs are attached, workers poll), and
-/// then healthy unless a line marked 'problem' says why it is not. Of every worker it shows how it
-/// spends its time, what a packet takes it, and how many it has room for; what programs in the
-/// kernel cost is shown while the kernel measures it (`sysctl kernel.bpf_stats_enabled=1`).
-/// Programs that were left counting by a killed run are shown as well, as `detach` would end them.
+/// then healthy unless a line marked 'problem' says why it is not. For each worker, shows how it
+/// spends its time, the cost per packet, and how many packets it could count. The cost of programs
+/// in the kernel is shown while the kernel measures it (`sysctl kernel.bpf_stats_enabled=1`). Also
+/// lists programs that a killed run left counting, which `detach` removes.
 ///
-/// Runs are found in /run/flowgauge (those of root) and $XDG_RUNTIME_DIR/flowgauge, or else where
-/// FLOWGAUGE_STATUS_DIR says, which must be the same for `run` and `status`; if it is empty, no run
-/// can be found. Only your own runs and root's are asked, all together for two seconds at most. The
+/// Runs are found in /run/flowgauge (those of root) and $XDG_RUNTIME_DIR/flowgauge, or in
+/// FLOWGAUGE_STATUS_DIR, which must be the same for `run` and `status`; if it is empty, runs are
+/// not published. Only your own runs and root's are queried, for at most two seconds in total. The
 /// exit code is 0 if there is a run and all are counting and healthy, else 1.
 #[derive(Args)]
 #[command(after_help = "Examples:
@@ -45,25 +46,24 @@ use std::time::{Duration, Instant};
   flowgauge run -i eth1 > windows.txt & flowgauge status --wait
   flowgauge status --format json")]
 pub(crate) struct Status {
-    /// How the answer is printed: table, or json (an array, one object a run) [default: table]
+    /// Output format: table, json (an array with one object per run) [default: table]
     #[arg(long, value_name = "FORMAT", hide_possible_values = true)]
     format: Option<Format>,
 
-    /// Wait until the exit code is 0, for this time at most [default of TIME: 1m]
+    /// Wait until the exit code is 0, for at most this time [default of TIME: 1m]
     ///
-    /// Waits for the run as well, if there is none yet.
+    /// Also waits for a run to start.
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "1m", value_parser = value::duration)]
     wait: Option<Duration>,
 
-    /// Ask one question, as /live and /ready do over HTTP, and answer by the exit code: live or
-    /// ready
+    /// Answer one question by the exit code, as /live and /ready do over HTTP: live, ready
     ///
-    /// live: whether all controllers come round. ready: whether all sources are counted. Reports
-    /// what is not on standard error.
+    /// live: whether all controllers make progress. ready: whether all sources are counted. Prints
+    /// the reasons against it on standard error.
     #[arg(long, value_name = "QUESTION", hide_possible_values = true, conflicts_with = "format")]
     probe: Option<Probe>,
 
-    /// Where runs pin what outlives them
+    /// Directory of the pinned programs and maps of runs
     #[arg(long, value_name = "DIR", default_value = xdp::DIRECTORY)]
     pins: PathBuf,
 }
@@ -81,21 +81,21 @@ enum Probe {
     Ready,
 }
 
-/// How often `--wait` asks.
+/// Interval of the queries of `--wait`.
 const WAIT_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What asking for runs brought.
+/// Answers of all runs.
 #[derive(Default)]
 struct Found {
     runs: Vec<(u32, Value)>,
-    /// Processes that do not answer as they should.
+    /// Process ids of runs without a valid answer.
     silent: Vec<u32>,
-    /// What else to tell, one line each.
+    /// Other messages, one line each.
     notes: Vec<String>,
 }
 
-/// What runs on this machine say of themselves, free of what could command a terminal, and what
-/// else there is to tell.
+/// Returns the statuses of the runs on this machine and other messages, with control characters
+/// escaped.
 #[cfg(feature = "top")]
 pub(crate) fn runs() -> (Vec<Value>, Vec<String>) {
     let found = Found::ask(&directory::all());
@@ -133,7 +133,7 @@ impl Status {
 }
 
 impl Found {
-    /// Asks all runs that have sockets in these directories.
+    /// Queries all runs with sockets in these directories.
     fn ask(directories: &[PathBuf]) -> Self {
         let mut found = Found::default();
         let mut sockets = Vec::new();
@@ -158,9 +158,9 @@ impl Found {
         let path = socket.display();
         match answer {
             Ok(run) => self.runs.push((pid, run)),
-            // It ended in this moment.
+            // The run has just ended.
             Err(ask::Problem::Ended) => {}
-            // Not a run of anyone who is believed: it says nothing about any.
+            // The socket of an untrusted user says nothing about runs.
             Err(ask::Problem::Foreign(doubt)) => self.notes.push(doubt),
             Err(ask::Problem::Killed) => {
                 let removed = match fs::remove_file(socket) {
@@ -187,7 +187,7 @@ impl Found {
 
     fn table(&self, out: &mut impl Write) -> io::Result<()> {
         for (_, run) in &self.runs {
-            // Another program may have answered, and a run cites what others have told it.
+            // The peer may be another program, and a status cites other systems; escape it.
             let run = &shown(run);
             let told =
                 (run["status"] == VERSION).then(|| serde_json::from_value::<Report>(run.clone()));
@@ -213,7 +213,7 @@ impl Found {
         out.flush()
     }
 
-    /// Whether all is well, or well enough for one question.
+    /// Returns a failure unless all runs are healthy, or pass the probe.
     fn verdict(&self, probe: Option<Probe>, directories: &[PathBuf]) -> Result<(), Failure> {
         let failed = |problem: String| Err(Failure::Failed(problem));
         if self.runs.is_empty() && self.silent.is_empty() {
@@ -243,7 +243,7 @@ impl Found {
             pids.sort_unstable();
             pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
         };
-        // What is missing, or is not there in another version, makes no run healthy.
+        // A status without this key, as of another version, is not healthy.
         let unhealthy: Vec<u32> =
             that(|run| lines(run, "problems").is_none_or(|it| !it.is_empty()))
                 .chain(self.silent.iter().copied())
@@ -266,12 +266,12 @@ impl Found {
     }
 }
 
-/// What a run says under a key.
+/// Returns the lines of a status under a key.
 fn lines<'a>(run: &'a Value, key: &str) -> Option<Vec<&'a str>> {
     run[key].as_array().map(|lines| lines.iter().filter_map(Value::as_str).collect())
 }
 
-/// What keeps a run from answering a question with yes, one line each.
+/// Returns the reasons why a run fails a probe, one line each.
 fn hindrances(pid: u32, run: &Value, probe: Probe) -> Vec<String> {
     let keys: &[&str] = match probe {
         Probe::Live => &["stalled"],
@@ -286,7 +286,7 @@ fn hindrances(pid: u32, run: &Value, probe: Probe) -> Vec<String> {
     keys.iter().flat_map(of_key).collect()
 }
 
-/// An answer, free of what could command a terminal.
+/// Returns an answer with control characters escaped.
 fn shown(answer: &Value) -> Value {
     match answer {
         Value::String(text) => Value::String(escaped(text).into_owned()),

@@ -1,4 +1,8 @@
-//! A run's side: keeps a report up to date and gives it to whoever connects.
+//! Server of a run's status: collects it from the sources and writes it to each client.
+//!
+//! Every source has a [`Publisher`], a sink that updates its [`State`] with each record and
+//! heartbeat. [`Publication`] merges the states of all sources into one [`Report`], for the thread
+//! of the status socket and for the HTTP and gRPC servers.
 
 use super::directory;
 use super::report::{Flows, Latest, Measured, Report, VERSION};
@@ -24,45 +28,45 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How long a window may be overdue, or a controller silent, before the run is not healthy.
+/// Time that a window may be overdue, or a controller silent, before the run is not healthy.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a controller may take to begin: verifying a large program takes a slow kernel ten
-/// seconds.
+/// Time that a controller may take to start. A slow kernel takes ten seconds to verify a large
+/// program.
 const START_PATIENCE: Duration = Duration::from_secs(60);
-/// How long a reader may take to read.
+/// Time that a client may take to read the status.
 const READER: Duration = Duration::from_secs(1);
-/// Readers at the same time; more have to wait.
+/// Maximum number of concurrent clients; others wait.
 const READERS: usize = 32;
 
 const NOT_BEGUN: &str = "it has not begun to count";
 
-/// Tells whoever asks how a run is doing, as long as it lives.
+/// Status of a run, published as long as it lives.
 #[derive(Clone, Default)]
 pub(crate) struct Publication {
     sources: Arc<Sources>,
     server: Arc<Mutex<Option<Server>>>,
 }
 
-/// The sources of a run.
+/// Sources of a run.
 #[derive(Default)]
 struct Sources {
-    /// Those that have a controller.
+    /// Sources that have a controller.
     states: Mutex<Vec<Arc<Mutex<State>>>>,
-    /// Those that a run of several is to count, by name.
+    /// Sources that a run with several is expected to count, by name.
     expected: Mutex<BTreeMap<String, Expected>>,
 }
 
-/// A source that a run of several is to count.
+/// Source that a run with several is expected to count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Expected {
     Started,
     Failed,
-    /// None of these interfaces, with commas between, is there.
+    /// None of these comma-separated interfaces exists.
     Absent(String),
 }
 
 impl Publication {
-    /// Answers from now on. Whatever fails, the run goes on.
+    /// Starts the server. If that fails, the run continues with a warning.
     pub(crate) fn start(&self) {
         let server = directory::own().and_then(|directory| {
             let failed = |error| {
@@ -76,8 +80,8 @@ impl Publication {
         *self.server.lock().unwrap_or_else(PoisonError::into_inner) = server;
     }
 
-    /// Publishes a source that is about to start, until the publisher is dropped; without a name if
-    /// it is the only one.
+    /// Publishes a source that is about to start, until the publisher is dropped. The name is
+    /// `None` for an only source.
     pub(crate) fn publisher(
         &self,
         name: Option<&str>,
@@ -91,60 +95,61 @@ impl Publication {
         Publisher { state, sources: Arc::clone(&self.sources) }
     }
 
-    /// A source of several is started: the run is not ready before it is counted.
+    /// Notes that a source of several was started. The run is not ready until it is counted.
     pub(crate) fn started(&self, name: &str) {
         self.sources.expected().insert(name.to_owned(), Expected::Started);
     }
 
-    /// A source of several has ended, or is gone: nobody waits for it.
+    /// Notes that a source of several has ended or was removed. It is no longer expected.
     pub(crate) fn ended(&self, name: &str) {
         self.sources.expected().remove(name);
     }
 
-    /// A source of several has failed: without it the run is not ready.
+    /// Notes that a source of several failed. The run is not ready without it.
     pub(crate) fn failed(&self, name: &str) {
         self.sources.expected().insert(name.to_owned(), Expected::Failed);
     }
 
-    /// A source of several has none of its interfaces: without it the run is not healthy.
+    /// Notes that the interfaces of a source do not exist. The run is not healthy without it.
     pub(crate) fn absent(&self, name: &str, interfaces: &str) {
         self.sources.expected().insert(name.to_owned(), Expected::Absent(interfaces.to_owned()));
     }
 
-    /// Reports how the run is doing, whenever it is asked. Without the server: whoever asks may be
-    /// fenced off from files, and the last to go removes the server's socket.
+    /// Returns a function that reports the status of the run. It does not hold the server: the
+    /// caller may run in a thread that cannot access files, and the last owner of the server
+    /// removes its socket.
     fn report(&self) -> impl Fn() -> Report + Send + Sync + use<> {
         let sources = Arc::clone(&self.sources);
         move || sources.report()
     }
 
-    /// Says why not everything is counted that is to be, whenever it is asked; nothing if windows
-    /// of all sources are being made.
+    /// Returns a function that lists why the run is not ready. The list is empty while all sources
+    /// are counted and healthy.
     pub(crate) fn hindrances(&self) -> impl Fn() -> Vec<String> + Send + Sync + use<> {
         let report = self.report();
         move || report().hindrances()
     }
 
-    /// Says which controllers stand still, whenever it is asked.
+    /// Returns a function that lists the controllers that make no progress.
     pub(crate) fn stalls(&self) -> impl Fn() -> Vec<String> + Send + Sync + use<> {
         let report = self.report();
         move || report().stalled
     }
 
-    /// Says why the run is not healthy, whenever it is asked.
+    /// Returns a function that lists why the run is not healthy.
     pub(crate) fn problems(&self) -> impl Fn() -> Vec<String> + Send + Sync + use<> {
         let report = self.report();
         move || report().problems
     }
 
-    /// Tells how the run is doing, whenever it is asked: a JSON object.
+    /// Returns a function that reports the status of the run as a JSON object.
     pub(crate) fn status(&self) -> impl Fn() -> String + Send + Sync + use<> {
         let report = self.report();
         move || serde_json::to_string(&report()).unwrap_or_default()
     }
 }
 
-/// Keeps what is known of a source up to date.
+/// Sink that keeps the published state of a source up to date.
 pub(crate) struct Publisher {
     state: Arc<Mutex<State>>,
     sources: Arc<Sources>,
@@ -165,7 +170,7 @@ impl Sources {
         self.expected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The report of the run as of now.
+    /// Returns the current status of the run.
     fn report(&self) -> Report {
         self.report_at(Instant::now())
     }
@@ -202,7 +207,7 @@ impl Sources {
     }
 }
 
-/// Several sources as one run, or none.
+/// Merges the reports of several sources, or none, into one.
 fn together(sources: Vec<Report>) -> Report {
     let joined = |part: fn(&Report) -> &str| {
         let mut parts: Vec<&str> = sources.iter().map(part).collect();
@@ -246,7 +251,7 @@ fn together(sources: Vec<Report>) -> Report {
 
 impl Sink for Publisher {
     fn record(&mut self, record: &Record) -> io::Result<()> {
-        // All places together are told as a record of their own.
+        // The record of all interfaces together follows.
         if !record.part {
             locked(&self.state).record(record);
         }
@@ -262,21 +267,21 @@ impl Sink for Publisher {
             (summary.windows, summary.samples, summary.alarms);
         (report.late_reads, report.missed_reads) = (summary.late_reads, summary.missed_reads);
         (report.late_rotations, report.retries) = (summary.late_rotations, summary.retries);
-        // Where threads have no numbers, nothing tells whether workers poll.
+        // On systems without thread ids, workers are assumed to poll.
         let polls = |worker: &WorkerStatus| worker.thread != 0 || !cfg!(target_os = "linux");
         let all_poll = report.dataplane.workers.iter().all(polls);
         (state.heartbeat, state.has_begun) = (Instant::now(), state.has_begun || all_poll);
     }
 }
 
-/// What is known of the run, with when it was heard of.
+/// State of a source, with the times of its events.
 struct State {
     report: Report,
     /// Whether packets are counted: programs are attached and workers poll.
     has_begun: bool,
-    /// When its controller last came round, or the source was begun.
+    /// Time of the last heartbeat of its controller, or of the start.
     heartbeat: Instant,
-    /// When the last window was closed, or the run was begun.
+    /// Time at which the last window was closed, or of the start.
     window: Instant,
     read: Instant,
 }
@@ -327,7 +332,7 @@ impl State {
         }
     }
 
-    /// The report as of a time.
+    /// Returns the report at a time.
     fn told(&self, now: Instant) -> Report {
         let aged = |latest: &Option<Latest>, at| {
             latest
@@ -347,7 +352,7 @@ impl State {
         }
     }
 
-    /// Why its controller does not come round, if it does not.
+    /// Returns why its controller makes no progress, if so.
     fn stall(&self, now: Instant) -> Option<String> {
         let silent = now.duration_since(self.heartbeat);
         let (patience, cause) = if self.has_begun {
@@ -359,7 +364,7 @@ impl State {
             .then(|| format!("it has stood still for {} s: {cause}", silent.as_secs()))
     }
 
-    /// What else is wrong.
+    /// Returns the other reasons why the source is not healthy.
     fn problems(&self, now: Instant) -> Vec<String> {
         let mut problems = Vec::new();
         let open = now.duration_since(self.window);
@@ -423,10 +428,10 @@ impl From<&Record> for Latest {
     }
 }
 
-/// A thread that writes the report to whoever connects.
+/// Thread that writes the status to every client.
 struct Server {
     socket: PathBuf,
-    /// Dropped, it ends the thread.
+    /// Ends the thread when it is dropped.
     stop: Option<PipeWriter>,
     thread: Option<JoinHandle<()>>,
 }
@@ -437,7 +442,7 @@ impl Server {
         let listener = bind(&socket)?;
         let (stopped, stop) = io::pipe()?;
         let named = thread::Builder::new().name("status".to_owned());
-        // Dropped, it removes the socket, also if there is no thread.
+        // Create it first: dropping it removes the socket, also if starting the thread fails.
         let mut server = Server { socket, stop: Some(stop), thread: None };
         listener.set_nonblocking(true)?;
         server.thread = Some(named.spawn(move || {
@@ -448,11 +453,11 @@ impl Server {
     }
 }
 
-/// A socket that is seen under its name only once it answers, and to its user alone, or to the
-/// group that may enter its directory.
+/// Binds a socket that becomes visible under its name only once it accepts clients, and only to its
+/// user, or to the group that may enter the directory.
 fn bind(socket: &Path) -> io::Result<UnixListener> {
     if UnixStream::connect(socket).is_ok() {
-        // It can only be seen here, as by containers that share this directory.
+        // Process ids are only ambiguous if containers share this directory.
         let problem = format!("another run with the process number {} uses it", process::id());
         return Err(io::Error::new(io::ErrorKind::AddrInUse, problem));
     }
@@ -464,8 +469,7 @@ fn bind(socket: &Path) -> io::Result<UnixListener> {
     let listener = UnixListener::bind(&hidden)?;
     let readers = directory::readers(directory::of_socket(socket));
     let show = || {
-        // A service's own group has the socket already, and hardened units take the right to change
-        // it.
+        // The socket of a service already has its group, and hardened units may not change it.
         let hand_over = |group| {
             if fs::metadata(&hidden)?.gid() == group {
                 Ok(())
@@ -492,7 +496,7 @@ fn bind(socket: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// An answer on its way to a reader.
+/// Answer being written to a client.
 struct Answer {
     reader: UnixStream,
     line: Vec<u8>,
@@ -500,8 +504,8 @@ struct Answer {
     until: Instant,
 }
 
-/// Answers all readers side by side: one that does not read keeps nobody waiting, neither other
-/// readers nor the end of the run.
+/// Serves all clients concurrently: one that does not read delays neither the others nor the end of
+/// the run.
 fn serve(listener: &UnixListener, sources: &Sources, stopped: &PipeReader) {
     let mut answers: Vec<Answer> = Vec::new();
     loop {
@@ -547,7 +551,7 @@ fn serve(listener: &UnixListener, sources: &Sources, stopped: &PipeReader) {
     }
 }
 
-/// The answer for who has just connected; `None` if it has gone or has its answer already.
+/// Accepts a client; `None` if it is gone or already has its answer.
 fn accepted(listener: &UnixListener, sources: &Sources) -> io::Result<Option<Answer>> {
     let reader = match listener.accept() {
         Ok((reader, _)) => reader,
@@ -568,7 +572,7 @@ fn accepted(listener: &UnixListener, sources: &Sources) -> io::Result<Option<Ans
 }
 
 impl Answer {
-    /// Writes what the reader takes now; says whether more is left.
+    /// Writes as much as the client accepts now, and returns whether more is left.
     fn goes_on(&mut self) -> bool {
         match self.reader.write(&self.line[self.written..]) {
             Ok(written) => {
@@ -595,7 +599,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // What it died of does not matter any more.
+            // A panic of the thread no longer matters.
             let _ = thread.join();
         }
         if let Err(error) = fs::remove_file(&self.socket) {
@@ -608,7 +612,7 @@ impl Drop for Server {
 mod tests {
     use super::*;
 
-    /// A publication of a source of this name, and the source.
+    /// Returns a publication with a source of this name.
     fn published(name: Option<&str>) -> (Publication, Publisher) {
         let (publication, now) = (Publication::default(), Instant::now());
         let report = Report {
@@ -636,7 +640,7 @@ mod tests {
         assert_eq!(publication.problems()(), [""; 0], "it is not ill, but starting");
         locked(&publisher.state).has_begun = true;
         assert_eq!(hindrances(), [""; 0]);
-        // It stands still.
+        // No heartbeat and no window since the start.
         let begun = locked(&publisher.state).window;
         let report = |after| publication.sources.report_at(begun + Duration::from_secs(after));
         assert_eq!(report(10).hindrances(), [""; 0]);
@@ -656,7 +660,7 @@ mod tests {
         assert_eq!(publication.stalls()(), [""; 0]);
     }
 
-    /// A slow kernel takes its time to verify a program.
+    /// Verifying a program takes time on a slow kernel.
     #[test]
     fn a_source_that_starts_may_take_longer_than_one_that_counts() {
         let (publication, publisher) = published(None);
@@ -688,7 +692,7 @@ mod tests {
             ["two: eth2: there is no such interface; it is counted when it is there"]
         );
         assert_eq!((publication.problems()(), publication.stalls()()), (hindrances(), Vec::new()));
-        // As an interface of a pattern that is gone.
+        // As for an interface of a pattern that was removed.
         publication.ended("two");
         assert_eq!(hindrances(), [""; 0]);
         locked(&publisher.state).has_begun = false;

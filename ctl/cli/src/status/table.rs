@@ -1,4 +1,4 @@
-//! A report as text, for people.
+//! Status of a run as text.
 
 use super::report::{Latest, Report};
 use flowgauge_core::KeyKind;
@@ -12,18 +12,18 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// 64-byte frames a second on 100 Gbit/s Ethernet, where each takes 20 bytes more.
+/// Rate of 64-byte frames at 100 Gbit/s Ethernet, with 20 bytes of overhead each.
 const LINE_RATE: f64 = 100e9 / 8.0 / (64.0 + 20.0);
-/// A worker that gets less of the CPU time it could use shares its CPU with others.
+/// Share of the CPU time it could use below which a worker shares its CPU with others.
 const UNDISTURBED: f64 = 0.9;
 
-/// What the kernel tells of the cost of a run's programs.
+/// Cost of a run's programs as measured by the kernel.
 pub(super) struct Kernel {
     measures: bool,
     costs: io::Result<Vec<Cost>>,
 }
 
-/// Asks the kernel about a run's programs, if it has any.
+/// Queries the kernel about a run's programs, if it has any.
 pub(super) fn kernel(report: &Report) -> Kernel {
     let programs: Vec<u32> =
         report.dataplane.programs.iter().filter_map(|status| status.program).collect();
@@ -31,7 +31,7 @@ pub(super) fn kernel(report: &Report) -> Kernel {
     Kernel { measures: xdp::costs_are_measured(), costs }
 }
 
-/// A run, a paragraph long.
+/// Writes the status of a run as a paragraph.
 pub(super) fn run(out: &mut impl Write, report: &Report, kernel: &Kernel) -> io::Result<()> {
     let Report { pid, version, backend, interface, .. } = report;
     let age = time(report.at_ns.saturating_sub(report.started_ns));
@@ -67,7 +67,7 @@ pub(super) fn run(out: &mut impl Write, report: &Report, kernel: &Kernel) -> io:
     })
 }
 
-/// What a source does.
+/// Writes the status of a source.
 fn source(out: &mut impl Write, report: &Report, kernel: &Kernel) -> io::Result<()> {
     let dataplane = &report.dataplane;
     let mut line = |name: &str, text: &dyn Display| writeln!(out, "  {name:<10} {text}");
@@ -132,7 +132,7 @@ fn source(out: &mut impl Write, report: &Report, kernel: &Kernel) -> io::Result<
     dataplane.switch.iter().try_for_each(|status| line("switch", &switch(status)))
 }
 
-/// What nobody controls any more, and what to do about it.
+/// Describes a program that is still attached without a run, and how to remove it.
 pub(super) fn left(left: &Left) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
     let counts = left.since_ns.map_or_else(
@@ -165,7 +165,7 @@ fn latest(latest: &Latest) -> String {
     format!("{packets} in {lasted} ({rate}){flows}, {}{alarm}", lost(&latest.drops))
 }
 
-/// Flows by a key that a run names.
+/// Returns the name of distinct flows by a key.
 fn distinct(key: &str) -> String {
     let known = KeyKind::ALL.into_iter().find(|kind| kind.name() == key);
     known.map_or_else(
@@ -174,7 +174,7 @@ fn distinct(key: &str) -> String {
     )
 }
 
-/// What became of packets, so that both sides are equal.
+/// Formats a ledger as an equation.
 fn ledger_line(ledger: &Ledger) -> String {
     let [received, counted, lost] = [ledger.received, ledger.counted, ledger.lost].map(grouped);
     let rest = match ledger.unaccounted {
@@ -188,7 +188,7 @@ fn ledger_line(ledger: &Ledger) -> String {
     format!("{received} received by the device = {counted} counted + {lost} lost, {rest}")
 }
 
-/// Losses by cause.
+/// Formats losses by cause.
 fn lost(drops: &BTreeMap<String, u64>) -> String {
     if drops.is_empty() {
         return "none lost".to_owned();
@@ -198,7 +198,7 @@ fn lost(drops: &BTreeMap<String, u64>) -> String {
     format!("{} LOST ({})", grouped(drops.values().sum()), causes.join(", "))
 }
 
-/// What did not go as planned.
+/// Formats the counts of late and missed operations.
 fn trouble(report: &Report) -> Option<String> {
     let troubles = [
         (report.alarms, "window", "raised the alarm"),
@@ -213,7 +213,7 @@ fn trouble(report: &Report) -> Option<String> {
     (!troubles.is_empty()).then(|| troubles.join(", "))
 }
 
-/// A worker's CPU budget, line by line.
+/// Returns the CPU budget of a worker, line by line.
 fn worker(status: &WorkerStatus) -> Vec<String> {
     let mode = status.poll_mode.name();
     let cpu = match (status.pinned, status.load.and_then(|load| load.cpu)) {
@@ -259,14 +259,14 @@ fn worker(status: &WorkerStatus) -> Vec<String> {
     lines
 }
 
-/// Packets a second that a worker could count if it did nothing else, and more where they would
-/// come in larger batches.
+/// Returns the packets per second that a worker could count if it did nothing else. Larger batches
+/// would allow more.
 fn room(load: &Load) -> Option<f64> {
     (load.packets > 0 && load.with_packets_ns > 0)
         .then(|| load.packets as f64 / (load.with_packets_ns as f64 / 1e9))
 }
 
-/// All workers together, next to the fastest link they may be asked to watch.
+/// Formats the capacity of all workers, compared with a 100 Gbit/s link.
 fn budget(workers: &[WorkerStatus]) -> Option<String> {
     let rooms: Option<Vec<f64>> =
         workers.iter().map(|worker| worker.load.as_ref().and_then(room)).collect();
@@ -316,7 +316,7 @@ fn rate(packets_per_second: f64) -> String {
     format!("{} {unit}", significant(value))
 }
 
-/// Three digits, or more before the point.
+/// Formats a number with three significant digits, or all digits before the point.
 fn significant(value: f64) -> String {
     let decimals = match value {
         value if value < 10.0 => 2,
@@ -326,7 +326,7 @@ fn significant(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// A time in nanoseconds, in the two units that matter.
+/// Formats a time in nanoseconds with its two largest units.
 fn time(nanoseconds: u64) -> String {
     let seconds = nanoseconds / 1_000_000_000;
     match seconds {

@@ -1,4 +1,4 @@
-//! Remembers the last warning of the log.
+//! Last warning of the log, for the status.
 
 use super::report::Warning;
 use std::fmt;
@@ -8,17 +8,17 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 
-/// The log is one for the whole process, and so is this.
+/// Process-wide, like the log.
 static LAST: Mutex<Option<(Instant, String)>> = Mutex::new(None);
 
-/// The last warning or error that was logged.
+/// Returns the last warning or error that was logged.
 pub(super) fn last() -> Option<Warning> {
     let last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     last.as_ref()
         .map(|(at, text)| Warning { age_ns: at.elapsed().as_nanos() as u64, text: text.clone() })
 }
 
-/// Looks at every line of the log.
+/// Log layer that stores the last warning.
 pub(crate) struct Remembered;
 
 impl<S: Subscriber> Layer<S> for Remembered {

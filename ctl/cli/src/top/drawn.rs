@@ -1,14 +1,15 @@
-//! What there is to draw: figures of the last windows of every run, and no measurement by name.
+//! Figures of the last windows of every run, as far as `top` draws them. It knows no measurement by
+//! name.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Windows whose course is kept.
+/// Maximum number of windows in a course.
 const COURSE: usize = 120;
 
-/// A figure, as a run tells it.
+/// Figure as in the status of a run.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Figure {
     pub(super) name: String,
@@ -32,7 +33,7 @@ pub(super) enum Shape {
 
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Number {
-    // JSON has no infinity: what is unbounded is null.
+    // JSON has no infinity: an unbounded value is null.
     value: Option<f64>,
     low: Option<f64>,
     high: Option<f64>,
@@ -68,7 +69,7 @@ impl Number {
 }
 
 impl Figure {
-    /// What tells it from others of its name.
+    /// Returns the label that distinguishes it from other figures of the same name.
     pub(super) fn label(&self) -> String {
         let one = |(name, value): (&String, &String)| {
             if name == "percentile" { format!("p{value}") } else { value.clone() }
@@ -76,7 +77,7 @@ impl Figure {
         self.labels.iter().map(one).collect::<Vec<_>>().join(" ")
     }
 
-    /// As its course is kept: counts by the second.
+    /// Returns its value for the course; counts are per second.
     pub(super) fn height(&self, seconds: f64) -> Option<f64> {
         match &self.shape {
             Shape::Number(number) => Some(number.value()),
@@ -86,14 +87,14 @@ impl Figure {
     }
 }
 
-/// A run, as it was told last, with the course of its numbers.
+/// Last status of a run, with the course of its numbers.
 #[derive(Default)]
 pub(super) struct Run {
     pub(super) pid: u64,
     pub(super) heading: String,
     /// Sources that are not counted yet, one line each.
     pub(super) starting: Vec<String>,
-    /// What is wrong, one line each; sources that have failed are among it.
+    /// Problems and failed sources, one line each.
     pub(super) problems: Vec<String>,
     pub(super) window: Option<u64>,
     pub(super) seconds: f64,
@@ -104,7 +105,7 @@ pub(super) struct Run {
     pub(super) courses: BTreeMap<(String, String), VecDeque<f64>>,
 }
 
-/// All runs, by their process numbers.
+/// All runs, ordered by process id.
 #[derive(Default)]
 pub(super) struct Watched {
     pub(super) runs: Vec<Run>,
@@ -112,7 +113,7 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// Takes what runs say now. Those that say nothing any more are gone.
+    /// Updates the runs from their statuses, and removes those without one.
     pub(super) fn take(&mut self, runs: &[Value], notes: Vec<String>) {
         self.notes = notes;
         let mut before = std::mem::take(&mut self.runs);
@@ -153,7 +154,7 @@ impl Run {
         if window == self.window {
             return;
         }
-        // What a newer version tells, and this one does not know, is left out.
+        // Skip figures of a newer version that this one does not know.
         let figures = told["figures"].as_array().map(Vec::as_slice).unwrap_or_default();
         self.figures =
             figures.iter().filter_map(|figure| Figure::deserialize(figure).ok()).collect();

@@ -1,4 +1,7 @@
-//! `flowgauge top`: runs of this machine on the terminal, as their windows end.
+//! `flowgauge top`: shows the runs on this machine on the terminal, as their windows end.
+//!
+//! `drawn` collects the statuses of runs, `view` draws them, and `screen` handles keys and time.
+//! All three need the feature `top`.
 
 #[cfg(feature = "top")]
 mod drawn;
@@ -13,10 +16,9 @@ use std::io::{self, IsTerminal};
 
 /// Watch the runs on this machine on the terminal, as their windows end.
 ///
-/// Shows every number with its bounds and its course over the last windows, the largest flows,
-/// losses by cause, and what is wrong. Runs are found as by `flowgauge status`, and need no option
-/// for it. Keys: Tab and Shift-Tab choose a run, the arrows and Page Up and Down move, p holds the
-/// screen still, q ends.
+/// Shows every figure with its bounds and its course over the last windows, the largest flows,
+/// losses by cause, and problems. Finds runs like `flowgauge status`; they need no option for it.
+/// Keys: Tab and Shift-Tab select a run, the arrows and Page Up and Down scroll, p pauses, q quits.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge run -i eth1 > /dev/null &

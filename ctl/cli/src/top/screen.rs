@@ -1,4 +1,4 @@
-//! The terminal, until somebody ends it.
+//! Terminal loop of `top`.
 
 use super::drawn::Watched;
 use super::view::View;
@@ -8,7 +8,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers
 use std::io;
 use std::time::{Duration, Instant};
 
-/// How often runs are asked.
+/// Interval of the queries to runs.
 const PERIOD: Duration = Duration::from_millis(500);
 
 pub(super) fn show() -> Result<(), Failure> {

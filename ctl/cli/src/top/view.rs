@@ -1,4 +1,4 @@
-//! How it looks.
+//! Layout of `top`.
 
 use super::drawn::{Figure, Number, Run, Shape, Watched};
 use flowgauge_ctl::output::scaled;
@@ -10,19 +10,19 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
 use std::collections::VecDeque;
 
-/// Heights of a course in one character.
+/// Characters for the heights of a course.
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// Characters of a course.
+/// Width of a course, in characters.
 const COURSE: usize = 24;
-/// Places of a ranking that are shown.
+/// Number of entries of a ranking that are shown.
 const RANKS: usize = 10;
 
-/// What is chosen of what there is.
+/// Selected run and scroll position.
 #[derive(Default)]
 pub(super) struct View {
-    /// The run that is shown, by its process number.
+    /// Process id of the selected run.
     chosen: Option<u64>,
-    /// Which of the runs that is; keys move it.
+    /// Index of the selected run, which keys change.
     at: usize,
     runs: usize,
     scroll: u16,
@@ -55,7 +55,7 @@ impl View {
 
     pub(super) fn draw(&mut self, watched: &Watched, frame: &mut Frame<'_>) {
         self.runs = watched.runs.len();
-        // Runs come and go: the one that is looked at stays.
+        // Runs start and end; keep the selected one.
         if let Some(at) = watched.runs.iter().position(|run| Some(run.pid) == self.chosen) {
             self.at = at;
         }
@@ -137,7 +137,7 @@ fn lines(run: &Run, width: usize) -> Vec<Line<'static>> {
     lines
 }
 
-/// Zeros and states as they should be say nothing.
+/// Omit zeros and normal states.
 fn is_worth_a_line(figure: &Figure, run: &Run) -> bool {
     match &figure.shape {
         Shape::Count(_) => {
@@ -205,7 +205,7 @@ fn bounds(number: &Number, unit: &str) -> String {
     }
 }
 
-/// The last heights as characters, from zero.
+/// Formats the last heights as a course, relative to zero.
 fn course(heights: &VecDeque<f64>) -> String {
     let most = heights
         .iter()
@@ -216,7 +216,7 @@ fn course(heights: &VecDeque<f64>) -> String {
     last.map(|height| HEIGHTS[((height / most * 7.0).round() as usize).min(7)]).collect()
 }
 
-/// A number as people read it.
+/// Formats a number with its unit.
 fn told(value: f64, unit: &str) -> String {
     if !value.is_finite() {
         return if value > 0.0 { "∞" } else { "-∞" }.to_owned();
@@ -287,7 +287,7 @@ mod tests {
             "run 7: poll eth1, flowgauge 0.1.0\nwindow 2, 2.0 s, incomplete, closed 3 s ago\nALARM",
         );
         has("problem: a window is overdue");
-        // One character a window, not one an answer.
+        // One character per window, not per status.
         has("  ▂▃█  ");
         has("(720");
         has("… ∞)");
@@ -342,7 +342,7 @@ mod tests {
         assert!(screen(&mut view, &watched).starts_with("run 9"));
         watched.take(&[run(7)], Vec::new());
         assert!(screen(&mut view, &watched).starts_with("run 7"));
-        // Beyond the end there is nothing to see.
+        // Scrolling stops at the end.
         (0..99).for_each(|_| view.press(KeyCode::PageDown));
         assert!(screen(&mut view, &watched).contains("ms"));
         view.press(KeyCode::Char('p'));

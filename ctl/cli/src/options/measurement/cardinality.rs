@@ -16,28 +16,27 @@ use std::time::Duration;
 #[derive(Args, Clone, Debug, Default)]
 #[group(skip)]
 pub(crate) struct Own {
-    /// Registers, a power of two from 16 to 65536; the error is about 1.04 / sqrt(registers)
-    /// [default: 2048]
+    /// Number of registers, a power of two from 16 to 65536; the relative error is about 1.04 /
+    /// sqrt(registers) [default: 2048]
     #[arg(long, value_name = "N", value_parser = value::registers, help_heading = "Measurement")]
     pub(crate) registers: Option<Precision>,
 
-    /// How registers become a number: ertl, flajolet (the thesis), mle [default: ertl, or mle with
-    /// --staggered]
+    /// Estimator: ertl, flajolet (the thesis), mle [default: ertl; mle with --staggered]
     #[arg(long, value_name = "NAME", value_parser = value::estimator, help_heading = "Measurement")]
     estimator: Option<Estimator>,
 }
 
 impl Options {
-    /// Length of a slot of staggered registers: the window of the last `W` takes two rounds of all
-    /// registers.
+    /// Returns the length of a slot of staggered registers, in nanoseconds: two rounds of all
+    /// registers cover the time of `--staggered`.
     pub(crate) fn slot_ns(&self) -> u64 {
         let registers = self.own.cardinality.registers.unwrap_or_default().registers() as u128;
         let window = self.staggered.unwrap_or(Duration::from_secs(1));
         u64::try_from(2 * window.as_nanos() / registers).unwrap_or(u64::MAX).max(1)
     }
 
-    /// Of the times that staggered registers can cover on a switch the nearest, if it is another
-    /// one.
+    /// Returns the nearest time that staggered registers can cover on a switch, if it differs from
+    /// the given one.
     pub(crate) fn nearest_on_switch(&self) -> Option<Duration> {
         self.staggered?;
         let (precision, slot_ns) =
@@ -50,7 +49,7 @@ impl Options {
 
 impl Measurement for Own {
     const KIND: MeasurementKind = MeasurementKind::Cardinality;
-    // They also say what is installed.
+    // These options also determine what is installed if the measurement is off.
     const IDLE_ALONE: bool = false;
 
     fn settings(&self, options: &Options, _: &Traffic, settings: &mut Settings) {

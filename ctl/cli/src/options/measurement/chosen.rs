@@ -1,15 +1,15 @@
-//! Which measurements are on, and what makes a flow of them.
+//! Values of `--measure` and `--key`.
 
 use super::ALL;
 use crate::value;
 use flowgauge_core::KeyKind;
 use flowgauge_dataplane::MeasurementKind;
 
-/// Measurements that are switched on, by name with commas between.
+/// Enabled measurements, parsed from a comma-separated list of names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Measurements(pub(crate) Vec<MeasurementKind>);
 
-/// The names of all measurements.
+/// Returns the names of all measurements.
 pub(crate) fn names() -> String {
     ALL.iter().map(|about| about.kind.name()).collect::<Vec<_>>().join(", ")
 }
@@ -29,13 +29,12 @@ pub(crate) fn measure(text: &str) -> Result<Measurements, String> {
     Ok(Measurements(measurements))
 }
 
-/// A measurement's own key, or the key of all that have none of their own: `src` or
-/// `entropy=src+dst`.
+/// Key of one measurement, or of all that have none of their own: `src` or `entropy=src+dst`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Keyed {
-    /// Which measurement; all others if none.
+    /// Measurement; `None` for all others.
     pub(crate) measurement: Option<MeasurementKind>,
-    /// Its key, of entropy perhaps several.
+    /// Keys, of which only entropy can have several.
     pub(crate) keys: Vec<KeyKind>,
 }
 

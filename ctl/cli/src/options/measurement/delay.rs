@@ -1,4 +1,4 @@
-//! Options of round-trip delays.
+//! Options of round-trip times.
 
 use super::Measurement;
 use crate::options::Options;
@@ -17,64 +17,63 @@ use std::time::Duration;
 #[derive(Args, Clone, Debug, Default)]
 #[group(skip)]
 pub(crate) struct Own {
-    /// Delays of what: tcp-handshake, tcp-data, tcp-duration, tcp-timestamps, dns, icmp, quic-spin
-    /// [default: tcp-handshake,tcp-data,dns]
+    /// Round-trip times to measure: tcp-handshake, tcp-data, tcp-duration, tcp-timestamps, dns,
+    /// icmp, quic-spin [default: tcp-handshake,tcp-data,dns]
     #[arg(long, value_name = "KINDS", value_parser = kinds, help_heading = "Measurement")]
     delay: Option<Kinds>,
 
-    /// How the bias against long delays is dealt with: fridge, multi-fridge, overwrite, expiry
-    /// [default: fridge]
+    /// Algorithm that corrects the bias against long delays: fridge, multi-fridge, overwrite,
+    /// expiry [default: fridge]
     ///
-    /// Requests wait for their answers in a small table. A fridge overwrites them, and makes up for
-    /// what was lost. The others are for comparison.
+    /// Requests wait for their answers in a small table. A fridge overwrites old requests and
+    /// corrects for those lost. The others are for comparison.
     #[arg(long, value_name = "NAME", value_parser = algorithm, help_heading = "Measurement")]
     delay_algorithm: Option<Algorithm>,
 
-    /// Requests that can wait for their answers, of each kind and direction, a power of two from 64
-    /// to 65536 [default: 1024]
+    /// Slots for requests that wait for answers, per kind and direction, a power of two from 64 to
+    /// 65536 [default: 1024]
     #[arg(long, value_name = "N", value_parser = slots, help_heading = "Measurement")]
     delay_slots: Option<u8>,
 
-    /// The share of requests that is looked at: 1, 1/2, 1/4, … 1/65536, or auto [default: 1]
+    /// Share of requests to track: 1, 1/2, 1/4, … 1/65536, or auto [default: 1]
     ///
-    /// With too many of them requests are overwritten before their answers come; then admit fewer.
-    /// Delays stand for those that were not looked at. With 'auto' each kind has a share of its
-    /// own, which follows the traffic from window to window, starting at 1.
+    /// With too many requests, some are overwritten before their answers arrive; then reduce the
+    /// share. Each measured delay also represents requests that were not tracked. With 'auto', the
+    /// share of each kind starts at 1 and follows the traffic from window to window.
     #[arg(long, value_name = "SHARE", value_parser = admit, help_heading = "Measurement")]
     delay_admit: Option<Admit>,
 
-    /// Count delays by group of prefixes as well: a file with a line 'NAME PREFIX PREFIX ...' each
+    /// Count delays per group of prefixes as well: file with lines 'NAME PREFIX PREFIX ...'
     ///
-    /// A delay is of the group whose prefix has the address that answered, the longest one if
-    /// several have it, and else of 'others'. At most 63 groups, and 1023 prefixes, of IPv6 up to
-    /// /64. A name may have several lines; what follows a # is a comment.
+    /// A delay belongs to the group with the longest prefix of the address that answered, else to
+    /// 'others'. At most 63 groups and 1023 prefixes, IPv6 up to /64. A name may have several
+    /// lines; # starts a comment.
     #[arg(long, value_name = "FILE", value_parser = groups, help_heading = "Measurement")]
     delay_groups: Option<Groups>,
 
-    /// Tell delays of requests that come from these prefixes from those of others: the first ones
-    /// leave, the others arrive
+    /// Local prefixes: requests from them count as egress, all others as ingress
     ///
-    /// Without it the hook says so: what --direction egress counts leaves.
+    /// By default the direction of the hook decides: --direction egress counts egress.
     #[arg(long, value_name = "PREFIX", value_parser = value::prefix, value_delimiter = ',', help_heading = "Measurement")]
     delay_local: Vec<Prefix>,
 
     /// Suggest --delay-slots and --delay-admit for the traffic of each window
     ///
-    /// A suggestion changes nothing. '--delay-admit auto' changes the share; slots are memory, and
-    /// stay as they are.
+    /// A suggestion changes nothing. '--delay-admit auto' adjusts the share; the number of slots is
+    /// fixed.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Measurement")]
     tune: Option<bool>,
 
-    /// When a request of --delay-algorithm expiry may be replaced [default: 50ms]
+    /// Age after which --delay-algorithm expiry may replace a request [default: 50ms]
     #[arg(long, value_name = "TIME", value_parser = expiry, help_heading = "Measurement")]
     delay_expiry: Option<Duration>,
 }
 
-/// Groups of prefixes, by name.
+/// Named groups of prefixes.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Groups {
     names: Vec<Arc<str>>,
-    /// Each prefix and the group that has it.
+    /// Prefixes with the number of their group.
     prefixes: Vec<(Prefix, u8)>,
 }
 
@@ -94,7 +93,7 @@ fn groups(path: &str) -> Result<Groups, String> {
 }
 
 impl Groups {
-    /// Adds what a line says, if anything.
+    /// Adds the prefixes of a line.
     fn add(&mut self, line: &str) -> Result<(), String> {
         let mut words = line.split_whitespace();
         let Some(name) = words.next() else { return Ok(()) };
@@ -129,12 +128,12 @@ impl Groups {
     }
 }
 
-/// Which share of requests is admitted.
+/// Share of requests to admit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Admit {
     /// One in two to this power.
     Share(u8),
-    /// What fits the traffic.
+    /// Adapted to the traffic.
     Auto,
 }
 
@@ -190,7 +189,7 @@ fn expiry(text: &str) -> Result<Duration, String> {
 }
 
 impl Own {
-    /// What the prefixes given say of addresses.
+    /// Returns the group and the locality of each given prefix.
     pub(crate) fn prefixes(&self) -> Vec<Owned> {
         let groups = self.delay_groups.iter().flat_map(|groups| &groups.prefixes);
         let mut owned: Vec<Owned> = groups

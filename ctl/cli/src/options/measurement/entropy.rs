@@ -11,13 +11,13 @@ use flowgauge_dataplane::MeasurementKind;
 #[derive(Args, Clone, Debug, Default)]
 #[group(skip)]
 pub(crate) struct Own {
-    /// The sketch of entropy or frequency: count-sketch or count-min, rows and columns [default:
-    /// entropy=count-sketch:4x1024, frequency=count-min:4x1024; on a switch 3 rows]
+    /// Sketch of entropy or frequency: count-sketch or count-min, rows and columns [default:
+    /// entropy=count-sketch:4x1024, frequency=count-min:4x1024; 3 rows on a switch]
     #[arg(long, value_name = "NAME=KIND:ROWSxCOLUMNS", value_parser = sketch, value_delimiter = ',', help_heading = "Measurement")]
     pub(crate) sketch: Vec<SketchSpec>,
 }
 
-/// The keys of the entropies.
+/// Returns the keys of the entropies.
 fn keys(options: &Options) -> Vec<KeyKind> {
     let is_own =
         options.key.iter().any(|keyed| keyed.measurement == Some(MeasurementKind::Entropy));

@@ -1,4 +1,4 @@
-//! Options of frequencies: they have none but what others have too.
+//! Options of frequencies, which has none of its own.
 
 use super::Measurement;
 use crate::options::Options;

@@ -13,12 +13,12 @@ use flowgauge_dataplane::MeasurementKind;
 #[derive(Args, Clone, Debug, Default)]
 #[group(skip)]
 pub(crate) struct Own {
-    /// How heavy hitters are found: rap, space-saving, d-way-rap, hashpipe, precision [default:
-    /// rap, in the kernel d-way-rap, on a switch precision]
+    /// Algorithm that finds heavy hitters: rap, space-saving, d-way-rap, hashpipe, precision
+    /// [default: rap; d-way-rap in the kernel; precision on a switch]
     #[arg(long, value_name = "NAME", value_parser = value::algorithm, help_heading = "Measurement")]
     algorithm: Option<Algorithm>,
 
-    /// What flows are heavy by: packets, bytes [default: packets]
+    /// Unit that makes a flow heavy: packets, bytes [default: packets]
     #[arg(long, value_name = "UNIT", value_parser = value::unit, help_heading = "Measurement")]
     by: Option<Unit>,
 
@@ -26,12 +26,12 @@ pub(crate) struct Own {
     #[arg(long, value_name = "N", value_parser = slots, help_heading = "Measurement")]
     slots: Option<u8>,
 
-    /// How many heavy hitters to show [default: 10]
+    /// Number of heavy hitters to show [default: 10]
     #[arg(long, value_name = "N", help_heading = "Measurement")]
     top: Option<usize>,
 }
 
-/// Slots of the table, as a power of two.
+/// Parses the number of slots of the table and returns its binary logarithm.
 fn slots(text: &str) -> Result<u8, String> {
     let slots = text
         .parse::<usize>()

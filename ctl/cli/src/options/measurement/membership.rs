@@ -14,8 +14,7 @@ use flowgauge_dataplane::MeasurementKind;
 #[derive(Args, Clone, Debug, Default)]
 #[group(skip)]
 pub(crate) struct Own {
-    /// The Bloom filter of membership: rows, and bits in each [default: 4x65536, on a switch
-    /// 3x65536]
+    /// Bloom filter of membership: rows, and bits per row [default: 4x65536; 3x65536 on a switch]
     #[arg(long, value_name = "ROWSxBITS", value_parser = filter, help_heading = "Measurement")]
     filter: Option<Grid>,
 }

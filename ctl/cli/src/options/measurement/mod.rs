@@ -1,7 +1,11 @@
-//! The options of measurements, a file each.
+//! Options of the measurements, one file each.
 //!
-//! A new measurement is a file with options that are a `Measurement`, its `mod`, and its name in
-//! the list below.
+//! Every file declares the clap options of a measurement and implements [`Measurement`], which
+//! turns them into settings of the dataplane and of the estimation. `chosen` parses which
+//! measurements are on and by which keys, `sketch` the sketches that several of them use.
+//!
+//! To add a measurement, write such a file, add its `mod`, and add it to the list of
+//! `measurements!` below.
 
 pub(crate) mod cardinality;
 pub(crate) mod chosen;
@@ -24,7 +28,7 @@ use flowgauge_dataplane::MeasurementKind;
 
 macro_rules! measurements {
     ($($module:ident),* $(,)?) => {
-        /// The options of each measurement, in the order of the help.
+        /// Options of all measurements, in the order of the help.
         #[derive(Args, Clone, Debug, Default)]
         #[group(skip)]
         pub(crate) struct Own {
@@ -32,7 +36,7 @@ macro_rules! measurements {
             pub(crate) $module: $module::Own,)*
         }
 
-        /// What can be said of each measurement.
+        /// Properties of all measurements.
         pub(crate) const ALL: &[About] = &[$(About {
             kind: $module::Own::KIND,
             keys: $module::Own::KEYS,
@@ -41,24 +45,24 @@ macro_rules! measurements {
         }),*];
 
         impl Own {
-            /// What the dataplane is to count for the measurements that are on.
+            /// Fills in the dataplane settings of the enabled measurements.
             pub(crate) fn settings(&self, options: &Options, traffic: &Traffic, settings: &mut Settings) {
                 $(if options.measures($module::Own::KIND) {
                     self.$module.settings(options, traffic, settings);
                 })*
             }
 
-            /// What the controller is to make of it.
+            /// Fills in the estimation settings.
             pub(crate) fn estimation(&self, options: &Options, estimation: &mut Estimation) {
                 $(self.$module.estimation(options, estimation);)*
             }
 
-            /// What does not go together, if anything.
+            /// Returns a contradiction among the options, if there is one.
             pub(crate) fn problem(&self, options: &Options, traffic: &Traffic) -> Option<&'static str> {
                 None$(.or_else(|| self.$module.problem(options, traffic)))*
             }
 
-            /// The first option that is of no use, since its measurement is off, and that
+            /// Returns the first option that has no effect since its measurement is off, with that
             /// measurement.
             pub(crate) fn idle(&self, options: &Options, given: &[Given]) -> Option<(String, MeasurementKind)> {
                 None$(.or_else(|| {
@@ -81,35 +85,35 @@ measurements! {
     reorder,
 }
 
-/// What can be said of a measurement on the command line.
+/// Properties of a measurement that matter on the command line.
 pub(crate) struct About {
     pub(crate) kind: MeasurementKind,
-    /// Keys that it can have at once; none if it counts packets and not flows.
+    /// Number of keys that it can have at a time; 0 if it counts packets, not flows.
     pub(crate) keys: usize,
-    /// Its usual sketch, if it has one.
+    /// Default sketch, if it uses one.
     pub(crate) sketch: Option<SketchKind>,
-    /// Whether it knows something of flows that are asked for.
+    /// Whether it can answer queries for a flow.
     pub(crate) answers: bool,
 }
 
-/// The options of one measurement, and what they mean.
+/// Options of one measurement and their meaning.
 pub(crate) trait Measurement: Args {
     const KIND: MeasurementKind;
     const KEYS: usize = 1;
     const SKETCH: Option<SketchKind> = None;
     const ANSWERS: bool = false;
-    /// Whether nothing else has a use for its options.
+    /// Whether the options have no effect while the measurement is off.
     const IDLE_ALONE: bool = true;
 
-    /// What the dataplane is to count; called if it is on.
+    /// Fills in the dataplane settings; called only if the measurement is on.
     fn settings(&self, options: &Options, traffic: &Traffic, settings: &mut Settings);
 
-    /// What the controller is to make of it.
+    /// Fills in the estimation settings.
     fn estimation(&self, options: &Options, estimation: &mut Estimation) {
         let _ = (options, estimation);
     }
 
-    /// What does not go together, if anything.
+    /// Returns a contradiction among the options, if there is one.
     fn problem(&self, options: &Options, traffic: &Traffic) -> Option<&'static str> {
         let _ = (options, traffic);
         None

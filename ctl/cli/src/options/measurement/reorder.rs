@@ -12,23 +12,22 @@ use flowgauge_dataplane::MeasurementKind;
 #[derive(Args, Clone, Debug, Default)]
 #[group(skip)]
 pub(crate) struct Own {
-    /// How long the source prefixes are that reordering is told of, over IPv4 and IPv6 [default:
-    /// 24,48]
+    /// Prefix lengths by which to report reordering sources, IPv4,IPv6 [default: 24,48]
     #[arg(long, value_name = "BITS,BITS", value_parser = prefix, help_heading = "Measurement")]
     prefix: Option<(u8, u8)>,
 
-    /// How flows are chosen that reordering is looked for in: hybrid, sampling [default: hybrid]
+    /// Algorithm that selects the flows to track: hybrid, sampling [default: hybrid]
     ///
-    /// Both follow some flows of each prefix. hybrid follows large flows as well, and for longer,
-    /// in half of the buckets.
+    /// Both track some flows of each prefix. hybrid also tracks large flows, for longer, in half of
+    /// the buckets.
     #[arg(long, value_name = "NAME", value_parser = algorithm, help_heading = "Measurement")]
     reorder_algorithm: Option<Algorithm>,
 
-    /// Flows that are followed at a time, a power of two from 2 to 65536 [default: 4096]
+    /// Number of flows to track at a time, a power of two from 2 to 65536 [default: 4096]
     #[arg(long, value_name = "N", value_parser = buckets, help_heading = "Measurement")]
     reorder_buckets: Option<u8>,
 
-    /// How many prefixes that reorder to show [default: 10]
+    /// Number of reordering prefixes to show [default: 10]
     #[arg(long, value_name = "N", help_heading = "Measurement")]
     reorder_top: Option<usize>,
 }

@@ -1,4 +1,4 @@
-//! Options of packet lengths: they have none.
+//! Packet lengths, which have no options.
 
 use super::Measurement;
 use crate::options::Options;

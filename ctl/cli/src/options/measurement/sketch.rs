@@ -1,4 +1,4 @@
-//! Sketches of rows and columns, which several measurements count in.
+//! Sketches of rows and columns, which several measurements use.
 
 use super::ALL;
 use crate::options::Options;
@@ -9,7 +9,7 @@ use flowgauge_core::sketch::{MAX_CELLS, Settings};
 use flowgauge_core::{Grid, KeyKind, SketchKind};
 use flowgauge_dataplane::MeasurementKind;
 
-/// A measurement's sketch: `entropy=count-sketch:4x1024`, `frequency=count-min`,
+/// Sketch of a measurement, as in `entropy=count-sketch:4x1024`, `frequency=count-min` or
 /// `frequency=8x1024`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SketchSpec {
@@ -47,7 +47,7 @@ pub(crate) fn sketch(text: &str) -> Result<SketchSpec, String> {
 }
 
 impl Options {
-    /// The sketch of a measurement by this key.
+    /// Returns the sketch settings of a measurement with this key.
     pub(super) fn sketch(
         &self,
         measurement: MeasurementKind,
