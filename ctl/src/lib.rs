@@ -22,6 +22,11 @@
 //! println!("{:.0} flows", counter.estimate().value);
 //! ```
 
+#![cfg_attr(
+    not(all(feature = "grpc", feature = "lake", feature = "otlp", feature = "report")),
+    allow(dead_code, unreachable_pub, reason = "features that are off use it")
+)]
+
 pub mod alert;
 pub mod clock;
 pub mod controller;
@@ -31,10 +36,12 @@ pub mod figure;
 pub mod flow;
 pub mod identity;
 mod kind;
+#[cfg(feature = "lake")]
 pub mod lake;
 mod ledger;
 pub mod measurement;
 mod number;
+#[cfg(feature = "otlp")]
 pub mod otlp;
 pub mod output;
 pub mod record;

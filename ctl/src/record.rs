@@ -7,6 +7,7 @@ use crate::field::Fields;
 use crate::figure::{Figure, LOST, Unit};
 use crate::ledger::Ledger;
 use crate::measurement::{Counted, Described, Reports};
+use crate::row::Row;
 use crate::united::United;
 use flowgauge_core::Counters;
 use flowgauge_dataplane::Losses;
@@ -130,6 +131,17 @@ impl Record {
     /// Returns the fields of all measurements, in the order of JSON.
     pub(crate) fn described(&self) -> &[Described] {
         &self.drawn().described
+    }
+
+    /// Returns what measurements have in a lake: fields, registers and counters.
+    pub(crate) fn sketches(&self, counted: &Counted) -> Row {
+        let mut row = Row::default();
+        let described = self.described().iter().filter(|it| it.is_on);
+        for (described, (_, report)) in described.zip(self.reports.all()) {
+            described.fields.store(&mut row);
+            report.store(counted, &mut row);
+        }
+        row
     }
 
     fn drawn(&self) -> &Drawing {

@@ -3,7 +3,6 @@
 mod failure;
 
 pub use failure::Failure;
-pub(crate) use failure::code_name;
 
 use crate::capture::Damage;
 use std::io;

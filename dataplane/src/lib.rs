@@ -47,7 +47,17 @@ mod spares;
 pub mod status;
 pub mod tables;
 mod tally;
+#[cfg(feature = "tofino")]
 pub mod tofino;
+/// Options of switches, which this build has no backend for.
+#[cfg(not(feature = "tofino"))]
+pub mod tofino {
+    mod options;
+    mod slot;
+
+    pub use options::{Fec, Options, Port, Speed, Tls};
+    pub use slot::{SLOT_BITS, nearest_slot, slot_bits};
+}
 pub mod traffic;
 #[cfg(target_os = "linux")]
 pub mod xdp;
@@ -66,6 +76,7 @@ pub use snapshot::{Adopted, DelaySample, Part, Snapshot, Truth};
 pub use status::Status;
 pub use tables::Tables;
 pub use tally::Tally;
+#[cfg(feature = "tofino")]
 pub use tofino::Tofino;
 #[cfg(target_os = "linux")]
 pub use xdp::Xdp;

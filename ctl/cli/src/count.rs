@@ -7,13 +7,15 @@ use crate::measure::{measure, measure_live};
 use crate::pem::{CERTIFICATE, KEY, pem};
 use crate::run_config::{Access, Interfaces, RunConfig, Source, Switch, TlsFiles};
 use crate::value::PortSpec;
+use flowgauge_dataplane::Error;
+#[cfg(feature = "tofino")]
+use flowgauge_dataplane::Tofino;
 use flowgauge_dataplane::poll::Pace;
 #[cfg(feature = "dpdk")]
 use flowgauge_dataplane::poll::port::dpdk;
 use flowgauge_dataplane::poll::port::{Capture, af_xdp, captures, memory, pcap};
 use flowgauge_dataplane::tofino::{self, Tls};
 use flowgauge_dataplane::xdp::{self, Keep, Xdp};
-use flowgauge_dataplane::{Error, Tofino};
 use std::path::Path;
 
 /// Counts until the source ends, or the run.
@@ -21,7 +23,13 @@ pub(crate) fn count(config: &RunConfig, handle: &Handle) -> Result<(), Failure> 
     match &config.source {
         Source::Interfaces(interfaces) => on_interfaces(interfaces, config, handle),
         Source::Port { port, eal } => from_port(port, eal.as_deref(), config, handle),
+        #[cfg(feature = "tofino")]
         Source::Switch(switch) => on_switch(switch, config, handle),
+        #[cfg(not(feature = "tofino"))]
+        Source::Switch(Switch { access, .. }) => {
+            let problem = crate::value::not_built("tofino");
+            Err(Failure::Usage(format!("--address {}: {problem}", access.address)))
+        }
         Source::Captures(files) => {
             let files = files.iter().map(|file| open(file)).collect::<Result<_, _>>()?;
             measure(captures(files, config.workers.unwrap_or(1), Pace::Trace)?, config, handle)
@@ -96,6 +104,7 @@ fn kept(interfaces: &Interfaces) -> Result<Option<Keep>, Failure> {
     }
 }
 
+#[cfg(feature = "tofino")]
 fn on_switch(switch: &Switch, config: &RunConfig, handle: &Handle) -> Result<(), Failure> {
     let mut options = switch_options(&switch.access)?;
     options.ports.clone_from(&switch.ports);

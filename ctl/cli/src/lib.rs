@@ -8,10 +8,22 @@
 //! 2. `options` declares them and resolves them to a `run_config::RunConfig`.
 //! 3. `run`, `replay` and `demo` start one source; `agent` starts several, a thread each.
 //! 4. `count` opens the dataplane of a source, and `measure` drives its controller and the outputs:
-//! tables and records (`handle`, `writers`), network services (`listen`), the report for `status`
-//! (`status::publish`) and the service manager (`service`).
+//!    tables and records (`handle`, `writers`), network services (`listen`), the report for `status`
+//!    (`status::publish`) and the service manager (`service`).
 //!
 //! `signals` ends a run. `value` parses the values of options.
+
+#![cfg_attr(
+    not(all(
+        feature = "grpc",
+        feature = "lake",
+        feature = "otlp",
+        feature = "report",
+        feature = "tofino",
+        feature = "top"
+    )),
+    allow(unused, reason = "features that are off use it")
+)]
 
 mod agent;
 pub mod bench;
@@ -27,9 +39,11 @@ mod generate;
 mod handle;
 mod help;
 mod interfaces;
+#[cfg(feature = "lake")]
 mod lake;
 mod listen;
 mod measure;
+#[cfg(feature = "lake")]
 mod merge;
 mod messages;
 mod nearest;
@@ -38,7 +52,10 @@ mod pages;
 mod pem;
 mod program;
 mod progress;
+#[cfg(feature = "tofino")]
+mod read_times;
 mod replay;
+#[cfg(feature = "report")]
 mod report;
 pub mod reproduce;
 mod run;
@@ -93,13 +110,17 @@ struct Cli {
 enum Command {
     Run(Box<options::run::Run>),
     Replay(Box<replay::Replay>),
+    #[cfg(feature = "report")]
     Report(Box<report::Report>),
     Demo(demo::Demo),
     Generate(generate::Generate),
     Reproduce(reproduce::Reproduce),
     Bench(bench::Bench),
+    #[cfg(feature = "lake")]
     Merge(merge::Merge),
+    #[cfg(feature = "lake")]
     Diff(merge::Diff),
+    #[cfg(feature = "lake")]
     Lake(lake::Lake),
     Tables(tables::Tables),
     Status(status::Status),
@@ -141,13 +162,11 @@ pub fn main() -> ExitCode {
     }
     let listening = match cli.command {
         None
-        | Some(
-            Command::Run(_)
-            | Command::Replay(_)
-            | Command::Report(_)
-            | Command::Demo(_)
-            | Command::Generate(_),
-        ) => signals::listen(),
+        | Some(Command::Run(_) | Command::Replay(_) | Command::Demo(_) | Command::Generate(_)) => {
+            signals::listen()
+        }
+        #[cfg(feature = "report")]
+        Some(Command::Report(_)) => signals::listen(),
         _ => Ok(()),
     };
     if let Err(failure) = listening {
@@ -157,13 +176,17 @@ pub fn main() -> ExitCode {
         None => run::demonstrate(&given),
         Some(Command::Run(_)) => run::execute(&given),
         Some(Command::Replay(replay)) => replay.execute(&given),
+        #[cfg(feature = "report")]
         Some(Command::Report(report)) => report.execute(&given),
         Some(Command::Demo(demo)) => demo.execute(),
         Some(Command::Generate(generate)) => generate.execute(),
         Some(Command::Reproduce(_)) => Err(program::become_bench()),
         Some(Command::Bench(bench)) => bench.check().and_then(|()| Err(program::become_bench())),
+        #[cfg(feature = "lake")]
         Some(Command::Merge(merge)) => merge.execute(),
+        #[cfg(feature = "lake")]
         Some(Command::Diff(diff)) => diff.execute(),
+        #[cfg(feature = "lake")]
         Some(Command::Lake(lake)) => lake.execute(),
         Some(Command::Tables(tables)) => tables.execute(),
         Some(Command::Status(status)) => status.execute(),

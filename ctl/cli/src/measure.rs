@@ -4,7 +4,9 @@
 use crate::error::Failure;
 use crate::handle::{Handle, Lines};
 use crate::progress::Watch;
-use crate::run_config::{LakeOutput, Outputs, RunConfig, Secret};
+#[cfg(feature = "lake")]
+use crate::run_config::{LakeOutput, Secret};
+use crate::run_config::{Outputs, RunConfig};
 use crate::signals::end_with;
 use crate::terminal;
 use crate::writers::{Expendable, Patient, Problems, Whole};
@@ -12,7 +14,9 @@ use flowgauge_core::cardinality::Mode;
 use flowgauge_ctl::Clock;
 use flowgauge_ctl::clock::{Trace, Wall, nanoseconds};
 use flowgauge_ctl::controller::{ControlError, Controller, Plan, Sink, Summary};
-use flowgauge_ctl::lake::{self, Identity, Lake, Store};
+use flowgauge_ctl::identity::Identity;
+#[cfg(feature = "lake")]
+use flowgauge_ctl::lake::{self, Lake, Store};
 use flowgauge_ctl::output::{Csv, DelayLog, Format, Idle, Json, Look, Origin, Tee, Times, escaped};
 use flowgauge_dataplane::middleware::Recorder;
 use flowgauge_dataplane::poll::port::{Port, Ports};
@@ -117,6 +121,7 @@ fn conduct<C: Clock + 'static>(
     if let Some(directory) = &outputs.directory {
         sinks.0.extend(files(directory, name.as_deref(), &origin, &problems)?);
     }
+    #[cfg(feature = "lake")]
     if let Some(place) = &outputs.lake {
         if config.secret == Secret::Random {
             tracing::warn!(
@@ -228,6 +233,7 @@ fn files(
     ])
 }
 
+#[cfg(feature = "lake")]
 /// Starts writing windows to a lake. With `patient` it waits for slow storage instead of dropping
 /// windows.
 fn lake(

@@ -31,7 +31,12 @@ const BENCH: &str = "flowgauge-bench";
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     let features = [
         ("dpdk", cfg!(feature = "dpdk")),
+        ("grpc", cfg!(feature = "grpc")),
+        ("lake", cfg!(feature = "lake")),
         ("object-store", cfg!(feature = "object-store")),
+        ("otlp", cfg!(feature = "otlp")),
+        ("report", cfg!(feature = "report")),
+        ("tofino", cfg!(feature = "tofino")),
         ("top", cfg!(feature = "top")),
     ];
     let features: Vec<&str> =

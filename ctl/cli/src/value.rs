@@ -5,6 +5,7 @@ use flowgauge_core::delay::prefixes::Prefix;
 use flowgauge_core::heavy::{Algorithm, Unit};
 use flowgauge_core::{FlowKey, HashMode, KeyKind, Precision, SketchKind};
 use flowgauge_ctl::flow::KeyFromText;
+#[cfg(feature = "lake")]
 use flowgauge_ctl::lake::union::{By, Selection};
 use flowgauge_ctl::measurement::cardinality::estimate::Estimator;
 use flowgauge_ctl::output::Format;
@@ -244,6 +245,11 @@ pub(crate) fn port(text: &str) -> Result<PortSpec, String> {
 pub(crate) const NO_DPDK: &str =
     "this build has no DPDK; install libdpdk-dev and build flowgauge with `--features dpdk`";
 
+/// Returns the error for an option of a feature that this build does not have.
+pub(crate) fn not_built(feature: &str) -> String {
+    format!("this build has no {feature}; build flowgauge with `--features {feature}`")
+}
+
 /// Returns the name of a DPDK device with its options, if this build supports DPDK.
 pub(crate) fn dpdk(device: &str) -> Result<String, String> {
     if device.is_empty() {
@@ -448,6 +454,7 @@ fn moment(text: &str, days: i64) -> Result<u64, String> {
     time.ok_or_else(|| format!("'{text}' is no time; give one such as 2026-11-23, 2026-11-23T14:00 (UTC), 2026-11-23T14:00+01:00, yesterday, or 24h for so long ago"))
 }
 
+#[cfg(feature = "lake")]
 /// Parses a selection of rows of a lake:
 /// `PATH[,host=NAME][,source=NAME][,direction=WAY][,from=TIME][,to=TIME]`. The path may be a
 /// pattern.
@@ -474,6 +481,7 @@ pub(crate) fn selection(text: &str) -> Result<Selection, String> {
     Ok(selection)
 }
 
+#[cfg(feature = "lake")]
 pub(crate) fn by(text: &str) -> Result<By, String> {
     named(text, &By::ALL, By::name)
 }

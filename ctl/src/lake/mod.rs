@@ -21,7 +21,7 @@ pub use store::Store;
 pub use writer::Lake;
 
 use crate::identity::{self, SCHEMA};
-use crate::measurement::{self, Counted};
+use crate::measurement;
 use crate::record::Record;
 use crate::row::{self, int};
 use flowgauge_core::Counters;
@@ -71,7 +71,7 @@ fn row(record: &Record, identity: &Identity, lost: u64, silent: u64) -> Option<R
     row.int("lost_rows", lost);
     row.text("hash", identity::name(&counted.hash));
     row.text("row_hash", identity::name(&counted.row_hash));
-    row.0.extend(sketches(record, counted).0);
+    row.0.extend(record.sketches(counted).0);
     row.seal();
     Some(row)
 }
@@ -124,15 +124,4 @@ const COLUMNS: [&str; 32] = [
 /// not read.
 pub(crate) fn is_known(column: &str) -> bool {
     COLUMNS.contains(&column) || measurement::columns().any(|begin| column.starts_with(begin))
-}
-
-/// What the measurements of a record say in a lake.
-pub(crate) fn sketches(record: &Record, counted: &Counted) -> Row {
-    let mut row = Row::default();
-    let described = record.described().iter().filter(|it| it.is_on);
-    for (described, (_, report)) in described.zip(record.reports.all()) {
-        described.fields.store(&mut row);
-        report.store(counted, &mut row);
-    }
-    row
 }

@@ -2,10 +2,10 @@
 
 use super::Origin;
 use crate::controller::Sink;
-use crate::identity::SCHEMA;
-use crate::lake::{self, Identity, Row};
+use crate::identity::{Identity, SCHEMA};
 use crate::measurement::Described;
 use crate::record::{Kind, Record};
+use crate::row::Row;
 use crate::text::optional;
 use flowgauge_core::Counters;
 use serde::ser::SerializeMap;
@@ -123,8 +123,7 @@ impl Serialize for Line<'_> {
         {
             line.serialize_entry(measurement, fields)?;
         }
-        let sketches =
-            || record.counted.as_ref().map(|counted| Sketches(lake::sketches(record, counted)));
+        let sketches = || record.counted.as_ref().map(|counted| Sketches(record.sketches(counted)));
         optional(&mut line, "sketches", origin.sketches.then(sketches).flatten())?;
         line.end()
     }

@@ -12,6 +12,7 @@ pub use csv::Csv;
 pub use delays::DelayLog;
 pub use idle::Idle;
 pub use json::Json;
+#[cfg(feature = "grpc")]
 pub(crate) use json::line;
 pub use metrics::{Metrics, proto};
 pub use table::{Look, Table, Times};

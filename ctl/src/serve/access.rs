@@ -11,6 +11,7 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 use subtle::ConstantTimeEq;
+#[cfg(feature = "otlp")]
 use tonic::metadata::AsciiMetadataValue;
 
 /// No file with a token is longer.
@@ -44,6 +45,7 @@ impl Token {
     }
 
     /// What a request says that tells it, as programs do.
+    #[cfg(feature = "otlp")]
     pub(crate) fn bearer(&self) -> Option<AsciiMetadataValue> {
         let mut told = AsciiMetadataValue::try_from([b"Bearer ", &*self.0].concat()).ok()?;
         told.set_sensitive(true);

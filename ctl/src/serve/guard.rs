@@ -10,6 +10,7 @@ use axum::http::StatusCode;
 use axum::http::header::{ALLOW, AUTHORIZATION, HOST, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use axum::response::{IntoResponse, Response};
 use std::net::IpAddr;
+#[cfg(feature = "grpc")]
 use tonic::Status;
 
 /// Decides who is answered.
@@ -96,6 +97,7 @@ impl Refused {
         }
     }
 
+    #[cfg(feature = "grpc")]
     pub(super) fn over_grpc(&self) -> Response {
         match self {
             Refused::Method => {

@@ -10,22 +10,30 @@ mod access;
 mod board;
 mod connections;
 mod event;
+#[cfg(feature = "grpc")]
 mod feed;
 mod fence;
+#[cfg(feature = "grpc")]
 mod grpc;
 mod guard;
 mod kept;
+mod page;
 mod protocol;
 mod refusal;
+#[cfg(feature = "report")]
 mod report;
 mod server;
 
 pub use access::{Access, Token, encryption};
 pub use board::Board;
+#[cfg(feature = "grpc")]
 pub use feed::Feed;
 pub use fence::drop_capabilities;
+#[cfg(feature = "grpc")]
 pub use grpc::{Told, proto};
-pub use report::{Fact, Report, document};
+pub use page::document;
+#[cfg(feature = "report")]
+pub use report::{Fact, Report};
 pub use server::Server;
 
 use crate::output::Metrics;
@@ -94,11 +102,11 @@ fn router(site: Site) -> Router {
         get(move || async move { (told(kind), Bytes::from_static(bytes)) })
     };
     Router::new()
-        .route("/", asset(HTML, report::HTML.as_bytes()))
-        .route("/page.js", asset(SCRIPT, report::SCRIPT.as_bytes()))
-        .route("/page.css", asset(STYLE, report::STYLE.as_bytes()))
-        .route("/uplot.js", asset(SCRIPT, report::CHARTS.as_bytes()))
-        .route("/uplot.css", asset(STYLE, report::CHARTS_STYLE.as_bytes()))
+        .route("/", asset(HTML, page::HTML.as_bytes()))
+        .route("/page.js", asset(SCRIPT, page::SCRIPT.as_bytes()))
+        .route("/page.css", asset(STYLE, page::STYLE.as_bytes()))
+        .route("/uplot.js", asset(SCRIPT, page::CHARTS.as_bytes()))
+        .route("/uplot.css", asset(STYLE, page::CHARTS_STYLE.as_bytes()))
         .route("/metrics", get(metrics))
         .route("/health", get(health))
         .route("/ready", get(ready))

@@ -1,34 +1,11 @@
 //! The page by itself: about a capture, with everything in one file.
 
 use super::event::event;
+use super::page::{CHARTS, CHARTS_STYLE, HTML, SCRIPT, STYLE};
 use crate::controller::Sink;
 use crate::record::{Kind, Record};
 use serde::Serialize;
 use std::io;
-
-pub(super) const HTML: &str = include_str!("assets/page.html");
-pub(super) const SCRIPT: &str = include_str!("assets/page.js");
-pub(super) const STYLE: &str =
-    concat!(include_str!("assets/base.css"), include_str!("assets/page.css"));
-pub(super) const CHARTS: &str = include_str!("assets/uplot/uPlot.iife.min.js");
-pub(super) const CHARTS_STYLE: &str = include_str!("assets/uplot/uPlot.min.css");
-
-/// What all pages look like.
-const BASE: &str = include_str!("assets/base.css");
-
-/// A page that needs nothing but itself, and looks as the live page does. All is HTML but `style`,
-/// which is added to the common one.
-#[must_use]
-pub fn document(title: &str, style: &str, body: &str) -> String {
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>{title}</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>\n{BASE}{style}</style>\n</head>\n<body>\n\
-         <header>\n  <h1>flowgauge <span>{title}</span></h1>\n</header>\n<main>\n{body}</main>\n\
-         <footer><p>flowgauge {}</p></footer>\n</body>\n</html>\n",
-        env!("CARGO_PKG_VERSION")
-    )
-}
 
 /// A page takes at most so many bytes of windows; browsers draw no more with pleasure.
 const ROOM: usize = 48 << 20;

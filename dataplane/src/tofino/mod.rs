@@ -36,11 +36,14 @@ mod options;
 mod ports;
 mod program;
 mod session;
+mod slot;
+mod status;
 mod table;
 mod times;
 
-pub use measurement::{Build, SLOT_BITS, builds, definitions, nearest_slot, slot_bits};
+pub use measurement::{Build, builds, definitions};
 pub use options::{Fec, Options, Port, Speed, Tls};
+pub use slot::{SLOT_BITS, nearest_slot, slot_bits};
 pub use times::{ReadTimes, TableTimes, read_times};
 
 pub use crate::error::Failure;

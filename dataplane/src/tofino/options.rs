@@ -110,6 +110,7 @@ impl Speed {
         }
     }
 
+    #[cfg(feature = "tofino")]
     pub(super) fn on_switch(self) -> String {
         format!("BF_SPEED_{}", self.name().to_uppercase())
     }
@@ -141,6 +142,7 @@ impl Fec {
         }
     }
 
+    #[cfg(feature = "tofino")]
     pub(super) fn on_switch(self) -> &'static str {
         match self {
             Fec::None => "BF_FEC_TYP_NONE",

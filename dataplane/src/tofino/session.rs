@@ -6,7 +6,8 @@
 
 use super::options::{Options, Tls};
 use super::program::{Program, entity};
-use crate::error::{Failure, code_name};
+use super::status::code_name;
+use crate::error::Failure;
 use flowgauge_bfruntime::proto::bf_runtime_client::BfRuntimeClient;
 use flowgauge_bfruntime::proto::{self, stream_message_request, stream_message_response};
 use flowgauge_bfruntime::schema::{SYNC, Schema, Table};

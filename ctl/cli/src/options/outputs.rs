@@ -4,7 +4,8 @@ use crate::error::Failure;
 use crate::run_config::{Encryption, LakeOutput, Listen, Otlp, Outputs};
 use crate::value::{self, Lake};
 use clap::Args;
-use flowgauge_ctl::lake;
+#[cfg(feature = "lake")]
+use flowgauge_ctl::lake::Settings;
 use flowgauge_ctl::output::Format;
 use std::env;
 use std::net::SocketAddr;
@@ -144,7 +145,7 @@ impl OutputOptions {
 
     /// Returns a contradiction among the other options, if there is one.
     pub(super) fn problem(&self) -> Option<String> {
-        self.listen_problem().or_else(|| self.otlp_problem())
+        self.not_built().or_else(|| self.listen_problem()).or_else(|| self.otlp_problem())
     }
 
     /// Returns why the servers must not listen as asked, if so.
@@ -199,27 +200,13 @@ impl OutputOptions {
                     .map_err(|problem| Failure::Usage(format!("{HOST}: {problem}")))?,
                 None => rustix::system::uname().nodename().to_string_lossy().into_owned(),
             };
-        let lake = self.lake.clone().map(|lake| {
-            let (directory, store) = match lake {
-                Lake::Directory(directory) => (directory, None),
-                Lake::Store(url) => {
-                    (self.lake_buffer.clone().unwrap_or_else(usual_buffer), Some(url))
-                }
-            };
-            LakeOutput {
-                directory,
-                store,
-                buffer: self.lake_buffer_size.unwrap_or(lake::Settings::BUFFER),
-                longest: self.lake_every.unwrap_or(lake::Settings::LONGEST),
-            }
-        });
         let encryption = self.listen_cert.clone().zip(self.listen_key.clone());
         Ok(Outputs {
             format: Some(self.format.unwrap_or_default()),
             utc: self.utc.unwrap_or_default(),
             sketches: self.sketches.unwrap_or_default(),
             directory: self.out.clone(),
-            lake,
+            lake: self.resolve_lake(),
             listen: self.listen.map(|address| Listen { address, anywhere: false }),
             grpc: self.grpc,
             encryption: encryption.map(|(certificate, key)| Encryption { certificate, key }),
@@ -235,9 +222,43 @@ impl OutputOptions {
             delay_samples: self.delay_samples.clone(),
         })
     }
+
+    #[cfg(feature = "lake")]
+    fn resolve_lake(&self) -> Option<LakeOutput> {
+        let (directory, store) = match self.lake.clone()? {
+            Lake::Directory(directory) => (directory, None),
+            Lake::Store(url) => (self.lake_buffer.clone().unwrap_or_else(usual_buffer), Some(url)),
+        };
+        Some(LakeOutput {
+            directory,
+            store,
+            buffer: self.lake_buffer_size.unwrap_or(Settings::BUFFER),
+            longest: self.lake_every.unwrap_or(Settings::LONGEST),
+        })
+    }
+
+    #[cfg(not(feature = "lake"))]
+    fn resolve_lake(&self) -> Option<LakeOutput> {
+        None
+    }
+
+    /// Returns the error of an output that this build does not have.
+    fn not_built(&self) -> Option<String> {
+        let not_built = |option, feature| format!("{option}: {}", value::not_built(feature));
+        if cfg!(not(feature = "lake")) && self.lake.is_some() {
+            Some(not_built("--lake", "lake"))
+        } else if cfg!(not(feature = "grpc")) && self.grpc.is_some() {
+            Some(not_built("--grpc", "grpc"))
+        } else if cfg!(not(feature = "otlp")) && self.otlp.is_some() {
+            Some(not_built("--otlp", "otlp"))
+        } else {
+            None
+        }
+    }
 }
 
 /// Returns the default directory of the upload buffer, which systemd creates for a unit.
+#[cfg(feature = "lake")]
 fn usual_buffer() -> PathBuf {
     env::var_os("STATE_DIRECTORY")
         .map_or_else(|| "/var/lib/flowgauge".into(), PathBuf::from)

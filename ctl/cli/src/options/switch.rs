@@ -120,6 +120,9 @@ impl Switch {
                 "--backend tofino counts on a switch; name its BFRuntime server with --address HOST:PORT",
             );
         };
+        if cfg!(not(feature = "tofino")) {
+            return usage(&format!("--backend tofino: {}", value::not_built("tofino")));
+        }
         if on_interface {
             return usage(
                 "-i and the options that go with it are for the kernel of this machine, and not for --backend tofino",

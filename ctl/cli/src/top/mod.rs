@@ -34,8 +34,6 @@ impl Top {
         #[cfg(feature = "top")]
         return screen::show();
         #[cfg(not(feature = "top"))]
-        Err(Failure::Failed(
-            "this build has no `top`; build flowgauge with `--features top`".to_owned(),
-        ))
+        Err(Failure::Failed(crate::value::not_built("top")))
     }
 }

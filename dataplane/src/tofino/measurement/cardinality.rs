@@ -3,7 +3,6 @@
 mod staggered;
 
 pub(in crate::tofino) use staggered::Staggered;
-pub use staggered::{SLOT_BITS, nearest_slot, slot_bits};
 
 use super::{
     Array, Capabilities, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, array, hash,

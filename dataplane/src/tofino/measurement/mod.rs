@@ -23,7 +23,6 @@ use flowgauge_bfruntime::schema::{Schema, Table};
 use flowgauge_core::{Grid, KeyKind, MeasurementKind, Settings, WideBank};
 
 pub(super) use cardinality::Staggered;
-pub use cardinality::{SLOT_BITS, nearest_slot, slot_bits};
 pub(super) use delay::{Samples, set_shares};
 pub(super) use entropy::alarms::{self, Alarms};
 pub(super) use entropy::{NO_THRESHOLDS, difference, thresholds};

@@ -13,6 +13,7 @@
 
 use super::{Array, Failure, KIND, Schema, names};
 use crate::tofino::array::Cells;
+use crate::tofino::slot::{self, range};
 use flowgauge_bfruntime::schema::SchemaError;
 use flowgauge_core::cardinality::{self, Precision};
 use flowgauge_core::{Lasting, Settings, Zeroed};
@@ -27,41 +28,11 @@ const LATEST: &str = "latest";
 
 /// The definition that says how long slots are.
 const DEFINITION: &str = "FLOWGAUGE_SLOT_BITS";
-/// How long slots are if nothing says so, as a power of two of nanoseconds.
-pub const SLOT_BITS: u32 = 23;
-/// The shortest.
-const LEAST_SLOT_BITS: u32 = 10;
-/// The longest round, which has a slot for each register: of longer ones the clock has too few.
-const MOST_ROUND_BITS: u32 = 44;
 /// Bits of the chip's clock, which counts nanoseconds, and how many of them a switch keeps.
 const CLOCK_BITS: u32 = 48;
 const KEPT_BITS: u32 = 32;
 /// By what part clocks differ at most: one in so many.
 const DRIFT: u64 = 10_000;
-
-/// The length of a slot as a power of two of nanoseconds, if a switch can have such slots.
-#[must_use]
-pub fn slot_bits(precision: Precision, slot_ns: u64) -> Option<u32> {
-    (slot_ns.is_power_of_two() && range(precision).contains(&slot_ns.trailing_zeros()))
-        .then(|| slot_ns.trailing_zeros())
-}
-
-/// The nearest length of a slot that a switch can have.
-#[must_use]
-pub fn nearest_slot(precision: Precision, slot_ns: u64) -> u64 {
-    let range = range(precision);
-    let below = slot_ns.max(1).ilog2().clamp(*range.start(), *range.end());
-    let above = (below + 1).min(*range.end());
-    if slot_ns.abs_diff(1 << above) < slot_ns.abs_diff(1 << below) {
-        1 << above
-    } else {
-        1 << below
-    }
-}
-
-fn range(precision: Precision) -> std::ops::RangeInclusive<u32> {
-    LEAST_SLOT_BITS..=MOST_ROUND_BITS - precision.bits()
-}
 
 /// The time that registers cover: half a round.
 fn covered(precision: Precision, slot_ns: u64) -> Duration {
@@ -109,7 +80,7 @@ impl Staggered {
         if slot_ns != 1 << slot_bits {
             let [own, wanted] =
                 [1 << slot_bits, slot_ns].map(|slot_ns| covered(precision, slot_ns));
-            let advice = match self::slot_bits(precision, slot_ns) {
+            let advice = match slot::slot_bits(precision, slot_ns) {
                 Some(bits) => {
                     format!("compile it with -D{DEFINITION}={bits}, or use --staggered {own:?}")
                 }

@@ -4,17 +4,24 @@
 //! Each source feeds the shared stores with the sinks of [`Exporters::sinks`]; [`Exporters::start`]
 //! starts the servers and the exporter that read them.
 
+#[cfg(feature = "grpc")]
+mod grpc;
+#[cfg(feature = "otlp")]
+mod otlp;
+
 use crate::config::Given;
 use crate::error::Failure;
-use crate::run_config::{Encryption, Listen, Otlp, Outputs};
+use crate::run_config::{Encryption, Listen, Outputs};
 use crate::status::Publication;
 use crate::writers::Problems;
 use flowgauge_ctl::controller::Sink;
-use flowgauge_ctl::lake::Identity;
-use flowgauge_ctl::otlp::{Collector, Exporter};
+use flowgauge_ctl::identity::Identity;
+#[cfg(feature = "otlp")]
+use flowgauge_ctl::otlp::Exporter;
 use flowgauge_ctl::output::{Metrics, Origin};
-use flowgauge_ctl::serve::proto::{Setting, Source};
-use flowgauge_ctl::serve::{Access, Board, Feed, Server, Site, Token, Told, encryption};
+#[cfg(feature = "grpc")]
+use flowgauge_ctl::serve::Feed;
+use flowgauge_ctl::serve::{Access, Board, Server, Site, Token, encryption};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
@@ -41,6 +48,14 @@ fn token(option: &str, path: Option<&Path>) -> Result<Option<Token>, Failure> {
     path.map(read).transpose()
 }
 
+/// Option in effect.
+#[derive(Clone, Debug)]
+struct Setting {
+    name: String,
+    values: Vec<String>,
+    origin: String,
+}
+
 /// Options in effect for each source of a run. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Configured(Arc<Mutex<BTreeMap<String, Vec<Setting>>>>);
@@ -64,14 +79,6 @@ impl Configured {
     pub(crate) fn remove(&self, source: &str) {
         self.sources().remove(source);
     }
-
-    fn all(&self) -> Vec<Source> {
-        let sources = self.sources();
-        sources
-            .iter()
-            .map(|(name, settings)| Source { name: name.clone(), settings: settings.clone() })
-            .collect()
-    }
 }
 
 /// Stores that the servers and the exporter of a run read.
@@ -79,13 +86,15 @@ impl Configured {
 pub(crate) struct Outlets {
     metrics: Metrics,
     board: Board,
+    #[cfg(feature = "grpc")]
     feed: Feed,
     pub(crate) configured: Configured,
 }
 
 /// Servers and exporter of a run, which stop when this is dropped.
 pub(crate) struct Open {
-    _servers: [Option<Server>; 2],
+    _servers: Vec<Server>,
+    #[cfg(feature = "otlp")]
     _exporter: Option<Exporter>,
 }
 
@@ -108,6 +117,7 @@ impl Outlets {
         if outputs.listen.is_some() {
             sinks.push(Box::new(self.board.clone()));
         }
+        #[cfg(feature = "grpc")]
         if outputs.grpc.is_some() {
             sinks.push(Box::new(self.feed.of(
                 origin.clone(),
@@ -126,11 +136,14 @@ impl Outlets {
         publication: &Publication,
         problems: &Problems,
     ) -> Result<Open, Failure> {
-        let servers = [
-            self.serve(outputs, identity, publication)?,
-            self.serve_grpc(outputs, identity, publication)?,
-        ];
-        Ok(Open { _servers: servers, _exporter: self.export(outputs, identity, problems)? })
+        let mut servers = Vec::from_iter(self.serve(outputs, identity, publication)?);
+        #[cfg(feature = "grpc")]
+        servers.extend(self.serve_grpc(outputs, identity, publication)?);
+        Ok(Open {
+            _servers: servers,
+            #[cfg(feature = "otlp")]
+            _exporter: self.export(outputs, identity, problems)?,
+        })
     }
 
     fn serve(
@@ -157,62 +170,6 @@ impl Outlets {
         let server = server.map_err(|error| cannot_listen("--listen", address, &error))?;
         eprintln!("{protocol}://{} shows this run; /metrics is for Prometheus", server.address());
         Ok(Some(server))
-    }
-
-    fn serve_grpc(
-        &self,
-        outputs: &Outputs,
-        identity: &Identity,
-        publication: &Publication,
-    ) -> Result<Option<Server>, Failure> {
-        let Some(address) = outputs.grpc else { return Ok(None) };
-        let access = access(outputs)?;
-        let configured = self.configured.clone();
-        let told = Told {
-            feed: self.feed.clone(),
-            problems: Arc::new(publication.problems()),
-            status: Arc::new(publication.status()),
-            configuration: Arc::new(move || configured.all()),
-            host: Arc::clone(&identity.host),
-            metrics: self.metrics.clone(),
-        };
-        let encrypted = if access.encryption.is_some() { " over TLS" } else { "" };
-        let server = Server::start_grpc(address, told, access)
-            .map_err(|error| cannot_listen("--grpc", address, &error))?;
-        eprintln!(
-            "grpc://{} tells this run{encrypted}; flowgauge.v1.Agent is its service",
-            server.address()
-        );
-        Ok(Some(server))
-    }
-
-    fn export(
-        &self,
-        outputs: &Outputs,
-        identity: &Identity,
-        problems: &Problems,
-    ) -> Result<Option<Exporter>, Failure> {
-        let Some(Otlp { url, every, authority, token: secret }) = &outputs.otlp else {
-            return Ok(None);
-        };
-        let failed =
-            |error: io::Error| Failure::Failed(format!("cannot send metrics to {url}: {error}"));
-        let token = token("--otlp-token-file", secret.as_deref())?;
-        let collector = Collector::new(url, authority.as_deref(), token).map_err(failed)?;
-        let resource = vec![
-            ("service.name", "flowgauge".to_owned()),
-            ("service.version", env!("CARGO_PKG_VERSION").to_owned()),
-            ("service.instance.id", identity.run.to_string()),
-            ("host.name", identity.host.to_string()),
-        ];
-        let problems = problems.clone();
-        let tell = move |problem: String| {
-            tracing::warn!("{problem}");
-            problems.add(problem);
-        };
-        Exporter::start(collector, *every, resource, self.metrics.clone(), tell)
-            .map(Some)
-            .map_err(failed)
     }
 }
 

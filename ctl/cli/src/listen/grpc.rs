@@ -1,0 +1,53 @@
+//! gRPC server of a run (`--grpc`).
+
+use super::{Configured, Outlets, Setting, access, cannot_listen};
+use crate::error::Failure;
+use crate::run_config::Outputs;
+use crate::status::Publication;
+use flowgauge_ctl::identity::Identity;
+use flowgauge_ctl::serve::{Server, Told, proto};
+use std::sync::Arc;
+
+impl Configured {
+    fn all(&self) -> Vec<proto::Source> {
+        let setting = |setting: &Setting| proto::Setting {
+            name: setting.name.clone(),
+            values: setting.values.clone(),
+            origin: setting.origin.clone(),
+        };
+        let source = |(name, settings): (&String, &Vec<Setting>)| proto::Source {
+            name: name.clone(),
+            settings: settings.iter().map(setting).collect(),
+        };
+        self.sources().iter().map(source).collect()
+    }
+}
+
+impl Outlets {
+    pub(super) fn serve_grpc(
+        &self,
+        outputs: &Outputs,
+        identity: &Identity,
+        publication: &Publication,
+    ) -> Result<Option<Server>, Failure> {
+        let Some(address) = outputs.grpc else { return Ok(None) };
+        let access = access(outputs)?;
+        let configured = self.configured.clone();
+        let told = Told {
+            feed: self.feed.clone(),
+            problems: Arc::new(publication.problems()),
+            status: Arc::new(publication.status()),
+            configuration: Arc::new(move || configured.all()),
+            host: Arc::clone(&identity.host),
+            metrics: self.metrics.clone(),
+        };
+        let encrypted = if access.encryption.is_some() { " over TLS" } else { "" };
+        let server = Server::start_grpc(address, told, access)
+            .map_err(|error| cannot_listen("--grpc", address, &error))?;
+        eprintln!(
+            "grpc://{} tells this run{encrypted}; flowgauge.v1.Agent is its service",
+            server.address()
+        );
+        Ok(Some(server))
+    }
+}

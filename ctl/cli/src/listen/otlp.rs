@@ -1,0 +1,40 @@
+//! Exporter to a metrics collector (`--otlp`).
+
+use super::{Outlets, token};
+use crate::error::Failure;
+use crate::run_config::{Otlp, Outputs};
+use crate::writers::Problems;
+use flowgauge_ctl::identity::Identity;
+use flowgauge_ctl::otlp::{Collector, Exporter};
+use std::io;
+
+impl Outlets {
+    pub(super) fn export(
+        &self,
+        outputs: &Outputs,
+        identity: &Identity,
+        problems: &Problems,
+    ) -> Result<Option<Exporter>, Failure> {
+        let Some(Otlp { url, every, authority, token: secret }) = &outputs.otlp else {
+            return Ok(None);
+        };
+        let failed =
+            |error: io::Error| Failure::Failed(format!("cannot send metrics to {url}: {error}"));
+        let token = token("--otlp-token-file", secret.as_deref())?;
+        let collector = Collector::new(url, authority.as_deref(), token).map_err(failed)?;
+        let resource = vec![
+            ("service.name", "flowgauge".to_owned()),
+            ("service.version", env!("CARGO_PKG_VERSION").to_owned()),
+            ("service.instance.id", identity.run.to_string()),
+            ("host.name", identity.host.to_string()),
+        ];
+        let problems = problems.clone();
+        let tell = move |problem: String| {
+            tracing::warn!("{problem}");
+            problems.add(problem);
+        };
+        Exporter::start(collector, *every, resource, self.metrics.clone(), tell)
+            .map(Some)
+            .map_err(failed)
+    }
+}
