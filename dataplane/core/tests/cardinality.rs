@@ -220,8 +220,7 @@ fn a_cores_state_is_under_sixteen_mebibytes_and_has_no_padding() {
 fn the_specification_tells_what_cores_take() {
     let core = size_of::<flowgauge_core::State>() as f64 / f64::from(1 << 20);
     let shared = size_of::<flowgauge_core::Shared>() as f64 / 1024.0;
-    let told =
-        format!("staggered registers; {core:.1} MiB. What cores share are {shared:.0} KiB more");
+    let told = format!("{core:.1} MiB for each core and {shared:.0} KiB shared by all cores");
     let specification =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../SPECIFICATION.md"))
             .unwrap();
