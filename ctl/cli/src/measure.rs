@@ -98,7 +98,11 @@ fn conduct<C: Clock + 'static>(
     let Handle { name, shared, .. } = handle;
     let mut sinks = Tee::default();
     let identity = identity(outputs, name.as_deref())?;
-    let origin = Origin { identity: Some(identity.clone()), sketches: outputs.sketches };
+    let origin = Origin {
+        identity: Some(identity.clone()),
+        sketches: outputs.sketches,
+        ..Origin::default()
+    };
     // Kept until the run has ended.
     let mut open = None;
     let problems = Problems::default();
@@ -140,6 +144,7 @@ fn conduct<C: Clock + 'static>(
     }
     if let Some(format) = outputs.format {
         let look = look(config, watch.is_none());
+        let origin = Origin { no_csv_header: outputs.no_csv_header, ..origin };
         let printed = match name {
             Some(name) => {
                 let prefix = if format == Format::Table {

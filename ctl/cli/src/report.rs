@@ -114,7 +114,7 @@ impl Report {
 /// Options of other outputs are refused: whoever gives them believes that something is written
 /// there.
 fn refuse_other_outputs(given: &[Given]) -> Result<(), Failure> {
-    const OTHERS: [&str; 11] = [
+    const OTHERS: [&str; 12] = [
         "listen",
         "grpc",
         "otlp",
@@ -122,6 +122,7 @@ fn refuse_other_outputs(given: &[Given]) -> Result<(), Failure> {
         "out",
         "record",
         "format",
+        "no-csv-header",
         "staggered",
         "sketches",
         "delay-samples",

@@ -214,6 +214,8 @@ pub(crate) struct Outputs {
     pub(crate) format: Option<Format>,
     /// Whether the table's times of day are UTC, and not local time.
     pub(crate) utc: bool,
+    /// Whether the CSV on standard output has no header.
+    pub(crate) no_csv_header: bool,
     /// Whether registers and sketches are written to JSON.
     pub(crate) sketches: bool,
     /// Where new CSV and JSON-lines files are made.

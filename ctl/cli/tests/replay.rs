@@ -110,6 +110,8 @@ fn csv_begins_with_the_columns_of_the_thesis() {
         assert_eq!(row[column("record")], common::text(record, "record"));
         assert_eq!(row[column("packets")].parse::<u64>().unwrap(), number(record, "packets"));
     }
+    let appended = replay(&file, "--format csv --truth --read-every 1s --no-csv-header").quiet();
+    assert_eq!(Some(appended.as_str()), text.split_once('\n').map(|(_, rows)| rows));
     let without = replay(&file, "--format csv").quiet();
     assert!(without.lines().skip(1).all(|line| line.split(',').nth(2) == Some("")), "{without}");
 }

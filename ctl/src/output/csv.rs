@@ -45,7 +45,7 @@ impl Sink for Csv<'_> {
         let mut cells: Vec<_> = fields.cells().chain(of_measurements).collect();
         cells.sort_by_key(|(column, _)| column.position);
         debug_assert!(cells.is_sorted_by(|(one, _), (next, _)| one.position < next.position));
-        if is_first {
+        if is_first && !self.origin.no_csv_header {
             let names: Vec<&str> = cells.iter().map(|(column, _)| column.name.as_ref()).collect();
             writeln!(self.writer, "{}", names.join(","))?;
         }

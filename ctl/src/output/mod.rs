@@ -74,6 +74,8 @@ pub struct Origin {
     pub identity: Option<Identity>,
     /// Whether JSON lines of windows have registers and sketches.
     pub sketches: bool,
+    /// Whether CSV has no header.
+    pub no_csv_header: bool,
 }
 
 impl<S: Sink + ?Sized> Sink for Box<S> {

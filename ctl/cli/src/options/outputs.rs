@@ -37,6 +37,10 @@ pub(crate) struct OutputOptions {
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Output")]
     pub(crate) utc: Option<bool>,
 
+    /// Leave out the CSV header, to append to a file that has one
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Output")]
+    pub(crate) no_csv_header: Option<bool>,
+
     /// Also write results to new CSV and JSON-lines files in this directory
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(crate) out: Option<PathBuf>,
@@ -145,7 +149,15 @@ impl OutputOptions {
 
     /// Returns a contradiction among the other options, if there is one.
     pub(super) fn problem(&self) -> Option<String> {
-        self.not_built().or_else(|| self.listen_problem()).or_else(|| self.otlp_problem())
+        self.header_problem()
+            .or_else(|| self.not_built())
+            .or_else(|| self.listen_problem())
+            .or_else(|| self.otlp_problem())
+    }
+
+    fn header_problem(&self) -> Option<String> {
+        (self.no_csv_header == Some(true) && self.format != Some(Format::Csv))
+            .then(|| "--no-csv-header is for --format csv; leave it out".to_owned())
     }
 
     /// Returns why the servers must not listen as asked, if so.
@@ -204,6 +216,7 @@ impl OutputOptions {
         Ok(Outputs {
             format: Some(self.format.unwrap_or_default()),
             utc: self.utc.unwrap_or_default(),
+            no_csv_header: self.no_csv_header.unwrap_or_default(),
             sketches: self.sketches.unwrap_or_default(),
             directory: self.out.clone(),
             lake: self.resolve_lake(),

@@ -783,6 +783,10 @@ impl Delay {
         to.count("delay_requests", "requests", Unit::Things, &labels, self.requests());
         let (title, answers) = ("answers whose delay was seen", self.answers() as f64);
         to.count("delay_answers", title, Unit::Things, &labels, answers);
+        if let Some(unanswered) = self.unanswered() {
+            let title = "requests without an answer of their own";
+            to.count("delay_unanswered", title, Unit::Things, &labels, unanswered);
+        }
         let Some(distribution) = &self.distribution else { return };
         let percentiles =
             self.percentiles().into_iter().flatten().zip(distribution.raw).zip(PERCENTILES);
