@@ -139,7 +139,7 @@ impl Configuration {
         let says = |given: &&Given| ORIGINS.contains(&given.key.as_str());
         match self.common().find(says) {
             Some(given) if !self.sources.is_empty() => Err(Failure::Usage(format!(
-                "{}: {} says where packets come from, and so do the sources of the configuration; it belongs into one of them",
+                "{}: {} cannot be combined with [[source]] tables; move it into one of them",
                 given.origin, given.key
             ))),
             _ => Ok(()),
@@ -212,7 +212,10 @@ impl Keys {
 
     fn parsed(&self, key: &str, texts: &[String]) -> Result<ArgMatches, String> {
         let arguments = texts.iter().map(|text| format!("--{key}={text}"));
-        self.parser.borrow_mut().try_get_matches_from_mut(arguments).map_err(|error| told(&error))
+        self.parser
+            .borrow_mut()
+            .try_get_matches_from_mut(arguments)
+            .map_err(|error| describe(&error))
     }
 }
 
@@ -249,13 +252,13 @@ fn known_variables(keys: &Keys, names: impl Iterator<Item = String>) -> Result<(
         return Ok(());
     };
     let advice = match nearest(&name, options.iter().map(String::as_str)) {
-        Some(nearest) => format!("did you mean {nearest}? Else unset it"),
+        Some(nearest) => format!("did you mean {nearest}? If not, unset it"),
         None => format!(
-            "unset it; variables are options of `flowgauge run` in capitals, as {} for --window",
+            "unset it; variables are named after options of `flowgauge run`, such as {} for --window",
             variable("window")
         ),
     };
-    Err(Failure::Usage(format!("{name} in the environment is no option; {advice}")))
+    Err(Failure::Usage(format!("{name} in the environment is not an option; {advice}")))
 }
 
 /// Returns the options of the command line, which clap has validated.
@@ -303,14 +306,15 @@ fn parse(keys: &Keys, path: &Path, text: &str) -> Result<(Vec<Given>, Vec<Source
     let Some(sources) = sources else { return Ok((common, named)) };
     let at = sources.span().start;
     let tables = sources.get_ref().as_array().filter(|sources| !sources.is_empty());
-    for source in
-        tables.ok_or_else(|| (at, "sources are tables, as in [[source]]".to_owned()))?.iter()
+    for source in tables
+        .ok_or_else(|| (at, "'source' must be an array of tables, as in [[source]]".to_owned()))?
+        .iter()
     {
         let at = source.span().start;
         let table = source
             .get_ref()
             .as_table()
-            .ok_or_else(|| (at, "a source is a table, as in [[source]]".to_owned()))?;
+            .ok_or_else(|| (at, "a source must be a table, as in [[source]]".to_owned()))?;
         let own: Vec<&Arg> = options
             .iter()
             .copied()
@@ -319,7 +323,7 @@ fn parse(keys: &Keys, path: &Path, text: &str) -> Result<(Vec<Given>, Vec<Source
         for (key, _) in table {
             if keys.is_of_process(key.get_ref()) {
                 let problem = format!(
-                    "'{}' is for all sources together; it belongs above the first [[source]]",
+                    "'{}' applies to all sources; move it above the first [[source]]",
                     key.get_ref()
                 );
                 return Err((key.span().start, problem));
@@ -327,26 +331,20 @@ fn parse(keys: &Keys, path: &Path, text: &str) -> Result<(Vec<Given>, Vec<Source
         }
         let given = reader.table(table, &own, &[NAME])?;
         let Some(origin) = given.iter().find(|given| ORIGINS.contains(&given.key.as_str())) else {
-            return Err((
-                at,
-                format!("a source says where its packets come from: {}", ORIGINS.join(", ")),
-            ));
+            return Err((at, format!("a [[source]] needs one of: {}", ORIGINS.join(", "))));
         };
         let name = match table.get(NAME) {
             None => origin.texts.join(","),
             Some(name) => {
                 let text = name.get_ref().as_str().filter(|name| is_name(name));
-                let problem =
-                    "a name is a text of up to 64 letters, digits, dots, dashes and underscores";
+                let problem = "a name must be a string of 1 to 64 letters, digits, dots, dashes and underscores";
                 text.ok_or_else(|| (name.span().start, problem.to_owned()))?.to_owned()
             }
         };
         if named.iter().any(|other| other.name == name) {
             return Err((
                 at,
-                format!(
-                    "there are two sources '{name}'; give one another name, as in name = \"uplink\""
-                ),
+                format!("two sources are named '{name}'; rename one, as in name = \"uplink\""),
             ));
         }
         let line = line(text, table.iter().map(|(key, _)| key.span().start).min().unwrap_or(at));
@@ -406,10 +404,9 @@ impl Reader<'_> {
 fn unknown<'a>(key: &str, known: impl Iterator<Item = &'a str>) -> String {
     let advice = match nearest(key, known) {
         Some(name) => format!("did you mean '{name}'?"),
-        None => "keys are the long options that `flowgauge run --help` shows, without their dashes"
-            .to_owned(),
+        None => "keys are the long options of `flowgauge run --help`, without dashes".to_owned(),
     };
-    format!("there is no option '{key}'; {advice}")
+    format!("unknown option '{key}'; {advice}")
 }
 
 /// Whether an option may be repeated.
@@ -445,20 +442,20 @@ fn texts(option: &Arg, value: &DeValue<'_>) -> Option<Vec<String>> {
 
 fn wanted(option: &Arg) -> &'static str {
     match (is_switch(option), is_list(option)) {
-        (true, _) => "give a boolean, true or false",
-        (false, true) => "give a text, or a list of them",
-        (false, false) => "give a text or a number",
+        (true, _) => "must be a boolean: true or false",
+        (false, true) => "must be a string or a list of strings",
+        (false, false) => "must be a string or a number",
     }
 }
 
 /// Returns the message for an invalid value.
-fn told(error: &clap::Error) -> String {
+fn describe(error: &clap::Error) -> String {
     let context = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
     let why = error.source().map_or_else(
         || format!("use one of {}", context(ContextKind::ValidValue)),
         ToString::to_string,
     );
-    format!("'{}' will not do: {why}", context(ContextKind::InvalidValue))
+    format!("invalid value '{}': {why}", context(ContextKind::InvalidValue))
 }
 
 #[cfg(test)]
@@ -496,14 +493,14 @@ mod tests {
         let told = |text: &str| parse(text).unwrap_err();
         assert_eq!(
             told("window = '1m'\nby = 'flows'\nwindw = 1"),
-            (19, "'flows' will not do: use one of packets, bytes".to_owned())
+            (19, "invalid value 'flows': use one of packets, bytes".to_owned())
         );
         assert_eq!(
             told("backend = 'abacus'"),
-            (10, "'abacus' will not do: use one of xdp, poll, tofino".to_owned())
+            (10, "invalid value 'abacus': use one of xdp, poll, tofino".to_owned())
         );
-        assert_eq!(told("key = 5"), (6, "give a text, or a list of them".to_owned()));
-        assert_eq!(told("alarm = 'on'"), (8, "give a boolean, true or false".to_owned()));
+        assert_eq!(told("key = 5"), (6, "must be a string or a list of strings".to_owned()));
+        assert_eq!(told("alarm = 'on'"), (8, "must be a boolean: true or false".to_owned()));
     }
 
     #[test]
@@ -537,7 +534,7 @@ mod tests {
     #[test]
     fn sources_that_make_no_sense_are_refused() {
         let told = |text: &str| parse(text).unwrap_err().1;
-        assert!(told("[[source]]\nwindow = '1s'").contains("where its packets come from"));
+        assert!(told("[[source]]\nwindow = '1s'").contains("needs one of: interface"));
         assert!(
             told("[[source]]\nport = 'memory:unique'\nformat = 'json'")
                 .contains("above the first [[source]]")
@@ -598,7 +595,7 @@ mod tests {
         })
         .unwrap_err();
         assert!(
-            refused.to_string().starts_with("FLOWGAUGE_WINDOW: 'soon' will not do"),
+            refused.to_string().starts_with("FLOWGAUGE_WINDOW: invalid value 'soon'"),
             "{refused}"
         );
     }
@@ -618,6 +615,6 @@ mod tests {
             "FLOWGAUGE_INTERFACES in the environment is no option; did you mean FLOWGAUGE_INTERFACE? Else unset it"
         );
         let far = told("FLOWGAUGE_9420_TCP_PROTO_OF_A_SERVICE").unwrap_err();
-        assert!(far.contains("is no option"), "{far}");
+        assert!(far.contains("is not an option"), "{far}");
     }
 }

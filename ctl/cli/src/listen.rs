@@ -24,9 +24,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Returns the encryption and the token of the servers.
 fn access(outputs: &Outputs) -> Result<Access, Failure> {
     let encrypted = |Encryption { certificate, key }: &Encryption| {
-        let failed = |error| {
-            Failure::Failed(format!("cannot encrypt with --listen-cert and --listen-key: {error}"))
-        };
+        let failed =
+            |error| Failure::Failed(format!("cannot use --listen-cert and --listen-key: {error}"));
         encryption(certificate, key).map_err(failed)
     };
     let encryption = outputs.encryption.as_ref().map(encrypted).transpose()?;
@@ -43,9 +42,9 @@ fn token(option: &str, path: Option<&Path>) -> Result<Option<Token>, Failure> {
 
 /// Options in effect for each source of a run. Clones share their state.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Configured(Arc<Mutex<BTreeMap<String, Vec<Setting>>>>);
+pub(crate) struct EffectiveSettings(Arc<Mutex<BTreeMap<String, Vec<Setting>>>>);
 
-impl Configured {
+impl EffectiveSettings {
     fn sources(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Setting>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -76,20 +75,20 @@ impl Configured {
 
 /// Stores that the servers and the exporter of a run read.
 #[derive(Clone, Default)]
-pub(crate) struct Outlets {
+pub(crate) struct Exporters {
     metrics: Metrics,
     board: Board,
     feed: Feed,
-    pub(crate) configured: Configured,
+    pub(crate) configured: EffectiveSettings,
 }
 
 /// Servers and exporter of a run, which stop when this is dropped.
-pub(crate) struct Open {
+pub(crate) struct RunningExporters {
     _servers: [Option<Server>; 2],
     _exporter: Option<Exporter>,
 }
 
-impl Outlets {
+impl Exporters {
     /// Returns the sinks for the records of a source. `name` is its name if there are several
     /// sources; `shown` is the name or interface that clients see.
     pub(crate) fn sinks(
@@ -119,18 +118,21 @@ impl Outlets {
     }
 
     /// Starts the servers and the exporter that the outputs ask for.
-    pub(crate) fn open(
+    pub(crate) fn start(
         &self,
         outputs: &Outputs,
         identity: &Identity,
         publication: &Publication,
         problems: &Problems,
-    ) -> Result<Open, Failure> {
+    ) -> Result<RunningExporters, Failure> {
         let servers = [
             self.serve(outputs, identity, publication)?,
             self.serve_grpc(outputs, identity, publication)?,
         ];
-        Ok(Open { _servers: servers, _exporter: self.export(outputs, identity, problems)? })
+        Ok(RunningExporters {
+            _servers: servers,
+            _exporter: self.export(outputs, identity, problems)?,
+        })
     }
 
     fn serve(
@@ -144,10 +146,10 @@ impl Outlets {
         let protocol = if access.encryption.is_some() { "https" } else { "http" };
         let (metrics, board, host) =
             (self.metrics.clone(), self.board.clone(), Arc::clone(&identity.host));
-        let (problems, hindrances) =
-            (Arc::new(publication.problems()), Arc::new(publication.hindrances()));
+        let (problems, not_ready_reasons) =
+            (Arc::new(publication.problems()), Arc::new(publication.not_ready_reasons()));
         let stalls = Arc::new(publication.stalls());
-        let site = Site { metrics, board, problems, hindrances, stalls, host };
+        let site = Site { metrics, board, problems, hindrances: not_ready_reasons, stalls, host };
         let listening = |address| Server::start(address, site.clone(), access.clone());
         let server = match listening(address) {
             // Use any free port if the user did not choose one.
@@ -155,7 +157,10 @@ impl Outlets {
             listening => listening,
         };
         let server = server.map_err(|error| cannot_listen("--listen", address, &error))?;
-        eprintln!("{protocol}://{} shows this run; /metrics is for Prometheus", server.address());
+        eprintln!(
+            "listening on {protocol}://{} (page, /metrics, /health, /ready)",
+            server.address()
+        );
         Ok(Some(server))
     }
 
@@ -168,7 +173,7 @@ impl Outlets {
         let Some(address) = outputs.grpc else { return Ok(None) };
         let access = access(outputs)?;
         let configured = self.configured.clone();
-        let told = Told {
+        let state = Told {
             feed: self.feed.clone(),
             problems: Arc::new(publication.problems()),
             status: Arc::new(publication.status()),
@@ -177,12 +182,9 @@ impl Outlets {
             metrics: self.metrics.clone(),
         };
         let encrypted = if access.encryption.is_some() { " over TLS" } else { "" };
-        let server = Server::start_grpc(address, told, access)
+        let server = Server::start_grpc(address, state, access)
             .map_err(|error| cannot_listen("--grpc", address, &error))?;
-        eprintln!(
-            "grpc://{} tells this run{encrypted}; flowgauge.v1.Agent is its service",
-            server.address()
-        );
+        eprintln!("serving flowgauge.v1.Agent on grpc://{}{encrypted}", server.address());
         Ok(Some(server))
     }
 
@@ -206,16 +208,18 @@ impl Outlets {
             ("host.name", identity.host.to_string()),
         ];
         let problems = problems.clone();
-        let tell = move |problem: String| {
+        let report = move |problem: String| {
             tracing::warn!("{problem}");
             problems.add(problem);
         };
-        Exporter::start(collector, *every, resource, self.metrics.clone(), tell)
+        Exporter::start(collector, *every, resource, self.metrics.clone(), report)
             .map(Some)
             .map_err(failed)
     }
 }
 
 fn cannot_listen(option: &str, address: SocketAddr, error: &io::Error) -> Failure {
-    Failure::Failed(format!("cannot listen at {address}: {error}; {option} takes another one"))
+    Failure::Failed(format!(
+        "cannot listen on {address}: {error}; choose another address with {option}"
+    ))
 }

@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Notifications per timeout of the watchdog.
-const FEEDS: u32 = 4;
+const NOTIFICATIONS_PER_TIMEOUT: u32 = 4;
 
 struct State {
     /// Heartbeats by number, and whether each has beaten since the last notification.
@@ -34,21 +34,21 @@ fn state() -> MutexGuard<'static, State> {
 fn tell(states: &[NotifyState<'_>]) {
     // Debug level only: a service manager that is gone would repeat this forever.
     if let Err(error) = notify(states) {
-        tracing::debug!("cannot tell the service manager: {error}");
+        tracing::debug!("cannot notify the service manager: {error}");
     }
 }
 
 /// Heartbeat that the watchdog waits for, until it is dropped.
-pub(crate) struct Controller(u64);
+pub(crate) struct Heartbeat(u64);
 
-impl Controller {
+impl Heartbeat {
     /// Adds a heartbeat. The run is ready once all have beaten.
     pub(crate) fn new() -> Self {
         let mut state = state();
         state.next += 1;
         let number = state.next;
         state.controllers.insert(number, false);
-        Controller(number)
+        Heartbeat(number)
     }
 
     /// Reports progress.
@@ -61,13 +61,13 @@ impl Controller {
     }
 }
 
-impl Drop for Controller {
+impl Drop for Heartbeat {
     fn drop(&mut self) {
         state().controllers.remove(&self.0);
     }
 }
 
-impl Sink for Controller {
+impl Sink for Heartbeat {
     fn record(&mut self, _: &Record) -> io::Result<()> {
         Ok(())
     }
@@ -85,7 +85,9 @@ impl State {
         if !std::mem::replace(&mut self.ready, true) {
             tell(&[NotifyState::Ready]);
         }
-        let is_due = |within: Duration| self.fed.is_none_or(|fed| fed.elapsed() >= within / FEEDS);
+        let is_due = |within: Duration| {
+            self.fed.is_none_or(|fed| fed.elapsed() >= within / NOTIFICATIONS_PER_TIMEOUT)
+        };
         if watchdog.is_some_and(is_due) {
             tell(&[NotifyState::Watchdog]);
             self.fed = Some(Instant::now());
@@ -98,7 +100,7 @@ impl State {
 pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
-        Err(error) => tracing::debug!("cannot tell the service manager the time: {error}"),
+        Err(error) => tracing::debug!("cannot notify the service manager of a reload: {error}"),
     }
 }
 
@@ -119,9 +121,9 @@ mod tests {
 
     #[test]
     fn the_watchdog_is_fed_only_when_all_get_on() {
-        let told = RefCell::new(Vec::new());
+        let sent = RefCell::new(Vec::new());
         let tell = |states: &[NotifyState<'_>]| {
-            told.borrow_mut().extend(states.iter().map(ToString::to_string))
+            sent.borrow_mut().extend(states.iter().map(ToString::to_string))
         };
         let mut state = State {
             controllers: BTreeMap::from([(1, false), (2, false)]),
@@ -133,7 +135,7 @@ mod tests {
         let mut look = |beaten: &[u64]| {
             beaten.iter().for_each(|number| _ = state.controllers.insert(*number, true));
             state.look(Some(Duration::ZERO), tell);
-            std::mem::take(&mut *told.borrow_mut())
+            std::mem::take(&mut *sent.borrow_mut())
         };
         assert_eq!(look(&[1]), [""; 0], "one has not begun yet");
         assert_eq!(look(&[2]), ["READY=1", "WATCHDOG=1"]);
@@ -143,6 +145,6 @@ mod tests {
         state.controllers.remove(&2);
         state.controllers.insert(1, true);
         state.look(None, tell);
-        assert_eq!(*told.borrow(), [""; 0], "nobody asks for it");
+        assert_eq!(*sent.borrow(), [""; 0], "no watchdog is set");
     }
 }

@@ -61,7 +61,7 @@ pub(crate) struct Tables {
 }
 
 /// Window lengths that people choose.
-const WINDOWS: [Duration; 10] = [
+const WINDOW_LENGTHS: [Duration; 10] = [
     Duration::from_millis(10),
     Duration::from_millis(20),
     Duration::from_millis(50),
@@ -78,7 +78,7 @@ const WINDOWS: [Duration; 10] = [
 /// room for a repetition and for samples. Also used for the time between samples.
 fn shortest(reading: Duration) -> Duration {
     let least = reading * 2;
-    WINDOWS.into_iter().find(|window| *window >= least).unwrap_or(least)
+    WINDOW_LENGTHS.into_iter().find(|window| *window >= least).unwrap_or(least)
 }
 
 impl Tables {
@@ -86,11 +86,12 @@ impl Tables {
         match (self.access.resolve()?, self.read_times) {
             (Some(access), true) => {
                 let switch = switch_options(&access)?;
-                return self.tell_times(&switch, &tofino::read_times(&switch)?);
+                return self.write_times(&switch, &tofino::read_times(&switch)?);
             }
             (None, true) => {
                 return Err(Failure::Usage(
-                    "--read-times measures a switch; name it with --address HOST:PORT".to_owned(),
+                    "--read-times needs the address of a switch; give it with --address HOST:PORT"
+                        .to_owned(),
                 ));
             }
             (Some(_), false) => {
@@ -107,13 +108,13 @@ impl Tables {
             }
             (HashMode::Keyed, None) => {
                 return Err(Failure::Usage(
-                    "a keyed hash has its tables from a secret; give it with --hash-key FILE"
+                    "the tables of a keyed hash depend on a secret; give it with --hash-key FILE"
                         .to_owned(),
                 ));
             }
             (_, Some(_)) => {
                 return Err(Failure::Usage(
-                    "--hash-key is for --hash keyed; leave out one or the other".to_owned(),
+                    "--hash-key is for --hash keyed; remove one of them".to_owned(),
                 ));
             }
             (HashMode::Crc32 | HashMode::Tabulated, None) => Installed::new(&settings, self.seed),
@@ -127,7 +128,7 @@ impl Tables {
         written.and_then(|()| out.flush()).map_err(Failure::output)
     }
 
-    fn tell_times(&self, switch: &tofino::Options, times: &ReadTimes) -> Result<(), Failure> {
+    fn write_times(&self, switch: &tofino::Options, times: &ReadTimes) -> Result<(), Failure> {
         let mut out = io::BufWriter::new(io::stdout().lock());
         let written = match self.format {
             Format::Table => print_times(switch, times, &mut out),
@@ -255,7 +256,7 @@ fn print_times(
             (milliseconds(times.sample()), humantime::format_duration(shortest(times.sample())));
         writeln!(
             out,
-            "\na read takes up to {sample}; --read-every {interval} and longer is possible"
+            "\na sample takes up to {sample}; --read-every {interval} and longer is possible"
         )?;
         // Packet counters alone make no windows.
         if times.tables.iter().filter(|of| of.clear.is_some()).count() == 1 {

@@ -244,7 +244,7 @@ fn keys_that_are_no_secrets_are_refused() {
     let zero = key_file(&scratch, "zero", &"00".repeat(32));
     refused(&format!("--hash-key {zero}"), "no secret");
     refused("--hash-key /nonexistent/key", "cannot read the key of the hash");
-    refused("--hash keyed --seed 7", "a --seed is no secret");
+    refused("--hash keyed --seed 7", "--seed is not secret");
     refused(&format!("--hash tabulated --hash-key {short}"), "--hash-key is for --hash keyed");
     let outcome =
         run(["run", "--backend", "tofino", "--address", "localhost:1", "--hash", "keyed"]);

@@ -135,7 +135,7 @@ fn a_capture_is_sent_as_far_as_the_interface_can() {
         let line = run(["generate", "--pcap", capture, "--to", "af_xdp:tx"]).quiet();
         assert!(line.starts_with("tx: 0 packets sent"), "{line}");
         assert!(
-            line.trim_end().ends_with("50 were left out, which this interface cannot send"),
+            line.trim_end().ends_with("50 skipped, which this interface cannot send"),
             "{line}"
         );
         let whole = std::fs::read(capture).unwrap();
@@ -204,7 +204,7 @@ fn what_makes_no_sense_is_told_before_anything_is_opened() {
         ("generate unique --to af_xdp:", "name an interface"),
         ("generate unique --to af_xdp:eth1 --force", "leave it out"),
         ("generate unique --rate fast --to x.pcap", "give packets per second"),
-        ("generate unique --rate max --to x.pcap", "no timestamps"),
+        ("generate unique --rate max --to x.pcap", "needs timestamps"),
         ("generate --pcap x.pcap --to y.pcap", "copy it"),
         ("generate --to af_xdp:eth1", "PROFILE"),
         ("generate unique --to live:", "name an interface"),

@@ -247,7 +247,7 @@ fn kernels_are_told_by_what_they_lack() {
         ("5.4.0-150-generic", "no", "too old"),
         ("4.19.0", "no", "too old"),
         ("5.5.0", "no", "no XDP links (5.9)"),
-        ("5.10.0-30-amd64", "ok", "no TCX (6.6): clsact classifiers count"),
+        ("5.10.0-30-amd64", "ok", "no TCX (6.6): clsact classifiers are used instead"),
         ("6.6", "ok", "TCX (6.6)"),
         ("7.0-rc1", "ok", "TCX (6.6)"),
         ("nonsense", "warning", "cannot be read"),
@@ -266,7 +266,10 @@ fn an_old_kernel_fails_xdp_but_not_poll() {
         [&group(&report, "xdp")["can_run"], &group(&report, "poll")["can_run"]],
         [false, true]
     );
-    assert_eq!(outcome.complaint(), "error: cannot run here: xdp; the lines marked 'no' say why");
+    assert_eq!(
+        outcome.complaint(),
+        "error: cannot run on this machine: xdp; see the lines marked 'no'"
+    );
     machine.doctor("--backend poll").quiet();
 }
 
@@ -367,7 +370,7 @@ fn processors_without_ticks_are_waited_for_by_a_map_of_maps() {
     let machine = Machine::new("nohz").with("sys/devices/system/cpu/nohz_full", "2-3\n");
     machine.says("membarrier").is(
         "ok",
-        "CPUs 2-3 run without ticks (nohz_full): rotations wait for packets in flight by a map of maps",
+        "CPUs 2-3 run without ticks (nohz_full): rotations wait for packets in flight with a map of maps",
         "",
     );
     machine.doctor("").quiet();
@@ -383,7 +386,11 @@ fn interfaces_are_looked_at_by_name() {
         "mlx5_core, down, 2 rx and 1 tx queue; ",
         "ip link set dev eth1 up",
     );
-    machine.says("interface eth1").is("warning", "MTU 9000", "tcx, clsact and skb take any");
+    machine.says("interface eth1").is(
+        "warning",
+        "MTU 9000",
+        "tcx, clsact and skb work with any MTU",
+    );
     let outcome = machine.doctor("-i eth1 -i eth9 --format json");
     let report = report(&outcome);
     Said(find(&report, "interface eth9")).is("no", "no such interface", "ip link");
@@ -427,7 +434,9 @@ fn dpdk_is_found_where_pkg_config_finds_it() {
 #[test]
 fn af_xdp_takes_a_kernel_that_has_it() {
     let machine = Machine::new("af-xdp");
-    assert!(text(&machine.says("af_xdp").0, "found").contains("the kernel has such sockets"));
+    assert!(
+        text(&machine.says("af_xdp").0, "found").contains("the kernel supports AF_XDP sockets")
+    );
     let machine = machine.with("proc/net/protocols", "protocol  size\nTCP 2304\n");
     machine.says("af_xdp").is("no", "no such sockets", "CONFIG_XDP_SOCKETS");
     machine.doctor("").quiet();
@@ -443,7 +452,7 @@ fn where_nothing_can_be_read_lines_say_so() {
         ("capabilities", "cannot be read"),
         ("bpffs", "cannot be read"),
         ("memory", "cannot be read"),
-        ("interface", "none but loopback"),
+        ("interface", "no interface but loopback"),
         ("cores", "cannot be read"),
     ] {
         Said(find(&report, check)).is("warning", found, "");
@@ -454,7 +463,7 @@ fn where_nothing_can_be_read_lines_say_so() {
 fn a_directory_that_is_not_there_is_an_error() {
     let outcome = run(["doctor", "--sysroot", "/does/not/exist"]);
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
-    assert_eq!(outcome.complaint(), "error: there is no directory /does/not/exist");
+    assert_eq!(outcome.complaint(), "error: no such directory: /does/not/exist");
 }
 
 #[test]
@@ -476,7 +485,7 @@ fn a_switch_is_looked_for_when_its_address_is_given() {
     let address = SocketAddr::try_from(getsockname(&silent).unwrap()).unwrap();
     said(&address.to_string()).is("no", "refused", "bf_switchd");
 
-    machine.says("switch").is("warning", "not looked for", "--address");
+    machine.says("switch").is("warning", "not checked", "--address");
     let poll_only: Value =
         serde_json::from_str(&machine.doctor("--backend poll --format json").quiet()).unwrap();
     assert_eq!(poll_only["backends"].as_array().unwrap().len(), 1);
@@ -489,7 +498,11 @@ fn a_name_that_does_not_exist_is_not_resolved() {
         &Machine::new("resolver")
             .doctor("--format json --backend tofino --address switch.invalid:50052"),
     );
-    Said(find(&report, "switch switch.invalid:50052")).is("no", "cannot be resolved", "getent");
+    Said(find(&report, "switch switch.invalid:50052")).is(
+        "no",
+        "cannot resolve the name",
+        "getent",
+    );
 }
 
 #[test]
@@ -569,7 +582,7 @@ fn devices_without_a_link_header_are_told_with_the_mode_that_counts_there() {
         let report = report(&run(["doctor", "--format", "json", "-i", "tun0"].iter()));
         Said(find(&report, "interface tun0")).is(
             "warning",
-            "IP packets without a link header; no native XDP: counted by TCX",
+            "IP packets without a link header, no native XDP; counted by TCX",
             "ip link set dev tun0 up",
         );
         assert_eq!(report["interfaces"][0]["hardware"], 65534);
@@ -596,7 +609,7 @@ fn attached_programs_and_native_drivers_are_seen_and_nothing_is_changed() {
         Said(find(&asked, "interface rx")).is(
             "warning",
             &format!("XDP program {number} is attached (native)"),
-            "one only",
+            "only one can be attached",
         );
         let interface = &asked["interfaces"][0];
         assert_eq!(
@@ -614,7 +627,7 @@ fn attached_programs_and_native_drivers_are_seen_and_nothing_is_changed() {
         }
         Said(find(&asked, "interface rx")).is(
             "warning",
-            "native mode turns off segmentation offload at its peer",
+            "native mode disables segmentation offload on its peer",
             "by TCX",
         );
         // What is busy is no reason to fail unless it was asked for.

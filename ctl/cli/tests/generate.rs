@@ -96,7 +96,7 @@ fn an_attack_that_says_no_number_of_packets_ends_with_its_first_flood() {
     let refused = run(["generate", "attack", "--to", "af_xdp:none", "--rate", "max"]);
     assert_eq!(refused.code, Some(2));
     assert!(
-        refused.stderr.contains("--rate max leaves attack no times for its floods"),
+        refused.stderr.contains("attack needs a rate to time its floods"),
         "{}",
         refused.stderr
     );

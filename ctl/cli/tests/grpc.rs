@@ -368,7 +368,7 @@ fn strangers_have_to_know_the_token() {
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
         output.status.code() == Some(2)
-            && complaint.contains("--grpc 0.0.0.0 can be reached by others"),
+            && complaint.contains("--grpc 0.0.0.0 is reachable by other machines"),
         "{complaint}"
     );
     let scratch = Scratch::new("grpc-strangers");

@@ -226,7 +226,7 @@ fn a_killed_run_is_named_and_can_be_ended() {
         let detach =
             || String::from_utf8(flowgauge().arg("detach").output().unwrap().stdout).unwrap();
         assert_eq!(detach(), "rx ingress: no longer counted\n");
-        assert_eq!(detach(), "nothing was left counting\n");
+        assert_eq!(detach(), "no program was left attached\n");
         let mut run = Run::start("-i rx --window 10ms");
         run.line();
         run.end(Signal::SIGINT);
@@ -261,7 +261,7 @@ fn a_filter_that_a_killed_run_left_without_pins_is_named_replaced_and_removed() 
         let status = String::from_utf8(flowgauge().arg("status").output().unwrap().stdout).unwrap();
         assert!(
             status.starts_with(
-                "rx ingress: a filter counts here that no run is known to read or can go on with"
+                "rx ingress: a filter is counting without a run, and cannot be adopted"
             ),
             "{status}"
         );
@@ -272,7 +272,7 @@ fn a_filter_that_a_killed_run_left_without_pins_is_named_replaced_and_removed() 
         // A filter of a run at work is nobody's to remove.
         assert_eq!(
             flowgauge().arg("detach").output().unwrap().stdout,
-            b"nothing was left counting\n"
+            b"no program was left attached\n"
         );
         kill(Pid::from_raw(run.child.id() as i32), Signal::SIGINT).unwrap();
         let complaint = run.complaints();
@@ -547,7 +547,7 @@ fn a_bpf_file_system_that_is_read_only_will_do() {
         let report = String::from_utf8(output.stdout).unwrap();
         assert!(
             report.contains("may not write to /sys/fs/bpf")
-                && report.contains("counting does without"),
+                && report.contains("not needed for counting"),
             "{report}"
         );
     });

@@ -265,7 +265,7 @@ fn a_terminal_gets_its_width_colours_and_reads_of_long_windows() {
         "{long}"
     );
     assert!(
-        long.contains("counting; a line every 1h, Ctrl-C ends") && long.contains('\u{1b}'),
+        long.contains("counting; one line per 1h, Ctrl-C stops") && long.contains('\u{1b}'),
         "{long}"
     );
     let [short, plain] = ["--window 10s", "--window 10s --color never"]
@@ -334,7 +334,7 @@ fn a_run_whose_reader_is_gone_says_so() {
         assert_eq!(outcome.code, Some(1));
         assert_eq!(
             outcome.complaint(),
-            "error: nobody reads standard output any longer; the run has ended"
+            "error: standard output was closed by its reader; the run has ended"
         );
     }
 }
@@ -392,7 +392,7 @@ fn other_signals_do_not_end_a_run() {
         let told = outcome
             .stderr
             .lines()
-            .filter(|line| line.contains(&format!("{signal} does nothing here")))
+            .filter(|line| line.contains(&format!("ignoring {signal}")))
             .count();
         assert_eq!(told, 1, "{}", outcome.stderr);
     }

@@ -460,9 +460,9 @@ fn a_wrong_configuration_file_is_refused_with_its_line() {
         ),
         ("\ntruth = \"yes\"\n", 2, "boolean"),
         ("seed = 1\nworkers = 0\n", 2, "1 to 256"),
-        ("seed = -1\n", 1, "'-1' will not do"),
+        ("seed = -1\n", 1, "invalid value '-1'"),
         ("key = \"src\"\nread-every = \"sometimes\"\n", 2, "never"),
-        ("\n\n  estimator = [\"ertl\"]\n", 3, "text or a number"),
+        ("\n\n  estimator = [\"ertl\"]\n", 3, "a string or a number"),
         ("format = \"json\"\nkey = \n", 2, ""),
         ("format = \"json\"\nformat = \"csv\"\n", 2, "duplicate"),
         ("backend = \"abacus\"\n", 1, "poll"),
@@ -633,10 +633,9 @@ fn a_capture_of_several_that_cannot_be_opened_is_named_before_anything_is_counte
     let scratch = Scratch::new("several-missing");
     let file = trace(&scratch);
     let pattern = scratch.path("nothing-*.pcap");
-    for (missing, reason) in [
-        ("/does/not/exist.pcap", "No such file"),
-        (pattern.to_str().unwrap(), "no file has such a name"),
-    ] {
+    for (missing, reason) in
+        [("/does/not/exist.pcap", "No such file"), (pattern.to_str().unwrap(), "no file matches")]
+    {
         let outcome = common::run(["replay", file.as_str(), missing]);
         assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
         let line = outcome.complaint();

@@ -86,7 +86,7 @@ fn a_run_is_not_ready_without_one_of_its_sources() {
         }
         assert_eq!(status, 503, "{body}");
     };
-    assert_eq!(told, (503, "bad: it has failed; the log says why\n".to_owned()));
+    assert_eq!(told, (503, "bad: failed; see the log\n".to_owned()));
     // It is alive all the same.
     let (status, _, body) = served.get("/health");
     assert_eq!((status, body.as_str()), (200, "well\n"));
@@ -428,7 +428,7 @@ fn a_run_listens_where_only_this_machine_can_ask() {
         ]);
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(
-            output.status.code() == Some(2) && told.contains("can be reached by others"),
+            output.status.code() == Some(2) && told.contains("is reachable by other machines"),
             "{told}"
         );
     }
@@ -525,7 +525,7 @@ fn secrets_that_are_none_are_refused() {
         (&["--listen-token-file", &long], 1, "16 letters"),
         (&["--listen-token-file", &open], 1, "everyone can read the token"),
         (&["--listen-token-file", "/nowhere"], 1, "/nowhere"),
-        (&["--listen-cert", &certificate], 2, "go together"),
+        (&["--listen-cert", &certificate], 2, "must be given together"),
         (&["--listen-cert", &certificate, "--listen-key", &short], 1, &short),
         (&["--listen-cert", &key, "--listen-key", &key], 1, "no certificate"),
         (&["--listen-cert", &certificate, "--listen-key", &open], 1, "everyone can read the key"),

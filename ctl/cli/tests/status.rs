@@ -71,7 +71,7 @@ impl Place {
         let directory = self.directory.display();
         assert_eq!(
             outcome.complaint(),
-            format!("error: no run of flowgauge on this machine (looked in {directory})")
+            format!("error: no flowgauge run on this machine (searched {directory})")
         );
     }
 
@@ -236,12 +236,8 @@ fn a_killed_run_is_told_once() {
     assert_eq!(place.sockets().len(), 1);
     let outcome = place.status(&[]);
     assert_eq!(outcome.code, Some(1));
-    assert!(
-        outcome.stdout.starts_with(&format!("run {pid} ended without cleaning up")),
-        "{}",
-        outcome.stdout
-    );
-    assert!(outcome.complaint().contains("no run of flowgauge"));
+    assert!(outcome.stdout.starts_with(&format!("run {pid} was killed")), "{}", outcome.stdout);
+    assert!(outcome.complaint().contains("no flowgauge run"));
     place.nothing_runs();
 }
 
@@ -258,7 +254,7 @@ fn a_run_goes_on_where_it_cannot_be_published() {
     assert_eq!(outcome.code, Some(0));
     let complaint = outcome.complaint();
     assert!(
-        complaint.contains("`flowgauge status` will not find this run")
+        complaint.contains("`flowgauge status` cannot find this run")
             && complaint.contains(VARIABLE),
         "{complaint}"
     );
@@ -276,10 +272,7 @@ fn a_run_goes_on_where_it_cannot_be_published() {
 fn whoever_wants_is_not_found() {
     let outcome = common::run(["status"]);
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
-    assert_eq!(
-        outcome.complaint(),
-        format!("error: nowhere to look for runs: {VARIABLE} is empty")
-    );
+    assert_eq!(outcome.complaint(), format!("error: cannot search for runs: {VARIABLE} is empty"));
 }
 
 #[test]
@@ -296,7 +289,7 @@ fn what_is_not_healthy_is_an_error() {
             && outcome.stdout.contains("problem    the switch is gone"),
         "{outcome:?}"
     );
-    assert_eq!(outcome.complaint(), "error: not healthy: run 7; the lines above say why");
+    assert_eq!(outcome.complaint(), "error: not healthy: run 7; see the lines above");
 }
 
 #[test]
@@ -332,14 +325,11 @@ fn a_controller_that_stands_still_does_not_live() {
     let place = Place::new("status-stalled");
     place.answering(
         7,
-        r#"{ "status": 1, "pid": 7, "problems": ["it has stood still for 12 s", "more"], "stalled": ["it has stood still for 12 s"],
+        r#"{ "status": 1, "pid": 7, "problems": ["stalled for 12 s", "more"], "stalled": ["stalled for 12 s"],
         "starting": [], "failed": [] }"#,
     );
     let outcome = place.status(&["--probe", "live"]);
-    assert_eq!(
-        (outcome.code, outcome.complaint()),
-        (Some(1), "error: run 7: it has stood still for 12 s")
-    );
+    assert_eq!((outcome.code, outcome.complaint()), (Some(1), "error: run 7: stalled for 12 s"));
 }
 
 #[test]
@@ -347,7 +337,7 @@ fn who_waits_is_told_when_packets_are_counted() {
     let place = Place::new("status-wait");
     let outcome = place.status(&["--wait=20ms"]);
     assert_eq!(outcome.code, Some(1));
-    assert!(outcome.complaint().contains("no run of flowgauge on this machine"), "{outcome:?}");
+    assert!(outcome.complaint().contains("no flowgauge run on this machine"), "{outcome:?}");
     fn start(place: &Place, arguments: &[&str]) -> Running {
         Running::of(place.command(&["run", "--window", "1h", "--format", "json"]).args(arguments))
     }
@@ -382,10 +372,7 @@ fn other_versions_and_other_programs_are_told_apart() {
     place.answering(8, r#"{ "status": 2, "pid": 8, "version": "9.0.0", "problems": [] }"#);
     let outcome = place.status(&[]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert!(
-        outcome.stdout.starts_with("run 8 is of another version of flowgauge, \"9.0.0\""),
-        "{outcome:?}"
-    );
+    assert!(outcome.stdout.starts_with("run 8 is flowgauge \"9.0.0\""), "{outcome:?}");
     fs::remove_file(place.directory.join("8.sock")).unwrap();
     place.answering(9, "nonsense");
     let outcome = place.status(&[]);
@@ -429,7 +416,10 @@ fn hostile_sockets_neither_hang_nor_fill_nor_command_who_asks() {
         (1, 0),
         "{told}"
     );
-    assert!(told.contains("longer than 1024 KiB") && told.contains("is it stopped?"), "{told}");
+    assert!(
+        told.contains("longer than 1024 KiB") && told.contains("is the process stopped?"),
+        "{told}"
+    );
 }
 
 #[test]
@@ -455,10 +445,10 @@ fn links_and_files_are_no_sockets() {
     let lines: Vec<&str> = outcome.stdout.lines().collect();
     assert!(
         lines.len() == 2
-            && lines.iter().all(|line| line.ends_with(".sock is no socket; it is left alone")),
+            && lines.iter().all(|line| line.ends_with(".sock is not a socket; skipped")),
         "{outcome:?}"
     );
-    assert!(outcome.complaint().contains("no run of flowgauge"), "{outcome:?}");
+    assert!(outcome.complaint().contains("no flowgauge run"), "{outcome:?}");
     // Nor is a link to a directory one.
     fs::remove_dir_all(&place.directory).unwrap();
     symlink(&elsewhere.directory, &place.directory).unwrap();
@@ -502,7 +492,7 @@ fn runs_of_other_users_are_not_asked() {
             outcome.stdout.contains(said) && outcome.stdout.ends_with("; it is left alone\n"),
             "{outcome:?}"
         );
-        assert!(outcome.complaint().contains("no run of flowgauge"), "{outcome:?}");
+        assert!(outcome.complaint().contains("no flowgauge run"), "{outcome:?}");
     };
     not_asked("status-foreign/runs belongs to user 65534");
     chown(&place.directory, Some(0), None).unwrap();
@@ -572,7 +562,7 @@ fn programs_are_told_and_so_is_what_a_killed_run_left() {
         running.child.wait().unwrap();
         let told = place.status(&[]).stdout;
         assert!(
-            told.contains("\nrx ingress: a program has been counting here for ")
+            told.contains("\nrx ingress: a program has been counting for ")
                 && told.contains("`flowgauge detach -i rx`"),
             "{told}"
         );

@@ -539,15 +539,15 @@ fn what_the_switch_cannot_do_is_refused_with_the_reason() {
         ("-i eth0", "--backend tofino"),
         ("--backend poll", "--backend tofino"),
         ("--adopt --backend tofino", "not for --backend tofino"),
-        ("--port memory:unique", "leave out --port"),
+        ("--port memory:unique", "--port is not for --backend tofino"),
         ("--truth", "memory for every flow"),
         ("--staggered 10s", "the nearest is --staggered 8.589934592s"),
         ("--staggered 13s", "the nearest is --staggered 17.179869184s"),
         ("--staggered 1d --registers 65536", "the nearest is --staggered 8796.093022208s"),
         ("--staggered 1ms --registers 65536", "the nearest is --staggered 33.554432ms"),
-        ("--workers 2", "the switch counts"),
-        ("--tls-cert cert.pem", "go together"),
-        ("--tls-cert cert.pem --tls-key key.pem", "without --tls-ca"),
+        ("--workers 2", "which counts on the switch"),
+        ("--tls-cert cert.pem", "must be given together"),
+        ("--tls-cert cert.pem --tls-key key.pem", "require --tls-ca"),
         ("--switch-port 132", "132:100g:rs"),
         ("--switch-port 132:3g", "1g, 10g"),
         ("--forward 1", "132-140"),
@@ -686,7 +686,7 @@ fn a_slow_way_and_one_that_swallows_everything_for_a_while_lose_nothing() {
     // While nothing went through, no window could end: there is one long one, which says how late,
     // and then the schedule again.
     assert!(
-        outcome.stderr.contains("ended late") && outcome.stderr.contains("were over by then"),
+        outcome.stderr.contains("ended late") && outcome.stderr.contains("had ended by then"),
         "{}",
         outcome.stderr
     );
@@ -788,7 +788,7 @@ fn a_port_that_is_there_otherwise_and_a_certificate_that_is_none_are_told() {
         let outcome = lab.start(&format!("--tls-ca {file}")).outcome();
         assert_eq!(outcome.code, Some(1));
         let expected = format!(
-            "{file} is no certificate in PEM; if it is DER, convert it with `openssl x509 -inform der -in {file}`"
+            "{file} is not a certificate in PEM format; if it is DER, convert it with `openssl x509 -inform der -in {file}`"
         );
         assert!(outcome.complaint().contains(&expected), "{}", outcome.stderr);
     }
@@ -883,7 +883,7 @@ fn read_times_tell_how_often_staggered_registers_can_be_read() {
         assert_eq!(held(), before, "registers that last are not touched");
         let text = measure("table");
         assert!(
-            text.contains("\na read takes up to ") && text.contains("; --read-every "),
+            text.contains("\na sample takes up to ") && text.contains("; --read-every "),
             "{text}"
         );
         assert_eq!(text.contains("a rotation takes up to"), measured == 4, "{text}");

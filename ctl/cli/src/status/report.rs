@@ -37,7 +37,7 @@ pub(super) struct Report {
     pub(super) starting: Vec<String>,
     /// Reasons why the run is not healthy, one line each.
     pub(super) problems: Vec<String>,
-    /// Those of `problems` that are controllers without progress.
+    /// Problems that are controllers without progress.
     pub(super) stalled: Vec<String>,
     /// Sources that failed while others continue, one line each.
     pub(super) failed: Vec<String>,
@@ -64,7 +64,7 @@ pub(super) struct Report {
 
 impl Report {
     /// Returns the reasons why the run is not ready, one line each.
-    pub(super) fn hindrances(&self) -> Vec<String> {
+    pub(super) fn not_ready_reasons(&self) -> Vec<String> {
         [&self.starting[..], &self.failed, &self.problems].concat()
     }
 }

@@ -11,30 +11,27 @@ pub(crate) struct Measurements(pub(crate) Vec<MeasurementKind>);
 
 /// Returns the names of all measurements.
 pub(crate) fn names() -> String {
-    ALL.iter().map(|about| about.kind.name()).collect::<Vec<_>>().join(", ")
+    ALL.iter().map(|info| info.kind.name()).collect::<Vec<_>>().join(", ")
 }
 
 pub(crate) fn measure(text: &str) -> Result<Measurements, String> {
     let mut measurements = Vec::new();
     for name in text.split(',').map(str::trim).filter(|name| *name != "none") {
-        let found = ALL.iter().find(|about| about.kind.name() == name);
+        let found = ALL.iter().find(|info| info.kind.name() == name);
         let unknown = || {
-            format!(
-                "there is no measurement '{name}'; use {}, or none to count packets only",
-                names()
-            )
+            format!("unknown measurement '{name}'; use {}, or none to count packets only", names())
         };
         measurements.push(found.ok_or_else(unknown)?.kind);
     }
     Ok(Measurements(measurements))
 }
 
-/// Key of one measurement, or of all that have none of their own: `src` or `entropy=src+dst`.
+/// Key of one measurement, or of all without their own: `src` or `entropy=src+dst`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Keyed {
     /// Measurement; `None` for all others.
     pub(crate) measurement: Option<MeasurementKind>,
-    /// Keys, of which only entropy can have several.
+    /// Keys. Only entropy can have several.
     pub(crate) keys: Vec<KeyKind>,
 }
 
@@ -45,8 +42,7 @@ pub(crate) fn keyed(text: &str) -> Result<Keyed, String> {
     };
     let keys =
         keys.split('+').map(|name| value::key_kind(name.trim())).collect::<Result<Vec<_>, _>>()?;
-    let most =
-        ALL.iter().find(|about| Some(about.kind) == measurement).map_or(1, |about| about.keys);
+    let most = ALL.iter().find(|info| Some(info.kind) == measurement).map_or(1, |info| info.keys);
     if let (0, Some(measurement)) = (most, measurement) {
         return Err(format!("{} has no key: it counts packets, not flows", measurement.name()));
     }
@@ -55,9 +51,9 @@ pub(crate) fn keyed(text: &str) -> Result<Keyed, String> {
     different.dedup();
     match keys.len() <= most && different.len() == keys.len() {
         true => Ok(Keyed { measurement, keys }),
-        false => Err(
-            "entropy can have two different keys, as in entropy=src+dst, everything else has one"
-                .to_owned(),
-        ),
+        false => {
+            Err("only entropy can have two keys, which must differ, as in entropy=src+dst"
+                .to_owned())
+        }
     }
 }
