@@ -1,5 +1,5 @@
-//! What the AF_XDP port costs over veth, with packets that come as fast as the kernel can send them
-//! from another CPU. Needs two CPUs and root. `flowgauge bench peers` has DPDK's testpmd on the
+//! Cost of the AF_XDP port over veth, with packets that arrive as fast as the kernel can send them
+//! from another CPU. Needs two CPUs and root. `flowgauge bench peers` runs DPDK's testpmd on the
 //! same devices.
 //!
 //! `cargo run --release -p flowgauge-bench --example af_xdp`
@@ -26,7 +26,7 @@ const ROUNDS: usize = 3;
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// A port that notes how long its worker is at work on packets: the time of the calls that had
+/// Port that measures how long its worker processes packets: the time of the calls that returned
 /// some.
 struct Timed {
     port: AfXdpPort,
@@ -60,7 +60,7 @@ impl Port for Timed {
     }
 }
 
-/// Packets that keep coming, from a CPU of their own.
+/// Continuous traffic from a CPU of its own.
 struct Traffic {
     stop: Arc<AtomicBool>,
     sender: thread::JoinHandle<()>,
@@ -91,7 +91,7 @@ impl Traffic {
 
     fn stop(self) {
         self.stop.store(true, Ordering::Relaxed);
-        // It has said what it died of.
+        // The thread has printed why it ended.
         let _ = self.sender.join();
     }
 }
