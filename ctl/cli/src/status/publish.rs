@@ -676,15 +676,15 @@ mod tests {
         locked(&publisher.state).has_begun = true;
         publication.started("one");
         publication.started("two");
-        assert_eq!(not_ready_reasons(), ["two: it has not begun to count"]);
+        assert_eq!(not_ready_reasons(), ["two: counting has not started"]);
         assert_eq!(publication.sources.report().starting, not_ready_reasons());
         publication.failed("two");
-        assert_eq!(not_ready_reasons(), ["two: it has failed; the log says why"]);
+        assert_eq!(not_ready_reasons(), ["two: failed; see the log"]);
         assert_eq!(publication.problems()(), [""; 0]);
         publication.absent("two", "eth2");
         assert_eq!(
             not_ready_reasons(),
-            ["two: eth2: there is no such interface; it is counted when it is there"]
+            ["two: eth2: no such interface; counting starts when it exists"]
         );
         assert_eq!(
             (publication.problems()(), publication.stalls()()),
@@ -694,6 +694,6 @@ mod tests {
         publication.ended("two");
         assert_eq!(not_ready_reasons(), [""; 0]);
         locked(&publisher.state).has_begun = false;
-        assert_eq!(not_ready_reasons(), ["one: it has not begun to count"]);
+        assert_eq!(not_ready_reasons(), ["one: counting has not started"]);
     }
 }

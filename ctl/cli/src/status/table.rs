@@ -480,10 +480,10 @@ run 4242, healthy: poll, eth1, for 1 h 6 min, flowgauge 0.1.0
     fn a_run_that_starts_is_not_healthy_yet() {
         let starting = vec!["counting has not started".to_owned()];
         let one = text(&Report { starting, ..report(Status::default()) }, &NO_KERNEL);
-        let begins = "run 4242, starting: poll, eth1, for 1 h 6 min, flowgauge 0.1.0\n  starting   it has not begun to count\n";
+        let begins = "run 4242, starting: poll, eth1, for 1 h 6 min, flowgauge 0.1.0\n  starting   counting has not started\n";
         assert!(one.starts_with(begins), "{one}");
         let (starting, problems) =
-            (vec!["a: it has not begun to count".to_owned()], vec!["b: it is gone".to_owned()]);
+            (vec!["a: counting has not started".to_owned()], vec!["b: it is gone".to_owned()]);
         let failed = vec!["c: it has failed; the log says why".to_owned()];
         let none = Report {
             pid: 7,
@@ -497,7 +497,7 @@ run 4242, healthy: poll, eth1, for 1 h 6 min, flowgauge 0.1.0
 run 7, NOT healthy: no source yet, for 0.0 s, flowgauge 0.1.0
   problem    b: it is gone
   failed     c: it has failed; the log says why
-  starting   a: it has not begun to count
+  starting   a: counting has not started
 ";
         assert_eq!(text(&none, &NO_KERNEL), expected);
     }

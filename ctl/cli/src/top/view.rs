@@ -310,7 +310,7 @@ mod tests {
             "starting": ["counting has not started"], "failed": ["b: it has failed"] });
         watched.take(&[run.clone()], Vec::new());
         let starting = screen(&mut view, &watched);
-        let expected = "run 7: xdp eth1, flowgauge 0.1.0\nstarting\nstarting: it has not begun to count\nproblem: b: it has failed\n";
+        let expected = "run 7: xdp eth1, flowgauge 0.1.0\nstarting\nstarting: counting has not started\nproblem: b: it has failed\n";
         assert!(starting.starts_with(expected), "{starting}");
         run["starting"] = json!([]);
         watched.take(&[run], Vec::new());
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn keys_choose_among_runs_that_come_and_go() {
         let (mut watched, mut view) = (Runs::default(), View::default());
-        assert!(screen(&mut view, &watched).contains("No run of flowgauge"));
+        assert!(screen(&mut view, &watched).contains("No flowgauge run"));
         view.press(KeyCode::Tab);
         let run = |pid: u64| {
             let mut run = status_of(0, 1.0);
