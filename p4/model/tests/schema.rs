@@ -1,5 +1,4 @@
-//! The schema, object by object. `compiler.rs` compares it with the one that the chip's compiler
-//! writes.
+//! The schema, object by object. `compiler.rs` compares it with that of the chip's compiler.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 #![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
 
@@ -15,7 +14,7 @@ fn by_name(list: &Value) -> BTreeMap<&str, &Value> {
     list.as_array().unwrap().iter().map(|one| (one["name"].as_str().unwrap(), one)).collect()
 }
 
-/// Ids as the compiler gave them to these names.
+/// Ids that the compiler gave to these names.
 #[test]
 fn ids_are_hashes_of_names() {
     assert_eq!(identifier(0x02, "pipe.Ingress.forward"), 46_508_348);
@@ -57,7 +56,7 @@ fn of_a_small_program() {
     assert_eq!(schema["learn_filters"][0]["name"], "pipe.Out.report");
 }
 
-/// A client looks up, by its id, what `compute` depends on.
+/// A client looks up the configuration of `compute` by its id.
 #[test]
 fn a_hash_is_configured_where_it_is_computed() {
     let locals = "Hash<bit<16>>(HashAlgorithm_t.CRC16) crc;";
@@ -118,7 +117,7 @@ fn of_flowgauge() {
     );
 }
 
-/// Names of measurements by a key of their own.
+/// Names of measurements with separate keys.
 #[test]
 fn of_all_measurements() {
     let on = ["FLOWGAUGE_ENTROPY", "FLOWGAUGE_FREQUENCY", "FLOWGAUGE_MEMBERSHIP"];
