@@ -267,7 +267,7 @@ impl Kernel {
         let mode = self.xdp_mode.and_then(|XdpMode(mode)| mode);
         if let Some(mode) = mode.filter(|mode| mode.is_xdp() && directions == Directions::Egress) {
             let problem = format!(
-                "--xdp-mode {} does not see egress packets; use tcx or clsact with --direction egress, or remove it",
+                "--xdp-mode {} does not see egress packets; use tcx or clsact with --direction egress, or remove --xdp-mode",
                 mode.name()
             );
             return Err(Failure::Usage(problem));
