@@ -1,22 +1,22 @@
-//! Banks of sums that are used again.
+//! Pool of result banks for reuse.
 
 use flowgauge_core::Zeroed;
 use flowgauge_core::{Settings, WideBank};
 use std::sync::Arc;
 
-/// More than anybody holds at once who reads a window, and the next.
+/// Upper bound of the banks that readers reference at once.
 const MOST: usize = 8;
 
-/// Banks of sums, most of which nobody holds any more.
+/// Pool of result banks, most of which no reader references any more.
 ///
-/// A bank has room for all measurements at their largest, most of which settings leave alone. To
-/// make all of it empty takes longer than the rest of a reading; what a dataplane has filled before
-/// only takes the parts that its settings use.
+/// A bank has room for all measurements at their largest, of which settings use a small part.
+/// Allocating a zeroed bank takes longer than the rest of a read; clearing a used one touches only
+/// the parts in use.
 #[derive(Default)]
 pub(crate) struct Spares(Vec<Arc<WideBank>>);
 
 impl Spares {
-    /// A bank that is empty but for what `fill` puts there, of measurements that are on.
+    /// Returns a bank that is zero except for what `fill` writes, for measurements that are on.
     pub(crate) fn fill(
         &mut self,
         settings: &Settings,
@@ -24,7 +24,7 @@ impl Spares {
     ) -> Arc<WideBank> {
         let left = self.0.iter_mut().position(|bank| Arc::get_mut(bank).is_some());
         let mut bank = left.map_or_else(WideBank::counted, |index| self.0.swap_remove(index));
-        // Nobody else holds it, as was just seen.
+        // This is the only reference, as checked above.
         if let Some(sum) = Arc::get_mut(&mut bank) {
             if left.is_some() {
                 sum.clear(settings);

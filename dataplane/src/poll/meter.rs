@@ -1,7 +1,7 @@
-//! What a worker does with its time, measured at its port.
+//! Time accounting of a worker, measured at its port.
 //!
-//! The clock is read after polls that found nothing and after the first that found packets: a
-//! worker that is never without packets never reads it.
+//! The clock is read after empty polls and after the first poll with packets: a worker that never
+//! runs out of packets never reads it.
 
 use super::cpu;
 use super::handoff::Reader;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// The shortest time that a [`Load`] is told of, unless there was no longer one yet.
+/// Shortest interval of a [`Load`], unless none has been that long yet.
 const PERIOD: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,16 +21,16 @@ enum Doing {
     Asleep,
 }
 
-/// One worker's times, written by it alone; on a cache line of its own, with the one beside it that
-/// CPUs fetch as well.
+/// One worker's times, written by it alone. On cache lines of its own, including the adjacent line
+/// that CPUs prefetch.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Meter {
     started: OnceLock<Instant>,
     thread: AtomicU32,
-    /// What it has been doing since the sum of all times, as an index into them.
+    /// Current activity, as an index into `times`; it started at the sum of all times.
     doing: AtomicU8,
-    /// Nanoseconds, by what was done.
+    /// Nanoseconds per activity.
     times: [AtomicU64; 3],
     /// Polls that found packets.
     batches: AtomicU64,
@@ -57,7 +57,7 @@ impl Meter {
         increase(&self.times[doing as usize], time.as_nanos() as u64);
     }
 
-    /// Nanoseconds up to now, by what was done.
+    /// Returns nanoseconds per activity up to now.
     fn times(&self) -> [u64; 3] {
         let Some(started) = self.started.get() else { return [0; 3] };
         let mut times = [0, 1, 2].map(|doing: usize| self.times[doing].load(Ordering::Relaxed));
@@ -68,25 +68,24 @@ impl Meter {
     }
 }
 
-/// Adds to what nobody else writes.
+/// Adds to a counter that has no other writer.
 #[inline(always)]
 fn increase(sum: &AtomicU64, by: u64) {
     sum.store(sum.load(Ordering::Relaxed) + by, Ordering::Relaxed);
 }
 
-/// A port that keeps account of its worker's time.
+/// Port that accounts for its worker's time.
 pub(super) struct Metered<P> {
     port: P,
     meter: Arc<Meter>,
-    /// Up to when the time was added.
+    /// Time up to which time was accounted for.
     accounted: Instant,
-    /// Polls that found packets since the last one that found none; more than two are as good as
-    /// two.
+    /// Consecutive polls that found packets, at most two.
     streak: u8,
 }
 
 impl<P: Port> Metered<P> {
-    /// Made by the worker, whose time begins.
+    /// Creates the port, in the worker's thread; accounting starts now.
     pub(super) fn new(port: P, meter: Arc<Meter>) -> Self {
         let now = Instant::now();
         meter.thread.store(cpu::thread_number(), Ordering::Relaxed);
@@ -111,7 +110,7 @@ impl<P: Port> Metered<P> {
     }
 
     fn found_nothing(&mut self) {
-        // The time of a first poll with packets is told already, and this poll alone is left.
+        // The first busy poll is already accounted for; only this one remains.
         self.account(if self.streak > 1 { Doing::WithPackets } else { Doing::Polling });
         if self.streak > 0 {
             self.meter.begin(Doing::Polling);
@@ -139,7 +138,7 @@ impl<P: Port> Metered<P> {
     }
 }
 
-/// A worker's account, at one time.
+/// Counters of a worker at one time.
 #[derive(Clone, Copy, Default)]
 struct Reading {
     packets: u64,
@@ -152,9 +151,9 @@ struct Reading {
 /// The controller's view of one worker's time.
 pub(super) struct Account {
     meter: Arc<Meter>,
-    /// Packets in banks that were closed.
+    /// Packets in closed banks.
     closed: u64,
-    /// Where the next load begins.
+    /// Start of the next load.
     from: Reading,
     /// Whether `from` is later than the start.
     rolled: bool,
@@ -172,17 +171,17 @@ impl Account {
         }
     }
 
-    /// What the worker that this is the account of writes.
+    /// Returns the meter that the worker writes.
     pub(super) fn meter(&self) -> Arc<Meter> {
         Arc::clone(&self.meter)
     }
 
-    /// The system's number of the worker's thread; 0 until it has started.
+    /// Returns the worker's thread ID; 0 until it has started.
     pub(super) fn thread(&self) -> u32 {
         self.meter.thread.load(Ordering::Relaxed)
     }
 
-    /// The open bank holds so many packets.
+    /// Updates the account after a sample; the open bank contains `packets` packets.
     pub(super) fn sampled(&mut self, packets: u64, worker: &Reader, now_ns: u64) {
         let (packets, times) = (self.closed + packets, self.meter.times());
         let batches = self.meter.batches.load(Ordering::Relaxed);
@@ -192,7 +191,7 @@ impl Account {
         );
     }
 
-    /// A bank with so many packets was closed.
+    /// Updates the account after a rotation that closed a bank with `packets` packets.
     pub(super) fn rotated(&mut self, packets: u64, worker: &Reader, now_ns: u64) {
         self.closed += packets;
         self.sampled(0, worker, now_ns);
@@ -200,8 +199,8 @@ impl Account {
 
     fn read(&mut self, reading: Reading, end_ns: u64) {
         let from = &self.from;
-        // What a worker was doing when it was asked is known to it alone; a time may be taken back
-        // for another one.
+        // Only the worker knows its present activity; time attributed to one activity may later
+        // move to another.
         let times: [u64; 3] =
             std::array::from_fn(|doing| reading.times[doing].saturating_sub(from.times[doing]));
         let load = Load {
@@ -224,7 +223,7 @@ impl Account {
         }
     }
 
-    /// What the worker did lately.
+    /// Returns the recent load.
     pub(super) fn load(&self) -> Option<Load> {
         self.load
     }
@@ -235,7 +234,7 @@ mod tests {
     use super::*;
     use crate::poll::port::Duty;
 
-    /// Finds what it is told to.
+    /// Port that returns a given sequence of results.
     struct Told(Vec<Received>);
 
     impl Port for Told {
@@ -270,7 +269,7 @@ mod tests {
         assert_eq!(poll(()), Received::Frames);
         let first = accounted(&meter);
         assert_eq!(zeros(first), [false, true, true]);
-        // No time is written while packets come, and a reader knows what goes on.
+        // No time is written while packets arrive, but a reader includes the time since.
         assert_eq!((poll(()), poll(())), (Received::Frames, Received::Frames));
         assert_eq!(accounted(&meter), first);
         assert!(meter.times()[0] > first[0]);

@@ -1,7 +1,7 @@
-//! Delays one by one, from a worker to the controller.
+//! Transfer of individual delays from a worker to the controller.
 //!
-//! Live, a worker waits for nobody: what finds no room in its ring is counted as missing. In trace
-//! time the result of a run must not depend on who is faster, and so there is room for all.
+//! A live worker never waits: a delay that does not fit into the ring is counted as missing. In
+//! trace time results must not depend on thread timing, so the buffer is unbounded.
 
 use super::gate::Pace;
 use flowgauge_core::Active;
@@ -24,7 +24,7 @@ pub(super) enum Basin {
     All(All),
 }
 
-/// Both ends; `room`: delays that can be on their way, live.
+/// Creates both ends; `room` is the number of delays that the ring holds in live runs.
 pub(super) fn tap(pace: Pace, room: usize) -> (Tap, Basin) {
     if pace == Pace::Trace {
         let all = All::default();
@@ -35,8 +35,8 @@ pub(super) fn tap(pace: Pace, room: usize) -> (Tap, Basin) {
 }
 
 impl Tap {
-    /// Passes on what was counted. The bank is still the worker's: whoever reads it finds all of
-    /// its delays in the basin.
+    /// Passes on the delays counted so far. The worker still owns the bank, so a later reader of
+    /// the bank finds all of its delays in the basin.
     pub(super) fn pass_on(&mut self, active: &mut Active<'_>) {
         let (delay, outbox) = (&mut active.bank.delay, &mut active.lasting.delay);
         match self {
@@ -53,7 +53,7 @@ impl Tap {
 }
 
 impl Basin {
-    /// Takes everything that there is.
+    /// Takes all delays that have arrived.
     pub(super) fn drain(&mut self, take: impl FnMut(Sample)) {
         match self {
             Basin::Ring(ring) => ring.pop_iter().for_each(take),

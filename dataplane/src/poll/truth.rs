@@ -9,20 +9,20 @@ use flowgauge_core::{
 use hashbrown::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The flows seen by all workers. Locked once per batch.
+/// Flows seen by all workers. Locked once per batch.
 pub(super) struct ExactFlows {
     covered_ns: u64,
     settings: Settings,
     flows: Mutex<Flows>,
-    /// What is counted without flows, by bank, if anything.
+    /// Exact counts that need no table of flows, per bank, if enabled.
     counts: Option<Mutex<[Box<Exact>; BANKS]>>,
-    /// What all flows do to the order of packets, if that is measured.
+    /// Exact reordering of all flows, if measured.
     reorder: Option<Mutex<ExactReorder>>,
 }
 
 #[derive(Debug)]
 enum Flows {
-    /// Packets of every flow, by bank and kind of key.
+    /// Packets of every flow, per bank and kind of key.
     Windowed {
         banks: Box<[[HashMap<FlowKey, u64>; KEYS]; BANKS]>,
         total: HashSet<FlowKey>,
@@ -35,7 +35,7 @@ enum Flows {
 
 const KEYS: usize = KeyKind::ALL.len();
 
-/// A packet's flow.
+/// A key of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub(super) kind: KeyKind,
@@ -44,7 +44,7 @@ pub(super) struct Seen {
 }
 
 impl ExactFlows {
-    /// `covered_ns`: the time that staggered registers cover.
+    /// Creates the counts; `covered_ns` is the time that staggered registers cover.
     pub(super) fn new(settings: Settings, covered_ns: u64) -> Self {
         let flows = match settings.cardinality.mode {
             Mode::Staggered => Flows::Staggered { last_seen: HashMap::new(), now: 0 },
@@ -58,7 +58,7 @@ impl ExactFlows {
         ExactFlows { covered_ns, settings, flows: Mutex::new(flows), counts, reorder }
     }
 
-    /// The keys that a packet is to be counted by: that of distinct flows, and those of entropies.
+    /// Returns the kinds of key to count packets by: those of distinct flows and of entropies.
     pub(super) fn kinds(&self) -> impl Iterator<Item = KeyKind> + '_ {
         KeyKind::ALL.into_iter().filter(|kind| {
             let entropy = self
@@ -88,7 +88,7 @@ impl ExactFlows {
                     batch.drain(..).filter(|seen| seen.kind == distinct)
                 {
                     *now = (*now).max(timestamp);
-                    // Workers are not equally far.
+                    // Workers progress at different rates.
                     let latest = last_seen.entry(key).or_insert(timestamp);
                     *latest = (*latest).max(timestamp);
                 }
@@ -96,12 +96,12 @@ impl ExactFlows {
         }
     }
 
-    /// Whether packets are to be [counted](Self::count_all) as observations.
+    /// Returns whether packets are to be [counted](Self::count_all) as observations.
     pub(super) fn counts(&self) -> bool {
         self.counts.is_some() || self.reorder.is_some()
     }
 
-    /// Adds a batch of packets to what is counted of observations.
+    /// Adds a batch of observations.
     pub(super) fn count_all(&self, bank: usize, batch: &mut Vec<Observation>) {
         if let Some(mut counts) = self.locked_counts() {
             batch.iter().for_each(|packet| counts[bank].measure(&self.settings, packet));
@@ -176,10 +176,10 @@ impl ExactFlows {
     }
 }
 
-/// The Shannon entropy of packets over flows.
+/// Returns the Shannon entropy of packets over flows, in bits.
 fn bits(flows: &HashMap<FlowKey, u64>) -> f64 {
     let total: u64 = flows.values().sum();
-    // In the order of counts, which does not change from run to run, as that of the table does.
+    // In the order of counts, which is reproducible, unlike the order of the table.
     let mut counts: Vec<u64> = flows.values().copied().collect();
     counts.sort_unstable();
     let share = |count: u64| count as f64 / total as f64;

@@ -1,4 +1,7 @@
 //! A run-to-completion worker: one thread, one port, one state.
+//!
+//! Loop of a worker: answer the controller's request, if any; receive one batch from the port and
+//! count it; without packets, poll again or wait, as the [mode](PollMode) says.
 
 use super::PollMode;
 use super::batch::Batch;
@@ -19,15 +22,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long a worker without packets waits when nobody wakes it: in trace time the controller does,
-/// and some ports do.
+/// Maximum wait of a worker without packets that something wakes: in trace time the controller,
+/// with some ports the port.
 const IDLE_WOKEN: Duration = Duration::from_millis(100);
 const IDLE_LIVE: Duration = Duration::from_micros(50);
-/// How often an adaptive worker looks for packets before it waits: some microseconds, as long as it
-/// takes to wake it.
+/// Empty polls of an adaptive worker before it waits: some microseconds, about as long as a wake-up
+/// takes.
 const LOOKS: u32 = 200;
 
-/// What a worker is to do, and what it shares with the backend.
+/// Configuration of a worker, with the state that it shares with the backend.
 pub struct Duty {
     pub(super) meter: Arc<Meter>,
     pub(super) poll_mode: PollMode,
@@ -44,7 +47,7 @@ pub struct Duty {
 }
 
 impl Duty {
-    /// Counts what comes out of this port, until the backend is dropped.
+    /// Counts the packets of this port until the backend is dropped.
     pub fn run<P: Port>(self, port: P) {
         let Duty {
             meter,
@@ -100,7 +103,7 @@ struct Worker<P> {
     passes: Passes,
 }
 
-/// What the compiler makes code of its own for: a windowed count with this key and hash.
+/// Combinations of key and hash that get specialised code for windowed counts.
 const SPECIAL: [(KeyKind, HashMode); 12] = [
     (KeyKind::Src, HashMode::Crc32),
     (KeyKind::Src, HashMode::Tabulated),
@@ -119,8 +122,8 @@ const SPECIAL: [(KeyKind, HashMode); 12] = [
 impl<P: Port> Worker<P> {
     fn run(mut self) {
         let _alarm = Alarm(Arc::clone(&self.gate));
-        // Registers hold maxima. An entropy, or who the heavy hitters are, depends on which packets
-        // come first.
+        // Registers hold maxima, so order is irrelevant. Entropies and heavy hitters depend on the
+        // order of packets.
         if self.batch.is_some() {
             self.gate.allow_any_order();
         }
@@ -143,7 +146,7 @@ impl<P: Port> Worker<P> {
         }
     }
 
-    /// Whether a worker that has found nothing `looks` times in a row looks again at once.
+    /// Returns whether a worker polls again at once after `looks` empty polls in a row.
     fn looks_again(&self, looks: u32) -> bool {
         match self.poll_mode {
             _ if self.gate.pace() == Pace::Trace => false,
@@ -153,7 +156,7 @@ impl<P: Port> Worker<P> {
         }
     }
 
-    /// Chooses the code for these settings once, so that no packet has to.
+    /// Selects the code for these settings once instead of for every packet.
     fn receiver(&self) -> fn(&mut Self) -> Received {
         let cardinality = self.settings.cardinality;
         let passes = match cardinality.hash {
@@ -180,16 +183,15 @@ impl<P: Port> Worker<P> {
         }
     }
 
-    /// Counts distinct flows of one batch of the port, many packets at once. None of them is left
-    /// for later: the bank may change before the next one. `SPECIALISED` is an index into
-    /// [`SPECIAL`].
+    /// Counts the distinct flows of one batch of the port. Nothing stays buffered: the bank may
+    /// change before the next batch. `SPECIALISED` is an index into [`SPECIAL`].
     fn receive_batch<const SPECIALISED: usize>(&mut self) -> Received {
         let (settings, tabulation, sharing) = (self.settings, &*self.tabulation, self.sharing);
         let Some(batch) = &mut self.batch else { return Received::Idle };
         let context = Context::new(settings, tabulation, sharing);
         let mut filling = batch.fill(self.writer.active(), &context);
         let received = self.port.receive(&mut |frame: Frame<'_>| {
-            // In here, so that both are constants.
+            // Inside the closure, so that both are constants.
             let (key, hash) = const { SPECIAL[SPECIALISED] };
             filling.record(key, hash, &frame);
         });
@@ -197,7 +199,7 @@ impl<P: Port> Worker<P> {
         received
     }
 
-    /// Counts one batch of the port, whatever is on; `KEYED` as [`Passes::record`] has it.
+    /// Counts one batch of the port for any settings; `KEYED` as in [`Passes::record`].
     fn receive_passes<const KEYED: bool>(&mut self) -> Received {
         let (settings, tabulation, sharing) = (self.settings, &*self.tabulation, self.sharing);
         let context = Context::new(settings, tabulation, sharing).with_slots(self.slot_ns);
@@ -253,7 +255,7 @@ pub(super) fn unix_time() -> u64 {
         .map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Tells a waiting controller when the worker dies instead of leaving it waiting.
+/// Notifies a waiting controller when the worker panics.
 struct Alarm(Arc<Gate>);
 
 impl Drop for Alarm {

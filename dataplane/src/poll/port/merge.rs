@@ -1,10 +1,9 @@
-//! Several captures as one, in the order of their packets' timestamps.
+//! Merge of several captures in the order of their packets' timestamps.
 //!
-//! A thread walks through all of them and writes the earliest of their next packets, again and
-//! again, as a pcapng capture, which the workers read like one from a pipe. Every capture keeps its
-//! own order, so that one whose packets are out of order stays so. A capture is open from its first
-//! packet to its last: captures that follow each other, however many, take one file descriptor at a
-//! time.
+//! A thread walks through all captures and repeatedly writes the earliest of their next packets
+//! into a pcapng stream, which the workers read like a pipe. Every capture keeps its own order,
+//! even if its packets are out of order. A capture is open only from its first packet to its last:
+//! any number of consecutive captures take one file descriptor at a time.
 
 use super::Ports;
 use super::pcap::{
@@ -26,21 +25,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Bytes of a capture that are read at once.
 const WINDOW: usize = 1 << 16;
 
-/// A capture to count, perhaps among others.
+/// A capture to count, alone or merged with others.
 pub struct Capture {
     path: PathBuf,
     source: Source,
 }
 
 enum Source {
-    /// A file, which can be opened again.
+    /// A file, which can be reopened.
     File { length: u64 },
     /// A pipe, which cannot.
     Once(Box<dyn Read + Send>),
 }
 
 impl Capture {
-    /// The capture in a file or named pipe.
+    /// Opens the capture in a file or named pipe.
     ///
     /// # Errors
     /// [`Error::File`] if it cannot be opened.
@@ -53,10 +52,10 @@ impl Capture {
         Ok(Capture { path: path.to_owned(), source })
     }
 
-    /// The capture that arrives at standard input.
+    /// Opens the capture that arrives on standard input.
     ///
     /// # Errors
-    /// [`Error::File`] if there is none.
+    /// [`Error::File`] if there is no standard input.
     pub fn standard_input() -> Result<Self, Error> {
         const NAME: &str = "standard input";
         let opened = io::stdin().as_fd().try_clone_to_owned();
@@ -68,7 +67,7 @@ impl Capture {
         Ok(Self::reader(widened(File::from(opened)), NAME))
     }
 
-    /// Bytes of it, if that is known.
+    /// Returns its length in bytes, if known.
     fn length(&self) -> Option<u64> {
         match self.source {
             Source::File { length } => Some(length),
@@ -76,18 +75,18 @@ impl Capture {
         }
     }
 
-    /// A capture that arrives through a pipe.
+    /// Creates a capture that arrives through a pipe.
     #[must_use]
     pub fn reader(reader: impl Read + Send + 'static, name: &str) -> Self {
         Capture { path: name.into(), source: Source::Once(Box::new(reader)) }
     }
 }
 
-/// Ports on captures, merged by the timestamps of their packets.
+/// Creates ports on captures, merged by the timestamps of their packets.
 ///
 /// # Errors
-/// As [`pcap`]. Of several captures, those that do not begin as a capture does are reported as
-/// [warnings](crate::Event::Warning) unless there is no other.
+/// As [`pcap`]. Of several captures, those without a capture header are reported as
+/// [warnings](crate::Event::Warning), unless there is no other.
 pub fn captures(
     captures: Vec<Capture>,
     workers: usize,
@@ -110,7 +109,7 @@ pub fn captures(
         .map(Capture::length)
         .try_fold(0_u64, |total, length| Some(total.saturating_add(length?)));
     let read = Arc::new(AtomicU64::new(0));
-    // Without a pipe among them, looking on takes no time.
+    // Without a pipe among them, reading ahead is cheap.
     let witnesses = if total.is_some() { WITNESSES } else { WITNESSES_LIVE };
     let about =
         About { progress: total.map(|total| (Arc::clone(&read), total)), ..About::new(witnesses) };
@@ -139,18 +138,18 @@ pub fn captures(
     ))
 }
 
-/// As much as a pipe may hold unless root asks for more.
+/// Largest pipe buffer without root, in bytes.
 const PIPE: i32 = 1 << 20;
 
-/// The same with more room, if it is a pipe: whoever writes into it and we wait for each other less
-/// often. Nothing is lost where that is refused.
+/// Enlarges the buffer of a pipe, so that writer and reader wait for each other less often. Refusal
+/// is harmless.
 fn widened(file: File) -> File {
     #[cfg(target_os = "linux")]
     let _ = nix::fcntl::fcntl(&file, nix::fcntl::FcntlArg::F_SETPIPE_SZ(PIPE));
     file
 }
 
-/// As many open files as this process may have: captures that overlap in time are open at once.
+/// Raises the limit of open files to the maximum: captures that overlap in time are open at once.
 fn raise_limit() {
     #[cfg(target_os = "linux")]
     {
@@ -158,21 +157,20 @@ fn raise_limit() {
         if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
             && soft < hard
         {
-            // Without it, what cannot be opened is told.
+            // If this fails, captures that cannot be opened are reported.
             let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
         }
     }
 }
 
-/// One capture on its way.
+/// One capture of the merge.
 struct Track {
     path: PathBuf,
     stands: Stands,
 }
 
 enum Stands {
-    /// At a first packet that was looked at, in a file that is closed until the turn of that
-    /// packet.
+    /// Positioned at a known first packet, with its file closed until that packet's turn.
     Closed,
     Open(Box<Open>),
 }
@@ -180,17 +178,17 @@ enum Stands {
 /// A capture that is being read.
 struct Open {
     reader: Box<dyn Read + Send>,
-    /// Why nothing more can be read.
+    /// Error after which nothing more can be read.
     failure: Option<io::Error>,
     walker: Walker,
     buffer: Vec<u8>,
-    /// Where the unread bytes of the buffer begin.
+    /// Offset of the unread bytes in the buffer.
     start: usize,
-    /// The packet at the beginning of those, and its length.
+    /// Packet at that offset, and its length in the file.
     next: Result<(Record, usize), Ended>,
 }
 
-/// Why a capture has no next packet.
+/// Reason why a capture has no next packet.
 enum Ended {
     InOrder,
     Damaged(Damage),
@@ -198,7 +196,7 @@ enum Ended {
 }
 
 impl Open {
-    /// A capture at its first packet.
+    /// Opens a capture at its first packet.
     fn new(reader: impl Read + Send + 'static, path: &Path) -> Result<Self, Error> {
         let mut reader = decompress(reader);
         let buffer = begin(&mut reader, path)?;
@@ -214,13 +212,13 @@ impl Open {
         Ok(open)
     }
 
-    /// Timestamp of the next packet. Before all packets if there is none: then what is wrong is
-    /// told at once.
+    /// Returns the timestamp of the next packet; 0 if there is none, so that problems are reported
+    /// first.
     fn timestamp(&self) -> u64 {
         self.next.as_ref().map_or(0, |(record, _)| record.timestamp)
     }
 
-    /// Drops `consumed` bytes, and goes on to the packet behind them.
+    /// Skips `consumed` bytes and parses the next packet.
     fn advance(&mut self, consumed: usize) {
         self.start += consumed;
         self.next = loop {
@@ -237,7 +235,7 @@ impl Open {
         };
     }
 
-    /// Reads until there are `at_least` unread bytes; `false` if there never will be.
+    /// Reads until there are `at_least` unread bytes; returns false at the end of the input.
     fn fill(&mut self, at_least: usize) -> bool {
         self.buffer.drain(..self.start);
         self.start = 0;
@@ -261,16 +259,15 @@ impl Open {
     }
 }
 
-/// All captures on their way to the workers.
+/// State of the merge of all captures.
 struct Merge {
     tracks: Vec<Track>,
-    /// Timestamp of the next packet of each capture, and its place among the captures, which
-    /// decides among equals.
+    /// Timestamp of the next packet of each capture, with its index, which breaks ties.
     turns: BinaryHeap<Reverse<(u64, usize)>>,
     read: Arc<AtomicU64>,
     warnings: Arc<Mutex<Vec<String>>>,
     drops: Arc<AtomicU64>,
-    /// The coarsest unit of the captures' timestamps, all of which are handed out in nanoseconds.
+    /// Coarsest timestamp unit of the captures, all of which are converted to nanoseconds.
     unit_ns: u64,
     out: Blocks,
 }
@@ -307,7 +304,7 @@ impl Merge {
         warn(&self.warnings, warning);
     }
 
-    /// Hands out all packets.
+    /// Passes all packets to the workers.
     fn run(self, hand: &mut Hand<'_>) {
         let Merge { mut tracks, mut turns, read, warnings, drops, mut out, .. } = self;
         while let Some(Reverse((_, index))) = turns.pop() {
@@ -327,7 +324,8 @@ impl Merge {
                     }
                 },
             };
-            // As long as it is this capture's turn; its first packet may not be where it was.
+            // While it is this capture's turn; the file may have changed since its first packet was
+            // read.
             while let Ok((record, consumed)) = open.next {
                 let turn = (record.timestamp, index);
                 if others.is_some_and(|others| others < turn) {
@@ -361,7 +359,7 @@ fn warn(warnings: &Mutex<Vec<String>>, warning: String) {
     warnings.lock().unwrap_or_else(PoisonError::into_inner).push(warning);
 }
 
-/// A file that was looked at before.
+/// Reopens a file that was examined before.
 fn open_again(path: &Path, read: &Arc<AtomicU64>) -> Result<Open, String> {
     // EMFILE and ENFILE.
     const TOO_MANY: [Option<i32>; 2] = [Some(24), Some(23)];
@@ -375,10 +373,10 @@ fn open_again(path: &Path, read: &Arc<AtomicU64>) -> Result<Open, String> {
     )
 }
 
-/// The capture that the workers read, in pieces.
+/// Writer of the merged capture, in pieces.
 struct Blocks {
     piece: Vec<u8>,
-    /// The interface of each link type.
+    /// Interface number of each link type.
     interfaces: BTreeMap<u16, u32>,
 }
 
@@ -389,7 +387,7 @@ impl Blocks {
         Blocks { piece, interfaces: BTreeMap::new() }
     }
 
-    /// Writes a packet; `false` if nobody wants any more.
+    /// Writes a packet; returns false once the receiver is gone.
     fn packet(&mut self, record: &Record, frame: &[u8], hand: &mut Hand<'_>) -> bool {
         if self.piece.len() + block::MOST_BESIDE_FRAME + frame.len() > CHUNK && !self.flush(hand) {
             return false;
