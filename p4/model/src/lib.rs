@@ -24,7 +24,10 @@
 //!     &Entry {
 //!         key: vec![("ingress_port".into(), Match::Exact(vec![0, 1]))],
 //!         priority: 0,
-//!         call: ActionCall { action: "Ingress.forward.send".into(), data: vec![("port".into(), vec![0, 2])] },
+//!         call: ActionCall {
+//!             action: "Ingress.forward.send".into(),
+//!             data: vec![("port".into(), vec![0, 2])],
+//!         },
 //!     },
 //! )?;
 //! let frame = [0; 60];
