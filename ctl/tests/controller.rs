@@ -979,7 +979,11 @@ fn a_live_read_that_finds_nothing_new_is_left_out() {
         reads(0),
         reads_due(intervals).iter().filter(|at| **at <= START + 10 * SECOND).count()
     );
-    assert_eq!([2, 3, 4, 5].map(reads), [1; 4], "the first of a window shows that samples are read");
+    assert_eq!(
+        [2, 3, 4, 5].map(reads),
+        [1; 4],
+        "the first of a window shows that samples are read"
+    );
     assert_eq!(kept.windows().len(), 6);
 }
 

@@ -42,7 +42,7 @@ const BATCH: usize = 512;
 pub enum Recipe {
     /// Synthetic trace of the dissertation.
     LogUniform,
-    /// The same trace with two groups of delays.
+    /// Synthetic trace with two groups of delays.
     Bimodal,
 }
 

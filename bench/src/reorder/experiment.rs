@@ -43,7 +43,7 @@ const BATCH: usize = 512;
 pub enum Traffic {
     /// Default traffic of `generate reorder`.
     Usual,
-    /// The same traffic in a tenth of the time, with more concurrent flows.
+    /// Default traffic in a tenth of the time, with more concurrent flows.
     Fast,
     /// Small flows only.
     SmallFlows,
