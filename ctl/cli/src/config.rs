@@ -469,35 +469,38 @@ mod tests {
 
     #[test]
     fn an_unknown_key_gets_the_nearest_name() {
-        let told = |text: &str| parse(text).unwrap_err().1;
-        assert_eq!(told("windw = '1m'"), "unknown option 'windw'; did you mean 'window'?");
+        let problem_of = |text: &str| parse(text).unwrap_err().1;
+        assert_eq!(problem_of("windw = '1m'"), "unknown option 'windw'; did you mean 'window'?");
         assert_eq!(
-            told("read_every = '1s'"),
+            problem_of("read_every = '1s'"),
             "unknown option 'read_every'; did you mean 'read-every'?"
         );
-        assert_eq!(told("xpd-mode = 'skb'"), "unknown option 'xpd-mode'; did you mean 'xdp-mode'?");
         assert_eq!(
-            told("[[sorce]]\nport = 'memory:unique'"),
+            problem_of("xpd-mode = 'skb'"),
+            "unknown option 'xpd-mode'; did you mean 'xdp-mode'?"
+        );
+        assert_eq!(
+            problem_of("[[sorce]]\nport = 'memory:unique'"),
             "unknown option 'sorce'; did you mean 'source'?"
         );
-        let far = told("colour-of-the-sky = 'blue'");
+        let far = problem_of("colour-of-the-sky = 'blue'");
         assert!(far.contains("`flowgauge run --help`") && far.len() < 150, "{far}");
     }
 
     /// Only the first of several problems is reported.
     #[test]
     fn values_are_refused_where_they_stand() {
-        let told = |text: &str| parse(text).unwrap_err();
+        let problem_of = |text: &str| parse(text).unwrap_err();
         assert_eq!(
-            told("window = '1m'\nby = 'flows'\nwindw = 1"),
+            problem_of("window = '1m'\nby = 'flows'\nwindw = 1"),
             (19, "invalid value 'flows': use one of packets, bytes".to_owned())
         );
         assert_eq!(
-            told("backend = 'abacus'"),
+            problem_of("backend = 'abacus'"),
             (10, "invalid value 'abacus': use one of xdp, poll, tofino".to_owned())
         );
-        assert_eq!(told("key = 5"), (6, "must be a string or a list of strings".to_owned()));
-        assert_eq!(told("alarm = 'on'"), (8, "must be a boolean: true or false".to_owned()));
+        assert_eq!(problem_of("key = 5"), (6, "must be a string or a list of strings".to_owned()));
+        assert_eq!(problem_of("alarm = 'on'"), (8, "must be a boolean: true or false".to_owned()));
     }
 
     #[test]
@@ -509,20 +512,20 @@ mod tests {
             ["uplink", "memory:unique"]
         );
         let configuration = Configuration { common, sources, ..Configuration::default() };
-        let told = |source: Option<usize>| -> Vec<String> {
+        let listed = |source: Option<usize>| -> Vec<String> {
             let source = source.map(|index| &configuration.sources[index]);
-            let told = |given: &Given| {
+            let listed = |given: &Given| {
                 format!("{} = {} ({})", given.key, given.texts.join("+"), given.origin)
             };
-            configuration.effective(source).iter().map(told).collect()
+            configuration.effective(source).iter().map(listed).collect()
         };
-        assert_eq!(told(None), ["window = 1m (run.toml:1)"]);
+        assert_eq!(listed(None), ["window = 1m (run.toml:1)"]);
         assert_eq!(
-            told(Some(0)),
+            listed(Some(0)),
             ["interface = eth1+eth2 (run.toml:5)", "window = 10s (run.toml:6)"]
         );
         assert_eq!(
-            told(Some(1)),
+            listed(Some(1)),
             ["window = 1m (run.toml:1)", "port = memory:unique (run.toml:9)"]
         );
         assert_eq!(configuration.sources[1].origin.to_string(), "run.toml:9");
@@ -530,22 +533,23 @@ mod tests {
 
     #[test]
     fn sources_that_make_no_sense_are_refused() {
-        let told = |text: &str| parse(text).unwrap_err().1;
-        assert!(told("[[source]]\nwindow = '1s'").contains("needs one of: interface"));
+        let problem_of = |text: &str| parse(text).unwrap_err().1;
+        assert!(problem_of("[[source]]\nwindow = '1s'").contains("needs one of: interface"));
         assert!(
-            told("[[source]]\nport = 'memory:unique'\nformat = 'json'")
+            problem_of("[[source]]\nport = 'memory:unique'\nformat = 'json'")
                 .contains("above the first [[source]]")
         );
         assert!(
-            told("[[source]]\nport = 'memory:unique'\n[[source]]\nport = 'memory:unique'")
+            problem_of("[[source]]\nport = 'memory:unique'\n[[source]]\nport = 'memory:unique'")
                 .contains("two sources")
         );
         assert!(
-            told("[[source]]\nname = 'a b'\nport = 'memory:unique'").contains("letters, digits")
+            problem_of("[[source]]\nname = 'a b'\nport = 'memory:unique'")
+                .contains("letters, digits")
         );
-        assert!(told("source = 'eth1'").contains("[[source]]"));
+        assert!(problem_of("source = 'eth1'").contains("[[source]]"));
         assert_eq!(
-            told("[[source]]\nport = 'memory:unique'\nnme = 'x'"),
+            problem_of("[[source]]\nport = 'memory:unique'\nnme = 'x'"),
             "unknown option 'nme'; did you mean 'name'?"
         );
     }
@@ -572,14 +576,14 @@ mod tests {
         let command_line = command_line(&keys, &given);
         let configuration =
             Configuration { file: None, common, sources, environment, command_line };
-        let mut told: Vec<String> = configuration
+        let mut listed: Vec<String> = configuration
             .effective(None)
             .into_iter()
             .map(|given| format!("{} = {} ({})", given.key, given.texts.join("+"), given.origin))
             .collect();
-        told.sort();
+        listed.sort();
         assert_eq!(
-            told,
+            listed,
             [
                 "alarm = false (--alarm on the command line)",
                 "key = src+heavy=dst (FLOWGAUGE_KEY in the environment)",
@@ -600,18 +604,18 @@ mod tests {
     #[test]
     fn a_mistyped_variable_is_refused_with_the_nearest_one() {
         let keys = Keys::new::<Run>();
-        let told = |name: &str| {
+        let problem_of = |name: &str| {
             let names =
                 ["PATH", "FLOWGAUGE_WINDOW", "FLOWGAUGE_RUN", "FLOWGAUGE", name].map(str::to_owned);
             known_variables(&keys, names.into_iter()).map_err(|failure| failure.to_string())
         };
-        assert_eq!(told("FLOWGAUGE_READ_EVERY"), Ok(()));
-        let mistyped = told("FLOWGAUGE_INTERFACES").unwrap_err();
+        assert_eq!(problem_of("FLOWGAUGE_READ_EVERY"), Ok(()));
+        let mistyped = problem_of("FLOWGAUGE_INTERFACES").unwrap_err();
         assert_eq!(
             mistyped,
             "FLOWGAUGE_INTERFACES in the environment is not an option; did you mean FLOWGAUGE_INTERFACE? If not, unset it"
         );
-        let far = told("FLOWGAUGE_9420_TCP_PROTO_OF_A_SERVICE").unwrap_err();
+        let far = problem_of("FLOWGAUGE_9420_TCP_PROTO_OF_A_SERVICE").unwrap_err();
         assert!(far.contains("is not an option"), "{far}");
     }
 }

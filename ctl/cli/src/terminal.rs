@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 /// Width if standard output is not a terminal.
 const DEFAULT_WIDTH: usize = 80;
 
-/// When to use colours.
+/// Use of colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Color {
     /// On terminals, unless NO_COLOR is set.

@@ -1,4 +1,4 @@
-//! What `flowgauge doctor` says: of machines made of files, and of the one it runs on.
+//! Output of `flowgauge doctor` for machines made of files, and for this one.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
@@ -17,7 +17,7 @@ use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// A machine on which everything is as it should be, in files.
+/// Machine in files with everything as required.
 struct Machine(Scratch);
 
 const GIBIBYTE: &str =
@@ -66,7 +66,7 @@ impl Machine {
         machine
     }
 
-    /// A container without /proc and /sys.
+    /// Returns a container without /proc and /sys.
     fn bare(test: &str) -> Self {
         let machine = Machine(Scratch::new(test));
         fs::create_dir_all(machine.0.path("")).unwrap();
@@ -101,7 +101,7 @@ impl Machine {
             .into()
     }
 
-    /// What it says about one thing, with the exit code held to the verdicts.
+    /// Returns the check with this name, after verifying that the exit code matches the verdicts.
     #[track_caller]
     fn says(&self, check: &str) -> Said {
         Said(find(&report(&self.doctor("--format json")), check))
@@ -119,7 +119,7 @@ impl Said {
     }
 }
 
-/// The one JSON object, with its shape and the exit code checked.
+/// Returns the JSON object, after verifying its structure and the exit code.
 #[track_caller]
 fn report(outcome: &Outcome) -> Value {
     let report: Value = serde_json::from_str(&outcome.stdout)
@@ -165,7 +165,7 @@ fn group(report: &Value, backend: &str) -> Value {
     group.unwrap_or_else(|| panic!("{backend} in {report}")).clone()
 }
 
-/// A check by its name, or by name and subject with a blank between.
+/// Returns a check by its name, or by name and subject separated by a space.
 #[track_caller]
 fn find(report: &Value, name: &str) -> Value {
     let mut checks = report["backends"]
@@ -292,7 +292,7 @@ fn capabilities_are_named_one_by_one() {
     machine.says("capabilities").is("no", "user namespace", "rootless");
     let machine = machine.with("proc/self/uid_map", "         0          0 4294967295\n");
     machine.says("capabilities").is("ok", "(effective)", "");
-    // Before 5.8 there was no CAP_BPF to have.
+    // CAP_BPF does not exist before 5.8.
     let old = machine
         .with("proc/sys/kernel/osrelease", "5.7.0")
         .with("proc/self/status", &format!("CapEff:\t{:016x}\n", bit(39) | bit(12)));
@@ -341,7 +341,7 @@ fn locked_memory_matters_before_5_11_only() {
 fn maps_must_fit_into_memory() {
     let machine = Machine::new("memory");
     machine.says("memory").is("ok", "for 8 possible CPUs (at most ", "");
-    // An element for each number, whether there is a CPU of that number or not.
+    // One element per number, whether a CPU with that number exists or not.
     let of = |ranges: &str| {
         let Said(memory) =
             Machine::new("elements").with("sys/devices/system/cpu/possible", ranges).says("memory");
@@ -479,7 +479,7 @@ fn a_switch_is_looked_for_when_its_address_is_given() {
     said(&address.to_string()).is("ok", "reachable at 127.0.0.1", "");
     said(&format!("localhost:{}", address.port())).is("ok", "reachable at", "");
 
-    // A port that is taken but does not listen.
+    // A port that is in use but does not listen.
     let silent = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&silent, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = SocketAddr::try_from(getsockname(&silent).unwrap()).unwrap();
@@ -493,7 +493,7 @@ fn a_switch_is_looked_for_when_its_address_is_given() {
 
 #[test]
 fn a_name_that_does_not_exist_is_not_resolved() {
-    // RFC 6761 keeps this domain free.
+    // RFC 6761 reserves this domain.
     let report = report(
         &Machine::new("resolver")
             .doctor("--format json --backend tofino --address switch.invalid:50052"),
@@ -555,13 +555,13 @@ fn users_without_rights_are_told_which_ones_they_lack() {
     Said(find(&report, "af_xdp")).is("no", "", "");
 }
 
-/// All that `ip` tells of interfaces, programs included.
+/// Returns the output of `ip` for interfaces, including programs.
 fn interfaces() -> String {
     let output = Command::new("ip").args(["-details", "link", "show"]).output().unwrap();
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The documentation shows what it says of two CPUs.
+/// The documentation shows the output for two CPUs.
 #[test]
 fn the_documentation_tells_what_maps_take() {
     let machine =
@@ -590,14 +590,14 @@ fn devices_without_a_link_header_are_told_with_the_mode_that_counts_there() {
     on_veth(body);
 }
 
-/// In a network of the test's own, which vanishes with its thread.
+/// In a network namespace of the test, which ends with its thread.
 #[test]
 fn attached_programs_and_native_drivers_are_seen_and_nothing_is_changed() {
     let body = || {
         let settings = Settings::default();
         let mut xdp = Xdp::at(vec![Place::ingress("rx")], Options::new(settings));
         xdp.install(&Tables::new(&settings, 1)).unwrap();
-        // The kernel notes a little later that both ends are up.
+        // The kernel needs a moment to see that both ends are up.
         assert!((0..10_000).any(|_| interfaces().matches("state UP").count() == 2));
         let before = interfaces();
         let number =
@@ -617,7 +617,7 @@ fn attached_programs_and_native_drivers_are_seen_and_nothing_is_changed() {
             ("rx", "veth", "up")
         );
         assert_eq!(interface["program"]["id"].to_string(), number);
-        // Kernels before 6.3 do not tell.
+        // Kernels before 6.3 do not report features.
         if let Some(features) = interface["xdp_features"].as_array() {
             assert!(
                 features.contains(&"basic".into()) && !features.contains(&"xsk-zerocopy".into()),
@@ -630,7 +630,7 @@ fn attached_programs_and_native_drivers_are_seen_and_nothing_is_changed() {
             "native mode disables segmentation offload on its peer",
             "by TCX",
         );
-        // What is busy is no reason to fail unless it was asked for.
+        // An interface with a program is only a failure if it was requested.
         let all = report_of(&[]);
         let names: Vec<&str> = all["interfaces"]
             .as_array()

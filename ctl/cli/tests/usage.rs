@@ -1,11 +1,11 @@
-//! Command lines that make no sense, and help for those who read it.
+//! Invalid command lines, and help.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
 
 use common::run;
 
-/// Whatever is wrong: exit code 2, nothing on standard output, one line that says what to give.
+/// Checks for exit code 2, an empty standard output, and one line that says what to do.
 #[track_caller]
 fn refused(arguments: &str, advice: &str) {
     let outcome = run(arguments.split_whitespace());
@@ -74,7 +74,7 @@ fn options_that_make_no_sense_are_refused_with_advice() {
         ("--nonsense", "'--help'"),
     ] {
         refused(&format!("run {options}"), advice);
-        // The capture is not even looked for.
+        // The capture is not even opened.
         refused(&format!("replay /does/not/exist.pcap {options}"), advice);
     }
 }
@@ -193,8 +193,8 @@ fn the_version_is_a_line_or_all_that_a_bug_report_needs() {
         ("top", cfg!(feature = "top")),
     ];
     let built: Vec<&str> = all.into_iter().filter_map(|(name, has)| has.then_some(name)).collect();
-    let told = features.strip_prefix("features: ").unwrap();
-    assert_eq!(told, if built.is_empty() { "none".to_owned() } else { built.join(", ") });
+    let text = features.strip_prefix("features: ").unwrap();
+    assert_eq!(text, if built.is_empty() { "none".to_owned() } else { built.join(", ") });
 }
 
 #[test]
@@ -245,9 +245,9 @@ fn shells_and_manual_pages_know_every_command_and_option() {
 #[test]
 fn messages_are_as_many_as_asked_for() {
     let scratch = common::Scratch::new("messages");
-    // A run that cannot be found by `status` says so.
+    // A run that `status` cannot find reports it.
     let nowhere = scratch.write("file", "");
-    let told = |options: &str, log: &str| {
+    let text = |options: &str, log: &str| {
         let mut command = common::flowgauge();
         command.env("FLOWGAUGE_STATUS_DIR", &nowhere).env("RUST_LOG", log);
         command
@@ -257,13 +257,13 @@ fn messages_are_as_many_as_asked_for() {
         assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
         outcome.stderr
     };
-    let [usual, quiet, coloured] = ["", "-q", "--color always"].map(|options| told(options, ""));
+    let [usual, quiet, coloured] = ["", "-q", "--color always"].map(|options| text(options, ""));
     assert!(usual.contains("WARN `flowgauge status`") && !usual.contains('\u{1b}'), "{usual}");
     assert_eq!(quiet, "");
     assert!(coloured.contains('\u{1b}'), "{coloured}");
-    assert_eq!(told("-v", "error"), "");
-    assert!(told("-q", "warn").contains("WARN"));
-    assert!(told("", "a=b=c").contains("ignoring invalid RUST_LOG"));
+    assert_eq!(text("-v", "error"), "");
+    assert!(text("-q", "warn").contains("WARN"));
+    assert!(text("", "a=b=c").contains("ignoring invalid RUST_LOG"));
 }
 
 #[test]
@@ -280,13 +280,12 @@ fn names_that_command_terminals_are_shown_as_text() {
         vec!["generate", "unique,packets=1", "--to", "/does/not/exist/x\u{1b}[2J"],
     ] {
         let outcome = run(&arguments);
-        let told = outcome.stdout + &outcome.stderr;
-        assert!(!told.contains(['\u{1b}', '\u{202e}']), "{arguments:?}: {told:?}");
+        let text = outcome.stdout + &outcome.stderr;
+        assert!(!text.contains(['\u{1b}', '\u{202e}']), "{arguments:?}: {text:?}");
     }
 }
 
-/// Examples are promises: as far as they need no file and end by themselves, they must be
-/// understood.
+/// Examples must be valid, and those that need no file and end by themselves must run.
 #[test]
 fn examples_in_the_help_are_understood() {
     let mut checked = 0;
@@ -308,8 +307,7 @@ fn examples_in_the_help_are_understood() {
             .flat_map(|line| line.split(['|', '>']))
             .filter_map(|part| part.trim().strip_prefix("flowgauge "))
         {
-            // Every option but the last, which is wrong: the others were understood if nothing else
-            // is complained of.
+            // Every option but the last is valid if only the last one, which is wrong, is reported.
             let outcome = run(example.split_whitespace().chain(["--no-such-option"]));
             assert_eq!(outcome.code, Some(2));
             assert!(

@@ -31,7 +31,7 @@ pub(crate) struct Run {
     #[command(flatten)]
     kernel: Kernel,
 
-    /// Where to count: xdp (in the kernel), tofino (on a switch), poll (in worker threads of this
+    /// Backend: xdp (in the kernel), tofino (on a switch), poll (in worker threads of this
     /// process) [default: xdp with an interface, tofino with an address, else poll]
     #[arg(long, value_name = "NAME", help_heading = "Traffic", hide_possible_values = true)]
     backend: Option<Backend>,
