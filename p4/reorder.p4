@@ -41,7 +41,7 @@
 #define REORDER_END 3
 #define REORDER_FORGET 4
 
-// Previous owner of a slot.
+// Previous state of a slot.
 #define REORDER_OTHERS 1
 #define REORDER_MINE 2
 #define REORDER_IDLE 4

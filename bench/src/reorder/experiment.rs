@@ -307,7 +307,8 @@ impl Run {
         let profile = self.traffic.profile(self.packets, self.seed);
         let size = profile.layout.size;
         let mut traffic = ReorderTraffic::new(profile);
-        // Time of the last segment of each flow, and the number of flow activity periods.
+        // Idle interval of each flow's last segment, active flows summed over intervals, number of
+        // intervals.
         let (mut last, mut active, mut times) = (HashMap::new(), 0_u64, 0_u64);
         loop {
             let next = traffic.advance();
