@@ -158,7 +158,7 @@ impl Model {
     /// Processes all delayed resubmitted packets now, and returns the frames that leave the switch.
     ///
     /// # Errors
-    /// Those of [`inject`](Self::inject).
+    /// The same as of [`inject`](Self::inject).
     pub fn settle(&mut self) -> Result<Vec<Output>, Fault> {
         let mut sent = Vec::new();
         while !self.resubmitted.is_empty() {

@@ -131,7 +131,7 @@ impl Wire {
     /// Returns the number of frames that were lost to a full queue since the wire was opened.
     ///
     /// # Errors
-    /// Those of the system call.
+    /// Errors of the system call.
     pub fn lost(&mut self) -> io::Result<u64> {
         // SAFETY: plain numbers, for which zero is a value.
         let mut statistics = unsafe { zeroed::<libc::tpacket_stats>() };
@@ -169,7 +169,7 @@ impl Wire {
 /// Waits until a frame has arrived at one of the wires, at most this long.
 ///
 /// # Errors
-/// Those of the system call.
+/// Errors of the system call.
 pub fn wait(wires: &[Wire], longest: Duration) -> io::Result<()> {
     let asked =
         |wire: &Wire| libc::pollfd { fd: wire.descriptor(), events: libc::POLLIN, revents: 0 };

@@ -96,7 +96,7 @@ async fn tables_are_filled_packets_counted_and_registers_read() {
     }
     assert_eq!(forwarded, 500, "of the second pipe's port");
 
-    // The driver only learns the hardware's counts when it is told to read them.
+    // The driver only learns the hardware's counts when a client requests it.
     let ipv4 = || Request::new(FRAMES).match_key("$COUNTER_INDEX", MatchValue::exact(8_u32));
     let packets = async || {
         let read = switch.get_table_entries(ipv4()).await.unwrap();
