@@ -1,6 +1,6 @@
 //! Notifications to the service manager (systemd): ready, reloading, stopping, and the watchdog.
 //!
-//! Nothing is sent unless `NOTIFY_SOCKET` is set. The watchdog is notified only while every
+//! Notifications are sent only if `NOTIFY_SOCKET` is set. The watchdog is notified only while every
 //! controller makes progress: each beats its [`Heartbeat`], and a notification is sent when all of
 //! them have done so since the last one.
 

@@ -172,7 +172,7 @@ fn a_duration_ends_a_live_run() {
     }
     assert!(windows.iter().filter(|window| window["complete"] == false).count() <= 2);
     assert!(total(&records)["cardinality"].get("truth").is_none());
-    assert!(of_kind(&records, "sample").is_empty(), "nobody asked for reads");
+    assert!(of_kind(&records, "sample").is_empty(), "samples are off by default");
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub(super) fn own() -> Option<PathBuf> {
 }
 
 /// Returns the directories to search for runs: those of this user, of root and of root's services.
-/// Those of other users are not searched, not even by root, since they control the answers.
+/// Other users' directories are not searched, not even by root, since they control the answers.
 pub(super) fn all() -> Vec<PathBuf> {
     if chosen_directory().is_some() {
         return own().into_iter().collect();
