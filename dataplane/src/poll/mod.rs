@@ -6,14 +6,14 @@
 //! 2. The frame is parsed and counted in the active bank of the worker's own
 //!    [`State`](flowgauge_core::State). Sketches that need much memory are
 //!    [shared](flowgauge_core::Shared) by all workers.
-//! 3. If only distinct flows are measured, packets are counted in batches, with the best [`Instructions`]
-//!    that the CPU has ([`Batch`]). Otherwise they go through [`Passes`], one measurement after
-//!    the other.
+//! 3. If only distinct flows are measured, packets are counted in batches, with the best
+//!    [`Instructions`] that the CPU has ([`Batch`]). Otherwise they go through [`Passes`], one
+//!    measurement after the other.
 //!
 //! # Lifecycle of a window
-//! The controller requests a bank switch from every worker and waits for all answers. A batch is counted
-//! in one bank, so no packet is lost or counted twice. Then the controller owns the old banks: it
-//! adds them up, clears them, and returns the sum.
+//! The controller requests a bank switch from every worker and waits for all answers. A batch is
+//! counted in one bank, so no packet is lost or counted twice. Then the controller owns the old
+//! banks: it adds them up, clears them, and returns the sum.
 //!
 //! # Where to look
 //! `worker`: the loop; `handoff`: how banks change hands; `gate`: how far a capture may be read, so

@@ -112,13 +112,13 @@ impl ExactFlows {
         batch.clear();
     }
 
-    /// Takes what was counted without flows in a bank, which is empty then.
+    /// Takes the exact counts of a bank and leaves it empty.
     pub(super) fn take_exact(&self, bank: usize) -> Option<Box<Exact>> {
         let mut counts = self.locked_counts()?;
         Some(std::mem::replace(&mut counts[bank], Exact::boxed()))
     }
 
-    /// Takes what all flows of each prefix did in a bank.
+    /// Takes the exact counts per prefix of a bank.
     pub(super) fn take_prefixes(&self, bank: usize) -> Option<Vec<Prefix>> {
         Some(self.locked_reorder()?.take(bank))
     }
@@ -131,7 +131,8 @@ impl ExactFlows {
         Some(self.counts.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Distinct flows in a bank so far, or in the time that ends at `now`.
+    /// Returns the distinct flows in a bank so far or, with staggered registers, in the covered
+    /// time that ends at `at`.
     pub(super) fn count(&self, bank: usize, at: Option<u64>) -> u64 {
         match &mut *self.flows() {
             Flows::Windowed { banks, .. } => {
@@ -145,7 +146,7 @@ impl ExactFlows {
         }
     }
 
-    /// The entropies of a bank so far, in bits, of those that are measured.
+    /// Returns the entropies of a bank so far, in bits, for the measured keys.
     pub(super) fn entropy(&self, bank: usize) -> [Option<f64>; ENTROPIES] {
         let flows = self.flows();
         let Flows::Windowed { banks, .. } = &*flows else { return Default::default() };
@@ -154,7 +155,7 @@ impl ExactFlows {
         })
     }
 
-    /// Distinct flows since the start, up to the last closed window.
+    /// Returns the distinct flows since the start, up to the last closed window.
     pub(super) fn total(&self) -> u64 {
         match &*self.flows() {
             Flows::Windowed { total, .. } => total.len() as u64,

@@ -1,8 +1,8 @@
-//! Looking after a program that counts: whether it is still where it was put, sees what it is to
-//! see, and is the first to see it.
+//! Supervision of a counting program: whether it is still attached, sees all packets, and runs
+//! before other programs.
 //!
-//! What is found is put right where that is possible, and told. A window in which packets may have
-//! passed uncounted is marked.
+//! Problems are repaired where possible, and reported. A window in which packets may have been
+//! missed is marked.
 
 use super::hook::{Hook, Hooked, Refusal, attach, loading, put, refused, xdp};
 use super::link::{Attachment, Link};
@@ -14,48 +14,48 @@ use crate::place::Place;
 use aya::programs::ProgramError;
 use std::time::{Duration, Instant};
 
-/// Looks, of which there are some ten a second, between two attempts to attach a program again.
+/// Checks, about ten a second, between two attempts to attach a program again.
 const PATIENCE: u32 = 10;
-/// How often a program is put before others that were attached before it: two that both want to be
-/// the first would never end.
+/// Maximum times that a program is moved before others attached later: two programs that both
+/// insist on being first would never stop.
 const CONTESTS: u32 = 3;
 
-/// How a program is doing.
+/// State of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// It counts.
+    /// It is counting.
     Counting,
-    /// It is not attached, and could not be attached again.
+    /// It is detached, and could not be attached again.
     Lost {
-        /// When it was last seen attached.
+        /// Time when it was last seen attached.
         since: Instant,
-        /// Looks since the last attempt.
+        /// Checks since the last attempt.
         looks: u32,
     },
     /// Its interface is gone.
     Gone,
 }
 
-/// What was seen at an interface when last looked at.
+/// State of an interface at the last check.
 pub(super) struct Seen {
     at: Instant,
-    /// The interface's name.
+    /// Name of the interface.
     pub(super) name: String,
-    /// Its receive queues, and whether it was up.
+    /// Number of its receive queues, and whether it was up.
     queues: u32,
     running: bool,
-    /// How often the program was put before others.
+    /// Times that the program was moved before others.
     contests: u32,
-    /// Programs before it, which were told.
+    /// Programs before it that were already reported.
     before: Vec<u32>,
-    /// Whether it was told that pins cannot be made anew.
+    /// Whether it was reported that pins cannot be restored.
     unpinned: bool,
-    /// Looks since the interface is there again.
+    /// Checks since the interface reappeared.
     looks: u32,
 }
 
 impl Seen {
-    /// What there is now at an interface.
+    /// Reads the present state of an interface.
     pub(super) fn at(name: &str) -> Self {
         let interface = Interface::new(name).ok();
         let queues = interface.as_ref().map_or(1, Interface::receive_queues);
@@ -73,7 +73,7 @@ impl Seen {
     }
 }
 
-/// A time as people say it.
+/// Formats a duration for people.
 fn lasted(time: Duration) -> String {
     let milliseconds = time.as_millis();
     if milliseconds < 10_000 {
@@ -84,7 +84,7 @@ fn lasted(time: Duration) -> String {
 }
 
 impl Hook {
-    /// Looks after the program; what is to be told is added to `said`.
+    /// Checks the program; events are added to `said`.
     pub(super) fn look(&mut self, options: &Options, said: &mut Vec<Event>) {
         let before = std::mem::replace(&mut self.seen.at, Instant::now());
         if self.state == State::Gone {
@@ -118,7 +118,7 @@ impl Hook {
         }
     }
 
-    /// Begins to count at an interface once it is there.
+    /// Starts to count at an interface once it exists.
     pub(super) fn wait_for_interface(
         &mut self,
         said: &mut Vec<Event>,
@@ -153,7 +153,7 @@ impl Hook {
         }
     }
 
-    /// Whether an interface is there again that was gone.
+    /// Resumes counting if an interface that was gone exists again.
     fn return_to(&mut self, before: Instant, options: &Options, said: &mut Vec<Event>) {
         let Some(index) = device::index(&self.place.interface) else {
             self.seen.looks = 0;
@@ -189,7 +189,7 @@ impl Hook {
         }
     }
 
-    /// Whether what outlives this process is still pinned.
+    /// Checks that the pins still exist, and restores them.
     fn follow_pins(&mut self, said: &mut Vec<Event>) {
         match self.mend_pins() {
             Ok(false) => {}
@@ -208,7 +208,7 @@ impl Hook {
         }
     }
 
-    /// Whether the interface is up.
+    /// Checks whether the interface is up.
     fn follow_state(&mut self, said: &mut Vec<Event>) {
         let running =
             Interface::new(&self.seen.name).ok().and_then(|interface| interface.is_running());
@@ -220,8 +220,8 @@ impl Hook {
         }
     }
 
-    /// Whether the program is attached: puts it back if it is not. Gives whether it was there all
-    /// the time.
+    /// Checks that the program is attached, and attaches it again if not. Returns whether it was
+    /// attached all the time.
     fn follow_link(&mut self, before: Instant, options: &Options, said: &mut Vec<Event>) -> bool {
         let found = self.link.as_ref().map(Link::attachment);
         let here = Some(self.note.interface_index);
@@ -232,7 +232,7 @@ impl Hook {
                 self.state = State::Counting;
                 return true;
             }
-            // The kernel does not tell: what it said last holds.
+            // The kernel does not report it: the last known state holds.
             Some(Err(_)) => return false,
             Some(Ok(Attachment { index: Some(_), program, .. })) => {
                 format!("program {program} was put in its place")
@@ -275,8 +275,8 @@ impl Hook {
         false
     }
 
-    /// Attaches the program again: by its own link if that is still there, else by a new one. A
-    /// filter is made anew, with its program.
+    /// Attaches the program again: by its own link if it still exists, otherwise by a new one. A
+    /// filter is recreated with its program.
     pub(super) fn attach_again(&mut self, options: &Options) -> Result<(), Error> {
         let place = self.place.clone();
         let index = self.note.interface_index;
@@ -302,7 +302,7 @@ impl Hook {
         self.pin_link()
     }
 
-    /// Whether programs were attached that see packets before this one, and may end the line.
+    /// Checks for programs attached before this one, which may drop packets before it.
     fn follow_order(&mut self, before: Instant, options: &Options, said: &mut Vec<Event>) {
         if self.mode.is_xdp() {
             return;
@@ -331,8 +331,8 @@ impl Hook {
             return;
         }
         self.seen.contests += 1;
-        // The kernel takes a program only once at a hook: it cannot be there and come again before
-        // the others.
+        // The kernel accepts a program only once per hook, so it must be detached before it is
+        // attached in front of the others.
         let moved = self.link.as_ref().map_or(Ok(()), |link| {
             link.detach().map_err(|error| {
                 refused(&self.place, format!("cannot detach the program: {error}"))
@@ -354,8 +354,7 @@ impl Hook {
         }
     }
 
-    /// Whether the interface has more receive queues: a veth device runs no program on those it
-    /// gets later.
+    /// Checks for more receive queues: a veth device runs no program on those it gains later.
     fn follow_queues(&mut self, before: Instant, options: &Options, said: &mut Vec<Event>) {
         if self.mode != Mode::Native {
             return;
@@ -376,7 +375,7 @@ impl Hook {
                 )));
             }
             Err(error) => {
-                // Once more at the next look.
+                // Try again at the next check.
                 self.seen.queues = earlier;
                 if !matches!(said.last(), Some(Event::Warning(last)) if last.starts_with(&now)) {
                     said.push(Event::Warning(format!(
@@ -387,9 +386,8 @@ impl Hook {
         }
     }
 
-    /// Puts the program on all queues. The kernel does nothing if it is told to put the same
-    /// program there: it takes another one, if the same. No queue is without it meanwhile that had
-    /// it.
+    /// Installs the program on all queues. The kernel ignores a replacement by the same program, so
+    /// a second copy is loaded. Other queues keep it meanwhile.
     fn renew(&mut self, options: &Options) -> Result<(), Error> {
         let (Some(programs), Some(link)) = (&mut self.programs, &self.link) else { return Ok(()) };
         for name in options.programs(self.mode, self.layer) {
