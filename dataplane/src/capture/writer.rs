@@ -1,12 +1,12 @@
-//! Writing pcap files.
+//! Writer of pcap files.
 
 use std::io::{self, Write};
 
 use super::{MAX_CAPTURED, SECOND, pcap};
 
-/// Writes a pcap file with nanosecond timestamps, little-endian.
+/// Writer of a little-endian pcap file with nanosecond timestamps.
 ///
-/// Each packet is two small writes: hand it a [`BufWriter`](io::BufWriter).
+/// Each packet is two small writes: use a [`BufWriter`](io::BufWriter).
 #[derive(Debug)]
 pub struct Writer<W: Write> {
     inner: W,
@@ -41,17 +41,17 @@ impl<W: Write> Writer<W> {
         self.inner.write_all(frame)
     }
 
-    /// What is written to.
+    /// Returns the inner writer.
     pub fn get_ref(&self) -> &W {
         &self.inner
     }
 
-    /// What is written to, to take from it.
+    /// Returns the inner writer.
     pub fn get_mut(&mut self) -> &mut W {
         &mut self.inner
     }
 
-    /// Flushes, and hands back the inner writer.
+    /// Flushes, and returns the inner writer.
     ///
     /// # Errors
     /// Those of the flush.
@@ -61,7 +61,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// The header of a packet.
+/// Encodes the header of a packet.
 fn header(timestamp_ns: u64, length: usize, wire_len: u32) -> io::Result<[u8; 16]> {
     let captured = u32::try_from(length)
         .ok()

@@ -1,4 +1,4 @@
-//! Distinct flows: a register of levels, found by longest prefix among the bits of a rank.
+//! Distinct flows: a register of levels; the level is looked up by longest prefix of the rank bits.
 
 mod staggered;
 
@@ -15,7 +15,7 @@ use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::{HashMode, MeasurementKind, Precision, Settings, WideBank};
 
 const KIND: MeasurementKind = MeasurementKind::Cardinality;
-/// Registers of both banks, bank by bank.
+/// Registers, bank by bank.
 const REGISTERS: &str = "registers";
 /// Longest-prefix table from rank bits to level.
 const RANK: &str = "rank";
@@ -99,7 +99,7 @@ impl OnSwitch for Cardinality {
                 ("FLOWGAUGE_HASH", hash as u32),
                 ("FLOWGAUGE_PRECISION", precision.bits()),
             ],
-            // Staggered registers are no bank's.
+            // Staggered registers have no banks.
             arrays: if mode == Mode::Windowed { vec![registers] } else { Vec::new() },
             rows: None,
             tables: [rank].into_iter().chain(hash::words(hash)).collect(),

@@ -1,4 +1,5 @@
-//! How long packets are: two counters a bucket, found by longest prefix of the length.
+//! Packet lengths: two counters per bucket; the bucket is looked up by longest prefix of the
+//! length.
 
 use super::{Array, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, names};
 use flowgauge_bfruntime::Match;
@@ -7,7 +8,7 @@ use flowgauge_core::sizes::{self, BUCKETS, Bucket, greatest, least};
 use flowgauge_core::{MeasurementKind, Settings, WideBank};
 
 const KIND: MeasurementKind = MeasurementKind::Sizes;
-/// Counters of both banks, bank by bank.
+/// Counters, bank by bank.
 const COUNTS: &str = "sizes.counts";
 const COUNTERS: [&str; 2] = ["packets", "excess"];
 /// Elements of a bank.

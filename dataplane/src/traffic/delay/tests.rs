@@ -8,7 +8,7 @@ fn profile(text: &str) -> DelayProfile {
     text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-/// All packets in order, and what is told of them.
+/// Returns all packets in order, and the reported round trips.
 fn traffic(text: &str) -> (Vec<(u64, Packet)>, Vec<RoundTrip>) {
     let (mut packets, mut told) = (Vec::new(), Vec::new());
     let mut traffic = DelayTraffic::new(profile(text));
@@ -19,13 +19,13 @@ fn traffic(text: &str) -> (Vec<(u64, Packet)>, Vec<RoundTrip>) {
     (packets, told)
 }
 
-/// Round trips as somebody who watches finds them: retransmissions are not known as such.
+/// Returns the round trips as an observer finds them: retransmissions are not recognised.
 fn observed(packets: &[(u64, Packet)], is_conversation: bool) -> Vec<RoundTrip> {
     let mut found: Vec<RoundTrip> = Vec::new();
     let mut queries = HashMap::new();
     let mut segments = HashMap::new();
     let mut connections = HashMap::new();
-    // The request with a timestamp, until it is answered.
+    // Request with a timestamp, until it is answered.
     let mut stamps: HashMap<_, Option<usize>> = HashMap::new();
     for (at, packet) in packets {
         let Packet { source, destination, transport, .. } = packet;
@@ -132,7 +132,7 @@ fn requests_come_at_their_rate_and_as_many_are_answered_as_was_asked_for() {
     let answered = told.iter().filter(|told| told.response_ns.is_some()).count() as u64;
     assert!(binomial(40_000, 0.3).contains(&answered), "{answered}");
     assert_eq!(packets.len() as u64, 40_000 + answered);
-    // Every one has a flow of its own.
+    // Each request has its own flow.
     assert_eq!(told.iter().map(|told| told.source).collect::<HashSet<_>>().len(), 40_000);
     let (_, shared) = traffic("delay,requests=1000,flows=7");
     assert_eq!(
@@ -141,7 +141,7 @@ fn requests_come_at_their_rate_and_as_many_are_answered_as_was_asked_for() {
     );
 }
 
-/// How many of the answers take less than each of these times.
+/// Counts the answers that take less than each of these times.
 fn below(text: &str, times: &[u64]) -> (u64, Vec<u64>) {
     let delays: Vec<u64> = traffic(text)
         .1
@@ -239,7 +239,7 @@ fn conversations_have_as_many_requests_as_was_asked_for() {
         .map(|(at, _)| *at)
         .max()
         .unwrap();
-    // The last connection begins before the end of 5 s, by as many requests as it has itself.
+    // The last connection starts before the end of 5 s, by as many requests as it has itself.
     assert!((4_800 * MILLISECOND..5_000 * MILLISECOND).contains(&last), "{last}");
     let resets =
         packets.iter().filter(|(_, packet)| matches!(&packet.transport, Transport::Tcp(tcp) if tcp.flags & flag::RST != 0)).count();
@@ -248,7 +248,7 @@ fn conversations_have_as_many_requests_as_was_asked_for() {
 
 const DNS: u16 = 53;
 
-/// What a host remembers of its peer.
+/// State that a host has about its peer.
 #[derive(Default)]
 struct Peer {
     next: u32,
@@ -294,7 +294,7 @@ fn every_segment_fits_those_before_it() {
             wrapped += usize::from(tcp.end() < sequence);
             peers.entry(ends[0]).or_default().next = tcp.end();
         }
-        // Of the 300 attempts of one profile hardly any is answered.
+        // Hardly any of the 300 attempts of one profile is answered.
         assert!(wrapped > 0 || text.contains("requests=300"), "{text}");
     }
 }
