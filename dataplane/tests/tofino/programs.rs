@@ -1,4 +1,4 @@
-//! Programs that do not fit.
+//! Programs that do not match the settings.
 
 use crate::lab::{Lab, SEED, failure, options, settings};
 use crate::memory::Memory;
@@ -13,7 +13,7 @@ use flowgauge_dataplane::tofino::{Failure, definitions};
 use flowgauge_dataplane::{Dataplane, MeasurementKind, Tables, Tofino};
 use std::sync::Arc;
 
-/// What is said of a switch whose schema was changed so.
+/// Returns the error for a switch whose schema was changed like this.
 fn refused(from: &str, to: &str) -> String {
     refused_of(settings(6), from, to)
 }
@@ -162,7 +162,7 @@ fn certificates_that_are_none_are_refused() {
     assert!(matches!(failed, Failure::Options { .. } | Failure::Unreachable { .. }), "{failed}");
 }
 
-/// A program that measures everything by sources, in small.
+/// Returns settings that measure everything by sources, with small tables.
 pub fn everything() -> Settings {
     let mut settings = settings(6);
     let sketch = |mode| sketch::Settings {
