@@ -19,7 +19,7 @@ const WORDS: u64 = 0;
 const FINGERPRINT: u64 = 1;
 
 /// Maximum size of a key file, in bytes: 64 digits and a line end, with some slack.
-const LONGEST: u64 = 256;
+const MAX_FILE_BYTES: u64 = 256;
 
 /// A secret of 256 bits.
 #[derive(Clone, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl HashKey {
         let file = File::open(path).map_err(unreadable)?;
         check_access(&file, path).map_err(failed)?;
         let mut bytes = Vec::new();
-        file.take(LONGEST).read_to_end(&mut bytes).map_err(unreadable)?;
+        file.take(MAX_FILE_BYTES).read_to_end(&mut bytes).map_err(unreadable)?;
         let key = parse(&bytes).ok_or_else(|| {
             let advice = "a key has 32 or 64 hexadecimal digits, or 16 or 32 bytes; `openssl rand -hex 32` makes one";
             failed(format!("this is no key of a hash; {advice}"))

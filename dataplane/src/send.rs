@@ -43,9 +43,9 @@ pub trait Outlet {
 }
 
 /// Interval between checks whether a packet is due.
-const PAUSE: Duration = Duration::from_micros(50);
+const CHECK_INTERVAL: Duration = Duration::from_micros(50);
 /// Length of an Ethernet header, in bytes.
-const SHORTEST: usize = 14;
+const ETHERNET_HEADER_BYTES: usize = 14;
 
 /// Result of a transmission.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -126,7 +126,7 @@ impl<'a> Transmission<'a> {
                     Received::Frames => {}
                     Received::Idle => {
                         self.flush();
-                        thread::sleep(PAUSE);
+                        thread::sleep(CHECK_INTERVAL);
                     }
                     Received::Ended => break,
                 }
@@ -156,7 +156,7 @@ impl<'a> Transmission<'a> {
         }
         let bytes = frame.bytes;
         if frame.link != Link::Ethernet
-            || !(SHORTEST..=self.sender.largest()).contains(&bytes.len())
+            || !(ETHERNET_HEADER_BYTES..=self.sender.largest()).contains(&bytes.len())
         {
             self.sent.left_out += 1;
             return;
@@ -180,7 +180,7 @@ impl<'a> Transmission<'a> {
         self.flush();
         while left(self.started) > 0.0 && self.failure.is_none() && !(self.is_interrupted)() {
             match left(self.started) {
-                long if long > 2.0 * PAUSE.as_secs_f64() => {
+                long if long > 2.0 * CHECK_INTERVAL.as_secs_f64() => {
                     thread::sleep(Duration::from_secs_f64((long / 2.0).min(0.1)))
                 }
                 _ => std::hint::spin_loop(),

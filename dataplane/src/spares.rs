@@ -5,7 +5,7 @@ use flowgauge_core::{Settings, WideBank};
 use std::sync::Arc;
 
 /// Upper bound of the banks that readers reference at once.
-const MOST: usize = 8;
+const MAX_BANKS: usize = 8;
 
 /// Pool of result banks, most of which no reader references any more.
 ///
@@ -13,9 +13,9 @@ const MOST: usize = 8;
 /// Allocating a zeroed bank takes longer than the rest of a read; clearing a used one touches only
 /// the parts in use.
 #[derive(Default)]
-pub(crate) struct Spares(Vec<Arc<WideBank>>);
+pub(crate) struct BankPool(Vec<Arc<WideBank>>);
 
-impl Spares {
+impl BankPool {
     /// Returns a bank that is zero except for what `fill` writes, for measurements that are on.
     pub(crate) fn fill(
         &mut self,
@@ -31,7 +31,7 @@ impl Spares {
             }
             fill(sum);
         }
-        if self.0.len() < MOST {
+        if self.0.len() < MAX_BANKS {
             self.0.push(Arc::clone(&bank));
         }
         bank
@@ -45,7 +45,7 @@ mod tests {
     #[test]
     fn what_somebody_holds_is_left_alone_and_what_nobody_holds_is_emptied() {
         let settings = Settings::default();
-        let mut spares = Spares::default();
+        let mut spares = BankPool::default();
         let put = |packets| move |bank: &mut WideBank| bank.counters.ipv4 += packets;
         let held = spares.fill(&settings, put(1));
         let first = spares.fill(&settings, |bank| {
@@ -64,10 +64,10 @@ mod tests {
 
     #[test]
     fn only_so_many_are_kept() {
-        let mut spares = Spares::default();
+        let mut spares = BankPool::default();
         let held: Vec<_> =
-            (0..2 * MOST).map(|_| spares.fill(&Settings::default(), |_| {})).collect();
+            (0..2 * MAX_BANKS).map(|_| spares.fill(&Settings::default(), |_| {})).collect();
         drop(held);
-        assert_eq!(spares.0.len(), MOST);
+        assert_eq!(spares.0.len(), MAX_BANKS);
     }
 }

@@ -58,7 +58,7 @@ impl Compression {
     }
 
     /// Describes an error of a decoder.
-    fn told(self, error: &io::Error) -> io::Error {
+    fn describe(self, error: &io::Error) -> io::Error {
         let name = self.name();
         let words = match error.kind() {
             _ if is_cut(error) => format!("the {name} data is cut off"),
@@ -141,7 +141,7 @@ impl Read for Decoder {
             return Err(failure);
         }
         let (read, failure) = read_full(&mut self.decoder, buffer);
-        let failure = failure.map(|error| self.compression.told(&error));
+        let failure = failure.map(|error| self.compression.describe(&error));
         match failure {
             Some(failure) if read == 0 => Err(failure),
             failure => {
@@ -205,10 +205,10 @@ impl<R: BufRead> ZstdReader<R> {
 
     fn end(&mut self) -> io::Result<()> {
         self.in_frame = false;
-        let (told, found) =
+        let (describe, found) =
             (self.decoder.get_checksum_from_data(), self.decoder.get_calculated_checksum());
-        match (told, found) {
-            (Some(told), Some(found)) if told != found => {
+        match (describe, found) {
+            (Some(describe), Some(found)) if describe != found => {
                 Err(io::Error::other("the checksum of a frame is wrong"))
             }
             _ => Ok(()),

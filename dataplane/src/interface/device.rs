@@ -204,7 +204,7 @@ pub(crate) enum Counted {
 
 /// Packets that the driver reports as dropped.
 #[derive(Clone, Copy)]
-struct OfDriver {
+struct DriverDrops {
     packets: u64,
     /// The part that the driver does not count as received.
     unreceived: u64,
@@ -214,7 +214,7 @@ struct OfDriver {
 
 /// Returns the driver's part of the drops. The kernel adds driver and stack into one counter; some
 /// drivers report their own part.
-fn dropped_by_driver(interface: &str) -> Option<OfDriver> {
+fn dropped_by_driver(interface: &str) -> Option<DriverDrops> {
     let device = Interface::new(interface).ok()?;
     // Sums a per-queue counter, whose names share a prefix and a suffix.
     let sum = |device: &Interface, start: &str, end: &str| -> Option<u64> {
@@ -250,7 +250,7 @@ fn dropped_by_driver(interface: &str) -> Option<OfDriver> {
                 )
             });
             let unreceived = by_peer.unwrap_or(0);
-            Some(OfDriver {
+            Some(DriverDrops {
                 packets: sum(&device, "rx_queue_", "_drops")? + unreceived,
                 unreceived,
                 needs_peer: true,
@@ -258,7 +258,7 @@ fn dropped_by_driver(interface: &str) -> Option<OfDriver> {
         }
         "virtio_net" => {
             let packets = sum(&device, "rx", "_drops")? + sum(&device, "rx_queue_", "_drops")?;
-            Some(OfDriver { packets, unreceived: 0, needs_peer: false })
+            Some(DriverDrops { packets, unreceived: 0, needs_peer: false })
         }
         _ => None,
     }

@@ -6,9 +6,9 @@
 //! give the same result, provided that no one reads the bank before its [`Filling`] is finished.
 
 use super::instructions::Instructions;
-use super::lot::{CAPACITY, Lot};
+use super::lot::{CAPACITY, KeyColumns};
 use super::port::Frame;
-use super::vector::Places;
+use super::vector::RegisterUpdates;
 use flowgauge_core::Frame as _;
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::parse::{
@@ -24,13 +24,13 @@ const WORDS_OVER_IPV6: usize = 10;
 
 /// Buffers for batched counting.
 pub struct Batch {
-    ipv4: Lot<WORDS>,
-    ipv6: Lot<WORDS_OVER_IPV6>,
+    ipv4: KeyColumns<WORDS>,
+    ipv6: KeyColumns<WORDS_OVER_IPV6>,
     /// Buffered keys of IPv6 packets, fewer than [`CAPACITY`].
     waiting_ipv6: usize,
     /// Non-IP frames not yet added to the bank.
     run: Run,
-    places: Places,
+    updates: RegisterUpdates,
     cardinality: cardinality::Settings,
 }
 
@@ -68,11 +68,11 @@ impl Batch {
         }
         let [bytes, bytes_over_ipv6] = cardinality.key.lengths();
         Some(Box::new(Batch {
-            ipv4: Lot::new(bytes, cardinality, tabulation, instructions),
-            ipv6: Lot::new(bytes_over_ipv6, cardinality, tabulation, instructions),
+            ipv4: KeyColumns::new(bytes, cardinality, tabulation, instructions),
+            ipv6: KeyColumns::new(bytes_over_ipv6, cardinality, tabulation, instructions),
             waiting_ipv6: 0,
             run: Run::default(),
-            places: Places::EMPTY,
+            updates: RegisterUpdates::EMPTY,
             cardinality,
         }))
     }
@@ -91,7 +91,7 @@ impl Batch {
         bank.counters.ipv4 = bank.counters.ipv4.wrapping_add(keys as u64);
         self.ipv4.raise(
             keys,
-            &mut self.places,
+            &mut self.updates,
             self.cardinality,
             &mut bank.cardinality,
             tabulation,
@@ -115,7 +115,7 @@ impl Batch {
         bank.counters.ipv6 = bank.counters.ipv6.wrapping_add(self.waiting_ipv6 as u64);
         self.ipv6.raise(
             self.waiting_ipv6,
-            &mut self.places,
+            &mut self.updates,
             self.cardinality,
             &mut bank.cardinality,
             tabulation,
@@ -134,7 +134,7 @@ struct Run {
 impl Run {
     /// Counts the frame if it belongs to this run.
     #[inline(always)]
-    fn goes_on(&mut self, bytes: &[u8]) -> bool {
+    fn extend(&mut self, bytes: &[u8]) -> bool {
         if self.frames == 0 || bytes.number(12) != Some(self.ethertype) {
             return false;
         }
@@ -248,7 +248,7 @@ impl Filling<'_> {
         self.bytes = self.bytes.wrapping_add(u64::from(wire_length));
         let found = match link {
             Link::Ethernet => match plain_ipv4(bytes) {
-                None if batch.run.goes_on(bytes) => return,
+                None if batch.run.extend(bytes) => return,
                 None => record_other(batch, bank, tabulation, bytes),
                 found => found,
             },

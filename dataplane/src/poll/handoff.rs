@@ -32,7 +32,7 @@ struct Shared {
     cpu: AtomicUsize,
     sample: Mutex<Sample>,
     /// Sketches shared by all workers.
-    together: Arc<flowgauge_core::Shared>,
+    shared_sketches: Arc<flowgauge_core::Shared>,
     settings: Settings,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Sample {
 /// Creates both ends of an empty state.
 pub(super) fn handoff(
     settings: Settings,
-    together: Arc<flowgauge_core::Shared>,
+    shared_sketches: Arc<flowgauge_core::Shared>,
 ) -> (Writer, Reader) {
     let shared = Arc::new(Shared {
         state: UnsafeCell::boxed(),
@@ -66,7 +66,7 @@ pub(super) fn handoff(
             lasting: settings.lasts().then(Lasting::boxed),
             truth: None,
         }),
-        together,
+        shared_sketches,
         settings,
     });
     (Writer { shared: Arc::clone(&shared), served: 0 }, Reader { shared, requested: 0, flip: 0 })
@@ -93,13 +93,13 @@ impl Writer {
         // makes these its only references. The reader holds a reference only to the bank that is
         // not `self.bank()`: the request `served` gave this one to the writer.
         let (bank, lasting) = unsafe { (&mut (*state).banks[index], &mut (*state).lasting) };
-        let together = &*self.shared.together;
+        let shared_sketches = &*self.shared.shared_sketches;
         Active {
             index,
             bank,
             lasting,
-            shared: &together.banks[index],
-            shared_lasting: &together.lasting,
+            shared: &shared_sketches.banks[index],
+            shared_lasting: &shared_sketches.lasting,
         }
     }
 

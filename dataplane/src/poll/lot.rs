@@ -1,7 +1,7 @@
 //! Buffer of packet keys of one IP version.
 
 use super::instructions::Instructions;
-use super::vector::{Places, Vectors, vectors};
+use super::vector::{RegisterUpdates, Vectors, vectors};
 use flowgauge_core::cardinality::{self, Cardinality, MAX_REGISTERS};
 use flowgauge_core::hash::Crc32;
 use flowgauge_core::parse::{Packet, Transport};
@@ -17,12 +17,12 @@ pub(super) type Column = [u32; CAPACITY];
 
 /// If more than one key in this many raises a register, store without a branch: a misprediction
 /// costs tens of stores.
-const MANY: usize = 64;
+const RAISE_THRESHOLD: usize = 64;
 
 /// Keys of one length in columns of words, with the code that adds them to registers. With a keyed
 /// hash the first column holds signatures, and the others are unused.
 #[repr(C, align(64))]
-pub(super) struct Lot<const WORDS: usize> {
+pub(super) struct KeyColumns<const WORDS: usize> {
     columns: [Column; WORDS],
     /// Hash of groups of keys; without it they are hashed one by one.
     vectors: Option<Box<dyn Vectors>>,
@@ -32,7 +32,7 @@ pub(super) struct Lot<const WORDS: usize> {
     many: bool,
 }
 
-impl<const WORDS: usize> Lot<WORDS> {
+impl<const WORDS: usize> KeyColumns<WORDS> {
     pub(super) fn new(
         bytes: usize,
         settings: cardinality::Settings,
@@ -40,7 +40,7 @@ impl<const WORDS: usize> Lot<WORDS> {
         instructions: Instructions,
     ) -> Self {
         let vectors = vectors(instructions, bytes, settings, tables);
-        Lot { columns: [[0; CAPACITY]; WORDS], vectors, bytes, many: false }
+        KeyColumns { columns: [[0; CAPACITY]; WORDS], vectors, bytes, many: false }
     }
 
     /// Writes a packet's key at an index below [`CAPACITY`].
@@ -74,7 +74,7 @@ impl<const WORDS: usize> Lot<WORDS> {
         keys: &[[u32; N]],
     ) {
         let bytes = self.bytes;
-        let places = self.columns.iter_mut().map(|column| column.iter_mut().skip(from));
+        let updates = self.columns.iter_mut().map(|column| column.iter_mut().skip(from));
         if hash == HashMode::Keyed {
             let laid_out = |key: &[u32; N]| LaidOut {
                 words: key.map(u32::to_le_bytes),
@@ -82,11 +82,11 @@ impl<const WORDS: usize> Lot<WORDS> {
                 over_ipv6: false,
             };
             let signature = |key| tabulation.multilinear().make(laid_out(key));
-            places
+            updates
                 .take(1)
                 .for_each(|first| first.zip(keys).for_each(|(to, key)| *to = signature(key)));
         } else {
-            places
+            updates
                 .take(N)
                 .enumerate()
                 .for_each(|(word, column)| column.zip(keys).for_each(|(to, key)| *to = key[word]));
@@ -98,7 +98,7 @@ impl<const WORDS: usize> Lot<WORDS> {
     pub(super) fn raise(
         &mut self,
         length: usize,
-        places: &mut Places,
+        updates: &mut RegisterUpdates,
         settings: cardinality::Settings,
         registers: &mut Cardinality,
         tabulation: &Tabulation,
@@ -108,8 +108,8 @@ impl<const WORDS: usize> Lot<WORDS> {
             Some(vectors) => {
                 let group = vectors.group();
                 let (groups, few) = whole(&mut self.columns, group, length);
-                vectors.split(&self.columns, groups, tabulation, places);
-                raise_to(places, groups * group, registers, &mut self.many);
+                vectors.split(&self.columns, groups, tabulation, updates);
+                raise_to(updates, groups * group, registers, &mut self.many);
                 few
             }
         };
@@ -210,13 +210,18 @@ impl Raise<'_> {
 /// Raises registers to the first `length` levels, a multiple of eight. On entry, `many` says
 /// whether many of the previous keys raised theirs; on return, whether many of these did.
 #[inline(always)]
-fn raise_to(places: &Places, length: usize, registers: &mut Cardinality, many: &mut bool) {
+fn raise_to(
+    updates: &RegisterUpdates,
+    length: usize,
+    registers: &mut Cardinality,
+    many: &mut bool,
+) {
     let Ok(registers) = <&mut [u8; MAX_REGISTERS]>::try_from(registers.levels_mut(Precision::MAX))
     else {
         return;
     };
-    let (indices, _) = places.indices.as_chunks::<8>();
-    let (levels, _) = places.levels.as_chunks::<8>();
+    let (indices, _) = updates.indices.as_chunks::<8>();
+    let (levels, _) = updates.levels.as_chunks::<8>();
     let mut raised = 0;
     for (indices, levels) in indices.iter().zip(levels).take(length / 8) {
         for (&index, &level) in indices.iter().zip(levels) {
@@ -233,7 +238,7 @@ fn raise_to(places: &Places, length: usize, registers: &mut Cardinality, many: &
             }
         }
     }
-    *many = raised > length / MANY;
+    *many = raised > length / RAISE_THRESHOLD;
 }
 
 /// Completes the last group of the first `length` keys. Returns the number of groups, and the range

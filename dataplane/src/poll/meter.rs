@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Shortest interval of a [`Load`], unless none has been that long yet.
-const PERIOD: Duration = Duration::from_secs(1);
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
@@ -25,7 +25,7 @@ enum Doing {
 /// that CPUs prefetch.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(super) struct Meter {
+pub(super) struct LoadMeter {
     started: OnceLock<Instant>,
     thread: AtomicU32,
     /// Current activity, as an index into `times`; it started at the sum of all times.
@@ -36,11 +36,11 @@ pub(super) struct Meter {
     batches: AtomicU64,
 }
 
-impl Meter {
+impl LoadMeter {
     fn new() -> Self {
         let (started, thread, doing) =
             (OnceLock::new(), AtomicU32::new(0), AtomicU8::new(Doing::Polling as u8));
-        Meter {
+        LoadMeter {
             started,
             thread,
             doing,
@@ -75,22 +75,22 @@ fn increase(sum: &AtomicU64, by: u64) {
 }
 
 /// Port that accounts for its worker's time.
-pub(super) struct Metered<P> {
+pub(super) struct TimedPort<P> {
     port: P,
-    meter: Arc<Meter>,
+    meter: Arc<LoadMeter>,
     /// Time up to which time was accounted for.
     accounted: Instant,
     /// Consecutive polls that found packets, at most two.
     streak: u8,
 }
 
-impl<P: Port> Metered<P> {
+impl<P: Port> TimedPort<P> {
     /// Creates the port, in the worker's thread; accounting starts now.
-    pub(super) fn new(port: P, meter: Arc<Meter>) -> Self {
+    pub(super) fn new(port: P, meter: Arc<LoadMeter>) -> Self {
         let now = Instant::now();
         meter.thread.store(cpu::thread_number(), Ordering::Relaxed);
         let accounted = *meter.started.get_or_init(|| now);
-        Metered { port, meter, accounted, streak: 0 }
+        TimedPort { port, meter, accounted, streak: 0 }
     }
 
     fn account(&mut self, doing: Doing) {
@@ -119,7 +119,7 @@ impl<P: Port> Metered<P> {
     }
 }
 
-impl<P: Port> Metered<P> {
+impl<P: Port> TimedPort<P> {
     #[inline(always)]
     pub(super) fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
         let received = self.port.receive(sink);
@@ -149,8 +149,8 @@ struct Reading {
 }
 
 /// The controller's view of one worker's time.
-pub(super) struct Account {
-    meter: Arc<Meter>,
+pub(super) struct LoadHistory {
+    meter: Arc<LoadMeter>,
     /// Packets in closed banks.
     closed: u64,
     /// Start of the next load.
@@ -160,10 +160,10 @@ pub(super) struct Account {
     load: Option<Load>,
 }
 
-impl Account {
+impl LoadHistory {
     pub(super) fn new() -> Self {
-        Account {
-            meter: Arc::new(Meter::new()),
+        LoadHistory {
+            meter: Arc::new(LoadMeter::new()),
             closed: 0,
             from: Reading::default(),
             rolled: false,
@@ -172,7 +172,7 @@ impl Account {
     }
 
     /// Returns the meter that the worker writes.
-    pub(super) fn meter(&self) -> Arc<Meter> {
+    pub(super) fn meter(&self) -> Arc<LoadMeter> {
         Arc::clone(&self.meter)
     }
 
@@ -214,7 +214,7 @@ impl Account {
             batches: reading.batches.saturating_sub(from.batches),
             cpu: cpu::MEASURED.then_some(reading.cpu),
         };
-        let long_enough = u128::from(load.lasted_ns) >= PERIOD.as_nanos();
+        let long_enough = u128::from(load.lasted_ns) >= MIN_INTERVAL.as_nanos();
         if long_enough || !self.rolled {
             self.load = Some(load);
         }
@@ -235,9 +235,9 @@ mod tests {
     use crate::poll::port::Duty;
 
     /// Port that returns a given sequence of results.
-    struct Told(Vec<Received>);
+    struct Scripted(Vec<Received>);
 
-    impl Port for Told {
+    impl Port for Scripted {
         fn receive(&mut self, _: &mut impl FnMut(Frame<'_>)) -> Received {
             self.0.pop().unwrap_or(Received::Ended)
         }
@@ -253,16 +253,18 @@ mod tests {
         times.map(|time| time == 0)
     }
 
-    fn accounted(meter: &Meter) -> [u64; 3] {
+    fn accounted(meter: &LoadMeter) -> [u64; 3] {
         [0, 1, 2].map(|doing: usize| meter.times[doing].load(Ordering::Relaxed))
     }
 
     #[test]
     fn time_goes_to_what_was_done() {
-        let meter = Arc::new(Meter::new());
+        let meter = Arc::new(LoadMeter::new());
         assert_eq!(meter.times(), [0; 3], "it has not started");
-        let mut port = Metered::new(
-            Told([Received::Idle, Received::Frames, Received::Frames, Received::Frames].to_vec()),
+        let mut port = TimedPort::new(
+            Scripted(
+                [Received::Idle, Received::Frames, Received::Frames, Received::Frames].to_vec(),
+            ),
             Arc::clone(&meter),
         );
         let mut poll = |_| port.receive(&mut |_| {});
@@ -288,9 +290,11 @@ mod tests {
 
     #[test]
     fn a_poll_in_vain_after_a_single_batch_is_polling() {
-        let meter = Arc::new(Meter::new());
-        let mut port =
-            Metered::new(Told([Received::Idle, Received::Frames].to_vec()), Arc::clone(&meter));
+        let meter = Arc::new(LoadMeter::new());
+        let mut port = TimedPort::new(
+            Scripted([Received::Idle, Received::Frames].to_vec()),
+            Arc::clone(&meter),
+        );
         port.receive(&mut |_| {});
         let batch = accounted(&meter);
         port.receive(&mut |_| {});
@@ -300,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_load_is_of_a_second_or_more_once_there_was_one() {
-        let mut account = Account::new();
+        let mut account = LoadHistory::new();
         let reading = |ms: u64| Reading {
             packets: ms * 10,
             batches: ms,

@@ -46,7 +46,7 @@ use crate::error::Error;
 use crate::losses::Losses;
 use crate::sampled::Sampled;
 use crate::snapshot::{Adopted, DelaySample, Snapshot, Truth};
-use crate::spares::Spares;
+use crate::spares::BankPool;
 use crate::status::{Status, WorkerStatus};
 use crate::tables::Tables;
 use crate::tally::Tally;
@@ -55,13 +55,13 @@ use flowgauge_core::Zeroed;
 use flowgauge_core::delay::{Admission, Kind};
 use flowgauge_core::{BANKS, HashIdentity, Lasting, Settings, Sharing, Tabulation, WideBank};
 use handoff::{Reader, handoff};
-use meter::Account;
+use meter::LoadHistory;
 use port::{Duty, Port, Ports, Source, Waker};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
-use tap::{Basin, tap};
+use tap::{SampleReceiver, tap};
 use truth::ExactFlows;
 use worker::unix_time;
 
@@ -112,11 +112,11 @@ pub struct Poll {
     stop: Arc<AtomicBool>,
     readers: Vec<Reader>,
     /// Banks for the sums over workers.
-    sums: Spares,
+    sums: BankPool,
     /// Time accounting of the workers.
-    accounts: Vec<Account>,
+    accounts: Vec<LoadHistory>,
     /// Sketches shared by all workers.
-    together: Arc<flowgauge_core::Shared>,
+    shared_sketches: Arc<flowgauge_core::Shared>,
     /// Worker functions, until [`install`](Dataplane::install) starts them.
     bodies: Vec<Body>,
     workers: Vec<JoinHandle<()>>,
@@ -129,7 +129,7 @@ pub struct Poll {
     rotating: bool,
     end_reported: bool,
     /// Receivers of individual delays, and the delays received.
-    basins: Vec<Basin>,
+    basins: Vec<SampleReceiver>,
     sampled: Sampled,
 }
 
@@ -150,16 +150,16 @@ impl Poll {
             delay_samples: true,
             ..Capabilities::of_core("poll", interface, ports.len())
         };
-        let together = flowgauge_core::Shared::counted();
-        together.lasting.prepare(&options.settings);
+        let shared_sketches = flowgauge_core::Shared::counted();
+        shared_sketches.lasting.prepare(&options.settings);
         let sharing = if ports.len() == 1 { Sharing::Alone } else { Sharing::Shared };
         let (mut readers, mut accounts, mut basins) = (Vec::new(), Vec::new(), Vec::new());
         let mut bodies: Vec<Body> = Vec::new();
         let wakers = ports.iter().filter_map(Port::waker).collect();
         for port in ports {
-            let (writer, reader) = handoff(options.settings, Arc::clone(&together));
+            let (writer, reader) = handoff(options.settings, Arc::clone(&shared_sketches));
             readers.push(reader);
-            let account = Account::new();
+            let account = LoadHistory::new();
             let (tap, basin) = options
                 .settings
                 .delay
@@ -195,9 +195,9 @@ impl Poll {
             truth,
             stop,
             readers,
-            sums: Spares::default(),
+            sums: BankPool::default(),
             accounts,
-            together,
+            shared_sketches,
             bodies,
             workers: Vec::new(),
             wakers,
@@ -314,7 +314,7 @@ impl Dataplane for Poll {
         tables.check(&self.options.settings, &self.capabilities.interface)?;
         cpu::check(&self.options.cpus)?;
         if self.options.settings.delay.asks_addresses() {
-            self.together.lasting.delay.ranges.write(&tables.prefixes);
+            self.shared_sketches.lasting.delay.ranges.write(&tables.prefixes);
         }
         let tabulation = Arc::new(tables.tabulation.clone());
         for (index, body) in std::mem::take(&mut self.bodies).into_iter().enumerate() {
@@ -357,7 +357,7 @@ impl Dataplane for Poll {
                 // Workers share the exact sets; the latest answer has the largest count.
                 truth = truth.max(sample.truth);
             }
-            bank.merge_shared(&self.together.banks[active % BANKS], settings);
+            bank.merge_shared(&self.shared_sketches.banks[active % BANKS], settings);
         });
         Ok(self.snapshot(hash, bank, active, lasting, truth))
     }
@@ -388,7 +388,7 @@ impl Dataplane for Poll {
                 closed.clear(settings);
                 account.rotated(packets, reader, now);
             }
-            bank.merge_shared(&self.together.banks[closed % BANKS], settings);
+            bank.merge_shared(&self.shared_sketches.banks[closed % BANKS], settings);
         });
         if let Some(worker) = missing {
             let (operation, target) = ("rotate", self.capabilities.interface.clone());
@@ -408,15 +408,15 @@ impl Dataplane for Poll {
             snapshot.exact = exact.take_exact(closed).map(Arc::from);
             snapshot.prefixes = exact.take_prefixes(closed).map(Arc::from);
         }
-        self.together.banks[closed % BANKS].clear(settings);
+        self.shared_sketches.banks[closed % BANKS].clear(settings);
         // Workers pass on all delays of a bank before they leave it.
         self.drain();
         snapshot.delays = self.sampled.close();
         let cpu_ns: u64 = self.readers.iter().map(Reader::cpu_ns).sum();
         let used = cpu_ns - std::mem::replace(&mut self.cpu_ns, cpu_ns);
         // CPU time would make a replay irreproducible.
-        let told = cpu::MEASURED && self.gate.pace() != Pace::Trace;
-        Ok(Snapshot { cpu_ns: told.then_some(used), ..snapshot })
+        let is_reported = cpu::MEASURED && self.gate.pace() != Pace::Trace;
+        Ok(Snapshot { cpu_ns: is_reported.then_some(used), ..snapshot })
     }
 
     /// Does nothing: no state outlives this process.
@@ -428,7 +428,7 @@ impl Dataplane for Poll {
         self.started("set shares")?;
         let idle = self.readers.first().map_or(0, Reader::closed_index);
         admissions.iter().for_each(|(kind, admission)| {
-            self.together.lasting.delay.shares.set(idle, *kind, *admission)
+            self.shared_sketches.lasting.delay.shares.set(idle, *kind, *admission)
         });
         Ok(())
     }
@@ -460,7 +460,7 @@ impl Dataplane for Poll {
     }
 
     fn status(&self) -> Status {
-        let status = |(index, account): (usize, &Account)| WorkerStatus {
+        let status = |(index, account): (usize, &LoadHistory)| WorkerStatus {
             thread: account.thread(),
             pinned: self.cpu_of(index),
             poll_mode: self.options.poll_mode,

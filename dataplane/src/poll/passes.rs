@@ -5,7 +5,7 @@
 //! the cache holds only the frames prefetched from memory.
 
 use super::port::Frame;
-use super::tap::Tap;
+use super::tap::SampleSender;
 use flowgauge_core::delay::sample::{PER_PACKET, ROOM};
 use flowgauge_core::{Active, Arrival, Context, Link, Observation, Record};
 
@@ -20,7 +20,7 @@ pub struct Passes {
     observations: [Observation; LENGTH],
     length: usize,
     /// Destination of individual delays, if enabled.
-    tap: Option<Tap>,
+    tap: Option<SampleSender>,
 }
 
 impl Default for Passes {
@@ -31,7 +31,7 @@ impl Default for Passes {
 
 impl Passes {
     /// Creates an empty buffer with a destination for delays.
-    pub(super) fn with(tap: Option<Tap>) -> Self {
+    pub(super) fn with(tap: Option<SampleSender>) -> Self {
         Passes { tap, ..Self::default() }
     }
 

@@ -37,7 +37,7 @@ const KEYS: usize = KeyKind::ALL.len();
 
 /// A key of a packet.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
+pub(super) struct PacketKey {
     pub(super) kind: KeyKind,
     pub(super) key: FlowKey,
     pub(super) timestamp: u64,
@@ -71,7 +71,7 @@ impl ExactFlows {
     }
 
     /// Adds a batch of packets.
-    pub(super) fn add(&self, bank: usize, batch: &mut Vec<Seen>) {
+    pub(super) fn add(&self, bank: usize, batch: &mut Vec<PacketKey>) {
         if batch.is_empty() {
             return;
         }
@@ -79,12 +79,12 @@ impl ExactFlows {
         match &mut *self.flows() {
             Flows::Windowed { banks, .. } => {
                 let flows = &mut banks[bank];
-                batch.drain(..).for_each(|Seen { kind, key, .. }| {
+                batch.drain(..).for_each(|PacketKey { kind, key, .. }| {
                     *flows[kind as usize].entry(key).or_default() += 1
                 });
             }
             Flows::Staggered { last_seen, now } => {
-                for Seen { key, timestamp, .. } in
+                for PacketKey { key, timestamp, .. } in
                     batch.drain(..).filter(|seen| seen.kind == distinct)
                 {
                     *now = (*now).max(timestamp);

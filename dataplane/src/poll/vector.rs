@@ -15,7 +15,7 @@ mod neon;
 
 /// Register updates of a batch of keys.
 #[repr(C, align(64))]
-pub(super) struct Places {
+pub(super) struct RegisterUpdates {
     /// Register indices.
     pub(super) indices: [u16; CAPACITY],
     /// Levels that the registers are raised to.
@@ -28,8 +28,8 @@ pub(super) struct Places {
     halves: [[u16; CAPACITY]; 2],
 }
 
-impl Places {
-    pub(super) const EMPTY: Places = Places {
+impl RegisterUpdates {
+    pub(super) const EMPTY: RegisterUpdates = RegisterUpdates {
         indices: [0; CAPACITY],
         levels: [0; CAPACITY],
         hashes: [0; CAPACITY],
@@ -49,7 +49,7 @@ pub(super) trait Vectors: Send {
         columns: &[Column],
         groups: usize,
         tabulation: &Tabulation,
-        places: &mut Places,
+        updates: &mut RegisterUpdates,
     );
 }
 

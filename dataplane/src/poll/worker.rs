@@ -8,11 +8,11 @@ use super::batch::Batch;
 use super::gate::{Gate, Pace};
 use super::handoff::Writer;
 use super::instructions::Instructions;
-use super::meter::{Meter, Metered};
+use super::meter::{LoadMeter, TimedPort};
 use super::passes::Passes;
 use super::port::{Frame, Port, Received};
-use super::tap::Tap;
-use super::truth::{ExactFlows, Seen};
+use super::tap::SampleSender;
+use super::truth::{ExactFlows, PacketKey};
 use flowgauge_core::parse::{counted, transport};
 use flowgauge_core::{
     Arrival, Context, HashMode, KeyKind, Needs, Observation, Settings, Sharing, Tabulation,
@@ -28,14 +28,14 @@ const IDLE_WOKEN: Duration = Duration::from_millis(100);
 const IDLE_LIVE: Duration = Duration::from_micros(50);
 /// Empty polls of an adaptive worker before it waits: some microseconds, about as long as a wake-up
 /// takes.
-const LOOKS: u32 = 200;
+const MAX_EMPTY_POLLS: u32 = 200;
 
 /// Configuration of a worker, with the state that it shares with the backend.
 pub struct Duty {
-    pub(super) meter: Arc<Meter>,
+    pub(super) meter: Arc<LoadMeter>,
     pub(super) poll_mode: PollMode,
     pub(super) writer: Writer,
-    pub(super) tap: Option<Tap>,
+    pub(super) tap: Option<SampleSender>,
     pub(super) sharing: Sharing,
     pub(super) settings: Settings,
     pub(super) tabulation: Arc<Tabulation>,
@@ -62,7 +62,7 @@ impl Duty {
             gate,
             stop,
         } = self;
-        let port = Metered::new(port, meter);
+        let port = TimedPort::new(port, meter);
         let (keys, seen) = (Vec::new(), Vec::new());
         let (batch, passes) =
             (Batch::new(&settings, &tabulation, Instructions::in_use()), Passes::with(tap));
@@ -87,7 +87,7 @@ impl Duty {
 }
 
 struct Worker<P> {
-    port: Metered<P>,
+    port: TimedPort<P>,
     poll_mode: PollMode,
     writer: Writer,
     sharing: Sharing,
@@ -97,7 +97,7 @@ struct Worker<P> {
     truth: Option<Arc<ExactFlows>>,
     gate: Arc<Gate>,
     stop: Arc<AtomicBool>,
-    keys: Vec<Seen>,
+    keys: Vec<PacketKey>,
     seen: Vec<Observation>,
     batch: Option<Box<Batch>>,
     passes: Passes,
@@ -128,14 +128,14 @@ impl<P: Port> Worker<P> {
             self.gate.allow_any_order();
         }
         let receive = self.receiver();
-        let mut looks = 0;
+        let mut empty_polls = 0;
         while !self.stop.load(Ordering::Relaxed) {
             let truth = self.truth.as_deref();
             self.writer.serve(|bank| truth.map(|truth| truth.count(bank, self.gate.trace_time())));
             match receive(&mut self) {
-                Received::Frames => looks = 0,
-                Received::Idle if self.looks_again(looks) => {
-                    looks = looks.saturating_add(1);
+                Received::Frames => empty_polls = 0,
+                Received::Idle if self.polls_again(empty_polls) => {
+                    empty_polls = empty_polls.saturating_add(1);
                     std::hint::spin_loop();
                 }
                 Received::Idle if self.gate.pace() != Pace::Trace && !P::SIGNALS => {
@@ -146,12 +146,12 @@ impl<P: Port> Worker<P> {
         }
     }
 
-    /// Returns whether a worker polls again at once after `looks` empty polls in a row.
-    fn looks_again(&self, looks: u32) -> bool {
+    /// Returns whether a worker polls again at once after `empty_polls` empty polls in a row.
+    fn polls_again(&self, empty_polls: u32) -> bool {
         match self.poll_mode {
             _ if self.gate.pace() == Pace::Trace => false,
             PollMode::Busy => true,
-            PollMode::Adaptive => P::SIGNALS && looks < LOOKS,
+            PollMode::Adaptive => P::SIGNALS && empty_polls < MAX_EMPTY_POLLS,
             PollMode::Interrupt => false,
         }
     }
@@ -215,8 +215,11 @@ impl<P: Port> Worker<P> {
                 && let Ok(packet) = counted(frame.bytes, frame.link, &settings.headers)
             {
                 let transport = transport(frame.bytes, &packet);
-                let key =
-                    |kind: KeyKind| Seen { kind, key: kind.extract(&packet, transport), timestamp };
+                let key = |kind: KeyKind| PacketKey {
+                    kind,
+                    key: kind.extract(&packet, transport),
+                    timestamp,
+                };
                 keys.extend(truth.kinds().map(key));
                 if truth.counts() {
                     let arrival = Arrival::new(frame.wire_length, timestamp);
@@ -240,7 +243,7 @@ const KEYS: usize = 1024;
 fn flush(
     bank: usize,
     truth: Option<&ExactFlows>,
-    keys: &mut Vec<Seen>,
+    keys: &mut Vec<PacketKey>,
     seen: &mut Vec<Observation>,
 ) {
     if let Some(truth) = truth {

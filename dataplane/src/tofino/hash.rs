@@ -1,7 +1,7 @@
 //! Hashes of flow keys, shared by measurements: CRCs, and the tables of words that tabulate them.
 
 use super::names;
-use super::table::{Filling, Held, MatchTable};
+use super::table::{DesiredState, MatchTable, TableContents};
 use crate::error::Failure;
 use flowgauge_bfruntime::Match;
 use flowgauge_bfruntime::schema::{Schema, SchemaError};
@@ -57,14 +57,14 @@ fn tables(
     words: fn(&Tabulation, usize) -> Vec<u64>,
 ) -> impl Iterator<Item = MatchTable> {
     (0..4).map(move |index| {
-        let filling = move |held: &Held| {
+        let filling = move |desired: &DesiredState| {
             let entries =
-                (0..=u8::MAX).zip(words(&held.tables.tabulation, index)).map(|(byte, word)| {
+                (0..=u8::MAX).zip(words(&desired.tables.tabulation, index)).map(|(byte, word)| {
                     let halves =
                         [word as u32, (word >> 32) as u32].map(|half| half.to_be_bytes().to_vec());
                     (vec![(BYTE, Match::Exact(vec![byte]))], halves.to_vec())
                 });
-            Filling { entries: entries.collect(), default: None }
+            TableContents { entries: entries.collect(), default: None }
         };
         let parameters = ["low", "high"].map(|half| (half, 32)).to_vec();
         MatchTable::new(

@@ -65,7 +65,7 @@ use program::Program;
 use session::Session;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use table::{Content, Held};
+use table::{Content, DesiredState};
 use tokio::runtime::Runtime;
 
 /// Maximum reads of a closed bank until it no longer changes.
@@ -105,7 +105,7 @@ struct BackOff {
 
 /// State of counting on a switch.
 struct Counting {
-    held: Held,
+    desired: DesiredState,
     /// Active bank, not counting a rotation in progress.
     active: usize,
     rotation: Rotation,
@@ -456,13 +456,13 @@ impl Switch {
     /// a switch needs a moment to notice that a session has ended, and never does if the connection
     /// was lost silently.
     async fn open_after_our_own(&self) -> Result<(Session, Schema, bool), Failure> {
-        const MOMENT: Duration = Duration::from_millis(1);
-        const PATIENCE: Duration = Duration::from_millis(200);
+        const POLL_INTERVAL: Duration = Duration::from_millis(1);
+        const MAX_WAIT: Duration = Duration::from_millis(200);
         let begin = Instant::now();
         loop {
             match Session::open(&self.options, self.learns()).await {
-                Err(Failure::Taken { .. }) if begin.elapsed() < PATIENCE => {
-                    tokio::time::sleep(MOMENT).await
+                Err(Failure::Taken { .. }) if begin.elapsed() < MAX_WAIT => {
+                    tokio::time::sleep(POLL_INTERVAL).await
                 }
                 Err(taken @ Failure::Taken { .. }) => {
                     let Ok((session, schema)) = Session::adopt(&self.options).await else {
@@ -483,8 +483,8 @@ impl Switch {
         if !counting.damaged && verified {
             return Ok(());
         }
-        let (held, damaged, forward, batch) = (
-            counting.held.clone(),
+        let (desired, damaged, forward, batch) = (
+            counting.desired.clone(),
             counting.damaged,
             self.options.forward.clone(),
             self.options.batch,
@@ -493,20 +493,20 @@ impl Switch {
         if !damaged
             && self
                 .with_any(async |session, program| {
-                    holds(session, program, &settings, &held, &forward).await
+                    holds(session, program, &settings, &desired, &forward).await
                 })
                 .await?
         {
             // An unanswered write may have been carried out or not.
             self.with_any(async |session, program| {
-                set_changing(session, program, &settings, None, &held, batch).await
+                set_changing(session, program, &settings, None, &desired, batch).await
             })
             .await?;
             self.verified();
             self.notice("connected again; the switch counted on, nothing is missing");
             return Ok(());
         }
-        self.restart(&held).await
+        self.restart(&desired).await
     }
 
     fn verified(&mut self) {
@@ -516,7 +516,7 @@ impl Switch {
     }
 
     /// Installs everything again and continues counting in the open window.
-    async fn restart(&mut self, held: &Held) -> Result<(), Failure> {
+    async fn restart(&mut self, desired: &DesiredState) -> Result<(), Failure> {
         if let Some(counting) = &mut self.counting {
             counting.damaged = true;
             counting.gap = true;
@@ -525,7 +525,7 @@ impl Switch {
                 Rotation::None | Rotation::Flipping | Rotation::Flipped => Rotation::None,
             };
         }
-        let begun = self.begin(held).await?;
+        let begun = self.begin(desired).await?;
         if let Some(counting) = &mut self.counting {
             counting.damaged = false;
             counting.active = 0;
@@ -543,7 +543,7 @@ impl Switch {
     }
 
     /// Fills the tables, clears both banks, and starts to count in bank 0.
-    async fn begin(&mut self, held: &Held) -> Result<Begun, Failure> {
+    async fn begin(&mut self, desired: &DesiredState) -> Result<Begun, Failure> {
         let Options { ports, forward, batch, transit, .. } = self.options.clone();
         let (settings, arrays) = (self.settings, self.arrays.clone());
         let lasting: Vec<Array> = self.lasting().collect();
@@ -551,7 +551,7 @@ impl Switch {
             for port in &ports {
                 session.configure_port(program, port).await?;
             }
-            for content in program.contents(&settings, held, &forward)? {
+            for content in program.contents(&settings, desired, &forward)? {
                 // Frames would be dropped while this table is empty.
                 if content.table == names::FORWARD
                     && holds_content(session, program, &content).await?
@@ -604,13 +604,13 @@ impl Switch {
 
     async fn install(&mut self, tables: &Tables) -> Result<(), Failure> {
         let began = Instant::now();
-        let held = Held {
+        let desired = DesiredState {
             tables: tables.clone(),
             admissions: Default::default(),
             thresholds: NO_THRESHOLDS,
         };
         let Begun { pipes, ports } = loop {
-            match self.begin(&held).await {
+            match self.begin(&desired).await {
                 Ok(begun) => break begun,
                 Err(failure)
                     if !failure.is_transient() || began.elapsed() >= self.options.patience =>
@@ -628,7 +628,7 @@ impl Switch {
         };
         self.verified();
         self.counting = Some(Counting {
-            held,
+            desired,
             active: 0,
             rotation: Rotation::None,
             gap: false,
@@ -646,8 +646,8 @@ impl Switch {
     /// Returns a bank with the parameters needed to read it.
     fn bank(&mut self, number: usize) -> Result<Bank, Failure> {
         let (settings, arrays) = (self.settings, self.arrays.clone());
-        let Counting { pipes, held, .. } = self.counting()?;
-        let admissions = held.admissions.get(number).cloned().unwrap_or_default();
+        let Counting { pipes, desired, .. } = self.counting()?;
+        let admissions = desired.admissions.get(number).cloned().unwrap_or_default();
         Ok(Bank { number, settings, admissions, arrays, pipes: *pipes })
     }
 
@@ -667,8 +667,8 @@ impl Switch {
         self.warn(format!(
             "bank {bank} counts and should not: something else writes to the switch"
         ));
-        let held = self.counting()?.held.clone();
-        self.restart(&held).await?;
+        let desired = self.counting()?.desired.clone();
+        self.restart(&desired).await?;
         Ok(0)
     }
 
@@ -834,8 +834,8 @@ impl Switch {
 
     /// Processes the digests that have arrived, for a limited time. Returns whether there were any.
     async fn receive(&mut self) -> bool {
-        const MOMENT: Duration = Duration::from_millis(1);
-        const WHILE: Duration = Duration::from_millis(50);
+        const POLL_INTERVAL: Duration = Duration::from_millis(1);
+        const MAX_DURATION: Duration = Duration::from_millis(50);
         if !self.learns() {
             return false;
         }
@@ -845,8 +845,9 @@ impl Switch {
         let Some(session) = &mut self.session else { return false };
         let began = Instant::now();
         let mut has_any = false;
-        while began.elapsed() < WHILE
-            && let Ok(Some(digests)) = tokio::time::timeout(MOMENT, session.digests.recv()).await
+        while began.elapsed() < MAX_DURATION
+            && let Ok(Some(digests)) =
+                tokio::time::timeout(POLL_INTERVAL, session.digests.recv()).await
         {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             self.samples
@@ -865,10 +866,10 @@ impl Switch {
     /// Returns the delays of a closed bank that were not taken before. Waits for missing ones as
     /// long as others arrive.
     async fn close_samples(&mut self, reading: &mut Reading) -> Vec<DelaySample> {
-        const PATIENCE: Duration = Duration::from_millis(100);
+        const MAX_WAIT: Duration = Duration::from_millis(100);
         let mut last = Instant::now();
         while self.samples.as_ref().is_some_and(|samples| !samples.are_all(&reading.bank))
-            && last.elapsed() < PATIENCE
+            && last.elapsed() < MAX_WAIT
         {
             if self.receive().await {
                 last = Instant::now();
@@ -881,22 +882,26 @@ impl Switch {
 
     /// Sets the request admission of the inactive bank.
     async fn admit(&mut self, admissions: &[(Kind, Admission)]) -> Result<(), Failure> {
-        self.change(|held, active| held.admissions[active & 1 ^ 1] = admissions.to_vec()).await
+        self.change(|desired, active| desired.admissions[active & 1 ^ 1] = admissions.to_vec())
+            .await
     }
 
     /// Changes the desired state while the switch counts, given the active bank.
-    async fn change(&mut self, change: impl FnOnce(&mut Held, usize)) -> Result<(), Failure> {
+    async fn change(
+        &mut self,
+        change: impl FnOnce(&mut DesiredState, usize),
+    ) -> Result<(), Failure> {
         self.restored().await?;
         let (settings, batch) = (self.settings, self.options.batch);
         let counting = self.counting()?;
-        let before = counting.held.clone();
-        let mut held = before.clone();
-        change(&mut held, counting.active);
+        let before = counting.desired.clone();
+        let mut desired = before.clone();
+        change(&mut desired, counting.active);
         self.with(async |session, program| {
-            set_changing(session, program, &settings, Some(&before), &held, batch).await
+            set_changing(session, program, &settings, Some(&before), &desired, batch).await
         })
         .await?;
-        self.counting()?.held = held;
+        self.counting()?.desired = desired;
         Ok(())
     }
 
@@ -907,7 +912,7 @@ impl Switch {
             return Ok(());
         };
         let thresholds = measurement::thresholds(bounds.lowest, bounds.highest);
-        self.change(|held, _| held.thresholds = thresholds).await
+        self.change(|desired, _| desired.thresholds = thresholds).await
     }
 
     /// Detects a lost connection and restores it; a failed attempt is repeated by the next call.
@@ -936,7 +941,7 @@ impl Counting {
             packets_before,
             packets_after,
             complete,
-            ..Snapshot::of(reading.bank, self.held.tables.hash)
+            ..Snapshot::of(reading.bank, self.desired.tables.hash)
         }
     }
 }
@@ -983,10 +988,10 @@ async fn holds(
     session: &mut Session,
     program: &Program,
     settings: &Settings,
-    held: &Held,
+    desired: &DesiredState,
     forward: &[(u32, u32)],
 ) -> Result<bool, Failure> {
-    for content in program.contents(settings, held, forward)? {
+    for content in program.contents(settings, desired, forward)? {
         if !holds_content(session, program, &content).await? {
             return Ok(false);
         }
@@ -1019,15 +1024,15 @@ async fn holds_content(
         } else {
             session.read_default(table).await?
         };
-        let mut held = answer
+        let mut desired = answer
             .iter()
             .map(|message| program.decode(table, message))
             .collect::<Result<Vec<Entry>, _>>()?;
-        held.sort_by_key(|entry| entry.place.key().cloned());
-        let is_same = |(held, expected): (&Entry, &&Entry)| {
-            if content.changes { held.place == expected.place } else { held == *expected }
+        desired.sort_by_key(|entry| entry.place.key().cloned());
+        let is_same = |(desired, expected): (&Entry, &&Entry)| {
+            if content.changes { desired.place == expected.place } else { desired == *expected }
         };
-        if held.len() == expected.len() && held.iter().zip(&expected).all(is_same) {
+        if desired.len() == expected.len() && desired.iter().zip(&expected).all(is_same) {
             return Ok(true);
         }
     }
@@ -1040,13 +1045,13 @@ async fn set_changing(
     session: &mut Session,
     program: &Program,
     settings: &Settings,
-    before: Option<&Held>,
-    held: &Held,
+    before: Option<&DesiredState>,
+    desired: &DesiredState,
     batch: usize,
 ) -> Result<(), Failure> {
     let before =
         before.map(|before| program.changing(settings, before)).transpose()?.unwrap_or_default();
-    for content in program.changing(settings, held)? {
+    for content in program.changing(settings, desired)? {
         let same = before.iter().find(|before| before.table == content.table);
         let table = program.table(&content.table)?;
         let is_new = |entry: &&Entry| same.is_none_or(|same| !same.entries.contains(entry));

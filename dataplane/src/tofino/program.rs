@@ -3,7 +3,7 @@
 
 use super::array::{self, Array};
 use super::measurement::{self, ROWS};
-use super::table::{Content, Filling, Held, MatchTable};
+use super::table::{Content, DesiredState, MatchTable, TableContents};
 use super::{hash, names};
 use crate::capabilities::{Capabilities, Clock};
 use crate::error::Failure;
@@ -150,7 +150,7 @@ impl Program {
     pub(super) fn contents(
         &self,
         wanted: &Settings,
-        held: &Held,
+        desired: &DesiredState,
         forward: &[(u32, u32)],
     ) -> Result<Vec<Content>, Failure> {
         let besides = extras(&self.schema, wanted).1;
@@ -165,7 +165,8 @@ impl Program {
                 .collect();
             let (keys, parameters) =
                 (vec![(key, names::PORT_BITS)], vec![(parameter, names::PORT_BITS)]);
-            let filling = move |_: &Held| Filling { entries: entries.clone(), default: None };
+            let filling =
+                move |_: &DesiredState| TableContents { entries: entries.clone(), default: None };
             wanted.push(MatchTable::new(
                 names::FORWARD.to_owned(),
                 keys,
@@ -174,14 +175,18 @@ impl Program {
                 filling,
             ));
         }
-        wanted.iter().map(|table| table.content(self, held)).collect()
+        wanted.iter().map(|table| table.content(self, desired)).collect()
     }
 
     /// Returns the desired contents of the tables whose actions change while the switch counts.
-    pub(super) fn changing(&self, wanted: &Settings, held: &Held) -> Result<Vec<Content>, Failure> {
+    pub(super) fn changing(
+        &self,
+        wanted: &Settings,
+        desired: &DesiredState,
+    ) -> Result<Vec<Content>, Failure> {
         let besides = extras(&self.schema, wanted).1;
         let tables = measurement::tables(wanted).into_iter().chain(besides);
-        tables.filter(MatchTable::changes).map(|table| table.content(self, held)).collect()
+        tables.filter(MatchTable::changes).map(|table| table.content(self, desired)).collect()
     }
 
     /// Returns the update that makes a bank active.

@@ -54,7 +54,7 @@ pub(super) struct Session {
     /// Digests that the switch has sent, up to the capacity of the queue.
     pub(super) digests: mpsc::Receiver<proto::DigestList>,
     /// Guard of the subscription.
-    _held: Subscribed,
+    _guard: Subscribed,
     /// Receives the reason when the subscription ends.
     cut: oneshot::Receiver<String>,
     was_cut: Option<String>,
@@ -74,7 +74,7 @@ fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     text.join(": ")
 }
 
-fn said(status: &tonic::Status) -> String {
+fn describe(status: &tonic::Status) -> String {
     match (status.message(), std::error::Error::source(status)) {
         ("", None) => code_name(status.code()).to_owned(),
         (message, None) => message.to_owned(),
@@ -161,8 +161,8 @@ impl Session {
     pub(super) async fn adopt(options: &Options) -> Result<(Self, Schema), Failure> {
         let client = connect(options).await?;
         let ((_ends, cut), (_digests, digests)) = (oneshot::channel(), mpsc::channel(1));
-        let held = Subscribed::Lost { _ends, _digests };
-        let mut session = Session::of(client, options, Subscription { held, cut, digests });
+        let guard = Subscribed::Lost { _ends, _digests };
+        let mut session = Session::of(client, options, Subscription { guard, cut, digests });
         let schema = session.schema().await?;
         Ok((session, schema))
     }
@@ -170,7 +170,7 @@ impl Session {
     fn of(
         client: BfRuntimeClient<Channel>,
         options: &Options,
-        Subscription { held, cut, digests }: Subscription,
+        Subscription { guard, cut, digests }: Subscription,
     ) -> Self {
         Session {
             client,
@@ -179,7 +179,7 @@ impl Session {
             id: options.client,
             program: options.program.clone(),
             digests,
-            _held: held,
+            _guard: guard,
             cut,
             was_cut: None,
             verified: false,
@@ -493,7 +493,7 @@ fn refused(status: &tonic::Status, what: &str) -> Failure {
     {
         return failure;
     }
-    Failure::from_status(status, format!("{what}: {}", said(status)))
+    Failure::from_status(status, format!("{what}: {}", describe(status)))
 }
 
 /// Guard of a subscription.
@@ -505,7 +505,7 @@ enum Subscribed {
 }
 
 struct Subscription {
-    held: Subscribed,
+    guard: Subscribed,
     cut: oneshot::Receiver<String>,
     digests: mpsc::Receiver<proto::DigestList>,
 }
@@ -564,13 +564,13 @@ async fn subscribe(
                 // Notifications, which were not requested.
                 Ok(Some(_)) => {}
                 Ok(None) => break "the switch ended the subscription".to_owned(),
-                Err(status) => break said(&status),
+                Err(status) => break describe(&status),
             }
         };
         // Fails only if the session is gone.
         let _ = cut.send(why);
     });
-    Ok(Subscription { held: Subscribed::Own { _requests: requests }, cut: was_cut, digests })
+    Ok(Subscription { guard: Subscribed::Own { _requests: requests }, cut: was_cut, digests })
 }
 
 /// Converts a refused subscription: another client, or a lost connection of this one, uses its
@@ -579,7 +579,7 @@ fn busy(status: &tonic::Status, options: &Options) -> Failure {
     match status.code() {
         Code::InvalidArgument | Code::AlreadyExists => {
             let problem =
-                format!("client {} is subscribed already ({})", options.client, said(status));
+                format!("client {} is subscribed already ({})", options.client, describe(status));
             let other = "or take another number with --client";
             Failure::Taken { problem: format!("{problem}; {}, {other}", free(options)) }
         }

@@ -11,7 +11,7 @@ use flowgauge_core::delay::{Admission, Kind};
 
 /// Desired state of a switch.
 #[derive(Clone, Debug)]
-pub(super) struct Held {
+pub(super) struct DesiredState {
     /// Match tables, computed once.
     pub(super) tables: Tables,
     /// Admission of requests of each bank, per kind, if shares follow the traffic; kinds that are
@@ -31,7 +31,7 @@ pub(super) struct MatchTable {
     /// Parameters of the action, with their widths in bits.
     parameters: Vec<(&'static str, u32)>,
     /// Function that computes the desired contents.
-    filling: Box<dyn Fn(&Held) -> Filling>,
+    filling: Box<dyn Fn(&DesiredState) -> TableContents>,
     /// Whether actions change while the switch counts.
     changes: bool,
 }
@@ -40,7 +40,7 @@ pub(super) struct MatchTable {
 type Values = Vec<Vec<u8>>;
 
 /// Desired contents of a table, in terms of values.
-pub(super) struct Filling {
+pub(super) struct TableContents {
     pub(super) entries: Vec<(Vec<(&'static str, Match)>, Values)>,
     pub(super) default: Option<Values>,
 }
@@ -60,7 +60,7 @@ impl MatchTable {
         keys: Vec<(&'static str, u32)>,
         action: impl Into<String>,
         parameters: Vec<(&'static str, u32)>,
-        filling: impl Fn(&Held) -> Filling + 'static,
+        filling: impl Fn(&DesiredState) -> TableContents + 'static,
     ) -> Self {
         MatchTable {
             name,
@@ -73,10 +73,13 @@ impl MatchTable {
     }
 
     /// Creates a parameter of a register's actions, with its value.
-    pub(super) fn of_register(name: String, value: impl Fn(&Held) -> i32 + 'static) -> Self {
-        let filling = move |held: &Held| Filling {
+    pub(super) fn of_register(
+        name: String,
+        value: impl Fn(&DesiredState) -> i32 + 'static,
+    ) -> Self {
+        let filling = move |desired: &DesiredState| TableContents {
             entries: Vec::new(),
-            default: Some(vec![value(held).to_be_bytes().to_vec()]),
+            default: Some(vec![value(desired).to_be_bytes().to_vec()]),
         };
         let parameters = vec![(names::PARAMETER_VALUE, i32::BITS)];
         MatchTable {
@@ -139,9 +142,13 @@ impl MatchTable {
     }
 
     /// Returns the desired contents in the program's terms.
-    pub(super) fn content(&self, program: &Program, held: &Held) -> Result<Content, Failure> {
+    pub(super) fn content(
+        &self,
+        program: &Program,
+        desired: &DesiredState,
+    ) -> Result<Content, Failure> {
         let table = program.table(&self.name)?;
-        let Filling { entries, default } = (self.filling)(held);
+        let TableContents { entries, default } = (self.filling)(desired);
         let data = |values: Values| {
             let named: Vec<_> = self.parameters.iter().map(|(name, _)| *name).zip(values).collect();
             match &self.action {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Length of the shortest Ethernet frame, in bytes without check sequence. Shorter ones are padded
 /// with zeros.
-const SHORTEST: usize = 60;
+const MIN_FRAME_BYTES: usize = 60;
 const UDP: u8 = 17;
 const CLIENT_MAC: [u8; 6] = [0x3a, 0xfb, 0xf6, 0xe9, 0xbe, 0x5f];
 const SERVER_MAC: [u8; 6] = [0xf6, 0x22, 0x3b, 0xa1, 0x3a, 0xfb];
@@ -145,7 +145,7 @@ impl Layout {
         // Zero data do not change the sum.
         let checksum = !add(pseudo_header, internet_sum(&frame[transport..]));
         frame[transport + 16..transport + 18].copy_from_slice(&checksum.to_be_bytes());
-        frame.resize((transport + header + data).max(SHORTEST), 0);
+        frame.resize((transport + header + data).max(MIN_FRAME_BYTES), 0);
     }
 
     /// Writes a datagram with this message to `frame`.
@@ -170,8 +170,8 @@ impl Layout {
             checksum => checksum,
         };
         frame[transport + 6..transport + 8].copy_from_slice(&checksum.to_be_bytes());
-        if frame.len() < SHORTEST {
-            frame.resize(SHORTEST, 0);
+        if frame.len() < MIN_FRAME_BYTES {
+            frame.resize(MIN_FRAME_BYTES, 0);
         }
     }
 

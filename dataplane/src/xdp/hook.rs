@@ -3,11 +3,11 @@
 use super::clsact::{self, Classifier, Owner};
 use super::common::Common;
 use super::link::{self, Link};
-use super::mapped::{Admitted, Cores, Together};
+use super::mapped::{AdmissionShares, Cores, SharedMemory};
 use super::object::{self, NoteArray, Pinned, Plain};
 use super::pins::{self, Found, Identity, Note, Pins, Secret};
 use super::verifier::{self, NotLoaded};
-use super::watch::{Seen, State};
+use super::watch::{LastCheck, State};
 use super::{Mode, Options, now_ns};
 use crate::Event;
 use crate::error::Error;
@@ -16,7 +16,7 @@ use crate::interface::device::{self, Counted, DeviceCounters};
 use crate::losses::Losses;
 use crate::place::{Direction, Place};
 use crate::snapshot::Snapshot;
-use crate::spares::Spares;
+use crate::spares::BankPool;
 use crate::tables::Tables;
 use crate::tally::{Odometer, Tally};
 use aya::maps::{Map, MapData, RingBuf};
@@ -64,7 +64,7 @@ pub(super) struct Hook {
     /// so that no packet is counted once those are gone.
     pub(super) link: Option<Link>,
     /// State seen at the last check.
-    pub(super) seen: Seen,
+    pub(super) seen: LastCheck,
     pub(super) pins: Option<(Pins, NoteArray)>,
     /// Programs, for attaching again.
     pub(super) programs: Option<Ebpf>,
@@ -74,11 +74,11 @@ pub(super) struct Hook {
 /// Memory that a program counts in.
 struct Memory {
     cores: Cores,
-    together: Together,
+    shared: SharedMemory,
     /// Ring of individual delays, if settings enable them.
     delays: Option<RingBuf<MapData>>,
     /// Adaptive request admission, if settings enable it.
-    admitted: Admitted,
+    admitted: AdmissionShares,
 }
 
 /// A hook, with its programs if they are still needed.
@@ -87,7 +87,7 @@ pub(super) struct Hooked {
     pub(super) adopted: bool,
     pub(super) programs: Option<Ebpf>,
     /// Events not yet returned to the caller.
-    pub(super) said: Vec<Event>,
+    pub(super) events: Vec<Event>,
 }
 
 /// Returns the packets that arrived at an interface, or that it was given to send, as a range.
@@ -111,7 +111,7 @@ pub(super) fn detached(
     let (hook, mut programs) =
         without_interface(place, number, options, tables, common, State::Counting)?;
     verify(place, options, &mut programs).map_err(|error| refused(place, loading(&error)))?;
-    Ok(Hooked { hook, adopted: false, programs: Some(programs), said: Vec::new() })
+    Ok(Hooked { hook, adopted: false, programs: Some(programs), events: Vec::new() })
 }
 
 /// Creates an idle hook for an interface that does not exist yet.
@@ -123,10 +123,10 @@ pub(super) fn absent(
     common: &Common,
 ) -> Result<Hooked, Error> {
     let (hook, _) = without_interface(place, number, options, tables, common, State::Gone)?;
-    let said = vec![Event::Warning(format!(
+    let events = vec![Event::Warning(format!(
         "{place}: there is no such interface; it is counted when it is there"
     ))];
-    Ok(Hooked { hook, adopted: false, programs: None, said })
+    Ok(Hooked { hook, adopted: false, programs: None, events })
 }
 
 fn without_interface(
@@ -155,7 +155,7 @@ fn without_interface(
         odometer: None,
         passed_before: 0,
         link: None,
-        seen: Seen::at(""),
+        seen: LastCheck::at(""),
         pins: None,
         programs: None,
         memory,
@@ -183,9 +183,9 @@ pub(super) fn attached(
     let layer = device::link(interface).map_err(|problem| refused(place, problem))?;
     let identity = identity(place, options, tables, common);
     let mut note = Note::new(&identity, interface, index, now_ns());
-    let mut said = Vec::new();
+    let mut events = Vec::new();
     if options.pins.as_ref().is_some_and(|keep| pins::forget(&keep.directory, place, index)) {
-        said.push(Event::Notice(format!(
+        events.push(Event::Notice(format!(
             "{place}: the interface was made anew since a flowgauge was killed that counted at an earlier one of this name; counting \
              begins anew, and what was not published of the earlier one is dropped"
         )));
@@ -210,7 +210,7 @@ pub(super) fn attached(
         odometer: Some(Odometer::later()),
         passed_before: passed.as_ref().map_or(0, |passed| *passed.start()),
         link: Some(link),
-        seen: Seen::at(interface),
+        seen: LastCheck::at(interface),
         pins,
         programs: Some(programs),
         memory,
@@ -227,14 +227,14 @@ pub(super) fn attached(
             let Found { mut note, notes, link, mode } =
                 pins.adopt(place, &note, options.wanted(place.direction))?;
             if note.rein_in(now_ns()) {
-                said.push(Event::Notice(format!("{place}: the clock was set back since counting began; windows that were open are told to begin now at the latest")));
+                events.push(Event::Notice(format!("{place}: the clock was set back since counting began; windows that were open are told to begin now at the latest")));
             }
             // The programs are for attaching again. They count in the existing memory, by the clock
             // of the earlier ones.
             let identity = Identity { boot_ns: note.boot_ns, ..identity };
             let mut programs = load(place, number, options, &identity, tables, &pins.arrays())?;
             if let Some(news) = common.adopt(place, &programs, note.boot_ns)? {
-                said.push(news);
+                events.push(news);
             }
             let memory = map(place, options, &mut programs)?;
             let mut hook = blank(mode, note, Some((pins, notes)), memory, link, programs);
@@ -242,15 +242,15 @@ pub(super) fn attached(
                 hook.attach_again(options)?;
                 hook.mark_gap();
                 let what = "its program was detached while no flowgauge looked after it; it is attached again";
-                said.push(Event::Warning(format!(
+                events.push(Event::Warning(format!(
                     "{place}: {what}, and packets since then are missing"
                 )));
             }
             if let (Some((pins, _)), Some(keep)) = (&mut hook.pins, &options.pins) {
                 pins.leave = keep.leave;
-                said.extend(clsact::clean(place, index, Some(pins.directory()), hook.program));
+                events.extend(clsact::clean(place, index, Some(pins.directory()), hook.program));
             }
-            return Ok(Hooked { hook, adopted: true, programs: None, said });
+            return Ok(Hooked { hook, adopted: true, programs: None, events });
         }
         pins.clear()
             .map_err(|error| pins.failed("remove what is left of a killed flowgauge", &error))?;
@@ -260,7 +260,7 @@ pub(super) fn attached(
         let notes = object::new_note(note)
             .map_err(|error| refused(place, format!("cannot make the note: {error}")))?;
         let mut notes = pins.keep(arrays(place, &programs)?, notes)?;
-        said.extend(clsact::clean(place, index, Some(pins.directory()), None));
+        events.extend(clsact::clean(place, index, Some(pins.directory()), None));
         let Choice { link, mode, notice } = choose(place, index, options, |mode| {
             // Written before the program is pinned, which makes the note valid.
             note.set_mode(mode);
@@ -269,29 +269,29 @@ pub(super) fn attached(
             written.map_err(Refusal::Attaching)?;
             attach(place, index, layer, mode, options, &mut programs, Some(&pins))
         })?;
-        said.extend(notice);
+        events.extend(notice);
         pins.pin(&link)?;
         pins.leave = options.pins.as_ref().is_some_and(|keep| keep.leave);
         return Ok(Hooked {
             hook: blank(mode, note, Some((pins, notes)), memory, link, programs),
             adopted: false,
             programs: None,
-            said,
+            events,
         });
     }
     let mut programs = load(place, number, options, &identity, tables, &common.pinned())?;
     common.prepare(place, &programs, options, tables)?;
     let memory = map(place, options, &mut programs)?;
-    said.extend(clsact::clean(place, index, None, None));
+    events.extend(clsact::clean(place, index, None, None));
     let Choice { link, mode, notice } = choose(place, index, options, |mode| {
         attach(place, index, layer, mode, options, &mut programs, None)
     })?;
-    said.extend(notice);
+    events.extend(notice);
     Ok(Hooked {
         hook: blank(mode, note, None, memory, link, programs),
         adopted: false,
         programs: None,
-        said,
+        events,
     })
 }
 
@@ -436,17 +436,17 @@ fn arrays<'a>(place: &Place, programs: &'a Ebpf) -> Result<Vec<&'a MapData>, Err
 fn map(place: &Place, options: &Options, programs: &mut Ebpf) -> Result<Memory, Error> {
     let failed =
         |what: &str, error: &io::Error| refused(place, format!("cannot map {what}: {error}"));
-    let (cores, together) =
+    let (cores, shared) =
         (array(place, programs, object::CORES)?, array(place, programs, object::SHARED)?);
     let cores = Cores::new(cores, cpus(place)?, &options.settings)
         .map_err(|error| failed("the array of cores", &error))?;
-    let together = Together::new(together, &options.settings)
+    let shared = SharedMemory::new(shared, &options.settings)
         .map_err(|error| failed("what cores share", &error))?;
     let lasting = array(place, programs, object::LASTING)?;
-    let admitted =
-        Admitted::new(lasting, &options.settings).map_err(|error| failed("what lasts", &error))?;
+    let admitted = AdmissionShares::new(lasting, &options.settings)
+        .map_err(|error| failed("what lasts", &error))?;
     let delays = options.settings.delay.samples.then(|| ring(place, programs)).transpose()?;
-    Ok(Memory { cores, together, delays, admitted })
+    Ok(Memory { cores, shared, delays, admitted })
 }
 
 /// Takes the ring of individual delays; the programs keep a reference.
@@ -819,12 +819,12 @@ impl Hook {
         self.odometer.iter_mut().for_each(|odometer| odometer.rotate(Instant::now(), 0));
         self.note.flip(now_ns);
         self.write_note()?;
-        self.tell();
+        self.write_active_bank();
         Ok(())
     }
 
     /// Writes the active bank's number for every CPU.
-    pub(super) fn tell(&mut self) {
+    pub(super) fn write_active_bank(&mut self) {
         self.memory.cores.set_bank(self.note.active);
     }
 
@@ -832,8 +832,8 @@ impl Hook {
     pub(super) fn clear(&mut self, settings: &Settings) {
         let idle = self.active() ^ 1;
         self.memory.cores.clear(idle);
-        if let Some(together) = self.memory.together.bank(idle) {
-            together.clear(settings);
+        if let Some(shared) = self.memory.shared.bank(idle) {
+            shared.clear(settings);
         }
     }
 
@@ -870,12 +870,12 @@ impl Hook {
         self.memory.cores.counters(self.active()).map(|counters| counters.packets()).sum()
     }
 
-    fn bank(&mut self, bank: usize, settings: &Settings, sums: &mut Spares) -> Arc<WideBank> {
-        let Memory { cores, together, .. } = &mut self.memory;
+    fn bank(&mut self, bank: usize, settings: &Settings, sums: &mut BankPool) -> Arc<WideBank> {
+        let Memory { cores, shared, .. } = &mut self.memory;
         sums.fill(settings, |sum| {
             cores.merge(bank, settings, sum);
-            if let Some(together) = together.bank(bank) {
-                sum.merge_shared(together, settings);
+            if let Some(shared) = shared.bank(bank) {
+                sum.merge_shared(shared, settings);
             }
         })
     }
@@ -885,7 +885,7 @@ impl Hook {
         &mut self,
         settings: &Settings,
         tables: &Tables,
-        sums: &mut Spares,
+        sums: &mut BankPool,
     ) -> Snapshot {
         let packets_before = self.packets();
         let bank = self.bank(self.active(), settings, sums);
@@ -899,7 +899,7 @@ impl Hook {
         &mut self,
         settings: &Settings,
         tables: &Tables,
-        sums: &mut Spares,
+        sums: &mut BankPool,
     ) -> Snapshot {
         let idle = self.active() ^ 1;
         let complete = self.note.gaps >> idle & 1 == 0;

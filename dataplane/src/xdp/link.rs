@@ -339,19 +339,19 @@ pub(super) fn has_tcx(index: u32) -> bool {
 }
 
 /// Maximum number of programs listed for one hook.
-const MOST: usize = 64;
+const MAX_PROGRAMS: usize = 64;
 
 /// Returns the programs at a hook of an interface in the order in which they run: the IDs of each
 /// program and of its link, which is 0 without a link.
 pub(super) fn order(index: u32, hooks: Hooks) -> io::Result<Vec<(u32, u32)>> {
-    let (mut programs, mut links) = ([0_u32; MOST], [0_u32; MOST]);
+    let (mut programs, mut links) = ([0_u32; MAX_PROGRAMS], [0_u32; MAX_PROGRAMS]);
     let mut query = ProgramQuery {
         index,
         hooks: hooks as u32,
         flags: 0,
         attached: 0,
         programs: programs.as_mut_ptr() as u64,
-        count: MOST as u32,
+        count: MAX_PROGRAMS as u32,
         _pad: 0,
         program_flags: 0,
         links: links.as_mut_ptr() as u64,
@@ -365,7 +365,7 @@ pub(super) fn order(index: u32, hooks: Hooks) -> io::Result<Vec<(u32, u32)>> {
         Err(error) if error.raw_os_error() != Some(libc::ENOSPC) => return Err(error),
         _ => {}
     }
-    let count = (query.count as usize).min(MOST);
+    let count = (query.count as usize).min(MAX_PROGRAMS);
     Ok(programs.into_iter().zip(links).take(count).collect())
 }
 

@@ -27,10 +27,10 @@ const BATCH: usize = PART * PARTS as usize;
 /// longer frames silently.
 const LINK_HEADER: u32 = 18;
 /// Bytes of a frame that fit into a page on every kernel, beside its metadata.
-const LARGEST: u32 = 2048;
+const MAX_FRAME_BYTES: u32 = 2048;
 /// Maximum time until a device's counters show what it sent, and the interval of checks.
-const SETTLING: Duration = Duration::from_secs(2);
-const GLANCE: Duration = Duration::from_millis(1);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
+const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 type Part = [[u8; START]; PART];
 
@@ -94,7 +94,7 @@ impl LiveSender {
             programs,
             starts,
             progress,
-            largest: (mtu + LINK_HEADER).min(LARGEST) as usize,
+            largest: (mtu + LINK_HEADER).min(MAX_FRAME_BYTES) as usize,
             frame: Vec::new(),
             part: Box::new([[0; START]; PART]),
             waiting: 0,
@@ -143,10 +143,10 @@ impl LiveSender {
                     (now.sent + now.send_dropped, self.before.sent + self.before.send_dropped);
                 taken.saturating_sub(before)
             });
-            if taken >= self.sent || started.elapsed() > SETTLING {
+            if taken >= self.sent || started.elapsed() > SETTLE_TIMEOUT {
                 return self.sent.saturating_sub(taken);
             }
-            thread::sleep(GLANCE);
+            thread::sleep(CHECK_INTERVAL);
         }
     }
 }

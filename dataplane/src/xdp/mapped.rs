@@ -72,16 +72,16 @@ impl Drop for Mapping {
 }
 
 /// Memory shared by all CPUs, if the settings use any.
-pub(super) struct Together(Option<Mapping>);
+pub(super) struct SharedMemory(Option<Mapping>);
 
-impl Together {
+impl SharedMemory {
     /// Maps the shared memory.
     pub(super) fn new(map: &MapData, settings: &Settings) -> io::Result<Self> {
         settings
             .shares()
             .then(|| Mapping::new(map, 1, size_of::<SharedBanks>()))
             .transpose()
-            .map(Together)
+            .map(SharedMemory)
     }
 
     /// Returns a shared bank, which programs in the kernel may update at any time.
@@ -94,9 +94,9 @@ impl Together {
 }
 
 /// Adaptive request admission, in the array of persistent state, if the settings use it.
-pub(super) struct Admitted(Option<(Mapping, usize)>);
+pub(super) struct AdmissionShares(Option<(Mapping, usize)>);
 
-impl Admitted {
+impl AdmissionShares {
     /// Maps the shares.
     pub(super) fn new(map: &MapData, settings: &Settings) -> io::Result<Self> {
         let layout = Layout::of(settings);
@@ -104,7 +104,7 @@ impl Admitted {
         let follows = settings.delay.kinds.any() && settings.delay.follows;
         let mapping =
             follows.then(|| Mapping::new(map, 1, layout.together as usize)).transpose()?;
-        Ok(Admitted(mapping.map(|mapping| (mapping, start))))
+        Ok(AdmissionShares(mapping.map(|mapping| (mapping, start))))
     }
 
     /// Returns the shares of all banks.

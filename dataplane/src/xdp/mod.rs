@@ -60,7 +60,7 @@ use crate::losses::Losses;
 use crate::place::{Direction, Place};
 use crate::sampled::Sampled;
 use crate::snapshot::{Adopted, DelaySample, Part, Snapshot};
-use crate::spares::Spares;
+use crate::spares::BankPool;
 use crate::status::{ProgramStatus, Status};
 use crate::tables::Tables;
 use crate::tally::Tally;
@@ -255,11 +255,11 @@ struct Running {
     common: Common,
     grace: Grace,
     /// Banks for the sums over counting points.
-    sums: Spares,
+    sums: BankPool,
     phase: Phase,
     next_window: u64,
     /// Events not yet returned to the caller.
-    said: Vec<Event>,
+    events: Vec<Event>,
     /// Whether the end of all counting was reported.
     ended: bool,
     /// Individual delays.
@@ -396,7 +396,7 @@ impl Dataplane for Xdp {
         })?;
         tracing::debug!("rotations wait for packets in flight by {}", grace.wait_of().name());
         let mut hooks = Vec::new();
-        let (mut any_adopted, mut said, mut begun) = (false, Vec::new(), Vec::new());
+        let (mut any_adopted, mut events, mut begun) = (false, Vec::new(), Vec::new());
         let places = &self.capabilities.places;
         let common = Common::of(places, &self.options.settings)?;
         let is_there = |place: &Place| device::index(&place.interface).is_some();
@@ -409,10 +409,10 @@ impl Dataplane for Xdp {
                 true if any_is_there && !is_there(place) => hook::absent,
                 true => hook::attached,
             };
-            let Hooked { hook, adopted, programs, said: news } =
+            let Hooked { hook, adopted, programs, events: news } =
                 hook(place, number, &self.options, tables, &common)?;
             any_adopted |= adopted;
-            said.extend(news);
+            events.extend(news);
             begun.push(!adopted && self.attach);
             hooks.push(hook);
             *locked(&self.programs) = programs;
@@ -426,20 +426,20 @@ impl Dataplane for Xdp {
                 .for_each(|(hook, _)| hook.begin_tally());
         }
         let merged = hooks.iter().filter(|hook| self.attach && hook.is_generic());
-        let told = merged.filter_map(|hook: &Hook| {
+        let notices = merged.filter_map(|hook: &Hook| {
             Some(format!("{}: {}", hook.place, device::merged(&hook.place.interface)?))
         });
-        said.extend(told.map(Event::Notice));
+        events.extend(notices.map(Event::Notice));
         let next_window = hooks.iter().map(|hook| hook.note.next_window).max().unwrap_or(0);
         let mut running = Running {
             hooks,
             tables: tables.clone(),
             common,
             grace,
-            sums: Spares::default(),
+            sums: BankPool::default(),
             phase: Phase::Ready,
             next_window,
-            said,
+            events,
             ended: false,
             sampled: Sampled::default(),
         };
@@ -518,7 +518,7 @@ impl Dataplane for Xdp {
     fn events(&mut self) -> Result<Vec<Event>, Error> {
         let Some(running) = &mut self.running else { return Ok(Vec::new()) };
         running.look(&self.options);
-        Ok(std::mem::take(&mut running.said))
+        Ok(std::mem::take(&mut running.events))
     }
 
     fn losses(&mut self) -> Result<Losses, Error> {
@@ -560,7 +560,7 @@ impl Running {
         if self.ended {
             return;
         }
-        let mut said = Vec::new();
+        let mut events = Vec::new();
         let places: Vec<Place> = self.hooks.iter().map(|hook| hook.place.clone()).collect();
         for hook in self
             .hooks
@@ -569,22 +569,22 @@ impl Running {
         {
             if hook.is_absent() {
                 let number = number_of(&places, &hook.place);
-                hook.wait_for_interface(&mut said, |place| {
+                hook.wait_for_interface(&mut events, |place| {
                     hook::attached(place, number, options, &self.tables, &self.common)
                 });
             } else {
-                hook.look(options, &mut said);
+                hook.look(options, &mut events);
             }
         }
-        for event in said {
-            if !self.said.contains(&event) {
-                self.said.push(event);
+        for event in events {
+            if !self.events.contains(&event) {
+                self.events.push(event);
             }
         }
         let counting = |hook: &Hook| hook.state == State::Counting;
         if !self.hooks.iter().any(counting) {
             self.ended = true;
-            self.said.push(Event::TrafficEnded);
+            self.events.push(Event::TrafficEnded);
         }
     }
 
@@ -611,7 +611,7 @@ impl Running {
                     hook.clear(settings);
                     hook.flip(now)?;
                 }
-                _ => hook.tell(),
+                _ => hook.write_active_bank(),
             }
         }
         Ok(())
@@ -641,7 +641,7 @@ fn number_of(places: &[Place], place: &Place) -> u32 {
 fn united(
     hooks: &[Hook],
     mut snapshots: Vec<Snapshot>,
-    sums: &mut Spares,
+    sums: &mut BankPool,
     settings: &Settings,
     tables: &Tables,
 ) -> Snapshot {

@@ -107,8 +107,9 @@ pub(super) fn load(
     for (array, pin) in &pinned.0 {
         loader.map_pin_path(array, pin);
     }
-    let shared = if settings.shares() { size_of::<SharedBanks>() as u32 } else { LEAST };
-    let lasting = config.layout.together.max(LEAST);
+    let shared =
+        if settings.shares() { size_of::<SharedBanks>() as u32 } else { UNUSED_ELEMENT_BYTES };
+    let lasting = config.layout.together.max(UNUSED_ELEMENT_BYTES);
     let mut object = elements::resized(
         OBJECT,
         &[(CORES, config.layout.core), (SHARED, shared), (LASTING, lasting)],
@@ -240,7 +241,7 @@ pub(super) fn load_alone(programs: &mut Ebpf, name: &str) -> Result<(), NotLoade
 }
 
 /// Element size of an unused array, in bytes.
-const LEAST: u32 = 8;
+const UNUSED_ELEMENT_BYTES: u32 = 8;
 
 /// Loads the sender, whose packets have `sources` different source addresses.
 pub(super) fn load_sender(sources: u32) -> Result<Ebpf, EbpfError> {

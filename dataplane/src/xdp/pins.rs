@@ -904,14 +904,16 @@ mod tests {
     #[test]
     fn differences_are_told_in_the_words_of_options() {
         let kept = note(|_| {});
-        let told = |change: fn(&mut Identity)| kept.difference(&note(change)).unwrap_or_default();
-        assert_eq!(told(|_| {}), "");
+        let difference =
+            |change: fn(&mut Identity)| kept.difference(&note(change)).unwrap_or_default();
+        assert_eq!(difference(|_| {}), "");
         assert_eq!(
-            told(|identity| identity.settings.cardinality.key = KeyKind::Dst),
+            difference(|identity| identity.settings.cardinality.key = KeyKind::Dst),
             "it counts with --key src, not dst"
         );
-        assert_eq!(told(|identity| identity.seed = 7), "it counts with --seed 1, not 7");
-        let other = told(|identity| identity.secret = Secret::new(Some(&HashKey::from_seed(1))));
+        assert_eq!(difference(|identity| identity.seed = 7), "it counts with --seed 1, not 7");
+        let other =
+            difference(|identity| identity.secret = Secret::new(Some(&HashKey::from_seed(1))));
         assert!(
             other.starts_with(
                 "it counts with another --hash-key (fingerprint 0000000000000000, not "
@@ -919,15 +921,15 @@ mod tests {
             "{other}"
         );
         assert_eq!(
-            told(|identity| identity.attached = crate::xdp::Mode::Tcx),
+            difference(|identity| identity.attached = crate::xdp::Mode::Tcx),
             "it counts with --xdp-mode native, not tcx"
         );
-        let other = told(|identity| identity.settings.cardinality.precision = Precision::MIN);
+        let other = difference(|identity| identity.settings.cardinality.precision = Precision::MIN);
         assert_eq!(other, "it counts with --registers 2048, not 16");
-        let other = told(|identity| identity.settings.cardinality.mode = Mode::Staggered);
+        let other = difference(|identity| identity.settings.cardinality.mode = Mode::Staggered);
         assert_eq!(other, "it counts with --measure and --staggered cardinality, not staggered");
         assert_eq!(
-            told(|identity| identity.slot_ns = 7),
+            difference(|identity| identity.slot_ns = 7),
             "",
             "slots matter to staggered registers only"
         );

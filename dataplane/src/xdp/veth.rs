@@ -60,7 +60,7 @@ pub fn pair(sender: (&str, &str), receiver: (&str, &str)) -> Result<(), String> 
 }
 
 /// Maximum checks of a device for its carrier; each takes at least a millisecond.
-const LOOKS: u32 = 10_000;
+const MAX_CHECKS: u32 = 10_000;
 
 /// Waits until the kernel has noticed that both ends of a device are up, which may take some time
 /// if it is busy with other devices. Until then it may drop packets sent there, and it reports the
@@ -69,7 +69,7 @@ const LOOKS: u32 = 10_000;
 /// # Errors
 /// The message of `ip`, or that there is no carrier.
 pub fn carrier(device: &str) -> Result<(), String> {
-    for _ in 0..LOOKS {
+    for _ in 0..MAX_CHECKS {
         if run(&format!("-o link show dev {device}"))?.contains(" state UP ") {
             return Ok(());
         }
@@ -90,7 +90,7 @@ pub fn ip(arguments: &str) -> Result<(), String> {
 }
 
 /// Attempts to start a program if the kernel fails to start it.
-const STARTS: u32 = 5;
+const MAX_STARTS: u32 = 5;
 
 fn run(arguments: &str) -> Result<String, String> {
     let ip = || Command::new("ip").args(arguments.split_ascii_whitespace()).output();
@@ -98,7 +98,7 @@ fn run(arguments: &str) -> Result<String, String> {
     // has not run, so a second attempt is safe.
     let is_unlucky = |error: &io::Error| error.raw_os_error() == Some(nix::libc::EFAULT);
     let mut output = ip();
-    for _ in 1..STARTS {
+    for _ in 1..MAX_STARTS {
         if !output.as_ref().is_err_and(is_unlucky) {
             break;
         }

@@ -15,10 +15,10 @@ use aya::programs::ProgramError;
 use std::time::{Duration, Instant};
 
 /// Checks, about ten a second, between two attempts to attach a program again.
-const PATIENCE: u32 = 10;
+const RETRY_CHECKS: u32 = 10;
 /// Maximum times that a program is moved before others attached later: two programs that both
 /// insist on being first would never stop.
-const CONTESTS: u32 = 3;
+const MAX_CONTESTS: u32 = 3;
 
 /// State of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(super) enum State {
 }
 
 /// State of an interface at the last check.
-pub(super) struct Seen {
+pub(super) struct LastCheck {
     at: Instant,
     /// Name of the interface.
     pub(super) name: String,
@@ -54,13 +54,13 @@ pub(super) struct Seen {
     looks: u32,
 }
 
-impl Seen {
+impl LastCheck {
     /// Reads the present state of an interface.
     pub(super) fn at(name: &str) -> Self {
         let interface = Interface::new(name).ok();
         let queues = interface.as_ref().map_or(1, Interface::receive_queues);
         let running = interface.as_ref().and_then(Interface::is_running).unwrap_or(true);
-        Seen {
+        LastCheck {
             at: Instant::now(),
             name: name.to_owned(),
             queues,
@@ -84,18 +84,18 @@ fn lasted(time: Duration) -> String {
 }
 
 impl Hook {
-    /// Checks the program; events are added to `said`.
-    pub(super) fn look(&mut self, options: &Options, said: &mut Vec<Event>) {
+    /// Checks the program; events are added to `events`.
+    pub(super) fn look(&mut self, options: &Options, events: &mut Vec<Event>) {
         let before = std::mem::replace(&mut self.seen.at, Instant::now());
         if self.state == State::Gone {
-            self.return_to(before, options, said);
+            self.return_to(before, options, events);
             return;
         }
         let Some(name) = device::name(self.note.interface_index) else {
             self.state = State::Gone;
             self.seen.looks = 0;
             self.mark_gap();
-            said.push(Event::Warning(format!(
+            events.push(Event::Warning(format!(
                 "{}: the interface is gone, and the program with it",
                 self.place
             )));
@@ -104,24 +104,24 @@ impl Hook {
         self.remember_losses();
         if name != self.seen.name {
             let kept = &self.place.interface;
-            said.push(Event::Notice(format!(
+            events.push(Event::Notice(format!(
                 "{}: the interface is called {name} now; records go on calling it {kept}",
                 self.seen.name
             )));
             self.seen.name = name;
         }
-        self.follow_state(said);
-        if self.follow_link(before, options, said) {
-            self.follow_order(before, options, said);
-            self.follow_queues(before, options, said);
-            self.follow_pins(said);
+        self.follow_state(events);
+        if self.follow_link(before, options, events) {
+            self.follow_order(before, options, events);
+            self.follow_queues(before, options, events);
+            self.follow_pins(events);
         }
     }
 
     /// Starts to count at an interface once it exists.
     pub(super) fn wait_for_interface(
         &mut self,
-        said: &mut Vec<Event>,
+        events: &mut Vec<Event>,
         attached: impl FnOnce(&Place) -> Result<Hooked, Error>,
     ) {
         if device::index(&self.place.interface).is_none() {
@@ -130,13 +130,13 @@ impl Hook {
         }
         let is_first = self.seen.looks == 0;
         self.seen.looks += 1;
-        if self.seen.looks % PATIENCE != 1 {
+        if self.seen.looks % RETRY_CHECKS != 1 {
             return;
         }
         match attached(&self.place) {
             Ok(hooked) => {
-                said.extend(hooked.said);
-                said.push(Event::Warning(format!(
+                events.extend(hooked.events);
+                events.push(Event::Warning(format!(
                     "{}: the interface is there, and counted from now on",
                     self.place
                 )));
@@ -144,7 +144,7 @@ impl Hook {
                 self.mark_gap();
             }
             Err(error) if is_first => {
-                said.push(Event::Warning(format!(
+                events.push(Event::Warning(format!(
                     "{}: the interface is there, but is not counted: {error}",
                     self.place
                 )));
@@ -154,7 +154,7 @@ impl Hook {
     }
 
     /// Resumes counting if an interface that was gone exists again.
-    fn return_to(&mut self, before: Instant, options: &Options, said: &mut Vec<Event>) {
+    fn return_to(&mut self, before: Instant, options: &Options, events: &mut Vec<Event>) {
         let Some(index) = device::index(&self.place.interface) else {
             self.seen.looks = 0;
             return;
@@ -162,25 +162,25 @@ impl Hook {
         self.mark_gap();
         let tried = self.seen.looks > 0;
         self.seen.looks += 1;
-        if self.seen.looks % PATIENCE != 1 {
+        if self.seen.looks % RETRY_CHECKS != 1 {
             return;
         }
         match self.begin_again(index, options) {
             Ok(()) => {
                 self.state = State::Counting;
-                self.seen = Seen::at(&self.place.interface);
+                self.seen = LastCheck::at(&self.place.interface);
                 let missed = if tried {
                     "until now".to_owned()
                 } else {
                     format!("in up to {} before", lasted(before.elapsed()))
                 };
-                said.push(Event::Warning(format!(
+                events.push(Event::Warning(format!(
                     "{}: the interface is there again, and counted again; what crossed it {missed} is missing",
                     self.place
                 )));
             }
             Err(error) if !tried => {
-                said.push(Event::Warning(format!(
+                events.push(Event::Warning(format!(
                     "{}: the interface is there again, but is not counted: {error}",
                     self.place
                 )));
@@ -190,39 +190,39 @@ impl Hook {
     }
 
     /// Checks that the pins still exist, and restores them.
-    fn follow_pins(&mut self, said: &mut Vec<Event>) {
+    fn follow_pins(&mut self, events: &mut Vec<Event>) {
         match self.mend_pins() {
             Ok(false) => {}
             Ok(true) => {
                 self.seen.unpinned = false;
-                said.push(Event::Notice(format!(
+                events.push(Event::Notice(format!(
                     "{}: pins were removed by others, and are made anew; no packet is missing",
                     self.place
                 )));
             }
             Err(error) if !std::mem::replace(&mut self.seen.unpinned, true) => {
                 let what = "pins were removed by others: if this process is killed, its counts end with it";
-                said.push(Event::Notice(format!("{}: {what} ({error})", self.place)));
+                events.push(Event::Notice(format!("{}: {what} ({error})", self.place)));
             }
             Err(_) => {}
         }
     }
 
     /// Checks whether the interface is up.
-    fn follow_state(&mut self, said: &mut Vec<Event>) {
+    fn follow_state(&mut self, events: &mut Vec<Event>) {
         let running =
             Interface::new(&self.seen.name).ok().and_then(|interface| interface.is_running());
         if let Some(running) = running
             && std::mem::replace(&mut self.seen.running, running) != running
         {
-            let told = if running { "is up again" } else { "is down; no packets cross it" };
-            said.push(Event::Notice(format!("{}: {told}", self.seen.name)));
+            let reported = if running { "is up again" } else { "is down; no packets cross it" };
+            events.push(Event::Notice(format!("{}: {reported}", self.seen.name)));
         }
     }
 
     /// Checks that the program is attached, and attaches it again if not. Returns whether it was
     /// attached all the time.
-    fn follow_link(&mut self, before: Instant, options: &Options, said: &mut Vec<Event>) -> bool {
+    fn follow_link(&mut self, before: Instant, options: &Options, events: &mut Vec<Event>) -> bool {
         let found = self.link.as_ref().map(Link::attachment);
         let here = Some(self.note.interface_index);
         let what = match found {
@@ -244,27 +244,27 @@ impl Hook {
         self.mark_gap();
         let (since, looks) = match self.state {
             State::Lost { since, looks } => (since, looks + 1),
-            _ => (before, PATIENCE),
+            _ => (before, RETRY_CHECKS),
         };
-        if looks < PATIENCE {
+        if looks < RETRY_CHECKS {
             self.state = State::Lost { since, looks };
             return false;
         }
-        let told = self.state != State::Counting;
+        let reported = self.state != State::Counting;
         match self.attach_again(options) {
             Ok(()) => {
                 self.state = State::Counting;
                 let missed = lasted(since.elapsed());
-                let cause = if told { String::new() } else { format!(" ({what})") };
-                said.push(Event::Warning(format!(
+                let cause = if reported { String::new() } else { format!(" ({what})") };
+                events.push(Event::Warning(format!(
                     "{}: its program was not attached{cause}; it is again, and packets of up to {missed} are missing",
                     self.place
                 )));
             }
             Err(error) => {
                 self.state = State::Lost { since, looks: 0 };
-                if !told {
-                    said.push(Event::Warning(format!(
+                if !reported {
+                    events.push(Event::Warning(format!(
                         "{}: its program is not attached any more ({what}) and cannot be attached again: {error}; packets are not \
                          counted",
                         self.place
@@ -303,7 +303,7 @@ impl Hook {
     }
 
     /// Checks for programs attached before this one, which may drop packets before it.
-    fn follow_order(&mut self, before: Instant, options: &Options, said: &mut Vec<Event>) {
+    fn follow_order(&mut self, before: Instant, options: &Options, events: &mut Vec<Event>) {
         if self.mode.is_xdp() {
             return;
         }
@@ -321,9 +321,9 @@ impl Hook {
             "{}: another program (number {names}) was attached before this one",
             self.place
         );
-        if self.seen.contests == CONTESTS {
+        if self.seen.contests == MAX_CONTESTS {
             if !known {
-                said.push(Event::Warning(format!(
+                events.push(Event::Warning(format!(
                     "{came} again and again; what it does not let pass is not counted"
                 )));
             }
@@ -341,13 +341,13 @@ impl Hook {
         match moved.and_then(|()| self.attach_again(options)) {
             Ok(()) => {
                 let missed = lasted(before.elapsed());
-                said.push(Event::Warning(format!(
+                events.push(Event::Warning(format!(
                     "{came}; this one is the first again, and what the other did not let pass in up to {missed} is missing"
                 )));
             }
             Err(error) => {
                 self.state = State::Lost { since: before, looks: 0 };
-                said.push(Event::Warning(format!(
+                events.push(Event::Warning(format!(
                     "{came}; attaching this one anew failed: {error}; packets are not counted"
                 )));
             }
@@ -355,7 +355,7 @@ impl Hook {
     }
 
     /// Checks for more receive queues: a veth device runs no program on those it gains later.
-    fn follow_queues(&mut self, before: Instant, options: &Options, said: &mut Vec<Event>) {
+    fn follow_queues(&mut self, before: Instant, options: &Options, events: &mut Vec<Event>) {
         if self.mode != Mode::Native {
             return;
         }
@@ -370,15 +370,15 @@ impl Hook {
         match self.renew(options) {
             Ok(()) => {
                 let missed = lasted(before.elapsed());
-                said.push(Event::Warning(format!(
+                events.push(Event::Warning(format!(
                     "{now}; all are counted, but what came to the new ones in up to {missed} before may be missing"
                 )));
             }
             Err(error) => {
                 // Try again at the next check.
                 self.seen.queues = earlier;
-                if !matches!(said.last(), Some(Event::Warning(last)) if last.starts_with(&now)) {
-                    said.push(Event::Warning(format!(
+                if !matches!(events.last(), Some(Event::Warning(last)) if last.starts_with(&now)) {
+                    events.push(Event::Warning(format!(
                         "{now}, and packets of the new ones are not counted: {error}"
                     )));
                 }

@@ -13,7 +13,7 @@ use std::slice;
 use std::sync::Arc;
 
 /// Maximum size of the buffered packets in bytes, as counted by [`cost`].
-pub(super) const MOST: usize = 16 << 20;
+pub(super) const MAX_BYTES: usize = 16 << 20;
 
 /// Returns the memory that a buffered packet takes, in bytes.
 pub(super) fn cost(record: &Record) -> usize {
@@ -22,7 +22,7 @@ pub(super) fn cost(record: &Record) -> usize {
 
 /// Buffered packets in no order.
 #[derive(Default)]
-pub(super) struct Held {
+pub(super) struct ReorderBuffer {
     segments: Vec<Segment>,
     bytes: usize,
 }
@@ -215,7 +215,7 @@ fn listed(mut walker: Walker, bytes: &[u8], place: Range<usize>) -> Vec<Record> 
     records
 }
 
-impl Held {
+impl ReorderBuffer {
     /// Returns the size of the buffered packets, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn packets_come_out_when_their_time_has_come() {
-        let mut held = Held::default();
+        let mut held = ReorderBuffer::default();
         held.push(segment(&[5, 3, 9, 3, 200], 10_000));
         held.push(segment(&[], 0));
         held.push(segment(&[4, 250], 10));
@@ -330,7 +330,7 @@ mod tests {
     fn runs_come_out_as_what_is_listed() {
         let mut random = ChaCha8Rng::seed_from_u64(1);
         for round in 0..200 {
-            let (mut runs, mut listed) = (Held::default(), Held::default());
+            let (mut runs, mut listed) = (ReorderBuffer::default(), ReorderBuffer::default());
             // In order, nearly in order, and in random order.
             let disorder = [0, 20, 1000][round % 3];
             for part in 0..4 {
@@ -382,7 +382,7 @@ mod tests {
         let packets: Vec<Packet> =
             (0..10_000).map(|time| Packet::new(time, vec![time as u8; 60])).collect();
         let file = Arc::new(Buffer::from(build::pcap(&nanoseconds(), &packets)));
-        let (mut held, mut walker, mut at) = (Held::default(), Walker::new(), 0);
+        let (mut held, mut walker, mut at) = (ReorderBuffer::default(), Walker::new(), 0);
         while at < file.len() {
             let before = walker.clone();
             let Passed { consumed, run, .. } =

@@ -7,7 +7,7 @@
 
 use super::Ports;
 use super::pcap::{
-    About, Buffer, CHUNK, CountedReads, Hand, PcapPort, WITNESSES, WITNESSES_LIVE, begin,
+    Buffer, CHUNK, CountedReads, InputInfo, PcapPort, PieceSink, WITNESSES, WITNESSES_LIVE, begin,
     open_file, pcap, pieces_of, ports, reader_ports, unit_ns,
 };
 use crate::capture::{Damage, Record, Step, Walker, block, decompress, read_full};
@@ -111,9 +111,11 @@ pub fn captures(
     let read = Arc::new(AtomicU64::new(0));
     // Without a pipe among them, reading ahead is cheap.
     let witnesses = if total.is_some() { WITNESSES } else { WITNESSES_LIVE };
-    let about =
-        About { progress: total.map(|total| (Arc::clone(&read), total)), ..About::new(witnesses) };
-    let mut merge = Merge::new(read, &about);
+    let info = InputInfo {
+        progress: total.map(|total| (Arc::clone(&read), total)),
+        ..InputInfo::new(witnesses)
+    };
+    let mut merge = Merge::new(read, &info);
     let mut failures = Vec::new();
     for capture in captures {
         match merge.add(capture) {
@@ -128,11 +130,11 @@ pub fn captures(
         return Err(error);
     }
     failures.iter().for_each(|error| merge.warn(error.to_string()));
-    let about = About { unit_ns: merge.unit_ns, ..about };
+    let info = InputInfo { unit_ns: merge.unit_ns, ..info };
     Ok(ports(
         |gate| pieces_of("capture-merger", |hand| merge.run(hand), gate),
         name.into(),
-        about,
+        info,
         workers,
         pace,
     ))
@@ -166,10 +168,10 @@ fn raise_limit() {
 /// One capture of the merge.
 struct Track {
     path: PathBuf,
-    stands: Stands,
+    state: TrackState,
 }
 
-enum Stands {
+enum TrackState {
     /// Positioned at a known first packet, with its file closed until that packet's turn.
     Closed,
     Open(Box<Open>),
@@ -273,8 +275,8 @@ struct Merge {
 }
 
 impl Merge {
-    fn new(read: Arc<AtomicU64>, about: &About) -> Self {
-        let (warnings, drops) = (Arc::clone(&about.warnings), Arc::clone(&about.drops));
+    fn new(read: Arc<AtomicU64>, info: &InputInfo) -> Self {
+        let (warnings, drops) = (Arc::clone(&info.warnings), Arc::clone(&info.drops));
         Merge {
             tracks: Vec::new(),
             turns: BinaryHeap::new(),
@@ -294,9 +296,9 @@ impl Merge {
         };
         self.unit_ns = self.unit_ns.max(unit_ns(&open.walker));
         let timestamp = open.timestamp();
-        let stands = if again { Stands::Closed } else { Stands::Open(Box::new(open)) };
+        let state = if again { TrackState::Closed } else { TrackState::Open(Box::new(open)) };
         self.turns.push(Reverse((timestamp, self.tracks.len())));
-        self.tracks.push(Track { path, stands });
+        self.tracks.push(Track { path, state });
         Ok(())
     }
 
@@ -305,17 +307,17 @@ impl Merge {
     }
 
     /// Passes all packets to the workers.
-    fn run(self, hand: &mut Hand<'_>) {
+    fn run(self, hand: &mut PieceSink<'_>) {
         let Merge { mut tracks, mut turns, read, warnings, drops, mut out, .. } = self;
         while let Some(Reverse((_, index))) = turns.pop() {
             let others = turns.peek().map(|Reverse(turn)| *turn);
             let Some(track) = tracks.get_mut(index) else { continue };
-            let open = match &mut track.stands {
-                Stands::Open(open) => open,
-                Stands::Closed => match open_again(&track.path, &read) {
+            let open = match &mut track.state {
+                TrackState::Open(open) => open,
+                TrackState::Closed => match open_again(&track.path, &read) {
                     Ok(open) => {
-                        track.stands = Stands::Open(Box::new(open));
-                        let Stands::Open(open) = &mut track.stands else { continue };
+                        track.state = TrackState::Open(Box::new(open));
+                        let TrackState::Open(open) = &mut track.state else { continue };
                         open
                     }
                     Err(warning) => {
@@ -347,7 +349,7 @@ impl Merge {
                     }
                 };
                 drops.fetch_add(open.walker.drops(), Ordering::Relaxed);
-                track.stands = Stands::Closed;
+                track.state = TrackState::Closed;
                 warning.into_iter().for_each(|warning| warn(&warnings, warning));
             }
         }
@@ -388,7 +390,7 @@ impl Blocks {
     }
 
     /// Writes a packet; returns false once the receiver is gone.
-    fn packet(&mut self, record: &Record, frame: &[u8], hand: &mut Hand<'_>) -> bool {
+    fn packet(&mut self, record: &Record, frame: &[u8], hand: &mut PieceSink<'_>) -> bool {
         if self.piece.len() + block::MOST_BESIDE_FRAME + frame.len() > CHUNK && !self.flush(hand) {
             return false;
         }
@@ -401,7 +403,7 @@ impl Blocks {
         true
     }
 
-    fn flush(&mut self, hand: &mut Hand<'_>) -> bool {
+    fn flush(&mut self, hand: &mut PieceSink<'_>) -> bool {
         if self.piece.is_empty() {
             return true;
         }

@@ -6,7 +6,7 @@
 //! counts as it walks. Packets that were [buffered](held) at the end of a window are counted first,
 //! by all workers if order is irrelevant.
 
-use super::held::{self, Held, Listed, Segment};
+use super::held::{self, Listed, ReorderBuffer, Segment};
 use super::huge::{HUGE_PAGE, advise};
 use super::{Duty, Frame, Port, Ports, Received, Source};
 use crate::capture::{
@@ -72,7 +72,7 @@ pub fn pcap(path: &Path, workers: usize, pace: Pace) -> Result<Ports<PcapPort>, 
     // Moves the file's position, which no other code uses.
     begin(&mut &file, path)?;
     let input = Input::File { file, length, next: AtomicU64::new(0) };
-    Ok(ports(|_| input, path.to_owned(), About::new(WITNESSES), workers, pace))
+    Ok(ports(|_| input, path.to_owned(), InputInfo::new(WITNESSES), workers, pace))
 }
 
 /// Creates ports on a capture that arrives through a pipe, compressed or not. Returns once its
@@ -157,12 +157,12 @@ pub(super) fn reader_ports(
     let whole = Cursor::new(head).chain(reader);
     // A file can be read ahead at any time, a pipe only when it has data.
     let witnesses = if progress.is_some() { WITNESSES } else { WITNESSES_LIVE };
-    let about = About { progress, ..About::new(witnesses) };
-    Ok(ports(|gate| stream(whole, gate), path, about, workers, pace))
+    let info = InputInfo { progress, ..InputInfo::new(witnesses) };
+    Ok(ports(|gate| stream(whole, gate), path, info, workers, pace))
 }
 
 /// Metadata of an input.
-pub(super) struct About {
+pub(super) struct InputInfo {
     /// [`Shared::witnesses`].
     pub(super) witnesses: usize,
     /// Bytes read, and their total.
@@ -175,9 +175,9 @@ pub(super) struct About {
     pub(super) unit_ns: u64,
 }
 
-impl About {
+impl InputInfo {
     pub(super) fn new(witnesses: usize) -> Self {
-        About {
+        InputInfo {
             witnesses,
             progress: None,
             warnings: Arc::default(),
@@ -190,18 +190,18 @@ impl About {
 pub(super) fn ports(
     input: impl FnOnce(&Arc<Gate>) -> Input,
     path: PathBuf,
-    about: About,
+    info: InputInfo,
     workers: usize,
     pace: Pace,
 ) -> Ports<PcapPort> {
     let gate = Arc::new(Gate::new(pace));
     let interface = path.display().to_string();
-    let clock = CaptureClock { unit_ns: about.unit_ns, ..CaptureClock::default() };
+    let clock = CaptureClock { unit_ns: info.unit_ns, ..CaptureClock::default() };
     let shared = Arc::new(Shared {
         input: input(&gate),
         path,
-        witnesses: about.witnesses,
-        about,
+        witnesses: info.witnesses,
+        info,
         gate: Arc::clone(&gate),
         turn: AtomicU64::new(0),
         read: AtomicU64::new(0),
@@ -237,10 +237,10 @@ const PIECES: usize = 4;
 
 /// Passes a piece of at most [`CHUNK`] bytes to the workers and returns a buffer for the next one;
 /// `None` once the ports are gone.
-pub(super) type Hand<'a> = dyn FnMut(io::Result<Buffer>) -> Option<Buffer> + 'a;
+pub(super) type PieceSink<'a> = dyn FnMut(io::Result<Buffer>) -> Option<Buffer> + 'a;
 
 fn stream(mut reader: impl Read + Send + 'static, gate: &Arc<Gate>) -> Input {
-    let pieces = move |hand: &mut Hand<'_>| {
+    let pieces = move |hand: &mut PieceSink<'_>| {
         let mut room = Some(Buffer::default());
         while let Some(mut piece) = room {
             room = match reader.read(piece.room()) {
@@ -263,7 +263,7 @@ fn stream(mut reader: impl Read + Send + 'static, gate: &Arc<Gate>) -> Input {
 /// Creates an input whose pieces are produced by a thread of its own.
 pub(super) fn pieces_of(
     name: &str,
-    make: impl FnOnce(&mut Hand<'_>) + Send + 'static,
+    make: impl FnOnce(&mut PieceSink<'_>) + Send + 'static,
     gate: &Arc<Gate>,
 ) -> Input {
     let (sender, pieces) = bounded(PIECES);
@@ -343,7 +343,7 @@ fn read_at(file: &File, offset: u64, buffer: &mut [u8]) -> (usize, Option<io::Er
 struct Shared {
     input: Input,
     path: PathBuf,
-    about: About,
+    info: InputInfo,
     gate: Arc<Gate>,
     /// Number of the chunk that may be walked.
     turn: AtomicU64,
@@ -372,7 +372,7 @@ struct Walk {
     ended: bool,
     clock: CaptureClock,
     /// Packets that are not due yet.
-    held: Held,
+    held: ReorderBuffer,
     /// Packets that arrived after their window was closed.
     late: u64,
     /// Packets of link types that are not supported, per link type.
@@ -458,7 +458,7 @@ impl Shared {
     /// buffered timestamp.
     fn is_past(&self, walk: &Walk, lateness: Option<u64>, limit: u64, next: u64) -> bool {
         let beyond = |lateness: u64| walk.held.beyond(limit.max(next).saturating_add(lateness));
-        walk.held.bytes() >= held::MOST
+        walk.held.bytes() >= held::MAX_BYTES
             || lateness.is_none_or(|lateness| beyond(lateness) >= self.witnesses)
     }
 }
@@ -469,7 +469,7 @@ impl Source for Shared {
         let walk = self.walk();
         losses.add(
             LossCause::Capture,
-            walk.walker.drops().saturating_add(self.about.drops.load(Ordering::Relaxed)),
+            walk.walker.drops().saturating_add(self.info.drops.load(Ordering::Relaxed)),
         );
         losses.add(LossCause::Late, walk.late);
         losses
@@ -479,7 +479,7 @@ impl Source for Shared {
         let ended = self.gate.has_ended();
         let mut walk = self.walk();
         let mut warnings = std::mem::take(&mut walk.warnings);
-        warnings.append(&mut self.about.warnings.lock().unwrap_or_else(PoisonError::into_inner));
+        warnings.append(&mut self.info.warnings.lock().unwrap_or_else(PoisonError::into_inner));
         if ended {
             let path = self.path.display();
             warnings.extend(std::mem::take(&mut walk.unsupported).into_iter().map(|(link_type, packets)| {
@@ -502,7 +502,7 @@ impl Source for Shared {
     }
 
     fn progress(&self) -> Option<(u64, u64)> {
-        match (&self.input, &self.about.progress) {
+        match (&self.input, &self.info.progress) {
             (Input::File { length, .. }, _) => Some((self.walk().walker.offset(), *length)),
             (Input::Stream(_), Some((read, length))) => {
                 Some((read.load(Ordering::Relaxed), *length))
@@ -961,7 +961,7 @@ fn hold_run(walk: &mut Walk, chunk: &mut Chunk, lateness: u64, next: u64) -> boo
     // A buffered packet takes at most twice the size of its record in the file, whose header has 16
     // bytes.
     const { assert!(size_of::<Record>() <= 32) };
-    let most = RUN_BYTES.min(held::MOST.saturating_sub(walk.held.bytes()) / 2);
+    let most = RUN_BYTES.min(held::MAX_BYTES.saturating_sub(walk.held.bytes()) / 2);
     let unread = &chunk.buffer[chunk.position..];
     let unread = &unread[..unread.len().min(most)];
     let mut behind = walk.walker.clone();
@@ -990,7 +990,7 @@ fn hold_listed(
     let mut next = walk.held.next().unwrap_or(u64::MAX);
     let mut beyond = walk.held.beyond(horizon(next));
     while records.is_empty()
-        || (beyond < shared.witnesses && held < held::MOST && records.len() < LISTED)
+        || (beyond < shared.witnesses && held < held::MAX_BYTES && records.len() < LISTED)
     {
         match walk.walker.next(&unread[seen..]) {
             Step::Packet { record, consumed } => {

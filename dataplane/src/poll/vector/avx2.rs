@@ -11,7 +11,7 @@
 
 use super::super::lot::Column;
 use super::changes::{self, OfHalf};
-use super::{Places, Vectors};
+use super::{RegisterUpdates, Vectors};
 use flowgauge_core::{HashMode, Precision, Tabulation, cardinality};
 use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::{
@@ -61,18 +61,18 @@ impl Vectors for Avx2 {
         columns: &[Column],
         groups: usize,
         tabulation: &Tabulation,
-        places: &mut Places,
+        updates: &mut RegisterUpdates,
     ) {
         // Whole batches at a time: loading a vector of hashes right after they were stored one by
         // one would stall until the last store. Halves of signatures take fewer instructions to
         // compute and to split into bytes than whole ones.
         match self.hash {
-            HashMode::Crc32 => self.signatures(columns, groups, places),
+            HashMode::Crc32 => self.signatures(columns, groups, updates),
             HashMode::Tabulated => {
-                self.signatures(columns, groups, places);
+                self.signatures(columns, groups, updates);
                 let [lower, upper] =
-                    places.halves.each_ref().map(|halves| halves.as_chunks::<AT_ONCE>().0);
-                let hashes = places.hashes.as_chunks_mut::<AT_ONCE>().0.iter_mut();
+                    updates.halves.each_ref().map(|halves| halves.as_chunks::<AT_ONCE>().0);
+                let hashes = updates.hashes.as_chunks_mut::<AT_ONCE>().0.iter_mut();
                 for ((hashes, lower), upper) in
                     hashes.zip(lower).zip(upper).take(groups * (GROUP / AT_ONCE))
                 {
@@ -86,7 +86,7 @@ impl Vectors for Avx2 {
             HashMode::Keyed => {
                 let signatures =
                     columns.first().map_or(&[][..], |column| column.as_chunks::<2>().0);
-                let pairs = places
+                let pairs = updates
                     .hashes
                     .as_chunks_mut::<2>()
                     .0
@@ -99,7 +99,7 @@ impl Vectors for Avx2 {
             }
         }
         // SAFETY: `new` has checked for every instruction of this function.
-        unsafe { self.place(groups, places) }
+        unsafe { self.place(groups, updates) }
     }
 }
 
@@ -116,23 +116,23 @@ impl Avx2 {
     }
 
     /// Computes signatures: whole ones where they are the hashes, otherwise halves.
-    fn signatures(&self, columns: &[Column], groups: usize, places: &mut Places) {
+    fn signatures(&self, columns: &[Column], groups: usize, updates: &mut RegisterUpdates) {
         // SAFETY: `new` has checked for every instruction of these functions.
         unsafe {
             match self.key_bytes {
-                4 => self.signatures_of::<4>(columns, groups, places),
-                8 => self.signatures_of::<8>(columns, groups, places),
-                13 => self.signatures_of::<13>(columns, groups, places),
-                16 => self.signatures_of::<16>(columns, groups, places),
-                32 => self.signatures_of::<32>(columns, groups, places),
-                _ => self.signatures_of::<37>(columns, groups, places),
+                4 => self.signatures_of::<4>(columns, groups, updates),
+                8 => self.signatures_of::<8>(columns, groups, updates),
+                13 => self.signatures_of::<13>(columns, groups, updates),
+                16 => self.signatures_of::<16>(columns, groups, updates),
+                32 => self.signatures_of::<32>(columns, groups, updates),
+                _ => self.signatures_of::<37>(columns, groups, updates),
             }
         }
     }
 
     /// Splits hashes into register and level.
     #[target_feature(enable = "avx2")]
-    fn place(&self, groups: usize, places: &mut Places) {
+    fn place(&self, groups: usize, updates: &mut RegisterUpdates) {
         let rank_bits = self.precision.rank_bits();
         let by_index = _mm_cvtsi32_si128(rank_bits.cast_signed());
         // Rank bits, followed by a one that stops the count if all are zero. The higher the highest
@@ -140,9 +140,9 @@ impl Avx2 {
         let rank = _mm256_set1_epi32((1 << (rank_bits + 1)) - 1);
         let one = _mm256_set1_epi32(1);
         let highest = _mm256_set1_epi32((EXPONENT_BIAS + 1 + rank_bits).cast_signed());
-        let groups_of_hashes = places.hashes.as_chunks::<GROUP>().0.iter().take(groups);
-        let indices = places.indices.as_chunks_mut::<GROUP>().0.iter_mut();
-        let levels = places.levels.as_chunks_mut::<GROUP>().0.iter_mut();
+        let groups_of_hashes = updates.hashes.as_chunks::<GROUP>().0.iter().take(groups);
+        let indices = updates.indices.as_chunks_mut::<GROUP>().0.iter_mut();
+        let levels = updates.levels.as_chunks_mut::<GROUP>().0.iter_mut();
         for ((hashes, indices), levels) in groups_of_hashes.zip(indices).zip(levels) {
             let (mut index, mut level) = ([_mm256_setzero_si256(); 4], [_mm256_setzero_si256(); 4]);
             for ((hash, index), level) in
@@ -181,12 +181,12 @@ impl Avx2 {
         &self,
         columns: &[Column],
         groups: usize,
-        places: &mut Places,
+        updates: &mut RegisterUpdates,
     ) {
         let half = _mm256_set1_epi8(0x0f);
-        let words = places.hashes.as_chunks_mut::<GROUP>().0.iter_mut();
+        let words = updates.hashes.as_chunks_mut::<GROUP>().0.iter_mut();
         let [lower, upper] =
-            places.halves.each_mut().map(|halves| halves.as_chunks_mut::<GROUP>().0.iter_mut());
+            updates.halves.each_mut().map(|halves| halves.as_chunks_mut::<GROUP>().0.iter_mut());
         for (group, ((words, lower), upper)) in words.zip(lower).zip(upper).enumerate().take(groups)
         {
             let mut crc = self.constant.map(|byte| _mm256_set1_epi8(byte.cast_signed()));

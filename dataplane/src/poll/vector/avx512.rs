@@ -10,7 +10,7 @@
 )]
 
 use super::super::lot::{CAPACITY, Column};
-use super::{Places, Vectors, changes};
+use super::{RegisterUpdates, Vectors, changes};
 use flowgauge_core::{HashMode, Precision, Tabulation, cardinality};
 use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::{
@@ -63,23 +63,29 @@ impl Vectors for Avx512 {
         GROUP
     }
 
-    fn split(&self, columns: &[Column], groups: usize, _: &Tabulation, places: &mut Places) {
+    fn split(
+        &self,
+        columns: &[Column],
+        groups: usize,
+        _: &Tabulation,
+        updates: &mut RegisterUpdates,
+    ) {
         // SAFETY: `new` has checked for every instruction of these functions.
         unsafe {
             match (self.matrices.len(), self.hash) {
                 (_, HashMode::Keyed) => {
-                    self.split_words::<SIGNATURES, true>(columns, groups, places)
+                    self.split_words::<SIGNATURES, true>(columns, groups, updates)
                 }
-                (1, HashMode::Crc32) => self.split_words::<1, false>(columns, groups, places),
-                (1, HashMode::Tabulated) => self.split_words::<1, true>(columns, groups, places),
-                (2, HashMode::Crc32) => self.split_words::<2, false>(columns, groups, places),
-                (2, HashMode::Tabulated) => self.split_words::<2, true>(columns, groups, places),
-                (4, HashMode::Crc32) => self.split_words::<4, false>(columns, groups, places),
-                (4, HashMode::Tabulated) => self.split_words::<4, true>(columns, groups, places),
-                (8, HashMode::Crc32) => self.split_words::<8, false>(columns, groups, places),
-                (8, HashMode::Tabulated) => self.split_words::<8, true>(columns, groups, places),
-                (_, HashMode::Crc32) => self.split_words::<10, false>(columns, groups, places),
-                (_, HashMode::Tabulated) => self.split_words::<10, true>(columns, groups, places),
+                (1, HashMode::Crc32) => self.split_words::<1, false>(columns, groups, updates),
+                (1, HashMode::Tabulated) => self.split_words::<1, true>(columns, groups, updates),
+                (2, HashMode::Crc32) => self.split_words::<2, false>(columns, groups, updates),
+                (2, HashMode::Tabulated) => self.split_words::<2, true>(columns, groups, updates),
+                (4, HashMode::Crc32) => self.split_words::<4, false>(columns, groups, updates),
+                (4, HashMode::Tabulated) => self.split_words::<4, true>(columns, groups, updates),
+                (8, HashMode::Crc32) => self.split_words::<8, false>(columns, groups, updates),
+                (8, HashMode::Tabulated) => self.split_words::<8, true>(columns, groups, updates),
+                (_, HashMode::Crc32) => self.split_words::<10, false>(columns, groups, updates),
+                (_, HashMode::Tabulated) => self.split_words::<10, true>(columns, groups, updates),
             }
         }
     }
@@ -106,11 +112,11 @@ impl Avx512 {
         &self,
         columns: &[Column],
         groups: usize,
-        places: &mut Places,
+        updates: &mut RegisterUpdates,
     ) {
         for group in 0..groups.min(CAPACITY / GROUP) {
             if USED == SIGNATURES {
-                self.place(self.tabulated(planes(&columns[0], group)), group, places);
+                self.place(self.tabulated(planes(&columns[0], group)), group, updates);
                 continue;
             }
             let mut crc = self.constant.map(|byte| _mm512_set1_epi8(byte as i8));
@@ -126,7 +132,7 @@ impl Avx512 {
                 }
             }
             let hash = if TABULATED { self.tabulated(crc) } else { crc };
-            self.place(hash, group, places);
+            self.place(hash, group, updates);
         }
     }
 
@@ -149,7 +155,7 @@ impl Avx512 {
     /// Splits hashes, given byte by byte, into register and level.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512cd")]
-    fn place(&self, [b0, b1, b2, b3]: [__m512i; 4], group: usize, places: &mut Places) {
+    fn place(&self, [b0, b1, b2, b3]: [__m512i; 4], group: usize, updates: &mut RegisterUpdates) {
         let (low, high) = (_mm512_unpacklo_epi8(b0, b1), _mm512_unpackhi_epi8(b0, b1));
         let (low_upper, high_upper) = (_mm512_unpacklo_epi8(b2, b3), _mm512_unpackhi_epi8(b2, b3));
         let hashes = [
@@ -162,8 +168,8 @@ impl Avx512 {
         let index_bits = _mm_cvtsi32_si128(bits.cast_signed());
         let rank_bits = _mm_cvtsi32_si128(self.precision.rank_bits().cast_signed());
         let sentinel = _mm512_set1_epi32(1 << (bits - 1));
-        let indices = places.indices[group * GROUP..][..GROUP].as_chunks_mut().0.iter_mut();
-        let levels = places.levels[group * GROUP..][..GROUP].as_chunks_mut().0.iter_mut();
+        let indices = updates.indices[group * GROUP..][..GROUP].as_chunks_mut().0.iter_mut();
+        let levels = updates.levels[group * GROUP..][..GROUP].as_chunks_mut().0.iter_mut();
         for ((hash, indices), levels) in hashes.into_iter().zip(indices).zip(levels) {
             let rank = _mm512_or_si512(_mm512_sll_epi32(hash, index_bits), sentinel);
             let level = _mm512_add_epi32(_mm512_lzcnt_epi32(rank), _mm512_set1_epi32(1));

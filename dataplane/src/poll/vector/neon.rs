@@ -10,7 +10,7 @@
 
 use super::super::lot::{CAPACITY, Column};
 use super::changes::{self, OfHalf};
-use super::{Places, Vectors};
+use super::{RegisterUpdates, Vectors};
 use flowgauge_core::{HashMode, Precision, Tabulation, cardinality};
 use std::arch::aarch64::{
     uint8x16_t, uint8x16x4_t, vandq_u8, vdupq_n_u8, veorq_u8, vld1q_u8, vld4q_u8, vqtbl1q_u8,
@@ -49,27 +49,27 @@ impl Vectors for Neon {
         columns: &[Column],
         groups: usize,
         tabulation: &Tabulation,
-        places: &mut Places,
+        updates: &mut RegisterUpdates,
     ) {
         // SAFETY: `new` has checked for every instruction of these functions.
         unsafe {
             match self.key_bytes {
-                4 => self.signatures::<4>(columns, groups, &mut places.hashes),
-                8 => self.signatures::<8>(columns, groups, &mut places.hashes),
-                13 => self.signatures::<13>(columns, groups, &mut places.hashes),
-                16 => self.signatures::<16>(columns, groups, &mut places.hashes),
-                32 => self.signatures::<32>(columns, groups, &mut places.hashes),
-                _ => self.signatures::<37>(columns, groups, &mut places.hashes),
+                4 => self.signatures::<4>(columns, groups, &mut updates.hashes),
+                8 => self.signatures::<8>(columns, groups, &mut updates.hashes),
+                13 => self.signatures::<13>(columns, groups, &mut updates.hashes),
+                16 => self.signatures::<16>(columns, groups, &mut updates.hashes),
+                32 => self.signatures::<32>(columns, groups, &mut updates.hashes),
+                _ => self.signatures::<37>(columns, groups, &mut updates.hashes),
             }
         }
         if self.tabulated {
-            places
+            updates
                 .hashes
                 .iter_mut()
                 .take(groups * GROUP)
                 .for_each(|hash| *hash = tabulation.hash(*hash));
         }
-        self.place(groups, places);
+        self.place(groups, updates);
     }
 }
 
@@ -124,13 +124,13 @@ impl Neon {
 
     /// Splits hashes into register and level. The compiler vectorises this: every 64-bit CPU has
     /// the instructions.
-    fn place(&self, groups: usize, places: &mut Places) {
+    fn place(&self, groups: usize, updates: &mut RegisterUpdates) {
         let (bits, rank_bits) = (self.precision.bits(), self.precision.rank_bits());
         // A one after the rank bits stops the count if all are zero.
         let sentinel = 1 << (bits - 1);
-        let hashes = places.hashes.as_chunks::<GROUP>().0.iter().take(groups);
-        let indices = places.indices.as_chunks_mut::<GROUP>().0.iter_mut();
-        let levels = places.levels.as_chunks_mut::<GROUP>().0.iter_mut();
+        let hashes = updates.hashes.as_chunks::<GROUP>().0.iter().take(groups);
+        let indices = updates.indices.as_chunks_mut::<GROUP>().0.iter_mut();
+        let levels = updates.levels.as_chunks_mut::<GROUP>().0.iter_mut();
         for ((hashes, indices), levels) in hashes.zip(indices).zip(levels) {
             *indices = hashes.map(|hash| (hash >> rank_bits) as u16);
             *levels = hashes.map(|hash| ((hash << bits) | sentinel).leading_zeros() as u8 + 1);

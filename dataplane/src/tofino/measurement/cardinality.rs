@@ -6,8 +6,8 @@ pub(in crate::tofino) use staggered::Staggered;
 pub use staggered::{SLOT_BITS, nearest_slot, slot_bits};
 
 use super::{
-    Array, Capabilities, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, array, hash,
-    names, out_of_range,
+    Array, Capabilities, Cells, DesiredState, Failure, Layout, MatchTable, OnSwitch, TableContents,
+    array, hash, names, out_of_range,
 };
 use flowgauge_bfruntime::Match;
 use flowgauge_bfruntime::schema::Schema;
@@ -74,15 +74,18 @@ impl OnSwitch for Cardinality {
         // As wide as in the register.
         let level_bits = if mode == Mode::Staggered { u32::BITS } else { u8::BITS };
         let level = move |level: u8| vec![names::bytes(level.into(), level_bits)];
-        let filling = move |held: &Held| {
-            let entries = held.tables.rank.iter().map(|rank| {
+        let filling = move |desired: &DesiredState| {
+            let entries = desired.tables.rank.iter().map(|rank| {
                 let value = names::bytes(rank.value, precision.rank_bits());
                 (
                     vec![(RANK_KEY, Match::Lpm { value, prefix_length: rank.prefix_length })],
                     level(rank.level),
                 )
             });
-            Filling { entries: entries.collect(), default: Some(level(precision.max_level())) }
+            TableContents {
+                entries: entries.collect(),
+                default: Some(level(precision.max_level())),
+            }
         };
         let (rank, keys) = (names::of(KIND, key, RANK), vec![(RANK_KEY, precision.rank_bits())]);
         let rank = MatchTable::new(rank, keys, SET_LEVEL, vec![(LEVEL, level_bits)], filling);

@@ -6,8 +6,8 @@ mod samples;
 pub(in crate::tofino) use samples::Samples;
 
 use super::{
-    Array, Capabilities, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, hash, names,
-    out_of_range,
+    Array, Capabilities, Cells, DesiredState, Failure, Layout, MatchTable, OnSwitch, TableContents,
+    hash, names, out_of_range,
 };
 use flowgauge_bfruntime::schema::{Schema, SchemaError, Table};
 use flowgauge_bfruntime::{Match, codec};
@@ -235,7 +235,7 @@ impl OnSwitch for Delay {
         }
         let bucket = vec![(NUMBER, BUCKET_BITS)];
         let bits = tick_bits(&delay);
-        let buckets = move |_: &Held| buckets(bits);
+        let buckets = move |_: &DesiredState| buckets(bits);
         tables.push(MatchTable::new(
             BUCKET_TABLE.to_owned(),
             vec![(TICKS, bits)],
@@ -260,7 +260,7 @@ impl OnSwitch for Delay {
             arrays.extend(SUMS.map(|sum| Array::new(sum.to_owned(), per_bank, &HALVES)));
             let (keys, parameters) =
                 (vec![(INSERTIONS, 32)], WEIGHT.map(|name| (name, 32)).to_vec());
-            let filling = move |_: &Held| classes(delay.fridge_slots_log2());
+            let filling = move |_: &DesiredState| classes(delay.fridge_slots_log2());
             tables.push(MatchTable::new(WEIGHTS.to_owned(), keys, SET_WEIGHT, parameters, filling));
         }
         let (algorithm, slots) = (delay.algorithm.name(), 1_u32 << delay.slots_log2);
@@ -349,7 +349,7 @@ impl OnSwitch for Delay {
     }
 }
 
-impl Held {
+impl DesiredState {
     /// Returns the requests of a kind that a bank admits.
     pub(in crate::tofino) fn admission(
         &self,
@@ -446,11 +446,11 @@ fn admission(request: &str, delay: delay::Settings) -> MatchTable {
             (codec::PRIORITY, priority),
         ]
     };
-    let filling = move |held: &Held| {
+    let filling = move |desired: &DesiredState| {
         if delay.follows {
             // The same keys whatever the shares, so that a change modifies only actions.
             let entry = |bank: usize, rank: usize, kind: Kind, zeros: u8| {
-                let Admission { kept, counted } = held.admission(bank, kind, &delay);
+                let Admission { kept, counted } = desired.admission(bank, kind, &delay);
                 let data = [kept, counted].map(|share| vec![u8::from(zeros >= share)]).to_vec();
                 (key(Some((bank, rank)), zeros.into(), u32::from(MAX_ADMIT_BITS - zeros)), data)
             };
@@ -460,7 +460,7 @@ fn admission(request: &str, delay: delay::Settings) -> MatchTable {
             let entries = each.flat_map(|(bank, rank, kind)| {
                 (0..=MAX_ADMIT_BITS).map(move |zeros| entry(bank, rank, kind, zeros))
             });
-            return Filling { entries: entries.collect(), default: None };
+            return TableContents { entries: entries.collect(), default: None };
         }
         let entry = |(priority, fridge): (u32, usize)| {
             let fridge_data = has_fridges.then(|| names::bytes(fridge as u32, FRIDGE_BITS));
@@ -468,7 +468,7 @@ fn admission(request: &str, delay: delay::Settings) -> MatchTable {
             (key(None, u32::from(delay.admit_log2) + ((fridge as u32) << 1), priority), data)
         };
         // The fridge with the most zeros comes first.
-        Filling {
+        TableContents {
             entries: (0..).zip((0..delay.fridges()).rev()).map(entry).collect(),
             default: None,
         }
@@ -487,7 +487,7 @@ fn admission(request: &str, delay: delay::Settings) -> MatchTable {
 fn owners(name: &str, action: &str, is_v4: bool, delay: delay::Settings) -> MatchTable {
     let group = (delay.groups_log2 > 0).then_some((GROUP, u32::from(delay.groups_log2)));
     let side = (delay.directions == Directions::Local).then_some((IS_LOCAL, 1));
-    let filling = move |held: &Held| {
+    let filling = move |desired: &DesiredState| {
         let entry = |owned: &Owned| {
             let (of_v4, address, length) = owned.prefix.parts();
             let value = if is_v4 {
@@ -496,14 +496,17 @@ fn owners(name: &str, action: &str, is_v4: bool, delay: delay::Settings) -> Matc
                 address.to_be_bytes().to_vec()
             };
             let Owner { group: number, is_local } =
-                prefixes::owner(&held.tables.prefixes, &owned.prefix);
+                prefixes::owner(&desired.tables.prefixes, &owned.prefix);
             let group = group.map(|(_, bits)| names::bytes(number.into(), bits));
             let data = group.into_iter().chain(side.map(|_| vec![is_local.into()])).collect();
             (of_v4 == is_v4).then(|| {
                 (vec![(ADDRESS, Match::Lpm { value, prefix_length: length.into() })], data)
             })
         };
-        Filling { entries: held.tables.prefixes.iter().filter_map(entry).collect(), default: None }
+        TableContents {
+            entries: desired.tables.prefixes.iter().filter_map(entry).collect(),
+            default: None,
+        }
     };
     let bits = if is_v4 { u32::BITS } else { u64::BITS };
     MatchTable::new(
@@ -520,19 +523,19 @@ fn prefix(value: u32, free_bits: u32, bits: u32) -> Match {
 }
 
 /// Returns the table from delays of `bits` bits to buckets. The highest bit is the sign.
-fn buckets(bits: u32) -> Filling {
+fn buckets(bits: u32) -> TableContents {
     let data = |bucket: usize| vec![names::bytes(bucket as u32, BUCKET_BITS)];
     let entry = |bucket: usize| {
         let free_bits = (least(bucket + 1) - least(bucket)).trailing_zeros();
         (vec![(TICKS, prefix(least(bucket), free_bits, bits))], data(bucket))
     };
     let positive = (0..BUCKETS).take_while(|bucket| least(*bucket) < 1 << (bits - 1));
-    Filling { entries: positive.map(entry).collect(), default: Some(data(0)) }
+    TableContents { entries: positive.map(entry).collect(), default: Some(data(0)) }
 }
 
 /// Returns the table of weights with their complements, by class. Delays beyond the last class
 /// weigh as much as in it.
-fn classes(slots_log2: u8) -> Filling {
+fn classes(slots_log2: u8) -> TableContents {
     let free_bits = u32::from(slots_log2).saturating_sub(CLASS_BITS);
     let data = |weight: Weight, is_beyond: bool| {
         let values =
@@ -543,7 +546,7 @@ fn classes(slots_log2: u8) -> Filling {
         (vec![(INSERTIONS, prefix(class << free_bits, free_bits, u32::BITS))], data(weight, false))
     };
     let last = weights(slots_log2).last().unwrap_or(Weight::ONE);
-    Filling {
+    TableContents {
         entries: (0..).zip(weights(slots_log2)).map(entry).collect(),
         default: Some(data(last, true)),
     }

@@ -4,8 +4,8 @@
 pub(in crate::tofino) mod alarms;
 
 use super::{
-    Array, Capabilities, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, ROWS, names,
-    rows,
+    Array, Capabilities, Cells, DesiredState, Failure, Layout, MatchTable, OnSwitch, ROWS,
+    TableContents, names, rows,
 };
 use flowgauge_bfruntime::Match;
 use flowgauge_bfruntime::schema::Schema;
@@ -123,8 +123,9 @@ impl OnSwitch for Entropy {
                 parts(entropy, name("parts")),
                 logarithm_of_window(name("sum_logarithm"), "sum", "set_exponent"),
                 power(name("power")),
-                MatchTable::of_register(name(LOWEST), |held| held.thresholds[0]).that_changes(true),
-                MatchTable::of_register(name(HIGHEST), |held| held.thresholds[1])
+                MatchTable::of_register(name(LOWEST), |desired| desired.thresholds[0])
+                    .that_changes(true),
+                MatchTable::of_register(name(HIGHEST), |desired| desired.thresholds[1])
                     .that_changes(true),
             ]);
         }
@@ -217,11 +218,11 @@ fn of_count(
     let largest =
         LogarithmEntry { value: 1 << 31, prefix_length: 1, log2: PER_PACKET.log2((1 << 31) - 1) };
     let largest = (settings.mode == sketch::Mode::CountMin).then_some(largest);
-    let filling = move |held: &Held| {
-        let entries = held.tables.logarithm.iter().chain(&largest).map(|logarithm| {
+    let filling = move |desired: &DesiredState| {
+        let entries = desired.tables.logarithm.iter().chain(&largest).map(|logarithm| {
             (vec![prefix(COUNT, logarithm)], data(logarithm.log2.wrapping_add(DERIVATIVE_OF_LOG)))
         });
-        Filling { entries: entries.collect(), default: Some(data(0)) }
+        TableContents { entries: entries.collect(), default: Some(data(0)) }
     };
     let parameters = parameters.iter().map(|name| (*name, 32)).collect();
     MatchTable::new(name, vec![(COUNT, 32)], action, parameters, filling)
@@ -229,13 +230,13 @@ fn of_count(
 
 /// Returns the table of logarithms of a window's totals; 0 for 0 and 1, none above 2^31.
 fn logarithm_of_window(name: String, key: &'static str, action: &str) -> MatchTable {
-    let filling = move |_: &Held| {
+    let filling = move |_: &DesiredState| {
         let smallest = LogarithmEntry { value: 0, prefix_length: 31, log2: 0 };
         let entries = PER_WINDOW
             .table()
             .chain([smallest])
             .map(|entry| (vec![prefix(key, &entry)], vec![bytes(entry.log2)]));
-        Filling { entries: entries.collect(), default: None }
+        TableContents { entries: entries.collect(), default: None }
     };
     MatchTable::new(name, vec![(key, 32)], action, vec![("value", 32)], filling)
 }
@@ -244,7 +245,7 @@ fn logarithm_of_window(name: String, key: &'static str, action: &str) -> MatchTa
 /// subtract.
 fn power(name: String) -> MatchTable {
     let keys = vec![("is_less", 1), ("exponent", EXPONENT_BITS)];
-    let filling = |_: &Held| {
+    let filling = |_: &DesiredState| {
         let power = |exponent: u32| {
             u32::try_from(POWER.of_2(exponent.into())).unwrap_or(u32::MAX).wrapping_neg()
         };
@@ -256,7 +257,7 @@ fn power(name: String) -> MatchTable {
                 (vec![("is_less", is_less), ("exponent", exponent)], vec![bytes(added)])
             },
         );
-        Filling { entries: entries.collect(), default: None }
+        TableContents { entries: entries.collect(), default: None }
     };
     MatchTable::new(name, keys, "add_power", vec![("negative", 32)], filling)
 }

@@ -1,8 +1,8 @@
 //! Heavy hitters: the slots of each pipe as they are read, and the merged table.
 
 use super::{
-    Array, Capabilities, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, array, names,
-    out_of_range,
+    Array, Capabilities, Cells, DesiredState, Failure, Layout, MatchTable, OnSwitch, TableContents,
+    array, names, out_of_range,
 };
 use flowgauge_bfruntime::schema::Schema;
 use flowgauge_bfruntime::{Match, codec};
@@ -155,17 +155,17 @@ impl OnSwitch for Heavy {
 }
 
 /// Returns the entries of the admission table; the first match applies.
-fn admission(held: &Held) -> Filling {
+fn admission(desired: &DesiredState) -> TableContents {
     let ternary = |value: u32, mask: u32| {
         let [value, mask] = [value, mask].map(|word| word.to_be_bytes().to_vec());
         Match::Ternary { value, mask }
     };
-    let entries = (0_u32..).zip(&held.tables.admission).map(|(priority, admission)| {
+    let entries = (0_u32..).zip(&desired.tables.admission).map(|(priority, admission)| {
         let count = (COUNT, ternary(admission.count, admission.count_mask));
         let priority = (codec::PRIORITY, Match::Exact(priority.to_be_bytes().to_vec()));
         (vec![count, (COIN, ternary(0, admission.coin_mask)), priority], Vec::new())
     });
-    Filling { entries: entries.collect(), default: None }
+    TableContents { entries: entries.collect(), default: None }
 }
 
 /// Fills an empty table from the arrays of a pipe. Returns the number of slots that changed flows

@@ -15,7 +15,7 @@ mod rows;
 mod sizes;
 
 use super::array::{self, Array, Cells};
-use super::table::{Filling, Held, MatchTable};
+use super::table::{DesiredState, MatchTable, TableContents};
 use super::{hash, names};
 use crate::capabilities::Capabilities;
 use crate::error::Failure;

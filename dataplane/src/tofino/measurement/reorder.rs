@@ -2,7 +2,8 @@
 //! on the switch.
 
 use super::{
-    Array, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, hash, names, out_of_range,
+    Array, Cells, DesiredState, Failure, Layout, MatchTable, OnSwitch, TableContents, hash, names,
+    out_of_range,
 };
 use flowgauge_bfruntime::schema::{Schema, SchemaError};
 use flowgauge_core::reorder::{self, Algorithm, MAX_PREFIXES, Prefix};
@@ -169,9 +170,10 @@ fn prefixes(reorder: reorder::Settings) -> [MatchTable; 2] {
     let mask = ones(reorder.v4_bits, u32::BITS) as u32;
     let ipv6_mask = ones(reorder.v6_bits, u64::BITS);
     let (high, low) = ((ipv6_mask >> 32) as u32, ipv6_mask as u32 >> 8);
-    let default = |values: Vec<Vec<u8>>| Filling { entries: Vec::new(), default: Some(values) };
-    let ipv4 = move |_: &Held| default(vec![names::bytes(mask, 32)]);
-    let ipv6 = move |_: &Held| default(vec![names::bytes(high, 32), names::bytes(low, 24)]);
+    let default =
+        |values: Vec<Vec<u8>>| TableContents { entries: Vec::new(), default: Some(values) };
+    let ipv4 = move |_: &DesiredState| default(vec![names::bytes(mask, 32)]);
+    let ipv6 = move |_: &DesiredState| default(vec![names::bytes(high, 32), names::bytes(low, 24)]);
     [
         MatchTable::new(
             IPV4_PREFIX.to_owned(),

@@ -31,7 +31,7 @@ const TURN_NS: (f64, f64) = (20_000.0, 200_000.0);
 /// Range of the pause between a reply and the next flight.
 const PAUSE_NS: (f64, f64) = (100_000.0, 5_000_000.0);
 /// Time that a client waits for the resolver before it uses a cached address.
-const PATIENCE_NS: u64 = 1_000_000;
+const RESOLVER_TIMEOUT_NS: u64 = 1_000_000;
 /// First timeout of a SYN (RFC 6298).
 const SYN_TIMEOUT_NS: u64 = 1_000_000_000;
 
@@ -50,7 +50,7 @@ impl Conversations {
         &mut self,
         profile: &DelayProfile,
         frame: &mut Vec<u8>,
-        tell: &mut Tell<'_>,
+        report: &mut Tell<'_>,
     ) -> Option<u64> {
         loop {
             let left = profile.requests - self.requests;
@@ -68,9 +68,9 @@ impl Conversations {
                     continue;
                 }
             };
-            match conversation.advance(profile, at, frame, tell) {
+            match conversation.advance(profile, at, frame, report) {
                 Some(next) => self.agenda.add(next, conversation),
-                None => conversation.end(tell),
+                None => conversation.end(report),
             }
             return Some(at);
         }
@@ -213,7 +213,7 @@ impl Conversation {
         profile: &DelayProfile,
         at: u64,
         frame: &mut Vec<u8>,
-        tell: &mut Tell<'_>,
+        report: &mut Tell<'_>,
     ) -> Option<u64> {
         let layout = &profile.layout;
         match self.step {
@@ -225,10 +225,10 @@ impl Conversation {
                     .random
                     .random_bool(profile.answered)
                     .then(|| at.saturating_add(self.delay(profile)));
-                self.tell(Kind::Dns, (client, resolver), at, response, tell);
+                self.report(Kind::Dns, (client, resolver), at, response, report);
                 match response {
                     Some(response) => self.then(Step::Answer, response),
-                    None => self.first_syn(profile, at.saturating_add(PATIENCE_NS)),
+                    None => self.first_syn(profile, at.saturating_add(RESOLVER_TIMEOUT_NS)),
                 }
             }
             Step::Answer => {
@@ -238,26 +238,26 @@ impl Conversation {
                 self.first_syn(profile, next)
             }
             Step::Syn => {
-                self.send(layout, Side::Client, flag::SYN, 0, at, frame, tell);
+                self.send(layout, Side::Client, flag::SYN, 0, at, frame, report);
                 self.syn = (at, self.retransmission);
                 let response = (self.segments > 0).then(|| at.saturating_add(self.delay(profile)));
                 let hosts = self.hosts(Side::Client);
-                self.tell(Kind::Handshake, hosts, at, response, tell);
+                self.report(Kind::Handshake, hosts, at, response, report);
                 match response {
                     Some(response) => self.then(Step::SynAck, response),
                     None => {
-                        self.tell(Kind::Duration, hosts, at, None, tell);
+                        self.report(Kind::Duration, hosts, at, None, report);
                         None
                     }
                 }
             }
             Step::SynAck => {
-                self.send(layout, Side::Server, flag::SYN | flag::ACK, 0, at, frame, tell);
+                self.send(layout, Side::Server, flag::SYN | flag::ACK, 0, at, frame, report);
                 let next = at.saturating_add(self.between(TURN_NS));
                 self.then(Step::HandshakeAck, next)
             }
             Step::HandshakeAck => {
-                self.send(layout, Side::Client, flag::ACK, 0, at, frame, tell);
+                self.send(layout, Side::Client, flag::ACK, 0, at, frame, report);
                 let next = at.saturating_add(self.between(GAP_NS));
                 self.or_later(profile, Step::Data, next)
             }
@@ -269,7 +269,7 @@ impl Conversation {
                     layout.data(),
                     at,
                     frame,
-                    tell,
+                    report,
                 );
                 self.segments -= 1;
                 // Hosts delay acknowledgements until more segments have arrived, except that of the
@@ -277,7 +277,7 @@ impl Conversation {
                 let answered = self.segments == 0 || self.random.random_bool(profile.answered);
                 let response = answered.then(|| at.saturating_add(self.delay(profile)));
                 let hosts = self.hosts(Side::Client);
-                self.tell(Kind::Data, hosts, at, response, tell);
+                self.report(Kind::Data, hosts, at, response, report);
                 match response {
                     Some(response) => self.then(Step::DataAck, response),
                     None => {
@@ -287,7 +287,7 @@ impl Conversation {
                 }
             }
             Step::DataAck => {
-                self.send(layout, Side::Server, flag::ACK, 0, at, frame, tell);
+                self.send(layout, Side::Server, flag::ACK, 0, at, frame, report);
                 let next = at.saturating_add(self.between(TURN_NS));
                 self.or_later(profile, Step::Reply, next)
             }
@@ -299,41 +299,41 @@ impl Conversation {
                     layout.data(),
                     at,
                     frame,
-                    tell,
+                    report,
                 );
                 let response = at.saturating_add(self.between(TURN_NS));
                 let hosts = self.hosts(Side::Server);
-                self.tell(Kind::Data, hosts, at, Some(response), tell);
+                self.report(Kind::Data, hosts, at, Some(response), report);
                 self.then(Step::ReplyAck, response)
             }
             Step::ReplyAck => {
-                self.send(layout, Side::Client, flag::ACK, 0, at, frame, tell);
+                self.send(layout, Side::Client, flag::ACK, 0, at, frame, report);
                 let next = at.saturating_add(self.between(PAUSE_NS));
                 self.or_later(profile, if self.segments > 0 { Step::Data } else { Step::End }, next)
             }
             Step::End => {
                 let reset = self.random.random_bool(RESET);
                 let end = if reset { flag::RST } else { flag::FIN };
-                self.send(layout, Side::Client, end | flag::ACK, 0, at, frame, tell);
+                self.send(layout, Side::Client, end | flag::ACK, 0, at, frame, report);
                 let hosts = self.hosts(Side::Client);
                 let (syn_at, syn_again) = self.syn;
                 let response = (!reset).then(|| at.saturating_add(self.delay(profile)));
                 if response.is_some() {
-                    self.tell(Kind::Fin, hosts, at, response, tell);
+                    self.report(Kind::Fin, hosts, at, response, report);
                 }
                 self.retransmission = syn_again;
-                self.tell(Kind::Duration, hosts, syn_at, Some(at), tell);
+                self.report(Kind::Duration, hosts, syn_at, Some(at), report);
                 response.and_then(|response| self.then(Step::ServerFin, response))
             }
             Step::ServerFin => {
-                self.send(layout, Side::Server, flag::FIN | flag::ACK, 0, at, frame, tell);
+                self.send(layout, Side::Server, flag::FIN | flag::ACK, 0, at, frame, report);
                 let response = at.saturating_add(self.between(TURN_NS));
                 let hosts = self.hosts(Side::Server);
-                self.tell(Kind::Fin, hosts, at, Some(response), tell);
+                self.report(Kind::Fin, hosts, at, Some(response), report);
                 self.then(Step::LastAck, response)
             }
             Step::LastAck => {
-                self.send(layout, Side::Client, flag::ACK, 0, at, frame, tell);
+                self.send(layout, Side::Client, flag::ACK, 0, at, frame, report);
                 None
             }
         }
@@ -385,16 +385,16 @@ impl Conversation {
         }
     }
 
-    fn tell(
+    fn report(
         &self,
         kind: Kind,
         (source, destination): (SocketAddr, SocketAddr),
         at: u64,
         response: Option<u64>,
-        tell: &mut Tell<'_>,
+        report: &mut Tell<'_>,
     ) {
         let retransmission = self.retransmission;
-        tell(RoundTrip {
+        report(RoundTrip {
             kind,
             request_ns: at,
             response_ns: response,
@@ -405,11 +405,11 @@ impl Conversation {
     }
 
     /// Reports the requests without an answer.
-    fn end(&self, tell: &mut Tell<'_>) {
+    fn end(&self, report: &mut Tell<'_>) {
         for (host, peer) in [(&self.client, &self.server), (&self.server, &self.client)] {
             host.unanswered
                 .iter()
-                .for_each(|asked| tell(asked.round_trip(host.address, peer.address, None)));
+                .for_each(|asked| report(asked.round_trip(host.address, peer.address, None)));
         }
     }
 
@@ -423,7 +423,7 @@ impl Conversation {
         data: usize,
         at: u64,
         frame: &mut Vec<u8>,
-        tell: &mut Tell<'_>,
+        report: &mut Tell<'_>,
     ) {
         let retransmission = self.retransmission;
         let (sender, receiver) = match from {
@@ -448,7 +448,7 @@ impl Conversation {
                 .position(|asked| flags & flag::ACK != 0 && asked.value == sender.recent)
             {
                 let asked = receiver.unanswered.remove(place);
-                tell(asked.round_trip(receiver.address, sender.address, Some(at)));
+                report(asked.round_trip(receiver.address, sender.address, Some(at)));
             }
             // A pure acknowledgement gets no immediate echo.
             if (data > 0 || flags & (flag::SYN | flag::FIN) != 0) && sender.asked != Some(value) {

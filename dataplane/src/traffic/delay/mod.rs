@@ -405,11 +405,13 @@ impl DelayTraffic {
     /// Reports a request as soon as the time of its response is known: with the request, except for
     /// [`Kind::Duration`] and [`Kind::Timestamps`], which are reported with the response or at the
     /// end of the connection.
-    pub fn advance(&mut self, tell: &mut Tell<'_>) -> Option<(u64, &[u8])> {
+    pub fn advance(&mut self, report: &mut Tell<'_>) -> Option<(u64, &[u8])> {
         let at = match &mut self.source {
-            Source::Requests(requests) => requests.advance(&self.profile, &mut self.frame, tell)?,
+            Source::Requests(requests) => {
+                requests.advance(&self.profile, &mut self.frame, report)?
+            }
             Source::Conversations(conversations) => {
-                conversations.advance(&self.profile, &mut self.frame, tell)?
+                conversations.advance(&self.profile, &mut self.frame, report)?
             }
         };
         Some((at, &self.frame))

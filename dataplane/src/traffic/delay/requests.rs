@@ -24,7 +24,7 @@ impl Requests {
         &mut self,
         profile: &DelayProfile,
         frame: &mut Vec<u8>,
-        tell: &mut Tell<'_>,
+        report: &mut Tell<'_>,
     ) -> Option<u64> {
         loop {
             let more = self.begun < profile.requests;
@@ -54,7 +54,7 @@ impl Requests {
             }
             let flow = Flow::of(profile, index);
             let (source, destination) = (flow.client, flow.server);
-            tell(RoundTrip {
+            report(RoundTrip {
                 kind: Kind::Data,
                 request_ns: at,
                 response_ns,

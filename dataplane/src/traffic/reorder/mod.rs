@@ -22,20 +22,20 @@ const PREFIXES: u64 = 0x7072_6566_6978;
 const FLOWS: u64 = 0x666c_6f77;
 const TRAINS: u64 = 0x74_7261_696e;
 /// Maximum number of prefixes: the /24s in 10.0.0.0/8, or the /48s in 2001:db8::/32.
-const MOST_PREFIXES: u64 = 1 << 16;
-const MOST_FLOWS: u64 = 10_000_000;
+const MAX_PREFIXES: u64 = 1 << 16;
+const MAX_FLOWS: u64 = 10_000_000;
 /// First address of clients: 198.18.0.0/15, for benchmarks (RFC 2544).
 const CLIENTS: u32 = 0xc612_0000;
 const HTTPS: u16 = 443;
 /// Factor of `late` for prefixes that reorder without being heavy.
-const LIGHTLY: f64 = 0.1;
+const LIGHT_FACTOR: f64 = 0.1;
 /// Share of the losses that happen before the observer. For the others, both copies pass the
 /// observer.
-const BEFORE: f64 = 0.5;
+const LOSS_BEFORE_SHARE: f64 = 0.5;
 /// Share of the trains that start with a keep-alive.
-const KEPT_ALIVE: f64 = 1.0 / 64.0;
+const KEEP_ALIVE_SHARE: f64 = 1.0 / 64.0;
 /// Longest train, unless late segments need a longer one.
-const TRAIN: u64 = 16;
+const MAX_TRAIN: u64 = 16;
 
 const OPTIONS: &str = "prefixes=N, heavy=N, share=SHARE, depth=N, late=SHARE, loss=SHARE, flows=N, alpha=A, packets=N, rate=PPS, seed=N, \
      size=BYTES, vlan=ID, ipv6, timestamps";
@@ -117,11 +117,11 @@ impl ReorderProfile {
         let refused = |key, value: &dyn fmt::Display, expected: &str| {
             Err(ProfileError::value(key, &value.to_string(), expected))
         };
-        if self.prefixes > MOST_PREFIXES {
-            return refused("prefixes", &self.prefixes, &format!("at most {MOST_PREFIXES}"));
+        if self.prefixes > MAX_PREFIXES {
+            return refused("prefixes", &self.prefixes, &format!("at most {MAX_PREFIXES}"));
         }
-        if self.flows > MOST_FLOWS {
-            return refused("flows", &self.flows, &format!("at most {MOST_FLOWS}"));
+        if self.flows > MAX_FLOWS {
+            return refused("flows", &self.flows, &format!("at most {MAX_FLOWS}"));
         }
         if self.heavy > self.reordering() {
             return refused("heavy", &self.heavy, "at most share=SHARE of the prefixes");
@@ -283,7 +283,7 @@ struct Flow {
     /// Highest sequence number of data that passed the observer.
     highest: Option<u32>,
     /// Segments to send again.
-    owed: Vec<Owed>,
+    owed: Vec<Retransmission>,
     /// Next sequence number that the client expects, and the segments it has beyond.
     expected: u32,
     ahead: Vec<u32>,
@@ -296,7 +296,7 @@ struct Flow {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Owed {
+struct Retransmission {
     sequence: u32,
     /// Whether no copy has passed the observer.
     unseen: bool,
@@ -306,11 +306,11 @@ struct Owed {
 #[derive(Clone, Copy, Debug)]
 struct Planned {
     flow: u64,
-    what: What,
+    what: PlannedPacket,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum What {
+enum PlannedPacket {
     Syn,
     SynAck,
     /// A pure acknowledgement by the client.
@@ -366,7 +366,7 @@ impl ReorderTraffic {
             (0..prefixes.len()).filter(|number| !prefixes[*number].heavy).collect();
         others.shuffle(&mut random);
         let lightly = profile.reordering().saturating_sub(profile.heavy) as usize;
-        others.iter().take(lightly).for_each(|number| late[*number] = LIGHTLY * profile.late);
+        others.iter().take(lightly).for_each(|number| late[*number] = LIGHT_FACTOR * profile.late);
 
         ReorderTraffic {
             // Only a profile that was not parsed can contain numbers that Zipf rejects.
@@ -414,14 +414,16 @@ impl ReorderTraffic {
         let number = rank as u64 - 1;
         let mut plan = |what| train.push_back(Planned { flow: number, what });
         let flow = flows.entry(number).or_insert_with(|| {
-            [What::Syn, What::SynAck, What::Ack].into_iter().for_each(&mut plan);
+            [PlannedPacket::Syn, PlannedPacket::SynAck, PlannedPacket::Ack]
+                .into_iter()
+                .for_each(&mut plan);
             Flow::new(profile, number)
         });
         let data = profile.layout.data() as u32;
-        if flow.highest.is_some() && flow.owed.is_empty() && random.random_bool(KEPT_ALIVE) {
+        if flow.highest.is_some() && flow.owed.is_empty() && random.random_bool(KEEP_ALIVE_SHARE) {
             // One byte that the client already has, as in RFC 1122.
-            plan(What::KeepAlive { sequence: flow.next.wrapping_sub(1) });
-            plan(What::Ack);
+            plan(PlannedPacket::KeepAlive { sequence: flow.next.wrapping_sub(1) });
+            plan(PlannedPacket::Ack);
         }
         for owed in std::mem::take(&mut flow.owed) {
             match Loss::draw(profile.loss, &mut random) {
@@ -429,21 +431,27 @@ impl ReorderTraffic {
                 loss => {
                     let arrives = loss.is_none();
                     if !arrives {
-                        flow.owed.push(Owed { unseen: false, ..owed });
+                        flow.owed.push(Retransmission { unseen: false, ..owed });
                     }
-                    plan(What::Data { sequence: owed.sequence, arrives, again: Some(owed.unseen) });
+                    plan(PlannedPacket::Data {
+                        sequence: owed.sequence,
+                        arrives,
+                        again: Some(owed.unseen),
+                    });
                 }
             }
         }
         // Late segments, with the number of segments that must precede each.
-        let mut lagging: VecDeque<(u64, What)> = VecDeque::new();
-        for _ in 0..random.random_range(1..=TRAIN.max(4 * profile.depth)) {
+        let mut lagging: VecDeque<(u64, PlannedPacket)> = VecDeque::new();
+        for _ in 0..random.random_range(1..=MAX_TRAIN.max(4 * profile.depth)) {
             let sequence = flow.next;
             flow.next = flow.next.wrapping_add(data);
             let loss = Loss::draw(profile.loss, &mut random);
-            let segment = What::Data { sequence, arrives: loss.is_none(), again: None };
+            let segment = PlannedPacket::Data { sequence, arrives: loss.is_none(), again: None };
             match loss {
-                Some(loss) => flow.owed.push(Owed { sequence, unseen: loss == Loss::Before }),
+                Some(loss) => {
+                    flow.owed.push(Retransmission { sequence, unseen: loss == Loss::Before })
+                }
                 None if random.random_bool(late[flow.prefix]) => {
                     lagging.push_back((profile.depth, segment));
                     continue;
@@ -459,7 +467,7 @@ impl ReorderTraffic {
             }
         }
         lagging.into_iter().for_each(|(_, segment)| plan(segment));
-        plan(What::Ack);
+        plan(PlannedPacket::Ack);
         Some(())
     }
 
@@ -468,20 +476,22 @@ impl ReorderTraffic {
         let ReorderTraffic { profile, prefixes, flows, frame, .. } = self;
         let Some(flow) = flows.get_mut(&flow) else { return };
         let truth = &mut prefixes[flow.prefix];
-        let from_client = matches!(what, What::Syn | What::Ack);
+        let from_client = matches!(what, PlannedPacket::Syn | PlannedPacket::Ack);
         truth.packets += u64::from(!from_client);
         let (flags, sequence, data) = match what {
-            What::Syn => (flag::SYN, flow.client_next.wrapping_sub(1), 0),
-            What::SynAck => (flag::SYN | flag::ACK, flow.expected.wrapping_sub(1), 0),
-            What::Ack => (flag::ACK, flow.client_next, 0),
-            What::KeepAlive { sequence } => (flag::ACK, sequence, 1),
-            What::Data { sequence, .. } => (flag::PSH | flag::ACK, sequence, profile.layout.data()),
+            PlannedPacket::Syn => (flag::SYN, flow.client_next.wrapping_sub(1), 0),
+            PlannedPacket::SynAck => (flag::SYN | flag::ACK, flow.expected.wrapping_sub(1), 0),
+            PlannedPacket::Ack => (flag::ACK, flow.client_next, 0),
+            PlannedPacket::KeepAlive { sequence } => (flag::ACK, sequence, 1),
+            PlannedPacket::Data { sequence, .. } => {
+                (flag::PSH | flag::ACK, sequence, profile.layout.data())
+            }
         };
         let (source, destination) =
             if from_client { (flow.client, flow.server) } else { (flow.server, flow.client) };
         let [own, others] = if from_client { [1, 0] } else { [0, 1] };
         let acknowledgement = if from_client { flow.expected } else { flow.client_next };
-        let echo = if matches!(what, What::Syn) {
+        let echo = if matches!(what, PlannedPacket::Syn) {
             0
         } else {
             ticks(flow.clocks[others], flow.recent[own])
@@ -492,7 +502,7 @@ impl ReorderTraffic {
             frame,
         );
 
-        if let What::Data { sequence, arrives, again } = what {
+        if let PlannedPacket::Data { sequence, arrives, again } = what {
             let data = profile.layout.data() as u32;
             let late = flow.highest.is_some_and(|highest| before(sequence, highest));
             truth.segments += 1;
@@ -591,7 +601,7 @@ impl Loss {
         if !random.random_bool(share) {
             return None;
         }
-        Some(if random.random_bool(BEFORE) { Loss::Before } else { Loss::Behind })
+        Some(if random.random_bool(LOSS_BEFORE_SHARE) { Loss::Before } else { Loss::Behind })
     }
 }
 

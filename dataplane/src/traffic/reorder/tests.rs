@@ -85,7 +85,7 @@ fn the_truth_is_what_somebody_who_watches_finds() {
     for text in PROFILES {
         let (packets, truth) = traffic(text);
         let found = observed(&packets, if text.contains("ipv6") { 48 } else { 24 });
-        let told: BTreeMap<IpAddr, [u64; 6]> = truth
+        let reported: BTreeMap<IpAddr, [u64; 6]> = truth
             .iter()
             .filter(|truth| truth.packets > 0)
             .map(|t| {
@@ -102,9 +102,9 @@ fn the_truth_is_what_somebody_who_watches_finds() {
                 )
             })
             .collect();
-        assert_eq!(told.keys().collect::<Vec<_>>(), found.keys().collect::<Vec<_>>(), "{text}");
-        for (prefix, told) in &told {
-            assert_eq!(told, &found[prefix], "{text}: {prefix}");
+        assert_eq!(reported.keys().collect::<Vec<_>>(), found.keys().collect::<Vec<_>>(), "{text}");
+        for (prefix, reported) in &reported {
+            assert_eq!(reported, &found[prefix], "{text}: {prefix}");
         }
         for truth in truth {
             assert!(truth.retransmitted >= truth.repeated + truth.filling, "{text}: {truth}");

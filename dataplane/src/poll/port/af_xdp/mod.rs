@@ -26,7 +26,7 @@ use nix::ifaddrs::getifaddrs;
 use rustix::event::epoll;
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
-use socket::{Config, Handle, Lost, Socket, Task};
+use socket::{Config, Handle, Socket, SocketLosses, Task};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -44,7 +44,7 @@ const LINK_HEADER: u32 = 22;
 /// Drivers that also count packets refused by a socket as dropped by the device.
 const COUNT_REFUSALS: [&str; 3] = ["veth", "virtio_net", "tun"];
 /// Checks without a loss, about ten a second, after which a queue counts as quiet again.
-const QUIET: u32 = 10;
+const QUIET_CHECKS: u32 = 10;
 
 /// Creates ports on an interface's receive queues: one per queue, or fewer if `workers` is less.
 ///
@@ -270,7 +270,7 @@ struct Watch {
     /// Whether the interface was up.
     running: bool,
     /// Loss state of every queue.
-    quiet: Vec<Quiet>,
+    quiet: Vec<QueueLosses>,
     /// Packets that arrived on queues without a socket.
     passed: u64,
     /// Largest losses of the device reported so far.
@@ -284,13 +284,13 @@ struct Watch {
 }
 
 #[derive(Clone, Copy)]
-struct Quiet {
+struct QueueLosses {
     lost: u64,
     /// The part of `lost` that was larger than a frame.
     too_large: u64,
     /// Packets lost when the queue was last quiet.
     before: u64,
-    looks: u32,
+    checks: u32,
 }
 
 impl Watch {
@@ -320,14 +320,14 @@ impl Shared {
     }
 
     /// Opens sockets for queues that the interface has gained since the last check.
-    fn follow_queues(&self, watch: &mut Watch, said: &mut Vec<String>) {
+    fn follow_queues(&self, watch: &mut Watch, messages: &mut Vec<String>) {
         let name = &self.description.interface;
         let there = self.interface.receive_queues();
         let before = std::mem::replace(&mut watch.queues, there);
         let now = format!("{name}: has {there} receive queues now instead of {before}");
         if self.description.queues.is_some() {
             if there != before {
-                said.push(format!(
+                messages.push(format!(
                     "{now}, of which {} are counted, as asked for",
                     (watch.handles.len() as u32).min(there)
                 ));
@@ -339,15 +339,15 @@ impl Shared {
             problem = self.add_queue(watch).err();
         }
         let counted = (watch.handles.len() as u32).min(there);
-        let told = watch.uncounted;
+        let was_reported = watch.uncounted;
         watch.uncounted = problem.is_some();
         match problem {
-            Some(error) if there != before || !told => {
-                said.push(format!("{now}, of which {counted} are counted: {error}"))
+            Some(error) if there != before || !was_reported => {
+                messages.push(format!("{now}, of which {counted} are counted: {error}"))
             }
-            None if there != before => said.push(format!("{now}; all are counted")),
-            None if told => {
-                said.push(format!("{name}: all {there} receive queues are counted again"))
+            None if there != before => messages.push(format!("{now}; all are counted")),
+            None if was_reported => {
+                messages.push(format!("{name}: all {there} receive queues are counted again"))
             }
             _ => {}
         }
@@ -370,33 +370,36 @@ impl Shared {
     }
 
     /// Reports queues that start or stop losing packets.
-    fn follow_losses(&self, watch: &mut Watch, said: &mut Vec<String>) {
+    fn follow_losses(&self, watch: &mut Watch, messages: &mut Vec<String>) {
         let name = &self.description.interface;
         let Watch { handles, quiet, .. } = watch;
-        quiet.resize(handles.len(), Quiet { lost: 0, too_large: 0, before: 0, looks: QUIET });
+        quiet.resize(
+            handles.len(),
+            QueueLosses { lost: 0, too_large: 0, before: 0, checks: QUIET_CHECKS },
+        );
         for (queue, (handle, quiet)) in handles.iter().zip(quiet).enumerate() {
             let Ok(lost) = handle.lost(self.config.pieces) else { continue };
-            let was_quiet = quiet.looks >= QUIET;
+            let was_quiet = quiet.checks >= QUIET_CHECKS;
             if lost.packets > quiet.lost {
                 let too_large = lost.too_large > quiet.too_large;
                 if was_quiet && too_large {
-                    said.push(format!(
+                    messages.push(format!(
                         "{name}: queue {queue} loses packets that are larger than its frames ({} bytes): the kernel merges them (GRO), or the \
                          peer sends them unsegmented (TSO, GSO); switch that off (`ethtool -K`), or count with -i {name} --xdp-mode tcx",
                         self.config.frame_size
                     ));
                 } else if was_quiet {
-                    said.push(format!(
+                    messages.push(format!(
                         "{name}: queue {queue} loses packets, since its worker does not keep up"
                     ));
                 }
-                quiet.looks = 0;
+                quiet.checks = 0;
             } else if !was_quiet {
-                quiet.looks += 1;
-                if quiet.looks == QUIET {
+                quiet.checks += 1;
+                if quiet.checks == QUIET_CHECKS {
                     let packets = lost.packets - quiet.before;
-                    let Lost { no_frame, too_large, .. } = lost;
-                    said.push(format!(
+                    let SocketLosses { no_frame, too_large, .. } = lost;
+                    messages.push(format!(
                         "{name}: queue {queue} loses no more packets; it lost {packets} (no free frame: {no_frame} times; larger than a frame: {too_large})"
                     ));
                     quiet.before = lost.packets;
@@ -485,9 +488,9 @@ impl Source for Shared {
     }
 
     fn notices(&self) -> Vec<String> {
-        let mut said = Vec::new();
+        let mut messages = Vec::new();
         if self.gone.load(Ordering::Acquire) {
-            return said;
+            return messages;
         }
         let name = &self.description.interface;
         let mut watch = self.watch();
@@ -497,7 +500,7 @@ impl Source for Shared {
         if let Some(running) = self.interface.is_running()
             && std::mem::replace(&mut watch.running, running) != running
         {
-            said.push(format!(
+            messages.push(format!(
                 "{name}: {}",
                 if running { "is up again" } else { "is down; no packets arrive" }
             ));
@@ -505,11 +508,11 @@ impl Source for Shared {
         if self.description.xdp == Mode::Skb
             && !std::mem::replace(&mut watch.told_of_offloads, true)
         {
-            said.extend(device::merged(name).map(|merged| format!("{name}: {merged}")));
+            messages.extend(device::merged(name).map(|merged| format!("{name}: {merged}")));
         }
-        self.follow_queues(&mut watch, &mut said);
-        self.follow_losses(&mut watch, &mut said);
-        said
+        self.follow_queues(&mut watch, &mut messages);
+        self.follow_losses(&mut watch, &mut messages);
+        messages
     }
 }
 

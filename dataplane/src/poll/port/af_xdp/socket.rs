@@ -54,7 +54,7 @@ pub(super) struct Handle(Arc<OwnedFd>);
 
 /// Packets lost by a socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Lost {
+pub(super) struct SocketLosses {
     /// Packets for which no frame or no ring entry was free.
     pub(super) packets: u64,
     /// The part of `packets` for which no frame was free.
@@ -67,10 +67,10 @@ pub(super) struct Lost {
 
 impl Handle {
     /// Reads the losses; `pieces`: whether packets larger than a frame are received in pieces.
-    pub(super) fn lost(&self, pieces: bool) -> io::Result<Lost> {
+    pub(super) fn lost(&self, pieces: bool) -> io::Result<SocketLosses> {
         let statistics = xdp_statistics(&*self.0)?;
         let (dropped, no_frame) = (statistics.rx_dropped, statistics.rx_fill_ring_empty_descs);
-        Ok(Lost {
+        Ok(SocketLosses {
             packets: dropped + statistics.rx_ring_full.unwrap_or(0),
             no_frame: no_frame.unwrap_or(0),
             // The kernel drops for two reasons and counts one of them separately.

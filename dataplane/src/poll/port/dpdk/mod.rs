@@ -136,7 +136,7 @@ impl Port for DpdkPort {
 
 struct Shared {
     control: Arc<Control>,
-    seen: Mutex<Seen>,
+    seen: Mutex<LastState>,
     odometer: Mutex<Odometer>,
 }
 
@@ -155,7 +155,7 @@ impl Shared {
 
 /// Last known state of the device.
 #[derive(Default)]
-struct Seen {
+struct LastState {
     link_up: bool,
     removed: bool,
 }

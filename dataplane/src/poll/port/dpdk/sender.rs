@@ -35,14 +35,14 @@ impl DpdkSender {
 
     /// Offers the batch to the device, which has accepted nothing of it `refused` times in a row.
     fn offer(&mut self, refused: &mut u32) -> Result<(), Error> {
-        const LOOKS: u32 = 1 << 16;
+        const MAX_ATTEMPTS: u32 = 1 << 16;
         if self.queue.flush() > 0 {
             *refused = 0;
             return Ok(());
         }
         *refused += 1;
         thread::yield_now();
-        if !refused.is_multiple_of(LOOKS) {
+        if !refused.is_multiple_of(MAX_ATTEMPTS) {
             return Ok(());
         }
         match self.control.link_is_up() {

@@ -79,7 +79,7 @@ pub(in crate::tofino) struct Staggered {
     pub(in crate::tofino) latest: Array,
     clock: Clock,
     /// Contents of the registers of each pipe at the last read.
-    seen: Vec<Vec<Seen>>,
+    seen: Vec<Vec<LastRead>>,
     /// Time of the last read.
     read: Option<Instant>,
 }
@@ -93,8 +93,8 @@ struct Rounds {
 
 /// Contents of a register, and the round in which it was raised, without wrap-around.
 #[derive(Clone, Copy, Default)]
-struct Seen {
-    held: [u32; 2],
+struct LastRead {
+    contents: [u32; 2],
     round: u64,
 }
 
@@ -195,13 +195,15 @@ impl Staggered {
         let latest = latest.iter().flatten().map(|[time, _]| *time);
         let now = self.clock.read(latest, at);
         self.read = Some(at);
-        self.seen.resize_with(registers.len(), || vec![Seen::default(); precision.registers()]);
+        self.seen.resize_with(registers.len(), || vec![LastRead::default(); precision.registers()]);
         let mut merged = Lasting::boxed();
         for (pipe, seen) in registers.iter().zip(&mut self.seen) {
             let mut own = Lasting::boxed();
             let words = own.cardinality.words_mut(precision);
-            for (index, ((word, held), seen)) in words.iter_mut().zip(pipe).zip(seen).enumerate() {
-                let [round, level] = *held;
+            for (index, ((word, contents), seen)) in
+                words.iter_mut().zip(pipe).zip(seen).enumerate()
+            {
+                let [round, level] = *contents;
                 if level > precision.max_level().into() || !self.rounds.is_round(round) {
                     let problem = format!(
                         "{}[{index}] holds round {round:#x}, level {level}",
@@ -210,9 +212,9 @@ impl Staggered {
                     return Err(Failure::answer(format!("{problem}, which no packet leaves")));
                 }
                 let current = self.rounds.of(index, now);
-                if seen.held != *held {
-                    *seen = Seen {
-                        held: *held,
+                if seen.contents != *contents {
+                    *seen = LastRead {
+                        contents: *contents,
                         round: current.wrapping_add_signed(-self.rounds.ago(current, round)),
                     };
                 }

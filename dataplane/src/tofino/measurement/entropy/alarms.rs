@@ -27,7 +27,7 @@ pub(in crate::tofino) struct Alarms {
     digest: u32,
     bank: (u32, FieldKind),
     /// Whether the open window was reported. Each pipe reports separately.
-    told: bool,
+    reported: bool,
 }
 
 impl Alarms {
@@ -58,13 +58,13 @@ impl Alarms {
             key,
             digest: digest.id,
             bank: (field.id, field.kind.clone()),
-            told: false,
+            reported: false,
         }))
     }
 
     /// Resets the state for the next window.
     pub(in crate::tofino) fn next_window(&mut self) {
-        self.told = false;
+        self.reported = false;
     }
 
     /// Processes digests. Returns whether they are the first to report that the entropy of the open
@@ -82,6 +82,6 @@ impl Alarms {
             digest.fields.iter().find_map(|part| kind.decode(number(part, *id)?).ok())
         };
         let is_open = |digest| open.is_some() && bank(digest) == open.map(|open| open as u64);
-        digests.data.iter().any(is_open) && !std::mem::replace(&mut self.told, true)
+        digests.data.iter().any(is_open) && !std::mem::replace(&mut self.reported, true)
     }
 }
