@@ -28,13 +28,13 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Port that measures how long its worker processes packets: the time of the calls that returned
 /// some.
-struct Timed {
+struct TimedPort {
     port: AfXdpPort,
     busy_ns: Arc<AtomicU64>,
     batches: Arc<AtomicU64>,
 }
 
-impl Port for Timed {
+impl Port for TimedPort {
     const SIGNALS: bool = AfXdpPort::SIGNALS;
 
     fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
@@ -99,7 +99,8 @@ impl Traffic {
 fn flowgauge(what: &str, port: &str, settings: Settings, poll_mode: PollMode) -> Outcome<()> {
     let Ports { ports, source, gate, interface } = af_xdp(&port.parse()?, None)?;
     let (busy, batches) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
-    let timed = |port| Timed { port, busy_ns: Arc::clone(&busy), batches: Arc::clone(&batches) };
+    let timed =
+        |port| TimedPort { port, busy_ns: Arc::clone(&busy), batches: Arc::clone(&batches) };
     let ports = Ports { ports: ports.into_iter().map(timed).collect(), source, gate, interface };
     let mut poll =
         Poll::new(ports, Options { settings, poll_mode, cpus: vec![WORKER], ..Options::default() });

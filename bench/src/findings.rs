@@ -220,7 +220,7 @@ fn number(value: f64) -> String {
 /// Results of the comparison with one kind of peer.
 #[cfg(target_os = "linux")]
 #[derive(Default)]
-pub(crate) struct Part {
+pub(crate) struct PeerFindings {
     pub(crate) grid: Option<Grid>,
     pub(crate) figures: Vec<Figure>,
     /// Missing properties of the machine that prevented further measurements.

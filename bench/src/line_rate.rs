@@ -83,7 +83,7 @@ struct Recording {
 }
 
 /// Port that records the time between two polls.
-struct Timed<P> {
+struct TimedPort<P> {
     port: P,
     last: Option<Instant>,
     own: Times,
@@ -94,7 +94,7 @@ struct Timed<P> {
 /// Polls after which a worker publishes its recorded times.
 const POLLS_PER_REPORT: u32 = 1 << 12;
 
-impl<P: Port> Port for Timed<P> {
+impl<P: Port> Port for TimedPort<P> {
     const SIGNALS: bool = P::SIGNALS;
 
     fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
@@ -268,7 +268,7 @@ pub fn measure<P: Port>(
     let watch = Arc::new(Recording { on: AtomicBool::new(false), gaps: Mutex::new(Times::new()) });
     for size in sizes {
         let Ports { ports, source, gate, interface } = receiver()?;
-        let timed = |port| Timed {
+        let timed = |port| TimedPort {
             port,
             last: None,
             own: Times::new(),

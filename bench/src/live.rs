@@ -158,13 +158,17 @@ pub(crate) const WITHOUT_HUGEPAGES: [&str; 4] = ["--no-huge", "--no-shconf", "-m
 pub(crate) fn memory() -> Vec<&'static str> {
     use std::fs;
 
-    const EACH: u64 = 256 << 20;
+    const BYTES_PER_PROGRAM: u64 = 256 << 20;
     let said = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let number = |name| machine::field(&said, name)?.trim_end_matches(" kB").parse::<u64>().ok();
     let free = number("HugePages_Free")
         .zip(number("Hugepagesize"))
         .map_or(0, |(pages, size)| pages * size * 1024);
-    if free >= 2 * EACH { vec!["--in-memory", "-m", "256"] } else { WITHOUT_HUGEPAGES.to_vec() }
+    if free >= 2 * BYTES_PER_PROGRAM {
+        vec!["--in-memory", "-m", "256"]
+    } else {
+        WITHOUT_HUGEPAGES.to_vec()
+    }
 }
 
 /// DPDK device that returns its buffers unchanged.

@@ -326,7 +326,7 @@ impl Limits {
     ///
     /// Reading a frame from memory takes three times as long as network header and counters. A CRC
     /// without vectors adds as much as these, while nothing else is read from memory.
-    fn of(instructions: Instructions) -> Self {
+    fn for_instructions(instructions: Instructions) -> Self {
         let (crc32, tabulated, tabulation, touched) = match instructions {
             // Not yet measured with NEON.
             Instructions::Scalar | Instructions::Neon => (3.5, 5.0, 1.0, 1.6 + 1.0 / 3.0),
@@ -348,7 +348,7 @@ impl Limits {
 pub fn measure(quick: bool) -> Result<(Findings, Vec<String>), ReproduceError> {
     let mut rows: Vec<Row> = Vec::new();
     let mut figures = Vec::new();
-    let limits = Limits::of(Instructions::in_use());
+    let limits = Limits::for_instructions(Instructions::in_use());
     for place in LAYOUTS {
         let (frames, data) = (Frames::new(place), Frames::data(place));
         let (names, mut contestants): (Vec<String>, Vec<Contestant<'_>>) =

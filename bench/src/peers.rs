@@ -2,7 +2,7 @@
 
 use crate::error::ReproduceError;
 use crate::figure::Limit;
-use crate::findings::{Findings, Grid, Part, Row};
+use crate::findings::{Findings, Grid, PeerFindings, Row};
 use crate::machine::Machine;
 use crate::scale::Capture;
 use crate::testpmd;
@@ -110,7 +110,7 @@ fn crates(tabulation: &Tabulation) -> Vec<Peer<'_>> {
 }
 
 /// Compares with crates that count distinct items, on the same keys.
-fn by_crates(quick: bool) -> Part {
+fn by_crates(quick: bool) -> PeerFindings {
     let tabulation = Tabulation::from_seed(1);
     // A bijection, so that all addresses are distinct.
     let addresses: Vec<u32> =
@@ -160,7 +160,7 @@ fn by_crates(quick: bool) -> Part {
         places: None,
         rows: rows.collect(),
     };
-    Part { grid: Some(grid), figures, missing: Vec::new() }
+    PeerFindings { grid: Some(grid), figures, missing: Vec::new() }
 }
 
 /// Program that reads a capture and counts by address; `{}` is replaced by the file.
@@ -200,7 +200,7 @@ fn cpu_time(command: &mut Command) -> Option<Duration> {
 }
 
 /// Compares with installed programs on a capture, by their total CPU time.
-fn by_programs(flowgauge: &Path, quick: bool) -> Result<Part, ReproduceError> {
+fn by_programs(flowgauge: &Path, quick: bool) -> Result<PeerFindings, ReproduceError> {
     let packets = if quick { 200_000 } else { 500_000 };
     let flows = 100_000;
     let capture = Capture::new(packets, Sources::Zipf { flows, alpha: 1.0 })?;
@@ -240,10 +240,10 @@ fn by_programs(flowgauge: &Path, quick: bool) -> Result<Part, ReproduceError> {
         .map(|(name, _)| (*name).to_owned())
         .collect();
     let Some((own, others)) = best.split_first() else {
-        return Ok(Part { missing, ..Part::default() });
+        return Ok(PeerFindings { missing, ..PeerFindings::default() });
     };
     if !ran(own) || !others.iter().any(ran) {
-        return Ok(Part { missing, ..Part::default() });
+        return Ok(PeerFindings { missing, ..PeerFindings::default() });
     }
     let measured = names.iter().zip(&best).filter(|(_, best)| ran(best));
     let rows = measured.clone().map(|(name, best)| Row {
@@ -265,7 +265,7 @@ fn by_programs(flowgauge: &Path, quick: bool) -> Result<Part, ReproduceError> {
         places: None,
         rows: rows.collect(),
     };
-    Ok(Part { grid: Some(grid), figures: figures.collect(), missing })
+    Ok(PeerFindings { grid: Some(grid), figures: figures.collect(), missing })
 }
 
 /// Measures everything. `flowgauge` is the path of its program; `quick` runs fewer rounds. Also

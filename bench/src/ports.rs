@@ -3,7 +3,7 @@
 
 use crate::error::ReproduceError;
 use crate::figure::Limit;
-use crate::findings::{Grid, Part, Row};
+use crate::findings::{Grid, PeerFindings, Row};
 use crate::live::{Cpus, Failure, counted, missing, on_af_xdp, received};
 use crate::scale::{Capture, count_all};
 use crate::turns::Best;
@@ -57,7 +57,7 @@ type Cells = [Option<Best>; WORK.len()];
 
 /// Runs all kinds of work in turns with one worker. Returns a table, the cost of a replay compared
 /// with a plain read, and what the machine lacks.
-pub(crate) fn measure(quick: bool) -> Result<Part, ReproduceError> {
+pub(crate) fn measure(quick: bool) -> Result<PeerFindings, ReproduceError> {
     let ended = ended(quick)?;
     let live = live(quick)?;
     let most = match Instructions::in_use() {
@@ -90,7 +90,7 @@ pub(crate) fn measure(quick: bool) -> Result<Part, ReproduceError> {
             })
             .collect(),
     };
-    Ok(Part { grid: Some(grid), figures, missing: live.missing })
+    Ok(PeerFindings { grid: Some(grid), figures, missing: live.missing })
 }
 
 /// Measures finite traffic by wall-clock time.

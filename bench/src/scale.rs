@@ -33,7 +33,7 @@ const SOURCE: usize = 26;
 /// Bytes that a plain read reads at a time, as `dd bs=256k`.
 const BLOCK: usize = 256 << 10;
 /// Default number of flows, or of packets per window.
-const USUAL: u64 = 1_000_000;
+const DEFAULT_COUNT: u64 = 1_000_000;
 
 /// Traffic with a number of flows, counted in windows.
 #[derive(Clone, Copy)]
@@ -48,9 +48,9 @@ struct Case {
 }
 
 const CASE: Case = Case {
-    flows: USUAL,
-    packets: USUAL,
-    window: USUAL,
+    flows: DEFAULT_COUNT,
+    packets: DEFAULT_COUNT,
+    window: DEFAULT_COUNT,
     precision: Precision::DEFAULT,
     frame: FRAME,
 };
@@ -152,7 +152,7 @@ fn grid(
     // A long turn needs fewer repetitions to run undisturbed once; cases of one length take turns
     // with each other.
     let (long, short): (Vec<Case>, Vec<Case>) =
-        cases.iter().map(|(_, case)| *case).partition(|case| case.packets > 2 * USUAL);
+        cases.iter().map(|(_, case)| *case).partition(|case| case.packets > 2 * DEFAULT_COUNT);
     for (cases, rounds) in [(short, rounds), (long, rounds.div_ceil(5))] {
         let of = |case: &Case| WORK.map(|(_, work)| contestant(*case, work));
         let mut contestants: Vec<Contestant<'_>> = cases.iter().flat_map(of).collect();
@@ -353,7 +353,7 @@ pub fn measure(quick: bool) -> Result<Findings, ReproduceError> {
     let rounds = if quick { 6 } else { 40 };
     let most = if quick { 6 } else { 8 };
     let by_flows = (2..=most).map(|exponent| 10_u64.pow(exponent)).map(|flows| {
-        let packets = flows.max(USUAL);
+        let packets = flows.max(DEFAULT_COUNT);
         (flows as f64, Case { flows, packets, window: packets, ..CASE })
     });
     let (flows, best) = grid(

@@ -7,7 +7,7 @@
 
 use crate::error::ReproduceError;
 use crate::figure::{Figure, Limit, Unit};
-use crate::findings::{Grid, Part, Row};
+use crate::findings::{Grid, PeerFindings, Row};
 #[cfg(feature = "dpdk")]
 use crate::live::Null;
 use crate::live::{self, Cpus, Failure, Traffic, WITHOUT_HUGEPAGES, missing};
@@ -199,7 +199,7 @@ impl Series {
 }
 
 /// Results on one device.
-struct Compared {
+struct DeviceFindings {
     rows: Vec<Row>,
     figures: Vec<Figure>,
 }
@@ -207,7 +207,7 @@ struct Compared {
 /// Compares on a device that returns its buffers unchanged: zeros, or frames written there before.
 /// testpmd does not read them.
 #[cfg(feature = "dpdk")]
-fn on_net_null(effort: Effort, cpus: Cpus) -> Result<Compared, Failure> {
+fn on_net_null(effort: Effort, cpus: Cpus) -> Result<DeviceFindings, Failure> {
     use flowgauge_core::HashMode;
 
     const TESTPMD: &str = "testpmd rxonly on net_null";
@@ -232,7 +232,7 @@ fn on_net_null(effort: Effort, cpus: Cpus) -> Result<Compared, Failure> {
         ],
     )?;
     let Some((theirs, ours)) = series.split_first() else {
-        return Ok(Compared { rows: Vec::new(), figures: Vec::new() });
+        return Ok(DeviceFindings { rows: Vec::new(), figures: Vec::new() });
     };
     // Small pages cost both programs most of the time, and one that reads frames more.
     let least = if memory == WITHOUT_HUGEPAGES { 0.8 } else { 0.9 };
@@ -246,19 +246,19 @@ fn on_net_null(effort: Effort, cpus: Cpus) -> Result<Compared, Failure> {
             limit,
         )
     };
-    Ok(Compared {
+    Ok(DeviceFindings {
         figures: ours.iter().filter_map(figure).collect(),
         rows: series.iter().map(Series::row).collect(),
     })
 }
 
 #[cfg(not(feature = "dpdk"))]
-fn on_net_null(_: Effort, _: Cpus) -> Result<Compared, Failure> {
+fn on_net_null(_: Effort, _: Cpus) -> Result<DeviceFindings, Failure> {
     Err(missing("a flowgauge with the feature dpdk, for net_null next to testpmd"))
 }
 
 /// Compares on one AF_XDP socket each at the end of a veth pair. The kernel copies.
-fn on_af_xdp(effort: Effort, cpus: Cpus) -> Result<Compared, Failure> {
+fn on_af_xdp(effort: Effort, cpus: Cpus) -> Result<DeviceFindings, Failure> {
     let compare = move || {
         let theirs = || {
             let testpmd = Testpmd::start(
@@ -298,7 +298,7 @@ fn on_af_xdp(effort: Effort, cpus: Cpus) -> Result<Compared, Failure> {
         }
         _ => None,
     };
-    Ok(Compared {
+    Ok(DeviceFindings {
         rows: series.iter().map(Series::row).collect(),
         figures: figure.into_iter().collect(),
     })
@@ -308,8 +308,8 @@ fn on_af_xdp(effort: Effort, cpus: Cpus) -> Result<Compared, Failure> {
 ///
 /// # Errors
 /// [`ReproduceError`] if our own port fails.
-pub(crate) fn compare(quick: bool) -> Result<Part, ReproduceError> {
-    let lacks = |need| Ok(Part { missing: vec![need], ..Part::default() });
+pub(crate) fn compare(quick: bool) -> Result<PeerFindings, ReproduceError> {
+    let lacks = |need| Ok(PeerFindings { missing: vec![need], ..PeerFindings::default() });
     if Command::new(PROGRAM)
         .arg("--version")
         .stdout(Stdio::null())
@@ -324,7 +324,7 @@ pub(crate) fn compare(quick: bool) -> Result<Part, ReproduceError> {
         true => Effort { rounds: 3, turn: Duration::from_millis(500) },
         false => Effort { rounds: 5, turn: Duration::from_secs(2) },
     };
-    let (mut rows, mut part) = (Vec::new(), Part::default());
+    let (mut rows, mut part) = (Vec::new(), PeerFindings::default());
     for compared in [on_net_null(effort, cpus), on_af_xdp(effort, cpus)] {
         match compared {
             Ok(compared) => {

@@ -129,13 +129,13 @@ impl Setup {
     pub fn stopping() -> Vec<Setup> {
         [Method::Fridge, Method::MultiFridge]
             .into_iter()
-            .filter_map(|method| Setup::of(method, MEMORY_LOG2))
+            .filter_map(|method| Setup::best(method, MEMORY_LOG2))
             .collect()
     }
 
     /// Returns the best configuration of a method with this memory; `None` if it needs more.
     #[must_use]
-    pub fn of(method: Method, memory_log2: u8) -> Option<Setup> {
+    pub fn best(method: Method, memory_log2: u8) -> Option<Setup> {
         let admit_log2 = match method {
             Method::Fridge => LIFE_LOG2.saturating_sub(memory_log2),
             // The longest lifetime of the four is two to the power of four longer than that of a
@@ -151,7 +151,7 @@ impl Setup {
     #[must_use]
     pub fn all() -> Vec<Setup> {
         let by_memory =
-            |memory| METHODS.into_iter().filter_map(move |method| Setup::of(method, memory));
+            |memory| METHODS.into_iter().filter_map(move |method| Setup::best(method, memory));
         let mut all = Setup::COMPARED.to_vec();
         for setup in ADMITS_LOG2
             .into_iter()
@@ -227,7 +227,7 @@ pub struct Errors {
 
 impl Errors {
     /// Compares two distributions, both given as the times of [`shares`].
-    pub(super) fn of(recipe: Recipe, times: &[f64], truth: &[f64]) -> Errors {
+    pub(super) fn between(recipe: Recipe, times: &[f64], truth: &[f64]) -> Errors {
         let quotients: Vec<f64> =
             times.iter().zip(truth).map(|(time, truth)| time / truth).collect();
         let error = |percentile: u32| {
@@ -288,7 +288,7 @@ pub struct Outcome {
 }
 
 /// Table while it counts.
-struct Counting {
+struct CountingTable {
     setup: Setup,
     settings: Settings,
     bank: Box<Bank>,
@@ -296,12 +296,12 @@ struct Counting {
     outbox: Outbox,
 }
 
-impl Counting {
+impl CountingTable {
     fn new(setup: Setup, delays: &[u64]) -> Self {
         let settings = setup.settings(delays);
         let lasting = SharedLasting::boxed();
         Delay::prepare(Delay::shared_lasting(&lasting), &settings);
-        Counting { setup, settings, bank: Bank::boxed(), lasting, outbox: Outbox::EMPTY }
+        CountingTable { setup, settings, bank: Bank::boxed(), lasting, outbox: Outbox::EMPTY }
     }
 
     fn count(&mut self, pass: &Pass<'_>, packets: &[Observation]) {
@@ -327,7 +327,7 @@ impl Counting {
         TableResult {
             setup: self.setup,
             samples: buckets.map(|bucket| u64::from(bucket.samples)).sum(),
-            errors: times(&histograms).map(|times| Errors::of(recipe, &times, truth)),
+            errors: times(&histograms).map(|times| Errors::between(recipe, &times, truth)),
             histograms,
         }
     }
@@ -349,8 +349,8 @@ impl Run {
         }
         delays.sort_unstable();
         let truth = shares().map(|share| exact(&delays, share) as f64);
-        let mut tables: Vec<Counting> =
-            setups.iter().map(|setup| Counting::new(*setup, &delays)).collect();
+        let mut tables: Vec<CountingTable> =
+            setups.iter().map(|setup| CountingTable::new(*setup, &delays)).collect();
         delays.append(&mut late);
         delays.sort_unstable();
         let truth_of_all = shares().map(|share| exact(&delays, share) as f64);

@@ -95,7 +95,7 @@ impl Findings {
     /// Returns the errors of all runs of a table combined: its bias, with little variance.
     #[must_use]
     pub fn combined(&self, recipe: Recipe, setup: Setup) -> Option<Errors> {
-        Some(Errors::of(recipe, &self.times(recipe, setup)?, self.truth(recipe)))
+        Some(Errors::between(recipe, &self.times(recipe, setup)?, self.truth(recipe)))
     }
 
     /// Returns the errors of single runs.
@@ -110,7 +110,7 @@ impl Findings {
             .outcomes(recipe)
             .flat_map(|outcome| &outcome.stopped)
             .filter(|result| result.setup == setup);
-        Spread::of(
+        Spread::from_values(
             &stopped
                 .filter_map(|result| result.errors)
                 .map(|errors| errors.gap)
@@ -120,7 +120,7 @@ impl Findings {
 
     /// Returns the mean over runs of a function of their errors.
     fn mean(&self, recipe: Recipe, setup: Setup, what: impl Fn(&Errors) -> f64) -> Option<Spread> {
-        Spread::of(&self.single(recipe, setup).iter().map(what).collect::<Vec<_>>())
+        Spread::from_values(&self.single(recipe, setup).iter().map(what).collect::<Vec<_>>())
     }
 
     /// Returns the comparison, the share to admit, memory, and the end of requests as tables.

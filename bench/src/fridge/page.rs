@@ -127,7 +127,7 @@ pub(super) fn memory_table(findings: &Findings) -> Table {
         let mut row = vec![Cell::new(grouped(1 << memory_log2))];
         for recipe in Recipe::ALL {
             row.extend(METHODS.map(|method| {
-                let spread = Setup::of(method, memory_log2)
+                let spread = Setup::best(method, memory_log2)
                     .and_then(|setup| findings.mean(recipe, setup, |errors| errors.gap));
                 spread.map_or_else(Cell::default, |spread| Cell::new(format!("{:.2}", spread.mean)))
             }));
@@ -216,7 +216,7 @@ fn memory_chart(findings: &Findings, recipe: Recipe) -> Chart {
     let chart = Chart::new(recipe.name(), x, y, HALF);
     METHODS.into_iter().zip(TONES).fold(chart, |chart, (method, tone)| {
         let points = MEMORIES_LOG2.into_iter().filter_map(|log2| {
-            let spread = findings.mean(recipe, Setup::of(method, log2)?, |errors| errors.gap)?;
+            let spread = findings.mean(recipe, Setup::best(method, log2)?, |errors| errors.gap)?;
             Some((slots(log2), spread.mean.clamp(0.01, 10.0)))
         });
         chart.line(&named(method), tone, points)
@@ -303,7 +303,7 @@ fn memory(findings: &Findings, page: &mut Page) {
     let better = Recipe::ALL.map(|recipe| {
         let gap = |method, log2| {
             findings
-                .mean(recipe, Setup::of(method, log2)?, |errors| errors.gap)
+                .mean(recipe, Setup::best(method, log2)?, |errors| errors.gap)
                 .map(|spread| spread.mean)
         };
         let sizes = MEMORIES_LOG2

@@ -59,7 +59,7 @@ fn errors_are_the_known_ones() {
 #[test]
 fn overwriting_loses_the_longer_group_and_fridges_do_not() {
     let setups =
-        [Setup::COMPARED[0], Setup::COMPARED[1], Setup::of(Method::MultiFridge, 10).unwrap()];
+        [Setup::COMPARED[0], Setup::COMPARED[1], Setup::best(Method::MultiFridge, 10).unwrap()];
     let findings = findings(2, 600_000, &[Recipe::Bimodal], &setups);
     let gap = |setup| findings.combined(Recipe::Bimodal, setup).unwrap().gap;
     // A bucket is 3 % wide, 0.045 in logarithms; ten runs of 1.25 million requests have gaps of
@@ -93,7 +93,7 @@ fn runs_repeat() {
 
 #[test]
 fn tables_that_cannot_be_are_left_out() {
-    assert_eq!(Setup::of(Method::MultiFridge, 8), None);
+    assert_eq!(Setup::best(Method::MultiFridge, 8), None);
     let all = Setup::all();
     // One of nine shares is in the comparison, and so is one of the seven sizes of three methods;
     // the fourth has six sizes.

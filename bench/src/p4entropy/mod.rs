@@ -280,7 +280,9 @@ impl Findings {
             (finding.alpha, finding.shape, finding.kind, finding.method)
                 == (alpha, shape, kind, method)
         };
-        Spread::of(&self.findings.iter().filter(wanted).map(Finding::error).collect::<Vec<f64>>())
+        Spread::from_values(
+            &self.findings.iter().filter(wanted).map(Finding::error).collect::<Vec<f64>>(),
+        )
     }
 
     /// Returns the number of windows whose interval contains the truth, and of all windows.

@@ -36,7 +36,7 @@ fn groups(mut errors: Vec<f64>) -> Vec<Spread> {
     let range = errors[errors.len() - 1] - errors[0];
     let step = (1..errors.len()).find(|&index| errors[index] - errors[index - 1] > range / 2.0);
     let (below, above) = errors.split_at(step.unwrap_or(0));
-    [below, above].into_iter().filter_map(Spread::of).collect()
+    [below, above].into_iter().filter_map(Spread::from_values).collect()
 }
 
 /// Two-sided 99 % quantiles of Student's t, from one degree of freedom on.

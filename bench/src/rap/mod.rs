@@ -113,7 +113,9 @@ impl Findings {
     /// Returns the share of the true top flows that is found; `None` without runs.
     #[must_use]
     pub fn share(&self, alpha: f64, algorithm: Algorithm) -> Option<Spread> {
-        Spread::of(&self.held(alpha, algorithm).map(TableContent::share).collect::<Vec<_>>())
+        Spread::from_values(
+            &self.held(alpha, algorithm).map(TableContent::share).collect::<Vec<_>>(),
+        )
     }
 
     /// Returns the shares of heavy flows found after the theorem's streams, one per run.

@@ -78,7 +78,7 @@ pub(super) fn theorem_table(findings: &Findings) -> Table {
     for size_log2 in SIZES_LOG2 {
         let mut cells = vec![Cell::new(grouped(1 << size_log2))];
         for (share, algorithm) in cases() {
-            let spread = Spread::of(&findings.heavy_held(share, algorithm, size_log2));
+            let spread = Spread::from_values(&findings.heavy_held(share, algorithm, size_log2));
             cells.extend(spread.map_or_else(Default::default, |spread| {
                 [spread.mean, spread.low].map(|share| Cell::new(format!("{share:.3}")))
             }));
@@ -134,7 +134,10 @@ fn theorem_chart(findings: &Findings, heavy_share: f64) -> Chart {
         let spreads: Vec<(f64, Spread)> = SIZES_LOG2
             .into_iter()
             .filter_map(|log2| {
-                Some((size(log2), Spread::of(&findings.heavy_held(heavy_share, algorithm, log2))?))
+                Some((
+                    size(log2),
+                    Spread::from_values(&findings.heavy_held(heavy_share, algorithm, log2))?,
+                ))
             })
             .collect();
         chart

@@ -134,7 +134,7 @@ pub(super) struct PrefixBehaviour {
 impl PrefixBehaviour {
     /// Returns the true behaviour. A segment that was lost earlier and is retransmitted counts as
     /// out of order, since sequence numbers do not distinguish it from a late one.
-    pub(super) fn of(truth: &PrefixTruth) -> PrefixBehaviour {
+    pub(super) fn from_truth(truth: &PrefixTruth) -> PrefixBehaviour {
         let share = (truth.out_of_order + truth.filling) as f64 / truth.segments.max(1) as f64;
         let is_heavy = truth.segments >= BETA && share > MUCH;
         PrefixBehaviour { share, is_heavy, is_meant: is_heavy && truth.heavy }
@@ -231,14 +231,14 @@ impl TableResult {
 }
 
 /// Table while it counts.
-struct Counting {
+struct CountingTable {
     setup: Setup,
     shared: Box<Shared>,
 }
 
-impl Counting {
+impl CountingTable {
     fn new(setup: Setup) -> Self {
-        Counting { setup, shared: Shared::boxed() }
+        CountingTable { setup, shared: Shared::boxed() }
     }
 
     fn count(&mut self, pass: &Pass<'_>, packets: &[Observation]) {
@@ -288,7 +288,8 @@ impl Run {
     /// Counts the trace with all of these tables.
     #[must_use]
     pub fn execute(&self, setups: &[Setup]) -> Outcome {
-        let mut tables: Vec<Counting> = setups.iter().map(|setup| Counting::new(*setup)).collect();
+        let mut tables: Vec<CountingTable> =
+            setups.iter().map(|setup| CountingTable::new(*setup)).collect();
         let tabulation = Tabulation::from_seed(self.seed);
         let pass = Pass {
             tabulation: &tabulation,
@@ -336,7 +337,7 @@ impl Run {
         let truth: HashMap<u64, PrefixBehaviour> = traffic
             .truth()
             .iter()
-            .map(|truth| (key(truth.prefix), PrefixBehaviour::of(truth)))
+            .map(|truth| (key(truth.prefix), PrefixBehaviour::from_truth(truth)))
             .collect();
         let sum = |what: fn(&PrefixTruth) -> u64| {
             traffic.truth().iter().map(what).sum::<u64>().max(1) as f64

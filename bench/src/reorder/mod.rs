@@ -122,7 +122,7 @@ impl Findings {
         setup: Setup,
         what: impl Fn(&Outcome, &TableResult) -> Option<f64>,
     ) -> Option<Spread> {
-        Spread::of(
+        Spread::from_values(
             &self
                 .results(traffic, setup)
                 .filter_map(|(outcome, result)| what(outcome, result))
@@ -142,7 +142,7 @@ impl Findings {
 
     /// Returns the mean over all runs of a function of the traffic.
     fn mean(&self, traffic: Traffic, what: impl Fn(&Outcome) -> f64) -> f64 {
-        Spread::of(&self.outcomes(traffic).map(what).collect::<Vec<_>>())
+        Spread::from_values(&self.outcomes(traffic).map(what).collect::<Vec<_>>())
             .map_or(0.0, |spread| spread.mean)
     }
 

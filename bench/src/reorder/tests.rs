@@ -79,7 +79,7 @@ fn prefixes_are_heavy_and_found_beyond_the_bounds() {
             gaps,
             flows,
         };
-        let truth = PrefixBehaviour::of(&truth);
+        let truth = PrefixBehaviour::from_truth(&truth);
         (truth.is_heavy, truth.is_meant)
     };
     assert_eq!([is(300, 2, 1, true), is(299, 4, 0, true)], [(false, false); 2]);

@@ -159,7 +159,7 @@ pub struct Run {
 }
 
 /// Read whose registers are still to be read.
-struct Unfinished {
+struct PendingRead {
     at: u64,
     index: usize,
 }
@@ -209,10 +209,10 @@ impl Experiment {
         };
         let mut schedule = Schedule::new(start, intervals, self.seed);
         let skew_ns = nanoseconds(self.read_skew);
-        let mut unfinished: VecDeque<Unfinished> = VecDeque::new();
+        let mut unfinished: VecDeque<PendingRead> = VecDeque::new();
         let mut run = Run::default();
         while let Some(due) = schedule.peek() {
-            if let Some(Unfinished { at, index }) =
+            if let Some(PendingRead { at, index }) =
                 unfinished.pop_front_if(|next| next.at <= due.at)
             {
                 self.wait(&mut clock, at)?;
@@ -233,7 +233,7 @@ impl Experiment {
                 Action::Read => {
                     if skew_ns > 0 {
                         let end = schedule.window_start() + nanoseconds(reset);
-                        unfinished.push_back(Unfinished {
+                        unfinished.push_back(PendingRead {
                             at: end.min(due.at + skew_ns),
                             index: run.reads.len(),
                         });

@@ -97,7 +97,7 @@ pub struct Errors {
 impl Errors {
     /// Returns the errors of a run; `None` without reads.
     #[must_use]
-    pub fn of(run: &Run, reading: Reading, estimator: Estimator) -> Option<Self> {
+    pub fn from_run(run: &Run, reading: Reading, estimator: Estimator) -> Option<Self> {
         let signed: Vec<f64> =
             run.reads.iter().filter_map(|read| read.error(reading, estimator)).collect();
         let absolute: Vec<f64> = signed.iter().map(|error| error.abs()).collect();
@@ -222,9 +222,10 @@ impl Findings {
     pub fn accuracy(&self, case: &Case) -> Option<Accuracy> {
         let runs = self.runs(case.traffic, case.hash, case.configuration);
         let errors: Vec<Errors> =
-            runs.filter_map(|run| Errors::of(run, case.reading, case.estimator)).collect();
-        let spread =
-            |figure: fn(&Errors) -> f64| Spread::of(&errors.iter().map(figure).collect::<Vec<_>>());
+            runs.filter_map(|run| Errors::from_run(run, case.reading, case.estimator)).collect();
+        let spread = |figure: fn(&Errors) -> f64| {
+            Spread::from_values(&errors.iter().map(figure).collect::<Vec<_>>())
+        };
         Some(Accuracy {
             average: spread(|errors| errors.average)?,
             median: spread(|errors| errors.median)?,

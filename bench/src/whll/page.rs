@@ -169,7 +169,8 @@ fn sequential_table(findings: &Findings) -> Table {
                 windows.iter().filter(|read| read.window == 0).filter_map(error).collect();
             let all: Vec<f64> = windows.iter().filter_map(error).collect();
             cells.extend(
-                [first, all].map(|errors| Spread::of(&errors).map_or_else(Cell::default, signed)),
+                [first, all]
+                    .map(|errors| Spread::from_values(&errors).map_or_else(Cell::default, signed)),
             );
         }
         table.row(cells);
@@ -388,7 +389,9 @@ fn method(findings: &Findings, page: &mut Page) {
         .runs
         .iter()
         .filter_map(|(_, run)| {
-            Some(run.reads.len() - Errors::of(run, Reading::Instant, Estimator::Ertl)?.samples)
+            Some(
+                run.reads.len() - Errors::from_run(run, Reading::Instant, Estimator::Ertl)?.samples,
+            )
         })
         .sum::<usize>();
     page.heading("Method");

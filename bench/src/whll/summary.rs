@@ -13,7 +13,7 @@ pub(super) fn summary(findings: &Findings, file: &mut dyn Write) -> io::Result<(
     )?;
     for (experiment, run) in findings.runs.iter().chain(&findings.sweep) {
         for (&reading, estimator) in pairs(readings(experiment)) {
-            let Some(errors) = Errors::of(run, reading, estimator) else { continue };
+            let Some(errors) = Errors::from_run(run, reading, estimator) else { continue };
             let Errors { average, median, bias, samples, max_cardinality } = errors;
             writeln!(
                 file,

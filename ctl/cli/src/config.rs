@@ -152,14 +152,17 @@ impl Configuration {
     }
 
     /// Returns the options that apply to a source, in ascending order of precedence.
-    fn of<'a>(&'a self, source: Option<&'a SourceTable>) -> impl Iterator<Item = &'a Given> {
+    fn applicable<'a>(
+        &'a self,
+        source: Option<&'a SourceTable>,
+    ) -> impl Iterator<Item = &'a Given> {
         let own = source.into_iter().flat_map(|source| &source.given);
         self.common.iter().chain(own).chain(&self.environment).chain(&self.command_line)
     }
 
     /// Returns the effective options of a source, each one once.
     pub(crate) fn effective(&self, source: Option<&SourceTable>) -> Vec<Given> {
-        let all: Vec<&Given> = self.of(source).collect();
+        let all: Vec<&Given> = self.applicable(source).collect();
         let mut seen = BTreeSet::new();
         let mut last: Vec<Given> =
             all.into_iter().rev().filter(|given| seen.insert(&given.key)).cloned().collect();

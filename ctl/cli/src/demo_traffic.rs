@@ -67,7 +67,10 @@ fn traffic() -> Result<Vec<Capture>, Failure> {
         ),
     ];
     let capture = |(name, make)| {
-        Ok(Capture::reader(Generated::new(make).map_err(|error| failed(error.to_string()))?, name))
+        Ok(Capture::reader(
+            GeneratedCapture::new(make).map_err(|error| failed(error.to_string()))?,
+            name,
+        ))
     };
     generated.into_iter().map(capture).collect()
 }
@@ -78,21 +81,21 @@ type Take<'a> = dyn FnMut(u64, &[u8]) -> io::Result<()> + 'a;
 type Make = dyn FnMut(&mut Take<'_>) -> io::Result<()> + Send;
 
 /// Endless capture of generated frames.
-struct Generated {
+struct GeneratedCapture {
     make: Box<Make>,
     made: Writer<Vec<u8>>,
     read: usize,
 }
 
-impl Generated {
+impl GeneratedCapture {
     fn new(make: Box<Make>) -> io::Result<Self> {
-        Ok(Generated { make, made: Writer::new(Vec::new(), link_type::ETHERNET)?, read: 0 })
+        Ok(GeneratedCapture { make, made: Writer::new(Vec::new(), link_type::ETHERNET)?, read: 0 })
     }
 }
 
-impl Read for Generated {
+impl Read for GeneratedCapture {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let Generated { make, made, read } = self;
+        let GeneratedCapture { make, made, read } = self;
         if *read == made.get_ref().len() {
             made.get_mut().clear();
             *read = 0;

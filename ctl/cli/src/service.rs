@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// Notifications per timeout of the watchdog.
 const NOTIFICATIONS_PER_TIMEOUT: u32 = 4;
 
-struct State {
+struct HeartbeatState {
     /// Heartbeats by number, and whether each has beaten since the last notification.
     controllers: BTreeMap<u64, bool>,
     next: u64,
@@ -24,14 +24,14 @@ struct State {
     fed: Option<Instant>,
 }
 
-static STATE: Mutex<State> =
-    Mutex::new(State { controllers: BTreeMap::new(), next: 0, ready: false, fed: None });
+static STATE: Mutex<HeartbeatState> =
+    Mutex::new(HeartbeatState { controllers: BTreeMap::new(), next: 0, ready: false, fed: None });
 
-fn state() -> MutexGuard<'static, State> {
+fn state() -> MutexGuard<'static, HeartbeatState> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn tell(states: &[NotifyState<'_>]) {
+fn notify_manager(states: &[NotifyState<'_>]) {
     // Debug level only: a service manager that is gone would repeat this forever.
     if let Err(error) = notify(states) {
         tracing::debug!("cannot notify the service manager: {error}");
@@ -57,7 +57,7 @@ impl Heartbeat {
         if let Some(beaten) = state.controllers.get_mut(&self.0) {
             *beaten = true;
         }
-        state.look(watchdog_enabled(), tell);
+        state.check(watchdog_enabled(), notify_manager);
     }
 }
 
@@ -77,19 +77,19 @@ impl Sink for Heartbeat {
     }
 }
 
-impl State {
-    fn look(&mut self, watchdog: Option<Duration>, tell: impl Fn(&[NotifyState<'_>])) {
+impl HeartbeatState {
+    fn check(&mut self, watchdog: Option<Duration>, notify: impl Fn(&[NotifyState<'_>])) {
         if !self.controllers.values().all(|beaten| *beaten) {
             return;
         }
         if !std::mem::replace(&mut self.ready, true) {
-            tell(&[NotifyState::Ready]);
+            notify(&[NotifyState::Ready]);
         }
         let is_due = |within: Duration| {
             self.fed.is_none_or(|fed| fed.elapsed() >= within / NOTIFICATIONS_PER_TIMEOUT)
         };
         if watchdog.is_some_and(is_due) {
-            tell(&[NotifyState::Watchdog]);
+            notify(&[NotifyState::Watchdog]);
             self.fed = Some(Instant::now());
             self.controllers.values_mut().for_each(|beaten| *beaten = false);
         }
@@ -99,19 +99,19 @@ impl State {
 /// Reports that the configuration is being read again, until [`reloaded`] is called.
 pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
-        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        Ok(now) => notify_manager(&[NotifyState::Reloading, now]),
         Err(error) => tracing::debug!("cannot notify the service manager of a reload: {error}"),
     }
 }
 
 /// Reports that the configuration was read again, successfully or not.
 pub(crate) fn reloaded() {
-    tell(&[NotifyState::Ready]);
+    notify_manager(&[NotifyState::Ready]);
 }
 
 /// Reports that the run is ending.
 pub(crate) fn stopping() {
-    tell(&[NotifyState::Stopping]);
+    notify_manager(&[NotifyState::Stopping]);
 }
 
 #[cfg(test)]
@@ -122,29 +122,29 @@ mod tests {
     #[test]
     fn the_watchdog_is_fed_only_when_all_get_on() {
         let sent = RefCell::new(Vec::new());
-        let tell = |states: &[NotifyState<'_>]| {
+        let notify = |states: &[NotifyState<'_>]| {
             sent.borrow_mut().extend(states.iter().map(ToString::to_string))
         };
-        let mut state = State {
+        let mut state = HeartbeatState {
             controllers: BTreeMap::from([(1, false), (2, false)]),
             next: 2,
             ready: false,
             fed: None,
         };
         // With a timeout of zero, every check may notify.
-        let mut look = |beaten: &[u64]| {
+        let mut check = |beaten: &[u64]| {
             beaten.iter().for_each(|number| _ = state.controllers.insert(*number, true));
-            state.look(Some(Duration::ZERO), tell);
+            state.check(Some(Duration::ZERO), notify);
             std::mem::take(&mut *sent.borrow_mut())
         };
-        assert_eq!(look(&[1]), [""; 0], "one has not begun yet");
-        assert_eq!(look(&[2]), ["READY=1", "WATCHDOG=1"]);
-        assert_eq!(look(&[1]), [""; 0], "the other stands still");
-        assert_eq!(look(&[1]), [""; 0]);
-        assert_eq!(look(&[2]), ["WATCHDOG=1"]);
+        assert_eq!(check(&[1]), [""; 0], "one has not begun yet");
+        assert_eq!(check(&[2]), ["READY=1", "WATCHDOG=1"]);
+        assert_eq!(check(&[1]), [""; 0], "the other stands still");
+        assert_eq!(check(&[1]), [""; 0]);
+        assert_eq!(check(&[2]), ["WATCHDOG=1"]);
         state.controllers.remove(&2);
         state.controllers.insert(1, true);
-        state.look(None, tell);
+        state.check(None, notify);
         assert_eq!(*sent.borrow(), [""; 0], "no watchdog is set");
     }
 }

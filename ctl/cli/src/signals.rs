@@ -28,8 +28,8 @@ const READER_GRACE: Duration = Duration::from_secs(2);
 /// Time that a run that is to end immediately has to detach its programs.
 const DETACH_GRACE: Duration = Duration::from_secs(2);
 
-struct State {
-    runs: Vec<Run>,
+struct SignalState {
+    runs: Vec<InterruptTarget>,
     /// Action of SIGHUP instead of ending the run.
     reload: Option<Box<dyn Fn() + Send>>,
     /// Time of the first signal.
@@ -38,15 +38,15 @@ struct State {
     urgent: bool,
 }
 
-struct Run {
+struct InterruptTarget {
     interrupt: Interrupt,
     gate: Option<Arc<Gate>>,
 }
 
-static STATE: Mutex<State> =
-    Mutex::new(State { runs: Vec::new(), reload: None, first: None, urgent: false });
+static STATE: Mutex<SignalState> =
+    Mutex::new(SignalState { runs: Vec::new(), reload: None, first: None, urgent: false });
 
-fn state() -> MutexGuard<'static, State> {
+fn state() -> MutexGuard<'static, SignalState> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -82,7 +82,7 @@ fn reloads() -> bool {
     state.reload.is_some()
 }
 
-impl Run {
+impl InterruptTarget {
     fn end(&self) {
         self.interrupt.trigger();
         self.gate.iter().for_each(|gate| gate.interrupt());
@@ -96,7 +96,7 @@ fn end(signal: Signal) {
         None if state.runs.is_empty() => process::exit(128 + signal as i32),
         None => {
             service::stopping();
-            state.runs.iter().for_each(Run::end);
+            state.runs.iter().for_each(InterruptTarget::end);
             state.first = Some(now);
         }
         Some(first) if now - first < REPEAT_INTERVAL => {}
@@ -121,7 +121,7 @@ pub(crate) fn end_on_signal(gate: Option<&Arc<Gate>>) -> Interrupt {
 /// Registers an interrupt that others may trigger too. A signal ends all registered runs.
 pub(crate) fn end_with(interrupt: Interrupt, gate: Option<&Arc<Gate>>) -> Interrupt {
     let mut state = state();
-    let run = Run { interrupt: interrupt.clone(), gate: gate.cloned() };
+    let run = InterruptTarget { interrupt: interrupt.clone(), gate: gate.cloned() };
     if state.first.is_some() {
         run.end();
     }

@@ -103,14 +103,14 @@ impl Machine {
 
     /// Returns the check with this name, after verifying that the exit code matches the verdicts.
     #[track_caller]
-    fn says(&self, check: &str) -> Said {
-        Said(find(&report(&self.doctor("--format json")), check))
+    fn says(&self, check: &str) -> CheckResult {
+        CheckResult(find(&report(&self.doctor("--format json")), check))
     }
 }
 
-struct Said(Value);
+struct CheckResult(Value);
 
-impl Said {
+impl CheckResult {
     #[track_caller]
     fn is(self, status: &str, found: &str, advice: &str) {
         assert_eq!(text(&self.0, "status"), status, "{}", self.0);
@@ -343,7 +343,7 @@ fn maps_must_fit_into_memory() {
     machine.says("memory").is("ok", "for 8 possible CPUs (at most ", "");
     // One element per number, whether a CPU with that number exists or not.
     let of = |ranges: &str| {
-        let Said(memory) =
+        let CheckResult(memory) =
             Machine::new("elements").with("sys/devices/system/cpu/possible", ranges).says("memory");
         text(&memory, "found").split(" for ").next().map(str::to_owned)
     };
@@ -393,7 +393,7 @@ fn interfaces_are_looked_at_by_name() {
     );
     let outcome = machine.doctor("-i eth1 -i eth9 --format json");
     let report = report(&outcome);
-    Said(find(&report, "interface eth9")).is("no", "no such interface", "ip link");
+    CheckResult(find(&report, "interface eth9")).is("no", "no such interface", "ip link");
     assert_eq!(report["interfaces"].as_array().unwrap().len(), 1);
     assert!(outcome.complaint().contains("xdp"));
     assert!(machine.doctor("-i lo").quiet().contains("interface lo      loopback, unknown; "));
@@ -455,7 +455,7 @@ fn where_nothing_can_be_read_lines_say_so() {
         ("interface", "no interface but loopback"),
         ("cores", "cannot be read"),
     ] {
-        Said(find(&report, check)).is("warning", found, "");
+        CheckResult(find(&report, check)).is("warning", found, "");
     }
 }
 
@@ -472,7 +472,7 @@ fn a_switch_is_looked_for_when_its_address_is_given() {
     let said = |address: &str| {
         let report = report(&machine.doctor(&format!("--format json --address {address}")));
         assert_eq!(group(&report, "tofino")["asked"], true);
-        Said(find(&report, &format!("switch {address}")))
+        CheckResult(find(&report, &format!("switch {address}")))
     };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -498,7 +498,7 @@ fn a_name_that_does_not_exist_is_not_resolved() {
         &Machine::new("resolver")
             .doctor("--format json --backend tofino --address switch.invalid:50052"),
     );
-    Said(find(&report, "switch switch.invalid:50052")).is(
+    CheckResult(find(&report, "switch switch.invalid:50052")).is(
         "no",
         "cannot resolve the name",
         "getent",
@@ -550,9 +550,9 @@ fn users_without_rights_are_told_which_ones_they_lack() {
         [&group(&report, "xdp")["can_run"], &group(&report, "poll")["can_run"]],
         [false, true]
     );
-    Said(find(&report, "capabilities")).is("no", "CAP_BPF", "setcap");
-    Said(find(&report, "program")).is("no", "", "");
-    Said(find(&report, "af_xdp")).is("no", "", "");
+    CheckResult(find(&report, "capabilities")).is("no", "CAP_BPF", "setcap");
+    CheckResult(find(&report, "program")).is("no", "", "");
+    CheckResult(find(&report, "af_xdp")).is("no", "", "");
 }
 
 /// Returns the output of `ip` for interfaces, including programs.
@@ -580,7 +580,7 @@ fn devices_without_a_link_header_are_told_with_the_mode_that_counts_there() {
             return skip(format_args!("tun devices ({problem})"));
         }
         let report = report(&run(["doctor", "--format", "json", "-i", "tun0"].iter()));
-        Said(find(&report, "interface tun0")).is(
+        CheckResult(find(&report, "interface tun0")).is(
             "warning",
             "IP packets without a link header, no native XDP; counted by TCX",
             "ip link set dev tun0 up",
@@ -606,7 +606,7 @@ fn attached_programs_and_native_drivers_are_seen_and_nothing_is_changed() {
         let report_of =
             |options: &[&str]| report(&run(["doctor", "--format", "json"].iter().chain(options)));
         let asked = report_of(&["-i", "rx"]);
-        Said(find(&asked, "interface rx")).is(
+        CheckResult(find(&asked, "interface rx")).is(
             "warning",
             &format!("XDP program {number} is attached (native)"),
             "only one can be attached",
@@ -623,9 +623,9 @@ fn attached_programs_and_native_drivers_are_seen_and_nothing_is_changed() {
                 features.contains(&"basic".into()) && !features.contains(&"xsk-zerocopy".into()),
                 "{features:?}"
             );
-            Said(find(&asked, "interface rx")).is("warning", "XDP native, skb", "");
+            CheckResult(find(&asked, "interface rx")).is("warning", "XDP native, skb", "");
         }
-        Said(find(&asked, "interface rx")).is(
+        CheckResult(find(&asked, "interface rx")).is(
             "warning",
             "native mode disables segmentation offload on its peer",
             "by TCX",
@@ -642,7 +642,7 @@ fn attached_programs_and_native_drivers_are_seen_and_nothing_is_changed() {
             names.contains(&"rx") && names.contains(&"tx") && !names.contains(&"lo"),
             "{names:?}"
         );
-        Said(find(&all, "interface rx")).is("warning", "is attached", "");
+        CheckResult(find(&all, "interface rx")).is("warning", "is attached", "");
         assert_eq!(interfaces(), before);
 
         drop(xdp);

@@ -65,7 +65,7 @@ fn of_kind<'a>(records: &'a [Value], kind: &str) -> Vec<&'a Value> {
 }
 
 /// Keys that a total and a union share. A total has no entropies.
-const ALIKE: [&str; 11] = [
+const SHARED_KEYS: [&str; 11] = [
     "packets",
     "bytes",
     "ipv4_packets",
@@ -135,7 +135,7 @@ fn a_union_of_windows_says_what_their_total_says() {
             let [union] = united.as_slice() else { panic!("{united:?}") };
             assert_eq!(union["record"], "union");
             assert_eq!(union["united"]["rows"].as_u64().unwrap() as usize, of_kind(&records, "window").len());
-            assert_alike(total, union, &ALIKE);
+            assert_alike(total, union, &SHARED_KEYS);
             assert_no_wider(&total["heavy"], &union["heavy"]);
             // Hosts that never answer are known across all interfaces.
             assert_eq!(total["delay"], union["delay"], "{name} {options}");

@@ -28,12 +28,12 @@ use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status};
 
 /// Received request with its token.
-type Came = (ExportMetricsServiceRequest, Option<String>);
+type Received = (ExportMetricsServiceRequest, Option<String>);
 /// Function that returns the answer to the export with this number, from zero.
 type Answer = fn(usize) -> Result<ExportMetricsServiceResponse, Status>;
 
 struct Collector {
-    came: Mutex<(Sender<Came>, usize)>,
+    came: Mutex<(Sender<Received>, usize)>,
     answer: Answer,
 }
 
@@ -57,7 +57,7 @@ impl MetricsService for Collector {
 }
 
 /// Starts a collector with this answer on a thread that ends with the test.
-fn collector(answer: Answer, tls: Option<ServerTlsConfig>) -> (SocketAddr, Receiver<Came>) {
+fn collector(answer: Answer, tls: Option<ServerTlsConfig>) -> (SocketAddr, Receiver<Received>) {
     let (sender, came) = channel();
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();

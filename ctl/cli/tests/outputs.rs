@@ -37,7 +37,7 @@ const SHOWN_LINES: usize = 12;
 
 /// Options that some successful command line must have, so that none loses its coverage with a
 /// file.
-const HELD: &[&str] = &[
+const REQUIRED_OPTIONS: &[&str] = &[
     "--format csv",
     "--format json",
     "--format table",
@@ -416,7 +416,7 @@ fn outputs_are_what_they_were() {
 fn every_choice_is_held_by_a_command_line() {
     let cases = cases();
     let mut commands: Vec<&str> = cases.iter().map(Case::command).collect();
-    for words in HELD {
+    for words in REQUIRED_OPTIONS {
         let held = |case: &Case| {
             case.command().contains(words) && case.text.ends_with("\n--- exit code 0\n")
         };

@@ -19,16 +19,16 @@ use std::thread;
 const VARIABLE: &str = "FLOWGAUGE_STATUS_DIR";
 
 /// Directory for sockets that no other test uses.
-struct Place {
+struct SocketDirectory {
     _scratch: Scratch,
     directory: PathBuf,
 }
 
-impl Place {
+impl SocketDirectory {
     fn new(test: &str) -> Self {
         let scratch = Scratch::new(test);
         let directory = scratch.path("runs");
-        Place { _scratch: scratch, directory }
+        SocketDirectory { _scratch: scratch, directory }
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -100,7 +100,7 @@ impl Place {
 
 #[test]
 fn a_run_that_listens_leaves_no_socket() {
-    let place = Place::new("status-listens");
+    let place = SocketDirectory::new("status-listens");
     let running = place.run(&["--port", "memory:unique,rate=10k", "--listen", "127.0.0.1:0"]);
     assert_eq!(place.sockets().len(), 1);
     running.interrupt();
@@ -110,7 +110,7 @@ fn a_run_that_listens_leaves_no_socket() {
 
 #[test]
 fn a_run_is_found_while_it_counts() {
-    let place = Place::new("status-run");
+    let place = SocketDirectory::new("status-run");
     place.nothing_runs();
     let running = place.run(&[
         "--port",
@@ -174,7 +174,7 @@ fn a_run_is_found_while_it_counts() {
 
 #[test]
 fn runs_stand_side_by_side() {
-    let place = Place::new("status-two");
+    let place = SocketDirectory::new("status-two");
     let one = place.run(&["--port", "memory:unique,rate=10k", "--poll-mode", "busy"]);
     let other = place.run(&[
         "--port",
@@ -203,7 +203,7 @@ fn runs_stand_side_by_side() {
 
 #[test]
 fn a_run_without_windows_is_found_by_its_reads() {
-    let place = Place::new("status-staggered");
+    let place = SocketDirectory::new("status-staggered");
     let mut command = place.command(&[
         "run",
         "--port",
@@ -228,7 +228,7 @@ fn a_run_without_windows_is_found_by_its_reads() {
 
 #[test]
 fn a_killed_run_is_told_once() {
-    let place = Place::new("status-killed");
+    let place = SocketDirectory::new("status-killed");
     let mut running = place.run(&["--port", "memory:unique,rate=10k"]);
     let pid = running.child.id();
     running.child.kill().unwrap();
@@ -243,7 +243,7 @@ fn a_killed_run_is_told_once() {
 
 #[test]
 fn a_run_goes_on_where_it_cannot_be_published() {
-    let place = Place::new("status-refused");
+    let place = SocketDirectory::new("status-refused");
     // A file instead of a directory, which not even root can write into.
     fs::write(&place.directory, "").unwrap();
     let outcome: Outcome = place
@@ -277,7 +277,7 @@ fn whoever_wants_is_not_found() {
 
 #[test]
 fn what_is_not_healthy_is_an_error() {
-    let place = Place::new("status-unhealthy");
+    let place = SocketDirectory::new("status-unhealthy");
     place.answering(
         7,
         r#"{ "status": 1, "pid": 7, "version": "0.1.0", "problems": ["the switch is gone"], "interface": "switch:50052" }"#,
@@ -294,7 +294,7 @@ fn what_is_not_healthy_is_an_error() {
 
 #[test]
 fn a_run_that_starts_is_no_healthy_run() {
-    let place = Place::new("status-starting");
+    let place = SocketDirectory::new("status-starting");
     let answer = r#"{ "status": 1, "pid": 7, "version": "0.1.0", "backend": "xdp", "interface": "eth1", "problems": [], "failed": [],
         "stalled": [], "starting": ["counting has not started"] }"#;
     let asked = |arguments: &[&str]| {
@@ -322,7 +322,7 @@ fn a_run_that_starts_is_no_healthy_run() {
 
 #[test]
 fn a_controller_that_stands_still_does_not_live() {
-    let place = Place::new("status-stalled");
+    let place = SocketDirectory::new("status-stalled");
     place.answering(
         7,
         r#"{ "status": 1, "pid": 7, "problems": ["stalled for 12 s", "more"], "stalled": ["stalled for 12 s"],
@@ -334,11 +334,11 @@ fn a_controller_that_stands_still_does_not_live() {
 
 #[test]
 fn who_waits_is_told_when_packets_are_counted() {
-    let place = Place::new("status-wait");
+    let place = SocketDirectory::new("status-wait");
     let outcome = place.status(&["--wait=20ms"]);
     assert_eq!(outcome.code, Some(1));
     assert!(outcome.complaint().contains("no flowgauge run on this machine"), "{outcome:?}");
-    fn start(place: &Place, arguments: &[&str]) -> Running {
+    fn start(place: &SocketDirectory, arguments: &[&str]) -> Running {
         Running::of(place.command(&["run", "--window", "1h", "--format", "json"]).args(arguments))
     }
     let running = start(&place, &["--port", "memory:unique,rate=10k"]);
@@ -368,7 +368,7 @@ fn who_waits_is_told_when_packets_are_counted() {
 
 #[test]
 fn other_versions_and_other_programs_are_told_apart() {
-    let place = Place::new("status-others");
+    let place = SocketDirectory::new("status-others");
     place.answering(8, r#"{ "status": 2, "pid": 8, "version": "9.0.0", "problems": [] }"#);
     let outcome = place.status(&[]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -382,7 +382,7 @@ fn other_versions_and_other_programs_are_told_apart() {
 
 #[test]
 fn hostile_sockets_neither_hang_nor_fill_nor_command_who_asks() {
-    let place = Place::new("status-hostile");
+    let place = SocketDirectory::new("status-hostile");
     // Never sends a byte, and never closes.
     place.serving(1, |reader| {
         thread::park();
@@ -424,7 +424,7 @@ fn hostile_sockets_neither_hang_nor_fill_nor_command_who_asks() {
 
 #[test]
 fn json_of_a_hostile_answer_is_harmless_and_the_same() {
-    let place = Place::new("status-hostile-json");
+    let place = SocketDirectory::new("status-hostile-json");
     place.answering(4, "{ \"status\": 1, \"problems\": [], \"interface\": \"\u{9b}2J\u{202e}\" }");
     let outcome = place.status(&["--format", "json"]);
     assert!(!outcome.stdout.contains(['\u{9b}', '\u{202e}']), "{:?}", outcome.stdout);
@@ -434,8 +434,8 @@ fn json_of_a_hostile_answer_is_harmless_and_the_same() {
 
 #[test]
 fn links_and_files_are_no_sockets() {
-    let place = Place::new("status-links");
-    let elsewhere = Place::new("status-elsewhere");
+    let place = SocketDirectory::new("status-links");
+    let elsewhere = SocketDirectory::new("status-elsewhere");
     let target = elsewhere.serving(1, |_| {});
     fs::create_dir_all(&place.directory).unwrap();
     symlink(target, place.socket(1)).unwrap();
@@ -464,7 +464,7 @@ fn runs_of_other_users_are_not_asked() {
         skip("root");
         return;
     }
-    let place = Place::new("status-foreign");
+    let place = SocketDirectory::new("status-foreign");
     fs::create_dir_all(&place.directory).unwrap();
     chown(&place.directory, Some(NOBODY), None).unwrap();
     let mut command = place.command(&[
@@ -507,7 +507,7 @@ fn runs_of_other_users_are_not_asked() {
 /// Members of the directory's group may query; the thread that answers has no other rights.
 #[test]
 fn the_group_that_may_enter_the_directory_may_ask() {
-    let place = Place::new("status-group");
+    let place = SocketDirectory::new("status-group");
     fs::create_dir_all(&place.directory).unwrap();
     let group = fs::metadata(&place.directory).unwrap().gid();
     for (directory, socket) in [(0o700, 0o600), (0o750, 0o660), (0o710, 0o660), (0o755, 0o600)] {
@@ -529,7 +529,7 @@ fn the_group_that_may_enter_the_directory_may_ask() {
 
 #[test]
 fn who_never_reads_keeps_nobody_waiting() {
-    let place = Place::new("status-unread");
+    let place = SocketDirectory::new("status-unread");
     let running = place.run(&["--port", "memory:unique,rate=10k"]);
     let socket = place.socket(running.child.id());
     let unread: Vec<UnixStream> = (0..100).map(|_| UnixStream::connect(&socket).unwrap()).collect();
@@ -542,7 +542,7 @@ fn who_never_reads_keeps_nobody_waiting() {
 #[test]
 fn programs_are_told_and_so_is_what_a_killed_run_left() {
     let test = || {
-        let place = Place::new("status-veth");
+        let place = SocketDirectory::new("status-veth");
         let mut running = place.run(&["-i", RECEIVER.0]);
         let runs = place.runs(|runs| runs.iter().all(|run| run["programs"].is_array()));
         let program = &runs[0]["programs"][0];

@@ -102,7 +102,7 @@ impl Running {
 
 /// Returns the configuration with these options if it can be applied without losing a packet.
 fn change(counted: &RunConfig, given: &[Given]) -> Option<RunConfig> {
-    let config = Run::of(given).ok()?;
+    let config = Run::from_given(given).ok()?;
     (counted.changed_to(&config) == config).then_some(config)
 }
 
@@ -127,7 +127,7 @@ mod tests {
                 format!("port = 'memory:unique'\nmeasure = 'cardinality,heavy,frequency'\n{text}");
             Configuration::of_text::<Run>(&text).effective(None)
         };
-        change(&Run::of(&given(before)).unwrap(), &given(after)).is_some()
+        change(&Run::from_given(&given(before)).unwrap(), &given(after)).is_some()
     }
 
     #[test]

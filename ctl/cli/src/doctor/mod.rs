@@ -119,15 +119,15 @@ impl Doctor {
             if interfaces.is_empty() && self.interfaces.is_empty() {
                 checks.push(xdp::no_interface());
             }
-            backends.push(Group::asked("xdp", checks));
+            backends.push(Group::requested("xdp", checks));
         }
         if wanted(Backend::Poll) {
-            backends.push(Group::asked("poll", poll::checks(machine, &interfaces)));
+            backends.push(Group::requested("poll", poll::checks(machine, &interfaces)));
         }
         match &self.address {
-            Some(address) => backends.push(Group::asked("tofino", tofino::checks(address))),
+            Some(address) => backends.push(Group::requested("tofino", tofino::checks(address))),
             None if wanted(Backend::Tofino) => {
-                backends.push(Group::not_asked("tofino", tofino::how_to_ask()))
+                backends.push(Group::not_requested("tofino", tofino::how_to_ask()))
             }
             None => {}
         }

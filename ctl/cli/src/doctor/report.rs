@@ -107,12 +107,12 @@ pub(super) struct Group {
 }
 
 impl Group {
-    pub(super) fn asked(backend: &'static str, checks: Vec<Check>) -> Self {
+    pub(super) fn requested(backend: &'static str, checks: Vec<Check>) -> Self {
         let can_run = !checks.iter().any(|check| check.required && check.status == Status::No);
         Group { backend, asked: true, can_run: Some(can_run), checks }
     }
 
-    pub(super) fn not_asked(backend: &'static str, check: Check) -> Self {
+    pub(super) fn not_requested(backend: &'static str, check: Check) -> Self {
         Group { backend, asked: false, can_run: None, checks: vec![check] }
     }
 }

@@ -24,7 +24,7 @@ use flowgauge_ctl::output::Format;
 use flowgauge_ctl::schedule::Intervals;
 use flowgauge_dataplane::MeasurementKind;
 use flowgauge_dataplane::poll::PollMode;
-use measurement::chosen::{Keyed, Measurements, keyed, measure, names};
+use measurement::chosen::{KeyOption, Measurements, keyed, measure, names};
 use measurement::{ALL, MeasurementArgs};
 use outputs::OutputOptions;
 use std::path::PathBuf;
@@ -99,7 +99,7 @@ pub(crate) struct Options {
     /// Give a key to one measurement as in heavy=five-tuple. Entropy accepts two, as in
     /// entropy=src+dst.
     #[arg(long, value_name = "[NAME=]KEY", value_parser = keyed, value_delimiter = ',', help_heading = "Measurement")]
-    pub(crate) key: Vec<Keyed>,
+    pub(crate) key: Vec<KeyOption>,
 
     /// Look into tunnels and count by the innermost network header
     ///

@@ -145,11 +145,11 @@ impl Run {
             }
             (_, failure) => failure,
         };
-        Self::of(&configuration.effective(table)).map_err(in_source)
+        Self::from_given(&configuration.effective(table)).map_err(in_source)
     }
 
     /// Resolves these options.
-    pub(crate) fn of(given: &[Given]) -> Result<RunConfig, Failure> {
+    pub(crate) fn from_given(given: &[Given]) -> Result<RunConfig, Failure> {
         let mut run = Run::default();
         fill(&mut run, given)?;
         run.resolve(given)

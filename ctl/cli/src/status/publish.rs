@@ -1,11 +1,11 @@
 //! Server of a run's status: collects it from the sources and writes it to each client.
 //!
-//! Every source has a [`Publisher`], a sink that updates its [`State`] with each record and
+//! Every source has a [`Publisher`], a sink that updates its [`SourceState`] with each record and
 //! heartbeat. [`Publication`] merges the states of all sources into one [`Report`], for the thread
 //! of the status socket and for the HTTP and gRPC servers.
 
 use super::directory;
-use super::report::{Flows, Latest, Measured, Report, VERSION};
+use super::report::{Flows, Latest, MeasurementStatus, Report, VERSION};
 use super::warning;
 use flowgauge_core::Settings;
 use flowgauge_ctl::clock::nanoseconds;
@@ -51,7 +51,7 @@ pub(crate) struct Publication {
 #[derive(Default)]
 struct Sources {
     /// Sources that have a controller.
-    states: Mutex<Vec<Arc<Mutex<State>>>>,
+    states: Mutex<Vec<Arc<Mutex<SourceState>>>>,
     /// Sources that a run with several is expected to count, by name.
     expected: Mutex<BTreeMap<String, Expected>>,
 }
@@ -88,7 +88,7 @@ impl Publication {
         dataplane: &dyn Dataplane,
         plan: &Plan,
     ) -> Publisher {
-        let mut state = State::new(dataplane, plan);
+        let mut state = SourceState::new(dataplane, plan);
         state.report.source = name.map(str::to_owned);
         let state = Arc::new(Mutex::new(state));
         self.sources.states().push(Arc::clone(&state));
@@ -151,7 +151,7 @@ impl Publication {
 
 /// Sink that keeps the published state of a source up to date.
 pub(crate) struct Publisher {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<SourceState>>,
     sources: Arc<Sources>,
 }
 
@@ -162,7 +162,7 @@ impl Drop for Publisher {
 }
 
 impl Sources {
-    fn states(&self) -> MutexGuard<'_, Vec<Arc<Mutex<State>>>> {
+    fn states(&self) -> MutexGuard<'_, Vec<Arc<Mutex<SourceState>>>> {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -273,7 +273,7 @@ impl Sink for Publisher {
 }
 
 /// State of a source, with the times of its events.
-struct State {
+struct SourceState {
     report: Report,
     /// Whether packets are counted: programs are attached and workers poll.
     has_begun: bool,
@@ -284,7 +284,7 @@ struct State {
     read: Instant,
 }
 
-fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn locked(state: &Mutex<SourceState>) -> MutexGuard<'_, SourceState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -292,7 +292,7 @@ fn unix_time() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, nanoseconds)
 }
 
-impl State {
+impl SourceState {
     fn new(dataplane: &dyn Dataplane, plan: &Plan) -> Self {
         let (capabilities, now) = (dataplane.capabilities(), Instant::now());
         let settings = dataplane.settings();
@@ -308,7 +308,7 @@ impl State {
             window_ns: plan.intervals.window.filter(|_| has_windows(settings)).map(nanoseconds),
             ..Report::default()
         };
-        State { report, has_begun: false, heartbeat: now, window: now, read: now }
+        SourceState { report, has_begun: false, heartbeat: now, window: now, read: now }
     }
 
     fn record(&mut self, record: &Record) {
@@ -388,9 +388,9 @@ impl State {
     }
 }
 
-fn measured(settings: &Settings) -> Vec<Measured> {
+fn measured(settings: &Settings) -> Vec<MeasurementStatus> {
     let keys = |kind: MeasurementKind| kind.keys(settings).map(move |key| (kind, key));
-    let named = |(kind, key): (MeasurementKind, flowgauge_core::KeyKind)| Measured {
+    let named = |(kind, key): (MeasurementKind, flowgauge_core::KeyKind)| MeasurementStatus {
         measurement: kind.name().to_owned(),
         key: key.name().to_owned(),
     };
@@ -615,7 +615,7 @@ mod tests {
             window_ns: Some(1_000_000_000),
             ..Report::default()
         };
-        let state = Arc::new(Mutex::new(State {
+        let state = Arc::new(Mutex::new(SourceState {
             report,
             has_begun: false,
             heartbeat: now,

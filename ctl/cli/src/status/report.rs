@@ -30,7 +30,7 @@ pub(super) struct Report {
     pub(super) backend: String,
     pub(super) interface: String,
     pub(super) places: Vec<Place>,
-    pub(super) measurements: Vec<Measured>,
+    pub(super) measurements: Vec<MeasurementStatus>,
     /// Length of a window; `None` without windows.
     pub(super) window_ns: Option<u64>,
     /// Sources that are not counted yet, one line each.
@@ -71,7 +71,7 @@ impl Report {
 
 /// Measurement and its key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Measured {
+pub(super) struct MeasurementStatus {
     pub(super) measurement: String,
     pub(super) key: String,
 }

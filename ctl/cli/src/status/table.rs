@@ -345,7 +345,7 @@ fn time(nanoseconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::{Flows, Measured, Warning};
+    use super::super::report::{Flows, MeasurementStatus, Warning};
     use super::*;
     use flowgauge_dataplane::poll::PollMode;
     use flowgauge_dataplane::{Direction, Place, Status};
@@ -378,7 +378,7 @@ mod tests {
             at_ns: 4_000 * SECOND,
             backend: "poll".to_owned(),
             interface: "eth1".to_owned(),
-            measurements: vec![Measured {
+            measurements: vec![MeasurementStatus {
                 measurement: "cardinality".to_owned(),
                 key: "src".to_owned(),
             }],

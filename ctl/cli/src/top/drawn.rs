@@ -89,7 +89,7 @@ impl Figure {
 
 /// Last status of a run, with the course of its numbers.
 #[derive(Default)]
-pub(super) struct Run {
+pub(super) struct RunView {
     pub(super) pid: u64,
     pub(super) heading: String,
     /// Sources that are not counted yet, one line each.
@@ -108,7 +108,7 @@ pub(super) struct Run {
 /// All runs, ordered by process id.
 #[derive(Default)]
 pub(super) struct Runs {
-    pub(super) runs: Vec<Run>,
+    pub(super) runs: Vec<RunView>,
     pub(super) notes: Vec<String>,
 }
 
@@ -120,8 +120,8 @@ impl Runs {
         for status in runs {
             let Some(pid) = status["pid"].as_u64() else { continue };
             let known = before.iter().position(|run| run.pid == pid);
-            let mut run =
-                known.map_or_else(|| Run { pid, ..Run::default() }, |at| before.swap_remove(at));
+            let mut run = known
+                .map_or_else(|| RunView { pid, ..RunView::default() }, |at| before.swap_remove(at));
             run.take(status);
             self.runs.push(run);
         }
@@ -129,7 +129,7 @@ impl Runs {
     }
 }
 
-impl Run {
+impl RunView {
     fn take(&mut self, status: &Value) {
         let text = |key: &str| status[key].as_str().unwrap_or_default();
         self.heading = format!(

@@ -1,6 +1,6 @@
 //! Layout of `top`.
 
-use super::drawn::{Figure, Number, Run, Runs, Shape};
+use super::drawn::{Figure, Number, RunView, Runs, Shape};
 use flowgauge_ctl::output::scaled;
 use ratatui::Frame;
 use ratatui::crossterm::event::KeyCode;
@@ -92,7 +92,7 @@ impl View {
     }
 }
 
-fn heading(run: &Run) -> Vec<Line<'static>> {
+fn heading(run: &RunView) -> Vec<Line<'static>> {
     let window = match run.window {
         Some(window) => {
             let cut = if run.complete { "" } else { ", incomplete" };
@@ -104,7 +104,7 @@ fn heading(run: &Run) -> Vec<Line<'static>> {
     vec![Line::from(run.heading.clone().bold()), Line::from(window)]
 }
 
-fn lines(run: &Run, width: usize) -> Vec<Line<'static>> {
+fn lines(run: &RunView, width: usize) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     if run.alarm {
         lines.push(
@@ -138,7 +138,7 @@ fn lines(run: &Run, width: usize) -> Vec<Line<'static>> {
 }
 
 /// Omit zeros and normal states.
-fn is_worth_a_line(figure: &Figure, run: &Run) -> bool {
+fn is_worth_a_line(figure: &Figure, run: &RunView) -> bool {
     match &figure.shape {
         Shape::Count(_) => {
             let course = run.courses.get(&(figure.name.clone(), figure.label()));
@@ -151,7 +151,7 @@ fn is_worth_a_line(figure: &Figure, run: &Run) -> bool {
     }
 }
 
-fn figure_lines(figure: &Figure, run: &Run, width: usize) -> Vec<Line<'static>> {
+fn figure_lines(figure: &Figure, run: &RunView, width: usize) -> Vec<Line<'static>> {
     let unit = figure.unit.as_str();
     let course =
         run.courses.get(&(figure.name.clone(), figure.label())).map(course).unwrap_or_default();

@@ -28,14 +28,14 @@ pub(crate) fn measure(text: &str) -> Result<Measurements, String> {
 
 /// Key of one measurement, or of all without their own: `src` or `entropy=src+dst`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Keyed {
+pub(crate) struct KeyOption {
     /// Measurement; `None` for all others.
     pub(crate) measurement: Option<MeasurementKind>,
     /// Keys. Only entropy can have several.
     pub(crate) keys: Vec<KeyKind>,
 }
 
-pub(crate) fn keyed(text: &str) -> Result<Keyed, String> {
+pub(crate) fn keyed(text: &str) -> Result<KeyOption, String> {
     let (measurement, keys) = match text.split_once('=') {
         Some((name, keys)) => (Some(value::measurement(name.trim())?), keys),
         None => (None, text),
@@ -50,7 +50,7 @@ pub(crate) fn keyed(text: &str) -> Result<Keyed, String> {
     different.sort_by_key(|key| *key as u8);
     different.dedup();
     match keys.len() <= most && different.len() == keys.len() {
-        true => Ok(Keyed { measurement, keys }),
+        true => Ok(KeyOption { measurement, keys }),
         false => {
             Err("only entropy can have two keys, which must differ, as in entropy=src+dst"
                 .to_owned())
