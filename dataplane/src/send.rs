@@ -97,7 +97,7 @@ impl<'a> Transmission<'a> {
     /// Sends the packets of a capture and calls `progress` repeatedly.
     ///
     /// # Errors
-    /// Those of the sender.
+    /// Failures of the sender.
     pub fn send_capture(
         self,
         ports: Ports<PcapPort>,
@@ -109,7 +109,7 @@ impl<'a> Transmission<'a> {
     /// Sends generated packets; otherwise like [`send_capture`](Self::send_capture).
     ///
     /// # Errors
-    /// Those of the sender.
+    /// Failures of the sender.
     pub fn send_generated(
         self,
         ports: Ports<MemoryPort>,

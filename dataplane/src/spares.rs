@@ -7,9 +7,9 @@ use std::sync::Arc;
 /// Upper bound of the banks that readers reference at once.
 const MAX_BANKS: usize = 8;
 
-/// Pool of result banks, most of which no reader references any more.
+/// Pool of result banks; readers reference few of them.
 ///
-/// A bank has room for all measurements at their largest, of which settings use a small part.
+/// A bank has room for all measurements at their largest, but settings use a small part.
 /// Allocating a zeroed bank takes longer than the rest of a read; clearing a used one touches only
 /// the parts in use.
 #[derive(Default)]
@@ -59,11 +59,11 @@ mod tests {
         assert_eq!(Arc::as_ptr(&second), place, "used again");
         let mut only = WideBank::boxed();
         only.counters.ipv4 = 4;
-        assert!(*second == *only, "nothing of what was there before");
+        assert!(*second == *only, "no earlier contents");
     }
 
     #[test]
-    fn only_so_many_are_kept() {
+    fn the_pool_is_bounded() {
         let mut spares = BankPool::default();
         let held: Vec<_> =
             (0..2 * MAX_BANKS).map(|_| spares.fill(&Settings::default(), |_| {})).collect();

@@ -239,7 +239,7 @@ fn frames_that_run_out_are_counted() {
             assert_eq!(account.counted, 128);
             traffic.send(1);
             account.settle(&mut poll, &traffic);
-            assert_eq!(account.counted, 129, "it goes on");
+            assert_eq!(account.counted, 129, "counting continues");
             account.balance(&mut poll);
         });
     }
@@ -319,7 +319,7 @@ fn an_interface_that_goes_down_and_up_is_counted_on() {
             account.hear(&mut poll, "rx: is down");
             ip("link set dev rx up").unwrap();
             account.hear(&mut poll, "rx: is up again");
-            assert_eq!(account.said.len(), 2, "each is told once: {:?}", account.said);
+            assert_eq!(account.said.len(), 2, "each is reported once: {:?}", account.said);
             account.said.clear();
         }
         traffic.send(200);
@@ -537,12 +537,12 @@ fn what_is_not_asked_for_goes_to_the_host() {
             }
         }
         assert_eq!(poll.rotate().unwrap().bank.counters.packets(), 32);
-        assert_eq!(poll.losses().unwrap().total(), 0, "nobody wanted to count these");
+        assert_eq!(poll.losses().unwrap().total(), 0, "these were not to be counted");
         let mut account = Account { counted: 32, ..Account::new() };
         account.balance(&mut poll);
         drop(poll);
         traffic.send(64);
-        assert_eq!(host.hears(64), 64, "all, now that nobody counts");
+        assert_eq!(host.hears(64), 64, "all, now that counting has ended");
     });
 }
 

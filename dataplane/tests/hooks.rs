@@ -128,7 +128,7 @@ fn a_program_whose_pin_is_removed_counts_on() {
         assert_eq!((counted(&snapshot), snapshot.complete), (10, true));
         let events = xdp.events().unwrap();
         assert!(matches!(&events[..], [Event::Notice(told)] if told.contains("pin")), "{events:?}");
-        assert!(pin().exists(), "whoever adopts needs it");
+        assert!(pin().exists(), "the adopting process needs it");
         drop(xdp);
         assert!(!PathBuf::from(DIRECTORY).exists());
     });
@@ -326,15 +326,11 @@ fn interfaces_of_one_name_in_two_network_namespaces_do_not_mix() {
             send(4);
             let (mut second, found) = adopted(ingress());
             assert!(found.is_some());
-            assert_eq!(counted(&window(&mut second, 4)), 4, "nobody else ended it");
+            assert_eq!(counted(&window(&mut second, 4)), 4, "it is still attached");
         });
         is_left_alone.recv().expect("the other network");
         assert_eq!(pinned(), 2);
-        assert_eq!(
-            left(Path::new(DIRECTORY)).unwrap(),
-            [],
-            "what is left elsewhere is no business of this namespace"
-        );
+        assert_eq!(left(Path::new(DIRECTORY)).unwrap(), [], "other namespaces are not listed");
         assert_eq!(counted(&window(&mut first, 3)), 3);
         drop(first);
         assert_eq!(detach(Path::new(DIRECTORY), None).unwrap(), [""; 0]);

@@ -208,7 +208,7 @@ fn what_passes_uncounted_is_not_accounted_for() {
         send_datagrams();
         // Everything sent is received: the stack processes it in time, without a program.
         assert!((0..1_000_000).any(|_| counters().received >= 2000));
-        assert_eq!(xdp.events().unwrap().len(), 1, "it is attached again, which is told");
+        assert_eq!(xdp.events().unwrap().len(), 1, "it is attached again, with an event");
         send_datagrams();
         let (counted, _) = collect(&mut xdp, 1000);
         let (received, more) = received(&mut xdp);

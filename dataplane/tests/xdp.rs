@@ -430,7 +430,7 @@ fn two_at_one_place_do_not_mix() {
                 .contains("another flowgauge is counting")
         );
         send(&socket(), 10);
-        assert_eq!(collect(&mut first, 10), 10, "the first goes on undisturbed");
+        assert_eq!(collect(&mut first, 10), 10, "the first continues undisturbed");
     });
 }
 

@@ -176,7 +176,7 @@ struct ZstdReader<R> {
 }
 
 impl<R: BufRead> ZstdReader<R> {
-    /// Starts the next frame with data; returns false if there is none.
+    /// Starts the next frame with data; returns false at the end of the input.
     fn begin(&mut self) -> io::Result<bool> {
         while !self.input.fill_buf()?.is_empty() {
             match self.decoder.reset(&mut self.input) {
@@ -205,10 +205,10 @@ impl<R: BufRead> ZstdReader<R> {
 
     fn end(&mut self) -> io::Result<()> {
         self.in_frame = false;
-        let (describe, found) =
+        let (stored, computed) =
             (self.decoder.get_checksum_from_data(), self.decoder.get_calculated_checksum());
-        match (describe, found) {
-            (Some(describe), Some(found)) if describe != found => {
+        match (stored, computed) {
+            (Some(stored), Some(computed)) if stored != computed => {
                 Err(io::Error::other("the checksum of a frame is wrong"))
             }
             _ => Ok(()),

@@ -276,7 +276,7 @@ fn link_types() {
 
 #[test]
 fn files_that_are_no_captures() {
-    // 2001-09-09, type Ethernet, 82 bytes of which 64 are the frame; and a second one a second
+    // 2001-09-09, type Ethernet, 82 bytes including 64 of the frame; then a second one a second
     // later.
     let erf = |second: u8| {
         [&[0, 0, 0, 0, second, 0xca, 0x9a, 0x3b, 2, 4, 0, 82, 0, 0, 0, 64][..], &[0; 66]].concat()

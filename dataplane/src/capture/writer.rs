@@ -16,7 +16,7 @@ impl<W: Write> Writer<W> {
     /// Writes the file header for frames of a LINKTYPE_ value, see [`link_type`](super::link_type).
     ///
     /// # Errors
-    /// Those of `inner`.
+    /// Failures of `inner`.
     pub fn new(mut inner: W, link_type: u16) -> io::Result<Self> {
         let (major, minor) = pcap::VERSION;
         inner.write_all(&pcap::NANOSECONDS.to_le_bytes())?;
@@ -54,7 +54,7 @@ impl<W: Write> Writer<W> {
     /// Flushes, and returns the inner writer.
     ///
     /// # Errors
-    /// Those of the flush.
+    /// Failure of the flush.
     pub fn finish(mut self) -> io::Result<W> {
         self.inner.flush()?;
         Ok(self.inner)

@@ -131,7 +131,7 @@ impl Interface {
         }
     }
 
-    /// Returns the driver's name; empty if there is none.
+    /// Returns the driver's name; empty if unknown.
     pub(crate) fn driver(&self) -> String {
         let info = self.driver_info();
         let name = info.ok().and_then(|info| {

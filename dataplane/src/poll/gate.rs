@@ -128,7 +128,7 @@ impl Gate {
             .store(u64::try_from(lateness.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// Returns the reordering tolerance, in nanoseconds; `None` if there is none.
+    /// Returns the reordering tolerance, in nanoseconds; `None` for no tolerance.
     #[must_use]
     pub fn lateness(&self) -> Option<u64> {
         let lateness = self.lateness.load(Ordering::Relaxed);

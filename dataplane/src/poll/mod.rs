@@ -61,7 +61,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
-use tap::{SampleReceiver, tap};
+use tap::{SampleReceiver, sample_channel};
 use truth::ExactFlows;
 use worker::unix_time;
 
@@ -114,7 +114,7 @@ pub struct Poll {
     /// Banks for the sums over workers.
     sums: BankPool,
     /// Time accounting of the workers.
-    accounts: Vec<LoadHistory>,
+    histories: Vec<LoadHistory>,
     /// Sketches shared by all workers.
     shared_sketches: Arc<flowgauge_core::Shared>,
     /// Worker functions, until [`install`](Dataplane::install) starts them.
@@ -129,7 +129,7 @@ pub struct Poll {
     rotating: bool,
     end_reported: bool,
     /// Receivers of individual delays, and the delays received.
-    basins: Vec<SampleReceiver>,
+    receivers: Vec<SampleReceiver>,
     sampled: Sampled,
 }
 
@@ -153,20 +153,20 @@ impl Poll {
         let shared_sketches = flowgauge_core::Shared::counted();
         shared_sketches.lasting.prepare(&options.settings);
         let sharing = if ports.len() == 1 { Sharing::Alone } else { Sharing::Shared };
-        let (mut readers, mut accounts, mut basins) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut readers, mut histories, mut receivers) = (Vec::new(), Vec::new(), Vec::new());
         let mut bodies: Vec<Body> = Vec::new();
         let wakers = ports.iter().filter_map(Port::waker).collect();
         for port in ports {
             let (writer, reader) = handoff(options.settings, Arc::clone(&shared_sketches));
             readers.push(reader);
             let account = LoadHistory::new();
-            let (tap, basin) = options
+            let (tap, receiver) = options
                 .settings
                 .delay
                 .samples
-                .then(|| tap(gate.pace(), options.delay_room))
+                .then(|| sample_channel(gate.pace(), options.delay_room))
                 .unzip();
-            basins.extend(basin);
+            receivers.extend(receiver);
             let Options { settings, slot_ns, poll_mode, .. } = options;
             let (meter, truth, gate, stop) =
                 (account.meter(), truth.clone(), Arc::clone(&gate), Arc::clone(&stop));
@@ -185,7 +185,7 @@ impl Poll {
                     stop,
                 });
             }));
-            accounts.push(account);
+            histories.push(account);
         }
         Poll {
             capabilities,
@@ -196,7 +196,7 @@ impl Poll {
             stop,
             readers,
             sums: BankPool::default(),
-            accounts,
+            histories,
             shared_sketches,
             bodies,
             workers: Vec::new(),
@@ -205,7 +205,7 @@ impl Poll {
             hash: None,
             rotating: false,
             end_reported: false,
-            basins,
+            receivers,
             sampled: Sampled::default(),
         }
     }
@@ -231,8 +231,8 @@ impl Poll {
 
     /// Collects the individual delays that have arrived.
     fn drain(&mut self) {
-        let Self { basins, sampled, .. } = self;
-        basins.iter_mut().for_each(|basin| basin.drain(|sample| sampled.add(0, sample)));
+        let Self { receivers, sampled, .. } = self;
+        receivers.iter_mut().for_each(|receiver| receiver.drain(|sample| sampled.add(0, sample)));
     }
 
     fn started(&self, operation: &'static str) -> Result<HashIdentity, Error> {
@@ -347,14 +347,14 @@ impl Dataplane for Poll {
         let mut truth = None;
         let now = unix_time();
         let bank = self.sums.fill(settings, |bank| {
-            for (reader, account) in self.readers.iter().zip(&mut self.accounts) {
+            for (reader, account) in self.readers.iter().zip(&mut self.histories) {
                 let sample = reader.sample();
                 account.sampled(sample.bank.counters.packets(), reader, now);
                 bank.unite(&sample.bank, settings);
                 if let (Some(merged), Some(theirs)) = (&mut lasting, &sample.lasting) {
                     merged.merge(theirs, settings);
                 }
-                // Workers share the exact sets; the latest answer has the largest count.
+                // The exact sets are shared by workers, so the latest answer has the largest count.
                 truth = truth.max(sample.truth);
             }
             bank.merge_shared(&self.shared_sketches.banks[active % BANKS], settings);
@@ -377,7 +377,7 @@ impl Dataplane for Poll {
         let mut missing = None;
         let bank = self.sums.fill(settings, |bank| {
             for (index, (reader, account)) in
-                self.readers.iter_mut().zip(&mut self.accounts).enumerate()
+                self.readers.iter_mut().zip(&mut self.histories).enumerate()
             {
                 let Some(closed) = reader.closed() else {
                     missing = missing.or(Some(index));
@@ -466,7 +466,7 @@ impl Dataplane for Poll {
             poll_mode: self.options.poll_mode,
             load: account.load(),
         };
-        let workers = self.accounts.iter().enumerate().map(status).collect();
+        let workers = self.histories.iter().enumerate().map(status).collect();
         Status {
             workers,
             instructions: Some(Instructions::in_use().name().to_owned()),

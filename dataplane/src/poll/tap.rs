@@ -25,18 +25,18 @@ pub(super) enum SampleReceiver {
 }
 
 /// Creates both ends; `room` is the number of delays that the ring holds in live runs.
-pub(super) fn tap(pace: Pace, room: usize) -> (SampleSender, SampleReceiver) {
+pub(super) fn sample_channel(pace: Pace, room: usize) -> (SampleSender, SampleReceiver) {
     if pace == Pace::Trace {
         let all = All::default();
         return (SampleSender::All(Arc::clone(&all)), SampleReceiver::All(all));
     }
-    let (tap, basin) = HeapRb::new(room).split();
-    (SampleSender::Ring(tap), SampleReceiver::Ring(basin))
+    let (sender, receiver) = HeapRb::new(room).split();
+    (SampleSender::Ring(sender), SampleReceiver::Ring(receiver))
 }
 
 impl SampleSender {
     /// Passes on the delays counted so far. The worker still owns the bank, so a later reader of
-    /// the bank finds all of its delays in the basin.
+    /// the bank finds all of its delays in the receiver.
     pub(super) fn pass_on(&mut self, active: &mut Active<'_>) {
         let (delay, outbox) = (&mut active.bank.delay, &mut active.lasting.delay);
         match self {

@@ -362,7 +362,7 @@ impl Switch {
         self.reach().await?;
         if self.session.as_ref().is_some_and(|session| !session.verified) {
             let problem =
-                "the connection was lost and made anew; what the switch holds is to be checked"
+                "the connection was lost and restored; the tables of the switch are not verified yet"
                     .to_owned();
             return Err(Failure::Unreachable { problem });
         }
@@ -386,7 +386,7 @@ impl Switch {
         answer
     }
 
-    /// Opens a session if there is none.
+    /// Opens a session unless one is open.
     async fn reach(&mut self) -> Result<(), Failure> {
         if let Some(session) = &mut self.session
             && let Some(why) = session.is_lost()
@@ -475,7 +475,7 @@ impl Switch {
         }
     }
 
-    /// Opens a session if there is none, and restores the switch's tables.
+    /// Opens a session unless one is open, and restores the switch's tables.
     async fn restored(&mut self) -> Result<(), Failure> {
         self.reach().await?;
         let verified = self.session.as_ref().is_some_and(|session| session.verified);

@@ -61,7 +61,7 @@ impl Program {
         for port in forward.iter().flat_map(|(one, other)| [*one, *other]) {
             if port >> names::PORT_BITS != 0 {
                 return Err(Failure::options(format!(
-                    "{port} is no port of a switch; they are below {}",
+                    "{port} is not a port number of a switch; port numbers are below {}",
                     1 << names::PORT_BITS
                 )));
             }

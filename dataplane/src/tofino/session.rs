@@ -282,7 +282,7 @@ impl Session {
         let answer = answer.into_inner();
         let program = answer.config.iter().find(|config| config.p4_name == self.program);
         let program = program.ok_or_else(|| {
-            Failure::answer(format!("there is no schema of program {}", self.program))
+            Failure::answer(format!("the switch has no schema of program {}", self.program))
         })?;
         let schema = Schema::parse(&program.bfruntime_info).map_err(Failure::program)?;
         match answer.non_p4_config {
@@ -474,7 +474,7 @@ fn check_errors(errors: &[proto::Error], what: &str) -> Result<(), Failure> {
     let message =
         format!("{what}: number {index}: {}; {others} others failed as well", first.message);
     let code = Code::from(first.canonical_code);
-    // These codes do not mean a broken connection here.
+    // None of these codes means a broken connection here.
     let transient = matches!(
         code,
         Code::Unavailable | Code::Aborted | Code::ResourceExhausted | Code::DeadlineExceeded

@@ -239,7 +239,7 @@ fn qdisc_request(index: u32) -> Vec<u8> {
     [message(index, QDISC_HANDLE, QDISC_PARENT, 0), text(TCA_KIND, "clsact")].concat()
 }
 
-/// Creates the queueing discipline if there is none. Returns whether it did.
+/// Creates the queueing discipline if it is missing. Returns whether it did.
 fn make_qdisc(index: u32, direction: Direction) -> io::Result<bool> {
     match change(ROUTE, RTM_NEWQDISC, NLM_F_CREATE | NLM_F_EXCL, &qdisc_request(index)) {
         Ok(()) => return Ok(true),
@@ -284,7 +284,7 @@ pub(super) struct Classifier {
 }
 
 impl Classifier {
-    /// Attaches a program before all filters, creating the queueing discipline if there is none.
+    /// Attaches a program before all filters, creating the queueing discipline if it is missing.
     pub(super) fn attach(
         program: BorrowedFd<'_>,
         index: u32,

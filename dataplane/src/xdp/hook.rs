@@ -64,7 +64,7 @@ pub(super) struct Hook {
     /// so that no packet is counted once those are gone.
     pub(super) link: Option<Link>,
     /// State seen at the last check.
-    pub(super) seen: LastCheck,
+    pub(super) last_check: LastCheck,
     pub(super) pins: Option<(Pins, NoteArray)>,
     /// Programs, for attaching again.
     pub(super) programs: Option<Ebpf>,
@@ -155,7 +155,7 @@ fn without_interface(
         odometer: None,
         passed_before: 0,
         link: None,
-        seen: LastCheck::at(""),
+        last_check: LastCheck::at(""),
         pins: None,
         programs: None,
         memory,
@@ -210,7 +210,7 @@ pub(super) fn attached(
         odometer: Some(Odometer::later()),
         passed_before: passed.as_ref().map_or(0, |passed| *passed.start()),
         link: Some(link),
-        seen: LastCheck::at(interface),
+        last_check: LastCheck::at(interface),
         pins,
         programs: Some(programs),
         memory,
@@ -227,7 +227,7 @@ pub(super) fn attached(
             let Found { mut note, notes, link, mode } =
                 pins.adopt(place, &note, options.wanted(place.direction))?;
             if note.rein_in(now_ns()) {
-                events.push(Event::Notice(format!("{place}: the clock was set back since counting began; windows that were open are told to begin now at the latest")));
+                events.push(Event::Notice(format!("{place}: the clock was set back since counting began; open windows are reported to begin now at the latest")));
             }
             // The programs are for attaching again. They count in the existing memory, by the clock
             // of the earlier ones.
@@ -667,7 +667,7 @@ fn native_limits(error: &io::Error, place: &Place, mode: Mode) -> Option<String>
 impl From<Mode> for XdpMode {
     fn from(mode: Mode) -> Self {
         match mode {
-            // These modes are not used for XDP programs.
+            // Other modes are not used for XDP programs.
             Mode::Native | Mode::Tcx | Mode::Clsact => XdpMode::Driver,
             Mode::Skb => XdpMode::Skb,
             Mode::Offload => XdpMode::Hardware,

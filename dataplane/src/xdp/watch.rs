@@ -86,14 +86,14 @@ fn lasted(time: Duration) -> String {
 impl Hook {
     /// Checks the program; events are added to `events`.
     pub(super) fn look(&mut self, options: &Options, events: &mut Vec<Event>) {
-        let before = std::mem::replace(&mut self.seen.at, Instant::now());
+        let before = std::mem::replace(&mut self.last_check.at, Instant::now());
         if self.state == State::Gone {
             self.return_to(before, options, events);
             return;
         }
         let Some(name) = device::name(self.note.interface_index) else {
             self.state = State::Gone;
-            self.seen.looks = 0;
+            self.last_check.looks = 0;
             self.mark_gap();
             events.push(Event::Warning(format!(
                 "{}: the interface is gone, and the program with it",
@@ -102,13 +102,13 @@ impl Hook {
             return;
         };
         self.remember_losses();
-        if name != self.seen.name {
+        if name != self.last_check.name {
             let kept = &self.place.interface;
             events.push(Event::Notice(format!(
                 "{}: the interface is called {name} now; records go on calling it {kept}",
-                self.seen.name
+                self.last_check.name
             )));
-            self.seen.name = name;
+            self.last_check.name = name;
         }
         self.follow_state(events);
         if self.follow_link(before, options, events) {
@@ -125,12 +125,12 @@ impl Hook {
         attached: impl FnOnce(&Place) -> Result<Hooked, Error>,
     ) {
         if device::index(&self.place.interface).is_none() {
-            self.seen.looks = 0;
+            self.last_check.looks = 0;
             return;
         }
-        let is_first = self.seen.looks == 0;
-        self.seen.looks += 1;
-        if self.seen.looks % RETRY_CHECKS != 1 {
+        let is_first = self.last_check.looks == 0;
+        self.last_check.looks += 1;
+        if self.last_check.looks % RETRY_CHECKS != 1 {
             return;
         }
         match attached(&self.place) {
@@ -156,19 +156,19 @@ impl Hook {
     /// Resumes counting if an interface that was gone exists again.
     fn return_to(&mut self, before: Instant, options: &Options, events: &mut Vec<Event>) {
         let Some(index) = device::index(&self.place.interface) else {
-            self.seen.looks = 0;
+            self.last_check.looks = 0;
             return;
         };
         self.mark_gap();
-        let tried = self.seen.looks > 0;
-        self.seen.looks += 1;
-        if self.seen.looks % RETRY_CHECKS != 1 {
+        let tried = self.last_check.looks > 0;
+        self.last_check.looks += 1;
+        if self.last_check.looks % RETRY_CHECKS != 1 {
             return;
         }
         match self.begin_again(index, options) {
             Ok(()) => {
                 self.state = State::Counting;
-                self.seen = LastCheck::at(&self.place.interface);
+                self.last_check = LastCheck::at(&self.place.interface);
                 let missed = if tried {
                     "until now".to_owned()
                 } else {
@@ -194,13 +194,13 @@ impl Hook {
         match self.mend_pins() {
             Ok(false) => {}
             Ok(true) => {
-                self.seen.unpinned = false;
+                self.last_check.unpinned = false;
                 events.push(Event::Notice(format!(
                     "{}: pins were removed by others, and are made anew; no packet is missing",
                     self.place
                 )));
             }
-            Err(error) if !std::mem::replace(&mut self.seen.unpinned, true) => {
+            Err(error) if !std::mem::replace(&mut self.last_check.unpinned, true) => {
                 let what = "pins were removed by others: if this process is killed, its counts end with it";
                 events.push(Event::Notice(format!("{}: {what} ({error})", self.place)));
             }
@@ -211,12 +211,12 @@ impl Hook {
     /// Checks whether the interface is up.
     fn follow_state(&mut self, events: &mut Vec<Event>) {
         let running =
-            Interface::new(&self.seen.name).ok().and_then(|interface| interface.is_running());
+            Interface::new(&self.last_check.name).ok().and_then(|interface| interface.is_running());
         if let Some(running) = running
-            && std::mem::replace(&mut self.seen.running, running) != running
+            && std::mem::replace(&mut self.last_check.running, running) != running
         {
-            let reported = if running { "is up again" } else { "is down; no packets cross it" };
-            events.push(Event::Notice(format!("{}: {reported}", self.seen.name)));
+            let change = if running { "is up again" } else { "is down; no packets cross it" };
+            events.push(Event::Notice(format!("{}: {change}", self.last_check.name)));
         }
     }
 
@@ -311,26 +311,26 @@ impl Hook {
         let others =
             link.before(self.note.interface_index, self.place.direction).unwrap_or_default();
         if others.is_empty() {
-            self.seen.before.clear();
+            self.last_check.before.clear();
             return;
         }
         self.mark_gap();
-        let known = others == self.seen.before;
+        let known = others == self.last_check.before;
         let names = others.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let came = format!(
             "{}: another program (number {names}) was attached before this one",
             self.place
         );
-        if self.seen.contests == MAX_CONTESTS {
+        if self.last_check.contests == MAX_CONTESTS {
             if !known {
                 events.push(Event::Warning(format!(
                     "{came} again and again; what it does not let pass is not counted"
                 )));
             }
-            self.seen.before = others;
+            self.last_check.before = others;
             return;
         }
-        self.seen.contests += 1;
+        self.last_check.contests += 1;
         // The kernel accepts a program only once per hook, so it must be detached before it is
         // attached in front of the others.
         let moved = self.link.as_ref().map_or(Ok(()), |link| {
@@ -359,9 +359,9 @@ impl Hook {
         if self.mode != Mode::Native {
             return;
         }
-        let Ok(interface) = Interface::new(&self.seen.name) else { return };
+        let Ok(interface) = Interface::new(&self.last_check.name) else { return };
         let queues = interface.receive_queues();
-        let earlier = std::mem::replace(&mut self.seen.queues, queues);
+        let earlier = std::mem::replace(&mut self.last_check.queues, queues);
         if queues <= earlier {
             return;
         }
@@ -376,7 +376,7 @@ impl Hook {
             }
             Err(error) => {
                 // Try again at the next check.
-                self.seen.queues = earlier;
+                self.last_check.queues = earlier;
                 if !matches!(events.last(), Some(Event::Warning(last)) if last.starts_with(&now)) {
                     events.push(Event::Warning(format!(
                         "{now}, and packets of the new ones are not counted: {error}"

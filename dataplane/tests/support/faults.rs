@@ -21,7 +21,7 @@ pub type WriteTamper = Box<dyn FnMut(&proto::WriteRequest) -> Writes + Send>;
 
 /// Result of a read.
 pub enum Reads {
-    /// These messages, followed by an error or the end.
+    /// The messages, followed by an error or the end.
     Answer(Vec<proto::ReadResponse>, Option<Status>),
     /// No answer, ever.
     Never,

@@ -51,6 +51,6 @@ pub(crate) fn passed_on(
             (passed, missing) = (passed + found, missing + lost);
         }
     }
-    assert!(rows.is_empty(), "delays of what is not measured: {:?}", rows.keys());
+    assert!(rows.is_empty(), "delays of a kind that is not measured: {:?}", rows.keys());
     (passed, missing)
 }

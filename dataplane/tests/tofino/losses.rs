@@ -46,7 +46,7 @@ fn a_silent_switch_is_asked_whether_it_is_there() {
         })
     };
     // While data are unacknowledged, another timer runs.
-    assert!((0..1_000).any(|_| is_asked()), "nobody asks");
+    assert!((0..1_000).any(|_| is_asked()), "no probe timer runs");
 }
 
 /// The switch does not notice the end of a connection, and refuses subscriptions with its number.

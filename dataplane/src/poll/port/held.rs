@@ -70,7 +70,7 @@ impl Segment {
         Segment { bytes: Arc::new(bytes.into()), packets: Packets::Listed(records) }
     }
 
-    /// Returns iterators over the run and over the listed packets, one of which is empty.
+    /// Returns iterators over the run and over the listed packets; one of the two is empty.
     pub(super) fn packets(&self) -> (PacketsIn<'_>, Listed<'_>) {
         let (walker, part, records) = match &self.packets {
             Packets::Run { walker, place, .. } => {
@@ -261,7 +261,7 @@ impl ReorderBuffer {
         released
     }
 
-    /// Frees chunks of which runs use a small part. Listed packets have buffers of their own.
+    /// Copies runs out of chunks that are mostly unused. Listed packets have buffers of their own.
     pub(super) fn settle(&mut self) {
         let runs = |one: &Segment, other: &Segment| {
             Arc::ptr_eq(&one.bytes, &other.bytes) && one.is_run() && other.is_run()

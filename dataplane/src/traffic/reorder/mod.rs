@@ -215,10 +215,10 @@ pub struct PrefixTruth {
     pub out_of_order: u64,
     /// Segments that were sent before.
     pub retransmitted: u64,
-    /// Retransmissions of which a copy had passed the observer.
+    /// Retransmissions with an earlier copy at the observer.
     pub repeated: u64,
-    /// Retransmissions of which no copy had passed, with a sequence number below the highest. They
-    /// look out of order, except for their delay.
+    /// Retransmissions without an earlier copy at the observer, with a sequence number below the
+    /// highest. They look out of order, except for their delay.
     pub filling: u64,
     /// Segments that begin beyond the end of the highest one.
     pub gaps: u64,

@@ -102,7 +102,7 @@ impl FromStr for AfXdp {
             Some((interface, queues)) => {
                 let wanted = || {
                     format!(
-                        "'{queues}' is no number of receive queues; give 1 to {QUEUES}, or leave it out for all"
+                        "'{queues}' is not a number of receive queues; give 1 to {QUEUES}, or leave it out for all"
                     )
                 };
                 let queues: u32 = queues.parse().map_err(|_| wanted())?;
@@ -117,9 +117,9 @@ impl FromStr for AfXdp {
         }
         let mut description = AfXdp { queues, ..AfXdp::new(interface) };
         for part in parts {
-            description
-                .set(part)
-                .ok_or_else(|| format!("'{part}' is no option of af_xdp; options are {OPTIONS}"))?;
+            description.set(part).ok_or_else(|| {
+                format!("'{part}' is not an option of af_xdp; options are {OPTIONS}")
+            })?;
         }
         Ok(description)
     }

@@ -317,11 +317,7 @@ mod tests {
         let begin = Instant::now();
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
         let mut clock = Clock { unit_bits: 16, known: None };
-        assert_eq!(
-            clock.read([0, 0].into_iter(), at(0)),
-            0,
-            "nobody knows before the first packet"
-        );
+        assert_eq!(clock.read([0, 0].into_iter(), at(0)), 0, "unknown before the first packet");
         let end = 1_u64 << CLOCK_BITS;
         let second = 1_000_000_000;
         // The chip's clock in units; lower bits are lost.
