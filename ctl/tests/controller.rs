@@ -222,9 +222,9 @@ fn permanent() -> Option<Error> {
 
 /// Sink that stores every record.
 #[derive(Default)]
-struct Kept(Vec<Record>);
+struct RecordSink(Vec<Record>);
 
-impl Sink for Kept {
+impl Sink for RecordSink {
     fn record(&mut self, record: &Record) -> io::Result<()> {
         // The banks of many windows would take too much memory.
         self.0.push(Record { counted: None, ..record.clone() });
@@ -232,7 +232,7 @@ impl Sink for Kept {
     }
 }
 
-impl Kept {
+impl RecordSink {
     fn of(&self, kind: Kind) -> impl Iterator<Item = &Record> {
         self.0.iter().filter(move |record| record.kind == kind)
     }
@@ -268,15 +268,15 @@ fn plan(intervals: Intervals) -> Plan {
 }
 
 /// Runs a scripted dataplane, without measurements, on the clock it was created with.
-fn run(dataplane: Scripted, intervals: Intervals) -> (Result<Summary, ControlError>, Kept) {
+fn run(dataplane: Scripted, intervals: Intervals) -> (Result<Summary, ControlError>, RecordSink) {
     let clock = dataplane.clock.clone();
-    let mut kept = Kept::default();
+    let mut kept = RecordSink::default();
     let controller = Controller::start(dataplane, plan(intervals), || clock).unwrap();
     (controller.run(&mut kept), kept)
 }
 
 /// Calls [`run`] for runs that succeed.
-fn done(dataplane: Scripted, intervals: Intervals) -> (Summary, Kept) {
+fn done(dataplane: Scripted, intervals: Intervals) -> (Summary, RecordSink) {
     let (summary, kept) = run(dataplane, intervals);
     (summary.unwrap(), kept)
 }
@@ -298,7 +298,7 @@ fn reads_due(intervals: Intervals) -> Vec<u64> {
 
 /// Checks that every window starts where the previous one ended, and that no packet is missing.
 #[track_caller]
-fn whole(kept: &Kept, end: u64) {
+fn whole(kept: &RecordSink, end: u64) {
     let windows = kept.windows();
     assert_eq!(windows[0].start_ns, START);
     assert!(windows.windows(2).all(|pair| pair[0].end_ns == pair[1].start_ns));
@@ -374,7 +374,7 @@ fn what_is_not_accounted_for_is_told_in_the_window_in_which_it_came() {
 
 /// Sink that requests changes when windows end.
 struct Changing {
-    kept: Kept,
+    kept: RecordSink,
     changes: Changes,
     plans: BTreeMap<u64, Plan>,
 }
@@ -399,7 +399,7 @@ fn changes_are_taken_up_between_two_windows_and_no_packet_is_lost() {
     let shorter = plan(intervals(3 * SECOND, SECOND, duration - 10 * SECOND));
     let changes = Changes::default();
     let mut sink = Changing {
-        kept: Kept::default(),
+        kept: RecordSink::default(),
         changes: changes.clone(),
         plans: [(1, longer), (3, shorter)].into(),
     };
@@ -423,7 +423,7 @@ fn a_rule_that_certainly_holds_is_told_in_the_record() {
     let alerts = rules.iter().map(|rule| rule.parse().unwrap()).collect();
     let ours = plan(intervals);
     let ours = Plan { options: Estimation { alerts, ..ours.options.clone() }, ..ours };
-    let mut kept = Kept::default();
+    let mut kept = RecordSink::default();
     Controller::start(Scripted::new(&clock), ours, || clock).unwrap().run(&mut kept).unwrap();
     for window in kept.windows() {
         let told: Vec<(&str, bool)> =
@@ -437,17 +437,17 @@ fn a_rule_that_certainly_holds_is_told_in_the_record() {
 
 /// Returns the windows of a run that starts at some time on a wall clock that is adjusted at
 /// others.
-fn on_the_wall(start: u64, steps: &[(u64, i64)], duration: u64) -> (Summary, Kept) {
+fn on_the_wall(start: u64, steps: &[(u64, i64)], duration: u64) -> (Summary, RecordSink) {
     let clock = Virtual::at(start).stepping(steps);
     let dataplane = Scripted::new(&clock);
-    let mut kept = Kept::default();
+    let mut kept = RecordSink::default();
     let intervals = Intervals { align: true, ..intervals(10 * SECOND, 3 * SECOND, duration) };
     let summary =
         Controller::start(dataplane, plan(intervals), || clock).unwrap().run(&mut kept).unwrap();
     (summary, kept)
 }
 
-fn told(kept: &Kept) -> Vec<(u64, u64, u64, bool)> {
+fn told(kept: &RecordSink) -> Vec<(u64, u64, u64, bool)> {
     kept.windows()
         .iter()
         .map(|window| (window.window, window.start_ns, window.end_ns, window.complete))
@@ -461,7 +461,7 @@ fn aligned_windows_of_runs_that_start_at_different_times_coincide() {
     let (_, other) = on_the_wall(begin + 19 * SECOND, &[], 40 * SECOND);
     let first = (0, begin + 3 * SECOND + 7, begin + 10 * SECOND, false);
     assert_eq!(told(&one)[0], first);
-    let times = |kept: &Kept| {
+    let times = |kept: &RecordSink| {
         told(kept)
             .into_iter()
             .map(|(_, start, end, complete)| (start, end, complete))
@@ -886,11 +886,11 @@ impl Clock for Stopped {
     }
 }
 
-fn stopped(at: u64, by: u64, intervals: Intervals) -> (Summary, Kept, Vec<u64>) {
+fn stopped(at: u64, by: u64, intervals: Intervals) -> (Summary, RecordSink, Vec<u64>) {
     let clock = Virtual::at(START);
     let dataplane = Scripted::new(&clock);
     let published = Arc::clone(&dataplane.published);
-    let mut kept = Kept::default();
+    let mut kept = RecordSink::default();
     let clock = || Stopped { clock, at: START + at, by };
     let summary =
         Controller::start(dataplane, plan(intervals), clock).unwrap().run(&mut kept).unwrap();
@@ -989,9 +989,9 @@ fn a_live_read_that_finds_nothing_new_is_left_out() {
 
 /// Sink that stores every record where the test finds it.
 #[derive(Clone, Default)]
-struct Shared(Arc<Mutex<Vec<Record>>>);
+struct SharedRecords(Arc<Mutex<Vec<Record>>>);
 
-impl Sink for Shared {
+impl Sink for SharedRecords {
     fn record(&mut self, record: &Record) -> io::Result<()> {
         self.0.lock().unwrap().push(record.clone());
         Ok(())
@@ -1002,7 +1002,8 @@ impl Sink for Shared {
 fn for_people_a_live_silence_is_one_line() {
     let clock = Virtual::at(START);
     let dataplane = Scripted { silent_from: Some(START + 15 * SECOND), ..Scripted::new(&clock) };
-    let (kept, plan) = (Shared::default(), plan(intervals(10 * SECOND, 2 * SECOND, 3600 * SECOND)));
+    let (kept, plan) =
+        (SharedRecords::default(), plan(intervals(10 * SECOND, 2 * SECOND, 3600 * SECOND)));
     Controller::start(dataplane, plan, || clock)
         .unwrap()
         .run(&mut Idle::new(kept.clone()))
@@ -1047,7 +1048,7 @@ fn in_a_trace_there_is_no_read_where_nothing_came() {
             pcap_reader(Cursor::new(capture.clone()), "trace", 1, Pace::Trace).unwrap(),
             options,
         );
-        let (gate, mut kept) = (poll.gate(), Kept::default());
+        let (gate, mut kept) = (poll.gate(), RecordSink::default());
         let plan = plan(intervals(window, SECOND / 10, 0));
         Controller::start(poll, plan, || Trace::new(gate)).unwrap().run(&mut kept).unwrap();
         let samples = kept.samples();
@@ -1129,9 +1130,9 @@ fn trace_plan(window: u64) -> Plan {
     plan(intervals(window, 250 * MILLISECOND, 0))
 }
 
-fn without_faults(window: u64) -> (Summary, Kept) {
+fn without_faults(window: u64) -> (Summary, RecordSink) {
     let (poll, gate) = traced(1);
-    let mut kept = Kept::default();
+    let mut kept = RecordSink::default();
     let summary = Controller::start(poll, trace_plan(window), || Trace::new(gate))
         .unwrap()
         .run(&mut kept)
@@ -1141,7 +1142,7 @@ fn without_faults(window: u64) -> (Summary, Kept) {
 
 /// Runs with the first seed from `seed` on for which installing the tables succeeds, since that is
 /// not retried.
-fn with_faults(window: u64, workers: usize, faults: Faults, seed: u64) -> (Summary, Kept) {
+fn with_faults(window: u64, workers: usize, faults: Faults, seed: u64) -> (Summary, RecordSink) {
     let controller = (seed..).find_map(|seed| {
         let (poll, gate) = traced(workers);
         Controller::start(FaultInjector::new(poll, faults, seed), trace_plan(window), || {
@@ -1149,7 +1150,7 @@ fn with_faults(window: u64, workers: usize, faults: Faults, seed: u64) -> (Summa
         })
         .ok()
     });
-    let mut kept = Kept::default();
+    let mut kept = RecordSink::default();
     let summary = controller.unwrap().run(&mut kept).unwrap();
     (summary, kept)
 }
@@ -1218,7 +1219,7 @@ fn faults_that_outlast_retries_move_packets_to_later_windows_and_lose_none() {
 struct Interrupting {
     gate: Arc<Gate>,
     at: usize,
-    kept: Kept,
+    kept: RecordSink,
 }
 
 impl Sink for Interrupting {
@@ -1237,7 +1238,8 @@ fn an_interrupt_closes_the_open_window_in_trace_time() {
         for at in 1..12 {
             let (poll, gate) = traced(2);
             let plan = plan(intervals(SECOND, read_every, 0));
-            let mut sink = Interrupting { gate: Arc::clone(&gate), at, kept: Kept::default() };
+            let mut sink =
+                Interrupting { gate: Arc::clone(&gate), at, kept: RecordSink::default() };
             let summary =
                 Controller::start(poll, plan, || Trace::new(gate)).unwrap().run(&mut sink).unwrap();
             let kept = sink.kept;
@@ -1403,7 +1405,7 @@ fn total_of_a_flow(kind: SketchKind, packets: u32) -> (Frequency, Vec<String>) {
         .iter_mut()
         .for_each(|cell| *cell = cell.wrapping_mul(packets as i32));
     let dataplane = Filled { scripted, settings, sketch };
-    let mut kept = Kept::default();
+    let mut kept = RecordSink::default();
     let summary = Controller::start(dataplane, plan, || clock).unwrap().run(&mut kept).unwrap();
     let total = summary.total.unwrap().reports.frequency.unwrap();
     (total.flows[0].1, summary.warnings)
@@ -1494,13 +1496,13 @@ impl Dataplane for Delaying {
 
 /// Delays since the last window, and all reported so far.
 #[derive(Default)]
-struct Told {
+struct ReportedDelays {
     since: Vec<u64>,
     all: Vec<u64>,
     windows: u64,
 }
 
-impl Sink for Told {
+impl Sink for ReportedDelays {
     fn record(&mut self, record: &Record) -> io::Result<()> {
         if record.kind == Kind::Window {
             assert!(
@@ -1533,7 +1535,7 @@ fn delays_one_by_one_come_before_the_record_of_their_window() {
         };
         let dataplane =
             Delaying { settings: Settings { delay, ..scripted.settings }, scripted, passed: 0 };
-        let mut told = Told::default();
+        let mut told = ReportedDelays::default();
         let injected = FaultInjector::new(dataplane, faults, 5);
         let controller =
             Controller::start(injected, plan(intervals(SECOND, 0, 10 * SECOND)), || clock);
