@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_somebody_holds_is_left_alone_and_what_nobody_holds_is_emptied() {
+    fn referenced_banks_are_untouched_and_others_are_cleared() {
         let settings = Settings::default();
         let mut spares = BankPool::default();
         let put = |packets| move |bank: &mut WideBank| bank.counters.ipv4 += packets;

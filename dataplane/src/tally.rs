@@ -176,7 +176,7 @@ mod odometer {
         }
 
         #[test]
-        fn a_counter_that_is_not_known_exactly_goes_up_all_the_same() {
+        fn an_inexact_counter_never_decreases() {
             let (at, mut odometer) = (times(), Odometer::new(0, 0));
             odometer.read_between(at(0), 90..=110);
             odometer.read_between(at(10), 85..=112);
@@ -198,7 +198,7 @@ mod odometer {
         }
 
         #[test]
-        fn a_counter_that_goes_backwards_begins_anew() {
+        fn a_counter_that_decreases_was_reset() {
             let (at, mut odometer) = (times(), Odometer::new(0, 0));
             odometer.read(at(0), 500);
             odometer.read(at(10), 3);

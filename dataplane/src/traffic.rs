@@ -11,8 +11,8 @@
 //! compare measurements with.
 //!
 //! # Where to look
-//! [`Sources`], [`Attack`] and [`Burst`]: options of a profile; [`Layout`] and `frames`: headers and
-//! checksums; `reader`: an independent parser of generated frames, for tests.
+//! [`Sources`], [`Attack`] and [`Burst`]: options of a profile; [`Layout`] and `frames`: headers
+//! and checksums; `reader`: an independent parser of generated frames, for tests.
 
 pub mod delay;
 mod frames;

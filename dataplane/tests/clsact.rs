@@ -187,7 +187,7 @@ fn removals() -> Vec<(Place, String)> {
 }
 
 #[test]
-fn a_filter_that_is_removed_is_made_anew_and_told() {
+fn a_removed_filter_is_recreated_and_reported() {
     for (place, removal) in removals() {
         for options in [options(), keep(false, false)] {
             let (place, removal) = (place.clone(), removal.clone());
@@ -216,7 +216,7 @@ fn a_filter_that_is_removed_is_made_anew_and_told() {
 }
 
 #[test]
-fn a_filter_that_came_before_goes_behind() {
+fn a_filter_attached_earlier_is_moved_behind() {
     for place in [ingress(), egress()] {
         on_veth(move || {
             let mut xdp = started(vec![place.clone()], options());
@@ -314,7 +314,7 @@ fn what_is_left_counting_is_adopted_by_its_own_mode_only() {
 }
 
 #[test]
-fn a_filter_that_was_removed_while_nobody_looked_is_made_anew_on_adoption() {
+fn a_filter_removed_between_runs_is_recreated_on_adoption() {
     on_veth(|| {
         drop(started(vec![ingress()], keep(false, true)));
         send(10);
@@ -375,7 +375,7 @@ fn a_filter_whose_pins_are_gone_is_detached_or_replaced() {
 }
 
 #[test]
-fn pins_that_others_removed_are_made_anew() {
+fn pins_that_others_removed_are_restored() {
     on_veth(|| {
         let mut xdp = started(vec![ingress()], keep(false, false));
         let [place] = &pins()[..] else { panic!() };

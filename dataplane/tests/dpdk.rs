@@ -315,7 +315,7 @@ fn what_a_stalled_worker_misses_is_reported_to_the_frame() {
 }
 
 #[test]
-fn a_link_that_goes_down_is_told_once() {
+fn a_link_that_goes_down_is_reported_once() {
     let device = open("net_ring", "", Queues { receive: 1, send: 0 }).unwrap();
     let control = Arc::clone(&device.control);
     let mut poll = started(dpdk_device(device));
@@ -330,7 +330,7 @@ fn a_link_that_goes_down_is_told_once() {
 }
 
 #[test]
-fn what_cannot_be_opened_says_why() {
+fn a_failed_open_says_why() {
     let problem = |devargs: &str, workers| match dpdk(devargs, Some(EAL), workers) {
         Err(Error::Port { port, problem }) => {
             assert_eq!(port, format!("dpdk:{devargs}"));

@@ -88,7 +88,7 @@ fn warning(xdp: &mut Xdp) -> String {
 }
 
 #[test]
-fn a_program_detached_from_outside_is_attached_again_and_told() {
+fn a_program_detached_from_outside_is_attached_again_and_reported() {
     for place in [ingress(), egress()] {
         on_veth(move || {
             let mut xdp = started(vec![place], kept());
@@ -135,7 +135,7 @@ fn a_program_whose_pin_is_removed_counts_on() {
 }
 
 #[test]
-fn a_program_that_another_was_put_in_the_place_of_is_put_back() {
+fn a_replaced_program_is_restored() {
     on_veth(|| {
         let mut xdp = started(vec![ingress()], kept());
         Other::xdp().usurp(&pin());
@@ -148,7 +148,7 @@ fn a_program_that_another_was_put_in_the_place_of_is_put_back() {
 }
 
 #[test]
-fn a_run_whose_place_is_taken_ends() {
+fn a_run_at_an_occupied_place_ends() {
     on_veth(|| {
         let mut xdp = started(vec![ingress()], kept());
         kernel::detach(&pin());
@@ -180,7 +180,7 @@ fn programs_that_were_there_first_do_not_hide_packets() {
 }
 
 #[test]
-fn programs_that_come_before_ours_are_told_and_it_goes_to_the_front_again() {
+fn programs_attached_before_ours_are_reported_and_ours_moves_to_the_front() {
     on_veth(|| {
         let mut xdp = started(vec![egress()], kept());
         let mut others = Vec::new();
@@ -347,7 +347,7 @@ fn pinned() -> usize {
 }
 
 #[test]
-fn an_interface_made_anew_is_begun_anew() {
+fn counting_starts_again_at_a_recreated_interface() {
     on_veth(|| {
         drop(started(vec![ingress()], doomed()));
         ip("link del dev rx").unwrap();
@@ -365,7 +365,7 @@ fn an_interface_made_anew_is_begun_anew() {
 }
 
 #[test]
-fn what_was_detached_while_nobody_looked_is_adopted_and_told() {
+fn a_program_detached_between_runs_is_adopted_and_reported() {
     on_veth(|| {
         let mut first = started(vec![ingress()], doomed());
         send(3);
@@ -465,7 +465,7 @@ fn one_of_several_interfaces_that_comes_back_is_counted_again() {
 }
 
 #[test]
-fn an_interface_that_goes_down_and_up_is_told() {
+fn an_interface_that_goes_down_and_up_is_reported() {
     on_veth(|| {
         let both = vec![ingress(), Place { direction: Direction::Egress, ..ingress() }];
         let mut xdp = started(both, options());
@@ -600,7 +600,7 @@ fn everything() -> Settings {
 }
 
 #[test]
-fn what_keeps_a_driver_from_running_programs_is_told_in_words() {
+fn the_limit_of_a_driver_is_described() {
     on_veth(|| {
         with_queues(4);
         if let Err(error) = ethtool("-L rx rx 1").and_then(|()| ethtool("-L tx tx 4")) {

@@ -167,7 +167,7 @@ fn what_a_device_has_no_room_for_is_lost_to_the_packet() {
 }
 
 #[test]
-fn a_port_of_its_own_counts_what_the_stack_would_throw_away() {
+fn a_port_counts_frames_that_the_stack_would_drop() {
     for text in ["rx,from-host", "rx,xdp=skb,from-host"] {
         on_veth(move || {
             let before = counters();

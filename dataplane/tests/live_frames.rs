@@ -161,7 +161,7 @@ fn whole_batches_are_sent_to_the_packet() {
 }
 
 #[test]
-fn what_takes_no_live_frames_says_so() {
+fn a_device_without_live_frames_is_an_error() {
     on_veth(|| {
         let problem =
             |outcome: Result<(), flowgauge_dataplane::Error>| outcome.unwrap_err().to_string();

@@ -182,7 +182,7 @@ fn tells_of_merged(dataplane: &mut dyn Dataplane) -> bool {
 }
 
 #[test]
-fn tcp_is_counted_as_on_the_wire_or_the_difference_is_told() {
+fn tcp_is_counted_as_on_the_wire_or_the_difference_is_reported() {
     for mode in [Mode::Native, Mode::Skb, Mode::Tcx, Mode::Clsact] {
         for offloads in Offloads::ALL {
             connected(offloads, move |far| {
@@ -229,7 +229,7 @@ fn tcp_is_counted_as_on_the_wire_or_the_difference_is_told() {
 }
 
 #[test]
-fn datagrams_are_counted_as_on_the_wire_or_the_difference_is_told() {
+fn datagrams_are_counted_as_on_the_wire_or_the_difference_is_reported() {
     for mode in [Mode::Native, Mode::Skb, Mode::Tcx, Mode::Clsact] {
         for offloads in Offloads::ALL {
             connected(offloads, move |far| {
@@ -272,7 +272,7 @@ fn datagrams_are_counted_as_on_the_wire_or_the_difference_is_told() {
 }
 
 #[test]
-fn a_port_of_its_own_counts_datagrams_or_tells_why_it_lost_them() {
+fn a_port_counts_datagrams_or_reports_their_loss() {
     for text in ["rx,from-host", "rx,xdp=skb,from-host"] {
         for offloads in Offloads::ALL {
             connected(offloads, move |far| {

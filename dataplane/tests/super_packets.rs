@@ -176,7 +176,7 @@ fn on_the_way_out_the_kernels_sum_of_all_headers_counts() {
 }
 
 #[test]
-fn a_packet_that_stands_for_itself_is_one() {
+fn a_packet_without_offload_counts_once() {
     for direction in Direction::ALL {
         let Some(mut xdp) = detached(direction, settings(Unit::Bytes)) else { return };
         let frame = with_payload(&headers(0, false, TCP), 1000);

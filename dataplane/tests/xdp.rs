@@ -278,7 +278,7 @@ fn packets(snapshot: &Snapshot) -> Vec<u64> {
 }
 
 #[test]
-fn places_count_apart_and_together() {
+fn places_count_separately_and_in_sum() {
     on_veth(|| {
         veth::pair(("tx2", "10.78.0.1"), ("rx.2", "10.78.0.2")).unwrap();
         let places = vec![ingress(), Place::ingress("rx.2")];
@@ -442,7 +442,7 @@ fn adopted(places: Vec<Place>, options: Options) -> (Xdp, Adopted) {
 }
 
 #[test]
-fn whoever_adopts_goes_on_where_the_other_was_killed() {
+fn adoption_continues_where_the_other_was_killed() {
     on_veth(|| {
         let places = vec![ingress(), egress()];
         let mut first = started(places.clone(), doomed(false));

@@ -33,7 +33,7 @@ pub enum Damage {
     /// A header of an unsupported version.
     #[error("version {major}.{minor} of {format} {at}: expected {expected}")]
     UnsupportedVersion {
-        /// Where.
+        /// Place of the damage.
         at: Place,
         /// `"pcap"` or `"pcapng"`.
         format: &'static str,
@@ -59,7 +59,7 @@ pub enum Damage {
     /// A packet longer than any link delivers: its length, or something before it, is damaged.
     #[error("captured length {captured} {at}: expected {MAX_CAPTURED} at most")]
     RecordTooLong {
-        /// Where.
+        /// Place of the damage.
         at: Place,
         /// Captured length in the file, in bytes.
         captured: u32,
@@ -68,7 +68,7 @@ pub enum Damage {
     /// padding.
     #[error("length {length} of a block of type {block_type:#010x} {at}: expected {least} or more")]
     BadBlockLength {
-        /// Where.
+        /// Place of the damage.
         at: Place,
         /// The block's type.
         block_type: u32,
@@ -80,7 +80,7 @@ pub enum Damage {
     /// A pcapng block that has to be read whole and exceeds the limit.
     #[error("length {length} of a block of type {block_type:#010x} {at}: expected {most} at most")]
     BlockTooLong {
-        /// Where.
+        /// Place of the damage.
         at: Place,
         /// The block's type.
         block_type: u32,
@@ -92,7 +92,7 @@ pub enum Damage {
     /// The two lengths of a pcapng block differ.
     #[error("a block {at} ends with length {trailing}: expected {leading} as at its beginning")]
     TrailerMismatch {
-        /// Where the block begins.
+        /// Start of the block.
         at: Place,
         /// Length at its start, in bytes.
         leading: u32,
@@ -104,7 +104,7 @@ pub enum Damage {
         "captured length {captured} in a block {at}: expected {room} at most, the room in the block"
     )]
     PacketOverrunsBlock {
-        /// Where the block begins.
+        /// Start of the block.
         at: Place,
         /// Captured length in the file, in bytes.
         captured: u32,
@@ -114,7 +114,7 @@ pub enum Damage {
     /// A packet of an interface that its pcapng section does not describe.
     #[error("interface {interface} of a packet {at}: expected one of the {known} described so far")]
     UnknownInterface {
-        /// Where.
+        /// Place of the damage.
         at: Place,
         /// The interface, from 0.
         interface: u32,
@@ -124,7 +124,7 @@ pub enum Damage {
     /// More interfaces in a pcapng section than the limit.
     #[error("one more interface {at}: expected {most} in a section at most")]
     TooManyInterfaces {
-        /// Where.
+        /// Place of the damage.
         at: Place,
         /// The limit.
         most: u32,
@@ -132,7 +132,7 @@ pub enum Damage {
     /// A pcapng section header in neither byte order.
     #[error("byte-order magic {found:#010x} of a section header {at}: expected 0x1a2b3c4d")]
     BadByteOrderMagic {
-        /// Where.
+        /// Place of the damage.
         at: Place,
         /// The magic found, read as little-endian.
         found: u32,
@@ -140,7 +140,7 @@ pub enum Damage {
     /// An option of a pcapng interface that exceeds its block.
     #[error("option {code} of an interface {at} has length {length}: expected {expected} at most")]
     BadOption {
-        /// Where the block begins.
+        /// Start of the block.
         at: Place,
         /// The option's code.
         code: u16,

@@ -11,11 +11,11 @@ use flowgauge_core::Link;
 /// A link layer of the parser, and the rest of a frame from its start.
 type Opened<'a> = (Link, &'a [u8]);
 
-/// The link layer that the parser understands and what is left of `frame` from there on; `None` if
-/// the link type is not understood.
+/// Returns a link layer that the parser supports, and the rest of `frame` from its start; `None` if
+/// the link type is not supported.
 ///
-/// A frame that ends before its network header does is [`Link::Ip`] with nothing left, which counts
-/// as truncated, and one without a network header is [`Link::Unsupported`].
+/// A frame truncated before the end of its network header is [`Link::Ip`] without bytes, which
+/// counts as truncated, and one without a network header is [`Link::Unsupported`].
 ///
 /// ```
 /// use flowgauge_core::Link;

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_not_taken_for_true_without_evidence() {
+    fn a_step_needs_evidence() {
         assert_eq!(step([], 1000), 1000);
         assert_eq!(step([5_000_000], 1000), 1000);
         // One round trip of 30 ms, in a file of microseconds.

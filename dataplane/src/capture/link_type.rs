@@ -69,7 +69,7 @@ pub const LINUX_SLL2: u16 = 276;
 /// Values of DLT_RAW on OpenBSD and elsewhere, which older programs wrote instead of [`RAW`].
 const DLT_RAW: [u16; 2] = [14, 12];
 
-/// The link layer of a link type; [`Link::Unsupported`] for every one that the parser does not
+/// Returns the link layer of a link type; [`Link::Unsupported`] for all that the parser does not
 /// know. [`open`](super::open) finds the network layer in frames of some of those.
 ///
 /// ```

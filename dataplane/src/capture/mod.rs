@@ -1,8 +1,8 @@
 //! Capture files: pcap and pcapng, read record by record from bytes, and written as pcap.
 //!
 //! # Path of the bytes
-//! Only [`Writer`] and [`decompress`] do I/O. A reader passes its bytes, in pieces of any size, to a
-//! [`Walker`], which returns one [`Step`] at a time: a packet's [`Record`], something to skip, or
+//! Only [`Writer`] and [`decompress`] do I/O. A reader passes its bytes, in pieces of any size, to
+//! a [`Walker`], which returns one [`Step`] at a time: a packet's [`Record`], something to skip, or
 //! [`Damage`]. So files and pipes share one implementation. Frames of link types that the parser
 //! lacks are decoded by [`open`].
 //!

@@ -343,7 +343,7 @@ fn after_a_packet(rest: &str) -> (Vec<u8>, Place) {
 }
 
 #[test]
-fn damaged_pcapng_is_told() {
+fn damaged_pcapng_is_reported() {
     let (_, at) = after_a_packet("");
     let cases = [
         (
@@ -441,7 +441,7 @@ fn damaged_pcapng_is_told() {
 }
 
 #[test]
-fn damaged_pcap_is_told() {
+fn damaged_pcap_is_reported() {
     let header = "d4c3b2a1 0200 0400 00000000 00000000 ffff0000 01000000";
     let too_long = walk(&hex(&[header, "00000000 00000000 01000400 01000400"].concat())).damage();
     assert_eq!(
@@ -536,7 +536,7 @@ fn a_huge_block_is_skipped_without_being_kept() {
 }
 
 #[test]
-fn a_packet_inside_a_skipped_block_is_none() {
+fn a_packet_inside_a_skipped_block_is_ignored() {
     let inner = "06000000 20000000 00000000 00000000 00000000 00000000 00000000 20000000";
     let (file, _) = after_a_packet(&["0b000000 2c000000", inner, "2c000000"].concat());
     for pieces in 1..file.len() {

@@ -15,7 +15,7 @@ pub const MAX_CAPTURED: u32 = 262_144;
 /// that length.
 pub const MAX_NEED: usize = 1 << 24;
 
-/// A walk over the bytes of a capture, which come in pieces of any size.
+/// Parser that walks over the bytes of a capture, in pieces of any size.
 ///
 /// The caller keeps the unread bytes, and after each [`Step`] drops those that were consumed:
 ///
@@ -33,7 +33,7 @@ pub const MAX_NEED: usize = 1 << 24;
 ///             unread = &unread[consumed..];
 ///         }
 ///         Step::Skip { consumed } => unread = &unread[consumed..],
-///         // A file has no more, a reader would fetch more first.
+///         // The file ends here; a reader would fetch more bytes first.
 ///         Step::NeedMore { .. } => break walker.finish(unread),
 ///         Step::Damaged(damage) => break Err(damage),
 ///     }
@@ -41,10 +41,9 @@ pub const MAX_NEED: usize = 1 << 24;
 /// assert_eq!(end, Ok(()));
 /// ```
 ///
-/// How the bytes are cut into pieces changes neither the packets nor the damage found.
+/// The division into pieces affects neither the packets nor the damage found.
 ///
-/// Packets that pcapng's packet blocks say were lost before them are not counted:
-/// [`drops`](Self::drops) has the totals.
+/// Drop counts in pcapng's packet blocks are ignored: [`drops`](Self::drops) has the totals.
 #[derive(Clone, Debug)]
 pub struct Walker {
     offset: u64,

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_claimed_as_no_loss() {
+    fn an_unknown_drop_is_not_counted_as_lost() {
         let unknown = DeviceCounters { dropped: 1030, dropped_by_driver: None, ..BEFORE };
         let losses = unknown.losses(&BEFORE, Counted::BeforeStack);
         assert_eq!((losses.get(LossCause::DeviceOrStack), losses.total()), (1000, 0));

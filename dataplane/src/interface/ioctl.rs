@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_told() {
+    fn loopback_is_reported() {
         let loopback = Interface::new("lo").unwrap();
         assert_eq!(loopback.receive_queues(), 1);
         assert_eq!(loopback.hardware().unwrap(), libc::ARPHRD_LOOPBACK);

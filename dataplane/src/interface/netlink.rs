@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_one_datagram_are_told_apart() {
+    fn messages_of_one_datagram_are_separated() {
         let datagram = [request(20, 0, &[1, 2, 3, 4]), request(NLMSG_DONE, 0, &[0; 4])].concat();
         assert_eq!(
             messages(&datagram).collect::<Vec<_>>(),

@@ -15,7 +15,7 @@ pub(super) const CAPACITY: usize = 256;
 /// One word of four bytes of each key, as it is in memory.
 pub(super) type Column = [u32; CAPACITY];
 
-/// If more than one key in this many raises a register, store without a branch: a misprediction
+/// Threshold of raises, one key in this many, above which stores have no branch: a misprediction
 /// costs tens of stores.
 const RAISE_THRESHOLD: usize = 64;
 

@@ -6,19 +6,19 @@
 //! the registers of the active bank. The necessary match tables come from [`Tables`].
 //!
 //! # Lifecycle of a window
-//! The default action of one table selects the active bank, so that one write closes a window in all
-//! pipes. Packets that read the old number have left the ingress pipeline after
+//! The default action of one table selects the active bank, so that one write closes a window in
+//! all pipes. Packets that read the old number have left the ingress pipeline after
 //! [`Options::transit`]. Then the closed bank is read and cleared: the chip copies each register
 //! array as a whole, a thousand times faster than reading its elements one by one, and the copy is
-//! read. Two conditions are checked: the bank's counters do not change while it is read, and, before
-//! the end of every window, the switch counts in the expected bank.
+//! read. Two conditions are checked: the bank's counters do not change while it is read, and,
+//! before the end of every window, the switch counts in the expected bank.
 //!
 //! # Failure of the switch or the connection
 //! Calls have a deadline. Unanswered calls are repeated, and every write is idempotent: a repeated
 //! `rotate` continues where it stopped. After a reconnection the switch's tables are compared with
-//! the desired ones. If they are equal, nothing was lost. Otherwise the switch was restarted and its
-//! counts are lost: the tables are installed again, counting continues in the same window, and its
-//! [`Snapshot`] is not [complete](Snapshot::complete).
+//! the desired ones. If they are equal, nothing was lost. Otherwise the switch was restarted and
+//! its counts are lost: the tables are installed again, counting continues in the same window, and
+//! its [`Snapshot`] is not [complete](Snapshot::complete).
 //!
 //! # Where to look
 //! `session`: one connection, and calls with a deadline; `program`: features of the switch's
@@ -208,7 +208,7 @@ impl Tofino {
 }
 
 impl Tofino {
-    /// Test hook: pretends that the last read of staggered registers was `by` earlier, to test
+    /// Pretends, for tests, that the last read of staggered registers was `by` earlier, to test
     /// wrap-arounds that take hours.
     #[doc(hidden)]
     pub fn age(&mut self, by: Duration) {

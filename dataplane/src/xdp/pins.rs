@@ -1,8 +1,8 @@
 //! Kernel state that survives the death of a controller, and its adoption by the next one.
 //!
 //! Every counting point has a directory of pins on the BPF file system. Its name consists of the
-//! direction, the interface's index and the network namespace's number, since interface names change
-//! and repeat. It contains
+//! direction, the interface's index and the network namespace's number, since interface names
+//! change and repeat. It contains
 //! - `link`, which keeps the program attached; for a [filter](super::clsact), which needs no link,
 //!   `program` identifies it;
 //! - `cores`, the array it counts in; `shared`, the sketches shared by all CPUs; `lasting`, the
@@ -23,9 +23,9 @@
 //! 4. the old bank is cleared.
 //!
 //! So the adopting controller repeats the step that may be missing: after 1 it switches the CPUs
-//! again and finds the unpublished window in the old bank; after 3 it clears the idle bank. A window
-//! is published twice, with the same number, if the controller is killed between publishing it and
-//! step 3; none is ever lost.
+//! again and finds the unpublished window in the old bank; after 3 it clears the idle bank. A
+//! window is published twice, with the same number, if the controller is killed between publishing
+//! it and step 3; none is ever lost.
 
 use super::clsact::{self, Classifier, Owner};
 use super::hook::reason;
@@ -902,7 +902,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_told_in_the_words_of_options() {
+    fn differences_are_described_by_option_names() {
         let kept = note(|_| {});
         let difference =
             |change: fn(&mut Identity)| kept.difference(&note(change)).unwrap_or_default();
@@ -976,7 +976,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_ends_with_its_owner_whoever_has_a_copy_of_it() {
+    fn a_lock_ends_with_its_owner_despite_copies() {
         let directory = std::env::temp_dir().join(format!("flowgauge-lock-{}", std::process::id()));
         fs::create_dir(&directory).unwrap();
         let locked = || -> Result<Pins, TryLockError> {

@@ -329,7 +329,7 @@ fn a_capture_without_packets_ends_at_once() {
 }
 
 #[test]
-fn the_gate_tells_the_next_and_the_last_timestamp() {
+fn the_gate_returns_the_next_and_the_last_timestamp() {
     let packets = packets(2, 3000);
     let bytes = build::pcap(&PcapOptions::default(), &packets);
     for workers in 1..=3 {

@@ -138,7 +138,7 @@ fn packets_that_come_no_later_than_the_lateness_are_in_the_windows_of_their_time
 }
 
 #[test]
-fn a_packet_whose_window_is_closed_is_counted_apart() {
+fn a_packet_of_a_closed_window_counts_as_late() {
     let mut packets = steady(12_000);
     // Five of them from the first second, after nine seconds have passed.
     for (number, late) in packets[9500..9550].iter_mut().step_by(10).enumerate() {

@@ -241,7 +241,7 @@ fn several_captures_count_as_one_in_the_order_of_time() {
 
 /// A capture that is damaged or invalid loses only its own packets, and is named.
 #[test]
-fn what_is_wrong_with_one_of_several_captures_is_told() {
+fn damage_of_one_of_several_captures_is_reported() {
     let packets = packets(17, 300);
     let capture = |packets: &[Packet]| build::pcap(&PcapOptions::default(), packets);
     let cut = capture(&packets[100..200]);

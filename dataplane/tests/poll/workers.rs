@@ -275,7 +275,7 @@ fn a_dead_worker_ends_the_wait_for_traffic() {
 
 /// The batch ends before the worker is gone; in between, it must not pass as counted.
 #[test]
-fn a_batch_that_died_is_not_taken_for_counted() {
+fn a_batch_of_a_dead_worker_does_not_count_as_done() {
     let rig = Rig::new(1, Pace::Trace, DEADLINE);
     let (release, released) = channel();
     let _heard = rig.order(0, Order::PanicInLastBatch { release: released });

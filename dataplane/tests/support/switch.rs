@@ -377,7 +377,7 @@ impl Lookup {
         }
     }
 
-    /// A missing word is zero, as metadata is.
+    /// Computes the hash; a missing word is zero, as metadata is.
     fn hash(&self, crc: u32) -> u32 {
         if self.words.is_empty() {
             return crc;

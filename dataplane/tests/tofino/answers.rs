@@ -211,7 +211,7 @@ fn a_damaged_answer_is_an_error_that_says_what_is_wrong_and_loses_nothing() {
 }
 
 #[test]
-fn the_bank_that_counts_is_told_by_one_default_entry() {
+fn the_active_bank_is_decoded_from_one_default_entry() {
     let lab = Lab::new(1);
     let mut tofino = lab.counting();
     lab.count(0..10);
@@ -253,7 +253,7 @@ fn an_answer_may_come_in_parts_and_in_any_order() {
 }
 
 #[test]
-fn half_an_answer_is_none() {
+fn half_an_answer_is_rejected() {
     let lab = Lab::new(2);
     let mut tofino = lab.counting();
     lab.count(0..200);
@@ -423,7 +423,7 @@ fn a_closed_bank_that_counts_on_is_not_read() {
 }
 
 #[test]
-fn installing_is_tried_again_for_as_long_as_there_is_patience() {
+fn installing_is_retried_until_the_time_limit() {
     let lab = Lab::new(1);
     let refuse = |failures: usize| {
         let mut left = failures;

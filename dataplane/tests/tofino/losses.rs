@@ -103,7 +103,7 @@ fn a_connection_that_breaks_within_an_answer_loses_nothing() {
 }
 
 #[test]
-fn a_switch_started_anew_within_a_window_makes_it_incomplete_and_no_other() {
+fn a_switch_restarted_within_a_window_makes_only_that_one_incomplete() {
     let mut lab = Lab::new(2);
     let mut tofino = lab.counting();
     lab.count(0..100);
@@ -141,7 +141,7 @@ fn events_find_the_switch_again_before_anyone_asks() {
 }
 
 #[test]
-fn a_switch_started_anew_while_a_window_is_closed_gives_what_was_read_of_it_or_says_so() {
+fn a_switch_restarted_during_a_rotation_returns_the_window_or_marks_it_incomplete() {
     // Before the flip, after it, while counters, registers and counters again are copied, and while
     // all are cleared.
     for writes_before in 0..6 {
@@ -242,7 +242,7 @@ fn another_program_after_a_restart_is_the_end() {
 }
 
 #[test]
-fn nobody_there_is_told_at_once() {
+fn a_missing_server_is_reported_at_once() {
     // No process listens on a port that was just released.
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let mut options = crate::lab::options(listener.local_addr().unwrap());

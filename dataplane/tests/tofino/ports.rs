@@ -53,7 +53,7 @@ fn what_came_to_ports_was_counted_or_lost() {
 }
 
 #[test]
-fn the_ledger_of_a_switch_that_was_started_anew_begins_anew_and_losses_stay() {
+fn the_ledger_of_a_restarted_switch_restarts_and_losses_stay() {
     let mut lab = Lab::new(1);
     let mut tofino = lab.counting();
     lose(&lab, 7, 0);

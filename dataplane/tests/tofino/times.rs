@@ -94,8 +94,8 @@ fn all_measurements_count_exactly_over_200_windows() {
     rotate_all_measurements(200);
 }
 
-/// All measurements except reordering, which does not fit on a chip together with delays, as P4
-/// that the model executes.
+/// Rotates all measurements except reordering, which does not fit on a chip together with delays,
+/// as P4 that the model executes.
 fn rotate_all_measurements(windows: u64) {
     let settings = everything();
     let switch = model(&settings);

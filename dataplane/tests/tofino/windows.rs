@@ -81,7 +81,7 @@ fn a_large_sketch_is_read_and_cleared() {
 }
 
 #[test]
-fn samples_change_nothing_and_tell_the_counter_before_and_after() {
+fn samples_change_nothing_and_have_the_counter_before_and_after() {
     let lab = Lab::new(2);
     let mut tofino = lab.counting();
     lab.count(0..100);
@@ -123,7 +123,7 @@ fn the_program_decides_key_and_hash() {
 }
 
 #[test]
-fn a_port_that_is_there_otherwise_is_told_and_left_alone() {
+fn a_port_with_another_configuration_is_reported_and_unchanged() {
     let lab = Lab::new(2);
     let install = |ports: &[Port]| {
         let mut options = lab.options();
@@ -264,8 +264,8 @@ fn a_bank_whose_clearing_fails_is_cleared_by_the_next_try() {
 
 const TALKER: [u8; 4] = [10, 0, 0, 1];
 
-/// Five packets of a flow, two of them inherited, in the first slot of one pipe, among 13 packets
-/// of both.
+/// Stores five packets of a flow, two of them inherited, in the first slot of one pipe, among 13
+/// packets of both.
 fn put_talker(lab: &Lab, bank: usize) {
     put(lab, "heavy_by_src.packets", bank, &[("f1", [9, 4])]);
     put(

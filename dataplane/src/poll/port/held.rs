@@ -327,7 +327,7 @@ mod tests {
 
     /// Runs are released exactly like listed packets, whatever the order of packets.
     #[test]
-    fn runs_come_out_as_what_is_listed() {
+    fn runs_are_released_like_listed_packets() {
         let mut random = ChaCha8Rng::seed_from_u64(1);
         for round in 0..200 {
             let (mut runs, mut listed) = (ReorderBuffer::default(), ReorderBuffer::default());
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_let_go_of_bytes_of_which_they_take_little() {
+    fn runs_free_chunks_that_are_mostly_unused() {
         let packets: Vec<Packet> =
             (0..10_000).map(|time| Packet::new(time, vec![time as u8; 60])).collect();
         let file = Arc::new(Buffer::from(build::pcap(&nanoseconds(), &packets)));

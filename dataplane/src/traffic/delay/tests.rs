@@ -203,7 +203,7 @@ fn delays_are_distributed_as_their_shape_says() {
 }
 
 #[test]
-fn what_was_lost_comes_after_its_timeout_and_is_told_apart() {
+fn lost_requests_repeat_after_their_timeout_and_are_marked() {
     let (_, reported) = traffic("delay,requests=20k,loss=0.1");
     let late: Vec<_> = reported.iter().filter(|reported| reported.retransmission).collect();
     assert!(binomial(20_000, 0.1).contains(&(late.len() as u64)), "{}", late.len());

@@ -496,7 +496,7 @@ fn admission(delays: &Delays, window: usize) -> Admission {
     Admission { kept, counted }
 }
 
-/// Whatever the time, the same requests match, with the same weights, in whichever window the
+/// At any time the same requests match, with the same weights, in whichever window the
 /// answer arrives.
 pub fn every_kind_and_algorithm(backend: &dyn Backend) {
     let off =

@@ -89,7 +89,7 @@ impl Outlet for DpdkSender {
         Ok(())
     }
 
-    /// Flushes: packets that the device has accepted are in transmission.
+    /// Flushes; the device transmits the packets that it has accepted.
     fn finish(&mut self) -> Result<(), Error> {
         self.flush()
     }

@@ -3,8 +3,8 @@
 //! # Rounds
 //! A switch numbers rounds by its 48-bit clock, of which it stores 32 bits: numbers repeat after
 //! 2^48 nanoseconds (78 hours), or after 2^32 slots if that is less. A register that still contains
-//! what it contained at the last read is as old as it was then, whatever has wrapped, so it does not
-//! look fresh again. This requires a read at least once in such a period.
+//! what it contained at the last read is as old as it was then, whatever has wrapped, so it does
+//! not look fresh again. This requires a read at least once in such a period.
 //!
 //! # Time
 //! Slots are defined by the chip's clock, which only packets reveal: the switch stores the time of
@@ -168,7 +168,7 @@ impl Staggered {
         self.read.map(|read| read.elapsed()).filter(|elapsed| *elapsed > cycle / 2)
     }
 
-    /// Test hook: pretends that the last read was `by` earlier.
+    /// Pretends, for tests, that the last read was `by` earlier.
     pub(in crate::tofino) fn age(&mut self, by: Duration) {
         let earlier = |time: Instant| time.checked_sub(by);
         self.read = self.read.and_then(earlier);
@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_goes_on_without_packets_and_where_the_clock_wraps() {
+    fn time_advances_without_packets_and_across_wraps() {
         let begin = Instant::now();
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
         let mut clock = Clock { unit_bits: 16, known: None };
