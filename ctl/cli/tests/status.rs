@@ -262,7 +262,7 @@ fn a_run_goes_on_where_it_cannot_be_published() {
     let outcome = place.status(&[]);
     assert_eq!(outcome.code, Some(1));
     assert!(
-        outcome.stdout.ends_with("runs is no directory; it is left alone\n"),
+        outcome.stdout.ends_with("runs is not a directory; skipped\n"),
         "{}",
         outcome.stdout
     );
@@ -452,7 +452,7 @@ fn links_and_files_are_no_sockets() {
     // A link to a directory is not accepted either.
     fs::remove_dir_all(&place.directory).unwrap();
     symlink(&elsewhere.directory, &place.directory).unwrap();
-    assert!(place.status(&[]).stdout.ends_with("runs is no directory; it is left alone\n"));
+    assert!(place.status(&[]).stdout.ends_with("runs is not a directory; skipped\n"));
 }
 
 /// User that exists on every system and owns nothing.
@@ -489,7 +489,7 @@ fn runs_of_other_users_are_not_asked() {
         let outcome = place.status(&[]);
         assert_eq!(outcome.code, Some(1));
         assert!(
-            outcome.stdout.contains(said) && outcome.stdout.ends_with("; it is left alone\n"),
+            outcome.stdout.contains(said) && outcome.stdout.ends_with("; skipped\n"),
             "{outcome:?}"
         );
         assert!(outcome.complaint().contains("no flowgauge run"), "{outcome:?}");
@@ -554,7 +554,7 @@ fn programs_are_told_and_so_is_what_a_killed_run_left() {
         assert!(number(program, "program") > 0 && program["attached"] == true, "{program}");
         let printed = place.status(&[]).quiet();
         assert!(
-            printed.contains("\n  program    rx ingress, hook native, number ")
+            printed.contains("\n  program    rx ingress, hook native, id ")
                 && !printed.contains("without a run"),
             "{printed}"
         );

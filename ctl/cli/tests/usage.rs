@@ -118,7 +118,7 @@ fn commands_that_make_no_sense_are_refused_with_advice() {
     refused("replay", "<FILE>");
     refused("generate unique", "--to <FILE|af_xdp:IFACE|live:IFACE|dpdk:DEVICE>");
     refused("generate", "<PROFILE>");
-    refused("generate unique,rate=max --to out.pcap", "give a number");
+    refused("generate unique,rate=max --to out.pcap", "give rate= a number");
     refused("generate uniq --to out.pcap", "use unique");
     refused("generate unique --to dpdk:", "name a device");
     refused("generate unique --to out.pcap --eal --no-huge", "--to dpdk:DEVICE");
