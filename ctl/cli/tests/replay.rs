@@ -843,7 +843,7 @@ fn packets_that_come_too_late_are_counted_apart_and_told() {
         let outcome = replay(&file, &format!("--window 10s --format json --workers {workers}"));
         assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
         assert!(
-            outcome.complaint().contains("10 packets came when their window was closed"),
+            outcome.complaint().contains("10 packets arrived after their window was closed"),
             "{}",
             outcome.stderr
         );
