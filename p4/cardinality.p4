@@ -1,13 +1,16 @@
-// Distinct flows: HyperLogLog registers, in two banks (W-HLL thesis, chapter 3) or staggered (Cornacchia et al. 2022).
+// Distinct flows: HyperLogLog registers, in two banks (W-HLL thesis, chapter 3) or staggered
+// (Cornacchia et al. 2022).
 //
-// Of a hash the upper FLOWGAUGE_PRECISION bits choose a register, and the rest gives the level: leading zeros plus one.
+// The upper FLOWGAUGE_PRECISION bits of a hash select a register. The other bits give the level:
+// leading zeros plus one.
 #ifndef FLOWGAUGE_CARDINALITY_P4
 #define FLOWGAUGE_CARDINALITY_P4
 
 #include "headers.p4"
 
 #if FLOWGAUGE_CARDINALITY == FLOWGAUGE_CARDINALITY_STAGGERED
-// 32 bits of the chip's clock, and how many units of them a slot has. Where the clock's 48 bits end, these end as well, so that slots go on.
+// 32 bits of the chip's clock, and the number of units per slot. They wrap together with the
+// clock's 48 bits, so that slots continue without a gap.
 #if FLOWGAUGE_SLOT_BITS < 16
 #define FLOWGAUGE_SLOT_TIME from_parser.global_tstamp[31 + FLOWGAUGE_SLOT_BITS:FLOWGAUGE_SLOT_BITS]
 #define FLOWGAUGE_SLOT_UNIT_BITS 0
@@ -15,10 +18,11 @@
 #define FLOWGAUGE_SLOT_TIME from_parser.global_tstamp[47:16]
 #define FLOWGAUGE_SLOT_UNIT_BITS (FLOWGAUGE_SLOT_BITS - 16)
 #endif
-// A round has a slot for each register.
+// A round has one slot per register.
 #define FLOWGAUGE_ROUND_UNIT_BITS (FLOWGAUGE_SLOT_UNIT_BITS + FLOWGAUGE_PRECISION)
 
-// When a register's round began, less the slots that it began after others' rounds; and the highest level since then.
+// Start of a register's round, minus its offset from the first register, and the highest level
+// since then.
 struct flowgauge_staggered_t {
     bit<32> round;
     bit<32> level;
@@ -35,8 +39,9 @@ control FlowgaugeCardinality(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADA
         md.flowgauge.level = level;
     }
 
-    // A switch cannot count zeros, so the controller installs a prefix for every level (W-HLL thesis section 3.3.3). All-zero
-    // bits match none; the thesis gives them level 0, which loses the packet and caps the estimate.
+    // A switch cannot count zeros, so the controller installs a prefix for every level (W-HLL
+    // thesis section 3.3.3). All-zero bits match none; the thesis gives them level 0, which loses
+    // the packet and caps the estimate.
     table rank {
         key = { FLOWGAUGE_FLOW_HASH[31 - FLOWGAUGE_PRECISION:0] : lpm @name("rank_bits"); }
         actions = { set_level; }
@@ -55,7 +60,7 @@ control FlowgaugeCardinality(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADA
         now = tick.get({ FLOWGAUGE_SLOT_TIME });
     }
 
-    // By how much a register's rounds begin later than those of the first one.
+    // Offset by which a register's rounds start later than those of the first one.
     action set_behind() {
         behind = index.get({
             (bit<(32 - FLOWGAUGE_ROUND_UNIT_BITS)>) 0,
@@ -74,7 +79,8 @@ control FlowgaugeCardinality(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADA
         round = round & ((0xffffffff >> FLOWGAUGE_ROUND_UNIT_BITS) << FLOWGAUGE_ROUND_UNIT_BITS);
     }
 
-    // When the last packet came: slots are those of the chip's clock, which nothing else tells a reader. The name says how long a slot is.
+    // Time of the last packet, which is the only way for a reader to know the chip's clock and thus
+    // the slot. The name contains the length of a slot.
     Register<bit<32>, bit<1>>(1, 0) FLOWGAUGE_LATEST(FLOWGAUGE_SLOT_BITS);
     RegisterAction<bit<32>, bit<1>, bit<32>>(FLOWGAUGE_LATEST(FLOWGAUGE_SLOT_BITS)) keep_time = {
         void apply(inout bit<32> time) {
@@ -82,8 +88,8 @@ control FlowgaugeCardinality(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADA
         }
     };
 
-    // Nobody empties a register: the first packet of a new round does. A round that is not the packet's is over, whatever it is, so that a clock
-    // that wraps needs no third comparison.
+    // The first packet of a new round clears a register. Any round other than the packet's is over,
+    // so that a clock that wraps needs no third comparison.
     Register<flowgauge_staggered_t, bit<FLOWGAUGE_PRECISION>>(1 << FLOWGAUGE_PRECISION, {0, 0}) staggered;
     RegisterAction<flowgauge_staggered_t, bit<FLOWGAUGE_PRECISION>, bit<32>>(staggered) raise = {
         void apply(inout flowgauge_staggered_t held) {

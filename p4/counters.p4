@@ -1,4 +1,4 @@
-// Packets and bytes of every frame by class, rejected frames included.
+// Packets and bytes of all frames by class, including rejected frames.
 #ifndef FLOWGAUGE_COUNTERS_P4
 #define FLOWGAUGE_COUNTERS_P4
 
@@ -10,13 +10,14 @@
 #define FLOWGAUGE_CLASS_TRUNCATED 3
 #define FLOWGAUGE_CLASS_BAD_HEADER 4
 
-// Tofino drops a frame that ends inside a header, unless the program reads the parser's error, as this one does: a frame in a
-// capture can be cut, and then it must be counted. Bit 1 is "partial header".
+// Tofino drops a frame that ends inside a header unless the program reads the parser error, as this
+// one does: a frame from a capture may be truncated, and must be counted. Bit 1 is "partial
+// header".
 #define FLOWGAUGE_PARSER_ERROR_PARTIAL_HEADER 0x0002
 
 control FlowgaugeCounters(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
                           in ingress_intrinsic_metadata_from_parser_t from_parser) {
-    // One array, indexed by bank and class, so that one access a packet counts everything.
+    // One array, indexed by bank and class, so that one access per packet counts everything.
     Counter<bit<64>, bit<4>>(16, CounterType_t.PACKETS_AND_BYTES) frames;
 
     action ipv4() {
@@ -41,9 +42,9 @@ control FlowgaugeCounters(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA 
         md.flowgauge.class = FLOWGAUGE_CLASS_BAD_HEADER;
     }
 
-    // A total length shorter than the header contradicts it, but captures on a sending host show segments before offload with
-    // a total length of zero. A switch cannot compare the length with four times the header length in a match, hence the
-    // prefixes below every header length.
+    // A total length shorter than the header is invalid, except zero: captures on a sending host
+    // have segments before offload with a total length of zero. A match cannot compare the length
+    // with four times the header length, hence the prefixes below every header length.
     table classify {
         key = {
             hdr.ipv4.isValid() : ternary @name("ipv4");
@@ -106,7 +107,7 @@ control FlowgaugeCounters(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA 
     apply {
         classify.apply();
 #if FLOWGAUGE_HEAVY
-        // In its second pass a packet is counted already.
+        // A packet in its second pass has already been counted.
         if (!md.flowgauge.admitted.isValid()) {
             frames.count(md.flowgauge.bank ++ md.flowgauge.class);
         }

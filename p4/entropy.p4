@@ -1,6 +1,7 @@
-// How traffic is spread over flows: P4Entropy (paper, section IV).
+// Distribution of traffic over flows: P4Entropy (paper, section IV).
 //
-// The packet that makes a flow's count f adds log2 f + 1.44 to the window's sum; the count comes from a sketch.
+// The packet that makes a flow's count f adds log2 f + 1.44 to the window's sum. The count comes
+// from a sketch.
 #ifndef FLOWGAUGE_ENTROPY_P4
 #define FLOWGAUGE_ENTROPY_P4
 
@@ -14,7 +15,7 @@
 #define FLOWGAUGE_ENTROPY_COUNT FLOWGAUGE_COUNT_IN_COUNT_MIN
 #endif
 
-// One for each key.
+// One entropy per key.
 control FlowgaugeEntropy(in FLOWGAUGE_METADATA md, in flowgauge_hashes_t hashes, out bit<32> count) {
     bit<32> count0;
     bit<32> count1;
@@ -37,7 +38,7 @@ control FlowgaugeEntropy(in FLOWGAUGE_METADATA md, in flowgauge_hashes_t hashes,
         difference12 = count1 - count2;
     }
 
-    // A table, so that the differences are computed before their bits are looked at.
+    // A table, so that the differences are computed before their bits are tested.
     table differences {
         actions = { subtract; }
         const default_action = subtract();
@@ -60,8 +61,8 @@ control FlowgaugeEntropy(in FLOWGAUGE_METADATA md, in flowgauge_hashes_t hashes,
         count = 0;
     }
 
-    // Differences of counts that are not negative cannot overflow. With one negative count the median is the smaller of the
-    // other two; with more it is negative itself, and adds nothing.
+    // Differences of non-negative counts cannot overflow. With one negative count the median is the
+    // smaller of the other two; with more it is negative and adds nothing.
     table median {
         key = {
             count0[31:31] : ternary @name("negative0");
@@ -100,8 +101,8 @@ control FlowgaugeEntropy(in FLOWGAUGE_METADATA md, in flowgauge_hashes_t hashes,
         complement = inverted;
     }
 
-    // A switch has no logarithms and no way to find a leading one, so the controller installs P4Log by prefix. A flow's first packet
-    // adds nothing.
+    // A switch has no logarithm and cannot find a leading one, so the controller installs P4Log by
+    // prefix. The first packet of a flow adds nothing.
     table logarithm {
         key = { count : lpm @name("count"); }
         actions = { set_term; }
@@ -109,8 +110,8 @@ control FlowgaugeEntropy(in FLOWGAUGE_METADATA md, in flowgauge_hashes_t hashes,
         size = 512;
     }
 
-    // 64 bits in two halves, in one access: the lower one overflows if it is above the complement of what is added. The upper one stays at
-    // its end.
+    // 64 bits in two halves, updated in one access: the lower half overflows if it is above the
+    // complement of the addend. The upper half saturates.
     Register<flowgauge_sum_t, bit<1>>(2, {0, 0}) sum;
     RegisterAction<flowgauge_sum_t, bit<1>, bit<32>>(sum) add = {
         void apply(inout flowgauge_sum_t total) {
@@ -141,7 +142,8 @@ control FlowgaugeEntropy(in FLOWGAUGE_METADATA md, in flowgauge_hashes_t hashes,
 
 #if FLOWGAUGE_ENTROPY_BITS
 #define FLOWGAUGE_ENTROPY_DIGEST 2
-// From 2^10 packets of a window on its entropy is told. A controller sets the thresholds by this.
+// The entropy is compared with the thresholds from 2^10 packets of a window on. A controller sets
+// the thresholds accordingly.
 #define FLOWGAUGE_ENTROPY_TOLD_BITS 10
 
 struct flowgauge_in_integers_t {
@@ -149,10 +151,12 @@ struct flowgauge_in_integers_t {
     bit<32> told;
 }
 
-// The window's entropy is log2 S - sum / S, S being its packets: made after every packet, so that it is there when the window is closed, and
-// an attack shows before that. The quotient is the power of 2 to the difference of two logarithms (paper, equation 2).
+// The window's entropy is log2 S - sum / S, where S is its number of packets. It is computed after
+// every packet, so that it is available when the window is closed and an attack is detected
+// earlier. The quotient is 2 to the power of the difference of two logarithms (paper, equation 2).
 //
-// A stateful ALU gives one word to the packet. So the sum is kept a second time, its whole part apart from the ten bits of its fraction.
+// A stateful ALU returns one word to the packet. So the sum is stored a second time, with its
+// integer part separate from the ten fractional bits.
 control FlowgaugeInIntegers(in FLOWGAUGE_METADATA md, in bit<32> count, inout flowgauge_entropy_t made
 #if FLOWGAUGE_ENTROPY_ALARM
                             , inout ingress_intrinsic_metadata_for_deparser_t for_deparser
@@ -194,7 +198,7 @@ control FlowgaugeInIntegers(in FLOWGAUGE_METADATA md, in bit<32> count, inout fl
         whole_term_and_one = whole_and_one;
     }
 
-    // What a packet adds, as `logarithm` has it.
+    // Increment of a packet, as in `logarithm`.
     table parts {
         key = { count : lpm @name("count"); }
         actions = { set_parts; }
@@ -232,7 +236,7 @@ control FlowgaugeInIntegers(in FLOWGAUGE_METADATA md, in bit<32> count, inout fl
         exponent = value - of_packets;
     }
 
-    // A sum that has no logarithm here: this is the difference of no two logarithms.
+    // A sum without a logarithm in the table: no valid difference has this value.
     action is_beyond() {
         exponent = 0x2000;
     }
@@ -265,7 +269,8 @@ control FlowgaugeInIntegers(in FLOWGAUGE_METADATA md, in bit<32> count, inout fl
         made.entropy = of_packets;
     }
 
-    // By the difference of the logarithms, and whether there are more packets than the sum says: then nothing is subtracted.
+    // Matches the difference of the logarithms, and whether there are more packets than the sum
+    // says: then nothing is subtracted.
     table power {
         key = {
             excess[31:31] : exact @name("is_less");
@@ -279,7 +284,7 @@ control FlowgaugeInIntegers(in FLOWGAUGE_METADATA md, in bit<32> count, inout fl
         size = 8192;
     }
 
-    // Constants are off by a little. An entropy is not negative.
+    // The constants are slightly inexact. An entropy is never negative.
     Register<flowgauge_in_integers_t, bit<1>>(2, {0, 0}) result;
     RegisterAction<flowgauge_in_integers_t, bit<1>, bit<3>>(result) keep = {
         void apply(inout flowgauge_in_integers_t it) {
@@ -291,8 +296,8 @@ control FlowgaugeInIntegers(in FLOWGAUGE_METADATA md, in bit<32> count, inout fl
         }
     };
 #if FLOWGAUGE_ENTROPY_ALARM
-    // A stateful ALU compares twice, and one comparison says whether the window was told. So every other packet looks whether the entropy is
-    // too low, and the others whether it is too high.
+    // A stateful ALU has two comparisons, and one is needed for whether the window has already
+    // raised an alarm. So packets alternate between checking for a low and for a high entropy.
     RegisterParam<bit<32>>(0) lowest;
     RegisterParam<bit<32>>(0x7fffffff) highest;
     RegisterAction<flowgauge_in_integers_t, bit<1>, bit<3>>(result) keep_and_look_below = {

@@ -1,4 +1,5 @@
-// flowgauge for Tofino: a bump in the wire, or the receiver of a mirror port, that counts what passes.
+// flowgauge for Tofino: counts the traffic that passes, as a bump in the wire or as the receiver of
+// a mirror port.
 #include <core.p4>
 #include <tna.p4>
 
@@ -91,7 +92,7 @@ control IngressDeparser(packet_out packet, inout FLOWGAUGE_HEADERS hdr, in FLOWG
     }
 }
 
-// Nothing to do behind the queues: forwarded packets bypass the egress.
+// The egress is empty: forwarded packets bypass it.
 parser EgressParser(packet_in packet, out empty_headers_t hdr, out empty_metadata_t md,
                     out egress_intrinsic_metadata_t intrinsic) {
     state start {
@@ -115,6 +116,7 @@ control EgressDeparser(packet_out packet, inout empty_headers_t hdr, in empty_me
 
 Pipeline(IngressParser(), Ingress(), IngressDeparser(), EgressParser(), Egress(), EgressDeparser()) pipe;
 
-// Without this the compiler may share a flag's container with another field, and the flag would not start at zero.
+// Otherwise the compiler may share a flag's container with another field, and the flag would not
+// start at zero.
 @pa_auto_init_metadata
 Switch(pipe) main;

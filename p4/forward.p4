@@ -1,4 +1,4 @@
-// Bump in the wire: what comes in at one port leaves at another, unchanged.
+// Bump in the wire: a frame that enters one port leaves at another, unchanged.
 #ifndef FLOWGAUGE_FORWARD_P4
 #define FLOWGAUGE_FORWARD_P4
 
@@ -14,7 +14,7 @@ control Forward(in ingress_intrinsic_metadata_t intrinsic,
         for_deparser.drop_ctl = 1;
     }
 
-    // A port without an entry receives a mirror of someone else's traffic: its frames are counted and dropped.
+    // A port without an entry receives mirrored traffic: its frames are counted and dropped.
     table ports {
         key = { intrinsic.ingress_port : exact @name("ingress_port"); }
         actions = {

@@ -1,4 +1,5 @@
-// How many packets a flow has: a sketch that can be asked for any flow (W-HLL thesis, chapter 5: future work).
+// Packets per flow: a sketch that can be queried for any flow (W-HLL thesis, chapter 5: future
+// work).
 #ifndef FLOWGAUGE_FREQUENCY_P4
 #define FLOWGAUGE_FREQUENCY_P4
 
@@ -15,7 +16,7 @@
 #endif
 
 control FlowgaugeFrequency(inout FLOWGAUGE_METADATA md) {
-    // Nobody asks for it here: the controller reads the counters.
+    // Not used here: the controller reads the counters.
     bit<32> unused;
 
     FLOWGAUGE_FREQUENCY_ROW(0, FLOWGAUGE_FREQUENCY_COLUMN_BITS)

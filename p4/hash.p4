@@ -1,18 +1,20 @@
 // Hashes of flow keys.
 //
-// The CRC is that of the W-HLL thesis (section 3.3.2). It is linear, so structured address plans fill structured registers and
-// the estimate fails on them; simple tabulation of its four bytes breaks the linearity. The words are the controller's, drawn
-// from a seed, so that they can change without a new build.
+// The CRC is that of the W-HLL thesis (section 3.3.2). It is linear, so structured addresses fill
+// structured registers and the estimate fails; simple tabulation of its four bytes breaks the
+// linearity. The controller installs the words, drawn from a seed, so that they can change without
+// a rebuild.
 #ifndef FLOWGAUGE_HASH_P4
 #define FLOWGAUGE_HASH_P4
 
 #include "headers.p4"
 
-// Reflected, initial value and final XOR all ones. The thesis' listing passes a bare bit<32>, which the extern does not take.
+// Reflected, with initial value and final XOR all ones. The thesis' listing passes a bare bit<32>,
+// which the extern does not accept.
 #define FLOWGAUGE_POLYNOMIAL(name) \
     CRCPolynomial<bit<32>>(32w0x790900f3, true, false, false, 32w0xffffffff, 32w0xffffffff) name
 
-// Key bytes are in network order, fields in the order named.
+// Key bytes are in network order, fields in the order of the key's name.
 #define FLOWGAUGE_IPV4_src { hdr.ipv4.src_addr }
 #define FLOWGAUGE_IPV6_src { hdr.ipv6.src_addr }
 #define FLOWGAUGE_IPV4_dst { hdr.ipv4.dst_addr }
@@ -22,8 +24,8 @@
 #define FLOWGAUGE_IPV4_five_tuple { hdr.ipv4.src_addr, hdr.ipv4.dst_addr, md.flowgauge.ports, hdr.ipv4.protocol }
 #define FLOWGAUGE_IPV6_five_tuple { hdr.ipv6.src_addr, hdr.ipv6.dst_addr, md.flowgauge.ports, md.flowgauge.protocol }
 
-// The CRC of one key. A hash unit has one input, so every key length needs one of its own. It is a macro, because no parameter can be a list of
-// fields.
+// CRC of one key. A hash unit has one input, so each key length needs its own. It is a macro
+// because a parameter cannot be a list of fields.
 #define FLOWGAUGE_CRC_CONTROL(control_name, key) \
     control control_name(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md) { \
         FLOWGAUGE_POLYNOMIAL(ipv4_polynomial); \
@@ -58,8 +60,9 @@ FLOWGAUGE_CRC_CONTROL(FlowgaugeSrcDstCrc, src_dst)
 FLOWGAUGE_CRC_CONTROL(FlowgaugeFiveTupleCrc, five_tuple)
 #endif
 
-// Simple tabulation: a word of 64 bits for each of a CRC's four bytes. Rows of sketches and filters take both halves, other hashes the
-// lower one. Who applies it takes the words together: as a hash the XOR of four takes one stage, as arithmetic it takes two.
+// Simple tabulation: one 64-bit word for each of the four bytes of a CRC. Rows of sketches and
+// filters use both halves, other hashes the lower one. The caller combines the words: the XOR of
+// four takes one stage as a hash, and two as arithmetic.
 struct flowgauge_words_t {
     bit<32> low0;
     bit<32> low1;
@@ -124,7 +127,7 @@ control FlowgaugeTabulation(in bit<32> crc, inout flowgauge_words_t words) {
     }
 }
 
-// The hashes of four rows.
+// Hashes of four rows.
 control FlowgaugeRows(inout flowgauge_hashes_t hashes) {
     flowgauge_words_t words;
     FlowgaugeTabulation() tabulation;
@@ -146,8 +149,8 @@ control FlowgaugeRows(inout flowgauge_hashes_t hashes) {
     }
 }
 
-// For every packet, and not only for sound ones: Tofino 1 lays the branches of a long condition one after another. What several
-// measurements need of one key is computed once.
+// Computed for every packet, not only for valid ones: Tofino 1 places the branches of a long
+// condition one after another. Hashes that several measurements need for one key are computed once.
 control FlowgaugeHash(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md) {
 #if FLOWGAUGE_USES(FLOWGAUGE_KEY_SRC)
     FlowgaugeSrcCrc() src;

@@ -1,4 +1,4 @@
-// Packet headers, and what the telemetry keeps of one packet between stages.
+// Packet headers, and the metadata of a packet between stages.
 #ifndef FLOWGAUGE_HEADERS_P4
 #define FLOWGAUGE_HEADERS_P4
 
@@ -46,7 +46,7 @@ header ipv6_h {
     bit<128> dst_addr;
 }
 
-// An extension header of 8 bytes, with the names that its fields have in a fragment header (RFC 8200 section 4.5).
+// Extension header of 8 bytes, with the field names of a fragment header (RFC 8200 section 4.5).
 header ipv6_extension_h {
     bit<8>  next_header;
     bit<8>  length;
@@ -83,13 +83,13 @@ header udp_h {
     bit<16> checksum;
 }
 
-// The first four bytes of a DNS message (RFC 1035 section 4.1.1).
+// First four bytes of a DNS message (RFC 1035 section 4.1.1).
 header dns_h {
     bit<16> id;
     bit<16> flags;
 }
 
-// An echo request or reply of ICMP or ICMPv6; the token is its identifier and sequence number.
+// ICMP or ICMPv6 echo request or reply. The token is its identifier and sequence number.
 header echo_h {
     bit<8>  kind;
     bit<8>  code;
@@ -99,7 +99,7 @@ header echo_h {
 #endif
 
 #if FLOWGAUGE_DELAY_TCP_TIMESTAMPS
-// Four bytes of options before the timestamps.
+// Four bytes of options in front of the timestamps.
 header tcp_options_h {
     bit<32> octets;
 }
@@ -112,7 +112,7 @@ header tcp_timestamps_h {
 #endif
 
 #if FLOWGAUGE_DELAY_QUIC_SPIN
-// The first byte of a short header (RFC 9000 section 17.3.1).
+// First byte of a short header (RFC 9000 section 17.3.1).
 header quic_h {
     bit<2> form;
     bit<1> spin;
@@ -146,21 +146,23 @@ struct flowgauge_headers_t {
 #endif
 }
 
-// The hashes of one key: its CRC, and if sketches or filters are by it, 16 bits for each of their rows, those of row 0 lowest.
+// Hashes of one key: its CRC, and 16 bits per row of sketches and filters with this key, row 0
+// lowest.
 struct flowgauge_hashes_t {
     bit<32> crc;
     bit<32> rows01;
     bit<32> rows23;
 }
 
-// A number of 64 bits, in a register.
+// 64-bit number in a register.
 struct flowgauge_sum_t {
     bit<32> low;
     bit<32> high;
 }
 
 #if FLOWGAUGE_HEAVY
-// What a packet that makes its flow a heavy hitter carries into its second pass: 8 bytes, as Tofino wants.
+// Data that a packet carries into its second pass if its flow becomes a heavy hitter: 8 bytes, as
+// Tofino requires.
 header flowgauge_admission_h {
     bit<30> padding;
     bit<1>  bank;
@@ -170,7 +172,7 @@ header flowgauge_admission_h {
 #endif
 
 #if FLOWGAUGE_DELAY
-// The request that a packet is, or that it answers.
+// Request that a packet is, or that it answers.
 struct flowgauge_request_t {
     bit<32> signature;
     bit<32> hash;
@@ -184,7 +186,7 @@ struct flowgauge_request_t {
     bit<1>  leaves;
 }
 
-// A delay that the packet ends, and what it counts for.
+// Delay that the packet completes, and its weight.
 struct flowgauge_delayed_t {
     bit<48> at;
     // Hashes of the packet's ends.
@@ -197,7 +199,7 @@ struct flowgauge_delayed_t {
 #endif
 
 #if FLOWGAUGE_DELAY_SAMPLES
-// The same as the controller is told (dataplane/core/src/delay/sample.rs).
+// Sample as sent to the controller (dataplane/core/src/delay/sample.rs).
 struct flowgauge_delay_sample_t {
     bit<48> at;
     bit<32> src;
@@ -216,22 +218,22 @@ struct flowgauge_delay_sample_t {
 #endif
 
 #if FLOWGAUGE_REORDER
-// What becomes of a segment from stage to stage; all zero of packets that are none.
+// State of a segment between stages; all zero for other packets.
 struct flowgauge_followed_t {
-    // What to do with the slot of large flows and with the bucket.
+    // Operations on the slot for large flows and on the bucket.
     bit<3>  large_does;
     bit<3>  bucket_does;
     // One of four bits each: whether the flow was the packet's, and whether it was idle.
     bit<4>  large_had;
     bit<4>  bucket_had;
-    // Whether the flow is known, new, or not followed.
+    // Whether the flow is known, new, or not tracked.
     bit<2>  kind;
     bit<1>  is_anew;
     bit<1>  is_large;
-    // What the segment is, and whether what it carries was missing.
+    // Class of the segment, and whether its data was missing.
     bit<3>  seen;
     bit<1>  fills;
-    // Which halves of places are the prefix's.
+    // Which halves of places belong to the prefix.
     bit<1>  upper0;
     bit<1>  lower0;
     bit<1>  upper1;
@@ -241,19 +243,21 @@ struct flowgauge_followed_t {
 #endif
 
 #if FLOWGAUGE_ENTROPY_BITS
-// What the switch makes of the open window, with this packet: an entropy, and of how many packets.
+// Entropy of the open window including this packet, and its number of packets.
 struct flowgauge_entropy_t {
     bit<32> entropy;
     bit<32> packets;
 #if FLOWGAUGE_ENTROPY_ALARM
-    // The packet's bank, for a digest: it needs a container of its own, since other places want the bank among other bits.
+    // Bank of the packet, for a digest. It needs a container of its own, since the bank is used
+    // among other bits elsewhere.
     bit<1> bank;
 #endif
 }
 #endif
 
 #if FLOWGAUGE_ENTROPY_ALARM
-// The entropy itself is read from its register: the compiler finds no place for a number that is added up and sent in a digest.
+// The entropy itself is read from its register: the compiler cannot place a field that is both
+// added up and sent in a digest.
 struct flowgauge_entropy_alarm_t {
     bit<1> bank;
 }
@@ -272,7 +276,7 @@ struct flowgauge_metadata_t {
     bit<8>  protocol;
 #endif
 #if FLOWGAUGE_DELAY
-    // Of TCP and UDP; zero of others.
+    // Ports of TCP and UDP; zero for other protocols.
     bit<16> src_port;
     bit<16> dst_port;
     bit<16> ip_length;
@@ -300,15 +304,16 @@ struct flowgauge_metadata_t {
     bit<FLOWGAUGE_LEVEL_BITS> level;
 }
 
-// A packet's flow hash, in whichever field this build computes it.
+// Flow hash of a packet, in the field in which this build computes it.
 #if FLOWGAUGE_HASH == FLOWGAUGE_HASH_TABULATED
 #define FLOWGAUGE_FLOW_HASH md.flowgauge.tabulated
 #else
 #define FLOWGAUGE_FLOW_HASH FLOWGAUGE_OF_KEY(FLOWGAUGE_KEY).crc
 #endif
 
-// A program with headers and metadata of its own names their types before it includes telemetry.p4. Its headers must have the
-// members of flowgauge_headers_t, its metadata a member `flowgauge_metadata_t flowgauge`.
+// A program with its own headers and metadata defines their types before it includes telemetry.p4.
+// Its headers must have the members of flowgauge_headers_t, its metadata a member
+// `flowgauge_metadata_t flowgauge`.
 #ifndef FLOWGAUGE_HEADERS
 #define FLOWGAUGE_HEADERS flowgauge_headers_t
 #endif

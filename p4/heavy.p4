@@ -1,15 +1,16 @@
 // Heavy hitters: PRECISION (Ben-Basat et al., ICNP 2018), two stages, by packets.
 //
-// A flow is told by its signature, the CRC of its key. One that has a slot is counted there. Another packet may replace the smaller of the
-// two counts that its flow could have, with a probability of about one in the count plus one: then it passes through the pipe again, carrying
-// stage and count, because the slot of stage 0 has passed by when the smaller one is known.
+// A flow is identified by its signature, the CRC of its key. A flow with a slot is counted there. A
+// packet of another flow may replace the smaller of the two counts in its slots, with a probability
+// of about one in the count plus one. It is then resubmitted with stage and count, because it has
+// already passed the slot of stage 0 when the smaller count is known.
 #ifndef FLOWGAUGE_HEAVY_P4
 #define FLOWGAUGE_HEAVY_P4
 
 #include "headers.p4"
 
 #define FLOWGAUGE_SIGNATURE FLOWGAUGE_OF_KEY(FLOWGAUGE_HEAVY_KEY).crc
-// Slots of a stage, as a power of two.
+// Number of slots of a stage, as a power of two.
 #define FLOWGAUGE_STAGE_BITS (FLOWGAUGE_HEAVY_SLOT_BITS - 1)
 
 #define FLOWGAUGE_HEAVY_HAS_SRC (FLOWGAUGE_HEAVY_KEY != FLOWGAUGE_KEY_DST)
@@ -21,13 +22,13 @@ struct flowgauge_flow_t {
     bit<32> count;
 }
 
-// How much of the count was another flow's, and whose the key is: 4 and 6 for IPv4 and IPv6, 0 for nobody's.
+// Part of the count that belongs to other flows, and the IP version of the key: 4 or 6, 0 for none.
 struct flowgauge_origin_t {
     bit<32> inherited;
     bit<32> version;
 }
 
-// Half an address; an IPv4 address is the lowest word.
+// Half of an address. An IPv4 address is the lowest word.
 struct flowgauge_half_t {
     bit<32> high;
     bit<32> low;
@@ -40,7 +41,7 @@ struct flowgauge_service_t {
 }
 #endif
 
-// What the second pass leaves of its packet, of the slots of both stages.
+// Data that the second pass stores for its packet, for the slots of both stages.
 #define FLOWGAUGE_HEAVY_REMEMBER(type, name, first, first_value, second, second_value) \
     Register<type, bit<(FLOWGAUGE_HEAVY_SLOT_BITS + 1)>>(2 << FLOWGAUGE_HEAVY_SLOT_BITS, {0, 0}) name; \
     RegisterAction<type, bit<(FLOWGAUGE_HEAVY_SLOT_BITS + 1)>, bit<32>>(name) remember_##name = { \
@@ -63,8 +64,8 @@ struct flowgauge_service_t {
         } \
     }
 
-// Counts are kept plus one, because zero tells of a flow that was found. They stay at the end of their 32 bits: what comes then is in no
-// flow's own count, and bounds allow for it.
+// Counts are stored plus one, since zero stands for a flow that was found. They saturate at 32
+// bits: later packets are not in the flow's own count, and bounds allow for it.
 #define FLOWGAUGE_HEAVY_STAGE(stage) \
     Register<flowgauge_flow_t, bit<(FLOWGAUGE_STAGE_BITS + 1)>>(2 << FLOWGAUGE_STAGE_BITS, {0, 1}) flows##stage; \
     RegisterAction<flowgauge_flow_t, bit<(FLOWGAUGE_STAGE_BITS + 1)>, bit<32>>(flows##stage) find##stage = { \
@@ -94,7 +95,7 @@ control FlowgaugeHeavy(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     bit<32> packet;
     bit<32> coin;
     bit<32> count0;
-    // Zero as well for a flow that was found in stage 0.
+    // Also zero for a flow found in stage 0.
     bit<32> count1 = 0;
     bit<32> difference;
     bit<32> smallest;
@@ -191,7 +192,7 @@ control FlowgaugeHeavy(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         crc1 = slot1.get({ FLOWGAUGE_SIGNATURE });
     }
 
-    // Nothing is random, so that a run repeats.
+    // Deterministic, so that a run can be reproduced.
     action toss_coin() {
         coin = toss.get({ FLOWGAUGE_SIGNATURE, packet });
     }
@@ -204,7 +205,7 @@ control FlowgaugeHeavy(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         difference = count0 |-| count1;
     }
 
-    // A table, so that the difference is computed before it is looked at.
+    // A table, so that the difference is computed before it is tested.
     table differences {
         actions = { subtract; }
         const default_action = subtract();
@@ -221,7 +222,7 @@ control FlowgaugeHeavy(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         smallest = count1 + 0xffffffff;
     }
 
-    // Tofino resubmits nothing that is to be dropped.
+    // Tofino does not resubmit a packet that is dropped.
     action admit() {
         for_deparser.resubmit_type = 1;
         for_deparser.drop_ctl = 0;
@@ -234,7 +235,7 @@ control FlowgaugeHeavy(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
 
     action refuse() {}
 
-    // One entry a number of bits of the smaller count, which wants as many zeros of the coin.
+    // One entry per bit length of the smaller count, which requires as many zeros of the coin.
     table admission {
         key = {
             smallest : ternary @name("count");

@@ -1,4 +1,4 @@
-// Which flows were seen: a Bloom filter (Bloom 1970), partitioned: every hash has a row of bits of its own.
+// Seen flows: a partitioned Bloom filter (Bloom 1970), with one row of bits per hash.
 #ifndef FLOWGAUGE_MEMBERSHIP_P4
 #define FLOWGAUGE_MEMBERSHIP_P4
 
@@ -7,13 +7,13 @@
 #define FLOWGAUGE_MEMBERSHIP_HASHES FLOWGAUGE_OF_KEY(FLOWGAUGE_MEMBERSHIP_KEY)
 #define FLOWGAUGE_MEMBERSHIP_CELL_BITS (FLOWGAUGE_MEMBERSHIP_ROW_BITS - 5)
 
-// Where among its cell's 32 bits a row's bit is.
+// Position of a row's bit within the 32 bits of its cell.
 #define FLOWGAUGE_PLACE_0(hashes, bits) hashes.rows01[20 - bits:16 - bits]
 #define FLOWGAUGE_PLACE_1(hashes, bits) hashes.rows01[36 - bits:32 - bits]
 #define FLOWGAUGE_PLACE_2(hashes, bits) hashes.rows23[20 - bits:16 - bits]
 
-// A row: cells of 32 bits, which are read 32 times as fast as single ones. A switch cannot shift by what it looks up, so a table
-// has the bit at every place.
+// Row of 32-bit cells, which are read 32 times as fast as single bits. A switch cannot shift by a
+// variable, so a table has the bit at every position.
 #define FLOWGAUGE_FILTER_ROW(row) \
     bit<32> bit_of_row##row; \
     action set_bit##row(bit<32> value) { \

@@ -1,7 +1,8 @@
-// From a frame to headers and, for five-tuples, ports. Starts at the first byte of the Ethernet header.
+// Parser of headers and, for five-tuples, ports. Starts at the first byte of the Ethernet header.
 //
-// Only what flow keys need is read, and nothing behind the network header can reject a packet, so that a packet's class never
-// depends on the key in use. Tunnels and MPLS are not opened: the outermost network header counts.
+// Only the fields of flow keys are read, and nothing behind the network header can reject a packet,
+// so that the class of a packet never depends on the key. Tunnels and MPLS are not decoded: the
+// outermost network header counts.
 #ifndef FLOWGAUGE_PARSER_P4
 #define FLOWGAUGE_PARSER_P4
 
@@ -34,21 +35,24 @@
 #define ICMPV6_ECHO_REQUEST 128
 #define ICMPV6_ECHO_REPLY 129
 
-// Where Linux, the BSDs and macOS put timestamps: first of all options behind two that pad; in the SYN of Linux behind MSS and SACK
-// permitted; in that of the others behind MSS, window scale and padding. A TCP header has to be long enough for them: one of eight words
-// has twelve bytes of options, one of nine has sixteen. The chip compares 32 bits in a state, so that each length has states of its own.
+// Places where Linux, the BSDs and macOS put timestamps: first option after two that pad; in the
+// SYN of Linux after MSS and SACK permitted; in that of the others after MSS, window scale and
+// padding. The TCP header must be long enough: one of eight words has twelve bytes of options, one
+// of nine has sixteen. The chip compares 32 bits per state, so each length has states of its own.
 #define TCP_OPTIONS_PADDED_TIMESTAMPS 0x0101080a
 #define TCP_OPTION_MSS 0x02040000
 #define TCP_OPTIONS_SACK_TIMESTAMPS 0x0402080a
 #define TCP_OPTIONS_WINDOW_SCALE 0x01030300
 
-// An IPv6 extension header of 8 bytes and what may follow it. Headers are looked at before they are taken out of the packet: the
-// chip's compiler wants a value that is kept to come from one place in the packet. Every path assigns the protocol once: Tofino 1
-// would combine a second value with the first by OR. A longer header, a later fragment and the last header that is followed end
-// the walk with the protocol that they name, without ports.
+// IPv6 extension header of 8 bytes and what may follow it. Headers are read by lookahead before
+// they are extracted: the chip's compiler requires a stored value to come from one place in the
+// packet. Every path assigns the protocol once: Tofino 1 would combine a second value with the
+// first by OR. A longer header, a later fragment and the last supported header end the walk with
+// the protocol that they name, without ports.
 //
-// These are macros, because p4c takes no loop of states that look ahead: it lays a round more than the stack has elements, and then says
-// "Ran out of parser match registers". A parser with a constructor parameter in place of `index` has one way out; these have four.
+// The states are macros, since p4c does not support a loop of states with lookahead: it unrolls one
+// round more than the stack has elements, and then reports "Ran out of parser match registers". A
+// parser with a constructor parameter instead of `index` has one exit; these have four.
 #define IPV6_EXTENSION_STATES(index, extension_follows, fragment_follows) \
     state extension##index { \
         ipv6_extension_h next = packet.lookahead<ipv6_extension_h>(); \
@@ -94,7 +98,7 @@
         transition accept; \
     }
 
-// Takes one extension header out of the packet and goes on with the next.
+// Extracts one extension header and continues with the next.
 #define IPV6_NEXT_EXTENSION_STATES(index, next) \
     state extension_behind##index { \
         packet.extract(hdr.ipv6_extension[index]); \
@@ -105,7 +109,7 @@
         transition fragment##next; \
     }
 
-// The length that the network header gives, in one place for both versions.
+// Length in the network header, stored in one field for both versions.
 #if FLOWGAUGE_DELAY_TCP_DATA || FLOWGAUGE_DELAY_TCP_TIMESTAMPS
 #define FLOWGAUGE_KEEP_LENGTH(length) md.flowgauge.ip_length = length;
 #else
@@ -113,7 +117,7 @@
 #endif
 
 parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md) {
-    // Of tags, then of words of options: how many may still come.
+    // Number of tags, and then of words of options, that may still follow.
     ParserCounter() left;
 
     state start {
@@ -142,9 +146,10 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
         }
     }
 
-    // Delays and reordering need what is behind the network header, if that has no options and no extensions.
+    // Delays and reordering need the header behind the network header, if that has no options and
+    // no extensions.
 #if FLOWGAUGE_DELAY || FLOWGAUGE_REORDER
-    // No host takes a segment whose header says less than five words (RFC 9293 section 3.1).
+    // Hosts reject a segment whose header length is less than five words (RFC 9293 section 3.1).
     state tcp {
 #if FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
         md.flowgauge.ports = packet.lookahead<bit<32>>();
@@ -383,7 +388,8 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
         }
     }
 
-    // As many words of options as the header says. The counter takes a field too, but then it is not told when the chip reads that.
+    // As many words of options as the header says. The counter could be set to a field, but the
+    // chip does not specify when it reads that.
     state ipv4_options1 {
         left.set(8w1);
         transition ipv4_option;

@@ -1,7 +1,8 @@
-// Which source prefixes reorder TCP packets: some flows of each are followed, and what they do counts for the prefix (dataplane/core/src/reorder).
+// Source prefixes that reorder TCP packets: some flows of each prefix are tracked, and count for
+// the prefix (dataplane/core/src/reorder).
 //
-// A flow has a slot, which lasts: signature and time, the highest end of a segment, the bytes missing before it, and the late segments of a
-// window. A prefix has one of two places in each bank.
+// A flow has a persistent slot: signature and time, the highest end of a segment, the bytes missing
+// before it, and the late segments of a window. A prefix has one of two places in each bank.
 #ifndef FLOWGAUGE_REORDER_P4
 #define FLOWGAUGE_REORDER_P4
 
@@ -9,7 +10,7 @@
 #include "hash.p4"
 
 #if FLOWGAUGE_REORDER
-// Half of the slots of a hybrid are for large flows: the upper half.
+// The upper half of the slots of a hybrid is for large flows.
 #if FLOWGAUGE_REORDER == FLOWGAUGE_REORDER_HYBRID
 #define FLOWGAUGE_REORDER_TABLE_BITS (FLOWGAUGE_REORDER_SLOT_BITS - 1)
 #else
@@ -29,29 +30,29 @@
 #define FLOWGAUGE_REORDER_PLACE_BITS 13
 #define FLOWGAUGE_REORDER_PLACE(place) (md.flowgauge.bank ++ place[FLOWGAUGE_REORDER_PLACE_BITS - 1:0])
 
-// After how many steps of 2^16 ns anybody may take a slot.
+// Idle time, in steps of 2^16 ns, after which any flow may take a slot.
 #define FLOWGAUGE_REORDER_IDLE 16384
-// Twice the most late segments of a flow and a window that are told apart, plus one.
+// Maximum number of late segments per flow and window that are counted, times two, plus one.
 #define FLOWGAUGE_REORDER_LAST_ODD 0x7fff
 
-// What to do with a slot.
+// Operations on a slot.
 #define REORDER_FOLLOW 1
 #define REORDER_TAKE 2
 #define REORDER_END 3
 #define REORDER_FORGET 4
 
-// What a slot had.
+// Previous state of a slot.
 #define REORDER_OTHERS 1
 #define REORDER_MINE 2
 #define REORDER_IDLE 4
 #define REORDER_MINE_AND_IDLE 8
 
-// What a flow is.
+// State of a flow.
 #define REORDER_KNOWN 1
 #define REORDER_NEW 2
 #define REORDER_NOT_FOLLOWED 3
 
-// What a segment is.
+// Class of a segment.
 #define REORDER_IN_ORDER 1
 #define REORDER_GAP 2
 #define REORDER_LATE 3
@@ -62,7 +63,8 @@ struct flowgauge_slot_t {
     bit<32> until;
 }
 
-// Which window it is, and twice the late segments of it plus one: by so much the square grows with the next one.
+// Window number, and twice its late segments plus one, which is the increment of the square for the
+// next late segment.
 struct flowgauge_late_t {
     bit<32> window;
     bit<32> odd;
@@ -83,7 +85,7 @@ struct flowgauge_other_packets_t {
     bit<32> retransmitted;
 }
 
-// 16 bits of the words' XOR. Fields of one width copy into each other, parts of a wider one do not.
+// 16 bits of the XOR of words. Fields of the same width can be copied, parts of a wider one cannot.
 #define FLOWGAUGE_REORDER_FOLD(name, words, high, low) \
     Hash<bit<16>>(HashAlgorithm_t.XOR16) xor_##name; \
     action fold_##name() { \
@@ -91,7 +93,7 @@ struct flowgauge_other_packets_t {
             words.low0[high:low], words.low1[high:low], words.low2[high:low], words.low3[high:low] }); \
     }
 
-// Who has a slot. Time does not wrap here: whatever clocks do, bits of a hash let somebody in.
+// Owner of a slot. Time does not wrap here: for any clock, bits of a hash admit some flows.
 #define FLOWGAUGE_REORDER_SLOTS(name) \
     Register<flowgauge_slot_t, bit<FLOWGAUGE_REORDER_TABLE_BITS>>(1 << FLOWGAUGE_REORDER_TABLE_BITS, {0, 0}) name; \
     RegisterAction<flowgauge_slot_t, bit<FLOWGAUGE_REORDER_TABLE_BITS>, bit<4>>(name) follow_in_##name = { \
@@ -142,7 +144,7 @@ struct flowgauge_other_packets_t {
         forget_in_##name.execute(index); \
     }
 
-// What is expected of a flow.
+// Expected sequence number of a flow.
 #define FLOWGAUGE_REORDER_EXPECT(name, number, large, index) \
     action begin_in_##name() { \
         begin_next.execute(index); \
@@ -166,7 +168,8 @@ struct flowgauge_other_packets_t {
         md.flowgauge.followed.is_anew = is_anew; \
     }
 
-// Half of the prefix that a place belongs to, the upper or the lower one. No half is zero, so that both are free or none.
+// Upper or lower half of the prefix of a place. No half is zero, so that both halves are free or
+// neither.
 #define FLOWGAUGE_REORDER_PLACES(name, half) \
     Register<bit<32>, bit<(FLOWGAUGE_REORDER_PLACE_BITS + 1)>>(2 << FLOWGAUGE_REORDER_PLACE_BITS, 0) name; \
     RegisterAction<bit<32>, bit<(FLOWGAUGE_REORDER_PLACE_BITS + 1)>, bit<1>>(name) claim_##name = { \
@@ -197,11 +200,11 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
     bit<32> begin;
     bit<32> length;
     bit<32> end;
-    // As a signed number, half of all sequence numbers before or behind the end.
+    // The end plus half of all sequence numbers, as a signed number.
     bit<32> opposite;
     bit<32> sequence_crc;
     bit<32> random;
-    // The source prefix: its upper bits, and 4 or 6.
+    // Source prefix: its upper bits, and 4 or 6.
     bit<32> prefix_high;
     bit<24> prefix_low;
     bit<8> prefix_version;
@@ -261,7 +264,7 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
         random = md.flowgauge.five_tuple.crc ^ sequence_crc;
     }
 
-    // How long prefixes are the controller says.
+    // The controller sets the prefix length.
     action set_ipv4_prefix(bit<32> mask) {
         prefix_high = hdr.ipv4.src_addr & mask;
         prefix_low = 0;
@@ -298,8 +301,9 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
         lower = lower_half.get({ prefix_high[3:0], prefix_low, prefix_version[3:0] });
     }
 
-    // What the packet carries: its length less that of the headers, of which TCP's own has up to 15 words. Headers that are longer than the
-    // packet leave a number that is negative: large, while the length is small.
+    // Length of the payload: that of the packet minus the headers, where TCP's has up to 15 words.
+    // If the headers are longer than the packet, the result is negative: a large number with a
+    // small packet length.
     action set_ipv4_carried() {
         carried = hdr.ipv4.total_length + 0xffec;
     }
@@ -360,7 +364,8 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
 
     action ignore() {}
 
-    // One segment in so many, by a hash, takes a slot from another flow, but not the last one of its flow.
+    // One segment in so many, by a hash, takes a slot from another flow, but not the last one of
+    // its flow.
     table roles {
         key = {
             md.flowgauge.sound : ternary @name("sound");
@@ -421,7 +426,7 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
     FLOWGAUGE_REORDER_SLOTS(buckets)
     FLOWGAUGE_REORDER_SLOT_ACTIONS(buckets, md.flowgauge.followed.bucket_had, FLOWGAUGE_REORDER_BUCKET)
 
-    // A flow that the other slots begin to follow is forgotten here.
+    // A flow that the other slots start to track is removed here.
     table bucket_flows {
         key = {
             md.flowgauge.followed.large_does : ternary @name("large_does");
@@ -451,8 +456,9 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
         size = 16;
     }
 
-    // The highest end of a segment. Sequence numbers wrap and comparisons do not: a signed end that is not negative is ahead of those before it
-    // down to the opposite one, and a negative one of those before it and of those behind the opposite one.
+    // Highest end of a segment. Sequence numbers wrap and comparisons do not: a non-negative signed
+    // end is ahead of those below it down to the opposite one, and a negative one of those below it
+    // and of those above the opposite one.
     Register<bit<32>, bit<FLOWGAUGE_REORDER_SLOT_BITS>>(1 << FLOWGAUGE_REORDER_SLOT_BITS, 0) next;
     RegisterAction<bit<32>, bit<FLOWGAUGE_REORDER_SLOT_BITS>, bit<32>>(next) begin_next = {
         void apply(inout bit<32> highest) {
@@ -546,14 +552,14 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
         difference = hdr.tcp.sequence - expected;
     }
 
-    // A table, so that the difference is computed before it is looked at.
+    // A table, so that the difference is computed before it is tested.
     table differences {
         actions = { subtract; }
         const default_action = subtract();
         size = 1;
     }
 
-    // Bytes before the highest end that were not seen.
+    // Missing bytes before the highest end.
     Register<bit<32>, bit<FLOWGAUGE_REORDER_SLOT_BITS>>(1 << FLOWGAUGE_REORDER_SLOT_BITS, 0) missing;
     RegisterAction<bit<32>, bit<FLOWGAUGE_REORDER_SLOT_BITS>, bit<1>>(missing) clear_missing = {
         void apply(inout bit<32> bytes) {

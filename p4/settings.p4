@@ -1,7 +1,8 @@
-// What one build measures. Every setting can be given on the compiler's command line, for example
-// -DFLOWGAUGE_KEY=FLOWGAUGE_KEY_FIVE_TUPLE -DFLOWGAUGE_PRECISION=12.
+// Measurements and sizes of a build. Every setting can be given on the compiler's command line, for
+// example -DFLOWGAUGE_KEY=FLOWGAUGE_KEY_FIVE_TUPLE -DFLOWGAUGE_PRECISION=12.
 //
-// They are settings of a build, not tables: a hash unit's input and a register array's size are fixed when a program is loaded.
+// They are settings of a build, not tables: the input of a hash unit and the size of a register
+// array are fixed when a program is loaded.
 #ifndef FLOWGAUGE_SETTINGS
 #define FLOWGAUGE_SETTINGS
 
@@ -16,31 +17,31 @@
 #define FLOWGAUGE_COUNT_SKETCH 1
 #define FLOWGAUGE_COUNT_MIN 2
 
-// Distinct flows: of windows, or at every instant those of a time that has just passed.
+// Distinct flows: of windows, or at any time those of the last period.
 #define FLOWGAUGE_CARDINALITY_WINDOWED 1
 #define FLOWGAUGE_CARDINALITY_STAGGERED 2
 #ifndef FLOWGAUGE_CARDINALITY
 #define FLOWGAUGE_CARDINALITY FLOWGAUGE_CARDINALITY_WINDOWED
 #endif
 
-// Staggered registers start afresh one after another, one in every 2^FLOWGAUGE_SLOT_BITS nanoseconds.
+// Staggered registers restart one after another, one in every 2^FLOWGAUGE_SLOT_BITS nanoseconds.
 #ifndef FLOWGAUGE_SLOT_BITS
 #define FLOWGAUGE_SLOT_BITS 23
 #endif
 
-// A level is as wide as the register that it goes into: a stateful ALU does not widen it.
+// A level is as wide as its register: a stateful ALU does not widen it.
 #if FLOWGAUGE_CARDINALITY == FLOWGAUGE_CARDINALITY_STAGGERED
 #define FLOWGAUGE_LEVEL_BITS 32
 #else
 #define FLOWGAUGE_LEVEL_BITS 8
 #endif
 
-// What makes a flow.
+// Key that defines a flow.
 #ifndef FLOWGAUGE_KEY
 #define FLOWGAUGE_KEY FLOWGAUGE_KEY_SRC
 #endif
 
-// How a key becomes 32 bits.
+// Hash that maps a key to 32 bits.
 #ifndef FLOWGAUGE_HASH
 #define FLOWGAUGE_HASH FLOWGAUGE_HASH_TABULATED
 #endif
@@ -50,14 +51,14 @@
 #define FLOWGAUGE_PRECISION 11
 #endif
 
-// How traffic is spread over flows: three rows of 2^FLOWGAUGE_ENTROPY_COLUMN_BITS counters, and a sum.
+// Entropy: three rows of 2^FLOWGAUGE_ENTROPY_COLUMN_BITS counters, and a sum.
 #ifndef FLOWGAUGE_ENTROPY
 #define FLOWGAUGE_ENTROPY 0
 #endif
 #ifndef FLOWGAUGE_ENTROPY_KEY
 #define FLOWGAUGE_ENTROPY_KEY FLOWGAUGE_KEY_SRC_DST
 #endif
-// Whether there is a second one, by another key.
+// Whether there is a second entropy, with another key.
 #ifndef FLOWGAUGE_ENTROPY_SECOND
 #define FLOWGAUGE_ENTROPY_SECOND 0
 #endif
@@ -71,16 +72,16 @@
 #define FLOWGAUGE_ENTROPY_COLUMN_BITS 10
 #endif
 
-// Whether the switch itself makes the entropy of what it adds up, after every packet.
+// Whether the switch itself computes the entropy after every packet.
 #ifndef FLOWGAUGE_ENTROPY_BITS
 #define FLOWGAUGE_ENTROPY_BITS 0
 #endif
-// Whether it tells, once a window, that this entropy is too low or too high.
+// Whether it reports, once per window, that this entropy is too low or too high.
 #ifndef FLOWGAUGE_ENTROPY_ALARM
 #define FLOWGAUGE_ENTROPY_ALARM 0
 #endif
 
-// Packets of any flow: three rows of 2^FLOWGAUGE_FREQUENCY_COLUMN_BITS counters.
+// Frequency: three rows of 2^FLOWGAUGE_FREQUENCY_COLUMN_BITS counters.
 #ifndef FLOWGAUGE_FREQUENCY
 #define FLOWGAUGE_FREQUENCY 0
 #endif
@@ -94,7 +95,7 @@
 #define FLOWGAUGE_FREQUENCY_COLUMN_BITS 10
 #endif
 
-// Which flows were seen: three rows of 2^FLOWGAUGE_MEMBERSHIP_ROW_BITS bits.
+// Membership: three rows of 2^FLOWGAUGE_MEMBERSHIP_ROW_BITS bits.
 #ifndef FLOWGAUGE_MEMBERSHIP
 #define FLOWGAUGE_MEMBERSHIP 0
 #endif
@@ -105,7 +106,7 @@
 #define FLOWGAUGE_MEMBERSHIP_ROW_BITS 16
 #endif
 
-// Heavy hitters: two stages with 2^FLOWGAUGE_HEAVY_SLOT_BITS slots together.
+// Heavy hitters: two stages with 2^FLOWGAUGE_HEAVY_SLOT_BITS slots in total.
 #ifndef FLOWGAUGE_HEAVY
 #define FLOWGAUGE_HEAVY 0
 #endif
@@ -116,7 +117,8 @@
 #define FLOWGAUGE_HEAVY_SLOT_BITS 10
 #endif
 
-// Round-trip delays: of which kinds, and how. Each of a kind's two tables has 2^FLOWGAUGE_DELAY_SLOT_BITS slots.
+// Kinds of round-trip delays, and their algorithm. Each of a kind's two tables has
+// 2^FLOWGAUGE_DELAY_SLOT_BITS slots.
 #ifndef FLOWGAUGE_DELAY
 #define FLOWGAUGE_DELAY 0
 #endif
@@ -151,7 +153,8 @@
 #ifndef FLOWGAUGE_DELAY_SLOT_BITS
 #define FLOWGAUGE_DELAY_SLOT_BITS 10
 #endif
-// What is kept apart: 2^FLOWGAUGE_DELAY_GROUP_BITS groups of prefixes, and whether requests come from our own addresses.
+// Separate counts for 2^FLOWGAUGE_DELAY_GROUP_BITS groups of prefixes, and for requests from local
+// addresses.
 #ifndef FLOWGAUGE_DELAY_GROUP_BITS
 #define FLOWGAUGE_DELAY_GROUP_BITS 0
 #endif
@@ -164,7 +167,7 @@
 #define FLOWGAUGE_DELAY_SAMPLES 0
 #endif
 
-// Which source prefixes reorder TCP packets: by which flows, if by any, and how many of them are followed at a time.
+// Reordering by source prefix: the algorithm, if any, and the number of flows tracked at a time.
 #define FLOWGAUGE_REORDER_SAMPLING 1
 #define FLOWGAUGE_REORDER_HYBRID 2
 #ifndef FLOWGAUGE_REORDER
@@ -175,7 +178,7 @@
 #endif
 
 #if FLOWGAUGE_REORDER < 0 || FLOWGAUGE_REORDER > FLOWGAUGE_REORDER_HYBRID
-#error "FLOWGAUGE_REORDER is none of 0, FLOWGAUGE_REORDER_SAMPLING, FLOWGAUGE_REORDER_HYBRID"
+#error "FLOWGAUGE_REORDER is not one of 0, FLOWGAUGE_REORDER_SAMPLING, FLOWGAUGE_REORDER_HYBRID"
 #endif
 #if FLOWGAUGE_REORDER_SLOT_BITS < 4 || FLOWGAUGE_REORDER_SLOT_BITS > 16
 #error "FLOWGAUGE_REORDER_SLOT_BITS is not in 4 to 16"
@@ -184,7 +187,7 @@
 #error "FLOWGAUGE_DELAY is neither 0 nor 1"
 #endif
 #if FLOWGAUGE_DELAY_ALGORITHM < FLOWGAUGE_DELAY_FRIDGE || FLOWGAUGE_DELAY_ALGORITHM > FLOWGAUGE_DELAY_EXPIRY
-#error "FLOWGAUGE_DELAY_ALGORITHM is none of FLOWGAUGE_DELAY_FRIDGE, _MULTI_FRIDGE, _OVERWRITE, _EXPIRY"
+#error "FLOWGAUGE_DELAY_ALGORITHM is not one of FLOWGAUGE_DELAY_FRIDGE, _MULTI_FRIDGE, _OVERWRITE, _EXPIRY"
 #endif
 #if FLOWGAUGE_DELAY_GROUP_BITS < 0 || FLOWGAUGE_DELAY_GROUP_BITS > 5
 #error "FLOWGAUGE_DELAY_GROUP_BITS is not in 0 to 5"
@@ -196,13 +199,13 @@
 #error "FLOWGAUGE_HEAVY is neither 0 nor 1"
 #endif
 #if FLOWGAUGE_HEAVY_KEY < FLOWGAUGE_KEY_SRC || FLOWGAUGE_HEAVY_KEY > FLOWGAUGE_KEY_FIVE_TUPLE
-#error "FLOWGAUGE_HEAVY_KEY is none of FLOWGAUGE_KEY_SRC, _DST, _SRC_DST, _FIVE_TUPLE"
+#error "FLOWGAUGE_HEAVY_KEY is not one of FLOWGAUGE_KEY_SRC, _DST, _SRC_DST, _FIVE_TUPLE"
 #endif
 #if FLOWGAUGE_HEAVY_SLOT_BITS < 4 || FLOWGAUGE_HEAVY_SLOT_BITS > 12
 #error "FLOWGAUGE_HEAVY_SLOT_BITS is not in 4 to 12"
 #endif
 #if FLOWGAUGE_CARDINALITY < 0 || FLOWGAUGE_CARDINALITY > FLOWGAUGE_CARDINALITY_STAGGERED
-#error "FLOWGAUGE_CARDINALITY is none of 0, FLOWGAUGE_CARDINALITY_WINDOWED, FLOWGAUGE_CARDINALITY_STAGGERED"
+#error "FLOWGAUGE_CARDINALITY is not one of 0, FLOWGAUGE_CARDINALITY_WINDOWED, FLOWGAUGE_CARDINALITY_STAGGERED"
 #endif
 #if FLOWGAUGE_SLOT_BITS < 10
 #error "FLOWGAUGE_SLOT_BITS is less than 10"
@@ -244,19 +247,19 @@
 #error "FLOWGAUGE_MEMBERSHIP is neither 0 nor 1"
 #endif
 #if FLOWGAUGE_KEY < FLOWGAUGE_KEY_SRC || FLOWGAUGE_KEY > FLOWGAUGE_KEY_FIVE_TUPLE
-#error "FLOWGAUGE_KEY is none of FLOWGAUGE_KEY_SRC, _DST, _SRC_DST, _FIVE_TUPLE"
+#error "FLOWGAUGE_KEY is not one of FLOWGAUGE_KEY_SRC, _DST, _SRC_DST, _FIVE_TUPLE"
 #endif
 #if FLOWGAUGE_ENTROPY_KEY < FLOWGAUGE_KEY_SRC || FLOWGAUGE_ENTROPY_KEY > FLOWGAUGE_KEY_FIVE_TUPLE
-#error "FLOWGAUGE_ENTROPY_KEY is none of FLOWGAUGE_KEY_SRC, _DST, _SRC_DST, _FIVE_TUPLE"
+#error "FLOWGAUGE_ENTROPY_KEY is not one of FLOWGAUGE_KEY_SRC, _DST, _SRC_DST, _FIVE_TUPLE"
 #endif
 #if FLOWGAUGE_ENTROPY_SECOND_KEY < FLOWGAUGE_KEY_SRC || FLOWGAUGE_ENTROPY_SECOND_KEY > FLOWGAUGE_KEY_FIVE_TUPLE
-#error "FLOWGAUGE_ENTROPY_SECOND_KEY is none of FLOWGAUGE_KEY_SRC, _DST, _SRC_DST, _FIVE_TUPLE"
+#error "FLOWGAUGE_ENTROPY_SECOND_KEY is not one of FLOWGAUGE_KEY_SRC, _DST, _SRC_DST, _FIVE_TUPLE"
 #endif
 #if FLOWGAUGE_FREQUENCY_KEY < FLOWGAUGE_KEY_SRC || FLOWGAUGE_FREQUENCY_KEY > FLOWGAUGE_KEY_FIVE_TUPLE
-#error "FLOWGAUGE_FREQUENCY_KEY is none of FLOWGAUGE_KEY_SRC, _DST, _SRC_DST, _FIVE_TUPLE"
+#error "FLOWGAUGE_FREQUENCY_KEY is not one of FLOWGAUGE_KEY_SRC, _DST, _SRC_DST, _FIVE_TUPLE"
 #endif
 #if FLOWGAUGE_MEMBERSHIP_KEY < FLOWGAUGE_KEY_SRC || FLOWGAUGE_MEMBERSHIP_KEY > FLOWGAUGE_KEY_FIVE_TUPLE
-#error "FLOWGAUGE_MEMBERSHIP_KEY is none of FLOWGAUGE_KEY_SRC, _DST, _SRC_DST, _FIVE_TUPLE"
+#error "FLOWGAUGE_MEMBERSHIP_KEY is not one of FLOWGAUGE_KEY_SRC, _DST, _SRC_DST, _FIVE_TUPLE"
 #endif
 #if FLOWGAUGE_HASH != FLOWGAUGE_HASH_CRC32 && FLOWGAUGE_HASH != FLOWGAUGE_HASH_TABULATED
 #error "FLOWGAUGE_HASH is neither FLOWGAUGE_HASH_CRC32 nor FLOWGAUGE_HASH_TABULATED"
@@ -280,10 +283,10 @@
 #error "FLOWGAUGE_MEMBERSHIP_ROW_BITS is not in 6 to 16"
 #endif
 
-// Whether anything is asked of the deparser.
+// Whether the deparser has anything to send.
 #define FLOWGAUGE_FOR_DEPARSER (FLOWGAUGE_HEAVY || FLOWGAUGE_DELAY_SAMPLES || FLOWGAUGE_ENTROPY_ALARM)
 
-// Whether any sketch or filter is by this key, and whether anything is.
+// Whether any sketch or filter uses this key, and whether anything does.
 #define FLOWGAUGE_ROWS_BY(key) ((FLOWGAUGE_ENTROPY && FLOWGAUGE_ENTROPY_KEY == key) \
     || (FLOWGAUGE_ENTROPY_SECOND && FLOWGAUGE_ENTROPY_SECOND_KEY == key) \
     || (FLOWGAUGE_FREQUENCY && FLOWGAUGE_FREQUENCY_KEY == key) || (FLOWGAUGE_MEMBERSHIP && FLOWGAUGE_MEMBERSHIP_KEY == key))
@@ -291,8 +294,8 @@
     || (FLOWGAUGE_HEAVY && FLOWGAUGE_HEAVY_KEY == key) || (FLOWGAUGE_REORDER && FLOWGAUGE_KEY_FIVE_TUPLE == key) \
     || FLOWGAUGE_ROWS_BY(key))
 
-// What belongs to a key, by the key's number: of the packet, and of the control plane's names. They are macros, because a control's parameter
-// cannot be a part of a name that a controller looks up.
+// Names by the number of a key: fields of the packet, and names of the control plane. They are
+// macros, since a parameter of a control cannot be part of a name that a controller looks up.
 #define FLOWGAUGE_OF_KEY(key) FLOWGAUGE_OF_NUMBER(key)
 #define FLOWGAUGE_OF_NUMBER(key) FLOWGAUGE_OF_##key
 #define FLOWGAUGE_OF_0 md.flowgauge.src

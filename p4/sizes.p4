@@ -1,7 +1,7 @@
-// How long packets are: how many there are of each length, and how many bytes those have (HdrHistogram's buckets).
+// Packet lengths: the number of packets and bytes per length (buckets of HdrHistogram).
 //
-// A length is that of the network header, which includes it. A bucket counts its packets, and by how many bytes all of them together are
-// longer than its least length. Both counters stop at their ends.
+// A length is that of the network header and what follows. A bucket counts its packets, and the sum
+// of their lengths above its smallest length. Both counters saturate.
 #ifndef FLOWGAUGE_SIZES_P4
 #define FLOWGAUGE_SIZES_P4
 
@@ -37,7 +37,8 @@ control FlowgaugeSizes(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md)
         length = 0;
     }
 
-    // Of a jumbogram only an option knows the length (RFC 2675). What is longer than 16 bits tell counts as the longest.
+    // The length of a jumbogram is only in an option (RFC 2675). Lengths above 16 bits count as the
+    // largest.
     table header_length {
         key = {
             hdr.ipv4.isValid() : ternary @name("ipv4");
@@ -57,13 +58,13 @@ control FlowgaugeSizes(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md)
         size = 4;
     }
 
-    // The bits in which the lengths of a bucket differ say by how much one is longer than the least.
+    // The bits in which the lengths of a bucket differ are the excess over the smallest one.
     action set_bucket(bit<10> bucket, bit<16> beyond) {
         index = bucket;
         excess = (bit<32>) (length & beyond);
     }
 
-    // A switch cannot shift by what it looks up, so the controller installs a prefix for every bucket.
+    // A switch cannot shift by a variable, so the controller installs a prefix for every bucket.
     table buckets {
         key = { length : lpm @name("length"); }
         actions = { set_bucket; }

@@ -1,12 +1,14 @@
-// Rows of counters: Count Sketch (Charikar et al. 2002) and Count-Min (Cormode and Muthukrishnan 2005).
+// Rows of counters: Count Sketch (Charikar et al. 2002) and Count-Min (Cormode and Muthukrishnan
+// 2005).
 //
-// Every row has two banks. Of its 16 hash bits the upper ones choose a column, and the lowest is the sign: one means minus.
+// Every row has two banks. The upper bits of its 16 hash bits select a column, and the lowest is
+// the sign: one means minus.
 #ifndef FLOWGAUGE_SKETCH_P4
 #define FLOWGAUGE_SKETCH_P4
 
 #include "headers.p4"
 
-// The upper bits of a row's hash, and its lowest.
+// Upper bits of a row's hash, and its lowest bit.
 #define FLOWGAUGE_COLUMN_0(hashes, bits) hashes.rows01[15:16 - bits]
 #define FLOWGAUGE_COLUMN_1(hashes, bits) hashes.rows01[31:32 - bits]
 #define FLOWGAUGE_COLUMN_2(hashes, bits) hashes.rows23[15:16 - bits]
@@ -14,15 +16,17 @@
 #define FLOWGAUGE_MINUS_1(hashes) hashes.rows01[16:16]
 #define FLOWGAUGE_MINUS_2(hashes) hashes.rows23[0:0]
 
-// A counter that comes within 2^26 of the end of its 32 bits stays there, as it does on other backends: its reader knows then that more
-// packets may have come. Those of a Count Sketch are signed, with an end on each side.
+// A counter stops within 2^26 of the end of its 32 bits, as on other backends: the reader then
+// knows that more packets may have arrived. Counters of a Count Sketch are signed, with an end on
+// each side.
 //
-// Compared as signed numbers: constants of a comparison have 32 bits with a sign, so that no unsigned number above 2^31 can be compared with.
+// Comparisons are signed: constants of a comparison have 32 bits with a sign, so that an unsigned
+// number above 2^31 cannot be compared with.
 #define FLOWGAUGE_COUNT_SKETCH_HAS_ROOM(counter) (int<32>) counter < 0x7c000000 && (int<32>) counter > -0x7c000000
 #define FLOWGAUGE_COUNT_MIN_HAS_ROOM(counter) (int<32>) counter >= 0 || (int<32>) counter < -0x04000000
 
-// A row of a Count Sketch: a counter, its bank above its column, goes up or down. What it says of the flow is the
-// counter with the sign of the flow.
+// Row of a Count Sketch: a counter, addressed by bank and column, is incremented or decremented.
+// The estimate for the flow is the counter with the flow's sign.
 #define FLOWGAUGE_COUNT_SKETCH_ROW(row, bits) \
     Register<bit<32>, bit<(bits + 1)>>(2 << bits, 0) count_sketch##row; \
     RegisterAction<bit<32>, bit<(bits + 1)>, bit<32>>(count_sketch##row) add##row = { \
@@ -51,7 +55,7 @@
         } \
     }
 
-// A row of Count-Min: a counter goes up.
+// Row of Count-Min: a counter is incremented.
 #define FLOWGAUGE_COUNT_MIN_ROW(row, bits) \
     Register<bit<32>, bit<(bits + 1)>>(2 << bits, 0) count_min##row; \
     RegisterAction<bit<32>, bit<(bits + 1)>, bit<32>>(count_min##row) add##row = { \

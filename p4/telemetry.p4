@@ -1,5 +1,6 @@
-// Everything that a program needs to measure: include this file, parse with FlowgaugeParser (or set the same headers), and apply
-// Flowgauge once in the ingress. It changes no header and forwards nothing.
+// Everything that a program needs to measure: include this file, parse with FlowgaugeParser (or set
+// the same headers), and apply Flowgauge once in the ingress. It changes no header and forwards
+// nothing.
 #ifndef FLOWGAUGE_TELEMETRY_P4
 #define FLOWGAUGE_TELEMETRY_P4
 
@@ -68,8 +69,9 @@ control Flowgauge(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         md.flowgauge.bank = bank;
     }
 
-    // The bank that counts: one for all measurements, so that one write closes a window everywhere at once. A register would
-    // cost a stateful ALU, and a write for each measurement would not be atomic.
+    // Bank that counts: one for all measurements, so that a single write closes a window
+    // everywhere. A register would cost a stateful ALU, and one write per measurement would not be
+    // atomic.
     table bank {
         actions = { set_bank; }
         default_action = set_bank(0);

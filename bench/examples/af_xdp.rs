@@ -1,5 +1,5 @@
-//! What the AF_XDP port costs over veth, with packets that come as fast as the kernel can send them
-//! from another CPU. Needs two CPUs and root. `flowgauge bench peers` has DPDK's testpmd on the
+//! Cost of the AF_XDP port over veth, with packets that arrive as fast as the kernel can send them
+//! from another CPU. Needs two CPUs and root. `flowgauge bench peers` runs DPDK's testpmd on the
 //! same devices.
 //!
 //! `cargo run --release -p flowgauge-bench --example af_xdp`
@@ -26,15 +26,15 @@ const ROUNDS: usize = 3;
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// A port that notes how long its worker is at work on packets: the time of the calls that had
+/// Port that measures how long its worker processes packets: the time of the calls that returned
 /// some.
-struct Timed {
+struct TimedPort {
     port: AfXdpPort,
     busy_ns: Arc<AtomicU64>,
     batches: Arc<AtomicU64>,
 }
 
-impl Port for Timed {
+impl Port for TimedPort {
     const SIGNALS: bool = AfXdpPort::SIGNALS;
 
     fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
@@ -60,7 +60,7 @@ impl Port for Timed {
     }
 }
 
-/// Packets that keep coming, from a CPU of their own.
+/// Continuous traffic from a CPU of its own.
 struct Traffic {
     stop: Arc<AtomicBool>,
     sender: thread::JoinHandle<()>,
@@ -91,7 +91,7 @@ impl Traffic {
 
     fn stop(self) {
         self.stop.store(true, Ordering::Relaxed);
-        // It has said what it died of.
+        // The thread has printed why it ended.
         let _ = self.sender.join();
     }
 }
@@ -99,7 +99,8 @@ impl Traffic {
 fn flowgauge(what: &str, port: &str, settings: Settings, poll_mode: PollMode) -> Outcome<()> {
     let Ports { ports, source, gate, interface } = af_xdp(&port.parse()?, None)?;
     let (busy, batches) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
-    let timed = |port| Timed { port, busy_ns: Arc::clone(&busy), batches: Arc::clone(&batches) };
+    let timed =
+        |port| TimedPort { port, busy_ns: Arc::clone(&busy), batches: Arc::clone(&batches) };
     let ports = Ports { ports: ports.into_iter().map(timed).collect(), source, gate, interface };
     let mut poll =
         Poll::new(ports, Options { settings, poll_mode, cpus: vec![WORKER], ..Options::default() });

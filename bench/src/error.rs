@@ -1,4 +1,4 @@
-//! What keeps an experiment from its end.
+//! Errors of experiments.
 
 use flowgauge::Failure;
 use flowgauge_ctl::measurement::cardinality::estimate::EstimateError;
@@ -6,32 +6,32 @@ use flowgauge_dataplane::Error;
 use std::io;
 use std::path::PathBuf;
 
-/// Why a reproduction broke off. One line each.
+/// Reason why a reproduction failed, in one line.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReproduceError {
     /// The dataplane failed.
     #[error(transparent)]
     Dataplane(#[from] Error),
-    /// Registers that no hash can give.
-    #[error("the registers of an experiment are damaged: {0}; report this as a bug")]
+    /// Registers that no hash can produce.
+    #[error("invalid registers in an experiment: {0}; please report this as a bug")]
     Registers(#[from] EstimateError),
-    /// The worker that counts is gone.
+    /// The worker that counts has died.
     #[error(
-        "{interface}: the worker died in the middle of an experiment; report this as a bug with the log above"
+        "{interface}: the worker died during an experiment; please report this as a bug, with the log above"
     )]
     TrafficFailed {
-        /// The traffic it counted.
+        /// Traffic that it counted.
         interface: String,
     },
     /// A file of the report cannot be written.
     #[error("cannot {operation} {path}: {source}", path = path.display())]
     File {
-        /// What was being done.
+        /// Operation that failed.
         operation: &'static str,
-        /// To which file or directory.
+        /// File or directory.
         path: PathBuf,
-        /// What the operating system says.
+        /// Error of the operating system.
         source: io::Error,
     },
 }

@@ -1,30 +1,30 @@
-//! What a benchmark found, and what was promised.
+//! Results of a benchmark and their limits.
 
 use serde::{Serialize, Serializer};
 
-/// One figure.
+/// Result of a benchmark.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figure {
-    /// What was measured.
+    /// Name of the measurement.
     pub name: String,
-    /// What it cost, in `unit`.
+    /// Measured cost, in `unit`.
     pub value: f64,
-    /// Of `value` and `limit`.
+    /// Unit of `value` and `limit`.
     pub unit: Unit,
-    /// How far two halves of the rounds are apart.
+    /// Difference between two halves of the rounds.
     pub noise: f64,
-    /// Nanoseconds a packet behind a ratio.
+    /// Nanoseconds per packet, if `value` is a ratio.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nanoseconds: Option<f64>,
-    /// What SPECIFICATION.md promises.
+    /// Limit in SPECIFICATION.md.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
 }
 
-/// Of a figure.
+/// Unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Times as much as what it is compared with.
+    /// Multiple of the cost that it is compared with.
     Ratio,
     /// Nanoseconds.
     Nanoseconds,
@@ -33,7 +33,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// As it is printed.
+    /// Returns the unit as it is printed.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -51,7 +51,7 @@ impl Serialize for Unit {
 }
 
 impl Figure {
-    /// Whether the promise is broken by more than the noise of this run.
+    /// Whether the figure exceeds its limit by more than the noise of this run.
     #[must_use]
     pub fn breaks_limit(&self) -> bool {
         match self.limit {
@@ -62,13 +62,13 @@ impl Figure {
     }
 }
 
-/// A promise.
+/// Limit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
-    /// Not more than this.
+    /// Upper limit.
     AtMost(f64),
-    /// Not less than this.
+    /// Lower limit.
     AtLeast(f64),
 }
 

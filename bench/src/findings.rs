@@ -1,4 +1,4 @@
-//! All that one benchmark found, as tables, as a page and as JSON.
+//! Results of one benchmark, as tables, as a page and as JSON.
 
 use crate::error::ReproduceError;
 use crate::figure::{Figure, Limit};
@@ -9,54 +9,54 @@ use crate::report::{Cell, Column, Directory, Table, escape};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-/// One benchmark's results.
+/// Results of one benchmark.
 #[derive(Clone, Debug, Serialize)]
 pub struct Findings {
-    /// The benchmark's name on the command line.
+    /// Name of the benchmark on the command line.
     pub benchmark: &'static str,
-    /// What it is about, in one line.
+    /// Title, one line.
     #[serde(skip)]
     pub title: &'static str,
-    /// How it was measured, and how to read it.
+    /// Method of measurement, and how to read the results.
     #[serde(skip)]
     pub method: &'static str,
-    /// Where it ran.
+    /// Machine on which it ran.
     pub machine: Machine,
-    /// Measurements in two directions.
+    /// Measurements over a parameter.
     pub grids: Vec<Grid>,
-    /// Single figures, promises among them.
+    /// Single figures, with or without limits.
     pub figures: Vec<Figure>,
 }
 
-/// Measurements of several things under several circumstances.
+/// Measurements of several things, each over the same parameter.
 #[derive(Clone, Debug, Serialize)]
 pub struct Grid {
-    /// What they have in common.
+    /// Title.
     pub title: String,
-    /// Of the numbers.
+    /// Unit of the values.
     pub unit: &'static str,
-    /// What changes from column to column.
+    /// Name of the parameter.
     pub across: &'static str,
-    /// What it is in each column.
+    /// Value of the parameter in each column.
     pub columns: Vec<String>,
-    /// Where each column is in a plot, if there is to be one; logarithmic.
+    /// Logarithmic position of each column in a plot; `None` for no plot.
     #[serde(skip)]
     pub places: Option<Vec<f64>>,
-    /// One thing's numbers each.
+    /// Measured things.
     pub rows: Vec<Row>,
 }
 
-/// One line of a grid.
+/// Values of one measured thing.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// What was measured.
+    /// Name of the measured thing.
     pub name: String,
-    /// One number a column; `None` where it was not.
+    /// Value per column; `None` if it was not measured.
     pub values: Vec<Option<f64>>,
 }
 
 impl Findings {
-    /// For terminals and pages.
+    /// Returns the results as tables, for a terminal or a page.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
         let grids = self.grids.iter().map(Grid::table);
@@ -91,7 +91,7 @@ impl Findings {
         table
     }
 
-    /// Names of the figures beyond what was promised.
+    /// Returns the names of the figures that exceed their limits.
     #[must_use]
     pub fn broken(&self) -> Vec<&str> {
         self.figures
@@ -101,7 +101,8 @@ impl Findings {
             .collect()
     }
 
-    /// Writes a page with plots and the numbers as JSON to a directory; gives the page's path.
+    /// Writes a page with plots and the figures as JSON to a directory, and returns the path of the
+    /// page.
     ///
     /// # Errors
     /// [`ReproduceError::File`].
@@ -116,14 +117,14 @@ impl Findings {
         })
     }
 
-    /// The figures that have limits.
+    /// Returns the figures that have limits.
     fn promises(&self) -> Vec<Promise> {
         let promise = |figure: &Figure| {
             let (share, limit) = match figure.limit? {
                 Limit::AtMost(most) => (figure.value / most, format!("<= {}", number(most))),
                 Limit::AtLeast(least) => (least / figure.value, format!(">= {}", number(least))),
             };
-            // A figure is judged with its noise, as elsewhere.
+            // The verdict allows for the noise of the figure, as everywhere else.
             let share =
                 if figure.breaks_limit() { share.max(1.0 + f64::EPSILON) } else { share.min(1.0) };
             let text = format!("{} {} ({limit})", number(figure.value), figure.unit.name());
@@ -147,13 +148,13 @@ impl Findings {
             page.table(&grid.table());
         }
         if !self.figures.is_empty() {
-            page.heading("Figures and promises");
+            page.heading("Figures and limits");
             let promises = self.promises();
             if !promises.is_empty() {
                 page.promises(
                     "Figures as shares of their limits",
                     &promises,
-                    "A bar that ends left of the line keeps its promise.",
+                    "A bar that ends left of the line is within its limit.",
                 );
             }
             page.table(&self.figure_table());
@@ -175,7 +176,7 @@ impl Grid {
         table
     }
 
-    /// The first rows as lines: as many as there are colours.
+    /// Returns the first rows as lines of a plot, one per available colour.
     fn chart(&self) -> Option<Chart> {
         let places = self.places.as_ref()?;
         let (low, high) = (
@@ -206,7 +207,7 @@ impl Grid {
     }
 }
 
-/// With as many digits as mean something.
+/// Formats a number with its significant digits.
 fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 1e4 => flowgauge_ctl::output::grouped(value.round() as u64),
@@ -216,13 +217,13 @@ fn number(value: f64) -> String {
     }
 }
 
-/// What was found next to one kind of others.
+/// Results of the comparison with one kind of peer.
 #[cfg(target_os = "linux")]
 #[derive(Default)]
-pub(crate) struct Part {
+pub(crate) struct PeerFindings {
     pub(crate) grid: Option<Grid>,
     pub(crate) figures: Vec<Figure>,
-    /// What the machine lacks for more.
+    /// Missing properties of the machine that prevented further measurements.
     pub(crate) missing: Vec<String>,
 }
 
@@ -278,7 +279,7 @@ mod tests {
     fn the_page_and_the_numbers_are_written() {
         let path = std::env::temp_dir().join(format!("flowgauge-findings-{}", std::process::id()));
         let page = std::fs::read_to_string(findings().write(&path).unwrap()).unwrap();
-        // In the chart, and in the table beside it.
+        // Once in the chart, and once in its table.
         assert_eq!(
             (page.matches("\u{2713} pass").count(), page.matches("\u{2717} FAIL").count()),
             (2, 2)

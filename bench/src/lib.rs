@@ -1,20 +1,23 @@
 //! Benchmarks and paper reproductions.
 //!
-//! - [`whll`]: the accuracy tables and figures of the W-HLL thesis (chapter 4);
-//! - [`p4log`], [`p4exp`], [`p4entropy`]: the figures of the P4Entropy paper (sections V and VI);
-//! - [`rap`]: shares of the true top flows that RAP and others hold, and the theorem of chapter 4
+//! Benchmarks compare programs that take turns in one run (`turns`), so that ratios hold although
+//! times vary; results are collected in `findings::Findings`, checked against limits ([`figure`])
+//! and printed with a description of the [`machine`]. Reproductions run the dataplane and the
+//! controller in trace time, in parallel ([`parallel`]), compare the results with a paper's
+//! figures, and write a page with tables and plots ([`report`]).
+//!
+//! - [`whll`]: accuracy tables and figures of the W-HLL thesis (chapter 4);
+//! - [`p4log`], [`p4exp`], [`p4entropy`]: figures of the P4Entropy paper (sections V and VI);
+//! - [`rap`]: shares of the true top flows that RAP and others find, and the theorem of chapter 4
 //!   of the data-plane performance dissertation;
 //! - [`fridge`]: distributions of round-trip delays, chapter 2 of the same dissertation;
 //! - [`reorder`]: prefixes that reorder packets, chapter 3 of the same dissertation;
-//! - `packet`, `scale`, `peers`: what counting costs in user space, stage by stage, as traffic
-//!   grows, and next to others (Linux);
-//! - `line_rate`: the highest rate of a port without loss (Linux);
-//! - `xdp`: what counting costs in the kernel (Linux);
-//! - [`figure`], `turns`, [`machine`]: figures and promises, programs that take turns, and where
-//!   they ran;
-//! - [`report`]: reports with tables and plots, for every reproduction;
+//! - `packet`, `scale`, `peers`: cost of counting in user space, stage by stage, as traffic grows,
+//!   and compared with others (Linux);
+//! - `line_rate`: highest rate of a port without loss (Linux);
+//! - `xdp`: cost of counting in the kernel (Linux);
 //! - [`sensitivity`]: errors as functions of a parameter;
-//! - [`parallel`] and [`statistics`]: repeated experiments, and what they have in common.
+//! - [`statistics`]: statistics of repeated experiments.
 
 mod error;
 pub mod figure;

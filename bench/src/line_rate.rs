@@ -1,5 +1,5 @@
-//! The highest rate at which a port loses nothing, after RFC 2544 section 26.1:
-//! `flowgauge bench line-rate`.
+//! `flowgauge bench line-rate`: the highest rate at which a port loses nothing, after RFC 2544
+//! section 26.1.
 
 use crate::error::ReproduceError;
 use crate::figure::{Figure, Unit};
@@ -19,31 +19,32 @@ use std::time::{Duration, Instant};
 
 /// Frame sizes of RFC 2544 section 9.1 for Ethernet, with the frame check sequence.
 pub const SIZES: [usize; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
-/// Bytes of the frame check sequence, which the card adds.
+/// Bytes of the frame check sequence, which the network card adds.
 const CHECK_SEQUENCE: usize = 4;
-/// Bits that a frame takes on the wire beside its bytes: preamble, start and the gap to the next.
+/// Bits that a frame takes on the wire in addition to its bytes: preamble, start delimiter and
+/// inter-frame gap.
 const GAP_BITS: f64 = 160.0;
-/// Frames that are handed to the sender before the clock is looked at.
+/// Frames sent between two readings of the clock.
 const BATCH: u64 = 32;
-/// How long frames may be on their way.
-const SETTLE: Duration = Duration::from_millis(500);
+/// Time that frames may be in flight.
+const MAX_FLIGHT_TIME: Duration = Duration::from_millis(500);
 
-/// How to search.
+/// Parameters of the search.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Frame sizes, with the frame check sequence.
+    /// Frame sizes, including the frame check sequence.
     pub sizes: Vec<usize>,
-    /// How long each rate is tried. RFC 2544 wants 60 s.
+    /// Duration of the trial at each rate. RFC 2544 asks for 60 s.
     pub trial: Duration,
-    /// Where the search ends, as a share of the highest rate.
+    /// Relative difference of rates at which the search ends.
     pub resolution: f64,
-    /// The CPUs that workers are pinned to.
+    /// CPUs to which workers are pinned.
     pub cpus: Vec<usize>,
-    /// What to measure meanwhile.
+    /// Settings of the dataplane.
     pub settings: Settings,
 }
 
-/// Times in nanoseconds, to three digits.
+/// Histogram of times in nanoseconds, with three digits.
 struct Times(Option<Histogram<u64>>);
 
 impl Times {
@@ -53,46 +54,47 @@ impl Times {
 
     fn record(&mut self, time: Duration) {
         if let Some(histogram) = &mut self.0 {
-            // It grows as it must; a time that no histogram takes would be longer than any run.
+            // The histogram resizes itself; a time that it cannot store would be longer than any
+            // run.
             let _ = histogram.record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         }
     }
 
-    /// Moves what `other` holds over.
+    /// Moves the values of `other` to this histogram.
     fn take(&mut self, other: &mut Times) {
         if let (Some(mine), Some(theirs)) = (&mut self.0, &mut other.0) {
-            // Both grow as they must, so that nothing is out of range.
+            // Both resize themselves, so that no value is out of range.
             let _ = mine.add(&*theirs);
             theirs.reset();
         }
     }
 
-    /// Microseconds that this share of the times does not exceed.
+    /// Returns a quantile in microseconds.
     fn quantile(&self, share: f64) -> Option<f64> {
         let histogram = self.0.as_ref().filter(|histogram| !histogram.is_empty())?;
         Some(histogram.value_at_quantile(share) as f64 / 1e3)
     }
 }
 
-/// What workers noted, while they were told to.
-struct Watch {
+/// Times that workers recorded while recording was on.
+struct Recording {
     on: AtomicBool,
     gaps: Mutex<Times>,
 }
 
-/// A port that notes how long it was not asked.
-struct Timed<P> {
+/// Port that records the time between two polls.
+struct TimedPort<P> {
     port: P,
     last: Option<Instant>,
     own: Times,
     noted: u32,
-    watch: Arc<Watch>,
+    watch: Arc<Recording>,
 }
 
-/// Polls after which a worker tells what it noted.
-const NOTED: u32 = 1 << 12;
+/// Polls after which a worker publishes its recorded times.
+const POLLS_PER_REPORT: u32 = 1 << 12;
 
-impl<P: Port> Port for Timed<P> {
+impl<P: Port> Port for TimedPort<P> {
     const SIGNALS: bool = P::SIGNALS;
 
     fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
@@ -103,7 +105,9 @@ impl<P: Port> Port for Timed<P> {
             }
             self.noted += 1;
         }
-        if self.noted >= NOTED || self.noted > 0 && !self.watch.on.load(Ordering::Relaxed) {
+        if self.noted >= POLLS_PER_REPORT
+            || self.noted > 0 && !self.watch.on.load(Ordering::Relaxed)
+        {
             self.noted = 0;
             self.watch.gaps.lock().unwrap_or_else(PoisonError::into_inner).take(&mut self.own);
         }
@@ -123,11 +127,11 @@ impl<P: Port> Port for Timed<P> {
     }
 }
 
-/// What came of one rate.
+/// Result of a trial at one rate.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     sent: u64,
-    /// Frames a second that left.
+    /// Sent frames per second.
     rate: f64,
     counted: u64,
 }
@@ -138,8 +142,8 @@ impl Trial {
     }
 }
 
-/// Sends frames of one size for a while, `rate` a second, or as many as it can. Gives their number
-/// and rate.
+/// Sends frames of one size for some time, `rate` per second or as many as possible. Returns their
+/// number and rate.
 fn send(
     outlet: &mut dyn Outlet,
     size: usize,
@@ -172,15 +176,15 @@ fn send(
     Ok((sent, sent as f64 / start.elapsed().as_secs_f64()))
 }
 
-/// Two ports and what counts between them.
+/// Two ports and the workers that count between them.
 struct Link<'a, S> {
     poll: Poll,
     sender: &'a S,
-    watch: Arc<Watch>,
+    watch: Arc<Recording>,
 }
 
 impl<S: Fn() -> Result<Box<dyn Outlet>, Error> + Sync> Link<'_, S> {
-    /// Tries a rate. `meanwhile` runs again and again until everything was sent.
+    /// Runs a trial. `meanwhile` is called repeatedly until everything was sent.
     fn attempt(
         &mut self,
         size: usize,
@@ -191,7 +195,7 @@ impl<S: Fn() -> Result<Box<dyn Outlet>, Error> + Sync> Link<'_, S> {
         self.poll.rotate()?;
         let (sender, poll) = (self.sender, &mut self.poll);
         let (sent, mut counted) = thread::scope(|scope| {
-            // Devices may belong to the thread that opened them.
+            // Some devices belong to the thread that opened them.
             let sending = scope.spawn(move || send(&mut *sender()?, size, rate, trial));
             let mut counted = 0;
             while !sending.is_finished() {
@@ -200,7 +204,7 @@ impl<S: Fn() -> Result<Box<dyn Outlet>, Error> + Sync> Link<'_, S> {
             Ok::<_, Error>((sending.join().unwrap_or_else(|panic| resume_unwind(panic))?, counted))
         })?;
         let (sent, rate) = sent;
-        let deadline = Instant::now() + SETTLE;
+        let deadline = Instant::now() + MAX_FLIGHT_TIME;
         loop {
             counted += self.poll.rotate()?.packets_after;
             if counted >= sent || Instant::now() > deadline {
@@ -211,21 +215,20 @@ impl<S: Fn() -> Result<Box<dyn Outlet>, Error> + Sync> Link<'_, S> {
     }
 }
 
-/// Nothing to do but wait.
+/// Does nothing but wait.
 fn idle(_: &mut Poll) -> Result<u64, Error> {
     thread::sleep(Duration::from_millis(1));
     Ok(0)
 }
 
-/// The highest rate without loss at one size.
+/// Highest rate without loss at one size.
 struct Highest {
     trial: Trial,
-    /// Whether the sender could send no more.
+    /// Whether the sender was the limit.
     by_sender: bool,
 }
 
-/// Halves the range of rates until it is small. Rates are those that left, not those that were
-/// asked for.
+/// Bisects the range of rates. Results are the rates actually sent, not those requested.
 fn search(
     resolution: f64,
     mut attempt: impl FnMut(Option<f64>) -> Result<Trial, Error>,
@@ -247,11 +250,11 @@ fn search(
     Ok(best)
 }
 
-/// Searches the highest rate from `sender` to the ports of `receiver` at which nothing is lost, for
-/// every size, and looks at the times of polls, reads and rotations at that rate.
+/// Searches for the highest rate from `sender` to the ports of `receiver` without loss, for every
+/// size, and measures the times of polls, samples and rotations at that rate.
 ///
 /// # Errors
-/// [`ReproduceError`] with what a port refuses.
+/// [`ReproduceError`] if a port fails.
 pub fn measure<P: Port>(
     receiver: impl Fn() -> Result<Ports<P>, Error>,
     sender: impl Fn() -> Result<Box<dyn Outlet>, Error> + Sync,
@@ -262,10 +265,10 @@ pub fn measure<P: Port>(
     let (mut rates, mut bits, mut limits, mut offered) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut reads, mut rotations) = (Times::new(), Times::new());
-    let watch = Arc::new(Watch { on: AtomicBool::new(false), gaps: Mutex::new(Times::new()) });
+    let watch = Arc::new(Recording { on: AtomicBool::new(false), gaps: Mutex::new(Times::new()) });
     for size in sizes {
         let Ports { ports, source, gate, interface } = receiver()?;
-        let timed = |port| Timed {
+        let timed = |port| TimedPort {
             port,
             last: None,
             own: Times::new(),
@@ -289,7 +292,7 @@ pub fn measure<P: Port>(
         bits.push(rate.map(|rate| rate * (*size as f64 * 8.0 + GAP_BITS) / 1e9));
         limits.push(highest.as_ref().map(|highest| f64::from(u8::from(highest.by_sender))));
         if let Some(highest) = highest {
-            // Once more, with the times noted: noting takes time itself.
+            // Repeat it with recording on, which takes time itself.
             link.watch.on.store(true, Ordering::Relaxed);
             let rate = (!highest.by_sender).then_some(highest.trial.rate * 0.99);
             let confirmed = link.attempt(*size, rate, *trial, |poll| {
@@ -318,7 +321,7 @@ pub fn measure<P: Port>(
         rows: vec![
             row("packets/s", rates),
             row("Gbit/s on the wire", bits),
-            row("1 if the sender could send no more", limits),
+            row("1 if the sender was the limit", limits),
             row("lost at that rate while read and rotated", offered),
         ],
     };
@@ -356,7 +359,8 @@ pub fn measure<P: Port>(
 mod tests {
     use super::*;
 
-    /// A link that loses what comes faster than `capacity`, from a sender that can send `most`.
+    /// Returns a simulated link that loses what exceeds `capacity`, from a sender limited to
+    /// `most`.
     fn link(capacity: f64, most: f64) -> impl FnMut(Option<f64>) -> Result<Trial, Error> {
         move |rate| {
             let rate = rate.unwrap_or(most).min(most);
@@ -368,7 +372,7 @@ mod tests {
     #[test]
     fn the_search_ends_at_the_capacity_or_at_the_sender() {
         let found = search(0.01, link(3e6, 1e7)).unwrap().unwrap();
-        // Within a hundredth of the sender's rate.
+        // Within one percent of the sender's rate.
         assert!((2.9e6..=3e6).contains(&found.trial.rate) && !found.by_sender, "{:?}", found.trial);
         let found = search(0.01, link(3e6, 1e6)).unwrap().unwrap();
         assert!(found.trial.rate == 1e6 && found.by_sender);
@@ -380,7 +384,7 @@ mod tests {
         let (mut times, mut more) = (Times::new(), Times::new());
         (1..=1000).for_each(|time| more.record(Duration::from_millis(time)));
         times.take(&mut more);
-        // The histogram keeps three digits, and gives the end of what it does not tell apart.
+        // The histogram has three digits, and returns the upper end of a bucket.
         assert!((500e3..=500.5e3).contains(&times.quantile(0.5).unwrap()));
         assert!((1000e3..=1001e3).contains(&times.quantile(1.0).unwrap()));
         assert_eq!(more.quantile(0.5), None);

@@ -1,5 +1,5 @@
-//! Ports on which packets keep coming: their worker polls on one CPU, and what counts is its CPU
-//! time a packet. Everything else runs on the other CPU.
+//! Ports with continuous traffic: their worker polls on one CPU, and its CPU time per packet is
+//! measured. Everything else runs on the other CPU.
 
 use crate::error::ReproduceError;
 #[cfg(feature = "dpdk")]
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Why there is no figure.
+/// Reason why there is no figure.
 pub(crate) enum Failure {
     /// The machine lacks something.
     Missing(String),
@@ -38,7 +38,7 @@ pub(crate) fn missing(what: impl Into<String>) -> Failure {
     Failure::Missing(what.into())
 }
 
-/// Who polls, and everything else.
+/// CPU of the polling thread, and CPU of everything else.
 #[derive(Clone, Copy)]
 pub(crate) struct Cpus {
     pub(crate) polling: usize,
@@ -53,13 +53,13 @@ impl Cpus {
     }
 }
 
-/// Keeps this thread on a CPU. Where that is refused, only steadier figures are lost.
+/// Pins this thread to a CPU. If that fails, figures are only less stable.
 fn stay_on(cpu: usize) {
     let mut only = CpuSet::new();
     let _ = only.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &only));
 }
 
-/// CPU nanoseconds a packet of our worker.
+/// Returns the CPU nanoseconds per packet of our worker.
 pub(crate) fn counted<P: Port>(
     ports: Ports<P>,
     settings: Settings,
@@ -78,10 +78,10 @@ pub(crate) fn counted<P: Port>(
     Ok(window.cpu_ns.map_or(f64::NAN, |used| used as f64 / window.packets_after as f64))
 }
 
-/// CPU nanoseconds a packet of a port that hands packets over to nobody.
+/// Returns the CPU nanoseconds per packet of a port whose packets are discarded.
 pub(crate) fn received<P: Port>(ports: Ports<P>, cpus: Cpus, time: Duration) -> f64 {
-    // As a worker does: it looks again at once for some time, and then waits.
-    const LOOKS: u32 = 200;
+    // Polls without packets before waiting, as in a worker.
+    const IDLE_POLLS: u32 = 200;
     let idle = if P::SIGNALS { Duration::from_millis(100) } else { Duration::from_micros(50) };
     let Some(mut port) = ports.ports.into_iter().next() else { return f64::NAN };
     let mut receive_for = move |time: Duration| {
@@ -94,7 +94,7 @@ pub(crate) fn received<P: Port>(ports: Ports<P>, cpus: Cpus, time: Duration) -> 
             });
             match received {
                 Received::Frames => looks = 0,
-                Received::Idle if P::SIGNALS && looks < LOOKS => looks += 1,
+                Received::Idle if P::SIGNALS && looks < IDLE_POLLS => looks += 1,
                 Received::Idle | Received::Ended => port.wait(idle),
             }
         }
@@ -110,7 +110,7 @@ pub(crate) fn received<P: Port>(ports: Ports<P>, cpus: Cpus, time: Duration) -> 
     thread::scope(|scope| scope.spawn(polls).join().unwrap_or_else(|panic| resume_unwind(panic)))
 }
 
-/// Packets that keep coming to the receiver of this network, from the other CPU.
+/// Continuous traffic to the receiver of this network namespace, from the other CPU.
 pub(crate) struct Traffic {
     stop: Arc<AtomicBool>,
     sender: JoinHandle<Result<(), Error>>,
@@ -138,7 +138,8 @@ impl Traffic {
     }
 }
 
-/// One turn on an AF_XDP socket at the receiver of this network, to which packets keep coming.
+/// Runs one turn on an AF_XDP socket at the receiver of this network namespace, with continuous
+/// traffic.
 pub(crate) fn on_af_xdp(
     cpus: Cpus,
     turn: impl FnOnce(Ports<AfXdpPort>) -> Result<f64, Error>,
@@ -152,21 +153,25 @@ pub(crate) fn on_af_xdp(
 
 pub(crate) const WITHOUT_HUGEPAGES: [&str; 4] = ["--no-huge", "--no-shconf", "-m", "256"];
 
-/// Hugepages if two programs find some, or neither uses them.
+/// Returns EAL arguments: hugepages if there are enough for two programs, else none for either.
 #[cfg(feature = "dpdk")]
 pub(crate) fn memory() -> Vec<&'static str> {
     use std::fs;
 
-    const EACH: u64 = 256 << 20;
+    const BYTES_PER_PROGRAM: u64 = 256 << 20;
     let said = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let number = |name| machine::field(&said, name)?.trim_end_matches(" kB").parse::<u64>().ok();
     let free = number("HugePages_Free")
         .zip(number("Hugepagesize"))
         .map_or(0, |(pages, size)| pages * size * 1024);
-    if free >= 2 * EACH { vec!["--in-memory", "-m", "256"] } else { WITHOUT_HUGEPAGES.to_vec() }
+    if free >= 2 * BYTES_PER_PROGRAM {
+        vec!["--in-memory", "-m", "256"]
+    } else {
+        WITHOUT_HUGEPAGES.to_vec()
+    }
 }
 
-/// DPDK's device that hands its buffers out as they are.
+/// DPDK device that returns its buffers unchanged.
 #[cfg(feature = "dpdk")]
 pub(crate) struct Null(flowgauge_dpdk::Eal);
 
@@ -184,7 +189,7 @@ impl Null {
         Ok(Null(flowgauge_dpdk::Eal::start_once(&arguments).map_err(Self::refused)?))
     }
 
-    /// Its buffers hold zeros, or IPv4 frames.
+    /// Returns its ports, with buffers of zeros or of IPv4 frames.
     pub(crate) fn ports(&self, written: bool) -> Result<Ports<impl Port + use<>>, Error> {
         use flowgauge_dataplane::poll::port::dpdk_device;
         use flowgauge_dpdk::{Device, Queues};

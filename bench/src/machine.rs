@@ -1,10 +1,10 @@
-//! The machine that a benchmark ran on: figures mean little without it.
+//! Description of the machine that a benchmark ran on.
 
 use flowgauge_dataplane::poll::Instructions;
 use serde::Serialize;
 use std::fs;
 
-/// What is known of this machine. Empty or `None` where the system does not say.
+/// Properties of this machine. Empty or `None` if the system does not report them.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
     /// Name of the processor.
@@ -17,22 +17,22 @@ pub struct Machine {
     pub memory: Option<u64>,
     /// Name and release of the operating system's kernel.
     pub kernel: String,
-    /// Whether a hypervisor runs below, which shares the processor with others.
+    /// Whether it is a virtual machine, which shares its processor with others.
     pub virtual_machine: bool,
-    /// How the processor chooses its frequency.
+    /// Frequency governor of the processor.
     pub governor: Option<String>,
-    /// Tasks that wanted a processor in the minute before the run: more than one disturb.
+    /// Runnable tasks in the minute before the run. More than one disturb the benchmark.
     pub load: Option<f64>,
-    /// The CPU's instructions that workers count distinct flows with.
+    /// Instruction set that workers use for distinct flows.
     pub instructions: &'static str,
     /// Version of flowgauge.
     pub version: &'static str,
-    /// Whether flowgauge was compiled for speed.
+    /// Whether flowgauge was compiled with optimizations.
     pub optimized: bool,
 }
 
 impl Machine {
-    /// Looks at this machine.
+    /// Describes this machine.
     #[must_use]
     pub fn look() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
@@ -67,7 +67,7 @@ impl Machine {
         }
     }
 
-    /// In one line.
+    /// Formats the description in one line.
     #[must_use]
     pub fn line(&self) -> String {
         let mut line = format!("{}, {} CPUs", self.processor, self.cpus);
@@ -97,7 +97,7 @@ impl Machine {
     }
 }
 
-/// The value of the first line `name: value`.
+/// Returns the value of the first line `name: value`.
 pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let of = |line: &'a str| {
         line.split_once(':').filter(|(key, _)| key.trim() == name).map(|(_, value)| value.trim())

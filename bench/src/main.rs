@@ -1,4 +1,4 @@
-//! `flowgauge-bench`: what `flowgauge bench` and `flowgauge reproduce` run.
+//! `flowgauge-bench`: the program behind `flowgauge bench` and `flowgauge reproduce`.
 
 mod command;
 
@@ -9,12 +9,12 @@ use flowgauge::{Failure, Messages, same_build, usage, version};
 use flowgauge_dataplane::poll::Instructions;
 use std::process::ExitCode;
 
-/// Benchmarks of flowgauge, and the papers' experiments again: what `flowgauge bench` and
-/// `flowgauge reproduce` run.
+/// Run benchmarks of flowgauge and repeat the experiments of papers, as `flowgauge bench` and
+/// `flowgauge reproduce` do.
 ///
-/// It takes the same command lines without flowgauge, too. Results go to standard output, messages
-/// to standard error. The exit code is 0 if all went well, 1 if something failed, 2 if the command
-/// line made no sense.
+/// Accepts the same command lines without flowgauge. Results are written to standard output,
+/// messages to standard error. The exit code is 0 on success, 1 if something failed, and 2 on a
+/// usage error.
 #[derive(Parser)]
 #[command(name = "flowgauge-bench", version, long_version = version(), max_term_width = 100)]
 #[command(propagate_version = true)]

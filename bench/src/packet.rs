@@ -1,5 +1,5 @@
-//! What one packet costs, stage by stage, with its frame in a cache or in memory:
-//! `flowgauge bench packet`.
+//! `flowgauge bench packet`: the cost of one packet, stage by stage, with its frame in a cache or
+//! in memory.
 
 use crate::error::ReproduceError;
 use crate::figure::{Figure, Limit, Unit};
@@ -22,46 +22,46 @@ use std::hint::black_box;
 
 /// Bytes of a frame.
 const FRAME: usize = 64;
-/// Frames that a port hands over at once, as generated traffic does; AF_XDP has 64.
+/// Frames per batch, as with generated traffic. AF_XDP has 64.
 const BATCH: usize = 256;
-/// Packets of one turn, where the frames are fewer.
+/// Packets of a turn, if there are fewer frames.
 const PACKETS: usize = 200_000;
 
-/// Where the frames are.
+/// Location of the frames in the memory hierarchy.
 #[derive(Clone, Copy)]
-struct Place {
+struct FrameLayout {
     name: &'static str,
-    /// Of all frames.
+    /// Total size.
     bytes: usize,
-    /// From one to the next.
+    /// Distance between frames.
     stride: usize,
 }
 
-const PLACES: [Place; 5] = [
-    Place { name: "L1", bytes: 16 << 10, stride: FRAME },
-    Place { name: "L2", bytes: 512 << 10, stride: FRAME },
-    Place { name: "L3", bytes: 8 << 20, stride: FRAME },
-    Place { name: "memory, packed", bytes: 256 << 20, stride: FRAME },
-    Place { name: "memory, 2 KiB apart", bytes: 256 << 20, stride: 2048 },
+const LAYOUTS: [FrameLayout; 5] = [
+    FrameLayout { name: "L1", bytes: 16 << 10, stride: FRAME },
+    FrameLayout { name: "L2", bytes: 512 << 10, stride: FRAME },
+    FrameLayout { name: "L3", bytes: 8 << 20, stride: FRAME },
+    FrameLayout { name: "memory, packed", bytes: 256 << 20, stride: FRAME },
+    FrameLayout { name: "memory, 2 KiB apart", bytes: 256 << 20, stride: 2048 },
 ];
 
-/// Where the protocol is in a frame, and where its header begins.
+/// Offset of the protocol in a frame, where its header fields start.
 pub(crate) const PROTOCOL: usize = 23;
 pub(crate) const TRANSPORT: usize = 34;
 pub(crate) const UDP: u8 = 17;
-/// Where the flags of TCP are in a frame.
+/// Offset of the TCP flags in a frame.
 pub(crate) const FLAGS: usize = 47;
-/// PSH and ACK: with these a frame carries data, and acknowledges data.
+/// PSH and ACK: the frame carries data and acknowledges data.
 pub(crate) const DATA: u8 = 0x18;
 
-/// Frames of unique random sources, as in the W-HLL thesis.
+/// Frames with unique random sources, as in the W-HLL thesis.
 struct Frames {
     bytes: Vec<u8>,
     stride: usize,
 }
 
 impl Frames {
-    fn new(Place { bytes, stride, .. }: Place) -> Self {
+    fn new(FrameLayout { bytes, stride, .. }: FrameLayout) -> Self {
         let generator = Generator::new(Profile::new(Sources::Unique));
         let mut bytes = vec![0; bytes];
         for (index, slot) in bytes.chunks_exact_mut(stride).enumerate() {
@@ -73,8 +73,8 @@ impl Frames {
         Frames { bytes, stride }
     }
 
-    /// The same, as segments of connections that began long ago.
-    fn data(place: Place) -> Self {
+    /// Returns frames that are segments of established connections.
+    fn data(place: FrameLayout) -> Self {
         let mut frames = Frames::new(place);
         frames
             .bytes
@@ -93,8 +93,7 @@ impl Frames {
         batches.map(|slots| slots.chunks_exact(self.stride).filter_map(|slot| slot.first_chunk()))
     }
 
-    /// What ports do whose frames have buffers of their own: the header of a frame further on is
-    /// fetched into the cache.
+    /// Prefetches the header of a later frame into the cache, as ports with separate buffers do.
     #[inline(always)]
     fn fetch_ahead(&self, frame: &[u8; FRAME]) {
         if self.stride > FRAME {
@@ -106,7 +105,7 @@ impl Frames {
         self.bytes.len() / self.stride
     }
 
-    /// Lets `pass` run over all frames as often as makes a turn.
+    /// Returns a contestant that runs `pass` over all frames until a turn is complete.
     fn contestant<'a>(&'a self, mut pass: impl FnMut(&Frames) + 'a) -> Contestant<'a> {
         let passes = PACKETS.div_ceil(self.count());
         Box::new(move || {
@@ -116,7 +115,7 @@ impl Frames {
     }
 }
 
-/// A stage, with the cost of what comes before it.
+/// Returns the stages. The cost of each includes those before it.
 fn stages<'a>(frames: &'a Frames, data: &'a Frames) -> Vec<(String, Contestant<'a>)> {
     let touch = |frames: &Frames| {
         let address = |frame: &[u8; FRAME]| frame.get(26).copied().map_or(0, u32::from);
@@ -135,8 +134,7 @@ fn stages<'a>(frames: &'a Frames, data: &'a Frames) -> Vec<(String, Contestant<'
     };
     use HashMode::{Crc32, Keyed, Tabulated};
     use KeyKind::{Dst, FiveTuple, Src, SrcDst};
-    // Settings are written out, so that the compiler makes code of its own for each, as it does for
-    // workers.
+    // Settings are written out so that the compiler specializes the code for each, as for workers.
     add(Src, Crc32, counting(frames, || settings(Mode::Windowed, Src, Crc32)));
     add(Src, Tabulated, counting(frames, || settings(Mode::Windowed, Src, Tabulated)));
     add(Dst, Crc32, counting(frames, || settings(Mode::Windowed, Dst, Crc32)));
@@ -161,7 +159,7 @@ fn stages<'a>(frames: &'a Frames, data: &'a Frames) -> Vec<(String, Contestant<'
     let of_both = move || [Src, Dst].map(|key| sketch(SketchKind::CountSketch, key));
     let count_min = move || sketch(SketchKind::CountMin, Src);
     let filter = membership::Settings { on: true, ..membership::Settings::DEFAULT };
-    // As workers run them: settings that the compiler does not know.
+    // As in workers, the compiler does not know these settings.
     let mut on = |frames: &'a Frames, name: &str, settings: Settings| {
         stages.push((name.to_owned(), counting(frames, move || black_box(settings))));
     };
@@ -212,14 +210,14 @@ fn stages<'a>(frames: &'a Frames, data: &'a Frames) -> Vec<(String, Contestant<'
     stages
 }
 
-/// Every frame is a request that is put in the table, and may be an answer.
+/// Stage in which every frame is stored as a request and may be an answer.
 const DELAY: &str = "delay of data";
 const EVERYTHING: &str = "all together, heavy by d-way-rap";
 const TOUCH: &str = "touch";
 const COUNTERS: &str = "network header and counters";
 const PARSE: &str = "parse";
 
-// Inlined and written out, so that the compiler is sure to know all of them.
+// Inlined and written out, so that the compiler knows all of them.
 #[inline(always)]
 fn settings(mode: Mode, key: KeyKind, hash: HashMode) -> Settings {
     Settings {
@@ -228,7 +226,7 @@ fn settings(mode: Mode, key: KeyKind, hash: HashMode) -> Settings {
     }
 }
 
-/// All that a parser gives: addresses, protocol and ports.
+/// Parses addresses, protocol and ports.
 #[inline(always)]
 fn parsed(frame: &[u8; FRAME]) -> u32 {
     let frame = frame.as_slice();
@@ -245,7 +243,7 @@ fn parsing(frames: &Frames) {
     black_box(frames.iter().fold(0, |sum, frame| sum ^ parsed(frame)));
 }
 
-/// Counts as a worker does, with ports that hand over [`BATCH`] frames.
+/// Counts like a worker, with batches of [`BATCH`] frames.
 fn counting<'a>(frames: &'a Frames, settings: impl Fn() -> Settings + 'a) -> Contestant<'a> {
     let tabulation = Tabulation::from_seed(1);
     let (mut state, shared) = (State::boxed(), Shared::boxed());
@@ -280,7 +278,7 @@ fn counting<'a>(frames: &'a Frames, settings: impl Fn() -> Settings + 'a) -> Con
     }
     frames.contestant(move |frames| {
         let mut active = state.active(&shared, 0);
-        // In here, where the constants are known, as workers have it.
+        // Inside the loop, where the constants are known, as in workers.
         frames.iter().for_each(|bytes| {
             active.record(
                 &context(settings(), &tabulation),
@@ -303,47 +301,46 @@ fn frame(bytes: &[u8; FRAME]) -> Frame<'_> {
     Frame { bytes, wire_length: FRAME as u32, timestamp: 0, link: Link::Ethernet }
 }
 
-/// What distinct flows may cost.
+/// Limits of the cost of distinct flows.
 struct Limits {
-    /// By CRC, as times of the network header and counters.
+    /// With CRC, as a multiple of network header and counters.
     crc32: f64,
-    /// Tabulated, as times of the same.
+    /// Tabulated, as a multiple of the same.
     tabulated: f64,
-    /// Tabulated, as times of the cost by CRC.
+    /// Tabulated, as a multiple of the cost with CRC.
     tabulation: f64,
-    /// By CRC, as times of a look at each frame, where frames come from memory one behind the
-    /// other.
+    /// With CRC, as a multiple of reading each frame, with adjacent frames in memory.
     touched: f64,
     /// All measurements together, in nanoseconds.
     everything: f64,
 }
 
 impl Limits {
-    /// A hash whose four bytes are looked up one by one costs as much again as network header and
-    /// counters, which take two cycles on wide CPUs and three on others: twelve instructions (a
-    /// byte is cut out, looked up, added), of which CPUs since 2013 do four a cycle. With AVX2 a
-    /// CRC takes seven vector instructions, of which they do three a cycle, and with AVX-512 less
-    /// than half as many: one cycle less.
+    /// Returns the limits for an instruction set.
     ///
-    /// A look at a frame that comes from memory takes three times as long as network header and
-    /// counters. A CRC without vectors adds as much as these once more, while nothing else comes
-    /// from memory.
-    fn of(instructions: Instructions) -> Self {
+    /// A hash that looks up four bytes one by one costs as much as network header and counters,
+    /// which take two cycles on wide CPUs and three on others: twelve instructions (a byte is
+    /// extracted, looked up, added), of which CPUs since 2013 execute four per cycle. With AVX2 a
+    /// CRC takes seven vector instructions, at three per cycle, and with AVX-512 less than half as
+    /// many: one cycle less.
+    ///
+    /// Reading a frame from memory takes three times as long as network header and counters. A CRC
+    /// without vectors adds as much as these, while nothing else is read from memory.
+    fn for_instructions(instructions: Instructions) -> Self {
         let (crc32, tabulated, tabulation, touched) = match instructions {
-            // With NEON nobody has measured it yet.
+            // Not yet measured with NEON.
             Instructions::Scalar | Instructions::Neon => (3.5, 5.0, 1.0, 1.6 + 1.0 / 3.0),
             Instructions::Avx2 => (3.0, 4.0, 1.0, 1.6),
             Instructions::Avx512 => (2.5, 3.0, 0.0, 1.6),
         };
-        // The time in which such a packet comes at 10 Gbit/s; CPUs with AVX-512 are newer, and do
-        // it in half of that.
+        // Time between such packets at 10 Gbit/s. CPUs with AVX-512 are newer, and need half of it.
         let everything = if instructions == Instructions::Avx512 { 35.0 } else { 67.0 };
         Limits { crc32, tabulated, tabulation: 1.5 + tabulation / crc32, touched, everything }
     }
 }
 
-/// Measures every stage with frames in every place, and whole runs with ports; second, what the
-/// machine lacks for more. `quick` for a first look.
+/// Measures every stage with frames in every location, and complete runs with ports. Also returns
+/// what the machine lacks for further measurements. `quick` runs fewer rounds.
 ///
 /// # Errors
 /// [`ReproduceError`] if the capture to replay cannot be written or read, or a port of ours cannot
@@ -351,8 +348,8 @@ impl Limits {
 pub fn measure(quick: bool) -> Result<(Findings, Vec<String>), ReproduceError> {
     let mut rows: Vec<Row> = Vec::new();
     let mut figures = Vec::new();
-    let limits = Limits::of(Instructions::in_use());
-    for place in PLACES {
+    let limits = Limits::for_instructions(Instructions::in_use());
+    for place in LAYOUTS {
         let (frames, data) = (Frames::new(place), Frames::data(place));
         let (names, mut contestants): (Vec<String>, Vec<Contestant<'_>>) =
             stages(&frames, &data).into_iter().unzip();
@@ -403,7 +400,7 @@ pub fn measure(quick: bool) -> Result<(Findings, Vec<String>), ReproduceError> {
         title: "Cost of a packet, each stage with those before it".to_owned(),
         unit: "ns/packet",
         across: "frames in",
-        columns: PLACES.iter().map(|place| place.name.to_owned()).collect(),
+        columns: LAYOUTS.iter().map(|place| place.name.to_owned()).collect(),
         places: None,
         rows,
     };
@@ -411,7 +408,7 @@ pub fn measure(quick: bool) -> Result<(Findings, Vec<String>), ReproduceError> {
     figures.extend(with_ports.figures);
     let findings = Findings {
         benchmark: "packet",
-        title: "What a packet costs in user space",
+        title: "Cost of a packet in user space",
         method: "One core, IPv4 frames of 64 bytes with random sources, batch after batch; stages take turns, the best of all rounds counts, \
                  by CPU time. touch reads one byte of the header; network header and counters is what is counted without any measurement; \
                  parse is the whole parser, addresses, protocol and ports; src to five-tuple count distinct flows by one key. \

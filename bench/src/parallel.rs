@@ -1,4 +1,4 @@
-//! Independent experiments side by side.
+//! Parallel execution of independent experiments.
 
 use std::panic::resume_unwind;
 use std::sync::Mutex;
@@ -6,15 +6,14 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
-/// How far a reproduction has come: work done of work in all, in a unit of its own.
+/// Progress of a reproduction: work done and total work, in any unit.
 pub type Progress<'a> = dyn Fn(u64, u64) + Sync + 'a;
 
-/// Runs every job on one of `threads` threads and gives the results in the order of the jobs.
-/// `cost` is a job's share of the work, for `progress`. Jobs are begun in their order, so the
-/// longest should come first.
+/// Runs the jobs on `threads` threads and returns the results in the order of the jobs. `cost` is
+/// the work of a job, for `progress`. Jobs are started in order, so put the longest first.
 ///
 /// # Errors
-/// The error of the first job that fails; no further job is begun then.
+/// The error of the first job that fails; no further job is started then.
 pub fn run<J: Sync, T: Send, E: Send>(
     jobs: &[J],
     threads: usize,
@@ -45,7 +44,7 @@ pub fn run<J: Sync, T: Send, E: Send>(
             }
         }
     });
-    // A job that was not begun is one after the failure that collecting ends at, or there is none.
+    // A job that was not started comes after the failure at which collecting ends.
     results
         .into_iter()
         .filter_map(|slot| slot.into_inner().unwrap_or_else(PoisonError::into_inner))

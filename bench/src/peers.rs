@@ -1,8 +1,8 @@
-//! The same work by other crates and programs: `flowgauge bench peers`.
+//! `flowgauge bench peers`: the same work done by other crates and programs.
 
 use crate::error::ReproduceError;
 use crate::figure::Limit;
-use crate::findings::{Findings, Grid, Part, Row};
+use crate::findings::{Findings, Grid, PeerFindings, Row};
 use crate::machine::Machine;
 use crate::scale::Capture;
 use crate::testpmd;
@@ -25,23 +25,23 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Addresses of one turn: they stay in the second cache.
+/// Number of addresses of a turn. They fit the second-level cache.
 const ADDRESSES: usize = 100_000;
-/// Registers are 2^11 everywhere, as usual for flowgauge.
+/// Number of registers everywhere: 2^11, the default of flowgauge.
 const PRECISION: Precision = Precision::DEFAULT;
 
-/// Counts the addresses and gives the number of distinct ones that it believes in.
+/// Function that counts the addresses and returns the estimated number of distinct ones.
 type Count<'a> = Box<dyn FnMut(&[u32]) -> f64 + 'a>;
 
-/// Who counts: a name, whether it is a sketch of somebody else's, and how it counts. A sketch is
-/// made anew for every turn.
+/// Name of a contestant, whether it is a sketch of another crate, and how it counts. A new sketch
+/// is created for every turn.
 struct Peer<'a> {
     name: &'static str,
     rival: bool,
     count: Count<'a>,
 }
 
-/// As workers count, a batch of keys after the other.
+/// Counts like a worker, batch by batch.
 fn ours<'a>(hash: HashMode, tabulation: &'a Tabulation) -> Count<'a> {
     let cardinality = cardinality::Settings {
         mode: Mode::Windowed,
@@ -109,10 +109,10 @@ fn crates(tabulation: &Tabulation) -> Vec<Peer<'_>> {
     ]
 }
 
-/// The same keys, against crates that count distinct items.
-fn by_crates(quick: bool) -> Part {
+/// Compares with crates that count distinct items, on the same keys.
+fn by_crates(quick: bool) -> PeerFindings {
     let tabulation = Tabulation::from_seed(1);
-    // A bijection: as many distinct addresses.
+    // A bijection, so that all addresses are distinct.
     let addresses: Vec<u32> =
         (0..ADDRESSES as u32).map(|index| index.wrapping_mul(0x9e37_79b1)).collect();
     let mut peers = crates(&tabulation);
@@ -135,7 +135,7 @@ fn by_crates(quick: bool) -> Part {
     let fastest =
         rivals.min_by(|(_, one), (_, other)| one.nanoseconds().total_cmp(&other.nanoseconds()));
     let mut figures = Vec::new();
-    // Without vectors keys are hashed one by one, as the others do it.
+    // Without vectors, keys are hashed one by one, as in the other crates.
     let [crc32, tabulated] =
         if Instructions::in_use() == Instructions::Scalar { [2.0, 1.5] } else { [3.0, 2.5] };
     for (ours, least) in [("flowgauge, crc32", crc32), ("flowgauge, tabulated", tabulated)] {
@@ -160,22 +160,22 @@ fn by_crates(quick: bool) -> Part {
         places: None,
         rows: rows.collect(),
     };
-    Part { grid: Some(grid), figures, missing: Vec::new() }
+    PeerFindings { grid: Some(grid), figures, missing: Vec::new() }
 }
 
-/// A program that reads a capture and counts by address; `{}` stands for the file.
+/// Program that reads a capture and counts by address; `{}` is replaced by the file.
 struct Program {
     name: &'static str,
     arguments: &'static [&'static str],
 }
 
 const PROGRAMS: [Program; 3] = [
-    // Of a flow per packet its TCP analysis would be all that is measured.
+    // With one flow per packet, its TCP analysis would dominate.
     Program {
         name: "tshark",
         arguments: &["-n", "-q", "-z", "endpoints,ip", "--disable-protocol", "tcp", "-r", "{}"],
     },
-    // Flows go to a loopback port where nobody listens.
+    // Flows are sent to a loopback port without a listener.
     Program {
         name: "softflowd",
         arguments: &["-d", "-n", "127.0.0.1:9", "-m", "1000000", "-r", "{}"],
@@ -186,7 +186,7 @@ const PROGRAMS: [Program; 3] = [
     },
 ];
 
-/// CPU time that a program took, if it ran to its end.
+/// Returns the CPU time of a program, if it ran successfully.
 fn cpu_time(command: &mut Command) -> Option<Duration> {
     let spent = || {
         let usage = getrusage(UsageWho::RUSAGE_CHILDREN).ok()?;
@@ -199,8 +199,8 @@ fn cpu_time(command: &mut Command) -> Option<Duration> {
     if status.success() { Some(spent()? - before) } else { None }
 }
 
-/// A capture, against programs that are installed: their CPU time from start to end.
-fn by_programs(flowgauge: &Path, quick: bool) -> Result<Part, ReproduceError> {
+/// Compares with installed programs on a capture, by their total CPU time.
+fn by_programs(flowgauge: &Path, quick: bool) -> Result<PeerFindings, ReproduceError> {
     let packets = if quick { 200_000 } else { 500_000 };
     let flows = 100_000;
     let capture = Capture::new(packets, Sources::Zipf { flows, alpha: 1.0 })?;
@@ -240,10 +240,10 @@ fn by_programs(flowgauge: &Path, quick: bool) -> Result<Part, ReproduceError> {
         .map(|(name, _)| (*name).to_owned())
         .collect();
     let Some((own, others)) = best.split_first() else {
-        return Ok(Part { missing, ..Part::default() });
+        return Ok(PeerFindings { missing, ..PeerFindings::default() });
     };
     if !ran(own) || !others.iter().any(ran) {
-        return Ok(Part { missing, ..Part::default() });
+        return Ok(PeerFindings { missing, ..PeerFindings::default() });
     }
     let measured = names.iter().zip(&best).filter(|(_, best)| ran(best));
     let rows = measured.clone().map(|(name, best)| Row {
@@ -265,11 +265,11 @@ fn by_programs(flowgauge: &Path, quick: bool) -> Result<Part, ReproduceError> {
         places: None,
         rows: rows.collect(),
     };
-    Ok(Part { grid: Some(grid), figures: figures.collect(), missing })
+    Ok(PeerFindings { grid: Some(grid), figures: figures.collect(), missing })
 }
 
-/// Measures everything. `flowgauge` is its program; `quick` for a first look. Second, what the
-/// machine lacks.
+/// Measures everything. `flowgauge` is the path of its program; `quick` runs fewer rounds. Also
+/// returns what the machine lacks.
 ///
 /// # Errors
 /// [`ReproduceError`] if the capture for the programs cannot be written, or a port of ours cannot
@@ -283,7 +283,7 @@ pub fn measure(flowgauge: &Path, quick: bool) -> Result<(Findings, Vec<String>),
     }
     let findings = Findings {
         benchmark: "peers",
-        title: "The same work by others",
+        title: "Other crates and programs that do the same work",
         method: "Crates count the addresses of an array, hashing included, each into a new sketch that holds about as many registers, and flowgauge \
                  in batches, as its workers do; they take turns, the best of all rounds counts, by CPU time. Programs read the same capture of 64-byte frames from the page cache and \
                  keep a record for every address, which flowgauge does not: their ratio says what exact answers cost. DPDK's testpmd receives \

@@ -1,9 +1,9 @@
-//! What a user gets per packet, whole runs with the port that packets come from: a part of
-//! `flowgauge bench packet`.
+//! Cost per packet of complete runs, by the port that packets come from: a part of `flowgauge bench
+//! packet`.
 
 use crate::error::ReproduceError;
 use crate::figure::Limit;
-use crate::findings::{Grid, Part, Row};
+use crate::findings::{Grid, PeerFindings, Row};
 use crate::live::{Cpus, Failure, counted, missing, on_af_xdp, received};
 use crate::scale::{Capture, count_all};
 use crate::turns::Best;
@@ -16,12 +16,12 @@ use flowgauge_dataplane::xdp::veth::isolated;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// What is done with packets.
+/// Work done with packets.
 #[derive(Clone, Copy)]
 enum Work {
-    /// Their file is read, and nothing looks at it.
+    /// The file is read and ignored.
     Read,
-    /// The port hands them over, and nothing is done with them.
+    /// The port delivers the packets, and they are discarded.
     Port,
     Count(HashMode),
 }
@@ -33,7 +33,7 @@ const WORK: [(&str, Work); 4] = [
     ("src, tabulated", Work::Count(HashMode::Tabulated)),
 ];
 
-/// Where packets come from that end.
+/// Source of packets that end.
 #[derive(Clone, Copy)]
 enum Origin {
     Capture,
@@ -43,7 +43,7 @@ enum Origin {
 const ORIGINS: [(&str, Origin); 2] =
     [("capture in the page cache", Origin::Capture), ("generated, rate=max", Origin::Generated)];
 
-/// Receives all packets of a port that nothing holds back.
+/// Receives all packets of an unthrottled port.
 fn receive_all<P: Port>(ports: Ports<P>) -> Duration {
     let start = Instant::now();
     for mut port in ports.ports {
@@ -52,16 +52,16 @@ fn receive_all<P: Port>(ports: Ports<P>) -> Duration {
     start.elapsed()
 }
 
-/// Nanoseconds a packet of every kind of work.
+/// Nanoseconds per packet of each kind of work.
 type Cells = [Option<Best>; WORK.len()];
 
-/// Every kind of work in turns, with one worker: a table, what a replay takes next to a plain read,
-/// and what the machine lacks for more.
-pub(crate) fn measure(quick: bool) -> Result<Part, ReproduceError> {
+/// Runs all kinds of work in turns with one worker. Returns a table, the cost of a replay compared
+/// with a plain read, and what the machine lacks.
+pub(crate) fn measure(quick: bool) -> Result<PeerFindings, ReproduceError> {
     let ended = ended(quick)?;
     let live = live(quick)?;
     let most = match Instructions::in_use() {
-        // With NEON nobody has measured it yet.
+        // Not yet measured with NEON.
         Instructions::Scalar | Instructions::Neon => 3.5,
         Instructions::Avx2 => 2.5,
         Instructions::Avx512 => 2.0,
@@ -90,10 +90,10 @@ pub(crate) fn measure(quick: bool) -> Result<Part, ReproduceError> {
             })
             .collect(),
     };
-    Ok(Part { grid: Some(grid), figures, missing: live.missing })
+    Ok(PeerFindings { grid: Some(grid), figures, missing: live.missing })
 }
 
-/// Packets that end, by the clock on the wall.
+/// Measures finite traffic by wall-clock time.
 fn ended(quick: bool) -> Result<[(&'static str, Cells); ORIGINS.len()], ReproduceError> {
     let packets = if quick { 1_000_000 } else { 10_000_000 };
     let capture = Capture::new(packets, Sources::Unique)?;
@@ -135,7 +135,7 @@ struct Live {
     missing: Vec<String>,
 }
 
-/// Packets that keep coming, by the CPU time of the worker.
+/// Measures continuous traffic by the CPU time of the worker.
 fn live(quick: bool) -> Result<Live, ReproduceError> {
     let mut live = Live::default();
     let Some(cpus) = Cpus::look() else {
@@ -178,7 +178,7 @@ fn on_net_null(_: bool, _: Cpus) -> Result<Cells, Failure> {
     Err(missing("a flowgauge-bench with the feature dpdk, for net_null"))
 }
 
-/// Every kind of work that there is for packets that keep coming.
+/// Runs all kinds of work possible with continuous traffic in turns.
 fn take_turns(
     quick: bool,
     mut turn: impl FnMut(Work) -> Result<f64, Error>,
@@ -192,7 +192,7 @@ fn take_turns(
     Ok(cells)
 }
 
-/// CPU nanoseconds a packet of one turn.
+/// Returns the CPU nanoseconds per packet of one turn.
 fn cost<P: Port>(ports: Ports<P>, work: Work, cpus: Cpus, quick: bool) -> Result<f64, Error> {
     let time = Duration::from_millis(if quick { 200 } else { 500 });
     let mut settings = Settings::default();

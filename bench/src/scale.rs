@@ -1,4 +1,4 @@
-//! What counting costs as traffic and settings grow: `flowgauge bench scale`.
+//! `flowgauge bench scale`: the cost of counting as traffic and settings grow.
 
 use crate::error::ReproduceError;
 use crate::figure::{Figure, Limit};
@@ -24,16 +24,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, process, thread};
 
-/// Bytes of the usual frame.
+/// Bytes of the default frame.
 const FRAME: usize = 64;
-/// Frames that are rewritten again and again, so that they stay in the first cache.
+/// Number of frames, which are rewritten so that they stay in the first-level cache.
 const FRAMES: usize = 64;
-/// Where an IPv4 frame has its source address.
+/// Offset of the source address in an IPv4 frame.
 const SOURCE: usize = 26;
-/// Bytes that a plain read takes at once, as `dd bs=256k`.
+/// Bytes that a plain read reads at a time, as `dd bs=256k`.
 const BLOCK: usize = 256 << 10;
-/// Flows, or packets of a window, where they do not change from column to column.
-const USUAL: u64 = 1_000_000;
+/// Default number of flows, or of packets per window.
+const DEFAULT_COUNT: u64 = 1_000_000;
 
 /// Traffic with a number of flows, counted in windows.
 #[derive(Clone, Copy)]
@@ -41,24 +41,24 @@ struct Case {
     flows: u64,
     /// Packets of a turn.
     packets: u64,
-    /// Packets of a window: the bank is emptied after them.
+    /// Packets of a window, after which the bank is cleared.
     window: u64,
     precision: Precision,
     frame: usize,
 }
 
 const CASE: Case = Case {
-    flows: USUAL,
-    packets: USUAL,
-    window: USUAL,
+    flows: DEFAULT_COUNT,
+    packets: DEFAULT_COUNT,
+    window: DEFAULT_COUNT,
     precision: Precision::DEFAULT,
     frame: FRAME,
 };
 
-/// What is done with the frames.
+/// Work done with the frames.
 #[derive(Clone, Copy, PartialEq)]
 enum Work {
-    /// They are written, no more.
+    /// Frames are written only.
     Write,
     Count(HashMode),
 }
@@ -70,8 +70,7 @@ const WORK: [(&str, Work); 3] = [
 ];
 
 fn contestant(case: Case, work: Work) -> Contestant<'static> {
-    // Hashes are constants, so that the compiler makes code of its own for each, as it does for
-    // workers.
+    // Hashes are constants so that the compiler specializes the code for each, as for workers.
     match work {
         Work::Write => turn(case, |_, _| {}),
         Work::Count(HashMode::Crc32) => turn(case, count(case.precision, || HashMode::Crc32)),
@@ -82,7 +81,7 @@ fn contestant(case: Case, work: Work) -> Contestant<'static> {
     }
 }
 
-/// Counts as a worker does.
+/// Counts like a worker.
 fn count(precision: Precision, hash: impl Fn() -> HashMode) -> impl FnMut(&mut State, &[Vec<u8>]) {
     let tabulation = Tabulation::from_seed(1);
     let shared = Shared::boxed();
@@ -111,7 +110,7 @@ fn count(precision: Precision, hash: impl Fn() -> HashMode) -> impl FnMut(&mut S
     }
 }
 
-/// Writes sources into frames, every flow in turn, and hands them to `work`.
+/// Writes the source of each flow in turn into frames, and passes them to `work`.
 fn turn(case: Case, mut work: impl FnMut(&mut State, &[Vec<u8>]) + 'static) -> Contestant<'static> {
     let Case { flows, packets, window, precision, frame } = case;
     let generator = Generator::new(Profile { size: frame, ..Profile::new(Sources::Unique) });
@@ -123,7 +122,7 @@ fn turn(case: Case, mut work: impl FnMut(&mut State, &[Vec<u8>]) + 'static) -> C
         let (mut flow, mut left) = (0, window);
         for _ in 0..packets.div_ceil(FRAMES as u64) {
             for frame in &mut frames {
-                // A bijection with random bits, as cheap as can be.
+                // A bijection with random bits that is as cheap as possible.
                 let source = (flow as u32).wrapping_mul(0x9e37_79b1);
                 flow = if flow + 1 == flows { 0 } else { flow + 1 };
                 if let Some(field) = frame.get_mut(SOURCE..SOURCE + 4) {
@@ -142,7 +141,7 @@ fn turn(case: Case, mut work: impl FnMut(&mut State, &[Vec<u8>]) + 'static) -> C
     })
 }
 
-/// Lets every kind of work in every case take turns. The best times, a row for each kind of work.
+/// Runs every kind of work in every case in turns. Returns the best times, a row per kind of work.
 fn grid(
     title: &str,
     across: &'static str,
@@ -150,10 +149,10 @@ fn grid(
     rounds: usize,
 ) -> (Grid, Vec<Vec<Best>>) {
     let mut best = vec![Vec::new(); WORK.len()];
-    // A long turn needs fewer repetitions to be left alone for once; cases of one length take turns
+    // A long turn needs fewer repetitions to run undisturbed once; cases of one length take turns
     // with each other.
     let (long, short): (Vec<Case>, Vec<Case>) =
-        cases.iter().map(|(_, case)| *case).partition(|case| case.packets > 2 * USUAL);
+        cases.iter().map(|(_, case)| *case).partition(|case| case.packets > 2 * DEFAULT_COUNT);
     for (cases, rounds) in [(short, rounds), (long, rounds.div_ceil(5))] {
         let of = |case: &Case| WORK.map(|(_, work)| contestant(*case, work));
         let mut contestants: Vec<Contestant<'_>> = cases.iter().flat_map(of).collect();
@@ -181,7 +180,7 @@ fn grid(
     (grid, best)
 }
 
-/// How much more the dearest case costs than the cheapest.
+/// Returns how much more the most expensive case costs than the cheapest.
 fn flatness(name: &str, best: &[Best]) -> Option<Figure> {
     let dearest = best
         .iter()
@@ -194,11 +193,11 @@ fn flatness(name: &str, best: &[Best]) -> Option<Figure> {
     Some(dearest.figure(name, cheapest, Some(Limit::AtMost(1.1))))
 }
 
-/// A capture that is removed when it is not needed any more.
+/// Capture file that is removed when this is dropped.
 pub(crate) struct Capture(pub(crate) PathBuf);
 
 impl Capture {
-    /// A file in the folder for temporary files, of packets of 64 bytes with the sources of a
+    /// Creates a file in the temporary directory with packets of 64 bytes and the sources of a
     /// profile.
     pub(crate) fn new(packets: u64, sources: Sources) -> Result<Self, ReproduceError> {
         let path = env::temp_dir().join(format!("flowgauge-bench-{}.pcap", process::id()));
@@ -222,8 +221,8 @@ impl Capture {
         })
     }
 
-    /// Reads it and does nothing else, with so many threads, of which this is one. Each takes the
-    /// next block.
+    /// Reads the file with this many threads, including this one, and discards the data. Each
+    /// thread reads the next block.
     pub(crate) fn read(&self, threads: usize) -> Result<Duration, ReproduceError> {
         let start = Instant::now();
         let next = AtomicU64::new(0);
@@ -250,13 +249,12 @@ impl Capture {
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        // A file in the folder for temporary files that could not be written cannot always be
-        // removed.
+        // A file that could not be written completely cannot always be removed.
         let _ = fs::remove_file(&self.0);
     }
 }
 
-/// Counts all packets of some ports, and gives the time that took.
+/// Counts all packets of some ports, and returns the time it took.
 pub(crate) fn count_all<P: Port>(
     ports: Ports<P>,
     hash: HashMode,
@@ -274,30 +272,30 @@ pub(crate) fn count_all<P: Port>(
     Ok(start.elapsed())
 }
 
-/// What several workers do.
+/// Work of several workers.
 #[derive(Clone, Copy)]
-enum Together {
-    /// Every one counts packets that it writes itself.
+enum WorkerTask {
+    /// Each counts packets that it generates.
     Generate(HashMode),
-    /// They count a capture in the page cache, of which they take parts in turn.
+    /// They replay a capture in the page cache, chunk by chunk.
     Replay(HashMode),
-    /// They read that capture, and nothing more: as fast as this machine's memory lets them.
+    /// They read that capture without counting, as fast as this machine's memory allows.
     Read,
 }
 
-const TOGETHER: [(&str, Together, Option<Limit>); 5] = [
-    ("src, crc32, generated", Together::Generate(HashMode::Crc32), Some(Limit::AtLeast(1.8))),
+const WORKER_TASKS: [(&str, WorkerTask, Option<Limit>); 5] = [
+    ("src, crc32, generated", WorkerTask::Generate(HashMode::Crc32), Some(Limit::AtLeast(1.8))),
     (
         "src, tabulated, generated",
-        Together::Generate(HashMode::Tabulated),
+        WorkerTask::Generate(HashMode::Tabulated),
         Some(Limit::AtLeast(1.8)),
     ),
-    ("src, crc32, replayed from the page cache", Together::Replay(HashMode::Crc32), None),
-    ("src, tabulated, replayed from the page cache", Together::Replay(HashMode::Tabulated), None),
-    ("plain read of the capture", Together::Read, None),
+    ("src, crc32, replayed from the page cache", WorkerTask::Replay(HashMode::Crc32), None),
+    ("src, tabulated, replayed from the page cache", WorkerTask::Replay(HashMode::Tabulated), None),
+    ("plain read of the capture", WorkerTask::Read, None),
 ];
 
-/// Packets counted with one worker and more, in turns, by the clock on the wall.
+/// Measures the packets counted with one worker and with several, in turns, by wall-clock time.
 fn workers(machine: &Machine, quick: bool) -> Result<(Grid, Vec<Figure>), ReproduceError> {
     let packets = if quick { 2_000_000 } else { 10_000_000 };
     let capture = Capture::new(packets, Sources::Unique)?;
@@ -308,25 +306,25 @@ fn workers(machine: &Machine, quick: bool) -> Result<(Grid, Vec<Figure>), Reprod
     if counts.last() != Some(&machine.cpus) {
         counts.push(machine.cpus);
     }
-    let mut best = vec![vec![Best::NONE; counts.len()]; TOGETHER.len()];
+    let mut best = vec![vec![Best::NONE; counts.len()]; WORKER_TASKS.len()];
     for round in 0..if quick { 4 } else { 10 } {
-        for ((_, together, _), best) in TOGETHER.iter().zip(&mut best) {
+        for ((_, together, _), best) in WORKER_TASKS.iter().zip(&mut best) {
             for (workers, best) in counts.iter().zip(best) {
                 let time = match together {
-                    Together::Generate(hash) => {
+                    WorkerTask::Generate(hash) => {
                         count_all(memory(generated.clone(), *workers, Pace::Trace), *hash)?
                     }
-                    Together::Replay(hash) => {
+                    WorkerTask::Replay(hash) => {
                         count_all(pcap(&capture.0, *workers, Pace::Trace)?, *hash)?
                     }
-                    Together::Read => capture.read(*workers)?,
+                    WorkerTask::Read => capture.read(*workers)?,
                 };
                 best.add(round, time.as_nanos() as f64 / packets as f64);
             }
         }
     }
     let (mut rows, mut figures) = (Vec::new(), Vec::new());
-    for ((name, _, limit), best) in TOGETHER.iter().zip(&best) {
+    for ((name, _, limit), best) in WORKER_TASKS.iter().zip(&best) {
         if let [one, two, ..] = best.as_slice() {
             figures.push(one.figure(format!("rate of two workers / one, {name}"), *two, *limit));
         }
@@ -346,7 +344,7 @@ fn workers(machine: &Machine, quick: bool) -> Result<(Grid, Vec<Figure>), Reprod
     Ok((grid, figures))
 }
 
-/// Measures everything. `quick` for a first look.
+/// Measures everything. `quick` runs fewer rounds.
 ///
 /// # Errors
 /// [`ReproduceError`] if the capture to replay cannot be written or read.
@@ -355,7 +353,7 @@ pub fn measure(quick: bool) -> Result<Findings, ReproduceError> {
     let rounds = if quick { 6 } else { 40 };
     let most = if quick { 6 } else { 8 };
     let by_flows = (2..=most).map(|exponent| 10_u64.pow(exponent)).map(|flows| {
-        let packets = flows.max(USUAL);
+        let packets = flows.max(DEFAULT_COUNT);
         (flows as f64, Case { flows, packets, window: packets, ..CASE })
     });
     let (flows, best) = grid(
@@ -396,7 +394,7 @@ pub fn measure(quick: bool) -> Result<Findings, ReproduceError> {
     figures.extend(rates);
     Ok(Findings {
         benchmark: "scale",
-        title: "What counting costs as traffic grows",
+        title: "Cost of counting as traffic grows",
         method: "One core, IPv4 frames in the first cache whose sources are rewritten for every packet: writing them is in all figures, \
                  and in the first line alone. All cases take turns, the best of all rounds counts, by CPU time; rates of several workers by \
                  the clock on the wall. A window's registers begin empty.",

@@ -4,10 +4,10 @@ use crate::report::svg::{Axis, Chart, Tone};
 use crate::report::{Cell, Column, Table};
 use std::io::{self, Write};
 
-/// One line of a figure.
+/// Line of a figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
-    /// What it is the error of.
+    /// Name of the quantity whose error it is.
     pub name: String,
     /// Relative errors in percent, one for each value of the parameter.
     pub errors: Vec<f64>,
@@ -16,12 +16,12 @@ pub struct Curve {
 /// Name of the line that is an average over random numbers.
 pub const RANDOM: &str = "random";
 
-/// A figure: lines over a parameter.
+/// Figure: lines over a parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sensitivity {
-    /// The figure's number in the paper.
+    /// Number of the figure in the paper.
     pub figure: &'static str,
-    /// What it shows.
+    /// Title.
     pub title: String,
     /// Name of the parameter.
     pub parameter: &'static str,
@@ -36,15 +36,15 @@ const TONES: [Tone; 6] =
 const HALF: (f64, f64) = (520.0, 380.0);
 
 impl Sensitivity {
-    /// The error of a line at a value of the parameter, in percent.
+    /// Returns the error of a line at a value of the parameter, in percent.
     #[must_use]
     pub fn error(&self, curve: &str, value: u64) -> Option<f64> {
         let index = self.values.iter().position(|other| *other == value)?;
         self.curves.iter().find(|other| other.name == curve)?.errors.get(index).copied()
     }
 
-    /// The largest error of all chosen numbers at a value of the parameter, in percent; the average
-    /// over random ones is none of them.
+    /// Returns the largest error of all selected numbers at a value of the parameter, in percent,
+    /// without the average over random ones.
     #[must_use]
     pub fn largest(&self, value: u64) -> Option<f64> {
         let index = self.values.iter().position(|other| *other == value)?;
@@ -52,7 +52,7 @@ impl Sensitivity {
         chosen.filter_map(|curve| curve.errors.get(index).copied()).max_by(f64::total_cmp)
     }
 
-    /// As a table, for a page and a terminal.
+    /// Returns the figure as a table.
     #[must_use]
     pub fn table(&self) -> Table {
         let mut columns = vec![Column::text("", self.parameter)];
@@ -68,7 +68,7 @@ impl Sensitivity {
         table
     }
 
-    /// As a plot; errors over `most` percent are cut off.
+    /// Returns the figure as a plot. Errors above `most` percent are clipped.
     #[must_use]
     pub fn chart(&self, most: f64) -> Chart {
         let ends = |values: &[u64]| {
@@ -97,10 +97,10 @@ impl Sensitivity {
     }
 }
 
-/// All figures as CSV: one line a point.
+/// Writes all figures as CSV, one line per point.
 ///
 /// # Errors
-/// Those of the file.
+/// Errors of writing the file.
 pub fn csv(figures: &[Sensitivity], file: &mut dyn Write) -> io::Result<()> {
     writeln!(file, "figure,parameter,value,curve,error_percent")?;
     for Sensitivity { figure, parameter, values, curves, .. } in figures {
@@ -113,17 +113,17 @@ pub fn csv(figures: &[Sensitivity], file: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// An error, with as many digits as say something.
+/// Formats an error with its significant digits.
 #[must_use]
 pub fn percent(error: f64) -> Cell {
     Cell::new(if error < 0.1 { format!("{error:.3}") } else { format!("{error:.2}") })
 }
 
-/// What the paper says, and what was found.
+/// Returns a table of the paper's statements and our results.
 #[must_use]
 pub fn statements(rows: impl IntoIterator<Item = (&'static str, String)>) -> Table {
     let columns = vec![Column::text("", "the paper").from_source(), Column::text("", "ours")];
-    let mut table = Table::new("What the paper says, and ours", columns);
+    let mut table = Table::new("Statements of the paper and our results", columns);
     rows.into_iter().for_each(|(paper, ours)| table.row(vec![Cell::new(paper), Cell::new(ours)]));
     table
 }

@@ -1,24 +1,24 @@
-//! What repeated experiments have in common.
+//! Statistics of repeated experiments.
 
-/// How a figure varies from one repetition to the next.
+/// Variation of a figure over repetitions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     /// Arithmetic mean.
     pub mean: f64,
     /// Standard deviation of one repetition (n - 1 in the denominator); 0 for a single one.
     pub deviation: f64,
-    /// The smallest.
+    /// Smallest value.
     pub low: f64,
-    /// The largest.
+    /// Largest value.
     pub high: f64,
-    /// Repetitions.
+    /// Number of repetitions.
     pub count: usize,
 }
 
 impl Spread {
-    /// The spread of these values; `None` for no values.
+    /// Returns the spread of values; `None` without values.
     #[must_use]
-    pub fn of(values: &[f64]) -> Option<Self> {
+    pub fn from_values(values: &[f64]) -> Option<Self> {
         let mean = mean(values)?;
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
         let deviation =
@@ -28,20 +28,20 @@ impl Spread {
         Some(Spread { mean, deviation, low, high, count: values.len() })
     }
 
-    /// Standard error of the mean.
+    /// Returns the standard error of the mean.
     #[must_use]
     pub fn standard_error(&self) -> f64 {
         self.deviation / (self.count as f64).sqrt()
     }
 }
 
-/// Arithmetic mean; `None` for no values.
+/// Returns the arithmetic mean; `None` without values.
 #[must_use]
 pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// The middle value, or the mean of the two in the middle; `None` for no values.
+/// Returns the middle value, or the mean of the two in the middle; `None` without values.
 #[must_use]
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
@@ -55,7 +55,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// Root of the mean square; `None` for no values.
+/// Returns the root mean square; `None` without values.
 #[must_use]
 pub fn root_mean_square(values: &[f64]) -> Option<f64> {
     let squares: Vec<f64> = values.iter().map(|value| value * value).collect();
@@ -68,12 +68,12 @@ mod tests {
 
     #[test]
     fn spread_of_known_values() {
-        let spread = Spread::of(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
+        let spread = Spread::from_values(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
         assert_eq!((spread.mean, spread.low, spread.high, spread.count), (5.0, 2.0, 9.0, 8));
         assert!((spread.deviation - (32.0_f64 / 7.0).sqrt()).abs() < 1e-12);
         assert!((spread.standard_error() - (32.0_f64 / 56.0).sqrt()).abs() < 1e-12);
-        assert_eq!(Spread::of(&[3.0]).unwrap().deviation, 0.0);
-        assert_eq!(Spread::of(&[]), None);
+        assert_eq!(Spread::from_values(&[3.0]).unwrap().deviation, 0.0);
+        assert_eq!(Spread::from_values(&[]), None);
     }
 
     #[test]

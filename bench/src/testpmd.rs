@@ -1,13 +1,13 @@
 //! DPDK's testpmd, which receives packets and frees them (`rxonly`), in turns with our ports on the
 //! same devices.
 //!
-//! The thread that polls is on the same CPU in every turn, and all that counts is its CPU time: the
-//! rate of a core is that of its packets. Starting up does not count, since packets and time are
-//! differences between two looks.
+//! The polling thread runs on the same CPU in every turn, and only its CPU time is measured: the
+//! rate of a core follows from it. Startup is excluded, since packets and time are differences
+//! between two readings.
 
 use crate::error::ReproduceError;
 use crate::figure::{Figure, Limit, Unit};
-use crate::findings::{Grid, Part, Row};
+use crate::findings::{Grid, PeerFindings, Row};
 #[cfg(feature = "dpdk")]
 use crate::live::Null;
 use crate::live::{self, Cpus, Failure, Traffic, WITHOUT_HUGEPAGES, missing};
@@ -22,26 +22,26 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const PROGRAM: &str = "dpdk-testpmd";
-/// CPU time after which its thread is taken to be polling.
+/// CPU time after which its thread is assumed to be polling.
 const POLLING_NS: u64 = 20_000_000;
-/// How long it may take to get there.
-const START: Duration = Duration::from_secs(30);
+/// Time limit of the startup.
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy)]
 struct Effort {
     rounds: usize,
-    /// How long packets are counted in a turn.
+    /// Duration of the measurement in a turn.
     turn: Duration,
 }
 
-/// testpmd at work. It ends when this is dropped.
+/// Running testpmd, which ends when this is dropped.
 struct Testpmd {
     child: Child,
     orders: ChildStdin,
 }
 
 impl Testpmd {
-    /// Returns once it polls.
+    /// Starts testpmd and returns once it polls.
     fn start(
         device: &str,
         memory: &[&str],
@@ -49,7 +49,7 @@ impl Testpmd {
     ) -> Result<Self, Failure> {
         let failed = |problem: &str| missing(format!("{PROGRAM} on {device}: {problem}"));
         let mut child = Command::new(PROGRAM)
-            // Its core that takes orders sleeps between them.
+            // Its control core sleeps between commands.
             .args([
                 "--no-pci",
                 "--no-telemetry",
@@ -78,7 +78,7 @@ impl Testpmd {
         let started = Instant::now();
         while testpmd.cpu_ns().is_none_or(|used| used < POLLING_NS) {
             if testpmd.child.try_wait().is_ok_and(|ended| ended.is_some())
-                || started.elapsed() > START
+                || started.elapsed() > STARTUP_TIMEOUT
             {
                 return Err(failed(&testpmd.last_words()));
             }
@@ -88,10 +88,10 @@ impl Testpmd {
     }
 
     fn order(&mut self, order: &str) -> Result<(), &'static str> {
-        writeln!(self.orders, "{order}").map_err(|_| "takes no orders")
+        writeln!(self.orders, "{order}").map_err(|_| "does not accept commands")
     }
 
-    /// CPU time of the thread that polls; releases of DPDK name it differently.
+    /// Returns the CPU time of the polling thread, whose name depends on the release of DPDK.
     fn cpu_ns(&self) -> Option<u64> {
         fs::read_dir(Path::new("/proc").join(self.child.id().to_string()).join("task"))
             .ok()?
@@ -106,18 +106,19 @@ impl Testpmd {
     fn last_words(&mut self) -> String {
         let _ = self.child.kill();
         let mut said = Vec::new();
-        // What cannot be read is not there.
+        // Output that cannot be read is ignored.
         let _ = self.child.stderr.take().map(|mut stderr| stderr.read_to_end(&mut said));
         let said = String::from_utf8_lossy(&said);
-        // What went wrong may stand before what went wrong because of it.
+        // The cause may be printed before its consequences; return all lines.
         said.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
     }
 
-    /// CPU nanoseconds a packet over some time.
+    /// Measures the CPU nanoseconds per packet for some time.
     fn cost(mut self, time: Duration) -> Result<f64, Failure> {
         let counted = self.count(time).filter(|(_, packets)| *packets > 0);
-        let counted = counted
-            .ok_or_else(|| missing(format!("{PROGRAM} to receive packets and to say how many")));
+        let counted = counted.ok_or_else(|| {
+            missing(format!("{PROGRAM} that receives packets and reports their number"))
+        });
         counted.map(|(used, packets)| used as f64 / packets as f64)
     }
 
@@ -139,13 +140,13 @@ impl Testpmd {
 
 impl Drop for Testpmd {
     fn drop(&mut self) {
-        // It has ended, unless something went wrong.
+        // It has already ended unless something failed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Packets at the first two looks at a port.
+/// Returns the packet counts of the first two port statistics.
 fn received(said: &str) -> Option<[u64; 2]> {
     let mut looks = said.split("NIC statistics").skip(1).map(|look| {
         let (_, count) = look.split_once("RX-packets:")?;
@@ -154,13 +155,13 @@ fn received(said: &str) -> Option<[u64; 2]> {
     Some([looks.next()??, looks.next()??])
 }
 
-/// Who takes turns, and their CPU nanoseconds a packet in every round.
+/// Contestants and their CPU nanoseconds per packet in every round.
 struct Series {
     name: &'static str,
     costs: Vec<f64>,
 }
 
-/// A contender: its name, and one turn of it.
+/// Name and turn of a contestant.
 type Contender<'a> = (&'static str, Box<dyn FnMut() -> Result<f64, Failure> + 'a>);
 
 fn take_turns(rounds: usize, contenders: &mut [Contender<'_>]) -> Result<Vec<Series>, Failure> {
@@ -179,8 +180,8 @@ impl Series {
         Row { name: self.name.to_owned(), values: vec![median(&self.costs)] }
     }
 
-    /// Times as much as `other`, round by round: the median, and how far those of every other round
-    /// and of the rest are apart.
+    /// Returns the ratio to `other`, round by round: the median, and the difference between every
+    /// other round and the rest.
     fn over(
         &self,
         other: &Series,
@@ -197,22 +198,22 @@ impl Series {
     }
 }
 
-/// What was found on one device.
-struct Compared {
+/// Results on one device.
+struct DeviceFindings {
     rows: Vec<Row>,
     figures: Vec<Figure>,
 }
 
-/// On a device that hands its buffers out as they are: zeros, or frames that were written there
-/// before. testpmd looks at neither.
+/// Compares on a device that returns its buffers unchanged: zeros, or frames written there before.
+/// testpmd does not read them.
 #[cfg(feature = "dpdk")]
-fn on_net_null(effort: Effort, cpus: Cpus) -> Result<Compared, Failure> {
+fn on_net_null(effort: Effort, cpus: Cpus) -> Result<DeviceFindings, Failure> {
     use flowgauge_core::HashMode;
 
     const TESTPMD: &str = "testpmd rxonly on net_null";
     const ZEROS: &str = "dpdk:net_null, frames of zeros";
     let memory = live::memory();
-    // First the other side, which says whether it can run.
+    // Start with the other program, which may be unable to run.
     let theirs = || Testpmd::start(Null::DEVICE, &memory, cpus)?.cost(effort.turn);
     theirs()?;
     let null = Null::start(cpus)?;
@@ -231,11 +232,11 @@ fn on_net_null(effort: Effort, cpus: Cpus) -> Result<Compared, Failure> {
         ],
     )?;
     let Some((theirs, ours)) = series.split_first() else {
-        return Ok(Compared { rows: Vec::new(), figures: Vec::new() });
+        return Ok(DeviceFindings { rows: Vec::new(), figures: Vec::new() });
     };
-    // Small pages cost both sides most of the time, and who looks at frames some more.
+    // Small pages cost both programs most of the time, and one that reads frames more.
     let least = if memory == WITHOUT_HUGEPAGES { 0.8 } else { 0.9 };
-    // A ratio of rates is one of times, turned round.
+    // A ratio of rates is an inverse ratio of times.
     let figure = |own: &Series| {
         let limit = (own.name == ZEROS).then_some(Limit::AtLeast(least));
         theirs.over(
@@ -245,19 +246,19 @@ fn on_net_null(effort: Effort, cpus: Cpus) -> Result<Compared, Failure> {
             limit,
         )
     };
-    Ok(Compared {
+    Ok(DeviceFindings {
         figures: ours.iter().filter_map(figure).collect(),
         rows: series.iter().map(Series::row).collect(),
     })
 }
 
 #[cfg(not(feature = "dpdk"))]
-fn on_net_null(_: Effort, _: Cpus) -> Result<Compared, Failure> {
+fn on_net_null(_: Effort, _: Cpus) -> Result<DeviceFindings, Failure> {
     Err(missing("a flowgauge with the feature dpdk, for net_null next to testpmd"))
 }
 
-/// On an AF_XDP socket each, at the end of a veth pair; the kernel copies.
-fn on_af_xdp(effort: Effort, cpus: Cpus) -> Result<Compared, Failure> {
+/// Compares on one AF_XDP socket each at the end of a veth pair. The kernel copies.
+fn on_af_xdp(effort: Effort, cpus: Cpus) -> Result<DeviceFindings, Failure> {
     let compare = move || {
         let theirs = || {
             let testpmd = Testpmd::start(
@@ -297,7 +298,7 @@ fn on_af_xdp(effort: Effort, cpus: Cpus) -> Result<Compared, Failure> {
         }
         _ => None,
     };
-    Ok(Compared {
+    Ok(DeviceFindings {
         rows: series.iter().map(Series::row).collect(),
         figures: figure.into_iter().collect(),
     })
@@ -307,8 +308,8 @@ fn on_af_xdp(effort: Effort, cpus: Cpus) -> Result<Compared, Failure> {
 ///
 /// # Errors
 /// [`ReproduceError`] if our own port fails.
-pub(crate) fn compare(quick: bool) -> Result<Part, ReproduceError> {
-    let lacks = |need| Ok(Part { missing: vec![need], ..Part::default() });
+pub(crate) fn compare(quick: bool) -> Result<PeerFindings, ReproduceError> {
+    let lacks = |need| Ok(PeerFindings { missing: vec![need], ..PeerFindings::default() });
     if Command::new(PROGRAM)
         .arg("--version")
         .stdout(Stdio::null())
@@ -323,7 +324,7 @@ pub(crate) fn compare(quick: bool) -> Result<Part, ReproduceError> {
         true => Effort { rounds: 3, turn: Duration::from_millis(500) },
         false => Effort { rounds: 5, turn: Duration::from_secs(2) },
     };
-    let (mut rows, mut part) = (Vec::new(), Part::default());
+    let (mut rows, mut part) = (Vec::new(), PeerFindings::default());
     for compared in [on_net_null(effort, cpus), on_af_xdp(effort, cpus)] {
         match compared {
             Ok(compared) => {

@@ -1,7 +1,7 @@
-//! Programs that take turns in one run, so that their ratio holds where times do not.
+//! Programs that take turns in one run, so that their ratio is stable although times are not.
 //!
-//! Of repeated rounds the best counts, since everything else on the machine can only make a round
-//! slower. How far the best of every other round and the best of the rest are apart is the noise of
+//! The best of the rounds counts, since other activity on the machine can only slow a round down.
+//! The difference between the best of every other round and the best of the rest is the noise of
 //! the run.
 
 use crate::figure::{Figure, Limit, Unit};
@@ -10,42 +10,42 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use std::time::Duration;
 
-/// The best time of one program for each half of the rounds, in nanoseconds a packet.
+/// Best time of one program for each half of the rounds, in nanoseconds per packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Best(pub [f64; 2]);
 
 impl Best {
-    /// Nothing measured yet.
+    /// No measurement yet.
     pub const NONE: Best = Best([f64::MAX; 2]);
 
-    /// Takes a round's time in.
+    /// Adds the time of a round.
     pub fn add(&mut self, round: usize, nanoseconds: f64) {
         let Best([even, odd]) = self;
         let half = if round.is_multiple_of(2) { even } else { odd };
         *half = half.min(nanoseconds);
     }
 
-    /// Nanoseconds a packet.
+    /// Returns the nanoseconds per packet.
     #[must_use]
     pub fn nanoseconds(self) -> f64 {
         let Best([even, odd]) = self;
         even.min(odd)
     }
 
-    /// Times as much as `other`.
+    /// Returns the ratio to `other`.
     #[must_use]
     pub fn over(self, other: Best) -> f64 {
         self.nanoseconds() / other.nanoseconds()
     }
 
-    /// How far the two halves of the rounds are apart, as times of `other`.
+    /// Returns the difference between the two halves of the rounds, as a multiple of `other`.
     #[must_use]
     pub fn noise(self, other: Best) -> f64 {
         let (Best([even, odd]), Best([other_even, other_odd])) = (self, other);
         (even / other_even - odd / other_odd).abs()
     }
 
-    /// What is left without the time of `part`, with that of `base` in its place.
+    /// Returns the time with that of `part` replaced by that of `base`.
     #[must_use]
     pub fn with_instead(self, base: Best, part: Best) -> Best {
         let (Best([even, odd]), Best([base_even, base_odd]), Best([part_even, part_odd])) =
@@ -53,7 +53,7 @@ impl Best {
         Best([even - part_even + base_even, odd - part_odd + base_odd])
     }
 
-    /// The ratio to `other` as a figure.
+    /// Returns the ratio to `other` as a figure.
     #[must_use]
     pub fn figure(self, name: impl Into<String>, other: Best, limit: Option<Limit>) -> Figure {
         let nanoseconds = Some(self.nanoseconds());
@@ -68,10 +68,10 @@ impl Best {
     }
 }
 
-/// What takes turns: runs once over its packets, and says how many they were.
+/// Function that takes turns: runs once over its packets and returns their number.
 pub type Contestant<'a> = Box<dyn FnMut() -> u64 + 'a>;
 
-/// Lets the contestants take turns, on one CPU and by its time.
+/// Runs the contestants in turns, on one CPU and by its time.
 pub fn take_turns(rounds: usize, contestants: &mut [Contestant<'_>]) -> Vec<Best> {
     let mut best = vec![Best::NONE; contestants.len()];
     on_one_cpu(|| {
@@ -86,13 +86,13 @@ pub fn take_turns(rounds: usize, contestants: &mut [Contestant<'_>]) -> Vec<Best
     best
 }
 
-/// CPU time of this thread.
+/// Returns the CPU time of this thread.
 #[must_use]
 pub fn thread_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
-/// Keeps this thread on its CPU, whose caches then stay warm.
+/// Keeps this thread on its CPU, whose caches stay warm.
 pub fn on_one_cpu<T>(body: impl FnOnce() -> T) -> T {
     let this = Pid::from_raw(0);
     let before = sched_getaffinity(this);
@@ -100,7 +100,7 @@ pub fn on_one_cpu<T>(body: impl FnOnce() -> T) -> T {
     let last = (0..CpuSet::count())
         .rev()
         .find(|cpu| before.is_ok_and(|before| before.is_set(*cpu).unwrap_or(false)));
-    // Only steadier figures are lost where this is refused.
+    // If this fails, figures are only less stable.
     let _ = last.map(|cpu| one.set(cpu).and_then(|()| sched_setaffinity(this, &one)));
     let result = body();
     let _ = before.and_then(|before| sched_setaffinity(this, &before));

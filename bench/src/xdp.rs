@@ -1,6 +1,7 @@
-//! What counting costs in the kernel, next to programs that do nothing: `flowgauge bench xdp`.
+//! `flowgauge bench xdp`: the cost of counting in the kernel, compared with programs that do
+//! nothing.
 //!
-//! Every figure is a ratio of two programs that took turns in one run ([`turns`](crate::turns)).
+//! All figures are ratios of two programs that took turns in one run ([`turns`](crate::turns)).
 
 use crate::figure::{Figure, Limit, Unit};
 use crate::findings::Findings;
@@ -22,27 +23,27 @@ use flowgauge_dataplane::{Dataplane, Direction, Error, Place, Tables};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// How long to measure.
+/// Effort of a measurement.
 #[derive(Clone, Copy, Debug)]
 struct Effort {
-    /// Rounds, of which the best counts.
+    /// Number of rounds; the best counts.
     rounds: usize,
-    /// Packets of a program in a round.
+    /// Packets of a program per round.
     packets: u32,
 }
 
 impl Effort {
-    /// About a minute. Many short rounds, of which some are left alone by everything else on the
+    /// About a minute: many short rounds, some of them undisturbed by other activity on the
     /// machine.
     const FULL: Effort = Effort { rounds: 60, packets: 200_000 };
     /// A few seconds.
     const QUICK: Effort = Effort { rounds: 10, packets: 200_000 };
 }
 
-/// Measures everything; second, what the machine lacks for live packets.
+/// Measures everything. Also returns what the machine lacks for live packets.
 ///
 /// # Errors
-/// [`Error::Kernel`] if the kernel refuses the programs.
+/// [`Error::Kernel`] if the kernel rejects the programs.
 pub fn measure(quick: bool) -> Result<(Findings, Option<String>), Error> {
     let effort = if quick { Effort::QUICK } else { Effort::FULL };
     let mut figures = injected(effort)?;
@@ -66,27 +67,27 @@ pub fn measure(quick: bool) -> Result<(Findings, Option<String>), Error> {
     Ok((findings, missing))
 }
 
-/// How often programs are loaded anew.
+/// Number of times that programs are loaded again.
 const LOADS: usize = 5;
 
-/// A program that is run with injected frames.
+/// Program that is run on injected frames.
 struct Program {
     name: String,
     settings: Settings,
-    /// What is promised.
+    /// Limit of its cost.
     limit: Option<Limit>,
     takes: Takes,
 }
 
-/// What packets are. All frames of a program are the same, but those of conversations.
+/// Packets of a program. All frames of a program are the same, except for conversations.
 #[derive(Clone, Copy, PartialEq)]
 enum Takes {
-    /// Segments that begin a connection. From the second one on they are requests that wait
-    /// already, and nobody asks when they came.
+    /// Segments that start a connection. From the second one on, they are requests that already
+    /// wait and read no clock.
     Syn,
-    /// Segments of a connection with data; as above.
+    /// Data segments of a connection, with the same remark.
     Data,
-    /// DNS queries, each of which is a request of its own, and takes a look at the clock.
+    /// DNS queries, each a request of its own that reads the clock.
     Query,
     /// TCP connections whose data is acknowledged: half of the packets are new requests, and the
     /// others answer them.
@@ -115,7 +116,7 @@ impl Program {
             Takes::Data => put(FLAGS, &[DATA]),
             Takes::Query => {
                 put(PROTOCOL, &[UDP]);
-                // To port 53, 26 bytes; id 1, a question.
+                // To port 53, 26 bytes; id 1, one question.
                 put(TRANSPORT, &[0x30, 0x39, 0, 53, 0, 26, 0, 0, 0, 1, 1, 0]);
             }
         }
@@ -123,7 +124,7 @@ impl Program {
     }
 }
 
-/// What a program is given.
+/// Input of a program.
 enum Packets<'a> {
     Same(Injector, &'a [u8]),
     Conversations(Conversation),
@@ -138,14 +139,14 @@ impl Packets<'_> {
     }
 }
 
-/// CPU time of a packet, in nanoseconds.
+/// Returns the CPU time per packet, in nanoseconds.
 fn time(effort: Effort, run: impl FnOnce(u32) -> Result<(), Error>) -> Result<f64, Error> {
     let start = thread_time();
     run(effort.packets)?;
     Ok((thread_time() - start).as_nanos() as f64 / f64::from(effort.packets))
 }
 
-/// What is measured.
+/// Returns the programs to measure.
 fn programs() -> Vec<Program> {
     let settings = |mode, key, hash| {
         Settings::only(cardinality::Settings { mode, key, hash, ..cardinality::Settings::DEFAULT })
@@ -271,11 +272,11 @@ fn tables(settings: &Settings) -> Tables {
     Tables::new(settings, 1)
 }
 
-/// The program's cost on an IPv4 frame of 60 bytes, next to the empty program (BPF_PROG_TEST_RUN,
-/// CPU time of this thread).
+/// Measures the cost of a program on an IPv4 frame of 60 bytes, compared with the empty program
+/// (BPF_PROG_TEST_RUN, CPU time of this thread).
 ///
 /// # Errors
-/// [`Error::Kernel`] if the kernel refuses the programs.
+/// [`Error::Kernel`] if the kernel rejects the programs.
 fn injected(effort: Effort) -> Result<Vec<Figure>, Error> {
     let prepared = |settings: Settings, task| -> Result<(Xdp, Injector), Error> {
         let mut xdp = Xdp::detached(Direction::Ingress, Options { task, ..Options::new(settings) });
@@ -285,12 +286,11 @@ fn injected(effort: Effort) -> Result<Vec<Figure>, Error> {
     };
     let programs = programs();
     let frames: Vec<Vec<u8>> = programs.iter().map(Program::frame).collect();
-    // Making the packets of conversations takes time as well, whoever listens.
+    // Generating the packets of conversations takes time with any program; measure it too.
     let (mut least, mut best, mut making) =
         (Best::NONE, vec![Best::NONE; programs.len()], Best::NONE);
     on_one_cpu(|| {
-        // Where the kernel puts programs and maps matters to the caches: they are loaded anew
-        // several times.
+        // Caches depend on where the kernel puts programs and maps: load them several times.
         for load in 0..LOADS {
             let (_kept, empty) = prepared(Settings::default(), Task::Drop)?;
             let mut silent = Conversation::new(&empty)?;
@@ -344,11 +344,11 @@ fn injected(effort: Effort) -> Result<Vec<Figure>, Error> {
     Ok([idle].into_iter().chain(figures).chain(keyed).collect())
 }
 
-/// The rate at which a veth device takes packets that are counted and dropped, next to the rate at
-/// which they are only dropped, both by CPU time.
+/// Measures the rate at which a veth device receives packets that are counted and dropped, compared
+/// with packets that are only dropped, both by CPU time.
 ///
 /// # Errors
-/// [`Error::Kernel`] if the kernel refuses the programs; the outer error says what the machine
+/// [`Error::Kernel`] if the kernel rejects the programs; the outer error describes what the machine
 /// lacks.
 fn live(effort: Effort) -> Result<Result<Vec<Figure>, Error>, String> {
     isolated(move || {
@@ -361,8 +361,8 @@ fn live(effort: Effort) -> Result<Result<Vec<Figure>, Error>, String> {
         let frame = Generator::new(Profile::new(Sources::Unique)).template().to_vec();
         let mut sender = Sender::new(SENDER.0, &frame, 1 << 20)?;
         on_one_cpu(|| {
-            // Packets on their way through two devices cost several times as much, and attaching a
-            // program takes a while.
+            // Packets through two devices cost several times as much, and attaching a program takes
+            // some time.
             for round in 0..effort.rounds / 2 {
                 for ((_, settings), (dropped, counted)) in programs.iter().zip(&mut best) {
                     let mut cost = |task| cost(&mut sender, *settings, task, effort.packets);
@@ -373,7 +373,7 @@ fn live(effort: Effort) -> Result<Result<Vec<Figure>, Error>, String> {
             Ok(())
         })?;
         let limit = Some(Limit::AtLeast(0.93));
-        // A ratio of rates is one of times, turned round.
+        // A ratio of rates is an inverse ratio of times.
         let figure = |((name, _), (dropped, counted)): ((String, Settings), (Best, Best))| Figure {
             nanoseconds: Some(counted.nanoseconds()),
             ..dropped.figure(format!("rate of {name}, live on veth"), counted, limit)
@@ -382,9 +382,9 @@ fn live(effort: Effort) -> Result<Result<Vec<Figure>, Error>, String> {
     })
 }
 
-/// CPU time of a packet from the sender to the verdict, in nanoseconds. The kernel hands packets to
-/// the program before it goes on sending, on the same CPU; should it have handed some to another
-/// thread, they are too few to be counted as received in time.
+/// Measures the CPU time per packet from the sender to the verdict, in nanoseconds. The kernel
+/// passes packets to the program before it sends further ones, on the same CPU; if it passes some
+/// to another thread, they are too few to count as received in time.
 fn cost(sender: &mut Sender, settings: Settings, task: Task, packets: u32) -> Result<f64, Error> {
     let mut xdp =
         Xdp::at(vec![Place::ingress(RECEIVER.0)], Options { task, ..Options::new(settings) });
@@ -402,10 +402,10 @@ fn cost(sender: &mut Sender, settings: Settings, task: Task, packets: u32) -> Re
     })
 }
 
-/// How long reading a window takes, and rotating.
+/// Measures how long it takes to read and to rotate a window.
 ///
 /// # Errors
-/// [`Error::Kernel`] if the kernel refuses the programs.
+/// [`Error::Kernel`] if the kernel rejects the programs.
 fn reading(effort: Effort) -> Result<Vec<Figure>, Error> {
     let settings = Settings::default();
     let mut xdp = Xdp::detached(Direction::Ingress, Options::new(settings));
@@ -429,7 +429,7 @@ fn reading(effort: Effort) -> Result<Vec<Figure>, Error> {
         let value = took.as_nanos() as f64 / 1e3;
         Figure { name, value, unit: Unit::Microseconds, noise: 0.0, nanoseconds: None, limit }
     };
-    // The promise is for two CPUs.
+    // The limit is for two CPUs.
     let limit = Limit::AtMost(1.5 * cpus.max(2) as f64);
     Ok(vec![
         figure(format!("a read of 2048 registers over {cpus} CPUs"), least[0], Some(limit)),

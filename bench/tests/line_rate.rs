@@ -1,4 +1,4 @@
-//! The search for a line rate, between two veth devices.
+//! Search for a line rate, between two veth devices.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
 
@@ -22,8 +22,8 @@ fn search() {
     let findings = measure(receiver, sender, &options).unwrap();
     let [grid] = findings.grids.as_slice() else { panic!("{:?}", findings.grids) };
     assert_eq!(grid.columns, ["64", "1518"]);
-    // How fast is this machine's affair, and so is whether a rate without loss was found; a found
-    // one has all its numbers.
+    // Rates depend on the machine, and so does whether one without loss is found. If one is found,
+    // all its values must be there.
     for size in 0..2 {
         let found: Vec<bool> = grid.rows.iter().map(|row| row.values[size].is_some()).collect();
         assert!(found.iter().all(|one| *one == found[0]), "{:?}", grid.rows);

@@ -1,4 +1,4 @@
-//! `flowgauge-bench` by itself.
+//! `flowgauge-bench` on its own.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;

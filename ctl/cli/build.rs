@@ -1,4 +1,5 @@
-//! What a build is told by: its commit, which `flowgauge --version` says, and its sources.
+//! Identification of a build: its commit, as printed by `flowgauge --version`, and a checksum of
+//! its sources.
 
 use std::env;
 use std::fs;
@@ -6,17 +7,16 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where the sources of both programs are, and what their dependencies are.
+/// Directories with the sources of both programs, and the file of their dependencies.
 const PROGRAMS: [&str; 6] =
     ["Cargo.lock", "Cargo.toml", "bench", "ctl", "dataplane", "p4/bfruntime"];
-/// Folders in them that are no part of a program.
+/// Subdirectories that are not part of a program.
 const NOT_OF_PROGRAMS: [&str; 2] = ["tests", "examples"];
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=FLOWGAUGE_COMMIT");
-    // Whoever builds without a repository, as from a tarball or in a container, can say what the
-    // commit is.
+    // A build without a repository, as from a tarball or in a container, can name its commit.
     let given = env::var("FLOWGAUGE_COMMIT").ok().filter(|commit| !commit.is_empty());
     let commit = given.or_else(commit).unwrap_or_else(|| "unknown".to_owned());
     println!("cargo::rustc-env=FLOWGAUGE_BUILT_FROM={commit}");
@@ -24,8 +24,8 @@ fn main() {
     println!("cargo::rustc-env=FLOWGAUGE_SOURCES={sources}");
 }
 
-/// A sum of what both programs are made of, as it lies in the repository: a change that is not
-/// committed makes another build, too.
+/// Returns a checksum of the sources of both programs in the repository, so that an uncommitted
+/// change makes a different build too.
 fn sources() -> Option<u64> {
     in_repository()?;
     let root = PathBuf::from(git(&["rev-parse", "--show-toplevel"])?);
@@ -41,7 +41,7 @@ fn sources() -> Option<u64> {
     files.sort();
     let mut sum = DefaultHasher::new();
     for path in files {
-        // It may have been removed: see below.
+        // The file may have been removed.
         let Ok(content) = fs::read(&path) else { continue };
         println!("cargo::rerun-if-changed={}", path.display());
         (path, content).hash(&mut sum);
@@ -49,13 +49,13 @@ fn sources() -> Option<u64> {
     Some(sum.finish())
 }
 
-/// Whether this is a file of a repository: a tarball may have been unpacked inside of another one,
-/// which says nothing about it.
+/// Whether this file belongs to a repository. A tarball may have been unpacked inside of another
+/// repository.
 fn in_repository() -> Option<String> {
     git(&["ls-files", "--error-unmatch", "build.rs"])
 }
 
-/// The commit that is checked out; nothing without git, and nothing if this is no file of a
+/// Returns the commit that is checked out; `None` without git, or if this file is not in a
 /// repository.
 fn commit() -> Option<String> {
     in_repository()?;
@@ -63,8 +63,8 @@ fn commit() -> Option<String> {
     git(&["rev-parse", "--short=12", "HEAD"])
 }
 
-/// Builds anew when another commit is checked out: then HEAD changes, or what it points to, or the
-/// list of packed references. Files that are not there are not named: Cargo would build every time.
+/// Triggers a rebuild when another commit is checked out: then HEAD changes, or its target, or the
+/// list of packed references. Missing files are omitted, since Cargo would rebuild every time.
 fn watch() {
     let mut names = vec!["HEAD".to_owned(), "logs/HEAD".to_owned(), "packed-refs".to_owned()];
     names.extend(git(&["symbolic-ref", "--quiet", "HEAD"]));

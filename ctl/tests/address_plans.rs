@@ -1,4 +1,4 @@
-//! Distinct flows of real address plans: a hash that survives them is as accurate as one of random
+//! Distinct flows of realistic address plans, on which the hash must be as accurate as on random
 //! numbers.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -10,13 +10,12 @@ use flowgauge_dataplane::Tables;
 
 const SEEDS: u64 = 40;
 const FLOWS: [u32; 3] = [300, 5_000, 60_000];
-/// The error of 2048 registers (algorithms: 1.04 over the root of their number), and what 40 of its
-/// kind exceed together in one of a thousand cases: the root of a chi-square quantile, 73.4, over
-/// 40.
+/// Error of 2048 registers (1.04 over the root of their number), and the root mean square that 40
+/// such errors exceed in one of a thousand cases: the root of a chi-square quantile, 73.4, over 40.
 const ERROR: f64 = 0.0230;
 const QUANTILE: f64 = 1.355;
 
-/// Source addresses, by number.
+/// Name and source addresses of a plan, by number.
 type Plan = (&'static str, fn(u32) -> Vec<u8>);
 
 const PLANS: [Plan; 5] = [
@@ -47,7 +46,7 @@ fn frame(source: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The relative error of one seed.
+/// Returns the relative error of one seed.
 fn error_of(hash: HashMode, (_, source): Plan, flows: u32, seed: u64) -> f64 {
     let mut settings = Settings::default();
     (settings.cardinality.key, settings.cardinality.hash) = (KeyKind::Src, hash);

@@ -1,5 +1,5 @@
-//! The controller on a virtual clock, driving a dataplane that does what a script says, and the
-//! poll backend in trace time.
+//! Controller on a virtual clock, with a scripted dataplane, and with the poll backend in trace
+//! time.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use flowgauge_core::cardinality::{self, Mode};
@@ -38,11 +38,11 @@ use std::time::Duration;
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MILLISECOND;
 const START: u64 = 1_700_000_000 * SECOND + 123_456_789;
-/// One packet arrives in every such time, and of every ten one more is lost.
+/// Time between packets. In addition, one packet of ten is lost.
 const PACKET_EVERY: u64 = 100_000;
-/// All pauses between the calls of one attempt: 10 ms, doubled up to the eighth.
+/// Sum of all pauses between the calls of one attempt: 10 ms, doubled up to the eighth.
 const ALL_BACK_OFFS: u64 = 2550 * MILLISECOND;
-/// A call and its eight repetitions.
+/// Calls of one attempt: the first and its eight retries.
 const ATTEMPTS: usize = 9;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,11 +52,11 @@ enum Call {
     Losses,
 }
 
-/// What the n-th call of its kind does: an error, or nothing special.
+/// Function that returns the error of the n-th call of its kind, if any.
 type Script = Box<dyn FnMut(Call, usize) -> Option<Error> + Send>;
 
-/// Packets come at a steady rate of the virtual clock; calls take the time they are told to and
-/// fail when the script says.
+/// Dataplane with a steady packet rate on the virtual clock. Calls take a fixed time and fail as
+/// scripted.
 struct Scripted {
     capabilities: Capabilities,
     settings: Settings,
@@ -67,20 +67,20 @@ struct Scripted {
     made: [usize; 3],
     log: Arc<Mutex<Vec<(Call, u64)>>>,
     events: Vec<(u64, Event)>,
-    /// What an earlier process left, and packets in each of its windows.
+    /// State that an earlier process left, and packets in each of its windows.
     adopted: Option<Adopted>,
     left: Vec<u64>,
     published: Arc<Mutex<Vec<u64>>>,
-    /// When packets stop coming.
+    /// Time at which packets stop.
     silent_from: Option<u64>,
-    /// Packets that the device received and nobody knows of, by when.
+    /// Packets that the device received and did not account for, by time.
     unseen: Option<fn(u64) -> u64>,
     banks: Mutex<Vec<Arc<WideBank>>>,
 }
 
 impl Scripted {
     fn new(clock: &Virtual) -> Self {
-        // The capabilities of another backend, since nobody else can make any.
+        // Take the capabilities of another backend, since there is no public constructor.
         let profile = "unique".parse().unwrap();
         let capabilities = Poll::new(memory(profile, 1, Pace::Open), poll::Options::default())
             .capabilities()
@@ -134,7 +134,7 @@ impl Scripted {
     }
 
     fn whole(&self, packets: u64) -> Snapshot {
-        // To make all of one empty takes longer than the rest of a window.
+        // Creating all banks at once takes longer than the rest of a window.
         let mut banks = self.banks.lock().unwrap();
         let free = banks.iter_mut().position(|bank| Arc::get_mut(bank).is_some());
         let mut bank = free.map_or_else(WideBank::counted, |index| banks.swap_remove(index));
@@ -220,19 +220,19 @@ fn permanent() -> Option<Error> {
     Some(Error::WorkerDied { operation: "answer", target: "scripted".to_owned(), worker: 0 })
 }
 
-/// Keeps every record.
+/// Sink that stores every record.
 #[derive(Default)]
-struct Kept(Vec<Record>);
+struct RecordSink(Vec<Record>);
 
-impl Sink for Kept {
+impl Sink for RecordSink {
     fn record(&mut self, record: &Record) -> io::Result<()> {
-        // A bank of each of many windows takes more memory than there is.
+        // The banks of many windows would take too much memory.
         self.0.push(Record { counted: None, ..record.clone() });
         Ok(())
     }
 }
 
-impl Kept {
+impl RecordSink {
     fn of(&self, kind: Kind) -> impl Iterator<Item = &Record> {
         self.0.iter().filter(move |record| record.kind == kind)
     }
@@ -267,21 +267,21 @@ fn plan(intervals: Intervals) -> Plan {
     }
 }
 
-/// Runs a scripted dataplane, without measurements, on the clock it was made with.
-fn run(dataplane: Scripted, intervals: Intervals) -> (Result<Summary, ControlError>, Kept) {
+/// Runs a scripted dataplane, without measurements, on the clock it was created with.
+fn run(dataplane: Scripted, intervals: Intervals) -> (Result<Summary, ControlError>, RecordSink) {
     let clock = dataplane.clock.clone();
-    let mut kept = Kept::default();
+    let mut kept = RecordSink::default();
     let controller = Controller::start(dataplane, plan(intervals), || clock).unwrap();
     (controller.run(&mut kept), kept)
 }
 
-/// As [`run`], for runs that succeed.
-fn done(dataplane: Scripted, intervals: Intervals) -> (Summary, Kept) {
+/// Calls [`run`] for runs that succeed.
+fn done(dataplane: Scripted, intervals: Intervals) -> (Summary, RecordSink) {
     let (summary, kept) = run(dataplane, intervals);
     (summary.unwrap(), kept)
 }
 
-/// When reads are due in a run of these intervals.
+/// Returns the times of the samples due in a run with these intervals.
 fn reads_due(intervals: Intervals) -> Vec<u64> {
     let mut schedule = Schedule::new(START, intervals, 3);
     let mut reads = Vec::new();
@@ -296,9 +296,9 @@ fn reads_due(intervals: Intervals) -> Vec<u64> {
     reads
 }
 
-/// Every window begins where the one before it ended, and no packet is missing.
+/// Checks that every window starts where the previous one ended, and that no packet is missing.
 #[track_caller]
-fn whole(kept: &Kept, end: u64) {
+fn whole(kept: &RecordSink, end: u64) {
     let windows = kept.windows();
     assert_eq!(windows[0].start_ns, START);
     assert!(windows.windows(2).all(|pair| pair[0].end_ns == pair[1].start_ns));
@@ -327,7 +327,7 @@ const KS_1_PERCENT: f64 = 1.628;
 #[test]
 fn windows_end_at_exact_multiples_over_100_000_of_them() {
     let clock = Virtual::at(START);
-    // No multiple of the packets' times nor of the controller's looks for events.
+    // No multiple of the packet interval or of the controller's polling interval.
     let length = 333_333_333;
     let (summary, kept) = done(Scripted::new(&clock), intervals(length, SECOND, 100_000 * length));
     assert_eq!((summary.windows, summary.late_rotations, summary.late_reads), (100_000, 0, 0));
@@ -366,15 +366,15 @@ fn what_is_not_accounted_for_is_told_in_the_window_in_which_it_came() {
         (total.received, total.unaccounted),
         (ledgers.iter().map(|ledger| ledger.received).sum(), 7)
     );
-    // No device tells, no ledger is told.
+    // Without counters of a device there is no ledger.
     let clock = Virtual::at(START);
     let (summary, _) = done(Scripted::new(&clock), intervals(SECOND, 0, 2 * SECOND));
     assert_eq!(summary.total.unwrap().ledger, None);
 }
 
-/// Asks for changes when windows end.
+/// Sink that requests changes when windows end.
 struct Changing {
-    kept: Kept,
+    kept: RecordSink,
     changes: Changes,
     plans: BTreeMap<u64, Plan>,
 }
@@ -399,7 +399,7 @@ fn changes_are_taken_up_between_two_windows_and_no_packet_is_lost() {
     let shorter = plan(intervals(3 * SECOND, SECOND, duration - 10 * SECOND));
     let changes = Changes::default();
     let mut sink = Changing {
-        kept: Kept::default(),
+        kept: RecordSink::default(),
         changes: changes.clone(),
         plans: [(1, longer), (3, shorter)].into(),
     };
@@ -423,7 +423,7 @@ fn a_rule_that_certainly_holds_is_told_in_the_record() {
     let alerts = rules.iter().map(|rule| rule.parse().unwrap()).collect();
     let ours = plan(intervals);
     let ours = Plan { options: Estimation { alerts, ..ours.options.clone() }, ..ours };
-    let mut kept = Kept::default();
+    let mut kept = RecordSink::default();
     Controller::start(Scripted::new(&clock), ours, || clock).unwrap().run(&mut kept).unwrap();
     for window in kept.windows() {
         let told: Vec<(&str, bool)> =
@@ -435,18 +435,19 @@ fn a_rule_that_certainly_holds_is_told_in_the_record() {
     }
 }
 
-/// Windows of a run that begins at some time on a wall clock that is set at others.
-fn on_the_wall(start: u64, steps: &[(u64, i64)], duration: u64) -> (Summary, Kept) {
+/// Returns the windows of a run that starts at some time on a wall clock that is adjusted at
+/// others.
+fn on_the_wall(start: u64, steps: &[(u64, i64)], duration: u64) -> (Summary, RecordSink) {
     let clock = Virtual::at(start).stepping(steps);
     let dataplane = Scripted::new(&clock);
-    let mut kept = Kept::default();
+    let mut kept = RecordSink::default();
     let intervals = Intervals { align: true, ..intervals(10 * SECOND, 3 * SECOND, duration) };
     let summary =
         Controller::start(dataplane, plan(intervals), || clock).unwrap().run(&mut kept).unwrap();
     (summary, kept)
 }
 
-fn told(kept: &Kept) -> Vec<(u64, u64, u64, bool)> {
+fn told(kept: &RecordSink) -> Vec<(u64, u64, u64, bool)> {
     kept.windows()
         .iter()
         .map(|window| (window.window, window.start_ns, window.end_ns, window.complete))
@@ -460,7 +461,7 @@ fn aligned_windows_of_runs_that_start_at_different_times_coincide() {
     let (_, other) = on_the_wall(begin + 19 * SECOND, &[], 40 * SECOND);
     let first = (0, begin + 3 * SECOND + 7, begin + 10 * SECOND, false);
     assert_eq!(told(&one)[0], first);
-    let times = |kept: &Kept| {
+    let times = |kept: &RecordSink| {
         told(kept)
             .into_iter()
             .map(|(_, start, end, complete)| (start, end, complete))
@@ -469,7 +470,7 @@ fn aligned_windows_of_runs_that_start_at_different_times_coincide() {
     let whole = |at: u64| (begin + at * SECOND, begin + (at + 10) * SECOND, true);
     assert_eq!(times(&one)[1..4], [whole(10), whole(20), whole(30)]);
     assert_eq!(times(&other)[1..4], [whole(20), whole(30), whole(40)]);
-    // One that starts at a multiple is whole.
+    // A window that starts at a multiple is whole.
     assert_eq!(times(&on_the_wall(begin, &[], 20 * SECOND).1), [whole(0), whole(10)]);
 }
 
@@ -480,7 +481,7 @@ fn a_clock_that_is_set_ends_the_window_and_the_next_one_goes_by_the_new_time() {
         let at = begin + 24 * SECOND;
         let (summary, kept) = on_the_wall(begin, &[(at, by)], 60 * SECOND);
         let windows = kept.windows();
-        // A live controller looks at the clock ten times a second.
+        // A live controller reads the clock ten times a second.
         let ended = windows[2].end_ns;
         assert!((at..at + 100 * MILLISECOND).contains(&ended), "{ended}");
         assert_eq!((windows[2].clock_step_ns, windows[2].complete), (Some(by), false));
@@ -492,7 +493,7 @@ fn a_clock_that_is_set_ends_the_window_and_the_next_one_goes_by_the_new_time() {
         ];
         assert_eq!(told(&kept)[3..5], expected, "{by}");
         assert!(windows.iter().all(|window| window.clock_step_ns.is_none() || window.window == 2));
-        // The run takes as long as it would have.
+        // The run takes as long as planned.
         let total = summary.total.unwrap();
         assert_eq!((summary.clock_steps, total.end_ns - total.start_ns), (1, 60 * SECOND));
         assert_eq!(
@@ -529,11 +530,11 @@ fn slow_reads_delay_windows_but_do_not_let_them_drift() {
     let late: Vec<u64> =
         (1..).zip(kept.windows()).map(|(k, window)| window.end_ns - (START + k * length)).collect();
     assert_eq!(late.len(), 20_000);
-    // A read that was due before the end of a window begins ten intervals late at most and takes
-    // half of one.
+    // A sample due before the end of a window starts at most ten intervals late and takes half of
+    // one.
     assert!(late.iter().all(|late| *late <= 10 * mean + mean / 2), "{:?}", late.iter().max());
-    // No read is under way at the ends of half the windows: those are exact, at the end of the run
-    // as at its beginning.
+    // Half of the windows end without a sample in progress: those are exact, at the end of the run
+    // as at its start.
     for part in late.chunks(1000) {
         let exact = part.iter().filter(|late| **late == 0).count();
         assert!(binomial(1000, 0.5).contains(&(exact as u64)), "{exact} of 1000");
@@ -554,14 +555,13 @@ fn reads_are_a_poisson_process_whatever_time_a_read_takes() {
     assert!(poisson(20_000.0).contains(&summary.samples), "{}", summary.samples);
     let statistic = ks(&scheduled, mean as f64);
     assert!(statistic < KS_1_PERCENT, "{statistic}");
-    // The test can fail: when they were really taken, reads are at least half the mean interval
-    // apart.
+    // Validity of the test: the samples were taken at least half the mean interval apart.
     let taken: Vec<u64> = samples.iter().map(|sample| sample.end_ns).collect();
     assert!(ks(&taken, mean as f64) > KS_1_PERCENT);
 }
 
-/// How late reads are that take this long, one after the other, and are given up when they are
-/// later than `most`.
+/// Returns how late samples are that take this long, one after the other, and are skipped if they
+/// are later than `most`.
 fn lateness(due: &[u64], takes: u64, most: u64) -> Vec<u64> {
     let mut free = START;
     let late = due.iter().map(|at| {
@@ -588,7 +588,7 @@ fn late_reads_are_counted_with_their_lateness() {
     assert!(late > 500 && late < expected.len() as u64, "{late} of {}", expected.len());
     for sample in kept.samples() {
         assert_eq!(sample.end_ns, sample.at_ns.unwrap() + sample.late_ns);
-        // It shows what had arrived when it was taken, not when it was due.
+        // A sample shows what had arrived when it was taken, not when it was due.
         assert_eq!(
             sample.counters.packets(),
             (sample.end_ns - START) / PACKET_EVERY - (sample.start_ns - START) / PACKET_EVERY
@@ -611,11 +611,11 @@ fn overdue_reads_do_not_pile_up() {
     let expected = lateness(&reads_due(intervals), 3 * mean, 10 * mean);
     assert_eq!(kept.samples().iter().map(|sample| sample.late_ns).collect::<Vec<_>>(), expected);
     assert_eq!(summary.samples, expected.len() as u64);
-    // Of three reads the dataplane has time for one.
+    // The dataplane has time for one of three samples.
     assert!(summary.missed_reads > summary.samples, "{} missed", summary.missed_reads);
     assert_eq!(kept.windows().len(), 120);
-    // A window waits for a read that was due before its end, which begins ten intervals late at
-    // most and takes three.
+    // A window waits for a sample due before its end, which starts at most ten intervals late and
+    // takes three.
     assert!(
         (1..)
             .zip(kept.windows())
@@ -724,7 +724,7 @@ fn a_rotation_that_fails_leaves_the_window_open_for_the_next() {
         .collect();
     assert_eq!(windows, [(0, 0, 10), (2, 10, 30), (3, 30, 40), (4, 40, 50)]);
     whole(&kept, START + 50 * SECOND);
-    // Reads meanwhile belong to the window that is still open.
+    // Samples in between belong to the window that is still open.
     let long: Vec<&Record> = kept
         .samples()
         .into_iter()
@@ -742,7 +742,7 @@ fn a_repeated_rotation_ends_the_window_when_it_succeeds() {
         done(Scripted::new(&clock).failing(failing), intervals(10 * SECOND, 0, 30 * SECOND));
     assert_eq!((summary.late_rotations, summary.retries), (0, 2));
     let ends: Vec<u64> = kept.windows().iter().map(|window| window.end_ns - START).collect();
-    // The delay is the first window's; the second still ends at its time.
+    // The delay is part of the first window; the second ends on time.
     assert_eq!(ends, [10 * SECOND + 30 * MILLISECOND, 20 * SECOND, 30 * SECOND]);
     whole(&kept, START + 30 * SECOND);
 }
@@ -759,7 +759,7 @@ fn a_last_rotation_that_fails_is_tried_once_more_at_the_end() {
     whole(&kept, START + 20 * SECOND + ALL_BACK_OFFS);
     assert!(!kept.windows()[1].complete);
 
-    // If that fails as well the window is missing, which is counted, and not made up.
+    // If that fails too, the window is counted as missing, not replaced.
     let clock = Virtual::at(START);
     let failing = |call, number| (call == Call::Rotate && number > 0).then(transient).flatten();
     let (summary, kept) =
@@ -772,7 +772,7 @@ fn a_last_rotation_that_fails_is_tried_once_more_at_the_end() {
 fn a_permanent_error_ends_the_run_and_keeps_what_was_published() {
     for broken in [Call::Sample, Call::Rotate, Call::Losses] {
         let clock = Virtual::at(START);
-        // Three windows are fine: the third rotation is call 2, and so on.
+        // Three windows succeed: the third rotation is call 2, and so on.
         let log_before = 31 * SECOND;
         let at = clock.clone();
         let failing = move |call, _| {
@@ -796,7 +796,7 @@ fn a_permanent_error_ends_the_run_and_keeps_what_was_published() {
 fn drops_are_those_of_the_window() {
     let clock = Virtual::at(START);
     let (summary, kept) = done(Scripted::new(&clock), intervals(10 * SECOND, SECOND, 45 * SECOND));
-    // The dataplane counts them since its start: a tenth of 100,000 packets in each window, and
+    // The dataplane counts drops since its start: a tenth of 100,000 packets in each window, and
     // half of that in the last.
     let drops = |record: &Record| record.drops.get(LossCause::Capture);
     assert_eq!(
@@ -837,7 +837,7 @@ fn traffic_that_ends_closes_the_window_and_warnings_are_kept() {
     assert_eq!(summary.warnings, ["the cable is loose"]);
     let windows: Vec<(u64, bool)> =
         kept.windows().iter().map(|w| (w.end_ns - w.start_ns, w.complete)).collect();
-    // A live controller looks for events ten times a second.
+    // A live controller polls for events ten times a second.
     let [(10_000_000_000, true), (last, false)] = windows[..] else { panic!("{windows:?}") };
     assert!((4 * SECOND..=4 * SECOND + 100 * MILLISECOND).contains(&last), "{last}");
 }
@@ -861,7 +861,7 @@ fn a_run_ends_with_its_traffic_however_much_is_due() {
     }
 }
 
-/// A clock of a process that is stopped for some time.
+/// Clock of a process that is stopped for some time.
 struct Stopped {
     clock: Virtual,
     at: u64,
@@ -886,11 +886,11 @@ impl Clock for Stopped {
     }
 }
 
-fn stopped(at: u64, by: u64, intervals: Intervals) -> (Summary, Kept, Vec<u64>) {
+fn stopped(at: u64, by: u64, intervals: Intervals) -> (Summary, RecordSink, Vec<u64>) {
     let clock = Virtual::at(START);
     let dataplane = Scripted::new(&clock);
     let published = Arc::clone(&dataplane.published);
-    let mut kept = Kept::default();
+    let mut kept = RecordSink::default();
     let clock = || Stopped { clock, at: START + at, by };
     let summary =
         Controller::start(dataplane, plan(intervals), clock).unwrap().run(&mut kept).unwrap();
@@ -922,7 +922,7 @@ fn a_stall_is_one_marked_window_and_those_after_it_end_at_their_times() {
     for window in kept.windows() {
         let last = window.last_window.unwrap_or(window.window);
         let end = START + (last + 1) * SECOND;
-        // The stalled one ends when the process was there again.
+        // The stalled window ends when the process continues.
         assert_eq!(
             window.end_ns,
             if window.last_window.is_some() { START + 16_900 * MILLISECOND } else { end }
@@ -932,7 +932,7 @@ fn a_stall_is_one_marked_window_and_those_after_it_end_at_their_times() {
     assert_eq!(
         published,
         [0, 1, 2, 15, 16, 17, 18, 19],
-        "whoever takes over goes on with the next number"
+        "the next process continues with the next number"
     );
     assert_eq!(
         (summary.windows, summary.late_windows, summary.stalled_windows, summary.latest_ns),
@@ -979,15 +979,19 @@ fn a_live_read_that_finds_nothing_new_is_left_out() {
         reads(0),
         reads_due(intervals).iter().filter(|at| **at <= START + 10 * SECOND).count()
     );
-    assert_eq!([2, 3, 4, 5].map(reads), [1; 4], "the first of a window shows that somebody looks");
+    assert_eq!(
+        [2, 3, 4, 5].map(reads),
+        [1; 4],
+        "the first of a window shows that samples are read"
+    );
     assert_eq!(kept.windows().len(), 6);
 }
 
-/// Keeps every record where the test finds it.
+/// Sink that stores every record where the test finds it.
 #[derive(Clone, Default)]
-struct Shared(Arc<Mutex<Vec<Record>>>);
+struct SharedRecords(Arc<Mutex<Vec<Record>>>);
 
-impl Sink for Shared {
+impl Sink for SharedRecords {
     fn record(&mut self, record: &Record) -> io::Result<()> {
         self.0.lock().unwrap().push(record.clone());
         Ok(())
@@ -998,7 +1002,8 @@ impl Sink for Shared {
 fn for_people_a_live_silence_is_one_line() {
     let clock = Virtual::at(START);
     let dataplane = Scripted { silent_from: Some(START + 15 * SECOND), ..Scripted::new(&clock) };
-    let (kept, plan) = (Shared::default(), plan(intervals(10 * SECOND, 2 * SECOND, 3600 * SECOND)));
+    let (kept, plan) =
+        (SharedRecords::default(), plan(intervals(10 * SECOND, 2 * SECOND, 3600 * SECOND)));
     Controller::start(dataplane, plan, || clock)
         .unwrap()
         .run(&mut Idle::new(kept.clone()))
@@ -1043,11 +1048,11 @@ fn in_a_trace_there_is_no_read_where_nothing_came() {
             pcap_reader(Cursor::new(capture.clone()), "trace", 1, Pace::Trace).unwrap(),
             options,
         );
-        let (gate, mut kept) = (poll.gate(), Kept::default());
+        let (gate, mut kept) = (poll.gate(), RecordSink::default());
         let plan = plan(intervals(window, SECOND / 10, 0));
         Controller::start(poll, plan, || Trace::new(gate)).unwrap().run(&mut kept).unwrap();
         let samples = kept.samples();
-        // One between two packets, unless the process has none there, ten being due on average; and
+        // One between two packets, unless the process has none there (ten are due on average), and
         // without windows one at the end.
         let most = 199 + u64::from(mode == Mode::Staggered);
         let missing = most.checked_sub(samples.len() as u64).unwrap();
@@ -1060,7 +1065,7 @@ fn in_a_trace_there_is_no_read_where_nothing_came() {
     }
 }
 
-/// Fails after some records, as a full disk does.
+/// Sink that fails after some records, like a full disk.
 struct Full(usize);
 
 impl Sink for Full {
@@ -1083,13 +1088,13 @@ fn results_that_cannot_be_written_end_the_run() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
 
-    /// Whichever calls fail, no packet is lost or counted twice, and no read shows what it could
-    /// not know.
+    /// For any failures, no packet is lost or counted twice, and no sample shows packets that had
+    /// not arrived.
     #[test]
     fn no_failure_loses_a_packet(failures in proptest::collection::vec(0_u8..4, 1..400), window_ms in 500_u64..20_000) {
         let clock = Virtual::at(START);
         let mut failures = failures.into_iter().cycle();
-        // Calls succeed at least now and then; the last rotation must.
+        // Calls succeed from time to time; the last rotation must.
         let at = clock.clone();
         let end = START + 100 * SECOND;
         let failing = move |_, _| (failures.next() != Some(0) && at.now() < end).then(transient).flatten();
@@ -1110,7 +1115,7 @@ proptest! {
 
 const PACKETS: u64 = 20_000;
 
-/// The poll backend in trace time: 20,000 packets at 1000 a second.
+/// Returns the poll backend in trace time: 20,000 packets at 1000 per second.
 fn traced(workers: usize) -> (Poll, Arc<Gate>) {
     let profile = format!("zipf,flows=3000,rate=1000,packets={PACKETS}").parse().unwrap();
     let poll = Poll::new(
@@ -1125,9 +1130,9 @@ fn trace_plan(window: u64) -> Plan {
     plan(intervals(window, 250 * MILLISECOND, 0))
 }
 
-fn without_faults(window: u64) -> (Summary, Kept) {
+fn without_faults(window: u64) -> (Summary, RecordSink) {
     let (poll, gate) = traced(1);
-    let mut kept = Kept::default();
+    let mut kept = RecordSink::default();
     let summary = Controller::start(poll, trace_plan(window), || Trace::new(gate))
         .unwrap()
         .run(&mut kept)
@@ -1135,8 +1140,9 @@ fn without_faults(window: u64) -> (Summary, Kept) {
     (summary, kept)
 }
 
-/// With the first seed from `seed` on that lets the tables be installed, which is not repeated.
-fn with_faults(window: u64, workers: usize, faults: Faults, seed: u64) -> (Summary, Kept) {
+/// Runs with the first seed from `seed` on for which installing the tables succeeds, since that is
+/// not retried.
+fn with_faults(window: u64, workers: usize, faults: Faults, seed: u64) -> (Summary, RecordSink) {
     let controller = (seed..).find_map(|seed| {
         let (poll, gate) = traced(workers);
         Controller::start(FaultInjector::new(poll, faults, seed), trace_plan(window), || {
@@ -1144,7 +1150,7 @@ fn with_faults(window: u64, workers: usize, faults: Faults, seed: u64) -> (Summa
         })
         .ok()
     });
-    let mut kept = Kept::default();
+    let mut kept = RecordSink::default();
     let summary = controller.unwrap().run(&mut kept).unwrap();
     (summary, kept)
 }
@@ -1203,17 +1209,17 @@ fn faults_that_outlast_retries_move_packets_to_later_windows_and_lose_none() {
         assert!(windows.windows(2).all(|pair| pair[0].end_ns == pair[1].start_ns), "seed {seed}");
         let (total, expected) = (summary.total.unwrap(), expected.total.as_ref().unwrap());
         assert_eq!(total.counters, expected.counters, "seed {seed}");
-        // The union of the windows' registers is the same too, however they were divided.
+        // The merged registers of the windows are the same for any division into windows.
         assert_eq!(total.reports, expected.reports, "seed {seed}");
     }
     assert!(late > 5, "{late} late rotations: the faults were too few to try anything");
 }
 
-/// Interrupts the run at a record, as an operator does.
+/// Sink that interrupts the run at a record, like an operator.
 struct Interrupting {
     gate: Arc<Gate>,
     at: usize,
-    kept: Kept,
+    kept: RecordSink,
 }
 
 impl Sink for Interrupting {
@@ -1232,7 +1238,8 @@ fn an_interrupt_closes_the_open_window_in_trace_time() {
         for at in 1..12 {
             let (poll, gate) = traced(2);
             let plan = plan(intervals(SECOND, read_every, 0));
-            let mut sink = Interrupting { gate: Arc::clone(&gate), at, kept: Kept::default() };
+            let mut sink =
+                Interrupting { gate: Arc::clone(&gate), at, kept: RecordSink::default() };
             let summary =
                 Controller::start(poll, plan, || Trace::new(gate)).unwrap().run(&mut sink).unwrap();
             let kept = sink.kept;
@@ -1244,7 +1251,7 @@ fn an_interrupt_closes_the_open_window_in_trace_time() {
             );
             let packets: u64 = kept.windows().iter().map(|window| window.counters.packets()).sum();
             assert_eq!(total.counters.packets(), packets);
-            // No more than the controller had let through, no less than what it had shown.
+            // At most what the controller had let through, and at least what it had shown.
             let shown = kept.0[at - 1].counters.packets();
             let closed = kept
                 .windows()
@@ -1315,7 +1322,7 @@ fn several_places_are_told_apart_and_together() {
         assert!(parts.iter().all(|part| (part.kind, part.window, part.end_ns)
             == (whole.kind, whole.window, whole.end_ns)));
     }
-    // What every part lost in its windows is what it lost in all.
+    // The losses of each part add up to the total.
     for (index, total) in summary.parts.iter().enumerate() {
         let lost = |record: &Record| record.drops.get(LossCause::Device);
         let windows: u64 =
@@ -1327,7 +1334,7 @@ fn several_places_are_told_apart_and_together() {
     }
 }
 
-/// Counters of frequency as a switch or a long window may leave them, in every window the same.
+/// Counters of frequency as a switch or a long window may leave them, the same in every window.
 struct Filled {
     scripted: Scripted,
     settings: Settings,
@@ -1380,8 +1387,8 @@ impl Dataplane for Filled {
     }
 }
 
-/// Ten windows in each of which a flow has so many packets by the sketch: what the total says of
-/// it, and what is warned of.
+/// Counts ten windows with this many packets of a flow in the sketch. Returns the frequency of the
+/// total, and its warnings.
 fn total_of_a_flow(kind: SketchKind, packets: u32) -> (Frequency, Vec<String>) {
     let clock = Virtual::at(START);
     let intervals = intervals(SECOND, 0, 10 * SECOND);
@@ -1398,7 +1405,7 @@ fn total_of_a_flow(kind: SketchKind, packets: u32) -> (Frequency, Vec<String>) {
         .iter_mut()
         .for_each(|cell| *cell = cell.wrapping_mul(packets as i32));
     let dataplane = Filled { scripted, settings, sketch };
-    let mut kept = Kept::default();
+    let mut kept = RecordSink::default();
     let summary = Controller::start(dataplane, plan, || clock).unwrap().run(&mut kept).unwrap();
     let total = summary.total.unwrap().reports.frequency.unwrap();
     (total.flows[0].1, summary.warnings)
@@ -1434,7 +1441,7 @@ fn counters_that_were_full_in_a_window_are_told_of_and_leave_the_total_open_upwa
     }
 }
 
-/// Passes on a delay whenever it is asked, and one with each window, in the order of their times.
+/// Dataplane that returns one delay per call and one with each window, in chronological order.
 struct Delaying {
     scripted: Scripted,
     settings: Settings,
@@ -1487,15 +1494,15 @@ impl Dataplane for Delaying {
     }
 }
 
-/// Delays since the last window, and all that were told.
+/// Delays since the last window, and all reported so far.
 #[derive(Default)]
-struct Told {
+struct ReportedDelays {
     since: Vec<u64>,
     all: Vec<u64>,
     windows: u64,
 }
 
-impl Sink for Told {
+impl Sink for ReportedDelays {
     fn record(&mut self, record: &Record) -> io::Result<()> {
         if record.kind == Kind::Window {
             assert!(
@@ -1528,14 +1535,14 @@ fn delays_one_by_one_come_before_the_record_of_their_window() {
         };
         let dataplane =
             Delaying { settings: Settings { delay, ..scripted.settings }, scripted, passed: 0 };
-        let mut told = Told::default();
+        let mut told = ReportedDelays::default();
         let injected = FaultInjector::new(dataplane, faults, 5);
         let controller =
             Controller::start(injected, plan(intervals(SECOND, 0, 10 * SECOND)), || clock);
-        // An installation that fails is not repeated.
+        // A failed installation is not retried.
         let Ok(controller) = controller else { panic!("another seed") };
         controller.run(&mut told).unwrap();
-        // Each once and in order, whatever was repeated.
+        // Each delay once and in order, whatever was retried.
         assert!(told.all.iter().copied().eq(1..=told.all.len() as u64), "{:?}", told.all);
         assert!(
             told.windows >= 8 && told.all.len() > 60 && told.since.is_empty(),

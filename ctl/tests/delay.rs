@@ -1,4 +1,4 @@
-//! Delays of generated traffic: shares of requests that follow it, and what metrics tell.
+//! Delays of generated traffic: adaptive admission shares, and metrics.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use flowgauge_core::delay::{self, Kind as Delayed, Kinds};
@@ -23,14 +23,14 @@ use std::time::Duration;
 
 const SECOND: u64 = 1_000_000_000;
 const START: u64 = 1_700_000_000 * SECOND;
-/// A bucket of a native histogram is that much wider than the one before.
+/// Ratio of the widths of two adjacent buckets of a native histogram.
 const GROWTH: f64 = 1.044_273_782_427_413_8;
-/// Half of a range that delays are counted in.
+/// Half of the relative width of a range in which delays are counted.
 const HALF: f64 = 1.0 / 64.0;
-/// The 95th of 50, 90, 95, 99 and 99.9.
+/// Index of the 95th percentile among 50, 90, 95, 99 and 99.9.
 const P95: usize = 2;
 
-/// An echo request or its reply, between a host of this number and a server.
+/// Returns an echo request or its reply between a host of this number and a server.
 fn echo(host: u32, sequence: u16, is_reply: bool) -> Vec<u8> {
     let (host, server) = ((0x0a00_0000 + host).to_be_bytes(), [192, 0, 2, 1]);
     let (from, to) = if is_reply { (server, host) } else { (host, server) };
@@ -43,8 +43,8 @@ fn echo(host: u32, sequence: u16, is_reply: bool) -> Vec<u8> {
     bytes
 }
 
-/// Requests at these rates, second by second, with log-uniform delays from 1 to 100 ms; and those
-/// of the answers of each second, in order.
+/// Returns requests at these rates, second by second, with log-uniform delays from 1 to 100 ms, and
+/// the sorted delays of the answers in each second.
 fn traffic(seed: u64, rates: &[u64]) -> (Vec<Packet>, Vec<Vec<u64>>) {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let (mut packets, mut delays) = (Vec::new(), vec![Vec::new(); rates.len() + 1]);
@@ -74,7 +74,7 @@ impl Sink for Kept {
     }
 }
 
-/// A capture of packets.
+/// Returns a capture of packets.
 fn captured(packets: &[Packet]) -> Vec<u8> {
     build::pcap(
         &PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() },
@@ -82,7 +82,7 @@ fn captured(packets: &[Packet]) -> Vec<u8> {
     )
 }
 
-/// Records of windows of a second, and of all of them.
+/// Returns the records of windows of one second, and of the total.
 fn recorded(capture: &[u8], follows: bool) -> Vec<Record> {
     let delay = delay::Settings {
         kinds: Kinds::NONE.with(Delayed::Icmp),
@@ -111,7 +111,7 @@ fn recorded(capture: &[u8], follows: bool) -> Vec<Record> {
     kept.0
 }
 
-/// What is told of windows of a second, and of all of them.
+/// Returns the delay reports of windows of one second, and of the total.
 fn replayed(capture: &[u8], follows: bool) -> (Vec<Delay>, Delay) {
     let records = recorded(capture, follows);
     let of = |kind: Kind| records.iter().filter(move |record| record.kind == kind);
@@ -119,7 +119,7 @@ fn replayed(capture: &[u8], follows: bool) -> (Vec<Delay>, Delay) {
     (of(Kind::Window).map(delays).collect(), of(Kind::Total).map(delays).next().unwrap())
 }
 
-/// Whether the 95th percentile is known to be between two times, and between which.
+/// Returns the interval of the 95th percentile, if it is known.
 fn p95(delay: &Delay) -> Option<(f64, f64)> {
     let percentile = delay.distribution.as_ref()?.corrected[P95];
     Some((percentile.low, percentile.high?))
@@ -136,7 +136,7 @@ fn the_share_follows_a_rising_load() {
     let holds = |delays: &[Delay], second: usize| {
         p95(&delays[second]).is_some_and(|(low, high)| (low..=high).contains(&truth(second)))
     };
-    let told: Vec<_> = (0..seconds)
+    let reported: Vec<_> = (0..seconds)
         .map(|second| {
             (
                 auto[second].settings.admit_log2,
@@ -147,28 +147,28 @@ fn the_share_follows_a_rising_load() {
             )
         })
         .collect();
-    // At full load 16,384 / 2 requests a second and 93 ms ask for 12 times as many slots.
+    // At full load, 16,384 / 2 requests per second and 93 ms need 12 times as many slots.
     for second in 9..12 {
-        assert_eq!(auto[second].settings.admit_log2, 4, "{told:?}");
-        assert!(holds(&auto, second), "{second}: {told:?}");
-        assert!(!holds(&fixed, second), "{second}: {told:?}");
-        assert_eq!(auto[second].suggested.unwrap().slots(), 1024, "{told:?}");
+        assert_eq!(auto[second].settings.admit_log2, 4, "{reported:?}");
+        assert!(holds(&auto, second), "{second}: {reported:?}");
+        assert!(!holds(&fixed, second), "{second}: {reported:?}");
+        assert_eq!(auto[second].suggested.unwrap().slots(), 1024, "{reported:?}");
     }
-    // Whatever the share does, an interval that is told holds the truth, as often as it says.
+    // With any share, the reported intervals contain the truth as often as they claim.
     let bounded: Vec<usize> = (0..seconds).filter(|second| p95(&auto[*second]).is_some()).collect();
     let missed = bounded.iter().filter(|second| !holds(&auto, **second)).count() as u64;
     assert!(
         missed <= *binomial(bounded.len() as u64, 0.05).end(),
-        "{missed} of {}: {told:?}",
+        "{missed} of {}: {reported:?}",
         bounded.len()
     );
-    // It comes back step by step, from two windows after the load went.
+    // The share recovers step by step, starting two windows after the load has ended.
     let back: Vec<u8> = auto[12..18].iter().map(|delay| delay.settings.admit_log2).collect();
     assert!(
         back.windows(2).all(|pair| pair[1] <= pair[0] && pair[0] - pair[1] <= 1) && back[5] < 4,
-        "{told:?}"
+        "{reported:?}"
     );
-    // Windows of different shares add up: to all requests, of which nearly all answers have come.
+    // Windows of different shares add up to all requests, almost all of which were answered.
     let requests: u64 = rates.iter().sum();
     assert_eq!(total.counts.requests, requests);
     let answered = total.distribution.unwrap().answered;
@@ -178,8 +178,8 @@ fn the_share_follows_a_rising_load() {
     );
 }
 
-/// The delays that metrics tell in protocol buffers.
-fn told(metrics: &Metrics) -> proto::Histogram {
+/// Returns the delays in the protobuf metrics.
+fn reported(metrics: &Metrics) -> proto::Histogram {
     let bytes = metrics.protobuf();
     let (mut bytes, mut families) = (&bytes[..], Vec::new());
     while !bytes.is_empty() {
@@ -196,7 +196,7 @@ fn told(metrics: &Metrics) -> proto::Histogram {
     family.metric[0].histogram.clone().unwrap()
 }
 
-/// Upper bounds of native buckets, and how many values are not above them.
+/// Returns the upper bounds of native buckets with cumulative counts.
 fn native(histogram: &proto::Histogram) -> Vec<(f64, u64)> {
     let (mut bucket, mut count, mut all) = (0, 0, histogram.zero_count());
     let mut deltas = histogram.positive_delta.iter();
@@ -227,10 +227,10 @@ fn native_histograms_have_the_delays_that_were_seen() {
         sum.record(record).unwrap();
         let delay = &record.reports.delay.as_ref().unwrap().0[0];
         answers += delay.answers();
-        let (alone, all) = (native(&told(&alone)), native(&told(&sum)));
+        let (alone, all) = (native(&reported(&alone)), native(&reported(&sum)));
         assert_eq!(alone.last().unwrap().1, delay.answers());
         assert_eq!(all.last().unwrap().1, answers);
-        // No count falls.
+        // No count decreases.
         let at = |buckets: &[(f64, u64)], bound: f64| {
             buckets
                 .iter()
@@ -243,13 +243,13 @@ fn native_histograms_have_the_delays_that_were_seen() {
             "{all:?} after {before:?}"
         );
         before = all;
-        // A percentile as Prometheus finds its bucket.
+        // A percentile, found in its bucket as Prometheus does.
         for ((share, name), raw) in
             PERCENTILES.into_iter().zip(delay.distribution.as_ref().unwrap().raw)
         {
             let rank = share * delay.answers() as f64;
             let high = alone.iter().find(|(_, count)| *count as f64 >= rank).unwrap().0;
-            // It is somewhere in a range whose middle is in that bucket.
+            // It is in a range whose middle is in that bucket.
             let (least, most) = (high / GROWTH * (1.0 - HALF), high * (1.0 + HALF));
             assert!(
                 least < raw / 1e9 && raw / 1e9 <= most,
@@ -257,8 +257,8 @@ fn native_histograms_have_the_delays_that_were_seen() {
             );
         }
     }
-    // Text has the same in classic buckets.
-    let (histogram, text) = (told(&sum), String::from_utf8(sum.text().unwrap()).unwrap());
+    // The text format has the same values in classic buckets.
+    let (histogram, text) = (reported(&sum), String::from_utf8(sum.text().unwrap()).unwrap());
     let value = |line: &str| {
         text.lines()
             .find_map(|it| it.strip_prefix(line))

@@ -1,4 +1,4 @@
-//! Entropies from whole dataplanes: with several workers, and on real traffic, where there is some.
+//! Entropies of complete dataplanes: with several workers, and on real traffic if available.
 //!
 //! `TEST_CAPTURES=DIR` names a directory of captures.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
@@ -36,7 +36,7 @@ fn started<P: Port>(ports: Ports<P>, settings: Settings) -> Poll {
     poll
 }
 
-/// Packets that belong to a flow.
+/// Returns the number of packets that belong to a flow.
 fn packets(counters: &Counters) -> u64 {
     counters.ipv4 + counters.ipv6
 }
@@ -66,9 +66,9 @@ fn workers_together_give_what_one_does() {
         entropy_of(&snapshot, shape)
     };
     let one = entropy(1);
-    // The order in which workers come to the counters is another one in every run. In twelve runs
-    // of this test, four of them on one CPU, the 24 differences that it prints (--nocapture) were
-    // 0.00030 bits at most, with a deviation of 0.00012. So few may say less than half.
+    // Workers update the counters in a different order in every run. In twelve runs of this test,
+    // four of them on one CPU, the 24 differences that it prints (--nocapture) were at most 0.00030
+    // bits, with a deviation of 0.00012. So few may underestimate it by half.
     let deviation = 0.00012 / (1.0 - DEVIATIONS / 48.0_f64.sqrt());
     for workers in [2, 4] {
         let several = entropy(workers);
@@ -95,7 +95,7 @@ fn exact(frames: &[OwnedFrame], key: KeyKind) -> f64 {
     (packets as f64).log2() - sum / packets as f64
 }
 
-/// The entropy of these packets in one window, and exactly.
+/// Returns the entropy of these packets in one window, estimated and exact.
 fn measured(frames: &[OwnedFrame], key: KeyKind, shape: Grid) -> (Entropy, f64) {
     let (injector, ports) = port::frames(1);
     let mut poll = started(ports, settings(key, shape));
@@ -118,7 +118,7 @@ fn captures_at_hand_within_three_percent() {
         captures.filter(|(_, frames)| !frames.is_empty()).collect();
     assert!(!captures.is_empty(), "no captures in {}", Path::new(&directory).display());
     captures.push((
-        "all together".to_owned(),
+        "all of them".to_owned(),
         captures.iter().flat_map(|(_, frames)| frames.clone()).collect(),
     ));
     let mut long = 0;
@@ -143,13 +143,13 @@ fn captures_at_hand_within_three_percent() {
         }
     }
     println!(
-        "{} captures, {long} of more than 10,000 packets, the last being all together",
+        "{} captures, {long} of more than 10,000 packets, the last one being all of them",
         captures.len()
     );
 }
 
-/// A window's packets and the entropies of its sources and destinations, counted by the dataplane's
-/// own code.
+/// Returns a window's packets and the entropies of its sources and destinations, counted by the
+/// dataplane.
 fn watched(frames: &[&OwnedFrame], tabulation: &Tabulation) -> (u64, [f64; 2]) {
     let mut packets = 0;
     let bits = [KeyKind::Src, KeyKind::Dst].map(|key| {
@@ -174,7 +174,7 @@ fn watched(frames: &[&OwnedFrame], tabulation: &Tabulation) -> (u64, [f64; 2]) {
     (packets, bits)
 }
 
-/// The rule before the spread was compared, windows of two packets and more: for comparison.
+/// Former rule of the alarm, without comparing the spread, for windows of two packets and more.
 #[derive(Default)]
 struct Former {
     windows: u32,
@@ -202,9 +202,9 @@ impl Former {
     }
 }
 
-/// Real traffic, which has no floods but that of a scan, in windows of every length: each capture
-/// by itself, and all as one, which is traffic that changes altogether every few windows. With
-/// windows of 20 packets and more, too, since most captures are short.
+/// Real traffic, without floods except for a scan, in windows of every length: each capture by
+/// itself, and all as one, which changes completely every few windows. Also with windows of 20
+/// packets and more, since most captures are short.
 #[test]
 fn real_traffic_raises_no_alarm() {
     let Some(directory) = std::env::var_os("TEST_CAPTURES") else {

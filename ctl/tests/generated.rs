@@ -1,5 +1,5 @@
-//! The committed code of what a run tells, over gRPC, to Prometheus and to OpenTelemetry, is what
-//! its `.proto` generates.
+//! Comparison of the committed gRPC, Prometheus and OpenTelemetry code with what its `.proto` files
+//! generate.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::path::Path;

@@ -1,14 +1,14 @@
-//! What entropies usually are, for a dataplane that watches one itself.
+//! Usual ranges of entropies, for a dataplane that watches one itself.
 
 use flowgauge_core::KeyKind;
 
-/// Between which bits the entropy by a key is usual.
+/// Usual range of a key's entropy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bounds {
-    /// The entropy's key.
+    /// Key of the entropy.
     pub key: KeyKind,
-    /// Bits below which it is unusual.
+    /// Lower end of the range, in bits.
     pub lowest: f64,
-    /// Bits above which it is unusual.
+    /// Upper end of the range, in bits.
     pub highest: f64,
 }

@@ -1,4 +1,4 @@
-//! What a dataplane can do.
+//! Features and limits of dataplanes.
 
 use crate::error::Error;
 use crate::place::Place;
@@ -9,71 +9,71 @@ use flowgauge_core::{
 };
 use std::ops::RangeInclusive;
 
-/// What packets are timed by.
+/// Clock that timestamps packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
     /// The name used in outputs.
     pub name: &'static str,
-    /// The shortest time that it tells, in nanoseconds.
+    /// Resolution, in nanoseconds.
     pub resolution_ns: u64,
 }
 
 impl Clock {
-    /// The timestamps of a capture. How coarse they are shows once they are read.
+    /// Timestamps of a capture. Their real resolution is known only after reading.
     pub const TRACE: Clock = Clock { name: "trace", resolution_ns: 1 };
     /// The kernel's clock, read for each packet.
     pub const KERNEL: Clock = Clock { name: "kernel", resolution_ns: 1 };
-    /// The switch's clock at the port where a packet comes in.
+    /// The switch's clock at the ingress port.
     pub const SWITCH: Clock = Clock { name: "switch", resolution_ns: 1 };
 }
 
-/// What a dataplane can do; the controller asks before it configures.
+/// Features and limits of a dataplane, which the controller checks before it configures it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// The backend's name in options and outputs.
     pub backend: &'static str,
-    /// Where the packets come from, all places together: an interface, a file, a traffic profile.
+    /// Source of the packets over all counting points: an interface, a file or a traffic profile.
     pub interface: String,
-    /// Where packets are counted, one by one; at least one place.
+    /// All counting points; at least one.
     pub places: Vec<Place>,
-    /// Measurements it can run.
+    /// Supported measurements.
     pub measurements: Vec<MeasurementKind>,
-    /// Flow keys it can derive.
+    /// Supported flow keys.
     pub keys: Vec<KeyKind>,
-    /// Hashes it can compute.
+    /// Supported hashes.
     pub hashes: Vec<HashMode>,
-    /// Register counts it offers, as powers of two.
+    /// Supported register counts, as powers of two.
     pub precision: RangeInclusive<Precision>,
-    /// Entropies it can measure at once.
+    /// Maximum number of concurrent entropies.
     pub entropies: usize,
-    /// Rows that a sketch can have.
+    /// Supported numbers of sketch rows.
     pub rows: RangeInclusive<usize>,
-    /// Algorithms of heavy hitters.
+    /// Supported heavy-hitter algorithms.
     pub algorithms: Vec<Algorithm>,
-    /// What flows can be heavy by.
+    /// Supported units of heavy hitters.
     pub units: Vec<Unit>,
-    /// Whether it finds the innermost network header of tunnels.
+    /// Whether it can parse the innermost network header of tunnels.
     pub inner: bool,
     /// Banks per windowed measurement.
     pub banks: usize,
-    /// Whether registers and counters of a sample belong to the same instant.
+    /// Whether registers and counters of a sample are from the same instant.
     pub atomic_snapshots: bool,
-    /// Whether staggered registers (no windows) are offered.
+    /// Whether it supports staggered registers (no windows).
     pub staggered: bool,
     /// Cores that count in parallel.
     pub workers: usize,
-    /// What packets are timed by.
+    /// Clock that timestamps packets.
     pub clock: Clock,
-    /// Whether it passes delays on [one by one](crate::Dataplane::delays).
+    /// Whether it reports [individual delays](crate::Dataplane::delays).
     pub delay_samples: bool,
-    /// Packets of a window from which on it [watches](crate::Dataplane::watch) an entropy itself,
-    /// if it does.
+    /// Packets in a window from which on it [watches](crate::Dataplane::watch) an entropy itself;
+    /// `None` if it cannot.
     pub watches_from: Option<u64>,
 }
 
 impl Capabilities {
-    /// What every backend can do that runs `dataplane/core` on each of `workers` cores, with
-    /// nothing left out: what it cannot, it takes away.
+    /// Returns the capabilities of a backend that runs all of `dataplane/core` on each of `workers`
+    /// cores. A backend removes what it does not support.
     #[must_use]
     pub fn of_core(backend: &'static str, interface: impl Into<String>, workers: usize) -> Self {
         let interface = interface.into();
@@ -100,10 +100,10 @@ impl Capabilities {
         }
     }
 
-    /// Whether it can measure what settings ask for; if not, the first thing that it cannot.
+    /// Checks that it supports these settings.
     ///
     /// # Errors
-    /// [`Error::Unsupported`], with what to do instead.
+    /// [`Error::Unsupported`] for the first unsupported one, with the alternative.
     pub fn check(&self, settings: &Settings) -> Result<(), Error> {
         let refuse = |what: String, advice: String| {
             Err(Error::Unsupported { backend: self.backend, what, advice })
@@ -148,7 +148,7 @@ impl Capabilities {
                 "leave out --staggered".to_owned(),
             );
         }
-        // Rows of sketches are always tabulated, but by the signature of the hash.
+        // Sketch rows are always tabulated, except with the keyed hash.
         let is_on = MeasurementKind::ALL.iter().any(|kind| kind.is_on(settings));
         if is_on && cardinality.hash == HashMode::Keyed && !self.hashes.contains(&HashMode::Keyed) {
             let advice = "its hashes are CRCs; use --hash tabulated with a --seed that is a secret (docs/security.md says what that helps)";

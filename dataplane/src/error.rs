@@ -1,4 +1,4 @@
-//! What can go wrong between the controller and a dataplane.
+//! Errors of the calls between the controller and a dataplane.
 
 mod failure;
 
@@ -9,119 +9,119 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A failed call on a dataplane: what was being done, to what, and what to do about it.
+/// A failed call on a dataplane: the operation, its target, the cause and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A call before [`install`](crate::Dataplane::install).
     #[error("cannot {operation}: {target} is not counting yet; install tables first")]
     NotStarted {
-        /// What was attempted.
+        /// Operation that failed.
         operation: &'static str,
         /// The interface or file.
         target: String,
     },
-    /// A file that does not begin as a capture does: nothing of it can be counted.
+    /// A file that does not begin with a capture header: none of it can be counted.
     #[error("{}: {damage}", path.display())]
     NotACapture {
         /// The file.
         path: PathBuf,
-        /// What is there instead.
+        /// Contents found instead.
         #[source]
         damage: Damage,
     },
     /// A second [`install`](crate::Dataplane::install).
     #[error(
-        "cannot install tables: {target} is counting already, and new tables would mix hashes within a window; start it anew"
+        "cannot install tables: {target} is counting already, and new tables would mix hashes within a window; restart it"
     )]
     AlreadyStarted {
         /// The interface or file.
         target: String,
     },
-    /// A table that does not fit the settings.
+    /// A match table that does not fit the settings.
     #[error("cannot install table {table} on {target}: {problem}")]
     Table {
         /// The interface or file.
         target: String,
         /// The table's name.
         table: &'static str,
-        /// What does not fit.
+        /// The mismatch.
         problem: String,
     },
-    /// Something the backend does not offer.
+    /// A feature that the backend lacks.
     #[error("{backend} cannot {what}; {advice}")]
     Unsupported {
         /// The backend's name.
         backend: &'static str,
-        /// What was asked for.
+        /// The requested feature.
         what: String,
-        /// What to do instead.
+        /// The alternative.
         advice: String,
     },
-    /// No answer in time. Transient.
+    /// A call that timed out. Transient.
     #[error(
         "cannot {operation}: worker {worker} of {target} has not answered within {waited:?}; it may be starved of CPU time"
     )]
     Timeout {
-        /// What was attempted.
+        /// Operation that failed.
         operation: &'static str,
         /// The interface or file.
         target: String,
         /// Index of the worker.
         worker: usize,
-        /// How long was waited.
+        /// Time waited.
         waited: Duration,
     },
-    /// A worker is gone, and with it what it had counted.
+    /// A worker that died, losing its counts.
     #[error(
         "cannot {operation}: worker {worker} of {target} has died; restart, and report this as a bug with the log above"
     )]
     WorkerDied {
-        /// What was attempted.
+        /// Operation that failed.
         operation: &'static str,
         /// The interface or file.
         target: String,
         /// Index of the worker.
         worker: usize,
     },
-    /// Something the kernel refused.
+    /// A request that the kernel refused.
     #[error("{interface}: {problem}")]
     Kernel {
         /// The interface.
         interface: String,
-        /// What was attempted, why it failed, and what to do.
+        /// The operation, its cause of failure and the remedy.
         problem: String,
         /// The system's reason, if it gave one.
         source: Option<io::Error>,
     },
-    /// Pins in the BPF file system that cannot be made, used or removed.
+    /// Pins in the BPF file system that cannot be created, used or removed.
     #[error("{directory}: {problem}", directory = directory.display())]
     Pins {
         /// The directory of pins.
         directory: PathBuf,
-        /// What was attempted, why it failed, and what to do.
+        /// The operation, its cause of failure and the remedy.
         problem: String,
         /// The system's reason, if it gave one.
         source: Option<io::Error>,
     },
-    /// Something between this process and a switch. Transient if the
+    /// A failed exchange between this process and a switch. Transient if the
     /// [failure](Failure::is_transient) is.
     #[error("cannot {operation}: switch {target}: {failure}")]
     Switch {
-        /// What was attempted.
+        /// Operation that failed.
         operation: &'static str,
-        /// Its address.
+        /// Address of the switch.
         target: String,
-        /// What went wrong.
+        /// The cause.
         #[source]
         failure: Failure,
     },
     /// A file or stream that cannot be read or written.
     #[error("cannot {operation} {path}: {source}", path = path.display())]
     File {
-        /// What was attempted.
+        /// Operation that failed.
         operation: &'static str,
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
         /// The system's reason.
         source: io::Error,
@@ -131,41 +131,41 @@ pub enum Error {
         "cannot start a thread for {target}: {source}; are there too many (`ulimit -u`, the control group's pids.max)?"
     )]
     Thread {
-        /// What was to run on it.
+        /// Task of the thread.
         target: String,
         /// The system's reason.
         source: io::Error,
     },
-    /// A port description that makes no sense.
+    /// An invalid port description.
     #[error("port '{port}': {problem}")]
     Port {
         /// The description as given.
         port: String,
-        /// What is wrong and what would be right.
+        /// The problem and the correct form.
         problem: String,
     },
-    /// A key of a hash that cannot be had.
+    /// A hash key that cannot be obtained.
     #[error("{source_name}: {problem}")]
     HashKey {
-        /// Where it was to come from.
+        /// Source of the key.
         source_name: String,
-        /// What is wrong, and what to do.
+        /// The problem and the remedy.
         problem: String,
         /// The system's reason, if it gave one.
         source: Option<io::Error>,
     },
-    /// A failure that [`FaultInjector`](crate::middleware::FaultInjector) made up. Transient.
+    /// A failure generated by [`FaultInjector`](crate::middleware::FaultInjector). Transient.
     #[error("cannot {operation}: fault injected ({fault})")]
     Injected {
-        /// What was attempted.
+        /// Operation that failed.
         operation: &'static str,
-        /// Which fault.
+        /// Name of the fault.
         fault: &'static str,
     },
 }
 
 impl Error {
-    /// Whether the same call may succeed when repeated.
+    /// Returns whether repeating the same call may succeed.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {

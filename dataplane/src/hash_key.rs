@@ -1,10 +1,10 @@
-//! The secret of a keyed hash.
+//! Secret of a keyed hash.
 //!
-//! All words that the hash is made of, and the fingerprint that records carry, are ChaCha20's
-//! output under the secret, in streams of their own. Whoever does not know the secret cannot tell
-//! such output from random numbers (that is what ChaCha20, a stream cipher, is for), and so the
-//! fingerprint says nothing about the words, and neither says anything about the secret. Two
-//! secrets have the same fingerprint with probability 2^-64.
+//! The words of the hash and the fingerprint that records carry are ChaCha20 output under the
+//! secret, each from its own stream. Without the secret, this output cannot be distinguished from
+//! random numbers (the security claim of the stream cipher ChaCha20); so the fingerprint reveals
+//! nothing about the words, and neither reveals anything about the secret. Two secrets have the
+//! same fingerprint with probability 2^-64.
 
 use crate::error::Error;
 use flowgauge_core::Tabulation;
@@ -18,14 +18,14 @@ use std::path::Path;
 const WORDS: u64 = 0;
 const FINGERPRINT: u64 = 1;
 
-/// No file with a key is longer: 64 digits and what ends a line, with room for a few more.
-const LONGEST: u64 = 256;
+/// Maximum size of a key file, in bytes: 64 digits and a line end, with some slack.
+const MAX_FILE_BYTES: u64 = 256;
 
 /// A secret of 256 bits.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HashKey([u8; 32]);
 
-/// Tells the fingerprint alone.
+/// Prints only the fingerprint.
 impl fmt::Debug for HashKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "HashKey({:016x})", self.fingerprint())
@@ -33,10 +33,10 @@ impl fmt::Debug for HashKey {
 }
 
 impl HashKey {
-    /// A secret that nobody else has.
+    /// Creates a random secret.
     ///
     /// # Errors
-    /// [`Error::HashKey`] if the system gives no random numbers.
+    /// [`Error::HashKey`] if the system provides no random numbers.
     pub fn random() -> Result<Self, Error> {
         let mut bytes = [0; 32];
         getrandom::fill(&mut bytes).map_err(|error| Error::HashKey {
@@ -49,19 +49,19 @@ impl HashKey {
         Ok(HashKey(bytes))
     }
 
-    /// The secret with these bytes.
+    /// Creates the secret from its bytes.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         HashKey(bytes)
     }
 
-    /// Its bytes, for whoever keeps it.
+    /// Returns the secret's bytes, for a caller that stores them.
     #[must_use]
     pub const fn to_bytes(&self) -> [u8; 32] {
         self.0
     }
 
-    /// A key that gives the same numbers in every run, for tests and benchmarks. It is no secret.
+    /// Creates a key that is the same in every run, for tests and benchmarks. It is not secret.
     #[must_use]
     pub fn from_seed(seed: u64) -> Self {
         let mut bytes = [0; 32];
@@ -69,12 +69,12 @@ impl HashKey {
         HashKey(bytes)
     }
 
-    /// Reads a secret from a file: 16 or 32 bytes, or as many as 32 or 64 hexadecimal digits. Of 16
-    /// bytes both halves of the key are made.
+    /// Reads a secret from a file: 16 or 32 bytes, or 32 or 64 hexadecimal digits. A secret of 16
+    /// bytes is used for both halves of the key.
     ///
     /// # Errors
-    /// [`Error::HashKey`] if it cannot be read, if everyone can read it, or if it holds something
-    /// else.
+    /// [`Error::HashKey`] if the file cannot be read, if everyone can read it, or if its contents
+    /// are anything else.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let refused = |problem, source| Error::HashKey {
             source_name: path.display().to_string(),
@@ -88,7 +88,7 @@ impl HashKey {
         let file = File::open(path).map_err(unreadable)?;
         check_access(&file, path).map_err(failed)?;
         let mut bytes = Vec::new();
-        file.take(LONGEST).read_to_end(&mut bytes).map_err(unreadable)?;
+        file.take(MAX_FILE_BYTES).read_to_end(&mut bytes).map_err(unreadable)?;
         let key = parse(&bytes).ok_or_else(|| {
             let advice = "a key has 32 or 64 hexadecimal digits, or 16 or 32 bytes; `openssl rand -hex 32` makes one";
             failed(format!("this is no key of a hash; {advice}"))
@@ -102,13 +102,13 @@ impl HashKey {
         Ok(key)
     }
 
-    /// What tells this secret from others, and reveals nothing about it.
+    /// Returns an identifier of this secret that reveals nothing about it.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         self.stream(FINGERPRINT).next_u64()
     }
 
-    /// The words that the hash is made of. Whoever knows them knows as much as with the secret.
+    /// Returns the words of the hash. They are as sensitive as the secret itself.
     #[must_use]
     pub fn tabulation(&self) -> Tabulation {
         let mut words = self.stream(WORDS);
@@ -141,8 +141,8 @@ fn parse(bytes: &[u8]) -> Option<HashKey> {
     Some(HashKey(whole))
 }
 
-/// A secret that everyone can read is none. A group may have been given it on purpose: service
-/// managers do.
+/// Rejects a key file that everyone can read. Group access is allowed: service managers grant it on
+/// purpose.
 #[cfg(unix)]
 fn check_access(file: &File, path: &Path) -> Result<(), String> {
     use std::os::unix::fs::PermissionsExt;
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn words_and_fingerprint_of_a_key_never_change() {
-        // By ChaCha20 as another program computes it.
+        // Expected values computed by an independent ChaCha20 implementation.
         let key = HashKey::from_bytes(*b"0123456789abcdef0123456789abcdef");
         let tabulation = key.tabulation();
         let [t0, ..] = tabulation.tables();
@@ -217,7 +217,7 @@ mod tests {
         let (one, other) = (HashKey::random().unwrap(), HashKey::random().unwrap());
         assert_ne!(one.fingerprint(), other.fingerprint());
         assert_ne!(one.tabulation(), other.tabulation());
-        // What is shown is not what the hash is made of.
+        // The printed fingerprint is not one of the words.
         let tabulation = one.tabulation();
         assert!(!tabulation.multilinear().words().contains(&one.fingerprint()));
     }

@@ -1,27 +1,26 @@
-//! Dataplanes: where packets are counted, behind one trait.
+//! Dataplanes: the backends that count packets, behind one trait.
 //!
 //! A [`Dataplane`] counts packets in two banks. One bank is active and counts; the other is closed,
 //! read and cleared. The controller (crate `flowgauge-ctl`) calls the trait and knows no backend:
 //! what a backend can do is in its [`Capabilities`].
 //!
-//! # The way of a window
+//! # Lifecycle of a window
 //! 1. [`install`](Dataplane::install) hands over the [`Tables`] that hashes take, and starts
 //!    counting.
 //! 2. [`sample`](Dataplane::sample) reads the active bank while it counts.
 //! 3. [`rotate`](Dataplane::rotate) makes the other bank active, waits until no packet is counted
 //!    in the old one, and returns it as a [`Snapshot`]. A snapshot is the sum over all cores and
 //!    places, and it looks the same whatever the backend.
-//! 4. [`published`](Dataplane::published) says that the window is printed; until then a backend may
-//!    keep the bank.
+//! 4. [`published`](Dataplane::published) confirms that the window is printed; until then a
+//!    backend may retain the bank.
 //!
 //! # Where to look
 //! - [`poll`]: worker threads of this process; their [ports](poll::port) are captures, generators,
 //!   AF_XDP and DPDK;
 //! - [`xdp`]: programs in the kernel, at an interface (Linux);
 //! - [`tofino`]: a switch that runs `p4/flowgauge.p4`;
-//! - [`middleware`]: dataplanes around a dataplane, which record its answers or inject faults;
-//! - [`capture`]: capture file formats; [`traffic`]: generated packets; [`send`]: what packets
-//!   leave through;
+//! - [`middleware`]: wrappers of a dataplane that log its calls or inject faults;
+//! - [`capture`]: capture file formats; [`traffic`]: generated packets; [`send`]: transmission;
 //! - crate `flowgauge-core`: what one packet does to a bank; workers and the kernel run the same
 //!   code.
 //!
@@ -84,7 +83,7 @@ pub use xdp::Xdp;
 use flowgauge_core::delay::{Admission, Kind};
 use flowgauge_core::{KeyKind, Settings};
 
-/// Something that counts packets.
+/// A backend that counts packets.
 ///
 /// # Exactness
 /// Over any number of rotations the packet counts of the closed banks, plus that of the last active
@@ -92,13 +91,12 @@ use flowgauge_core::{KeyKind, Settings};
 ///
 /// # Failure
 /// A call that fails with a [transient](Error::is_transient) error may be repeated. A repeated
-/// `rotate` finishes the rotation that was begun instead of beginning another. A failed read is an
-/// error, never a zero.
+/// `rotate` completes the rotation already in progress. A failed read is an error, never a zero.
 pub trait Dataplane: Send {
-    /// What this dataplane can do.
+    /// Returns the features and limits of this dataplane.
     fn capabilities(&self) -> &Capabilities;
 
-    /// What it measures and how; whoever else needs to know asks here. Constant.
+    /// Returns the settings it measures with; they never change.
     fn settings(&self) -> &Settings;
 
     /// Installs the match tables and starts counting, or takes over what an earlier process left
@@ -109,7 +107,7 @@ pub trait Dataplane: Send {
     /// second call.
     fn install(&mut self, tables: &Tables) -> Result<Option<Adopted>, Error>;
 
-    /// The active bank as it stands now; counting goes on.
+    /// Returns the current state of the active bank without interrupting it.
     ///
     /// # Errors
     /// [`Error::NotStarted`] before [`install`](Self::install); backend failures.
@@ -122,31 +120,32 @@ pub trait Dataplane: Send {
     /// [`Error::NotStarted`] before [`install`](Self::install); backend failures.
     fn rotate(&mut self) -> Result<Snapshot, Error>;
 
-    /// The answer of the last rotation was published as the window of this number. Until then a
-    /// dataplane that outlives its process keeps the closed bank, so that whoever
-    /// [takes over](Self::install) can publish it. A new rotation implies it.
+    /// Confirms that the last rotation's snapshot was published as this window number. Until then,
+    /// a dataplane that outlives its process retains the closed bank, so that the process that
+    /// [takes over](Self::install) can publish it. A new rotation implies the confirmation.
     ///
     /// # Errors
     /// Backend failures.
     fn published(&mut self, window: u64) -> Result<(), Error>;
 
-    /// What happened since the last call.
+    /// Returns the events since the last call.
     ///
     /// # Errors
     /// Backend failures.
     fn events(&mut self) -> Result<Vec<Event>, Error>;
 
-    /// Every packet known to have been lost before it could be counted, since the start, by cause.
+    /// Returns all packets known to have been lost before they could be counted, by cause, since
+    /// the start.
     ///
     /// # Errors
     /// Backend failures.
     fn losses(&mut self) -> Result<Losses, Error>;
 
-    /// Packets that devices received up to the last rotation, by counters of their own. Since
-    /// counting began, or, if it is not known what they had received then, since the last call that
-    /// gave nothing. What they lost is among them, and what flowgauge was not asked to count is
-    /// not. Called after [`losses`](Self::losses), so that nothing is lost that was not received.
-    /// Nothing where no device tells.
+    /// Returns the packets that devices received up to the last rotation, by the devices' own
+    /// counters: since counting began or, if their value at that time is unknown, since the last
+    /// call that returned `None`. Includes packets that the devices dropped; excludes packets that
+    /// flowgauge was not configured to count. Call it after [`losses`](Self::losses), so that every
+    /// loss is among the received packets. `None` if no device has such a counter.
     ///
     /// # Errors
     /// Backend failures.
@@ -154,10 +153,10 @@ pub trait Dataplane: Send {
         Ok(None)
     }
 
-    /// Delays one by one of the open window, if
-    /// [settings](flowgauge_core::delay::Settings::samples) ask for them: those that came since the
-    /// last call. The rest of them is in the [snapshot](Snapshot::delays) that closes the window.
-    /// There is room for so many; what finds none is counted in the bank.
+    /// Returns the individual delays of the open window since the last call, if
+    /// [settings](flowgauge_core::delay::Settings::samples) enable them. The remaining ones are in
+    /// the [snapshot](Snapshot::delays) that closes the window. The buffer is limited; delays that
+    /// do not fit are counted in the bank.
     ///
     /// # Errors
     /// Backend failures.
@@ -165,9 +164,10 @@ pub trait Dataplane: Send {
         Ok(Vec::new())
     }
 
-    /// Sets which requests the window after the open one admits, kind by kind, if
-    /// [settings](flowgauge_core::delay::Settings::follows) have shares follow the traffic. Until
-    /// it is called again, windows take turns with what they have. Call it between rotations.
+    /// Sets the request admission of the next window, per kind, if
+    /// [settings](flowgauge_core::delay::Settings::follows) let shares follow the traffic. Until
+    /// the next call, windows alternate between the admissions they have. Call it between
+    /// rotations.
     ///
     /// # Errors
     /// [`Error::NotStarted`] before [`install`](Self::install); backend failures.
@@ -176,9 +176,9 @@ pub trait Dataplane: Send {
         Ok(())
     }
 
-    /// Sets between which bits entropies are usual at any time of a window, for a dataplane that
-    /// [watches](Capabilities::watches_from) one of them. It tells by [`Event::Crossed`], once a
-    /// window. Before the first call nothing is unusual. Call it between rotations.
+    /// Sets the usual range of each entropy at any time of a window, for a dataplane that
+    /// [watches](Capabilities::watches_from) one itself. It reports [`Event::Crossed`] at most once
+    /// a window. Before the first call every value is usual. Call it between rotations.
     ///
     /// # Errors
     /// [`Error::NotStarted`] before [`install`](Self::install); backend failures.
@@ -187,7 +187,7 @@ pub trait Dataplane: Send {
         Ok(())
     }
 
-    /// How it is doing, as far as it knows without asking anyone: takes no time.
+    /// Returns the locally known state, without I/O.
     fn status(&self) -> Status {
         Status::default()
     }
@@ -247,17 +247,17 @@ impl<D: Dataplane + ?Sized> Dataplane for Box<D> {
     }
 }
 
-/// Something a dataplane reports of its own accord.
+/// Something that a dataplane reports unprompted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// The source of packets is exhausted: all were counted, no more will come.
+    /// The packet source is exhausted: all packets were counted, no more will arrive.
     TrafficEnded,
-    /// Something is wrong with the traffic's source; what could be read was counted. One line, for
-    /// the operator.
+    /// A problem with the packet source; everything readable was counted. One line, for the
+    /// operator.
     Warning(String),
-    /// Something happened that the operator should know of, and nothing is missing. One line.
+    /// Information for the operator; no packets are missing. One line.
     Notice(String),
-    /// The entropy by this key has left its [bounds](Dataplane::watch) in the window that is open.
+    /// The entropy by this key left its [usual range](Dataplane::watch) in the open window.
     Crossed(KeyKind),
 }

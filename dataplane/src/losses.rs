@@ -1,35 +1,34 @@
-//! Packets that were lost before they could be counted.
+//! Packets lost before they could be counted.
 
 use std::collections::BTreeMap;
 
-/// Where a packet was lost.
+/// Cause of a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum LossCause {
-    /// The machine that captured reported drops (pcapng interface statistics).
+    /// Drops reported by the capturing machine (pcapng interface statistics).
     Capture,
     /// The interface had no room for the packet, or its driver dropped it.
     Device,
-    /// No loss for certain: the driver dropped the packet, or the network stack had no room for it,
-    /// or the stack threw it away after it was counted, as nobody wanted it. The kernel has one
-    /// counter for all of these.
+    /// Possibly no loss: dropped by the driver, or by the network stack for lack of room, or by the
+    /// stack after it was counted because no protocol accepted it. The kernel has one counter for
+    /// all of these.
     DeviceOrStack,
-    /// The packet came to an AF_XDP socket whose worker did not keep up: no frame was free, or its
-    /// ring was full.
+    /// The AF_XDP socket's worker did not keep up: no frame was free, or its ring was full.
     Socket,
-    /// The packet did not fit into a frame of an AF_XDP socket: several packets in one, by
+    /// The packet did not fit into a frame of an AF_XDP socket: several packets merged by
     /// segmentation or receive offload.
     TooLarge,
-    /// The packet came to a receive queue that was not counted yet: the interface has more queues
-    /// than when counting began.
+    /// The packet arrived on a receive queue that is not counted yet: the interface gained queues
+    /// since counting began.
     Queue,
-    /// The interface could not receive the packet: bad checksum, bad length (its `errs` counter).
+    /// The device could not receive the packet: bad checksum, bad length (its `errs` counter).
     DeviceError,
-    /// A packet found no free buffer in memory (DPDK's `rx_nombuf`). Some drivers lose it, others
-    /// leave it to the device, which may drop it.
+    /// No receive buffer was free (DPDK's `rx_nombuf`). Some drivers drop the packet, others leave
+    /// it in the device, which may drop it.
     NoBuffer,
-    /// Not lost: the packet's window was closed when it came, so that it is in none (captures whose
-    /// packets are out of order).
+    /// Not lost: the packet arrived after its window was closed and is in none (captures with
+    /// packets out of order).
     Late,
 }
 
@@ -47,7 +46,7 @@ impl LossCause {
         LossCause::Late,
     ];
 
-    /// The name used in outputs.
+    /// Returns the name used in outputs.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -63,7 +62,7 @@ impl LossCause {
         }
     }
 
-    /// Whether such packets are lost for certain.
+    /// Returns whether such packets are certainly lost.
     #[must_use]
     pub fn is_certain(self) -> bool {
         self != LossCause::DeviceOrStack
@@ -82,30 +81,30 @@ impl Losses {
         }
     }
 
-    /// Lost packets of one cause.
+    /// Returns the lost packets of one cause.
     #[must_use]
     pub fn get(&self, cause: LossCause) -> u64 {
         self.0.get(&cause).copied().unwrap_or(0)
     }
 
-    /// Takes out the packets of one cause.
+    /// Removes and returns the packets of one cause.
     pub fn take(&mut self, cause: LossCause) -> u64 {
         self.0.remove(&cause).unwrap_or(0)
     }
 
-    /// Causes with their packets, sorted; causes that lost nothing are left out.
+    /// Returns the causes with lost packets, sorted.
     pub fn iter(&self) -> impl Iterator<Item = (LossCause, u64)> {
         self.0.iter().map(|(cause, packets)| (*cause, *packets))
     }
 
-    /// All packets that are lost [for certain](LossCause::is_certain).
+    /// Returns all packets lost [for certain](LossCause::is_certain).
     #[must_use]
     pub fn total(&self) -> u64 {
         self.iter().filter(|(cause, _)| cause.is_certain()).map(|(_, packets)| packets).sum()
     }
 
-    /// What was lost after `earlier` was taken. A counter that went backwards was reset and counts
-    /// from zero.
+    /// Returns the losses since `earlier` was taken. A counter below its earlier value was reset
+    /// and counts from zero.
     #[must_use]
     pub fn since(&self, earlier: &Losses) -> Losses {
         let mut difference = Losses::default();

@@ -1,18 +1,18 @@
-//! Where packets are counted: an interface, and which way they cross it.
+//! Counting points: an interface, and the direction in which packets cross it.
 
 use serde::{Deserialize, Serialize};
 
-/// Where packets are counted.
+/// A counting point: an interface and a direction.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Place {
-    /// An interface, a file, a traffic profile.
+    /// Name of an interface, a file or a traffic profile.
     pub interface: String,
-    /// Which way packets cross it.
+    /// Direction in which packets cross it.
     pub direction: Direction,
 }
 
 impl Place {
-    /// What arrives at an interface.
+    /// Returns the counting point for packets that arrive at an interface.
     pub fn ingress(interface: impl Into<String>) -> Self {
         Place { interface: interface.into(), direction: Direction::Ingress }
     }
@@ -24,7 +24,7 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// Which way packets cross the interface.
+/// Direction in which packets cross the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
@@ -38,7 +38,7 @@ impl Direction {
     /// Both directions.
     pub const ALL: [Direction; 2] = [Direction::Ingress, Direction::Egress];
 
-    /// The name used in options and outputs.
+    /// Returns the name used in options and outputs.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

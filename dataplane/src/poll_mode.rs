@@ -1,17 +1,18 @@
-//! What poll-mode workers do without packets: an option of theirs, and part of their status.
+//! Behaviour of poll-mode workers when no packet is ready: an option of workers, and part of their
+//! status.
 
 use serde::{Deserialize, Serialize};
 
-/// What a worker without packets does.
+/// Behaviour of a worker that finds no packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PollMode {
-    /// Looks again for some microseconds, then waits.
+    /// Polls for some microseconds more, then sleeps until packets arrive.
     #[default]
     Adaptive,
-    /// Looks again at once, and takes a whole CPU.
+    /// Polls without pause; takes a whole CPU.
     Busy,
-    /// Waits at once.
+    /// Sleeps at once until packets arrive.
     Interrupt,
 }
 
@@ -19,7 +20,7 @@ impl PollMode {
     /// All modes.
     pub const ALL: [PollMode; 3] = [PollMode::Adaptive, PollMode::Busy, PollMode::Interrupt];
 
-    /// The name used in options.
+    /// Returns the name used in options.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -1,32 +1,31 @@
-//! Delays one by one, sorted by the windows that they are counted in.
+//! Individual delays, sorted by window.
 
 use crate::snapshot::DelaySample;
 use flowgauge_core::delay::sample::Sample;
 
-/// Delays on their way to the controller. Packets are counted in the other bank before the
-/// controller hears of it, and may be for as long as a rotation takes; their delays wait until the
-/// window before is closed.
+/// Delays not yet returned to the controller. During a rotation, packets are already counted in the
+/// other bank; their delays wait here until the earlier window is closed.
 #[derive(Default)]
 pub(crate) struct Sampled {
-    /// The bank of the window that the next rotation closes.
+    /// Bank of the window that the next rotation closes.
     bank: u8,
     open: Vec<DelaySample>,
     next: Vec<DelaySample>,
 }
 
 impl Sampled {
-    /// Adds a delay that was counted at a place.
+    /// Adds a delay measured at a counting point.
     pub(crate) fn add(&mut self, place: usize, sample: Sample) {
         let window = if sample.bank == self.bank { &mut self.open } else { &mut self.next };
         window.push(DelaySample { place, sample });
     }
 
-    /// Those of the open window that were not taken before.
+    /// Returns the open window's delays that were not taken before.
     pub(crate) fn take(&mut self) -> Vec<DelaySample> {
         std::mem::take(&mut self.open)
     }
 
-    /// The window is closed: gives the rest of it.
+    /// Closes the window and returns the rest of its delays.
     pub(crate) fn close(&mut self) -> Vec<DelaySample> {
         self.bank ^= 1;
         std::mem::replace(&mut self.open, std::mem::take(&mut self.next))

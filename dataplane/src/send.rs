@@ -1,6 +1,6 @@
-//! Sending: what generated and captured packets leave through.
+//! Transmission of generated and captured packets.
 //!
-//! Senders are where their sockets and programs are:
+//! Senders are defined next to their sockets and programs:
 //! [`FrameSender`](crate::poll::port::FrameSender) (AF_XDP), [`LiveSender`](crate::xdp::LiveSender)
 //! (in the kernel) and `DpdkSender` in [`poll::port`](crate::poll::port).
 
@@ -10,63 +10,64 @@ use flowgauge_core::Link;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What packets leave through, as they are.
+/// An interface that sends packets unmodified.
 pub trait Outlet {
-    /// What it is called in outputs.
+    /// Returns the interface name used in outputs.
     fn interface(&self) -> &str;
 
-    /// Bytes of the largest packet, without frame check sequence.
+    /// Returns the size of the largest packet, in bytes without frame check sequence.
     fn largest(&self) -> usize;
 
-    /// Sends a packet of up to [`largest`](Self::largest) bytes; it is on its way when
-    /// [`flush`](Self::flush) returns, or when some more were sent.
+    /// Queues a packet of up to [`largest`](Self::largest) bytes. It is handed to the interface
+    /// when [`flush`](Self::flush) returns, or after some more packets.
     ///
     /// # Errors
-    /// It is too large, or the interface is down or gone.
+    /// The packet is too large, or the interface is down or gone.
     fn send(&mut self, packet: &[u8]) -> Result<(), Error>;
 
-    /// Returns once every packet is on its way.
+    /// Hands all queued packets to the interface.
     ///
     /// # Errors
     /// As [`send`](Self::send).
     fn flush(&mut self) -> Result<(), Error>;
 
-    /// Returns once every packet was sent or dropped.
+    /// Waits until every packet was sent or dropped.
     ///
     /// # Errors
     /// As [`send`](Self::send).
     fn finish(&mut self) -> Result<(), Error>;
 
-    /// Packets that the interface was to send since this was made, by anyone, and dropped.
+    /// Returns the packets of any sender that the interface dropped on transmission since this
+    /// outlet was created.
     fn dropped(&self) -> u64;
 }
 
-/// How long to wait before looking again whether a packet is due.
-const PAUSE: Duration = Duration::from_micros(50);
-/// Bytes of an Ethernet header.
-const SHORTEST: usize = 14;
+/// Interval between checks whether a packet is due.
+const CHECK_INTERVAL: Duration = Duration::from_micros(50);
+/// Length of an Ethernet header, in bytes.
+const ETHERNET_HEADER_BYTES: usize = 14;
 
-/// What has left.
+/// Result of a transmission.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
     /// Packets sent.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes sent.
     pub bytes: u64,
-    /// Packets of which the capture holds a part only; that part was sent.
+    /// Packets that the capture contains only in part; that part was sent.
     pub cut: u64,
     /// Packets that no Ethernet interface of this MTU can send.
     pub left_out: u64,
-    /// Packets that the interface dropped meanwhile, whoever sent them.
+    /// Packets of any sender that the interface dropped meanwhile.
     pub dropped: u64,
-    /// How long it took.
+    /// Duration of the transmission.
     pub lasted: Duration,
 }
 
-/// Packets on their way from ports out of an interface.
+/// A transmission of packets from ports through an interface.
 pub struct Transmission<'a> {
     sender: Box<dyn Outlet>,
-    /// Packets per second, if not as they come.
+    /// Packets per second; `None` sends them at their own pace.
     rate: Option<f64>,
     is_interrupted: &'a dyn Fn() -> bool,
     started: Instant,
@@ -75,7 +76,8 @@ pub struct Transmission<'a> {
 }
 
 impl<'a> Transmission<'a> {
-    /// Sends so many packets per second, or as they come, until `is_interrupted`.
+    /// Creates a transmission at `rate` packets per second (`None`: at their own pace) that ends
+    /// early once `is_interrupted` returns true.
     #[must_use]
     pub fn new(
         sender: Box<dyn Outlet>,
@@ -92,10 +94,10 @@ impl<'a> Transmission<'a> {
         }
     }
 
-    /// Sends what a capture holds; `progress` is called again and again.
+    /// Sends the packets of a capture and calls `progress` repeatedly.
     ///
     /// # Errors
-    /// Those of the sender.
+    /// Failures of the sender.
     pub fn send_capture(
         self,
         ports: Ports<PcapPort>,
@@ -104,10 +106,10 @@ impl<'a> Transmission<'a> {
         self.run(ports, progress)
     }
 
-    /// Sends what is generated; otherwise as [`send_capture`](Self::send_capture).
+    /// Sends generated packets; otherwise like [`send_capture`](Self::send_capture).
     ///
     /// # Errors
-    /// Those of the sender.
+    /// Failures of the sender.
     pub fn send_generated(
         self,
         ports: Ports<MemoryPort>,
@@ -124,7 +126,7 @@ impl<'a> Transmission<'a> {
                     Received::Frames => {}
                     Received::Idle => {
                         self.flush();
-                        thread::sleep(PAUSE);
+                        thread::sleep(CHECK_INTERVAL);
                     }
                     Received::Ended => break,
                 }
@@ -154,7 +156,7 @@ impl<'a> Transmission<'a> {
         }
         let bytes = frame.bytes;
         if frame.link != Link::Ethernet
-            || !(SHORTEST..=self.sender.largest()).contains(&bytes.len())
+            || !(ETHERNET_HEADER_BYTES..=self.sender.largest()).contains(&bytes.len())
         {
             self.sent.left_out += 1;
             return;
@@ -169,7 +171,7 @@ impl<'a> Transmission<'a> {
         }
     }
 
-    /// Waits until so many seconds after the start.
+    /// Waits until `due` seconds after the start.
     fn wait_for(&mut self, due: f64) {
         let left = |started: Instant| due - started.elapsed().as_secs_f64();
         if left(self.started) <= 0.0 {
@@ -178,7 +180,7 @@ impl<'a> Transmission<'a> {
         self.flush();
         while left(self.started) > 0.0 && self.failure.is_none() && !(self.is_interrupted)() {
             match left(self.started) {
-                long if long > 2.0 * PAUSE.as_secs_f64() => {
+                long if long > 2.0 * CHECK_INTERVAL.as_secs_f64() => {
                     thread::sleep(Duration::from_secs_f64((long / 2.0).min(0.1)))
                 }
                 _ => std::hint::spin_loop(),

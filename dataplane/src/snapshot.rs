@@ -1,4 +1,4 @@
-//! What a dataplane hands to the controller.
+//! Results that a dataplane returns to the controller.
 
 use crate::losses::Losses;
 use crate::place::Place;
@@ -8,46 +8,47 @@ use flowgauge_core::reorder::Prefix;
 use flowgauge_core::{ENTROPIES, Exact, HashIdentity, Lasting, WideBank};
 use std::sync::Arc;
 
-/// A bank, merged over all cores and places, as it was at one instant.
+/// State of a bank at one instant, merged over all cores and counting points.
 #[derive(Clone)]
 pub struct Snapshot {
     /// Counters, registers and sketches.
     pub bank: Arc<WideBank>,
-    /// What lasts beyond rotations, in samples of measurements that use it; staggered registers are
-    /// read in the slot of the time of the sample, or of [`slot_time`](Self::slot_time).
+    /// Persistent state that rotations do not clear; present in samples of measurements that use
+    /// it. Staggered registers are read for the slot of the sample's time, or of
+    /// [`slot_time`](Self::slot_time).
     pub lasting: Option<Box<Lasting>>,
-    /// The time of the sample by the clock that slots go by, in nanoseconds, where that is not the
+    /// Time of the sample by the clock that defines slots, in nanoseconds, if that clock is not the
     /// time since the Unix epoch.
     pub slot_time: Option<u64>,
-    /// The packet counter read before the registers.
+    /// Packet counter, read before the registers.
     pub packets_before: u64,
-    /// The packet counter read after the registers; the same where [snapshots are
+    /// Packet counter, read after the registers; equal to `packets_before` where [snapshots are
     /// atomic](crate::Capabilities::atomic_snapshots).
     pub packets_after: u64,
-    /// How the registers were hashed.
+    /// Identity of the hash that filled the registers.
     pub hash: HashIdentity,
-    /// Exact counts, when they were asked for.
+    /// Exact counts, if configured.
     pub truth: Option<Truth>,
-    /// Those of them that need no flows, of a window that is closed.
+    /// Exact counts that need no table of flows; set for a closed window.
     pub exact: Option<Arc<Exact>>,
-    /// What all flows of each prefix did, counted exactly, of a window that is closed.
+    /// Exact counts of each prefix over all flows; set for a closed window.
     pub prefixes: Option<Arc<[Prefix]>>,
-    /// Of a window that is closed, delays one by one that were not
-    /// [taken](crate::Dataplane::delays) before.
+    /// Individual delays that were not [taken](crate::Dataplane::delays) before; set for a closed
+    /// window.
     pub delays: Vec<DelaySample>,
-    /// Whether everything since the bank was opened is in it. It is not when a device was started
-    /// anew in between.
+    /// Whether the snapshot covers all packets since the bank was opened. False if a device was
+    /// restarted in between.
     pub complete: bool,
-    /// The same by place, when packets are counted at several; the places are those of
-    /// [`Capabilities::places`](crate::Capabilities::places), in that order.
+    /// The same per counting point, if there are several; in the order of
+    /// [`Capabilities::places`](crate::Capabilities::places).
     pub parts: Vec<Part>,
-    /// CPU time that the workers used since the rotation before, in nanoseconds. Unknown in
+    /// CPU time that the workers used since the previous rotation, in nanoseconds. `None` in
     /// samples, in trace time, and where the kernel or a switch counts.
     pub cpu_ns: Option<u64>,
 }
 
 impl Snapshot {
-    /// A bank as it was at one instant, with nothing beside it.
+    /// Creates a snapshot of a bank at one instant, with all other fields empty.
     #[must_use]
     pub fn of(bank: impl Into<Arc<WideBank>>, hash: HashIdentity) -> Self {
         let bank = bank.into();
@@ -70,42 +71,42 @@ impl Snapshot {
     }
 }
 
-/// A delay, and where its answer was counted.
+/// A delay and the counting point of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelaySample {
-    /// Which of the [places](crate::Capabilities::places).
+    /// Index into [places](crate::Capabilities::places).
     pub place: usize,
     /// The delay.
     pub sample: Sample,
 }
 
-/// What was counted at one of several places.
+/// Snapshot of one of several counting points.
 #[derive(Clone)]
 pub struct Part {
-    /// Where.
+    /// The counting point.
     pub place: Place,
-    /// What was counted there; has no parts of its own.
+    /// Its snapshot; its own `parts` are empty.
     pub snapshot: Snapshot,
     /// Packets lost there since the start.
     pub losses: Losses,
-    /// Packets received there, as [`received`](crate::Dataplane::received) has it; of a window that
-    /// is closed.
+    /// Packets received there, as in [`received`](crate::Dataplane::received); set for a closed
+    /// window.
     pub received: Option<Tally>,
 }
 
-/// What an earlier process left counting, taken over by [`install`](crate::Dataplane::install).
+/// Unfinished windows of an earlier process, taken over by [`install`](crate::Dataplane::install).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adopted {
-    /// When counting began, in nanoseconds since the Unix epoch.
+    /// Start of counting, in nanoseconds since the Unix epoch.
     pub since_ns: u64,
-    /// When those windows began that nobody has published yet, oldest first, in nanoseconds since
-    /// the Unix epoch. Each takes a rotation; the last one goes on until then.
+    /// Start times of the windows not yet published, oldest first, in nanoseconds since the Unix
+    /// epoch. Each takes one rotation; the last window stays open until then.
     pub open_windows: Vec<u64>,
-    /// Number of the first of them.
+    /// Number of the first of these windows.
     pub next_window: u64,
 }
 
-/// Exact numbers, kept beside registers and sketches for comparison. Takes memory for every flow.
+/// Exact numbers for comparison with registers and sketches. Takes memory for every flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Truth {
     /// Distinct flows in this window so far; with staggered registers, in the time they cover.
@@ -113,6 +114,6 @@ pub struct Truth {
     /// Distinct flows since the start, up to the last closed window; with staggered registers as
     /// `window`.
     pub total: u64,
-    /// Exact entropies of this window so far, in bits, of those that are measured.
+    /// Exact entropies of this window so far, in bits, for the measured keys.
     pub entropy: [Option<f64>; ENTROPIES],
 }

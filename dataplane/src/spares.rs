@@ -1,22 +1,22 @@
-//! Banks of sums that are used again.
+//! Pool of result banks for reuse.
 
 use flowgauge_core::Zeroed;
 use flowgauge_core::{Settings, WideBank};
 use std::sync::Arc;
 
-/// More than anybody holds at once who reads a window, and the next.
-const MOST: usize = 8;
+/// Upper bound of the banks that readers reference at once.
+const MAX_BANKS: usize = 8;
 
-/// Banks of sums, most of which nobody holds any more.
+/// Pool of result banks; readers reference few of them.
 ///
-/// A bank has room for all measurements at their largest, most of which settings leave alone. To
-/// make all of it empty takes longer than the rest of a reading; what a dataplane has filled before
-/// only takes the parts that its settings use.
+/// A bank has room for all measurements at their largest, but settings use a small part.
+/// Allocating a zeroed bank takes longer than the rest of a read; clearing a used one touches only
+/// the parts in use.
 #[derive(Default)]
-pub(crate) struct Spares(Vec<Arc<WideBank>>);
+pub(crate) struct BankPool(Vec<Arc<WideBank>>);
 
-impl Spares {
-    /// A bank that is empty but for what `fill` puts there, of measurements that are on.
+impl BankPool {
+    /// Returns a bank that is zero except for what `fill` writes, for measurements that are on.
     pub(crate) fn fill(
         &mut self,
         settings: &Settings,
@@ -24,14 +24,14 @@ impl Spares {
     ) -> Arc<WideBank> {
         let left = self.0.iter_mut().position(|bank| Arc::get_mut(bank).is_some());
         let mut bank = left.map_or_else(WideBank::counted, |index| self.0.swap_remove(index));
-        // Nobody else holds it, as was just seen.
+        // This is the only reference, as checked above.
         if let Some(sum) = Arc::get_mut(&mut bank) {
             if left.is_some() {
                 sum.clear(settings);
             }
             fill(sum);
         }
-        if self.0.len() < MOST {
+        if self.0.len() < MAX_BANKS {
             self.0.push(Arc::clone(&bank));
         }
         bank
@@ -43,9 +43,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_somebody_holds_is_left_alone_and_what_nobody_holds_is_emptied() {
+    fn referenced_banks_are_untouched_and_others_are_cleared() {
         let settings = Settings::default();
-        let mut spares = Spares::default();
+        let mut spares = BankPool::default();
         let put = |packets| move |bank: &mut WideBank| bank.counters.ipv4 += packets;
         let held = spares.fill(&settings, put(1));
         let first = spares.fill(&settings, |bank| {
@@ -59,15 +59,15 @@ mod tests {
         assert_eq!(Arc::as_ptr(&second), place, "used again");
         let mut only = WideBank::boxed();
         only.counters.ipv4 = 4;
-        assert!(*second == *only, "nothing of what was there before");
+        assert!(*second == *only, "no earlier contents");
     }
 
     #[test]
-    fn only_so_many_are_kept() {
-        let mut spares = Spares::default();
+    fn the_pool_is_bounded() {
+        let mut spares = BankPool::default();
         let held: Vec<_> =
-            (0..2 * MOST).map(|_| spares.fill(&Settings::default(), |_| {})).collect();
+            (0..2 * MAX_BANKS).map(|_| spares.fill(&Settings::default(), |_| {})).collect();
         drop(held);
-        assert_eq!(spares.0.len(), MOST);
+        assert_eq!(spares.0.len(), MAX_BANKS);
     }
 }

@@ -1,16 +1,16 @@
-//! What a dataplane tells of itself: for an operator, beside its counts.
+//! State of a dataplane for the operator, apart from its counts.
 
 use crate::place::Place;
 use crate::poll_mode::PollMode;
 use serde::{Deserialize, Serialize};
 
-/// How a dataplane is doing. What a backend has not is empty.
+/// State of a dataplane. Fields that do not apply to a backend are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// The worker threads, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<WorkerStatus>,
-    /// The CPU's instructions that workers count distinct flows with, by their name.
+    /// Name of the CPU instruction set that workers count distinct flows with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions: Option<String>,
     /// The programs in the kernel.
@@ -24,53 +24,51 @@ pub struct Status {
 /// A worker thread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerStatus {
-    /// The system's number of the thread, as in `top -H`; 0 until it has started, and where threads
-    /// have none.
+    /// Thread ID, as in `top -H`; 0 until it has started, or if it is not a thread of its own.
     pub thread: u32,
     /// The CPU it is pinned to; `None` if it may run anywhere.
     pub pinned: Option<usize>,
-    /// What it does without packets.
+    /// Behaviour without packets.
     pub poll_mode: PollMode,
-    /// What it did lately; `None` before the first read or rotation.
+    /// Recent load; `None` before the first sample or rotation.
     pub load: Option<Load>,
 }
 
-/// What a worker did between two reads or rotations, at least a second apart unless it has just
+/// Load of a worker between two samples or rotations, at least a second apart unless it has just
 /// started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
-    /// When that time ended, in nanoseconds since the Unix epoch.
+    /// End of the interval, in nanoseconds since the Unix epoch.
     pub end_ns: u64,
-    /// How long it was, in nanoseconds: the sum of the three that follow.
+    /// Length of the interval, in nanoseconds: the sum of the next three fields.
     pub lasted_ns: u64,
-    /// Time spent receiving and counting packets, in nanoseconds; of several batches in a row up to
-    /// the end of the poll that found no more.
+    /// Time spent receiving and counting packets, in nanoseconds; for consecutive batches, up to
+    /// the end of the first empty poll.
     pub with_packets_ns: u64,
-    /// Time spent looking for packets in vain, in nanoseconds.
+    /// Time spent in polls without packets, in nanoseconds.
     pub polling_ns: u64,
-    /// Time spent waiting for packets, in nanoseconds.
+    /// Time spent asleep, in nanoseconds.
     pub asleep_ns: u64,
-    /// CPU time of the thread, in nanoseconds; `None` where that is not known.
+    /// CPU time of the thread, in nanoseconds; `None` if unknown.
     pub cpu_ns: Option<u64>,
     /// Packets counted.
     pub packets: u64,
-    /// Polls that found packets, each a batch. The larger batches are, the less time a packet
-    /// takes.
+    /// Polls that found packets; each is a batch. Larger batches take less time per packet.
     pub batches: u64,
-    /// The CPU it ran on at the end of it; `None` where that is not known.
+    /// CPU it ran on at the end of the interval; `None` if unknown.
     pub cpu: Option<usize>,
 }
 
 /// A program in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramStatus {
-    /// Where it counts.
+    /// Counting point.
     #[serde(flatten)]
     pub place: Place,
-    /// In which of the interface's hooks it is: `native`, `skb`, `offload`, `tcx` or `clsact`.
+    /// Hook of the interface that it is attached to: `native`, `skb`, `offload`, `tcx` or `clsact`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook: Option<String>,
-    /// The kernel's number of it, as in `bpftool prog`; `None` if the kernel does not tell.
+    /// Kernel ID, as in `bpftool prog`; `None` if the kernel does not report it.
     pub program: Option<u32>,
     /// Whether it is attached to its interface.
     pub attached: bool,
@@ -79,11 +77,11 @@ pub struct ProgramStatus {
 /// A switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwitchStatus {
-    /// Its BFRuntime server.
+    /// Address of its BFRuntime server.
     pub address: String,
-    /// The program's name on it.
+    /// Name of the program on it.
     pub program: String,
-    /// Whether there is a connection, and the switch is known to hold what it was told.
+    /// Whether it is connected, and its tables are known to match the desired state.
     pub connected: bool,
     /// Pipes that count.
     pub pipes: usize,

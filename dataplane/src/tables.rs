@@ -1,4 +1,4 @@
-//! The match tables that a controller computes and a dataplane holds.
+//! Match tables that a controller computes and a dataplane installs.
 
 use crate::error::Error;
 use crate::hash_key::HashKey;
@@ -10,38 +10,39 @@ use flowgauge_core::{HashIdentity, HashMode, Settings, Tabulation};
 
 /// Match tables, computed once from settings and seed.
 ///
-/// Switches need every entry; software backends compute ranks themselves but check what they are
-/// given, so that wrong tables fail everywhere.
+/// Switches need every entry. Software backends compute ranks themselves and only check the tables,
+/// so that a wrong table fails on every backend.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tables {
-    /// Seed of the words.
+    /// Seed of the hash words.
     pub seed: u64,
-    /// The secret of the words, of a keyed hash.
+    /// Secret of the hash words, for a keyed hash.
     pub key: Option<HashKey>,
-    /// Identity of the hash of registers that the tables make.
+    /// Identity of the register hash.
     pub hash: HashIdentity,
-    /// Words that hashes of registers and of sketches' rows are made of.
+    /// Words of the hashes of registers and of sketch rows.
     pub tabulation: Tabulation,
     /// Longest-prefix-match entries from rank bits to level.
     pub rank: Vec<RankEntry>,
     /// Longest-prefix-match entries from a flow's count to its logarithm.
     pub logarithm: Vec<LogarithmEntry>,
-    /// Ternary entries from the smaller count and a coin to whether a flow becomes a heavy hitter.
+    /// Ternary entries from the smaller count and a random value to whether a flow becomes a heavy
+    /// hitter.
     pub admission: Vec<AdmissionEntry>,
-    /// Prefixes of groups of addresses, and of our own side.
+    /// Prefixes of address groups and of the local side.
     pub prefixes: Vec<Owned>,
 }
 
 impl Tables {
-    /// The tables for these settings and this seed. A keyed hash gets a key that the seed gives,
-    /// which is no secret: for tests and benchmarks.
+    /// Creates the tables for these settings and this seed. A keyed hash gets a key derived from
+    /// the seed, which is not secret: for tests and benchmarks.
     #[must_use]
     pub fn new(settings: &Settings, seed: u64) -> Self {
         let key = (settings.cardinality.hash == HashMode::Keyed).then(|| HashKey::from_seed(seed));
         Self::with_key(settings, seed, key)
     }
 
-    /// The tables for these settings and this secret, of which no hash but a keyed one has any use.
+    /// Creates the tables for these settings and this secret. Only a keyed hash uses the secret.
     #[must_use]
     pub fn keyed(settings: &Settings, seed: u64, key: &HashKey) -> Self {
         Self::with_key(
@@ -64,14 +65,14 @@ impl Tables {
         }
     }
 
-    /// The same, and what these prefixes say of addresses.
+    /// Returns the tables with these prefixes.
     #[must_use]
     pub fn with_prefixes(self, prefixes: &[Owned]) -> Self {
         Tables { prefixes: prefixes.to_vec(), ..self }
     }
 
-    /// Identity of the hash of rows of sketches and filters. Where registers take the CRC as it is,
-    /// rows are tabulated nonetheless: a linear hash would let the same flows meet in every row.
+    /// Returns the identity of the hash of sketch and filter rows. Rows are tabulated even where
+    /// registers use the plain CRC: with a linear hash, the same flows would collide in every row.
     #[must_use]
     pub fn row_hash(&self) -> HashIdentity {
         match self.hash.mode {
@@ -82,11 +83,11 @@ impl Tables {
         }
     }
 
-    /// Checks that these tables make the hash and the levels that `settings` ask for, before
+    /// Checks that these tables produce the hash and the levels that `settings` require, before
     /// `target` counts with them.
     ///
     /// # Errors
-    /// [`Error::Table`] with the first thing that differs.
+    /// [`Error::Table`] with the first difference.
     pub fn check(&self, settings: &Settings, target: &str) -> Result<(), Error> {
         let misfit = |table, problem| Error::Table { target: target.to_owned(), table, problem };
         let cardinality = settings.cardinality;
@@ -98,8 +99,7 @@ impl Tables {
             );
             return Err(misfit("tabulation", problem));
         }
-        // Whoever merges sketches goes by the identity, so it must be that of the hash that will be
-        // computed.
+        // Merging of sketches relies on the identity, so it must be that of the computed hash.
         let hash = identity(cardinality.hash, self.seed, self.key.as_ref());
         if self.hash != hash {
             return Err(misfit(
@@ -143,7 +143,7 @@ fn words(seed: u64, key: Option<&HashKey>) -> Tabulation {
     key.map_or_else(|| Tabulation::from_seed(seed), HashKey::tabulation)
 }
 
-/// Whether the entries of a table are those that are needed.
+/// Checks that a table has exactly the required entries.
 fn same<T: PartialEq + std::fmt::Debug>(given: &[T], needed: &[T]) -> Result<(), String> {
     if given.len() != needed.len() {
         return Err(format!("{} entries given, {} needed", given.len(), needed.len()));

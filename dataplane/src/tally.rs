@@ -1,23 +1,24 @@
-//! What devices say they received, as far as it is known at the instant that separates two windows.
+//! Packets that devices report as received, as exactly as is known at the boundary between two
+//! windows.
 //!
-//! A device counts on while it is asked, and counts earlier or later than flowgauge: a packet that
-//! waits in a queue is received and not yet counted. So what had been received when a bank was
-//! closed lies between two readings, and equals both if no packet was on its way.
+//! A device counts on while it is read, and at another time than flowgauge: a packet that waits in
+//! a queue is received and not yet counted. The number received when a bank was closed therefore
+//! lies between two readings; if no packet was in flight, it equals both.
 
 pub(crate) use odometer::Odometer;
 
-/// Packets received by devices between two instants, by counters of their own, losses of the
-/// devices included.
+/// Packets that devices received between two instants, by the devices' own counters, including the
+/// packets they dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// At least so many.
+    /// Lower bound, in packets.
     pub least: u64,
-    /// At most so many.
+    /// Upper bound, in packets.
     pub most: u64,
 }
 
 impl Tally {
-    /// Of two devices together.
+    /// Adds the tally of another device.
     #[must_use]
     pub fn plus(self, other: Tally) -> Tally {
         Tally { least: self.least + other.least, most: self.most + other.most }
@@ -30,27 +31,27 @@ mod odometer {
     use std::ops::RangeInclusive;
     use std::time::{Duration, Instant};
 
-    /// What a device has received so long ago was counted, or waits where it can be seen: the
-    /// kernel's queues are emptied in less.
+    /// Age from which a reading is settled: a packet received that long ago has been counted, or
+    /// waits in a queue that can be read. The kernel empties its queues in less.
     const SETTLED: Duration = Duration::from_millis(100);
 
-    /// Readings of a device's counter of packets.
+    /// Readings of a device's packet counter, from which the tally is derived.
     #[derive(Clone, Debug)]
     pub(crate) struct Odometer {
         began: Began,
-        /// The oldest first; all but the first were younger than [`SETTLED`] at the last look.
+        /// Readings, oldest first. All but the first were younger than [`SETTLED`] when last
+        /// settled.
         readings: VecDeque<(Instant, u64)>,
-        /// Received since it began, up to the last rotation, at least.
+        /// Lower bound of the packets received from the start to the last rotation.
         least: u64,
     }
 
-    /// What the counter showed when counting began: at least, and at most.
+    /// Lower and upper bound of the counter at the start of counting.
     #[derive(Clone, Copy, Debug)]
     enum Began {
-        /// Not known: with a rotation to come.
+        /// Unknown; set by the next rotation.
         Not,
-        /// With the last rotation; where the counter was before it, and after it as far as it was
-        /// asked.
+        /// Set by the last rotation: the counter before it, and the counter after it as last read.
         Rotated {
             before: u64,
             after: u64,
@@ -59,43 +60,45 @@ mod odometer {
     }
 
     impl Odometer {
-        /// Counting began between these readings.
+        /// Creates an odometer whose counting began between these two readings.
         pub(crate) fn new(before: u64, after: u64) -> Self {
             Odometer { began: Began::Between(before, after), ..Odometer::later() }
         }
 
-        /// Counting began at a time when nobody looked: the tally begins with a rotation to come.
+        /// Creates an odometer without a reading from the start of counting: its tally begins with
+        /// the next rotation.
         pub(crate) fn later() -> Self {
             Odometer { began: Began::Not, readings: VecDeque::new(), least: 0 }
         }
 
-        /// Takes a reading.
+        /// Adds a reading.
         pub(crate) fn read(&mut self, now: Instant, counter: u64) {
             self.read_between(now, counter..=counter);
         }
 
-        /// Takes a reading of a counter that is known to lie between two numbers.
+        /// Adds a reading of a counter known to lie within a range.
         pub(crate) fn read_between(&mut self, now: Instant, counter: RangeInclusive<u64>) {
             let last = self.readings.back().map_or(0, |(_, last)| *last);
             if *counter.end() < last {
-                // Reset by its driver.
+                // The driver reset the counter.
                 *self = Odometer::later();
                 self.readings.push_back((now, *counter.start()));
             } else {
-                // It has not gone backwards.
+                // A counter never runs backwards.
                 self.readings.push_back((now, last.max(*counter.start())));
             }
             self.settle(now);
         }
 
-        /// Forgets readings before the last one that is settled.
+        /// Removes readings older than the last settled one.
         fn settle(&mut self, now: Instant) {
             while self.readings.get(1).is_some_and(|(at, _)| now.duration_since(*at) >= SETTLED) {
                 self.readings.pop_front();
             }
         }
 
-        /// A bank is about to be closed, and so many packets wait to be counted at most.
+        /// Updates the lower bound just before a bank is closed; at most `waiting` packets are
+        /// received and not yet counted.
         pub(crate) fn rotate(&mut self, now: Instant, waiting: u64) {
             self.settle(now);
             let Some((_, settled)) =
@@ -119,8 +122,8 @@ mod odometer {
             }
         }
 
-        /// What was received up to the last rotation, with the counter as it stands now, after
-        /// losses were read.
+        /// Returns the packets received up to the last rotation; `counter` is the present reading,
+        /// taken after losses were read.
         pub(crate) fn tally(&mut self, counter: u64) -> Option<Tally> {
             match self.began {
                 Began::Between(before, _) => {
@@ -162,18 +165,18 @@ mod odometer {
                 odometer.read(at(20 * reading), 100 * reading);
             }
             odometer.rotate(at(200), 0);
-            // The reading of 100 ms ago is settled, and not those after it.
+            // The reading of 100 ms ago is settled, later ones are not.
             assert_eq!(odometer.tally(1007), Some(Tally { least: 500, most: 1007 }));
             odometer.read(at(400), 1007);
             odometer.rotate(at(500), 40);
             assert_eq!(odometer.tally(1007), Some(Tally { least: 967, most: 1007 }));
-            // What was known stays known.
+            // The bound never decreases.
             odometer.rotate(at(600), 400);
             assert_eq!(odometer.tally(1007), Some(Tally { least: 967, most: 1007 }));
         }
 
         #[test]
-        fn a_counter_that_is_not_known_exactly_goes_up_all_the_same() {
+        fn an_inexact_counter_never_decreases() {
             let (at, mut odometer) = (times(), Odometer::new(0, 0));
             odometer.read_between(at(0), 90..=110);
             odometer.read_between(at(10), 85..=112);
@@ -195,7 +198,7 @@ mod odometer {
         }
 
         #[test]
-        fn a_counter_that_goes_backwards_begins_anew() {
+        fn a_counter_that_decreases_was_reset() {
             let (at, mut odometer) = (times(), Odometer::new(0, 0));
             odometer.read(at(0), 500);
             odometer.read(at(10), 3);

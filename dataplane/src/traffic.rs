@@ -1,11 +1,18 @@
 //! Synthetic traffic: frames that are a function of their number.
 //!
-//! Packet `i` of a [`Profile`] depends on nothing but the profile and `i`, so that traffic is the
-//! same in every run, however many workers share it, and a frame can be made in place in a few
-//! nanoseconds.
+//! # Two kinds of traffic
+//! Packet `i` of a [`Profile`] depends only on the profile and on `i`. So traffic is the same in
+//! every run, however many workers share it, and a frame is generated in place in a few nanoseconds
+//! ([`Generator`]). Workers count such traffic directly, through the
+//! [memory port](crate::poll::port).
 //!
-//! Traffic with round trips ([`delay`]) and out of order ([`reorder`]) is a sequence of packets
-//! instead, which depend on those before.
+//! Traffic with round trips ([`delay`]) or out of order ([`reorder`]) is a sequence instead: its
+//! packets depend on earlier ones, and it is written to captures with the truth about it, to
+//! compare measurements with.
+//!
+//! # Where to look
+//! [`Sources`], [`Attack`] and [`Burst`]: options of a profile; [`Layout`] and `frames`: headers
+//! and checksums; `reader`: an independent parser of generated frames, for tests.
 
 pub mod delay;
 mod frames;
@@ -21,16 +28,16 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Which source addresses packets have.
+/// Distribution of source addresses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Sources {
-    /// Every packet has a source of its own, at random in 10.0.0.0/8 with a last octet of 1 to 255
+    /// A unique source for every packet, at random in 10.0.0.0/8 with a last octet of 1 to 255
     /// (W-HLL thesis §4.3.1).
     Unique,
     /// 10.0.0.1, 10.0.0.2, …: an address plan that linear hashes fail on.
     Sequential,
-    /// 10.0.0.1, 10.0.1.1, …: one host in every /24, another one.
+    /// 10.0.0.1, 10.0.1.1, …: one host in every /24.
     Subnets,
     /// Source of rank `r` among `flows` with a probability proportional to `r^-alpha`.
     Zipf {
@@ -41,16 +48,15 @@ pub enum Sources {
     },
 }
 
-/// A flood in some phases: packets from spoofed sources, each another one at random, to one
-/// destination.
+/// A periodic flood: packets from random spoofed sources to one destination.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Attack {
     /// Share of the packets of a phase that belong to the flood, in (0, 1].
     pub share: f64,
-    /// A phase ends, and the next period begins, at every multiple of this time after the first
-    /// packet.
+    /// Period in nanoseconds: a phase ends, and the next period begins, at every multiple of it
+    /// after the first packet.
     pub every_ns: u64,
-    /// How long a phase lasts; at most a period.
+    /// Length of a phase in nanoseconds; at most a period.
     pub lasting_ns: u64,
 }
 
@@ -59,18 +65,18 @@ impl Attack {
     const DEFAULT: Attack =
         Attack { share: 0.3, every_ns: 60_000_000_000, lasting_ns: 10_000_000_000 };
 
-    /// Whether a phase is on at this time after the first packet, in nanoseconds.
+    /// Returns whether a phase is on at this time after the first packet, in nanoseconds.
     fn is_on(&self, at: u64) -> bool {
         at % self.every_ns >= self.every_ns - self.lasting_ns
     }
 }
 
-/// Packets that come in bursts.
+/// Packets in bursts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Burst {
-    /// One burst starts every period.
+    /// Period in nanoseconds; one burst starts every period.
     pub period_ns: u64,
-    /// Share of the period in which its packets come, in (0, 1].
+    /// Share of the period that a burst lasts, in (0, 1].
     pub duty: f64,
 }
 
@@ -78,28 +84,28 @@ pub struct Burst {
 /// `zipf,flows=100k,alpha=1.2,rate=1M`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
-    /// Which source addresses.
+    /// Distribution of source addresses.
     pub sources: Sources,
     /// Mean packets per second; `None` for as many as can be counted.
     pub rate: Option<f64>,
-    /// Packets in all; `None` for no end.
+    /// Total packets; `None` for no end.
     pub packets: Option<u64>,
     /// Bytes of a frame, without frame check sequence.
     pub size: usize,
     /// Bursts, if any.
     pub burst: Option<Burst>,
-    /// A flood, if any. With one, all other packets have [destinations](Generator::destination) of
-    /// their own.
+    /// Flood, if any. With a flood, all other packets have varying
+    /// [destinations](Generator::destination).
     pub attack: Option<Attack>,
-    /// IPv6 instead of IPv4.
+    /// Whether to use IPv6 instead of IPv4.
     pub ipv6: bool,
-    /// An 802.1Q tag.
+    /// ID of an 802.1Q tag.
     pub vlan: Option<u16>,
-    /// What random choices come from.
+    /// Seed of random choices.
     pub seed: u64,
 }
 
-/// The option names, for messages.
+/// Option names, for messages.
 const OPTIONS: &str = "rate=PPS|max, packets=N, size=BYTES, seed=N, vlan=ID, ipv6, burst=DUTY, period=TIME, for zipf flows=N, alpha=A, \
      and for attack flows=N, alpha=A, share=SHARE, every=TIME, lasting=TIME";
 const MAX_FRAME: usize = 9018;
@@ -107,7 +113,7 @@ const MAX_FRAME: usize = 9018;
 const UNIQUE_PER_OCTET: u64 = 256 * 256 * 255;
 
 impl Profile {
-    /// A profile with these sources, 100 packets per second of 64 bytes without end.
+    /// Creates a profile with these sources: 100 packets per second of 64 bytes without end.
     #[must_use]
     pub fn new(sources: Sources) -> Self {
         Profile {
@@ -123,7 +129,7 @@ impl Profile {
         }
     }
 
-    /// When packet `index` is due, in nanoseconds after the first.
+    /// Returns the time at which packet `index` is due, in nanoseconds after the first.
     #[must_use]
     pub fn timestamp(&self, index: u64) -> u64 {
         let Some(rate) = self.rate else { return 0 };
@@ -259,7 +265,7 @@ fn parse<T: FromStr>(key: &str, value: &str, expected: &str) -> Result<T, Profil
     value.parse().map_err(|_| ProfileError::value(key, value, expected))
 }
 
-/// A positive number with an optional suffix k, M or G.
+/// Parses a positive number with an optional suffix k, M or G.
 fn parse_number(key: &str, value: &str) -> Result<f64, ProfileError> {
     let expected = "a positive number such as 2.5, 100k or 1M";
     let (digits, factor) = match value.char_indices().last() {
@@ -285,7 +291,7 @@ fn parse_count(key: &str, value: &str) -> Result<u64, ProfileError> {
     }
 }
 
-/// The number of an 802.1Q tag.
+/// Parses the ID of an 802.1Q tag.
 fn parse_vlan(key: &str, value: &str) -> Result<u16, ProfileError> {
     let id = parse(key, value, "1 to 4094")?;
     if (1..=4094).contains(&id) {
@@ -295,7 +301,7 @@ fn parse_vlan(key: &str, value: &str) -> Result<u16, ProfileError> {
     }
 }
 
-/// A share, which may be zero.
+/// Parses a share, which may be zero.
 fn parse_share(key: &str, value: &str) -> Result<f64, ProfileError> {
     let expected = "a share from 0 to 1, such as 0.01";
     let share: f64 = parse(key, value, expected)?;
@@ -310,7 +316,7 @@ fn parse_duration(value: &str) -> Option<u64> {
     let (digits, unit) = value.split_at(value.find(char::is_alphabetic)?);
     let unit_ns = match unit {
         "ns" => 1.0,
-        // As `Duration` writes it.
+        // As written by `Duration`.
         "us" | "µs" => 1e3,
         "ms" => 1e6,
         "s" => 1e9,
@@ -356,24 +362,25 @@ impl fmt::Display for Profile {
     }
 }
 
-/// A traffic description that makes no sense.
+/// An invalid traffic description.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfileError {
-    /// No such profile.
+    /// Unknown profile.
     #[error(
         "there is no traffic profile '{0}'; use unique, sequential, subnets, zipf, burst or attack, and in files delay or reorder"
     )]
     Name(String),
-    /// Packets that depend on those before them.
+    /// A profile whose packets depend on earlier ones, where only a function of the number is
+    /// possible.
     #[error(
         "'{0}' can only be written to a file; read that with `flowgauge replay`, or send it with `flowgauge generate --pcap`"
     )]
     Sequence(String),
-    /// No such option, or not for this profile.
+    /// Unknown option, or not for this profile.
     #[error("unknown or unfitting option '{0}'; options are {OPTIONS}")]
     Option(String),
-    /// No such option of this profile.
+    /// Unknown option of this profile.
     #[error("unknown or unfitting option '{option}'; options of {profile} are {options}")]
     Unfitting {
         /// The option.
@@ -390,7 +397,7 @@ pub enum ProfileError {
         key: String,
         /// Its value.
         value: String,
-        /// What it should have been.
+        /// Expected value.
         expected: String,
     },
 }
@@ -409,17 +416,17 @@ impl ProfileError {
     }
 }
 
-/// Makes the frames of a profile.
+/// Generator of the frames of a profile.
 #[derive(Clone, Debug)]
 pub struct Generator {
     profile: Profile,
     template: Vec<u8>,
     source_offset: usize,
-    /// Offsets of the checksums that cover the addresses, with the checksums of addresses of zeros
-    /// where packets differ in them.
+    /// Offsets of the checksums that cover the addresses, each with its value for zero in place of
+    /// the variable addresses.
     checksums: Vec<(usize, u16)>,
     addresses: Addresses,
-    /// By which destinations that are not under attack are chosen, where there is an attack.
+    /// Distribution of destinations that are not under attack, for profiles with an attack.
     destinations: Option<Zipf<f64>>,
 }
 
@@ -431,14 +438,14 @@ enum Addresses {
 }
 
 const DESTINATION: [u8; 4] = [10, 0, 0, 2];
-/// Destinations of packets that belong to no attack: number and exponent.
+/// Number of destinations of packets outside attacks, and Zipf exponent.
 const DESTINATIONS: (f64, f64) = (1_000.0, 1.0);
 const TCP_HEADER: [u8; 20] =
     [0, 20, 0, 80, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x02, 0x20, 0, 0, 0, 0, 0];
 const TCP: u8 = 6;
 
 impl Generator {
-    /// A generator for a profile.
+    /// Creates a generator for a profile.
     #[must_use]
     pub fn new(profile: Profile) -> Self {
         let addresses = match profile.sources {
@@ -451,8 +458,8 @@ impl Generator {
                     sources: Permuted::new(profile.seed),
                     ranks,
                 },
-                // Only a profile that was not parsed can hold numbers that Zipf refuses: no flows,
-                // or a negative exponent.
+                // Only a profile that was not parsed can contain numbers that Zipf rejects: no
+                // flows, or a negative exponent.
                 Err(_) => Addresses::Permuted(Permuted::new(profile.seed)),
             },
         };
@@ -499,30 +506,30 @@ impl Generator {
         Generator { profile, template, source_offset, checksums, addresses, destinations }
     }
 
-    /// The profile.
+    /// Returns the profile.
     #[must_use]
     pub fn profile(&self) -> &Profile {
         &self.profile
     }
 
-    /// Bytes of every frame.
+    /// Returns the length of every frame, in bytes.
     #[must_use]
     pub fn frame_length(&self) -> usize {
         self.template.len()
     }
 
-    /// A frame to hand to [`fill`](Self::fill).
+    /// Returns a frame for [`fill`](Self::fill).
     #[must_use]
     pub fn template(&self) -> &[u8] {
         &self.template
     }
 
-    /// The source address of packet `index`, as a number; for IPv6 these are the last 32 bits in
+    /// Returns the source address of packet `index` as a number; for IPv6, the last 32 bits in
     /// 2001:db8::/96.
     #[must_use]
     pub fn source(&self, index: u64) -> u32 {
         if self.floods(index) {
-            // Any address of unicast but for the first and the last octets that nobody spoofs.
+            // Any unicast address, except for first and last octets that are not spoofed.
             let random = mix(mix(self.profile.seed ^ SPOOFED) ^ index);
             return ((random % 223) as u32 + 1) << 24 | (random >> 40) as u32;
         }
@@ -537,7 +544,7 @@ impl Generator {
         }
     }
 
-    /// Whether a packet belongs to an attack.
+    /// Returns whether a packet belongs to an attack.
     #[must_use]
     pub fn floods(&self, index: u64) -> bool {
         let Some(attack) = &self.profile.attack else { return false };
@@ -545,9 +552,9 @@ impl Generator {
             && CounterRng(mix(self.profile.seed ^ FLOOD) ^ mix(index)).random_bool(attack.share)
     }
 
-    /// The destination address of packet `index`, as a number; for IPv6 these are the last 32 bits
-    /// in 2001:db8::/96. All packets of an attack go to the one of profiles without an attack,
-    /// 10.0.0.2.
+    /// Returns the destination address of packet `index` as a number; for IPv6, the last 32 bits in
+    /// 2001:db8::/96. All packets of an attack go to 10.0.0.2, the destination of profiles without
+    /// an attack.
     #[must_use]
     pub fn destination(&self, index: u64) -> u32 {
         match self.destinations {
@@ -565,9 +572,8 @@ impl Generator {
         self.write(index, self.source(index), frame);
     }
 
-    /// Fills frames that lie one behind the other with packet `first` and those that follow it.
-    /// Each must begin as a [`template`](Self::template). As [`fill`](Self::fill) of each, and
-    /// quicker.
+    /// Fills consecutive frames with packet `first` and the following ones. Each must start as a
+    /// [`template`](Self::template). Equivalent to [`fill`](Self::fill) of each, but faster.
     pub fn fill_all(&self, first: u64, frames: &mut [u8]) {
         const GROUP: usize = 64;
         let mut sources = [0; GROUP];
@@ -621,7 +627,7 @@ impl Generator {
     }
 }
 
-/// The one's complement sum of RFC 1071, not yet complemented.
+/// Returns the one's complement sum of RFC 1071, not yet complemented.
 fn internet_sum(bytes: &[u8]) -> u16 {
     let mut sum: u64 = bytes
         .chunks(2)
@@ -633,11 +639,11 @@ fn internet_sum(bytes: &[u8]) -> u16 {
     sum as u16
 }
 
-/// Distinct random addresses: a bijection instead of a set of addresses already used.
+/// Distinct random addresses: a bijection instead of a set of used addresses.
 #[derive(Clone, Debug)]
 struct Permuted {
     seed: u64,
-    /// Of addresses with the first octet 10, which others begin with once these are used up.
+    /// Permutation for the first octet 10; further octets follow once its addresses are used up.
     first: Permutation,
 }
 
@@ -657,8 +663,7 @@ impl Permuted {
         address(octet, permutation.walk(host))
     }
 
-    /// Those from `first` on. Loops that do one thing each, so that the compiler does it for
-    /// several at once.
+    /// Writes the addresses from `first` on. Several simple loops, which the compiler vectorises.
     fn fill(&self, first: u64, sources: &mut [u32]) {
         let octet = first / UNIQUE_PER_OCTET;
         let host = first % UNIQUE_PER_OCTET;
@@ -675,18 +680,18 @@ impl Permuted {
     }
 }
 
-/// The `index`-th of distinct random addresses.
+/// Returns the `index`-th of distinct random addresses.
 fn unique_source(seed: u64, index: u64) -> u32 {
     Permuted::new(seed).at(index)
 }
 
-/// One of the addresses with a last octet that is no 0.
+/// Returns the address of a host number; the last octet is never 0.
 fn address(octet: u64, host: u32) -> u32 {
     let (upper, last) = (host / 255, host % 255 + 1);
     (10_u32.wrapping_add(octet as u32) << 24) | upper << 8 | last
 }
 
-/// A keyed bijection on 24 bits: multiplications by odd numbers and xor-shifts are invertible.
+/// Keyed bijection on 24 bits: multiplications by odd numbers and xor-shifts are invertible.
 #[derive(Clone, Copy, Debug)]
 struct Permutation {
     keys: [u32; 3],
@@ -717,8 +722,8 @@ impl Permutation {
         value
     }
 
-    /// Cycle walking (Black and Rogaway 2002) keeps a bijection of 24 bits one on the addresses
-    /// with a last octet.
+    /// Restricts the bijection to addresses with a nonzero last octet, by cycle walking (Black and
+    /// Rogaway 2002).
     #[inline(always)]
     fn walk(self, value: u32) -> u32 {
         let mut value = value;
@@ -729,7 +734,7 @@ impl Permutation {
     }
 }
 
-/// The SplitMix64 finaliser.
+/// Applies the SplitMix64 finaliser.
 fn mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -737,7 +742,7 @@ fn mix(value: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// What tells the random choices of an attack apart.
+/// Domain separators of the random choices of an attack.
 const SPOOFED: u64 = 0x73_706f_6f66;
 const FLOOD: u64 = 0x66_6c6f_6f64;
 const DESTINED: u64 = 0x64_6573_7473;
@@ -789,7 +794,7 @@ mod tests {
         assert!(sources.iter().all(|s| s >> 24 == 10 && s & 0xff != 0));
         for bit in 0..24 {
             let ones = sources.iter().filter(|s| *s >> bit & 1 == 1).count() as u64;
-            // The last octet is none of 256 numbers, of which half have the bit.
+            // The last octet takes 255 values, of which 128 have the bit.
             let share = if bit < 8 { 128.0 / 255.0 } else { 0.5 };
             assert!(
                 binomial(200_000, share).contains(&ones),
@@ -811,7 +816,7 @@ mod tests {
         ] {
             let generator = Generator::new(profile.parse().unwrap());
             let length = generator.frame_length();
-            // Also where another octet begins.
+            // Including the change to another octet.
             for (first, count) in [
                 (0, 256),
                 (3, 1),
@@ -860,12 +865,12 @@ mod tests {
         let mut counts: Vec<u64> = counts.into_values().collect();
         counts.sort_unstable_by(|a, b| b.cmp(a));
         // Harmonic number of 1000 is 7.485: rank 1 has 13.36 %, rank 2 half of that, and so on. The
-        // first ones do not come near each other.
+        // first ones are well separated.
         let share = |rank: u32| 1.0 / (f64::from(rank) * harmonic(1000));
         for (rank, count) in (1..=4).zip(&counts) {
             assert!(binomial(100_000, share(rank)).contains(count), "rank {rank}: {count}");
         }
-        // The last rank has 13 packets on average; any of them is missing in one case of 8,000.
+        // The last rank has 13 packets on average; a rank is missing in one case of 8,000.
         assert_eq!(counts.len(), 1000);
     }
 
@@ -914,13 +919,13 @@ mod tests {
                 sources.insert(generator.source(index));
             }
         }
-        // Of 12,000 packets a fifth; two of them have one of 3.7 billion sources in common with a
+        // A fifth of 12,000 packets; two of them share one of 3.7 billion sources with a
         // probability of 1 in 1,300.
         assert!(binomial(12_000, 0.2).contains(&(floods as u64)), "{floods}");
         assert_eq!(sources.len(), floods);
         let destinations: HashSet<u32> =
             (0..5_000).map(|index| generator.destination(index)).collect();
-        // Each of a thousand is among them unless none of 5,000 packets is its own.
+        // Each of a thousand is present unless none of 5,000 packets goes to it.
         let seen =
             || (1..=1000).map(|rank| 1.0 - (-5_000.0 / (f64::from(rank) * harmonic(1000))).exp());
         let deviation = seen().map(|seen| seen * (1.0 - seen)).sum::<f64>().sqrt();

@@ -1,6 +1,5 @@
-//! The AF_XDP port beyond what every backend must do: packets and losses to the frame, and
-//! interfaces that change under it. On veth pairs in a network of the test's own, which vanishes
-//! with its thread.
+//! The AF_XDP port beyond the conformance suite: exact packets and losses, and interfaces that
+//! change. On veth pairs in a network of the test's own, which vanishes with its thread.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -52,8 +51,8 @@ fn open(text: &str) -> Ports<AfXdpPort> {
     af_xdp(&port(text), None).unwrap()
 }
 
-/// Sends packets in turn from all queues of the sender. Some may be dropped before they get to the
-/// receiver, as it says.
+/// Sender of packets in turn from all queues. The device may drop some before the receiver, and
+/// counts them.
 struct Traffic {
     senders: Vec<FrameSender>,
     generator: Generator,
@@ -84,7 +83,7 @@ impl Traffic {
     }
 }
 
-/// What was counted and lost, once nothing is missing.
+/// Packets counted and lost, once none is missing.
 struct Account {
     counted: u64,
     losses: Losses,
@@ -96,8 +95,8 @@ impl Account {
         Account { counted: 0, losses: Losses::default(), said: Vec::new() }
     }
 
-    /// Looks until all that arrived is accounted for. What is on its way arrives whenever the
-    /// kernel has time for it.
+    /// Polls until every packet that arrived is accounted for. Packets in flight arrive whenever
+    /// the kernel has time.
     fn settle(&mut self, poll: &mut Poll, traffic: &Traffic) {
         for _ in 0..1_000_000 {
             self.said.extend(poll.events().unwrap());
@@ -117,7 +116,7 @@ impl Account {
         );
     }
 
-    /// Once the device is at rest, what it says it received is what was counted or lost.
+    /// Checks that an idle device has received exactly what was counted or lost.
     fn balance(&mut self, poll: &mut Poll) {
         for _ in 0..10_000_000 {
             self.said.extend(poll.events().unwrap());
@@ -138,7 +137,7 @@ impl Account {
         panic!("the device is never at rest");
     }
 
-    /// Listens until it is said: the kernel tells of changes when it has time for it.
+    /// Polls until an event contains `part`: the kernel reports changes with a delay.
     fn hear(&mut self, poll: &mut Poll, part: &str) {
         for _ in 0..10_000_000 {
             if self.heard(part) {
@@ -206,7 +205,7 @@ fn workers_count_the_same_however_they_wait() {
     }
 }
 
-/// Nobody takes packets until the workers start: frames run out, to the frame.
+/// Packets wait until the workers start: frames run out, with exact counts.
 #[test]
 fn frames_that_run_out_are_counted() {
     for (how, refused_by_device) in [("rx,frames=128", true), ("rx,frames=128,xdp=skb", false)] {
@@ -214,7 +213,7 @@ fn frames_that_run_out_are_counted() {
             let mut poll = Poll::new(open(how), Options::default());
             let (mut traffic, mut account) = (Traffic::new(1), Account::new());
             let dropped_before = DeviceCounters::read(RECEIVER.0).unwrap().dropped;
-            // Slowly enough for the device to hand over all of it.
+            // Slowly enough for the device to deliver all of it.
             (0..500).for_each(|_| {
                 traffic.send(1);
                 std::thread::yield_now();
@@ -240,13 +239,13 @@ fn frames_that_run_out_are_counted() {
             assert_eq!(account.counted, 128);
             traffic.send(1);
             account.settle(&mut poll, &traffic);
-            assert_eq!(account.counted, 129, "it goes on");
+            assert_eq!(account.counted, 129, "counting continues");
             account.balance(&mut poll);
         });
     }
 }
 
-/// A port whose worker stalls while the test holds the lock.
+/// Port whose worker stalls while the test holds the lock.
 struct Stalling {
     port: AfXdpPort,
     stall: Arc<Mutex<()>>,
@@ -320,7 +319,7 @@ fn an_interface_that_goes_down_and_up_is_counted_on() {
             account.hear(&mut poll, "rx: is down");
             ip("link set dev rx up").unwrap();
             account.hear(&mut poll, "rx: is up again");
-            assert_eq!(account.said.len(), 2, "each is told once: {:?}", account.said);
+            assert_eq!(account.said.len(), 2, "each is reported once: {:?}", account.said);
             account.said.clear();
         }
         traffic.send(200);
@@ -338,7 +337,7 @@ fn an_interface_that_goes_away_ends_the_traffic() {
         while DeviceCounters::read(RECEIVER.0).unwrap().received < 100 {}
         drop(traffic);
         ip("link del rx").unwrap();
-        // Counted although they are read when the interface is gone.
+        // Counted although they are read after the interface is gone.
         install(&mut poll);
         let mut said = Vec::new();
         while said.last() != Some(&Event::TrafficEnded) {
@@ -401,14 +400,14 @@ fn queues_that_come_are_counted_from_then_on() {
             account.settle(&mut poll, &traffic);
         }
         assert!(account.counted > 15_000, "{}", account.counted);
-        // The kernel takes no queue away that has a socket.
+        // The kernel refuses to remove a queue that has a socket.
         drop(traffic);
         assert!(ethtool("-L rx rx 1").is_err());
     });
 }
 
-/// Another program has a socket on the queue that comes: its packets go to the host, nobody counts
-/// them, and that is told.
+/// Another program has a socket on the new queue: its packets go to the host uncounted, which is
+/// reported.
 #[test]
 fn packets_of_queues_that_cannot_be_counted_are_reported() {
     on_queues(2, || {
@@ -538,16 +537,16 @@ fn what_is_not_asked_for_goes_to_the_host() {
             }
         }
         assert_eq!(poll.rotate().unwrap().bank.counters.packets(), 32);
-        assert_eq!(poll.losses().unwrap().total(), 0, "nobody wanted to count these");
+        assert_eq!(poll.losses().unwrap().total(), 0, "these were not to be counted");
         let mut account = Account { counted: 32, ..Account::new() };
         account.balance(&mut poll);
         drop(poll);
         traffic.send(64);
-        assert_eq!(host.hears(64), 64, "all, now that nobody counts");
+        assert_eq!(host.hears(64), 64, "all, now that counting has ended");
     });
 }
 
-/// The receiving end of this host: what its protocols see.
+/// Receiving end of this host: what its protocols see.
 struct Host(std::os::fd::OwnedFd);
 
 impl Host {
@@ -562,7 +561,7 @@ impl Host {
         )
     }
 
-    /// Packets that arrive at the receiver, of which there should be so many.
+    /// Counts packets that arrive at the receiver, until there are `expected`.
     fn hears(&self, expected: u64) -> u64 {
         let mut heard = 0;
         for _ in 0..1_000_000 {

@@ -1,5 +1,5 @@
 //! Counting by a classifier on the `clsact` queueing discipline, the hook of kernels without TCX,
-//! and which hook is taken if none was asked for.
+//! and the choice of the default hook.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -57,13 +57,14 @@ fn counted(snapshot: &Snapshot) -> u64 {
     snapshot.bank.counters.packets()
 }
 
-/// A window with at least so many packets: the kernel delivers them soon after they were sent.
+/// Returns a window with at least `packets` packets: the kernel delivers them soon after they were
+/// sent.
 fn window(xdp: &mut Xdp, packets: u64) -> Snapshot {
     (0..1_000_000).find(|_| counted(&xdp.sample().unwrap()) >= packets).expect("the packets");
     xdp.rotate().unwrap()
 }
 
-/// The one warning there is.
+/// Returns the only warning.
 #[track_caller]
 fn warning(xdp: &mut Xdp) -> String {
     let events = xdp.events().unwrap();
@@ -71,7 +72,7 @@ fn warning(xdp: &mut Xdp) -> String {
     warning.clone()
 }
 
-/// The notices of a run that begins.
+/// Returns the notices at the start of a run.
 fn notices(xdp: &mut Xdp) -> Vec<String> {
     let events = xdp.events().unwrap().into_iter();
     events
@@ -85,7 +86,7 @@ fn tc(arguments: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The interface and `ingress` or `egress`, as `tc` has them.
+/// Returns the interface and `ingress` or `egress`, in the syntax of `tc`.
 fn at(place: &Place) -> String {
     format!("dev {} {}", place.interface, place.direction.name())
 }
@@ -98,8 +99,8 @@ fn has_clsact(interface: &str) -> bool {
     tc(&format!("qdisc show dev {interface}")).contains("clsact")
 }
 
-/// A filter that returns `verdict` for every packet. One of the same priority that comes later is
-/// before the others.
+/// Adds a filter that returns `verdict` for every packet. Among filters of one priority, a later
+/// one runs before the others.
 fn add_filter(place: &Place, priority: u16, verdict: u32) {
     let code = format!("1,6 0 0 {verdict}");
     let mut command = Command::new("tc");
@@ -151,7 +152,7 @@ fn filters_behind_see_what_was_counted() {
     on_veth(|| {
         let mut behind = started(vec![ingress()], options());
         let mut first = started(vec![ingress()], options());
-        // One that drops them is behind both.
+        // A filter that drops packets runs after both.
         add_filter(&ingress(), 2, SHOT);
         send(20);
         for xdp in [&mut first, &mut behind] {
@@ -175,7 +176,7 @@ fn a_queueing_discipline_of_others_stays() {
     });
 }
 
-/// What removes the filter, and the place it is at.
+/// Returns commands that remove the filter, each with its counting point.
 fn removals() -> Vec<(Place, String)> {
     let of = |place: Place| {
         let filter = format!("filter del {} pref 1", at(&place));
@@ -186,7 +187,7 @@ fn removals() -> Vec<(Place, String)> {
 }
 
 #[test]
-fn a_filter_that_is_removed_is_made_anew_and_told() {
+fn a_removed_filter_is_recreated_and_reported() {
     for (place, removal) in removals() {
         for options in [options(), keep(false, false)] {
             let (place, removal) = (place.clone(), removal.clone());
@@ -215,7 +216,7 @@ fn a_filter_that_is_removed_is_made_anew_and_told() {
 }
 
 #[test]
-fn a_filter_that_came_before_goes_behind() {
+fn a_filter_attached_earlier_is_moved_behind() {
     for place in [ingress(), egress()] {
         on_veth(move || {
             let mut xdp = started(vec![place.clone()], options());
@@ -282,7 +283,7 @@ fn what_is_left_counting_is_adopted() {
             send(20);
             drop(first);
             send(30);
-            // By the hook that is there, if none is asked for.
+            // By the attached hook, without a request.
             let (mut second, adopted) =
                 installed(vec![place.clone()], Options { mode: None, ..keep(true, false) });
             assert_eq!(adopted.unwrap().next_window, 1);
@@ -313,7 +314,7 @@ fn what_is_left_counting_is_adopted_by_its_own_mode_only() {
 }
 
 #[test]
-fn a_filter_that_was_removed_while_nobody_looked_is_made_anew_on_adoption() {
+fn a_filter_removed_between_runs_is_recreated_on_adoption() {
     on_veth(|| {
         drop(started(vec![ingress()], keep(false, true)));
         send(10);
@@ -374,7 +375,7 @@ fn a_filter_whose_pins_are_gone_is_detached_or_replaced() {
 }
 
 #[test]
-fn pins_that_others_removed_are_made_anew() {
+fn pins_that_others_removed_are_restored() {
     on_veth(|| {
         let mut xdp = started(vec![ingress()], keep(false, false));
         let [place] = &pins()[..] else { panic!() };
@@ -439,7 +440,7 @@ fn packets_are_counted_beside_another_xdp_program_if_no_mode_was_given() {
         assert_eq!(notice, "rx ingress: counting on the TCX hook: another XDP program is attached");
         send(10);
         assert_eq!(counted(&window(&mut xdp, 10)), 10);
-        // What is given never becomes another.
+        // An explicit mode is never replaced by another.
         let tables = Tables::new(&Settings::default(), 1);
         let native = Options { mode: Some(Mode::Native), ..options() };
         let error = Xdp::at(vec![ingress()], native).install(&tables).unwrap_err().to_string();

@@ -1,5 +1,5 @@
-//! Delays one by one where there is no room for all of them, where several workers count at the
-//! same time, and from real sockets. What every backend has in common is in the conformance suite.
+//! Individual delays with a full buffer, with several concurrent workers, and from real sockets.
+//! Properties common to all backends are in the conformance suite.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 #[cfg(target_os = "linux")]
@@ -27,7 +27,7 @@ fn settings() -> Settings {
     Settings { delay, ..Settings::only(off) }
 }
 
-/// A query of a client, or the answer to it.
+/// Builds a query of a client, or the answer to it.
 fn dns(client: u16, is_answer: bool) -> OwnedFrame {
     let ([from, to], [source, destination]) =
         if is_answer { ([2, 1], [53, client]) } else { ([1, 2], [client, 53]) };
@@ -53,7 +53,7 @@ fn all(clients: std::ops::Range<u16>, is_answer: bool) -> Arc<[OwnedFrame]> {
     clients.map(|client| dns(client, is_answer)).collect()
 }
 
-/// Closes the window; delays that were passed on in it, and those that are missing.
+/// Closes the window; returns its individual delays, and the number of missing ones.
 fn window(dataplane: &mut dyn Dataplane, mut taken: Vec<DelaySample>) -> (u64, u64) {
     let closed = dataplane.rotate().unwrap();
     taken.extend(closed.delays);
@@ -73,12 +73,12 @@ fn what_a_workers_ring_has_no_room_for_is_counted() {
         injector.feed(all(1000..1100, true));
         assert_eq!(window(&mut poll, Vec::new()), (8, 92));
     }
-    // There is room again once they were taken.
+    // Taking the delays frees the buffer.
     injector.feed(all(1000..1100, false));
     let mut taken = Vec::new();
     for client in (1000..1100).step_by(5) {
         injector.feed(all(client..client + 5, true));
-        // What was fed is in the answer to any call that asks the worker.
+        // Frames fed before are in the answer to any call that asks the worker.
         poll.sample().unwrap();
         taken.extend(poll.delays().unwrap());
     }
@@ -104,7 +104,7 @@ fn windows_of_several_workers_have_all_of_their_delays() {
     };
     for batch in (1024..1024 + CLIENTS).step_by(50) {
         injector.send(all(batch..batch + 50, true));
-        // Most windows are closed while others of their answers come.
+        // Most windows are closed while other answers of theirs arrive.
         if batch == 1024 {
             injector.feed(all(0..1, true));
         }
@@ -116,9 +116,9 @@ fn windows_of_several_workers_have_all_of_their_delays() {
     close(&mut poll);
     println!("{passed} in {windows} windows");
     assert!(windows > 1);
-    // Of requests in one slot the last one stays, whatever their order: 18537 slots are taken in
-    // this run as in any other. 20,000 requests in two tables of 65536 slots take 18,538 in the
-    // mean, give or take 38.
+    // Among requests in one slot the last one stays, in any order: 18537 slots are used in every
+    // run. 20,000 requests in two tables of 65536 slots use 18,538 on average, with a deviation of
+    // 38.
     assert_eq!(passed, 18_537);
 }
 
@@ -158,7 +158,7 @@ mod kernel {
                 inject(all(1000..1200, false));
                 inject(all(1000..1200, true));
                 let (passed, missing) = window(&mut xdp, Vec::new());
-                // Of a page each takes 32 bytes and 8 of its own.
+                // Each takes 32 bytes of a page, plus 8 bytes of header.
                 assert_eq!((passed, missing), (4096 / 40, 200 - 4096 / 40));
             }
             inject(all(1000..1200, false));
@@ -173,7 +173,7 @@ mod kernel {
 
     const QUESTIONS: u16 = 400;
 
-    /// Asks and is answered, again and again.
+    /// Asks and waits for the answer, repeatedly.
     fn ask(server: &str) {
         let socket = UdpSocket::bind(("0.0.0.0", 0)).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -255,8 +255,8 @@ mod kernel {
                     }
                     near_end.into_iter().for_each(|end| end.join().unwrap());
                     println!("{passed} in {windows} windows, {places:?} at {mode:?}");
-                    // One question at a time of each side: two that wait at the same time meet in
-                    // one of 65536 slots of one of two tables, or not. One of 800 does in 0.6 % of
+                    // One question at a time from each side: two that wait at the same time may
+                    // collide in one of 65536 slots of two tables. One of 800 does in 0.6 % of
                     // runs, as ports are random; two do in 2 of 100,000.
                     let (all, each) = (2 * u64::from(QUESTIONS), u64::from(QUESTIONS));
                     assert!((all - 1..=all).contains(&passed), "{passed}");

@@ -1,5 +1,4 @@
-//! Ports on devices of DPDK's that software makes: exact counts, losses, links, and what cannot be
-//! opened.
+//! Ports on DPDK's software devices: exact counts, losses, links, and errors of opening.
 #![cfg(feature = "dpdk")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -27,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use support::{EAL, counted, eal, number, open};
 
-/// A directory of one test, removed with what is in it.
+/// A directory of one test, removed with its contents.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -74,7 +73,7 @@ fn profile(text: &str) -> Profile {
     text.parse().unwrap()
 }
 
-/// Frames of all lengths, one in a hundred longer than a buffer of DPDK's, which it then puts into
+/// Writes frames of all lengths, one in a hundred longer than a DPDK buffer, which DPDK splits into
 /// several.
 fn capture(path: &Path, packets: u64) {
     let generator = Generator::new(profile("zipf,flows=5000"));
@@ -91,7 +90,7 @@ fn capture(path: &Path, packets: u64) {
     writer.finish().unwrap();
 }
 
-/// What our own reader makes of a capture.
+/// Counts a capture through our own reader.
 fn replayed(path: &Path, packets: u64) -> Snapshot {
     let (ports, counter) = counted(pcap(path, 1, Pace::Open).unwrap());
     let mut poll = started(ports);
@@ -122,11 +121,11 @@ fn net_pcap_counts_every_frame_as_our_own_reader_does() {
     assert_eq!(counter.load(Ordering::Acquire), PACKETS);
     assert!(*union == *expected.bank, "counters and registers");
     assert_eq!(poll.losses().unwrap().total(), 0);
-    // It has no end: the device might get more.
+    // The source does not end: the device might receive more.
     assert_eq!(poll.events().unwrap(), []);
 }
 
-/// A port that takes a number of batches and no more.
+/// Port that receives a number of batches and no more.
 struct FirstBatches<P> {
     port: P,
     batches: u64,
@@ -179,7 +178,7 @@ fn net_null_hands_out_no_more_than_is_counted() {
     );
 }
 
-/// Its frames are zeros, which are neither IPv4 nor IPv6, and never end.
+/// Its frames are zeros, neither IPv4 nor IPv6, and never end.
 #[test]
 fn net_null_is_read_and_stopped_while_it_goes_on() {
     const WINDOWS: u64 = 100;
@@ -213,7 +212,7 @@ fn net_null_is_read_and_stopped_while_it_goes_on() {
         assert_eq!(poll.losses().unwrap().total(), 0);
         assert_eq!(poll.events().unwrap(), []);
         drop(poll);
-        // No worker is left that takes any: what came after the last window was counted as well.
+        // No worker takes packets any more: those after the last window were counted too.
         let given = control.stats().unwrap().received;
         assert_eq!(counter.load(Ordering::Acquire), given);
         assert!((1..=given).contains(&packets), "{packets} of {given}");
@@ -268,8 +267,7 @@ fn a_sender_writes_every_frame_of_a_profile() {
     assert_eq!(index, PACKETS);
 }
 
-/// Nobody looks at the queue while more is sent than it holds; all that comes later finds room
-/// again.
+/// The queue overflows while its worker stalls; later packets find room again.
 #[test]
 fn what_a_stalled_worker_misses_is_reported_to_the_frame() {
     on_veth(|| {
@@ -285,8 +283,8 @@ fn what_a_stalled_worker_misses_is_reported_to_the_frame() {
         let dropped_on_the_way = || DeviceCounters::read(SENDER.0).unwrap().send_dropped;
         let lost = |poll: &mut Poll| poll.losses().unwrap().get(LossCause::Device);
         send(&mut sender, &generator, 0..PACKETS);
-        // The kernel delivers soon after it was sent: the device's own counters tell when all is
-        // there.
+        // The kernel delivers packets soon after they were sent: the device's own counters show
+        // when all have arrived.
         while DeviceCounters::read(RECEIVER.0).unwrap().received + dropped_on_the_way() < PACKETS {
             thread::yield_now();
         }
@@ -317,7 +315,7 @@ fn what_a_stalled_worker_misses_is_reported_to_the_frame() {
 }
 
 #[test]
-fn a_link_that_goes_down_is_told_once() {
+fn a_link_that_goes_down_is_reported_once() {
     let device = open("net_ring", "", Queues { receive: 1, send: 0 }).unwrap();
     let control = Arc::clone(&device.control);
     let mut poll = started(dpdk_device(device));
@@ -332,7 +330,7 @@ fn a_link_that_goes_down_is_told_once() {
 }
 
 #[test]
-fn what_cannot_be_opened_says_why() {
+fn a_failed_open_says_why() {
     let problem = |devargs: &str, workers| match dpdk(devargs, Some(EAL), workers) {
         Err(Error::Port { port, problem }) => {
             assert_eq!(port, format!("dpdk:{devargs}"));
@@ -352,7 +350,7 @@ fn what_cannot_be_opened_says_why() {
         let said = problem(devargs, workers);
         assert!(said.contains(expected), "{devargs}: {said}");
     }
-    // What failed is gone, and can be opened right.
+    // A failed device is closed, and can be opened with correct options.
     let name = "net_ring_x";
     let first = dpdk(name, Some(EAL), 1).unwrap();
     assert_eq!(first.interface, "dpdk:net_ring_x");

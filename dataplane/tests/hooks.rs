@@ -1,5 +1,5 @@
-//! What others do to the programs of the XDP backend, and to the interfaces they are at: nothing is
-//! missing without a word.
+//! Interference by others with the programs of the XDP backend and their interfaces: every gap is
+//! reported.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -53,7 +53,7 @@ fn started(places: Vec<Place>, options: Options) -> Xdp {
     xdp
 }
 
-/// The pin of the only link.
+/// Returns the pin of the only link.
 fn pin() -> PathBuf {
     let places: Vec<PathBuf> =
         fs::read_dir(DIRECTORY).unwrap().map(|place| place.unwrap().path()).collect();
@@ -72,13 +72,14 @@ fn counted(snapshot: &Snapshot) -> u64 {
     snapshot.bank.counters.packets()
 }
 
-/// A window with at least so many packets: the kernel delivers them soon after they were sent.
+/// Returns a window with at least `packets` packets: the kernel delivers them soon after they were
+/// sent.
 fn window(xdp: &mut Xdp, packets: u64) -> Snapshot {
     (0..1_000_000).find(|_| counted(&xdp.sample().unwrap()) >= packets).expect("the packets");
     xdp.rotate().unwrap()
 }
 
-/// The one warning there is.
+/// Returns the only warning.
 #[track_caller]
 fn warning(xdp: &mut Xdp) -> String {
     let events = xdp.events().unwrap();
@@ -87,7 +88,7 @@ fn warning(xdp: &mut Xdp) -> String {
 }
 
 #[test]
-fn a_program_detached_from_outside_is_attached_again_and_told() {
+fn a_program_detached_from_outside_is_attached_again_and_reported() {
     for place in [ingress(), egress()] {
         on_veth(move || {
             let mut xdp = started(vec![place], kept());
@@ -107,7 +108,7 @@ fn a_program_detached_from_outside_is_attached_again_and_told() {
             send(8);
             let snapshot = window(&mut xdp, 8);
             assert_eq!((counted(&snapshot), snapshot.complete), (8, true));
-            // Also without a look between the detachment and the end of the window.
+            // Also without a check between the detachment and the end of the window.
             kernel::detach(&pin());
             send(3);
             assert!(!xdp.rotate().unwrap().complete);
@@ -127,14 +128,14 @@ fn a_program_whose_pin_is_removed_counts_on() {
         assert_eq!((counted(&snapshot), snapshot.complete), (10, true));
         let events = xdp.events().unwrap();
         assert!(matches!(&events[..], [Event::Notice(told)] if told.contains("pin")), "{events:?}");
-        assert!(pin().exists(), "whoever adopts needs it");
+        assert!(pin().exists(), "the adopting process needs it");
         drop(xdp);
         assert!(!PathBuf::from(DIRECTORY).exists());
     });
 }
 
 #[test]
-fn a_program_that_another_was_put_in_the_place_of_is_put_back() {
+fn a_replaced_program_is_restored() {
     on_veth(|| {
         let mut xdp = started(vec![ingress()], kept());
         Other::xdp().usurp(&pin());
@@ -147,7 +148,7 @@ fn a_program_that_another_was_put_in_the_place_of_is_put_back() {
 }
 
 #[test]
-fn a_run_whose_place_is_taken_ends() {
+fn a_run_at_an_occupied_place_ends() {
     on_veth(|| {
         let mut xdp = started(vec![ingress()], kept());
         kernel::detach(&pin());
@@ -179,7 +180,7 @@ fn programs_that_were_there_first_do_not_hide_packets() {
 }
 
 #[test]
-fn programs_that_come_before_ours_are_told_and_it_goes_to_the_front_again() {
+fn programs_attached_before_ours_are_reported_and_ours_moves_to_the_front() {
     on_veth(|| {
         let mut xdp = started(vec![egress()], kept());
         let mut others = Vec::new();
@@ -198,7 +199,7 @@ fn programs_that_come_before_ours_are_told_and_it_goes_to_the_front_again() {
             let snapshot = window(&mut xdp, 20);
             assert_eq!((counted(&snapshot), snapshot.complete), (20, true));
         }
-        // Two that both want to be the first would never end.
+        // Two programs that both insist on being first would never stop.
         others.push(Other::tcx().attach("tx").unwrap());
         let said = warning(&mut xdp);
         assert!(said.contains("again and again"), "{said}");
@@ -230,7 +231,7 @@ fn ethtool(arguments: &str) -> Result<(), String> {
     }
 }
 
-/// Devices with several queues instead of those that are there.
+/// Replaces the devices by ones with several queues.
 fn with_queues(queues: u32) {
     ip("link del dev rx").unwrap();
     let end = |name: &str| format!("name {name} numrxqueues {queues} numtxqueues {queues}");
@@ -244,7 +245,7 @@ fn with_queues(queues: u32) {
     ip(&format!("neigh add {} lladdr 02:00:00:00:00:02 dev tx nud permanent", RECEIVER.1)).unwrap();
 }
 
-/// Flows enough for every queue to get some.
+/// Sends enough flows for every queue to get some.
 fn send_flows(flows: u64) {
     for _ in 0..flows {
         send(1);
@@ -272,7 +273,7 @@ fn queues_that_come_are_counted() {
     });
 }
 
-/// Leaves what a killed process would leave.
+/// Options that leave the same state as a killed process.
 fn doomed() -> Options {
     Options {
         pins: Some(Keep { directory: DIRECTORY.into(), adopt: false, leave: true }),
@@ -293,7 +294,7 @@ fn adopted(place: Place) -> (Xdp, Option<Adopted>) {
     (xdp, found)
 }
 
-/// What is told next without anything being missing: the kernel takes its time to notice a carrier.
+/// Returns the next event, which must be a notice: the kernel needs some time to notice a carrier.
 #[track_caller]
 fn notice(xdp: &mut Xdp) -> String {
     let told = |xdp: &mut Xdp| Some(xdp.events().unwrap()).filter(|events| !events.is_empty());
@@ -310,7 +311,7 @@ fn interfaces_of_one_name_in_two_network_namespaces_do_not_mix() {
         let (left_alone, is_left_alone) = mpsc::channel();
         let (go_on, goes_on) = mpsc::channel();
         let other = thread::spawn(move || {
-            // The BPF file system is that of the first.
+            // The BPF file system is shared with the first.
             unshare(CloneFlags::CLONE_NEWNET).unwrap();
             veth::pair(SENDER, RECEIVER).unwrap();
             let mut second = started(vec![ingress()], doomed());
@@ -325,15 +326,11 @@ fn interfaces_of_one_name_in_two_network_namespaces_do_not_mix() {
             send(4);
             let (mut second, found) = adopted(ingress());
             assert!(found.is_some());
-            assert_eq!(counted(&window(&mut second, 4)), 4, "nobody else ended it");
+            assert_eq!(counted(&window(&mut second, 4)), 4, "it is still attached");
         });
         is_left_alone.recv().expect("the other network");
         assert_eq!(pinned(), 2);
-        assert_eq!(
-            left(Path::new(DIRECTORY)).unwrap(),
-            [],
-            "what is left elsewhere is no business of this namespace"
-        );
+        assert_eq!(left(Path::new(DIRECTORY)).unwrap(), [], "other namespaces are not listed");
         assert_eq!(counted(&window(&mut first, 3)), 3);
         drop(first);
         assert_eq!(detach(Path::new(DIRECTORY), None).unwrap(), [""; 0]);
@@ -343,14 +340,14 @@ fn interfaces_of_one_name_in_two_network_namespaces_do_not_mix() {
     });
 }
 
-/// Links that are pinned, whoever does it.
+/// Returns the number of pinned links.
 fn pinned() -> usize {
     let places = fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
     places.filter(|place| place.path().join("link").exists()).count()
 }
 
 #[test]
-fn an_interface_made_anew_is_begun_anew() {
+fn counting_starts_again_at_a_recreated_interface() {
     on_veth(|| {
         drop(started(vec![ingress()], doomed()));
         ip("link del dev rx").unwrap();
@@ -368,7 +365,7 @@ fn an_interface_made_anew_is_begun_anew() {
 }
 
 #[test]
-fn what_was_detached_while_nobody_looked_is_adopted_and_told() {
+fn a_program_detached_between_runs_is_adopted_and_reported() {
     on_veth(|| {
         let mut first = started(vec![ingress()], doomed());
         send(3);
@@ -389,7 +386,7 @@ fn rename(from: &str, to: &str) {
     ip(&format!("link set dev {from} down")).unwrap();
     ip(&format!("link set dev {from} name {to}")).unwrap();
     ip(&format!("link set dev {to} up")).unwrap();
-    // The other end throws packets away until the kernel has noticed.
+    // The other end drops packets until the kernel has noticed.
     [to, SENDER.0].into_iter().for_each(|device| veth::carrier(device).unwrap());
 }
 
@@ -404,7 +401,7 @@ fn a_renamed_interface_is_counted_on() {
                 && said.contains("calling it rx"),
             "{said}"
         );
-        // Another one gets its name.
+        // Another interface gets its name.
         veth::pair(("tx2", "10.78.0.1"), ("rx", "10.78.0.2")).unwrap();
         send(5);
         let snapshot = window(&mut xdp, 5);
@@ -468,7 +465,7 @@ fn one_of_several_interfaces_that_comes_back_is_counted_again() {
 }
 
 #[test]
-fn an_interface_that_goes_down_and_up_is_told() {
+fn an_interface_that_goes_down_and_up_is_reported() {
     on_veth(|| {
         let both = vec![ingress(), Place { direction: Direction::Egress, ..ingress() }];
         let mut xdp = started(both, options());
@@ -505,7 +502,8 @@ fn directories_that_others_own_or_write_to_are_refused() {
             );
         };
         supported(directory).unwrap();
-        // As it is mounted by default: others can make directories, but not remove those of root.
+        // With the default mount options others can create directories, but not remove those of
+        // root.
         mode(MOUNT, 0o1777);
         supported(directory).unwrap();
         mode(MOUNT, 0o777);
@@ -526,8 +524,8 @@ fn directories_that_others_own_or_write_to_are_refused() {
     });
 }
 
-/// Both ways to wait for packets in flight are exact; the second is for kernels that do not offer
-/// the first.
+/// Both methods to wait for packets in flight are exact; the second is for kernels without the
+/// first.
 #[test]
 fn rotations_are_exact_however_they_wait() {
     for wait in Wait::ALL {
@@ -563,7 +561,7 @@ fn set_mtu(mtu: u32) {
     }
 }
 
-/// Bytes of an Ethernet, an IPv4 and a UDP header.
+/// Length of an Ethernet, an IPv4 and a UDP header, in bytes.
 const HEADERS: u64 = 14 + 20 + 8;
 
 #[test]
@@ -602,7 +600,7 @@ fn everything() -> Settings {
 }
 
 #[test]
-fn what_keeps_a_driver_from_running_programs_is_told_in_words() {
+fn the_limit_of_a_driver_is_described() {
     on_veth(|| {
         with_queues(4);
         if let Err(error) = ethtool("-L rx rx 1").and_then(|()| ethtool("-L tx tx 4")) {
@@ -619,7 +617,7 @@ fn what_keeps_a_driver_from_running_programs_is_told_in_words() {
     });
 }
 
-/// A device that is given more than one page at a time hands it on in pieces.
+/// A device with an MTU of more than one page delivers packets in pieces.
 #[test]
 fn a_queue_that_comes_to_an_interface_of_jumbo_frames_is_counted() {
     on_veth(|| {

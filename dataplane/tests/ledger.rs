@@ -1,5 +1,5 @@
-//! The ledger of an interface: what the device received is counted or lost, to the packet, and
-//! nothing is both. On veth pairs in a network of the test's own, which vanishes with its thread.
+//! The ledger of an interface: every packet that the device received is either counted or lost. On
+//! veth pairs in a network of the test's own, which vanishes with its thread.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -22,10 +22,10 @@ fn counters() -> DeviceCounters {
     DeviceCounters::read(RECEIVER.0).unwrap()
 }
 
-/// Packets, and those of them that are no IP, once all that are expected were counted.
+/// Returns all packets and the non-IP ones, once all expected packets were counted.
 fn collect(dataplane: &mut dyn Dataplane, expected: u64) -> (u64, u64) {
     let (mut packets, mut non_ip) = (0, 0);
-    // Every rotation waits for a grace period, in which a CPU delivers what it has.
+    // Every rotation waits for a grace period, in which a CPU delivers its pending packets.
     for _ in 0..100 {
         let counters = dataplane.rotate().unwrap().bank.counters;
         packets += counters.packets();
@@ -37,8 +37,8 @@ fn collect(dataplane: &mut dyn Dataplane, expected: u64) -> (u64, u64) {
     (packets, non_ip)
 }
 
-/// Packets that the device says it received, once it is at rest and that is known to the packet;
-/// and those that were counted meanwhile.
+/// Returns the packets that the device reports as received, once it is idle and the number is
+/// exact; and the packets counted meanwhile.
 fn received(dataplane: &mut dyn Dataplane) -> (u64, u64) {
     let mut counted = 0;
     for _ in 0..1_000_000 {
@@ -53,8 +53,8 @@ fn received(dataplane: &mut dyn Dataplane) -> (u64, u64) {
     panic!("the device is never at rest");
 }
 
-/// A thousand frames of LLDP, which nobody wants here: the network stack drops them once they are
-/// counted.
+/// Sends a thousand LLDP frames, which no protocol here accepts: the network stack drops them after
+/// they are counted.
 fn send_unwanted() {
     let mut sender = FrameSender::new(SENDER.0).unwrap();
     let mut frame = [0; 60];
@@ -67,12 +67,12 @@ fn send_unwanted() {
     assert_eq!(sender.dropped(), 0);
 }
 
-/// A thousand datagrams.
+/// Sends a thousand datagrams.
 fn send_datagrams() {
     send_datagrams_of(18);
 }
 
-/// A thousand datagrams of this many bytes.
+/// Sends a thousand datagrams of `bytes` bytes.
 fn send_datagrams_of(bytes: usize) {
     let socket = UdpSocket::bind((SENDER.1, 0)).unwrap();
     for _ in 0..1000 {
@@ -116,8 +116,8 @@ fn frames_that_the_stack_throws_away_are_counted_and_not_lost() {
 
 const SENT: u64 = 1 << 18;
 
-/// Packets for which there was no room, and those that are missing in a ledger, where two CPUs send
-/// more than one takes: now and then its ring is full.
+/// Returns the packets dropped for lack of room, and those missing in a ledger, while two CPUs send
+/// more than one receives: sometimes its ring is full.
 fn lost_and_missing() -> (u64, u64) {
     let settings = Settings::default();
     let mut xdp = Xdp::at(vec![Place::ingress(RECEIVER.0)], Options::new(settings));
@@ -148,15 +148,15 @@ fn lost_and_missing() -> (u64, u64) {
     (dropped, SENT.checked_sub(counted + losses.total()).unwrap())
 }
 
-/// Packets that the device takes at once.
+/// Packets that the device receives at once.
 const BULK: u64 = 16;
 
 #[test]
 fn what_a_device_has_no_room_for_is_lost_to_the_packet() {
     on_veth(|| {
-        // Both CPUs add to one number of the device without a lock: the kernel itself forgets a
-        // bulk when they do so at the same moment. In a million packets that was seen up to six
-        // times, and so up to 1.5 times in a run of these: one run in five has none.
+        // Both CPUs add to one counter of the device without a lock: the kernel itself loses a bulk
+        // when they do so at the same moment. In a million packets this was seen up to six times,
+        // and so up to 1.5 times in a run of these: one run in five has none.
         let exact = (0..50).any(|_| {
             let (lost, missing) = lost_and_missing();
             assert!(missing % BULK == 0, "{missing} are missing");
@@ -167,7 +167,7 @@ fn what_a_device_has_no_room_for_is_lost_to_the_packet() {
 }
 
 #[test]
-fn a_port_of_its_own_counts_what_the_stack_would_throw_away() {
+fn a_port_counts_frames_that_the_stack_would_drop() {
     for text in ["rx,from-host", "rx,xdp=skb,from-host"] {
         on_veth(move || {
             let before = counters();
@@ -190,8 +190,8 @@ fn a_port_of_its_own_counts_what_the_stack_would_throw_away() {
     }
 }
 
-/// Nothing is hidden: what passes while the program is not attached was received and not counted,
-/// and no cause is known for it.
+/// No gap is hidden: packets that pass while the program is detached were received and not counted,
+/// without a known cause.
 #[test]
 fn what_passes_uncounted_is_not_accounted_for() {
     on_veth(|| {
@@ -206,9 +206,9 @@ fn what_passes_uncounted_is_not_accounted_for() {
         let place = std::fs::read_dir(DIRECTORY).unwrap().next().unwrap().unwrap().path();
         kernel::detach(&place.join("link"));
         send_datagrams();
-        // Sent is received: the stack takes them when it has time, with no program in their way.
+        // Everything sent is received: the stack processes it in time, without a program.
         assert!((0..1_000_000).any(|_| counters().received >= 2000));
-        assert_eq!(xdp.events().unwrap().len(), 1, "it is attached again, which is told");
+        assert_eq!(xdp.events().unwrap().len(), 1, "it is attached again, with an event");
         send_datagrams();
         let (counted, _) = collect(&mut xdp, 1000);
         let (received, more) = received(&mut xdp);
@@ -217,8 +217,8 @@ fn what_passes_uncounted_is_not_accounted_for() {
     });
 }
 
-/// What arrives while nobody waits for it is in no ledger: that of an adopted run begins when it is
-/// known what the device had received.
+/// Packets that arrive between two runs are in no ledger: that of an adopted run begins when the
+/// device's counter at its start is known.
 #[test]
 fn the_ledger_of_an_adopted_run_begins_with_a_window() {
     on_veth(|| {
@@ -236,7 +236,7 @@ fn the_ledger_of_an_adopted_run_begins_with_a_window() {
         send_datagrams();
         let mut xdp = start(false);
         assert_eq!(collect(&mut xdp, 1000).0, 1000);
-        // A rotation or two, until the device has been at rest.
+        // A rotation or two, until the device has been idle.
         let before = (0..1_000_000).find_map(|_| {
             xdp.events().unwrap();
             xdp.rotate().unwrap();
@@ -249,8 +249,8 @@ fn the_ledger_of_an_adopted_run_begins_with_a_window() {
     });
 }
 
-/// A thousand datagrams on their way out, and what becomes of them after they were counted: what
-/// the sender's counters say of them.
+/// Sends a thousand datagrams, and returns what the sender's counters say about them after they
+/// were counted.
 fn leave(bytes: usize) -> DeviceCounters {
     let settings = Settings::default();
     let place = Place { interface: SENDER.0.to_owned(), direction: Direction::Egress };
@@ -274,7 +274,7 @@ fn packets_that_leave_are_sent_or_lost_behind_the_hook() {
     on_veth(|| {
         let sent = leave(18);
         assert_eq!((sent.sent, sent.send_dropped), (1000, 0));
-        // The other end takes no packets of this length.
+        // The other end rejects packets of this length.
         ip(&format!("link set dev {} mtu 100", RECEIVER.0)).unwrap();
         let dropped = leave(400);
         assert_eq!((dropped.sent, dropped.send_dropped), (0, 1000));

@@ -1,5 +1,5 @@
 //! Interfaces without a link header: a tun device in a network of the test's own, counted by every
-//! way that it has.
+//! applicable backend.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(unsafe_code, reason = "tun devices are made by a call of ioctl")]
@@ -15,8 +15,8 @@ use std::io::Write;
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 
-/// Runs a test with a device, up and with an address; packets that are written to the file arrive
-/// at it.
+/// Runs a test with a device that is up and has an address; packets written to the file arrive at
+/// it.
 fn on_device(kind: libc::c_int, test: impl FnOnce(File) + Send + 'static) {
     on_veth(move || {
         let Ok(file) = File::options().read(true).write(true).open("/dev/net/tun") else {
@@ -41,7 +41,7 @@ fn on_device(kind: libc::c_int, test: impl FnOnce(File) + Send + 'static) {
     });
 }
 
-/// IPv4 and UDP, from a source of its own each.
+/// Builds an IPv4 UDP packet with a source per number.
 fn packet(number: u8) -> Vec<u8> {
     let mut packet = vec![
         0x45,
@@ -84,7 +84,7 @@ fn ipv6() -> Vec<u8> {
     packet
 }
 
-/// Packets of IPv4, of IPv6 and others, and their bytes.
+/// Returns packets of IPv4, of IPv6 and others, and their bytes.
 fn collect(dataplane: &mut dyn Dataplane, expected: u64) -> (u64, u64, u64, u64) {
     let mut all = (0, 0, 0, 0);
     for _ in 0..100 {

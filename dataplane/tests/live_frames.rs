@@ -12,7 +12,7 @@ use flowgauge_dataplane::xdp::{DeviceCounters, LiveSender, Options, Xdp};
 use flowgauge_dataplane::{Dataplane, Place, Poll, Tables};
 use flowgauge_testing::on_veth;
 
-/// Packets that a veth device holds for its peer are 256.
+/// Less than the 256 packets that a veth device queues for its peer.
 const FEW: u64 = 192;
 const PROFILES: [&str; 8] = [
     "unique",
@@ -38,7 +38,7 @@ fn generator(profile: &str) -> Generator {
     Generator::new(profile.parse().unwrap())
 }
 
-/// The packets of a profile, one after the other.
+/// Returns the packets of a profile, one after the other.
 fn packets(generator: &Generator, numbers: std::ops::Range<u64>) -> impl Iterator<Item = Vec<u8>> {
     let template = generator.template();
     numbers.map(move |number| {
@@ -48,7 +48,7 @@ fn packets(generator: &Generator, numbers: std::ops::Range<u64>) -> impl Iterato
     })
 }
 
-/// Sends them, and looks until the peer has all.
+/// Sends packets, and waits until the peer has received all.
 fn send(sender: &mut LiveSender, packets: impl Iterator<Item = Vec<u8>>) {
     let received = || DeviceCounters::read(RECEIVER.0).unwrap().received;
     let before = received();
@@ -64,7 +64,7 @@ fn add(total: &mut WideBank, bank: &WideBank) {
     total.cardinality.merge(&bank.cardinality, Settings::default().cardinality.precision);
 }
 
-/// What all packets of a profile are counted as.
+/// Counts all packets of a profile in memory.
 fn counted_in_memory(profile: &str, packets: u64) -> Box<WideBank> {
     let profile = Profile { packets: Some(packets), rate: None, ..profile.parse().unwrap() };
     let mut poll = started(Poll::new(memory(profile, 1, Pace::Open), poll::Options::default()));
@@ -101,7 +101,7 @@ fn registers_and_counters_are_those_of_the_profile() {
     });
 }
 
-/// Looks until so many packets have come.
+/// Polls until `packets` packets have arrived.
 fn receive(port: &mut AfXdpPort, packets: usize) -> Vec<Vec<u8>> {
     let mut received = Vec::new();
     while received.len() < packets {
@@ -130,7 +130,7 @@ fn packets_arrive_byte_for_byte_and_in_order() {
                 exchange(profile, packets(&generator, round * FEW..(round + 1) * FEW).collect());
             }
         }
-        // Of another length, and of the same length with another end.
+        // Packets of another length, and of the same length with another end.
         let (short, long) = (generator("unique"), generator("unique,ipv6,size=300"));
         let mixed =
             packets(&short, 0..30).zip(packets(&long, 0..30)).flat_map(|(short, mut long)| {
@@ -143,8 +143,8 @@ fn packets_arrive_byte_for_byte_and_in_order() {
     });
 }
 
-/// More than the kernel makes at a time, than a part holds, than a batch holds; and no multiple of
-/// any.
+/// More than the kernel generates at a time, than a part contains, than a batch contains; and no
+/// multiple of any.
 #[test]
 fn whole_batches_are_sent_to_the_packet() {
     on_veth(|| {
@@ -161,7 +161,7 @@ fn whole_batches_are_sent_to_the_packet() {
 }
 
 #[test]
-fn what_takes_no_live_frames_says_so() {
+fn a_device_without_live_frames_is_an_error() {
     on_veth(|| {
         let problem =
             |outcome: Result<(), flowgauge_dataplane::Error>| outcome.unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Middleware around a dataplane that does as it is told.
+//! Middleware around a scripted dataplane.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use flowgauge_core::{HashIdentity, HashMode, Precision, Settings, WideBank, Zeroed};
@@ -8,7 +8,7 @@ use flowgauge_dataplane::{
 };
 use std::io::{self, Write};
 
-/// Numbers its answers, so that it shows which one was delivered.
+/// Dataplane that numbers its answers, so that the test knows which one was delivered.
 struct Numbered {
     capabilities: Capabilities,
     settings: Settings,
@@ -106,7 +106,7 @@ fn every_window_is_delivered_once_and_in_order() {
     }
 }
 
-/// The answer that was lost is of no use later: the state has changed.
+/// A lost answer is useless later: the state has changed.
 #[test]
 fn a_sample_is_never_an_older_one() {
     let mut dataplane =
@@ -148,7 +148,7 @@ fn no_and_certain_faults() {
     assert_eq!((broken.injected(), broken.inner_mut().rotations), (201, 0));
 }
 
-/// Takes so many bytes, then no more.
+/// Writer that accepts a number of bytes, then no more.
 struct Full {
     written: Vec<u8>,
     room: usize,

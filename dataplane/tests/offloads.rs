@@ -1,9 +1,9 @@
 //! Real connections over a veth pair between two hosts, with segmentation and receive offload on
-//! and off: what is counted is what the wire would have, or the difference is told. The networks
-//! are the test's own and vanish with their threads.
+//! and off: counts equal those of the wire, or the difference is reported. The networks are the
+//! test's own and vanish with their threads.
 //!
-//! What the wire has is told by the sockets: the segments that the kernel says it sent and received
-//! (`TCP_INFO`), and the datagrams that were handed over.
+//! The sockets provide the packets of the wire: the segments that the kernel reports as sent and
+//! received (`TCP_INFO`), and the datagrams sent.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 #![allow(unsafe_code, reason = "options of sockets that no library here has")]
@@ -38,7 +38,7 @@ enum Offloads {
 impl Offloads {
     const ALL: [Offloads; 3] = [Offloads::AsFound, Offloads::On, Offloads::Off];
 
-    /// Whether `ethtool` did it.
+    /// Configures a device; returns whether `ethtool` succeeded.
     fn set(self, device: &str) -> bool {
         let word = match self {
             Offloads::AsFound => return true,
@@ -56,7 +56,7 @@ impl Offloads {
     }
 }
 
-/// Two hosts, whose devices are set so.
+/// Runs a test with two hosts whose devices have these offloads.
 fn connected(offloads: Offloads, test: impl FnOnce(&Host) + Send + 'static) {
     let set = match offloads {
         Offloads::AsFound => |_: &str| true,
@@ -66,7 +66,7 @@ fn connected(offloads: Offloads, test: impl FnOnce(&Host) + Send + 'static) {
     hosts::connected(set, move |far, is_set| if is_set { test(far) } else { skip("ethtool") });
 }
 
-/// Segments that a connection sent and received, by the kernel's account, and those not
+/// Segments that a connection sent and received, by the kernel's counters, and those not
 /// acknowledged yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Segments {
@@ -93,7 +93,7 @@ fn segments(stream: &TcpStream) -> Segments {
     Segments { sent: word(136).into(), received: word(140).into(), unacknowledged: word(24) }
 }
 
-/// Sets a whole number as an option of a socket.
+/// Sets a socket option that is an integer.
 fn set_option(socket: &impl AsRawFd, level: libc::c_int, option: libc::c_int, value: libc::c_int) {
     let length = size_of_val(&value) as libc::socklen_t;
     // SAFETY: the kernel reads the bytes of the number.
@@ -104,11 +104,11 @@ fn set_option(socket: &impl AsRawFd, level: libc::c_int, option: libc::c_int, va
 }
 
 const TCP_BYTES: usize = 3 << 20;
-/// What may be under way at once: a quarter of the packets that a veth device takes before it drops
-/// some, which is what happens to a fast sender where the receiver's CPU is busy.
+/// Maximum bytes in flight: a quarter of the packets that a veth device queues before it drops
+/// some, as with a fast sender and a busy receiving CPU.
 const WINDOW: libc::c_int = 64 << 10;
 
-/// A connection between the hosts, with as much sent each way.
+/// Transfers the same amount in both directions of a connection between the hosts.
 fn transfer(far: &Host) -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind((RECEIVER.1, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -134,7 +134,7 @@ const DATAGRAMS: u64 = (SENDS * SEGMENTS_EACH) as u64;
 /// With Ethernet, IPv4 and UDP headers.
 const DATAGRAM_BYTES: u64 = DATAGRAMS * (SEGMENT as u64 + 42);
 
-/// A socket whose datagrams are handed over many at a time, for the device to part (UDP GSO).
+/// Returns a socket that passes many datagrams at a time, which the device splits (UDP GSO).
 fn datagrams_of(host: &str) -> UdpSocket {
     const UDP_SEGMENT: libc::c_int = 103;
     let socket = UdpSocket::bind((host, 0)).unwrap();
@@ -143,12 +143,12 @@ fn datagrams_of(host: &str) -> UdpSocket {
     socket
 }
 
-/// Twenty datagrams.
+/// Sends twenty datagrams.
 fn send_datagrams(from: &UdpSocket, to: impl ToSocketAddrs) {
     from.send_to(&[7; SEGMENT * SEGMENTS_EACH], to).unwrap();
 }
 
-/// Packets and bytes that came and that left.
+/// Packets and bytes that arrived and that left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counted {
     packets: [u64; 2],
@@ -175,14 +175,14 @@ fn xdp(mode: Mode) -> Xdp {
     xdp
 }
 
-/// Whether a notice says that merged packets count as one.
+/// Returns whether a notice says that merged packets count as one.
 fn tells_of_merged(dataplane: &mut dyn Dataplane) -> bool {
     let told = |event: &Event| matches!(event, Event::Notice(notice) if notice.contains("TSO") && notice.contains("tcx"));
     dataplane.events().unwrap().iter().any(told)
 }
 
 #[test]
-fn tcp_is_counted_as_on_the_wire_or_the_difference_is_told() {
+fn tcp_is_counted_as_on_the_wire_or_the_difference_is_reported() {
     for mode in [Mode::Native, Mode::Skb, Mode::Tcx, Mode::Clsact] {
         for offloads in Offloads::ALL {
             connected(offloads, move |far| {
@@ -191,8 +191,8 @@ fn tcp_is_counted_as_on_the_wire_or_the_difference_is_told() {
                 let received = DeviceCounters::read(RECEIVER.0).unwrap().received;
                 let (connecting, accepted) = transfer(far);
                 let mut counted = Counted::default();
-                // A rotation waits for packets in flight, longer than an acknowledgement is put off
-                // after a few of them.
+                // A rotation waits for packets in flight, longer than the delay of an
+                // acknowledgement after a few of them.
                 for _ in 0..100 {
                     counted.add(&mut xdp);
                     if [&connecting, &accepted]
@@ -203,7 +203,7 @@ fn tcp_is_counted_as_on_the_wire_or_the_difference_is_told() {
                     }
                 }
                 (0..3).for_each(|_| counted.add(&mut xdp));
-                // As seen from here: what the far end sent came, and what it received left.
+                // From this side: what the far end sent arrived, and what it received left.
                 let Segments { sent, received: arrived, .. } = segments(&connecting);
                 let received = DeviceCounters::read(RECEIVER.0).unwrap().received - received;
                 println!(
@@ -229,7 +229,7 @@ fn tcp_is_counted_as_on_the_wire_or_the_difference_is_told() {
 }
 
 #[test]
-fn datagrams_are_counted_as_on_the_wire_or_the_difference_is_told() {
+fn datagrams_are_counted_as_on_the_wire_or_the_difference_is_reported() {
     for mode in [Mode::Native, Mode::Skb, Mode::Tcx, Mode::Clsact] {
         for offloads in Offloads::ALL {
             connected(offloads, move |far| {
@@ -240,7 +240,7 @@ fn datagrams_are_counted_as_on_the_wire_or_the_difference_is_told() {
                 for (from, to) in [(&distant, &near), (&near, &distant)] {
                     for _ in 0..SENDS {
                         send_datagrams(from, to.local_addr().unwrap());
-                        // No more at once than a device takes.
+                        // At most as many at once as a device queues.
                         (0..SEGMENTS_EACH)
                             .for_each(|_| assert_eq!(to.recv(&mut [0; SEGMENT]).unwrap(), SEGMENT));
                     }
@@ -272,7 +272,7 @@ fn datagrams_are_counted_as_on_the_wire_or_the_difference_is_told() {
 }
 
 #[test]
-fn a_port_of_its_own_counts_datagrams_or_tells_why_it_lost_them() {
+fn a_port_counts_datagrams_or_reports_their_loss() {
     for text in ["rx,from-host", "rx,xdp=skb,from-host"] {
         for offloads in Offloads::ALL {
             connected(offloads, move |far| {
@@ -285,7 +285,7 @@ fn a_port_of_its_own_counts_datagrams_or_tells_why_it_lost_them() {
                 let (mut packets, mut losses) = (0, Losses::default());
                 for sent in 1..=SENDS as u64 {
                     send_datagrams(&distant, (RECEIVER.1, 9));
-                    // No more at once than a device takes.
+                    // At most as many at once as a device queues.
                     for _ in 0..100 {
                         packets += poll.rotate().unwrap().bank.counters.ipv4;
                         losses = poll.losses().unwrap();
@@ -301,7 +301,7 @@ fn a_port_of_its_own_counts_datagrams_or_tells_why_it_lost_them() {
                     assert_eq!(losses.total(), 0);
                     return;
                 }
-                // Every super-packet is one that did not fit.
+                // Every super-packet counts as one that did not fit.
                 assert!(
                     is_generic && !matches!(offloads, Offloads::Off),
                     "{text}, {offloads:?}: {packets}, {losses:?}"

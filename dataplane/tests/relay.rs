@@ -1,6 +1,6 @@
-//! Real connections through a relay that delays packets, or changes their order: what it did is
-//! what is found, in both directions and at both ends. The networks are the test's own and vanish
-//! with their threads.
+//! Real connections through a relay that delays or reorders packets: measurements find exactly
+//! that, in both directions and at both ends. The networks are the test's own and vanish with their
+//! threads.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -20,14 +20,14 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Connections at the same time.
+/// Concurrent connections.
 const CONNECTIONS: usize = 8;
-/// Questions of each.
+/// Questions per connection.
 const QUESTIONS: usize = 10;
-/// Requests that may be overwritten before their answers: one in 65536 / CONNECTIONS is, so that
-/// more are missing once in ten million runs.
+/// Requests that may be overwritten before their answers: one in 65536 / CONNECTIONS is, so more
+/// are missing once in ten million runs.
 const MISSING: usize = 2;
-/// How long packets take from the server, and to it.
+/// Delay of packets from the server, and to it.
 const BACK: Duration = Duration::from_millis(10);
 const FORTH: Duration = Duration::from_millis(15);
 
@@ -56,7 +56,7 @@ fn delays(settings: &mut Settings) {
     };
 }
 
-/// Answers every byte with one, until the client has no more.
+/// Answers every byte with one byte, until the client closes.
 fn serve(listener: &TcpListener) {
     thread::scope(|scope| {
         for _ in 0..CONNECTIONS {
@@ -72,7 +72,7 @@ fn serve(listener: &TcpListener) {
     });
 }
 
-/// Asks, and gives how long connections took, and answers.
+/// Asks questions; returns the durations of connection set-ups and of answers.
 fn ask(port: u16) -> (Vec<Duration>, Vec<Duration>) {
     let connection = move || {
         let began = Instant::now();
@@ -93,7 +93,7 @@ fn ask(port: u16) -> (Vec<Duration>, Vec<Duration>) {
     (connected, answered.concat())
 }
 
-/// The delays of a kind, as the least and the most that each may have been.
+/// Returns the delays of a kind, each as a lower and an upper bound.
 fn found(
     bank: &WideBank,
     settings: &delay::Settings,
@@ -110,8 +110,8 @@ fn found(
         .collect()
 }
 
-/// Sorted, each delay is at least what the relay takes, and at most what sockets waited. A few may
-/// be missing: their requests were overwritten.
+/// Checks that each delay is at least that of the relay and at most that of the sockets, in sorted
+/// order. A few may be missing: their requests were overwritten.
 #[track_caller]
 fn between(found: &[(Duration, Duration)], least: Duration, waited: &mut [Duration]) {
     waited.sort_unstable();
@@ -141,21 +141,21 @@ fn delays_are_those_of_the_relay_at_both_ends() {
         between(&found(&near, &settings, Kind::TcpHandshake, true), BACK + FORTH, &mut connected);
         // An answer acknowledges the question.
         between(&found(&near, &settings, Kind::TcpData, true), BACK + FORTH, &mut answered);
-        // Handshakes that arrive are answered by the server at once, and none leave there.
+        // The server answers arriving handshakes at once, and starts none itself.
         assert_eq!(
             there.delay.counts(&settings, Kind::TcpHandshake, false).requests,
             CONNECTIONS as u64
         );
         assert_eq!(there.delay.counts(&settings, Kind::TcpHandshake, true).requests, 0);
-        // The server's answers are acknowledged by the next question, or on their own after the
-        // last: never sooner than the relay lets them.
+        // The server's answers are acknowledged by the next question, or separately after the last:
+        // never sooner than the relay allows.
         let acknowledged = found(&there, &settings, Kind::TcpData, true);
         assert!(acknowledged.len() + MISSING >= CONNECTIONS * QUESTIONS, "{}", acknowledged.len());
         assert!(acknowledged.iter().all(|(_, high)| *high >= BACK + FORTH), "{acknowledged:?}");
     });
 }
 
-/// What a flow's segments were, by the definition.
+/// Counts of a flow's segments, by the definition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counted {
     packets: u64,
@@ -206,7 +206,7 @@ fn count(flows: &mut HashMap<[u8; 12], (u32, u32)>, counted: &mut Counted, frame
 #[test]
 fn reordering_is_that_of_the_relay() {
     const BYTES: usize = 400_000;
-    // Every seventh segment of data that goes to the near host waits for the three that follow it.
+    // Every seventh data segment to the near host waits for the three that follow it.
     let mut number = 0_u32;
     let late = move |to_near: bool, frame: &[u8]| {
         let is_data = to_near && frame.len() > 1000;
@@ -237,8 +237,8 @@ fn reordering_is_that_of_the_relay() {
         let receivers: Vec<_> = (0..CONNECTIONS).map(|_| receive()).collect();
         assert!(receivers.into_iter().all(|receiver| receiver.join().unwrap() == BYTES));
         sent.recv().unwrap();
-        // Some segments come again after everybody has got everything: until windows have what the
-        // relay has sent.
+        // Some segments are repeated after both ends have received everything: rotate until the
+        // windows contain all that the relay has sent.
         let (mut counted, mut expected) = (Counted::default(), Counted::default());
         for _ in 0..100 {
             let bank = near.rotate().unwrap().bank;

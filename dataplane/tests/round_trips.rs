@@ -1,6 +1,6 @@
-//! Round trips of real sockets between two hosts, in the kernel: what leaves is found again where
-//! it comes back, on whichever CPU, and takes as long as the sockets say. The networks are the
-//! test's own and vanish with their threads.
+//! Round trips of real sockets between two hosts, in the kernel: requests match their answers on
+//! whichever CPU, and delays agree with the sockets. The networks are the test's own and vanish
+//! with their threads.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -20,11 +20,10 @@ use std::time::{Duration, Instant};
 
 /// Clients that ask at the same time.
 const CLIENTS: usize = 8;
-/// Questions of each.
+/// Questions per client.
 const QUESTIONS: usize = 5;
 
-/// Answers so many questions, each after its own time; gives how long each took, as the server sees
-/// it.
+/// Answers questions, each after its own delay; returns the duration of each at the server.
 fn serve(socket: &UdpSocket) -> Vec<Duration> {
     socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     thread::scope(|scope| {
@@ -34,7 +33,7 @@ fn serve(socket: &UdpSocket) -> Vec<Duration> {
             let (length, client) = socket.recv_from(&mut question).unwrap();
             let (came, socket) = (Instant::now(), socket.try_clone().unwrap());
             answers.push(scope.spawn(move || {
-                // From 2 to 41 ms: what a round trip takes is the test's to say.
+                // From 2 to 41 ms, so that the test determines the round trips.
                 thread::sleep(Duration::from_millis(2 + number as u64));
                 question[2] |= 0x80;
                 let took = came.elapsed();
@@ -46,7 +45,7 @@ fn serve(socket: &UdpSocket) -> Vec<Duration> {
     })
 }
 
-/// Asks, and gives how long each answer took, as the clients see it.
+/// Asks questions; returns the duration of each at the clients.
 fn ask(server: &'static str) -> Vec<Duration> {
     let client = move |number: usize| {
         let socket = UdpSocket::bind(("0.0.0.0", 0)).unwrap();
@@ -89,8 +88,8 @@ fn counting(mode: Mode) -> Xdp {
     xdp
 }
 
-/// Each delay is no shorter than the server took, and no longer than the client waited: sorted, the
-/// shortest, the second and so on.
+/// Checks that each delay is at least that of the server and at most that of the client, in sorted
+/// order.
 #[track_caller]
 fn between(xdp: &mut Xdp, leaves: bool, mut served: Vec<Duration>, mut waited: Vec<Duration>) {
     let settings = xdp.settings().delay;
@@ -102,8 +101,8 @@ fn between(xdp: &mut Xdp, leaves: bool, mut served: Vec<Duration>, mut waited: V
     let found: Vec<usize> = buckets
         .flat_map(|(index, bucket)| std::iter::repeat_n(index, bucket.samples as usize))
         .collect();
-    // A request may be overwritten before its answer comes, here one in 32768 / CLIENTS; more than
-    // two once in ten million runs.
+    // A request may be overwritten before its answer arrives, here one in 32768 / CLIENTS; more
+    // than two once in ten million runs.
     let missing = CLIENTS * QUESTIONS - found.len();
     assert!(missing <= 2, "{missing}");
     let tick = |ticks: u32| Duration::from_nanos(u64::from(ticks) << Kind::Dns.tick_bits());

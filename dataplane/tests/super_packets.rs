@@ -1,4 +1,4 @@
-//! Packets that stand for several on the wire: the TCX programs count what the wire has.
+//! Packets that represent several on the wire: the TCX programs count what the wire carries.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -14,7 +14,7 @@ use flowgauge_dataplane::xdp::{Mode, Offload, Options, Xdp};
 use flowgauge_dataplane::{Dataplane, Direction, Error, Snapshot, Tables};
 use flowgauge_testing::skip;
 
-/// Everything that is counted by packets or bytes.
+/// Enables every measurement that counts packets or bytes.
 fn settings(unit: Unit) -> Settings {
     let sketch = |kind: SketchKind| sketch::Settings {
         mode: kind.into(),
@@ -30,7 +30,7 @@ fn settings(unit: Unit) -> Settings {
     }
 }
 
-/// A program that nothing but the test feeds. `None` where the kernel does not let us.
+/// Creates a dataplane for injected frames. `None` if the kernel refuses programs.
 fn detached(direction: Direction, settings: Settings) -> Option<Xdp> {
     let mut xdp =
         Xdp::detached(direction, Options { mode: Some(Mode::Tcx), ..Options::new(settings) });
@@ -47,7 +47,8 @@ fn detached(direction: Direction, settings: Settings) -> Option<Xdp> {
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// Headers up to the payload: Ethernet, tags in the frame, IPv4 or IPv6, TCP with options or UDP.
+/// Builds headers up to the payload: Ethernet, tags in the frame, IPv4 or IPv6, TCP with options or
+/// UDP.
 fn headers(tags: usize, v6: bool, protocol: u8) -> Vec<u8> {
     let mut frame = vec![2; 12];
     (0..tags).for_each(|_| frame.extend([0x81, 0x00, 0, 5]));
@@ -66,15 +67,14 @@ fn headers(tags: usize, v6: bool, protocol: u8) -> Vec<u8> {
     frame
 }
 
-/// A frame with so much payload, which has no length in its header, as large super-packets have
-/// none.
+/// Builds a frame with this payload and no length in its header, like large super-packets.
 fn without_length(headers: &[u8], payload: usize) -> Vec<u8> {
     let mut frame = headers.to_vec();
     frame.resize(headers.len() + payload, 0);
     frame
 }
 
-/// The same with its length.
+/// Builds a frame with this payload and its length.
 fn with_payload(headers: &[u8], payload: usize) -> Vec<u8> {
     let mut frame = without_length(headers, payload);
     let tags = frame[12..].chunks(4).take_while(|tag| tag.starts_with(&[0x81, 0x00])).count();
@@ -85,7 +85,7 @@ fn with_payload(headers: &[u8], payload: usize) -> Vec<u8> {
     frame
 }
 
-/// What the segments of a super-packet would be counted as, one after the other.
+/// Counts the segments of a super-packet one after the other.
 fn one_by_one(settings: Settings, frames: &[Vec<u8>]) -> (Box<State>, Box<Shared>) {
     let (mut state, shared) = (State::boxed(), Shared::boxed());
     let tables = Tables::new(&settings, 1);
@@ -121,7 +121,7 @@ fn compare(snapshot: &Snapshot, bank: &Bank, shared: &Shared, settings: &Setting
     }
 }
 
-/// Payload of all segments but the last, of the last, and how many there are.
+/// Payload of all segments but the last, of the last, and their number.
 const SPLITS: [(usize, usize, u32); 5] =
     [(100, 100, 1), (100, 7, 2), (64, 64, 25), (31, 30, 64), (16, 1, 100)];
 
@@ -145,8 +145,8 @@ fn a_super_packet_counts_as_its_segments_on_both_hooks() {
                 let lengths = (1..segments).map(|_| full).chain([last]);
                 let segmented: Vec<Vec<u8>> =
                     lengths.map(|length| with_payload(&headers, length)).collect();
-                // What the kernel would note; without the number of segments, as of a packet of a
-                // virtual machine, too.
+                // The kernel's metadata, and the same without the number of segments, as for a
+                // packet of a virtual machine.
                 let (expected, shared) = one_by_one(settings, &segmented);
                 for told in [segments, 0] {
                     let offload =
@@ -162,7 +162,7 @@ fn a_super_packet_counts_as_its_segments_on_both_hooks() {
 
 #[test]
 fn on_the_way_out_the_kernels_sum_of_all_headers_counts() {
-    // Inside of a tunnel every segment has more headers than those that are read.
+    // Inside a tunnel every segment has more headers than those that are parsed.
     let offload = Offload { segment_length: 100, segments: 10, wire_length: 1000 + 10 * 142 };
     let frame = with_payload(&headers(0, false, UDP), 1100);
     for (direction, bytes) in
@@ -176,7 +176,7 @@ fn on_the_way_out_the_kernels_sum_of_all_headers_counts() {
 }
 
 #[test]
-fn a_packet_that_stands_for_itself_is_one() {
+fn a_packet_without_offload_counts_once() {
     for direction in Direction::ALL {
         let Some(mut xdp) = detached(direction, settings(Unit::Bytes)) else { return };
         let frame = with_payload(&headers(0, false, TCP), 1000);

@@ -40,7 +40,7 @@ fn kept(adopt: bool) -> Options {
     Options { pins: Some(Keep { directory: DIRECTORY.into(), adopt, leave: false }), ..options() }
 }
 
-/// Leaves what a killed process would leave.
+/// Options that leave the same state as a killed process.
 fn doomed(adopt: bool) -> Options {
     Options { pins: Some(Keep { directory: DIRECTORY.into(), adopt, leave: true }), ..options() }
 }
@@ -66,11 +66,11 @@ fn send(socket: &UdpSocket, packets: u64) {
     }
 }
 
-/// Packets that must be counted but have not been yet: the kernel delivers them soon after they
-/// were sent.
+/// Counts packets that must arrive but have not yet: the kernel delivers them soon after they were
+/// sent.
 fn collect(xdp: &mut Xdp, missing: u64) -> u64 {
     let mut counted = 0;
-    // Every rotation waits for a grace period, in which a CPU delivers what it has.
+    // Every rotation waits for a grace period, in which a CPU delivers its pending packets.
     for _ in 0..100 {
         if counted >= missing {
             break;
@@ -80,7 +80,7 @@ fn collect(xdp: &mut Xdp, missing: u64) -> u64 {
     counted
 }
 
-/// Packets that keep coming until `rounds` of sending are over.
+/// Background traffic that continues until all rounds of sending are over.
 struct Traffic {
     sent: Arc<AtomicU64>,
     stop: Arc<AtomicU64>,
@@ -107,7 +107,7 @@ impl Traffic {
     }
 }
 
-/// As fast as the kernel can send: some million packets a second.
+/// Sends as fast as the kernel can: some million packets a second.
 fn live_frames() -> impl FnMut() -> u64 + Send {
     let generator = Generator::new(Profile::new(Sources::Unique));
     let mut sender = Sender::new(SENDER.0, generator.template(), 100_000).unwrap();
@@ -127,7 +127,7 @@ fn datagrams() -> impl FnMut() -> u64 + Send {
 
 const ROTATIONS: u64 = 1000;
 
-/// Rotates under traffic; every packet must be in one window. Returns how many there were.
+/// Rotates under traffic; every packet must be in one window. Returns their number.
 fn rotate_under(xdp: &mut Xdp, traffic: Traffic) -> (u64, u64) {
     let mut counted = 0;
     for window in 0..ROTATIONS {
@@ -146,7 +146,7 @@ fn native_ingress_loses_nothing_at_the_highest_rate() {
     });
 }
 
-/// The second way to wait for packets in flight, for kernels that do not offer the first.
+/// The second method to wait for packets in flight, for kernels without the first.
 #[test]
 fn native_ingress_loses_nothing_when_rotations_wait_by_a_map_of_maps() {
     on_veth(|| native_ingress_loses_nothing(Options { wait: Some(Wait::MapOfMaps), ..options() }));
@@ -157,7 +157,8 @@ fn native_ingress_loses_nothing(options: Options) {
     let before = DeviceCounters::read(RECEIVER.0).unwrap();
     let (mut counted, sent) = rotate_under(&mut xdp, Traffic::start(live_frames()));
     counted += collect(&mut xdp, sent - counted.min(sent));
-    // What the receiver could not take never reached it: veth drops when its ring is full.
+    // Packets that the receiver had no room for never reached it: veth drops them when its ring is
+    // full.
     let after = DeviceCounters::read(RECEIVER.0).unwrap();
     let received = after.received - before.received;
     let dropped = DeviceCounters::read(SENDER.0).unwrap().send_dropped;
@@ -172,7 +173,7 @@ fn native_ingress_loses_nothing(options: Options) {
 fn generic_ingress_loses_nothing() {
     on_veth(|| {
         let mut xdp = started(vec![ingress()], Options { mode: Some(Mode::Skb), ..options() });
-        // A veth device takes live frames only if it merges packets, or runs a program natively.
+        // A veth device accepts live frames only if it merges packets or runs a native program.
         let merges = Command::new("ethtool").args(["-K", RECEIVER.0, "gro", "on"]).output();
         if !merges.is_ok_and(|output| output.status.success()) {
             skip("ethtool to send at the highest rate");
@@ -193,7 +194,7 @@ fn generic_ingress_loses_nothing() {
 #[test]
 fn tcx_ingress_loses_nothing_beside_another_xdp_program() {
     on_veth(|| {
-        // It lets everything pass.
+        // The other program passes everything.
         let _other = started(vec![ingress()], options());
         let mut xdp = started(vec![ingress()], Options { mode: Some(Mode::Tcx), ..options() });
         let before = DeviceCounters::read(RECEIVER.0).unwrap();
@@ -277,7 +278,7 @@ fn packets(snapshot: &Snapshot) -> Vec<u64> {
 }
 
 #[test]
-fn places_count_apart_and_together() {
+fn places_count_separately_and_in_sum() {
     on_veth(|| {
         veth::pair(("tx2", "10.78.0.1"), ("rx.2", "10.78.0.2")).unwrap();
         let places = vec![ingress(), Place::ingress("rx.2")];
@@ -317,7 +318,7 @@ fn set(snapshot: &Snapshot) -> usize {
     levels.iter().filter(|&&level| level > 0).count()
 }
 
-/// A sample that has seen a packet.
+/// Returns a sample that includes a packet.
 fn seen(xdp: &mut Xdp) -> Snapshot {
     let seen = |sample: &Snapshot| sample.bank.counters.ipv4 > 0;
     (0..1_000_000).find_map(|_| Some(xdp.sample().unwrap()).filter(seen)).unwrap()
@@ -429,7 +430,7 @@ fn two_at_one_place_do_not_mix() {
                 .contains("another flowgauge is counting")
         );
         send(&socket(), 10);
-        assert_eq!(collect(&mut first, 10), 10, "the first goes on undisturbed");
+        assert_eq!(collect(&mut first, 10), 10, "the first continues undisturbed");
     });
 }
 
@@ -441,7 +442,7 @@ fn adopted(places: Vec<Place>, options: Options) -> (Xdp, Adopted) {
 }
 
 #[test]
-fn whoever_adopts_goes_on_where_the_other_was_killed() {
+fn adoption_continues_where_the_other_was_killed() {
     on_veth(|| {
         let places = vec![ingress(), egress()];
         let mut first = started(places.clone(), doomed(false));
@@ -449,7 +450,7 @@ fn whoever_adopts_goes_on_where_the_other_was_killed() {
         send(&socket, 10);
         assert_eq!(collect(&mut first, 20), 20, "ten on either way");
         first.published(41).unwrap();
-        // Killed between two rotations: what came since the last one is in the open window.
+        // Killed between two rotations: packets since the last one are in the open window.
         send(&socket, 7);
         drop(first);
         send(&socket, 5);
@@ -457,7 +458,7 @@ fn whoever_adopts_goes_on_where_the_other_was_killed() {
         assert_eq!((found.open_windows.len(), found.next_window), (1, 42));
         assert!(found.since_ns < found.open_windows[0]);
         assert_eq!(collect(&mut second, 24), 24);
-        // Killed after a rotation that nobody published.
+        // Killed after a rotation that was not published.
         second.published(42).unwrap();
         send(&socket, 3);
         while seen(&mut second).bank.counters.ipv4 < 6 {}
@@ -504,14 +505,14 @@ fn only_the_same_measurement_is_adopted() {
         // Another hook would count other packets.
         let said = refusal("rx", Options { mode: Some(Mode::Tcx), ..kept(true) });
         assert!(said.contains("it counts with --xdp-mode native, not tcx"), "{said}");
-        // Refusing has changed nothing.
+        // The refusals have changed nothing.
         send(&socket(), 8);
         let (mut xdp, _) = adopted(vec![ingress()], doomed(true));
         assert_eq!(collect(&mut xdp, 8), 8);
         drop(xdp);
         ip("link del dev rx").unwrap();
         veth::pair(SENDER, RECEIVER).unwrap();
-        // What counted at the earlier interface is gone with it.
+        // The counts of the earlier interface are gone with it.
         drop(started(vec![ingress()], kept(true)));
         nothing_is_left();
     });
@@ -523,7 +524,7 @@ fn an_interface_that_vanishes_is_reported_once() {
         let mut xdp = started(vec![ingress()], options());
         assert_eq!(xdp.events().unwrap(), []);
         ip("link del dev rx").unwrap();
-        // A new interface of the same name is another one.
+        // A new interface of the same name is a different one.
         veth::pair(SENDER, RECEIVER).unwrap();
         let events = xdp.events().unwrap();
         assert!(
@@ -535,7 +536,7 @@ fn an_interface_that_vanishes_is_reported_once() {
     });
 }
 
-/// What `flowgauge bench xdp` measures delays with.
+/// The load that `flowgauge bench xdp` measures delays with.
 #[test]
 fn every_request_of_a_conversation_is_new_and_is_answered() {
     const PACKETS: u32 = 20_000;
@@ -576,8 +577,8 @@ fn every_request_of_a_conversation_is_new_and_is_answered() {
             .iter()
             .map(|bucket| u64::from(bucket.samples))
             .sum();
-        // Those of the last round trip wait for their answers. 64 requests that wait share 4,096
-        // slots: few overwrite each other.
+        // The requests of the last round trip still wait for their answers. 64 waiting requests
+        // share 4,096 slots: few overwrite each other.
         let lost = counts.admitted - seen;
         assert!(lost <= u64::from(ROUND_TRIP) / 2 + counts.admitted / 20, "{seen} of {counts:?}");
     }

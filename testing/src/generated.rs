@@ -1,22 +1,22 @@
-//! Code that is generated from a `.proto` and committed, so that nobody who builds flowgauge builds
-//! a generator first.
+//! Check of the code that is generated from `.proto` files and committed, so that building
+//! flowgauge needs no code generator.
 
 use prost::Message;
 use std::error::Error;
 use std::fs;
 use std::path::Path;
 
-/// Set to 1, it writes what is expected.
+/// Variable that makes the check write the expected files if it is 1.
 pub const BLESS: &str = "TEST_BLESS";
 
-/// Checks what is committed beside `proto`, a file of the folder `protos`: in `.rs` what it
-/// generates for tonic and prost (messages, client and server) and, if there is such a file, in
-/// `.descriptors` what reflection tells. The compiler for protocol buffers is written in Rust. With
-/// [`BLESS`] it writes them.
+/// Checks the committed files next to `proto`, a file in the directory `protos`: `.rs` has the code
+/// for tonic and prost (messages, client and server), and `.descriptors`, if it exists, the data
+/// for reflection. The compiler for protocol buffers is written in Rust. With [`BLESS`] it writes
+/// the files.
 ///
 /// # Errors
-/// If the `.proto` does not compile, a file cannot be read or written, or something else is
-/// committed.
+/// If the `.proto` does not compile, a file cannot be read or written, or the committed files
+/// differ.
 pub fn check(protos: &Path, proto: &str, scratch: &Path) -> Result<(), Box<dyn Error>> {
     let descriptors = protox::compile([proto], [protos])?;
     let package = descriptors

@@ -1,5 +1,7 @@
-//! What tests of all crates have in common: how they skip what a machine lacks, networks of their
-//! own, and what chance allows.
+//! Helpers for the tests of all crates.
+//!
+//! [`skip`] reports tests that the machine cannot run, [`on_veth`] runs a test in its own network
+//! namespace, [`chance`] has bounds for random results, and [`generated`] checks committed code.
 
 pub mod chance;
 pub mod generated;
@@ -10,17 +12,17 @@ use std::io::Write;
 use std::panic::Location;
 use std::path::Path;
 
-/// Names a file to which every skipped test appends a line.
+/// Variable with a file to which every skipped test appends a line.
 pub const SKIPS: &str = "TEST_SKIPS";
 
-/// Set to 1, it makes skipping a failure.
+/// Variable that makes skipping a failure if it is 1.
 pub const NO_SKIPS: &str = "TEST_NO_SKIPS";
 
-/// Says that this test, or a part of it, is skipped and what the machine would need to run it. The
-/// caller returns.
+/// Reports that this test, or a part of it, is skipped, and what the machine would need to run it.
+/// The caller then returns.
 ///
 /// # Panics
-/// If [`NO_SKIPS`] is set, or the file that [`SKIPS`] names cannot be written.
+/// If [`NO_SKIPS`] is set, or the file in [`SKIPS`] cannot be written.
 #[track_caller]
 pub fn skip(need: impl Display) {
     println!("skipped: needs {need}");
@@ -34,13 +36,13 @@ pub fn skip(need: impl Display) {
     }
 }
 
-/// One write, so that lines of tests that run at the same time stay whole.
+/// Appends a line with a single write, so that lines of concurrent tests stay intact.
 fn note(path: &Path, line: &str) -> std::io::Result<()> {
     File::options().create(true).append(true).open(path)?.write_all(line.as_bytes())
 }
 
-/// Runs a test in a [network of its own](flowgauge_dataplane::xdp::veth::isolated). Skips it where
-/// there can be none.
+/// Runs a test in a [network namespace of its own](flowgauge_dataplane::xdp::veth::isolated). Skips
+/// it if there can be none.
 #[cfg(target_os = "linux")]
 #[track_caller]
 pub fn on_veth<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) {
@@ -55,7 +57,7 @@ mod tests {
     use super::*;
     use std::process::Command;
 
-    /// The tests below run it in a process of its own, with variables of its own.
+    /// The tests below run this one in a separate process with its own variables.
     #[test]
     #[ignore = "the other tests run it"]
     fn something_is_missing() {

@@ -1,4 +1,4 @@
-//! `flowgauge bench`: what counting costs on this machine.
+//! `flowgauge bench`: runs a benchmark and prints its results.
 
 use flowgauge::bench::{
     Bench, Common, Format, LineRate, Packet, Peers, Scale, What, Xdp, no_line_rate,
@@ -12,11 +12,11 @@ use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, isolated};
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// Measures what was asked for.
-pub(crate) fn execute(asked: Bench) -> Result<(), Failure> {
-    asked.check()?;
-    match asked.what {
-        What::LineRate(asked) => search(*asked),
+/// Runs the requested benchmark.
+pub(crate) fn execute(options: Bench) -> Result<(), Failure> {
+    options.check()?;
+    match options.what {
+        What::LineRate(options) => search(*options),
         What::Packet(Packet { common }) => {
             let (findings, missing) = packet::measure(common.quick)?;
             missing.iter().for_each(|need| tracing::warn!("skipped: needs {need}"));
@@ -39,44 +39,44 @@ pub(crate) fn execute(asked: Bench) -> Result<(), Failure> {
     }
 }
 
-fn search(asked: LineRate) -> Result<(), Failure> {
-    let quick = asked.common.quick;
-    let sizes = match asked.sizes.as_slice() {
+fn search(options: LineRate) -> Result<(), Failure> {
+    let quick = options.common.quick;
+    let sizes = match options.sizes.as_slice() {
         [] if quick => vec![64, 1518],
         [] => line_rate::SIZES.to_vec(),
         sizes => sizes.iter().map(|size| *size as usize).collect(),
     };
-    let trial = asked.trial.unwrap_or(Duration::from_millis(if quick { 500 } else { 2000 }));
+    let trial = options.trial.unwrap_or(Duration::from_millis(if quick { 500 } else { 2000 }));
     let resolution = if quick { 0.05 } else { 0.01 };
-    let cpus = asked.cpus.map(|Cpus(cpus)| cpus).unwrap_or_default();
-    let options =
+    let cpus = options.cpus.map(|Cpus(cpus)| cpus).unwrap_or_default();
+    let parameters =
         line_rate::Options { sizes, trial, resolution, cpus, settings: Settings::default() };
-    let workers = asked.workers.unwrap_or(1);
-    let Some((port, from)) = asked.port.zip(asked.from) else {
+    let workers = options.workers.unwrap_or(1);
+    let Some((port, from)) = options.port.zip(options.from) else {
         let found = isolated(move || {
             let receiver = || af_xdp(&AfXdp::new(RECEIVER.0), Some(workers));
             line_rate::measure(
                 receiver,
                 || Ok(Box::new(FrameSender::new(SENDER.0)?) as Box<dyn Outlet>),
-                &options,
+                &parameters,
             )
         });
         let findings = found.map_err(|need| {
             Failure::Failed(format!("bench line-rate without ports needs {need}"))
         })??;
-        return conclude(&asked.common, &findings);
+        return conclude(&options.common, &findings);
     };
-    let eal = asked.eal.as_deref();
+    let eal = options.eal.as_deref();
     let sender = || from.outlet(eal);
     let findings = match port {
         PortSpec::AfXdp(description) => {
-            line_rate::measure(|| af_xdp(&description, Some(workers)), sender, &options)?
+            line_rate::measure(|| af_xdp(&description, Some(workers)), sender, &parameters)?
         }
         #[cfg(feature = "dpdk")]
         PortSpec::Dpdk(device) => line_rate::measure(
             || flowgauge_dataplane::poll::port::dpdk(&device, eal, workers),
             sender,
-            &options,
+            &parameters,
         )?,
         #[cfg(not(feature = "dpdk"))]
         PortSpec::Dpdk(device) => {
@@ -87,13 +87,13 @@ fn search(asked: LineRate) -> Result<(), Failure> {
         }
         PortSpec::Pcap(_) | PortSpec::Memory(_) => return Err(no_line_rate()),
     };
-    conclude(&asked.common, &findings)
+    conclude(&options.common, &findings)
 }
 
-/// Prints and writes what was found, and holds it to what was promised.
-fn conclude(asked: &Common, findings: &Findings) -> Result<(), Failure> {
-    let page = asked.out.as_deref().map(|directory| findings.write(directory)).transpose()?;
-    let text = match asked.format {
+/// Prints and writes the findings, and checks them against their limits.
+fn conclude(options: &Common, findings: &Findings) -> Result<(), Failure> {
+    let page = options.out.as_deref().map(|directory| findings.write(directory)).transpose()?;
+    let text = match options.format {
         Format::Json => {
             serde_json::to_string(findings).map_err(io::Error::from).map_err(Failure::output)?
         }
@@ -107,12 +107,12 @@ fn conclude(asked: &Common, findings: &Findings) -> Result<(), Failure> {
     writeln!(io::stdout(), "{text}").map_err(Failure::output)?;
     if !findings.machine.optimized {
         tracing::warn!(
-            "this flowgauge was not compiled for speed (cargo build --release): its figures mean nothing"
+            "this flowgauge was built without optimizations, so its figures are meaningless; use cargo build --release"
         );
     }
     let broken = findings.broken();
-    if asked.check && !broken.is_empty() {
-        return Err(Failure::Failed(format!("beyond its limit: {}", broken.join("; "))));
+    if options.check && !broken.is_empty() {
+        return Err(Failure::Failed(format!("limit exceeded: {}", broken.join("; "))));
     }
     Ok(())
 }

@@ -1,5 +1,4 @@
-//! The commands of this program: their options are explained and checked by `flowgauge`, which
-//! hands them over.
+//! Commands of this program. `flowgauge` declares and checks their options and passes them on.
 
 pub(crate) mod bench;
 pub(crate) mod reproduce;

@@ -1,4 +1,4 @@
-//! `flowgauge reproduce`: a paper's experiments again.
+//! `flowgauge reproduce`: repeats the experiments of papers.
 
 use flowgauge::reproduce::{Reproduce, What};
 use flowgauge::{Failure, bar};
@@ -9,30 +9,30 @@ use flowgauge_bench::{ReproduceError, fridge, p4entropy, p4exp, p4log, rap, reor
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Repeats what was asked for.
-pub(crate) fn execute(asked: &Reproduce) -> Result<(), Failure> {
-    let directory = |what| match (asked.what, &asked.out) {
+/// Runs the requested reproductions.
+pub(crate) fn execute(options: &Reproduce) -> Result<(), Failure> {
+    let directory = |what| match (options.what, &options.out) {
         (_, None) => default_directory(what),
         (What::All, Some(out)) => out.join(what.name()),
         (_, Some(out)) => out.clone(),
     };
-    if !matches!(asked.what, What::All) {
-        return one(asked, asked.what, &directory(asked.what)).map(drop);
+    if !matches!(options.what, What::All) {
+        return one(options, options.what, &directory(options.what)).map(drop);
     }
     let mut pages = Vec::new();
     for what in What::EACH {
-        pages.push((what, one(asked, what, &directory(what))?));
+        pages.push((what, one(options, what, &directory(what))?));
     }
-    let index = index(asked, &pages)?;
+    let index = index(options, &pages)?;
     writeln!(io::stdout(), "all reports: {}", index.display()).map_err(Failure::output)
 }
 
-/// Writes a page that leads to all reports; gives its path.
-fn index(asked: &Reproduce, pages: &[(What, PathBuf)]) -> Result<PathBuf, Failure> {
-    let mut index = Page::new("The papers' experiments again");
-    index.lead("Each report has the paper's figures beside ours, with plots. All measurements are beside it, as CSV.");
-    // Beside the reports, or in a directory beside theirs.
-    let (directory, up) = match &asked.out {
+/// Writes a page that links to all reports, and returns its path.
+fn index(options: &Reproduce, pages: &[(What, PathBuf)]) -> Result<PathBuf, Failure> {
+    let mut index = Page::new("Experiments of papers, repeated");
+    index.lead("Each report compares the paper's figures with ours, with plots. All measurements are next to it as CSV files.");
+    // The page is next to the reports, or in a directory next to theirs.
+    let (directory, up) = match &options.out {
         Some(out) => (out.clone(), ""),
         None => (default_directory(What::All), "../"),
     };
@@ -55,10 +55,10 @@ fn index(asked: &Reproduce, pages: &[(What, PathBuf)]) -> Result<PathBuf, Failur
     Ok(directory.write("index.html", |file| file.write_all(index.html().as_bytes()))?)
 }
 
-/// Runs one reproduction and prints its tables; the path of its page.
-fn one(asked: &Reproduce, what: What, directory: &Path) -> Result<PathBuf, Failure> {
+/// Runs one reproduction, prints its tables, and returns the path of its page.
+fn one(options: &Reproduce, what: What, directory: &Path) -> Result<PathBuf, Failure> {
     let bar = bar(Some(1), what.name().to_owned());
-    let report = report(asked, what, directory, &|done, total| {
+    let report = report(options, what, directory, &|done, total| {
         bar.set_length(total);
         bar.set_position(done);
     });
@@ -70,33 +70,34 @@ fn one(asked: &Reproduce, what: What, directory: &Path) -> Result<PathBuf, Failu
     Ok(page)
 }
 
-/// Runs one reproduction and writes its report; its tables and the path of its page.
+/// Runs one reproduction and writes its report. Returns its tables and the path of its page.
 fn report(
-    asked: &Reproduce,
+    options: &Reproduce,
     what: What,
     directory: &Path,
     progress: &Progress<'_>,
 ) -> Result<(Vec<Table>, PathBuf), ReproduceError> {
-    let seeds = |quick, default| asked.seeds.unwrap_or(if asked.quick { quick } else { default });
+    let seeds =
+        |quick, default| options.seeds.unwrap_or(if options.quick { quick } else { default });
     match what {
         What::All | What::Whll => {
             let options = whll::Options {
                 seeds: seeds(whll::QUICK_SEEDS, whll::SEEDS),
-                read_skew: asked.read_skew,
+                read_skew: options.read_skew,
             };
             let findings = whll::run(&options, progress)?;
             Ok((findings.tables().into(), findings.write(directory)?))
         }
         What::P4log => {
             let findings = p4log::run(
-                if asked.quick { p4log::QUICK_NUMBERS } else { p4log::NUMBERS },
+                if options.quick { p4log::QUICK_NUMBERS } else { p4log::NUMBERS },
                 progress,
             )?;
             Ok((findings.tables(), findings.write(directory)?))
         }
         What::P4exp => {
             let findings = p4exp::run(
-                if asked.quick { p4exp::QUICK_NUMBERS } else { p4exp::NUMBERS },
+                if options.quick { p4exp::QUICK_NUMBERS } else { p4exp::NUMBERS },
                 progress,
             )?;
             Ok((findings.tables(), findings.write(directory)?))

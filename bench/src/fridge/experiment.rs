@@ -14,43 +14,43 @@ use flowgauge_dataplane::traffic::delay::{DelayProfile, DelayTraffic, Request, S
 /// Requests of a trace.
 pub const REQUESTS: u64 = 1_250_000;
 
-/// Slots where nothing else is said, as a power of two.
+/// Default number of slots, as a power of two.
 pub const MEMORY_LOG2: u8 = 10;
 
-/// Share of the requests that the fridge admits there: one in two to this power.
+/// Default share of requests that the fridge admits: one in two to this power.
 pub const ADMIT_LOG2: u8 = 6;
 
-/// Sizes that are compared, as powers of two.
+/// Compared sizes, as powers of two.
 pub const MEMORIES_LOG2: [u8; 7] = [8, 9, 10, 11, 12, 13, 14];
 
-/// Shares that are compared, one in two to these powers.
+/// Compared shares, one in two to these powers.
 pub const ADMITS_LOG2: [u8; 9] = [0, 2, 4, 5, 6, 7, 8, 10, 12];
 
-/// Requests that are put in the table in the life of one, of all that come: what sizes are compared
-/// at, as a power of two.
+/// Requests that arrive during the mean lifetime of one in the table, as a power of two. Sizes are
+/// compared at the same lifetime.
 const LIFE_LOG2: u8 = MEMORY_LOG2 + ADMIT_LOG2;
 
-/// Percentiles that are looked at: from the 5th on.
+/// First percentile that is compared.
 const FIRST: u32 = 5;
 const PERCENTILES: usize = 95;
 
-/// Packets that are read at a time.
+/// Packets read at a time.
 const BATCH: usize = 512;
 
-/// How delays of a trace are distributed.
+/// Distribution of the delays of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recipe {
-    /// The dissertation's synthetic trace.
+    /// Synthetic trace of the dissertation.
     LogUniform,
-    /// The same, with two groups of delays.
+    /// Synthetic trace with two groups of delays.
     Bimodal,
 }
 
 impl Recipe {
-    /// All of them.
+    /// All distributions.
     pub const ALL: [Recipe; 2] = [Recipe::LogUniform, Recipe::Bimodal];
 
-    /// The name on the command line of `generate`.
+    /// Returns the name on the command line of `generate`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -59,8 +59,8 @@ impl Recipe {
         }
     }
 
-    /// The percentiles whose errors are told. The median of two groups of the same size lies
-    /// between them, where no delay is.
+    /// Returns the percentiles whose errors are reported. With two groups of the same size, the
+    /// median lies between them, where there are no delays.
     #[must_use]
     pub fn percentiles(self) -> [u32; 3] {
         match self {
@@ -69,8 +69,9 @@ impl Recipe {
         }
     }
 
-    /// Whether a percentile counts for the gap: those next to the step between two groups do not.
-    fn is_told(self, percentile: u32) -> bool {
+    /// Whether a percentile counts towards the gap. Those next to the step between two groups do
+    /// not.
+    fn counts_for_gap(self, percentile: u32) -> bool {
         (5..=95).contains(&percentile)
             && (self == Recipe::LogUniform || percentile.abs_diff(50) > 5)
     }
@@ -84,32 +85,32 @@ impl Recipe {
     }
 }
 
-/// What happens to requests.
+/// Treatment of requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Method {
     /// One fridge.
     Fridge,
-    /// Four of a quarter of the slots each.
+    /// Four fridges, with a quarter of the slots each.
     MultiFridge,
-    /// Every request is put in the table.
+    /// Table that stores every request.
     Overwrite,
-    /// A request stays until it is older than this share of the true delays.
+    /// Table that keeps a request until it is older than this share of the true delays.
     Expiry(f64),
 }
 
-/// A table.
+/// Configuration of a table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setup {
-    /// What happens to requests.
+    /// Treatment of requests.
     pub method: Method,
-    /// Slots, as a power of two.
+    /// Number of slots, as a power of two.
     pub memory_log2: u8,
-    /// One request in two to this power is admitted.
+    /// Binary logarithm of the inverse share of requests that it admits.
     pub admit_log2: u8,
 }
 
 impl Setup {
-    /// The comparison of figure 2.2.
+    /// Tables compared in figure 2.2.
     pub const COMPARED: [Setup; 4] = [
         Setup { method: Method::Fridge, memory_log2: MEMORY_LOG2, admit_log2: ADMIT_LOG2 },
         Setup { method: Method::Overwrite, memory_log2: MEMORY_LOG2, admit_log2: 0 },
@@ -117,28 +118,28 @@ impl Setup {
         Setup { method: Method::Expiry(0.8), memory_log2: MEMORY_LOG2, admit_log2: 0 },
     ];
 
-    /// A fridge of the usual size.
+    /// Returns a fridge of the default size that admits one request in two to this power.
     #[must_use]
     pub const fn admitting(admit_log2: u8) -> Setup {
         Setup { method: Method::Fridge, memory_log2: MEMORY_LOG2, admit_log2 }
     }
 
-    /// What is compared when requests stop: one fridge and four, of the usual size.
+    /// Returns the tables compared when requests stop: one fridge and four, of the default size.
     #[must_use]
     pub fn stopping() -> Vec<Setup> {
         [Method::Fridge, Method::MultiFridge]
             .into_iter()
-            .filter_map(|method| Setup::of(method, MEMORY_LOG2))
+            .filter_map(|method| Setup::best(method, MEMORY_LOG2))
             .collect()
     }
 
-    /// What a method does best with this memory; nothing if it cannot work with so little.
+    /// Returns the best configuration of a method with this memory; `None` if it needs more.
     #[must_use]
-    pub fn of(method: Method, memory_log2: u8) -> Option<Setup> {
+    pub fn best(method: Method, memory_log2: u8) -> Option<Setup> {
         let admit_log2 = match method {
             Method::Fridge => LIFE_LOG2.saturating_sub(memory_log2),
-            // The longest of four lives is two to the power of four longer than that of a fridge of
-            // all slots would be.
+            // The longest lifetime of the four is two to the power of four longer than that of a
+            // fridge with all slots.
             Method::MultiFridge => (LIFE_LOG2 - 3).saturating_sub(memory_log2),
             Method::Overwrite | Method::Expiry(_) => 0,
         };
@@ -146,11 +147,11 @@ impl Setup {
         setup.settings(&[]).problem().is_none().then_some(setup)
     }
 
-    /// All that are compared.
+    /// Returns all compared configurations.
     #[must_use]
     pub fn all() -> Vec<Setup> {
         let by_memory =
-            |memory| METHODS.into_iter().filter_map(move |method| Setup::of(method, memory));
+            |memory| METHODS.into_iter().filter_map(move |method| Setup::best(method, memory));
         let mut all = Setup::COMPARED.to_vec();
         for setup in ADMITS_LOG2
             .into_iter()
@@ -164,7 +165,7 @@ impl Setup {
         all
     }
 
-    /// The name in tables and plots.
+    /// Returns the name in tables and plots.
     #[must_use]
     pub fn name(&self) -> String {
         match self.method {
@@ -175,8 +176,8 @@ impl Setup {
         }
     }
 
-    /// Requests of either direction have a table of their own, which is half of the memory.
-    /// `delays`: the true ones, in order.
+    /// Returns the settings of the table. Each direction has a table of its own, with half of the
+    /// memory. `delays` are the true ones, sorted.
     fn settings(&self, delays: &[u64]) -> Settings {
         let algorithm = match self.method {
             Method::Fridge => Algorithm::Fridge,
@@ -200,59 +201,60 @@ impl Setup {
     }
 }
 
-/// Methods that are compared by memory.
+/// Methods compared by memory.
 pub(super) const METHODS: [Method; 4] =
     [Method::Fridge, Method::MultiFridge, Method::Overwrite, Method::Expiry(0.99)];
 
-/// The time that a share of values in order is within.
+/// Returns the quantile of sorted values.
 fn exact(values: &[u64], share: f64) -> u64 {
     let place = (share * values.len() as f64).ceil() as usize;
     values.get(place.saturating_sub(1)).copied().unwrap_or(0)
 }
 
-/// The shares that are looked at: each percentile from the 5th to the 99th.
+/// Returns the shares to compare: each percentile from the 5th to the 99th.
 pub(super) fn shares() -> [f64; PERCENTILES] {
     std::array::from_fn(|index| f64::from(FIRST + index as u32) / 100.0)
 }
 
-/// How far a distribution is from the true one.
+/// Differences between a distribution and the true one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Errors {
-    /// Of the recipe's [percentiles](Recipe::percentiles), relative, in percent.
+    /// Relative errors of the recipe's [percentiles](Recipe::percentiles), in percent.
     pub percentiles: [f64; 3],
-    /// The largest of the percentiles from 5 to 95, as the logarithm to base 2 of the quotient.
+    /// Largest error of the percentiles from 5 to 95, as the binary logarithm of the quotient.
     pub gap: f64,
 }
 
 impl Errors {
-    /// Both as times of [`shares`].
-    pub(super) fn of(recipe: Recipe, times: &[f64], truth: &[f64]) -> Errors {
+    /// Compares two distributions, both given as the times of [`shares`].
+    pub(super) fn between(recipe: Recipe, times: &[f64], truth: &[f64]) -> Errors {
         let quotients: Vec<f64> =
             times.iter().zip(truth).map(|(time, truth)| time / truth).collect();
         let error = |percentile: u32| {
             let quotient = quotients.get(percentile.saturating_sub(FIRST) as usize).copied();
             (quotient.unwrap_or(f64::NAN) - 1.0) * 100.0
         };
-        let told = (FIRST..).zip(&quotients).filter(|(percentile, _)| recipe.is_told(*percentile));
-        let gap = told.map(|(_, quotient)| quotient.log2().abs()).fold(0.0, f64::max);
+        let counted =
+            (FIRST..).zip(&quotients).filter(|(percentile, _)| recipe.counts_for_gap(*percentile));
+        let gap = counted.map(|(_, quotient)| quotient.log2().abs()).fold(0.0, f64::max);
         Errors { percentiles: recipe.percentiles().map(error), gap }
     }
 }
 
-/// What a table has seen of a trace.
+/// Result of a table for one trace.
 #[derive(Clone)]
-pub struct Seen {
-    /// Which table.
+pub struct TableResult {
+    /// Configuration of the table.
     pub setup: Setup,
-    /// Delays that it has seen.
+    /// Number of delays it measured.
     pub samples: u64,
-    /// How far its distribution is from the true one; nothing if it saw no delay.
+    /// Differences to the true distribution; `None` if it measured no delay.
     pub errors: Option<Errors>,
-    /// Fridge by fridge, with what each admits.
+    /// Histogram and admission probability of each fridge.
     pub(super) histograms: Vec<(Histogram, f64)>,
 }
 
-/// Times of [`shares`]; nothing if no delay was seen.
+/// Returns the times of [`shares`]; `None` if no delay was measured.
 pub(super) fn times(histograms: &[(Histogram, f64)]) -> Option<Vec<f64>> {
     let fridges: Vec<Fridge<'_>> = histograms
         .iter()
@@ -261,32 +263,32 @@ pub(super) fn times(histograms: &[(Histogram, f64)]) -> Option<Vec<f64>> {
     quantiles(&fridges, &shares(), f64::from(1_u32 << Kind::TcpData.tick_bits()))
 }
 
-/// A trace, and the hashes of the tables that it goes through.
+/// Trace and the seed of the tables that count it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// How delays are distributed.
+    /// Distribution of the delays.
     pub recipe: Recipe,
     /// Requests of the trace.
     pub requests: u64,
-    /// Of the hashes. The trace is the same.
+    /// Seed of the hashes. The trace is the same for all seeds.
     pub seed: u64,
 }
 
-/// What became of it.
+/// Results of a run.
 pub struct Outcome {
-    /// Of what.
+    /// The run.
     pub run: Run,
-    /// The true times of [`shares`].
+    /// True times of [`shares`].
     pub(super) truth: Vec<f64>,
-    /// By the tables, until the last request.
-    pub seen: Vec<Seen>,
-    /// By those of [`Setup::stopping`], until the last answer: requests that are in a table when no
-    /// more come stay there, and each is answered.
-    pub stopped: Vec<Seen>,
+    /// Results of the tables at the last request.
+    pub results: Vec<TableResult>,
+    /// Results of the tables of [`Setup::stopping`] at the last answer. Requests in a table when
+    /// the traffic stops stay there, and are all answered.
+    pub stopped: Vec<TableResult>,
 }
 
-/// A table while it counts.
-struct Counting {
+/// Table while it counts.
+struct CountingTable {
     setup: Setup,
     settings: Settings,
     bank: Box<Bank>,
@@ -294,12 +296,12 @@ struct Counting {
     outbox: Outbox,
 }
 
-impl Counting {
+impl CountingTable {
     fn new(setup: Setup, delays: &[u64]) -> Self {
         let settings = setup.settings(delays);
         let lasting = SharedLasting::boxed();
         Delay::prepare(Delay::shared_lasting(&lasting), &settings);
-        Counting { setup, settings, bank: Bank::boxed(), lasting, outbox: Outbox::EMPTY }
+        CountingTable { setup, settings, bank: Bank::boxed(), lasting, outbox: Outbox::EMPTY }
     }
 
     fn count(&mut self, pass: &Pass<'_>, packets: &[Observation]) {
@@ -312,7 +314,7 @@ impl Counting {
         Delay::measure(&self.settings, parts, pass, packets);
     }
 
-    fn seen(&mut self, recipe: Recipe, truth: &[f64]) -> Seen {
+    fn results(&mut self, recipe: Recipe, truth: &[f64]) -> TableResult {
         let settings = self.settings;
         let delay = Delay::own(&mut self.bank);
         let histogram = |fridge| {
@@ -322,17 +324,17 @@ impl Counting {
         };
         let histograms: Vec<_> = (0..settings.fridges()).filter_map(histogram).collect();
         let buckets = histograms.iter().flat_map(|(histogram, _)| histogram.buckets());
-        Seen {
+        TableResult {
             setup: self.setup,
             samples: buckets.map(|bucket| u64::from(bucket.samples)).sum(),
-            errors: times(&histograms).map(|times| Errors::of(recipe, &times, truth)),
+            errors: times(&histograms).map(|times| Errors::between(recipe, &times, truth)),
             histograms,
         }
     }
 }
 
 impl Run {
-    /// Counts the trace in all of these tables.
+    /// Counts the trace with all of these tables.
     #[must_use]
     pub fn execute(&self, setups: &[Setup]) -> Outcome {
         let profile = self.recipe.profile(self.requests);
@@ -347,8 +349,8 @@ impl Run {
         }
         delays.sort_unstable();
         let truth = shares().map(|share| exact(&delays, share) as f64);
-        let mut tables: Vec<Counting> =
-            setups.iter().map(|setup| Counting::new(*setup, &delays)).collect();
+        let mut tables: Vec<CountingTable> =
+            setups.iter().map(|setup| CountingTable::new(*setup, &delays)).collect();
         delays.append(&mut late);
         delays.sort_unstable();
         let truth_of_all = shares().map(|share| exact(&delays, share) as f64);
@@ -362,23 +364,24 @@ impl Run {
             slot_ns: 1,
             bank: 0,
         };
-        // What is read of a packet is the same for all tables.
+        // All tables need the same fields of a packet.
         let any = Settings { kinds: Kinds::NONE.with(Kind::TcpData), ..Settings::DEFAULT };
         let settings = flowgauge_core::Settings { delay: any, ..flowgauge_core::Settings::DEFAULT };
         let context = Context::new(settings, &tabulation, Sharing::Alone);
         let (mut state, shared) = (State::boxed(), Shared::boxed());
-        let (mut packets, mut seen) = (Vec::with_capacity(BATCH), None);
+        let (mut packets, mut results) = (Vec::with_capacity(BATCH), None);
         let mut traffic = DelayTraffic::new(profile);
         loop {
             let next = traffic.advance(&mut |_| {});
-            let is_over = seen.is_none() && next.is_none_or(|(at, _)| at > end);
+            let is_over = results.is_none() && next.is_none_or(|(at, _)| at > end);
             if is_over || packets.len() == BATCH || next.is_none() {
                 tables.iter_mut().for_each(|table| table.count(&pass, &packets));
                 packets.clear();
             }
             if is_over {
-                seen =
-                    Some(tables.iter_mut().map(|table| table.seen(self.recipe, &truth)).collect());
+                results = Some(
+                    tables.iter_mut().map(|table| table.results(self.recipe, &truth)).collect(),
+                );
                 tables.retain(|table| Setup::stopping().contains(&table.setup));
             }
             let Some((at, frame)) = next else { break };
@@ -393,7 +396,7 @@ impl Run {
             }
         }
         let stopped =
-            tables.iter_mut().map(|table| table.seen(self.recipe, &truth_of_all)).collect();
-        Outcome { run: *self, truth: truth.to_vec(), seen: seen.unwrap_or_default(), stopped }
+            tables.iter_mut().map(|table| table.results(self.recipe, &truth_of_all)).collect();
+        Outcome { run: *self, truth: truth.to_vec(), results: results.unwrap_or_default(), stopped }
     }
 }

@@ -1,10 +1,10 @@
-//! What is known from elsewhere.
+//! Reference values of other sources.
 
 use super::{Errors, Method};
 
-/// Errors in percent at the median, the 95th and the 99th percentile, and the largest gap, of the
-/// log-uniform trace of 1.25 million requests with 2^10 slots, from a simulation of the definitions
-/// by another program: absolute values, printed to two digits; of how many runs is not known.
+/// Errors in percent at the median and the 95th and 99th percentiles, and the largest gap, for the
+/// log-uniform trace of 1.25 million requests with 2^10 slots. Absolute values, printed with two
+/// digits, from a simulation of the definitions by another program; the number of runs is unknown.
 pub(super) fn errors(method: Method) -> Option<Errors> {
     let (percentiles, gap) = match method {
         Method::Fridge => ([3.8, 2.9, 0.6], 0.11),

@@ -1,10 +1,13 @@
 //! Round-trip delays without bias: the fridge of chapter 2 of the data-plane performance
-//! dissertation next to tables that overwrite requests or let them expire (figure 2.2), the choice
-//! of the share of requests that it admits, several fridges, and memory.
+//! dissertation compared with tables that overwrite requests or let them expire (figure 2.2), the
+//! share of requests to admit, several fridges, and memory.
 //!
 //! The dissertation's trace of an Internet provider is not public, and of its synthetic ones only
-//! the recipe is at hand. So its figure is told in words, and figures in numbers are those of a
-//! simulation by another program.
+//! the recipe is available. Its figure is therefore described in words; reference values are those
+//! of a simulation by another program.
+//!
+//! [`run`] executes the experiments of `experiment`, [`Findings`] aggregates them, and `page` and
+//! `summary` write the report.
 
 mod experiment;
 mod known;
@@ -15,7 +18,7 @@ mod tests;
 
 pub use experiment::{
     ADMIT_LOG2, ADMITS_LOG2, Errors, MEMORIES_LOG2, MEMORY_LOG2, Method, Outcome, REQUESTS, Recipe,
-    Run, Seen, Setup,
+    Run, Setup, TableResult,
 };
 
 use crate::error::ReproduceError;
@@ -30,17 +33,17 @@ use std::thread::available_parallelism;
 /// Repetitions of every experiment, as in the dissertation.
 pub const SEEDS: u64 = 10;
 
-/// Repetitions for a look in passing.
+/// Repetitions with `--quick`.
 pub const QUICK_SEEDS: u64 = 2;
 
-/// Everything measured.
+/// Results of all experiments.
 pub struct Findings {
     seeds: u64,
     outcomes: Vec<Outcome>,
 }
 
-/// Runs all experiments with seeds 1 to `seeds`, as many at a time as there are processors.
-/// Progress is in requests.
+/// Runs all experiments with seeds 1 to `seeds`, one per processor at a time. Reports progress in
+/// requests.
 #[must_use]
 pub fn run(seeds: u64, progress: &Progress<'_>) -> Findings {
     execute(seeds, REQUESTS, &Setup::all(), progress)
@@ -67,21 +70,21 @@ impl Findings {
         self.outcomes.iter().filter(move |outcome| outcome.run.recipe == recipe)
     }
 
-    fn seen(&self, recipe: Recipe, setup: Setup) -> impl Iterator<Item = &Seen> {
+    fn results(&self, recipe: Recipe, setup: Setup) -> impl Iterator<Item = &TableResult> {
         self.outcomes(recipe)
-            .filter_map(move |outcome| outcome.seen.iter().find(|seen| seen.setup == setup))
+            .filter_map(move |outcome| outcome.results.iter().find(|result| result.setup == setup))
     }
 
-    /// The true times of the shares that are compared, in nanoseconds.
+    /// Returns the true times of the compared shares, in nanoseconds.
     fn truth(&self, recipe: Recipe) -> &[f64] {
         self.outcomes(recipe).next().map_or(&[], |outcome| &outcome.truth)
     }
 
-    /// Times of the same shares, from all runs of a table together.
+    /// Returns the times of the same shares, from all runs of a table combined.
     fn times(&self, recipe: Recipe, setup: Setup) -> Option<Vec<f64>> {
-        let mut seen = self.seen(recipe, setup);
-        let mut all = seen.next()?.histograms.clone();
-        for other in seen {
+        let mut results = self.results(recipe, setup);
+        let mut all = results.next()?.histograms.clone();
+        for other in results {
             all.iter_mut()
                 .zip(&other.histograms)
                 .for_each(|((sum, _), (histogram, _))| sum.merge(histogram));
@@ -89,36 +92,38 @@ impl Findings {
         experiment::times(&all)
     }
 
-    /// How far all runs of a table together are from the truth: bias, as good as without variance.
+    /// Returns the errors of all runs of a table combined: its bias, with little variance.
     #[must_use]
     pub fn combined(&self, recipe: Recipe, setup: Setup) -> Option<Errors> {
-        Some(Errors::of(recipe, &self.times(recipe, setup)?, self.truth(recipe)))
+        Some(Errors::between(recipe, &self.times(recipe, setup)?, self.truth(recipe)))
     }
 
-    /// How far single runs are from the truth.
+    /// Returns the errors of single runs.
     #[must_use]
     pub fn single(&self, recipe: Recipe, setup: Setup) -> Vec<Errors> {
-        self.seen(recipe, setup).filter_map(|seen| seen.errors).collect()
+        self.results(recipe, setup).filter_map(|result| result.errors).collect()
     }
 
-    /// The largest gaps of single runs that go on until the last answer.
+    /// Returns the largest gaps of single runs that end with the last answer.
     fn gap_after_all(&self, recipe: Recipe, setup: Setup) -> Option<Spread> {
         let stopped = self
             .outcomes(recipe)
             .flat_map(|outcome| &outcome.stopped)
-            .filter(|seen| seen.setup == setup);
-        Spread::of(
-            &stopped.filter_map(|seen| seen.errors).map(|errors| errors.gap).collect::<Vec<_>>(),
+            .filter(|result| result.setup == setup);
+        Spread::from_values(
+            &stopped
+                .filter_map(|result| result.errors)
+                .map(|errors| errors.gap)
+                .collect::<Vec<_>>(),
         )
     }
 
-    /// The mean over runs of something about their errors.
+    /// Returns the mean over runs of a function of their errors.
     fn mean(&self, recipe: Recipe, setup: Setup, what: impl Fn(&Errors) -> f64) -> Option<Spread> {
-        Spread::of(&self.single(recipe, setup).iter().map(what).collect::<Vec<_>>())
+        Spread::from_values(&self.single(recipe, setup).iter().map(what).collect::<Vec<_>>())
     }
 
-    /// The comparison, the choice of what to admit, memory, and the end of requests, for a
-    /// terminal.
+    /// Returns the comparison, the share to admit, memory, and the end of requests as tables.
     #[must_use]
     pub fn tables(&self) -> [Table; 5] {
         let [first, second] = Recipe::ALL.map(|recipe| page::comparison_table(self, recipe));
@@ -131,9 +136,8 @@ impl Findings {
         ]
     }
 
-    /// Writes `index.html`, `errors.csv` and `percentiles.csv` into a directory, which is made if
-    /// need be; files with these names are replaced and all others left alone. Gives the path of
-    /// the page.
+    /// Writes `index.html`, `errors.csv` and `percentiles.csv` to a directory, which is created if
+    /// necessary. Existing files with these names are replaced. Returns the path of the page.
     ///
     /// # Errors
     /// [`ReproduceError::File`].

@@ -1,4 +1,4 @@
-//! The report's tables, plots and words.
+//! Tables, plots and text of the report.
 
 use super::experiment::{METHODS, shares};
 use super::{
@@ -17,7 +17,7 @@ fn runs(seeds: u64) -> String {
     format!("{seeds} run{}", if seeds == 1 { "" } else { "s" })
 }
 
-/// Signed percentages, and the gap.
+/// Formats signed percentages and the gap.
 fn cells(errors: Option<Errors>, of: impl Fn(Errors) -> Vec<Cell>) -> Vec<Cell> {
     errors.map_or_else(|| vec![Cell::default(); 4], of)
 }
@@ -32,7 +32,7 @@ fn unsigned(errors: Errors) -> Vec<Cell> {
     percentiles.chain([Cell::new(format!("{:.2}", errors.gap))]).collect()
 }
 
-/// The mean absolute errors of single runs.
+/// Formats the mean absolute errors of single runs.
 fn single(findings: &Findings, recipe: Recipe, setup: Setup) -> Vec<Cell> {
     let spreads = [0, 1, 2]
         .map(|index| findings.mean(recipe, setup, |errors| errors.percentiles[index].abs()));
@@ -56,7 +56,7 @@ fn columns(recipe: Recipe, group: &str) -> Vec<Column> {
     percentiles.into_iter().chain([Column::number(group, "gap")]).collect()
 }
 
-/// Figure 2.2 in numbers.
+/// Returns figure 2.2 as a table.
 pub(super) fn comparison_table(findings: &Findings, recipe: Recipe) -> Table {
     let caption = format!(
         "Delays {}: errors of percentiles with {} slots, % (gap: log2, from p5 to p95), {}",
@@ -84,24 +84,27 @@ pub(super) fn comparison_table(findings: &Findings, recipe: Recipe) -> Table {
     table
 }
 
-/// A share of two to a negative power.
+/// Formats a share of two to a negative power.
 fn share(log2: u8) -> String {
     if log2 == 0 { "1".to_owned() } else { format!("1/{}", grouped(1 << log2)) }
 }
 
-/// Errors of a fridge by what it admits.
+/// Returns the errors of a fridge by the share that it admits.
 pub(super) fn admission_table(findings: &Findings) -> Table {
     let caption = format!(
         "|Error| of a run of a fridge of {} slots by the share of requests it admits",
         grouped(1 << MEMORY_LOG2)
     );
-    let mut all = vec![Column::number("", "admitted"), Column::number("", "delays seen")];
+    let mut all = vec![Column::number("", "admitted"), Column::number("", "delays measured")];
     Recipe::ALL.into_iter().for_each(|recipe| all.extend(columns(recipe, recipe.name())));
     let mut table = Table::new(caption, all);
     for admit_log2 in ADMITS_LOG2 {
         let setup = Setup::admitting(admit_log2);
-        let samples =
-            findings.seen(Recipe::LogUniform, setup).map(|seen| seen.samples).max().unwrap_or(0);
+        let samples = findings
+            .results(Recipe::LogUniform, setup)
+            .map(|result| result.samples)
+            .max()
+            .unwrap_or(0);
         let mut row = vec![Cell::new(share(admit_log2)), Cell::new(grouped(samples))];
         Recipe::ALL.into_iter().for_each(|recipe| row.extend(single(findings, recipe, setup)));
         table.row(row);
@@ -109,7 +112,7 @@ pub(super) fn admission_table(findings: &Findings) -> Table {
     table
 }
 
-/// Largest gaps by memory.
+/// Returns the largest gaps by memory.
 pub(super) fn memory_table(findings: &Findings) -> Table {
     let caption = format!(
         "Largest gap from p5 to p95 of a run, log2, mean of {}, by memory",
@@ -124,7 +127,7 @@ pub(super) fn memory_table(findings: &Findings) -> Table {
         let mut row = vec![Cell::new(grouped(1 << memory_log2))];
         for recipe in Recipe::ALL {
             row.extend(METHODS.map(|method| {
-                let spread = Setup::of(method, memory_log2)
+                let spread = Setup::best(method, memory_log2)
                     .and_then(|setup| findings.mean(recipe, setup, |errors| errors.gap));
                 spread.map_or_else(Cell::default, |spread| Cell::new(format!("{:.2}", spread.mean)))
             }));
@@ -134,7 +137,7 @@ pub(super) fn memory_table(findings: &Findings) -> Table {
     table
 }
 
-/// Largest gaps if the trace ends with the last request or with the last answer.
+/// Returns the largest gaps if the trace ends with the last request or with the last answer.
 pub(super) fn stopping_table(findings: &Findings) -> Table {
     let caption = format!(
         "Largest gap of a run with {} slots, log2, mean of {}, by the end of the trace",
@@ -168,7 +171,7 @@ fn named(method: Method) -> String {
     Setup { method, memory_log2: MEMORY_LOG2, admit_log2: 0 }.name()
 }
 
-/// Figure 2.2: distributions next to the true one.
+/// Returns figure 2.2: distributions next to the true one.
 fn distribution_chart(findings: &Findings, recipe: Recipe) -> Chart {
     let (x, y) =
         (Axis::logarithmic("delay, ms", 0.03, 100.0), Axis::linear("delays within, %", 0.0, 100.0));
@@ -213,14 +216,14 @@ fn memory_chart(findings: &Findings, recipe: Recipe) -> Chart {
     let chart = Chart::new(recipe.name(), x, y, HALF);
     METHODS.into_iter().zip(TONES).fold(chart, |chart, (method, tone)| {
         let points = MEMORIES_LOG2.into_iter().filter_map(|log2| {
-            let spread = findings.mean(recipe, Setup::of(method, log2)?, |errors| errors.gap)?;
+            let spread = findings.mean(recipe, Setup::best(method, log2)?, |errors| errors.gap)?;
             Some((slots(log2), spread.mean.clamp(0.01, 10.0)))
         });
         chart.line(&named(method), tone, points)
     })
 }
 
-/// The whole report.
+/// Returns the report.
 pub(super) fn page(findings: &Findings) -> String {
     let mut page = Page::new("Round-trip delays without bias: the fridge and its relatives");
     let [fridge, overwrite, late, early] = Setup::COMPARED.map(|setup| {
@@ -269,7 +272,7 @@ fn comparison(findings: &Findings, page: &mut Page) {
          request that finds no free slot is lost whatever its delay is. Only the last hundredth of the delays is cut off. We do not have the trace on which the bias was \
          large.",
         "<strong>A threshold has to be known</strong> before delays are. If it is too low, the tail is missing. If it is too high, unanswered requests fill the table, \
-         and few delays are seen. The fridge needs the order of magnitude only, see below.",
+         and few delays are measured. The fridge needs the order of magnitude only, see below.",
         "<strong>Bimodal delays</strong>: the step between the two groups is left out of the gap (p45 to p55), as any error of the groups' sizes moves it by the distance \
          of the groups. Overwriting finds hardly any delay of the longer group.",
     ]);
@@ -300,7 +303,7 @@ fn memory(findings: &Findings, page: &mut Page) {
     let better = Recipe::ALL.map(|recipe| {
         let gap = |method, log2| {
             findings
-                .mean(recipe, Setup::of(method, log2)?, |errors| errors.gap)
+                .mean(recipe, Setup::best(method, log2)?, |errors| errors.gap)
                 .map(|spread| spread.mean)
         };
         let sizes = MEMORIES_LOG2
@@ -321,7 +324,7 @@ fn memory(findings: &Findings, page: &mut Page) {
         "All figures above end with the last request. If answers are counted until the last one, the requests that are in a table at the end stay there, and \
          each is answered. One fridge remains unbiased. Four fridges do not: the one that admits most has seen no long delay before, and now sees a few hundred that \
          nobody overwrites. Their weights are small, so that its estimate, which is far too low, looks precise and is trusted most. Weights that depend on \
-         what was seen promise nothing about bias. Whenever the rate of requests falls at once, this happens.",
+         what was measured promise nothing about bias. Whenever the rate of requests falls at once, this happens.",
     );
 }
 
@@ -331,7 +334,7 @@ fn method(findings: &Findings, page: &mut Page) {
         format!(
             "{} requests went through {} tables by the code that every software dataplane runs (<code>flowgauge_core::delay</code>), flowgauge {}.",
             grouped(findings.outcomes.iter().map(|outcome| outcome.run.requests).sum()),
-            findings.outcomes.first().map_or(0, |outcome| outcome.seen.len()),
+            findings.outcomes.first().map_or(0, |outcome| outcome.results.len()),
             env!("CARGO_PKG_VERSION")
         ),
         format!(
@@ -342,6 +345,6 @@ fn method(findings: &Findings, page: &mut Page) {
         "Requests of either direction have a table of their own. Slots are those of both together: each half has half of the requests.".to_owned(),
         "Delays are counted in buckets, which adds up to 1.6 % to an error. The true percentiles are exact.".to_owned(),
         "<code>errors.csv</code> has one line a run and table, <code>percentiles.csv</code> the curves of figure 2.2.".to_owned(),
-        format!("Again: <code>flowgauge reproduce fridge --seeds {}</code>", findings.seeds),
+        format!("To repeat: <code>flowgauge reproduce fridge --seeds {}</code>", findings.seeds),
     ]);
 }

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Standard deviations of one run's errors and gap on the log-uniform trace, of ten runs
+/// Standard deviations of one run's errors and gap on the log-uniform trace, over ten runs
 /// (`flowgauge reproduce fridge`).
 const DEVIATIONS: [([f64; 3], f64); 4] = [
     ([3.53, 3.80, 1.63], 0.026),
@@ -24,7 +24,7 @@ fn errors_are_the_known_ones() {
     const SEEDS: u64 = 4;
     let recipe = Recipe::LogUniform;
     let findings = findings(SEEDS, REQUESTS, &[recipe], &Setup::COMPARED);
-    // The known figures, taken for those of one run, against the mean of ours. They are printed to
+    // Compare the reference values, taken as those of one run, with our mean. They are printed with
     // two digits.
     for ((setup, (deviations, gap_deviation)), digit) in
         Setup::COMPARED.into_iter().zip(DEVIATIONS).zip([0.1, 1.0, 0.1, 1.0])
@@ -37,7 +37,7 @@ fn errors_are_the_known_ones() {
             let ours =
                 findings.mean(recipe, setup, |errors| errors.percentiles[index]).unwrap().mean;
             let (known, allowed) = (known.percentiles[index], allowed(deviation, digit));
-            // Of which sign is not known.
+            // The sign of the reference value is unknown.
             let difference = (ours - known).abs().min((ours + known).abs());
             assert!(
                 difference <= allowed,
@@ -59,13 +59,13 @@ fn errors_are_the_known_ones() {
 #[test]
 fn overwriting_loses_the_longer_group_and_fridges_do_not() {
     let setups =
-        [Setup::COMPARED[0], Setup::COMPARED[1], Setup::of(Method::MultiFridge, 10).unwrap()];
+        [Setup::COMPARED[0], Setup::COMPARED[1], Setup::best(Method::MultiFridge, 10).unwrap()];
     let findings = findings(2, 600_000, &[Recipe::Bimodal], &setups);
     let gap = |setup| findings.combined(Recipe::Bimodal, setup).unwrap().gap;
     // A bucket is 3 % wide, 0.045 in logarithms; ten runs of 1.25 million requests have gaps of
-    // 0.03 in the mean.
+    // 0.03 on average.
     assert!(gap(setups[0]) < 0.1 && gap(setups[2]) < 0.1, "{} {}", gap(setups[0]), gap(setups[2]));
-    // The shorter group is all that is left: 50 ms and more are taken for 0.2 ms at most.
+    // Only the shorter group is left: 50 ms and more are reported as 0.2 ms at most.
     assert!(gap(setups[1]) > 7.9, "{}", gap(setups[1]));
 }
 
@@ -74,10 +74,10 @@ fn when_requests_stop_one_fridge_is_right_and_four_are_not() {
     let findings = findings(3, 600_000, &[Recipe::LogUniform], &Setup::stopping());
     let gap = |setup| findings.gap_after_all(Recipe::LogUniform, setup).unwrap().mean;
     let [one, four] = Setup::stopping()[..] else { panic!() };
-    // Half as many requests as those of ten runs, whose gaps had a mean of 0.10 and a deviation of
+    // Half as many requests as in the ten runs, whose gaps had a mean of 0.10 and a deviation of
     // 0.026.
     assert!(gap(one) < 0.1 * 2_f64.sqrt() + 3.0 * 0.026, "{}", gap(one));
-    // The report says so. Whoever changes the weights of several fridges may find this wrong.
+    // The report says so. New weights of several fridges may invalidate this.
     assert!(gap(four) > 2.0 * gap(one), "{} {}", gap(four), gap(one));
 }
 
@@ -85,7 +85,7 @@ fn when_requests_stop_one_fridge_is_right_and_four_are_not() {
 fn runs_repeat() {
     let run = Run { recipe: Recipe::LogUniform, requests: 50_000, seed: 3 };
     let errors = |run: &Run| {
-        run.execute(&Setup::COMPARED).seen.iter().map(|seen| seen.errors).collect::<Vec<_>>()
+        run.execute(&Setup::COMPARED).results.iter().map(|result| result.errors).collect::<Vec<_>>()
     };
     assert_eq!(errors(&run), errors(&run));
     assert_ne!(errors(&run), errors(&Run { seed: 4, ..run }));
@@ -93,10 +93,10 @@ fn runs_repeat() {
 
 #[test]
 fn tables_that_cannot_be_are_left_out() {
-    assert_eq!(Setup::of(Method::MultiFridge, 8), None);
+    assert_eq!(Setup::best(Method::MultiFridge, 8), None);
     let all = Setup::all();
-    // Of nine shares one is in the comparison, and so is one of the seven sizes of three methods;
-    // the fourth takes six.
+    // One of nine shares is in the comparison, and so is one of the seven sizes of three methods;
+    // the fourth has six sizes.
     assert_eq!(all.len(), 4 + 8 + 3 * 6 + 6);
     assert!(all.iter().enumerate().all(|(index, setup)| !all[..index].contains(setup)));
 }

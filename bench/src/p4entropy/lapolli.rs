@@ -1,15 +1,15 @@
-//! The entropy of Lapolli, Marques and Gaspary (*Offloading real-time DDoS attack detection to
-//! programmable data planes*, 2019), which P4Entropy is compared with: the same sum, with what a
-//! packet adds looked up in a longest-prefix-match table.
+//! Entropy of Lapolli, Marques and Gaspary (*Offloading real-time DDoS attack detection to
+//! programmable data planes*, 2019), which P4Entropy is compared with: the same sum, with the
+//! increment of a packet looked up in a longest-prefix-match table.
 
-/// Bits below the leading one that the table tells apart.
+/// Bits below the leading one that the table distinguishes.
 const BITS: u32 = 5;
 
-/// What the packet that makes a flow's count f adds, in sixteenths of a bit:
-/// `f log2 f - (f - 1) log2 (f - 1)`.
+/// Increments of the sum for the packet that makes a flow's count f, in sixteenths of a bit: `f
+/// log2 f - (f - 1) log2 (f - 1)`.
 ///
-/// As in the switch, counts with the same leading bits share an entry; it is that of the one in
-/// their middle.
+/// As in the switch, counts with the same leading bits share an entry, which is exact for their
+/// middle.
 #[derive(Clone, Debug)]
 pub(super) struct Table(Vec<u32>);
 
@@ -17,7 +17,7 @@ impl Table {
     pub(super) fn new() -> Self {
         let entry = |leading: u32, below: u32| {
             let step = 1_u64 << leading.saturating_sub(BITS);
-            // Of numbers with fewer bits each has an entry of its own.
+            // Each shorter number has an entry of its own.
             let first =
                 (1_u64 << leading) + u64::from(below >> BITS.saturating_sub(leading)) * step;
             let count = (first + step / 2) as f64;
@@ -32,7 +32,7 @@ impl Table {
         )
     }
 
-    /// What a count adds; 0 of what is no count.
+    /// Returns the increment for a count; 0 for an invalid count.
     pub(super) fn term(&self, count: i32) -> u64 {
         let count = count.max(0).unsigned_abs();
         let Some(leading) = count.checked_ilog2() else { return 0 };
@@ -41,7 +41,7 @@ impl Table {
     }
 }
 
-/// The entropy in bits of a window of 2 to this many packets: the quotient is a shift.
+/// Returns the entropy in bits of a window of 2 to this many packets. The division is a shift.
 pub(super) fn entropy(packets_bits: u32, sum: u64) -> f64 {
     ((u64::from(packets_bits) << 4) as f64 - (sum >> packets_bits) as f64) / 16.0
 }
@@ -58,8 +58,8 @@ mod tests {
         for count in 2..100_000 {
             let f = f64::from(count);
             let exact = 16.0 * (f * f.log2() - (f - 1.0) * (f - 1.0).log2());
-            // Rounding; and of numbers that share an entry the distance from its middle, a 64th of
-            // the number at most, at the slope of the formula.
+            // Rounding, plus for counts that share an entry the distance from its middle, at most a
+            // 64th of the count, times the slope of the formula.
             let shared = if count < 64 { 0.0 } else { 16.0 / 64.0 * std::f64::consts::LOG2_E };
             assert!((table.term(count) as f64 - exact).abs() <= 0.5 + shared, "{count}");
         }

@@ -1,7 +1,7 @@
-//! The accuracy of P4Entropy: figure 7 of its paper, and where the error comes from.
+//! Accuracy of P4Entropy: figure 7 of its paper, and the sources of the error.
 //!
-//! The paper's trace is not public. In its place is traffic by Zipf's law: 200,000 flows, windows
-//! of 2^21 packets as in the paper.
+//! The paper's trace is not public. It is replaced by Zipf traffic: 200,000 flows, windows of 2^21
+//! packets as in the paper.
 
 mod lapolli;
 #[cfg(test)]
@@ -25,19 +25,19 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 
-/// Windows of every kind of traffic. The paper has 10.
+/// Windows of each kind of traffic. The paper has 10.
 pub const SEEDS: u64 = 5;
 
-/// Windows for a look in passing.
+/// Windows with `--quick`.
 pub const QUICK_SEEDS: u64 = 1;
 
 /// Exponents of Zipf's law.
 const ALPHAS: [f64; 3] = [0.8, 1.0, 1.2];
 
-/// The exponent of which figure 7 is made.
+/// Exponent of figure 7.
 const FIGURE_ALPHA: f64 = 1.0;
 
-/// The sketch of table III; its 1000 columns are a power of two here.
+/// Rows of the sketch in table III. Its 1000 columns are rounded to a power of two here.
 const ROWS: usize = 10;
 const COLUMNS: usize = 1024;
 
@@ -45,14 +45,14 @@ const COLUMNS: usize = 1024;
 const SWEEP_ROWS: [usize; 6] = [2, 4, 6, 8, 10, 12];
 const SWEEP_COLUMNS: [usize; 4] = [128, 256, 512, 1024];
 
-/// How much is done.
+/// Parameters of the reproduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Windows of every kind of traffic, with seeds 1, 2, ….
+    /// Windows of each kind of traffic, with seeds 1, 2, ….
     pub seeds: u64,
     /// Packets of a window, as a power of two.
     pub packets_bits: u32,
-    /// Sources.
+    /// Number of sources.
     pub flows: u64,
     /// Whether to make figure 7.
     pub figures: bool,
@@ -64,27 +64,27 @@ impl Default for Options {
     }
 }
 
-/// How a window's sum becomes an entropy.
+/// Method that computes the entropy from a window's sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// P4Entropy, the last equation in floating point, as the controller has it.
+    /// P4Entropy with the last equation in floating point, as in the controller.
     Floating,
-    /// P4Entropy in integers, the last logarithms with 7 bits, as the dataplane has it.
+    /// P4Entropy in integers with 7 bits in the last logarithms, as in the dataplane.
     SevenBits,
     /// P4Entropy in integers with the paper's 4 bits.
     FourBits,
-    /// Algorithm 3 to the letter.
+    /// Algorithm 3 as printed.
     Literal,
-    /// Lapolli's table.
+    /// Table of Lapolli et al.
     Lapolli,
 }
 
 impl Method {
-    /// All, the best first.
+    /// All methods, the best first.
     pub const ALL: [Method; 5] =
         [Method::Floating, Method::SevenBits, Method::FourBits, Method::Literal, Method::Lapolli];
 
-    /// The name in reports.
+    /// Returns the name in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -97,36 +97,36 @@ impl Method {
     }
 }
 
-/// What one method found in one window.
+/// Result of one method in one window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Finding {
     /// Exponent of Zipf's law.
     pub alpha: f64,
     /// Seed of traffic and hashes.
     pub seed: u64,
-    /// The sketch.
+    /// Kind of the sketch.
     pub kind: SketchKind,
-    /// Its size.
+    /// Shape of the sketch.
     pub shape: Grid,
-    /// How the sum became an entropy.
+    /// Method.
     pub method: Method,
-    /// The entropy found, in bits.
+    /// Estimated entropy, in bits.
     pub bits: f64,
-    /// The entropy, in bits.
+    /// True entropy, in bits.
     pub truth: f64,
-    /// Whether the 95 % interval holds it; only of [`Method::Floating`].
+    /// Whether the 95 % interval contains it; only for [`Method::Floating`].
     pub held: Option<bool>,
 }
 
 impl Finding {
-    /// The relative error in percent.
+    /// Returns the relative error in percent.
     #[must_use]
     pub fn error(&self) -> f64 {
         (self.bits - self.truth).abs() / self.truth * 100.0
     }
 }
 
-/// Everything measured.
+/// Results of all windows.
 #[derive(Clone, Debug)]
 pub struct Findings {
     options: Options,
@@ -134,7 +134,7 @@ pub struct Findings {
     figures: Vec<Sensitivity>,
 }
 
-/// One window to make and count in every way.
+/// Window to generate and count by all methods.
 #[derive(Clone, Copy, Debug)]
 struct Job {
     alpha: f64,
@@ -158,7 +158,7 @@ impl Job {
             .collect()
     }
 
-    /// Passes over the packets.
+    /// Returns the number of passes over the packets.
     fn cost(&self) -> u64 {
         1 + self.shapes().len() as u64 * 4
     }
@@ -229,9 +229,9 @@ fn exact(keys: &[u32]) -> f64 {
     (keys.len() as f64).log2() - sum / keys.len() as f64
 }
 
-/// Algorithm 3 as printed (lines 18 and 19): the difference of two amplified logarithms is handed
-/// to P4Exp as if it were a plain exponent. A power that does not fit 128 bits is 0 in P4 (section
-/// III-B).
+/// Computes Algorithm 3 as printed (lines 18 and 19): the difference of two amplified logarithms is
+/// passed to P4Exp as if it were a plain exponent. A power that does not fit 128 bits is 0 in P4
+/// (section III-B).
 fn literally(packets: u64, sum: u64) -> f64 {
     let of_packets = PER_WINDOW.log2(packets);
     let difference = u64::from(PER_WINDOW.log2(sum >> 10).saturating_sub(of_packets));
@@ -239,13 +239,13 @@ fn literally(packets: u64, sum: u64) -> f64 {
     (f64::from(of_packets) - power) / 1024.0
 }
 
-/// Makes and counts all windows, as many at a time as there are processors. Progress is in passes
-/// over packets.
+/// Generates and counts all windows, one per processor at a time. Reports progress in passes over
+/// packets.
 ///
 /// # Errors
-/// None; it is as other reproductions are.
+/// None; the signature is that of other reproductions.
 pub fn run(options: &Options, progress: &Progress<'_>) -> Result<Findings, ReproduceError> {
-    // Those of the figure come first: they take longest.
+    // Windows of the figure take longest; start with them.
     let mut alphas = ALPHAS;
     alphas.sort_by_key(|alpha| *alpha != FIGURE_ALPHA);
     let job = |alpha| (1..=options.seeds).map(move |seed| Job { alpha, seed, options: *options });
@@ -272,7 +272,7 @@ pub fn run(options: &Options, progress: &Progress<'_>) -> Result<Findings, Repro
 }
 
 impl Findings {
-    /// The errors of a method on traffic of this exponent, with the sketch of table III.
+    /// Returns the errors of a method on traffic with this exponent, with the sketch of table III.
     #[must_use]
     pub fn errors(&self, alpha: f64, kind: SketchKind, method: Method) -> Option<Spread> {
         let shape = Grid::of_counters(ROWS, COLUMNS)?;
@@ -280,10 +280,12 @@ impl Findings {
             (finding.alpha, finding.shape, finding.kind, finding.method)
                 == (alpha, shape, kind, method)
         };
-        Spread::of(&self.findings.iter().filter(wanted).map(Finding::error).collect::<Vec<f64>>())
+        Spread::from_values(
+            &self.findings.iter().filter(wanted).map(Finding::error).collect::<Vec<f64>>(),
+        )
     }
 
-    /// Windows of which the interval holds the truth, of all.
+    /// Returns the number of windows whose interval contains the truth, and of all windows.
     #[must_use]
     pub fn held(&self) -> (usize, usize) {
         let held = || self.findings.iter().filter_map(|finding| finding.held);
@@ -329,7 +331,7 @@ impl Findings {
         }
     }
 
-    /// The errors of all methods, figure 7, and what the paper says.
+    /// Returns the errors of all methods, figure 7, and the paper's statements.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
         [self.methods()]
@@ -392,8 +394,8 @@ impl Findings {
         ])
     }
 
-    /// Writes `index.html`, `figures.csv` and `windows.csv` into a directory, which is made if need
-    /// be. Gives the path of the page.
+    /// Writes `index.html`, `figures.csv` and `windows.csv` to a directory, which is created if
+    /// necessary. Returns the path of the page.
     ///
     /// # Errors
     /// [`ReproduceError::File`].
@@ -405,7 +407,7 @@ impl Findings {
         directory.write("index.html", |file| file.write_all(page.as_bytes()))
     }
 
-    /// One line a window, sketch and method.
+    /// Writes one line per window, sketch and method.
     fn windows(&self, file: &mut dyn Write) -> io::Result<()> {
         writeln!(
             file,
@@ -432,9 +434,9 @@ impl Findings {
         );
         page.table(&self.methods());
         page.paragraph(
-            "<strong>Algorithm 3 to the letter</strong> hands an exponent to P4Exp that is amplified already; the power leaves 128 bits, which P4 \
-             makes 0, and what is left is the logarithm of the packets. In all other lines the exponent is taken for what it is and the \
-             power stays amplified, as the logarithm it is taken from.",
+            "<strong>Algorithm 3 as printed</strong> passes an exponent to P4Exp that is already amplified; the power exceeds 128 bits, which P4 \
+             turns into 0, so that the logarithm of the packets remains. All other lines use the exponent itself, and the power stays \
+             amplified, like the logarithm computed from it.",
         );
         page.paragraph(
             "<strong>The last two logarithms</strong> are most of the error with the paper's 4 bits. They are taken once a window: the dataplane \
@@ -448,19 +450,22 @@ impl Findings {
         );
         let charts: Vec<_> = self.figures.iter().map(|figure| figure.chart(60.0)).collect();
         if !charts.is_empty() {
-            page.figure(&charts, "Figure 7 of the paper again, with Zipf's law of exponent 1 in the place of its trace.");
+            page.figure(
+                &charts,
+                "Figure 7 of the paper, with Zipf traffic of exponent 1 instead of its trace.",
+            );
         }
         self.figures.iter().for_each(|figure| page.table(&figure.table()));
         page.table(&self.statements());
         let (held, all) = self.held();
         page.heading("Method");
         page.list([
-            "The paper's trace (CAIDA 2018) is not public. Sources by Zipf's law stand in its place, with windows of as many packets.".to_owned(),
+            "The paper's trace (CAIDA 2018) is not public. It is replaced by Zipf traffic, with windows of as many packets.".to_owned(),
             format!("The 95 % interval of the controller's estimate holds the exact entropy in {held} of {all} windows and sketches."),
             "Sketches have powers of two as columns: 1024 for the paper's 1000.".to_owned(),
             "Lapolli's table has an entry for every five bits below the leading one, in sixteenths of a bit.".to_owned(),
             "<code>windows.csv</code> has every window; <code>figures.csv</code> the points of figure 7.".to_owned(),
-            format!("Again: <code>flowgauge reproduce p4entropy --seeds {}</code>", self.options.seeds),
+            format!("To repeat: <code>flowgauge reproduce p4entropy --seeds {}</code>", self.options.seeds),
         ]);
         page
     }

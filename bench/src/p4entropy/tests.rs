@@ -2,7 +2,7 @@ use super::*;
 use flowgauge_testing::chance::binomial;
 use std::sync::OnceLock;
 
-/// Ten windows of every kind of traffic; made once for all tests.
+/// Returns ten windows of each kind of traffic, computed once for all tests.
 fn findings() -> &'static Findings {
     static FINDINGS: OnceLock<Findings> = OnceLock::new();
     FINDINGS.get_or_init(|| {
@@ -16,7 +16,7 @@ fn errors(alpha: f64, kind: SketchKind, method: Method) -> Vec<f64> {
     findings().findings.iter().filter(wanted).map(Finding::error).collect()
 }
 
-/// What SPECIFICATION.md promises. Of 20 windows the worst, of exponent 0.8, was off by 0.82 %, and
+/// Limit in SPECIFICATION.md. The worst of 20 windows, with exponent 0.8, was off by 0.82 %, and
 /// the mean by 0.67 % with a deviation of 0.10.
 #[test]
 fn count_sketch_is_within_one_percent() {
@@ -26,24 +26,24 @@ fn count_sketch_is_within_one_percent() {
     }
 }
 
-/// Windows in groups. A logarithm that is cut off has steps, and so does a method's error: of
-/// exponent 1 and with 4 bits a window is off by 0.5 % or by 4.6 % (5 and 15 of 20) and never by
-/// anything between, and a mean says no more than how many windows were on which side. Two groups
-/// are what a gap leaves that is wider than the rest of the range; of ten windows from one smooth
-/// group it makes two in 1 case of 28.
+/// Divides windows into groups. A truncated logarithm has steps, and so does the error of a method:
+/// with exponent 1 and 4 bits, a window is off by 0.5 % or by 4.6 % (5 and 15 of 20) and never in
+/// between, so that the mean only says how many windows were on which side. There are two groups if
+/// a gap is wider than the rest of the range. Ten windows of one smooth group are divided in 1 case
+/// of 28.
 fn groups(mut errors: Vec<f64>) -> Vec<Spread> {
     errors.sort_by(f64::total_cmp);
     let range = errors[errors.len() - 1] - errors[0];
     let step = (1..errors.len()).find(|&index| errors[index] - errors[index - 1] > range / 2.0);
     let (below, above) = errors.split_at(step.unwrap_or(0));
-    [below, above].into_iter().filter_map(Spread::of).collect()
+    [below, above].into_iter().filter_map(Spread::from_values).collect()
 }
 
 /// Two-sided 99 % quantiles of Student's t, from one degree of freedom on.
 const STUDENT: [f64; 9] = [63.66, 9.92, 5.84, 4.60, 4.03, 3.71, 3.50, 3.36, 3.25];
 
-/// How far one more window, printed to so many digits, may be from the mean of a group, but for one
-/// in a hundred.
+/// Returns how far one more window, printed with so many digits, may be from the mean of a group in
+/// 99 % of cases.
 fn allowed(group: &Spread, known: &str) -> f64 {
     let digits = known.split_once('.').map_or(0, |(_, digits)| digits.len() as i32);
     let degrees = group.count.saturating_sub(1).clamp(1, STUDENT.len());
@@ -51,11 +51,11 @@ fn allowed(group: &Spread, known: &str) -> f64 {
         + 0.5 * 0.1_f64.powi(digits)
 }
 
-/// From a simulation of this protocol by another program, taken for one window each.
+/// Compares with a simulation of this protocol by another program, whose figures are taken for one
+/// window each.
 ///
-/// One of its figures disagrees and is left out: 0.19 % for Lapolli's table and exponent 1.2, where
-/// ours has 0.39 % with a deviation of 0.05 over 20 windows. How that program rounds its table is
-/// not known.
+/// One of its figures disagrees and is omitted: 0.19 % for Lapolli's table and exponent 1.2, where
+/// ours has 0.39 % with a deviation of 0.05 over 20 windows. The rounding of its table is unknown.
 #[test]
 fn all_methods_have_the_known_errors() {
     let known = [
@@ -81,7 +81,7 @@ fn all_methods_have_the_known_errors() {
     }
 }
 
-/// The power is lost, and what is left is the logarithm of the packets.
+/// The power overflows, and the result is the logarithm of the packets.
 #[test]
 fn algorithm_3_to_the_letter_is_of_no_use() {
     let literal: Vec<&Finding> =
@@ -90,7 +90,7 @@ fn algorithm_3_to_the_letter_is_of_no_use() {
     assert!(literal.iter().all(|finding| finding.bits == 21.0), "{literal:?}");
 }
 
-/// Of 95 %, with as many misses as chance makes of so many.
+/// 95 % intervals, with the number of misses that chance allows.
 #[test]
 fn intervals_hold_the_truth() {
     let (held, all) = findings().held();

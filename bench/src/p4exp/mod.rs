@@ -1,4 +1,4 @@
-//! The accuracy of P4Exp: figures 4 to 6 of the P4Entropy paper.
+//! Accuracy of P4Exp: figures 4 to 6 of the P4Entropy paper.
 
 use crate::error::ReproduceError;
 use crate::parallel::{self, Progress};
@@ -12,25 +12,25 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 
-/// Random powers behind the average. The paper takes 5 million.
+/// Number of random powers in the average. The paper has 5 million.
 pub const NUMBERS: u64 = 5_000_000;
 
-/// Random powers for a look in passing.
+/// Number of random powers with `--quick`.
 pub const QUICK_NUMBERS: u64 = 200_000;
 
-/// Chosen bases, with the largest exponents that the paper takes.
+/// Selected bases, with the largest exponents of the paper.
 const BASES: [(u64, u64); 5] = [(3, 39), (5, 26), (7, 22), (9, 19), (11, 17)];
 
-/// Chosen exponents, with the largest bases.
+/// Selected exponents, with the largest bases.
 const EXPONENTS: [(u64, u64); 5] =
     [(1_448, 6), (6_208, 5), (55_109, 4), (2_097_153, 3), (3_037_000_500, 2)];
 
-/// Table II.
+/// Bits of the logarithm in table II.
 const BITS: u32 = 7;
 const DIGITS: u32 = 3;
 const TERMS: u32 = 7;
 
-/// Everything measured.
+/// Results of all figures.
 #[derive(Clone, Debug)]
 pub struct Findings {
     numbers: u64,
@@ -38,14 +38,14 @@ pub struct Findings {
     figures: Vec<Sensitivity>,
 }
 
-/// Relative error in percent.
+/// Returns the relative error in percent.
 fn error(power: &Power, (x, d): (u64, u64)) -> f64 {
     let exact = (x as f64).powf(d as f64);
     (power.of(x, d) as f64 - exact).abs() / exact * 100.0
 }
 
-/// Over random exponents from 2 to 32 and bases for which the power has at most 64 bits. The
-/// paper's ranges, exponents up to 32 and bases of up to 32 bits, do not keep it within them.
+/// Returns the average error over random exponents from 2 to 32 and bases for which the power has
+/// at most 64 bits. The paper's ranges, exponents up to 32 and bases up to 32 bits, exceed them.
 fn average(power: &Power, numbers: u64) -> f64 {
     let mut random = ChaCha8Rng::seed_from_u64(1);
     let mut draw = || {
@@ -56,10 +56,10 @@ fn average(power: &Power, numbers: u64) -> f64 {
     (0..numbers).map(|_| error(power, draw())).sum::<f64>() / numbers as f64
 }
 
-/// Measures with so many random powers.
+/// Measures the errors with this many random powers.
 ///
 /// # Errors
-/// None; it is as other reproductions are.
+/// None; the signature is that of other reproductions.
 pub fn run(numbers: u64, progress: &Progress<'_>) -> Result<Findings, ReproduceError> {
     let bits = (2..=MAX_BITS).map(|bits| (bits, DIGITS, TERMS));
     let digits = (1..=MAX_DIGITS).map(|digits| (BITS, digits, TERMS));
@@ -116,7 +116,7 @@ pub fn run(numbers: u64, progress: &Progress<'_>) -> Result<Findings, ReproduceE
 }
 
 impl Findings {
-    /// The figures, and what the paper says of them.
+    /// Returns the figures and the paper's statements as tables.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
         self.figures.iter().map(Sensitivity::table).chain([self.statements()]).collect()
@@ -152,7 +152,7 @@ impl Findings {
         ])
     }
 
-    /// With the parameters of table II.
+    /// Returns the errors with the parameters of table II.
     fn parameters(&self) -> Table {
         let columns = vec![Column::text("", "power"), Column::number("", "|error| in %")];
         let caption = format!(
@@ -168,8 +168,8 @@ impl Findings {
         table
     }
 
-    /// Writes `index.html` and `figures.csv` into a directory, which is made if need be. Gives the
-    /// path of the page.
+    /// Writes `index.html` and `figures.csv` to a directory, which is created if necessary. Returns
+    /// the path of the page.
     ///
     /// # Errors
     /// [`ReproduceError::File`].
@@ -186,16 +186,19 @@ impl Findings {
         page.table(&self.statements());
         for pair in self.figures.chunks(2) {
             let charts: Vec<_> = pair.iter().map(|figure| figure.chart(6.0)).collect();
-            page.figure(&charts, "The paper's figures again. Errors of more than 6 % are cut off; the tables below have them.");
+            page.figure(
+                &charts,
+                "The paper's figures. Errors above 6 % are clipped; the tables below have them.",
+            );
         }
         self.figures.iter().for_each(|figure| page.table(&figure.table()));
-        page.heading("Where the paper is not followed");
+        page.heading("Deviations from the paper");
         page.paragraph(
             "Products in the series are signed: a binomial coefficient of a fraction is negative every other time. The exponents of the paper's \
              random powers, up to 32 for bases of up to 32 bits, leave 64 bits by far; here bases are drawn so that powers fit. From the seventh \
              term on the series does not change: the constant 1024 / 7! is 0.",
         );
-        page.paragraph("Again: <code>flowgauge reproduce p4exp</code>");
+        page.paragraph("To repeat: <code>flowgauge reproduce p4exp</code>");
         let page = page.html();
         directory.write("index.html", |file| file.write_all(page.as_bytes()))
     }

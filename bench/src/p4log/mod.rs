@@ -1,5 +1,5 @@
-//! The accuracy of P4Log: figure 3 of the P4Entropy paper, for the function that every packet's
-//! entropy takes.
+//! Accuracy of P4Log: figure 3 of the P4Entropy paper, for the function that counts the entropy of
+//! every packet.
 
 use crate::error::ReproduceError;
 use crate::parallel::{self, Progress};
@@ -13,20 +13,20 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 
-/// Random numbers behind the average. The paper takes 5 million.
+/// Number of random numbers in the average. The paper has 5 million.
 pub const NUMBERS: u64 = 5_000_000;
 
-/// Random numbers for a look in passing.
+/// Number of random numbers with `--quick`.
 pub const QUICK_NUMBERS: u64 = 200_000;
 
-/// Lengths of the numbers that are all ones (paper, section V-A).
+/// Lengths in bits of the numbers that are all ones (paper, section V-A).
 const LENGTHS: [u32; 5] = [4, 8, 16, 32, 64];
 
-/// Table II.
+/// Bits of the logarithm in table II.
 const BITS: u32 = 4;
 const DIGITS: u32 = 3;
 
-/// Everything measured.
+/// Results of all figures.
 #[derive(Clone, Debug)]
 pub struct Findings {
     numbers: u64,
@@ -34,7 +34,7 @@ pub struct Findings {
     figures: Vec<Sensitivity>,
 }
 
-/// Relative error in percent.
+/// Returns the relative error in percent.
 fn error(logarithm: &Logarithm, x: u64) -> f64 {
     let exact = (x as f64).log2();
     (f64::from(logarithm.log2(x)) / 1024.0 - exact).abs() / exact * 100.0
@@ -46,10 +46,10 @@ fn average(logarithm: &Logarithm, numbers: u64) -> f64 {
         / numbers as f64
 }
 
-/// Measures with so many random numbers.
+/// Measures the errors with this many random numbers.
 ///
 /// # Errors
-/// None; it is as other reproductions are.
+/// None; the signature is that of other reproductions.
 pub fn run(numbers: u64, progress: &Progress<'_>) -> Result<Findings, ReproduceError> {
     let bits = (1..=MAX_BITS).map(|bits| (bits, DIGITS));
     let digits = (1..=MAX_DIGITS).map(|digits| (BITS, digits));
@@ -97,7 +97,7 @@ pub fn run(numbers: u64, progress: &Progress<'_>) -> Result<Findings, ReproduceE
 }
 
 impl Findings {
-    /// Figure 3, and what the paper says of it.
+    /// Returns figure 3 and the paper's statements as tables.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
         self.figures.iter().map(Sensitivity::table).chain([self.statements()]).collect()
@@ -128,8 +128,8 @@ impl Findings {
         ])
     }
 
-    /// Writes `index.html` and `figures.csv` into a directory, which is made if need be. Gives the
-    /// path of the page.
+    /// Writes `index.html` and `figures.csv` to a directory, which is created if necessary. Returns
+    /// the path of the page.
     ///
     /// # Errors
     /// [`ReproduceError::File`].
@@ -147,15 +147,15 @@ impl Findings {
         let charts: Vec<_> = self.figures.iter().map(|figure| figure.chart(6.0)).collect();
         page.figure(
             &charts,
-            "Figure 3 of the paper again. Numbers of which all bits are one are the worst for a table of the upper ones.",
+            "Figure 3 of the paper. Numbers with all bits set are the worst case for a table of the upper bits.",
         );
         self.figures.iter().for_each(|figure| page.table(&figure.table()));
-        page.heading("Where the paper is not followed");
+        page.heading("Deviations from the paper");
         page.paragraph(
             "Its text has the branches of the search the wrong way round: where <code>x &lt; x ^ (x &gt;&gt; j)</code> the bit is 0, as figure 1 \
              has it. Numbers with fewer bits than are looked at are padded with zeros, which that comparison alone does not do.",
         );
-        page.paragraph("Again: <code>flowgauge reproduce p4log</code>");
+        page.paragraph("To repeat: <code>flowgauge reproduce p4log</code>");
         let page = page.html();
         directory.write("index.html", |file| file.write_all(page.as_bytes()))
     }

@@ -9,53 +9,53 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::cmp::Reverse;
 
-/// Slots, and true top flows looked for.
+/// Number of slots, and of true top flows searched for.
 pub const SLOTS: usize = 1 << SLOTS_LOG2;
 const SLOTS_LOG2: u8 = 8;
 
 /// Packets of a Zipf stream.
 pub const PACKETS: u64 = 2_000_000;
 
-/// Flows that a Zipf stream draws from.
+/// Number of flows in a Zipf stream.
 pub const FLOWS: u64 = 200_000;
 
 /// Exponents of Zipf's law.
 pub const ALPHAS: [f64; 3] = [1.0, 1.2, 1.5];
 
-/// Sizes of the tables of the theorem, as powers of two.
+/// Table sizes in the theorem, as powers of two.
 pub const SIZES_LOG2: [u8; 9] = [6, 7, 8, 9, 10, 11, 12, 13, 14];
 
-/// Shares of the heavy flows in the packets of the theorem's streams.
+/// Shares of heavy flows in the packets of the theorem's streams.
 pub const HEAVY_SHARES: [f64; 2] = [0.2, 0.5];
 
-/// Packets of every heavy flow of the theorem's streams, in the mean.
+/// Mean number of packets per heavy flow in the theorem's streams.
 pub const PACKETS_PER_HEAVY_FLOW: u64 = 100;
 
-/// The algorithms of the theorem.
+/// Algorithms compared in the theorem.
 pub const COMPARED: [Algorithm; 2] = [Algorithm::Rap, Algorithm::SpaceSaving];
 
-/// Packets with sources of Zipf's law.
+/// Packets whose sources follow Zipf's law.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Zipf {
-    /// The exponent.
+    /// Exponent.
     pub alpha: f64,
     /// Seed of addresses and packets.
     pub seed: u64,
 }
 
-/// What a table holds after a Zipf stream.
+/// Content of a table after a Zipf stream.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Held {
-    /// By which algorithm.
+pub struct TableContent {
+    /// Algorithm.
     pub algorithm: Algorithm,
-    /// Of the true top flows, the heaviest first, whether the table has them.
+    /// Whether the table has each of the true top flows, the heaviest first.
     pub ranks: Vec<bool>,
     /// Mean absolute relative error of the counts of those that it has, in percent.
     pub count_error: f64,
 }
 
-impl Held {
-    /// The share of the true top flows, 0 to 1.
+impl TableContent {
+    /// Returns the share of the true top flows, 0 to 1.
     #[must_use]
     pub fn share(&self) -> f64 {
         self.ranks.iter().filter(|held| **held).count() as f64 / self.ranks.len() as f64
@@ -63,29 +63,29 @@ impl Held {
 }
 
 impl Zipf {
-    /// The generator's description of the stream.
+    /// Returns the generator's profile of the stream.
     #[must_use]
     pub fn profile(&self) -> Profile {
         let sources = Sources::Zipf { flows: FLOWS, alpha: self.alpha };
         Profile { rate: None, packets: Some(PACKETS), seed: self.seed, ..Profile::new(sources) }
     }
 
-    /// Counts the stream by every algorithm.
+    /// Counts the stream with every algorithm.
     #[must_use]
-    pub fn run(&self) -> Vec<Held> {
+    pub fn run(&self) -> Vec<TableContent> {
         let generator = Generator::new(self.profile());
         let sources: Vec<u32> = (0..PACKETS).map(|packet| generator.source(packet)).collect();
         let mut counts: HashMap<u32, u64> = HashMap::new();
         sources.iter().for_each(|source| *counts.entry(*source).or_default() += 1);
         let mut top: Vec<(u32, u64)> = counts.into_iter().collect();
-        // Equal counts by address: which of them are among the top must not change from run to run.
+        // Order equal counts by address, so that the top flows are the same in every run.
         top.sort_unstable_by_key(|&(source, count)| (Reverse(count), source));
         top.truncate(SLOTS);
         Algorithm::ALL.map(|algorithm| held(algorithm, &sources, &top)).to_vec()
     }
 }
 
-fn held(algorithm: Algorithm, sources: &[u32], top: &[(u32, u64)]) -> Held {
+fn held(algorithm: Algorithm, sources: &[u32], top: &[(u32, u64)]) -> TableContent {
     let settings = Settings { algorithm, slots_log2: SLOTS_LOG2, ..Settings::DEFAULT };
     let mut table = Box::new(Heavy::new());
     sources.iter().for_each(|source| count(&mut table, &settings, *source));
@@ -99,7 +99,7 @@ fn held(algorithm: Algorithm, sources: &[u32], top: &[(u32, u64)]) -> Held {
     });
     let held = found.iter().flatten().count();
     let count_error = errors.sum::<f64>() / held.max(1) as f64;
-    Held { algorithm, ranks: found.iter().map(Option::is_some).collect(), count_error }
+    TableContent { algorithm, ranks: found.iter().map(Option::is_some).collect(), count_error }
 }
 
 fn count<const N: usize>(table: &mut Table<N>, settings: &Settings, source: u32) {
@@ -110,41 +110,40 @@ fn count<const N: usize>(table: &mut Table<N>, settings: &Settings, source: u32)
     );
 }
 
-/// A highly skewed stream: k heavy flows, all equally heavy, and between their packets others that
-/// are the only ones of their flows. The table has k slots.
+/// Highly skewed stream: k equally heavy flows, and between their packets others that are the only
+/// ones of their flows. The table has k slots.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Skewed {
-    /// How flows come into the table.
+    /// Algorithm.
     pub algorithm: Algorithm,
     /// k, as a power of two.
     pub size_log2: u8,
-    /// Share of the heavy flows in all packets.
+    /// Share of heavy flows in all packets.
     pub heavy_share: f64,
     /// Seed of addresses and order.
     pub seed: u64,
 }
 
 impl Skewed {
-    /// k: slots, and heavy flows.
+    /// Returns k, the number of slots and of heavy flows.
     #[must_use]
     pub fn size(&self) -> u32 {
         1 << self.size_log2
     }
 
-    /// Packets of the stream.
+    /// Returns the number of packets of the stream.
     #[must_use]
     pub fn packets(&self) -> u64 {
         ((u64::from(self.size()) * PACKETS_PER_HEAVY_FLOW) as f64 / self.heavy_share) as u64
     }
 
-    /// The share of the heavy flows that the table has at the end, 0 to 1.
+    /// Returns the share of heavy flows that the table has at the end, 0 to 1.
     #[must_use]
     pub fn run(&self) -> f64 {
         let settings =
             Settings { algorithm: self.algorithm, slots_log2: self.size_log2, ..Settings::DEFAULT };
         let mut random = ChaCha8Rng::seed_from_u64(self.seed);
-        // Multiplication by an odd number is a bijection: flows have addresses of their own, in no
-        // order.
+        // Multiplication by an odd number is a bijection: addresses are distinct and unordered.
         let start: u32 = random.random();
         let address = |flow: u32| flow.wrapping_add(start).wrapping_mul(0x9e37_79b1);
         let mut table = Box::new(Table::<{ 1 << 14 }>::new());

@@ -1,11 +1,11 @@
-//! What is known from elsewhere.
+//! Reference values of other sources.
 
 use super::experiment::ALPHAS;
 use flowgauge_core::heavy::Algorithm;
 
-/// Shares of the true top 256 in 256 slots after 2 million packets by Zipf's law with exponents of
-/// 1.0, 1.2 and 1.5, from a simulation of the definitions by another program, printed to 0.01; of
-/// how many runs is not known.
+/// Shares of the true top 256 in 256 slots after 2 million Zipf packets with exponents 1.0, 1.2 and
+/// 1.5, printed to 0.01, from a simulation of the definitions by another program; the number of
+/// runs is unknown.
 pub(super) const fn share(algorithm: Algorithm) -> [f64; ALPHAS.len()] {
     match algorithm {
         Algorithm::Off => [0.0; 3],

@@ -1,10 +1,10 @@
-//! Heavy hitters with few slots: how many of the true top flows each algorithm holds, and the
-//! theorem on RAP of chapter 4 of the data-plane performance dissertation by simulation.
+//! Heavy hitters with few slots: how many of the true top flows each algorithm finds, and a
+//! simulation of the theorem on RAP in chapter 4 of the data-plane performance dissertation.
 //!
 //! The theorem: on a highly skewed stream of k heavy flows, RAP with k slots stores Ω(k) of them
-//! with constant probability. Only its statement is at hand (abstract and §1.4), not what it takes
-//! a highly skewed stream to be; [`Skewed`] is one for which a table cannot know at a flow's first
-//! packet whether it is heavy.
+//! with constant probability. Only the statement is available (abstract and §1.4), not its
+//! definition of a highly skewed stream; [`Skewed`] is one in which the first packet of a flow does
+//! not reveal whether it is heavy.
 
 mod experiment;
 mod known;
@@ -14,8 +14,8 @@ mod summary;
 mod tests;
 
 pub use experiment::{
-    ALPHAS, COMPARED, FLOWS, HEAVY_SHARES, Held, PACKETS, PACKETS_PER_HEAVY_FLOW, SIZES_LOG2,
-    SLOTS, Skewed, Zipf,
+    ALPHAS, COMPARED, FLOWS, HEAVY_SHARES, PACKETS, PACKETS_PER_HEAVY_FLOW, SIZES_LOG2, SLOTS,
+    Skewed, TableContent, Zipf,
 };
 
 use crate::error::ReproduceError;
@@ -31,32 +31,32 @@ use std::thread::available_parallelism;
 /// Repetitions of every experiment.
 pub const SEEDS: u64 = 10;
 
-/// Repetitions for a look in passing.
+/// Repetitions with `--quick`.
 pub const QUICK_SEEDS: u64 = 2;
 
-/// Everything measured.
+/// Results of all experiments.
 #[derive(Clone, Debug)]
 pub struct Findings {
     seeds: u64,
-    zipf: Vec<(Zipf, Vec<Held>)>,
+    zipf: Vec<(Zipf, Vec<TableContent>)>,
     skewed: Vec<(Skewed, f64)>,
 }
 
-/// Runs all experiments with seeds 1 to `seeds`, as many at a time as there are processors.
-/// Progress is in packets counted.
+/// Runs all experiments with seeds 1 to `seeds`, one per processor at a time. Reports progress in
+/// counted packets.
 #[must_use]
 pub fn run(seeds: u64, progress: &Progress<'_>) -> Findings {
     execute(seeds, &SIZES_LOG2, progress)
 }
 
-/// What one thread does at a time.
+/// Unit of work of a thread.
 enum Job {
     Zipf(Zipf),
     Skewed(Skewed),
 }
 
 enum Outcome {
-    Zipf(Zipf, Vec<Held>),
+    Zipf(Zipf, Vec<TableContent>),
     Skewed(Skewed, f64),
 }
 
@@ -104,19 +104,21 @@ fn execute(seeds: u64, sizes_log2: &[u8], progress: &Progress<'_>) -> Findings {
 }
 
 impl Findings {
-    /// What every run with this exponent and algorithm held.
-    pub fn held(&self, alpha: f64, algorithm: Algorithm) -> impl Iterator<Item = &Held> {
+    /// Returns the results of all runs with this exponent and algorithm.
+    pub fn held(&self, alpha: f64, algorithm: Algorithm) -> impl Iterator<Item = &TableContent> {
         let runs = self.zipf.iter().filter(move |(zipf, _)| zipf.alpha == alpha);
         runs.flat_map(|(_, held)| held).filter(move |held| held.algorithm == algorithm)
     }
 
-    /// The share of the true top flows held; `None` if nothing was run.
+    /// Returns the share of the true top flows that is found; `None` without runs.
     #[must_use]
     pub fn share(&self, alpha: f64, algorithm: Algorithm) -> Option<Spread> {
-        Spread::of(&self.held(alpha, algorithm).map(Held::share).collect::<Vec<_>>())
+        Spread::from_values(
+            &self.held(alpha, algorithm).map(TableContent::share).collect::<Vec<_>>(),
+        )
     }
 
-    /// Shares of the heavy flows held after the theorem's streams, one a run.
+    /// Returns the shares of heavy flows found after the theorem's streams, one per run.
     #[must_use]
     pub fn heavy_held(&self, heavy_share: f64, algorithm: Algorithm, size_log2: u8) -> Vec<f64> {
         let wanted = |skewed: &Skewed| {
@@ -127,15 +129,14 @@ impl Findings {
         self.skewed.iter().filter(|(skewed, _)| wanted(skewed)).map(|(_, share)| *share).collect()
     }
 
-    /// The shares and the theorem, for a terminal.
+    /// Returns the shares and the theorem as tables.
     #[must_use]
     pub fn tables(&self) -> [Table; 2] {
         [page::share_table(self), page::theorem_table(self)]
     }
 
-    /// Writes `index.html`, `shares.csv` and `theorem.csv` into a directory, which is made if need
-    /// be; files with these names are replaced and all others left alone. Gives the path of the
-    /// page.
+    /// Writes `index.html`, `shares.csv` and `theorem.csv` to a directory, which is created if
+    /// necessary. Existing files with these names are replaced. Returns the path of the page.
     ///
     /// # Errors
     /// [`ReproduceError::File`].

@@ -1,8 +1,8 @@
-//! The report's tables, plots and words.
+//! Tables, plots and text of the report.
 
 use super::{
-    ALPHAS, COMPARED, FLOWS, Findings, HEAVY_SHARES, Held, PACKETS, PACKETS_PER_HEAVY_FLOW,
-    SIZES_LOG2, SLOTS, Skewed, known,
+    ALPHAS, COMPARED, FLOWS, Findings, HEAVY_SHARES, PACKETS, PACKETS_PER_HEAVY_FLOW, SIZES_LOG2,
+    SLOTS, Skewed, TableContent, known,
 };
 use crate::report::html::Page;
 use crate::report::svg::{Axis, Chart, Tone};
@@ -27,7 +27,8 @@ fn spread_cell(spread: Spread) -> Cell {
     }
 }
 
-/// Shares of the true top flows, known ones beside ours, and how good their counts are.
+/// Returns the shares of the true top flows next to the reference values, and the accuracy of their
+/// counts.
 pub(super) fn share_table(findings: &Findings) -> Table {
     let caption = format!(
         "Share of the true top {SLOTS} flows in {SLOTS} slots after {} packets by Zipf's law, {}",
@@ -62,7 +63,7 @@ pub(super) fn share_table(findings: &Findings) -> Table {
     table
 }
 
-/// Shares of the heavy flows by the size of the table.
+/// Returns the shares of heavy flows by table size.
 pub(super) fn theorem_table(findings: &Findings) -> Table {
     let caption = format!(
         "Share of k equally heavy flows in k slots, all other flows of one packet: mean and lowest of {} runs",
@@ -77,7 +78,7 @@ pub(super) fn theorem_table(findings: &Findings) -> Table {
     for size_log2 in SIZES_LOG2 {
         let mut cells = vec![Cell::new(grouped(1 << size_log2))];
         for (share, algorithm) in cases() {
-            let spread = Spread::of(&findings.heavy_held(share, algorithm, size_log2));
+            let spread = Spread::from_values(&findings.heavy_held(share, algorithm, size_log2));
             cells.extend(spread.map_or_else(Default::default, |spread| {
                 [spread.mean, spread.low].map(|share| Cell::new(format!("{share:.3}")))
             }));
@@ -91,7 +92,7 @@ fn cases() -> impl Iterator<Item = (f64, Algorithm)> {
     HEAVY_SHARES.into_iter().flat_map(|share| COMPARED.map(|algorithm| (share, algorithm)))
 }
 
-/// How often the flow of a rank is held, in bins of ranks that grow.
+/// Returns how often the flow of a rank is found, in bins of growing size.
 fn rank_chart(findings: &Findings, alpha: f64, algorithms: &[(Algorithm, Tone)]) -> Chart {
     let edges: Vec<usize> =
         [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256].to_vec();
@@ -105,11 +106,11 @@ fn rank_chart(findings: &Findings, alpha: f64, algorithms: &[(Algorithm, Tone)])
             let &[low, high] = pair else { return None };
             let flows: Vec<f64> = findings
                 .held(alpha, algorithm)
-                .filter_map(|held: &Held| held.ranks.get(low..high))
+                .filter_map(|held: &TableContent| held.ranks.get(low..high))
                 .flatten()
                 .map(|held| if *held { 100.0 } else { 0.0 })
                 .collect();
-            // The middle of the bin, ranks being counted from one.
+            // Middle of the bin, with ranks counted from one.
             statistics::mean(&flows).map(|mean| ((low + high + 1) as f64 / 2.0, mean))
         });
         chart.line(algorithm.name(), tone, points)
@@ -133,7 +134,10 @@ fn theorem_chart(findings: &Findings, heavy_share: f64) -> Chart {
         let spreads: Vec<(f64, Spread)> = SIZES_LOG2
             .into_iter()
             .filter_map(|log2| {
-                Some((size(log2), Spread::of(&findings.heavy_held(heavy_share, algorithm, log2))?))
+                Some((
+                    size(log2),
+                    Spread::from_values(&findings.heavy_held(heavy_share, algorithm, log2))?,
+                ))
             })
             .collect();
         chart
@@ -150,14 +154,14 @@ fn theorem_chart(findings: &Findings, heavy_share: f64) -> Chart {
     })
 }
 
-/// The lowest share of any run, of any size.
+/// Returns the lowest share of any run, at any size.
 fn lowest(findings: &Findings, heavy_share: f64, algorithm: Algorithm) -> f64 {
     let shares =
         SIZES_LOG2.into_iter().flat_map(|log2| findings.heavy_held(heavy_share, algorithm, log2));
     shares.fold(1.0, f64::min)
 }
 
-/// The whole report.
+/// Returns the report.
 pub(super) fn page(findings: &Findings) -> String {
     let mut page = Page::new("Heavy hitters with few slots: RAP and its relatives");
     let share = |algorithm| {
@@ -247,7 +251,7 @@ fn method(findings: &Findings, page: &mut Page) {
     page.list([
         format!(
             "{} packets counted by the code that every software dataplane runs (<code>flowgauge_core::heavy</code>), flowgauge {}. \
-             Coins are CRCs of signature and packet number, so a run repeats to the bit.",
+             Coins are CRCs of signature and packet number, so every run gives identical results.",
             grouped(packets),
             env!("CARGO_PKG_VERSION")
         ),
@@ -261,6 +265,6 @@ fn method(findings: &Findings, page: &mut Page) {
              {PACKETS_PER_HEAVY_FLOW} packets in the mean."
         ),
         "<code>shares.csv</code> has one line a Zipf run and algorithm, <code>theorem.csv</code> one a run of the theorem's.".to_owned(),
-        format!("Again: <code>flowgauge reproduce rap --seeds {}</code>", findings.seeds),
+        format!("To repeat: <code>flowgauge reproduce rap --seeds {}</code>", findings.seeds),
     ]);
 }

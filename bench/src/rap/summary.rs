@@ -1,9 +1,9 @@
-//! The measurements as CSV.
+//! Measurements as CSV.
 
 use super::{FLOWS, Findings, PACKETS, SLOTS, Skewed, Zipf};
 use std::io::{self, Write};
 
-/// One line a run and algorithm.
+/// Writes one line per run and algorithm.
 pub(super) fn shares(findings: &Findings, file: &mut dyn Write) -> io::Result<()> {
     writeln!(file, "alpha,flows,packets,slots,algorithm,seed,share,count_error_percent")?;
     for (Zipf { alpha, seed }, runs) in &findings.zipf {
@@ -18,7 +18,7 @@ pub(super) fn shares(findings: &Findings, file: &mut dyn Write) -> io::Result<()
     Ok(())
 }
 
-/// One line a run.
+/// Writes one line per run.
 pub(super) fn theorem(findings: &Findings, file: &mut dyn Write) -> io::Result<()> {
     writeln!(file, "heavy_share,packets,slots,algorithm,seed,share")?;
     for (skewed, share) in &findings.skewed {

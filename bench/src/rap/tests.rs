@@ -1,7 +1,7 @@
 use super::*;
 use flowgauge_testing::chance::DEVIATIONS;
 
-/// Standard deviations of one run's share, of 16 runs with seeds 1 to 16.
+/// Standard deviations of one run's share, over 16 runs with seeds 1 to 16.
 fn deviations(algorithm: Algorithm) -> [f64; ALPHAS.len()] {
     match algorithm {
         Algorithm::Off => [0.0; 3],
@@ -29,8 +29,7 @@ fn shares_are_the_known_ones() {
             ALPHAS.into_iter().zip(known::share(algorithm)).zip(deviations(algorithm))
         {
             let spread = findings.share(alpha, algorithm).unwrap();
-            // The known figure, taken for one of one run and printed to 0.01, against the mean of
-            // ours.
+            // Compare the reference value, taken as one run and printed to 0.01, with our mean.
             let allowed = 3.0 * deviation * (1.0 + 1.0 / SEEDS as f64).sqrt() + 0.005;
             let difference = (spread.mean - known).abs();
             assert!(
@@ -50,13 +49,13 @@ fn rap_stores_nearly_all_heavy_flows_and_space_saving_their_share_of_the_packets
     for heavy_share in HEAVY_SHARES {
         for size_log2 in SIZES {
             let rap = findings.heavy_held(heavy_share, Algorithm::Rap, size_log2);
-            // What is promised. Of ten runs the least was 0.86, in the smallest table, with a
-            // deviation of 0.02.
+            // Limit in SPECIFICATION.md. The lowest of ten runs was 0.86, in the smallest table,
+            // with a deviation of 0.02.
             assert!(
                 rap.len() == 3 && rap.iter().all(|share| *share > 0.8),
                 "{heavy_share} {size_log2}: {rap:?}"
             );
-            // What a table of k slots has by chance deviates by sqrt(p (1 - p) / k).
+            // The share that a table of k slots has by chance deviates by sqrt(p (1 - p) / k).
             let chance = (heavy_share * (1.0 - heavy_share) / f64::from(1_u32 << size_log2)).sqrt();
             for share in findings.heavy_held(heavy_share, Algorithm::SpaceSaving, size_log2) {
                 assert!(
@@ -78,7 +77,7 @@ fn runs_repeat() {
 
 #[test]
 fn a_report_has_its_tables_plots_and_lines() {
-    let held = |algorithm| Held {
+    let held = |algorithm| TableContent {
         algorithm,
         ranks: (0..SLOTS).map(|rank| rank % 4 != 3).collect(),
         count_error: 1.5,

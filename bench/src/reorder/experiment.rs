@@ -1,4 +1,4 @@
-//! Traffic of many prefixes, some of which reorder packets, through tables of both algorithms and
+//! Traffic of many prefixes, some of them reordering packets, through tables of both algorithms and
 //! several sizes.
 
 use flowgauge_core::measurement::{Listed, Parts, Pass};
@@ -16,49 +16,49 @@ use std::ops::Range;
 /// Packets of a trace.
 pub const PACKETS: u64 = 1_000_000;
 
-/// Buckets of the claim, as a power of two.
+/// Buckets in the claim, as a power of two.
 pub const MEMORY_LOG2: u8 = 8;
 
-/// Sizes that are compared, as powers of two.
+/// Compared sizes, as powers of two.
 pub const MEMORIES_LOG2: [u8; 7] = [6, 7, 8, 9, 10, 11, 12];
 
-/// Algorithms that are compared.
+/// Compared algorithms.
 pub const ALGORITHMS: [Algorithm; 2] = [Algorithm::Sampling, Algorithm::Hybrid];
 
-/// After how long without a segment a bucket is free.
+/// Time without a segment after which a bucket is free.
 const IDLE_NS: u64 = (IDLE_TICKS as u64) << 16;
 
-/// Where addresses and ports are in a frame of IPv4 without options and tags.
+/// Range of addresses and ports in an IPv4 frame without options and tags.
 const ENDS: Range<usize> = 26..38;
 
-/// Segments of a heavy prefix: with fewer, more than [`MUCH`] of them can be fewer than
-/// [`LEAST_LATE`].
+/// Minimum number of segments of a heavy prefix: with fewer, more than [`MUCH`] of them can be
+/// fewer than [`LEAST_LATE`].
 pub const BETA: u64 = 300;
 
-/// Packets that are read at a time.
+/// Packets read at a time.
 const BATCH: usize = 512;
 
-/// What the traffic is like.
+/// Kind of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
-    /// What `generate reorder` makes when nothing else is said.
+    /// Default traffic of `generate reorder`.
     Usual,
-    /// The same in a tenth of the time, with more flows at a time.
+    /// Default traffic in a tenth of the time, with more concurrent flows.
     Fast,
-    /// Every flow is small.
+    /// Small flows only.
     SmallFlows,
     /// One segment in a hundred is lost.
     Loss,
-    /// Late segments come far behind.
+    /// Late segments are far behind.
     Deep,
 }
 
 impl Traffic {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Traffic; 5] =
         [Traffic::Usual, Traffic::Fast, Traffic::SmallFlows, Traffic::Loss, Traffic::Deep];
 
-    /// The name in tables and plots.
+    /// Returns the name in tables and plots.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -70,7 +70,7 @@ impl Traffic {
         }
     }
 
-    /// How `generate reorder` makes it.
+    /// Returns the options of `generate reorder`.
     #[must_use]
     pub fn options(self) -> &'static str {
         match self {
@@ -82,14 +82,14 @@ impl Traffic {
         }
     }
 
-    /// What is generated.
+    /// Returns the profile to generate.
     #[must_use]
     pub fn profile(self, packets: u64, seed: u64) -> ReorderProfile {
         let usual = ReorderProfile { packets, seed, ..ReorderProfile::default() };
         match self {
             Traffic::Usual => usual,
             Traffic::Fast => ReorderProfile { rate: 10.0 * usual.rate, ..usual },
-            // Flows are alike: one or two trains each.
+            // All flows have one or two trains.
             Traffic::SmallFlows => ReorderProfile { flows: packets / 10, alpha: 0.01, ..usual },
             Traffic::Loss => ReorderProfile { loss: 0.01, ..usual },
             Traffic::Deep => ReorderProfile { depth: 12, ..usual },
@@ -97,17 +97,17 @@ impl Traffic {
     }
 }
 
-/// A table.
+/// Configuration of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
-    /// Which flows are followed.
+    /// Algorithm that selects the flows to track.
     pub algorithm: Algorithm,
-    /// Buckets, with the hybrid's slots for large flows, as a power of two.
+    /// Number of buckets, including the hybrid's slots for large flows, as a power of two.
     pub memory_log2: u8,
 }
 
 impl Setup {
-    /// All that are compared.
+    /// Returns all compared configurations.
     #[must_use]
     pub fn all() -> Vec<Setup> {
         let by_memory = |algorithm| {
@@ -121,27 +121,27 @@ impl Setup {
     }
 }
 
-/// What a prefix did; nothing if it is none of the traffic's.
+/// PrefixBehaviour behaviour of a prefix; zero if the traffic does not have it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct True {
-    /// Of its data segments, how many are out of order.
+pub(super) struct PrefixBehaviour {
+    /// Share of its data segments that are out of order.
     share: f64,
     pub(super) is_heavy: bool,
-    /// Heavy, and not by chance: the generator means it to be.
+    /// Whether it is heavy by design of the generator, not by chance.
     pub(super) is_meant: bool,
 }
 
-impl True {
-    /// What was lost before it got here and is sent again is out of order: sequence numbers do not
-    /// tell it from what was late.
-    pub(super) fn of(truth: &PrefixTruth) -> True {
+impl PrefixBehaviour {
+    /// Returns the true behaviour. A segment that was lost earlier and is retransmitted counts as
+    /// out of order, since sequence numbers do not distinguish it from a late one.
+    pub(super) fn from_truth(truth: &PrefixTruth) -> PrefixBehaviour {
         let share = (truth.out_of_order + truth.filling) as f64 / truth.segments.max(1) as f64;
         let is_heavy = truth.segments >= BETA && share > MUCH;
-        True { share, is_heavy, is_meant: is_heavy && truth.heavy }
+        PrefixBehaviour { share, is_heavy, is_meant: is_heavy && truth.heavy }
     }
 }
 
-/// How the core writes a prefix.
+/// Encodes a prefix like the core.
 fn key(prefix: IpAddr) -> u64 {
     match prefix {
         IpAddr::V4(address) => u64::from(address.to_bits()) << 32 | 4,
@@ -149,97 +149,96 @@ fn key(prefix: IpAddr) -> u64 {
     }
 }
 
-/// What a table has seen of a trace.
+/// Result of a table for one trace.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Seen {
-    /// Which table.
+pub struct TableResult {
+    /// Configuration of the table.
     pub setup: Setup,
-    /// Prefixes that it takes for heavy ones.
+    /// Number of prefixes reported as heavy.
     pub found: u64,
-    /// Of these, heavy ones.
+    /// Reported prefixes that are heavy.
     pub right: u64,
-    /// Of these, those that the generator means to be heavy.
+    /// Reported prefixes that are heavy by design.
     pub meant: u64,
-    /// Of the others, those that reorder as much, and have too few segments to be heavy.
+    /// Reported prefixes that reorder as much, but have too few segments to be heavy.
     pub light: u64,
-    /// Heavy prefixes of which fewer than [`LEAST_LATE`] late segments were seen.
+    /// Heavy prefixes with fewer than [`LEAST_LATE`] late segments in tracked flows.
     pub unseen: u64,
-    /// Mean absolute error of the share of late segments of the prefixes that are found; nothing if
-    /// there is none.
+    /// Mean absolute error of the share of late segments of the reported prefixes; `None` without
+    /// any.
     pub error: Option<f64>,
-    /// Segments of flows that were followed.
+    /// Segments of tracked flows.
     pub followed: u64,
-    /// All segments.
+    /// Segments of all flows.
     pub segments: u64,
 }
 
-/// A trace, and the hashes of the tables that it goes through.
+/// Trace and the seed of the tables that count it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// What it is like.
+    /// Kind of traffic.
     pub traffic: Traffic,
     /// Packets of the trace.
     pub packets: u64,
-    /// Of the trace and of the hashes.
+    /// Seed of the trace and of the hashes.
     pub seed: u64,
 }
 
-/// What became of it.
+/// Results of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// Of what.
+    /// The run.
     pub run: Run,
-    /// Heavy prefixes.
+    /// Number of heavy prefixes.
     pub heavy: u64,
-    /// Of these, those that the generator means to be. The others reorder lightly, and are heavy by
-    /// chance.
+    /// Prefixes that are heavy by design. The others reorder lightly, and are heavy by chance.
     pub meant: u64,
-    /// Segments of a flow, in the mean.
+    /// Mean number of segments per flow.
     pub length: f64,
-    /// Flows with a segment in the time after which a bucket is free, in the mean: those that ask
-    /// for buckets.
+    /// Mean number of flows with a segment within the time after which a bucket is free: those that
+    /// compete for buckets.
     pub active: f64,
-    /// By the tables.
-    pub seen: Vec<Seen>,
+    /// Results of the tables.
+    pub results: Vec<TableResult>,
 }
 
 impl Outcome {
-    /// Share of the heavy prefixes that a table found.
+    /// Returns the share of heavy prefixes that a table found.
     #[must_use]
-    pub fn recall(&self, seen: &Seen) -> Option<f64> {
-        (self.heavy > 0).then(|| seen.right as f64 / self.heavy as f64)
+    pub fn recall(&self, result: &TableResult) -> Option<f64> {
+        (self.heavy > 0).then(|| result.right as f64 / self.heavy as f64)
     }
 
-    /// The same of those that the generator means to be heavy.
+    /// Returns the share of prefixes heavy by design that a table found.
     #[must_use]
-    pub fn meant_recall(&self, seen: &Seen) -> Option<f64> {
-        (self.meant > 0).then(|| seen.meant as f64 / self.meant as f64)
+    pub fn meant_recall(&self, result: &TableResult) -> Option<f64> {
+        (self.meant > 0).then(|| result.meant as f64 / self.meant as f64)
     }
 }
 
-impl Seen {
-    /// Share of the prefixes found that are heavy.
+impl TableResult {
+    /// Returns the share of reported prefixes that are heavy.
     #[must_use]
     pub fn precision(&self) -> Option<f64> {
         (self.found > 0).then(|| self.right as f64 / self.found as f64)
     }
 
-    /// Share of the segments whose flow was followed.
+    /// Returns the share of segments whose flow was tracked.
     #[must_use]
     pub fn share_followed(&self) -> f64 {
         self.followed as f64 / self.segments.max(1) as f64
     }
 }
 
-/// A table while it counts.
-struct Counting {
+/// Table while it counts.
+struct CountingTable {
     setup: Setup,
     shared: Box<Shared>,
 }
 
-impl Counting {
+impl CountingTable {
     fn new(setup: Setup) -> Self {
-        Counting { setup, shared: Shared::boxed() }
+        CountingTable { setup, shared: Shared::boxed() }
     }
 
     fn count(&mut self, pass: &Pass<'_>, packets: &[Observation]) {
@@ -250,13 +249,13 @@ impl Counting {
         Reorder::measure(&self.setup.settings(), parts, pass, packets);
     }
 
-    fn seen(&self, truth: &HashMap<u64, True>) -> Seen {
+    fn results(&self, truth: &HashMap<u64, PrefixBehaviour>) -> TableResult {
         let mut wide = WideBank::boxed();
         let sum = &mut wide.reorder;
         let [bank, _] = &self.shared.banks;
         Reorder::merge_shared(sum, Reorder::shared(bank), &self.setup.settings());
         let of = |prefix: &Prefix| truth.get(&prefix.prefix).copied().unwrap_or_default();
-        let found: Vec<(&Prefix, True)> = sum
+        let found: Vec<(&Prefix, PrefixBehaviour)> = sum
             .prefixes()
             .filter(|prefix| reorders(prefix))
             .map(|prefix| (prefix, of(prefix)))
@@ -267,7 +266,7 @@ impl Counting {
         let errors: f64 =
             found.iter().map(|(prefix, truth)| (share(prefix) - truth.share).abs()).sum();
         let followed = sum.prefixes().map(|prefix| prefix.packets).sum();
-        Seen {
+        TableResult {
             setup: self.setup,
             found: found.len() as u64,
             right: found.iter().filter(|(_, truth)| truth.is_heavy).count() as u64,
@@ -286,10 +285,11 @@ impl Counting {
 }
 
 impl Run {
-    /// Counts the trace in all of these tables.
+    /// Counts the trace with all of these tables.
     #[must_use]
     pub fn execute(&self, setups: &[Setup]) -> Outcome {
-        let mut tables: Vec<Counting> = setups.iter().map(|setup| Counting::new(*setup)).collect();
+        let mut tables: Vec<CountingTable> =
+            setups.iter().map(|setup| CountingTable::new(*setup)).collect();
         let tabulation = Tabulation::from_seed(self.seed);
         let pass = Pass {
             tabulation: &tabulation,
@@ -298,7 +298,7 @@ impl Run {
             slot_ns: 1,
             bank: 0,
         };
-        // What is read of a packet is the same for all tables.
+        // All tables need the same fields of a packet.
         let any = Settings { algorithm: Algorithm::Sampling, ..Settings::DEFAULT };
         let settings =
             flowgauge_core::Settings { reorder: any, ..flowgauge_core::Settings::DEFAULT };
@@ -308,7 +308,8 @@ impl Run {
         let profile = self.traffic.profile(self.packets, self.seed);
         let size = profile.layout.size;
         let mut traffic = ReorderTraffic::new(profile);
-        // Of a flow, the last time that it had a segment in; and how often flows had.
+        // Idle interval of each flow's last segment, active flows summed over intervals, number of
+        // intervals.
         let (mut last, mut active, mut times) = (HashMap::new(), 0_u64, 0_u64);
         loop {
             let next = traffic.advance();
@@ -333,8 +334,11 @@ impl Run {
                 packets.push(packet);
             }
         }
-        let truth: HashMap<u64, True> =
-            traffic.truth().iter().map(|truth| (key(truth.prefix), True::of(truth))).collect();
+        let truth: HashMap<u64, PrefixBehaviour> = traffic
+            .truth()
+            .iter()
+            .map(|truth| (key(truth.prefix), PrefixBehaviour::from_truth(truth)))
+            .collect();
         let sum = |what: fn(&PrefixTruth) -> u64| {
             traffic.truth().iter().map(what).sum::<u64>().max(1) as f64
         };
@@ -344,7 +348,7 @@ impl Run {
             meant: truth.values().filter(|truth| truth.is_meant).count() as u64,
             length: sum(|truth| truth.segments) / sum(|truth| truth.flows),
             active: active as f64 / times.max(1) as f64,
-            seen: tables.iter().map(|table| table.seen(&truth)).collect(),
+            results: tables.iter().map(|table| table.results(&truth)).collect(),
         }
     }
 }

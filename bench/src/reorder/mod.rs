@@ -1,8 +1,8 @@
-//! Prefixes that reorder packets: flow sampling, and the hybrid that follows large flows as well.
+//! Prefixes that reorder packets: flow sampling, and the hybrid that also tracks large flows.
 //!
-//! Both are in chapter 3 of the data-plane performance dissertation, which is not at hand. Its
-//! abstract and introduction are. So the algorithms are a reconstruction, the traces are generated,
-//! and the dissertation's figure is one sentence.
+//! Both are in chapter 3 of the data-plane performance dissertation, of which only the abstract and
+//! the introduction are available. The algorithms are therefore a reconstruction, the traces are
+//! generated, and the reference is one sentence.
 
 mod experiment;
 mod known;
@@ -12,7 +12,8 @@ mod summary;
 mod tests;
 
 pub use experiment::{
-    ALGORITHMS, BETA, MEMORIES_LOG2, MEMORY_LOG2, Outcome, PACKETS, Run, Seen, Setup, Traffic,
+    ALGORITHMS, BETA, MEMORIES_LOG2, MEMORY_LOG2, Outcome, PACKETS, Run, Setup, TableResult,
+    Traffic,
 };
 
 use crate::error::ReproduceError;
@@ -28,17 +29,17 @@ use std::thread::available_parallelism;
 /// Repetitions of every experiment.
 pub const SEEDS: u64 = 10;
 
-/// Repetitions for a look in passing.
+/// Repetitions with `--quick`.
 pub const QUICK_SEEDS: u64 = 2;
 
-/// Everything measured.
+/// Results of all experiments.
 pub struct Findings {
     seeds: u64,
     outcomes: Vec<Outcome>,
 }
 
-/// Runs all experiments with seeds 1 to `seeds`, as many at a time as there are processors.
-/// Progress is in packets.
+/// Runs all experiments with seeds 1 to `seeds`, one per processor at a time. Reports progress in
+/// packets.
 #[must_use]
 pub fn run(seeds: u64, progress: &Progress<'_>) -> Findings {
     let threads = available_parallelism().map_or(1, NonZero::get);
@@ -72,70 +73,80 @@ impl Findings {
         self.outcomes.iter().filter(move |outcome| outcome.run.traffic == traffic)
     }
 
-    /// What tables of a kind have seen, run by run.
-    fn seen(&self, traffic: Traffic, setup: Setup) -> impl Iterator<Item = (&Outcome, &Seen)> {
-        let of =
-            move |outcome: &'_ Outcome| outcome.seen.iter().position(|seen| seen.setup == setup);
+    /// Returns the results of a table, run by run.
+    fn results(
+        &self,
+        traffic: Traffic,
+        setup: Setup,
+    ) -> impl Iterator<Item = (&Outcome, &TableResult)> {
+        let of = move |outcome: &'_ Outcome| {
+            outcome.results.iter().position(|result| result.setup == setup)
+        };
         self.outcomes(traffic)
-            .filter_map(move |outcome| Some((outcome, outcome.seen.get(of(outcome)?)?)))
+            .filter_map(move |outcome| Some((outcome, outcome.results.get(of(outcome)?)?)))
     }
 
-    /// Of heavy prefixes, the share that is found.
+    /// Returns the share of heavy prefixes that is found.
     #[must_use]
     pub fn recall(&self, traffic: Traffic, setup: Setup) -> Option<Spread> {
-        self.spread(traffic, setup, |outcome, seen| outcome.recall(seen))
+        self.spread(traffic, setup, |outcome, result| outcome.recall(result))
     }
 
-    /// Of heavy prefixes that the generator means to be, the share that is found.
+    /// Returns the share of prefixes heavy by design that is found.
     #[must_use]
     pub fn meant_recall(&self, traffic: Traffic, setup: Setup) -> Option<Spread> {
-        self.spread(traffic, setup, |outcome, seen| outcome.meant_recall(seen))
+        self.spread(traffic, setup, |outcome, result| outcome.meant_recall(result))
     }
 
-    /// Of prefixes that are found, the share of heavy ones.
+    /// Returns the share of reported prefixes that are heavy.
     #[must_use]
     pub fn precision(&self, traffic: Traffic, setup: Setup) -> Option<Spread> {
-        self.spread(traffic, setup, |_, seen| seen.precision())
+        self.spread(traffic, setup, |_, result| result.precision())
     }
 
-    /// The mean absolute error of the share of late segments of the prefixes that are found.
+    /// Returns the mean absolute error of the share of late segments of the reported prefixes.
     #[must_use]
     pub fn error(&self, traffic: Traffic, setup: Setup) -> Option<Spread> {
-        self.spread(traffic, setup, |_, seen| seen.error)
+        self.spread(traffic, setup, |_, result| result.error)
     }
 
-    /// The share of the segments that are followed.
+    /// Returns the share of tracked segments.
     #[must_use]
     pub fn followed(&self, traffic: Traffic, setup: Setup) -> Option<Spread> {
-        self.spread(traffic, setup, |_, seen| Some(seen.share_followed()))
+        self.spread(traffic, setup, |_, result| Some(result.share_followed()))
     }
 
     fn spread(
         &self,
         traffic: Traffic,
         setup: Setup,
-        what: impl Fn(&Outcome, &Seen) -> Option<f64>,
+        what: impl Fn(&Outcome, &TableResult) -> Option<f64>,
     ) -> Option<Spread> {
-        Spread::of(
+        Spread::from_values(
             &self
-                .seen(traffic, setup)
-                .filter_map(|(outcome, seen)| what(outcome, seen))
+                .results(traffic, setup)
+                .filter_map(|(outcome, result)| what(outcome, result))
                 .collect::<Vec<_>>(),
         )
     }
 
-    /// The sum over all runs of something about a table.
-    fn sum(&self, traffic: Traffic, setup: Setup, what: impl Fn(&Outcome, &Seen) -> u64) -> u64 {
-        self.seen(traffic, setup).map(|(outcome, seen)| what(outcome, seen)).sum()
+    /// Returns the sum over all runs of a function of a table's result.
+    fn sum(
+        &self,
+        traffic: Traffic,
+        setup: Setup,
+        what: impl Fn(&Outcome, &TableResult) -> u64,
+    ) -> u64 {
+        self.results(traffic, setup).map(|(outcome, result)| what(outcome, result)).sum()
     }
 
-    /// The mean over all runs of something about the traffic.
+    /// Returns the mean over all runs of a function of the traffic.
     fn mean(&self, traffic: Traffic, what: impl Fn(&Outcome) -> f64) -> f64 {
-        Spread::of(&self.outcomes(traffic).map(what).collect::<Vec<_>>())
+        Spread::from_values(&self.outcomes(traffic).map(what).collect::<Vec<_>>())
             .map_or(0.0, |spread| spread.mean)
     }
 
-    /// In how many sizes, of how many, the hybrid is better by some measure.
+    /// Returns the number of sizes in which the hybrid is better, and of all sizes.
     fn wins(&self, is_better: impl Fn(Setup, Setup) -> Option<bool>) -> (usize, usize) {
         let of = |algorithm, memory_log2| Setup { algorithm, memory_log2 };
         let compared: Vec<bool> = MEMORIES_LOG2
@@ -147,7 +158,7 @@ impl Findings {
         (compared.iter().filter(|is_better| **is_better).count(), compared.len())
     }
 
-    /// The claim, memory, and traffic, for a terminal.
+    /// Returns the claim, memory and traffic as tables.
     #[must_use]
     pub fn tables(&self) -> [Table; 4] {
         [
@@ -158,8 +169,8 @@ impl Findings {
         ]
     }
 
-    /// Writes `index.html` and `runs.csv` into a directory, which is made if need be; files with
-    /// these names are replaced and all others left alone. Gives the path of the page.
+    /// Writes `index.html` and `runs.csv` to a directory, which is created if necessary. Existing
+    /// files with these names are replaced. Returns the path of the page.
     ///
     /// # Errors
     /// [`ReproduceError::File`].

@@ -1,4 +1,4 @@
-//! The report's tables, plots and words.
+//! Tables, plots and text of the report.
 
 use super::{ALGORITHMS, BETA, Findings, MEMORIES_LOG2, MEMORY_LOG2, Setup, Traffic, known};
 use crate::report::html::Page;
@@ -11,7 +11,7 @@ use flowgauge_ctl::output::grouped;
 
 const HALF: (f64, f64) = (520.0, 340.0);
 
-/// Something about tables of a kind: its name, its value, and with how many digits of a percentage.
+/// Measure of a table: its name, its value, and the digits of its percentage.
 #[derive(Clone, Copy)]
 struct Measure(&'static str, fn(&Findings, Traffic, Setup) -> Option<Spread>, usize);
 
@@ -28,7 +28,7 @@ impl Measure {
         of(findings, traffic, setup)
     }
 
-    /// In percent.
+    /// Formats the mean in percent.
     fn mean(self, findings: &Findings, traffic: Traffic, setup: Setup) -> Cell {
         let Measure(.., digits) = self;
         let spread = self.of(findings, traffic, setup);
@@ -37,7 +37,7 @@ impl Measure {
         })
     }
 
-    /// With the standard deviation of a run.
+    /// Formats the mean with the standard deviation of a run.
     fn with_spread(self, findings: &Findings, traffic: Traffic, setup: Setup) -> Cell {
         let Measure(.., digits) = self;
         match self.of(findings, traffic, setup) {
@@ -66,16 +66,17 @@ fn at_claim(algorithm: Algorithm) -> Setup {
     setup(algorithm, MEMORY_LOG2)
 }
 
-/// Heavy prefixes that sampling did not find, of all runs.
+/// Returns the number of heavy prefixes that sampling did not find, over all runs.
 fn missed(findings: &Findings, traffic: Traffic) -> u64 {
-    findings.sum(traffic, at_claim(Algorithm::Sampling), |outcome, seen| outcome.heavy - seen.right)
+    findings
+        .sum(traffic, at_claim(Algorithm::Sampling), |outcome, result| outcome.heavy - result.right)
 }
 
 fn mean_percent(spread: Option<Spread>) -> String {
     spread.map_or_else(|| "none".to_owned(), |spread| format!("{:.0} %", spread.mean * 100.0))
 }
 
-/// The claim next to what was measured.
+/// Returns the claim compared with our measurements.
 pub(super) fn claim_table(findings: &Findings) -> Table {
     let caption = format!(
         "Heavy prefixes with {} buckets, usual traffic, %, mean of {}",
@@ -107,7 +108,7 @@ pub(super) fn claim_table(findings: &Findings) -> Table {
     table
 }
 
-/// Usual traffic by memory.
+/// Returns the results for the default traffic by memory.
 pub(super) fn memory_table(findings: &Findings) -> Table {
     let caption = format!(
         "Usual traffic by memory, %, mean of {} ± deviation of a run",
@@ -126,7 +127,7 @@ pub(super) fn memory_table(findings: &Findings) -> Table {
     table
 }
 
-/// Of both algorithms, with the spread of what the claim is about.
+/// Returns the measures of both algorithms, with spreads for those in the claim.
 fn measures(findings: &Findings, traffic: Traffic, memory_log2: u8) -> Vec<Cell> {
     let row = |algorithm| {
         let setup = setup(algorithm, memory_log2);
@@ -141,7 +142,7 @@ fn measures(findings: &Findings, traffic: Traffic, memory_log2: u8) -> Vec<Cell>
     ALGORITHMS.into_iter().flat_map(row).collect()
 }
 
-/// All traffic at the size of the claim.
+/// Returns the results for all traffic at the size of the claim.
 pub(super) fn traffic_table(findings: &Findings) -> Table {
     let caption = format!(
         "Traffic and what is found with {} buckets, %, mean of {} ± deviation of a run",
@@ -169,7 +170,7 @@ pub(super) fn traffic_table(findings: &Findings) -> Table {
     table
 }
 
-/// Recall and precision of other traffic by memory.
+/// Returns recall and precision for other traffic by memory.
 pub(super) fn others_table(findings: &Findings) -> Table {
     let caption = format!(
         "Recall / precision of other traffic by memory, %, mean of {}",
@@ -201,7 +202,7 @@ pub(super) fn others_table(findings: &Findings) -> Table {
     table
 }
 
-/// Recall as lines, precision dashed.
+/// Returns a plot with recall as lines, and precision dashed.
 fn chart(findings: &Findings, traffic: Traffic) -> Chart {
     let buckets = |log2: u8| f64::from(1_u32 << log2);
     let (first, last) = (MEMORIES_LOG2[0], MEMORIES_LOG2[MEMORIES_LOG2.len() - 1]);
@@ -231,7 +232,7 @@ fn chart(findings: &Findings, traffic: Traffic) -> Chart {
     )
 }
 
-/// The whole report.
+/// Returns the report.
 pub(super) fn page(findings: &Findings) -> String {
     let mut page = Page::new("Prefixes that reorder packets: flow sampling and the hybrid");
     let of = |measure: Measure, traffic, algorithm| {
@@ -254,7 +255,7 @@ pub(super) fn page(findings: &Findings) -> String {
     page.html()
 }
 
-/// At how many sizes the hybrid is better.
+/// Describes at how many sizes the hybrid is better.
 fn wins(findings: &Findings, traffic: Traffic, measure: Measure, more: bool) -> String {
     let (wins, all) = findings.wins(|hybrid, sampling| {
         let [hybrid, sampling] =
@@ -289,8 +290,8 @@ fn claim(findings: &Findings, page: &mut Page) {
              chance: they have a few hundred segments, and a handful of these are late.",
             missed(findings, Traffic::Usual),
             grouped(1 << MEMORY_LOG2),
-            findings.sum(Traffic::Usual, at_claim(Algorithm::Sampling), |outcome, seen| {
-                (outcome.heavy - outcome.meant) - (seen.right - seen.meant)
+            findings.sum(Traffic::Usual, at_claim(Algorithm::Sampling), |outcome, result| {
+                (outcome.heavy - outcome.meant) - (result.right - result.meant)
             }),
         ),
         format!(
@@ -335,7 +336,7 @@ fn traffic(findings: &Findings, page: &mut Page) {
             mean_percent(findings.followed(Traffic::SmallFlows, sampling)),
             mean_percent(findings.followed(Traffic::Usual, sampling)),
             missed(findings, Traffic::SmallFlows),
-            findings.sum(Traffic::SmallFlows, sampling, |_, seen| seen.unseen),
+            findings.sum(Traffic::SmallFlows, sampling, |_, result| result.unseen),
         ),
         format!(
             "<strong>The hybrid is better if flows are small</strong>: it finds more at {}. Places of its other half belong to flows, not to prefixes. A flow gets one whenever \
@@ -363,7 +364,7 @@ fn method(findings: &Findings, page: &mut Page) {
         format!(
             "{} packets went through {} tables by the code that every software dataplane runs (<code>flowgauge_core::reorder</code>), flowgauge {}.",
             grouped(findings.outcomes.iter().map(|outcome| outcome.run.packets).sum()),
-            findings.outcomes.first().map_or(0, |outcome| outcome.seen.len()),
+            findings.outcomes.first().map_or(0, |outcome| outcome.results.len()),
             env!("CARGO_PKG_VERSION")
         ),
         format!(
@@ -373,13 +374,13 @@ fn method(findings: &Findings, page: &mut Page) {
             findings.seeds
         ),
         format!(
-            "With fewer than {BETA} segments, more than {:.0} % of them can be fewer than {LEAST_LATE}, and nobody would find such a prefix. \
+            "With fewer than {BETA} segments, more than {:.0} % of them can be fewer than {LEAST_LATE}, and such a prefix could not be found. \
              The dissertation's bound is in the missing chapter.",
             MUCH * 100.0
         ),
         "The truth is the generator's: exact counts of every prefix. Prefixes found are judged by the sums of the core, without intervals.".to_owned(),
         "Buckets of the hybrid are those of both of its halves together.".to_owned(),
         "<code>runs.csv</code> has one line a run and table.".to_owned(),
-        format!("Again: <code>flowgauge reproduce reorder --seeds {}</code>", findings.seeds),
+        format!("To repeat: <code>flowgauge reproduce reorder --seeds {}</code>", findings.seeds),
     ]);
 }

@@ -1,9 +1,9 @@
-//! The measurements as CSV.
+//! Measurements as CSV.
 
 use super::Findings;
 use std::io::{self, Write};
 
-/// One line a run and table.
+/// Writes one line per run and table.
 pub(super) fn runs(findings: &Findings, file: &mut dyn Write) -> io::Result<()> {
     write!(
         file,
@@ -11,11 +11,11 @@ pub(super) fn runs(findings: &Findings, file: &mut dyn Write) -> io::Result<()> 
     )?;
     writeln!(file, ",recall,precision,error,followed,segments")?;
     for outcome in &findings.outcomes {
-        for seen in &outcome.seen {
+        for result in &outcome.results {
             let (traffic, seed, heavy, meant) =
                 (outcome.run.traffic.name(), outcome.run.seed, outcome.heavy, outcome.meant);
             let (algorithm, buckets) =
-                (seen.setup.algorithm.name(), 1_u32 << seen.setup.memory_log2);
+                (result.setup.algorithm.name(), 1_u32 << result.setup.memory_log2);
             write!(
                 file,
                 "{traffic},{seed},{heavy},{meant},{:.2},{:.1},{algorithm},{buckets}",
@@ -24,15 +24,15 @@ pub(super) fn runs(findings: &Findings, file: &mut dyn Write) -> io::Result<()> 
             write!(
                 file,
                 ",{},{},{},{},{}",
-                seen.found, seen.right, seen.meant, seen.light, seen.unseen
+                result.found, result.right, result.meant, result.light, result.unseen
             )?;
-            for value in [outcome.recall(seen), seen.precision(), seen.error] {
+            for value in [outcome.recall(result), result.precision(), result.error] {
                 match value {
                     Some(value) => write!(file, ",{value:.5}")?,
                     None => write!(file, ",")?,
                 }
             }
-            writeln!(file, ",{},{}", seen.followed, seen.segments)?;
+            writeln!(file, ",{},{}", result.followed, result.segments)?;
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-use super::experiment::True;
+use super::experiment::PrefixBehaviour;
 use super::*;
 use flowgauge_core::reorder::Prefix;
 use flowgauge_ctl::measurement::reorder::estimate::{LEAST_LATE, MUCH, reorders};
@@ -16,19 +16,19 @@ fn both(memory_log2: u8) -> [Setup; 2] {
 #[test]
 fn the_target_is_reached_on_usual_traffic() {
     let findings = findings(4, PACKETS, &[Traffic::Usual], &both(MEMORY_LOG2));
-    for (outcome, seen) in
-        both(MEMORY_LOG2).into_iter().flat_map(|setup| findings.seen(Traffic::Usual, setup))
+    for (outcome, result) in
+        both(MEMORY_LOG2).into_iter().flat_map(|setup| findings.results(Traffic::Usual, setup))
     {
-        let (recall, precision) = (outcome.recall(seen).unwrap(), seen.precision().unwrap());
+        let (recall, precision) = (outcome.recall(result).unwrap(), result.precision().unwrap());
         assert!(
             recall * 100.0 >= known::TARGET && precision * 100.0 >= known::TARGET,
             "{outcome:?}"
         );
-        assert_eq!((outcome.meant, seen.meant), (38, 38), "{outcome:?}");
+        assert_eq!((outcome.meant, result.meant), (38, 38), "{outcome:?}");
         assert!(
             outcome.heavy >= outcome.meant
-                && seen.found >= seen.right + seen.light
-                && seen.right >= seen.meant
+                && result.found >= result.right + result.light
+                && result.right >= result.meant
         );
     }
 }
@@ -38,7 +38,7 @@ fn what_the_report_says_holds() {
     let small = findings(4, PACKETS, &[Traffic::SmallFlows], &both(12));
     let [sampling, hybrid] =
         both(12).map(|setup| small.recall(Traffic::SmallFlows, setup).unwrap());
-    // Of ten runs, 45 and 75 % with deviations of 7 and 6 (`flowgauge reproduce reorder`).
+    // In ten runs, 45 and 75 % with deviations of 7 and 6 (`flowgauge reproduce reorder`).
     assert!(hybrid.low > sampling.high, "{sampling:?} {hybrid:?}");
     let other = findings(
         2,
@@ -51,10 +51,10 @@ fn what_the_report_says_holds() {
             .map(|traffic| other.recall(traffic, setup).unwrap());
         assert!(usual.low > loss.high && loss.low > small.high, "{usual:?} {loss:?} {small:?}");
         assert_eq!(other.meant_recall(Traffic::Loss, setup).unwrap().low, 1.0);
-        // Most of what is missed has too few late segments among those that are followed.
+        // Most missed prefixes have too few late segments in tracked flows.
         let missed =
-            other.sum(Traffic::SmallFlows, setup, |outcome, seen| outcome.heavy - seen.right);
-        let unseen = other.sum(Traffic::SmallFlows, setup, |_, seen| seen.unseen);
+            other.sum(Traffic::SmallFlows, setup, |outcome, result| outcome.heavy - result.right);
+        let unseen = other.sum(Traffic::SmallFlows, setup, |_, result| result.unseen);
         assert!(unseen <= missed && unseen * 10 >= missed * 9, "{unseen} of {missed}");
     }
 }
@@ -79,7 +79,7 @@ fn prefixes_are_heavy_and_found_beyond_the_bounds() {
             gaps,
             flows,
         };
-        let truth = True::of(&truth);
+        let truth = PrefixBehaviour::from_truth(&truth);
         (truth.is_heavy, truth.is_meant)
     };
     assert_eq!([is(300, 2, 1, true), is(299, 4, 0, true)], [(false, false); 2]);
@@ -111,29 +111,29 @@ fn results_do_not_depend_on_threads() {
     };
     assert_eq!(of(1), of(3));
     let [first, second, ..] = &of(2)[..] else { panic!() };
-    assert_ne!(first.seen, second.seen);
+    assert_ne!(first.results, second.results);
 }
 
 #[test]
 fn all_segments_are_counted() {
     let setups = Setup::all();
     let outcome = Run { traffic: Traffic::Usual, packets: 50_000, seed: 5 }.execute(&setups);
-    assert_eq!(outcome.seen.iter().map(|seen| seen.setup).collect::<Vec<_>>(), setups);
-    for seen in &outcome.seen {
+    assert_eq!(outcome.results.iter().map(|result| result.setup).collect::<Vec<_>>(), setups);
+    for result in &outcome.results {
         assert!(
-            seen.followed > 0
-                && seen.followed < seen.segments
-                && seen.segments < outcome.run.packets,
-            "{seen:?}"
+            result.followed > 0
+                && result.followed < result.segments
+                && result.segments < outcome.run.packets,
+            "{result:?}"
         );
     }
-    // More buckets, more segments.
+    // More buckets track more segments.
     let followed = |algorithm| {
         outcome
-            .seen
+            .results
             .iter()
-            .filter(move |seen| seen.setup.algorithm == algorithm)
-            .map(|seen| seen.followed)
+            .filter(move |result| result.setup.algorithm == algorithm)
+            .map(|result| result.followed)
     };
     assert!(ALGORITHMS.into_iter().all(|algorithm| followed(algorithm).is_sorted()));
 }

@@ -1,16 +1,16 @@
-//! Where a report's files go.
+//! Directory of a report's files.
 
 use crate::error::ReproduceError;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// A directory of files that a report may replace; others in it stay as they are.
+/// Directory with files that a report may replace. Other files in it are not touched.
 #[derive(Clone, Debug)]
 pub struct Directory(PathBuf);
 
 impl Directory {
-    /// Makes the directory, unless it is there.
+    /// Creates the directory if it does not exist.
     ///
     /// # Errors
     /// [`ReproduceError::File`].
@@ -19,7 +19,7 @@ impl Directory {
         Ok(Directory(path.to_owned()))
     }
 
-    /// Writes or replaces one file and gives its path.
+    /// Writes or replaces one file and returns its path.
     ///
     /// # Errors
     /// [`ReproduceError::File`].

@@ -1,6 +1,6 @@
-//! Text in HTML and SVG.
+//! Escaping of text for HTML and SVG.
 
-/// A text with what HTML gives a meaning to made harmless.
+/// Escapes the characters that are special in HTML.
 #[must_use]
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")

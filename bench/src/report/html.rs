@@ -1,4 +1,4 @@
-//! A page that needs nothing but itself.
+//! Self-contained HTML page.
 
 use super::escape::escape;
 use super::svg::{Chart, Promise, promises};
@@ -7,7 +7,7 @@ use flowgauge_ctl::serve::document;
 
 const STYLE: &str = include_str!("style.css");
 
-/// A page in the making, from top to bottom.
+/// Page under construction, from top to bottom.
 #[derive(Clone, Debug)]
 pub struct Page {
     title: String,
@@ -15,48 +15,48 @@ pub struct Page {
 }
 
 impl Page {
-    /// A page with this title above it.
+    /// Starts a page with this title.
     #[must_use]
     pub fn new(title: &str) -> Self {
         Page { title: title.to_owned(), body: String::new() }
     }
 
-    /// What it is about, in larger type; `html` as it is.
+    /// Adds a lead paragraph in larger type. `html` is not escaped.
     pub fn lead(&mut self, html: &str) {
         self.body += &format!("<p class=\"lead\">{html}</p>\n");
     }
 
-    /// A heading of a section.
+    /// Adds a section heading.
     pub fn heading(&mut self, text: &str) {
         self.body += &format!("<h2>{}</h2>\n", escape(text));
     }
 
-    /// A paragraph; `html` as it is.
+    /// Adds a paragraph. `html` is not escaped.
     pub fn paragraph(&mut self, html: &str) {
         self.body += &format!("<p>{html}</p>\n");
     }
 
-    /// A list; the `items` are HTML as it is.
+    /// Adds a list. The `items` are not escaped.
     pub fn list<S: AsRef<str>>(&mut self, items: impl IntoIterator<Item = S>) {
         let items: String =
             items.into_iter().map(|item| format!("<li>{}</li>", item.as_ref())).collect();
         self.body += &format!("<ul>{items}</ul>\n");
     }
 
-    /// A table.
+    /// Adds a table.
     pub fn table(&mut self, table: &Table) {
         self.body += &table.html();
         self.body.push('\n');
     }
 
-    /// Plots beside each other where there is room, each with a table of its numbers, and with a
-    /// caption below all of them; `caption` is HTML as it is.
+    /// Adds plots side by side if there is room, each with a table of its values, and a caption
+    /// below. `caption` is not escaped.
     pub fn figure(&mut self, charts: &[Chart], caption: &str) {
         let charts: Vec<_> = charts.iter().map(|chart| (chart.svg(), chart.table())).collect();
         self.panels(&charts, caption);
     }
 
-    /// Figures beside their limits, with a caption; `caption` is HTML as it is.
+    /// Adds figures with their limits and a caption. `caption` is not escaped.
     pub fn promises(&mut self, title: &str, figures: &[Promise], caption: &str) {
         self.panels(&[promises(title, figures)], caption);
     }
@@ -72,7 +72,7 @@ impl Page {
         self.body += &format!("</div><figcaption>{caption}</figcaption></figure>\n");
     }
 
-    /// The whole document.
+    /// Returns the document.
     #[must_use]
     pub fn html(&self) -> String {
         document(&escape(&self.title), STYLE, &self.body)

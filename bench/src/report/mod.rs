@@ -1,9 +1,9 @@
-//! Reports: a page that needs nothing but itself, tables that also print, and plots.
+//! Reports: a self-contained page, tables that can also be printed, and plots.
 //!
-//! - [`html`]: the page; light or dark as the reader has it, legible without scripts;
-//! - [`svg`]: plots for it;
+//! - [`html`]: the page, light or dark as the reader prefers, readable without scripts;
+//! - [`svg`]: plots for the page;
 //! - [`Table`]: a table on the page and on a terminal;
-//! - [`Directory`]: where the files go.
+//! - [`Directory`]: the directory of the files.
 
 mod directory;
 mod escape;

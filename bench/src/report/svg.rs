@@ -1,14 +1,14 @@
 //! Plots as inline SVG.
 //!
-//! Colours and type come from the page's style sheet ([`html`](super::html)), so that a plot
-//! follows the page into the dark.
+//! Colours and fonts come from the style sheet of the page ([`html`](super::html)), so that a plot
+//! follows its dark mode.
 
 use super::escape::escape;
 use super::table::{Cell, Column, Table};
 use flowgauge_ctl::output::grouped;
 use std::fmt::Write;
 
-/// How numbers become places.
+/// Mapping of values to positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// Equal distances for equal differences.
@@ -17,7 +17,7 @@ pub enum Scale {
     Logarithmic,
 }
 
-/// One direction of a plot.
+/// Axis of a plot.
 #[derive(Clone, Debug)]
 pub struct Axis {
     label: String,
@@ -27,19 +27,19 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// A linear axis.
+    /// Returns a linear axis.
     #[must_use]
     pub fn linear(label: &str, low: f64, high: f64) -> Self {
         Axis { label: label.to_owned(), scale: Scale::Linear, low, high }
     }
 
-    /// A logarithmic axis from `low`, which is positive.
+    /// Returns a logarithmic axis that starts at `low`, which must be positive.
     #[must_use]
     pub fn logarithmic(label: &str, low: f64, high: f64) -> Self {
         Axis { scale: Scale::Logarithmic, ..Axis::linear(label, low, high) }
     }
 
-    /// Where a value is, from 0 to 1 within the range.
+    /// Returns the position of a value, from 0 to 1 within the range.
     fn place(&self, value: f64) -> f64 {
         match self.scale {
             Scale::Linear => (value - self.low) / (self.high - self.low),
@@ -47,7 +47,7 @@ impl Axis {
         }
     }
 
-    /// Values with a label.
+    /// Returns the values with a label.
     fn ticks(&self) -> Vec<f64> {
         let inside = |value: &f64| (-1e-9..=1.0 + 1e-9).contains(&self.place(*value));
         match self.scale {
@@ -64,7 +64,7 @@ impl Axis {
         }
     }
 
-    /// Values with a fainter line and no label.
+    /// Returns the values with a fainter line and no label.
     fn minor_ticks(&self) -> Vec<f64> {
         if self.scale == Scale::Linear {
             return Vec::new();
@@ -76,17 +76,17 @@ impl Axis {
     }
 }
 
-/// About how many labels a linear axis has.
+/// Approximate number of labels on a linear axis.
 const TICKS: f64 = 5.5;
 
-/// The number of the form 1, 2 or 5 times a power of ten that is next above.
+/// Rounds up to 1, 2 or 5 times a power of ten.
 fn round_step(least: f64) -> f64 {
     let power = 10_f64.powf(least.log10().floor());
     let steps = [1.0, 2.0, 5.0].map(|factor| factor * power);
     steps.into_iter().find(|step| *step >= least * (1.0 - 1e-9)).unwrap_or(10.0 * power)
 }
 
-/// A colour of the page's palette.
+/// Colour of the page's palette.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
     /// Blue.
@@ -99,17 +99,17 @@ pub enum Tone {
     Fourth,
     /// Violet.
     Fifth,
-    /// Text colour, faint.
+    /// Faint text colour.
     Neutral,
 }
 
 impl Tone {
-    /// A mark of this tone at a place, `size` across, as a part of a path: tones are told apart
-    /// without their colours as well.
+    /// Returns a marker of this tone as part of a path, `size` across. Shapes differ so that tones
+    /// can be distinguished without colours.
     fn mark(self, x: f64, y: f64, size: f64) -> String {
         let half = size / 2.0;
         match self {
-            // A subpath of no length with round ends: a dot in a dozen bytes.
+            // A subpath of zero length with round ends: a dot in a dozen bytes.
             Tone::First | Tone::Neutral => format!("M{x:.1} {y:.1}h0"),
             Tone::Second => {
                 format!("M{:.1} {:.1}h{size:.1}v{size:.1}h-{size:.1}z", x - half, y - half)
@@ -131,7 +131,7 @@ impl Tone {
         }
     }
 
-    /// How wide the line is that marks are drawn with.
+    /// Returns the line width of markers.
     fn stroke(self, size: f64) -> f64 {
         if matches!(self, Tone::First | Tone::Neutral) {
             size
@@ -152,7 +152,7 @@ impl Tone {
     }
 }
 
-/// How a layer is drawn.
+/// Style of a layer.
 #[derive(Clone, Debug)]
 enum Mark {
     Points { diameter: f64, points: Vec<(f64, f64)> },
@@ -167,7 +167,7 @@ struct Layer {
     mark: Mark,
 }
 
-/// A plot: layers over each other, the first at the bottom. A layer with a name is in the legend.
+/// Plot with layers, the first at the bottom. Layers with a name are in the legend.
 #[derive(Clone, Debug)]
 pub struct Chart {
     title: String,
@@ -182,22 +182,22 @@ const LEFT: f64 = 62.0;
 const RIGHT: f64 = 26.0;
 const TOP: f64 = 34.0;
 const BOTTOM: f64 = 48.0;
-/// Points of a layer that its table has at most.
+/// Maximum number of points of a layer in its table.
 const ROWS: usize = 200;
 /// Height of a line of the legend.
 const LEGEND: f64 = 18.0;
-/// Width of a character of the legend: an estimate on the safe side, as nobody measures text
+/// Width of a character in the legend: a conservative estimate, since text cannot be measured
 /// without scripts.
 const CHARACTER: f64 = 6.3;
 
 impl Chart {
-    /// An empty plot, `width` by `height` pixels where there is room.
+    /// Starts an empty plot of at most `width` by `height` pixels.
     #[must_use]
     pub fn new(title: &str, x: Axis, y: Axis, (width, height): (f64, f64)) -> Self {
         Chart { title: title.to_owned(), x, y, width, height, layers: Vec::new() }
     }
 
-    /// Dots of this diameter, in pixels.
+    /// Adds dots of this diameter, in pixels.
     #[must_use]
     pub fn points(
         self,
@@ -209,7 +209,7 @@ impl Chart {
         self.layer(name, tone, Mark::Points { diameter, points: points.into_iter().collect() })
     }
 
-    /// A line through points.
+    /// Adds a line through points.
     #[must_use]
     pub fn line(
         self,
@@ -220,7 +220,7 @@ impl Chart {
         self.layer(name, tone, Mark::Line { dashed: false, points: points.into_iter().collect() })
     }
 
-    /// A dashed line through points.
+    /// Adds a dashed line through points.
     #[must_use]
     pub fn dashed(
         self,
@@ -231,7 +231,7 @@ impl Chart {
         self.layer(name, tone, Mark::Line { dashed: true, points: points.into_iter().collect() })
     }
 
-    /// An area between two lines, given as `(x, low, high)`.
+    /// Adds an area between two lines, given as `(x, low, high)`.
     #[must_use]
     pub fn band(
         self,
@@ -247,7 +247,7 @@ impl Chart {
         self
     }
 
-    /// The plot as an SVG element.
+    /// Returns the plot as an SVG element.
     #[must_use]
     pub fn svg(&self) -> String {
         let (legend, lines) = self.legend();
@@ -262,8 +262,8 @@ impl Chart {
         );
         let frame = Frame { x: &self.x, y: &self.y, width: plot_width, height: plot_height };
         svg += &frame.axes(top);
-        // A nested element clips what leaves the plot, without an id that another plot on the page
-        // might have too.
+        // A nested element clips what leaves the plot, without an id that other plots on the page
+        // might use.
         svg += &format!(
             "<svg x=\"{LEFT}\" y=\"{top}\" width=\"{plot_width}\" height=\"{plot_height}\" viewBox=\"0 0 {plot_width} {plot_height}\">"
         );
@@ -274,7 +274,7 @@ impl Chart {
         svg
     }
 
-    /// The numbers that are drawn, layer by layer.
+    /// Returns the plotted values, layer by layer.
     #[must_use]
     pub fn table(&self) -> Table {
         let columns = vec![
@@ -305,7 +305,7 @@ impl Chart {
         table
     }
 
-    /// The named layers, and how many lines they take.
+    /// Returns the legend of the named layers, and its height.
     fn legend(&self) -> (String, f64) {
         let mut text = String::new();
         let (mut x, mut lines) = (LEFT, 0.0);
@@ -355,27 +355,27 @@ impl Chart {
     }
 }
 
-/// A figure beside its limit.
+/// Figure with its limit.
 #[derive(Clone, Debug)]
 pub struct Promise {
-    /// What was measured.
+    /// Name of the figure.
     pub name: String,
-    /// The figure as a share of its limit; that of a least value upside down, so that more than 1
-    /// always breaks it.
+    /// Figure as a share of its limit, inverted for a lower limit, so that a share above 1 always
+    /// exceeds it.
     pub share: f64,
-    /// What to write behind it.
+    /// Text behind the bar.
     pub text: String,
 }
 
-/// Figures as bars that end left of a line if they keep their limits, with a word each that says
-/// so: one SVG element, and the same as a table.
+/// Draws figures as bars that end left of a line if they are within their limits, with a label
+/// each. Returns an SVG element and a table.
 #[must_use]
 pub fn promises(title: &str, promises: &[Promise]) -> (String, Table) {
     const WIDTH: f64 = 720.0;
     const ROW: f64 = 40.0;
-    /// Of a bar that is as long as its limit.
+    /// Length of a bar at its limit.
     const LIMIT: f64 = 380.0;
-    const MOST: f64 = 1.4;
+    const MAX_SHARE: f64 = 1.4;
     let height = 44.0 + ROW * promises.len() as f64;
     let mut svg = format!(
         "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{title}\">\
@@ -387,8 +387,8 @@ pub fn promises(title: &str, promises: &[Promise]) -> (String, Table) {
         vec![Column::text("", "what"), Column::text("", "verdict"), Column::text("", "figure")],
     );
     for (row, Promise { name, share, text }) in promises.iter().enumerate() {
-        // What cannot be compared is no pass.
-        let of_limit = if share.is_nan() { MOST } else { share.clamp(0.0, MOST) };
+        // A figure that cannot be compared does not pass.
+        let of_limit = if share.is_nan() { MAX_SHARE } else { share.clamp(0.0, MAX_SHARE) };
         let (y, length) = (36.0 + ROW * row as f64, LIMIT * of_limit);
         let (class, word) =
             if *share <= 1.0 { ("pass", "\u{2713} pass") } else { ("fail", "\u{2717} FAIL") };
@@ -399,7 +399,7 @@ pub fn promises(title: &str, promises: &[Promise]) -> (String, Table) {
             y + 8.0,
             escape(name),
             y + 19.0,
-            LIMIT * MOST + 8.0,
+            LIMIT * MAX_SHARE + 8.0,
             y + 23.0,
             escape(text)
         );
@@ -408,7 +408,7 @@ pub fn promises(title: &str, promises: &[Promise]) -> (String, Table) {
     (svg, table)
 }
 
-/// The plot's inside, in pixels.
+/// Inner area of the plot, in pixels.
 struct Frame<'a> {
     x: &'a Axis,
     y: &'a Axis,
@@ -425,14 +425,14 @@ impl Frame<'_> {
         (1.0 - self.y.place(value)) * self.height
     }
 
-    /// A place, if it is one: the logarithm of what is not positive is nowhere. Far outside places
-    /// are kept near, where a viewer's arithmetic holds.
+    /// Returns the position of a point; `None` for a value without a logarithm. Positions far
+    /// outside are clamped, since viewers have limited precision.
     fn place(&self, (x, y): (f64, f64)) -> Option<(f64, f64)> {
         let (x, y) = (self.horizontal(x), self.vertical(y));
         (x.is_finite() && y.is_finite()).then(|| (x.clamp(-1e4, 1e4), y.clamp(-1e4, 1e4)))
     }
 
-    /// Grid, ticks and labels, with the plot's upper edge at `top`.
+    /// Returns grid, ticks and labels. `top` is the upper edge of the plot.
     fn axes(&self, top: f64) -> String {
         let (width, height) = (self.width, self.height);
         let (bottom, right) = (top + height, LEFT + width);
@@ -512,7 +512,7 @@ impl Frame<'_> {
     }
 }
 
-/// A number with five digits, as on an axis.
+/// Formats a number with five digits, as on an axis.
 fn short(value: f64) -> String {
     if !value.is_finite() {
         return value.to_string();
@@ -522,10 +522,11 @@ fn short(value: f64) -> String {
     number(format!("{value:.decimals$}").parse().unwrap_or(value))
 }
 
-/// A number as on an axis: thousands apart, a true minus, no digits that say nothing.
+/// Formats a number as on an axis: with thousands separators, a minus sign, and no insignificant
+/// digits.
 fn number(value: f64) -> String {
     const MILLION: f64 = 1e6;
-    // Longer numbers would leave the plot.
+    // Longer numbers would not fit.
     if value >= 10.0 * MILLION && value % MILLION == 0.0 {
         return format!("{} M", number(value / MILLION));
     }

@@ -6,7 +6,7 @@ use std::fmt::{self, Write};
 /// Characters between two columns of a group on a terminal.
 const GAP: usize = 2;
 
-/// Where a column's text stands.
+/// Alignment of a column's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
     /// Words.
@@ -15,18 +15,18 @@ pub enum Align {
     Right,
 }
 
-/// A column.
+/// Column of a table.
 #[derive(Clone, Debug)]
 pub struct Column {
     title: String,
-    /// The heading over this column and its neighbours of the same group; empty for none.
+    /// Heading over this column and its neighbours of the same group; empty for none.
     group: String,
     align: Align,
     source: bool,
 }
 
 impl Column {
-    /// A column of numbers.
+    /// Returns a column of numbers.
     #[must_use]
     pub fn number(group: &str, title: &str) -> Self {
         Column {
@@ -37,13 +37,13 @@ impl Column {
         }
     }
 
-    /// A column of words.
+    /// Returns a column of words.
     #[must_use]
     pub fn text(group: &str, title: &str) -> Self {
         Column { align: Align::Left, ..Column::number(group, title) }
     }
 
-    /// The column holds what the source printed, not what was measured.
+    /// Marks the column as printed in the source, not measured.
     #[must_use]
     pub fn from_source(self) -> Self {
         Column { source: true, ..self }
@@ -59,7 +59,7 @@ impl Column {
     }
 }
 
-/// What stands in one place.
+/// Cell of a table.
 #[derive(Clone, Debug, Default)]
 pub struct Cell {
     text: String,
@@ -67,14 +67,13 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// A text or number.
+    /// Returns a cell with a text or number.
     #[must_use]
     pub fn new(text: impl fmt::Display) -> Self {
         Cell { text: text.to_string(), details: Vec::new() }
     }
 
-    /// With one more line of something smaller below it on a page, such as a spread; a terminal
-    /// does without.
+    /// Adds a smaller line below on a page, such as a spread. It is omitted on a terminal.
     #[must_use]
     pub fn detail(mut self, detail: impl fmt::Display) -> Self {
         self.details.push(detail.to_string());
@@ -82,7 +81,7 @@ impl Cell {
     }
 }
 
-/// A table with a caption. Its [`Display`](fmt::Display) is for terminals.
+/// Table with a caption. Its [`Display`](fmt::Display) is for terminals.
 #[derive(Clone, Debug)]
 pub struct Table {
     caption: String,
@@ -91,7 +90,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table without rows.
+    /// Returns a table without rows.
     #[must_use]
     pub fn new(caption: impl Into<String>, columns: Vec<Column>) -> Self {
         Table { caption: caption.into(), columns, rows: Vec::new() }
@@ -102,7 +101,7 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// Neighbouring columns of one group: its heading, and how many they are.
+    /// Returns the headings of groups of adjacent columns, and their numbers of columns.
     fn groups(&self) -> Vec<(&str, usize)> {
         let mut groups: Vec<(&str, usize)> = Vec::new();
         for column in &self.columns {
@@ -120,7 +119,7 @@ impl Table {
         index > 0 && group(index) != group(index - 1)
     }
 
-    /// Characters that each column takes on a terminal.
+    /// Returns the width of each column on a terminal, in characters.
     fn widths(&self) -> Vec<usize> {
         let length = |text: &str| text.chars().count();
         let mut widths: Vec<usize> =
@@ -142,7 +141,7 @@ impl Table {
         widths
     }
 
-    /// The table as an HTML element.
+    /// Returns the table as an HTML element.
     #[must_use]
     pub fn html(&self) -> String {
         let mut html = String::from("<div class=\"table\"><table>");

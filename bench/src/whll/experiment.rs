@@ -13,24 +13,23 @@ use flowgauge_dataplane::{Dataplane, Poll, Snapshot, Tables};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How long a worker may take to answer. Experiments share their processors with whatever else
-/// runs.
-const DEADLINE: Duration = Duration::from_secs(120);
+/// Time that a worker may take to respond. Experiments share their processors with other programs.
+const WORKER_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What is counted.
+/// Traffic of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
     /// Every packet from a source of its own, at random in 10.0.0.0/8 (§4.3.1).
     Unique,
-    /// Every packet from the address after the last one's.
+    /// Every packet from the address after the previous one.
     Sequential,
-    /// Bursts of packets from sources of Zipf's law, in the place of the campus trace, which is not
+    /// Bursts of packets from Zipf sources, as a replacement of the campus trace, which is not
     /// public (§4.3.2).
     Bursty,
 }
 
 impl Traffic {
-    /// The name in reports.
+    /// Returns the name in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -40,13 +39,13 @@ impl Traffic {
         }
     }
 
-    /// The generator's description of it; without end.
+    /// Returns the generator's profile, without end.
     #[must_use]
     pub fn profile(self, seed: u64) -> Profile {
         let (sources, rate, burst) = match self {
             Traffic::Unique => (Sources::Unique, RATE, None),
             Traffic::Sequential => (Sources::Sequential, RATE, None),
-            // Flows and exponent are those for which windows of 5, 10, 50 and 100 s come nearest to
+            // With these flows and this exponent, windows of 5, 10, 50 and 100 s come nearest to
             // the 2,000, 2,800, 7,000 and 10,000 flows of Table 4.4: the expected number after n
             // packets is the sum over ranks of 1 - (1 - p)^n.
             Traffic::Bursty => (
@@ -58,7 +57,7 @@ impl Traffic {
         Profile { rate: Some(rate), burst, seed, ..Profile::new(sources) }
     }
 
-    /// Whether the number of packets is not the number of flows (§4.4).
+    /// Whether the number of packets differs from the number of flows (§4.4).
     const fn needs_exact_count(self) -> bool {
         matches!(self, Traffic::Bursty)
     }
@@ -71,34 +70,34 @@ impl Traffic {
     }
 }
 
-/// A run to do.
+/// Run to execute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Experiment {
-    /// What is counted.
+    /// Traffic.
     pub traffic: Traffic,
-    /// How addresses are hashed.
+    /// Hash of the addresses.
     pub hash: HashMode,
-    /// When reads happen and windows end.
+    /// Times of reads and windows.
     pub configuration: Configuration,
     /// Length of the run.
     pub duration: Duration,
-    /// How long after the packet counter the registers are read as well; zero for not at all.
+    /// Time after the packet counter at which the registers are read again; zero for none.
     pub read_skew: Duration,
     /// Seed of traffic, hash tables and read times.
     pub seed: u64,
 }
 
-/// Which registers are held against the ground truth of a read.
+/// Registers that are compared with the ground truth of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// Those of the same instant.
+    /// Registers of the same instant.
     Instant,
-    /// Those of a while later, as on the thesis' switch: it reads the packet counter, then register
-    /// after register (§4.2.4).
+    /// Registers read later, as on the switch of the thesis: it reads the packet counter, then
+    /// register after register (§4.2.4).
     Skewed,
 }
 
-/// Estimates of one set of registers, in flows, one an estimator.
+/// Estimates from one set of registers, in flows, one per estimator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimates([f64; Estimator::ALL.len()]);
 
@@ -109,7 +108,7 @@ impl Estimates {
         Ok(Estimates(Estimator::ALL.map(|estimator| estimate_from(&histogram, estimator).value)))
     }
 
-    /// The estimate of this estimator.
+    /// Returns the estimate of this estimator.
     #[must_use]
     pub fn by(&self, estimator: Estimator) -> f64 {
         let position = Estimator::ALL.iter().position(|other| *other == estimator);
@@ -117,23 +116,23 @@ impl Estimates {
     }
 }
 
-/// One read, or the end of a window.
+/// Read, or end of a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Read {
-    /// When, in nanoseconds since the start.
+    /// Time in nanoseconds since the start.
     pub time_ns: u64,
     /// Number of the window, from zero.
     pub window: u64,
-    /// Flows in the window so far, exactly.
+    /// Exact number of flows in the window so far.
     pub truth: u64,
     /// Estimates from the registers of this instant.
     pub instant: Estimates,
-    /// Estimates from the registers of a while later. The same where nothing was read later.
+    /// Estimates from the registers read later; the same if there were none.
     pub skewed: Estimates,
 }
 
 impl Read {
-    /// The estimate, in flows.
+    /// Returns the estimate, in flows.
     #[must_use]
     pub fn estimate(&self, reading: Reading, estimator: Estimator) -> f64 {
         match reading {
@@ -142,7 +141,7 @@ impl Read {
         }
     }
 
-    /// The relative error in percent (equation 4.1); `None` where there was nothing to count.
+    /// Returns the relative error in percent (equation 4.1); `None` if there was nothing to count.
     #[must_use]
     pub fn error(&self, reading: Reading, estimator: Estimator) -> Option<f64> {
         let truth = self.truth as f64;
@@ -150,44 +149,44 @@ impl Read {
     }
 }
 
-/// What a run gave.
+/// Result of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Run {
     /// Poisson reads.
     pub reads: Vec<Read>,
-    /// Windows as they were closed.
+    /// Windows at their end.
     pub windows: Vec<Read>,
 }
 
-/// A read of which the registers are still to come.
-struct Unfinished {
+/// Read whose registers are still to be read.
+struct PendingRead {
     at: u64,
     index: usize,
 }
 
 impl Experiment {
-    /// Packets to count.
+    /// Returns the number of packets to count.
     #[must_use]
     pub fn packets(&self) -> u64 {
         (self.duration.as_secs_f64() * self.traffic.rate()) as u64
     }
 
-    /// Reads to expect: their process has no memory, so the mean number is the duration over the
-    /// mean interval.
+    /// Returns the expected number of reads. Their process is memoryless, so this is the duration
+    /// over the mean interval.
     #[must_use]
     pub fn expected_reads(&self) -> f64 {
         self.duration.as_secs_f64() / self.configuration.read.as_secs_f64()
     }
 
-    /// Counts the traffic in a poll-mode dataplane of one worker, as long as it takes.
+    /// Counts the traffic with a poll-mode dataplane of one worker.
     ///
-    /// Every read takes a sample, and a second one of the registers alone when the skew has passed.
-    /// The thesis' scheduler finishes a read before it begins a reset (§4.2.3), so registers that
-    /// would be due after the end of their window are read at its end. Where reads overlap each has
-    /// its full skew; the thesis' would queue.
+    /// Every read takes a sample, and a second one of the registers alone after the skew. The
+    /// thesis' scheduler finishes a read before it starts a reset (§4.2.3), so registers that would
+    /// be due after the end of their window are read at its end. If reads overlap, each has its
+    /// full skew, while the thesis' would queue.
     ///
     /// # Errors
-    /// Whatever the dataplane fails with.
+    /// Any error of the dataplane.
     pub fn run(&self) -> Result<Run, ReproduceError> {
         let settings = Settings::only(cardinality::Settings {
             hash: self.hash,
@@ -196,7 +195,7 @@ impl Experiment {
         let truth = self.traffic.needs_exact_count();
         let ports = memory(self.traffic.profile(self.seed), 1, Pace::Trace);
         let options =
-            poll::Options { settings, truth, deadline: DEADLINE, ..poll::Options::default() };
+            poll::Options { settings, truth, deadline: WORKER_TIMEOUT, ..poll::Options::default() };
         let mut dataplane = Poll::new(ports, options);
         dataplane.install(&Tables::new(&settings, self.seed))?;
         let mut clock = Trace::new(dataplane.gate());
@@ -210,10 +209,10 @@ impl Experiment {
         };
         let mut schedule = Schedule::new(start, intervals, self.seed);
         let skew_ns = nanoseconds(self.read_skew);
-        let mut unfinished: VecDeque<Unfinished> = VecDeque::new();
+        let mut unfinished: VecDeque<PendingRead> = VecDeque::new();
         let mut run = Run::default();
         while let Some(due) = schedule.peek() {
-            if let Some(Unfinished { at, index }) =
+            if let Some(PendingRead { at, index }) =
                 unfinished.pop_front_if(|next| next.at <= due.at)
             {
                 self.wait(&mut clock, at)?;
@@ -234,7 +233,7 @@ impl Experiment {
                 Action::Read => {
                     if skew_ns > 0 {
                         let end = schedule.window_start() + nanoseconds(reset);
-                        unfinished.push_back(Unfinished {
+                        unfinished.push_back(PendingRead {
                             at: end.min(due.at + skew_ns),
                             index: run.reads.len(),
                         });
@@ -254,7 +253,7 @@ impl Experiment {
     fn wait(&self, clock: &mut Trace, until: u64) -> Result<(), ReproduceError> {
         match clock.wait_until(until) {
             Woken::Reached => Ok(()),
-            // The traffic has no end and nobody interrupts it.
+            // The traffic is endless and not interrupted.
             Woken::Interrupted | Woken::Ended { .. } | Woken::Failed => {
                 Err(ReproduceError::TrafficFailed {
                     interface: format!("memory:{}", self.traffic.profile(self.seed)),

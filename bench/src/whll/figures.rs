@@ -1,4 +1,4 @@
-//! The thesis' plots, and some that explain them.
+//! Plots of the thesis, and some that explain them.
 
 use super::thesis::{CONFIGURATIONS, Configuration, REGISTERS, STANDARD_ERROR};
 use super::{Findings, Read, Reading, Traffic};
@@ -11,8 +11,8 @@ use std::ops::Range;
 
 const HALF: (f64, f64) = (520.0, 380.0);
 
-/// Estimates against the truth, linear and logarithmic (Figures 4.4 to 4.19): one seed, hash and
-/// estimator of the thesis.
+/// Returns estimates against the truth, linear and logarithmic (Figures 4.4 to 4.19), of one seed
+/// with the hash and estimator of the thesis.
 pub(super) fn scatter(
     findings: &Findings,
     traffic: Traffic,
@@ -61,7 +61,7 @@ fn empty() -> [Chart; 2] {
     })
 }
 
-/// The read skew.
+/// Formats the read skew.
 pub(super) fn milliseconds(findings: &Findings) -> String {
     format!("{} ms", findings.options().read_skew.as_secs_f64() * 1e3)
 }
@@ -73,15 +73,16 @@ pub(super) fn reading_name(findings: &Findings, reading: Reading) -> String {
     }
 }
 
-/// Bias and root mean square error of the three estimators as functions of the number of flows.
+/// Returns bias and root mean square error of the three estimators as functions of the number of
+/// flows.
 pub(super) fn error_by_cardinality(findings: &Findings) -> [Chart; 2] {
     const WIDTH: u64 = 200;
-    const MOST: u64 = 10_000;
+    const MAX_FLOWS: u64 = 10_000;
     let reads: Vec<&Read> = findings.sweep.iter().flat_map(|(_, run)| &run.reads).collect();
-    let bins = || (0..MOST / WIDTH).map(|bin| bin * WIDTH + 1..(bin + 1) * WIDTH + 1);
-    let axis = || Axis::linear("flows (truth)", 0.0, MOST as f64);
+    let bins = || (0..MAX_FLOWS / WIDTH).map(|bin| bin * WIDTH + 1..(bin + 1) * WIDTH + 1);
+    let axis = || Axis::linear("flows (truth)", 0.0, MAX_FLOWS as f64);
     let lines = |chart: Chart, figure: fn(&[f64]) -> Option<f64>| {
-        // The default comes last, over the others.
+        // Draw the default last, on top.
         let estimators = [
             (Estimator::Flajolet, Tone::Second),
             (Estimator::Mle, Tone::Third),
@@ -96,7 +97,7 @@ pub(super) fn error_by_cardinality(findings: &Findings) -> [Chart; 2] {
         })
     };
     let switch = format!("2.5 m = {}", grouped((2.5 * REGISTERS) as u64));
-    let edge = MOST as f64;
+    let edge = MAX_FLOWS as f64;
     let bias =
         Chart::new("Mean error (bias)", axis(), Axis::linear("mean error, %", -3.0, 3.0), HALF)
             .band(
@@ -116,7 +117,7 @@ pub(super) fn error_by_cardinality(findings: &Findings) -> [Chart; 2] {
     [lines(bias, statistics::mean), lines(rms, statistics::root_mean_square)]
 }
 
-/// A figure of the errors at reads with so many flows; bins with few reads are left out.
+/// Returns a statistic of the errors by number of flows. Bins with few reads are omitted.
 fn curve(
     reads: &[&Read],
     bins: impl Iterator<Item = Range<u64>>,
@@ -138,8 +139,8 @@ fn curve(
     bins.filter_map(point).collect()
 }
 
-/// Mean absolute error against the number of flows, in the thesis' shortest windows: where their
-/// average comes from.
+/// Returns the mean absolute error by number of flows in the thesis' shortest windows, which
+/// explains their average.
 pub(super) fn skew_by_cardinality(findings: &Findings, traffic: Traffic) -> Chart {
     let configuration = CONFIGURATIONS[0];
     let reads: Vec<&Read> =
@@ -180,7 +181,7 @@ pub(super) fn skew_by_cardinality(findings: &Findings, traffic: Traffic) -> Char
     })
 }
 
-/// Errors on sequential addresses, of both hashes.
+/// Returns the errors on sequential addresses, with both hashes.
 pub(super) fn sequential(findings: &Findings) -> [Chart; 2] {
     let configuration = CONFIGURATIONS[3];
     let points = |hash| {

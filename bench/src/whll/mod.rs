@@ -1,12 +1,15 @@
-//! The accuracy of windowed HyperLogLog: Tables 4.3 and 4.4 and Figures 4.4 to 4.19 of the W-HLL
+//! Accuracy of windowed HyperLogLog: Tables 4.3 and 4.4 and Figures 4.4 to 4.19 of the W-HLL
 //! thesis.
 //!
-//! Every figure comes from the software that a user runs: a poll-mode dataplane with its two banks,
-//! fed from memory in trace time, and the controller's schedule of Poisson reads and exact
-//! rotations. Only the *read skew* is put in from outside. The thesis reads the packet counter,
-//! which is its ground truth, and then 2048 registers one after another, while packets go on
-//! arriving (§4.2.4); a snapshot here belongs to one instant. So each experiment reads twice, at
-//! the instant and a while later, and both are held against the counter of the first.
+//! All figures are measured with the software that users run: a poll-mode dataplane with its two
+//! banks, fed from memory in trace time, and the controller's schedule of Poisson reads and exact
+//! rotations. Only the *read skew* is simulated. The thesis reads the packet counter, its ground
+//! truth, and then 2048 registers one after another while packets keep arriving (§4.2.4); a
+//! snapshot here belongs to one instant. So each experiment reads twice, at the instant and later,
+//! and compares both with the counter of the first.
+//!
+//! `experiment` is one run, `thesis` has the published figures, and `page`, `figures` and `summary`
+//! write the report.
 
 mod experiment;
 mod figures;
@@ -30,13 +33,14 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 use thesis::{CONFIGURATIONS, Configuration, DURATION};
 
-/// About what the thesis' switch has: with 20 ms, short windows come to the errors that it printed.
+/// Approximate skew of the thesis' switch: with 20 ms, short windows have the errors that it
+/// printed.
 pub const READ_SKEW: Duration = Duration::from_millis(20);
 
 /// Repetitions of every experiment.
 pub const SEEDS: u64 = 10;
 
-/// Repetitions for a look in passing.
+/// Repetitions with `--quick`.
 pub const QUICK_SEEDS: u64 = 2;
 
 /// Many long windows, for the error as a function of the number of flows.
@@ -44,14 +48,13 @@ const SWEEP: Configuration =
     Configuration { read: Duration::from_secs(2), reset: Duration::from_secs(100) };
 const SWEEP_DURATION: Duration = Duration::from_secs(13_200);
 
-/// How much is done.
+/// Parameters of the reproduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Repetitions of every experiment, with seeds 1, 2, …; half as many of those in the place of
-    /// the campus trace, which have 38 times the packets.
+    /// Repetitions of every experiment, with seeds 1, 2, …; half as many for the replacement of the
+    /// campus trace, which has 38 times the packets.
     pub seeds: u64,
-    /// How long after the packet counter registers are read in the skewed readings; zero for none
-    /// of those.
+    /// Time between reading the packet counter and the registers in skewed readings; zero for none.
     pub read_skew: Duration,
 }
 
@@ -61,22 +64,22 @@ impl Default for Options {
     }
 }
 
-/// One figure of the tables: everything but the seed.
+/// Case of the tables: everything but the seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// What is counted.
+    /// Traffic.
     pub traffic: Traffic,
-    /// How addresses are hashed.
+    /// Hash of the addresses.
     pub hash: HashMode,
-    /// When reads happen and windows end.
+    /// Times of reads and windows.
     pub configuration: Configuration,
-    /// Which registers are held against the ground truth.
+    /// Registers that are compared with the ground truth.
     pub reading: Reading,
-    /// How registers become numbers.
+    /// Estimator.
     pub estimator: Estimator,
 }
 
-/// The errors of one run.
+/// Errors of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Errors {
     /// Mean absolute relative error, in percent (equation 4.2).
@@ -85,16 +88,16 @@ pub struct Errors {
     pub median: f64,
     /// Mean relative error, in percent: the bias.
     pub bias: f64,
-    /// Reads with something to count.
+    /// Number of reads with something to count.
     pub samples: usize,
-    /// Most flows at any read.
+    /// Largest number of flows at any read.
     pub max_cardinality: u64,
 }
 
 impl Errors {
-    /// The errors of a run; `None` if nothing was read.
+    /// Returns the errors of a run; `None` without reads.
     #[must_use]
-    pub fn of(run: &Run, reading: Reading, estimator: Estimator) -> Option<Self> {
+    pub fn from_run(run: &Run, reading: Reading, estimator: Estimator) -> Option<Self> {
         let signed: Vec<f64> =
             run.reads.iter().filter_map(|read| read.error(reading, estimator)).collect();
         let absolute: Vec<f64> = signed.iter().map(|error| error.abs()).collect();
@@ -108,20 +111,20 @@ impl Errors {
     }
 }
 
-/// The errors of a case over all seeds.
+/// Errors of a case over all seeds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Accuracy {
     /// Mean absolute relative error, in percent.
     pub average: Spread,
     /// Median absolute relative error, in percent.
     pub median: Spread,
-    /// Reads.
+    /// Number of reads.
     pub samples: Spread,
-    /// Most flows at any read of any seed.
+    /// Largest number of flows at any read of any seed.
     pub max_cardinality: u64,
 }
 
-/// Everything measured.
+/// Results of all experiments.
 #[derive(Clone, Debug)]
 pub struct Findings {
     options: Options,
@@ -130,12 +133,12 @@ pub struct Findings {
     sweep: Vec<(Experiment, Run)>,
 }
 
-/// Runs all experiments, as many at a time as there are processors. Progress is in packets counted.
+/// Runs all experiments, one per processor at a time. Reports progress in counted packets.
 ///
 /// # Errors
-/// Whatever a dataplane fails with.
+/// Any error of a dataplane.
 pub fn run(options: &Options, progress: &Progress<'_>) -> Result<Findings, ReproduceError> {
-    // The trace's stand-in comes first: its experiments are the longest.
+    // The replacement of the trace comes first: its experiments take longest.
     let traffic = [Traffic::Bursty, Traffic::Unique, Traffic::Sequential];
     let mut experiments: Vec<Experiment> = traffic
         .into_iter()
@@ -155,7 +158,7 @@ pub fn run(options: &Options, progress: &Progress<'_>) -> Result<Findings, Repro
     Ok(Findings { options: *options, runs, sweep })
 }
 
-/// The experiments behind the tables for this traffic.
+/// Returns the experiments of the tables for this traffic.
 fn experiments(options: &Options, traffic: Traffic, hashes: &[HashMode]) -> Vec<Experiment> {
     let Options { seeds, read_skew } = *options;
     let seeds = if traffic == Traffic::Bursty { seeds.div_ceil(2) } else { seeds };
@@ -185,13 +188,13 @@ fn execute(
 }
 
 impl Findings {
-    /// What was asked for.
+    /// Returns the parameters.
     #[must_use]
     pub fn options(&self) -> Options {
         self.options
     }
 
-    /// The readings there are.
+    /// Returns the available readings.
     #[must_use]
     pub fn readings(&self) -> &'static [Reading] {
         if self.options.read_skew.is_zero() {
@@ -201,7 +204,7 @@ impl Findings {
         }
     }
 
-    /// The runs of all seeds with this traffic, hash and configuration.
+    /// Returns the runs of all seeds with this traffic, hash and configuration.
     pub fn runs(
         &self,
         traffic: Traffic,
@@ -214,14 +217,15 @@ impl Findings {
         self.runs.iter().filter(move |(experiment, _)| wanted(&experiment)).map(|(_, run)| run)
     }
 
-    /// The errors of a case; `None` if it was not run.
+    /// Returns the errors of a case; `None` if it was not run.
     #[must_use]
     pub fn accuracy(&self, case: &Case) -> Option<Accuracy> {
         let runs = self.runs(case.traffic, case.hash, case.configuration);
         let errors: Vec<Errors> =
-            runs.filter_map(|run| Errors::of(run, case.reading, case.estimator)).collect();
-        let spread =
-            |figure: fn(&Errors) -> f64| Spread::of(&errors.iter().map(figure).collect::<Vec<_>>());
+            runs.filter_map(|run| Errors::from_run(run, case.reading, case.estimator)).collect();
+        let spread = |figure: fn(&Errors) -> f64| {
+            Spread::from_values(&errors.iter().map(figure).collect::<Vec<_>>())
+        };
         Some(Accuracy {
             average: spread(|errors| errors.average)?,
             median: spread(|errors| errors.median)?,
@@ -230,15 +234,14 @@ impl Findings {
         })
     }
 
-    /// The two tables of the thesis with our figures beside its own, for a terminal.
+    /// Returns the two tables of the thesis with our figures next to its own.
     #[must_use]
     pub fn tables(&self) -> [Table; 2] {
         [page::thesis_table(self, Traffic::Unique), page::thesis_table(self, Traffic::Bursty)]
     }
 
-    /// Writes `index.html`, `summary.csv` and `reads.csv` into a directory, which is made if need
-    /// be; files with these names are replaced and all others left alone. Gives the path of the
-    /// page.
+    /// Writes `index.html`, `summary.csv` and `reads.csv` to a directory, which is created if
+    /// necessary. Existing files with these names are replaced. Returns the path of the page.
     ///
     /// # Errors
     /// [`ReproduceError::File`].

@@ -1,4 +1,4 @@
-//! The report's tables and words.
+//! Tables and text of the report.
 
 use super::figures::{
     error_by_cardinality, milliseconds, reading_name, scatter, sequential, skew_by_cardinality,
@@ -42,7 +42,7 @@ fn percent(spread: Spread) -> Cell {
     }
 }
 
-/// Columns of average and median for every reading.
+/// Returns columns of average and median for every reading.
 fn error_columns(groups: impl IntoIterator<Item = String>) -> impl Iterator<Item = Column> {
     groups
         .into_iter()
@@ -56,7 +56,7 @@ fn error_cells(findings: &Findings, case: &Case) -> [Cell; 2] {
     })
 }
 
-/// A table of the thesis with our figures beside its own: its hash, its estimator.
+/// Returns a table of the thesis with our figures next to its own, with its hash and estimator.
 pub(super) fn thesis_table(findings: &Findings, traffic: Traffic) -> Table {
     let runs = findings.runs(traffic, HashMode::Crc32, CONFIGURATIONS[0]).count();
     let caption = format!(
@@ -116,7 +116,7 @@ pub(super) fn thesis_table(findings: &Findings, traffic: Traffic) -> Table {
     table
 }
 
-/// All estimators on the same registers, with both hashes.
+/// Returns a table of all estimators on the same registers, with both hashes.
 fn estimator_table(findings: &Findings, traffic: Traffic, reading: Reading) -> Table {
     let caption = format!(
         "The three estimators on the same registers, {}: |error| in %",
@@ -137,7 +137,7 @@ fn estimator_table(findings: &Findings, traffic: Traffic, reading: Reading) -> T
     table
 }
 
-/// Signed errors at the ends of windows of sequential addresses.
+/// Returns a table of signed errors at the ends of windows of sequential addresses.
 fn sequential_table(findings: &Findings) -> Table {
     let columns = vec![
         Column::text("", "window"),
@@ -169,7 +169,8 @@ fn sequential_table(findings: &Findings) -> Table {
                 windows.iter().filter(|read| read.window == 0).filter_map(error).collect();
             let all: Vec<f64> = windows.iter().filter_map(error).collect();
             cells.extend(
-                [first, all].map(|errors| Spread::of(&errors).map_or_else(Cell::default, signed)),
+                [first, all]
+                    .map(|errors| Spread::from_values(&errors).map_or_else(Cell::default, signed)),
             );
         }
         table.row(cells);
@@ -181,14 +182,14 @@ fn signed(spread: Spread) -> Cell {
     let Spread { mean, deviation, low, high, .. } = spread;
     let minus = |text: String| text.replace('-', "\u{2212}");
     let cell = Cell::new(minus(format!("{mean:+.1}")));
-    // The linear hash on the same addresses differs by rounding alone.
+    // The linear hash on the same addresses differs by rounding only.
     if high - low < 0.05 {
         return cell;
     }
     cell.detail(format!("±{deviation:.1}")).detail(minus(format!("{low:+.1}…{high:+.1}")))
 }
 
-/// Averages of the four rows, as a list in a sentence.
+/// Formats the averages of the four rows as a list in a sentence.
 fn averages(findings: &Findings, traffic: Traffic, reading: Reading) -> String {
     let average = |configuration| {
         let case = Case {
@@ -209,7 +210,7 @@ fn printed_averages(traffic: Traffic) -> String {
     printed(traffic).map(|row| format!("{:.2}", row.average)).join(" / ")
 }
 
-/// The whole report.
+/// Returns the report.
 pub(super) fn page(findings: &Findings) -> String {
     let mut page =
         Page::new("The accuracy of windowed HyperLogLog: Tables 4.3 and 4.4 of the W-HLL thesis");
@@ -280,7 +281,8 @@ fn table_4_3(findings: &Findings, page: &mut Page) {
     }
 }
 
-/// The thesis has two figures a configuration, linear and logarithmic, from figure 4.`first` on.
+/// Returns the caption of the thesis' two figures per configuration, linear and logarithmic, from
+/// figure 4.`first` on.
 fn figure_caption(configuration: Configuration, first: usize) -> String {
     let position = CONFIGURATIONS.iter().position(|other| *other == configuration).unwrap_or(0);
     let number = first + 2 * position;
@@ -387,14 +389,16 @@ fn method(findings: &Findings, page: &mut Page) {
         .runs
         .iter()
         .filter_map(|(_, run)| {
-            Some(run.reads.len() - Errors::of(run, Reading::Instant, Estimator::Ertl)?.samples)
+            Some(
+                run.reads.len() - Errors::from_run(run, Reading::Instant, Estimator::Ertl)?.samples,
+            )
         })
         .sum::<usize>();
     page.heading("Method");
     page.list([
         format!(
             "{} runs, {} packets, flowgauge {}. Each is a poll-mode dataplane with one worker, fed from memory in trace time: \
-             waiting until t means counting every packet before t, so a run repeats to the bit.",
+             waiting until t means counting every packet before t, so every run gives identical results.",
             grouped(runs as u64),
             grouped(packets),
             env!("CARGO_PKG_VERSION")
@@ -414,7 +418,7 @@ fn method(findings: &Findings, page: &mut Page) {
         "<code>summary.csv</code> has one line a run, reading and estimator; <code>reads.csv</code> has every read, the thesis’ \
          columns first (its <code>estimate</code> is by <code>flajolet</code>). <code>read_skew_ms</code> tells the readings apart."
             .to_owned(),
-        format!("Again: <code>{}</code>", escape(&command(findings))),
+        format!("To repeat: <code>{}</code>", escape(&command(findings))),
     ]);
 }
 

@@ -1,10 +1,10 @@
-//! The measurements as CSV.
+//! Measurements as CSV.
 
 use super::{Errors, Experiment, Findings, Read, Reading};
 use flowgauge_ctl::measurement::cardinality::estimate::Estimator;
 use std::io::{self, Write};
 
-/// One line a run, reading and estimator.
+/// Writes one line per run, reading and estimator.
 pub(super) fn summary(findings: &Findings, file: &mut dyn Write) -> io::Result<()> {
     writeln!(
         file,
@@ -13,7 +13,7 @@ pub(super) fn summary(findings: &Findings, file: &mut dyn Write) -> io::Result<(
     )?;
     for (experiment, run) in findings.runs.iter().chain(&findings.sweep) {
         for (&reading, estimator) in pairs(readings(experiment)) {
-            let Some(errors) = Errors::of(run, reading, estimator) else { continue };
+            let Some(errors) = Errors::from_run(run, reading, estimator) else { continue };
             let Errors { average, median, bias, samples, max_cardinality } = errors;
             writeln!(
                 file,
@@ -28,8 +28,8 @@ pub(super) fn summary(findings: &Findings, file: &mut dyn Write) -> io::Result<(
     Ok(())
 }
 
-/// One line a read: the thesis' columns first (§4.2.4). Its `estimate` is that of its estimator,
-/// the other two follow.
+/// Writes one line per read, with the thesis' columns first (§4.2.4). Its `estimate` is that of its
+/// estimator; the other two follow.
 pub(super) fn reads(findings: &Findings, file: &mut dyn Write) -> io::Result<()> {
     writeln!(
         file,

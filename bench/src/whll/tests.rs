@@ -2,7 +2,7 @@ use super::*;
 use flowgauge_testing::chance::{of_mean, poisson};
 use std::sync::OnceLock;
 
-/// Table 4.3 with the default hash, all seeds; made once for all tests.
+/// Returns Table 4.3 with the default hash and all seeds, computed once for all tests.
 fn table_4_3() -> &'static Findings {
     static FINDINGS: OnceLock<Findings> = OnceLock::new();
     FINDINGS.get_or_init(|| {
@@ -14,11 +14,11 @@ fn table_4_3() -> &'static Findings {
     })
 }
 
-/// Known figures of the four configurations, average and median, against ours.
+/// Compares reference values of the four configurations, average and median, with ours.
 ///
-/// The known figures are simulations of this protocol by other programs, with a scatter of their
-/// own that is at most ours; so the difference of two means of ten has a standard error of sqrt(2)
-/// times that of our mean. They are printed to 0.01.
+/// The reference values are simulations of this protocol by other programs, whose scatter is at
+/// most ours; so the difference of two means of ten has a standard error of sqrt(2) times that of
+/// our mean. They are printed to 0.01.
 fn assert_agreement(reading: Reading, estimator: Estimator, known: [(f64, f64); 4]) {
     for (configuration, (average, median)) in CONFIGURATIONS.into_iter().zip(known) {
         let case = Case {
@@ -40,7 +40,7 @@ fn assert_agreement(reading: Reading, estimator: Estimator, known: [(f64, f64); 
                 configuration.reset,
                 spread.mean
             );
-            // A spread so large that anything agrees would make this no test.
+            // The test would be meaningless with so large a tolerance.
             assert!(allowed < 0.25 * known, "{what}: ±{allowed}");
         }
     }
@@ -64,9 +64,9 @@ fn ertl_has_the_known_errors() {
     );
 }
 
-/// Known from a simulation of this protocol alone (160,000 reads of 5 s windows, 80,000 of 10 s,
-/// 32,000 and 16,000 of the others): the counter at t, the registers 20 ms later. An earlier one of
-/// fewer reads had medians of 1.48 and 1.29 in the short windows.
+/// Reference values of a simulation of this protocol alone (160,000 reads of 5 s windows, 80,000 of
+/// 10 s, 32,000 and 16,000 of the others): the counter at t, the registers 20 ms later. An earlier
+/// one with fewer reads had medians of 1.48 and 1.29 in the short windows.
 #[test]
 fn read_skew_makes_the_errors_of_short_windows() {
     assert_agreement(
@@ -97,7 +97,7 @@ fn windows_hold_every_packet_of_their_time() {
                 assert_eq!(window.time_ns, (number + 1) * seconds * 1_000_000_000);
             }
             for read in &run.reads {
-                // Packets come every 10 ms, the first at the start of the window.
+                // Packets arrive every 10 ms, the first at the start of the window.
                 let since = read.time_ns - read.window * seconds * 1_000_000_000;
                 assert_eq!(read.truth, since.div_ceil(10_000_000));
             }
@@ -137,7 +137,7 @@ fn sequential_addresses_defeat_the_linear_hash_only() {
         );
         format!("{estimator} {linear:+.0} {tabulated:+.1}")
     });
-    // Nothing here is left to chance: this is what SPECIFICATION.md says.
+    // Deterministic, as stated in SPECIFICATION.md.
     assert_eq!(errors, ["ertl +99 -0.5", "flajolet +99 +2.4", "mle +94 -0.2"]);
 }
 

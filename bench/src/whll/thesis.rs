@@ -1,21 +1,21 @@
-//! What the thesis did and found: *W-HLL*, chapter 4.
+//! Parameters and results of the thesis: *W-HLL*, chapter 4.
 
 use std::time::Duration;
 
-/// A row of Tables 4.3 and 4.4.
+/// Row of Tables 4.3 and 4.4.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row {
     /// Mean absolute relative error, in percent.
     pub average: f64,
     /// Median absolute relative error, in percent.
     pub median: f64,
-    /// Reads.
+    /// Number of reads.
     pub samples: u64,
-    /// Most flows in a window.
+    /// Largest number of flows in a window.
     pub max_cardinality: u64,
 }
 
-/// When reads happen and windows end.
+/// Times of reads and windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Configuration {
     /// Mean time between reads.
@@ -40,7 +40,7 @@ const fn row(average: f64, median: f64, samples: u64, max_cardinality: u64) -> R
     Row { average, median, samples, max_cardinality }
 }
 
-/// Table 4.3: one new source a packet.
+/// Table 4.3: one new source per packet.
 pub const TABLE_4_3: [Row; 4] = [
     row(3.42, 1.46, 1654, 500),
     row(2.65, 1.32, 1066, 1_000),

@@ -178,5 +178,5 @@ impl Bench {
 /// Returns the failure for a port that has no line rate.
 #[must_use]
 pub fn no_line_rate() -> Failure {
-    Failure::Usage("a line rate is that of an af_xdp: or dpdk: port".to_owned())
+    Failure::Usage("the line rate can only be measured of an af_xdp: or dpdk: port".to_owned())
 }

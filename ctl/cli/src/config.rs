@@ -139,7 +139,7 @@ impl Configuration {
         let says = |given: &&Given| ORIGINS.contains(&given.key.as_str());
         match self.common().find(says) {
             Some(given) if !self.sources.is_empty() => Err(Failure::Usage(format!(
-                "{}: {} says where packets come from, and so do the sources of the configuration; it belongs into one of them",
+                "{}: {} cannot be combined with [[source]] tables; move it into one of them",
                 given.origin, given.key
             ))),
             _ => Ok(()),
@@ -152,14 +152,17 @@ impl Configuration {
     }
 
     /// Returns the options that apply to a source, in ascending order of precedence.
-    fn of<'a>(&'a self, source: Option<&'a SourceTable>) -> impl Iterator<Item = &'a Given> {
+    fn applicable<'a>(
+        &'a self,
+        source: Option<&'a SourceTable>,
+    ) -> impl Iterator<Item = &'a Given> {
         let own = source.into_iter().flat_map(|source| &source.given);
         self.common.iter().chain(own).chain(&self.environment).chain(&self.command_line)
     }
 
     /// Returns the effective options of a source, each one once.
     pub(crate) fn effective(&self, source: Option<&SourceTable>) -> Vec<Given> {
-        let all: Vec<&Given> = self.of(source).collect();
+        let all: Vec<&Given> = self.applicable(source).collect();
         let mut seen = BTreeSet::new();
         let mut last: Vec<Given> =
             all.into_iter().rev().filter(|given| seen.insert(&given.key)).cloned().collect();
@@ -212,7 +215,10 @@ impl Keys {
 
     fn parsed(&self, key: &str, texts: &[String]) -> Result<ArgMatches, String> {
         let arguments = texts.iter().map(|text| format!("--{key}={text}"));
-        self.parser.borrow_mut().try_get_matches_from_mut(arguments).map_err(|error| told(&error))
+        self.parser
+            .borrow_mut()
+            .try_get_matches_from_mut(arguments)
+            .map_err(|error| describe(&error))
     }
 }
 
@@ -249,13 +255,13 @@ fn known_variables(keys: &Keys, names: impl Iterator<Item = String>) -> Result<(
         return Ok(());
     };
     let advice = match nearest(&name, options.iter().map(String::as_str)) {
-        Some(nearest) => format!("did you mean {nearest}? Else unset it"),
+        Some(nearest) => format!("did you mean {nearest}? If not, unset it"),
         None => format!(
-            "unset it; variables are options of `flowgauge run` in capitals, as {} for --window",
+            "unset it; variables are named after options of `flowgauge run`, such as {} for --window",
             variable("window")
         ),
     };
-    Err(Failure::Usage(format!("{name} in the environment is no option; {advice}")))
+    Err(Failure::Usage(format!("{name} in the environment is not an option; {advice}")))
 }
 
 /// Returns the options of the command line, which clap has validated.
@@ -303,14 +309,15 @@ fn parse(keys: &Keys, path: &Path, text: &str) -> Result<(Vec<Given>, Vec<Source
     let Some(sources) = sources else { return Ok((common, named)) };
     let at = sources.span().start;
     let tables = sources.get_ref().as_array().filter(|sources| !sources.is_empty());
-    for source in
-        tables.ok_or_else(|| (at, "sources are tables, as in [[source]]".to_owned()))?.iter()
+    for source in tables
+        .ok_or_else(|| (at, "'source' must be an array of tables, as in [[source]]".to_owned()))?
+        .iter()
     {
         let at = source.span().start;
         let table = source
             .get_ref()
             .as_table()
-            .ok_or_else(|| (at, "a source is a table, as in [[source]]".to_owned()))?;
+            .ok_or_else(|| (at, "a source must be a table, as in [[source]]".to_owned()))?;
         let own: Vec<&Arg> = options
             .iter()
             .copied()
@@ -319,7 +326,7 @@ fn parse(keys: &Keys, path: &Path, text: &str) -> Result<(Vec<Given>, Vec<Source
         for (key, _) in table {
             if keys.is_of_process(key.get_ref()) {
                 let problem = format!(
-                    "'{}' is for all sources together; it belongs above the first [[source]]",
+                    "'{}' applies to all sources; move it above the first [[source]]",
                     key.get_ref()
                 );
                 return Err((key.span().start, problem));
@@ -327,26 +334,20 @@ fn parse(keys: &Keys, path: &Path, text: &str) -> Result<(Vec<Given>, Vec<Source
         }
         let given = reader.table(table, &own, &[NAME])?;
         let Some(origin) = given.iter().find(|given| ORIGINS.contains(&given.key.as_str())) else {
-            return Err((
-                at,
-                format!("a source says where its packets come from: {}", ORIGINS.join(", ")),
-            ));
+            return Err((at, format!("a [[source]] needs one of: {}", ORIGINS.join(", "))));
         };
         let name = match table.get(NAME) {
             None => origin.texts.join(","),
             Some(name) => {
                 let text = name.get_ref().as_str().filter(|name| is_name(name));
-                let problem =
-                    "a name is a text of up to 64 letters, digits, dots, dashes and underscores";
+                let problem = "a name must be a string of 1 to 64 letters, digits, dots, dashes and underscores";
                 text.ok_or_else(|| (name.span().start, problem.to_owned()))?.to_owned()
             }
         };
         if named.iter().any(|other| other.name == name) {
             return Err((
                 at,
-                format!(
-                    "there are two sources '{name}'; give one another name, as in name = \"uplink\""
-                ),
+                format!("two sources are named '{name}'; rename one, as in name = \"uplink\""),
             ));
         }
         let line = line(text, table.iter().map(|(key, _)| key.span().start).min().unwrap_or(at));
@@ -406,10 +407,9 @@ impl Reader<'_> {
 fn unknown<'a>(key: &str, known: impl Iterator<Item = &'a str>) -> String {
     let advice = match nearest(key, known) {
         Some(name) => format!("did you mean '{name}'?"),
-        None => "keys are the long options that `flowgauge run --help` shows, without their dashes"
-            .to_owned(),
+        None => "keys are the long options of `flowgauge run --help`, without dashes".to_owned(),
     };
-    format!("there is no option '{key}'; {advice}")
+    format!("unknown option '{key}'; {advice}")
 }
 
 /// Whether an option may be repeated.
@@ -445,20 +445,20 @@ fn texts(option: &Arg, value: &DeValue<'_>) -> Option<Vec<String>> {
 
 fn wanted(option: &Arg) -> &'static str {
     match (is_switch(option), is_list(option)) {
-        (true, _) => "give a boolean, true or false",
-        (false, true) => "give a text, or a list of them",
-        (false, false) => "give a text or a number",
+        (true, _) => "must be a boolean: true or false",
+        (false, true) => "must be a string or a list of strings",
+        (false, false) => "must be a string or a number",
     }
 }
 
 /// Returns the message for an invalid value.
-fn told(error: &clap::Error) -> String {
+fn describe(error: &clap::Error) -> String {
     let context = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
     let why = error.source().map_or_else(
         || format!("use one of {}", context(ContextKind::ValidValue)),
         ToString::to_string,
     );
-    format!("'{}' will not do: {why}", context(ContextKind::InvalidValue))
+    format!("invalid value '{}': {why}", context(ContextKind::InvalidValue))
 }
 
 #[cfg(test)]
@@ -472,38 +472,38 @@ mod tests {
 
     #[test]
     fn an_unknown_key_gets_the_nearest_name() {
-        let told = |text: &str| parse(text).unwrap_err().1;
-        assert_eq!(told("windw = '1m'"), "there is no option 'windw'; did you mean 'window'?");
+        let problem_of = |text: &str| parse(text).unwrap_err().1;
+        assert_eq!(problem_of("windw = '1m'"), "unknown option 'windw'; did you mean 'window'?");
         assert_eq!(
-            told("read_every = '1s'"),
-            "there is no option 'read_every'; did you mean 'read-every'?"
+            problem_of("read_every = '1s'"),
+            "unknown option 'read_every'; did you mean 'read-every'?"
         );
         assert_eq!(
-            told("xpd-mode = 'skb'"),
-            "there is no option 'xpd-mode'; did you mean 'xdp-mode'?"
+            problem_of("xpd-mode = 'skb'"),
+            "unknown option 'xpd-mode'; did you mean 'xdp-mode'?"
         );
         assert_eq!(
-            told("[[sorce]]\nport = 'memory:unique'"),
-            "there is no option 'sorce'; did you mean 'source'?"
+            problem_of("[[sorce]]\nport = 'memory:unique'"),
+            "unknown option 'sorce'; did you mean 'source'?"
         );
-        let far = told("colour-of-the-sky = 'blue'");
+        let far = problem_of("colour-of-the-sky = 'blue'");
         assert!(far.contains("`flowgauge run --help`") && far.len() < 150, "{far}");
     }
 
     /// Only the first of several problems is reported.
     #[test]
     fn values_are_refused_where_they_stand() {
-        let told = |text: &str| parse(text).unwrap_err();
+        let problem_of = |text: &str| parse(text).unwrap_err();
         assert_eq!(
-            told("window = '1m'\nby = 'flows'\nwindw = 1"),
-            (19, "'flows' will not do: use one of packets, bytes".to_owned())
+            problem_of("window = '1m'\nby = 'flows'\nwindw = 1"),
+            (19, "invalid value 'flows': use one of packets, bytes".to_owned())
         );
         assert_eq!(
-            told("backend = 'abacus'"),
-            (10, "'abacus' will not do: use one of xdp, poll, tofino".to_owned())
+            problem_of("backend = 'abacus'"),
+            (10, "invalid value 'abacus': use one of xdp, poll, tofino".to_owned())
         );
-        assert_eq!(told("key = 5"), (6, "give a text, or a list of them".to_owned()));
-        assert_eq!(told("alarm = 'on'"), (8, "give a boolean, true or false".to_owned()));
+        assert_eq!(problem_of("key = 5"), (6, "must be a string or a list of strings".to_owned()));
+        assert_eq!(problem_of("alarm = 'on'"), (8, "must be a boolean: true or false".to_owned()));
     }
 
     #[test]
@@ -515,20 +515,20 @@ mod tests {
             ["uplink", "memory:unique"]
         );
         let configuration = Configuration { common, sources, ..Configuration::default() };
-        let told = |source: Option<usize>| -> Vec<String> {
+        let listed = |source: Option<usize>| -> Vec<String> {
             let source = source.map(|index| &configuration.sources[index]);
-            let told = |given: &Given| {
+            let listed = |given: &Given| {
                 format!("{} = {} ({})", given.key, given.texts.join("+"), given.origin)
             };
-            configuration.effective(source).iter().map(told).collect()
+            configuration.effective(source).iter().map(listed).collect()
         };
-        assert_eq!(told(None), ["window = 1m (run.toml:1)"]);
+        assert_eq!(listed(None), ["window = 1m (run.toml:1)"]);
         assert_eq!(
-            told(Some(0)),
+            listed(Some(0)),
             ["interface = eth1+eth2 (run.toml:5)", "window = 10s (run.toml:6)"]
         );
         assert_eq!(
-            told(Some(1)),
+            listed(Some(1)),
             ["window = 1m (run.toml:1)", "port = memory:unique (run.toml:9)"]
         );
         assert_eq!(configuration.sources[1].origin.to_string(), "run.toml:9");
@@ -536,23 +536,24 @@ mod tests {
 
     #[test]
     fn sources_that_make_no_sense_are_refused() {
-        let told = |text: &str| parse(text).unwrap_err().1;
-        assert!(told("[[source]]\nwindow = '1s'").contains("where its packets come from"));
+        let problem_of = |text: &str| parse(text).unwrap_err().1;
+        assert!(problem_of("[[source]]\nwindow = '1s'").contains("needs one of: interface"));
         assert!(
-            told("[[source]]\nport = 'memory:unique'\nformat = 'json'")
+            problem_of("[[source]]\nport = 'memory:unique'\nformat = 'json'")
                 .contains("above the first [[source]]")
         );
         assert!(
-            told("[[source]]\nport = 'memory:unique'\n[[source]]\nport = 'memory:unique'")
+            problem_of("[[source]]\nport = 'memory:unique'\n[[source]]\nport = 'memory:unique'")
                 .contains("two sources")
         );
         assert!(
-            told("[[source]]\nname = 'a b'\nport = 'memory:unique'").contains("letters, digits")
+            problem_of("[[source]]\nname = 'a b'\nport = 'memory:unique'")
+                .contains("letters, digits")
         );
-        assert!(told("source = 'eth1'").contains("[[source]]"));
+        assert!(problem_of("source = 'eth1'").contains("[[source]]"));
         assert_eq!(
-            told("[[source]]\nport = 'memory:unique'\nnme = 'x'"),
-            "there is no option 'nme'; did you mean 'name'?"
+            problem_of("[[source]]\nport = 'memory:unique'\nnme = 'x'"),
+            "unknown option 'nme'; did you mean 'name'?"
         );
     }
 
@@ -578,14 +579,14 @@ mod tests {
         let command_line = command_line(&keys, &given);
         let configuration =
             Configuration { file: None, common, sources, environment, command_line };
-        let mut told: Vec<String> = configuration
+        let mut listed: Vec<String> = configuration
             .effective(None)
             .into_iter()
             .map(|given| format!("{} = {} ({})", given.key, given.texts.join("+"), given.origin))
             .collect();
-        told.sort();
+        listed.sort();
         assert_eq!(
-            told,
+            listed,
             [
                 "alarm = false (--alarm on the command line)",
                 "key = src+heavy=dst (FLOWGAUGE_KEY in the environment)",
@@ -598,7 +599,7 @@ mod tests {
         })
         .unwrap_err();
         assert!(
-            refused.to_string().starts_with("FLOWGAUGE_WINDOW: 'soon' will not do"),
+            refused.to_string().starts_with("FLOWGAUGE_WINDOW: invalid value 'soon'"),
             "{refused}"
         );
     }
@@ -606,18 +607,18 @@ mod tests {
     #[test]
     fn a_mistyped_variable_is_refused_with_the_nearest_one() {
         let keys = Keys::new::<Run>();
-        let told = |name: &str| {
+        let problem_of = |name: &str| {
             let names =
                 ["PATH", "FLOWGAUGE_WINDOW", "FLOWGAUGE_RUN", "FLOWGAUGE", name].map(str::to_owned);
             known_variables(&keys, names.into_iter()).map_err(|failure| failure.to_string())
         };
-        assert_eq!(told("FLOWGAUGE_READ_EVERY"), Ok(()));
-        let mistyped = told("FLOWGAUGE_INTERFACES").unwrap_err();
+        assert_eq!(problem_of("FLOWGAUGE_READ_EVERY"), Ok(()));
+        let mistyped = problem_of("FLOWGAUGE_INTERFACES").unwrap_err();
         assert_eq!(
             mistyped,
-            "FLOWGAUGE_INTERFACES in the environment is no option; did you mean FLOWGAUGE_INTERFACE? Else unset it"
+            "FLOWGAUGE_INTERFACES in the environment is not an option; did you mean FLOWGAUGE_INTERFACE? If not, unset it"
         );
-        let far = told("FLOWGAUGE_9420_TCP_PROTO_OF_A_SERVICE").unwrap_err();
-        assert!(far.contains("is no option"), "{far}");
+        let far = problem_of("FLOWGAUGE_9420_TCP_PROTO_OF_A_SERVICE").unwrap_err();
+        assert!(far.contains("is not an option"), "{far}");
     }
 }

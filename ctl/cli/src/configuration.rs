@@ -59,11 +59,11 @@ impl Config {
                 let configuration = Configuration::of_file::<Run>(&file)?;
                 agent::check(&configuration)?;
                 let sources = match configuration.sources.len() {
-                    0 => "no sources of its own".to_owned(),
+                    0 => "no [[source]] tables".to_owned(),
                     1 => "1 source".to_owned(),
                     many => format!("{many} sources"),
                 };
-                writeln!(stdout(), "{} is well: {sources}", escaped(&file.display().to_string()))
+                writeln!(stdout(), "{}: ok, {sources}", escaped(&file.display().to_string()))
                     .map_err(Failure::output)
             }
             Command::Print(print) => {

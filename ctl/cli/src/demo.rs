@@ -12,11 +12,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 /// Flows to query: the largest, a smaller one, and one that does not occur.
-const ASKED: [&str; 3] = ["10.42.118.216", "10.71.218.209", "192.0.2.1"];
+const QUERIES: [&str; 3] = ["10.42.118.216", "10.71.218.209", "192.0.2.1"];
 /// Default port of the page.
-const PORT: u16 = 9420;
+const DEFAULT_PORT: u16 = 9420;
 /// Default duration. Exact counts of all measurements keep using more memory.
-const USUAL: Duration = Duration::from_secs(3600);
+const DEFAULT_DURATION: Duration = Duration::from_secs(3600);
 const WINDOW: Duration = Duration::from_millis(500);
 /// Show the live page with generated traffic that contains an attack.
 ///
@@ -42,10 +42,10 @@ impl Demo {
     pub(crate) fn execute(self) -> Result<(), Failure> {
         let options = Options {
             window: Some(WINDOW),
-            duration: Some(self.duration.unwrap_or(USUAL)),
+            duration: Some(self.duration.unwrap_or(DEFAULT_DURATION)),
             alarm: Some(true),
             truth: Some(true),
-            query: ASKED
+            query: QUERIES
                 .iter()
                 .map(|flow| value::query(flow))
                 .collect::<Result<_, _>>()
@@ -53,7 +53,7 @@ impl Demo {
             ..Options::default().with_measurements(MeasurementKind::ALL.to_vec())
         };
         let mut config = options.resolve(Source::Demo, &[])?;
-        let address = self.listen.unwrap_or((Ipv4Addr::LOCALHOST, PORT).into());
+        let address = self.listen.unwrap_or((Ipv4Addr::LOCALHOST, DEFAULT_PORT).into());
         config.outputs.listen = Some(Listen { address, anywhere: self.listen.is_none() });
         config.outputs.format = None;
         count(&config, &Handle::default())

@@ -18,10 +18,10 @@ const CONVERSATIONS: &str = "delay,shape=conversations,rate=400,min=2ms,max=200m
 const REORDERING: &str = "reorder,prefixes=300,heavy=6,flows=2k,rate=2k";
 
 /// More packets than any demo sends.
-const ENDLESS: u64 = 1 << 40;
+const ENDLESS_PACKETS: u64 = 1 << 40;
 
 /// Bytes of frames generated at a time.
-const PIECE: usize = 1 << 16;
+const CHUNK_BYTES: usize = 1 << 16;
 
 /// Returns ports with the traffic of the demo, in real time.
 pub(crate) fn ports() -> Result<Ports<PcapPort>, Failure> {
@@ -32,7 +32,7 @@ pub(crate) fn ports() -> Result<Ports<PcapPort>, Failure> {
 
 fn traffic() -> Result<Vec<Capture>, Failure> {
     let failed = |problem: String| {
-        Failure::Failed(format!("cannot make the traffic of the demo: {problem}"))
+        Failure::Failed(format!("cannot generate the traffic of the demo: {problem}"))
     };
     let profile: Profile = ATTACK.parse().map_err(|error| failed(format!("{error}")))?;
     let conversations: DelayProfile =
@@ -47,8 +47,10 @@ fn traffic() -> Result<Vec<Capture>, Failure> {
         next += 1;
         taken
     };
-    let mut conversations = DelayTraffic::new(DelayProfile { requests: ENDLESS, ..conversations });
-    let mut reordering = ReorderTraffic::new(ReorderProfile { packets: ENDLESS, ..reordering });
+    let mut conversations =
+        DelayTraffic::new(DelayProfile { requests: ENDLESS_PACKETS, ..conversations });
+    let mut reordering =
+        ReorderTraffic::new(ReorderProfile { packets: ENDLESS_PACKETS, ..reordering });
     let generated: [(&str, Box<Make>); 3] = [
         ("attack", Box::new(attack)),
         (
@@ -65,7 +67,10 @@ fn traffic() -> Result<Vec<Capture>, Failure> {
         ),
     ];
     let capture = |(name, make)| {
-        Ok(Capture::reader(Generated::new(make).map_err(|error| failed(error.to_string()))?, name))
+        Ok(Capture::reader(
+            GeneratedCapture::new(make).map_err(|error| failed(error.to_string()))?,
+            name,
+        ))
     };
     generated.into_iter().map(capture).collect()
 }
@@ -76,25 +81,25 @@ type Take<'a> = dyn FnMut(u64, &[u8]) -> io::Result<()> + 'a;
 type Make = dyn FnMut(&mut Take<'_>) -> io::Result<()> + Send;
 
 /// Endless capture of generated frames.
-struct Generated {
+struct GeneratedCapture {
     make: Box<Make>,
     made: Writer<Vec<u8>>,
     read: usize,
 }
 
-impl Generated {
+impl GeneratedCapture {
     fn new(make: Box<Make>) -> io::Result<Self> {
-        Ok(Generated { make, made: Writer::new(Vec::new(), link_type::ETHERNET)?, read: 0 })
+        Ok(GeneratedCapture { make, made: Writer::new(Vec::new(), link_type::ETHERNET)?, read: 0 })
     }
 }
 
-impl Read for Generated {
+impl Read for GeneratedCapture {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let Generated { make, made, read } = self;
+        let GeneratedCapture { make, made, read } = self;
         if *read == made.get_ref().len() {
             made.get_mut().clear();
             *read = 0;
-            while made.get_ref().len() < PIECE {
+            while made.get_ref().len() < CHUNK_BYTES {
                 make(&mut |at, frame| made.write(at, frame, frame.len() as u32))?;
             }
         }

@@ -25,10 +25,10 @@ impl Detach {
     pub(crate) fn execute(self) -> Result<(), Failure> {
         let ended = xdp::detach(&self.pins, self.interface.as_deref())?;
         if ended.is_empty() {
-            println!("nothing was left counting");
+            println!("no program was left attached");
         }
         for place in ended {
-            println!("{}: no longer counted", escaped(&place.to_string()));
+            println!("{}: detached", escaped(&place.to_string()));
         }
         Ok(())
     }

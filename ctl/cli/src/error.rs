@@ -80,7 +80,7 @@ pub fn usage(error: &clap::Error, command: &clap::Command) -> ExitCode {
         }
         _ => {
             let text = error.to_string();
-            let told = |line: &&str| {
+            let is_message = |line: &&str| {
                 !line.is_empty()
                     && !line.starts_with("Usage:")
                     && !line.starts_with("For more information")
@@ -88,18 +88,18 @@ pub fn usage(error: &clap::Error, command: &clap::Command) -> ExitCode {
             let line = text
                 .lines()
                 .map(str::trim)
-                .filter(told)
+                .filter(is_message)
                 .collect::<Vec<_>>()
                 .join(" ")
                 .replace(" tip: ", "; ");
             let advice = match error.kind() {
                 ErrorKind::InvalidSubcommand => {
                     // `help` is in the list only after parsing; `--help` is mentioned elsewhere.
-                    let names = asked(command).get_subcommands().map(clap::Command::get_name);
+                    let names = innermost(command).get_subcommands().map(clap::Command::get_name);
                     let names: Vec<&str> = names.filter(|name| *name != "help").collect();
                     format!("use one of {}", names.join(", "))
                 }
-                _ => "'--help' explains the options".to_owned(),
+                _ => "see '--help'".to_owned(),
             };
             eprintln!("{}; {advice}", escaped(&line));
             ExitCode::from(2)
@@ -108,7 +108,7 @@ pub fn usage(error: &clap::Error, command: &clap::Command) -> ExitCode {
 }
 
 /// Returns the innermost command whose name was recognized: `bench` for `flowgauge bench paket`.
-fn asked(command: &clap::Command) -> &clap::Command {
+fn innermost(command: &clap::Command) -> &clap::Command {
     let words = std::env::args().skip(1);
     words.fold(command, |command, word| command.find_subcommand(word).unwrap_or(command))
 }

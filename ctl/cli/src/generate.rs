@@ -28,8 +28,8 @@ use std::sync::Arc;
 /// Packets of a profile that gives no number.
 const DEFAULT_PACKETS: u64 = 132_000;
 /// Packets generated at a time.
-const GROUP: usize = 64;
-const PROGRESS_EVERY: u64 = 1 << 16;
+const BATCH_PACKETS: usize = 64;
+const PROGRESS_INTERVAL_PACKETS: u64 = 1 << 16;
 
 /// Write generated traffic to a capture file (pcap, nanoseconds), or send it or a capture from an
 /// interface.
@@ -129,7 +129,7 @@ impl Traffic {
         let given = match self {
             Traffic::Profile(profile) if profile.attack.is_some() && rate.is_none() => {
                 return Err(Failure::Usage(
-                    "--rate max leaves attack no times for its floods; give a number".to_owned(),
+                    "attack needs a rate to time its floods; give --rate a number".to_owned(),
                 ));
             }
             Traffic::Profile(profile) => {
@@ -140,7 +140,7 @@ impl Traffic {
             Traffic::Reorder(profile) => &mut profile.rate,
         };
         *given = rate.ok_or_else(|| {
-            Failure::Usage("--rate max has no timestamps to write; give a number".to_owned())
+            Failure::Usage("a capture needs timestamps; give --rate a number".to_owned())
         })?;
         Ok(())
     }
@@ -199,27 +199,27 @@ impl Generate {
             traffic.set_rate(rate)?;
         }
         if self.eal.is_some() && !matches!(self.to, Target::Device(_)) {
-            return usage("--eal is for --to dpdk:DEVICE; leave it out");
+            return usage("--eal is for --to dpdk:DEVICE; remove it");
         }
         let sequence = matches!(self.profile, Some(Traffic::Delay(_) | Traffic::Reorder(_)));
         if self.truth.is_some() && !sequence {
             return usage(
-                "--truth is for delay and reorder; of other profiles `flowgauge replay --truth` tells the truth",
+                "--truth is for delay and reorder; for other profiles use `flowgauge replay --truth`",
             );
         }
         match (self.to.clone(), self.profile.clone(), self.pcap.clone()) {
             (Target::Live(interface), _, Some(_)) => usage(&format!(
-                "live: is for generated packets, which are alike; send a capture with --to af_xdp:{interface}"
+                "live: only sends generated packets; send a capture with --to af_xdp:{interface}"
             )),
             (Target::Interface(_) | Target::Live(_) | Target::Device(_), profile, capture) => {
                 if self.force {
-                    return usage("--force replaces files; leave it out with an interface");
+                    return usage("--force is for files; remove it when sending from an interface");
                 }
                 let profile = match profile {
                     Some(Traffic::Profile(profile)) => Some(profile),
                     Some(Traffic::Delay(_) | Traffic::Reorder(_)) => {
                         return usage(
-                            "delay and reorder are written to files; write one with --to FILE, then send it with --pcap FILE",
+                            "delay and reorder can only be written to files; write one with --to FILE, then send it with --pcap FILE",
                         );
                     }
                     None => None,
@@ -227,10 +227,10 @@ impl Generate {
                 self.send(self.to.outlet(self.eal.as_deref())?, profile, capture)
             }
             (Target::File(_), _, Some(_)) => {
-                usage("--pcap is for sending; to write its packets to a file, copy it")
+                usage("--pcap is for sending; to get a file with its packets, copy it")
             }
             (Target::File(_), Some(Traffic::Profile(profile)), _) if profile.rate.is_none() => {
-                usage("rate=max has no timestamps to write; give a number")
+                usage("a capture needs timestamps; give rate= a number")
             }
             (Target::File(path), Some(traffic), _) => self.write(&path, traffic),
             (Target::File(_), None, None) => usage("give a PROFILE, or --pcap FILE"),
@@ -239,7 +239,7 @@ impl Generate {
 
     fn write(&self, path: &Path, traffic: Traffic) -> Result<(), Failure> {
         if self.truth.as_deref() == Some(path) {
-            return Err(Failure::Usage("--to and --truth name one file; give two".to_owned()));
+            return Err(Failure::Usage("--to and --truth name the same file; give two".to_owned()));
         }
         // Check this before anything is written.
         if let Some(truth) = self.truth.as_deref().filter(|truth| !self.force && truth.exists()) {
@@ -326,8 +326,9 @@ fn packets(profile: &Profile) -> u64 {
 fn write_profile(mut capture: Capture, profile: &Profile) -> Result<(), Failure> {
     let packets = packets(profile);
     let generator = Generator::new(profile.clone());
-    let (length, mut frames) = (generator.template().len(), generator.template().repeat(GROUP));
-    for first in (0..packets).step_by(GROUP) {
+    let (length, mut frames) =
+        (generator.template().len(), generator.template().repeat(BATCH_PACKETS));
+    for first in (0..packets).step_by(BATCH_PACKETS) {
         generator.fill_all(first, &mut frames);
         for (index, frame) in (first..packets).zip(frames.chunks_exact(length)) {
             capture.write(profile.timestamp(index), frame)?;
@@ -345,10 +346,10 @@ fn write_delay(
         truth.line(RoundTrip::COLUMNS)?;
     }
     let mut traffic = DelayTraffic::new(profile);
-    let mut told = Vec::new();
-    while let Some((at, frame)) = traffic.advance(&mut |round_trip| told.push(round_trip)) {
+    let mut round_trips = Vec::new();
+    while let Some((at, frame)) = traffic.advance(&mut |round_trip| round_trips.push(round_trip)) {
         capture.write(at, frame)?;
-        for round_trip in told.drain(..) {
+        for round_trip in round_trips.drain(..) {
             truth.as_mut().map_or(Ok(()), |truth| truth.line(round_trip))?;
         }
     }
@@ -403,7 +404,7 @@ impl Output {
 }
 
 fn exists(name: &str) -> Failure {
-    Failure::Failed(format!("{name} exists; --force replaces it"))
+    Failure::Failed(format!("{name} exists; replace it with --force"))
 }
 
 fn unwritten(name: &str, error: io::Error) -> Failure {
@@ -429,7 +430,7 @@ impl Capture {
     }
 
     fn write(&mut self, at: u64, frame: &[u8]) -> Result<(), Failure> {
-        if self.packets.is_multiple_of(PROGRESS_EVERY) {
+        if self.packets.is_multiple_of(PROGRESS_INTERVAL_PACKETS) {
             self.bar.set_position(self.packets);
         }
         self.packets += 1;
@@ -457,8 +458,8 @@ fn report(sent: Sent, interface: &str, warnings: &[String]) -> Result<(), Failur
         grouped(dropped),
     );
     for (packets, what) in [
-        (cut, "are cut off in the capture"),
-        (left_out, "were left out, which this interface cannot send"),
+        (cut, "are truncated in the capture"),
+        (left_out, "skipped, which this interface cannot send"),
     ] {
         if packets > 0 {
             line += &format!("; {} {what}", grouped(packets));

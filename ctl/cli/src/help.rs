@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Options that `-h` shows, by command. `--help` shows all.
-const USED: [(&str, &[&str]); 4] = [
+const SHOWN: [(&str, &[&str]); 4] = [
     (
         "run",
         &[
@@ -43,17 +43,17 @@ const USED: [(&str, &[&str]); 4] = [
 ];
 
 /// Options of all commands that `-h` omits.
-const SELDOM: [&str; 1] = ["color"];
+const HIDDEN: [&str; 1] = ["color"];
 
 /// Hides the other options of these commands in `-h`.
 pub(crate) fn shortened(command: Command) -> Command {
     let command = command.mut_args(|argument| {
-        let seldom = SELDOM.contains(&argument.get_id().as_str());
-        if seldom { argument.hide_short_help(true) } else { argument }
+        let is_hidden = HIDDEN.contains(&argument.get_id().as_str());
+        if is_hidden { argument.hide_short_help(true) } else { argument }
     });
     // Visit all arguments: clap moves one that is changed by its name to the end.
     command.mut_subcommands(|subcommand| {
-        let Some((_, used)) = USED.iter().find(|(name, _)| subcommand.get_name() == *name) else {
+        let Some((_, used)) = SHOWN.iter().find(|(name, _)| subcommand.get_name() == *name) else {
             return subcommand;
         };
         subcommand.mut_args(|argument| {
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn what_is_shown_exists() {
         let command = crate::Cli::command();
-        for (name, used) in USED {
+        for (name, used) in SHOWN {
             let subcommand = command.find_subcommand(name).unwrap();
             for wanted in used {
                 assert!(

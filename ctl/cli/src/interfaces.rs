@@ -22,7 +22,7 @@ pub(crate) fn all() -> Vec<Interface> {
 }
 
 /// Returns the names of the interfaces that are up, except loopback.
-pub(crate) fn that_are_up() -> Vec<String> {
+pub(crate) fn names_up() -> Vec<String> {
     let is_up = |interface: &Interface| {
         let flags = fs::read_to_string(format!("/sys/class/net/{}/flags", interface.name))
             .unwrap_or_default();

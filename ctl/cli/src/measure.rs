@@ -31,11 +31,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Variable that sets the run's identifier, for results that can be reproduced.
-const RUN: &str = "FLOWGAUGE_RUN";
+const RUN_VARIABLE: &str = "FLOWGAUGE_RUN";
 
 /// Delay from which a late window is worth a warning. On a busy machine short windows are often
 /// late.
-const STALL: Duration = Duration::from_secs(1);
+const WARN_DELAY: Duration = Duration::from_secs(1);
 
 /// Counts the packets of ports, live or in the time of a capture, and writes the results.
 pub(crate) fn measure<P: Port>(
@@ -50,9 +50,16 @@ pub(crate) fn measure<P: Port>(
     let interrupt = end_with(handle.interrupt.clone(), Some(&gate));
     if gate.pace() == Pace::Trace {
         let watch = Watch::start(source, interface);
-        return conduct(Box::new(poll), key, config, handle, || Trace::new(gate), Some(&watch));
+        return run_controller(
+            Box::new(poll),
+            key,
+            config,
+            handle,
+            || Trace::new(gate),
+            Some(&watch),
+        );
     }
-    conduct(Box::new(poll), key, config, handle, || Wall::new(interrupt), None)
+    run_controller(Box::new(poll), key, config, handle, || Wall::new(interrupt), None)
 }
 
 /// Returns a dataplane whose workers count the packets of ports.
@@ -78,11 +85,11 @@ pub(crate) fn measure_live(
     handle: &Handle,
 ) -> Result<(), Failure> {
     let interrupt = end_with(handle.interrupt.clone(), None);
-    conduct(Box::new(dataplane), key, config, handle, || Wall::new(interrupt), None)
+    run_controller(Box::new(dataplane), key, config, handle, || Wall::new(interrupt), None)
 }
 
 /// Runs a controller on a dataplane until the end. `watch` shows the progress of a capture.
-fn conduct<C: Clock + 'static>(
+fn run_controller<C: Clock + 'static>(
     dataplane: Box<dyn Dataplane>,
     hash_key: Option<HashKey>,
     config: &RunConfig,
@@ -115,11 +122,12 @@ fn conduct<C: Clock + 'static>(
             shared.publication.start();
         }
         let shown = name.as_deref().unwrap_or(&dataplane.capabilities().interface);
-        sinks.0.extend(shared.outlets.sinks(outputs, name.as_ref(), shown, &origin));
+        sinks.0.extend(shared.exporters.sinks(outputs, name.as_ref(), shown, &origin));
         if name.is_none() {
-            open = Some(shared.outlets.open(outputs, &identity, &shared.publication, &problems)?);
+            open =
+                Some(shared.exporters.start(outputs, &identity, &shared.publication, &problems)?);
         }
-        sinks.0.push(Box::new(handle.controller()));
+        sinks.0.push(Box::new(handle.heartbeat()));
     }
     // Write files before standard output, whose reader may have closed it.
     if let Some(directory) = &outputs.directory {
@@ -129,8 +137,8 @@ fn conduct<C: Clock + 'static>(
     if let Some(place) = &outputs.lake {
         if config.secret == Secret::Random {
             tracing::warn!(
-                "the key of the hash is a random one of this run: rows of other runs and machines cannot be united with these; give all \
-                 of them one --hash-key FILE, or one --seed"
+                "--lake with a random hash key: rows of this run cannot be merged with those of other runs and machines; give all of them the same \
+                 --hash-key or --seed"
             );
         }
         sinks.0.push(Box::new(lake(place, &identity, watch.is_some(), &problems)?));
@@ -179,7 +187,7 @@ fn conduct<C: Clock + 'static>(
             if error.kind() == io::ErrorKind::BrokenPipe && watch.is_none() =>
         {
             Err(Failure::Failed(
-                "nobody reads standard output any longer; the run has ended".to_owned(),
+                "standard output was closed by its reader; the run has ended".to_owned(),
             ))
         }
         Err(error) => Err(error.into()),
@@ -196,7 +204,7 @@ fn announce(config: &RunConfig) {
         return;
     };
     let window = humantime::format_duration(window);
-    eprintln!("counting; a line every {window}, Ctrl-C ends");
+    eprintln!("counting; one line per {window}, Ctrl-C stops");
 }
 
 /// Returns the style of the table. Times of a capture are relative to its start, live times are
@@ -250,30 +258,30 @@ fn lake(
     let LakeOutput { directory, store, buffer, longest } = place;
     let open = |url: &String| {
         Store::open(url)
-            .map_err(|error| Failure::Failed(format!("cannot write a lake in {url}: {error}")))
+            .map_err(|error| Failure::Failed(format!("cannot write a lake to {url}: {error}")))
     };
     let store = store.as_ref().map(open).transpose()?;
     let usual = lake::Settings::new(directory.clone(), identity.clone());
     let settings = lake::Settings { longest: *longest, buffer: *buffer, patient, ..usual };
     let problems = problems.clone();
-    let tell = move |problem: String| {
+    let report = move |problem: String| {
         tracing::warn!("{problem}");
         problems.add(problem);
     };
-    Lake::start(settings, store, Arc::new(tell)).map_err(|error| {
-        Failure::Failed(format!("cannot write a lake in {}: {error}", directory.display()))
+    Lake::start(settings, store, Arc::new(report)).map_err(|error| {
+        Failure::Failed(format!("cannot write a lake to {}: {error}", directory.display()))
     })
 }
 
 /// Returns the identity of a run: this machine, and an identifier that no other run has. Each
 /// source has its own.
 pub(crate) fn identity(outputs: &Outputs, source: Option<&str>) -> Result<Identity, Failure> {
-    let run = match env::var(RUN).ok().filter(|run| !run.is_empty()) {
+    let run = match env::var(RUN_VARIABLE).ok().filter(|run| !run.is_empty()) {
         Some(run) => run,
         None => format!(
             "{:016x}",
             getrandom::u64().map_err(|error| Failure::Failed(format!(
-                "the system has no random numbers: {error}"
+                "cannot get random numbers from the system: {error}"
             )))?
         ),
     };
@@ -300,38 +308,38 @@ fn conclude(summary: &Summary, problems: Vec<String>) -> Result<(), Failure> {
     } = *summary;
     if missed_reads + late_rotations > 0 {
         tracing::warn!(
-            "{missed_reads} reads missed, {late_rotations} rotations late, {retries} calls repeated"
+            "{missed_reads} samples missed, {late_rotations} rotations late, {retries} calls retried"
         );
     }
     if late_reads > 0 {
         // A busy machine has late reads in every run, and each record has its delay.
         let samples = summary.samples;
         tracing::info!(
-            "{late_reads} of {samples} reads started more than 1 ms late; late_ns in the JSON output says how much"
+            "{late_reads} of {samples} samples started more than 1 ms late; see late_ns in the JSON output"
         );
     }
     if late_windows > 0 {
         let stalled = match stalled_windows {
             0 => String::new(),
             over => {
-                format!(", and {over} after them were over by then, which are in their records")
+                format!(", and {over} following ones had ended by then and are merged into them")
             }
         };
-        let told = format!(
-            "{late_windows} of {} windows ended late{stalled}; late_ns in the JSON output says how much",
+        let message = format!(
+            "{late_windows} of {} windows ended late{stalled}; see late_ns in the JSON output",
             summary.windows
         );
-        if latest_ns >= nanoseconds(STALL) {
-            tracing::warn!("{told}")
+        if latest_ns >= nanoseconds(WARN_DELAY) {
+            tracing::warn!("{message}")
         } else {
-            tracing::info!("{told}")
+            tracing::info!("{message}")
         }
     }
     let late = summary.total.as_ref().map_or(0, |total| total.late);
     if late > 0 {
         tracing::warn!(
-            "{late} packets came when their window was closed, and are in none; a longer --lateness waits for them, late in the JSON \
-             output says where they were"
+            "{late} packets arrived after their window was closed and are not counted; wait for them with a longer --lateness, and see late in the \
+             JSON output"
         );
     }
     let warnings: Vec<&String> = summary.warnings.iter().chain(&problems).collect();

@@ -116,25 +116,25 @@ impl Merge {
             self.format.unwrap_or_default().sink(io::stdout().lock(), look, Origin::default());
         let mut is_answered = false;
         let answering: Vec<&str> =
-            ALL.iter().filter(|about| about.answers).map(|about| about.kind.name()).collect();
+            ALL.iter().filter(|info| info.answers).map(|info| info.kind.name()).collect();
         // There may be many windows; write each as soon as it is merged.
-        let mut held = Vec::new();
+        let mut buffered = Vec::new();
         union::unite(&selection, &options, |record| {
             is_answered |= record.reports.names().any(|name| answering.contains(&name));
             if options.by == By::Window {
                 sink.record(&record)
             } else {
-                held.push(record);
+                buffered.push(record);
                 Ok(())
             }
         })?;
         if is_asked && !is_answered {
             let names = answering.join(" or ");
             return Err(Failure::Failed(format!(
-                "--query is for {names}, which no row has; they are measured with --measure"
+                "--query is for {names}, which no row has; count with --measure {names}"
             )));
         }
-        held.iter().try_for_each(|record| sink.record(record)).map_err(Failure::output)
+        buffered.iter().try_for_each(|record| sink.record(record)).map_err(Failure::output)
     }
 }
 
@@ -185,10 +185,10 @@ impl Diff {
         let of = |name: &str, side: Side| match side.registers {
             Some((key, levels)) => Ok((key, levels, side.united)),
             None => Err(Failure::Failed(format!(
-                "{name} has no distinct flows; they are measured with --measure cardinality"
+                "{name} has no distinct flows; count with --measure cardinality"
             ))),
         };
-        let ((key, levels_a, told_a), (_, levels_b, told_b)) = (of("A", a)?, of("B", b)?);
+        let ((key, levels_a, sources_a), (_, levels_b, sources_b)) = (of("A", a)?, of("B", b)?);
         let Joint { only_a, only_b, both, union, jaccard } =
             joint(&levels_a, &levels_b).map_err(|error| Failure::Failed(error.to_string()))?;
         let parts = [("only_a", only_a), ("only_b", only_b), ("both", both), ("union", union)];
@@ -200,7 +200,7 @@ impl Diff {
                     serde_json::json!({ "record": "diff", "key": key.name(), "jaccard": jaccard });
                 parts.iter().for_each(|(name, it)| line[*name] = estimate(it));
                 (line["united_a"], line["united_b"]) =
-                    (serde_json::json!(told_a), serde_json::json!(told_b));
+                    (serde_json::json!(sources_a), serde_json::json!(sources_b));
                 writeln!(out, "{line}")
             }
             Format::Csv => writeln!(out, "part,estimate,low,high").and_then(|()| {
@@ -219,7 +219,7 @@ impl Diff {
                         number(it.high)
                     )
                 });
-                let sides = [("A", told_a), ("B", told_b)].map(|(side, united)| {
+                let sides = [("A", sources_a), ("B", sources_b)].map(|(side, united)| {
                     united
                         .lines()
                         .into_iter()

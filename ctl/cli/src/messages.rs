@@ -82,9 +82,9 @@ fn log(quiet: bool, verbose: u8) {
     // Messages contain names of interfaces and files and answers of others; escape what could
     // control the terminal.
     let log = log.fmt_fields(debug_fn(message).delimited(" "));
-    registry().with(filter).with(log).with(status::Remembered).init();
+    registry().with(filter).with(log).with(status::LastWarning).init();
     if let Some(problem) = problem {
-        tracing::warn!("RUST_LOG will not do, and is not used: {problem}");
+        tracing::warn!("ignoring invalid RUST_LOG: {problem}");
     }
 }
 

@@ -1,10 +1,10 @@
 //! Suggestion of the name that a mistyped one probably meant.
 
 /// Jaro similarity above which a name is suggested, as in clap for options.
-const ALIKE: f64 = 0.7;
+const MIN_JARO: f64 = 0.7;
 /// Damerau-Levenshtein similarity above which a name is suggested. Better for short words: swapped
 /// letters count as one mistake.
-const RIGHT: f64 = 0.65;
+const MIN_DAMERAU_LEVENSHTEIN: f64 = 0.65;
 
 /// Returns the known name most similar to `given`, if one is similar enough.
 pub(crate) fn nearest<'a>(
@@ -15,7 +15,7 @@ pub(crate) fn nearest<'a>(
     let alike = known.into_iter().filter_map(|name| {
         let (alike, right) =
             (strsim::jaro(&given, name), strsim::normalized_damerau_levenshtein(&given, name));
-        (alike > ALIKE || right > RIGHT).then_some((alike + right, name))
+        (alike > MIN_JARO || right > MIN_DAMERAU_LEVENSHTEIN).then_some((alike + right, name))
     });
     alike.max_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, name)| name)
 }

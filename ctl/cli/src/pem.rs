@@ -28,7 +28,7 @@ pub(crate) fn pem(path: &Path, part: &str) -> Result<String, Failure> {
                 if part == KEY { ("pkey", "private key") } else { ("x509", "certificate") };
             let path = path.display();
             failed(format!(
-                "{path} is no {convert} in PEM; if it is DER, convert it with `openssl {kind} -inform der -in {path}`"
+                "{path} is not a {convert} in PEM format; if it is DER, convert it with `openssl {kind} -inform der -in {path}`"
             ))
         }
     }

@@ -66,7 +66,7 @@ pub fn same_build() -> Result<(), Failure> {
     };
     let own = env::current_exe().unwrap_or_default();
     Err(Failure::Failed(format!(
-        "{} is of another build ({BUILD}) than the program that started it ({}); build both anew with `{}`",
+        "{} has a different build ({BUILD}) than the program that started it ({}); rebuild both with `{}`",
         own.display(),
         wanted.display(),
         build("")
@@ -86,8 +86,8 @@ pub fn beside(name: &str) -> Result<PathBuf, Failure> {
     if output.status.success() {
         return Ok(path);
     }
-    let told = String::from_utf8_lossy(&output.stderr);
-    Err(Failure::Failed(told.trim().trim_start_matches("error: ").to_owned()))
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    Err(Failure::Failed(stderr.trim().trim_start_matches("error: ").to_owned()))
 }
 
 /// Replaces this process by `flowgauge-bench` with the same arguments. Returns only on failure.
@@ -105,15 +105,16 @@ pub(crate) fn become_bench() -> Failure {
 /// Returns the path of a program next to this one. PATH is not searched: it may have an older
 /// build.
 fn path(name: &str) -> Result<PathBuf, Failure> {
-    let own = env::current_exe()
-        .map_err(|error| Failure::Failed(format!("cannot find my own program: {error}")))?;
+    let own = env::current_exe().map_err(|error| {
+        Failure::Failed(format!("cannot find the path of this program: {error}"))
+    })?;
     Ok(own.with_file_name(name))
 }
 
 fn cannot_run(name: &str, path: &Path, error: &io::Error) -> Failure {
     Failure::Failed(match error.kind() {
         ErrorKind::NotFound => format!(
-            "this takes the program {name}, and {} does not exist; build it with `{}`, and leave it beside flowgauge",
+            "this command needs the program {name}, and {} does not exist; build it with `{}`, and install it next to flowgauge",
             path.display(),
             build(&format!(" -p {name}"))
         ),

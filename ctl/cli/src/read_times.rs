@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 /// Window lengths that people choose.
-const WINDOWS: [Duration; 10] = [
+const WINDOW_LENGTHS: [Duration; 10] = [
     Duration::from_millis(10),
     Duration::from_millis(20),
     Duration::from_millis(50),
@@ -25,7 +25,7 @@ const WINDOWS: [Duration; 10] = [
 /// room for a repetition and for samples. Also used for the time between samples.
 fn shortest(reading: Duration) -> Duration {
     let least = reading * 2;
-    WINDOWS.into_iter().find(|window| *window >= least).unwrap_or(least)
+    WINDOW_LENGTHS.into_iter().find(|window| *window >= least).unwrap_or(least)
 }
 
 /// Measures and prints the read times of a switch.
@@ -74,7 +74,7 @@ fn print_times(
             (milliseconds(times.sample()), humantime::format_duration(shortest(times.sample())));
         writeln!(
             out,
-            "\na read takes up to {sample}; --read-every {interval} and longer is possible"
+            "\na sample takes up to {sample}; --read-every {interval} and longer is possible"
         )?;
         // Packet counters alone make no windows.
         if times.tables.iter().filter(|of| of.clear.is_some()).count() == 1 {

@@ -50,9 +50,7 @@ impl Replay {
             ("--otlp", otlp.is_some()),
         ];
         if let Some((option, _)) = live.into_iter().find(|(_, is_given)| *is_given) {
-            let problem = format!(
-                "{option} is for `flowgauge run`: a replay is over before anyone looks; leave it out"
-            );
+            let problem = format!("{option} is for `flowgauge run`; remove it");
             return Err(Failure::Usage(problem));
         }
         let files =
@@ -72,5 +70,5 @@ pub(crate) fn matching(file: &Path) -> Result<Vec<PathBuf>, Failure> {
     let found = glob::glob(pattern).map_err(|error| failed(error.msg.to_owned()))?;
     let files =
         found.collect::<Result<Vec<PathBuf>, _>>().map_err(|error| failed(error.to_string()))?;
-    if files.is_empty() { Err(failed("no file has such a name".to_owned())) } else { Ok(files) }
+    if files.is_empty() { Err(failed("no file matches".to_owned())) } else { Ok(files) }
 }

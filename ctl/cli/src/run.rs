@@ -46,7 +46,7 @@ fn start(given: &ArgMatches, generates: bool) -> Result<(), Failure> {
         return agent::run(given, configuration);
     }
     let handle = Handle::default();
-    handle.shared.outlets.configured.set("", &effective);
+    handle.shared.exporters.configured.set("", &effective);
     count(&config, &handle)
 }
 

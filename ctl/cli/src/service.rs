@@ -1,6 +1,6 @@
 //! Notifications to the service manager (systemd): ready, reloading, stopping, and the watchdog.
 //!
-//! Nothing is sent unless `NOTIFY_SOCKET` is set. The watchdog is notified only while every
+//! Notifications are sent only if `NOTIFY_SOCKET` is set. The watchdog is notified only while every
 //! controller makes progress: each beats its [`Heartbeat`], and a notification is sent when all of
 //! them have done so since the last one.
 
@@ -14,9 +14,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Notifications per timeout of the watchdog.
-const FEEDS: u32 = 4;
+const NOTIFICATIONS_PER_TIMEOUT: u32 = 4;
 
-struct State {
+struct HeartbeatState {
     /// Heartbeats by number, and whether each has beaten since the last notification.
     controllers: BTreeMap<u64, bool>,
     next: u64,
@@ -24,31 +24,31 @@ struct State {
     fed: Option<Instant>,
 }
 
-static STATE: Mutex<State> =
-    Mutex::new(State { controllers: BTreeMap::new(), next: 0, ready: false, fed: None });
+static STATE: Mutex<HeartbeatState> =
+    Mutex::new(HeartbeatState { controllers: BTreeMap::new(), next: 0, ready: false, fed: None });
 
-fn state() -> MutexGuard<'static, State> {
+fn state() -> MutexGuard<'static, HeartbeatState> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn tell(states: &[NotifyState<'_>]) {
+fn notify_manager(states: &[NotifyState<'_>]) {
     // Debug level only: a service manager that is gone would repeat this forever.
     if let Err(error) = notify(states) {
-        tracing::debug!("cannot tell the service manager: {error}");
+        tracing::debug!("cannot notify the service manager: {error}");
     }
 }
 
 /// Heartbeat that the watchdog waits for, until it is dropped.
-pub(crate) struct Controller(u64);
+pub(crate) struct Heartbeat(u64);
 
-impl Controller {
+impl Heartbeat {
     /// Adds a heartbeat. The run is ready once all have beaten.
     pub(crate) fn new() -> Self {
         let mut state = state();
         state.next += 1;
         let number = state.next;
         state.controllers.insert(number, false);
-        Controller(number)
+        Heartbeat(number)
     }
 
     /// Reports progress.
@@ -57,17 +57,17 @@ impl Controller {
         if let Some(beaten) = state.controllers.get_mut(&self.0) {
             *beaten = true;
         }
-        state.look(watchdog_enabled(), tell);
+        state.check(watchdog_enabled(), notify_manager);
     }
 }
 
-impl Drop for Controller {
+impl Drop for Heartbeat {
     fn drop(&mut self) {
         state().controllers.remove(&self.0);
     }
 }
 
-impl Sink for Controller {
+impl Sink for Heartbeat {
     fn record(&mut self, _: &Record) -> io::Result<()> {
         Ok(())
     }
@@ -77,17 +77,19 @@ impl Sink for Controller {
     }
 }
 
-impl State {
-    fn look(&mut self, watchdog: Option<Duration>, tell: impl Fn(&[NotifyState<'_>])) {
+impl HeartbeatState {
+    fn check(&mut self, watchdog: Option<Duration>, notify: impl Fn(&[NotifyState<'_>])) {
         if !self.controllers.values().all(|beaten| *beaten) {
             return;
         }
         if !std::mem::replace(&mut self.ready, true) {
-            tell(&[NotifyState::Ready]);
+            notify(&[NotifyState::Ready]);
         }
-        let is_due = |within: Duration| self.fed.is_none_or(|fed| fed.elapsed() >= within / FEEDS);
+        let is_due = |within: Duration| {
+            self.fed.is_none_or(|fed| fed.elapsed() >= within / NOTIFICATIONS_PER_TIMEOUT)
+        };
         if watchdog.is_some_and(is_due) {
-            tell(&[NotifyState::Watchdog]);
+            notify(&[NotifyState::Watchdog]);
             self.fed = Some(Instant::now());
             self.controllers.values_mut().for_each(|beaten| *beaten = false);
         }
@@ -97,19 +99,19 @@ impl State {
 /// Reports that the configuration is being read again, until [`reloaded`] is called.
 pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
-        Ok(now) => tell(&[NotifyState::Reloading, now]),
-        Err(error) => tracing::debug!("cannot tell the service manager the time: {error}"),
+        Ok(now) => notify_manager(&[NotifyState::Reloading, now]),
+        Err(error) => tracing::debug!("cannot notify the service manager of a reload: {error}"),
     }
 }
 
 /// Reports that the configuration was read again, successfully or not.
 pub(crate) fn reloaded() {
-    tell(&[NotifyState::Ready]);
+    notify_manager(&[NotifyState::Ready]);
 }
 
 /// Reports that the run is ending.
 pub(crate) fn stopping() {
-    tell(&[NotifyState::Stopping]);
+    notify_manager(&[NotifyState::Stopping]);
 }
 
 #[cfg(test)]
@@ -119,30 +121,30 @@ mod tests {
 
     #[test]
     fn the_watchdog_is_fed_only_when_all_get_on() {
-        let told = RefCell::new(Vec::new());
-        let tell = |states: &[NotifyState<'_>]| {
-            told.borrow_mut().extend(states.iter().map(ToString::to_string))
+        let sent = RefCell::new(Vec::new());
+        let notify = |states: &[NotifyState<'_>]| {
+            sent.borrow_mut().extend(states.iter().map(ToString::to_string))
         };
-        let mut state = State {
+        let mut state = HeartbeatState {
             controllers: BTreeMap::from([(1, false), (2, false)]),
             next: 2,
             ready: false,
             fed: None,
         };
         // With a timeout of zero, every check may notify.
-        let mut look = |beaten: &[u64]| {
+        let mut check = |beaten: &[u64]| {
             beaten.iter().for_each(|number| _ = state.controllers.insert(*number, true));
-            state.look(Some(Duration::ZERO), tell);
-            std::mem::take(&mut *told.borrow_mut())
+            state.check(Some(Duration::ZERO), notify);
+            std::mem::take(&mut *sent.borrow_mut())
         };
-        assert_eq!(look(&[1]), [""; 0], "one has not begun yet");
-        assert_eq!(look(&[2]), ["READY=1", "WATCHDOG=1"]);
-        assert_eq!(look(&[1]), [""; 0], "the other stands still");
-        assert_eq!(look(&[1]), [""; 0]);
-        assert_eq!(look(&[2]), ["WATCHDOG=1"]);
+        assert_eq!(check(&[1]), [""; 0], "one has not begun yet");
+        assert_eq!(check(&[2]), ["READY=1", "WATCHDOG=1"]);
+        assert_eq!(check(&[1]), [""; 0], "the other stands still");
+        assert_eq!(check(&[1]), [""; 0]);
+        assert_eq!(check(&[2]), ["WATCHDOG=1"]);
         state.controllers.remove(&2);
         state.controllers.insert(1, true);
-        state.look(None, tell);
-        assert_eq!(*told.borrow(), [""; 0], "nobody asks for it");
+        state.check(None, notify);
+        assert_eq!(*sent.borrow(), [""; 0], "no watchdog is set");
     }
 }

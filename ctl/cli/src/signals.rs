@@ -15,20 +15,21 @@ use std::time::{Duration, Instant};
 
 /// Signals that end a run gracefully. SIGHUP does so only if there is no configuration to read
 /// again.
-const ENDS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
+const END_SIGNALS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 /// Signals that kill the process by default and have no meaning here. A file at its size limit is a
 /// failed write.
-const IGNORED: [Signal; 4] = [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGALRM, Signal::SIGXFSZ];
+const IGNORED_SIGNALS: [Signal; 4] =
+    [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGALRM, Signal::SIGXFSZ];
 /// Time within which repeated signals count as one: some senders, such as `timeout`, send every
 /// signal twice.
-const REPEATED: Duration = Duration::from_secs(1);
+const REPEAT_INTERVAL: Duration = Duration::from_secs(1);
 /// Time that a reader of the output has for the remaining records once the run is to end.
-const READERS: Duration = Duration::from_secs(2);
+const READER_GRACE: Duration = Duration::from_secs(2);
 /// Time that a run that is to end immediately has to detach its programs.
-const AT_ONCE: Duration = Duration::from_secs(2);
+const DETACH_GRACE: Duration = Duration::from_secs(2);
 
-struct State {
-    runs: Vec<Run>,
+struct SignalState {
+    runs: Vec<InterruptTarget>,
     /// Action of SIGHUP instead of ending the run.
     reload: Option<Box<dyn Fn() + Send>>,
     /// Time of the first signal.
@@ -37,36 +38,36 @@ struct State {
     urgent: bool,
 }
 
-struct Run {
+struct InterruptTarget {
     interrupt: Interrupt,
     gate: Option<Arc<Gate>>,
 }
 
-static STATE: Mutex<State> =
-    Mutex::new(State { runs: Vec::new(), reload: None, first: None, urgent: false });
+static STATE: Mutex<SignalState> =
+    Mutex::new(SignalState { runs: Vec::new(), reload: None, first: None, urgent: false });
 
-fn state() -> MutexGuard<'static, State> {
+fn state() -> MutexGuard<'static, SignalState> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Starts waiting for signals. Call it before any other thread is started. Until [`end_on_signal`]
 /// is called, a signal ends the process.
 pub(crate) fn listen() -> Result<(), Failure> {
-    let signals: SigSet = ENDS.into_iter().chain(IGNORED).collect();
+    let signals: SigSet = END_SIGNALS.into_iter().chain(IGNORED_SIGNALS).collect();
     let fail = |error: &dyn std::fmt::Display| {
         Failure::Failed(format!("cannot wait for signals: {error}"))
     };
     signals.thread_block().map_err(|error| fail(&error))?;
     let wait = move || {
-        let mut told: Vec<Signal> = Vec::new();
+        let mut logged: Vec<Signal> = Vec::new();
         while let Ok(signal) = signals.wait() {
             if signal == Signal::SIGHUP && reloads() {
                 // The reload was started.
-            } else if ENDS.contains(&signal) {
+            } else if END_SIGNALS.contains(&signal) {
                 end(signal);
-            } else if !told.contains(&signal) {
-                told.push(signal);
-                tracing::warn!("{signal} does nothing here; SIGINT (Ctrl-C) or SIGTERM ends a run");
+            } else if !logged.contains(&signal) {
+                logged.push(signal);
+                tracing::warn!("ignoring {signal}; SIGINT (Ctrl-C) or SIGTERM ends a run");
             }
         }
     };
@@ -81,7 +82,7 @@ fn reloads() -> bool {
     state.reload.is_some()
 }
 
-impl Run {
+impl InterruptTarget {
     fn end(&self) {
         self.interrupt.trigger();
         self.gate.iter().for_each(|gate| gate.interrupt());
@@ -95,16 +96,16 @@ fn end(signal: Signal) {
         None if state.runs.is_empty() => process::exit(128 + signal as i32),
         None => {
             service::stopping();
-            state.runs.iter().for_each(Run::end);
+            state.runs.iter().for_each(InterruptTarget::end);
             state.first = Some(now);
         }
-        Some(first) if now - first < REPEATED => {}
+        Some(first) if now - first < REPEAT_INTERVAL => {}
         Some(_) => {
             state.urgent = true;
             drop(state);
-            thread::sleep(AT_ONCE);
+            thread::sleep(DETACH_GRACE);
             tracing::warn!(
-                "the run did not end in order; `flowgauge detach` takes off what it may have left on an interface"
+                "the run did not end gracefully; `flowgauge detach` removes programs that it may have left attached"
             );
             process::exit(128 + signal as i32);
         }
@@ -120,7 +121,7 @@ pub(crate) fn end_on_signal(gate: Option<&Arc<Gate>>) -> Interrupt {
 /// Registers an interrupt that others may trigger too. A signal ends all registered runs.
 pub(crate) fn end_with(interrupt: Interrupt, gate: Option<&Arc<Gate>>) -> Interrupt {
     let mut state = state();
-    let run = Run { interrupt: interrupt.clone(), gate: gate.cloned() };
+    let run = InterruptTarget { interrupt: interrupt.clone(), gate: gate.cloned() };
     if state.first.is_some() {
         run.end();
     }
@@ -141,5 +142,5 @@ pub(crate) fn is_ending() -> bool {
 /// Whether to stop waiting for readers of the output.
 pub(crate) fn is_impatient() -> bool {
     let state = state();
-    state.urgent || state.first.is_some_and(|first| first.elapsed() > READERS)
+    state.urgent || state.first.is_some_and(|first| first.elapsed() > READER_GRACE)
 }

@@ -77,7 +77,8 @@ impl Tables {
             }
             (None, true) => {
                 return Err(Failure::Usage(
-                    "--read-times measures a switch; name it with --address HOST:PORT".to_owned(),
+                    "--read-times needs the address of a switch; give it with --address HOST:PORT"
+                        .to_owned(),
                 ));
             }
             (Some(_), false) => {
@@ -94,13 +95,13 @@ impl Tables {
             }
             (HashMode::Keyed, None) => {
                 return Err(Failure::Usage(
-                    "a keyed hash has its tables from a secret; give it with --hash-key FILE"
+                    "the tables of a keyed hash depend on a secret; give it with --hash-key FILE"
                         .to_owned(),
                 ));
             }
             (_, Some(_)) => {
                 return Err(Failure::Usage(
-                    "--hash-key is for --hash keyed; leave out one or the other".to_owned(),
+                    "--hash-key is for --hash keyed; remove one of them".to_owned(),
                 ));
             }
             (HashMode::Crc32 | HashMode::Tabulated, None) => Installed::new(&settings, self.seed),

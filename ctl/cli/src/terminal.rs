@@ -7,9 +7,9 @@ use std::io::{self, IsTerminal};
 use std::sync::OnceLock;
 
 /// Width if standard output is not a terminal.
-const USUAL_WIDTH: usize = 80;
+const DEFAULT_WIDTH: usize = 80;
 
-/// When to use colours.
+/// Use of colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Color {
     /// On terminals, unless NO_COLOR is set.
@@ -49,7 +49,7 @@ pub(crate) fn width() -> usize {
     let of_terminal = || tcgetwinsize(&stdout).ok().map(|size| usize::from(size.ws_col));
     let of_environment = || env::var("COLUMNS").ok()?.parse().ok();
     let known = |width: &usize| *width > 0;
-    of_terminal().filter(known).or_else(|| of_environment().filter(known)).unwrap_or(USUAL_WIDTH)
+    of_terminal().filter(known).or_else(|| of_environment().filter(known)).unwrap_or(DEFAULT_WIDTH)
 }
 
 /// Whether standard output is a terminal.

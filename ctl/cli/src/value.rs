@@ -20,8 +20,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-const SHORTEST: Duration = Duration::from_micros(1);
-const LONGEST_YEARS: u32 = 100;
+const MIN_DURATION: Duration = Duration::from_micros(1);
+const MAX_YEARS: u32 = 100;
 /// Year of [`humantime`]: 365.25 days.
 const YEAR: Duration = Duration::from_secs(31_557_600);
 
@@ -29,11 +29,11 @@ const YEAR: Duration = Duration::from_secs(31_557_600);
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let duration = humantime::parse_duration(text.trim())
         .map_err(|_| "give a time with its unit, such as 500ms, 10s or 2m".to_owned())?;
-    if duration < SHORTEST {
+    if duration < MIN_DURATION {
         return Err("must be at least 1us".to_owned());
     }
-    if duration > YEAR * LONGEST_YEARS {
-        return Err(format!("must be at most {LONGEST_YEARS} years"));
+    if duration > YEAR * MAX_YEARS {
+        return Err(format!("must be at most {MAX_YEARS} years"));
     }
     Ok(duration)
 }
@@ -98,10 +98,11 @@ pub(crate) fn rate(text: &str) -> Result<Rate, String> {
 pub struct Cpus(pub Vec<usize>);
 
 pub(crate) fn cpus(text: &str) -> Result<Cpus, String> {
-    const MOST: usize = 1024;
+    const MAX_CPUS: usize = 1024;
     let wanted = || "give CPUs by number, such as 2 or 0,4-7".to_owned();
-    let number =
-        |text: &str| text.trim().parse::<usize>().ok().filter(|cpu| *cpu < MOST).ok_or_else(wanted);
+    let number = |text: &str| {
+        text.trim().parse::<usize>().ok().filter(|cpu| *cpu < MAX_CPUS).ok_or_else(wanted)
+    };
     let mut cpus = Vec::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -242,12 +243,11 @@ pub(crate) fn port(text: &str) -> Result<PortSpec, String> {
     }
 }
 
-pub(crate) const NO_DPDK: &str =
-    "this build has no DPDK; install libdpdk-dev and build flowgauge with `--features dpdk`";
+pub(crate) const NO_DPDK: &str = "this build does not include DPDK; install libdpdk-dev and build flowgauge with `--features dpdk`";
 
 /// Returns the error for an option of a feature that this build does not have.
 pub(crate) fn not_built(feature: &str) -> String {
-    format!("this build has no {feature}; build flowgauge with `--features {feature}`")
+    format!("this build does not include {feature}; build flowgauge with `--features {feature}`")
 }
 
 /// Returns the name of a DPDK device with its options, if this build supports DPDK.
@@ -308,7 +308,8 @@ pub(crate) fn prefix(text: &str) -> Result<Prefix, String> {
     let (address, length) =
         text.split_once('/').map_or((text, None), |(address, length)| (address, Some(length)));
     let parsed: Result<IpAddr, _> = address.parse();
-    let example = || format!("'{text}' is no prefix; give one as in 10.0.0.0/8 or 2001:db8::/32");
+    let example =
+        || format!("'{text}' is not a prefix; give one such as 10.0.0.0/8 or 2001:db8::/32");
     let address = parsed.map_err(|_| example())?;
     let most = if address.is_ipv4() { 32 } else { 64 };
     let length = match length {
@@ -317,12 +318,12 @@ pub(crate) fn prefix(text: &str) -> Result<Prefix, String> {
         None => {
             let around = Prefix::of(address, most)
                 .map_or_else(String::new, |prefix| format!("; give {prefix}"));
-            return Err(format!("{text}: prefixes of IPv6 have at most /64{around}"));
+            return Err(format!("{text}: IPv6 prefixes have at most 64 bits{around}"));
         }
     };
     let Some(prefix) = Prefix::of(address, length) else {
         return Err(format!(
-            "{text}: prefixes have at most /32 with IPv4, and /64 with IPv6 below ffff:ffff::"
+            "{text}: prefixes have at most 32 bits (IPv4) or 64 bits (IPv6, below ffff:ffff::)"
         ));
     };
     let is_whole = match address {
@@ -349,9 +350,9 @@ pub(crate) fn lake(text: &str) -> Result<Lake, String> {
         Some(("s3", rest)) if !rest.is_empty() && !rest.starts_with('/') => {
             Ok(Lake::Store(text.to_owned()))
         }
-        Some(("s3", _)) => Err("give a bucket and a path in it, as in s3://bucket/lake".to_owned()),
+        Some(("s3", _)) => Err("give a bucket and a path, such as s3://bucket/lake".to_owned()),
         Some((scheme, _)) => {
-            Err(format!("{scheme} is not known; give a directory, or s3://BUCKET/PATH"))
+            Err(format!("unknown scheme '{scheme}'; give a directory, or s3://BUCKET/PATH"))
         }
         None => Ok(Lake::Directory(PathBuf::from(text))),
     }
@@ -369,7 +370,7 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
         .zip(power)
         .and_then(|(number, power)| number.checked_mul(1 << (10 * power)));
     bytes.filter(|bytes| *bytes > 0).ok_or_else(|| {
-        "give a number of bytes, or one with a unit, such as 512MiB or 4GiB".to_owned()
+        "give a number of bytes, optionally with a unit, such as 512MiB or 4GiB".to_owned()
     })
 }
 
@@ -451,7 +452,7 @@ fn moment(text: &str, days: i64) -> Result<u64, String> {
             .or_else(ago),
     };
     let time = time.and_then(|time| u64::try_from(time.as_nanosecond()).ok());
-    time.ok_or_else(|| format!("'{text}' is no time; give one such as 2026-11-23, 2026-11-23T14:00 (UTC), 2026-11-23T14:00+01:00, yesterday, or 24h for so long ago"))
+    time.ok_or_else(|| format!("'{text}' is not a time; give one such as 2026-11-23, 2026-11-23T14:00 (UTC), 2026-11-23T14:00+01:00, yesterday, or 24h for 24 hours ago"))
 }
 
 #[cfg(feature = "lake")]
@@ -465,7 +466,7 @@ pub(crate) fn selection(text: &str) -> Result<Selection, String> {
     for part in parts {
         let wanted = || {
             format!(
-                "'{part}' selects nothing; use host=NAME, source=NAME, direction=ingress or egress, from=TIME, to=TIME"
+                "unknown filter '{part}'; use host=NAME, source=NAME, direction=ingress or egress, from=TIME, to=TIME"
             )
         };
         let (name, value) = part.split_once('=').ok_or_else(wanted)?;

@@ -1,4 +1,4 @@
-//! Someone who has read the source, chooses packets, and does not see what is told of them.
+//! Adversary who knows the source and chooses packets, but does not see the results.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
@@ -17,12 +17,12 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Flows that the adversary sends.
+/// Number of flows that the adversary sends.
 const FLOWS: u32 = 100_000;
-/// The address that they go to; sources and ports are the adversary's choice.
+/// Destination address. Sources and ports are the adversary's choice.
 const VICTIM: [u8; 4] = [192, 0, 2, 1];
 
-/// A five-tuple of UDP with these chosen bits: the source in the upper half, the ports in the
+/// Returns a UDP five-tuple with these chosen bits: the source in the upper half, the ports in the
 /// lower.
 fn five_tuple(chosen: u64) -> [u8; 13] {
     let [s0, s1, s2, s3, ports @ ..] = chosen.to_be_bytes();
@@ -34,8 +34,8 @@ fn five_tuple(chosen: u64) -> [u8; 13] {
     key
 }
 
-/// What can be changed without changing the CRC: the kernel of its matrix over the chosen bits, by
-/// Gaussian elimination.
+/// Returns the changes that do not affect the CRC: the kernel of its matrix over the chosen bits,
+/// by Gaussian elimination.
 fn kernel() -> Vec<u64> {
     let constant = crc32(&five_tuple(0));
     let mut rows: Vec<(u32, u64)> =
@@ -51,7 +51,7 @@ fn kernel() -> Vec<u64> {
     rows.into_iter().map(|(image, chosen)| (image == 0).then_some(chosen).unwrap()).collect()
 }
 
-/// Different five-tuples that all have one CRC.
+/// Returns different five-tuples with the same CRC.
 fn crafted() -> Vec<u64> {
     let kernel = kernel();
     assert!(kernel.len() >= 32);
@@ -103,24 +103,24 @@ fn crafted_five_tuples_are_one_flow_by_their_crc_and_all_flows_by_a_keyed_hash()
     for public in
         ["--hash crc32", "--hash tabulated", "--hash tabulated --seed 5577006791947779410"]
     {
-        let told = cardinality(&file, public);
-        assert!(told["high"].as_f64().unwrap() < 3.0, "{public}: {told}");
+        let printed = cardinality(&file, public);
+        assert!(printed["high"].as_f64().unwrap() < 3.0, "{public}: {printed}");
     }
-    // An interval of 95 % does not hold the truth for every key, and these are fixed ones: the
-    // error is that of 2048 registers.
+    // A 95 % interval does not contain the truth for every key, and these are fixed: the error is
+    // that of 2048 registers.
     let allowed = of_mean(1.04 / 2048.0_f64.sqrt(), 1);
     for number in 1..=3 {
         let key = key_file(&scratch, &format!("key{number}"), &format!("{number:064x}"));
-        let told = cardinality(&file, &format!("--hash keyed --hash-key {key}"));
+        let printed = cardinality(&file, &format!("--hash keyed --hash-key {key}"));
         let [low, estimate, high] =
-            ["low", "estimate", "high"].map(|number| told[number].as_f64().unwrap());
-        assert!(low <= estimate && estimate <= high, "key {number}: {told}");
-        assert!((estimate / f64::from(FLOWS) - 1.0).abs() <= allowed, "key {number}: {told}");
-        assert_eq!(told["hash"]["mode"], "keyed");
-        assert_eq!(told["hash"]["fingerprint"].as_str().unwrap().len(), 16);
+            ["low", "estimate", "high"].map(|number| printed[number].as_f64().unwrap());
+        assert!(low <= estimate && estimate <= high, "key {number}: {printed}");
+        assert!((estimate / f64::from(FLOWS) - 1.0).abs() <= allowed, "key {number}: {printed}");
+        assert_eq!(printed["hash"]["mode"], "keyed");
+        assert_eq!(printed["hash"]["fingerprint"].as_str().unwrap().len(), 16);
         assert!(
-            told["hash"].get("seed").is_none() && told["hash"].get("polynomial").is_none(),
-            "{told}"
+            printed["hash"].get("seed").is_none() && printed["hash"].get("polynomial").is_none(),
+            "{printed}"
         );
     }
 }
@@ -130,7 +130,7 @@ fn crafted_five_tuples_hide_in_no_measurement_of_a_keyed_hash() {
     let scratch = Scratch::new("measurements");
     let file = capture(&scratch);
     let key = key_file(&scratch, "key", &"5a".repeat(32));
-    // One that is in the traffic, and one of the same CRC that is not.
+    // One that is in the traffic, and one with the same CRC that is not.
     let flow = |chosen: u64| {
         let [a, b, c, d, _, _, _, _, s0, s1, d0, d1, _] = five_tuple(chosen);
         let ports = [u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1])];
@@ -139,7 +139,7 @@ fn crafted_five_tuples_hide_in_no_measurement_of_a_keyed_hash() {
     let sent = crafted()[7];
     let absent = sent ^ kernel()[31];
     assert_eq!(crc32(&five_tuple(sent)), crc32(&five_tuple(absent)));
-    let told = |hash: &str| {
+    let printed = |hash: &str| {
         let file = file.to_str().unwrap();
         let mut arguments = vec![
             "replay",
@@ -168,15 +168,16 @@ fn crafted_five_tuples_hide_in_no_measurement_of_a_keyed_hash() {
     };
     let number = |value: &Value| value.as_f64().unwrap();
     for public in ["--hash crc32", "--hash tabulated --seed 99"] {
-        let window = told(public);
+        let window = printed(public);
         assert!(number(&window["entropy"]["five-tuple"]["high"]) < 2.0, "{window}");
-        // All packets are in one counter of each row, which may be others' up to e/1024 of all.
+        // All packets are in one counter of each row, which may also have up to e/1024 of all from
+        // others.
         let low = f64::from(FLOWS) * (1.0 - std::f64::consts::E / 1024.0);
         assert!((number(&window["frequency"]["flows"][0]["low"]) - low).abs() < 1e-6, "{window}");
         assert_eq!(window["membership"]["flows"][1]["seen"], true, "{window}");
         assert_eq!(number(&window["heavy"]["flows"][0]["low"]), f64::from(FLOWS), "{window}");
     }
-    let window = told(&format!("--hash keyed --hash-key {key}"));
+    let window = printed(&format!("--hash keyed --hash-key {key}"));
     let entropy = &window["entropy"]["five-tuple"];
     let truth = number(&entropy["truth"]);
     assert!(
@@ -192,15 +193,15 @@ fn crafted_five_tuples_hide_in_no_measurement_of_a_keyed_hash() {
         window["frequency"]
     );
     assert_eq!(window["membership"]["flows"][0]["seen"], true);
-    // A row has 65,536 bits, of which so many flows leave a share of e^(-flows/bits) unset; the
-    // share's variance is that of empty bins.
+    // This many flows leave a share of e^(-flows/bits) of the 65,536 bits of a row unset; the
+    // variance is that of empty bins.
     let (load, bits) = (f64::from(FLOWS) / 65_536.0, 65_536.0);
     let (unset, set) = ((-load).exp(), -(-load).exp_m1());
     let deviation = (unset * (1.0 - (1.0 + load) * unset) / bits).sqrt();
     let (expected, allowed) = (set.powi(4), 4.0 * set.powi(3) * of_mean(deviation, 4));
-    let told = number(&window["membership"]["false_positive"]);
-    assert!((told - expected).abs() <= allowed, "{told}, {expected} expected");
-    // Each sent one packet; of 100,000 flows one pair shares its signature of 32 bits on average.
+    let printed = number(&window["membership"]["false_positive"]);
+    assert!((printed - expected).abs() <= allowed, "{printed}, {expected} expected");
+    // Each flow sent one packet; of 100,000 flows one pair shares its 32-bit signature on average.
     let heaviest = &window["heavy"]["flows"][0];
     assert!(number(&heaviest["low"]) <= 2.0, "{heaviest}");
     for value in [&window["frequency"], &window["membership"], entropy] {
@@ -213,17 +214,17 @@ fn a_key_repeats_a_result_and_random_keys_do_not() {
     let scratch = Scratch::new("repeat");
     let file = scratch.write("some.pcap", pcap(&common::packets(0..3000, 1000)));
     let key = key_file(&scratch, "key", &"c3".repeat(32));
-    let told = |options: &str| replay(&file, &format!("--format json {options}")).quiet();
+    let printed = |options: &str| replay(&file, &format!("--format json {options}")).quiet();
     let of_key = format!("--hash-key {key}");
-    assert_eq!(told(&of_key), told(&of_key), "--hash-key alone means --hash keyed");
-    assert!(told(&of_key).contains("\"mode\":\"keyed\""));
-    assert_ne!(told("--hash keyed"), told("--hash keyed"));
+    assert_eq!(printed(&of_key), printed(&of_key), "--hash-key alone means --hash keyed");
+    assert!(printed(&of_key).contains("\"mode\":\"keyed\""));
+    assert_ne!(printed("--hash keyed"), printed("--hash keyed"));
     assert!(
-        told("").contains("\"mode\":\"tabulated\",\"polynomial\":\"0x790900f3\",\"seed\":1"),
+        printed("").contains("\"mode\":\"tabulated\",\"polynomial\":\"0x790900f3\",\"seed\":1"),
         "a replay is repeatable"
     );
     let digits = "c3".repeat(32);
-    assert!(!told(&of_key).contains(&digits));
+    assert!(!printed(&of_key).contains(&digits));
     let table = run(["tables", "--hash", "keyed", "--hash-key", &key]).quiet();
     assert!(table.contains("fingerprint") && !table.contains(&digits), "{table}");
 }
@@ -244,14 +245,14 @@ fn keys_that_are_no_secrets_are_refused() {
     let zero = key_file(&scratch, "zero", &"00".repeat(32));
     refused(&format!("--hash-key {zero}"), "no secret");
     refused("--hash-key /nonexistent/key", "cannot read the key of the hash");
-    refused("--hash keyed --seed 7", "a --seed is no secret");
+    refused("--hash keyed --seed 7", "--seed is not secret");
     refused(&format!("--hash tabulated --hash-key {short}"), "--hash-key is for --hash keyed");
     let outcome =
         run(["run", "--backend", "tofino", "--address", "localhost:1", "--hash", "keyed"]);
     assert_ne!(outcome.code, Some(0));
 }
 
-/// What a signature looks like in text and bytes.
+/// Returns the representations of a signature in text and bytes.
 fn spellings(signature: u32) -> [String; 4] {
     [
         signature.to_string(),
@@ -270,7 +271,7 @@ fn nothing_that_is_told_has_a_signature_of_a_secret_hash_in_it() {
     let file = file.to_str().unwrap();
     run(["generate", "delay,shape=conversations,requests=400,seed=2", "--to", file]).quiet();
     let lake = scratch.path("lake");
-    let told = |hash: &str, format: &str| {
+    let printed = |hash: &str, format: &str| {
         let samples = scratch.path(&format!("samples-{format}-{}", hash.len()));
         let mut arguments =
             vec!["replay", file, "--window", "1s", "--format", format, "--read-every", "100ms"];
@@ -294,9 +295,8 @@ fn nothing_that_is_told_has_a_signature_of_a_secret_hash_in_it() {
         records + &fs::read_to_string(&samples).unwrap()
     };
     let keyed = format!("--hash keyed --hash-key {key}");
-    let mut text = told(&keyed, "json") + &told(&keyed, "csv") + &told(&keyed, "table");
-    // The lake's files have the columns of the sketches; what they say in plain bytes is looked at
-    // as well.
+    let mut text = printed(&keyed, "json") + &printed(&keyed, "csv") + &printed(&keyed, "table");
+    // The lake's files have the columns of the sketches; search their plain bytes too.
     let mut bytes = Vec::new();
     for line in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
         blobs(&line, &mut bytes);
@@ -310,7 +310,7 @@ fn nothing_that_is_told_has_a_signature_of_a_secret_hash_in_it() {
     assert!(keys.len() > 100, "{}", keys.len());
     let words: BTreeSet<&str> =
         text.split(|it: char| !it.is_ascii_alphanumeric() && it != '-').collect();
-    // Identifiers of ends are two of eight digits.
+    // Identifiers of ends are two numbers of eight digits.
     let halves: BTreeSet<&str> = words
         .iter()
         .filter(|word| word.len() == 16)
@@ -323,13 +323,13 @@ fn nothing_that_is_told_has_a_signature_of_a_secret_hash_in_it() {
     };
     for key in &keys {
         let signature = HashMode::Keyed.signature(&FlowKey::new(key), &tabulation);
-        assert!(!has(signature), "{key:?} is told as {signature:08x}");
+        assert!(!has(signature), "{key:?} is printed as {signature:08x}");
         for four in [signature.to_le_bytes(), signature.to_be_bytes()] {
-            assert!(!bytes.windows(4).any(|it| it == four), "{key:?} is told as {four:?}");
+            assert!(!bytes.windows(4).any(|it| it == four), "{key:?} is printed as {four:?}");
         }
     }
-    // The same look finds those of a hash without a secret.
-    let public = told("--hash tabulated --seed 1", "json");
+    // The same search finds those of a hash without a secret.
+    let public = printed("--hash tabulated --seed 1", "json");
     let halves: BTreeSet<&str> = public
         .split('"')
         .filter(|word| word.len() == 16)
@@ -340,8 +340,8 @@ fn nothing_that_is_told_has_a_signature_of_a_secret_hash_in_it() {
     );
 }
 
-/// All IPv4 addresses, and addresses with ports, of a capture of ours: little endian, Ethernet, no
-/// options.
+/// Returns all IPv4 addresses, and addresses with ports, in a generated capture: little-endian,
+/// Ethernet, no options.
 fn keys(capture: &Path) -> BTreeSet<Vec<u8>> {
     let bytes = fs::read(capture).unwrap();
     let (mut keys, mut at) = (BTreeSet::new(), 24);
@@ -357,7 +357,7 @@ fn keys(capture: &Path) -> BTreeSet<Vec<u8>> {
     keys
 }
 
-/// What a JSON line has in base64.
+/// Collects the base64 data of a JSON line.
 fn blobs(value: &Value, bytes: &mut Vec<u8>) {
     match value {
         Value::String(text) if text.len() >= 16 => {

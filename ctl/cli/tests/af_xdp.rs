@@ -1,5 +1,5 @@
 //! `flowgauge run --port af_xdp` and `flowgauge generate --to af_xdp` on veth devices in a network
-//! of the test's own.
+//! namespace of the test.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -13,10 +13,10 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use std::process::Command;
 
-/// A run that prints JSON lines, at work once its first window is over.
+/// Run that prints JSON lines, ready once its first window has ended.
 struct Count {
     run: Running,
-    /// Counted and lost.
+    /// Packets counted and lost.
     packets: u64,
     drops: u64,
 }
@@ -39,14 +39,14 @@ impl Count {
         self.drops += dropped(&window);
     }
 
-    /// Reads windows until so many packets are in them.
+    /// Reads windows until they have this many packets.
     fn until(&mut self, packets: u64) {
         while self.packets + self.drops < packets {
             self.window();
         }
     }
 
-    /// Ends it; gives the total.
+    /// Ends the run and returns the total.
     fn end(self) -> Value {
         self.run.interrupt();
         let outcome = self.run.outcome();
@@ -60,7 +60,7 @@ fn dropped(record: &Value) -> u64 {
     record["drops"].as_object().unwrap().values().map(|packets| packets.as_u64().unwrap()).sum()
 }
 
-/// Packets that a command says it sent, less those that the interface dropped.
+/// Returns the packets that a command reports as sent, minus those that the interface dropped.
 fn sent(arguments: &str) -> u64 {
     let line = run(arguments.split_ascii_whitespace()).quiet();
     let number = |before: &str, after: &str| -> u64 {
@@ -135,7 +135,7 @@ fn a_capture_is_sent_as_far_as_the_interface_can() {
         let line = run(["generate", "--pcap", capture, "--to", "af_xdp:tx"]).quiet();
         assert!(line.starts_with("tx: 0 packets sent"), "{line}");
         assert!(
-            line.trim_end().ends_with("50 were left out, which this interface cannot send"),
+            line.trim_end().ends_with("50 skipped, which this interface cannot send"),
             "{line}"
         );
         let whole = std::fs::read(capture).unwrap();
@@ -150,7 +150,7 @@ fn a_capture_is_sent_as_far_as_the_interface_can() {
     });
 }
 
-/// As a service manager restarts it.
+/// Restart as by a service manager.
 #[test]
 fn a_killed_run_leaves_the_interface_free() {
     on_veth(|| {
@@ -204,7 +204,7 @@ fn what_makes_no_sense_is_told_before_anything_is_opened() {
         ("generate unique --to af_xdp:", "name an interface"),
         ("generate unique --to af_xdp:eth1 --force", "leave it out"),
         ("generate unique --rate fast --to x.pcap", "give packets per second"),
-        ("generate unique --rate max --to x.pcap", "no timestamps"),
+        ("generate unique --rate max --to x.pcap", "needs timestamps"),
         ("generate --pcap x.pcap --to y.pcap", "copy it"),
         ("generate --to af_xdp:eth1", "PROFILE"),
         ("generate unique --to live:", "name an interface"),

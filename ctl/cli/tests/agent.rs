@@ -1,5 +1,5 @@
-//! The agent: several sources in one run, where options come from, changes without a gap,
-//! interfaces that come and go, what a service manager hears, and alerts.
+//! Several sources in one run, origins of options, changes without a gap, interfaces that are added
+//! and removed, notifications to a service manager, and alerts.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
@@ -36,7 +36,7 @@ fn sources_are_counted_side_by_side_and_every_record_says_its_own() {
     );
     let outcome = run(&["run", "--config", &config]);
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    // Whole lines: each is an object.
+    // Every line is a complete JSON object.
     let records = parse(&outcome.stdout);
     for (name, packets, key, sizes) in
         [("left", 3000, "src", false), ("right", 5000, "five-tuple", true)]
@@ -72,7 +72,7 @@ fn sources_are_counted_side_by_side_and_every_record_says_its_own() {
     let refused = run(&["run", "--config", &config, "-i", "eth1"]);
     assert_eq!(refused.code, Some(2));
     assert!(
-        refused.complaint().contains("interface says where packets come from"),
+        refused.complaint().contains("interface cannot be combined with [[source]] tables"),
         "{}",
         refused.stderr
     );
@@ -93,29 +93,29 @@ fn a_run_without_a_source_counts_nothing() {
         &["config", "check", &config],
     ] {
         let output = flowgauge().args(arguments).output().unwrap();
-        let told = String::from_utf8(output.stderr).unwrap();
+        let reported = String::from_utf8(output.stderr).unwrap();
         assert_eq!(
             (output.status.code(), output.stdout.as_slice()),
             (Some(2), &b""[..]),
-            "{arguments:?}: {told}"
+            "{arguments:?}: {reported}"
         );
         let is_of_table = arguments.contains(&source.as_str());
         let wanted = if is_of_table {
-            "a source says where its packets come from"
+            "a [[source]] needs one of: interface, port, address"
         } else {
-            "there is nothing to count: name an interface with -i"
+            "nothing to count: give an interface with -i"
         };
-        assert!(told.contains(wanted), "{told}");
+        assert!(reported.contains(wanted), "{reported}");
         if arguments[0] == "run" {
             let output =
                 flowgauge().env("FLOWGAUGE_INTERFACES", "eth1").args(arguments).output().unwrap();
-            let told = String::from_utf8(output.stderr).unwrap();
+            let reported = String::from_utf8(output.stderr).unwrap();
             assert_eq!(
                 (output.status.code(), output.stdout.as_slice()),
                 (Some(2), &b""[..]),
-                "{arguments:?}: {told}"
+                "{arguments:?}: {reported}"
             );
-            assert!(told.contains("did you mean FLOWGAUGE_INTERFACE?"), "{told}");
+            assert!(reported.contains("did you mean FLOWGAUGE_INTERFACE?"), "{reported}");
         }
     }
     assert!(!lake.exists());
@@ -133,7 +133,7 @@ fn a_source_that_fails_is_told_and_ends_alone() {
     assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
     assert!(
         outcome.stderr.contains("error: source bad: ")
-            && outcome.stderr.contains("of 2 sources these have failed: bad"),
+            && outcome.stderr.contains("1 of 2 sources failed: bad"),
         "{}",
         outcome.stderr
     );
@@ -143,8 +143,8 @@ fn a_source_that_fails_is_told_and_ends_alone() {
     let outcome = run(&["run", "--config", &config]);
     assert_eq!(outcome.code, Some(1));
     assert!(
-        outcome.stderr.contains("all sources have failed: one, two")
-            || outcome.stderr.contains("all sources have failed: two, one"),
+        outcome.stderr.contains("all sources failed: one, two")
+            || outcome.stderr.contains("all sources failed: two, one"),
         "{}",
         outcome.stderr
     );
@@ -180,7 +180,7 @@ fn a_configuration_is_checked_and_told_with_its_origins() {
     let scratch = Scratch::new("agent-config");
     let content = "window = '1m'\nread-every = '1s'\n\n[[source]]\nname = 'uplink'\ninterface = 'eth1,eth2'\nkey = ['src', 'heavy=dst']\nmeasure = 'cardinality,heavy'\nadopt = true\n";
     let config = scratch.write("run.toml", content);
-    assert_eq!(run(&["config", "check", &config]).quiet(), format!("{config} is well: 1 source\n"));
+    assert_eq!(run(&["config", "check", &config]).quiet(), format!("{config}: ok, 1 source\n"));
     let output = flowgauge()
         .env_remove("FLOWGAUGE_HOST")
         .env("FLOWGAUGE_READ_EVERY", "2s")
@@ -192,7 +192,7 @@ fn a_configuration_is_checked_and_told_with_its_origins() {
          \"cardinality,heavy\"  # {config}:8\nadopt = true  # {config}:9\n"
     );
     assert_eq!(Outcome::from(output.unwrap()).quiet(), expected);
-    // What is printed is a configuration.
+    // The output is a valid configuration.
     let printed = flowgauge()
         .env_remove("FLOWGAUGE_HOST")
         .args(["config", "print", "--config", &config])
@@ -201,10 +201,10 @@ fn a_configuration_is_checked_and_told_with_its_origins() {
     let again = scratch.write("again.toml", printed.stdout);
     assert_eq!(run(&["config", "check", &again]).code, Some(0));
     for (content, complaint) in [
-        ("windw = '1m'\n", "line 1: there is no option 'windw'; did you mean 'window'?"),
+        ("windw = '1m'\n", "line 1: unknown option 'windw'; did you mean 'window'?"),
         (
             "[[source]]\ninterface = 'eth1'\nadot = true\n",
-            "line 3: there is no option 'adot'; did you mean 'adopt'?",
+            "line 3: unknown option 'adot'; did you mean 'adopt'?",
         ),
         (
             "[[source]]\nname = 'x'\ninterface = 'eth1'\nhash-key = 'k'\nhash = 'crc32'\n",
@@ -246,13 +246,13 @@ fn the_environment_goes_before_the_file_and_the_command_line_before_both() {
     let outcome = Outcome::from(output);
     assert_eq!(outcome.code, Some(2));
     assert!(
-        outcome.complaint().contains("FLOWGAUGE_WINDOW: 'soon' will not do"),
+        outcome.complaint().contains("FLOWGAUGE_WINDOW: invalid value 'soon'"),
         "{}",
         outcome.stderr
     );
 }
 
-/// Sends datagrams until it is stopped; gives how many it sent.
+/// Sends datagrams until it is stopped, and returns their number.
 fn traffic(stop: &Arc<AtomicBool>) -> thread::JoinHandle<u64> {
     let stop = Arc::clone(stop);
     thread::spawn(move || {
@@ -265,8 +265,8 @@ fn traffic(stop: &Arc<AtomicBool>) -> thread::JoinHandle<u64> {
     })
 }
 
-/// A configuration that changes a hundred times under traffic: windows are numbered, nothing is
-/// lost, and every packet is in a window.
+/// Changes a configuration a hundred times under traffic: windows are numbered, nothing is lost,
+/// and every packet is in a window.
 fn reloads(source: &'static str) {
     const RELOADS: usize = 100;
     let scratch = Scratch::new(if source.contains("af_xdp") {
@@ -283,7 +283,7 @@ fn reloads(source: &'static str) {
     let mut command = flowgauge();
     command.args(["run", "--config", &config]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut told = BufReader::new(child.stderr.take().unwrap());
+    let mut reported = BufReader::new(child.stderr.take().unwrap());
     let stdout = BufReader::new(child.stdout.take().unwrap());
     let begun = Arc::new(AtomicBool::new(false));
     let beginning = Arc::clone(&begun);
@@ -307,20 +307,20 @@ fn reloads(source: &'static str) {
         let mut line = String::new();
         while !line.contains("changed between two windows") {
             line.clear();
-            assert!(told.read_line(&mut line).unwrap() > 0, "it ended after {round} reloads");
-            assert!(!line.contains("not used"), "{line}");
+            assert!(reported.read_line(&mut line).unwrap() > 0, "it ended after {round} reloads");
+            assert!(!line.contains("cannot reload"), "{line}");
         }
         assert!(line.contains("; 0 packets lost"), "{line}");
     }
     stop.store(true, Ordering::Relaxed);
     let sent = sender.join().unwrap();
-    // What is on its way is received when the device says so.
+    // Wait until packets in flight have arrived according to the device.
     while veth_received() < sent {
         thread::yield_now();
     }
     nix::sys::signal::kill(pid, Signal::SIGINT).unwrap();
     let mut rest = String::new();
-    told.read_to_string(&mut rest).unwrap();
+    reported.read_to_string(&mut rest).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0), "{rest}");
     let records = reader.join().unwrap();
     let windows = of_kind(&records, "window");
@@ -340,8 +340,8 @@ fn reloads(source: &'static str) {
         "{source}: {sent} sent, {counted} counted, {dropped} lost, {} windows, {RELOADS} reloads",
         windows.len()
     );
-    // A socket's frames may run out under traffic, which has nothing to do with changes, and is in
-    // the ledger.
+    // A socket may run out of frames under traffic, which is independent of changes and in the
+    // ledger.
     assert_eq!(counted + dropped, sent);
     assert_eq!(number(common::total(&records), "packets"), counted);
     let ledger = &common::total(&records)["ledger"];
@@ -372,15 +372,15 @@ fn what_cannot_change_stays_and_is_told() {
     };
     let config = scratch.write("run.toml", content("src", "10ms"));
     let mut running = Running::start(&["run", "--config", &config]);
-    let mut told = BufReader::new(running.child.stderr.take().unwrap());
+    let mut reported = BufReader::new(running.child.stderr.take().unwrap());
     running.line();
     scratch.write("run.toml", content("dst", "20ms"));
     running.signal(Signal::SIGHUP);
     let mut line = String::new();
-    told.read_line(&mut line).unwrap();
-    assert!(line.contains("key cannot change while packets are counted, and stays"), "{line}");
+    reported.read_line(&mut line).unwrap();
+    assert!(line.contains("key cannot change during a run"), "{line}");
     line.clear();
-    told.read_line(&mut line).unwrap();
+    reported.read_line(&mut line).unwrap();
     assert!(
         line.contains("changed between two windows") && line.contains("; 0 packets lost"),
         "{line}"
@@ -388,18 +388,20 @@ fn what_cannot_change_stays_and_is_told() {
     scratch.write("run.toml", "windw = '1s'\n");
     running.signal(Signal::SIGHUP);
     line.clear();
-    told.read_line(&mut line).unwrap();
+    reported.read_line(&mut line).unwrap();
     assert!(
-        line.contains("did you mean 'window'?") && line.contains("goes on as it was"),
+        line.contains("did you mean 'window'?")
+            && line.contains("continues with the previous configuration"),
         "{line}"
     );
-    // Without its source the run goes on with the one that it has, and generates nothing.
+    // Without its source, the run continues with the current one and does not generate traffic.
     scratch.write("run.toml", "format = 'json'\nkey = 'src'\nwindow = '10ms'\n");
     running.signal(Signal::SIGHUP);
     line.clear();
-    told.read_line(&mut line).unwrap();
+    reported.read_line(&mut line).unwrap();
     assert!(
-        line.contains("there is nothing to count") && line.contains("goes on as it was"),
+        line.contains("nothing to count")
+            && line.contains("continues with the previous configuration"),
         "{line}"
     );
     running.interrupt();
@@ -410,7 +412,7 @@ fn what_cannot_change_stays_and_is_told() {
     assert_eq!(common::of_kind(&records, "total")[0]["cardinality"]["key"], "src");
 }
 
-/// Reads lines until one is of a source and has packets.
+/// Reads lines until one is of this source and has packets.
 fn counted_at(running: &mut Running, source: &str, packets: u64) {
     let mut counted = 0;
     while counted < packets {
@@ -455,7 +457,7 @@ fn interfaces_of_a_pattern_are_counted_also_those_that_come_later() {
             }
             veth::ip("addr add 10.78.0.1/24 dev tx9").unwrap();
             veth::ip("neigh add 10.78.0.2 lladdr 02:00:00:00:00:09 dev tx9 nud permanent").unwrap();
-            // It is counted once it says so.
+            // The interface is counted once a line says so.
             let mut line = Value::Null;
             while line["source"] != "rx9" {
                 line = serde_json::from_str(&running.line()).unwrap();
@@ -473,14 +475,14 @@ fn interfaces_of_a_pattern_are_counted_also_those_that_come_later() {
         let outcome = running.outcome();
         assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
         assert!(
-            outcome.stderr.contains("rx9 is gone; it is counted again when it is there again"),
+            outcome.stderr.contains("rx9: interface removed; counting resumes when it is back"),
             "{}",
             outcome.stderr
         );
     });
 }
 
-/// Asks until the answer is this one.
+/// Sends requests until the answer is this one.
 fn wait_for(served: &Served, path: &str, status: u16, part: &str) {
     loop {
         let (found, _, body) = served.get(path);
@@ -491,7 +493,7 @@ fn wait_for(served: &Served, path: &str, status: u16, part: &str) {
     }
 }
 
-/// Packets in the totals of a run that is ended, by source or interface.
+/// Ends a run and returns the packets in its totals, by source or interface.
 fn totals(mut served: Served, key: &str) -> BTreeMap<String, u64> {
     served.running.interrupt();
     let (mut stdout, mut stderr) = (String::new(), String::new());
@@ -507,8 +509,8 @@ fn totals(mut served: Served, key: &str) -> BTreeMap<String, u64> {
     packets
 }
 
-/// Two interfaces of which one goes: probes tell, the other is counted to the packet, also by a run
-/// that begins without it.
+/// Removes one of two interfaces: probes report it, and the other is counted to the packet, also by
+/// a run that starts without the first.
 fn one_of_two_interfaces_goes(
     test: &str,
     configuration: &'static str,
@@ -540,10 +542,10 @@ fn one_of_two_interfaces_goes(
         send(RECEIVER.1, 11);
         let counted = totals(served, key);
         assert_eq!((counted.get("rx"), counted.get("rx9")), (Some(&111), Some(&30)), "{counted:?}");
-        // The run begins again without it, and counts it when it comes.
+        // The run is restarted without it, and counts it when it appears.
         let served = Served::start(&format!("--config {config} --xdp-mode skb"));
         wait_for(&served, "/ready", 503, problem);
-        // It tells what it waits for, and counts the other.
+        // It reports what it waits for, and counts the other.
         while served.get("/ready").2.lines().count() > 1 {}
         is_alive(&served);
         send(RECEIVER.1, 50);
@@ -563,7 +565,7 @@ fn a_source_whose_interface_is_gone_is_waited_for() {
         "agent-gone-source",
         configuration,
         "source",
-        "rx9: rx9: there is no such interface; it is counted when it is there",
+        "rx9: rx9: no such interface; counting starts when it exists",
     );
 }
 
@@ -574,11 +576,11 @@ fn an_interface_of_a_source_that_is_gone_is_waited_for() {
         "agent-gone-place",
         configuration,
         "interface",
-        "rx9 ingress: not counted, since the interface is gone",
+        "rx9 ingress: not counted: the interface was removed",
     );
 }
 
-/// What a service manager hears, one message after the other.
+/// Service manager that receives notifications, one message after the other.
 struct Manager(UnixDatagram);
 
 impl Manager {
@@ -592,7 +594,7 @@ impl Manager {
         String::from_utf8_lossy(&message[..length]).into_owned()
     }
 
-    /// What has been said meanwhile.
+    /// Returns the messages received since the last call.
     fn heard(&self) -> Vec<String> {
         self.0.set_nonblocking(true).unwrap();
         let mut message = [0; 256];
@@ -656,8 +658,7 @@ fn a_service_manager_hears_how_it_goes() {
     assert!(reader.join().unwrap() > 0);
 }
 
-/// Nobody reads what it prints, so that its controller stands still: then nobody is told that it
-/// lives.
+/// A controller whose output is not read makes no progress, and the watchdog is not notified.
 #[test]
 fn a_controller_that_stands_still_does_not_feed_the_watchdog() {
     let scratch = Scratch::new("agent-watchdog");
@@ -678,7 +679,7 @@ fn a_controller_that_stands_still_does_not_feed_the_watchdog() {
     ]);
     let mut running = Running::of(&mut command);
     manager.wait_for("WATCHDOG=1");
-    // The pipe is full sooner or later; from then on there is silence.
+    // The pipe fills up eventually; from then on there are no notifications.
     manager.0.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
     let mut message = [0; 256];
     while manager.0.recv(&mut message).is_ok() {}

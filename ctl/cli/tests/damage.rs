@@ -1,5 +1,5 @@
-//! Captures that are cut, garbled or no captures at all: what is readable is counted, one line says
-//! where it broke.
+//! Captures that are truncated, corrupt or not captures at all: what is readable is counted, and
+//! one line reports the damage.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
@@ -12,7 +12,7 @@ use flowgauge_testing::skip;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
-/// Record header and frame of the packets here.
+/// Size of a record header and frame of these packets.
 const RECORD: usize = 16 + 60;
 const PACKETS: usize = 5;
 
@@ -26,7 +26,7 @@ fn sound_ng(options: PcapNgOptions) -> Vec<u8> {
     build::pcapng(&options, &packets(0..PACKETS as u32, SECOND))
 }
 
-/// Writes over bytes of a file.
+/// Overwrites bytes of a file.
 fn patched(mut file: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
     file[at..at + bytes.len()].copy_from_slice(bytes);
     file
@@ -37,7 +37,7 @@ fn cut(mut file: Vec<u8>, length: usize) -> Vec<u8> {
     file
 }
 
-/// A damaged file, the packets that can be read, and what the complaint says.
+/// Damaged file, its readable packets, and the expected message.
 struct Case {
     name: &'static str,
     content: Vec<u8>,
@@ -49,7 +49,7 @@ fn cases() -> Vec<Case> {
     let case = |name, content, packets, complaint| Case { name, content, packets, complaint };
     let second = 24 + RECORD;
     let ng = || sound_ng(PcapNgOptions::default());
-    // A section header of 28 and an interface of 20 bytes, then packets of 32 + 60.
+    // A section header of 28 and an interface of 20 bytes, followed by packets of 32 + 60.
     let ng_packet = |index: usize| 48 + index * 92;
     let unsupported = PcapOptions { network: 187, ..PcapOptions::default() };
     let stray = ExtraBlock { before: 2, block_type: 0x0bad, body: vec![0; 8] };
@@ -118,7 +118,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Files of which nothing can be counted, and what is said about them.
+/// Returns files without anything to count, and the expected messages.
 fn no_captures() -> Vec<(&'static str, Vec<u8>, &'static [&'static str])> {
     let ng = sound_ng(PcapNgOptions::default());
     vec![
@@ -147,7 +147,7 @@ fn no_captures() -> Vec<(&'static str, Vec<u8>, &'static [&'static str])> {
     ]
 }
 
-/// No table of zeros: nothing was counted.
+/// No table of zeros is printed, since nothing was counted.
 #[test]
 fn what_is_no_capture_is_an_error_and_nothing_else() {
     let scratch = Scratch::new("no-capture");
@@ -216,7 +216,7 @@ fn damage_is_told_whatever_the_format_of_the_results() {
             outcome.stdout
         );
     }
-    // A silenced log must not hide why the exit code is 1.
+    // A disabled log must not hide why the exit code is 1.
     let output = flowgauge().args(["replay", &file]).env("RUST_LOG", "off").output().unwrap();
     let outcome = Outcome::from(output);
     assert_eq!(outcome.code, Some(1));
@@ -230,7 +230,7 @@ fn damage_is_told_whatever_the_format_of_the_results() {
 #[test]
 fn a_live_run_on_a_damaged_capture_says_so_too() {
     let scratch = Scratch::new("damage-live");
-    // Without time between the packets, so that the run is over at once.
+    // No time between the packets, so that the run ends immediately.
     let file = scratch.write("cut.pcap", cut(pcap(&packets(0..5, 0)), 24 + 3 * RECORD + 5));
     let port = format!("pcap:{file}");
     let outcome = run(["run", "--port", port.as_str(), "--format", "json"]);
@@ -273,8 +273,8 @@ fn no_byte_set_to_nonsense_makes_the_program_panic() {
     for (name, file) in [("a.pcap", pcap), ("a.pcapng", pcapng)] {
         for at in (0..file.len()).step_by(3) {
             let damaged = scratch.write(name, patched(file.clone(), at, &[!file[at]]));
-            // `Outcome` looks for panics. A timestamp may have changed to any, so windows may be
-            // left out, with a warning.
+            // `Outcome` checks for panics. A timestamp may have changed arbitrarily, so windows may
+            // be omitted with a warning.
             let outcome = replay(&damaged, "--format json --window 1h --read-every never");
             assert!(
                 matches!(outcome.code, Some(0 | 1)),
@@ -283,7 +283,7 @@ fn no_byte_set_to_nonsense_makes_the_program_panic() {
                 outcome.stderr
             );
             if outcome.stdout.is_empty() {
-                // No capture any more.
+                // It is no longer a capture.
                 assert!(
                     at < 28 && outcome.complaint().starts_with("error: "),
                     "byte {at} of {name}: {}",
@@ -332,7 +332,7 @@ fn a_file_without_permission_is_named() {
     assert!(outcome.complaint().contains("Permission denied"), "{}", outcome.stderr);
 }
 
-/// The memory of a process can be opened, but nothing is at its beginning.
+/// The memory of a process can be opened, but not read at offset zero.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_file_that_fails_while_it_is_read_is_no_empty_success() {

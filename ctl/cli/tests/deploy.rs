@@ -1,4 +1,4 @@
-//! What `deploy/` says of the program is so.
+//! Consistency of `deploy/` with the program.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Everything that is measured, on traffic of which every metric tells something.
+/// All measurements, on traffic with data for every metric.
 const EVERYTHING: &str = "--port memory:zipf,rate=50k --measure cardinality,entropy,frequency,membership,heavy,sizes,delay,reorder --alarm \
                           --query 10.0.0.1 --truth --alert packets>1G";
 
@@ -31,7 +31,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Metrics of ours that a text names.
+/// Returns the metrics of flowgauge that a text names.
 fn named(text: &str) -> BTreeSet<String> {
     let is_part = |it: char| it.is_ascii_alphanumeric() || it == '_' || it == ':';
     let words = text
@@ -40,7 +40,7 @@ fn named(text: &str) -> BTreeSet<String> {
     words.map(str::to_owned).collect()
 }
 
-/// What a run serves once it serves one of these: families and their series.
+/// Returns the families and series that a run serves once it serves one of these.
 fn served(options: &str, marker: &str) -> BTreeSet<String> {
     let mut served = Served::start(options);
     let known = loop {
@@ -63,8 +63,7 @@ fn every_metric_that_is_named_exists() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         format!("--port pcap:{} --measure delay,reorder", path.display())
     };
-    // The alarm learns before it says something. At these rates the captures last longer than
-    // anybody waits for.
+    // The alarm reports nothing while it learns. At these rates the captures are long enough.
     let mut known = served(EVERYTHING, "flowgauge_alarm{");
     known.extend(served(
         &generated("delay,shape=conversations,rate=500,requests=50k"),
@@ -121,15 +120,15 @@ fn units_are_hardened() {
     ];
     for (name, text) in units {
         let path = scratch.write(name, text);
-        // Its own unit of measure: tenths.
+        // The unit of the threshold is a tenth.
         let output = Command::new("systemd-analyze")
             .args(["security", "--offline=true", "--threshold=30", &path])
             .output()
             .unwrap();
-        let told = String::from_utf8_lossy(&output.stdout).into_owned()
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned()
             + &String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{name}: {}", told.lines().last().unwrap_or_default());
-        assert!(!told.contains("ignoring"), "{told}");
+        assert!(output.status.success(), "{name}: {}", printed.lines().last().unwrap_or_default());
+        assert!(!printed.contains("ignoring"), "{printed}");
     }
 }
 
@@ -158,7 +157,7 @@ fn three_capabilities_are_enough_everywhere() {
     assert!(!pod.contains("privileged: true"));
 }
 
-/// The pod's probes are commands that find a run well which counts.
+/// The pod's probes are commands that succeed for a run that counts.
 #[test]
 fn probes_of_the_pod_find_a_run_that_counts() {
     let scratch = common::Scratch::new("probes");
@@ -188,12 +187,12 @@ fn probes_of_the_pod_find_a_run_that_counts() {
     assert_eq!(running.outcome().code, Some(0));
 }
 
-/// Configurations hold options that there are.
+/// Configuration files have valid options.
 #[test]
 fn configurations_are_understood() {
     for file in ["systemd/flowgauge.toml", "kubernetes/flowgauge.toml"] {
         let text = read(file);
-        // An interface that does not exist: everything before that was understood.
+        // With an interface that does not exist, everything else is checked first.
         let text = text.replace("eth0", "no-such-if0").replace("eth1", "no-such-if0");
         let scratch = common::Scratch::new("configuration");
         let token = secret(&scratch, "token", "0123456789abcdef0123456789abcdef");
@@ -204,22 +203,22 @@ fn configurations_are_understood() {
         let text = text.replace("/etc/flowgauge-token/token", &token).replace(":9420", ":0");
         let path = scratch.write("flowgauge.toml", text);
         let output = flowgauge().args(["run", "--config", &path]).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(
-            output.status.code() == Some(1) && !told.contains("configuration"),
-            "{file}: {told}"
+            output.status.code() == Some(1) && !printed.contains("configuration"),
+            "{file}: {printed}"
         );
     }
 }
 
-/// The folder that has the vendor's client: `bfrt_grpc`, and in it what `protoc` makes of the
-/// public `bfruntime.proto`.
+/// Variable with the directory of the vendor's client: `bfrt_grpc`, and in it the `protoc` output
+/// of the public `bfruntime.proto`.
 const CLIENT: &str = "TEST_BFRT_GRPC";
-/// A Python that has what the client imports.
+/// Variable with a Python interpreter that has the client's dependencies.
 const PYTHON: &str = "TEST_PYTHON";
 
 /// The vendor's client reads the schema, registers by `Sync`, and a digest, of a model that has
-/// counted what came over a wire.
+/// counted packets from a wire.
 #[test]
 fn a_switch_is_checked_with_the_vendors_client() {
     let python = std::env::var(PYTHON).unwrap_or_else(|_| "python3".to_owned());
@@ -269,7 +268,7 @@ fn a_switch_is_checked_with_the_vendors_client() {
             .spawn()
             .unwrap();
         let (ended, mut wires) = (AtomicBool::new(false), [Wire::open("rx").unwrap()]);
-        let told = std::thread::scope(|scope| {
+        let printed = std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !ended.load(Ordering::Acquire) {
                     wait(&wires, Duration::from_millis(20)).unwrap();
@@ -278,7 +277,7 @@ fn a_switch_is_checked_with_the_vendors_client() {
                     }
                 }
             });
-            let mut told = Vec::new();
+            let mut printed = Vec::new();
             for line in BufReader::new(checking.stdout.take().unwrap()).lines() {
                 let line = line.unwrap();
                 if line == "ready" {
@@ -287,13 +286,13 @@ fn a_switch_is_checked_with_the_vendors_client() {
                     }
                     checking.stdin.take().unwrap().write_all(b"\n").unwrap();
                 }
-                told.push(line);
+                printed.push(line);
             }
             ended.store(true, Ordering::Release);
-            told
+            printed
         });
-        assert!(checking.wait().unwrap().success(), "{told:#?}");
-        let [capture, times, _ready, client] = &told[..] else { panic!("{told:#?}") };
+        assert!(checking.wait().unwrap().success(), "{printed:#?}");
+        let [capture, times, _ready, client] = &printed[..] else { panic!("{printed:#?}") };
         assert!(
             capture.starts_with("ok capture: 3000 packets, equal to software in packets, bytes, "),
             "{capture}"
@@ -304,7 +303,7 @@ fn a_switch_is_checked_with_the_vendors_client() {
             serde_json::from_str(client.strip_prefix("ok client: ").unwrap()).unwrap();
         assert_eq!(client["hash"], 0xa757_b578_u32);
         assert!(client["tables"].as_u64().unwrap() > 20, "{client}");
-        // The echo and its answer came in at the first pipe, and are what the open window has.
+        // The echo request and its reply arrived at the first pipe, and are in the open window.
         let registers = &client["registers"];
         assert_eq!(
             registers["pipe.Ingress.flowgauge.delay.requests:low"],
@@ -337,7 +336,7 @@ fn switch() -> Arc<Switch> {
     Arc::new(Switch::new(Model::flowgauge(&options).unwrap(), "flowgauge"))
 }
 
-/// An echo request of 10.0.0.1 to 10.0.0.2, or its reply.
+/// Returns an echo request from 10.0.0.1 to 10.0.0.2, or its reply.
 fn echo(is_reply: bool) -> Vec<u8> {
     let (from, to) = if is_reply { (2, 1) } else { (1, 2) };
     let ip = [0x45, 0, 0, 28, 0, 0, 0, 0, 64, 1, 0, 0, 10, 0, 0, from, 10, 0, 0, to];

@@ -1,4 +1,4 @@
-//! What `flowgauge doctor` says: of machines made of files, and of the one it runs on.
+//! Output of `flowgauge doctor` for machines made of files, and for this one.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
@@ -17,7 +17,7 @@ use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// A machine on which everything is as it should be, in files.
+/// Machine in files with everything as required.
 struct Machine(Scratch);
 
 const GIBIBYTE: &str =
@@ -66,7 +66,7 @@ impl Machine {
         machine
     }
 
-    /// A container without /proc and /sys.
+    /// Returns a container without /proc and /sys.
     fn bare(test: &str) -> Self {
         let machine = Machine(Scratch::new(test));
         fs::create_dir_all(machine.0.path("")).unwrap();
@@ -101,16 +101,16 @@ impl Machine {
             .into()
     }
 
-    /// What it says about one thing, with the exit code held to the verdicts.
+    /// Returns the check with this name, after verifying that the exit code matches the verdicts.
     #[track_caller]
-    fn says(&self, check: &str) -> Said {
-        Said(find(&report(&self.doctor("--format json")), check))
+    fn says(&self, check: &str) -> CheckResult {
+        CheckResult(find(&report(&self.doctor("--format json")), check))
     }
 }
 
-struct Said(Value);
+struct CheckResult(Value);
 
-impl Said {
+impl CheckResult {
     #[track_caller]
     fn is(self, status: &str, found: &str, advice: &str) {
         assert_eq!(text(&self.0, "status"), status, "{}", self.0);
@@ -119,7 +119,7 @@ impl Said {
     }
 }
 
-/// The one JSON object, with its shape and the exit code checked.
+/// Returns the JSON object, after verifying its structure and the exit code.
 #[track_caller]
 fn report(outcome: &Outcome) -> Value {
     let report: Value = serde_json::from_str(&outcome.stdout)
@@ -153,7 +153,11 @@ fn report(outcome: &Outcome) -> Value {
     if all {
         assert_eq!(outcome.stderr, "");
     } else {
-        assert!(outcome.complaint().starts_with("error: cannot run here: "), "{}", outcome.stderr);
+        assert!(
+            outcome.complaint().starts_with("error: cannot run on this machine: "),
+            "{}",
+            outcome.stderr
+        );
     }
     report
 }
@@ -165,7 +169,7 @@ fn group(report: &Value, backend: &str) -> Value {
     group.unwrap_or_else(|| panic!("{backend} in {report}")).clone()
 }
 
-/// A check by its name, or by name and subject with a blank between.
+/// Returns a check by its name, or by name and subject separated by a space.
 #[track_caller]
 fn find(report: &Value, name: &str) -> Value {
     let mut checks = report["backends"]
@@ -247,10 +251,10 @@ fn kernels_are_told_by_what_they_lack() {
         ("5.4.0-150-generic", "no", "too old"),
         ("4.19.0", "no", "too old"),
         ("5.5.0", "no", "no XDP links (5.9)"),
-        ("5.10.0-30-amd64", "ok", "no TCX (6.6): clsact classifiers count"),
+        ("5.10.0-30-amd64", "ok", "no TCX (6.6): clsact classifiers are used instead"),
         ("6.6", "ok", "TCX (6.6)"),
         ("7.0-rc1", "ok", "TCX (6.6)"),
-        ("nonsense", "warning", "cannot be read"),
+        ("nonsense", "warning", "release unknown"),
     ] {
         machine.write("proc/sys/kernel/osrelease", release);
         machine.says("kernel").is(status, found, "");
@@ -266,7 +270,10 @@ fn an_old_kernel_fails_xdp_but_not_poll() {
         [&group(&report, "xdp")["can_run"], &group(&report, "poll")["can_run"]],
         [false, true]
     );
-    assert_eq!(outcome.complaint(), "error: cannot run here: xdp; the lines marked 'no' say why");
+    assert_eq!(
+        outcome.complaint(),
+        "error: cannot run on this machine: xdp; see the lines marked 'no'"
+    );
     machine.doctor("--backend poll").quiet();
 }
 
@@ -289,7 +296,7 @@ fn capabilities_are_named_one_by_one() {
     machine.says("capabilities").is("no", "user namespace", "rootless");
     let machine = machine.with("proc/self/uid_map", "         0          0 4294967295\n");
     machine.says("capabilities").is("ok", "(effective)", "");
-    // Before 5.8 there was no CAP_BPF to have.
+    // CAP_BPF does not exist before 5.8.
     let old = machine
         .with("proc/sys/kernel/osrelease", "5.7.0")
         .with("proc/self/status", &format!("CapEff:\t{:016x}\n", bit(39) | bit(12)));
@@ -338,9 +345,9 @@ fn locked_memory_matters_before_5_11_only() {
 fn maps_must_fit_into_memory() {
     let machine = Machine::new("memory");
     machine.says("memory").is("ok", "for 8 possible CPUs (at most ", "");
-    // An element for each number, whether there is a CPU of that number or not.
+    // One element per number, whether a CPU with that number exists or not.
     let of = |ranges: &str| {
-        let Said(memory) =
+        let CheckResult(memory) =
             Machine::new("elements").with("sys/devices/system/cpu/possible", ranges).says("memory");
         text(&memory, "found").split(" for ").next().map(str::to_owned)
     };
@@ -367,7 +374,7 @@ fn processors_without_ticks_are_waited_for_by_a_map_of_maps() {
     let machine = Machine::new("nohz").with("sys/devices/system/cpu/nohz_full", "2-3\n");
     machine.says("membarrier").is(
         "ok",
-        "CPUs 2-3 run without ticks (nohz_full): rotations wait for packets in flight by a map of maps",
+        "CPUs 2-3 run without ticks (nohz_full): rotations wait for packets in flight with a map of maps",
         "",
     );
     machine.doctor("").quiet();
@@ -383,10 +390,14 @@ fn interfaces_are_looked_at_by_name() {
         "mlx5_core, down, 2 rx and 1 tx queue; ",
         "ip link set dev eth1 up",
     );
-    machine.says("interface eth1").is("warning", "MTU 9000", "tcx, clsact and skb take any");
+    machine.says("interface eth1").is(
+        "warning",
+        "MTU 9000",
+        "tcx, clsact and skb work with any MTU",
+    );
     let outcome = machine.doctor("-i eth1 -i eth9 --format json");
     let report = report(&outcome);
-    Said(find(&report, "interface eth9")).is("no", "no such interface", "ip link");
+    CheckResult(find(&report, "interface eth9")).is("no", "no such interface", "ip link");
     assert_eq!(report["interfaces"].as_array().unwrap().len(), 1);
     assert!(outcome.complaint().contains("xdp"));
     assert!(machine.doctor("-i lo").quiet().contains("interface lo      loopback, unknown; "));
@@ -427,9 +438,11 @@ fn dpdk_is_found_where_pkg_config_finds_it() {
 #[test]
 fn af_xdp_takes_a_kernel_that_has_it() {
     let machine = Machine::new("af-xdp");
-    assert!(text(&machine.says("af_xdp").0, "found").contains("the kernel has such sockets"));
+    assert!(
+        text(&machine.says("af_xdp").0, "found").contains("the kernel supports AF_XDP sockets")
+    );
     let machine = machine.with("proc/net/protocols", "protocol  size\nTCP 2304\n");
-    machine.says("af_xdp").is("no", "no such sockets", "CONFIG_XDP_SOCKETS");
+    machine.says("af_xdp").is("no", "does not support AF_XDP sockets", "CONFIG_XDP_SOCKETS");
     machine.doctor("").quiet();
 }
 
@@ -439,14 +452,14 @@ fn where_nothing_can_be_read_lines_say_so() {
     let report = report(&machine.doctor("--format json"));
     assert_eq!(report["interfaces"], serde_json::json!([]));
     for (check, found) in [
-        ("kernel", "cannot be read"),
+        ("kernel", "release unknown"),
         ("capabilities", "cannot be read"),
-        ("bpffs", "cannot be read"),
-        ("memory", "cannot be read"),
-        ("interface", "none but loopback"),
-        ("cores", "cannot be read"),
+        ("bpffs", "mounts unknown"),
+        ("memory", "unknown"),
+        ("interface", "no interface but loopback"),
+        ("cores", "number unknown"),
     ] {
-        Said(find(&report, check)).is("warning", found, "");
+        CheckResult(find(&report, check)).is("warning", found, "");
     }
 }
 
@@ -454,7 +467,7 @@ fn where_nothing_can_be_read_lines_say_so() {
 fn a_directory_that_is_not_there_is_an_error() {
     let outcome = run(["doctor", "--sysroot", "/does/not/exist"]);
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
-    assert_eq!(outcome.complaint(), "error: there is no directory /does/not/exist");
+    assert_eq!(outcome.complaint(), "error: no such directory: /does/not/exist");
 }
 
 #[test]
@@ -463,20 +476,20 @@ fn a_switch_is_looked_for_when_its_address_is_given() {
     let said = |address: &str| {
         let report = report(&machine.doctor(&format!("--format json --address {address}")));
         assert_eq!(group(&report, "tofino")["asked"], true);
-        Said(find(&report, &format!("switch {address}")))
+        CheckResult(find(&report, &format!("switch {address}")))
     };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     said(&address.to_string()).is("ok", "reachable at 127.0.0.1", "");
     said(&format!("localhost:{}", address.port())).is("ok", "reachable at", "");
 
-    // A port that is taken but does not listen.
+    // A port that is in use but does not listen.
     let silent = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&silent, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = SocketAddr::try_from(getsockname(&silent).unwrap()).unwrap();
     said(&address.to_string()).is("no", "refused", "bf_switchd");
 
-    machine.says("switch").is("warning", "not looked for", "--address");
+    machine.says("switch").is("warning", "not checked", "--address");
     let poll_only: Value =
         serde_json::from_str(&machine.doctor("--backend poll --format json").quiet()).unwrap();
     assert_eq!(poll_only["backends"].as_array().unwrap().len(), 1);
@@ -484,12 +497,16 @@ fn a_switch_is_looked_for_when_its_address_is_given() {
 
 #[test]
 fn a_name_that_does_not_exist_is_not_resolved() {
-    // RFC 6761 keeps this domain free.
+    // RFC 6761 reserves this domain.
     let report = report(
         &Machine::new("resolver")
             .doctor("--format json --backend tofino --address switch.invalid:50052"),
     );
-    Said(find(&report, "switch switch.invalid:50052")).is("no", "cannot be resolved", "getent");
+    CheckResult(find(&report, "switch switch.invalid:50052")).is(
+        "no",
+        "cannot resolve the name",
+        "getent",
+    );
 }
 
 #[test]
@@ -537,18 +554,18 @@ fn users_without_rights_are_told_which_ones_they_lack() {
         [&group(&report, "xdp")["can_run"], &group(&report, "poll")["can_run"]],
         [false, true]
     );
-    Said(find(&report, "capabilities")).is("no", "CAP_BPF", "setcap");
-    Said(find(&report, "program")).is("no", "", "");
-    Said(find(&report, "af_xdp")).is("no", "", "");
+    CheckResult(find(&report, "capabilities")).is("no", "CAP_BPF", "setcap");
+    CheckResult(find(&report, "program")).is("no", "", "");
+    CheckResult(find(&report, "af_xdp")).is("no", "", "");
 }
 
-/// All that `ip` tells of interfaces, programs included.
+/// Returns the output of `ip` for interfaces, including programs.
 fn interfaces() -> String {
     let output = Command::new("ip").args(["-details", "link", "show"]).output().unwrap();
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The documentation shows what it says of two CPUs.
+/// The documentation shows the output for two CPUs.
 #[test]
 fn the_documentation_tells_what_maps_take() {
     let machine =
@@ -567,9 +584,9 @@ fn devices_without_a_link_header_are_told_with_the_mode_that_counts_there() {
             return skip(format_args!("tun devices ({problem})"));
         }
         let report = report(&run(["doctor", "--format", "json", "-i", "tun0"].iter()));
-        Said(find(&report, "interface tun0")).is(
+        CheckResult(find(&report, "interface tun0")).is(
             "warning",
-            "IP packets without a link header; no native XDP: counted by TCX",
+            "IP packets without a link header, no native XDP; counted by TCX",
             "ip link set dev tun0 up",
         );
         assert_eq!(report["interfaces"][0]["hardware"], 65534);
@@ -577,14 +594,14 @@ fn devices_without_a_link_header_are_told_with_the_mode_that_counts_there() {
     on_veth(body);
 }
 
-/// In a network of the test's own, which vanishes with its thread.
+/// In a network namespace of the test, which ends with its thread.
 #[test]
 fn attached_programs_and_native_drivers_are_seen_and_nothing_is_changed() {
     let body = || {
         let settings = Settings::default();
         let mut xdp = Xdp::at(vec![Place::ingress("rx")], Options::new(settings));
         xdp.install(&Tables::new(&settings, 1)).unwrap();
-        // The kernel notes a little later that both ends are up.
+        // The kernel needs a moment to see that both ends are up.
         assert!((0..10_000).any(|_| interfaces().matches("state UP").count() == 2));
         let before = interfaces();
         let number =
@@ -593,10 +610,10 @@ fn attached_programs_and_native_drivers_are_seen_and_nothing_is_changed() {
         let report_of =
             |options: &[&str]| report(&run(["doctor", "--format", "json"].iter().chain(options)));
         let asked = report_of(&["-i", "rx"]);
-        Said(find(&asked, "interface rx")).is(
+        CheckResult(find(&asked, "interface rx")).is(
             "warning",
             &format!("XDP program {number} is attached (native)"),
-            "one only",
+            "only one can be attached",
         );
         let interface = &asked["interfaces"][0];
         assert_eq!(
@@ -604,20 +621,20 @@ fn attached_programs_and_native_drivers_are_seen_and_nothing_is_changed() {
             ("rx", "veth", "up")
         );
         assert_eq!(interface["program"]["id"].to_string(), number);
-        // Kernels before 6.3 do not tell.
+        // Kernels before 6.3 do not report features.
         if let Some(features) = interface["xdp_features"].as_array() {
             assert!(
                 features.contains(&"basic".into()) && !features.contains(&"xsk-zerocopy".into()),
                 "{features:?}"
             );
-            Said(find(&asked, "interface rx")).is("warning", "XDP native, skb", "");
+            CheckResult(find(&asked, "interface rx")).is("warning", "XDP native, skb", "");
         }
-        Said(find(&asked, "interface rx")).is(
+        CheckResult(find(&asked, "interface rx")).is(
             "warning",
-            "native mode turns off segmentation offload at its peer",
-            "by TCX",
+            "native mode disables segmentation offload on its peer",
+            "with TCX",
         );
-        // What is busy is no reason to fail unless it was asked for.
+        // An interface with a program is only a failure if it was requested.
         let all = report_of(&[]);
         let names: Vec<&str> = all["interfaces"]
             .as_array()
@@ -629,7 +646,7 @@ fn attached_programs_and_native_drivers_are_seen_and_nothing_is_changed() {
             names.contains(&"rx") && names.contains(&"tx") && !names.contains(&"lo"),
             "{names:?}"
         );
-        Said(find(&all, "interface rx")).is("warning", "is attached", "");
+        CheckResult(find(&all, "interface rx")).is("warning", "is attached", "");
         assert_eq!(interfaces(), before);
 
         drop(xdp);

@@ -1,4 +1,4 @@
-//! Runs on devices of DPDK's that software makes.
+//! Runs on virtual DPDK devices.
 #![cfg(feature = "dpdk")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 /// Without hugepages, files and sockets.
 const EAL: &str = "--no-huge --no-shconf --no-telemetry -m 128";
 
-/// Such a run has no end of its own: it is interrupted once all is counted.
+/// Such a run does not end by itself: it is interrupted once everything is counted.
 #[test]
 fn a_run_counts_what_the_device_delivers_until_it_is_interrupted() {
     const PACKETS: u64 = 30_000;
@@ -40,7 +40,7 @@ fn a_run_counts_what_the_device_delivers_until_it_is_interrupted() {
     assert_eq!(windows[0]["drops"].as_object().unwrap().len(), 0);
 }
 
-/// What leaves one device is what a file of the same profile holds.
+/// A device sends the same packets as a file of the same profile has.
 #[test]
 fn generate_sends_every_packet_through_a_device() {
     let scratch = Scratch::new("dpdk-send");

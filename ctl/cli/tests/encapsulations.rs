@@ -1,5 +1,5 @@
-//! IP behind every header that is opened, counted by tshark as well: packets, families, and exact
-//! numbers of distinct addresses and five-tuples must agree.
+//! IP in every supported encapsulation, compared with tshark: packets, families, and exact numbers
+//! of distinct addresses and five-tuples must agree.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
@@ -20,7 +20,7 @@ struct Counted {
     five_tuples: u64,
 }
 
-/// Which of several network headers counts.
+/// Network header that counts, if there are several.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Header {
     Outermost,
@@ -71,7 +71,7 @@ fn by_tshark(file: &Path, header: Header) -> Counted {
         };
         *if family == Some("ip") { &mut ipv4 } else { &mut ipv6 } += 1;
         let [source, destination] = [pick(addresses[0]), pick(addresses[1])];
-        // What comes behind the header that counts; further in there may be other ports.
+        // Layers behind the header that counts; further layers may have other ports.
         let mut behind = protocols.split(':').skip_while(|layer| Some(*layer) != family).skip(1);
         let transport = match header {
             Header::Outermost => behind.find(|layer| !layer.starts_with("ipv6.")),
@@ -115,7 +115,7 @@ fn by_flowgauge(file: &Path, options: &str) -> Counted {
     }
 }
 
-/// Each list of frames is a capture of its own; all its frames have IP.
+/// Compares both programs. Each list of frames is a capture of its own, and all its frames have IP.
 #[track_caller]
 fn agree(scratch: &Scratch, captures: Vec<(String, Vec<Vec<u8>>)>, header: Header, options: &str) {
     let mut differences = Vec::new();
@@ -151,24 +151,24 @@ fn v6(host: u8) -> Vec<u8> {
     frames::ipv6(host.into(), 17, &udp(host.into()))
 }
 
-/// A network service header, of so many words, with metadata of a type.
+/// Returns a network service header with this number of words and type of metadata.
 fn nsh(words: u8, metadata: u8, next: u8) -> Vec<u8> {
     let mut header = vec![0x0f, 0xc0 | words, metadata, next, 0, 0, 7, 255];
     if metadata == 2 && words > 2 {
-        // One variable piece of metadata, which fills it.
+        // A single variable piece of metadata fills it.
         header.extend([0, 1, 1, (words - 3) * 4]);
     }
     header.resize(usize::from(words) * 4, 0);
     header
 }
 
-/// What a network service header and VXLAN-GPE call this packet.
+/// Returns the protocol number of this packet in a network service header and VXLAN-GPE.
 fn version_of(packet: &[u8]) -> u8 {
     if packet[0] >> 4 == 4 { 1 } else { 2 }
 }
 
-/// An Ethernet header with addresses of vendors, which tshark looks at to tell Ethernet in MPLS
-/// from other things.
+/// Returns an Ethernet header with addresses of vendors, by which tshark recognizes Ethernet in
+/// MPLS.
 fn inner(ethertype: u16, packet: &[u8]) -> Vec<u8> {
     [
         &[0x00, 0x1b, 0x21, 0xaa, 0xbb, 0xcc, 0x00, 0xe0, 0x4c, 0x11, 0x22, 0x33][..],
@@ -178,7 +178,8 @@ fn inner(ethertype: u16, packet: &[u8]) -> Vec<u8> {
     .concat()
 }
 
-/// Six packets of both families; `frame` is given EtherType and PPP protocol number of each.
+/// Returns six packets of both families. `frame` gets the EtherType and PPP protocol number of
+/// each.
 fn each(frame: impl Fn(u16, u8, &[u8]) -> Vec<u8>) -> Vec<Vec<u8>> {
     let four = [1, 2, 2, 3].map(|host| frame(0x0800, 0x21, &v4(host)));
     let six = [1, 4].map(|host| frame(0x86dd, 0x57, &v6(host)));
@@ -385,13 +386,13 @@ fn ip_behind_every_encapsulation_counts_as_in_tshark() {
     agree(&Scratch::new("encapsulations"), encapsulations(), Header::Outermost, "");
 }
 
-/// UDP to a port, from a port without a protocol of its own.
+/// Returns a UDP packet to a port, from a port without a registered protocol.
 fn datagram(port: u16, payload: &[u8]) -> Vec<u8> {
     let length = u16::try_from(8 + payload.len()).unwrap();
     [&[0xc0, 0x09], &port.to_be_bytes()[..], &length.to_be_bytes(), &[0, 0], payload].concat()
 }
 
-/// Each has the same outer header, and what is inside differs.
+/// Returns tunnels with the same outer header and different content.
 fn tunnels() -> Vec<(String, Vec<Vec<u8>>)> {
     let outer = |protocol: u8, payload: &[u8]| {
         frames::ethernet(&[], 0x0800, &frames::ipv4([10, 9, 9, 9], protocol, payload))

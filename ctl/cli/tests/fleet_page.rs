@@ -1,5 +1,5 @@
-//! Commands of `docs/fleet.md`, one after the other from a clean folder: each runs, or a list says
-//! why it does not.
+//! Commands of `docs/fleet.md`, executed in order in an empty directory. Each runs, or is listed
+//! with the reason why not.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{env, fs};
 
-/// Commands that are not run, by how they begin, and what they need.
+/// Commands that are not run, by their start, and what they need.
 const NOT_RUN: [(&str, &str); 5] = [
     (
         "flowgauge run -i eth1 --hash-key fleet.key --window 1m --lake /var/lib/flowgauge/lake",
@@ -28,8 +28,8 @@ const NOT_RUN: [(&str, &str); 5] = [
 ];
 const DAY: u64 = 24 * 3_600 * SECOND;
 
-/// Commands of blocks of a terminal: what follows a prompt, with the lines by which it goes on,
-/// without the comment at its end.
+/// Returns the commands of terminal blocks: the text behind a prompt with its continuation lines,
+/// without a trailing comment.
 fn commands(page: &str) -> Vec<String> {
     let mut commands = Vec::new();
     let blocks =
@@ -52,8 +52,8 @@ fn commands(page: &str) -> Vec<String> {
     commands
 }
 
-/// Writes a capture with a packet every ten minutes, from two days before today to the end of
-/// tomorrow: midnight may pass during the test.
+/// Writes a capture with a packet every ten minutes, from two days ago until the end of tomorrow,
+/// since midnight may pass during the test.
 fn capture(scratch: &Scratch, site: u8) -> PathBuf {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     let begin = now / DAY * DAY - 2 * DAY;
@@ -71,7 +71,7 @@ fn capture(scratch: &Scratch, site: u8) -> PathBuf {
     path
 }
 
-/// Runs a line of a page as a shell does, with `flowgauge` of this build in front of all others.
+/// Runs a line of the page in a shell, with `flowgauge` of this build first in PATH.
 fn shell(directory: &Path, line: &str) {
     let built = Path::new(env!("CARGO_BIN_EXE_flowgauge")).parent().unwrap();
     let others = env::var_os("PATH").unwrap_or_default();
@@ -91,7 +91,7 @@ fn shell(directory: &Path, line: &str) {
     assert!(!line.starts_with("flowgauge ") || !stdout.is_empty(), "{line} prints nothing");
 }
 
-/// Holds a command that is not run to the options that it may have.
+/// Checks that a command that is not run only has valid options.
 fn understood(line: &str) {
     let Some(rest) = line.strip_prefix("flowgauge ") else { return };
     let arguments = rest.split_whitespace().chain(["--no-such-option"]);

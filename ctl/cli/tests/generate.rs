@@ -1,4 +1,4 @@
-//! `flowgauge generate`: what is written can be replayed, and holds what was asked for.
+//! `flowgauge generate`: its files can be replayed and have the requested content.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
@@ -84,19 +84,19 @@ fn an_attack_that_says_no_number_of_packets_ends_with_its_first_flood() {
         .collect();
     assert_eq!(windows.len(), 4);
     assert!(windows.iter().all(|(packets, _)| **packets == 500));
-    // All packets of the flood go to one destination, those before it to many.
+    // All packets of the flood have one destination, those before it many.
     assert_eq!(
-        windows.iter().map(|(_, told)| told["truth"] == 1).collect::<Vec<_>>(),
+        windows.iter().map(|(_, printed)| printed["truth"] == 1).collect::<Vec<_>>(),
         [false, false, false, true]
     );
-    // A minute of 10,000 packets a second, of 64 bytes with 16 of the record's header, behind 24 of
-    // the file's.
+    // A minute with 10,000 packets per second, of 64 bytes and a record header of 16, after a file
+    // header of 24.
     run(["generate", "attack", "--to", file.to_str().unwrap(), "--force"]).quiet();
     assert_eq!(fs::metadata(&file).unwrap().len(), 24 + 600_000 * (16 + 64));
     let refused = run(["generate", "attack", "--to", "af_xdp:none", "--rate", "max"]);
     assert_eq!(refused.code, Some(2));
     assert!(
-        refused.stderr.contains("--rate max leaves attack no times for its floods"),
+        refused.stderr.contains("attack needs a rate to time its floods"),
         "{}",
         refused.stderr
     );
@@ -123,7 +123,7 @@ fn standard_output_gets_what_a_file_would() {
     let output = flowgauge().args(["generate", profile, "--to", "-"]).output().unwrap();
     assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
     assert!(output.stdout == fs::read(&file).unwrap());
-    // Into a pipe and out of it again.
+    // Write to a pipe and read from it.
     let mut generate = flowgauge()
         .args(["generate", profile, "--to", "-"])
         .stdout(std::process::Stdio::piped())
@@ -200,7 +200,7 @@ fn the_truth_of_a_sequence_is_written_beside_it() {
     assert_eq!(heavy, 3, "{text}");
     let records = records(Path::new(&capture), "");
     assert_eq!(number(total(&records), "ipv6_packets"), 20_000);
-    // The truth counts those of servers, which are more.
+    // The truth includes those of servers, which are more.
     let counted: u64 = text
         .lines()
         .skip(1)
@@ -208,7 +208,7 @@ fn the_truth_of_a_sequence_is_written_beside_it() {
         .sum();
     assert!((15_000..20_000).contains(&counted), "{counted}");
 
-    // Neither file is touched if one of them exists.
+    // Neither file is written if one of them exists.
     let other = scratch.path("other.pcap");
     let refused = run(["generate", reorder, "--to", other.to_str().unwrap(), "--truth", &truth]);
     assert_eq!(
@@ -218,7 +218,7 @@ fn the_truth_of_a_sequence_is_written_beside_it() {
     assert!(!other.exists() && fs::read_to_string(&truth).unwrap() == text);
 }
 
-/// Times of an epoch, as tshark prints them, in nanoseconds.
+/// Converts epoch times as printed by tshark to nanoseconds.
 fn nanoseconds(text: &str) -> u64 {
     let (seconds, fraction) = text.split_once('.').unwrap();
     seconds.parse::<u64>().unwrap() * 1_000_000_000
@@ -242,14 +242,14 @@ fn round_trips_are_those_of_tshark() {
         let [capture, truth] = ["pcap", "csv"]
             .map(|kind| scratch.path(&format!("{number}.{kind}")).to_str().unwrap().to_owned());
         run(["generate", profile, "--to", &capture, "--truth", &truth]).quiet();
-        let mut told = HashSet::new();
+        let mut printed = HashSet::new();
         for line in fs::read_to_string(&truth).unwrap().lines().skip(1) {
             let [kind, request, response, ..] = line.split(',').collect::<Vec<_>>()[..] else {
                 panic!("{line}")
             };
-            // tshark has nothing of whole connections and of timestamps.
+            // tshark does not report whole connections and timestamps.
             if !response.is_empty() && !["tcp-duration", "tcp-timestamps"].contains(&kind) {
-                told.insert((request.parse::<u64>().unwrap(), response.parse::<u64>().unwrap()));
+                printed.insert((request.parse::<u64>().unwrap(), response.parse::<u64>().unwrap()));
             }
         }
         let mut command = tshark();
@@ -293,7 +293,7 @@ fn round_trips_are_those_of_tshark() {
                     && ["1", "Good", ""].contains(&udp_checksum),
                 "{profile}: {line}"
             );
-            // Nothing that passes is a retransmission, out of order or a second acknowledgement.
+            // tshark sees no retransmission, reordering or second acknowledgement.
             assert!(
                 analysis.is_empty() || !round_trip.is_empty() && analysis == "1",
                 "{profile}: {line}"
@@ -305,16 +305,16 @@ fn round_trips_are_those_of_tshark() {
             if !frame.is_empty() {
                 let (asked, flags_asked): (u64, u16) = times[frame.parse::<usize>().unwrap() - 1];
                 assert_eq!(now - asked, nanoseconds(round_trip), "{profile}: {line}");
-                // What acknowledges a SYN/ACK is no kind of round trip of ours.
+                // An acknowledgement of a SYN/ACK is not a round trip that flowgauge measures.
                 if flags_asked & 0x12 != 0x12 {
                     found.insert((asked, now));
                 }
             }
             times.push((now, u16::from_str_radix(flags.trim_start_matches("0x"), 16).unwrap_or(0)));
         }
-        assert!(told.len() > 5_000, "{profile}");
-        let differing: Vec<_> = told.symmetric_difference(&found).take(3).collect();
-        assert!(differing.is_empty(), "{profile}: {differing:?} of {}", told.len());
+        assert!(printed.len() > 5_000, "{profile}");
+        let differing: Vec<_> = printed.symmetric_difference(&found).take(3).collect();
+        assert!(differing.is_empty(), "{profile}: {differing:?} of {}", printed.len());
     }
 }
 
@@ -328,12 +328,12 @@ fn delays_that_are_measured_are_those_of_the_truth() {
         let [capture, truth] = ["pcap", "csv"]
             .map(|kind| scratch.path(&format!("delays.{kind}")).to_str().unwrap().to_owned());
         run(["generate", profile, "--to", &capture, "--truth", &truth, "--force"]).quiet();
-        let mut told: HashMap<String, (u64, Vec<u64>)> = HashMap::new();
+        let mut printed: HashMap<String, (u64, Vec<u64>)> = HashMap::new();
         for line in fs::read_to_string(&truth).unwrap().lines().skip(1) {
             let [kind, request, response, ..] = line.split(',').collect::<Vec<_>>()[..] else {
                 panic!("{line}")
             };
-            let (requests, delays) = told.entry(kind.to_owned()).or_default();
+            let (requests, delays) = printed.entry(kind.to_owned()).or_default();
             *requests += 1;
             delays.extend(
                 response
@@ -347,14 +347,14 @@ fn delays_that_are_measured_are_those_of_the_truth() {
         let delays = total(&records)["delay"].as_array().unwrap();
         assert_eq!(delays.len(), 3);
         for delay in delays {
-            let (requests, truth) = told.get_mut(delay["kind"].as_str().unwrap()).unwrap();
+            let (requests, truth) = printed.get_mut(delay["kind"].as_str().unwrap()).unwrap();
             assert_eq!(number(delay, "requests"), *requests, "{profile}: {delay}");
             truth.sort_unstable();
             for (name, percent) in [("p50", 50), ("p90", 90), ("p95", 95), ("p99", 99)] {
                 let exact = truth[(truth.len() * percent).div_ceil(100) - 1] as f64;
                 let measured = delay["corrected"][name]["value"].as_f64().unwrap();
-                // Hardly any request is overwritten in so many slots. Quantiles are promised within
-                // 3 %.
+                // Hardly any request is overwritten with this many slots. Quantiles are accurate
+                // within 3 %.
                 assert!(
                     (measured / exact - 1.0).abs() <= 0.03,
                     "{profile}: {name} {measured} {exact} {delay}"
@@ -379,16 +379,15 @@ fn delays_one_by_one_are_those_of_the_truth() {
     ])
     .quiet();
     let truth = fs::read_to_string(&truth).unwrap();
-    // Of each kind when it was answered, and how long that took. One packet answers one request of
-    // a kind.
-    let told = truth.lines().skip(1).filter_map(|line| {
+    // Answer times of each kind, and their delays. A packet answers at most one request of a kind.
+    let printed = truth.lines().skip(1).filter_map(|line| {
         let [kind, request, response, ..] = line.split(',').collect::<Vec<_>>()[..] else {
             panic!("{line}")
         };
         let [request, response] = [request, response].map(|time| time.parse::<u64>().ok());
         Some(((kind.to_owned(), response?), response? - request?))
     });
-    let told: HashMap<(String, u64), u64> = told.collect();
+    let printed: HashMap<(String, u64), u64> = printed.collect();
     let options = format!(
         "--window 1s --read-every never --measure delay --delay-slots 16384 --delay-samples {samples}"
     );
@@ -399,7 +398,7 @@ fn delays_one_by_one_are_those_of_the_truth() {
     for line in &lines {
         if line["record"] == "delay-sample" {
             let (kind, at) = (line["kind"].as_str().unwrap(), number(line, "time_ns"));
-            let exact = told
+            let exact = printed
                 .get(&(kind.to_owned(), at))
                 .unwrap_or_else(|| panic!("no such answer: {line}"));
             // Both times are in whole ticks.
@@ -430,8 +429,8 @@ fn delays_one_by_one_are_those_of_the_truth() {
         lines.iter().filter(|line| line["record"] == "window").count(),
         of_kind(&records, "window").len()
     );
-    // A few requests are overwritten, even in so many slots.
-    let measured = told
+    // A few requests are overwritten even with this many slots.
+    let measured = printed
         .keys()
         .filter(|(kind, _)| ["tcp-handshake", "tcp-data", "dns"].contains(&kind.as_str()))
         .count();
@@ -451,9 +450,9 @@ fn segments_that_come_late_or_again_are_those_of_tshark() {
         let [capture, truth] = ["pcap", "csv"]
             .map(|kind| scratch.path(&format!("late.{kind}")).to_str().unwrap().to_owned());
         run(["generate", profile, "--to", &capture, "--truth", &truth, "--force"]).quiet();
-        let told = fs::read_to_string(&truth).unwrap();
+        let printed = fs::read_to_string(&truth).unwrap();
         let column = |name: &str| {
-            let mut lines = told.lines().map(|line| line.split(',').collect::<Vec<_>>());
+            let mut lines = printed.lines().map(|line| line.split(',').collect::<Vec<_>>());
             let place = lines.next().unwrap().iter().position(|column| *column == name).unwrap();
             lines.map(|line| line[place].parse::<usize>().unwrap()).sum::<usize>()
         };
@@ -466,8 +465,8 @@ fn segments_that_come_late_or_again_are_those_of_tshark() {
             ])
             .output();
         let found = Outcome::from(output.unwrap()).stdout.lines().count();
-        // Which of the two tshark takes a segment for depends on when it comes. A retransmission
-        // behind all others looks like any new segment.
+        // How tshark classifies a segment depends on its arrival time. A retransmission after all
+        // others looks like a new segment.
         let expected = column("out_of_order") + column("repeated") + column("filling");
         assert_eq!(found, expected, "{profile}");
         assert!(

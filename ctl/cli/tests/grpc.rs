@@ -1,5 +1,5 @@
-//! What a run tells over gRPC, to a client of another make than its server's own code; and what it
-//! does with clients that mean no good.
+//! gRPC server of a run, accessed by a client with separate code, and its behaviour with malicious
+//! clients.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
@@ -27,26 +27,26 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
-/// A run, and where it tells over gRPC.
-struct Told {
+/// Run with a gRPC server.
+struct AgentRun {
     served: Served,
     address: SocketAddr,
     runtime: Runtime,
 }
 
-impl Told {
+impl AgentRun {
     fn start(options: &str) -> Self {
         let mut served = Served::start(&format!("--grpc 0 {options}"));
-        let line = served.told();
+        let line = served.next_message();
         let address = line
             .strip_prefix("grpc://")
             .and_then(|rest| rest.split_once(' '))
             .unwrap_or_else(|| panic!("{line}"));
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        Told { address: address.0.parse().unwrap(), served, runtime }
+        AgentRun { address: address.0.parse().unwrap(), served, runtime }
     }
 
-    /// What is printed, until the end: a pipe that nobody empties would hold the run.
+    /// Reads standard output until the end, since a full pipe would block the run.
     fn printed(&mut self) -> JoinHandle<String> {
         let stdout = self.served.running.stdout.take().unwrap();
         thread::spawn(move || io::read_to_string(stdout).unwrap())
@@ -90,27 +90,28 @@ impl Told {
 
 #[test]
 fn windows_are_the_lines_of_json() {
-    let mut told = Told::start(&format!(
+    let mut agent_run = AgentRun::start(&format!(
         "--port memory:zipf,rate=5k --measure {ALL} --query 10.0.0.1 --sketches"
     ));
-    let printed = told.printed();
-    let mut windows = told.windows(Some(0));
-    let mut records: Vec<Record> = (0..5).map(|_| told.record(&mut windows).unwrap()).collect();
-    // A client that comes back goes on where it was; one that does not say where gets what is to
-    // come.
-    assert_eq!(told.record(&mut told.windows(Some(3))), Some(records[3].clone()));
-    assert!(told.record(&mut told.windows(None)).unwrap().number > 5);
-    let foreign = told
+    let printed = agent_run.printed();
+    let mut windows = agent_run.windows(Some(0));
+    let mut records: Vec<Record> =
+        (0..5).map(|_| agent_run.record(&mut windows).unwrap()).collect();
+    // A client that reconnects continues where it stopped; one without a position gets what
+    // follows.
+    assert_eq!(agent_run.record(&mut agent_run.windows(Some(3))), Some(records[3].clone()));
+    assert!(agent_run.record(&mut agent_run.windows(None)).unwrap().number > 5);
+    let foreign = agent_run
         .runtime
-        .block_on(told.agent().windows(WindowsRequest { after: Some(1 << 40) }))
+        .block_on(agent_run.agent().windows(WindowsRequest { after: Some(1 << 40) }))
         .unwrap_err();
     assert!(
         foreign.code() == Code::OutOfRange && foreign.message().contains("another run"),
         "{foreign:?}"
     );
-    told.served.running.interrupt();
-    records.extend(std::iter::from_fn(|| told.record(&mut windows)));
-    assert!(told.served.running.child.wait().unwrap().success());
+    agent_run.served.running.interrupt();
+    records.extend(std::iter::from_fn(|| agent_run.record(&mut windows)));
+    assert!(agent_run.served.running.child.wait().unwrap().success());
     // All of them, and the total at the end.
     let printed = printed.join().unwrap();
     assert_eq!(records.last().unwrap().kind, "total");
@@ -144,9 +145,10 @@ fn windows_are_the_lines_of_json() {
 
 #[test]
 fn a_run_tells_its_options_and_how_it_is_doing() {
-    let told =
-        Told::start("--port memory:zipf,rate=5k --key heavy=dst,src --measure cardinality,heavy");
-    let (runtime, mut agent) = (&told.runtime, told.agent());
+    let agent_run = AgentRun::start(
+        "--port memory:zipf,rate=5k --key heavy=dst,src --measure cardinality,heavy",
+    );
+    let (runtime, mut agent) = (&agent_run.runtime, agent_run.agent());
     let configuration =
         runtime.block_on(agent.configuration(ConfigurationRequest {})).unwrap().into_inner();
     let [source] = &configuration.sources[..] else { panic!("{configuration:?}") };
@@ -166,8 +168,8 @@ fn a_run_tells_its_options_and_how_it_is_doing() {
     let status = runtime.block_on(agent.status(StatusRequest {})).unwrap().into_inner();
     let report: Value = serde_json::from_str(&status.json).unwrap();
     assert_eq!((status.host.as_str(), status.problems), ("here", vec![]));
-    assert_eq!(report["pid"].as_u64(), Some(told.served.running.child.id().into()));
-    let mut health = HealthClient::new(told.channel());
+    assert_eq!(report["pid"].as_u64(), Some(agent_run.served.running.child.id().into()));
+    let mut health = HealthClient::new(agent_run.channel());
     for service in ["", "flowgauge.v1.Agent"] {
         let asked = HealthCheckRequest { service: service.to_owned() };
         let checked = runtime.block_on(health.check(asked.clone())).unwrap().into_inner();
@@ -182,20 +184,20 @@ fn a_run_tells_its_options_and_how_it_is_doing() {
         none.code() == Code::FailedPrecondition && none.message().contains("--delay-samples"),
         "{none:?}"
     );
-    told.served.end();
+    agent_run.served.end();
 }
 
 #[test]
 fn tools_find_the_service_by_reflection() {
-    let told = Told::start("--port memory:zipf,rate=5k");
-    let mut client = ServerReflectionClient::new(told.channel());
+    let agent_run = AgentRun::start("--port memory:zipf,rate=5k");
+    let mut client = ServerReflectionClient::new(agent_run.channel());
     let mut ask = |request| {
         let request =
             ServerReflectionRequest { host: String::new(), message_request: Some(request) };
         let stream = tokio_stream::once(request);
         let mut answers =
-            told.runtime.block_on(client.server_reflection_info(stream)).unwrap().into_inner();
-        told.runtime.block_on(answers.message()).unwrap().unwrap().message_response.unwrap()
+            agent_run.runtime.block_on(client.server_reflection_info(stream)).unwrap().into_inner();
+        agent_run.runtime.block_on(answers.message()).unwrap().unwrap().message_response.unwrap()
     };
     let MessageResponse::ListServicesResponse(list) =
         ask(MessageRequest::ListServices(String::new()))
@@ -213,30 +215,30 @@ fn tools_find_the_service_by_reflection() {
     let contains =
         |bytes: &Vec<u8>, name: &[u8]| bytes.windows(name.len()).any(|window| window == name);
     assert!(file.file_descriptor_proto.iter().any(|bytes| contains(bytes, b"WindowsRequest")));
-    told.served.end();
+    agent_run.served.end();
 }
 
-/// One that reads nothing is told how much it missed, and keeps nobody waiting: neither others nor
+/// A client that does not read is notified of what it missed, and delays neither other clients nor
 /// the windows.
 #[test]
-fn a_slow_client_is_told_what_it_missed() {
-    let mut told = Told::start("--port memory:zipf,rate=5k --read-every 1ms");
-    let printed = told.printed();
-    let mut slow = told.samples(&told.endpoint().initial_stream_window_size(65_535));
-    let mut quick = told.samples(&told.endpoint());
+fn a_slow_client_learns_what_it_missed() {
+    let mut agent_run = AgentRun::start("--port memory:zipf,rate=5k --read-every 1ms");
+    let printed = agent_run.printed();
+    let mut slow = agent_run.samples(&agent_run.endpoint().initial_stream_window_size(65_535));
+    let mut quick = agent_run.samples(&agent_run.endpoint());
     let (mut last, mut first) = (0, None);
-    // More than are kept, and than fit between.
+    // More than are stored, and than fit into the buffers in between.
     while last < first.unwrap_or(0) + 2000 {
-        match told.sample(&mut quick) {
+        match agent_run.sample(&mut quick) {
             samples_response::Told::Record(record) => last = record.number,
-            // This machine may have been elsewhere.
+            // The machine may have been busy.
             samples_response::Told::Missed(_) => {}
         }
         first = first.or(Some(last));
     }
     let (mut next, mut missed) = (None, 0);
     while next.is_none_or(|next| next <= last) {
-        match told.sample(&mut slow) {
+        match agent_run.sample(&mut slow) {
             samples_response::Told::Record(record) => {
                 assert!(
                     next.is_none_or(|next| next == record.number),
@@ -253,8 +255,8 @@ fn a_slow_client_is_told_what_it_missed() {
         }
     }
     assert!(missed > 0, "nothing was missed up to {next:?}");
-    told.served.running.interrupt();
-    assert!(told.served.running.child.wait().unwrap().success());
+    agent_run.served.running.interrupt();
+    assert!(agent_run.served.running.child.wait().unwrap().success());
     assert!(!printed.join().unwrap().is_empty());
 }
 
@@ -264,13 +266,17 @@ fn delays_come_one_by_one() {
     let (capture, samples) = (scratch.path("delays.pcap"), scratch.path("delays.jsonl"));
     let (capture, samples) = (capture.to_str().unwrap(), samples.to_str().unwrap());
     common::run(["generate", "delay,requests=10k,rate=1000", "--to", capture]).quiet();
-    let mut told =
-        Told::start(&format!("--port pcap:{capture} --measure delay --delay-samples {samples}"));
-    let mut delays =
-        told.runtime.block_on(told.agent().delays(DelaysRequest {})).unwrap().into_inner();
+    let mut agent_run = AgentRun::start(&format!(
+        "--port pcap:{capture} --measure delay --delay-samples {samples}"
+    ));
+    let mut delays = agent_run
+        .runtime
+        .block_on(agent_run.agent().delays(DelaysRequest {}))
+        .unwrap()
+        .into_inner();
     let (mut lines, mut number) = (Vec::new(), 0);
     while lines.len() < 300 {
-        match told.runtime.block_on(delays.message()).unwrap().unwrap().told.unwrap() {
+        match agent_run.runtime.block_on(delays.message()).unwrap().unwrap().told.unwrap() {
             delays_response::Told::Delays(delays) => {
                 assert!(
                     delays.number > number
@@ -284,8 +290,8 @@ fn delays_come_one_by_one() {
             delays_response::Told::Missed(missed) => panic!("{missed:?}"),
         }
     }
-    told.served.window();
-    told.served.end();
+    agent_run.served.window();
+    agent_run.served.end();
     let written = std::fs::read_to_string(samples).unwrap();
     let written: Vec<&str> = written.lines().collect();
     let begins = written.iter().position(|line| *line == lines[0]).unwrap();
@@ -295,20 +301,20 @@ fn delays_come_one_by_one() {
 
 #[test]
 fn clients_that_mean_no_good_are_turned_away() {
-    let mut told = Told::start("--port memory:zipf,rate=5k");
-    let address = told.address;
+    let mut agent_run = AgentRun::start("--port memory:zipf,rate=5k");
+    let address = agent_run.address;
     for garbage in [
         "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(),
         "\0".repeat(1 << 16),
         "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n?".repeat(99),
     ] {
         let mut stream = TcpStream::connect(address).unwrap();
-        // It may be closed before all is written.
+        // The connection may be closed before everything is written.
         let _ =
             stream.write_all(garbage.as_bytes()).and_then(|()| stream.read_to_end(&mut Vec::new()));
     }
-    let mut health = HealthClient::new(told.channel());
-    let large = told
+    let mut health = HealthClient::new(agent_run.channel());
+    let large = agent_run
         .runtime
         .block_on(health.check(HealthCheckRequest { service: "x".repeat(1 << 20) }))
         .unwrap_err();
@@ -316,17 +322,16 @@ fn clients_that_mean_no_good_are_turned_away() {
         matches!(large.code(), Code::ResourceExhausted | Code::Unknown | Code::Internal),
         "{large:?}"
     );
-    // A name that is not this machine's own.
-    let foreign = told.endpoint().origin("http://evil.example".parse().unwrap());
-    let channel = told.runtime.block_on(foreign.connect()).unwrap();
+    // A host name that does not belong to this machine.
+    let foreign = agent_run.endpoint().origin("http://evil.example".parse().unwrap());
+    let channel = agent_run.runtime.block_on(foreign.connect()).unwrap();
     let foreign =
-        told.runtime.block_on(AgentClient::new(channel).status(StatusRequest {})).unwrap_err();
+        agent_run.runtime.block_on(AgentClient::new(channel).status(StatusRequest {})).unwrap_err();
     assert!(
         foreign.code() == Code::PermissionDenied && foreign.message().contains("localhost"),
         "{foreign:?}"
     );
-    // More connections than there is room for, none of which asks for anything. One that is taken
-    // is greeted.
+    // More connections than allowed, without any request. An accepted one is greeted.
     let silent: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(address).unwrap()).collect();
     let is_closed = |mut stream: &TcpStream| {
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -334,17 +339,17 @@ fn clients_that_mean_no_good_are_turned_away() {
         rest.map_or_else(|error| error.kind() == std::io::ErrorKind::ConnectionReset, |_| true)
     };
     assert!(silent.iter().take(236).filter(|stream| is_closed(stream)).count() == 236);
-    let before = told.served.window()["window"].as_u64().unwrap();
+    let before = agent_run.served.window()["window"].as_u64().unwrap();
     drop(silent);
-    assert!(told.served.window()["window"].as_u64().unwrap() > before);
+    assert!(agent_run.served.window()["window"].as_u64().unwrap() > before);
     let is_answered = || {
-        told.runtime.block_on(async {
-            let channel = told.endpoint().connect().await.ok()?;
+        agent_run.runtime.block_on(async {
+            let channel = agent_run.endpoint().connect().await.ok()?;
             AgentClient::new(channel).status(StatusRequest {}).await.ok()
         })
     };
     while is_answered().is_none() {}
-    let refused = told.served.metrics();
+    let refused = agent_run.served.metrics();
     let count =
         |reason: &str| refused[&format!("flowgauge_grpc_refused_total{{reason=\"{reason}\"}}")];
     assert!(
@@ -352,15 +357,15 @@ fn clients_that_mean_no_good_are_turned_away() {
         "{refused:?}"
     );
     assert_eq!((count("token"), count("tls")), (0.0, 0.0));
-    let told = told.served.end();
+    let agent_run = agent_run.served.end();
     for one in
         ["connections are open", "is not this machine's own", "refused over gRPC: a request: "]
     {
-        assert_eq!(told.matches(one).count(), 1, "{told}");
+        assert_eq!(agent_run.matches(one).count(), 1, "{agent_run}");
     }
 }
 
-/// An address that others can reach takes a certificate and a token.
+/// An address that other machines can reach requires a certificate and a token.
 #[test]
 fn strangers_have_to_know_the_token() {
     let output =
@@ -368,23 +373,23 @@ fn strangers_have_to_know_the_token() {
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
         output.status.code() == Some(2)
-            && complaint.contains("--grpc 0.0.0.0 can be reached by others"),
+            && complaint.contains("--grpc 0.0.0.0 is reachable by other machines"),
         "{complaint}"
     );
     let scratch = Scratch::new("grpc-strangers");
     let (certificate, key) = certificate(&scratch);
     const TOKEN: &str = "0123456789abcdef0123456789abcdef";
     let token = secret(&scratch, "token", TOKEN);
-    let mut told = Told::start(&format!(
+    let mut agent_run = AgentRun::start(&format!(
         "--port memory:zipf,rate=5k --listen-cert {certificate} --listen-key {key} --listen-token-file {token}"
     ));
     let authority = Certificate::from_pem(std::fs::read(&certificate).unwrap());
     let tls = ClientTlsConfig::new().ca_certificate(authority).domain_name("localhost");
-    let endpoint = Endpoint::from_shared(format!("https://{}", told.address))
+    let endpoint = Endpoint::from_shared(format!("https://{}", agent_run.address))
         .unwrap()
         .tls_config(tls)
         .unwrap();
-    let mut agent = AgentClient::new(told.runtime.block_on(endpoint.connect()).unwrap());
+    let mut agent = AgentClient::new(agent_run.runtime.block_on(endpoint.connect()).unwrap());
     let mut ask = |token: Option<&str>| {
         let mut request = Request::new(StatusRequest {});
         if let Some(token) = token {
@@ -392,7 +397,8 @@ fn strangers_have_to_know_the_token() {
                 .metadata_mut()
                 .insert("authorization", format!("Bearer {token}").parse().unwrap());
         }
-        told.runtime
+        agent_run
+            .runtime
             .block_on(agent.status(request))
             .map(|status| status.into_inner().host)
             .map_err(|status| status.code())
@@ -401,16 +407,16 @@ fn strangers_have_to_know_the_token() {
         assert_eq!(ask(wrong), Err(Code::Unauthenticated), "{wrong:?}");
     }
     assert_eq!(ask(Some(TOKEN)).as_deref(), Ok("here"));
-    // Without TLS nothing is said.
-    let plain = told.runtime.block_on(async {
-        let channel = told.endpoint().connect().await.ok()?;
+    // Without TLS there is no answer.
+    let plain = agent_run.runtime.block_on(async {
+        let channel = agent_run.endpoint().connect().await.ok()?;
         AgentClient::new(channel).status(StatusRequest {}).await.ok()
     });
     assert!(plain.is_none(), "{plain:?}");
-    told.served.window();
-    let told = told.served.end();
+    agent_run.served.window();
+    let agent_run = agent_run.served.end();
     for one in ["without the token", "without TLS"] {
-        assert_eq!(told.matches(one).count(), 1, "{told}");
+        assert_eq!(agent_run.matches(one).count(), 1, "{agent_run}");
     }
-    assert!(!told.contains("0123456789"), "{told}");
+    assert!(!agent_run.contains("0123456789"), "{agent_run}");
 }

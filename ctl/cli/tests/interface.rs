@@ -1,4 +1,4 @@
-//! `flowgauge run -i` on veth devices, from the first packet to the operator's last resort.
+//! `flowgauge run -i` on veth devices, from the first packet to `detach`.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// A run that prints JSON lines.
+/// Run that prints JSON lines.
 struct Run {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -57,8 +57,7 @@ impl Run {
         complaints
     }
 
-    /// Ends the run with a signal; gives the lines that it had written or still wrote. One that the
-    /// signal cut off is none.
+    /// Ends the run with a signal and returns its remaining lines, without one that was truncated.
     fn end(mut self, signal: Signal) -> Vec<Value> {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
         let mut text = String::new();
@@ -71,12 +70,12 @@ impl Run {
     }
 }
 
-/// Packets by window. A window may be told twice, by the run that was killed right after it and by
-/// the one that took over.
+/// Packets by window. A window may be printed twice: by a run that was killed right after it, and
+/// by the run that took over.
 #[derive(Default)]
 struct Windows {
     packets: BTreeMap<u64, u64>,
-    /// The number of the window that follows one.
+    /// Number of the next window, by window.
     next: BTreeMap<u64, u64>,
 }
 
@@ -85,7 +84,8 @@ impl Windows {
         if line["record"] == "window" {
             let (window, packets) =
                 (line["window"].as_u64().unwrap(), line["packets"].as_u64().unwrap());
-            // On a busy machine a window may end when others are over, which are then in it.
+            // On a busy machine a window may end when the following ones are over, which are then
+            // merged into it.
             self.next.insert(window, line["last_window"].as_u64().unwrap_or(window) + 1);
             let earlier = self.packets.insert(window, packets);
             assert!(
@@ -106,8 +106,8 @@ impl Windows {
     }
 }
 
-/// Kills runs and adopts what they leave, while packets come; every packet is in a window of one of
-/// them. `batch` sends some packets and tells how many.
+/// Kills runs and adopts their state under traffic; every packet is in a window of one of them.
+/// `batch` sends some packets and returns their number.
 fn kill_and_adopt(arguments: &str, mut batch: impl FnMut() -> u64 + Send + 'static) {
     let mut windows = Windows::default();
     let arguments = format!("{arguments} --window 7ms --adopt");
@@ -132,7 +132,7 @@ fn kill_and_adopt(arguments: &str, mut batch: impl FnMut() -> u64 + Send + 'stat
     windows.add(&run.line());
     stop.store(true, Ordering::Relaxed);
     let sent = traffic.join().unwrap();
-    // What is on its way is counted within one more window.
+    // Packets in flight are counted within one more window.
     windows.add(&run.line());
     run.end(Signal::SIGINT).iter().for_each(|line| windows.add(line));
     println!("{sent} sent; {} windows of 21 runs", windows.packets.len());
@@ -149,7 +149,7 @@ fn datagrams() -> impl FnMut() -> u64 + Send {
 fn killing_the_controller_loses_no_packet() {
     on_veth(|| {
         let template = Generator::new(Profile::new(Sources::Unique)).template().to_vec();
-        // A device drops what its peer cannot take, as it always does while no program runs: not
+        // A device drops what its peer cannot receive, as always while no program runs; avoid that
         // here.
         let mut sender = None;
         kill_and_adopt("-i rx", move || {
@@ -226,25 +226,25 @@ fn a_killed_run_is_named_and_can_be_ended() {
         let detach =
             || String::from_utf8(flowgauge().arg("detach").output().unwrap().stdout).unwrap();
         assert_eq!(detach(), "rx ingress: no longer counted\n");
-        assert_eq!(detach(), "nothing was left counting\n");
+        assert_eq!(detach(), "no program was left attached\n");
         let mut run = Run::start("-i rx --window 10ms");
         run.line();
         run.end(Signal::SIGINT);
     });
 }
 
-/// Filters of an interface for what arrives, as `tc` shows them.
+/// Returns the ingress filters of an interface, as shown by `tc`.
 fn filters() -> String {
     let filters =
         Command::new("tc").args(["filter", "show", "dev", "rx", "ingress"]).output().unwrap();
     String::from_utf8(filters.stdout).unwrap()
 }
 
-/// Unlike a link, a filter stays without its process.
+/// Unlike a link, a filter outlives its process.
 #[test]
 fn a_filter_that_a_killed_run_left_without_pins_is_named_replaced_and_removed() {
     on_veth(|| {
-        // Delays one by one end with the process, so that nothing is pinned.
+        // Delay samples end with the process, so that nothing is pinned.
         let scratch = Scratch::new("interface-left-filter");
         let start = |number: u32| {
             let samples = scratch.path(&number.to_string());
@@ -261,7 +261,7 @@ fn a_filter_that_a_killed_run_left_without_pins_is_named_replaced_and_removed() 
         let status = String::from_utf8(flowgauge().arg("status").output().unwrap().stdout).unwrap();
         assert!(
             status.starts_with(
-                "rx ingress: a filter counts here that no run is known to read or can go on with"
+                "rx ingress: a filter is counting without a run, and cannot be adopted"
             ),
             "{status}"
         );
@@ -269,10 +269,10 @@ fn a_filter_that_a_killed_run_left_without_pins_is_named_replaced_and_removed() 
         assert_eq!(run.line()["hook"], "clsact");
         send(50);
         assert_eq!(filters().matches("direct-action").count(), 1, "{}", filters());
-        // A filter of a run at work is nobody's to remove.
+        // The filter of an active run must not be removed.
         assert_eq!(
             flowgauge().arg("detach").output().unwrap().stdout,
-            b"nothing was left counting\n"
+            b"no program was left attached\n"
         );
         kill(Pid::from_raw(run.child.id() as i32), Signal::SIGINT).unwrap();
         let complaint = run.complaints();
@@ -316,13 +316,13 @@ fn an_interface_without_native_mode_is_counted_without_a_question() {
     });
 }
 
-/// What `ip` shows of programs, and what is pinned.
+/// Whether `ip` shows a program, and whether anything is pinned.
 fn left_behind() -> (bool, bool) {
     let links = Command::new("ip").args(["-details", "link", "show"]).output().unwrap();
     (String::from_utf8_lossy(&links.stdout).contains("prog/xdp"), Path::new(DIRECTORY).exists())
 }
 
-/// A run that is refused in one line, prints nothing and leaves nothing behind.
+/// Checks that a run fails with one line, prints nothing and leaves nothing behind.
 fn refused(run: &mut Command, expected: &str) {
     let output = run.output().unwrap();
     let complaint = String::from_utf8(output.stderr).unwrap();
@@ -358,7 +358,7 @@ fn refusals_are_one_line_and_leave_nothing_behind() {
     });
 }
 
-/// The verifier's log of dozens of lines tells nobody what is missing.
+/// The verifier's log of dozens of lines would not explain what is missing.
 #[test]
 fn a_missing_capability_is_told_in_one_line() {
     on_veth(|| {
@@ -381,7 +381,7 @@ fn a_missing_capability_is_told_in_one_line() {
     });
 }
 
-/// As a service manager does it, forever.
+/// Endless restarts as by a service manager.
 #[test]
 fn a_run_that_is_started_again_begins_anew_on_an_interface_made_anew() {
     on_veth(|| {
@@ -410,7 +410,7 @@ fn is_attached() -> bool {
     fs::read_dir(DIRECTORY).is_ok_and(|places| places.flatten().any(attached))
 }
 
-/// The interface is gone: what was counted is told, and the service manager hears of it.
+/// The interface is removed: counts are printed, and the service manager is notified.
 #[test]
 fn a_run_whose_interface_is_deleted_ends_with_what_it_counted() {
     on_veth(|| {
@@ -449,7 +449,7 @@ fn a_program_of_others_is_left_alone() {
     });
 }
 
-/// As a service manager restarts it.
+/// Restart as by a service manager.
 #[test]
 fn an_interface_is_free_as_soon_as_a_run_has_ended() {
     on_veth(|| {
@@ -462,7 +462,7 @@ fn an_interface_is_free_as_soon_as_a_run_has_ended() {
     });
 }
 
-/// A terminal and `timeout` may send a signal twice; a second one would have ended the process with
+/// A terminal and `timeout` may send a signal twice; the second one must not end the process with
 /// its program attached.
 #[test]
 fn signals_that_come_twice_leave_nothing_behind() {
@@ -494,13 +494,12 @@ fn a_run_whose_reader_is_gone_leaves_nothing_behind() {
         let mut complaint = String::new();
         child.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(1), "{complaint}");
-        assert!(complaint.contains("nobody reads standard output"), "{complaint}");
+        assert!(complaint.contains("standard output was closed by its reader"), "{complaint}");
         assert_eq!(left_behind(), (false, false));
     });
 }
 
-/// What is not needed cannot be missing: types come with the programs, and pins only serve those
-/// who adopt.
+/// Type information comes with the programs, and pins are only needed for --adopt.
 #[test]
 fn kernels_without_type_information_and_bpf_file_system_will_do() {
     on_veth(|| {
@@ -515,7 +514,7 @@ fn kernels_without_type_information_and_bpf_file_system_will_do() {
     });
 }
 
-/// A container may have no sysfs. With fewer CPUs than there are, packets would be counted nowhere.
+/// A container may have no sysfs. With too few CPUs in a map, packets would not be counted.
 #[test]
 fn a_machine_that_does_not_say_how_many_cpus_it_has_is_refused() {
     on_veth(|| {
@@ -526,8 +525,8 @@ fn a_machine_that_does_not_say_how_many_cpus_it_has_is_refused() {
     });
 }
 
-/// Units of systemd see it so (`ProtectKernelTunables=`), and users with the three capabilities may
-/// not write to it.
+/// systemd units have it read-only (`ProtectKernelTunables=`), and users with the three
+/// capabilities may not write to it.
 #[test]
 fn a_bpf_file_system_that_is_read_only_will_do() {
     on_veth(|| {
@@ -547,7 +546,7 @@ fn a_bpf_file_system_that_is_read_only_will_do() {
         let report = String::from_utf8(output.stdout).unwrap();
         assert!(
             report.contains("may not write to /sys/fs/bpf")
-                && report.contains("counting does without"),
+                && report.contains("not needed for counting"),
             "{report}"
         );
     });
@@ -557,7 +556,7 @@ fn a_bpf_file_system_that_is_read_only_will_do() {
 fn staggered_registers_count_on_an_interface() {
     on_veth(|| {
         let run = Run::start("-i rx --staggered 1m --adopt");
-        // Without windows and reads, the first output comes at the end: wait until the program is
+        // Without windows and samples, the first output comes at the end: wait until the program is
         // attached.
         while !is_attached() {
             thread::yield_now();

@@ -1,4 +1,4 @@
-//! Windows in a lake, united as if one machine had counted them in one window.
+//! Windows in a lake, merged as if one machine had counted them in one window.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Everything that is measured.
+/// All measurements.
 const ALL: &str = "cardinality,entropy,frequency,membership,heavy,sizes,delay,reorder";
 
 fn run(command: &mut Command) -> Outcome {
@@ -39,7 +39,7 @@ fn generate(scratch: &Scratch, profile: &str, name: &str) -> PathBuf {
     path
 }
 
-/// Replays into a lake as a host, and gives the records.
+/// Replays into a lake as this host, and returns the records.
 fn replay(scratch: &Scratch, host: &str, captures: &[&Path], options: &str) -> Vec<Value> {
     let mut command = flowgauge();
     command
@@ -64,8 +64,8 @@ fn of_kind<'a>(records: &'a [Value], kind: &str) -> Vec<&'a Value> {
     records.iter().filter(|record| record["record"] == kind).collect()
 }
 
-/// What a total and a union say alike; entropies of a total are not known.
-const ALIKE: [&str; 11] = [
+/// Keys that a total and a union share. A total has no entropies.
+const SHARED_KEYS: [&str; 11] = [
     "packets",
     "bytes",
     "ipv4_packets",
@@ -79,8 +79,8 @@ const ALIKE: [&str; 11] = [
     "reorder",
 ];
 
-/// Heavy hitters of a union, which has room for all flows of its rows: what is certain of a total's
-/// flows is in their intervals.
+/// Checks heavy hitters of a union, which has room for the flows of all rows: the guaranteed counts
+/// of the total's flows are within their intervals.
 fn assert_no_wider(total: &Value, union: &Value) {
     assert_eq!((&total["total"], &total["key"]), (&union["total"], &union["key"]));
     let flows = |top: &Value| -> BTreeMap<String, (u64, u64)> {
@@ -135,9 +135,9 @@ fn a_union_of_windows_says_what_their_total_says() {
             let [union] = united.as_slice() else { panic!("{united:?}") };
             assert_eq!(union["record"], "union");
             assert_eq!(union["united"]["rows"].as_u64().unwrap() as usize, of_kind(&records, "window").len());
-            assert_alike(total, union, &ALIKE);
+            assert_alike(total, union, &SHARED_KEYS);
             assert_no_wider(&total["heavy"], &union["heavy"]);
-            // Who is never answered is known of all places together.
+            // Hosts that never answer are known across all interfaces.
             assert_eq!(total["delay"], union["delay"], "{name} {options}");
         }
     }
@@ -161,7 +161,7 @@ fn a_union_of_hosts_has_the_registers_of_one_that_saw_all() {
     let records = replay(&lone, "all", &all, "--window 5s --align --measure cardinality,sizes");
     let total = *of_kind(&records, "total").first().unwrap();
     assert_alike(total, &merge(&scratch, "")[0], &["packets", "bytes", "cardinality", "sizes"]);
-    // Window by window as well, since they coincide.
+    // By window as well, since the windows coincide.
     let (windows, unions) = (of_kind(&records, "window"), merge(&scratch, "--by window"));
     assert_eq!(windows.len(), unions.len());
     for (window, union) in windows.iter().zip(&unions) {
@@ -178,7 +178,7 @@ fn a_union_of_hosts_has_the_registers_of_one_that_saw_all() {
         ["a", "b", "c"]
     );
     assert_eq!(hosts.iter().map(|record| record["packets"].as_u64().unwrap()).sum::<u64>(), 60_000);
-    // A range, whose ends cut no window.
+    // A range whose ends are between windows.
     let some = merge(&scratch, "--to 1970-01-01T00:00:10Z --from 1970-01-01T00:00:05Z --host b");
     assert_eq!(
         (some[0]["packets"].as_u64(), some[0]["united"]["rows"].as_u64()),
@@ -191,7 +191,7 @@ fn a_union_of_hosts_has_the_registers_of_one_that_saw_all() {
     );
 }
 
-/// Nanoseconds of a place whose name ends so.
+/// Returns the nanoseconds of the interface whose name ends like this.
 fn of_place(places: &Value, end: &str) -> u64 {
     let found = places.as_object().unwrap().iter().find(|(name, _)| name.ends_with(end));
     found.unwrap_or_else(|| panic!("{places}")).1.as_u64().unwrap()
@@ -215,7 +215,7 @@ fn what_is_missing_or_there_twice_is_told() {
     assert_eq!(after[0]["united"]["twice"], 4);
     assert_eq!(after[0]["packets"], before[0]["packets"]);
     fs::remove_file(file.with_file_name("copy.parquet")).unwrap();
-    // A run of the same name as an earlier one leaves its files alone.
+    // A run with the name of an earlier one does not change its files.
     replay(&scratch, "a", &[&capture], "--window 5s --align --measure cardinality");
     assert_eq!(
         (
@@ -224,7 +224,7 @@ fn what_is_missing_or_there_twice_is_told() {
         ),
         (3, Some(4))
     );
-    // Two agents of one name at one place: their packets count twice, and their flows do not.
+    // Two agents with the same name and interface: their packets count twice, their flows once.
     let mut command = flowgauge();
     command
         .env("FLOWGAUGE_RUN", "another")
@@ -247,7 +247,7 @@ fn what_cannot_be_united_gives_no_number() {
     fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
     replay(&scratch, "a", &[&capture], &format!("--window 5s --measure {ALL}"));
     let keyed = format!("--hash-key {key}");
-    for (host, options, told) in [
+    for (host, options, text) in [
         ("seed", "--seed 2", "tabulated_790900f3_2"),
         ("crc", "--hash crc32", "crc32_790900f3"),
         ("keyed", keyed.as_str(), "keyed_"),
@@ -267,10 +267,10 @@ fn what_cannot_be_united_gives_no_number() {
         );
         let (mine, others) =
             (format!("{host}-run_of_{host}-000000.parquet"), "a-run_of_a-000000.parquet");
-        for part in [told, mine.as_str(), others] {
+        for part in [text, mine.as_str(), others] {
             assert!(outcome.stderr.contains(part), "{host}: {part} is not in {}", outcome.stderr);
         }
-        // Alone it is fine.
+        // On its own it is valid.
         let theirs = merge(&scratch, &format!("--host {host}"));
         assert_eq!(theirs[0]["packets"], 5000, "{host}");
         let sides = [
@@ -295,7 +295,7 @@ fn what_cannot_be_united_gives_no_number() {
         )
         .unwrap();
     }
-    // A question that no row can answer.
+    // A query that no row can answer.
     let outcome = run(flowgauge()
         .arg("merge")
         .arg(scratch.path("lake"))
@@ -316,7 +316,7 @@ fn what_cannot_be_united_gives_no_number() {
     let outcome = run(flowgauge().arg("merge").arg(scratch.path("lake")).args(["--by", "window"]));
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
     assert!(outcome.stderr.contains("do not coincide"), "{}", outcome.stderr);
-    // A broken file.
+    // A corrupt file.
     let file = files(&[scratch.path("lake")]).unwrap().remove(0);
     let bytes = fs::read(&file).unwrap();
     fs::write(&file, &bytes[..bytes.len() - 100]).unwrap();
@@ -328,20 +328,20 @@ fn what_cannot_be_united_gives_no_number() {
 #[test]
 fn a_diff_tells_what_is_only_here_and_only_there() {
     let scratch = Scratch::new("lake-diff");
-    // Addresses from 10.0.0.0 on: the second has those of the first, and as many others.
+    // Addresses from 10.0.0.0 on: the second set has those of the first, and as many others.
     let one = generate(&scratch, "sequential,packets=4000,rate=1k", "one.pcap");
     let other = generate(&scratch, "sequential,packets=8000,rate=1k", "other.pcap");
     replay(&scratch, "one", &[&one], "--window 2s");
     replay(&scratch, "other", &[&other], "--window 2s");
     let sides =
         ["one", "other"].map(|host| format!("{},host={host}", scratch.path("lake").display()));
-    let told: Value =
+    let text: Value =
         serde_json::from_str(&ok(flowgauge().arg("diff").args(&sides).args(["--format", "json"])))
             .unwrap();
     for (part, truth) in [("only_a", 0.0), ("only_b", 4000.0), ("both", 4000.0), ("union", 8000.0)]
     {
         let (low, high) =
-            (told[part]["low"].as_f64().unwrap(), told[part]["high"].as_f64().unwrap());
+            (text[part]["low"].as_f64().unwrap(), text[part]["high"].as_f64().unwrap());
         assert!(low <= truth && truth <= high, "{part}: {low} … {high}");
     }
     let table = ok(flowgauge().arg("diff").args(&sides));
@@ -351,11 +351,11 @@ fn a_diff_tells_what_is_only_here_and_only_there() {
     );
 }
 
-/// Rows by run: numbers of their windows.
+/// Returns the window numbers of the rows by run.
 fn windows(lake: &Path) -> BTreeMap<String, Vec<u64>> {
     let mut found: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for file in files(&[lake.to_owned()]).unwrap() {
-        // A file that is seen is whole.
+        // A visible file is complete.
         let records =
             ok(flowgauge().arg("merge").arg(&file).args(["--by", "window", "--format", "json"]));
         let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
@@ -368,7 +368,7 @@ fn windows(lake: &Path) -> BTreeMap<String, Vec<u64>> {
     found
 }
 
-/// How often a run is killed; `TEST_KILLS` says otherwise.
+/// Default number of times that a run is killed; overridden by `TEST_KILLS`.
 const KILLS: u32 = 12;
 
 #[test]
@@ -376,7 +376,7 @@ fn a_run_that_is_killed_loses_the_window_that_is_being_written_and_no_other() {
     let scratch = Scratch::new("lake-killed");
     let lake = scratch.path("lake");
     let kills = std::env::var("TEST_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
-    let mut told: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    let mut text: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for kill in 0..kills {
         let mut command = flowgauge();
         command.env("FLOWGAUGE_RUN", format!("killed{kill}")).args([
@@ -388,7 +388,7 @@ fn a_run_that_is_killed_loses_the_window_that_is_being_written_and_no_other() {
             "--format",
             "json",
         ]);
-        // Files of a second, so that some kills meet the change from one to the next.
+        // Files of one second, so that some kills hit the change of files.
         command
             .arg("--lake")
             .arg(&lake)
@@ -412,22 +412,22 @@ fn a_run_that_is_killed_loses_the_window_that_is_being_written_and_no_other() {
         thread::sleep(Duration::from_millis(300 + chance % 1500));
         child.kill().unwrap();
         child.wait().unwrap();
-        told.insert(format!("killed{kill}"), lines.join().unwrap());
+        text.insert(format!("killed{kill}"), lines.join().unwrap());
     }
-    // Whoever comes next finishes what others left.
+    // The next run completes what earlier ones left.
     let capture = generate(&scratch, "zipf,packets=100,rate=1k", "capture.pcap");
     replay(&scratch, "a", &[&capture], "");
     let found = windows(&lake);
     assert!(fs::read_dir(lake.join(".journal")).unwrap().next().is_none());
-    for (run, told) in &told {
+    for (run, text) in &text {
         let rows = found.get(run).map(Vec::as_slice).unwrap_or_default();
         assert_eq!(rows.iter().collect::<BTreeSet<_>>().len(), rows.len(), "{run}: a window twice");
-        // What was printed had been sent to the lake before; the last may have been on its way to
-        // the disk.
-        let missing: Vec<&u64> = told.iter().filter(|start| !rows.contains(start)).collect();
+        // Printed windows had been sent to the lake before; the last one may not have reached the
+        // disk.
+        let missing: Vec<&u64> = text.iter().filter(|start| !rows.contains(start)).collect();
         assert!(
-            missing.is_empty() || missing == [told.last().unwrap()],
-            "{run}: {missing:?} of {told:?} are missing"
+            missing.is_empty() || missing == [text.last().unwrap()],
+            "{run}: {missing:?} of {text:?} are missing"
         );
     }
 }
@@ -440,7 +440,7 @@ fn a_full_disk_loses_nothing_while_there_is_room_in_memory_and_tells_the_rest() 
     }
     let scratch = Scratch::new("lake-full");
     fs::create_dir(scratch.path("lake")).unwrap();
-    // In a namespace of its own, so that the mount ends with it. The disk has room again after two
+    // In a mount namespace, so that the mount ends with it. The disk has room again after two
     // seconds.
     let script = r#"mount -t tmpfs -o size=256k none lake || exit 77
         head -c 250k /dev/zero > lake/filler
@@ -464,12 +464,12 @@ fn a_full_disk_loses_nothing_while_there_is_room_in_memory_and_tells_the_rest() 
     );
     let records: Vec<Value> =
         read("records").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let told: BTreeSet<u64> = of_kind(&records, "window")
+    let text: BTreeSet<u64> = of_kind(&records, "window")
         .iter()
         .map(|record| record["scheduled_start_ns"].as_u64().unwrap())
         .collect();
     let found: BTreeSet<u64> = windows(&scratch.path("copy")).into_values().flatten().collect();
-    assert_eq!(told.iter().filter(|start| !found.contains(start)).count(), 0, "{messages}");
-    // Something went wrong for a while, and the exit code says so.
+    assert_eq!(text.iter().filter(|start| !found.contains(start)).count(), 0, "{messages}");
+    // The temporary failure is reported by the exit code.
     assert_eq!(read("code").trim(), "1", "{messages}");
 }

@@ -1,4 +1,4 @@
-//! A lake that was damaged, made to harm, or that engines and people have had their hands on.
+//! Lake files that were damaged, crafted, or edited by engines and people.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
@@ -30,7 +30,7 @@ fn ok(command: &mut Command) -> String {
     outcome.stdout
 }
 
-/// Writes a capture into a lake as a host.
+/// Writes a capture into a lake as this host.
 fn replay(scratch: &Scratch, host: &str, profile: &str, options: &str) {
     let capture = scratch.path(&format!("{host}.pcap"));
     ok(flowgauge().args(["generate", profile, "--to"]).arg(&capture));
@@ -50,25 +50,27 @@ fn merge(lake: &Path, options: &str) -> Vec<Value> {
     records.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Unites a file in this process. Returns the records as text, or the error.
+/// Merges a file in this process. Returns the records as text, or the error.
 fn united(path: &Path) -> Result<String, String> {
     let selection = Selection { paths: vec![path.to_owned()], ..Selection::default() };
-    let mut told = String::new();
+    let mut printed = String::new();
     let each = |record| {
-        told += &format!("{record:?}\n");
+        printed += &format!("{record:?}\n");
         Ok(())
     };
-    unite(&selection, &Options::default(), each).map(|()| told).map_err(|error| error.to_string())
+    unite(&selection, &Options::default(), each)
+        .map(|()| printed)
+        .map_err(|error| error.to_string())
 }
 
-/// Most memory that this process has had, in bytes.
+/// Returns the peak memory of this process, in bytes.
 fn peak() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
-/// Files that are damaged; `TEST_FLIPS` says otherwise.
+/// Default number of damaged files; overridden by `TEST_FLIPS`.
 const FLIPS: u32 = 400;
 
 #[test]
@@ -94,23 +96,26 @@ fn a_damaged_file_gives_the_same_number_or_none_and_takes_little_memory() {
             }
             fs::write(&file, &damaged).unwrap();
             match united(&file) {
-                Ok(told) => assert_eq!(told, right),
-                Err(told) => {
+                Ok(printed) => assert_eq!(printed, right),
+                Err(printed) => {
                     refused += 1;
-                    assert!(told.contains(file.to_str().unwrap()) && told.len() < 1000, "{told}");
+                    assert!(
+                        printed.contains(file.to_str().unwrap()) && printed.len() < 1000,
+                        "{printed}"
+                    );
                 }
             }
         }
         assert!(refused > flips / 4, "{refused} of {}", flips / 2);
         fs::write(&file, &bytes).unwrap();
-        // Cut short, longer, and pieces in other places.
+        // Truncated, extended, and rearranged files.
         for _ in 0..flips / 4 {
             let (from, to) =
                 (random.random_range(0..bytes.len()), random.random_range(0..bytes.len()));
             let changed = [&bytes[..from], &bytes[to..]].concat();
             fs::write(&file, &changed).unwrap();
-            if let Ok(told) = united(&file) {
-                assert_eq!(told, right);
+            if let Ok(printed) = united(&file) {
+                assert_eq!(printed, right);
             }
         }
         fs::write(&file, &bytes).unwrap();
@@ -147,7 +152,7 @@ fn short_windows_are_missed_and_counted_twice_and_silent_ones_are_not_missed() {
             .unwrap();
         assert!(doubled > 15_000_000_000, "{window}: {doubled}");
     }
-    // Bursts with silence between them: nothing is missing.
+    // Bursts separated by silence: no window is missing.
     let scratch = Scratch::new("lake-silent");
     replay(
         &scratch,
@@ -286,15 +291,15 @@ fn a_damaged_journal_loses_one_row_and_is_kept() {
         assert!(outcome.stderr.contains(part), "{part} is not in {}", outcome.stderr);
     }
     let kept = merge(&lake, "--host a")[0]["united"]["rows"].as_u64().unwrap();
-    // The last one may have been cut by the kill.
+    // The last one may have been truncated by the kill.
     assert!((rows - 2..rows).contains(&kept), "{kept} of {rows}");
     assert!(journal.with_extension("damaged").exists());
 }
 
-/// How often a compaction is killed; `TEST_KILLS` says otherwise.
+/// Default number of times that a compaction is killed; overridden by `TEST_KILLS`.
 const KILLS: u64 = 8;
 
-/// Rows, and what all of them say, but for how many there were twice.
+/// Returns the number of rows and their content, except for the number of duplicates.
 fn answers(lake: &Path) -> (u64, Value) {
     let mut all = merge(lake, "").remove(0);
     let united = all["united"].as_object_mut().unwrap();
@@ -341,7 +346,7 @@ fn a_lake_says_the_same_before_and_after_its_files_were_joined_however_often_tha
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(answers(&lake), before, "kill {kill}");
-        // Agents write meanwhile, and files come late.
+        // Agents write in the meantime, and files arrive late.
         if kill % 4 == 1 {
             let late = files(std::slice::from_ref(&lake)).unwrap().remove(0);
             fs::copy(&late, late.with_file_name(format!("copy-{kill}.parquet"))).unwrap();
@@ -352,7 +357,7 @@ fn a_lake_says_the_same_before_and_after_its_files_were_joined_however_often_tha
     assert_eq!(merge(&lake, "")[0]["united"]["twice"], 0);
     let joined = files(std::slice::from_ref(&lake)).unwrap();
     assert!(joined.len() <= 2, "{joined:?}");
-    // A second run finds no work.
+    // A second run has nothing to do.
     assert_eq!(ok(flowgauge().args(["lake", "compact"]).arg(&lake)), "");
     assert_eq!(fs::read_dir(lake.join(".compact")).unwrap().count(), 1);
 }

@@ -1,4 +1,4 @@
-//! Live runs, signals, and readers that go away.
+//! Live runs, signals, and readers that disconnect.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
@@ -15,7 +15,7 @@ use serde_json::Value;
 use std::io::{Read, Write, pipe};
 use std::process::{Command, Stdio};
 
-/// Interrupts a command after its first line; gives that line and the rest.
+/// Interrupts a command after its first line, and returns that line and the rest.
 fn interrupted(arguments: &[&str]) -> (Value, Outcome) {
     let mut running = Running::start(arguments);
     let first = running.line();
@@ -76,8 +76,8 @@ fn an_interrupt_ends_a_run_without_windows_with_a_last_read() {
 #[test]
 fn an_interrupt_closes_the_window_of_a_replay() {
     let scratch = Scratch::new("interrupt-replay");
-    // A read for every packet: it has not finished when the signal comes, since the pipe holds a
-    // few hundred.
+    // A sample for every packet: it is still running when the signal comes, since the pipe holds a
+    // few hundred lines.
     let file = scratch.write("long.pcap", pcap(&packets(0..10_000, SECOND / 100)));
     let (first, outcome) = interrupted(&[
         "replay",
@@ -105,7 +105,7 @@ fn an_interrupt_closes_the_window_of_a_replay() {
 fn an_interrupt_between_two_windows_of_a_replay_loses_no_packet_counted() {
     let scratch = Scratch::new("interrupt-windows");
     let file = scratch.write("long.pcap", pcap(&packets(0..10_000, SECOND / 100)));
-    // Without reads, time stands at the end of a window whenever the signal comes.
+    // Without samples, time stops at the end of a window whenever the signal comes.
     let (first, outcome) = interrupted(&[
         "replay",
         &file,
@@ -133,7 +133,7 @@ fn an_interrupt_ends_the_replay_of_a_pipe_that_has_gone_silent() {
     let mut running = Running::start_with(&arguments, stdin);
     pipe.write_all(&pcap(&packets(0..35, SECOND / 10))).unwrap();
     let mut records = Vec::new();
-    // The fourth window is open, as nobody knows what would come.
+    // The fourth window is open, since more packets may follow.
     for _ in 0..3 {
         records.extend(parse(&running.line()));
     }
@@ -161,7 +161,7 @@ fn a_duration_ends_a_live_run() {
     let records = parse(&outcome.live());
     let windows = of_kind(&records, "window");
     assert!(windows.iter().map(|window| number(window, "window")).eq(0..windows.len() as u64));
-    // The first one is short, and so is the last one.
+    // The first window is short, and so is the last one.
     assert!((3..=4).contains(&windows.len()), "{windows:?}");
     for window in &windows[..windows.len() - 1] {
         assert_eq!(
@@ -172,7 +172,7 @@ fn a_duration_ends_a_live_run() {
     }
     assert!(windows.iter().filter(|window| window["complete"] == false).count() <= 2);
     assert!(total(&records)["cardinality"].get("truth").is_none());
-    assert!(of_kind(&records, "sample").is_empty(), "nobody asked for reads");
+    assert!(of_kind(&records, "sample").is_empty(), "samples are off by default");
 }
 
 #[test]
@@ -212,12 +212,12 @@ fn a_capture_runs_at_its_own_pace() {
 
 #[test]
 fn the_demonstration_shows_the_truth() {
-    // Without a command there are no options, but an environment.
+    // Without a command there are no options, but there is an environment.
     let outcome: Outcome = flowgauge().env("FLOWGAUGE_DURATION", "200ms").output().unwrap().into();
     let text = outcome.live();
     assert!(text.contains("truth") && text.contains("memory:zipf"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-    // So few packets a second are counted between naps, and what one costs means nothing.
+    // With so few packets per second, the cost of one is meaningless.
     assert!(!text.contains("CPU"), "{text}");
 }
 
@@ -232,7 +232,8 @@ fn live_times_are_those_of_clocks_on_the_wall() {
     assert!(shown(&["--utc"], "XYZ-2").ends_with(", times are UTC"));
 }
 
-/// What a command prints on a terminal of so many columns; `None` where nothing makes one.
+/// Returns the output of a command on a terminal with this many columns; `None` if there is no
+/// program that creates one.
 fn on_terminal(columns: usize, arguments: &str) -> Option<String> {
     let command =
         format!("stty cols {columns}; exec '{}' {arguments}", env!("CARGO_BIN_EXE_flowgauge"));
@@ -242,7 +243,7 @@ fn on_terminal(columns: usize, arguments: &str) -> Option<String> {
         .stdin(Stdio::null())
         .env_remove("NO_COLOR")
         .env_remove("RUST_LOG");
-    // The terminal knows its width better.
+    // The width of the terminal takes precedence.
     script
         .env("FLOWGAUGE_STATUS_DIR", "/dev/null/nowhere")
         .env("COLUMNS", "200")
@@ -265,7 +266,7 @@ fn a_terminal_gets_its_width_colours_and_reads_of_long_windows() {
         "{long}"
     );
     assert!(
-        long.contains("counting; a line every 1h, Ctrl-C ends") && long.contains('\u{1b}'),
+        long.contains("counting; one line per 1h, Ctrl-C stops") && long.contains('\u{1b}'),
         "{long}"
     );
     let [short, plain] = ["--window 10s", "--window 10s --color never"]
@@ -308,14 +309,14 @@ fn a_reader_that_has_seen_enough_is_no_error() {
     gone(running);
 }
 
-/// Stops reading; the command must notice and end in silence.
+/// Closes the pipe; the command must notice and end silently.
 #[track_caller]
 fn gone(mut running: Running) {
     running.stdout = None;
     running.outcome().live();
 }
 
-/// A run would have gone on: whoever started it must hear that it has not.
+/// A live run reports that it ended, since the user expected it to continue.
 #[test]
 fn a_run_whose_reader_is_gone_says_so() {
     for format in ["json", "csv", "table"] {
@@ -334,7 +335,7 @@ fn a_run_whose_reader_is_gone_says_so() {
         assert_eq!(outcome.code, Some(1));
         assert_eq!(
             outcome.complaint(),
-            "error: nobody reads standard output any longer; the run has ended"
+            "error: standard output was closed by its reader; the run has ended"
         );
     }
 }
@@ -381,7 +382,7 @@ fn other_signals_do_not_end_a_run() {
     for signal in [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGALRM, Signal::SIGUSR1] {
         running.signal(signal);
         for _ in 0..3 {
-            assert_eq!(running.line().lines().count(), 1, "it goes on after {signal}");
+            assert_eq!(running.line().lines().count(), 1, "it continues after {signal}");
         }
     }
     running.interrupt();
@@ -389,16 +390,16 @@ fn other_signals_do_not_end_a_run() {
     assert_eq!(outcome.code, Some(0));
     total(&parse(&outcome.stdout));
     for signal in ["SIGUSR1", "SIGUSR2", "SIGALRM"] {
-        let told = outcome
+        let reported = outcome
             .stderr
             .lines()
-            .filter(|line| line.contains(&format!("{signal} does nothing here")))
+            .filter(|line| line.contains(&format!("ignoring {signal}")))
             .count();
-        assert_eq!(told, 1, "{}", outcome.stderr);
+        assert_eq!(reported, 1, "{}", outcome.stderr);
     }
 }
 
-/// A reader that has stopped, and does not go away.
+/// A reader that has stopped without disconnecting.
 #[test]
 fn an_interrupt_ends_a_run_that_nobody_reads() {
     let (reader, writer) = pipe().unwrap();
@@ -416,7 +417,7 @@ fn an_interrupt_ends_a_run_that_nobody_reads() {
     ]);
     let mut child =
         command.stdout(writer.try_clone().unwrap()).stderr(Stdio::piped()).spawn().unwrap();
-    // Until the pipe is full.
+    // Fill the pipe.
     while poll(&mut [PollFd::new(&writer, PollFlags::OUT)], Some(&Timespec::default())).unwrap() > 0
     {
         std::thread::yield_now();
@@ -448,7 +449,7 @@ fn a_full_disk_leaves_whole_records_in_the_files_and_all_on_standard_output() {
     let file = scratch.write("long.pcap", pcap(&packets(0..1000, SECOND)));
     let directory = scratch.path("out");
     let program = env!("CARGO_BIN_EXE_flowgauge");
-    // No file may grow beyond some KiB, which is as if there were no more room.
+    // Files are limited to some KiB, which is like a full disk.
     let command = format!(
         "ulimit -f 16; exec {program} replay {file} --format json --window 10s --out {}",
         directory.display()
@@ -472,15 +473,15 @@ fn a_full_disk_leaves_whole_records_in_the_files_and_all_on_standard_output() {
             let records = parse(&written);
             assert!((1..printed.len()).contains(&records.len()), "{} records", records.len());
             assert_eq!(records, printed[..records.len()]);
-            let told = complaints.iter().filter(|line| {
+            let reported = complaints.iter().filter(|line| {
                 line.contains(name) && line.contains("records from now on are not in it")
             });
-            assert_eq!(told.count(), 1, "{complaints:?}");
+            assert_eq!(reported.count(), 1, "{complaints:?}");
         }
     }
 }
 
-/// A command of the shell, in the environment of [`flowgauge`].
+/// Runs a shell command in the environment of [`flowgauge`].
 fn flowgauge_shell(command: &str) -> Command {
     let mut shell = Command::new("sh");
     shell

@@ -1,4 +1,4 @@
-//! Entropy, frequencies, membership, heavy hitters and the alarm, as `flowgauge replay` shows them.
+//! Entropy, frequencies, membership, heavy hitters and the alarm in `flowgauge replay`.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 const EVERYTHING: &str = "--measure cardinality,entropy,frequency,membership,heavy";
 
-/// The sources of 1,000 packets: 10.0.0.k sends in proportion to 1/k.
+/// Returns the sources of 1,000 packets: 10.0.0.k sends in proportion to 1/k.
 fn sources() -> Vec<u32> {
     (1..=100_u32)
         .flat_map(|k| (0..200 / k).map(move |_| 0x0a00_0000 + k))
@@ -24,12 +24,12 @@ fn sources() -> Vec<u32> {
         .collect()
 }
 
-/// Three seconds of these.
+/// Writes three seconds of these.
 fn skewed(scratch: &Scratch) -> String {
     scratch.write("skewed.pcap", pcap(&packets(sources().repeat(3), 1_000_000)))
 }
 
-/// The entropy that a worker makes of these, one after the other, with the default sketch.
+/// Returns the entropy that a worker computes for these packets with the default sketch.
 fn counted() -> f64 {
     let (sketch, mut entropy, tabulation) =
         (SharedSketch::new(), Entropy::default(), Box::new(Tabulation::from_seed(1)));
@@ -77,8 +77,8 @@ fn every_measurement_is_in_the_json_with_bounds() {
         let entropy = &window["entropy"]["src"];
         within(entropy, "bits");
         let (bits, truth) = (entropy["bits"].as_f64().unwrap(), entropy["truth"].as_f64().unwrap());
-        // Nothing here is left to chance. In windows this small the derivative in the place of
-        // differences takes two per cent.
+        // Deterministic. In windows this small, derivatives instead of differences would be off by
+        // two percent.
         assert!((bits - counted()).abs() < 1e-9, "{entropy}, not {}", counted());
         assert!((truth - exact()).abs() < 1e-9, "{entropy}, not {}", exact());
         assert!((0.0..=1.0).contains(&entropy["normalised"].as_f64().unwrap()));
@@ -101,7 +101,7 @@ fn every_measurement_is_in_the_json_with_bounds() {
 
         let seen = |index: usize| &window["membership"]["flows"][index]["seen"];
         assert_eq!((seen(0), seen(1)), (&Value::Bool(true), &Value::Bool(false)));
-        // Each of the hundred has set a bit of each row at most.
+        // Each of the hundred has set at most one bit of each row.
         assert!(
             window["membership"]["false_positive"].as_f64().unwrap()
                 <= (100.0_f64 / 65_536.0).powi(4)
@@ -179,18 +179,18 @@ fn tables_and_csv_show_them() {
     }
 }
 
-/// A packet from a source to a destination.
+/// Returns a packet from a source to a destination.
 fn packet(time: u64, source: u32, destination: u32) -> Packet {
     let mut ip = frames::ipv4(source.to_be_bytes(), 17, &frames::udp(&[0; 4]));
     ip[16..20].copy_from_slice(&destination.to_be_bytes());
     Packet::new(START + time, frames::ethernet(&[], 0x0800, &ip))
 }
 
-/// A second of 1,000 packets from 50 sources to 50 destinations, and of a flood from everywhere to
-/// 192.0.2.1 behind them.
+/// Returns a second of 1,000 packets from 50 sources to 50 destinations, followed by a flood from
+/// everywhere to 192.0.2.1.
 fn second(number: u64, flood: u64) -> impl Iterator<Item = Packet> {
     let usual = (0..1000_u64).map(move |i| {
-        // Not the same every second.
+        // Different in every second.
         let mixed = (number * 1000 + i).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let (source, destination) =
             (0x0a00_0000 + (mixed % 50) as u32, 0x0b00_0000 + (mixed / 50 % 50) as u32);
@@ -239,14 +239,14 @@ fn a_flood_raises_the_alarm_in_its_window_and_names_the_top_talkers() {
     );
 }
 
-/// What was warned of: that an attack began, and that it is over.
+/// Returns the warnings: start and end of an attack.
 fn warnings(outcome: &Outcome) -> [String; 2] {
     let lines: Vec<String> =
         outcome.stderr.lines().filter(|line| line.contains("WARN")).map(str::to_owned).collect();
     lines.try_into().unwrap_or_else(|lines| panic!("{lines:?}"))
 }
 
-/// Windows that raised the alarm, and all windows.
+/// Returns the windows that raised the alarm, and all windows.
 fn watched(outcome: &Outcome) -> (Vec<u64>, Vec<Value>) {
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     let windows: Vec<Value> =
@@ -275,7 +275,7 @@ fn a_generated_attack_raises_the_alarm_in_its_windows_and_in_no_other() {
         (&Value::from("learning"), &Value::Null)
     );
     assert!(windows[30..].iter().all(|window| window["alarm"]["judged"] == Value::Bool(true)));
-    // One of the five windows is warned of, and the first behind them.
+    // There is a warning for one of the five windows, and for the first one after them.
     let [begin, end] = warnings(&outcome);
     assert!(begin.contains("window 45: ") && begin.contains("top talkers: 10.0.0.2 ("), "{begin}");
     assert!(
@@ -289,7 +289,7 @@ fn a_generated_attack_raises_the_alarm_in_its_windows_and_in_no_other() {
 #[test]
 fn windows_of_few_packets_are_not_judged_and_it_is_said_why() {
     let scratch = Scratch::new("few");
-    // A packet a second, and then one window of nothing but a flood of 90.
+    // A packet per second, and then one window with only a flood of 90.
     let few: Vec<Packet> = (0..50_u64)
         .map(|number| packet(number * SECOND, 0x0a00_0001, 0x0a00_0002))
         .chain((0..90).map(|i| packet(50 * SECOND + i, 0x0b00_0000 + i as u32, 0x0a00_0002)))
@@ -305,10 +305,10 @@ fn windows_of_few_packets_are_not_judged_and_it_is_said_why() {
             (&Value::Bool(false), &Value::from(100))
         );
     }
-    let told: Vec<&str> =
+    let printed: Vec<&str> =
         outcome.stderr.lines().filter(|line| line.contains("fewer than 100 packets")).collect();
     assert!(
-        matches!(told[..], [only] if only.contains("(the last one 1 packet)")),
+        matches!(printed[..], [only] if only.contains("(the last one 1 packet)")),
         "{}",
         outcome.stderr
     );
@@ -318,7 +318,7 @@ fn windows_of_few_packets_are_not_judged_and_it_is_said_why() {
 fn several_workers_give_the_answer_of_one() {
     const PACKETS: f64 = 20_000.0;
     let scratch = Scratch::new("workers");
-    // More than a worker reads at once.
+    // More than a worker reads at a time.
     let file = scratch.write("long.pcap", pcap(&packets(sources().repeat(60), 1_000_000)));
     let bits = |workers: u32| {
         let records = records(
@@ -332,10 +332,10 @@ fn several_workers_give_the_answer_of_one() {
             .map(|window| window["entropy"]["src"]["bits"].as_f64().unwrap())
             .collect::<Vec<_>>()
     };
-    // A worker that is interrupted between two counters of a packet, while others count the flow
-    // on, adds what belongs to another of the flow's packets: the sum is off by less than what the
-    // last packet adds. In 360 windows of 120 runs, half of them on one CPU, that came up to once a
-    // window (--nocapture prints it). Ten times are allowed.
+    // A worker that is interrupted between two counters of a packet, while others count the flow,
+    // adds the increment of another packet of the flow: the sum is off by less than the increment
+    // of the last packet. In 360 windows of 120 runs, half of them on one CPU, this amounted to at
+    // most one per window (--nocapture prints it). Ten are allowed.
     let once = (PACKETS.log2() + 1.44) / PACKETS;
     let (one, four) = (bits(1), bits(4));
     assert_eq!((one.len(), four.len()), (3, 3));

@@ -1,4 +1,4 @@
-//! Metrics on their way to a collector of OpenTelemetry, which is a server of this test.
+//! Export of metrics to an OpenTelemetry collector, which is a server in this test.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
@@ -27,13 +27,13 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status};
 
-/// What came, with the token that it told.
-type Came = (ExportMetricsServiceRequest, Option<String>);
-/// What is said to the export of this number, from zero.
+/// Received request with its token.
+type Received = (ExportMetricsServiceRequest, Option<String>);
+/// Function that returns the answer to the export with this number, from zero.
 type Answer = fn(usize) -> Result<ExportMetricsServiceResponse, Status>;
 
 struct Collector {
-    came: Mutex<(Sender<Came>, usize)>,
+    came: Mutex<(Sender<Received>, usize)>,
     answer: Answer,
 }
 
@@ -49,15 +49,15 @@ impl MetricsService for Collector {
         let answer = (self.answer)(came.1);
         came.1 += 1;
         if answer.is_ok() {
-            // Whoever has seen enough no longer listens.
+            // The receiver is gone once the test has seen enough.
             let _ = came.0.send((request.into_inner(), token));
         }
         answer.map(Response::new)
     }
 }
 
-/// A collector that answers so, on a thread that ends with the test.
-fn collector(answer: Answer, tls: Option<ServerTlsConfig>) -> (SocketAddr, Receiver<Came>) {
+/// Starts a collector with this answer on a thread that ends with the test.
+fn collector(answer: Answer, tls: Option<ServerTlsConfig>) -> (SocketAddr, Receiver<Received>) {
     let (sender, came) = channel();
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
@@ -93,7 +93,7 @@ fn metrics(request: &ExportMetricsServiceRequest) -> &[Metric] {
     &scope.metrics
 }
 
-/// Sums and gauges, by name and labels as the text format writes them.
+/// Returns sums and gauges, by name and labels in the text format.
 fn numbers(request: &ExportMetricsServiceRequest) -> BTreeMap<String, f64> {
     let mut numbers = BTreeMap::new();
     for metric in metrics(request) {
@@ -133,7 +133,7 @@ fn numbers(request: &ExportMetricsServiceRequest) -> BTreeMap<String, f64> {
 
 #[test]
 fn a_collector_gets_the_metrics_of_prometheus() {
-    // It takes none of the first ones, as when it starts.
+    // It rejects the first requests, as a collector that is starting.
     let answer: Answer =
         |number| if number < 3 { Err(Status::unavailable("starting")) } else { well(number) };
     let (address, came) = collector(answer, None);
@@ -152,7 +152,7 @@ fn a_collector_gets_the_metrics_of_prometheus() {
             .sum()
     };
     let least = sum(&parsed(&scraped));
-    // None of those before was lost: they waited.
+    // None of the earlier ones was lost: they were retried.
     let (mut before, mut last) = (-1.0, ExportMetricsServiceRequest::default());
     while before < least {
         (last, _) = came.recv().unwrap();
@@ -167,7 +167,7 @@ fn a_collector_gets_the_metrics_of_prometheus() {
         (named("service.name"), named("host.name"), named("service.instance.id")),
         (Some("flowgauge"), Some("here"), Some("run"))
     );
-    // The same metrics, of the same kinds and with the same labels.
+    // The same metrics with the same kinds and labels.
     let kinds = |kind: &str| -> BTreeSet<String> {
         let lines =
             scraped.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(kind));
@@ -182,8 +182,8 @@ fn a_collector_gets_the_metrics_of_prometheus() {
         (" gauge", |data| matches!(data, Data::Gauge(_))),
         (" histogram", |data| matches!(data, Data::Histogram(_))),
     ] {
-        let (told, sent) = (kinds(kind), sent(is));
-        assert!(!told.is_empty() && told.is_subset(&sent), "{kind}: {told:?} {sent:?}");
+        let (printed, sent) = (kinds(kind), sent(is));
+        assert!(!printed.is_empty() && printed.is_subset(&sent), "{kind}: {printed:?} {sent:?}");
     }
     let (mine, theirs) = (numbers(&last), parsed(&scraped));
     let simple = theirs.keys().filter(|name| {
@@ -194,7 +194,7 @@ fn a_collector_gets_the_metrics_of_prometheus() {
     let missing: Vec<&String> =
         simple.filter(|name| !mine.contains_key(*name) && !name.contains("rank=")).collect();
     assert!(missing.is_empty(), "{missing:?}");
-    // Units and histograms: each packet is in a range, and ranges have one more than bounds.
+    // Units and histograms: each packet is in a bucket, and there is one more bucket than bounds.
     let lengths = metrics(&last)
         .iter()
         .find(|metric| metric.name == "flowgauge_packet_lengths_bytes")
@@ -204,11 +204,11 @@ fn a_collector_gets_the_metrics_of_prometheus() {
     assert_eq!((lengths.unit.as_str(), point.count as f64), ("By", before));
     assert_eq!(point.bucket_counts.iter().sum::<u64>(), point.count);
     assert_eq!(point.bucket_counts.len(), point.explicit_bounds.len() + 1);
-    let told = served.end();
-    assert_eq!(told.matches("cannot send metrics").count(), 1, "{told}");
+    let printed = served.end();
+    assert_eq!(printed.matches("cannot send metrics").count(), 1, "{printed}");
     assert!(
-        told.contains("starting") && told.contains("takes metrics again; 0 exports lost"),
-        "{told}"
+        printed.contains("starting") && printed.contains("takes metrics again; 0 exports lost"),
+        "{printed}"
     );
 }
 
@@ -223,7 +223,7 @@ fn a_collector_that_is_not_there_loses_metrics_and_no_packet() {
     let outcome: Outcome = flowgauge().args(run.split(' ')).output().unwrap().into();
     let records = common::parse(&outcome.stdout);
     assert_eq!(common::number(common::total(&records), "packets"), 5000);
-    // Said when it begins, and at the end how much.
+    // Logged when it starts, and at the end with the amount.
     let lost = format!("of metrics did not reach http://{address}");
     assert!(outcome.code == Some(1) && outcome.stderr.contains(&lost), "{}", outcome.stderr);
     assert_eq!(outcome.stderr.matches("cannot send metrics").count(), 1, "{}", outcome.stderr);
@@ -245,29 +245,29 @@ fn what_a_collector_refuses_is_told() {
     let mut served = Served::start(&format!(
         "--port memory:zipf,rate=5k --otlp http://{address} --otlp-every 20ms"
     ));
-    // What happened to one is in one of those after it.
+    // The data of a rejected request is in one of those after it.
     let refused = |request: &ExportMetricsServiceRequest| {
         let numbers = numbers(request);
-        let told = |name: &str| numbers.get(name).copied().unwrap_or_default();
+        let printed = |name: &str| numbers.get(name).copied().unwrap_or_default();
         (
-            told("flowgauge_otlp_exports_total{outcome=\"lost\"}"),
-            told("flowgauge_otlp_rejected_points_total"),
+            printed("flowgauge_otlp_exports_total{outcome=\"lost\"}"),
+            printed("flowgauge_otlp_rejected_points_total"),
         )
     };
     while refused(&came.recv().unwrap().0) != (1.0, 7.0) {}
     served.window();
     served.running.interrupt();
     let mut running = served.running;
-    let mut told = String::new();
-    std::io::Read::read_to_string(&mut served.stderr, &mut told).unwrap();
+    let mut printed = String::new();
+    std::io::Read::read_to_string(&mut served.stderr, &mut printed).unwrap();
     drop(running.stdout.take());
-    assert_eq!(running.child.wait().unwrap().code(), Some(1), "{told}");
+    assert_eq!(running.child.wait().unwrap().code(), Some(1), "{printed}");
     assert!(
-        told.contains("not like this; what it refuses is lost")
-            && told.contains("refuses 7 metric points"),
-        "{told}"
+        printed.contains("not like this; what it refuses is lost")
+            && printed.contains("refuses 7 metric points"),
+        "{printed}"
     );
-    assert!(told.contains("1 export of metrics did not reach"), "{told}");
+    assert!(printed.contains("1 export of metrics did not reach"), "{printed}");
 }
 
 #[test]
@@ -283,8 +283,8 @@ fn a_token_goes_over_an_encrypted_connection_alone() {
         "--port memory:zipf,rate=5k --otlp {url} --otlp-every 20ms --otlp-ca {certificate} --otlp-token-file {token}"
     ));
     assert_eq!(came.recv().unwrap().1.as_deref(), Some(&*format!("Bearer {TOKEN}")));
-    let told = served.end();
-    assert!(!told.contains("cannot send"), "{told}");
+    let printed = served.end();
+    assert!(!printed.contains("cannot send"), "{printed}");
     for options in [
         "--otlp http://127.0.0.1:1 --otlp-token-file token",
         "--otlp http://127.0.0.1:1 --otlp-ca ca",

@@ -1,20 +1,18 @@
-//! What flowgauge prints, byte for byte.
+//! Exact output of flowgauge.
 //!
-//! Each file of the directory `outputs` holds a command line, then what it prints on standard
-//! output and standard error, and its exit code. A change of the code that should change no output
-//! must leave all of these files as they are.
+//! Each file in the directory `outputs` has a command line, its standard output and standard error,
+//! and its exit code. A code change that should not affect output must leave all of these files
+//! unchanged.
 //!
-//! To add a command line, write a file with that line alone, and if it takes a file that you want
-//! to show, a section `--- given NAME` with its content. The captures that command lines name are
-//! made in [`captures`]. Then, as after a change of output that is wanted:
+//! To add a command line, write a file with that line alone, and if it needs an input file that
+//! should be shown, a section `--- given NAME` with its content. The captures named in command
+//! lines are created in [`captures`]. Then, as after an intended change of output, run:
 //!
-//! ```console
-//! $ TEST_BLESS=1 cargo test -p flowgauge --test outputs
-//! $ git diff ctl/cli/tests/outputs
-//! ```
+//! ```console $ TEST_BLESS=1 cargo test -p flowgauge --test outputs $ git diff
+//! ctl/cli/tests/outputs ```
 //!
-//! Live runs are not here, but for their errors: their results hold times of day. Neither is help,
-//! nor what depends on the build (DPDK).
+//! Live runs are only here with their errors, since their results contain times of day. Help, and
+//! output that depends on the build (DPDK), are not here.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
@@ -31,14 +29,15 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Longer lines are cut here, and a digest of the whole line is added: registers of usual sizes.
+/// Longer lines are truncated, with a digest of the whole line: registers of default sizes.
 const LONGEST_LINE: usize = 4096;
 const SHOWN_OF_LONGER: usize = 160;
-/// Lines of a difference that are shown.
+/// Maximum number of lines shown of a difference.
 const SHOWN_LINES: usize = 12;
 
-/// What some command line that succeeds must have, so that none is lost with a file.
-const HELD: &[&str] = &[
+/// Options that some successful command line must have, so that none loses its coverage with a
+/// file.
+const REQUIRED_OPTIONS: &[&str] = &[
     "--format csv",
     "--format json",
     "--format table",
@@ -103,7 +102,7 @@ fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/outputs")
 }
 
-/// What the command lines read, in the directory in which they run.
+/// Creates the captures for the command lines, in their working directory.
 fn captures(scratch: &Scratch) {
     for (name, profile) in [
         ("zipf.pcap", "zipf,flows=300,packets=3000,rate=1k"),
@@ -139,7 +138,7 @@ fn captures(scratch: &Scratch) {
     let mut gap = seconds.clone();
     gap[10..].iter_mut().for_each(|packet| packet.timestamp += 86_400 * SECOND);
     scratch.write("gap.pcap", pcap(&gap));
-    // More than a worker reads at once, or nothing would be late.
+    // More than a worker reads at a time, otherwise nothing would be late.
     let mut late = packets((0..5000).map(|index| 0x0a00_0000 + index % 70), SECOND / 100);
     late[3000..3010].iter_mut().for_each(|packet| packet.timestamp -= 25 * SECOND);
     scratch.write("late.pcap", pcap(&late));
@@ -173,7 +172,7 @@ fn captures(scratch: &Scratch) {
     }
 }
 
-/// Frames of every kind that has a counter of its own.
+/// Returns frames of every kind with a counter of its own.
 fn mixed() -> Vec<Vec<u8>> {
     let udp = frames::udp(&[0; 4]);
     let v4 = |host: u8, protocol: u8| frames::ipv4([10, 0, 0, host], protocol, &udp);
@@ -199,7 +198,7 @@ fn mixed() -> Vec<Vec<u8>> {
     ]
 }
 
-/// IP in IP, GRE and VXLAN, and a packet outside tunnels.
+/// Returns IP in IP, GRE and VXLAN, and a packet outside tunnels.
 fn tunnels() -> Vec<Vec<u8>> {
     let udp = frames::udp(&[0; 4]);
     let inner = |host: u8| frames::ipv4([192, 168, 0, host], 17, &udp);
@@ -220,7 +219,7 @@ fn tunnels() -> Vec<Vec<u8>> {
     ]
 }
 
-/// A file of the directory: a command line, files that it is given, and what came of it.
+/// File of the directory: a command line, its input files, and its output.
 struct Case {
     path: PathBuf,
     text: String,
@@ -235,7 +234,7 @@ impl Case {
         self.text.lines().next().unwrap()
     }
 
-    /// Its words; what is in single quotes is one.
+    /// Returns the words of the command line. Text in single quotes is one word.
     fn words(&self) -> Vec<&str> {
         let parts = self.command().strip_prefix("$ flowgauge ").unwrap().split('\'').enumerate();
         parts
@@ -247,14 +246,14 @@ impl Case {
             .collect()
     }
 
-    /// Names and contents of the files that it is given.
+    /// Returns names and contents of the input files.
     fn given(&self) -> Vec<(&str, &str)> {
         let sections = self.text.split("\n--- ").skip(1);
         let given = sections.map_while(|section| section.strip_prefix("given ")?.split_once('\n'));
         given.map(|(name, content)| (name, content.strip_suffix('\n').unwrap_or(content))).collect()
     }
 
-    /// Runs the command line, and writes down what came of it.
+    /// Runs the command line and returns its output in the format of the file.
     fn run(&self, scratch: &Scratch) -> String {
         let mut text = format!("{}\n", self.command());
         for (name, content) in self.given() {
@@ -264,8 +263,7 @@ impl Case {
             section(&mut text, &format!("given {name}"), content.as_bytes());
         }
         let mut command = flowgauge();
-        // The last digit of logarithms depends on whether the CPU multiplies and adds at once; here
-        // it never does.
+        // The last digit of logarithms depends on fused multiply-add; disable it.
         command.env("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-FMA,-FMA4");
         command.env_remove("COLUMNS").current_dir(scratch.path(""));
         let words = self.words();
@@ -280,7 +278,7 @@ impl Case {
         section(&mut text, "standard output", &output.stdout);
         section(&mut text, "standard error", &output.stderr);
         if let Some(record) = words.iter().skip_while(|word| **word != "--record").nth(1) {
-            // An error may come before it.
+            // An error may come first.
             if let Ok(written) = fs::read(scratch.path(record)) {
                 section(&mut text, record, &written);
             }
@@ -291,7 +289,7 @@ impl Case {
     }
 }
 
-/// Adds what was written somewhere, long lines and what is no text as digests.
+/// Appends output, with long lines and binary data as digests.
 fn section(text: &mut String, title: &str, bytes: &[u8]) {
     writeln!(text, "--- {title}").unwrap();
     let Ok(content) = std::str::from_utf8(bytes) else {
@@ -312,7 +310,7 @@ fn section(text: &mut String, title: &str, bytes: &[u8]) {
     }
 }
 
-/// Length and FNV-1a hash.
+/// Returns length and FNV-1a hash.
 fn digest(bytes: &[u8]) -> String {
     let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -341,7 +339,7 @@ fn cases() -> Vec<Case> {
     cases.collect()
 }
 
-/// The lines that differ, without those that are equal before and after them.
+/// Returns the lines that differ, without equal ones before and after.
 fn difference(expected: &str, found: &str) -> String {
     let [mut old, mut new] = [expected, found].map(|text| text.lines().collect::<Vec<_>>());
     let equal = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
@@ -352,7 +350,7 @@ fn difference(expected: &str, found: &str) -> String {
         new.pop();
     }
     let mut text = format!("  from line {} on\n", equal + 1);
-    // Of long lines only the surroundings of the first difference tell anything.
+    // For long lines, show only the surroundings of the first difference.
     let alike = |index: usize| {
         let [old, new] =
             [&old, &new].map(|lines| lines.get(index).map_or("", |line| *line).chars());
@@ -418,7 +416,7 @@ fn outputs_are_what_they_were() {
 fn every_choice_is_held_by_a_command_line() {
     let cases = cases();
     let mut commands: Vec<&str> = cases.iter().map(Case::command).collect();
-    for words in HELD {
+    for words in REQUIRED_OPTIONS {
         let held = |case: &Case| {
             case.command().contains(words) && case.text.ends_with("\n--- exit code 0\n")
         };

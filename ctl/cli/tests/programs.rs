@@ -1,4 +1,4 @@
-//! `flowgauge bench` and `flowgauge reproduce` run the program beside this one.
+//! `flowgauge bench` and `flowgauge reproduce` run the program next to this one.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;
@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// A folder with this program, and with another one that is a script.
+/// Directory with this program, and a script as the other one.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -56,7 +56,7 @@ fn what_is_not_there_is_named_with_what_to_do() {
             "{said}"
         );
     }
-    // Options are explained and checked without it.
+    // Options are explained and checked without the other program.
     let output = folder.run(&["bench", "packet", "--help"]);
     assert!(output.status.success() && text(&output.stdout).contains("--quick"));
     assert_eq!(folder.run(&["bench", "packets"]).status.code(), Some(2));

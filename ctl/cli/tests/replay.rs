@@ -19,13 +19,14 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::process::Stdio;
 
-/// 2500 packets of 500 sources, 10 ms apart: two and a half windows of 10 s.
+/// Writes 2500 packets of 500 sources, 10 ms apart: two and a half windows of 10 s.
 fn trace(scratch: &Scratch) -> String {
     scratch
         .write("trace.pcap", pcap(&packets((0..2500).map(|i| 0x0a00_0000 + i % 500), 10_000_000)))
 }
 
-/// More than a worker reads at once: sources 10.0.0.0 + i² mod 7919, which are 3960.
+/// Writes more than a worker reads at a time: sources 10.0.0.0 + i² mod 7919, of which there are
+/// 3960.
 fn long_trace(scratch: &Scratch) -> String {
     scratch.write(
         "long.pcap",
@@ -92,7 +93,7 @@ fn csv_begins_with_the_columns_of_the_thesis() {
     let rows: Vec<_> = lines.collect();
     assert!(rows.iter().all(|row| row.len() == header.len()), "{text}");
     let column = |name: &str| header.iter().position(|column| *column == name).unwrap();
-    // The same records as in JSON, the total aside, which would be summed up with the rest.
+    // The same records as in JSON, without the total, which would be added to the rest.
     let mut expected = records(&file, "--truth --read-every 1s");
     assert_eq!(expected.pop().unwrap()["record"], "total");
     assert_eq!(rows.len(), expected.len());
@@ -101,7 +102,7 @@ fn csv_begins_with_the_columns_of_the_thesis() {
         assert!((row[0].parse::<f64>().unwrap() - seconds).abs() < 1e-9, "{row:?}");
         assert_eq!(row[1].parse::<u64>().unwrap(), number(record, "window"));
         assert_eq!(row[2].parse::<u64>().unwrap(), cardinality(record, "truth").as_u64().unwrap());
-        // Both are exact; what reads the JSON here may be off by a last bit.
+        // Both are exact; parsing the JSON here may round the last bit.
         let estimate = cardinality(record, "estimate").as_f64().unwrap();
         assert!(
             (row[3].parse::<f64>().unwrap() / estimate - 1.0).abs() < 1e-14,
@@ -168,7 +169,7 @@ fn windows_end_at_multiples_of_their_length_and_the_last_is_incomplete() {
         windows.iter().map(|window| window["complete"].as_bool().unwrap()).collect::<Vec<_>>(),
         [true, true, false]
     );
-    // 500 sources come round every 5 s: exact in each window, and united they are no more.
+    // 500 sources recur every 5 s: exact in each window, and in the total.
     assert!(windows.iter().all(|window| cardinality(window, "truth") == 500));
     assert_eq!(cardinality(total(&records), "truth"), 500);
     for sample in of_kind(&records, "sample") {
@@ -259,9 +260,9 @@ fn staggered_registers_have_no_windows() {
     assert!(samples.iter().all(|sample| {
         cardinality(sample, "estimator").as_str().is_some_and(|name| name.contains("mle"))
     }));
-    // Whatever happened earlier, the last 2 s had 200 packets of as many sources. Registers of all
-    // ages hold each flow of 4 s with some probability, so that their number scatters less than one
-    // of 200 in a Poisson process.
+    // Only the last 2 s matter, with 200 packets of as many sources. Registers of all ages contain
+    // each flow of the last 4 s with some probability, so that their number varies less than 200 in
+    // a Poisson process.
     let allowed = of_mean(200.0_f64.sqrt().recip(), 1);
     let late = samples.iter().filter(|sample| number(sample, "at_ns") > START + 5 * SECOND);
     for sample in late {
@@ -458,18 +459,18 @@ fn a_wrong_configuration_file_is_refused_with_its_line() {
         (
             "window = \"5s\"\n\n\nregister = 2048\n",
             4,
-            "there is no option 'register'; did you mean 'registers'?",
+            "unknown option 'register'; did you mean 'registers'?",
         ),
         ("\ntruth = \"yes\"\n", 2, "boolean"),
         ("seed = 1\nworkers = 0\n", 2, "1 to 256"),
-        ("seed = -1\n", 1, "'-1' will not do"),
+        ("seed = -1\n", 1, "invalid value '-1'"),
         ("key = \"src\"\nread-every = \"sometimes\"\n", 2, "never"),
-        ("\n\n  estimator = [\"ertl\"]\n", 3, "text or a number"),
+        ("\n\n  estimator = [\"ertl\"]\n", 3, "a string or a number"),
         ("format = \"json\"\nkey = \n", 2, ""),
         ("format = \"json\"\nformat = \"csv\"\n", 2, "duplicate"),
         ("backend = \"abacus\"\n", 1, "poll"),
         ("port = \"tap0\"\n", 1, "memory:PROFILE"),
-        ("config = \"other.toml\"\n", 1, "there is no option 'config'"),
+        ("config = \"other.toml\"\n", 1, "unknown option 'config'"),
         ("\"\\u001b[31mwindow\" = 1\n", 1, "'\\u{1b}[31mwindow'"),
     ] {
         let config = scratch.write("wrong.toml", content);
@@ -499,7 +500,7 @@ fn standard_input_is_a_capture_too() {
     let arguments = ["replay", "-", "--truth", "--format", "json"];
     let output = flowgauge().args(arguments).stdin(File::open(&file).unwrap()).output().unwrap();
     assert_eq!(common::Outcome::from(output).quiet(), from_file.replace(&file, "standard input"));
-    // A pipe hands out less at a time than is asked for.
+    // A pipe returns less at a time than requested.
     let mut cat =
         std::process::Command::new("cat").arg(&file).stdout(Stdio::piped()).spawn().unwrap();
     let output = flowgauge().args(arguments).stdin(cat.stdout.take().unwrap()).output().unwrap();
@@ -507,7 +508,7 @@ fn standard_input_is_a_capture_too() {
     assert_eq!(common::Outcome::from(output).quiet(), from_file.replace(&file, "standard input"));
 }
 
-/// A program with arguments that compresses what it reads; `None` where there is no such program.
+/// Compresses bytes with a program; `None` if it is not installed.
 fn compressed(program: &str, bytes: &[u8]) -> Option<Vec<u8>> {
     let mut words = program.split(' ');
     let mut command = std::process::Command::new(words.next()?);
@@ -553,7 +554,7 @@ fn compressed_captures_are_read_as_they_are() {
             .zip(compressed(program, second))
             .map(|(first, second)| [first, second].concat());
         for (part, content) in [whole, parts].into_iter().flatten().enumerate() {
-            // The name says nothing.
+            // The name does not reveal the format.
             let name = scratch.write(&format!("{number}-{part}.pcap"), content);
             assert_eq!(
                 replay(&name, "--truth --format json").quiet(),
@@ -581,7 +582,7 @@ fn a_compressed_capture_is_a_port_too() {
     assert_eq!(number(total(&records), "packets"), 7);
 }
 
-/// Every third packet of a trace.
+/// Returns every third packet of a trace.
 fn part(all: &[Packet], part: usize) -> Vec<Packet> {
     all.iter().skip(part).step_by(3).cloned().collect()
 }
@@ -594,7 +595,7 @@ fn several_captures_count_as_one() {
     let expected = replay(&whole, "--truth --format json --window 3s").quiet();
     let files = [0, 1, 2].map(|index| {
         let packets = part(&all, index);
-        // The middle one is of another format.
+        // The middle one has a different format.
         let nanoseconds = InterfaceOptions {
             resolution: Some(Resolution::NANOSECONDS),
             ..InterfaceOptions::default()
@@ -635,10 +636,9 @@ fn a_capture_of_several_that_cannot_be_opened_is_named_before_anything_is_counte
     let scratch = Scratch::new("several-missing");
     let file = trace(&scratch);
     let pattern = scratch.path("nothing-*.pcap");
-    for (missing, reason) in [
-        ("/does/not/exist.pcap", "No such file"),
-        (pattern.to_str().unwrap(), "no file has such a name"),
-    ] {
+    for (missing, reason) in
+        [("/does/not/exist.pcap", "No such file"), (pattern.to_str().unwrap(), "no file matches")]
+    {
         let outcome = common::run(["replay", file.as_str(), missing]);
         assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
         let line = outcome.complaint();
@@ -720,11 +720,14 @@ fn silence_is_one_record_whatever_its_length() {
         let after = |window: u64| [window, START + window * 10 * SECOND, 10];
         assert_eq!(windows, [0, 1, 2, 94_608_003, 94_608_004, 94_608_005].map(after));
         let [silence] = of_kind(&records, "silence")[..] else { panic!("{records:?}") };
-        let told = ["window", "last_window", "start_ns", "end_ns", "packets"]
+        let reported = ["window", "last_window", "start_ns", "end_ns", "packets"]
             .map(|key| number(silence, key));
-        assert_eq!(told, [3, 94_608_002, START + 30 * SECOND, START + 94_608_003 * 10 * SECOND, 0]);
+        assert_eq!(
+            reported,
+            [3, 94_608_002, START + 30 * SECOND, START + 94_608_003 * 10 * SECOND, 0]
+        );
         assert_eq!(number(total(&records), "packets"), 60);
-        // A read for every packet at most, since nothing came before the others.
+        // At most one sample per packet, since nothing arrived before the others.
         assert!(
             of_kind(&records, "sample").len() <= 60,
             "{} reads",
@@ -741,10 +744,10 @@ fn silence_is_one_record_whatever_its_length() {
     let csv = replay(&file, "--window 10s --format csv").quiet();
     let silence = csv.lines().find(|line| line.contains(",silence,")).unwrap();
     assert!(silence.contains(",3,") && silence.contains(",94608002,"), "{silence}");
-    // Without windows there are reads to leave out.
+    // Without windows there are samples to skip.
     let records = records(&file, "--staggered 10s --read-every 1s");
-    // One between two packets, unless the process has none there; in the years there is one for
-    // certain, and so there is at the end.
+    // One between two packets, unless the process has none there; over years there is certainly
+    // one, and one at the end.
     let reads = of_kind(&records, "sample").len() as u64;
     assert!(binomial(58, -(-1.0_f64).exp_m1()).contains(&(reads - 2)), "{reads} reads");
     assert_eq!(records.len() as u64, reads + 1, "and the total");
@@ -754,7 +757,7 @@ fn silence_is_one_record_whatever_its_length() {
 #[test]
 fn a_few_empty_windows_are_told_one_by_one() {
     let scratch = Scratch::new("short-gap");
-    for (empty, told) in [(3, 3), (4, 0), (101, 0)] {
+    for (empty, reported) in [(3, 3), (4, 0), (101, 0)] {
         let mut all = packets(0..20, SECOND);
         all[10..].iter_mut().for_each(|packet| packet.timestamp += empty * 10 * SECOND);
         let records = records(scratch.write("short.pcap", pcap(&all)), "--window 10s");
@@ -762,9 +765,9 @@ fn a_few_empty_windows_are_told_one_by_one() {
             of_kind(&records, "window").iter().map(|window| number(window, "packets")).collect();
         assert_eq!(
             (packets.len(), packets.iter().filter(|packets| **packets == 0).count()),
-            (told + 2, told)
+            (reported + 2, reported)
         );
-        assert_eq!(of_kind(&records, "silence").len(), usize::from(told == 0));
+        assert_eq!(of_kind(&records, "silence").len(), usize::from(reported == 0));
         assert_eq!(
             of_kind(&records, "window").last().map(|window| number(window, "window")),
             Some(empty + 1)
@@ -791,7 +794,7 @@ fn a_run_that_is_to_end_in_a_silence_ends_there() {
     }
 }
 
-/// A hundred and thirty million reads would be due.
+/// A hundred and thirty million samples would be due.
 #[test]
 fn a_window_of_years_needs_no_reads() {
     let scratch = Scratch::new("years");
@@ -809,7 +812,7 @@ fn a_window_of_years_needs_no_reads() {
 #[test]
 fn packets_out_of_order_are_in_the_windows_of_their_times() {
     let scratch = Scratch::new("order");
-    // Every seventh packet lies fifty later in the capture.
+    // Every seventh packet is fifty packets late in the capture.
     let mut all = packets(0..4000, SECOND / 100);
     let late = |packet: &Packet| (packet.timestamp / (SECOND / 100)).is_multiple_of(7);
     all.sort_by_key(|packet| packet.timestamp + if late(packet) { SECOND / 2 } else { 0 });
@@ -825,7 +828,7 @@ fn packets_out_of_order_are_in_the_windows_of_their_times() {
         );
         assert_eq!(number(total(&records), "end_ns") - START, 3999 * SECOND / 100 + 1);
     }
-    // Nobody waits for them if that is wanted.
+    // With zero lateness they are not waited for.
     let outcome = replay(&file, "--window 1s --lateness 0s --format json");
     let records = parse(&outcome.stdout);
     let [packets, late] = ["packets", "late"].map(|key| number(total(&records), key));
@@ -842,7 +845,7 @@ fn packets_that_come_too_late_are_counted_apart_and_told() {
         let outcome = replay(&file, &format!("--window 10s --format json --workers {workers}"));
         assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
         assert!(
-            outcome.complaint().contains("10 packets came when their window was closed"),
+            outcome.complaint().contains("10 packets arrived after their window was closed"),
             "{}",
             outcome.stderr
         );
@@ -873,7 +876,7 @@ fn packets_that_come_too_late_are_counted_apart_and_told() {
 fn timestamps_going_backwards_lose_no_packet() {
     let scratch = Scratch::new("backwards");
     let mut all = packets(0..400, SECOND / 10);
-    // Every tenth packet comes from up to half a minute ago, one from the last century.
+    // Every tenth packet is up to half a minute old, one is from the last century.
     all.iter_mut().step_by(10).skip(1).for_each(|packet| packet.timestamp -= 30 * SECOND);
     all[200].timestamp = SECOND;
     for file in [
@@ -894,7 +897,8 @@ fn a_timestamp_at_the_end_of_the_clock_does_not_make_windows_for_ever() {
     let mut all = packets(0..30, SECOND);
     all.push(Packet { timestamp: u64::MAX, ..all[0].clone() });
     let mut file = build::pcapng(&PcapNgOptions::default(), &all);
-    // What the builder cannot say: 2^64 - 1 microseconds, in the timestamp at 12 of the last block.
+    // Not supported by the builder: 2^64 - 1 microseconds, in the timestamp at offset 12 of the
+    // last block.
     let block = file.len() - (32 + all[30].frame.len().next_multiple_of(4));
     file[block + 12..block + 20].fill(0xff);
     let file = scratch.write("end.pcapng", file);
@@ -917,7 +921,7 @@ fn an_empty_capture_is_valid() {
             for format in ["json", "table", "csv"] {
                 let outcome = replay(&file, &format!("{options} --format {format}"));
                 assert_eq!(outcome.code, Some(0));
-                // Whoever expected packets learns that there are none.
+                // The message says that there are no packets.
                 assert!(
                     outcome.complaint().ends_with("the capture has no packets"),
                     "{}",
@@ -942,8 +946,8 @@ fn a_packet_without_bytes_counts() {
     assert_eq!((number(&total["rejected"], "truncated"), number(total, "bytes")), (1, 1500));
 }
 
-/// As far as a frame went on the wire: cut, rejected, behind a header of the capturing machine, and
-/// with a frame check sequence.
+/// Length of a frame on the wire: truncated, rejected, behind a header of the capturing machine,
+/// and with a frame check sequence.
 #[test]
 fn bytes_are_lengths_on_the_wire() {
     let scratch = Scratch::new("bytes");
@@ -1014,7 +1018,7 @@ fn one_capture_may_hold_several_link_types() {
     assert_eq!(cardinality(total, "truth"), 2);
 }
 
-/// An echo request of this number, or its reply.
+/// Returns an echo request with this number, or its reply.
 fn echo(number: u32, is_reply: bool) -> Vec<u8> {
     let (host, server) = ([10, 0, (number >> 8) as u8, number as u8], [192, 0, 2, 1]);
     let (from, to) = if is_reply { (server, host) } else { (host, server) };
@@ -1023,7 +1027,7 @@ fn echo(number: u32, is_reply: bool) -> Vec<u8> {
     frames::ethernet(&[], 0x0800, &[&header[..], &from, &to, &icmp].concat())
 }
 
-/// Round trips of 1 to 41 ms by a clock of this step, and how long they took.
+/// Returns round trips of 1 to 41 ms by a clock with this step, and their durations.
 fn round_trips(step: u64) -> (Vec<Packet>, Vec<u64>) {
     let delays: Vec<u64> =
         (0..1000).map(|number| 1_000_000 + number * 7_919_003 % 40_000_000).collect();
@@ -1094,7 +1098,7 @@ fn captures_of_microseconds_have_that_resolution() {
         total(&parse(&common::Outcome::from(output).quiet()))["delay"][0]["resolution_ns"].clone()
     };
     let pcap = |packets: &[Packet]| build::pcap(&PcapOptions::default(), packets);
-    // Too few packets to see a step.
+    // Too few packets to detect a step.
     let packets = [(0, false), (30_000_000, true)]
         .map(|(at, is_reply)| Packet::new(START + at, echo(1, is_reply)));
     let [first, second] =

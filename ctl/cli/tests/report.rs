@@ -1,4 +1,4 @@
-//! Pages about captures, and the demonstration.
+//! HTML reports of captures, and the demonstration.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
@@ -15,7 +15,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::Output;
 
-/// Ten seconds of traffic.
+/// Generates ten seconds of traffic.
 fn capture(scratch: &Scratch, name: &str) -> String {
     let profile: Profile = "zipf,flows=500,rate=2000,packets=20000".parse().unwrap();
     let generator = Generator::new(profile.clone());
@@ -32,7 +32,7 @@ fn report(scratch: &Scratch, arguments: &[&str]) -> Output {
     flowgauge().arg("report").args(arguments).current_dir(scratch.path("")).output().unwrap()
 }
 
-/// What a page holds.
+/// Returns the data in a page.
 fn data(page: &Path) -> Value {
     let page = fs::read_to_string(page).unwrap();
     let (_, data) = page.split_once("<script type=\"application/json\" id=\"data\">").unwrap();
@@ -62,7 +62,7 @@ fn a_page_tells_what_a_replay_tells() {
     let page = scratch.path("ten-seconds.pcap.html");
     let data = data(&page);
     let windows = data["windows"].as_array().unwrap();
-    // A hundred or so: 10 s in windows of 100 ms.
+    // About a hundred: 10 s in windows of 100 ms.
     let lines = flowgauge()
         .args(["replay", &pcap, "--window", "100ms", "--format", "json", "--truth"])
         .output()
@@ -78,8 +78,8 @@ fn a_page_tells_what_a_replay_tells() {
     assert_eq!(windows.len(), of("window").len());
     for (window, line) in windows.iter().zip(of("window")) {
         let flows = figure(window, "distinct_flows");
-        for (mine, told) in [("value", "estimate"), ("low", "low"), ("high", "high")] {
-            assert_eq!(flows["number"][mine], line["cardinality"][told]);
+        for (mine, text) in [("value", "estimate"), ("low", "low"), ("high", "high")] {
+            assert_eq!(flows["number"][mine], line["cardinality"][text]);
         }
         assert_eq!(flows["truth"].as_f64(), line["cardinality"]["truth"].as_f64());
         assert_eq!(figure(window, "packets")["count"].as_f64(), line["ipv4_packets"].as_f64());
@@ -94,10 +94,10 @@ fn a_page_tells_what_a_replay_tells() {
     assert_eq!(figure(total, "packets")["count"], 20_000.0);
     assert_eq!(data["about"]["problems"], Value::Array(Vec::new()));
     let facts = data["about"]["facts"].to_string();
-    for told in ["ten-seconds.pcap", "20,000, of which 0", "of 100ms", "beside the estimates"] {
-        assert!(facts.contains(told), "{told}: {facts}");
+    for text in ["ten-seconds.pcap", "20,000, of which 0", "of 100ms", "beside the estimates"] {
+        assert!(facts.contains(text), "{text}: {facts}");
     }
-    // What there is is kept, unless that is asked for.
+    // An existing page is only replaced on request.
     let again = report(&scratch, &[&pcap]);
     assert!(
         again.status.code() == Some(1)
@@ -111,7 +111,7 @@ fn a_page_tells_what_a_replay_tells() {
     assert!((2..=3).contains(&self::data(&page)["windows"].as_array().unwrap().len()));
 }
 
-/// U+202E turns what follows around: `exe.fdp` would look like a PDF.
+/// U+202E reverses the following text: `exe.fdp` would look like a PDF.
 #[test]
 fn a_name_cannot_turn_the_text_of_a_page_around() {
     let scratch = Scratch::new("report-turned");
@@ -178,8 +178,8 @@ fn what_is_for_other_commands_is_refused() {
         (&[&pcap, "--out", "."], "--out is not for"),
     ] {
         let output = report(&scratch, arguments);
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(2) && told.contains(problem), "{arguments:?}: {told}");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && text.contains(problem), "{arguments:?}: {text}");
     }
     assert_eq!(report(&scratch, &["missing.pcap"]).status.code(), Some(1));
 }

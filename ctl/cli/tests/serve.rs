@@ -1,5 +1,4 @@
-//! What a run tells over HTTP: metrics, events, health; and what it does with readers that mean no
-//! good.
+//! HTTP server of a run: metrics, events, health, and its behaviour with malicious clients.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
@@ -43,10 +42,10 @@ fn metrics_are_those_of_the_windows() {
         sum == ipv4
     });
     let last = &windows[last.unwrap_or_else(|| panic!("{ipv4} is no sum of {windows:?}"))];
-    // Reading JSON may round the last digit.
-    let is_same = |name: &str, told: &Value| {
-        let (mine, told) = (one(name), told.as_f64().unwrap());
-        assert!((mine - told).abs() <= told.abs() * 1e-12, "{name}: {mine} {told}");
+    // Parsing JSON may round the last digit.
+    let is_same = |name: &str, printed: &Value| {
+        let (mine, printed) = (one(name), printed.as_f64().unwrap());
+        assert!((mine - printed).abs() <= printed.abs() * 1e-12, "{name}: {mine} {printed}");
     };
     is_same("distinct_flows", &last["cardinality"]["estimate"]);
     is_same("distinct_flows_low", &last["cardinality"]["low"]);
@@ -59,7 +58,7 @@ fn metrics_are_those_of_the_windows() {
             .keys()
             .any(|name| name.contains("flowgauge_heavy_flows{") && name.contains("rank=\"1\""))
     );
-    // No address is a label.
+    // Addresses are not used as labels.
     assert!(!metrics.keys().any(|name| name.contains("=\"10.")), "{metrics:?}");
     let (status, head, body) = served.get("/health");
     assert_eq!((status, body.as_str()), (200, "well\n"), "{head}");
@@ -78,16 +77,16 @@ fn a_run_is_not_ready_without_one_of_its_sources() {
         source("good", "memory:unique,rate=20k") + &source("bad", "pcap:/does/not/exist.pcap");
     let mut served = Served::start(&format!("--config {}", scratch.write("sources.toml", config)));
     served.window();
-    // Until both have said what becomes of them.
-    let told = loop {
+    // Wait until both have a final state.
+    let printed = loop {
         let (status, _, body) = served.get("/ready");
         if !body.contains("has not begun") {
             break (status, body);
         }
         assert_eq!(status, 503, "{body}");
     };
-    assert_eq!(told, (503, "bad: it has failed; the log says why\n".to_owned()));
-    // It is alive all the same.
+    assert_eq!(printed, (503, "bad: failed; see the log\n".to_owned()));
+    // It is alive nevertheless.
     let (status, _, body) = served.get("/health");
     assert_eq!((status, body.as_str()), (200, "well\n"));
     let (status, _, body) = served.get("/live");
@@ -124,7 +123,8 @@ fn prometheus_has_nothing_to_say_against_the_metrics() {
     served.end();
 }
 
-/// Metrics in protocol buffers, as their text would have them: names and labels with their values.
+/// Parses metrics in protocol buffers into names with labels and their values, as in the text
+/// format.
 fn flat(mut bytes: &[u8]) -> BTreeMap<String, f64> {
     let mut all = BTreeMap::new();
     while !bytes.is_empty() {
@@ -196,13 +196,13 @@ fn who_asks_for_protocol_buffers_gets_the_same_metrics() {
             "{head}"
         );
         let mut text = parsed(&String::from_utf8(body).unwrap());
-        // It goes on between two windows.
+        // It changes between two windows.
         assert!(text.remove("process_cpu_seconds_total").is_some());
         text
     };
-    let told = loop {
+    let printed = loop {
         served.window();
-        // No window ends between the two, unless it is seen here.
+        // No window ends between the two, otherwise it is detected here.
         let before = text("");
         let (status, head, body) = ask(&format!("Accept: {accept}\r\n"));
         let after = text("Accept: text/plain, */*\r\n");
@@ -217,15 +217,15 @@ fn who_asks_for_protocol_buffers_gets_the_same_metrics() {
         if before == after
             && before.keys().any(|name| name.starts_with("flowgauge_delay_seen_seconds_count"))
         {
-            let mut told = flat(&body);
-            assert!(told.remove("process_cpu_seconds_total").is_some());
-            assert_eq!(told, before);
-            break told;
+            let mut printed = flat(&body);
+            assert!(printed.remove("process_cpu_seconds_total").is_some());
+            assert_eq!(printed, before);
+            break printed;
         }
     };
     assert!(
-        told.keys().any(|name| name.starts_with("flowgauge_packet_lengths_bytes_bucket")),
-        "{told:?}"
+        printed.keys().any(|name| name.starts_with("flowgauge_packet_lengths_bytes_bucket")),
+        "{printed:?}"
     );
     served.end();
 }
@@ -241,7 +241,7 @@ fn events_are_all_windows_and_go_on_where_a_reader_stopped() {
     let more = served.events(Some(&first[3].0), 8);
     assert_eq!(numbers(&more), (4..=8).collect::<Vec<_>>());
     assert_eq!(first[4..], more[..2]);
-    // What a page has of another run, or of nobody, says nothing of this one.
+    // An event id of another run, or an invalid one, has no meaning here.
     for foreign in ["1234.3", "3", "", "x.y"] {
         assert_eq!(numbers(&served.events(Some(foreign), 2)), [0, 1, 2], "{foreign}");
     }
@@ -254,7 +254,7 @@ fn events_are_all_windows_and_go_on_where_a_reader_stopped() {
             && head.contains("content-security-policy: default-src 'none'")
             && page.contains("<title>flowgauge")
     );
-    // Nothing of the page is loaded from elsewhere.
+    // The page loads nothing from elsewhere.
     for asset in ["/", "/page.js", "/page.css", "/uplot.css"] {
         let (status, _, text) = served.get(asset);
         assert!(
@@ -278,7 +278,7 @@ fn readers_that_mean_no_good_are_turned_away() {
         let (status, head, _) = served
             .ask(&format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"));
         assert_eq!(status, 421, "{host}");
-        // What is refused has the headers of what is answered.
+        // Rejections have the same headers as answers.
         assert!(
             head.contains("content-security-policy: default-src 'none'")
                 && head.contains("nosniff"),
@@ -303,16 +303,16 @@ fn readers_that_mean_no_good_are_turned_away() {
     assert_eq!(ask(&format!("GET /../../etc/passwd HTTP/1.1\r\n{host}\r\n")), 404);
     assert_eq!(ask("\u{16}\u{3}\u{1} a greeting of TLS\r\n\r\n"), 400);
     assert_eq!(ask(&format!("GET / HTTP/1.1\r\n{host}X: {}\r\n\r\n", "x".repeat(64 << 10))), 431);
-    // More connections than there is room for, none of which says anything.
+    // More connections than allowed, without any request.
     let silent: Vec<TcpStream> = (0..300).map(|_| served.connect()).collect();
-    // The oldest have given way.
+    // The oldest were closed.
     let closed = silent
         .iter()
         .take(236)
         .filter(|stream| (&**stream).read(&mut [0]).is_ok_and(|read| read == 0))
         .count();
     assert_eq!(closed, 236);
-    // Counting goes on, and so do answers when they have gone.
+    // Counting continues, and so do answers once they are gone.
     let before = served.window()["window"].as_u64().unwrap();
     drop(silent);
     let after = served.window()["window"].as_u64().unwrap();
@@ -332,16 +332,16 @@ fn readers_that_mean_no_good_are_turned_away() {
         "{refused:?}"
     );
     assert_eq!((count("token"), count("tls")), (0.0, 0.0));
-    let told = served.end();
-    // One line of all of them.
+    let printed = served.end();
+    // One log line for all of them.
     for one in
         ["connections are open", "is not this machine's own", "refused over HTTP: a request:"]
     {
-        assert_eq!(told.matches(one).count(), 1, "{told}");
+        assert_eq!(printed.matches(one).count(), 1, "{printed}");
     }
 }
 
-/// Connections from another address of the loopback, as from another machine.
+/// Opens connections from another loopback address, as from another machine.
 fn strangers(address: std::net::SocketAddr, number: u8, count: usize) -> Vec<TcpStream> {
     let connected = |_| {
         let socket = rustix::net::socket(
@@ -360,9 +360,9 @@ fn strangers(address: std::net::SocketAddr, number: u8, count: usize) -> Vec<Tcp
 #[test]
 fn idle_connections_of_strangers_keep_nobody_away() {
     let mut served = Served::start("--port memory:zipf,rate=5k");
-    // It is ready.
+    // The run is ready.
     (0..2).for_each(|_| drop(served.window()));
-    // Of one stranger all but eight are closed, the oldest first.
+    // All but eight connections of one address are closed, the oldest first.
     let idle = strangers(served.address, 2, 64);
     assert_eq!(served.get("/health").0, 200);
     let closed = idle
@@ -371,7 +371,7 @@ fn idle_connections_of_strangers_keep_nobody_away() {
         .filter(|stream| (&**stream).read(&mut [0]).is_ok_and(|read| read == 0))
         .count();
     assert_eq!(closed, 56);
-    // Many strangers leave places for this machine, also if they ask and stay.
+    // Many addresses leave room for this machine, even if they send requests and stay connected.
     let ask = |mut stream: &TcpStream| {
         stream.write_all(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         stream.read(&mut [0]).unwrap()
@@ -392,15 +392,15 @@ fn idle_connections_of_strangers_keep_nobody_away() {
     served.end();
 }
 
-/// Browsers open connections in advance, and keep those that were answered. A request that begins
-/// and does not come is another matter.
+/// Browsers open connections in advance, and keep those that were used. An incomplete request is
+/// different.
 #[test]
 fn connections_that_wait_are_no_requests_that_do_not_come() {
     let mut served = Served::start("--port memory:zipf,rate=5k");
     let (silent, kept, slow) = (served.connect(), served.connect(), served.connect());
     (&kept).write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     (&slow).write_all(b"GET /health HTTP/1.1\r\nHost:").unwrap();
-    // The run closes all of them. What it writes is read meanwhile.
+    // The run closes all of them. Its output is read in the meantime.
     let waiting = thread::spawn(move || {
         [silent, kept, slow].map(|mut stream| stream.read_to_end(&mut Vec::new()).unwrap())
     });
@@ -426,10 +426,10 @@ fn a_run_listens_where_only_this_machine_can_ask() {
             "--listen-token-file",
             "token",
         ]);
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(
-            output.status.code() == Some(2) && told.contains("can be reached by others"),
-            "{told}"
+            output.status.code() == Some(2) && printed.contains("is reachable by other machines"),
+            "{printed}"
         );
     }
     let output = refused(&["replay", "nothing.pcap", "--listen", "0"]);
@@ -440,16 +440,16 @@ fn a_run_listens_where_only_this_machine_can_ask() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let output = refused(&["run", "--port", "memory:zipf", "--listen", &address]);
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
         output.status.code() == Some(1)
-            && told.contains(&address)
-            && told.contains("--listen takes another one"),
-        "{told}"
+            && printed.contains(&address)
+            && printed.contains("--listen takes another one"),
+        "{printed}"
     );
 }
 
-/// Addresses that others can reach take a certificate and a token.
+/// Addresses that other machines can reach require a certificate and a token.
 #[test]
 fn strangers_have_to_know_the_token() {
     let scratch = Scratch::new("strangers");
@@ -476,18 +476,18 @@ fn strangers_have_to_know_the_token() {
     {
         assert_eq!(ask("/metrics", &format!("Authorization: {wrong}\r\n")).0, 401, "{wrong}");
     }
-    // As Prometheus does, and as browsers do (any user, the token as password).
+    // As Prometheus and browsers do (any user, the token as password).
     assert_eq!(ask("/health", &format!("Authorization: Bearer {TOKEN}\r\n")).0, 200);
     let basic = "Authorization: Basic bWU6MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=\r\n";
     assert!(ask("/", basic).2.contains("<title>flowgauge"));
-    // Garbage in place of a greeting, and none at all.
+    // Garbage instead of a handshake, and none at all.
     for garbage in [
         "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(),
         "\0".repeat(1 << 16),
         "\u{16}\u{3}\u{1}\u{7f}\u{7f}".repeat(999),
     ] {
         let mut stream = served.connect();
-        // It may be closed before all is written.
+        // The connection may be closed before everything is written.
         let _ =
             stream.write_all(garbage.as_bytes()).and_then(|()| stream.read_to_end(&mut Vec::new()));
     }
@@ -498,11 +498,11 @@ fn strangers_have_to_know_the_token() {
         let count = parsed(&metrics)[&line];
         assert!(count >= least && (least > 0.0 || count == 0.0), "{line} {count}");
     }
-    let told = served.end();
+    let printed = served.end();
     for one in ["without the token", "without TLS"] {
-        assert_eq!(told.matches(one).count(), 1, "{told}");
+        assert_eq!(printed.matches(one).count(), 1, "{printed}");
     }
-    assert!(!told.contains("0123456789"), "{told}");
+    assert!(!printed.contains("0123456789"), "{printed}");
 }
 
 #[test]
@@ -525,16 +525,16 @@ fn secrets_that_are_none_are_refused() {
         (&["--listen-token-file", &long], 1, "16 letters"),
         (&["--listen-token-file", &open], 1, "everyone can read the token"),
         (&["--listen-token-file", "/nowhere"], 1, "/nowhere"),
-        (&["--listen-cert", &certificate], 2, "go together"),
+        (&["--listen-cert", &certificate], 2, "must be given together"),
         (&["--listen-cert", &certificate, "--listen-key", &short], 1, &short),
         (&["--listen-cert", &key, "--listen-key", &key], 1, "no certificate"),
         (&["--listen-cert", &certificate, "--listen-key", &open], 1, "everyone can read the key"),
     ];
     for (options, code, problem) in cases {
-        let (status, told) = refused(options);
+        let (status, printed) = refused(options);
         assert!(
-            status == Some(code) && told.contains(problem) && told.lines().count() == 1,
-            "{options:?}: {told}"
+            status == Some(code) && printed.contains(problem) && printed.lines().count() == 1,
+            "{options:?}: {printed}"
         );
     }
     fs::remove_file(&open).unwrap();

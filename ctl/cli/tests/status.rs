@@ -1,4 +1,4 @@
-//! `flowgauge status` beside runs that count, were killed, or are none.
+//! `flowgauge status` with runs that count, were killed, or are other programs.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
@@ -18,17 +18,17 @@ use std::thread;
 
 const VARIABLE: &str = "FLOWGAUGE_STATUS_DIR";
 
-/// A place for sockets that no other test knows.
-struct Place {
+/// Directory for sockets that no other test uses.
+struct SocketDirectory {
     _scratch: Scratch,
     directory: PathBuf,
 }
 
-impl Place {
+impl SocketDirectory {
     fn new(test: &str) -> Self {
         let scratch = Scratch::new(test);
         let directory = scratch.path("runs");
-        Place { _scratch: scratch, directory }
+        SocketDirectory { _scratch: scratch, directory }
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -37,7 +37,7 @@ impl Place {
         command
     }
 
-    /// An endless run that counts and has printed its first read.
+    /// Starts an endless run and waits for its first sample.
     fn run(&self, arguments: &[&str]) -> Running {
         let mut command =
             self.command(&["run", "--window", "200ms", "--read-every", "50ms", "--format", "json"]);
@@ -51,7 +51,7 @@ impl Place {
         self.command(&["status"]).args(arguments).output().unwrap().into()
     }
 
-    /// What the runs say, as soon as `enough` of it.
+    /// Queries the runs until `enough` accepts the answer.
     fn runs(&self, enough: impl Fn(&[Value]) -> bool) -> Vec<Value> {
         loop {
             let outcome = self.status(&["--format", "json"]);
@@ -71,7 +71,7 @@ impl Place {
         let directory = self.directory.display();
         assert_eq!(
             outcome.complaint(),
-            format!("error: no run of flowgauge on this machine (looked in {directory})")
+            format!("error: no flowgauge run on this machine (searched {directory})")
         );
     }
 
@@ -79,12 +79,12 @@ impl Place {
         fs::read_dir(&self.directory).unwrap().map(|entry| entry.unwrap().path()).collect()
     }
 
-    /// Something else that answers under the number of a process.
+    /// Starts a fake run that answers under this process id.
     fn answering(&self, pid: u32, answer: &'static str) {
         self.serving(pid, |mut reader| reader.write_all(answer.as_bytes()).unwrap());
     }
 
-    /// Something that does so with its first reader.
+    /// Starts a fake run that handles its first client with `serve`.
     fn serving(&self, pid: u32, serve: impl FnOnce(UnixStream) + Send + 'static) -> PathBuf {
         fs::create_dir_all(&self.directory).unwrap();
         let socket = self.socket(pid);
@@ -100,7 +100,7 @@ impl Place {
 
 #[test]
 fn a_run_that_listens_leaves_no_socket() {
-    let place = Place::new("status-listens");
+    let place = SocketDirectory::new("status-listens");
     let running = place.run(&["--port", "memory:unique,rate=10k", "--listen", "127.0.0.1:0"]);
     assert_eq!(place.sockets().len(), 1);
     running.interrupt();
@@ -110,7 +110,7 @@ fn a_run_that_listens_leaves_no_socket() {
 
 #[test]
 fn a_run_is_found_while_it_counts() {
-    let place = Place::new("status-run");
+    let place = SocketDirectory::new("status-run");
     place.nothing_runs();
     let running = place.run(&[
         "--port",
@@ -121,8 +121,8 @@ fn a_run_is_found_while_it_counts() {
         "interrupt",
     ]);
     let complete = |run: &Value| {
-        let told = |worker: &Value| worker["load"].is_object();
-        run["workers"].as_array().is_some_and(|workers| workers.iter().all(told))
+        let printed = |worker: &Value| worker["load"].is_object();
+        run["workers"].as_array().is_some_and(|workers| workers.iter().all(printed))
             && number(run, "windows") > 2
     };
     let runs = place.runs(|runs| runs.iter().all(complete));
@@ -150,17 +150,17 @@ fn a_run_is_found_while_it_counts() {
         let load = &worker["load"];
         let parts = ["with_packets_ns", "polling_ns", "asleep_ns"].map(|part| number(load, part));
         assert_eq!(number(load, "lasted_ns"), parts.iter().sum::<u64>());
-        // One who waits for packets is mostly asleep at ten thousand a second, unless it never gets
-        // a CPU.
+        // A worker that waits for packets is mostly asleep at ten thousand per second, unless it
+        // gets no CPU.
         assert!(parts[2] > 0, "{load}");
     }
-    let told = place.status(&[]).quiet();
+    let printed = place.status(&[]).quiet();
     assert!(
-        told.starts_with(&format!("run {}, healthy: poll, memory:unique", running.child.id())),
-        "{told}"
+        printed.starts_with(&format!("run {}, healthy: poll, memory:unique", running.child.id())),
+        "{printed}"
     );
-    assert!(told.contains("\n  worker 1   on CPU "), "{told}");
-    // No one else can ask.
+    assert!(printed.contains("\n  worker 1   on CPU "), "{printed}");
+    // Other users cannot query it.
     let [directory, socket] = [place.directory.clone(), place.sockets().pop().unwrap()];
     assert_eq!(
         [directory, socket].map(|path| fs::metadata(path).unwrap().permissions().mode() & 0o777),
@@ -174,7 +174,7 @@ fn a_run_is_found_while_it_counts() {
 
 #[test]
 fn runs_stand_side_by_side() {
-    let place = Place::new("status-two");
+    let place = SocketDirectory::new("status-two");
     let one = place.run(&["--port", "memory:unique,rate=10k", "--poll-mode", "busy"]);
     let other = place.run(&[
         "--port",
@@ -203,7 +203,7 @@ fn runs_stand_side_by_side() {
 
 #[test]
 fn a_run_without_windows_is_found_by_its_reads() {
-    let place = Place::new("status-staggered");
+    let place = SocketDirectory::new("status-staggered");
     let mut command = place.command(&[
         "run",
         "--port",
@@ -228,7 +228,7 @@ fn a_run_without_windows_is_found_by_its_reads() {
 
 #[test]
 fn a_killed_run_is_told_once() {
-    let place = Place::new("status-killed");
+    let place = SocketDirectory::new("status-killed");
     let mut running = place.run(&["--port", "memory:unique,rate=10k"]);
     let pid = running.child.id();
     running.child.kill().unwrap();
@@ -236,19 +236,15 @@ fn a_killed_run_is_told_once() {
     assert_eq!(place.sockets().len(), 1);
     let outcome = place.status(&[]);
     assert_eq!(outcome.code, Some(1));
-    assert!(
-        outcome.stdout.starts_with(&format!("run {pid} ended without cleaning up")),
-        "{}",
-        outcome.stdout
-    );
-    assert!(outcome.complaint().contains("no run of flowgauge"));
+    assert!(outcome.stdout.starts_with(&format!("run {pid} was killed")), "{}", outcome.stdout);
+    assert!(outcome.complaint().contains("no flowgauge run"));
     place.nothing_runs();
 }
 
 #[test]
 fn a_run_goes_on_where_it_cannot_be_published() {
-    let place = Place::new("status-refused");
-    // Not a directory, which not even root can change.
+    let place = SocketDirectory::new("status-refused");
+    // A file instead of a directory, which not even root can write into.
     fs::write(&place.directory, "").unwrap();
     let outcome: Outcome = place
         .command(&["run", "--port", "memory:unique,packets=100,rate=max"])
@@ -258,33 +254,26 @@ fn a_run_goes_on_where_it_cannot_be_published() {
     assert_eq!(outcome.code, Some(0));
     let complaint = outcome.complaint();
     assert!(
-        complaint.contains("`flowgauge status` will not find this run")
+        complaint.contains("`flowgauge status` cannot find this run")
             && complaint.contains(VARIABLE),
         "{complaint}"
     );
     assert!(outcome.stdout.contains("100 packets"), "{}", outcome.stdout);
     let outcome = place.status(&[]);
     assert_eq!(outcome.code, Some(1));
-    assert!(
-        outcome.stdout.ends_with("runs is no directory; it is left alone\n"),
-        "{}",
-        outcome.stdout
-    );
+    assert!(outcome.stdout.ends_with("runs is not a directory; skipped\n"), "{}", outcome.stdout);
 }
 
 #[test]
 fn whoever_wants_is_not_found() {
     let outcome = common::run(["status"]);
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
-    assert_eq!(
-        outcome.complaint(),
-        format!("error: nowhere to look for runs: {VARIABLE} is empty")
-    );
+    assert_eq!(outcome.complaint(), format!("error: cannot search for runs: {VARIABLE} is empty"));
 }
 
 #[test]
 fn what_is_not_healthy_is_an_error() {
-    let place = Place::new("status-unhealthy");
+    let place = SocketDirectory::new("status-unhealthy");
     place.answering(
         7,
         r#"{ "status": 1, "pid": 7, "version": "0.1.0", "problems": ["the switch is gone"], "interface": "switch:50052" }"#,
@@ -296,14 +285,14 @@ fn what_is_not_healthy_is_an_error() {
             && outcome.stdout.contains("problem    the switch is gone"),
         "{outcome:?}"
     );
-    assert_eq!(outcome.complaint(), "error: not healthy: run 7; the lines above say why");
+    assert_eq!(outcome.complaint(), "error: not healthy: run 7; see the lines above");
 }
 
 #[test]
 fn a_run_that_starts_is_no_healthy_run() {
-    let place = Place::new("status-starting");
+    let place = SocketDirectory::new("status-starting");
     let answer = r#"{ "status": 1, "pid": 7, "version": "0.1.0", "backend": "xdp", "interface": "eth1", "problems": [], "failed": [],
-        "stalled": [], "starting": ["it has not begun to count"] }"#;
+        "stalled": [], "starting": ["counting has not started"] }"#;
     let asked = |arguments: &[&str]| {
         place.answering(7, answer);
         let outcome = place.status(arguments);
@@ -312,47 +301,44 @@ fn a_run_that_starts_is_no_healthy_run() {
     };
     let outcome = asked(&[]);
     assert_eq!(outcome.code, Some(1));
-    let expected = "run 7, starting: xdp, eth1, for 0.0 s, flowgauge 0.1.0\n  starting   it has not begun to count\n";
+    let expected = "run 7, starting: xdp, eth1, for 0.0 s, flowgauge 0.1.0\n  starting   counting has not started\n";
     assert!(outcome.stdout.starts_with(expected), "{}", outcome.stdout);
     assert_eq!(
         outcome.complaint(),
         "error: starting: run 7; --wait waits until all sources are counted"
     );
-    // It lives, and is not ready.
+    // It is alive, but not ready.
     assert_eq!(asked(&["--probe", "live"]).quiet(), "");
     let outcome = asked(&["--probe", "ready"]);
     assert_eq!(
         (outcome.code, outcome.complaint()),
-        (Some(1), "error: run 7: it has not begun to count")
+        (Some(1), "error: run 7: counting has not started")
     );
 }
 
 #[test]
 fn a_controller_that_stands_still_does_not_live() {
-    let place = Place::new("status-stalled");
+    let place = SocketDirectory::new("status-stalled");
     place.answering(
         7,
-        r#"{ "status": 1, "pid": 7, "problems": ["it has stood still for 12 s", "more"], "stalled": ["it has stood still for 12 s"],
+        r#"{ "status": 1, "pid": 7, "problems": ["stalled for 12 s", "more"], "stalled": ["stalled for 12 s"],
         "starting": [], "failed": [] }"#,
     );
     let outcome = place.status(&["--probe", "live"]);
-    assert_eq!(
-        (outcome.code, outcome.complaint()),
-        (Some(1), "error: run 7: it has stood still for 12 s")
-    );
+    assert_eq!((outcome.code, outcome.complaint()), (Some(1), "error: run 7: stalled for 12 s"));
 }
 
 #[test]
 fn who_waits_is_told_when_packets_are_counted() {
-    let place = Place::new("status-wait");
+    let place = SocketDirectory::new("status-wait");
     let outcome = place.status(&["--wait=20ms"]);
     assert_eq!(outcome.code, Some(1));
-    assert!(outcome.complaint().contains("no run of flowgauge on this machine"), "{outcome:?}");
-    fn start(place: &Place, arguments: &[&str]) -> Running {
+    assert!(outcome.complaint().contains("no flowgauge run on this machine"), "{outcome:?}");
+    fn start(place: &SocketDirectory, arguments: &[&str]) -> Running {
         Running::of(place.command(&["run", "--window", "1h", "--format", "json"]).args(arguments))
     }
     let running = start(&place, &["--port", "memory:unique,rate=10k"]);
-    // No line of it has been read: it may not have begun yet.
+    // No line of its output was read: it may not have started yet.
     assert!(place.status(&["--wait"]).quiet().contains(", healthy: poll, memory:unique"));
     place.status(&["--probe", "ready"]).quiet();
     running.interrupt();
@@ -378,14 +364,11 @@ fn who_waits_is_told_when_packets_are_counted() {
 
 #[test]
 fn other_versions_and_other_programs_are_told_apart() {
-    let place = Place::new("status-others");
+    let place = SocketDirectory::new("status-others");
     place.answering(8, r#"{ "status": 2, "pid": 8, "version": "9.0.0", "problems": [] }"#);
     let outcome = place.status(&[]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert!(
-        outcome.stdout.starts_with("run 8 is of another version of flowgauge, \"9.0.0\""),
-        "{outcome:?}"
-    );
+    assert!(outcome.stdout.starts_with("run 8 is flowgauge \"9.0.0\""), "{outcome:?}");
     fs::remove_file(place.directory.join("8.sock")).unwrap();
     place.answering(9, "nonsense");
     let outcome = place.status(&[]);
@@ -395,14 +378,14 @@ fn other_versions_and_other_programs_are_told_apart() {
 
 #[test]
 fn hostile_sockets_neither_hang_nor_fill_nor_command_who_asks() {
-    let place = Place::new("status-hostile");
-    // Never a byte, and never an end.
+    let place = SocketDirectory::new("status-hostile");
+    // Never sends a byte, and never closes.
     place.serving(1, |reader| {
         thread::park();
         drop(reader);
     });
     place.serving(2, |mut reader| while reader.write_all(&[b'['; 1 << 16]).is_ok() {});
-    // A byte now and then keeps the connection alive, but not the one who asks.
+    // A byte from time to time keeps the connection open, but the client does not wait.
     place.serving(3, |mut reader| while reader.write_all(b" ").is_ok() {});
     place.answering(
         4,
@@ -413,28 +396,31 @@ fn hostile_sockets_neither_hang_nor_fill_nor_command_who_asks() {
     place.answering(6, "\u{1b}[31mno JSON");
     let outcome = place.status(&[]);
     assert_eq!(outcome.code, Some(1));
-    let [told, complaint] = [&outcome.stdout, &outcome.stderr];
+    let [printed, complaint] = [&outcome.stdout, &outcome.stderr];
     assert!(
-        !format!("{told}{complaint}").contains(['\u{1b}', '\u{9b}', '\u{7}', '\u{202e}']),
-        "{told:?}"
+        !format!("{printed}{complaint}").contains(['\u{1b}', '\u{9b}', '\u{7}', '\u{202e}']),
+        "{printed:?}"
     );
-    let lines = |begin: &str| told.lines().filter(|line| line.starts_with(begin)).count();
+    let lines = |begin: &str| printed.lines().filter(|line| line.starts_with(begin)).count();
     assert_eq!(
         [1, 2, 3, 6].map(|pid| lines(&format!("run {pid} does not answer on "))),
         [1; 4],
-        "{told}"
+        "{printed}"
     );
     assert_eq!(
         (lines("run 4, NOT healthy: , eth0\\u{1b}]0;owned\\u{7}\\nrun 5, healthy"), lines("run 5")),
         (1, 0),
-        "{told}"
+        "{printed}"
     );
-    assert!(told.contains("longer than 1024 KiB") && told.contains("is it stopped?"), "{told}");
+    assert!(
+        printed.contains("longer than 1024 KiB") && printed.contains("is the process stopped?"),
+        "{printed}"
+    );
 }
 
 #[test]
 fn json_of_a_hostile_answer_is_harmless_and_the_same() {
-    let place = Place::new("status-hostile-json");
+    let place = SocketDirectory::new("status-hostile-json");
     place.answering(4, "{ \"status\": 1, \"problems\": [], \"interface\": \"\u{9b}2J\u{202e}\" }");
     let outcome = place.status(&["--format", "json"]);
     assert!(!outcome.stdout.contains(['\u{9b}', '\u{202e}']), "{:?}", outcome.stdout);
@@ -444,8 +430,8 @@ fn json_of_a_hostile_answer_is_harmless_and_the_same() {
 
 #[test]
 fn links_and_files_are_no_sockets() {
-    let place = Place::new("status-links");
-    let elsewhere = Place::new("status-elsewhere");
+    let place = SocketDirectory::new("status-links");
+    let elsewhere = SocketDirectory::new("status-elsewhere");
     let target = elsewhere.serving(1, |_| {});
     fs::create_dir_all(&place.directory).unwrap();
     symlink(target, place.socket(1)).unwrap();
@@ -455,17 +441,17 @@ fn links_and_files_are_no_sockets() {
     let lines: Vec<&str> = outcome.stdout.lines().collect();
     assert!(
         lines.len() == 2
-            && lines.iter().all(|line| line.ends_with(".sock is no socket; it is left alone")),
+            && lines.iter().all(|line| line.ends_with(".sock is not a socket; skipped")),
         "{outcome:?}"
     );
-    assert!(outcome.complaint().contains("no run of flowgauge"), "{outcome:?}");
-    // Nor is a link to a directory one.
+    assert!(outcome.complaint().contains("no flowgauge run"), "{outcome:?}");
+    // A link to a directory is not accepted either.
     fs::remove_dir_all(&place.directory).unwrap();
     symlink(&elsewhere.directory, &place.directory).unwrap();
-    assert!(place.status(&[]).stdout.ends_with("runs is no directory; it is left alone\n"));
+    assert!(place.status(&[]).stdout.ends_with("runs is not a directory; skipped\n"));
 }
 
-/// A user that every system has, and that has nothing.
+/// User that exists on every system and owns nothing.
 const NOBODY: u32 = 65_534;
 
 #[test]
@@ -474,7 +460,7 @@ fn runs_of_other_users_are_not_asked() {
         skip("root");
         return;
     }
-    let place = Place::new("status-foreign");
+    let place = SocketDirectory::new("status-foreign");
     fs::create_dir_all(&place.directory).unwrap();
     chown(&place.directory, Some(NOBODY), None).unwrap();
     let mut command = place.command(&[
@@ -499,25 +485,25 @@ fn runs_of_other_users_are_not_asked() {
         let outcome = place.status(&[]);
         assert_eq!(outcome.code, Some(1));
         assert!(
-            outcome.stdout.contains(said) && outcome.stdout.ends_with("; it is left alone\n"),
+            outcome.stdout.contains(said) && outcome.stdout.ends_with("; skipped\n"),
             "{outcome:?}"
         );
-        assert!(outcome.complaint().contains("no run of flowgauge"), "{outcome:?}");
+        assert!(outcome.complaint().contains("no flowgauge run"), "{outcome:?}");
     };
     not_asked("status-foreign/runs belongs to user 65534");
     chown(&place.directory, Some(0), None).unwrap();
     not_asked(".sock belongs to user 65534");
-    // Whatever the file says, who answers is who made the socket.
+    // Whatever the owner of the file is, the peer is the creator of the socket.
     chown(&socket, Some(0), None).unwrap();
     not_asked("user 65534 answers on ");
     assert!(socket.exists(), "what is not believed is not removed either");
     drop(running);
 }
 
-/// Whom the directory lets in may ask; the thread that answers may do nothing else.
+/// Members of the directory's group may query; the thread that answers has no other rights.
 #[test]
 fn the_group_that_may_enter_the_directory_may_ask() {
-    let place = Place::new("status-group");
+    let place = SocketDirectory::new("status-group");
     fs::create_dir_all(&place.directory).unwrap();
     let group = fs::metadata(&place.directory).unwrap().gid();
     for (directory, socket) in [(0o700, 0o600), (0o750, 0o660), (0o710, 0o660), (0o755, 0o600)] {
@@ -539,7 +525,7 @@ fn the_group_that_may_enter_the_directory_may_ask() {
 
 #[test]
 fn who_never_reads_keeps_nobody_waiting() {
-    let place = Place::new("status-unread");
+    let place = SocketDirectory::new("status-unread");
     let running = place.run(&["--port", "memory:unique,rate=10k"]);
     let socket = place.socket(running.child.id());
     let unread: Vec<UnixStream> = (0..100).map(|_| UnixStream::connect(&socket).unwrap()).collect();
@@ -552,7 +538,7 @@ fn who_never_reads_keeps_nobody_waiting() {
 #[test]
 fn programs_are_told_and_so_is_what_a_killed_run_left() {
     let test = || {
-        let place = Place::new("status-veth");
+        let place = SocketDirectory::new("status-veth");
         let mut running = place.run(&["-i", RECEIVER.0]);
         let runs = place.runs(|runs| runs.iter().all(|run| run["programs"].is_array()));
         let program = &runs[0]["programs"][0];
@@ -562,19 +548,19 @@ fn programs_are_told_and_so_is_what_a_killed_run_left() {
         );
         assert_eq!(text(program, "hook"), "native");
         assert!(number(program, "program") > 0 && program["attached"] == true, "{program}");
-        let told = place.status(&[]).quiet();
+        let printed = place.status(&[]).quiet();
         assert!(
-            told.contains("\n  program    rx ingress, hook native, number ")
-                && !told.contains("no run reads it"),
-            "{told}"
+            printed.contains("\n  program    rx ingress, hook native, id ")
+                && !printed.contains("without a run"),
+            "{printed}"
         );
         running.child.kill().unwrap();
         running.child.wait().unwrap();
-        let told = place.status(&[]).stdout;
+        let printed = place.status(&[]).stdout;
         assert!(
-            told.contains("\nrx ingress: a program has been counting here for ")
-                && told.contains("`flowgauge detach -i rx`"),
-            "{told}"
+            printed.contains("\nrx ingress: a program has been counting for ")
+                && printed.contains("`flowgauge detach -i rx`"),
+            "{printed}"
         );
         common::run(["detach"]).quiet();
         place.nothing_runs();

@@ -1,4 +1,5 @@
-//! Lakes in an object store: what is there when it was away, answered wrongly or not at all.
+//! Lakes in an object store: content after the store was unreachable, answered wrongly, or not at
+//! all.
 #![cfg(feature = "object-store")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -15,24 +16,24 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// How a store answers.
+/// Behaviour of a store.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mood {
     Well,
-    /// With 503 and no more.
+    /// Answers 503.
     Away,
-    /// With 403: who asks has no right to.
+    /// Answers 403: access denied.
     Forbidden,
-    /// It does as it is told, and ends the connection instead of saying so.
+    /// Executes the request, and closes the connection without an answer.
     Silent,
 }
 
-/// As much of S3 as is asked of it, in memory.
+/// In-memory S3 server, as far as needed.
 #[derive(Clone)]
 struct Store {
     objects: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
     mood: Arc<Mutex<Mood>>,
-    /// Paths of objects that were asked for.
+    /// Paths of requested objects.
     fetched: Arc<Mutex<Vec<String>>>,
     address: String,
 }
@@ -79,7 +80,7 @@ impl Store {
                 .0
                 .split_once('?')
                 .unwrap_or((rest.split_once(' ').unwrap().0, ""));
-            // The name of a partition has an equals sign, which may come encoded.
+            // The name of a partition has an equals sign, which may be encoded.
             let (path, query) =
                 (path.replace("%3D", "="), query.replace("%3D", "=").replace("%2F", "/"));
             assert!(
@@ -126,7 +127,7 @@ impl Store {
                 ("412 Precondition Failed", Vec::new())
             }
             "PUT" => {
-                // Whoever joins files writes names of its own.
+                // A compaction writes names of its own.
                 assert!(
                     is_new || path.contains("/.compact/") || path.contains("/joined-"),
                     "{path} may be there"
@@ -203,7 +204,7 @@ impl Store {
         command
     }
 
-    /// Starts of the windows that are in the store, each as often as it is there.
+    /// Returns the starts of the windows in the store, with duplicates.
     fn windows(&self) -> Vec<u64> {
         let mut command = self.command();
         let outcome =
@@ -246,7 +247,7 @@ fn capture(scratch: &Scratch) -> PathBuf {
     path
 }
 
-/// Files that wait, below their directory.
+/// Returns the buffered files, relative to their directory.
 fn waiting(buffer: &Path) -> Vec<String> {
     let names = files(&[buffer.to_owned()]).unwrap().into_iter();
     names.map(|path| path.strip_prefix(buffer).unwrap().to_str().unwrap().to_owned()).collect()
@@ -281,7 +282,7 @@ fn what_is_in_a_store_is_what_would_be_in_a_directory() {
         waiting(&lake).into_iter().map(|name| format!("/bucket/lake/{name}")).collect::<Vec<_>>();
     assert_eq!(store.names(), there);
     assert_eq!(waiting(&buffer), Vec::<String>::new());
-    // Directories that are empty go with their last file.
+    // Empty directories are removed with their last file.
     assert_eq!(
         std::fs::read_dir(&buffer)
             .unwrap()
@@ -300,7 +301,7 @@ fn what_is_in_a_store_is_what_would_be_in_a_directory() {
     let diff =
         run(store.command().args(["diff", "s3://bucket/lake,host=a", "s3://bucket/lake/,host=a"]));
     assert_eq!(diff.code, Some(0), "{diff:?}");
-    // Another run of the name: its file gets another one, though the buffer is empty.
+    // Another run with this name: its file gets a different name although the buffer is empty.
     assert_eq!(replay(store.command().env("FLOWGAUGE_RUN", "r"), &capture, &buffer).code, Some(0));
     assert_eq!(store.names().len(), 1, "equal files are one: {:?}", store.names());
     let mut command = store.command();
@@ -346,7 +347,7 @@ fn only_hours_of_the_range_are_fetched_and_joined_hours_say_the_same() {
     };
     let some = merge(&["--from", "1970-01-01T03:00", "--to", "1970-01-01T05:00"]);
     assert_eq!((&some["packets"], &some["united"]["rows"]), (&14_400.into(), &24.into()));
-    // The hour before can have windows that end in the range.
+    // The previous hour can have windows that end in the range.
     assert_eq!(std::mem::take(&mut *store.fetched.lock().unwrap()).len(), 6);
     let all = merge(&[]);
     let outcome = run(store.command().args(["lake", "compact", "s3://bucket/lake"]));
@@ -394,7 +395,7 @@ fn a_store_that_is_away_loses_nothing() {
         .arg(scratch.path("buffer"));
     store.become_(Mood::Away);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // By windows, and not by a clock of the test.
+    // Count windows instead of using a clock of the test.
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut printed = String::new();
     for mood in [Mood::Well, Mood::Silent, Mood::Well, Mood::Forbidden, Mood::Well] {
@@ -407,8 +408,8 @@ fn a_store_that_is_away_loses_nothing() {
     let outcome = finished(child);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert!(outcome.stderr.contains("wait in"), "{}", outcome.stderr);
-    let told = starts(&records(&printed));
-    assert_eq!(store.windows(), told);
+    let reported = starts(&records(&printed));
+    assert_eq!(store.windows(), reported);
     assert_eq!(waiting(&scratch.path("buffer")), Vec::<String>::new());
 }
 
@@ -470,14 +471,14 @@ fn what_the_buffer_has_no_room_for_is_told() {
     assert_eq!(replay(&mut store.command(), &capture(&scratch), &buffer).code, Some(0));
     let found = store.windows();
     let lost = windows.iter().filter(|start| !found.contains(start)).count();
-    // What was lost was lost with the oldest files, and all of it was told.
-    let told: usize = outcome
+    // Only the oldest files were dropped, and every loss was reported.
+    let reported: usize = outcome
         .stderr
         .lines()
         .filter(|line| line.contains("given up"))
         .filter_map(|line| line.split_once(" row")?.0.rsplit_once(' ')?.1.parse::<usize>().ok())
         .sum();
-    assert!(lost > 0 && told == lost, "{lost} {told}: {}", outcome.stderr);
+    assert!(lost > 0 && reported == lost, "{lost} {reported}: {}", outcome.stderr);
     assert!(
         windows.iter().position(|start| found.contains(start)).unwrap() == lost,
         "the oldest go first"
@@ -486,7 +487,7 @@ fn what_the_buffer_has_no_room_for_is_told() {
 
 #[test]
 fn what_makes_no_sense_is_refused() {
-    for (options, told) in [
+    for (options, reported) in [
         ("--lake gs://bucket/lake", "gs is not known"),
         ("--lake s3://", "give a bucket"),
         ("--lake lake --lake-buffer b", "--lake-buffer is for a --lake in an object store"),
@@ -496,6 +497,6 @@ fn what_makes_no_sense_is_refused() {
         let outcome =
             run(flowgauge().args(["run", "--port", "memory:zipf"]).args(options.split(' ')));
         assert_eq!(outcome.code, Some(2), "{options}: {outcome:?}");
-        assert!(outcome.stderr.contains(told), "{options}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains(reported), "{options}: {}", outcome.stderr);
     }
 }

@@ -1,5 +1,5 @@
-//! `flowgauge run --backend tofino` on a model of a switch, over gRPC on loopback, while packets
-//! arrive.
+//! `flowgauge run --backend tofino` on a model of a switch, over gRPC on loopback, with live
+//! packets.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
@@ -21,13 +21,13 @@ use std::thread;
 use std::time::Duration;
 use tonic::Status;
 
-/// A model behind a server that can damage answers, behind a proxy that can cut connections.
+/// Model behind a server that can damage answers, behind a proxy that can close connections.
 struct Lab {
     switch: Arc<Switch>,
     running: Option<Running>,
     tampering: Tampering,
     proxy: Proxy,
-    /// Packets so far, each from another source.
+    /// Number of packets sent, each from another source.
     sent: AtomicU64,
     generator: Generator,
 }
@@ -66,7 +66,7 @@ impl Lab {
         self.running = Some(running);
     }
 
-    /// The switch's process ends, and with it all it held.
+    /// Ends the switch's process, which loses its state.
     fn power_off(&mut self) {
         self.proxy.lead_to(None);
         self.running = None;
@@ -108,7 +108,7 @@ impl Lab {
     }
 }
 
-/// The next window that a command prints.
+/// Returns the next window that a command prints.
 fn window(command: &mut Command) -> Value {
     loop {
         let line = command.line();
@@ -121,9 +121,9 @@ fn window(command: &mut Command) -> Value {
     }
 }
 
-/// Windows until all that are complete have this many packets together.
+/// Reads windows until the complete ones have this many packets in total.
 fn windows_until(command: &mut Command, windows: &mut Vec<Value>, packets: u64) {
-    // A packet that was sent is in the window that is open, or in the one after it.
+    // A packet that was sent is in the open window, or in the next one.
     for _ in 0..100 {
         if counted(windows) >= packets {
             break;
@@ -170,7 +170,8 @@ fn two_hundred_windows_hold_every_packet_once() {
     assert_eq!((total["record"].as_str(), number(total, "packets")), (Some("total"), lab.sent()));
     assert!(lab.sent() > 1000, "{}", lab.sent());
     for pair in windows.windows(2) {
-        // On a busy machine a window may end when others are over, which are then in it.
+        // On a busy machine a window may end when the following ones are over, which are then
+        // merged into it.
         let last = pair[0]["last_window"].as_u64().unwrap_or(number(&pair[0], "window"));
         assert_eq!(
             (&pair[0]["end_ns"], last + 1),
@@ -187,7 +188,7 @@ fn two_hundred_windows_hold_every_packet_once() {
     assert!(close.count() * 10 >= windows.len() * 8);
 }
 
-/// Received by the ports = counted + every cause of loss, to the packet.
+/// Received by the ports = counted + all losses, to the packet.
 #[test]
 fn the_ledger_of_a_switch_balances_whatever_its_ports_lose() {
     let lab = Lab::new();
@@ -201,7 +202,7 @@ fn the_ledger_of_a_switch_balances_whatever_its_ports_lose() {
         entrance.arrive_pause(ports[1], 9);
     }
     windows_until(&mut command, &mut windows, 1000);
-    // At rest.
+    // Without traffic.
     for _ in 0..3 {
         windows.push(window(&mut command));
     }
@@ -221,8 +222,8 @@ fn the_ledger_of_a_switch_balances_whatever_its_ports_lose() {
     );
 }
 
-/// A switch and two servers, each of which sees a part of the traffic, in one lake: the registers
-/// are those of one machine that saw all.
+/// A switch and two servers that each see a part of the traffic, in one lake: the registers are
+/// those of one machine that saw everything.
 #[test]
 fn a_switch_and_servers_are_in_one_union() {
     let (scratch, lab) = (Scratch::new("tofino-lake"), Lab::new());
@@ -259,7 +260,7 @@ fn a_switch_and_servers_are_in_one_union() {
     };
     let alone = scratch.path("alone");
     for (host, capture) in &captures {
-        // What the switch saw, counted by a third server in a lake without a switch.
+        // The switch's traffic, counted by a third server in a lake without a switch.
         for lake in [&lake, &alone].into_iter().skip(usize::from(*host == "all")) {
             let (lake, capture) = (lake.to_str().unwrap(), capture.to_str().unwrap());
             let outcome = run([
@@ -301,7 +302,7 @@ fn a_switch_started_anew_is_a_gap_and_never_a_wrong_number() {
     windows_until(&mut command, &mut windows, 500);
     lab.power_off();
     lab.power_on();
-    // What comes before the tables are installed again is lost, and that is said of the window.
+    // Packets before the tables are installed again are lost, and the window says so.
     lab.send(100);
     let lost = loop {
         let window = window(&mut command);
@@ -361,7 +362,7 @@ fn lost_connections_and_damaged_answers_lose_nothing() {
     );
 }
 
-/// Every seventh answer is damaged, each time in another way.
+/// Damages every seventh answer, in varying ways.
 fn damage(round: u64, mut answer: proto::ReadResponse) -> Reads {
     if !round.is_multiple_of(7) {
         return Reads::Answer(vec![answer], None);
@@ -392,15 +393,15 @@ fn damage(round: u64, mut answer: proto::ReadResponse) -> Reads {
     Reads::Answer(vec![answer], None)
 }
 
-/// An echo request or reply between two addresses.
+/// Returns an echo request or reply between two addresses.
 fn echo(src: [u8; 4], dst: [u8; 4], number: u32, is_reply: bool) -> Vec<u8> {
     let header = [0x45, 0, 0, 28, 0, 0, 0, 0, 64, 1, 0, 0];
     let icmp = [if is_reply { 0 } else { 8 }, 0, 0, 0];
     [&[0; 12][..], &[8, 0], &header, &src, &dst, &icmp, &number.to_be_bytes()].concat()
 }
 
-/// Delays by group and direction, one by one, with shares that follow the traffic, while
-/// connections are cut.
+/// Delays by group and direction, as samples and in windows, with adaptive shares, while
+/// connections are closed.
 #[test]
 fn delays_of_groups_come_one_by_one_and_in_windows() {
     let definitions = ["FLOWGAUGE_DELAY", "_ICMP", "_GROUP_BITS", "_LOCAL", "_SAMPLES"];
@@ -466,13 +467,13 @@ fn delays_of_groups_come_one_by_one_and_in_windows() {
     let delays: Vec<&Value> =
         lines.iter().filter(|line| line["record"] == "delay-sample").collect();
     let windows: Vec<&Value> = lines.iter().filter(|line| line["record"] == "window").collect();
-    let told = |key: &str| windows.iter().map(|window| number(window, key)).sum::<u64>();
-    assert_eq!(told("samples"), delays.len() as u64);
+    let printed = |key: &str| windows.iter().map(|window| number(window, key)).sum::<u64>();
+    assert_eq!(printed("samples"), delays.len() as u64);
     let answers: u64 =
         ["egress", "ingress"].map(|direction| number(of(direction, None), "answers")).iter().sum();
-    assert_eq!(told("samples") + told("missing"), answers);
-    // Only what the cut connection had on its way is missing.
-    assert!(told("missing") <= 600, "{}", told("missing"));
+    assert_eq!(printed("samples") + printed("missing"), answers);
+    // Only what was in flight on the closed connection is missing.
+    assert!(printed("missing") <= 600, "{}", printed("missing"));
     for delay in delays {
         let expected = match (delay["direction"].as_str(), delay["group"].as_str()) {
             (Some("egress"), Some("near")) => 1_000_000,
@@ -484,7 +485,7 @@ fn delays_of_groups_come_one_by_one_and_in_windows() {
     }
 }
 
-/// A read is of the last half second, also when nothing comes any more.
+/// A sample covers the last half second, also when packets stop.
 #[test]
 fn staggered_registers_count_and_forget() {
     let lab = Lab::of(switch_with(&[("FLOWGAUGE_CARDINALITY", 2), ("FLOWGAUGE_SLOT_BITS", 21)]));
@@ -512,7 +513,7 @@ fn staggered_registers_count_and_forget() {
     lab.send(2000);
     let most = (0..20).map(|_| estimate()).fold(0.0, f64::max);
     assert!(most > 200.0, "{most}");
-    // Two rounds later every register has started afresh.
+    // Two rounds later every register has restarted.
     let begin = std::time::Instant::now();
     while estimate() > 0.0 {
         assert!(begin.elapsed() < Duration::from_secs(60), "nothing is forgotten");
@@ -539,15 +540,15 @@ fn what_the_switch_cannot_do_is_refused_with_the_reason() {
         ("-i eth0", "--backend tofino"),
         ("--backend poll", "--backend tofino"),
         ("--adopt --backend tofino", "not for --backend tofino"),
-        ("--port memory:unique", "leave out --port"),
+        ("--port memory:unique", "--port is not for --backend tofino"),
         ("--truth", "memory for every flow"),
         ("--staggered 10s", "the nearest is --staggered 8.589934592s"),
         ("--staggered 13s", "the nearest is --staggered 17.179869184s"),
         ("--staggered 1d --registers 65536", "the nearest is --staggered 8796.093022208s"),
         ("--staggered 1ms --registers 65536", "the nearest is --staggered 33.554432ms"),
-        ("--workers 2", "the switch counts"),
-        ("--tls-cert cert.pem", "go together"),
-        ("--tls-cert cert.pem --tls-key key.pem", "without --tls-ca"),
+        ("--workers 2", "which counts on the switch"),
+        ("--tls-cert cert.pem", "must be given together"),
+        ("--tls-cert cert.pem --tls-key key.pem", "require --tls-ca"),
         ("--switch-port 132", "132:100g:rs"),
         ("--switch-port 132:3g", "1g, 10g"),
         ("--forward 1", "132-140"),
@@ -663,7 +664,7 @@ fn a_slow_way_and_one_that_swallows_everything_for_a_while_lose_nothing() {
     lab.proxy.slow_down(Duration::ZERO);
     lab.proxy.swallow(true);
     lab.send(100);
-    // Until the command gives the connection up and tries another one.
+    // Until the command gives up the connection and tries another one.
     let accepted = lab.proxy.accepted();
     while lab.proxy.accepted() == accepted {
         thread::sleep(Duration::from_millis(5));
@@ -683,10 +684,10 @@ fn a_slow_way_and_one_that_swallows_everything_for_a_while_lose_nothing() {
         (number(total_of(&records), "packets"), &total_of(&records)["complete"]),
         (lab.sent(), &Value::Bool(true))
     );
-    // While nothing went through, no window could end: there is one long one, which says how late,
-    // and then the schedule again.
+    // While nothing passed, no window could end: there is one long window, which says how late it
+    // is, and then the schedule continues.
     assert!(
-        outcome.stderr.contains("ended late") && outcome.stderr.contains("were over by then"),
+        outcome.stderr.contains("ended late") && outcome.stderr.contains("had ended by then"),
         "{}",
         outcome.stderr
     );
@@ -705,8 +706,8 @@ fn a_slow_way_and_one_that_swallows_everything_for_a_while_lose_nothing() {
     );
 }
 
-/// The switch does not hear that a controller's connection is gone: the controller goes on, and
-/// another one is told what to do.
+/// The switch does not notice that a controller's connection is gone: the controller continues, and
+/// another one gets an error that explains what to do.
 #[test]
 fn a_half_open_connection_is_taken_over_by_its_own_run_and_told_to_others() {
     let lab = Lab::new();
@@ -768,7 +769,7 @@ fn a_port_that_is_there_otherwise_and_a_certificate_that_is_none_are_told() {
     command.outcome();
     let outcome = loop {
         let outcome = lab.start(&options.replace("100g:rs", "40g")).outcome();
-        // The client before is gone, but the switch may not have noticed yet.
+        // The previous client is gone, but the switch may not have noticed yet.
         if !outcome.stderr.contains("subscribed already") {
             break outcome;
         }
@@ -788,17 +789,17 @@ fn a_port_that_is_there_otherwise_and_a_certificate_that_is_none_are_told() {
         let outcome = lab.start(&format!("--tls-ca {file}")).outcome();
         assert_eq!(outcome.code, Some(1));
         let expected = format!(
-            "{file} is no certificate in PEM; if it is DER, convert it with `openssl x509 -inform der -in {file}`"
+            "{file} is not a certificate in PEM format; if it is DER, convert it with `openssl x509 -inform der -in {file}`"
         );
         assert!(outcome.complaint().contains(&expected), "{}", outcome.stderr);
     }
 }
 
-/// What `tables --read-times` prints.
+/// Returns the output of `tables --read-times`.
 fn read_times(address: &str, format: &str) -> String {
     loop {
         let outcome = run(["tables", "--read-times", "--address", address, "--format", format]);
-        // The client before is gone, but the switch may not have noticed yet.
+        // The previous client is gone, but the switch may not have noticed yet.
         if !outcome.stderr.contains("subscribed already") {
             return outcome.quiet();
         }
@@ -834,8 +835,8 @@ fn read_times_tell_which_windows_are_possible() {
     }
 }
 
-/// Staggered registers have no windows: it is told how often they can be read, and nobody clears
-/// them.
+/// Staggered registers have no windows: the output says how often they can be read, and they are
+/// not cleared.
 #[test]
 fn read_times_tell_how_often_staggered_registers_can_be_read() {
     let staggered =
@@ -883,7 +884,7 @@ fn read_times_tell_how_often_staggered_registers_can_be_read() {
         assert_eq!(held(), before, "registers that last are not touched");
         let text = measure("table");
         assert!(
-            text.contains("\na read takes up to ") && text.contains("; --read-every "),
+            text.contains("\na sample takes up to ") && text.contains("; --read-every "),
             "{text}"
         );
         assert_eq!(text.contains("a rotation takes up to"), measured == 4, "{text}");
@@ -893,7 +894,7 @@ fn read_times_tell_how_often_staggered_registers_can_be_read() {
     }
 }
 
-/// An empty UDP datagram.
+/// Returns an empty UDP datagram.
 fn datagram(src: u32, dst: u32) -> Vec<u8> {
     let header =
         [&[0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0][..], &src.to_be_bytes(), &dst.to_be_bytes()]
@@ -901,8 +902,8 @@ fn datagram(src: u32, dst: u32) -> Vec<u8> {
     [&[0; 12][..], &[8, 0], &header, &[0; 26]].concat()
 }
 
-/// The switch makes the entropy of destinations itself, and says when it leaves what the controller
-/// has learned.
+/// The switch computes the entropy of destinations itself, and reports when it leaves the range
+/// that the controller has learned.
 #[test]
 fn a_flood_is_told_before_its_window_ends() {
     let own = [("KEY", 1), ("SECOND", 1), ("SECOND_KEY", 0), ("BITS", 1), ("ALARM", 1)];
@@ -916,7 +917,7 @@ fn a_flood_is_told_before_its_window_ends() {
             entrance.arrive(lab.switch.port(0), &datagram(src, dst)).unwrap();
         }
     };
-    // As usual: 256 talk to 256. After 30 windows that is learned.
+    // Normal traffic: 256 talk to 256. The controller has learned it after 30 windows.
     let mut learned = false;
     while !learned {
         for _ in 0..4 {
@@ -926,40 +927,41 @@ fn a_flood_is_told_before_its_window_ends() {
         assert_ne!(window["alarm"]["raised"], true, "{window}");
         learned = window["alarm"]["judged"] == true;
     }
-    // Many send to one, beside what is usual.
+    // Many send to one, in addition to normal traffic.
     let mut source = 1 << 20;
-    let told = loop {
+    let printed = loop {
         send(&mut (0..256).map(|number| (number, number)));
         send(&mut (source..source + 4096).map(|source| (source, 7)));
         source += 4096;
-        // Windows follow windows; a sample comes between them when something is told.
+        // Windows follow windows, with a sample in between when there is an alarm.
         let mut record: Value = serde_json::from_str(&command.line()).unwrap();
         check(&record);
         if record["record"] == "sample" {
             break record;
         }
-        // A flood at the end of a window is told with that. Once it is over there is another one.
+        // A flood at the end of a window is reported with that window. Once it is over, there is
+        // another flood.
         while record["alarm"]["raised"] == true {
             send(&mut (0..2048).map(|number| (number % 256, number % 256)));
             record = window(&mut command);
         }
     };
     assert_eq!(
-        (&told["alarm"]["raised"], told["alarm"]["reason"].as_str()),
+        (&printed["alarm"]["raised"], printed["alarm"]["reason"].as_str()),
         (&Value::Bool(true), Some("crossed"))
     );
-    assert!(told["entropy"]["dst"]["bits"].as_f64().unwrap() < 5.5, "{told}");
+    assert!(printed["entropy"]["dst"]["bits"].as_f64().unwrap() < 5.5, "{printed}");
     // Its window ends after that.
     let flooded = window(&mut command);
-    assert_eq!(flooded["window"], told["window"]);
-    assert!(number(&flooded, "end_ns") >= number(&told, "end_ns"));
+    assert_eq!(flooded["window"], printed["window"]);
+    assert!(number(&flooded, "end_ns") >= number(&printed, "end_ns"));
     command.interrupt();
     let outcome = command.outcome();
     let of_it: Vec<&str> =
         outcome.stderr.lines().filter(|line| line.contains("which goes on")).collect();
     let expected = format!(
         "window {}, which goes on, may have a denial of service by many, for its entropy of dst is unusual",
-        told["window"]
+        printed["window"]
     );
     assert!(
         of_it.len() == 1
@@ -968,11 +970,11 @@ fn a_flood_is_told_before_its_window_ends() {
         "{}",
         outcome.stderr
     );
-    // What the switch made is what follows from its sums.
+    // The switch's entropy agrees with its sums.
     assert!(!outcome.stderr.contains("follows from its sum"), "{}", outcome.stderr);
 }
 
-/// It is told once, and windows are judged all the same.
+/// The warning is logged once, and windows are judged nevertheless.
 #[test]
 fn a_program_without_alarms_says_how_to_have_them() {
     let definitions = [

@@ -1,5 +1,5 @@
-//! The same captures counted by tshark: packets, families and exact numbers of distinct addresses
-//! must agree.
+//! Comparison with tshark on the same captures: packets, families and exact numbers of distinct
+//! addresses must agree.
 //!
 //! `TEST_CAPTURES=DIR` adds every *.pcap and *.pcapng in a directory.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
@@ -19,7 +19,7 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What both programs find in a capture.
+/// Counts of both programs in a capture.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Counted {
     packets: u64,
@@ -32,19 +32,19 @@ struct Counted {
     tuples: u64,
 }
 
-/// Layers that may precede the network header: what is opened. Behind anything else an IP header is
-/// not the frame's own.
+/// Layers that may precede the network header: those that flowgauge decodes. Behind any other
+/// layer, an IP header is not that of the frame.
 #[rustfmt::skip]
 const LINK_LAYERS: &[&str] = &[
     "eth", "ethertype", "vlan", "ieee8021ad", "ieee8021ah", "ieee8021cb", "etag", "vntag", "hsr", "cmd", "cfp", "trill", "macsec", "llc",
     "pppoes", "ppp", "mpls", "pwach", "pwethheuristic", "pwethcw", "pwethnocw", "sll", "null", "raw",
-    // Of captures alone.
+    // Only in captures.
     "tr", "fddi", "ipfc", "ap1394", "netanalyzer", "ipoib", "chdlc", "fr", "nflog",
     "wlan", "wlan_radio", "wlan_aggregate", "radiotap", "prism", "wlancap", "ppi", "pcap_pktdata",
 ];
 
-/// Headers of IPv6 that the protocol of a packet is looked for behind, by the names of tshark: the
-/// layer, and what it says comes next.
+/// IPv6 headers behind which the protocol of a packet is searched, by tshark's names: the layer,
+/// and its field with the next one.
 const EXTENSIONS: [(&str, &str); 8] = [
     ("ipv6.hopopts", "ipv6.hopopts.nxt"),
     ("ipv6.dstopts", "ipv6.dstopts.nxt"),
@@ -56,7 +56,7 @@ const EXTENSIONS: [(&str, &str); 8] = [
     ("shim6", "shim6.nxt"),
 ];
 
-/// Layers with ports, and the fields that have them.
+/// Layers with ports, and their fields.
 const PORTS: [(&str, [&str; 2]); 4] = [
     ("tcp", ["tcp.srcport", "tcp.dstport"]),
     ("udp", ["udp.srcport", "udp.dstport"]),
@@ -64,11 +64,11 @@ const PORTS: [(&str, [&str; 2]); 4] = [
     ("sctp", ["sctp.srcport", "sctp.dstport"]),
 ];
 
-/// One line of tshark's: the fields that were asked for, with all their values.
+/// Line of tshark: the requested fields with all their values.
 struct Line<'a>(HashMap<&'a str, &'a str>);
 
 impl<'a> Line<'a> {
-    /// A value of a field; empty if there is none.
+    /// Returns a value of a field; empty if there is none.
     fn value(&self, field: &str, number: usize) -> &'a str {
         self.0.get(field).and_then(|values| values.split(',').nth(number)).unwrap_or_default()
     }
@@ -77,7 +77,8 @@ impl<'a> Line<'a> {
         self.value(field, 0)
     }
 
-    /// Protocol and ports of the outermost packet, whose network header is layer number `network`.
+    /// Returns protocol and ports of the outermost packet, whose network header is layer number
+    /// `network`.
     fn transport(&self, network: usize) -> String {
         let mut layers = self.first("frame.protocols").split(':').skip(network);
         let is_v6 = layers.next() == Some("ipv6");
@@ -101,7 +102,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// `None` if it is no capture to tshark.
+/// Counts with tshark; `None` if it does not recognize the capture.
 fn by_tshark(file: &Path) -> Option<Counted> {
     let mut counted = Counted::default();
     let [mut sources, mut destinations, mut pairs, mut tuples] = [(); 4].map(|()| HashSet::new());
@@ -127,23 +128,24 @@ fn by_tshark(file: &Path) -> Option<Counted> {
     let output = tshark()
         .arg("-r")
         .arg(file)
-        // Fragments stay what they are.
+        // Do not reassemble fragments.
         .args(["-o", "ip.defragment:FALSE", "-o", "ipv6.defragment:FALSE"])
         .args(["-T", "fields", "-E", "occurrence=a", "-E", "aggregator=,", "-E", "separator=/t"])
         .args(fields.iter().flat_map(|field| ["-e", field]))
         .output()
         .unwrap();
-    // A capture that is cut is a failure as well, but has packets before the cut.
+    // A truncated capture is a failure too, but has packets before the damage.
     if output.stdout.is_empty() && !output.status.success() {
         return None;
     }
     for line in String::from_utf8(output.stdout).unwrap().lines() {
         let line = Line(fields.iter().copied().zip(line.split('\t')).collect());
         counted.packets += 1;
-        // In a tunnel or an ICMP error, the outer header is the one that comes first.
+        // In a tunnel or an ICMP error, the outer header comes first.
         let mut layers = line.first("frame.protocols").split(':').enumerate();
         let network = layers.find(|(_, layer)| !LINK_LAYERS.contains(layer));
-        // tshark hands all that netfilter logs to its dissector for IPv4, which knows better.
+        // tshark passes everything that netfilter logs to its IPv4 dissector, which detects the
+        // version.
         let network = match network {
             Some((_, "ip")) if line.first("nflog.family") == "10" => layers.next(),
             network => network,
@@ -155,7 +157,7 @@ fn by_tshark(file: &Path) -> Option<Counted> {
             }
             _ => continue,
         };
-        // tshark names the layer also where it cannot read the header.
+        // tshark names the layer even if it cannot read the header.
         if source.is_empty() || destination.is_empty() {
             continue;
         }
@@ -174,7 +176,7 @@ fn by_flowgauge(file: &Path) -> Counted {
     let keys = [("src", 1), ("dst", 1), ("src-dst", 3), ("five-tuple", 1)];
     let [counted, by_destination, by_pair, by_tuple] = keys.map(|(key, workers)| {
         let options = format!("--truth --window 100days --read-every never --format json --key {key} --workers {workers}");
-        // Damage is not the matter here: both programs read up to it.
+        // Damage is not tested here: both programs read up to it.
         let outcome = replay(file, &options);
         let records = parse(&outcome.stdout);
         let total = total(&records);
@@ -194,7 +196,7 @@ fn agree(files: &[PathBuf]) {
     agree_on(files, |counted| counted);
 }
 
-/// Compares what `part` leaves of the counts.
+/// Compares the part of the counts that `part` selects.
 #[track_caller]
 fn agree_on(files: &[PathBuf], part: impl Fn(Counted) -> Counted) {
     let compare = |file: &PathBuf| {
@@ -216,14 +218,14 @@ fn agree_on(files: &[PathBuf], part: impl Fn(Counted) -> Counted) {
     );
 }
 
-/// An IPv4 header with a field set wrong.
+/// Returns an IPv4 header with an invalid field.
 fn broken(packet: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
     let mut broken = packet.to_vec();
     broken[at..at + bytes.len()].copy_from_slice(bytes);
     broken
 }
 
-/// IPv4 packets of every kind.
+/// Returns IPv4 packets of every kind.
 fn ipv4_packets() -> Vec<Vec<u8>> {
     let source = |host: u8| [10, 1, 2, host];
     let udp = frames::udp(b"telemetry");
@@ -251,9 +253,9 @@ fn ipv4_packets() -> Vec<Vec<u8>> {
         frames::ipv4(source(11), 41, &frames::ipv6(77, 17, &udp)),
         frames::ipv4(source(12), 253, &[1, 2, 3]),
         frames::ipv4(source(13), 17, &[]),
-        // Before segmentation offload a sending host sees no total length.
+        // Before segmentation offload, a sending host has no total length.
         broken(&frames::ipv4(source(14), 17, &udp), 2, &[0, 0]),
-        // More promised than there is.
+        // The header promises more than there is.
         broken(&frames::ipv4(source(15), 17, &udp), 2, &[5, 0xdc]),
         // Ethernet padding behind the packet.
         [&frames::ipv4(source(16), 17, &frames::udp(&[]))[..], &[0; 18]].concat(),
@@ -265,7 +267,7 @@ fn ipv4_packets() -> Vec<Vec<u8>> {
     ]
 }
 
-/// IPv6 packets of every kind.
+/// Returns IPv6 packets of every kind.
 fn ipv6_packets() -> Vec<Vec<u8>> {
     let udp = frames::udp(b"telemetry");
     let padding = |next: u8| [next, 0, 1, 4, 0, 0, 0, 0];
@@ -294,12 +296,12 @@ fn ipv6_packets() -> Vec<Vec<u8>> {
         frames::ipv6(10, 59, &[]),
         frames::ipv6(11, 17, &[]),
         frames::ipv6(12, 253, &[1, 2, 3]),
-        // More promised than there is.
+        // The header promises more than there is.
         broken(&frames::ipv6(13, 17, &udp), 4, &[5, 0xdc]),
     ]
 }
 
-/// Every packet behind an Ethernet header, tagged or not, and what is no IP.
+/// Returns every packet behind an Ethernet header, tagged or not, and frames without IP.
 fn ethernet_frames() -> Vec<Vec<u8>> {
     let (v4, v6) = (ipv4_packets(), ipv6_packets());
     let udp = frames::udp(&[]);
@@ -337,9 +339,9 @@ fn timed(frames: Vec<Vec<u8>>) -> Vec<Packet> {
     frames.into_iter().zip(0..).map(|(frame, i)| Packet::new(START + i * SECOND, frame)).collect()
 }
 
-/// Every packet cut to a snapshot length, without those cut inside IPv4 options: tshark takes the
-/// destination from behind them (a source route may change it) and then has none, while a flow key
-/// needs no more than the fixed header.
+/// Returns every packet truncated to a snapshot length, except within IPv4 options: tshark takes
+/// the destination from behind them (a source route may change it) and then has none, while a flow
+/// key only needs the fixed header.
 fn cut(packets: &[Packet], network: usize, snaplen: usize) -> impl Iterator<Item = Packet> {
     let whole = move |frame: &[u8]| {
         let options = match frame[network] {
@@ -361,30 +363,30 @@ fn cut(packets: &[Packet], network: usize, snaplen: usize) -> impl Iterator<Item
 struct Frames {
     name: &'static str,
     link_type: u16,
-    /// Where the network header begins in all of them, if that is one place: they are cut there as
+    /// Offset of the network header in all of them, if there is one: they are truncated there as
     /// well.
     network: Option<usize>,
     packets: Vec<Packet>,
 }
 
-/// Every packet behind a header, which is made from an EtherType.
+/// Returns every packet behind a header, which is made from an EtherType.
 fn behind(header: impl Fn(u16) -> Vec<u8>) -> Vec<Vec<u8>> {
     every_packet().map(|(ethertype, packet)| [header(ethertype), packet].concat()).collect()
 }
 
-/// Every packet with its EtherType.
+/// Returns every packet with its EtherType.
 fn every_packet() -> impl Iterator<Item = (u16, Vec<u8>)> {
     let v4 = ipv4_packets().into_iter().map(|packet| (0x0800, packet));
     v4.chain(ipv6_packets().into_iter().map(|packet| (0x86dd, packet)))
 }
 
-/// The same with some more frames.
+/// Appends more frames.
 fn and(mut frames: Vec<Vec<u8>>, more: impl IntoIterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
     frames.extend(more);
     frames
 }
 
-/// Frames of every link type that is understood.
+/// Returns frames of every supported link type.
 fn links() -> Vec<Frames> {
     let links = |name, link_type, network, frames| Frames {
         name,
@@ -409,7 +411,7 @@ fn links() -> Vec<Frames> {
             [sll(0x0004), vec![0x42, 0x42, 3, 0, 0, 0, 0, 0]].concat(),
         ],
     );
-    // Families of IPv6 on the systems that have this link type, and one of no IP.
+    // Values for IPv6 on the systems with this link type, and one without IP.
     let loopback = and(
         behind(|ethertype| family(ethertype).to_le_bytes().to_vec()),
         [24, 28, 30, 7].map(|family: u32| {
@@ -496,7 +498,7 @@ fn numbered(before: &[u8], number: u16) -> Vec<u8> {
     [before, &number.to_be_bytes()].concat()
 }
 
-/// LLC and SNAP with the number of an organisation.
+/// Returns LLC and SNAP with the number of an organization.
 fn llc(organisation: &[u8], ethertype: u16) -> Vec<u8> {
     numbered(&[&[0xaa, 0xaa, 3], organisation].concat(), ethertype)
 }
@@ -580,9 +582,9 @@ fn frame_relay(v4: &[u8]) -> Vec<Frames> {
     ]
 }
 
-/// What netfilter logs, and what a PPI header names.
+/// Returns frames logged by netfilter, and frames with a PPI header.
 fn logged() -> Vec<Frames> {
-    // In the byte order of the machine, which is the one that tshark takes for granted.
+    // In the byte order of the machine, which tshark assumes.
     let attribute = |kind: u16, value: &[u8]| {
         let mut bytes =
             [&(value.len() as u16 + 4).to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
@@ -624,8 +626,8 @@ fn logged() -> Vec<Frames> {
     ]
 }
 
-/// An 802.11 header with this frame control: three addresses or four, and what the flags ask for
-/// behind them.
+/// Returns an 802.11 header with this frame control: three addresses or four, and the fields that
+/// the flags require behind them.
 fn wireless_header(control: u16, qos: u16) -> Vec<u8> {
     let mut header = [&control.to_le_bytes()[..], &[0, 0], &[2; 18], &[0x10, 0]].concat();
     if control & 0x0300 == 0x0300 {
@@ -640,7 +642,7 @@ fn wireless_header(control: u16, qos: u16) -> Vec<u8> {
     header
 }
 
-/// Every kind of 802.11 frame.
+/// Returns every kind of 802.11 frame.
 fn wireless_frames(v4: &[u8], v6: &[u8]) -> Vec<Vec<u8>> {
     let snap = |ethertype| llc(&[0, 0, 0], ethertype);
     let data = |control, qos| [wireless_header(control, qos), snap(0x0800), v4.to_vec()].concat();
@@ -695,8 +697,8 @@ fn wireless(v4: &[u8], v6: &[u8]) -> Vec<Frames> {
         let frames = and(behind(station), wireless_frames(v4, v6));
         frames.iter().map(|frame| [&header[..], frame].concat()).collect::<Vec<_>>()
     };
-    // A timer, flags, a rate and a channel; the timer lies at a multiple of eight bytes, and there
-    // are two words of what is there.
+    // A timer, flags, a rate and a channel. The timer is at a multiple of eight bytes, and two
+    // words say which fields are present.
     let radiotap = |flags: u8| {
         let present = [&0x8000_000f_u32.to_le_bytes()[..], &0_u32.to_le_bytes()].concat();
         [&[0, 0, 32, 0][..], &present, &[0; 4], &[7; 8], &[flags, 2], &[0x6c, 9, 0xa0, 0], &[0; 2]]
@@ -777,7 +779,7 @@ fn every_format_counts_as_in_tshark() {
             );
         }
     }
-    // Versions whose records have the lengths the other way round, of packets that are cut.
+    // Versions whose records have the two lengths swapped, with truncated packets.
     let cut: Vec<Packet> =
         packets.iter().map(|packet| Packet { wire: packet.wire + 400, ..packet.clone() }).collect();
     for (version, original_first) in
@@ -790,8 +792,8 @@ fn every_format_counts_as_in_tshark() {
                 .into(),
         );
     }
-    // What few programs write: clocks of any resolution, many interfaces, long comments, and blocks
-    // of other kinds and any length.
+    // Features that few programs write: clocks of any resolution, many interfaces, long comments,
+    // and other blocks of any length.
     use Resolution::{PowerOf2, PowerOf10};
     let clocks = (0..=12).map(PowerOf10).chain((0..=34).map(PowerOf2));
     let mut interfaces: Vec<InterfaceOptions> = clocks
@@ -805,7 +807,7 @@ fn every_format_counts_as_in_tshark() {
         .zip(packets.iter().cycle())
         .map(|(interface, packet)| Packet { interface, ..packet.clone() })
         .collect();
-    // Name resolution, secrets, and two types that nobody knows.
+    // Name resolution, secrets, and two unknown types.
     let extra = [(3, 4, 4), (9, 10, 8), (20, 0x7777, 3 << 20), (400, 0x8000_0001, 40)].map(
         |(before, block_type, length)| ExtraBlock { before, block_type, body: vec![0; length] },
     );
@@ -845,8 +847,7 @@ fn every_format_counts_as_in_tshark() {
             interfaces: interfaces.clone(),
             ..PcapNgOptions::default()
         };
-        // In a big-endian section tshark takes it for granted that netfilter's log is big-endian
-        // too.
+        // In a big-endian section, tshark assumes that netfilter's log is big-endian too.
         let nflog = |packet: &Packet| {
             interfaces
                 .get(packet.interface as usize)
@@ -874,11 +875,11 @@ fn every_snapshot_length_counts_as_in_tshark() {
         let options = PcapOptions { network: link_type.into(), ..PcapOptions::default() };
         Some(PathBuf::from(scratch.write(&format!("{name}.pcap"), build::pcap(&options, &packets))))
     });
-    // Of a transport header that is cut, tshark tells the ports as far as they go.
+    // tshark reports the ports of a truncated transport header as far as they go.
     agree_on(&files.collect::<Vec<PathBuf>>(), |counted| Counted { tuples: 0, ..counted });
 }
 
-/// What a run prints without being asked for more is read by people.
+/// By default, the output of a run is read by people.
 #[test]
 fn no_capture_prints_hundreds_of_lines_by_default() {
     let scratch = Scratch::new("tshark-lines");
@@ -897,7 +898,7 @@ fn no_capture_prints_hundreds_of_lines_by_default() {
     }
 }
 
-/// Captures that the environment names.
+/// Returns the captures named in the environment.
 fn at_hand() -> Vec<PathBuf> {
     let Some(directory) = env::var_os("TEST_CAPTURES") else {
         skip("TEST_CAPTURES=DIR");

@@ -1,11 +1,11 @@
-//! Command lines that make no sense, and help for those who read it.
+//! Invalid command lines, and help.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
 
 use common::run;
 
-/// Whatever is wrong: exit code 2, nothing on standard output, one line that says what to give.
+/// Checks for exit code 2, an empty standard output, and one line that says what to do.
 #[track_caller]
 fn refused(arguments: &str, advice: &str) {
     let outcome = run(arguments.split_whitespace());
@@ -45,12 +45,12 @@ fn options_that_make_no_sense_are_refused_with_advice() {
         ("--measure packets", "cardinality"),
         ("--key heavy=srcip", "src, dst, src-dst, five-tuple"),
         ("--key flows=src", "cardinality, entropy"),
-        ("--key heavy=src+dst", "entropy can have two"),
-        ("--measure entropy --key entropy=src+src", "two different keys"),
+        ("--key heavy=src+dst", "only entropy can have two"),
+        ("--measure entropy --key entropy=src+src", "two keys, which must differ"),
         ("--measure entropy --sketch entropy=4x1000", "power of two"),
         ("--measure entropy --sketch entropy=13x16", "1 to 12 rows"),
         ("--measure entropy --sketch entropy=hyperloglog", "count-sketch, count-min"),
-        ("--measure heavy --sketch heavy=count-min", "entropy and frequency have"),
+        ("--measure heavy --sketch heavy=count-min", "use entropy and frequency"),
         ("--measure membership --filter 4x100000", "64 to 65536"),
         ("--measure heavy --algorithm topk", "rap, space-saving, d-way-rap, hashpipe, precision"),
         ("--measure heavy --slots 1000", "power of two from 16 to 4096"),
@@ -60,10 +60,10 @@ fn options_that_make_no_sense_are_refused_with_advice() {
         ("--top 5", "--measure heavy"),
         ("--key heavy=dst", "--measure heavy"),
         ("--sketch entropy=3x1024", "--measure entropy"),
-        ("--alarm --key entropy=src", "leave out the --key of entropy"),
-        ("--measure cardinality,entropy --staggered 10s", "leave out one or the other"),
+        ("--alarm --key entropy=src", "remove the --key of entropy"),
+        ("--measure cardinality,entropy --staggered 10s", "remove one of them"),
         ("--seed one", "--seed"),
-        ("--staggered 10s --window 5s", "leave out --window"),
+        ("--staggered 10s --window 5s", "remove --window"),
         ("--staggered 10s --estimator ertl", "use mle"),
         ("--staggered 10us", "at least 1ms"),
         ("--format xml", "table, csv, json"),
@@ -74,7 +74,7 @@ fn options_that_make_no_sense_are_refused_with_advice() {
         ("--nonsense", "'--help'"),
     ] {
         refused(&format!("run {options}"), advice);
-        // The capture is not even looked for.
+        // The capture is not even opened.
         refused(&format!("replay /does/not/exist.pcap {options}"), advice);
     }
 }
@@ -118,7 +118,7 @@ fn commands_that_make_no_sense_are_refused_with_advice() {
     refused("replay", "<FILE>");
     refused("generate unique", "--to <FILE|af_xdp:IFACE|live:IFACE|dpdk:DEVICE>");
     refused("generate", "<PROFILE>");
-    refused("generate unique,rate=max --to out.pcap", "give a number");
+    refused("generate unique,rate=max --to out.pcap", "give rate= a number");
     refused("generate uniq --to out.pcap", "use unique");
     refused("generate unique --to dpdk:", "name a device");
     refused("generate unique --to out.pcap --eal --no-huge", "--to dpdk:DEVICE");
@@ -198,8 +198,8 @@ fn the_version_is_a_line_or_all_that_a_bug_report_needs() {
         ("top", cfg!(feature = "top")),
     ];
     let built: Vec<&str> = all.into_iter().filter_map(|(name, has)| has.then_some(name)).collect();
-    let told = features.strip_prefix("features: ").unwrap();
-    assert_eq!(told, if built.is_empty() { "none".to_owned() } else { built.join(", ") });
+    let text = features.strip_prefix("features: ").unwrap();
+    assert_eq!(text, if built.is_empty() { "none".to_owned() } else { built.join(", ") });
 }
 
 #[test]
@@ -250,9 +250,9 @@ fn shells_and_manual_pages_know_every_command_and_option() {
 #[test]
 fn messages_are_as_many_as_asked_for() {
     let scratch = common::Scratch::new("messages");
-    // A run that cannot be found by `status` says so.
+    // A run that `status` cannot find reports it.
     let nowhere = scratch.write("file", "");
-    let told = |options: &str, log: &str| {
+    let text = |options: &str, log: &str| {
         let mut command = common::flowgauge();
         command.env("FLOWGAUGE_STATUS_DIR", &nowhere).env("RUST_LOG", log);
         command
@@ -262,13 +262,13 @@ fn messages_are_as_many_as_asked_for() {
         assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
         outcome.stderr
     };
-    let [usual, quiet, coloured] = ["", "-q", "--color always"].map(|options| told(options, ""));
+    let [usual, quiet, coloured] = ["", "-q", "--color always"].map(|options| text(options, ""));
     assert!(usual.contains("WARN `flowgauge status`") && !usual.contains('\u{1b}'), "{usual}");
     assert_eq!(quiet, "");
     assert!(coloured.contains('\u{1b}'), "{coloured}");
-    assert_eq!(told("-v", "error"), "");
-    assert!(told("-q", "warn").contains("WARN"));
-    assert!(told("", "a=b=c").contains("RUST_LOG will not do"));
+    assert_eq!(text("-v", "error"), "");
+    assert!(text("-q", "warn").contains("WARN"));
+    assert!(text("", "a=b=c").contains("ignoring invalid RUST_LOG"));
 }
 
 #[test]
@@ -285,13 +285,12 @@ fn names_that_command_terminals_are_shown_as_text() {
         vec!["generate", "unique,packets=1", "--to", "/does/not/exist/x\u{1b}[2J"],
     ] {
         let outcome = run(&arguments);
-        let told = outcome.stdout + &outcome.stderr;
-        assert!(!told.contains(['\u{1b}', '\u{202e}']), "{arguments:?}: {told:?}");
+        let text = outcome.stdout + &outcome.stderr;
+        assert!(!text.contains(['\u{1b}', '\u{202e}']), "{arguments:?}: {text:?}");
     }
 }
 
-/// Examples are promises: as far as they need no file and end by themselves, they must be
-/// understood.
+/// Examples must be valid, and those that need no file and end by themselves must run.
 #[test]
 fn examples_in_the_help_are_understood() {
     let mut checked = 0;
@@ -313,8 +312,7 @@ fn examples_in_the_help_are_understood() {
             .flat_map(|line| line.split(['|', '>']))
             .filter_map(|part| part.trim().strip_prefix("flowgauge "))
         {
-            // Every option but the last, which is wrong: the others were understood if nothing else
-            // is complained of.
+            // Every option but the last is valid if only the last one, which is wrong, is reported.
             let outcome = run(example.split_whitespace().chain(["--no-such-option"]));
             assert_eq!(outcome.code, Some(2));
             assert!(

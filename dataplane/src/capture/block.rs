@@ -1,22 +1,22 @@
-//! Blocks of pcapng as one part of this program hands them to another: little-endian, nanoseconds,
-//! no options but that.
+//! Writer of pcapng blocks for use within this program: little-endian, nanoseconds, no other
+//! options.
 
 use super::pcapng::{
     self, BYTE_ORDER_MAGIC, ENHANCED_PACKET, INTERFACE_DESCRIPTION, MAJOR_VERSION, SECTION_HEADER,
     option,
 };
 
-/// The most bytes that a packet takes beside its frame, and with an interface that is new.
+/// Maximum size of a packet besides its frame, including a new interface's description, in bytes.
 pub(crate) const MOST_BESIDE_FRAME: usize = 32 + 3 + 32;
 
 fn words(out: &mut Vec<u8>, words: &[u32]) {
     words.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
 }
 
-/// Begins a section.
+/// Writes a section header.
 pub(crate) fn section(out: &mut Vec<u8>) {
     const LENGTH: u32 = 28;
-    // Of a length that is not told.
+    // Unspecified section length.
     words(
         out,
         &[
@@ -31,7 +31,7 @@ pub(crate) fn section(out: &mut Vec<u8>) {
     );
 }
 
-/// Describes the next interface.
+/// Writes the description of the next interface.
 pub(crate) fn interface(out: &mut Vec<u8>, link_type: u16) {
     const LENGTH: u32 = 32;
     const NANOSECONDS: u32 = 9;

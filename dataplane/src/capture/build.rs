@@ -1,8 +1,8 @@
-//! Captures in memory, with every variation of the formats: for tests, comparisons with other
+//! Captures built in memory, with every variation of the formats, for tests, comparisons with other
 //! programs, and fuzzing.
 //!
-//! What is asked for is written as it is, also if it makes no sense. Numbers that a field has no
-//! room for are cut to its width.
+//! Options are written without validation, even if they are inconsistent. Numbers too large for a
+//! field are truncated to its width.
 
 use super::{MAX_CAPTURED, Resolution, SECOND, link_type, pcap as format, pcapng as block};
 
@@ -15,15 +15,15 @@ pub struct Packet {
     pub wire: u32,
     /// The bytes captured.
     pub frame: Vec<u8>,
-    /// Index of the interface; not written to pcap, nor to [`PacketBlock::Simple`], which is of
-    /// interface 0.
+    /// Index of the interface; not written to pcap, nor to [`PacketBlock::Simple`], which belongs
+    /// to interface 0.
     pub interface: u32,
-    /// The block it is in; not for pcap.
+    /// Block type; not for pcap.
     pub block: PacketBlock,
 }
 
 impl Packet {
-    /// A packet of interface 0, captured whole, in an enhanced packet block.
+    /// Creates a completely captured packet of interface 0, in an enhanced packet block.
     #[must_use]
     pub fn new(timestamp: u64, frame: Vec<u8>) -> Self {
         Self {
@@ -36,19 +36,19 @@ impl Packet {
     }
 }
 
-/// The pcapng blocks a packet can be in.
+/// pcapng block type of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketBlock {
     /// Enhanced Packet Block.
     Enhanced,
-    /// Simple Packet Block: no timestamp and no captured length, so the frame must be as long as
-    /// the original length and the snapshot length of interface 0 make it.
+    /// Simple Packet Block: no timestamp and no captured length, so the frame must have the length
+    /// that follows from the original length and the snapshot length of interface 0.
     Simple,
     /// The obsolete Packet Block: 16 bits of interface.
     Obsolete,
 }
 
-/// The kinds of pcap files, by magic number.
+/// Kind of pcap file, by magic number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PcapVariant {
     /// a1b2c3d4: timestamps in microseconds.
@@ -59,20 +59,20 @@ pub enum PcapVariant {
     Modified,
 }
 
-/// How to write a pcap file; by default little-endian Ethernet in microseconds.
+/// Options of a pcap file; by default little-endian Ethernet in microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PcapOptions {
     /// The kind of file.
     pub variant: PcapVariant,
-    /// Big-endian headers.
+    /// Whether headers are big-endian.
     pub big_endian: bool,
     /// Major and minor version.
     pub version: (u16, u16),
-    /// Records have the original length before the captured one.
+    /// Whether records have the original length before the captured one.
     pub original_first: bool,
     /// Snapshot length, in bytes.
     pub snaplen: u32,
-    /// The whole last field of the file header: link type, and in the upper half information on the
+    /// Complete last field of the file header: link type, and in the upper half information on the
     /// frame check sequence.
     pub network: u32,
 }
@@ -90,18 +90,18 @@ impl Default for PcapOptions {
     }
 }
 
-/// How to write a pcapng section; by default little-endian, one Ethernet interface in microseconds.
+/// Options of a pcapng section; by default little-endian, one Ethernet interface in microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PcapNgOptions {
-    /// Big-endian section.
+    /// Whether the section is big-endian.
     pub big_endian: bool,
     /// The minor version.
     pub minor_version: u16,
-    /// The interfaces, all described at the beginning.
+    /// Interfaces, all described at the beginning.
     pub interfaces: Vec<InterfaceOptions>,
     /// An opt_comment in every enhanced and every obsolete packet block; empty for none.
     pub comment: String,
-    /// Blocks that are no packets.
+    /// Blocks other than packets.
     pub extra: Vec<ExtraBlock>,
 }
 
@@ -117,7 +117,7 @@ impl Default for PcapNgOptions {
     }
 }
 
-/// An interface of a pcapng section; by default Ethernet without options.
+/// Options of an interface of a pcapng section; by default Ethernet without options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceOptions {
     /// The LINKTYPE_ value.
@@ -126,7 +126,7 @@ pub struct InterfaceOptions {
     pub snaplen: u32,
     /// if_name.
     pub name: Option<String>,
-    /// if_tsresol; absent it is microseconds.
+    /// if_tsresol; absent means microseconds.
     pub resolution: Option<Resolution>,
     /// if_tsoffset, in seconds; written unless 0.
     pub offset_seconds: i64,
@@ -151,7 +151,8 @@ impl Default for InterfaceOptions {
 /// A block of any type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExtraBlock {
-    /// The packet before which it is written; after the last one if there is none with this index.
+    /// Index of the packet before which it is written; after the last one if there is no such
+    /// packet.
     pub before: usize,
     /// The block's type.
     pub block_type: u32,
@@ -159,7 +160,7 @@ pub struct ExtraBlock {
     pub body: Vec<u8>,
 }
 
-/// A pcap file.
+/// Builds a pcap file.
 #[must_use]
 pub fn pcap(options: &PcapOptions, packets: &[Packet]) -> Vec<u8> {
     let mut out = Bytes::new(options.big_endian);
@@ -189,8 +190,8 @@ pub fn pcap(options: &PcapOptions, packets: &[Packet]) -> Vec<u8> {
     out.bytes
 }
 
-/// A pcapng section, which is a file by itself; files of several sections are these one after
-/// another.
+/// Builds a pcapng section, which is a valid file; a file of several sections is their
+/// concatenation.
 #[must_use]
 pub fn pcapng(options: &PcapNgOptions, packets: &[Packet]) -> Vec<u8> {
     let mut out = Bytes::new(options.big_endian);
@@ -233,7 +234,7 @@ impl Bytes {
         Self { big_endian, bytes: Vec::new() }
     }
 
-    /// Big-endian bytes in the order of the file.
+    /// Converts big-endian bytes to the byte order of the file.
     fn ordered<const N: usize>(&self, mut bytes: [u8; N]) -> [u8; N] {
         if !self.big_endian {
             bytes.reverse();
@@ -318,7 +319,7 @@ impl Bytes {
         self.block(block_type, |out| {
             if packet.block == PacketBlock::Obsolete {
                 out.u16(packet.interface as u16);
-                // Packets lost before this one: not known.
+                // Packets lost before this one: unknown.
                 out.u16(u16::MAX);
             } else {
                 out.u32(packet.interface);
@@ -336,7 +337,7 @@ impl Bytes {
     }
 }
 
-/// The timestamp in the unit of the interface, saturating at both ends of what 64 bits hold.
+/// Returns the timestamp in the unit of the interface, saturating at both ends of the 64-bit range.
 fn ticks(interface: &InterfaceOptions, timestamp: u64) -> u64 {
     let nanoseconds = (i128::from(timestamp)
         - i128::from(interface.offset_seconds) * i128::from(SECOND))

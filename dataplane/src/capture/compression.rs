@@ -1,8 +1,8 @@
-//! Compressed captures, known by their content: gzip, Zstandard and xz, as streams of any number of
-//! members.
+//! Compressed captures, recognised by their content: gzip, Zstandard and xz, as streams of any
+//! number of members.
 //!
-//! What is decompressed goes on in pieces, and a decoder keeps no more than the window that its
-//! format names, [`MOST_WINDOW`] at most: no input takes more memory than that.
+//! Data are decompressed in pieces, and a decoder stores only the window that its format specifies,
+//! at most [`MOST_WINDOW`]: no input takes more memory.
 
 use std::error::Error;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
@@ -12,15 +12,15 @@ use lzma_rust2::XzReader;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
-/// The largest window of a compressed stream, in bytes: what `zstd` itself takes unless told
-/// otherwise, and twice that of `xz -9`.
+/// Maximum window of a compressed stream, in bytes: the default limit of `zstd`, and twice the
+/// window of `xz -9`.
 pub const MOST_WINDOW: u64 = 128 << 20;
-/// What a decoder of xz needs beside its window, in KiB.
+/// Memory of an xz decoder besides its window, in KiB.
 const BESIDE_WINDOW_KIB: u32 = 1024;
 /// Bytes of compressed input read at once.
 const INPUT: usize = 1 << 16;
 
-/// How a capture is compressed.
+/// Compression format of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
     /// gzip (RFC 1952).
@@ -32,17 +32,17 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// Bytes of the beginning of a file that [`of`](Self::of) looks at.
+    /// Bytes at the start of a file that [`of`](Self::of) examines.
     pub const HEAD: usize = 6;
 
-    /// The compression of a file that begins with `head`; `None` for a file that is not compressed.
+    /// Returns the compression of a file that begins with `head`; `None` for an uncompressed file.
     #[must_use]
     pub fn of(head: &[u8]) -> Option<Self> {
         match head {
             // The method is deflate, and three bits of the flags are reserved.
             [0x1f, 0x8b, 8, flags, ..] if flags & 0xe0 == 0 => Some(Self::Gzip),
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Self::Zstd),
-            // A frame to be skipped, as parallel compressors put in front.
+            // A skippable frame, as parallel compressors write first.
             [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Some(Self::Zstd),
             [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Some(Self::Xz),
             _ => None,
@@ -57,8 +57,8 @@ impl Compression {
         }
     }
 
-    /// An error of a decoder in words.
-    fn told(self, error: &io::Error) -> io::Error {
+    /// Describes an error of a decoder.
+    fn describe(self, error: &io::Error) -> io::Error {
         let name = self.name();
         let words = match error.kind() {
             _ if is_cut(error) => format!("the {name} data is cut off"),
@@ -74,9 +74,9 @@ impl Compression {
     }
 }
 
-/// What `reader` brings, decompressed if it begins as a compressed file does.
+/// Returns a reader that decompresses the data of `reader`, if compressed.
 ///
-/// The first bytes are read here, and an error among them comes from what this gives.
+/// The first bytes are read here; an error among them is returned by the resulting reader.
 pub fn decompress(mut reader: impl Read + Send + 'static) -> Box<dyn Read + Send> {
     let mut head = [0; Compression::HEAD];
     let (length, failure) = read_full(&mut reader, &mut head);
@@ -100,7 +100,7 @@ pub fn decompress(mut reader: impl Read + Send + 'static) -> Box<dyn Read + Send
     Box::new(Decoder { decoder, compression, failure: None })
 }
 
-/// What fails once, if at all, and then has ended.
+/// Reader that fails once, if at all, and is then at its end.
 struct Failing(Option<io::Error>);
 
 impl Read for Failing {
@@ -109,8 +109,8 @@ impl Read for Failing {
     }
 }
 
-/// Reads until `buffer` is full or nothing more comes; gives the bytes read, and why it is not more
-/// if that is no end.
+/// Reads until `buffer` is full or the input ends. Returns the bytes read, and the error that
+/// stopped it, if any.
 pub(crate) fn read_full(reader: &mut impl Read, buffer: &mut [u8]) -> (usize, Option<io::Error>) {
     let mut filled = 0;
     while let Some(rest) = buffer.get_mut(filled..)
@@ -126,11 +126,12 @@ pub(crate) fn read_full(reader: &mut impl Read, buffer: &mut [u8]) -> (usize, Op
     (filled, None)
 }
 
-/// Fills buffers, where decoders give some KiB at a time, and says in whose data an error is.
+/// Reader that fills buffers, while decoders return some KiB at a time, and names the format in
+/// errors.
 struct Decoder {
     decoder: Box<dyn Read + Send>,
     compression: Compression,
-    /// For the next read: what was decoded before it comes first.
+    /// Error for the next read, after the bytes decoded before it.
     failure: Option<io::Error>,
 }
 
@@ -140,7 +141,7 @@ impl Read for Decoder {
             return Err(failure);
         }
         let (read, failure) = read_full(&mut self.decoder, buffer);
-        let failure = failure.map(|error| self.compression.told(&error));
+        let failure = failure.map(|error| self.compression.describe(&error));
         match failure {
             Some(failure) if read == 0 => Err(failure),
             failure => {
@@ -151,7 +152,7 @@ impl Read for Decoder {
     }
 }
 
-/// Whether an error, or one that it comes from, is an end that came too early.
+/// Returns whether an error, or one of its causes, is a premature end.
 fn is_cut(error: &io::Error) -> bool {
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = cause {
@@ -167,7 +168,7 @@ fn is_cut(error: &io::Error) -> bool {
     false
 }
 
-/// The frames of a Zstandard stream, one after another.
+/// Reader of consecutive frames of a Zstandard stream.
 struct ZstdReader<R> {
     input: R,
     decoder: FrameDecoder,
@@ -175,7 +176,7 @@ struct ZstdReader<R> {
 }
 
 impl<R: BufRead> ZstdReader<R> {
-    /// Begins the next frame with data; `false` if there is none.
+    /// Starts the next frame with data; returns false at the end of the input.
     fn begin(&mut self) -> io::Result<bool> {
         while !self.input.fill_buf()?.is_empty() {
             match self.decoder.reset(&mut self.input) {
@@ -204,10 +205,10 @@ impl<R: BufRead> ZstdReader<R> {
 
     fn end(&mut self) -> io::Result<()> {
         self.in_frame = false;
-        let (told, found) =
+        let (stored, computed) =
             (self.decoder.get_checksum_from_data(), self.decoder.get_calculated_checksum());
-        match (told, found) {
-            (Some(told), Some(found)) if told != found => {
+        match (stored, computed) {
+            (Some(stored), Some(computed)) if stored != computed => {
                 Err(io::Error::other("the checksum of a frame is wrong"))
             }
             _ => Ok(()),

@@ -1,13 +1,13 @@
-//! What can be wrong with a capture, in words.
+//! Damage of captures, with descriptions.
 
 use std::fmt;
 
 use super::{Compression, MAX_CAPTURED};
 
-/// How far a walk had come when it met damage.
+/// Position of a walk when it met damage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// Bytes from the beginning of the file to the beginning of the damaged record or block.
+    /// File offset of the damaged record or block, in bytes.
     pub offset: u64,
     /// Whole packets before it.
     pub packets: u64,
@@ -20,20 +20,20 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why a walk cannot go on; each displays as one line.
+/// Reason why a walk cannot continue; each displays as one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Damage {
-    /// The file begins with none of the formats' magic numbers.
+    /// The file does not begin with the magic number of a supported format.
     #[error("not a capture: {guess}; expected pcap or pcapng")]
     NotACapture {
-        /// What the file may be instead.
+        /// Likely format of the file.
         guess: Guess,
     },
-    /// A header of a version that would be misread.
+    /// A header of an unsupported version.
     #[error("version {major}.{minor} of {format} {at}: expected {expected}")]
     UnsupportedVersion {
-        /// Where.
+        /// Place of the damage.
         at: Place,
         /// `"pcap"` or `"pcapng"`.
         format: &'static str,
@@ -41,50 +41,50 @@ pub enum Damage {
         major: u16,
         /// Minor version found.
         minor: u16,
-        /// The version that is read.
+        /// Supported version.
         expected: &'static str,
     },
-    /// The file ends where more was promised.
+    /// The file ends within an item.
     #[error("the file ends inside a {piece} {at}: {present} bytes of {needed}")]
     Truncated {
-        /// Where the unfinished piece begins.
+        /// Start of the incomplete item.
         at: Place,
-        /// What is unfinished.
+        /// Kind of the incomplete item.
         piece: Piece,
         /// Bytes of it in the file.
         present: u64,
-        /// Bytes it needs, as far as what is present tells.
+        /// Bytes it needs, as far as known from those present.
         needed: u64,
     },
-    /// A packet longer than any link delivers: the length, or what led here, is damaged.
+    /// A packet longer than any link delivers: its length, or something before it, is damaged.
     #[error("captured length {captured} {at}: expected {MAX_CAPTURED} at most")]
     RecordTooLong {
-        /// Where.
+        /// Place of the damage.
         at: Place,
-        /// The captured length claimed, in bytes.
+        /// Captured length in the file, in bytes.
         captured: u32,
     },
-    /// A pcapng block length that is less than the block's fixed fields, or beyond all lengths with
-    /// its padding.
+    /// A pcapng block length that is less than the block's fixed fields, or overflows with its
+    /// padding.
     #[error("length {length} of a block of type {block_type:#010x} {at}: expected {least} or more")]
     BadBlockLength {
-        /// Where.
+        /// Place of the damage.
         at: Place,
         /// The block's type.
         block_type: u32,
-        /// The length claimed, in bytes.
+        /// Length in the file, in bytes.
         length: u32,
-        /// The least a block of this type has, in bytes.
+        /// Minimum length of a block of this type, in bytes.
         least: u32,
     },
-    /// A pcapng block that has to be read whole, but is too long for it.
+    /// A pcapng block that has to be read whole and exceeds the limit.
     #[error("length {length} of a block of type {block_type:#010x} {at}: expected {most} at most")]
     BlockTooLong {
-        /// Where.
+        /// Place of the damage.
         at: Place,
         /// The block's type.
         block_type: u32,
-        /// The length claimed, in bytes.
+        /// Length in the file, in bytes.
         length: u32,
         /// The limit, in bytes.
         most: u32,
@@ -92,39 +92,39 @@ pub enum Damage {
     /// The two lengths of a pcapng block differ.
     #[error("a block {at} ends with length {trailing}: expected {leading} as at its beginning")]
     TrailerMismatch {
-        /// Where the block begins.
+        /// Start of the block.
         at: Place,
-        /// The length at its beginning, in bytes.
+        /// Length at its start, in bytes.
         leading: u32,
-        /// The length at its end, in bytes.
+        /// Length at its end, in bytes.
         trailing: u32,
     },
-    /// A packet that is longer than the pcapng block it is in.
+    /// A packet that is longer than its pcapng block.
     #[error(
         "captured length {captured} in a block {at}: expected {room} at most, the room in the block"
     )]
     PacketOverrunsBlock {
-        /// Where the block begins.
+        /// Start of the block.
         at: Place,
-        /// The captured length claimed, in bytes.
+        /// Captured length in the file, in bytes.
         captured: u32,
         /// Bytes between the packet's fixed fields and the end of the block.
         room: u32,
     },
-    /// A packet of an interface that its pcapng section has not described.
+    /// A packet of an interface that its pcapng section does not describe.
     #[error("interface {interface} of a packet {at}: expected one of the {known} described so far")]
     UnknownInterface {
-        /// Where.
+        /// Place of the damage.
         at: Place,
         /// The interface, from 0.
         interface: u32,
         /// Interfaces of the section.
         known: u32,
     },
-    /// More interfaces in a pcapng section than are kept.
+    /// More interfaces in a pcapng section than the limit.
     #[error("one more interface {at}: expected {most} in a section at most")]
     TooManyInterfaces {
-        /// Where.
+        /// Place of the damage.
         at: Place,
         /// The limit.
         most: u32,
@@ -132,27 +132,27 @@ pub enum Damage {
     /// A pcapng section header in neither byte order.
     #[error("byte-order magic {found:#010x} of a section header {at}: expected 0x1a2b3c4d")]
     BadByteOrderMagic {
-        /// Where.
+        /// Place of the damage.
         at: Place,
         /// The magic found, read as little-endian.
         found: u32,
     },
-    /// An option of a pcapng interface that leaves its block.
+    /// An option of a pcapng interface that exceeds its block.
     #[error("option {code} of an interface {at} has length {length}: expected {expected} at most")]
     BadOption {
-        /// Where the block begins.
+        /// Start of the block.
         at: Place,
         /// The option's code.
         code: u16,
         /// The option's length, in bytes.
         length: u16,
-        /// The most there is room for.
+        /// Maximum length that fits, in bytes.
         expected: u16,
     },
 }
 
 impl Damage {
-    /// Where the damage is; the beginning of the file for [`Damage::NotACapture`].
+    /// Returns the place of the damage; the start of the file for [`Damage::NotACapture`].
     #[must_use]
     pub fn place(&self) -> Place {
         match *self {
@@ -172,7 +172,7 @@ impl Damage {
     }
 }
 
-/// What the end of a file can cut.
+/// Kind of item that the end of a file can truncate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece {
     /// The header of a pcap file.
@@ -193,11 +193,11 @@ impl fmt::Display for Piece {
     }
 }
 
-/// What a file that is no capture may be, with what to do about it.
+/// Likely format of a file that is not a capture, with advice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Guess {
-    /// No bytes at all.
+    /// An empty file.
     Empty,
     /// Compressed with gzip.
     Gzip,
@@ -221,12 +221,12 @@ pub enum Guess {
     Erf,
     /// Text.
     Text,
-    /// None of these; the first bytes, the missing ones of a shorter file 0.
+    /// None of these: the first bytes, zero-padded.
     Unknown([u8; 4]),
 }
 
-/// Bytes of the beginning of a file that [`Guess::of`] makes use of: enough for two records of an
-/// ERF capture.
+/// Bytes at the start of a file that [`Guess::of`] examines: enough for two records of an ERF
+/// capture.
 pub(super) const GUESS_BYTES: usize = 4096;
 
 impl Guess {
@@ -294,22 +294,22 @@ impl fmt::Display for Guess {
 
 fn looks_like_text(bytes: &[u8]) -> bool {
     let printable = |byte: &u8| matches!(byte, b' '..=b'~' | b'\t' | b'\n' | b'\r' | 0x80..);
-    // A character may be cut at the end.
+    // A character may be truncated at the end.
     let valid =
         std::str::from_utf8(bytes).map_or_else(|error| error.error_len().is_none(), |_| true);
     valid && bytes.iter().all(printable)
 }
 
-/// A level, and the magic number of a block or of the end.
+/// Returns whether the bytes are a level, and the magic number of a block or of the end.
 fn looks_like_bzip2(bytes: &[u8]) -> bool {
     const BLOCK: [u8; 6] = [0x31, 0x41, 0x59, 0x26, 0x53, 0x59];
     const END: [u8; 6] = [0x17, 0x72, 0x45, 0x38, 0x50, 0x90];
     matches!(bytes, [b'B', b'Z', b'h', b'1'..=b'9', rest @ ..] if rest.starts_with(&BLOCK) || rest.starts_with(&END))
 }
 
-/// Whether the bytes could be ERF records. They have no magic number, so two headers have to make
-/// sense, the second one where the first one says, and within an hour of it; or the first record is
-/// all there is.
+/// Returns whether the bytes could be ERF records. These have no magic number, so two headers must
+/// be plausible, the second one at the end of the first record and within an hour of it; or the
+/// first record is the whole file.
 fn looks_like_erf(bytes: &[u8]) -> bool {
     const HOUR: u32 = 3600;
     let Some(first) = ErfHeader::of(bytes) else { return false };
@@ -322,8 +322,8 @@ fn looks_like_erf(bytes: &[u8]) -> bool {
     }
 }
 
-/// The header of an ERF record: a timestamp, little-endian in 2⁻³² seconds, a type, flags, the
-/// record's length, losses and the length on the wire, the three of them big-endian.
+/// Header of an ERF record: a timestamp, little-endian in 2⁻³² seconds, a type, flags, the record's
+/// length, losses and the length on the wire, the last three big-endian.
 struct ErfHeader {
     seconds: u32,
     length: usize,
@@ -333,14 +333,14 @@ impl ErfHeader {
     fn of(bytes: &[u8]) -> Option<Self> {
         const LENGTH: u16 = 16;
         const YEARS_1995_TO_2100: std::ops::Range<u32> = 788_918_400..4_102_444_800;
-        // The types that are defined, without a bit that tells of more headers.
+        // Defined types, without the bit for extension headers.
         const TYPES: std::ops::RangeInclusive<u8> = 1..=32;
         let &[_, _, _, _, a, b, c, d, erf_type, flags, high, low, _, _, e, f] =
             bytes.first_chunk()?;
         let seconds = u32::from_le_bytes([a, b, c, d]);
         let (length, wire) = (u16::from_be_bytes([high, low]), u16::from_be_bytes([e, f]));
-        // Two bits of the flags are reserved. A record has at most two bytes more than its header
-        // and the frame, and padding.
+        // Two bits of the flags are reserved. A record is at most two bytes longer than its header
+        // and the frame, plus padding.
         let holds_a_frame =
             length > LENGTH && wire > 0 && length - LENGTH <= wire.saturating_add(2 + 64);
         (YEARS_1995_TO_2100.contains(&seconds)

@@ -1,22 +1,21 @@
-//! Link types whose header does not have the same length in every frame: where the network layer
-//! begins.
+//! Link types with headers of variable length: location of the network layer.
 //!
-//! The parser of the packet path knows few link layers, each at fixed offsets. Here a frame of
-//! another link type is cut to one of those, so that the packet path stays as it is. Nothing is
-//! reassembled or decrypted: fragments of 802.11 behind the first, protected frames and compressed
-//! headers of PPP carry no readable network header and are non-IP.
+//! The parser of the packet path supports a few link layers with fixed offsets. Here a frame of
+//! another link type is cut to one of those, so that the packet path stays unchanged. Nothing is
+//! reassembled or decrypted: later fragments of 802.11, protected frames and compressed headers of
+//! PPP have no readable network header and count as non-IP.
 
 use super::link_type;
 use flowgauge_core::Link;
 
-/// A link layer of the parser, and the rest of a frame from where it begins.
+/// A link layer of the parser, and the rest of a frame from its start.
 type Opened<'a> = (Link, &'a [u8]);
 
-/// The link layer that the parser understands and what is left of `frame` from there on; `None` if
-/// the link type is not understood.
+/// Returns a link layer that the parser supports, and the rest of `frame` from its start; `None` if
+/// the link type is not supported.
 ///
-/// A frame that ends before its network header does is [`Link::Ip`] with nothing left, which counts
-/// as truncated, and one without a network header is [`Link::Unsupported`].
+/// A frame truncated before the end of its network header is [`Link::Ip`] without bytes, which
+/// counts as truncated, and one without a network header is [`Link::Unsupported`].
 ///
 /// ```
 /// use flowgauge_core::Link;
@@ -47,15 +46,15 @@ pub fn open(link_type: u16, frame: &[u8]) -> Option<(Link, &[u8])> {
     Some(opened.unwrap_or((Link::Ip, &[])))
 }
 
-/// Opens a frame; `None` if it is cut too short.
+/// Decoder of a frame; `None` if it is truncated.
 type Opener = fn(&[u8]) -> Option<Opened<'_>>;
 
-/// What opens the frames of a link type.
+/// Returns the decoder for a link type.
 fn opener(link_type: u16) -> Option<Opener> {
     Some(match link_type {
         link_type::PPP | link_type::PPP_HDLC => ppp_hdlc,
         link_type::PPP_ETHER => pppoe,
-        // Whether the packet was sent or received, in place of the address or in front of it.
+        // A direction byte, in place of the address or before it.
         link_type::PPP_PPPD => |frame| Some((Link::Ppp, frame.get(2..)?)),
         link_type::PPP_WITH_DIR => |frame| ppp_hdlc(frame.get(1..)?),
         link_type::C_HDLC => cisco_hdlc,
@@ -67,7 +66,7 @@ fn opener(link_type: u16) -> Option<Opener> {
         link_type::IEEE802_11_RADIOTAP => radiotap,
         link_type::IEEE802_11_PRISM => prism,
         link_type::IEEE802_11_AVS => avs,
-        // Behind 40 bytes of a global route header, as pcap has it.
+        // After the 40 bytes of a global route header, as in pcap.
         link_type::IPOIB => |frame| Some((Link::PaddedEtherType, frame.get(40..)?)),
         link_type::IEEE802_5 => token_ring,
         link_type::FDDI => |frame| Some((Link::Llc, frame.get(13..)?)),
@@ -84,18 +83,18 @@ fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk().copied()
 }
 
-/// A frame without a network header.
+/// Returns a frame without a network header.
 fn no_packet(frame: &[u8]) -> Option<Opened<'_>> {
     Some((Link::Unsupported, frame))
 }
 
-/// PPP, perhaps in HDLC-like framing, or Cisco HDLC.
+/// Decodes PPP, with or without HDLC-like framing, or Cisco HDLC.
 fn ppp_hdlc(frame: &[u8]) -> Option<Opened<'_>> {
-    // The beginning of an address and control field, and no protocol.
+    // The start of an address and control field, without a protocol.
     (frame != [0xff]).then_some((Link::Ppp, frame))
 }
 
-/// A PPPoE session (RFC 2516): version and type, code, session, length, then PPP.
+/// Decodes a PPPoE session (RFC 2516): version and type, code, session, length, then PPP.
 fn pppoe(frame: &[u8]) -> Option<Opened<'_>> {
     let [_, code] = field(frame, 0)?;
     if code != 0 {
@@ -104,8 +103,8 @@ fn pppoe(frame: &[u8]) -> Option<Opened<'_>> {
     Some((Link::Ppp, frame.get(6..)?))
 }
 
-/// Labels (RFC 3032) up to the bottom of the stack. Nothing tells what follows; IP is known by its
-/// version.
+/// Skips labels (RFC 3032) up to the bottom of the stack. The type of the payload is not encoded;
+/// IP is recognised by its version.
 fn mpls(frame: &[u8]) -> Option<Opened<'_>> {
     let mut rest = frame;
     loop {
@@ -121,17 +120,18 @@ fn mpls(frame: &[u8]) -> Option<Opened<'_>> {
     }
 }
 
-/// Address, control, EtherType.
+/// Decodes address, control, EtherType.
 fn cisco_hdlc(frame: &[u8]) -> Option<Opened<'_>> {
     Some((Link::EtherType, frame.get(2..)?))
 }
 
-/// Q.922: an address whose last byte has its lowest bit set, then RFC 2427 or Cisco's EtherType.
+/// Decodes Q.922: an address whose last byte has its lowest bit set, then RFC 2427 or Cisco's
+/// EtherType.
 fn frame_relay(frame: &[u8]) -> Option<Opened<'_>> {
     let address = frame.iter().position(|byte| byte & 1 == 1)? + 1;
     let behind = frame.get(address..)?;
     let [control] = field(behind, 0)?;
-    // Signalling on circuit 0 and exchanges of identifications.
+    // Signalling on circuit 0, and exchange of identifications.
     let is_circuit_0 = matches!(frame, [0 | 2, second, ..] if address == 2 && second & 0xf0 == 0);
     match control {
         3 => nlpid(behind.get(1..)?),
@@ -141,7 +141,7 @@ fn frame_relay(frame: &[u8]) -> Option<Opened<'_>> {
     }
 }
 
-/// RFC 2427: the number of a protocol, perhaps behind one byte of padding.
+/// Decodes RFC 2427: the number of a protocol, possibly after one byte of padding.
 fn nlpid(frame: &[u8]) -> Option<Opened<'_>> {
     match frame {
         [0] => None,
@@ -155,8 +155,8 @@ fn nlpid(frame: &[u8]) -> Option<Opened<'_>> {
     }
 }
 
-/// Linux netfilter's log: a family, then attributes in the byte order of the machine that captured.
-/// The packet is one of them.
+/// Decodes a record of Linux netfilter's log: a family, then attributes in the byte order of the
+/// capturing machine, one of which contains the packet.
 fn nflog(frame: &[u8]) -> Option<Opened<'_>> {
     const PAYLOAD: u16 = 9;
     const INET: u8 = 2;
@@ -165,7 +165,7 @@ fn nflog(frame: &[u8]) -> Option<Opened<'_>> {
     if !matches!(family, INET | INET6) {
         return no_packet(frame);
     }
-    // Of the two bytes of an attribute's number one is zero, and no attribute is that long.
+    // One of the two bytes of an attribute's number is zero, and no attribute is that long.
     let big_endian = matches!(attributes, [_, _, kind, _, ..] if kind & 0x7f == 0);
     let number = if big_endian { u16::from_be_bytes } else { u16::from_le_bytes };
     let mut rest = attributes;
@@ -182,7 +182,7 @@ fn nflog(frame: &[u8]) -> Option<Opened<'_>> {
     }
 }
 
-/// A radiotap header, whose flags tell whether the 802.11 header is padded.
+/// Decodes a radiotap header, whose flags include whether the 802.11 header is padded.
 fn radiotap(frame: &[u8]) -> Option<Opened<'_>> {
     const EXTENDED: u32 = 1 << 31;
     const TIMER: u32 = 1;
@@ -204,8 +204,8 @@ fn radiotap(frame: &[u8]) -> Option<Opened<'_>> {
     ieee_802_11(behind, flags & PADDED != 0)
 }
 
-/// A Prism header: a message code and the length of the header, in the byte order of the machine
-/// that captured. Some drivers wrote AVS headers under this link type.
+/// Decodes a Prism header: a message code and the length of the header, in the byte order of the
+/// capturing machine. Some drivers wrote AVS headers under this link type.
 fn prism(frame: &[u8]) -> Option<Opened<'_>> {
     let (code, length) = (field(frame, 0)?, field(frame, 4)?);
     if u32::from_be_bytes(code) >> 4 == 0x0802_1100 {
@@ -219,13 +219,14 @@ fn prism(frame: &[u8]) -> Option<Opened<'_>> {
     ieee_802_11(frame.get(length as usize..)?, false)
 }
 
-/// An AVS header: version and length of the header.
+/// Decodes an AVS header: version and length of the header.
 fn avs(frame: &[u8]) -> Option<Opened<'_>> {
     let length = u32::from_be_bytes(field(frame, 4)?);
     ieee_802_11(frame.get(length as usize..)?, false)
 }
 
-/// IEEE 802.11. Of an aggregate (A-MSDU) the first packet is taken: it is one frame on the air.
+/// Decodes IEEE 802.11. Only the first packet of an aggregate (A-MSDU) is used: it is one frame on
+/// the air.
 fn ieee_802_11(frame: &[u8], padded: bool) -> Option<Opened<'_>> {
     const TO_AND_FROM: u16 = 0x0300;
     const FROM: u16 = 0x0200;
@@ -240,7 +241,7 @@ fn ieee_802_11(frame: &[u8], padded: bool) -> Option<Opened<'_>> {
     }
     let [sequence] = field(frame, 22)?;
     if sequence & 0x0f != 0 {
-        // A fragment, and not the first.
+        // A later fragment.
         return no_packet(frame);
     }
     let mut length = if control & TO_AND_FROM == TO_AND_FROM { 30 } else { 24 };
@@ -266,7 +267,7 @@ fn ieee_802_11(frame: &[u8], padded: bool) -> Option<Opened<'_>> {
     }
 }
 
-/// IEEE 802.5: access control, frame control, two addresses, perhaps a route, then LLC.
+/// Decodes IEEE 802.5: access control, frame control, two addresses, an optional route, then LLC.
 fn token_ring(frame: &[u8]) -> Option<Opened<'_>> {
     let [frame_control] = field(frame, 1)?;
     if frame_control & 0xc0 != 0x40 {

@@ -1,4 +1,4 @@
-//! The interface a packet came from, and its clock.
+//! Interfaces of captures, and their clocks.
 
 use std::fmt;
 
@@ -6,12 +6,11 @@ use flowgauge_core::Link;
 
 use super::{SECOND, link_type};
 
-/// The latest timestamp, in nanoseconds since 1970: below the limit that stands for no limit, so
-/// that every packet can be passed.
+/// Latest timestamp, in nanoseconds since 1970: below the maximum that means "no limit", so that
+/// every packet can be passed.
 const LATEST: u64 = u64::MAX - 1;
 
-/// The unit of an interface's timestamps: a second divided by 10 to the power, or by 2 to the
-/// power.
+/// Unit of an interface's timestamps: a second divided by 10 to the power, or by 2 to the power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Resolution {
     /// 10⁻ⁿ seconds, n in 0..=127: 6 is microseconds, 9 nanoseconds.
@@ -21,12 +20,12 @@ pub enum Resolution {
 }
 
 impl Resolution {
-    /// Microseconds: of pcap with the classic magic, and of a pcapng interface that says nothing.
+    /// Microseconds: of pcap with the classic magic, and the default of a pcapng interface.
     pub const MICROSECONDS: Self = Self::PowerOf10(6);
     /// Nanoseconds.
     pub const NANOSECONDS: Self = Self::PowerOf10(9);
 
-    /// The unit in nanoseconds, rounded up.
+    /// Returns the unit in nanoseconds, rounded up.
     #[must_use]
     pub fn nanoseconds(self) -> u64 {
         match self {
@@ -37,7 +36,7 @@ impl Resolution {
         }
     }
 
-    /// Of an if_tsresol option (draft-ietf-opsawg-pcapng section 4.2): the top bit chooses the
+    /// Decodes an if_tsresol option (draft-ietf-opsawg-pcapng section 4.2): the top bit selects the
     /// base.
     pub(super) fn from_option(value: u8) -> Self {
         match value & 0x80 {
@@ -46,7 +45,7 @@ impl Resolution {
         }
     }
 
-    /// The if_tsresol option of this resolution.
+    /// Returns the if_tsresol option of this resolution.
     pub(super) fn to_option(self) -> u8 {
         match self {
             Self::PowerOf10(power) => power & 0x7f,
@@ -68,23 +67,23 @@ impl fmt::Display for Resolution {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Interface {
-    /// if_name, cut at 255 bytes, invalid UTF-8 replaced; `None` in pcap or when the option is
+    /// if_name, truncated to 255 bytes, invalid UTF-8 replaced; `None` in pcap or if the option is
     /// absent.
     pub name: Option<String>,
     /// The LINKTYPE_ value, see [`link_type`].
     pub link_type: u16,
-    /// What the parser makes of [`link_type`](Self::link_type); its frames have this link layer.
-    /// With [`Link::Unsupported`] it is for [`open`](super::open) to look into every frame.
+    /// Link layer of the frames, derived from [`link_type`](Self::link_type). With
+    /// [`Link::Unsupported`], every frame is to be decoded by [`open`](super::open).
     pub link: Link,
-    /// The most bytes captured of a packet; 0 is no limit.
+    /// Maximum captured bytes of a packet; 0 for no limit.
     pub snaplen: u32,
-    /// The unit of the timestamps in the file; those of a [`Record`](super::Record) are nanoseconds
-    /// regardless.
+    /// Unit of the timestamps in the file; those of a [`Record`](super::Record) are always
+    /// nanoseconds.
     pub resolution: Resolution,
-    /// if_tsoffset: seconds that were added to the timestamps in the file; 0 in pcap.
+    /// if_tsoffset: seconds to be added to the timestamps in the file; 0 in pcap.
     pub offset_seconds: i64,
-    /// isb_ifdrop: packets the interface dropped for lack of resources, as the last statistics
-    /// block told; 0 if none did.
+    /// isb_ifdrop: packets that the interface dropped for lack of resources, from the last
+    /// statistics block; 0 without one.
     pub drops: u64,
     scale: Scale,
 }
@@ -109,13 +108,13 @@ impl Interface {
         }
     }
 
-    /// The registered name of the link type, see [`link_type::name`].
+    /// Returns the registered name of the link type, see [`link_type::name`].
     #[must_use]
     pub fn link_type_name(&self) -> &'static str {
         link_type::name(self.link_type)
     }
 
-    /// Nanoseconds since 1970 of a timestamp in the file, saturating at 0 and [`LATEST`].
+    /// Converts a timestamp in the file to nanoseconds since 1970, saturating at 0 and [`LATEST`].
     #[inline]
     pub(super) fn nanoseconds(&self, ticks: u64) -> u64 {
         let since_offset = self.scale.nanoseconds(ticks);
@@ -129,12 +128,12 @@ impl Interface {
     }
 }
 
-/// A [`Resolution`] made ready for conversion.
+/// Conversion factor of a [`Resolution`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scale {
     Multiply(u64),
     Divide(u64),
-    /// By a second, then down by so many bits.
+    /// Multiplication by a second, then a right shift.
     Shift(u32),
 }
 
@@ -144,7 +143,7 @@ impl Scale {
             Resolution::PowerOf10(power @ 0..=9) => {
                 Self::Multiply(10_u64.pow(u32::from(9 - power)))
             }
-            // A unit below 10^-28 s has no timestamp as late as a nanosecond.
+            // With a unit below 10^-28 s no timestamp reaches a nanosecond.
             Resolution::PowerOf10(power) => {
                 10_u64.checked_pow(u32::from(power - 9)).map_or(Self::Multiply(0), Self::Divide)
             }

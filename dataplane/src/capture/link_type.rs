@@ -1,5 +1,5 @@
-//! The LINKTYPE_ values of capture files (draft-ietf-opsawg-pcaplinktype) and what the parser makes
-//! of them.
+//! LINKTYPE_ values of capture files (draft-ietf-opsawg-pcaplinktype), and the parser's link layers
+//! for them.
 
 use flowgauge_core::Link;
 
@@ -66,11 +66,10 @@ pub const IPOIB: u16 = 242;
 /// Linux "cooked" capture v2.
 pub const LINUX_SLL2: u16 = 276;
 
-/// The values DLT_RAW has on OpenBSD and elsewhere, which older programs wrote to files in place of
-/// [`RAW`].
+/// Values of DLT_RAW on OpenBSD and elsewhere, which older programs wrote instead of [`RAW`].
 const DLT_RAW: [u16; 2] = [14, 12];
 
-/// The link layer of a link type; [`Link::Unsupported`] for every one that the parser does not
+/// Returns the link layer of a link type; [`Link::Unsupported`] for all that the parser does not
 /// know. [`open`](super::open) finds the network layer in frames of some of those.
 ///
 /// ```
@@ -91,8 +90,8 @@ pub fn link(link_type: u16) -> Link {
     }
 }
 
-/// The registered name of a link type, without the LINKTYPE_ prefix; `"unknown"` for one not in the
-/// table here.
+/// Returns the registered name of a link type, without the LINKTYPE_ prefix; `"unknown"` if it is
+/// not in the table here.
 #[must_use]
 pub fn name(link_type: u16) -> &'static str {
     match link_type {

@@ -1,8 +1,18 @@
-//! Capture files: pcap and pcapng, read record by record from bytes and written as pcap.
+//! Capture files: pcap and pcapng, read record by record from bytes, and written as pcap.
 //!
-//! Nothing here does I/O except [`Writer`] and [`decompress`]: [`Walker`] is handed the bytes, so
-//! files and pipes go through the same code. The formats are those of draft-ietf-opsawg-pcap and
-//! draft-ietf-opsawg-pcapng.
+//! # Path of the bytes
+//! Only [`Writer`] and [`decompress`] do I/O. A reader passes its bytes, in pieces of any size, to
+//! a [`Walker`], which returns one [`Step`] at a time: a packet's [`Record`], something to skip, or
+//! [`Damage`]. So files and pipes share one implementation. Frames of link types that the parser
+//! lacks are decoded by [`open`].
+//!
+//! # Where to look
+//! `walker`: the walk, whatever the format; `pcap` and `pcapng`: the formats of
+//! draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng; `interface`: resolution of timestamps;
+//! [`link_type`] and `encapsulation`: link layers; `damage`: errors, and guesses what else a file
+//! is; `granularity`: the step of a capture's clock; `compression`: gzip, Zstandard and xz;
+//! [`build`]: captures for tests. The ports that count captures are in
+//! [`poll::port`](crate::poll::port).
 
 pub(crate) mod block;
 pub mod build;

@@ -19,29 +19,29 @@ pub(super) const MODIFIED: u32 = 0xa1b2_cd34;
 const RECORD_HEADER: usize = 16;
 pub(super) const MODIFIED_RECORD_HEADER: usize = 24;
 
-/// The version of the format (section 4). The draft knows no later one, and a later minor version
-/// is readable by its definition.
+/// Version of the format (section 4). The draft defines no later one, and later minor versions are
+/// compatible by definition.
 pub(super) const VERSION: (u16, u16) = (2, 4);
-/// The first version whose records have the captured length before the original one.
+/// First minor version whose records have the captured length before the original one.
 const CAPTURED_FIRST: u16 = 3;
-/// What tcpdump of DG/UX wrote as its version: lengths as before 2.3.
+/// Version written by tcpdump of DG/UX: lengths as before 2.3.
 const DG_UX: (u16, u16) = (543, 0);
 
-/// The order of the two lengths of a record, as libpcap sees it.
+/// Order of the two lengths of a record, as libpcap interprets it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Lengths {
     /// Captured length, original length: since 2.4.
     #[default]
     CapturedFirst,
-    /// Either, and the shorter one is the captured one: in 2.3, which some programs wrote with the
-    /// lengths of 2.2.
+    /// Either, where the shorter one is the captured one: in 2.3, which some programs wrote with
+    /// the lengths of 2.2.
     Either,
     /// Original length, captured length: before 2.3.
     OriginalFirst,
 }
 
 impl Lengths {
-    /// Of a version; `None` if it is none that is understood.
+    /// Returns the order of a version; `None` if it is not supported.
     fn of(version: (u16, u16)) -> Option<Self> {
         match version {
             DG_UX | (2, ..CAPTURED_FIRST) => Some(Self::OriginalFirst),
@@ -52,7 +52,7 @@ impl Lengths {
     }
 }
 
-/// How the records of a file are laid out.
+/// Layout of a file's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RecordLayout {
     big_endian: bool,
@@ -78,10 +78,10 @@ impl Default for RecordLayout {
 }
 
 impl RecordLayout {
-    /// The layout that a file's first four bytes tell; `None` if they are no magic number.
+    /// Returns the layout for a file's first four bytes; `None` if they are not a magic number.
     ///
-    /// Section 4.1 of the draft (-08) has its list of byte sequences the wrong way round; section 4
-    /// and every implementation write the number in the order of the file, so that a little-endian
+    /// Section 4.1 of the draft (-08) lists the byte sequences in the wrong order; section 4 and
+    /// every implementation write the number in the byte order of the file, so that a little-endian
     /// file begins with d4.
     pub(super) fn of_magic(magic: [u8; 4]) -> Option<Self> {
         let of = |magic: u32, big_endian: bool| {
@@ -101,7 +101,7 @@ impl RecordLayout {
         of(u32::from_le_bytes(magic), false).or_else(|| of(u32::from_be_bytes(magic), true))
     }
 
-    /// What nearly all files have: little-endian, without additions, of Ethernet.
+    /// Returns the most common layout: little-endian, without additions, Ethernet.
     #[inline(always)]
     pub(super) fn plain(fraction_unit: u32) -> Self {
         Self {
@@ -114,7 +114,7 @@ impl RecordLayout {
         }
     }
 
-    /// Whether this is [`plain`](Self::plain).
+    /// Returns whether this is [`plain`](Self::plain).
     pub(super) fn is_plain(&self) -> bool {
         *self == Self::plain(self.fraction_unit)
     }
@@ -127,20 +127,20 @@ impl RecordLayout {
         Format::Pcap { nanoseconds: self.fraction_unit == 1, big_endian: self.big_endian }
     }
 
-    /// Whether [`record`](Self::record) reads this layout; else it is for
-    /// [`old_record`](Self::old_record).
+    /// Returns whether [`record`](Self::record) supports this layout; otherwise
+    /// [`old_record`](Self::old_record) does.
     pub(super) fn is_current(&self) -> bool {
         self.lengths == Lengths::CapturedFirst
     }
 
-    /// The record at the beginning of `bytes` and its length, if all of it is there and it is not
-    /// too long.
+    /// Parses the record at the start of `bytes`. Returns it with its length, if it is complete and
+    /// not too long.
     #[inline(always)]
     pub(super) fn record(&self, bytes: &[u8]) -> Option<(Record, usize)> {
         self.record_of(self.fields(bytes.first_chunk()?), bytes)
     }
 
-    /// As [`record`](Self::record), with the frame and the bytes behind it.
+    /// Parses like [`record`](Self::record), and returns also the frame and the bytes after it.
     #[inline(always)]
     pub(super) fn split<'a>(&self, bytes: &'a [u8]) -> Option<(Record, &'a [u8], &'a [u8])> {
         let (record, length) = self.record(bytes)?;
@@ -148,12 +148,13 @@ impl RecordLayout {
         Some((record, whole.get(record.start as usize..)?, behind))
     }
 
-    /// The same in the versions before 2.4. Not for the hot loop, which is spared the question.
+    /// Parses a record of the versions before 2.4. Separate, so that the hot loop has no branch on
+    /// the version.
     pub(super) fn old_record(&self, bytes: &[u8]) -> Option<(Record, usize)> {
         self.record_of(self.ordered(self.fields(bytes.first_chunk()?)), bytes)
     }
 
-    /// The fields with the captured length before the original one.
+    /// Returns the fields with the captured length before the original one.
     fn ordered(&self, fields: [u32; 4]) -> [u32; 4] {
         let [seconds, fraction, first, second] = fields;
         match self.lengths {
@@ -188,8 +189,8 @@ impl RecordLayout {
         Some((record, length))
     }
 
-    /// What the whole records at the beginning of `bytes` hold that come before one with another
-    /// timestamp, and the bytes of these records.
+    /// Passes over the complete records at the start of `bytes` up to one with a timestamp out of
+    /// range. Returns their length in bytes and their summary.
     pub(super) fn pass(&self, bytes: &[u8], within: Within) -> (usize, Run) {
         let layout = *self;
         let (mut unread, mut run) = (bytes, Run::default());
@@ -206,8 +207,8 @@ impl RecordLayout {
         (consumed, run)
     }
 
-    /// Why [`record`](Self::record) has none: `Ok` with the bytes it needs, `Err` with the captured
-    /// length if too long.
+    /// Returns why [`record`](Self::record) failed: `Ok` with the bytes it needs, `Err` with the
+    /// captured length if too long.
     pub(super) fn missing(&self, bytes: &[u8]) -> Result<usize, u32> {
         let Some(header) = bytes.first_chunk() else {
             return Ok(self.header_length as usize);
@@ -219,7 +220,7 @@ impl RecordLayout {
         Ok(self.header_length as usize + captured as usize)
     }
 
-    /// Seconds, fraction, captured length, original length (section 5).
+    /// Returns seconds, fraction, captured length, original length (section 5).
     #[inline(always)]
     fn fields(&self, header: &[u8; RECORD_HEADER]) -> [u32; 4] {
         let all = u128::from_le_bytes(*header);
@@ -255,8 +256,8 @@ impl PcapHeader {
                 expected: "2.4",
             });
         };
-        // The upper half tells the length of the frame check sequence, if it was captured (section
-        // 4, figure 2). The lengths of records include it, and stay as they are: that is the
+        // The upper half contains the length of the frame check sequence, if it was captured
+        // (section 4, figure 2). Record lengths include it and stay as they are: that is the
         // frame's length on the wire.
         let link_type = u32_of([i, j, k, l]) as u16;
         let resolution = match layout.fraction_unit {

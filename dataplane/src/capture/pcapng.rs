@@ -2,7 +2,7 @@
 
 use super::{Damage, Interface, MAX_CAPTURED, MAX_NEED, Place, Record, Resolution, Step, Walker};
 
-/// Section Header Block (section 4.1); the same bytes in either order.
+/// Section Header Block (section 4.1); the same bytes in either byte order.
 pub(super) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 /// Interface Description Block (section 4.2).
 pub(super) const INTERFACE_DESCRIPTION: u32 = 1;
@@ -36,25 +36,25 @@ const BLOCK_HEADER: usize = 8;
 const BLOCK_TRAILER: usize = 4;
 /// Bytes of a block without a body.
 const EMPTY_BLOCK: u32 = 12;
-/// The most bytes of an interface's description, which is read whole.
+/// Maximum size of an interface's description, which is read whole, in bytes.
 const MAX_BLOCK: u32 = MAX_NEED as u32;
-/// The most bytes of a packet block that is read whole. What follows the frame in a longer one is
-/// skipped.
+/// Maximum size of a packet block that is read whole, in bytes. In a longer one, what follows the
+/// frame is skipped.
 const MAX_PACKET_BLOCK: u32 = 1 << 20;
-/// The most interfaces of a section: files cannot fill the memory with them.
+/// Maximum interfaces of a section, so that files cannot exhaust memory.
 const MAX_INTERFACES: usize = 1 << 18;
-/// The most bytes kept of an interface's name.
+/// Maximum stored length of an interface's name, in bytes.
 const MAX_NAME: usize = 255;
 
-/// The section a walk is in, and what it needs of those before.
+/// Current section of a walk, with the state retained from earlier ones.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Section {
     big_endian: bool,
     pub(super) interfaces: Vec<Interface>,
-    /// Sections met, this one too.
+    /// Number of sections so far, including this one.
     pub(super) number: u64,
     pub(super) skipping: Option<Skipping>,
-    /// The length that the block at hand begins with, perhaps without its padding.
+    /// Length at the start of the current block, possibly without padding.
     stated: u32,
     drops_before: u64,
     pub(super) previous_timestamp: u64,
@@ -63,7 +63,7 @@ pub(super) struct Section {
 /// A block that is being skipped.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Skipping {
-    /// Where the block begins.
+    /// Place where the block begins.
     pub(super) at: Place,
     /// The block's total length.
     pub(super) length: u32,
@@ -100,9 +100,9 @@ impl Section {
         if self.big_endian { u64::from_be_bytes(bytes) } else { u64::from_le_bytes(bytes) }
     }
 
-    /// The enhanced packet block at the beginning of `bytes` and its length, if that is what is
-    /// there, whole and undamaged: [`Walker::next_block`] without the words for all that can be
-    /// otherwise.
+    /// Parses the enhanced packet block at the start of `bytes`, if complete and undamaged: the
+    /// fast path of [`Walker::next_block`], without its error handling. Returns the record and the
+    /// block's length.
     #[inline]
     pub(super) fn enhanced_packet(&mut self, bytes: &[u8]) -> Option<(Record, usize)> {
         let (header, _) = bytes.first_chunk::<28>()?.as_chunks::<4>();
@@ -141,14 +141,15 @@ impl Section {
         Some((record, consumed))
     }
 
-    /// The options in `bytes`, which end with it if no opt_endofopt comes first (section 3.5).
+    /// Returns an iterator over the options in `bytes`, up to opt_endofopt or the end (section
+    /// 3.5).
     fn options<'a>(&'a self, bytes: &'a [u8]) -> Options<'a> {
         Options { section: self, rest: bytes }
     }
 }
 
-/// Code and value of each option; `Err` with code, length and room, once and last, if one leaves
-/// the block.
+/// Iterator over code and value of each option; ends with one `Err` of code, length and room if an
+/// option exceeds the block.
 struct Options<'a> {
     section: &'a Section,
     rest: &'a [u8],
@@ -158,7 +159,7 @@ impl<'a> Iterator for Options<'a> {
     type Item = Result<(u16, &'a [u8]), (u16, u16, u16)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        // Blocks are padded to 32 bits, so that fewer bytes than an option header are none.
+        // Blocks are padded to 32 bits, so fewer bytes than an option header are not an option.
         let (&[a, b, c, d], rest) = self.rest.split_first_chunk::<4>()?;
         let (code, length) = (self.section.u16([a, b]), self.section.u16([c, d]));
         self.rest = &[];
@@ -175,7 +176,7 @@ impl<'a> Iterator for Options<'a> {
     }
 }
 
-/// The fields of a packet block that precede its frame.
+/// Fields of a packet block that precede its frame.
 struct PacketFields {
     interface: u32,
     /// `None` in a simple packet.
@@ -215,7 +216,7 @@ impl Walker {
         read.unwrap_or_else(|step| step)
     }
 
-    /// A packet block, whose fixed fields have `FIXED` bytes: 20 in an Enhanced Packet Block
+    /// Parses a packet block, whose fixed fields have `FIXED` bytes: 20 in an Enhanced Packet Block
     /// (section 4.3) and in the obsolete Packet Block (appendix A), 4 in a Simple Packet Block
     /// (section 4.4).
     fn packet_block<const FIXED: usize>(
@@ -245,8 +246,8 @@ impl Walker {
                 known: self.section.interfaces.len() as u32,
             }));
         };
-        // A simple packet does not tell, it has as much as the interface's snapshot length allows;
-        // 0 is no limit (section 4.2).
+        // A simple packet does not contain it: it follows from the interface's snapshot length,
+        // where 0 means no limit (section 4.2).
         let captured = fields.captured.unwrap_or(match interface.snaplen {
             0 => fields.original,
             snaplen => fields.original.min(snaplen),
@@ -305,7 +306,7 @@ impl Walker {
         }
     }
 
-    /// Begins a section. Section Length is ignored, as all blocks are looked at anyway.
+    /// Starts a section. Section Length is ignored, since all blocks are parsed anyway.
     fn section_header(&mut self, bytes: &[u8]) -> Step {
         const LEAST: u32 = 28;
         let Some(&[_, _, _, _, a, b, c, d, e, f, g, h, i, j, k, l]) = bytes.first_chunk::<16>()
@@ -374,8 +375,7 @@ impl Walker {
                 Step::Damaged(Damage::BadOption { at, code, length, expected })
             };
             let (code, value) = option.map_err(bad)?;
-            // An option of another length than it must have is as good as none, as it is to
-            // Wireshark.
+            // An option of an invalid length is ignored, as by Wireshark.
             match (code, value) {
                 (option::IF_NAME, _) => name = Some(text(value)),
                 (option::IF_TSRESOL, &[value]) => resolution = Resolution::from_option(value),
@@ -394,8 +394,8 @@ impl Walker {
         Ok(self.skip(length as usize))
     }
 
-    /// Statistics are a by-product: those of an interface that is not there, and options that leave
-    /// the block, are passed over.
+    /// Reads statistics. They are optional: unknown interfaces, and options that exceed the block,
+    /// are ignored.
     fn interface_statistics(&mut self, length: u32, bytes: &[u8]) -> Result<Step, Step> {
         let (&[a, b, c, d, ..], options) =
             self.whole_block::<12>(INTERFACE_STATISTICS, length, bytes)?;
@@ -412,8 +412,8 @@ impl Walker {
         Ok(self.skip(length as usize))
     }
 
-    /// The `FIXED` bytes at the beginning of the body of the block at the beginning of `bytes`, and
-    /// the rest of the body.
+    /// Returns the first `FIXED` bytes of the body of the block at the start of `bytes`, and the
+    /// rest of the body.
     fn whole_block<'a, const FIXED: usize>(
         &self,
         block_type: u32,
@@ -440,8 +440,8 @@ impl Walker {
         body.split_first_chunk().ok_or(Step::NeedMore { at_least })
     }
 
-    /// The length of a block with its padding. The length must be a multiple of 4, but some
-    /// programs leave the padding out of it.
+    /// Returns the length of a block with its padding. The length must be a multiple of 4, but some
+    /// programs exclude the padding.
     fn whole_length(&self, block_type: u32, length: u32) -> Result<u32, Damage> {
         let least = EMPTY_BLOCK;
         length.checked_next_multiple_of(4).ok_or(Damage::BadBlockLength {
@@ -452,8 +452,8 @@ impl Walker {
         })
     }
 
-    /// Compares the length at the end of a block with the one at its beginning, with or without
-    /// padding as that one.
+    /// Compares the length at the end of a block with the one at its start, with or without
+    /// padding.
     fn check_trailer(&self, at: Place, leading: u32, trailing: [u8; 4]) -> Result<(), Damage> {
         let trailing = self.section.u32(trailing);
         if trailing != leading && trailing != self.section.stated {
@@ -475,7 +475,7 @@ impl Walker {
         Ok(self.skip_on(skipping, bytes))
     }
 
-    /// Skips what there is of the rest of a block, but the trailer only if all of it is there.
+    /// Skips the available part of the rest of a block, but the trailer only if it is complete.
     fn skip_on(&mut self, skipping: Skipping, bytes: &[u8]) -> Step {
         let body = skipping.left as usize - BLOCK_TRAILER;
         let trailing = bytes.get(body..).and_then(<[u8]>::first_chunk);
@@ -506,8 +506,8 @@ fn check_length(at: Place, block_type: u32, length: u32, least: u32) -> Result<(
     Ok(())
 }
 
-/// A string option: up to its first zero byte, and of valid UTF-8 or repaired (sections 3.5 and
-/// 3.6.3).
+/// Decodes a string option: up to its first zero byte, with invalid UTF-8 replaced (sections 3.5
+/// and 3.6.3).
 fn text(value: &[u8]) -> String {
     let value = value.get(..MAX_NAME).unwrap_or(value);
     let value = value.split(|byte| *byte == 0).next().unwrap_or_default();

@@ -11,7 +11,7 @@ use super::{
     *,
 };
 
-/// What a walk found: each packet with its frame, then how it ended.
+/// Result of a walk: each packet with its frame, then the end.
 #[derive(Debug, PartialEq, Eq)]
 struct Walk {
     packets: Vec<(Record, Vec<u8>)>,
@@ -32,7 +32,7 @@ impl Walk {
     }
 }
 
-/// Walks over `file`, handed out in pieces of the lengths in `pieces`, over and over.
+/// Walks over `file`, supplied in pieces of the lengths in `pieces`, repeatedly.
 fn walk_in_pieces(file: &[u8], pieces: &[usize]) -> Walk {
     let mut walker = Walker::new();
     let mut packets = Vec::new();
@@ -110,7 +110,7 @@ fn known_pcap_little_endian_microseconds() {
         walk.packets,
         [
             (record(16, 3, 60, 1_000_002_000), vec![0xaa, 0xbb, 0xcc]),
-            // A million microseconds just add.
+            // An excess fraction of a million microseconds is added.
             (record(16, 0, 0, 4_294_967_296_000_000_000), vec![]),
         ]
     );
@@ -143,7 +143,7 @@ fn known_pcap_big_endian() {
          00000001 00000002 00000002 00000001 4500");
     let walked = walk(&microseconds);
     assert_eq!(walked.end, Ok(()));
-    // The original length is below the captured one.
+    // The original length is less than the captured one.
     let expected =
         Record { link: Link::Ip, link_type: link_type::RAW, ..record(16, 2, 2, 1_000_002_000) };
     assert_eq!(walked.packets, [(expected, vec![0x45, 0])]);
@@ -190,7 +190,7 @@ fn known_pcapng_little_endian() {
         // Name resolution and an unknown block, both empty, and a simple packet.
         "04000000 0c000000 0c000000 99000080 0c000000 0c000000",
         "03000000 14000000 02000000 b1b20000 14000000",
-        // Statistics: interface 1 dropped 9, and an interface 5 that is not there.
+        // Statistics: interface 1 dropped 9; interface 5 does not exist.
         "05000000 28000000 01000000 00000000 00000000 0500 0800 0900000000000000 0000 0000 28000000",
         "05000000 28000000 05000000 00000000 00000000 0500 0800 0900000000000000 0000 0000 28000000",
     ]
@@ -276,7 +276,7 @@ fn link_types() {
 
 #[test]
 fn files_that_are_no_captures() {
-    // 2001-09-09, type Ethernet, 82 bytes of which 64 are the frame; and a second one a second
+    // 2001-09-09, type Ethernet, 82 bytes including 64 of the frame; then a second one a second
     // later.
     let erf = |second: u8| {
         [&[0, 0, 0, 0, second, 0xca, 0x9a, 0x3b, 2, 4, 0, 82, 0, 0, 0, 64][..], &[0; 66]].concat()
@@ -289,7 +289,7 @@ fn files_that_are_no_captures() {
         (b"hi", Guess::Text),
         ("überraschend lang".as_bytes(), Guess::Text),
         (b"\x1f\x8b\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0", Guess::Gzip),
-        // Neither a method nor flags that gzip has.
+        // Invalid method or flags of gzip.
         (b"\x1f\x8b\x07\0\0\0\0\0", Guess::Unknown([0x1f, 0x8b, 7, 0])),
         (b"\x1f\x8b\x08\x80\0\0\0\0", Guess::Unknown([0x1f, 0x8b, 8, 0x80])),
         (b"\x28\xb5\x2f\xfd\0", Guess::Zstd),
@@ -317,7 +317,7 @@ fn files_that_are_no_captures() {
     );
 }
 
-/// Nothing is taken for a format because some of its bytes could be that format's.
+/// Random bytes are not recognised as a format because some of them match.
 #[test]
 fn random_bytes_are_of_no_format() {
     let mut rng = ChaCha8Rng::seed_from_u64(7);
@@ -333,7 +333,7 @@ fn random_bytes_are_of_no_format() {
     }
 }
 
-/// `PCAPNG_LITTLE`, a packet without bytes, then `rest`; and where the rest begins.
+/// Returns `PCAPNG_LITTLE`, a packet without bytes, then `rest`, and the place where `rest` begins.
 fn after_a_packet(rest: &str) -> (Vec<u8>, Place) {
     let packet = "06000000 20000000 00000000 01000000 00000000 00000000 00000000 20000000";
     let mut file = hex(&[PCAPNG_LITTLE, packet].concat());
@@ -343,7 +343,7 @@ fn after_a_packet(rest: &str) -> (Vec<u8>, Place) {
 }
 
 #[test]
-fn damaged_pcapng_is_told() {
+fn damaged_pcapng_is_reported() {
     let (_, at) = after_a_packet("");
     let cases = [
         (
@@ -441,7 +441,7 @@ fn damaged_pcapng_is_told() {
 }
 
 #[test]
-fn damaged_pcap_is_told() {
+fn damaged_pcap_is_reported() {
     let header = "d4c3b2a1 0200 0400 00000000 00000000 ffff0000 01000000";
     let too_long = walk(&hex(&[header, "00000000 00000000 01000400 01000400"].concat())).damage();
     assert_eq!(
@@ -536,7 +536,7 @@ fn a_huge_block_is_skipped_without_being_kept() {
 }
 
 #[test]
-fn a_packet_inside_a_skipped_block_is_none() {
+fn a_packet_inside_a_skipped_block_is_ignored() {
     let inner = "06000000 20000000 00000000 00000000 00000000 00000000 00000000 20000000";
     let (file, _) = after_a_packet(&["0b000000 2c000000", inner, "2c000000"].concat());
     for pieces in 1..file.len() {
@@ -548,7 +548,7 @@ fn a_packet_inside_a_skipped_block_is_none() {
     assert_eq!(walk_in_pieces(&file, &[up_to_inner, 36]).packets.len(), 1);
 }
 
-/// Padding that is left out of the lengths is there all the same.
+/// Padding not included in the lengths exists nevertheless.
 #[test]
 fn block_lengths_without_padding_are_rounded_up() {
     let block = |leading: u32, trailing: u32| {
@@ -574,7 +574,7 @@ fn block_lengths_without_padding_are_rounded_up() {
     }
 }
 
-/// A packet with a comment of any length is a packet, and its block is not kept.
+/// A packet with a comment of any length is read, without buffering its block.
 #[test]
 fn packets_in_huge_blocks_are_read() {
     let block = |block_type: u32, length: u32, trailing: u32| {
@@ -604,7 +604,7 @@ fn packets_in_huge_blocks_are_read() {
         matches!(damage, Damage::TrailerMismatch { leading, .. } if leading == long),
         "{damage}"
     );
-    // A walk that stops before such a packet finds it there again.
+    // A walk that stops before such a packet can continue with it.
     let file = block(6, long, long);
     let mut walker = Walker::new();
     let Passed { consumed: passed, stop, .. } = walker.pass(&file, 0, 2 << 32);
@@ -618,7 +618,7 @@ fn packets_in_huge_blocks_are_read() {
     assert_eq!((passed + rest, walker.packets()), (file.len(), 3));
 }
 
-/// As Wireshark reads them; a length no option has makes it no option.
+/// Like Wireshark: an option with an invalid length is ignored.
 #[test]
 fn options_of_odd_lengths_are_passed_over() {
     let described = |option: &str, length: u32| {
@@ -675,7 +675,7 @@ fn old_versions_of_pcap_have_their_lengths_the_other_way_round() {
                     ]
                 );
             }
-            // What a worker counts is what the walk before it has passed.
+            // A worker counts exactly what the walk before it has passed.
             let mut walker = Walker::new();
             let Passed { consumed: passed, run, stop } = walker.pass(&file, 0, 2000);
             assert_eq!((stop, walker.packets()), (Stop::Limit { next: 2000 }, 1));
@@ -687,8 +687,8 @@ fn old_versions_of_pcap_have_their_lengths_the_other_way_round() {
     }
 }
 
-/// What a worker counts without a walk before is what the walk would have passed, and the next walk
-/// goes on behind it.
+/// Counting without a previous walk covers what the walk would have passed, and the next walk
+/// continues after it.
 #[test]
 fn plain_packets_end_where_a_walk_over_them_does() {
     let times = [5, 3, 9, 3, 7, 20, 6, 8, 1, 30, 8];
@@ -739,7 +739,7 @@ fn plain_packets_end_where_a_walk_over_them_does() {
                     (walked.offset(), walked.packets()),
                     (counted.offset(), counted.packets())
                 );
-                // Over the packet that is out of bounds.
+                // Skip the packet that is out of bounds.
                 let Some((_, consumed)) = walked.next_packet(&unread[passed.consumed..]) else {
                     break;
                 };
@@ -831,8 +831,8 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
     vec(any::<u8>(), 0..90)
 }
 
-/// Early enough that 64 bits of picoseconds hold it, and so far from 0 and from that end that any
-/// offset below can be taken.
+/// Early enough to fit into 64 bits of picoseconds, and so far from both ends that any offset below
+/// is valid.
 const TIMESTAMPS: std::ops::Range<u64> = 1_000_000_000_000_000..17_000_000_000_000_000;
 const OFFSETS: std::ops::RangeInclusive<i64> = -1_000_000..=1_000_000;
 
@@ -953,7 +953,7 @@ fn any_file() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// What a timestamp is after a file of this resolution held it.
+/// Returns a timestamp after rounding to the resolution of a file.
 fn rounded(timestamp: u64, resolution: Option<Resolution>, offset_seconds: i64) -> u64 {
     let since_offset = timestamp.wrapping_sub((offset_seconds * 1_000_000_000) as u64);
     let since_offset = match resolution.unwrap_or(Resolution::MICROSECONDS) {
@@ -973,7 +973,8 @@ fn rounded(timestamp: u64, resolution: Option<Resolution>, offset_seconds: i64) 
     since_offset.wrapping_add((offset_seconds * 1_000_000_000) as u64)
 }
 
-/// The offsets at which `file`, a valid capture, has a record, block or header begin or end.
+/// Returns the offsets at which `file`, a valid capture, has a record, block or header begin or
+/// end.
 fn boundaries(file: &[u8]) -> Vec<(usize, usize)> {
     let mut walker = Walker::new();
     let mut found = Vec::new();
@@ -1106,7 +1107,7 @@ proptest! {
     }
 }
 
-/// The beginnings of the formats, so that arbitrary bytes get past them.
+/// Generates the starts of the formats, so that arbitrary bytes get past them.
 fn beginning() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         Just(Vec::new()),
@@ -1115,7 +1116,7 @@ fn beginning() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Block headers with plausible types and lengths, and arbitrary bytes after them.
+/// Generates block headers with plausible types and lengths, followed by arbitrary bytes.
 fn blocks() -> impl Strategy<Value = Vec<u8>> {
     let block = (0..8_u32, 0..20_u32, vec(0..4_u8, 0..64), any::<bool>()).prop_map(
         |(block_type, words, mut body, honest)| {
@@ -1163,7 +1164,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
-    /// Whatever a frame is, what is left of it is its end.
+    /// The remainder is always a suffix of the frame.
     #[test]
     fn arbitrary_frames_of_every_link_type_are_survived(
         link_type in prop_oneof![0..300_u16, any::<u16>()],

@@ -1,4 +1,4 @@
-//! The walk over a capture, whatever its format.
+//! Parser of captures of any format, as a walk over their bytes.
 
 use flowgauge_core::Link;
 
@@ -7,15 +7,15 @@ use super::{
     pcap::RecordLayout, pcapng,
 };
 
-/// The most bytes of a packet a capture may hold, 256 KiB: Wireshark's limit for link types that
-/// carry IP.
+/// Maximum captured length of a packet, 256 KiB: Wireshark's limit for link types that carry IP.
 pub const MAX_CAPTURED: u32 = 262_144;
 
-/// The most bytes [`Step::NeedMore`] ever asks for, 16 MiB: a buffer of this size always gets on.
-/// Only the description of an interface with very many options is read whole at that length.
+/// Maximum bytes that [`Step::NeedMore`] requests, 16 MiB: with a buffer of this size the walk
+/// always progresses. Only the description of an interface with very many options is read whole at
+/// that length.
 pub const MAX_NEED: usize = 1 << 24;
 
-/// A walk over the bytes of a capture, which come in pieces of any size.
+/// Parser that walks over the bytes of a capture, in pieces of any size.
 ///
 /// The caller keeps the unread bytes, and after each [`Step`] drops those that were consumed:
 ///
@@ -33,7 +33,7 @@ pub const MAX_NEED: usize = 1 << 24;
 ///             unread = &unread[consumed..];
 ///         }
 ///         Step::Skip { consumed } => unread = &unread[consumed..],
-///         // A file has no more, a reader would fetch more first.
+///         // The file ends here; a reader would fetch more bytes first.
 ///         Step::NeedMore { .. } => break walker.finish(unread),
 ///         Step::Damaged(damage) => break Err(damage),
 ///     }
@@ -41,10 +41,9 @@ pub const MAX_NEED: usize = 1 << 24;
 /// assert_eq!(end, Ok(()));
 /// ```
 ///
-/// How the bytes are cut into pieces changes neither the packets nor the damage found.
+/// The division into pieces affects neither the packets nor the damage found.
 ///
-/// Packets that pcapng's packet blocks say were lost before them are not counted:
-/// [`drops`](Self::drops) has the totals.
+/// Drop counts in pcapng's packet blocks are ignored: [`drops`](Self::drops) has the totals.
 #[derive(Clone, Debug)]
 pub struct Walker {
     offset: u64,
@@ -58,7 +57,7 @@ pub struct Walker {
 enum Phase {
     Start,
     Pcap,
-    /// A version of pcap before 2.4, whose records have their lengths in another order.
+    /// A version of pcap before 2.4, with another order of lengths in records.
     OldPcap,
     PcapNg,
 }
@@ -68,16 +67,16 @@ enum Phase {
 pub enum Format {
     /// draft-ietf-opsawg-pcap.
     Pcap {
-        /// Timestamps are in nanoseconds, else in microseconds.
+        /// Whether timestamps are in nanoseconds instead of microseconds.
         nanoseconds: bool,
-        /// The headers are big-endian.
+        /// Whether headers are big-endian.
         big_endian: bool,
     },
     /// draft-ietf-opsawg-pcapng.
     PcapNg,
 }
 
-/// What is at the beginning of the unread bytes.
+/// Item at the start of the unread bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A packet.
@@ -92,17 +91,17 @@ pub enum Step {
         /// Bytes to drop before the next call, at least 1.
         consumed: usize,
     },
-    /// Too few bytes to tell; call [`Walker::finish`] if the file has no more.
+    /// Too few bytes to decide; call [`Walker::finish`] at the end of the file.
     NeedMore {
-        /// Bytes needed from the beginning of the unread ones: more than there are, [`MAX_NEED`] at
-        /// most.
+        /// Bytes needed from the start of the unread ones: more than there are, at most
+        /// [`MAX_NEED`].
         at_least: usize,
     },
-    /// The walk cannot go on; every further call returns the same.
+    /// The walk cannot continue; every further call returns the same.
     Damaged(Damage),
 }
 
-/// A range of timestamps, asked for with one comparison.
+/// A range of timestamps, tested with one comparison.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Within {
     floor: u64,
@@ -110,7 +109,7 @@ pub(super) struct Within {
 }
 
 impl Within {
-    /// Every timestamp that a packet can have.
+    /// All possible timestamps.
     const ALWAYS: Self = Within { floor: 0, length: u64::MAX };
 
     fn new(floor: u64, limit: u64) -> Self {
@@ -123,16 +122,16 @@ impl Within {
     }
 }
 
-/// Packets one after the other.
+/// Consecutive packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// How many.
+    /// Number of packets.
     pub packets: u64,
     /// Bytes of their frames in the file.
     pub captured: u64,
-    /// The earliest of their timestamps, in nanoseconds since 1970; `u64::MAX` if there are none.
+    /// Earliest timestamp, in nanoseconds since 1970; `u64::MAX` without packets.
     pub earliest: u64,
-    /// The latest; 0 if there are none.
+    /// Latest timestamp, in nanoseconds since 1970; 0 without packets.
     pub latest: u64,
 }
 
@@ -162,18 +161,18 @@ impl From<&Record> for Run {
     }
 }
 
-/// What [`Walker::pass`] passed over.
+/// Result of [`Walker::pass`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passed {
     /// Bytes to drop before the next call.
     pub consumed: usize,
-    /// The packets in them.
+    /// Packets in these bytes.
     pub run: Run,
-    /// Why the walk stopped.
+    /// Reason for the stop.
     pub stop: Stop,
 }
 
-/// Why [`Walker::pass`] stopped.
+/// Reason why [`Walker::pass`] stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// The next packet has a timestamp at or beyond the limit, or before the floor.
@@ -183,36 +182,37 @@ pub enum Stop {
     },
     /// As [`Step::NeedMore`].
     NeedMore {
-        /// Bytes needed from the beginning of the unread ones.
+        /// Bytes needed from the start of the unread ones.
         at_least: usize,
     },
     /// As [`Step::Damaged`].
     Damaged(Damage),
 }
 
-/// A packet in the bytes that [`Walker::next`] was given.
+/// A packet in the bytes passed to [`Walker::next`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Where the frame begins in the bytes given.
+    /// Offset of the frame in these bytes.
     pub start: u32,
     /// Bytes of the frame in the file, 0 to [`MAX_CAPTURED`].
     pub captured: u32,
-    /// Bytes of the frame on the wire, at least [`captured`](Self::captured); with the frame check
-    /// sequence if it was captured.
+    /// Bytes of the frame on the wire, at least [`captured`](Self::captured); including the frame
+    /// check sequence if it was captured.
     pub wire: u32,
-    /// Nanoseconds since 1970, saturating. A pcapng simple packet has none: it gets that of the
-    /// packet before it, or 0.
+    /// Nanoseconds since 1970, saturating. A pcapng simple packet has no timestamp: it gets that of
+    /// the previous packet, or 0.
     pub timestamp: u64,
     /// The link layer of the frame.
     pub link: Link,
-    /// The LINKTYPE_ value that the link layer comes from, see [`link_type`](super::link_type).
+    /// LINKTYPE_ value of the link layer, see [`link_type`](super::link_type).
     pub link_type: u16,
-    /// The index of the packet's interface in [`Walker::interfaces`].
+    /// Index of the packet's interface in [`Walker::interfaces`].
     pub interface: u32,
 }
 
 impl Record {
-    /// The frame, of the bytes [`Walker::next`] was given; empty if handed other, shorter ones.
+    /// Returns the frame within the bytes passed to [`Walker::next`]; empty for other, shorter
+    /// ones.
     #[inline]
     #[must_use]
     pub fn frame<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
@@ -223,19 +223,19 @@ impl Record {
     }
 }
 
-/// Packets in bytes, see [`Walker::packets_in`].
+/// Iterator over packets in bytes, see [`Walker::packets_in`].
 #[derive(Debug)]
 pub struct PacketsIn<'a> {
     plain: Plain<'a>,
     walker: Walker,
-    /// What is not plain.
+    /// Bytes after the plain packets.
     unread: &'a [u8],
 }
 
-/// Packets whose records are as nearly all are: of these the compiler knows the layout and the
-/// link, which is Ethernet.
+/// Iterator over packets with the most common record format, whose layout and link layer (Ethernet)
+/// the compiler knows.
 ///
-/// What replays spend their time in: nothing of a record goes through memory.
+/// The hot loop of replays: no part of a record goes through memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Plain<'a> {
     bytes: &'a [u8],
@@ -244,17 +244,17 @@ pub struct Plain<'a> {
     taken: Taken,
 }
 
-/// What was taken out of [`Plain`] packets.
+/// Summary of the packets taken from [`Plain`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// How many packets.
+    /// Number of packets.
     pub packets: u64,
-    /// The latest timestamp of them, in nanoseconds since 1970; 0 if there are none.
+    /// Latest timestamp, in nanoseconds since 1970; 0 without packets.
     pub latest: u64,
 }
 
 impl Plain<'_> {
-    /// Bytes that were not taken, and what was.
+    /// Returns the number of bytes not taken, and a summary of the packets taken.
     #[must_use]
     pub fn left(&self) -> (usize, Taken) {
         (self.bytes.len(), self.taken)
@@ -262,8 +262,7 @@ impl Plain<'_> {
 }
 
 impl<'a> PacketsIn<'a> {
-    /// Takes out those packets of the next ones that are plain; with none there may be
-    /// [others](Iterator::next).
+    /// Takes the plain ones of the next packets; after them there may be [others](Iterator::next).
     #[must_use]
     pub fn take_plain(&mut self) -> Plain<'a> {
         std::mem::take(&mut self.plain)
@@ -308,7 +307,7 @@ impl Default for Walker {
 }
 
 impl Walker {
-    /// A walk at the beginning of a file.
+    /// Creates a walk at the start of a file.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -320,9 +319,9 @@ impl Walker {
         }
     }
 
-    /// Looks at what is at the beginning of `bytes`, the unread bytes of the file, of which more
-    /// may follow.
-    // Not an iterator: the bytes come with each call.
+    /// Parses the item at the start of `bytes`, the unread bytes of the file, which need not be
+    /// complete.
+    // Not an iterator: the bytes are passed with each call.
     #[allow(
         clippy::should_implement_trait,
         reason = "takes the bytes, so it cannot be Iterator::next"
@@ -335,12 +334,12 @@ impl Walker {
         }
     }
 
-    /// The packet at the beginning of `bytes` and the bytes to drop before the next call, if that
-    /// is quickly told: a whole record of pcap or a whole enhanced packet block of pcapng. With
-    /// `None` nothing is consumed, and [`next`](Self::next) tells what is there, which may be a
-    /// packet still.
+    /// Parses the packet at the start of `bytes` in the common cases: a whole record of pcap or a
+    /// whole enhanced packet block of pcapng. Returns it with the bytes to drop before the next
+    /// call. With `None` nothing is consumed, and [`next`](Self::next) determines what is there,
+    /// which may still be a packet.
     ///
-    /// For hot loops: unlike a [`Step`], what this returns need not go through memory.
+    /// For hot loops: unlike a [`Step`], the result need not go through memory.
     #[inline]
     pub fn next_packet(&mut self, bytes: &[u8]) -> Option<(Record, usize)> {
         let (record, consumed) = match self.phase {
@@ -354,10 +353,10 @@ impl Walker {
     }
 
     /// Passes over everything in `bytes`, the unread bytes of the file, up to the first packet with
-    /// a timestamp that is not from `floor` up to `limit`, which stays unread.
+    /// a timestamp outside `floor..limit`, which stays unread.
     ///
-    /// This looks only at what is needed to find the next record, and is how a reader learns
-    /// quickly where the packets that a worker may count end.
+    /// This parses only what is needed to find the next record, so that a reader learns quickly
+    /// where the packets that a worker may count end.
     pub fn pass(&mut self, bytes: &[u8], floor: u64, limit: u64) -> Passed {
         let (mut passed, mut run) = (0, Run::default());
         let within = Within::new(floor, limit);
@@ -375,8 +374,8 @@ impl Walker {
             let stop = match self.next(unread) {
                 Step::Packet { record, .. } if !within.holds(record.timestamp) => {
                     (self.offset, self.packets, self.section.previous_timestamp) = mark;
-                    // A packet never comes from inside a block, but its own block may be one to be
-                    // skipped from there on.
+                    // A packet never comes from inside a block, but the rest of its own block may
+                    // have to be skipped.
                     self.section.skipping = None;
                     Stop::Limit { next: record.timestamp }
                 }
@@ -396,7 +395,7 @@ impl Walker {
         }
     }
 
-    /// The next packet, its frame and the bytes behind it.
+    /// Returns the next packet, its frame and the bytes after it.
     fn next_of<'a>(&mut self, mut bytes: &'a [u8]) -> Option<(Record, &'a [u8], &'a [u8])> {
         loop {
             match self.next(bytes) {
@@ -413,7 +412,8 @@ impl Walker {
         }
     }
 
-    /// Every packet in `bytes` with its frame, until a record is not whole or damaged.
+    /// Returns an iterator over every packet in `bytes` with its frame, up to an incomplete or
+    /// damaged record.
     #[inline]
     #[must_use]
     pub fn packets_in(self, bytes: &[u8]) -> PacketsIn<'_> {
@@ -424,18 +424,18 @@ impl Walker {
         PacketsIn { plain, walker: self, unread }
     }
 
-    /// The packets at the beginning of `bytes`, the unread bytes of the file, up to the first with
-    /// a timestamp that is not from `floor` up to `limit`; `None` unless all records of the file
-    /// are [`Plain`].
+    /// Returns an iterator over the packets at the start of `bytes`, the unread bytes of the file,
+    /// up to the first with a timestamp outside `floor..limit`; `None` unless all records of the
+    /// file are [`Plain`].
     ///
-    /// For a reader that has no other beside it: it need not [pass](Self::pass) over packets before
-    /// it counts them. It tells what it took by [`took`](Self::took).
+    /// For a single reader, which need not [pass](Self::pass) over packets before it counts them.
+    /// It reports its progress by [`took`](Self::took).
     #[must_use]
     pub fn plain_in<'a>(&self, bytes: &'a [u8], floor: u64, limit: u64) -> Option<Plain<'a>> {
         self.plain(bytes, Within::new(floor, limit))
     }
 
-    /// Goes on behind packets of [`plain_in`](Self::plain_in), which take so many bytes.
+    /// Advances past packets of [`plain_in`](Self::plain_in), which take `consumed` bytes.
     pub fn took(&mut self, consumed: usize, taken: Taken) {
         self.offset += consumed as u64;
         self.packets += taken.packets;
@@ -451,11 +451,10 @@ impl Walker {
         })
     }
 
-    /// What it means that the file ends after `bytes`, the unread ones: nothing if that is between
-    /// records.
+    /// Checks that the file may end after `bytes`, the unread ones, that is, between records.
     ///
     /// # Errors
-    /// The damage: what the file ends inside, or what [`next`](Self::next) finds damaged.
+    /// The damage: the item that is truncated, or what [`next`](Self::next) finds damaged.
     pub fn finish(&self, bytes: &[u8]) -> Result<(), Damage> {
         let mut walker = self.clone();
         let mut unread = bytes;
@@ -470,27 +469,28 @@ impl Walker {
         }
     }
 
-    /// The interfaces described so far: one in pcap, those of the current section in pcapng.
+    /// Returns the interfaces described so far: one in pcap, those of the current section in
+    /// pcapng.
     #[must_use]
     pub fn interfaces(&self) -> &[Interface] {
         &self.section.interfaces
     }
 
-    /// Packets the interfaces of all sections dropped, as their last statistics blocks told,
-    /// saturating; 0 in pcap.
+    /// Returns the packets dropped by the interfaces of all sections, from their last statistics
+    /// blocks, saturating; 0 in pcap.
     #[must_use]
     pub fn drops(&self) -> u64 {
         self.section.drops()
     }
 
-    /// Section headers met so far; 0 in pcap. With every one [`interfaces`](Self::interfaces)
-    /// begins anew.
+    /// Returns the number of section headers so far; 0 in pcap. Each resets
+    /// [`interfaces`](Self::interfaces).
     #[must_use]
     pub fn sections(&self) -> u64 {
         self.section.number
     }
 
-    /// The format; `None` until the beginning of the file was seen.
+    /// Returns the format; `None` until the start of the file was parsed.
     #[must_use]
     pub fn format(&self) -> Option<Format> {
         match self.phase {
@@ -500,13 +500,13 @@ impl Walker {
         }
     }
 
-    /// Bytes consumed so far, which is the place of the next unread byte in the file.
+    /// Returns the bytes consumed so far, which is the file offset of the next unread byte.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Packets met so far.
+    /// Returns the number of packets so far.
     #[must_use]
     pub fn packets(&self) -> u64 {
         self.packets
@@ -576,8 +576,8 @@ impl Walker {
         }
     }
 
-    /// What the end of the file means where [`next`](Self::next) needs `at_least` bytes and there
-    /// are only `unread`.
+    /// Checks an end of the file where [`next`](Self::next) needs `at_least` bytes and there are
+    /// only `unread`.
     fn end(&self, unread: &[u8], at_least: usize) -> Result<(), Damage> {
         let piece = match self.phase {
             Phase::Start if unread.len() < 4 || at_least == GUESS_BYTES => {

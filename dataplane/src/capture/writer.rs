@@ -1,12 +1,12 @@
-//! Writing pcap files.
+//! Writer of pcap files.
 
 use std::io::{self, Write};
 
 use super::{MAX_CAPTURED, SECOND, pcap};
 
-/// Writes a pcap file with nanosecond timestamps, little-endian.
+/// Writer of a little-endian pcap file with nanosecond timestamps.
 ///
-/// Each packet is two small writes: hand it a [`BufWriter`](io::BufWriter).
+/// Each packet is two small writes: use a [`BufWriter`](io::BufWriter).
 #[derive(Debug)]
 pub struct Writer<W: Write> {
     inner: W,
@@ -16,7 +16,7 @@ impl<W: Write> Writer<W> {
     /// Writes the file header for frames of a LINKTYPE_ value, see [`link_type`](super::link_type).
     ///
     /// # Errors
-    /// Those of `inner`.
+    /// Failures of `inner`.
     pub fn new(mut inner: W, link_type: u16) -> io::Result<Self> {
         let (major, minor) = pcap::VERSION;
         inner.write_all(&pcap::NANOSECONDS.to_le_bytes())?;
@@ -41,27 +41,27 @@ impl<W: Write> Writer<W> {
         self.inner.write_all(frame)
     }
 
-    /// What is written to.
+    /// Returns the inner writer.
     pub fn get_ref(&self) -> &W {
         &self.inner
     }
 
-    /// What is written to, to take from it.
+    /// Returns the inner writer.
     pub fn get_mut(&mut self) -> &mut W {
         &mut self.inner
     }
 
-    /// Flushes, and hands back the inner writer.
+    /// Flushes, and returns the inner writer.
     ///
     /// # Errors
-    /// Those of the flush.
+    /// Failure of the flush.
     pub fn finish(mut self) -> io::Result<W> {
         self.inner.flush()?;
         Ok(self.inner)
     }
 }
 
-/// The header of a packet.
+/// Encodes the header of a packet.
 fn header(timestamp_ns: u64, length: usize, wire_len: u32) -> io::Result<[u8; 16]> {
     let captured = u32::try_from(length)
         .ok()

@@ -1,67 +1,68 @@
-//! What can go wrong between this process and a switch.
+//! Causes of failure between this process and a switch.
 
 use std::time::Duration;
 
-/// Why a call on a switch failed.
+/// Cause of a failed call on a switch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
     /// No connection. Transient.
     #[error("no connection: {problem}")]
     Unreachable {
-        /// What was tried and how it failed.
+        /// The attempt and its error.
         problem: String,
     },
-    /// No answer in time. Transient.
+    /// Timeout. Transient.
     #[error("no answer within {waited:?}; the switch may be busy, or its control network slow")]
     NoAnswer {
-        /// How long was waited.
+        /// Time waited.
         waited: Duration,
     },
-    /// The switch said no.
+    /// A refusal by the switch.
     #[error("refused ({code}): {problem}")]
     Refused {
         /// The gRPC status.
         code: &'static str,
-        /// Which part was refused, and what the switch said.
+        /// The refused part and the switch's message.
         problem: String,
-        /// Whether it may say yes when asked again.
+        /// Whether a repetition may succeed.
         transient: bool,
     },
-    /// Another client, or a lost connection of this one, has the number or the program. Transient.
+    /// The client number or the program is in use by another client, or by a stale connection of
+    /// this one. Transient.
     #[error("{problem}")]
     Taken {
-        /// What is taken, and what to do about it.
+        /// The resource in use and the remedy.
         problem: String,
     },
-    /// An answer that cannot be right; nothing of it was used. Transient.
+    /// An invalid answer, which was discarded. Transient.
     #[error("the answer is not usable: {problem}")]
     Answer {
-        /// What is wrong with it.
+        /// The inconsistency.
         problem: String,
     },
-    /// The switch runs something else than these settings need.
+    /// A program on the switch that does not fit the settings.
     #[error("the program does not fit: {problem}")]
     Program {
-        /// What does not fit and what would.
+        /// The mismatch and the remedy.
         problem: String,
     },
-    /// Options that make no sense.
+    /// Invalid options.
     #[error("{problem}")]
     Options {
-        /// What is wrong with them.
+        /// The problem.
         problem: String,
     },
     /// No runtime for network calls.
     #[error("this process cannot make network calls: {problem}")]
     Runtime {
-        /// The system's reason.
+        /// The system's error.
         problem: String,
     },
 }
 
 impl Failure {
-    /// Whether the same call may succeed when repeated.
+    /// Returns whether repeating the same call may succeed.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {

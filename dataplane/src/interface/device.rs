@@ -1,4 +1,4 @@
-//! What the kernel knows of an interface.
+//! Properties and counters of an interface.
 
 use super::statistics::{self, Statistics};
 use super::{Interface, queue};
@@ -7,15 +7,15 @@ use flowgauge_core::Link;
 use nix::net::if_::{if_indextoname, if_nametoindex};
 use std::ops::RangeInclusive;
 
-/// The number of an interface of this thread's network namespace; an interface that is made anew
-/// gets another one.
+/// Returns the index of an interface of this thread's network namespace. A recreated interface gets
+/// a new index.
 pub(crate) fn index(interface: &str) -> Option<u32> {
     if_nametoindex(interface).ok()
 }
 
-/// The name that an interface has now; `None` if it is gone.
+/// Returns the current name of an interface; `None` if it is gone.
 pub(crate) fn name(index: u32) -> Option<String> {
-    // Where there is none, the library gives an empty name instead of an error.
+    // The library returns an empty name instead of an error for an unknown index.
     let name = if_indextoname(index).ok()?.to_string_lossy().into_owned();
     (!name.is_empty()).then_some(name)
 }
@@ -23,10 +23,10 @@ pub(crate) fn name(index: u32) -> Option<String> {
 /// Raw IP, without a link header: what user space modems deliver (`ARPHRD_RAWIP`).
 const RAW_IP: u16 = 519;
 
-/// What precedes the network header of an interface's packets.
+/// Returns the link layer: what precedes the network header of an interface's packets.
 ///
 /// # Errors
-/// What they begin with instead, in words.
+/// A description of the unsupported link layer.
 pub(crate) fn link(interface: &str) -> Result<Link, String> {
     let hardware = Interface::new(interface).and_then(|interface| interface.hardware());
     let hardware =
@@ -38,8 +38,8 @@ pub(crate) fn link(interface: &str) -> Result<Link, String> {
     })
 }
 
-/// What precedes the network header on interfaces of a type (`ARPHRD_…`), if that is understood:
-/// tunnels, PPP, tun devices and WireGuard hand IP packets over without any header.
+/// Returns the link layer of a hardware type (`ARPHRD_…`), if supported: tunnels, PPP, tun devices
+/// and WireGuard deliver IP packets without a link header.
 #[must_use]
 pub fn link_of(hardware: u16) -> Option<Link> {
     match hardware {
@@ -59,39 +59,39 @@ pub fn link_of(hardware: u16) -> Option<Link> {
 /// `ARPHRD_IP6GRE`.
 const IP6GRE: u16 = 823;
 
-/// Counters of an interface since it was made.
+/// Counters of an interface since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceCounters {
-    /// Packets received and handed on.
+    /// Packets received and passed to the stack.
     pub received: u64,
     /// Packets that could not be received: bad checksum, bad length.
     pub errors: u64,
-    /// Packets that the device had no room for, neither in its queue nor in memory.
+    /// Packets that the device dropped for lack of room in its queue or in memory.
     pub missed: u64,
-    /// Packets dropped by the driver, and by the kernel's network stack, which drops what nobody
-    /// wants after it was counted.
+    /// Packets dropped by the driver or by the kernel's network stack. The stack also drops packets
+    /// that no protocol accepts, after they were counted.
     pub dropped: u64,
-    /// Those of them that the driver dropped, before anything could count them; `None` where it
-    /// does not tell.
+    /// The part of `dropped` that the driver dropped, before anything could count it; `None` if the
+    /// driver does not report it.
     pub dropped_by_driver: Option<u64>,
-    /// Those of them that are not among the received.
+    /// The part of `dropped` that is not in `received`.
     pub unreceived: u64,
-    /// Packets of any interface that the kernel's network stack had no room for.
+    /// Packets of any interface dropped by the kernel's network stack for lack of room.
     pub backlog: u64,
     /// Packets sent.
     pub sent: u64,
-    /// Packets that were to be sent and dropped.
+    /// Packets dropped before transmission.
     pub send_dropped: u64,
-    /// Packets that could not be sent.
+    /// Packets whose transmission failed.
     pub send_errors: u64,
 }
 
 impl DeviceCounters {
-    /// The counters of an interface of this thread's network namespace; `None` if there is no such
-    /// interface.
+    /// Reads the counters of an interface of this thread's network namespace; `None` if it does not
+    /// exist.
     #[must_use]
     pub fn read(interface: &str) -> Option<Self> {
-        // What the driver dropped is read first: the sum is never less.
+        // The driver's part is read first, so that the sum is never less.
         let mut dropped_by_driver = dropped_by_driver(interface);
         let Statistics {
             received,
@@ -121,14 +121,14 @@ impl DeviceCounters {
         })
     }
 
-    /// All packets that came to the device, whatever became of them.
+    /// Returns all packets that arrived at the device, whether received, dropped or damaged.
     pub(crate) fn arrived(&self) -> u64 {
         self.received + self.missed + self.errors + self.unreceived
     }
 
-    /// All packets that the device was given to send, or that wait for it or were dropped in front
-    /// of it, whatever became of them: between two numbers, as packets move while they are counted.
-    /// Nothing if the kernel does not tell.
+    /// Returns all packets that were passed to the device for transmission, wait for it or were
+    /// dropped before it, whatever became of them: a range, since packets move during the read.
+    /// `None` if the kernel does not report it.
     pub(crate) fn departed(interface: &str) -> Option<RangeInclusive<u64>> {
         let index = index(interface)?;
         let device = || {
@@ -136,17 +136,17 @@ impl DeviceCounters {
                 statistics::read(index).ok()?;
             Some(sent + send_errors + send_dropped)
         };
-        // A packet leaves the queue for the device: it is missed in the first sum at most, and
-        // counted twice in the second.
+        // A packet that moves from the queue to the device meanwhile is at most missed in the first
+        // sum, and counted twice in the second.
         let before = device()?;
         let queue = queue::read(index).ok()?;
         Some(before + queue..=device()? + queue)
     }
 
-    /// What was lost on the way in since `before`, of packets that are counted before the network
-    /// stack sees them, or in it.
+    /// Returns the receive losses since `before`; `counted` says whether packets are counted before
+    /// or in the network stack.
     pub(crate) fn losses(&self, before: &DeviceCounters, counted: Counted) -> Losses {
-        // A counter that went backwards was reset and counts from zero.
+        // A counter below its earlier value was reset and counts from zero.
         let since = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
         let mut losses = Losses::default();
         losses.add(LossCause::Device, since(self.missed, before.missed));
@@ -156,7 +156,8 @@ impl DeviceCounters {
             Some((now, before_now)) => {
                 let of_driver = since(now, before_now).min(dropped);
                 losses.add(LossCause::Device, of_driver);
-                // What the stack drops later was counted. In front of it there is only the backlog.
+                // Packets that the stack drops later were counted; only its backlog precedes
+                // counting.
                 let in_front = if counted == Counted::InStack {
                     since(self.backlog, before.backlog)
                 } else {
@@ -170,8 +171,8 @@ impl DeviceCounters {
     }
 }
 
-/// Why what XDP programs in the kernel's network stack ([`Mode::Skb`](crate::xdp::Mode::Skb)) see
-/// on an interface is not what the wire has; `None` if it is.
+/// Returns why the packets that XDP programs see in the network stack
+/// ([`Mode::Skb`](crate::xdp::Mode::Skb)) differ from those on the wire; `None` if they do not.
 #[must_use]
 pub fn merged(interface: &str) -> Option<String> {
     let device = Interface::new(interface).ok()?;
@@ -192,7 +193,7 @@ pub fn merged(interface: &str) -> Option<String> {
         .then(|| format!("in mode skb packets that the kernel merges (GRO, LRO) count as one; -i {interface} {instead})"))
 }
 
-/// Where packets are counted.
+/// Stage at which packets are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counted {
     /// In the driver.
@@ -201,20 +202,21 @@ pub(crate) enum Counted {
     InStack,
 }
 
-/// Packets that a driver says it dropped.
+/// Packets that the driver reports as dropped.
 #[derive(Clone, Copy)]
-struct OfDriver {
+struct DriverDrops {
     packets: u64,
-    /// Those that it does not count as received.
+    /// The part that the driver does not count as received.
     unreceived: u64,
-    /// Whether that is the whole only if the device that it is linked with could be asked.
+    /// Whether the numbers are complete only if the linked device could be queried.
     needs_peer: bool,
 }
 
-/// Drivers count into one sum with the network stack. Some tell their own part.
-fn dropped_by_driver(interface: &str) -> Option<OfDriver> {
+/// Returns the driver's part of the drops. The kernel adds driver and stack into one counter; some
+/// drivers report their own part.
+fn dropped_by_driver(interface: &str) -> Option<DriverDrops> {
     let device = Interface::new(interface).ok()?;
-    // The name of a counter of each queue, which all names of its kind begin and end with.
+    // Sums a per-queue counter, whose names share a prefix and a suffix.
     let sum = |device: &Interface, start: &str, end: &str| -> Option<u64> {
         let of_queue = |name: &str| {
             let number = name.strip_prefix(start).and_then(|rest| rest.strip_suffix(end));
@@ -240,7 +242,7 @@ fn dropped_by_driver(interface: &str) -> Option<OfDriver> {
                 .find(|(name, _)| name == "peer_ifindex")
                 .and_then(|(_, index)| u32::try_from(*index).ok());
             let peer = peer.and_then(name).and_then(|peer| Interface::new(&peer).ok());
-            // What the peer's programs send and find no room for counts as dropped here.
+            // Packets that the peer's programs send without finding room count as dropped here.
             let by_peer = peer.and_then(|peer| {
                 Some(
                     sum(&peer, "tx_queue_", "_xdp_xmit_errors")?
@@ -248,7 +250,7 @@ fn dropped_by_driver(interface: &str) -> Option<OfDriver> {
                 )
             });
             let unreceived = by_peer.unwrap_or(0);
-            Some(OfDriver {
+            Some(DriverDrops {
                 packets: sum(&device, "rx_queue_", "_drops")? + unreceived,
                 unreceived,
                 needs_peer: true,
@@ -256,13 +258,13 @@ fn dropped_by_driver(interface: &str) -> Option<OfDriver> {
         }
         "virtio_net" => {
             let packets = sum(&device, "rx", "_drops")? + sum(&device, "rx_queue_", "_drops")?;
-            Some(OfDriver { packets, unreceived: 0, needs_peer: false })
+            Some(DriverDrops { packets, unreceived: 0, needs_peer: false })
         }
         _ => None,
     }
 }
 
-/// The second column, of every CPU, in hexadecimal.
+/// Sums the second column (drops, in hexadecimal) over all CPUs.
 fn backlog() -> u64 {
     let table = std::fs::read_to_string("/proc/thread-self/net/softnet_stat").unwrap_or_default();
     let column = |line: &str| u64::from_str_radix(line.split_ascii_whitespace().nth(1)?, 16).ok();
@@ -313,11 +315,11 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_claimed_as_no_loss() {
+    fn an_unknown_drop_is_not_counted_as_lost() {
         let unknown = DeviceCounters { dropped: 1030, dropped_by_driver: None, ..BEFORE };
         let losses = unknown.losses(&BEFORE, Counted::BeforeStack);
         assert_eq!((losses.get(LossCause::DeviceOrStack), losses.total()), (1000, 0));
-        // The stack had no room for seven packets, of this interface or of others.
+        // The stack dropped seven packets for lack of room, of this interface or of others.
         let backlog = DeviceCounters { dropped: 1030, backlog: 12, ..BEFORE };
         assert_eq!(lost(backlog, Counted::InStack), [(LossCause::DeviceOrStack, 7)]);
         assert_eq!(lost(backlog, Counted::BeforeStack), []);

@@ -1,4 +1,4 @@
-//! Questions to an interface's driver: its queues, its counters, and whether it is up.
+//! Queries to an interface's driver: queues, counters, and whether it is up.
 #![allow(
     unsafe_code,
     reason = "these questions are calls of ioctl, which takes pointers; this module makes them"
@@ -16,15 +16,14 @@ const ETHTOOL_GFLAGS: u32 = 0x25;
 const ETHTOOL_GGRO: u32 = 0x2b;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const ETH_SS_STATS: u32 = 1;
-/// Large receive offload, among the flags.
+/// Large receive offload, in the flags of `ETHTOOL_GFLAGS`.
 const ETH_FLAG_LRO: u32 = 1 << 15;
 
-/// Counters that a driver may have; some have a dozen for each of hundreds of queues.
+/// Maximum number of driver counters; some drivers have a dozen for each of hundreds of queues.
 const MAX_COUNTERS: usize = 1 << 14;
 const COUNTER_NAME: usize = 32;
 
-/// `struct ethtool_gstrings` with room for all that there may be: the kernel writes as many as
-/// there are.
+/// `struct ethtool_gstrings` with room for the maximum: the kernel writes as many names as exist.
 #[repr(C)]
 struct CounterNames {
     command: u32,
@@ -33,7 +32,7 @@ struct CounterNames {
     names: [[u8; COUNTER_NAME]; MAX_COUNTERS],
 }
 
-/// `struct ethtool_stats`, likewise.
+/// `struct ethtool_stats`, with room for the maximum.
 #[repr(C)]
 struct CounterValues {
     command: u32,
@@ -73,7 +72,7 @@ struct DriverInfo {
     rest: [u8; 12],
 }
 
-/// A way to ask about an interface of the network namespace that it was opened in.
+/// Handle for queries about an interface of the network namespace that it was opened in.
 pub(crate) struct Interface {
     name: [libc::c_char; libc::IFNAMSIZ],
     socket: OwnedFd,
@@ -95,8 +94,8 @@ impl Interface {
     /// The call must do no more than read and write `request` and, if that holds a pointer, what it
     /// leads to.
     unsafe fn ask(&self, call: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
-        // SAFETY: as the caller promises. Where the C library takes the number as an int, its bits
-        // are the same.
+        // SAFETY: guaranteed by the caller. Where the C library declares the number as an int, its
+        // bits are the same.
         match unsafe {
             libc::ioctl(self.socket.as_raw_fd(), call as _, std::ptr::from_mut(request))
         } {
@@ -122,7 +121,7 @@ impl Interface {
         unsafe { self.ask(libc::SIOCETHTOOL as libc::c_ulong, &mut request) }
     }
 
-    /// Queues that packets are received on; 1 if the driver does not tell.
+    /// Returns the number of receive queues; 1 if the driver does not report it.
     pub(crate) fn receive_queues(&self) -> u32 {
         let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
         // SAFETY: the structure of this command.
@@ -132,7 +131,7 @@ impl Interface {
         }
     }
 
-    /// The driver's name; nothing if it has none.
+    /// Returns the driver's name; empty if unknown.
     pub(crate) fn driver(&self) -> String {
         let info = self.driver_info();
         let name = info.ok().and_then(|info| {
@@ -149,16 +148,16 @@ impl Interface {
         Ok(info)
     }
 
-    /// The driver's own counters by name, as `ethtool -S` shows them.
+    /// Returns the driver's own counters by name, as `ethtool -S` shows them.
     pub(crate) fn statistics(&self) -> io::Result<Vec<(String, u64)>> {
         let there = self.driver_info()?.counters as usize;
-        // There may be more by now: the kernel writes what there is, so there must be room for far
-        // more than that.
+        // The number may have grown since: the kernel writes all counters, so the buffer must be
+        // far larger.
         if there > MAX_COUNTERS / 4 {
             return Err(io::Error::other(format!("its driver has {there} counters")));
         }
-        // SAFETY: zeroed memory of a struct of integers and bytes, all of which may be zero; made
-        // on the heap, for its size.
+        // SAFETY: zeroed memory of a struct of integers and bytes, all of which may be zero;
+        // allocated on the heap because of its size.
         let mut names: Box<CounterNames> = unsafe { Box::new_zeroed().assume_init() };
         (names.command, names.set) = (ETHTOOL_GSTRINGS, ETH_SS_STATS);
         // SAFETY: the structure of this command, with room for all names.
@@ -184,14 +183,14 @@ impl Interface {
         Some(value.data)
     }
 
-    /// Whether the kernel, or the device, puts packets together that arrive: generic or large
-    /// receive offload.
+    /// Returns whether the kernel or the device merges arriving packets: generic or large receive
+    /// offload.
     pub(crate) fn merges_packets(&self) -> bool {
         let (generic, large) = (self.value(ETHTOOL_GGRO), self.value(ETHTOOL_GFLAGS));
         generic.is_some_and(|on| on != 0) || large.is_some_and(|flags| flags & ETH_FLAG_LRO != 0)
     }
 
-    /// The largest packet without its Ethernet header, in bytes.
+    /// Returns the MTU: the largest packet without its Ethernet header, in bytes.
     pub(crate) fn mtu(&self) -> io::Result<u32> {
         let mut request = self.request();
         // SAFETY: the kernel writes a number into the request.
@@ -200,7 +199,7 @@ impl Interface {
         Ok(unsafe { request.ifr_ifru.ifru_mtu }.unsigned_abs())
     }
 
-    /// What kind of link it has (`ARPHRD_…`).
+    /// Returns the link's hardware type (`ARPHRD_…`).
     pub(crate) fn hardware(&self) -> io::Result<u16> {
         let mut request = self.request();
         // SAFETY: the kernel writes an address into the request.
@@ -209,7 +208,7 @@ impl Interface {
         Ok(unsafe { request.ifr_ifru.ifru_hwaddr }.sa_family)
     }
 
-    /// Whether it is up and has a carrier; `None` if it is gone.
+    /// Returns whether it is up and has a carrier; `None` if it is gone.
     pub(crate) fn is_running(&self) -> Option<bool> {
         let mut request = self.request();
         // SAFETY: the kernel writes flags into the request.
@@ -233,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_told() {
+    fn loopback_is_reported() {
         let loopback = Interface::new("lo").unwrap();
         assert_eq!(loopback.receive_queues(), 1);
         assert_eq!(loopback.hardware().unwrap(), libc::ARPHRD_LOOPBACK);

@@ -1,4 +1,4 @@
-//! Interfaces that come, go and change, as the kernel tells.
+//! Notifications of interfaces that appear, disappear or change.
 
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with};
@@ -8,14 +8,14 @@ use std::os::fd::OwnedFd;
 /// `RTMGRP_LINK`.
 const LINKS: u32 = 1;
 
-/// Changes of the interfaces of this thread's network namespace.
+/// Subscription to changes of the interfaces in this thread's network namespace.
 pub struct LinkChanges(OwnedFd);
 
 impl LinkChanges {
-    /// Hears of all changes from now on.
+    /// Subscribes to all changes from now on.
     ///
     /// # Errors
-    /// If the kernel does not let it.
+    /// The kernel refuses the subscription.
     pub fn open() -> io::Result<Self> {
         let socket =
             socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
@@ -23,15 +23,15 @@ impl LinkChanges {
         Ok(LinkChanges(socket))
     }
 
-    /// Waits until an interface has come, gone or changed. Which one it does not say: of many
-    /// changes at once some are not told one by one.
+    /// Waits until an interface appears, disappears or changes. It does not return which one: the
+    /// kernel may drop notifications when there are many.
     ///
     /// # Errors
-    /// If the kernel tells no more.
+    /// The socket fails.
     pub fn wait(&self) -> io::Result<()> {
         let mut buffer = [0; 1 << 14];
         match recv(&self.0, &mut buffer[..], RecvFlags::TRUNC) {
-            // Too many to keep: something has changed.
+            // `NOBUFS`: the kernel dropped notifications, so something has changed.
             Ok(_) | Err(rustix::io::Errno::INTR | rustix::io::Errno::NOBUFS) => Ok(()),
             Err(error) => Err(error.into()),
         }

@@ -1,4 +1,7 @@
-//! Network interfaces: what the kernel tells of them, by netlink, by `ioctl` and in `/proc`.
+//! Network interfaces as the kernel reports them, by netlink, `ioctl` and `/proc`.
+//!
+//! [`device`] combines the rest into names, link types and counters of an interface; `links` waits
+//! for changes; [`netlink`], `ioctl`, `queue` and `statistics` make the single requests.
 
 pub(crate) mod device;
 mod ioctl;

@@ -1,5 +1,5 @@
-//! Requests to the kernel over netlink: rtnetlink and generic netlink. [`ask`] is for what changes
-//! nothing, `change` for what does.
+//! Requests to the kernel over netlink (rtnetlink and generic netlink): [`ask`] for queries,
+//! `change` for modifications.
 
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
@@ -11,54 +11,55 @@ use rustix::net::{
 use std::io;
 use std::time::Duration;
 
-/// Asks for the interfaces, or one of them.
+/// Message type of a query for one or all interfaces.
 pub const RTM_GETLINK: u16 = 18;
 pub(crate) const RTM_GETQDISC: u16 = 38;
-/// Length of `struct ifinfomsg`, which is before a link's attributes.
+/// Length of `struct ifinfomsg`, which precedes a link's attributes.
 pub const IFINFOMSG: usize = 16;
-/// Length of `struct tcmsg`, which is before the attributes of a queueing discipline or filter.
+/// Length of `struct tcmsg`, which precedes the attributes of a queueing discipline or filter.
 pub(crate) const TCMSG: usize = 20;
 
-/// `NETLINK_ROUTE` is zero, which the library takes as no protocol.
+/// Protocol of rtnetlink: `NETLINK_ROUTE` is zero, which the library represents as `None`.
 pub const ROUTE: Option<Protocol> = None;
 
-/// What is asked for.
+/// Scope of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// What the request names.
+    /// The object named by the request.
     One,
-    /// All there are.
+    /// All objects (a dump).
     All,
 }
 
 const NLM_F_REQUEST: u16 = 0x1;
 const NLM_F_ACK: u16 = 0x4;
 const NLM_F_DUMP: u16 = 0x300;
-/// Flags of [`change`]: makes what is not there yet; and only that, if something is there.
+/// Flags of [`change`]: `NLM_F_CREATE` creates a missing object, and with `NLM_F_EXCL` an existing
+/// one is an error.
 pub(crate) const NLM_F_CREATE: u16 = 0x400;
 pub(crate) const NLM_F_EXCL: u16 = 0x200;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 /// Length of `struct nlmsghdr`.
 const HEADER: usize = 16;
-/// Flags in an attribute's type.
+/// Mask that removes the flags from an attribute's type.
 const NLA_TYPE_MASK: u16 = 0x3fff;
 
-/// Sends one request and collects what answers it, without headers.
+/// Sends one request and returns the bodies of the answers.
 ///
 /// # Errors
-/// If there is no such protocol, or the kernel refuses or does not answer.
+/// The protocol does not exist, or the kernel refuses or does not answer.
 pub fn ask(
     protocol: Option<Protocol>,
     kind: u16,
     which: Which,
     body: &[u8],
 ) -> io::Result<Vec<Vec<u8>>> {
-    // Answers end with a message of their own: after a dump by itself, else by an acknowledgement.
+    // Answers end with a message of their own: a dump by itself, others with an acknowledgement.
     exchange(protocol, kind, if which == Which::All { NLM_F_DUMP } else { NLM_F_ACK }, body)
 }
 
-/// Sends one request that changes something, and waits until that is done.
+/// Sends one request that modifies something, and waits for its acknowledgement.
 ///
 /// # Errors
 /// As [`ask`].
@@ -104,7 +105,8 @@ fn exchange(
     }
 }
 
-/// An error of zero is the acknowledgement that ends the answers to a request that is no dump.
+/// Checks the message that ends the answers to a request other than a dump: error code zero is the
+/// acknowledgement.
 fn acknowledged(body: &[u8]) -> io::Result<()> {
     match body.first_chunk().map(|code| i32::from_ne_bytes(*code)) {
         Some(0) => Ok(()),
@@ -123,7 +125,7 @@ fn request(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
     message
 }
 
-/// Types and bodies of the messages in a datagram, up to the first that is damaged.
+/// Returns types and bodies of the messages in a datagram, up to the first malformed one.
 fn messages(datagram: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = datagram;
     std::iter::from_fn(move || {
@@ -135,7 +137,7 @@ fn messages(datagram: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// Types and values of attributes, up to the first that is damaged.
+/// Returns types and values of attributes, up to the first malformed one.
 pub fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -147,17 +149,17 @@ pub fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// The value of the first attribute of a type.
+/// Returns the value of the first attribute of a type.
 pub fn find(bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     attributes(bytes).find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
 }
 
-/// An attribute that a number of 32 bits is.
+/// Decodes an attribute that is a 32-bit number.
 pub fn word(value: &[u8]) -> Option<u32> {
     value.try_into().ok().map(u32::from_ne_bytes)
 }
 
-/// An attribute with its header, as requests take it.
+/// Encodes an attribute with its header, padded.
 pub fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let mut attribute = Vec::with_capacity(4 + value.len());
     attribute.extend(((4 + value.len()) as u16).to_ne_bytes());
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_one_datagram_are_told_apart() {
+    fn messages_of_one_datagram_are_separated() {
         let datagram = [request(20, 0, &[1, 2, 3, 4]), request(NLMSG_DONE, 0, &[0; 4])].concat();
         assert_eq!(
             messages(&datagram).collect::<Vec<_>>(),

@@ -1,16 +1,15 @@
-//! Packets between the network stack and a device on the way out: what waits in the queueing
-//! discipline, and what it dropped.
+//! Queueing disciplines: packets between the network stack and a device on the way out.
 
 use super::netlink::{ROUTE, RTM_GETQDISC, TCMSG, Which, ask, attributes};
 use std::io;
 
-/// The parent of the discipline that packets enter first (`TC_H_ROOT`).
+/// Parent of the root discipline, which packets enter first (`TC_H_ROOT`).
 const ROOT: u32 = u32::MAX;
 const TCA_STATS2: u16 = 7;
 const TCA_STATS_QUEUE: u16 = 3;
 
-/// Packets that wait in an interface's queueing discipline, and those that it dropped since it was
-/// made. A discipline adds up what those below it have. Zero where there is none.
+/// Returns the packets waiting in an interface's queueing discipline plus those it dropped since it
+/// was created. A discipline includes the counts of its children. Zero without a discipline.
 pub(super) fn read(index: u32) -> io::Result<u64> {
     let answers = ask(ROUTE, RTM_GETQDISC, Which::All, &[0; TCMSG])?;
     Ok(answers.iter().filter_map(|answer| of_root(answer, index)).sum())

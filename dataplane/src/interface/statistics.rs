@@ -1,4 +1,4 @@
-//! An interface's counters, over netlink: `/proc/net/dev` adds up what has to be told apart.
+//! Counters of an interface, over netlink: `/proc/net/dev` merges some that are needed separately.
 
 use super::netlink::{IFINFOMSG, ROUTE, RTM_GETLINK, Which, ask, attributes};
 use std::io;
@@ -6,24 +6,24 @@ use std::io;
 const IFLA_STATS64: u16 = 23;
 const IFLA_LINK_NETNSID: u16 = 37;
 
-/// What `struct rtnl_link_stats64` says, as far as it matters here.
+/// The fields of `struct rtnl_link_stats64` that are used here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Statistics {
     pub(super) received: u64,
     pub(super) sent: u64,
     pub(super) errors: u64,
-    /// By the driver, and by the kernel's network stack.
+    /// Dropped by the driver or by the kernel's network stack.
     pub(super) dropped: u64,
     pub(super) send_errors: u64,
     pub(super) send_dropped: u64,
-    /// No room in the device's queue, or in the host's memory.
+    /// Dropped for lack of room in the device's queue; `missed`: in host memory.
     pub(super) overrun: u64,
     pub(super) missed: u64,
-    /// Whether the device that it is linked with is in another network namespace.
+    /// Whether the linked device (a veth peer) is in another network namespace.
     pub(super) linked_elsewhere: bool,
 }
 
-/// The counters of the interface with this number.
+/// Reads the counters of the interface with this index.
 pub(super) fn read(index: u32) -> io::Result<Statistics> {
     let mut body = [0; IFINFOMSG];
     body[4..8].copy_from_slice(&index.to_ne_bytes());
@@ -46,7 +46,7 @@ fn statistics(answer: &[u8]) -> Option<Statistics> {
     found.map(|found| Statistics { linked_elsewhere, ..found })
 }
 
-/// In the order of `struct rtnl_link_stats64`; older kernels have fewer words.
+/// Decodes the words of `struct rtnl_link_stats64`; older kernels have fewer.
 fn of_words(value: &[u8]) -> Statistics {
     let word = |index: usize| {
         value

@@ -10,21 +10,21 @@ use flowgauge_core::delay::{Admission, Kind};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// How often calls fail, as probabilities in 0..=1.
+/// Probabilities of faults, in 0..=1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
-    /// A call fails before it reaches the dataplane.
+    /// Probability that a call fails before it reaches the dataplane.
     pub request_lost: f64,
-    /// A call is carried out but its answer is lost. A repeated `rotate` gets that answer; a
-    /// repeated `sample` takes a new one.
+    /// Probability that a call is carried out but its result is lost. A repeated `rotate` returns
+    /// that result; a repeated `sample` takes a new one.
     pub answer_lost: f64,
 }
 
-/// Wraps a dataplane and makes calls fail with [`Error::Injected`], a transient error, at seeded
-/// random times.
+/// Wrapper that makes calls fail with [`Error::Injected`], a transient error, at seeded random
+/// times.
 ///
-/// Lost answers are the hard case: the banks were flipped, but nobody was told. As the trait asks,
-/// a repeated call finishes what was begun.
+/// Lost results are the hard case: the banks were swapped, but the caller does not know. As the
+/// trait requires, a repeated call completes the first one.
 pub struct FaultInjector<D> {
     inner: D,
     faults: Faults,
@@ -49,13 +49,13 @@ impl<D: Dataplane> FaultInjector<D> {
         }
     }
 
-    /// Calls that were made to fail so far.
+    /// Returns the number of injected failures so far.
     #[must_use]
     pub fn injected(&self) -> u64 {
         self.injected
     }
 
-    /// The wrapped dataplane.
+    /// Returns the wrapped dataplane.
     pub fn inner_mut(&mut self) -> &mut D {
         &mut self.inner
     }
@@ -73,7 +73,7 @@ impl<D: Dataplane> FaultInjector<D> {
         Ok(())
     }
 
-    /// Calls the dataplane unless an answer of an earlier call is still to be delivered.
+    /// Calls the dataplane, unless an earlier call's result is still undelivered.
     fn call(
         &mut self,
         operation: &'static str,
@@ -108,8 +108,7 @@ impl<D: Dataplane> Dataplane for FaultInjector<D> {
     }
 
     fn sample(&mut self) -> Result<Snapshot, Error> {
-        // A stale sample would be a wrong one: only the answer to the last attempt is worth
-        // delivering.
+        // Only the result of the last attempt is worth delivering: an old sample would be wrong.
         self.undelivered_sample = None;
         self.call("sample", |this| &mut this.undelivered_sample, D::sample)
     }

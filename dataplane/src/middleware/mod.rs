@@ -1,4 +1,7 @@
-//! Dataplanes that wrap a dataplane: the controller cannot tell them apart.
+//! Dataplanes that wrap another dataplane, transparently for the controller.
+//!
+//! [`Recorder`] logs every call and its result, for bug reports; [`FaultInjector`] makes calls fail
+//! at random, for tests.
 
 mod fault;
 mod record;

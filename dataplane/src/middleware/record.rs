@@ -1,4 +1,4 @@
-//! A dataplane that writes down what it is asked and what it answers.
+//! A dataplane that logs its calls and their results.
 
 use crate::tally::Tally;
 use crate::{
@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use std::fmt::{LowerHex, Write as _};
 use std::io::Write;
 
-/// Wraps a dataplane and writes every call with its outcome as one JSON object a line, registers
-/// included: what a bug report needs to be repeated elsewhere.
+/// Wrapper that writes every call and its result as one JSON object per line, registers included:
+/// enough to reproduce a bug elsewhere.
 pub struct Recorder<D, W> {
     inner: D,
     log: W,
@@ -22,18 +22,19 @@ pub struct Recorder<D, W> {
 }
 
 impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
-    /// Wraps a dataplane; what it is asked and answers goes to `log`.
+    /// Wraps a dataplane and logs to `log`.
     #[must_use]
     pub fn new(inner: D, log: W) -> Self {
         Recorder { inner, log, failed: false }
     }
 
-    /// The wrapped dataplane and the log.
+    /// Returns the wrapped dataplane and the log.
     pub fn into_parts(self) -> (D, W) {
         (self.inner, self.log)
     }
 
-    /// A log that cannot be written must not stop the measurement; it is reported once.
+    /// Writes one entry. A log that cannot be written must not stop the measurement; the failure is
+    /// reported once.
     fn note(&mut self, call: &str, outcome: Value) {
         if self.failed {
             return;
@@ -63,11 +64,11 @@ impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
             .then(|| hex(snapshot.bank.frequency.cells(frequency.shape), 16));
         let filter =
             membership.on.then(|| hex(snapshot.bank.membership.words(membership.shape), 16));
-        // Signatures next to their keys would give the secret of a keyed hash away.
-        let told = cardinality.hash != HashMode::Keyed;
+        // Signatures next to their keys would reveal the secret of a keyed hash.
+        let shows_signatures = cardinality.hash != HashMode::Keyed;
         let table = (heavy.algorithm != Algorithm::Off).then(|| {
             let slots = snapshot.bank.heavy.slot_entries(heavy).map(|Entry { signature, key, count, inherited }| {
-                let signature = told.then(|| format!("{signature:08x}"));
+                let signature = shows_signatures.then(|| format!("{signature:08x}"));
                 json!({ "signature": signature, "key": hex(key.as_bytes(), 2), "count": count, "inherited": inherited })
             });
             json!({ "packets": snapshot.bank.heavy.packets(), "total": snapshot.bank.heavy.total(), "slots": slots.collect::<Vec<_>>() })
@@ -109,7 +110,7 @@ impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
     }
 }
 
-/// Numbers of so many hexadecimal digits, one behind the other.
+/// Concatenates numbers in hexadecimal, `digits` digits each.
 fn hex<T: LowerHex>(numbers: &[T], digits: usize) -> String {
     numbers.iter().fold(String::new(), |mut hex, number| {
         // Writing to a string cannot fail.
@@ -188,7 +189,7 @@ impl<D: Dataplane, W: Write + Send> Dataplane for Recorder<D, W> {
         let result = self.inner.events();
         let described =
             outcome(&result, |events| events.iter().map(|event| format!("{event:?}")).collect());
-        // Most calls find nothing; those would bury the rest.
+        // Most calls return no events; logging those would bury the rest.
         if !matches!(&result, Ok(events) if events.is_empty()) {
             self.note("events", described);
         }
@@ -208,7 +209,7 @@ impl<D: Dataplane, W: Write + Send> Dataplane for Recorder<D, W> {
 
     fn delays(&mut self) -> Result<Vec<DelaySample>, Error> {
         let result = self.inner.delays();
-        // How many: all of them are in the file of who asks for them.
+        // Only their number: the delays themselves are in the configured output file.
         let described = outcome(&result, |delays| json!(delays.len()));
         if !matches!(&result, Ok(delays) if delays.is_empty()) {
             self.note("delays", described);

@@ -1,15 +1,14 @@
-//! Many packets at once, where nothing but distinct flows in windows is measured.
+//! Batched counting, for configurations that measure only distinct flows in windows.
 //!
-//! A packet's key is kept until there are enough; then [`Instructions`] of the CPU find the
-//! registers and levels of all of them. What looks at frames is the same for all CPUs, and little
-//! enough to stay in registers. Registers take the maximum, so that it makes no difference that
-//! they are raised later and in another order, as long as nobody looks before a [`Filling`] is
-//! finished.
+//! Keys of packets are buffered; once there are enough, [`Instructions`] of the CPU compute the
+//! registers and levels of all of them. The code that parses frames is the same for all CPUs, and
+//! small enough to stay in registers. Registers take the maximum, so late updates in another order
+//! give the same result, provided that no one reads the bank before its [`Filling`] is finished.
 
 use super::instructions::Instructions;
-use super::lot::{CAPACITY, Lot};
+use super::lot::{CAPACITY, KeyColumns};
 use super::port::Frame;
-use super::vector::Places;
+use super::vector::RegisterUpdates;
 use flowgauge_core::Frame as _;
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::parse::{
@@ -17,42 +16,42 @@ use flowgauge_core::parse::{
 };
 use flowgauge_core::{Active, Bank, Context, HashMode, KeyKind, Link, Settings, Tabulation};
 
-/// Words of four bytes of the longest key of an IPv4 packet, a five-tuple, whose last one is the
-/// protocol.
+/// Length of the longest key of an IPv4 packet (a five-tuple, whose last word is the protocol), in
+/// words of four bytes.
 const WORDS: usize = 4;
-/// The same of an IPv6 packet.
+/// Length of the longest key of an IPv6 packet, in words of four bytes.
 const WORDS_OVER_IPV6: usize = 10;
 
-/// What counts many packets at once.
+/// Buffers for batched counting.
 pub struct Batch {
-    ipv4: Lot<WORDS>,
-    ipv6: Lot<WORDS_OVER_IPV6>,
-    /// Keys of IPv6 packets that wait, less than [`CAPACITY`].
+    ipv4: KeyColumns<WORDS>,
+    ipv6: KeyColumns<WORDS_OVER_IPV6>,
+    /// Buffered keys of IPv6 packets, fewer than [`CAPACITY`].
     waiting_ipv6: usize,
-    /// Frames that the bank lacks.
+    /// Non-IP frames not yet added to the bank.
     run: Run,
-    places: Places,
+    updates: RegisterUpdates,
     cardinality: cardinality::Settings,
 }
 
-/// Packets on their way into a bank, which holds all of them once this is [finished](Self::finish).
+/// Writer of packets into a bank, which contains all of them once this is [finished](Self::finish).
 ///
-/// What changes with every packet is in here, and not in the bank or the batch, so that it stays in
-/// registers.
+/// The state that changes with every packet is a part of this type, not of the bank or the batch,
+/// so that it stays in registers.
 #[must_use = "packets are missing until it is finished"]
 pub struct Filling<'a> {
     batch: &'a mut Batch,
     active: Active<'a>,
     context: &'a Context<'a>,
-    /// Keys of IPv4 packets that wait, less than [`CAPACITY`].
+    /// Buffered keys of IPv4 packets, fewer than [`CAPACITY`].
     waiting: usize,
-    /// Bytes on the wire that the bank lacks.
+    /// Bytes on the wire not yet added to the bank.
     bytes: u64,
 }
 
 impl Batch {
-    /// An empty batch; `None` where packets have to be counted one by one, because distinct flows
-    /// in windows are not all that is measured. Without `instructions` that the CPU has, keys are
+    /// Creates an empty batch; `None` if packets must be counted one by one because other
+    /// measurements than windowed distinct flows are on. If the CPU lacks `instructions`, keys are
     /// hashed one by one.
     #[must_use]
     pub fn new(
@@ -69,16 +68,16 @@ impl Batch {
         }
         let [bytes, bytes_over_ipv6] = cardinality.key.lengths();
         Some(Box::new(Batch {
-            ipv4: Lot::new(bytes, cardinality, tabulation, instructions),
-            ipv6: Lot::new(bytes_over_ipv6, cardinality, tabulation, instructions),
+            ipv4: KeyColumns::new(bytes, cardinality, tabulation, instructions),
+            ipv6: KeyColumns::new(bytes_over_ipv6, cardinality, tabulation, instructions),
             waiting_ipv6: 0,
             run: Run::default(),
-            places: Places::EMPTY,
+            updates: RegisterUpdates::EMPTY,
             cardinality,
         }))
     }
 
-    /// Begins to count in a bank, with the settings and tables that the batch was made for.
+    /// Starts to count in a bank, with the settings and tables that the batch was created for.
     #[inline(always)]
     pub fn fill<'a>(&'a mut self, active: Active<'a>, context: &'a Context<'a>) -> Filling<'a> {
         self.waiting_ipv6 = 0;
@@ -86,21 +85,21 @@ impl Batch {
         Filling { batch: self, active, context, waiting: 0, bytes: 0 }
     }
 
-    /// Brings the first keys of IPv4 packets into a bank.
+    /// Adds the first `keys` keys of IPv4 packets to a bank.
     #[inline(never)]
     fn flush(&mut self, keys: usize, bank: &mut Bank, tabulation: &Tabulation) {
         bank.counters.ipv4 = bank.counters.ipv4.wrapping_add(keys as u64);
         self.ipv4.raise(
             keys,
-            &mut self.places,
+            &mut self.updates,
             self.cardinality,
             &mut bank.cardinality,
             tabulation,
         );
     }
 
-    /// Brings frames of an EtherType into a bank. There the order of EtherTypes matters, and not
-    /// that of other frames.
+    /// Adds the current run of non-IP frames to a bank. The bank's result depends on the order of
+    /// EtherTypes, but not on that of other frames.
     #[inline(always)]
     fn end_run(&mut self, bank: &mut Bank) {
         let Run { ethertype, frames } = &mut self.run;
@@ -110,13 +109,13 @@ impl Batch {
         }
     }
 
-    /// Brings all keys of IPv6 packets into a bank.
+    /// Adds all buffered keys of IPv6 packets to a bank.
     #[inline(never)]
     fn flush_ipv6(&mut self, bank: &mut Bank, tabulation: &Tabulation) {
         bank.counters.ipv6 = bank.counters.ipv6.wrapping_add(self.waiting_ipv6 as u64);
         self.ipv6.raise(
             self.waiting_ipv6,
-            &mut self.places,
+            &mut self.updates,
             self.cardinality,
             &mut bank.cardinality,
             tabulation,
@@ -125,7 +124,7 @@ impl Batch {
     }
 }
 
-/// Frames in a row of an EtherType behind which nothing is looked for.
+/// Consecutive frames of one EtherType that is not parsed further.
 #[derive(Default)]
 struct Run {
     ethertype: u16,
@@ -133,9 +132,9 @@ struct Run {
 }
 
 impl Run {
-    /// Counts a frame that belongs to it.
+    /// Counts the frame if it belongs to this run.
     #[inline(always)]
-    fn goes_on(&mut self, bytes: &[u8]) -> bool {
+    fn extend(&mut self, bytes: &[u8]) -> bool {
         if self.frames == 0 || bytes.number(12) != Some(self.ethertype) {
             return false;
         }
@@ -144,9 +143,9 @@ impl Run {
     }
 }
 
-/// Counts a frame of Ethernet, but for its bytes, unless it is IPv4, which it finds. What it takes
-/// fits into registers: nobody else sees where a filling or a frame is, or every one of them would
-/// have to be in memory.
+/// Counts an Ethernet frame, except for its bytes, unless it is IPv4, which it returns. The
+/// parameters fit into registers: passing the filling or the frame by reference would force them
+/// into memory.
 #[inline(never)]
 fn record_other<'a>(
     batch: &mut Batch,
@@ -154,7 +153,7 @@ fn record_other<'a>(
     tabulation: &Tabulation,
     bytes: &'a [u8],
 ) -> Option<Ipv4<'a>> {
-    // All that follows needs few registers, and a call at the end is none.
+    // The rest needs few registers, and the final call is a tail call.
     if plain_ipv6(bytes).is_none() {
         if let Some(ip) = tagged_ipv4(bytes) {
             return Some(ip);
@@ -168,8 +167,8 @@ fn record_other<'a>(
     record_rest(batch, bank, tabulation, bytes)
 }
 
-/// What [`record_other`] leaves. Apart from [`record_unlikely`], so that IPv6 is found without a
-/// look at the link layer.
+/// Handles the frames that [`record_other`] leaves. Separate from [`record_unlikely`], so that IPv6
+/// is found without checking the link layer.
 #[inline(never)]
 fn record_rest<'a>(
     batch: &mut Batch,
@@ -184,7 +183,7 @@ fn record_rest<'a>(
     record_found(batch, bank, tabulation, bytes, packet)
 }
 
-/// As [`record_other`], for other link layers.
+/// Does the same as [`record_other`] for other link layers.
 #[inline(never)]
 fn record_unlikely<'a>(
     batch: &mut Batch,
@@ -238,9 +237,9 @@ fn reject(bank: &mut Bank, cause: Reject, frames: u32) {
 }
 
 impl Filling<'_> {
-    /// Counts a frame as [`Active::record`] does. `key` and `hash` are those of the settings: the
-    /// compiler makes code of its own for constants. Whatever else the settings have is out of its
-    /// sight, and of the hot code.
+    /// Counts a frame as [`Active::record`] does. `key` and `hash` are those of the settings;
+    /// passed as constants, they let the compiler specialise the code. The remaining settings stay
+    /// out of the hot code.
     #[inline(always)]
     pub fn record(&mut self, key: KeyKind, hash: HashMode, frame: &Frame<'_>) {
         let Frame { bytes, wire_length, link, .. } = *frame;
@@ -249,7 +248,7 @@ impl Filling<'_> {
         self.bytes = self.bytes.wrapping_add(u64::from(wire_length));
         let found = match link {
             Link::Ethernet => match plain_ipv4(bytes) {
-                None if batch.run.goes_on(bytes) => return,
+                None if batch.run.extend(bytes) => return,
                 None => record_other(batch, bank, tabulation, bytes),
                 found => found,
             },
@@ -268,11 +267,11 @@ impl Filling<'_> {
         self.advance(1);
     }
 
-    /// Counts keys of IPv4 packets without their frames, and no bytes. Each has the words of
-    /// [`KeyKind::lay_out`], of which the first byte is the lowest.
+    /// Counts keys of IPv4 packets without frames or bytes. Each key has the words of
+    /// [`KeyKind::lay_out`], whose first byte is the lowest.
     ///
     /// # Panics
-    /// If a key of the settings has not `N` words.
+    /// If a key of the settings does not have `N` words.
     pub fn extend<const N: usize>(&mut self, mut keys: &[[u32; N]]) {
         let cardinality::Settings { key, hash, .. } = self.batch.cardinality;
         let [bytes, _] = key.lengths();
@@ -285,7 +284,7 @@ impl Filling<'_> {
         }
     }
 
-    /// So many keys more wait, and no more than there are places for.
+    /// Buffers `keys` more keys, which must fit, and flushes a full buffer.
     #[inline(always)]
     fn advance(&mut self, keys: usize) {
         self.waiting += keys;
@@ -295,8 +294,8 @@ impl Filling<'_> {
         }
     }
 
-    /// Brings the rest into the bank. Not done by dropping: what can be dropped while a panic
-    /// unwinds would have to be in memory.
+    /// Adds the rest to the bank. Not done in `drop`: a value that is dropped during unwinding
+    /// would have to be in memory.
     #[inline(always)]
     pub fn finish(self) {
         let counters = &mut self.active.bank.counters;
@@ -321,8 +320,8 @@ pub(super) mod tests {
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
-    /// A random packet: mostly IPv4 with ports, often IPv6, now and then something else, with and
-    /// without a tag, and cut anywhere.
+    /// Generates a random packet: mostly IPv4 with ports, often IPv6, rarely something else, with
+    /// or without a tag, truncated anywhere.
     pub(in crate::poll) fn packet(random: &mut ChaCha8Rng) -> (Vec<u8>, Link) {
         let mut bytes: Vec<u8> = (0..80).map(|_| random.random()).collect();
         let tagged = random.random_ratio(1, 8);
@@ -332,7 +331,7 @@ pub(super) mod tests {
         }
         let (family, version) = match random.random_range(0..16) {
             0..5 => ([0x86, 0xdd], 0x60),
-            // Behind none of these EtherTypes anything is looked for.
+            // EtherTypes that are not parsed further.
             5 => ([[0x08, 0x06], [0x88, 0xcc], [0x00, 0x00]][random.random_range(0..3)], 0x00),
             6 => ([0x08, 0x00], 0x46),
             _ => ([0x08, 0x00], 0x45),
@@ -359,7 +358,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Says so where not all instructions can be tested.
+    /// Reports instructions that cannot be tested here.
     fn tell_what_is_missing() {
         if cfg!(target_arch = "x86_64") && !Instructions::Avx512.is_available() {
             skip("a CPU with AVX2, AVX-512 (F, BW, CD, VBMI) and GFNI");
@@ -418,7 +417,7 @@ pub(super) mod tests {
                     one.cardinality == many.cardinality,
                     "{instructions}, {settings:?}, after a batch of {length}"
                 );
-                // Full registers would hide what is missing.
+                // Full registers would hide missing updates.
                 if length % 16 < step {
                     one.clear(&settings);
                     many.clear(&settings);
@@ -488,8 +487,8 @@ pub(super) mod tests {
         settings.cardinality.hash = HashMode::Crc32;
         let precision = settings.cardinality.precision;
         let context = Context::new(settings, &tabulation, Sharing::Alone);
-        // Sources whose CRC is a chosen number: the CRC of a word is one-to-one, and turned back
-        // bit by bit.
+        // Sources whose CRC is a chosen number: the CRC of a word is a bijection, inverted bit by
+        // bit.
         let zero = crc32(&[0; 4]);
         let mut basis: Vec<(u32, u32)> =
             (0..32).map(|bit| (1 << bit, crc32(&(1_u32 << bit).to_le_bytes()) ^ zero)).collect();
@@ -521,7 +520,7 @@ pub(super) mod tests {
                 bytes[26..30].copy_from_slice(
                     &source(register << precision.rank_bits() | rank).to_le_bytes(),
                 );
-                // Twice, so that there are enough for the vectors.
+                // Twice, to fill the vectors.
                 for _ in 0..2 {
                     filling.record(
                         settings.cardinality.key,

@@ -1,11 +1,11 @@
-//! The CPUs that workers run on, and the time they take.
+//! CPUs and CPU time of workers.
 
 use crate::error::Error;
 
-/// Whether [`thread_time`] is known here.
+/// Whether [`thread_time`] is supported here.
 pub(super) const MEASURED: bool = cfg!(target_os = "linux");
 
-/// CPU time that this thread has used, in nanoseconds.
+/// Returns the CPU time of this thread, in nanoseconds.
 #[cfg(target_os = "linux")]
 pub(super) fn thread_time() -> u64 {
     use nix::time::{ClockId, clock_gettime};
@@ -13,19 +13,19 @@ pub(super) fn thread_time() -> u64 {
         .map_or(0, |time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
 }
 
-/// The CPU that this thread runs on.
+/// Returns the CPU that this thread runs on.
 #[cfg(target_os = "linux")]
 pub(super) fn current() -> usize {
     rustix::thread::sched_getcpu()
 }
 
-/// The system's number of this thread.
+/// Returns the ID of this thread.
 #[cfg(target_os = "linux")]
 pub(super) fn thread_number() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
 }
 
-/// Whether threads of this process can be pinned to these CPUs.
+/// Checks that threads of this process can be pinned to these CPUs.
 #[cfg(target_os = "linux")]
 pub(super) fn check(cpus: &[usize]) -> Result<(), Error> {
     use rustix::thread::{CpuSet, sched_getaffinity};
@@ -42,7 +42,7 @@ pub(super) fn check(cpus: &[usize]) -> Result<(), Error> {
     })
 }
 
-/// Keeps this thread on a CPU.
+/// Pins this thread to a CPU.
 #[cfg(target_os = "linux")]
 pub(super) fn pin(cpu: usize) {
     use rustix::thread::{CpuSet, sched_setaffinity};

@@ -1,64 +1,64 @@
-//! How far the traffic may advance.
+//! Barrier that limits how far the traffic may advance.
 //!
-//! A source hands out packets with timestamps below the gate's limit. In trace time the controller
-//! moves the limit: waiting until `t` means that every packet before `t` has been counted, so that
-//! a replay is repeatable to the bit. In real time the limit follows the clock, and an open gate
-//! has none.
+//! A source delivers packets with timestamps below the gate's limit. In trace time the controller
+//! moves the limit: once `advance(t)` returns, every packet before `t` has been counted, so a
+//! replay is reproducible to the bit. In real time the limit follows the clock; an open gate has no
+//! limit.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// What moves the limit.
+/// Driver of the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
     /// The controller, through [`Gate::advance`].
     Trace,
-    /// The clock: packets come as far apart as their timestamps.
+    /// The clock: packets are spaced as their timestamps are.
     RealTime,
-    /// Nothing: packets come as fast as they can be counted.
+    /// None: packets are counted as fast as possible.
     Open,
 }
 
-/// Where the traffic stands after [`Gate::advance`].
+/// Position of the traffic after [`Gate::advance`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advance {
-    /// All packets before the limit were counted; the next one has this timestamp.
+    /// All packets before the limit were counted; more packets follow.
     Reached {
         /// Timestamp of the next packet, in nanoseconds.
         next: u64,
     },
-    /// All packets there are were counted.
+    /// All packets were counted.
     Ended {
-        /// Timestamp of the last packet, in nanoseconds; `None` if there was no packet at all.
+        /// Timestamp of the last packet, in nanoseconds; `None` if there was no packet.
         last: Option<u64>,
     },
-    /// A worker died; waiting longer is of no use.
+    /// A worker died; waiting longer is pointless.
     Failed,
-    /// [`Gate::interrupt`] was called. What was handed out by then is counted, and no more.
+    /// [`Gate::interrupt`] was called. Only packets delivered before are counted.
     Interrupted {
         /// Timestamp of the last packet counted, in nanoseconds; `None` if there was none.
         last: Option<u64>,
     },
 }
 
-/// The times of packets that a source may hand out.
+/// Range of timestamps that a source may deliver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// Packets from before it come too late: their window is closed.
+    /// Earliest timestamp; earlier packets are late, since their window is closed.
     pub floor: u64,
-    /// What packets must stay below.
+    /// Exclusive upper bound.
     pub limit: u64,
 }
 
-/// Shared by the workers of one source and the controller.
+/// Barrier shared by the workers of one source and the controller.
 #[derive(Debug)]
 pub struct Gate {
     pace: Pace,
-    /// How late a packet may come, in nanoseconds.
+    /// Maximum lateness of a packet, in nanoseconds.
     lateness: AtomicU64,
-    /// Whether the order of packets within a window changes nothing.
+    /// Whether results are independent of the order of packets within a window.
     any_order: AtomicBool,
     opened: OnceLock<(Instant, u64)>,
     progress: Mutex<Progress>,
@@ -70,9 +70,9 @@ pub struct Gate {
 struct Progress {
     limit: u64,
     floor: u64,
-    /// Batches handed out and not yet counted.
+    /// Batches delivered and not yet counted.
     busy: usize,
-    /// Timestamp of the next packet, once it was found to lie at or beyond the limit.
+    /// Timestamp of the next packet, once known to be at or beyond the limit.
     blocked: Option<u64>,
     ended: bool,
     last: Option<u64>,
@@ -81,7 +81,7 @@ struct Progress {
 }
 
 impl Progress {
-    /// Where the traffic stands, if nothing more is to be waited for.
+    /// Returns the position of the traffic, unless something is still pending.
     fn settled(&self) -> Option<Advance> {
         if self.failed {
             return Some(Advance::Failed);
@@ -100,7 +100,7 @@ impl Progress {
 }
 
 impl Gate {
-    /// A closed gate.
+    /// Creates a closed gate.
     #[must_use]
     pub fn new(pace: Pace) -> Self {
         Gate {
@@ -114,53 +114,49 @@ impl Gate {
         }
     }
 
-    /// What moves the limit.
+    /// Returns the driver of the limit.
     #[must_use]
     pub fn pace(&self) -> Pace {
         self.pace
     }
 
-    /// Has the source wait for packets that lie out of order: before it takes a time for passed, it
-    /// looks for packets that are as much later as this. Takes effect before the workers start;
-    /// nothing changes in real time.
+    /// Sets the reordering tolerance: before the source considers a time as passed, it reads ahead
+    /// for out-of-order packets up to this much later. Must be called before the workers start; no
+    /// effect in real time.
     pub fn set_lateness(&self, lateness: Duration) {
         self.lateness
             .store(u64::try_from(lateness.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// How late a packet may come, in nanoseconds; `None` where nothing waits for any.
+    /// Returns the reordering tolerance, in nanoseconds; `None` for no tolerance.
     #[must_use]
     pub fn lateness(&self) -> Option<u64> {
         let lateness = self.lateness.load(Ordering::Relaxed);
         (self.pace == Pace::Trace && lateness > 0).then_some(lateness)
     }
 
-    /// Lets workers share what they would else count in the order of the capture, since nothing is
-    /// measured that depends on it.
+    /// Lets workers count packets in any order, since no measurement depends on the order.
     pub(super) fn allow_any_order(&self) {
         self.any_order.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the order of packets within a window changes nothing.
+    /// Returns whether results are independent of the order of packets within a window.
     pub(super) fn allows_any_order(&self) -> bool {
         self.any_order.load(Ordering::Relaxed)
     }
 
-    /// Takes note that every window before `time` is closed: a packet from before it that is still
-    /// to come is late.
+    /// Closes every window before `time`: packets from before it that are still to come are late.
     pub fn close(&self, time: u64) {
         let mut progress = self.progress();
         progress.floor = progress.floor.max(time);
     }
 
-    /// Lets every packet with a timestamp before `limit` through and waits until all of them were
-    /// counted.
+    /// Sets the limit, and waits until every packet with an earlier timestamp was counted.
     pub fn advance(&self, limit: u64) -> Advance {
         let mut progress = self.progress();
         if limit > progress.limit {
             progress.limit = limit;
-            // A packet found beyond the old limit may be beyond the new one as well: no need to ask
-            // the source again.
+            // If the next packet is beyond the new limit too, the source need not be asked again.
             progress.blocked = progress.blocked.filter(|&next| next >= limit);
         }
         if progress.blocked.is_none() {
@@ -176,7 +172,7 @@ impl Gate {
         }
     }
 
-    /// The time in the trace: the limit, or just behind the last packet if there are no more.
+    /// Returns the time in the trace: the limit or, after the last packet, the time just behind it.
     /// `None` unless the pace is [`Pace::Trace`].
     #[must_use]
     pub fn trace_time(&self) -> Option<u64> {
@@ -186,7 +182,7 @@ impl Gate {
         (self.pace == Pace::Trace).then_some(now)
     }
 
-    /// Whether all packets there are were counted.
+    /// Returns whether the source is exhausted and all packets were counted.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         let progress = self.progress();
@@ -202,20 +198,20 @@ impl Gate {
         self.workers.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
     }
 
-    /// Tells a controller that waits that a worker is gone.
+    /// Notifies a waiting controller that a worker died.
     pub(super) fn fail(&self) {
         self.progress().failed = true;
         self.changed.notify_all();
     }
 
-    /// Stops the traffic, for good, and makes [`advance`](Self::advance) return.
+    /// Stops the traffic permanently and makes [`advance`](Self::advance) return.
     pub fn interrupt(&self) {
         self.progress().interrupted = true;
         self.changed.notify_all();
     }
 
-    /// The timestamp that packets must stay below. `first` is the timestamp of the source's first
-    /// packet: in real time it is due at once.
+    /// Returns the exclusive upper bound of timestamps. `first` is the timestamp of the source's
+    /// first packet: in real time it is due at once.
     pub fn limit(&self, first: u64) -> u64 {
         match self.pace {
             Pace::Trace => {
@@ -231,24 +227,23 @@ impl Gate {
         }
     }
 
-    /// The timestamps that packets may have. `first` is the timestamp of the source's first packet,
-    /// as for [`limit`](Self::limit).
+    /// Returns the range of valid timestamps. `first` as for [`limit`](Self::limit).
     pub fn bounds(&self, first: u64) -> Bounds {
         let limit = self.limit(first);
         let floor = if self.pace == Pace::Trace { self.progress().floor } else { 0 };
-        // Once it is interrupted, nothing passes.
+        // After an interruption the range is empty.
         Bounds { floor: floor.min(limit), limit }
     }
 
-    /// Notes a batch that is about to be counted. A source calls this before it lets other workers
-    /// take the next one.
+    /// Registers a batch that is about to be counted. A source calls this before it lets other
+    /// workers take the next batch.
     pub fn begin(&self) -> Busy<'_> {
         self.progress().busy += 1;
         Busy { gate: self, last: None }
     }
 
-    /// Notes that the next packet, at `next`, lies at or beyond `limit`, which
-    /// [`limit`](Self::limit) gave.
+    /// Registers that the next packet, at `next`, is at or beyond `limit`, a result of
+    /// [`limit`](Self::limit).
     pub fn block(&self, next: u64, limit: u64) {
         let mut progress = self.progress();
         if progress.limit == limit {
@@ -258,7 +253,7 @@ impl Gate {
         }
     }
 
-    /// Notes that there are no more packets.
+    /// Registers the end of the source.
     pub fn end(&self) {
         self.progress().ended = true;
         self.changed.notify_all();
@@ -269,7 +264,7 @@ impl Gate {
     }
 }
 
-/// A batch that is being counted; dropped when it is done.
+/// Guard of a batch that is being counted; dropping it marks the batch as done.
 #[derive(Debug)]
 pub struct Busy<'a> {
     gate: &'a Gate,
@@ -283,11 +278,10 @@ impl Drop for Busy<'_> {
         progress.last = progress.last.max(self.last);
         progress.busy -= 1;
         if thread::panicking() {
-            // Before anyone takes this batch for counted.
+            // Set before any thread can consider this batch as counted.
             progress.failed = true;
         }
-        // Nobody is woken before there is something to return: with one worker this is the only
-        // batch, again and again.
+        // Wake the controller only when there is a result: with one worker, every batch ends here.
         if progress.settled().is_some() {
             drop(progress);
             self.gate.changed.notify_all();

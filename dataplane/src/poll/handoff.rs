@@ -1,9 +1,9 @@
-//! One worker's state, shared with the controller without a lock on the packet path.
+//! State of one worker, shared with the controller without a lock on the packet path.
 //!
 //! The worker owns one bank, the controller the other. A request from the controller, which the
-//! worker looks for between two batches, changes hands: *flip* makes the worker go on in the other
-//! bank, *sample* makes it copy what it has. Nothing is read while it is written, so a snapshot
-//! belongs to one instant, and the worker never waits.
+//! worker checks for between two batches, transfers ownership: *flip* makes the worker continue in
+//! the other bank, *sample* makes it copy its own. No bank is read while it is written, so a
+//! snapshot belongs to one instant, and the worker never waits.
 #![allow(
     unsafe_code,
     reason = "two threads use disjoint banks of one state; this module holds the protocol that keeps them disjoint"
@@ -26,13 +26,13 @@ struct Shared {
     state: Box<UnsafeCell<State>>,
     request: AtomicU64,
     reply: AtomicU64,
-    /// CPU time of the worker when it answered last, in nanoseconds.
+    /// CPU time of the worker at its last answer, in nanoseconds.
     cpu_ns: AtomicU64,
-    /// The CPU that it ran on then.
+    /// CPU that it ran on at its last answer.
     cpu: AtomicUsize,
     sample: Mutex<Sample>,
-    /// What all workers count in.
-    together: Arc<flowgauge_core::Shared>,
+    /// Sketches shared by all workers.
+    shared_sketches: Arc<flowgauge_core::Shared>,
     settings: Settings,
 }
 
@@ -43,17 +43,17 @@ struct Shared {
 // wrote before the bank changed hands.
 unsafe impl Sync for Shared {}
 
-/// What a worker copies for the controller.
+/// Copy of a worker's state for the controller.
 pub(super) struct Sample {
     pub(super) bank: Box<WideBank>,
     pub(super) lasting: Option<Box<Lasting>>,
     pub(super) truth: Option<u64>,
 }
 
-/// The two ends of a fresh state.
+/// Creates both ends of an empty state.
 pub(super) fn handoff(
     settings: Settings,
-    together: Arc<flowgauge_core::Shared>,
+    shared_sketches: Arc<flowgauge_core::Shared>,
 ) -> (Writer, Reader) {
     let shared = Arc::new(Shared {
         state: UnsafeCell::boxed(),
@@ -66,7 +66,7 @@ pub(super) fn handoff(
             lasting: settings.lasts().then(Lasting::boxed),
             truth: None,
         }),
-        together,
+        shared_sketches,
         settings,
     });
     (Writer { shared: Arc::clone(&shared), served: 0 }, Reader { shared, requested: 0, flip: 0 })
@@ -79,32 +79,32 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Index of the bank to count in.
+    /// Returns the index of the bank to count in.
     pub(super) fn bank(&self) -> usize {
         (self.served & BANK) as usize
     }
 
-    /// What to count in.
+    /// Returns the state to count in.
     #[inline(always)]
     pub(super) fn active(&mut self) -> Active<'_> {
         let state = self.shared.state.get();
         let index = self.bank() % BANKS;
         // SAFETY: the pointer is valid as long as `shared`. There is one writer, and `&mut self`
-        // keeps these references the only ones it has. The reader holds a reference only to the
-        // bank that is not `self.bank()`: it made this one ours by the request that `served` is.
+        // makes these its only references. The reader holds a reference only to the bank that is
+        // not `self.bank()`: the request `served` gave this one to the writer.
         let (bank, lasting) = unsafe { (&mut (*state).banks[index], &mut (*state).lasting) };
-        let together = &*self.shared.together;
+        let shared_sketches = &*self.shared.shared_sketches;
         Active {
             index,
             bank,
             lasting,
-            shared: &together.banks[index],
-            shared_lasting: &together.lasting,
+            shared: &shared_sketches.banks[index],
+            shared_lasting: &shared_sketches.lasting,
         }
     }
 
-    /// Does what the controller asked for, if it did. `truth` gives the exact count that belongs to
-    /// the copy.
+    /// Answers the controller's request, if there is one. `truth` returns the exact count at the
+    /// time of a copy.
     #[inline(always)]
     pub(super) fn serve(&mut self, truth: impl FnOnce(usize) -> Option<u64>) {
         let request = self.shared.request.load(Ordering::Acquire);
@@ -138,19 +138,19 @@ impl Writer {
 pub(super) struct Reader {
     shared: Arc<Shared>,
     requested: Request,
-    /// The last request that flipped.
+    /// Last request that flipped.
     flip: Request,
 }
 
 impl Reader {
-    /// Asks the worker to count in the other bank from its next batch on.
+    /// Requests that the worker counts in the other bank from its next batch on.
     pub(super) fn request_flip(&mut self) {
         let bank = (self.requested & BANK) ^ BANK;
         self.request(bank);
         self.flip = self.requested;
     }
 
-    /// Asks the worker for a copy of its active bank.
+    /// Requests a copy of the worker's active bank.
     pub(super) fn request_sample(&mut self) {
         self.request((self.requested & BANK) | COPY);
     }
@@ -160,27 +160,27 @@ impl Reader {
         self.shared.request.store(self.requested, Ordering::Release);
     }
 
-    /// Whether the worker has done everything it was asked for.
+    /// Returns whether the worker has answered all requests.
     pub(super) fn is_served(&self) -> bool {
         self.shared.reply.load(Ordering::Acquire) == self.requested
     }
 
-    /// CPU time that the worker had used when it answered last, in nanoseconds.
+    /// Returns the CPU time of the worker at its last answer, in nanoseconds.
     pub(super) fn cpu_ns(&self) -> u64 {
         self.shared.cpu_ns.load(Ordering::Relaxed)
     }
 
-    /// The CPU that the worker ran on when it answered last.
+    /// Returns the CPU that the worker ran on at its last answer.
     pub(super) fn cpu(&self) -> usize {
         self.shared.cpu.load(Ordering::Relaxed)
     }
 
-    /// Index of the closed bank.
+    /// Returns the index of the closed bank.
     pub(super) fn closed_index(&self) -> usize {
         ((self.requested & BANK) ^ BANK) as usize
     }
 
-    /// The bank that the worker has left, once it has replied to the last flip.
+    /// Returns the bank that the worker has left, once it has answered the last flip.
     pub(super) fn closed(&mut self) -> Option<&mut Bank> {
         if self.shared.reply.load(Ordering::Acquire) < self.flip {
             return None;
@@ -193,7 +193,7 @@ impl Reader {
         unsafe { Some(&mut (*state).banks[closed]) }
     }
 
-    /// The copy that the worker made last.
+    /// Returns the worker's last copy.
     pub(super) fn sample(&self) -> MutexGuard<'_, Sample> {
         self.shared.sample.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,16 +1,16 @@
-//! The instructions that packets are counted with.
+//! CPU instruction sets for counting packets.
 
 use super::vector;
 use std::sync::OnceLock;
 use std::{env, fmt};
 
-/// The variable of the environment that chooses [`Instructions`].
+/// Environment variable that selects [`Instructions`].
 pub const VARIABLE: &str = "FLOWGAUGE_CPU";
 
-/// Instructions of the CPU that distinct flows are counted with. All give the same bits.
+/// CPU instructions for counting distinct flows. All give identical results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Instructions {
-    /// Those of every CPU: keys are hashed one by one.
+    /// Baseline of every CPU: keys are hashed one by one.
     Scalar,
     /// NEON, of all aarch64 CPUs: 16 keys at once.
     Neon,
@@ -20,7 +20,7 @@ pub enum Instructions {
     Avx512,
 }
 
-/// Why [`VARIABLE`] cannot be followed.
+/// Invalid value of [`VARIABLE`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{VARIABLE}={word:?} in the environment: expected one of {}, which this CPU has",
@@ -41,11 +41,11 @@ impl fmt::Display for Instructions {
 }
 
 impl Instructions {
-    /// All of them, the slowest first.
+    /// All variants, slowest first.
     pub const ALL: [Instructions; 4] =
         [Instructions::Scalar, Instructions::Neon, Instructions::Avx2, Instructions::Avx512];
 
-    /// The name used in options and outputs.
+    /// Returns the name used in options and outputs.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -56,21 +56,21 @@ impl Instructions {
         }
     }
 
-    /// Whether this CPU has them.
+    /// Returns whether this CPU has them.
     #[must_use]
     pub fn is_available(self) -> bool {
         vector::has(self)
     }
 
-    /// Those that this CPU has, the slowest first.
+    /// Returns those that this CPU has, slowest first.
     pub fn available() -> impl Iterator<Item = Instructions> {
         Self::ALL.into_iter().filter(|instructions| instructions.is_available())
     }
 
-    /// Those that [`VARIABLE`] asks for; the fastest that this CPU has, if it asks for none.
+    /// Returns those that [`VARIABLE`] selects; without it, the fastest that this CPU has.
     ///
     /// # Errors
-    /// The variable names none, or some that this CPU lacks.
+    /// The value is unknown, or this CPU lacks the instructions.
     pub fn chosen() -> Result<Self, NotAvailable> {
         match env::var_os(VARIABLE) {
             Some(word) if !word.is_empty() => Self::named(&word.to_string_lossy()),
@@ -87,7 +87,7 @@ impl Instructions {
         Self::available().last().unwrap_or(Instructions::Scalar)
     }
 
-    /// Those that workers count with: as [`chosen`](Self::chosen), and the fastest where that
+    /// Returns those that workers count with: as [`chosen`](Self::chosen), or the fastest if that
     /// fails.
     #[must_use]
     pub fn in_use() -> Self {

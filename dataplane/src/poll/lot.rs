@@ -1,7 +1,7 @@
-//! Keys of packets of one IP version, which wait until there are enough of them.
+//! Buffer of packet keys of one IP version.
 
 use super::instructions::Instructions;
-use super::vector::{Places, Vectors, vectors};
+use super::vector::{RegisterUpdates, Vectors, vectors};
 use flowgauge_core::cardinality::{self, Cardinality, MAX_REGISTERS};
 use flowgauge_core::hash::Crc32;
 use flowgauge_core::parse::{Packet, Transport};
@@ -9,31 +9,30 @@ use flowgauge_core::{HashMode, KeyKind, LaidOut, Maker, Precision, Tabulation};
 use std::array;
 use std::ops::Range;
 
-/// Keys that are kept; a power of two. With more of them less is lost to waiting for the last one
-/// to be stored.
+/// Buffered keys; a power of two. The more keys, the less the wait for the last store matters.
 pub(super) const CAPACITY: usize = 256;
 
 /// One word of four bytes of each key, as it is in memory.
 pub(super) type Column = [u32; CAPACITY];
 
-/// One key of so many that raises its register is many: a wrong guess takes about as long as some
-/// tens of stores.
-const MANY: usize = 64;
+/// Threshold of raises, one key in this many, above which stores have no branch: a misprediction
+/// costs tens of stores.
+const RAISE_THRESHOLD: usize = 64;
 
-/// Keys of one length, word by word, and what brings them into registers; with a keyed hash the
-/// first words are their signatures, and the others unused.
+/// Keys of one length in columns of words, with the code that adds them to registers. With a keyed
+/// hash the first column holds signatures, and the others are unused.
 #[repr(C, align(64))]
-pub(super) struct Lot<const WORDS: usize> {
+pub(super) struct KeyColumns<const WORDS: usize> {
     columns: [Column; WORDS],
-    /// What hashes groups of keys; without it they are hashed one by one.
+    /// Hash of groups of keys; without it they are hashed one by one.
     vectors: Option<Box<dyn Vectors>>,
-    /// Bytes of a key.
+    /// Length of a key, in bytes.
     bytes: usize,
     /// Whether many of the last keys raised their registers, as at the start of a window.
     many: bool,
 }
 
-impl<const WORDS: usize> Lot<WORDS> {
+impl<const WORDS: usize> KeyColumns<WORDS> {
     pub(super) fn new(
         bytes: usize,
         settings: cardinality::Settings,
@@ -41,10 +40,10 @@ impl<const WORDS: usize> Lot<WORDS> {
         instructions: Instructions,
     ) -> Self {
         let vectors = vectors(instructions, bytes, settings, tables);
-        Lot { columns: [[0; CAPACITY]; WORDS], vectors, bytes, many: false }
+        KeyColumns { columns: [[0; CAPACITY]; WORDS], vectors, bytes, many: false }
     }
 
-    /// Puts a packet's key at a place below [`CAPACITY`].
+    /// Writes a packet's key at an index below [`CAPACITY`].
     #[inline(always)]
     pub(super) fn put(
         &mut self,
@@ -56,8 +55,8 @@ impl<const WORDS: usize> Lot<WORDS> {
         transport: Transport,
     ) {
         let at = at & (CAPACITY - 1);
-        // Products of 64 bits are quicker one by one than as vectors, and a signature takes less
-        // room than its key.
+        // Products of 64 bits are faster one by one than as vectors, and a signature is shorter
+        // than its key.
         if hash == HashMode::Keyed {
             let signature = key.signature(hash, tabulation, packet, transport);
             self.columns.iter_mut().take(1).for_each(|column| column[at] = signature);
@@ -66,7 +65,7 @@ impl<const WORDS: usize> Lot<WORDS> {
         }
     }
 
-    /// Puts keys over IPv4 at places from one on, of which there are enough.
+    /// Writes IPv4 keys from index `from` on; the caller guarantees room.
     pub(super) fn put_all<const N: usize>(
         &mut self,
         from: usize,
@@ -75,7 +74,7 @@ impl<const WORDS: usize> Lot<WORDS> {
         keys: &[[u32; N]],
     ) {
         let bytes = self.bytes;
-        let places = self.columns.iter_mut().map(|column| column.iter_mut().skip(from));
+        let updates = self.columns.iter_mut().map(|column| column.iter_mut().skip(from));
         if hash == HashMode::Keyed {
             let laid_out = |key: &[u32; N]| LaidOut {
                 words: key.map(u32::to_le_bytes),
@@ -83,11 +82,11 @@ impl<const WORDS: usize> Lot<WORDS> {
                 over_ipv6: false,
             };
             let signature = |key| tabulation.multilinear().make(laid_out(key));
-            places
+            updates
                 .take(1)
                 .for_each(|first| first.zip(keys).for_each(|(to, key)| *to = signature(key)));
         } else {
-            places
+            updates
                 .take(N)
                 .enumerate()
                 .for_each(|(word, column)| column.zip(keys).for_each(|(to, key)| *to = key[word]));
@@ -99,7 +98,7 @@ impl<const WORDS: usize> Lot<WORDS> {
     pub(super) fn raise(
         &mut self,
         length: usize,
-        places: &mut Places,
+        updates: &mut RegisterUpdates,
         settings: cardinality::Settings,
         registers: &mut Cardinality,
         tabulation: &Tabulation,
@@ -109,8 +108,8 @@ impl<const WORDS: usize> Lot<WORDS> {
             Some(vectors) => {
                 let group = vectors.group();
                 let (groups, few) = whole(&mut self.columns, group, length);
-                vectors.split(&self.columns, groups, tabulation, places);
-                raise_to(places, groups * group, registers, &mut self.many);
+                vectors.split(&self.columns, groups, tabulation, updates);
+                raise_to(updates, groups * group, registers, &mut self.many);
                 few
             }
         };
@@ -130,7 +129,7 @@ impl<const WORDS: usize> Lot<WORDS> {
             let [first, ..] = self.columns.as_slice() else { return };
             return raise.all(first.get(keys).unwrap_or_default().iter().copied());
         }
-        // Written out, so that the compiler knows how long a key is.
+        // Enumerated, so that the length of a key is a constant.
         match self.bytes {
             4 => raise.all(self.crcs::<1, 4>(keys)),
             8 => raise.all(self.crcs::<2, 8>(keys)),
@@ -141,7 +140,7 @@ impl<const WORDS: usize> Lot<WORDS> {
         }
     }
 
-    /// The CRCs of keys of so many words and bytes.
+    /// Returns the CRCs of keys of `N` words and `BYTES` bytes.
     #[inline(always)]
     fn crcs<const N: usize, const BYTES: usize>(
         &self,
@@ -156,7 +155,7 @@ impl<const WORDS: usize> Lot<WORDS> {
     }
 }
 
-/// A place among the keys.
+/// Index among the keys.
 struct Entry<'a, const WORDS: usize> {
     columns: &'a mut [Column; WORDS],
     at: usize,
@@ -173,7 +172,7 @@ impl<const WORDS: usize> Maker for Entry<'_, WORDS> {
     }
 }
 
-/// Raises registers to what signatures give.
+/// Updater of registers from signatures.
 struct Raise<'a> {
     hash: HashMode,
     precision: Precision,
@@ -182,7 +181,8 @@ struct Raise<'a> {
 }
 
 impl Raise<'_> {
-    /// Each hash and the usual precision have a loop of their own, in which nothing is asked again.
+    /// Raises registers for all signatures. Each hash at the default precision has a loop of its
+    /// own, free of branches on settings.
     #[inline(always)]
     fn all(self, signatures: impl Iterator<Item = u32>) {
         let Raise { hash, precision, registers, tabulation } = self;
@@ -207,23 +207,28 @@ impl Raise<'_> {
     }
 }
 
-/// Raises registers to the first `length` levels, a multiple of eight. `many` says whether many of
-/// the keys before raised theirs, and afterwards whether many of these did.
+/// Raises registers to the first `length` levels, a multiple of eight. On entry, `many` says
+/// whether many of the previous keys raised theirs; on return, whether many of these did.
 #[inline(always)]
-fn raise_to(places: &Places, length: usize, registers: &mut Cardinality, many: &mut bool) {
+fn raise_to(
+    updates: &RegisterUpdates,
+    length: usize,
+    registers: &mut Cardinality,
+    many: &mut bool,
+) {
     let Ok(registers) = <&mut [u8; MAX_REGISTERS]>::try_from(registers.levels_mut(Precision::MAX))
     else {
         return;
     };
-    let (indices, _) = places.indices.as_chunks::<8>();
-    let (levels, _) = places.levels.as_chunks::<8>();
+    let (indices, _) = updates.indices.as_chunks::<8>();
+    let (levels, _) = updates.levels.as_chunks::<8>();
     let mut raised = 0;
     for (indices, levels) in indices.iter().zip(levels).take(length / 8) {
         for (&index, &level) in indices.iter().zip(levels) {
             let register = &mut registers[usize::from(index)];
-            // No CPU can foretell which of many raise something, and a store for every key is
-            // cheaper than wrong guesses. Where few do, all keys may be of one flow, and every
-            // store would have to wait for the one before.
+            // If many keys raise registers, the branch is unpredictable, and a store for every key
+            // is cheaper than mispredictions. If few do, all keys may be of one flow, and every
+            // store would wait for the previous one.
             if *many {
                 raised += usize::from(level > *register);
                 *register = level.max(*register);
@@ -233,17 +238,17 @@ fn raise_to(places: &Places, length: usize, registers: &mut Cardinality, many: &
             }
         }
     }
-    *many = raised > length / MANY;
+    *many = raised > length / RAISE_THRESHOLD;
 }
 
-/// Makes groups of the first `length` keys whole: how many there are, and the keys behind them,
-/// which are too few to be worth another.
+/// Completes the last group of the first `length` keys. Returns the number of groups, and the range
+/// of keys after them, too few for another group.
 fn whole(columns: &mut [Column], group: usize, length: usize) -> (usize, Range<usize>) {
     let rest = length % group;
-    // A group of fewer keys is cheaper one by one.
+    // A group with fewer keys is cheaper one by one.
     let few = if rest < group * 5 / 8 { rest } else { 0 };
     let groups = (length - few).div_ceil(group);
-    // A key that comes again raises nothing.
+    // A repeated key raises nothing.
     for column in columns {
         let [first, ..] = *column;
         column[length - few..groups * group].fill(first);

@@ -1,7 +1,7 @@
-//! What a worker does with its time, measured at its port.
+//! Time accounting of a worker, measured at its port.
 //!
-//! The clock is read after polls that found nothing and after the first that found packets: a
-//! worker that is never without packets never reads it.
+//! The clock is read after empty polls and after the first poll with packets: a worker that never
+//! runs out of packets never reads it.
 
 use super::cpu;
 use super::handoff::Reader;
@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// The shortest time that a [`Load`] is told of, unless there was no longer one yet.
-const PERIOD: Duration = Duration::from_secs(1);
+/// Shortest interval of a [`Load`], unless none has been that long yet.
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
@@ -21,26 +21,26 @@ enum Doing {
     Asleep,
 }
 
-/// One worker's times, written by it alone; on a cache line of its own, with the one beside it that
-/// CPUs fetch as well.
+/// One worker's times, written by it alone. On cache lines of its own, including the adjacent line
+/// that CPUs prefetch.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(super) struct Meter {
+pub(super) struct LoadMeter {
     started: OnceLock<Instant>,
     thread: AtomicU32,
-    /// What it has been doing since the sum of all times, as an index into them.
+    /// Current activity, as an index into `times`; it started at the sum of all times.
     doing: AtomicU8,
-    /// Nanoseconds, by what was done.
+    /// Nanoseconds per activity.
     times: [AtomicU64; 3],
     /// Polls that found packets.
     batches: AtomicU64,
 }
 
-impl Meter {
+impl LoadMeter {
     fn new() -> Self {
         let (started, thread, doing) =
             (OnceLock::new(), AtomicU32::new(0), AtomicU8::new(Doing::Polling as u8));
-        Meter {
+        LoadMeter {
             started,
             thread,
             doing,
@@ -57,7 +57,7 @@ impl Meter {
         increase(&self.times[doing as usize], time.as_nanos() as u64);
     }
 
-    /// Nanoseconds up to now, by what was done.
+    /// Returns nanoseconds per activity up to now.
     fn times(&self) -> [u64; 3] {
         let Some(started) = self.started.get() else { return [0; 3] };
         let mut times = [0, 1, 2].map(|doing: usize| self.times[doing].load(Ordering::Relaxed));
@@ -68,30 +68,29 @@ impl Meter {
     }
 }
 
-/// Adds to what nobody else writes.
+/// Adds to a counter that has no other writer.
 #[inline(always)]
 fn increase(sum: &AtomicU64, by: u64) {
     sum.store(sum.load(Ordering::Relaxed) + by, Ordering::Relaxed);
 }
 
-/// A port that keeps account of its worker's time.
-pub(super) struct Metered<P> {
+/// Port that accounts for its worker's time.
+pub(super) struct TimedPort<P> {
     port: P,
-    meter: Arc<Meter>,
-    /// Up to when the time was added.
+    meter: Arc<LoadMeter>,
+    /// Time up to which time was accounted for.
     accounted: Instant,
-    /// Polls that found packets since the last one that found none; more than two are as good as
-    /// two.
+    /// Consecutive polls that found packets, at most two.
     streak: u8,
 }
 
-impl<P: Port> Metered<P> {
-    /// Made by the worker, whose time begins.
-    pub(super) fn new(port: P, meter: Arc<Meter>) -> Self {
+impl<P: Port> TimedPort<P> {
+    /// Creates the port, in the worker's thread; accounting starts now.
+    pub(super) fn new(port: P, meter: Arc<LoadMeter>) -> Self {
         let now = Instant::now();
         meter.thread.store(cpu::thread_number(), Ordering::Relaxed);
         let accounted = *meter.started.get_or_init(|| now);
-        Metered { port, meter, accounted, streak: 0 }
+        TimedPort { port, meter, accounted, streak: 0 }
     }
 
     fn account(&mut self, doing: Doing) {
@@ -111,7 +110,7 @@ impl<P: Port> Metered<P> {
     }
 
     fn found_nothing(&mut self) {
-        // The time of a first poll with packets is told already, and this poll alone is left.
+        // The first busy poll is already accounted for; only this one remains.
         self.account(if self.streak > 1 { Doing::WithPackets } else { Doing::Polling });
         if self.streak > 0 {
             self.meter.begin(Doing::Polling);
@@ -120,7 +119,7 @@ impl<P: Port> Metered<P> {
     }
 }
 
-impl<P: Port> Metered<P> {
+impl<P: Port> TimedPort<P> {
     #[inline(always)]
     pub(super) fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
         let received = self.port.receive(sink);
@@ -139,7 +138,7 @@ impl<P: Port> Metered<P> {
     }
 }
 
-/// A worker's account, at one time.
+/// Counters of a worker at one time.
 #[derive(Clone, Copy, Default)]
 struct Reading {
     packets: u64,
@@ -150,21 +149,21 @@ struct Reading {
 }
 
 /// The controller's view of one worker's time.
-pub(super) struct Account {
-    meter: Arc<Meter>,
-    /// Packets in banks that were closed.
+pub(super) struct LoadHistory {
+    meter: Arc<LoadMeter>,
+    /// Packets in closed banks.
     closed: u64,
-    /// Where the next load begins.
+    /// Start of the next load.
     from: Reading,
     /// Whether `from` is later than the start.
     rolled: bool,
     load: Option<Load>,
 }
 
-impl Account {
+impl LoadHistory {
     pub(super) fn new() -> Self {
-        Account {
-            meter: Arc::new(Meter::new()),
+        LoadHistory {
+            meter: Arc::new(LoadMeter::new()),
             closed: 0,
             from: Reading::default(),
             rolled: false,
@@ -172,17 +171,17 @@ impl Account {
         }
     }
 
-    /// What the worker that this is the account of writes.
-    pub(super) fn meter(&self) -> Arc<Meter> {
+    /// Returns the meter that the worker writes.
+    pub(super) fn meter(&self) -> Arc<LoadMeter> {
         Arc::clone(&self.meter)
     }
 
-    /// The system's number of the worker's thread; 0 until it has started.
+    /// Returns the worker's thread ID; 0 until it has started.
     pub(super) fn thread(&self) -> u32 {
         self.meter.thread.load(Ordering::Relaxed)
     }
 
-    /// The open bank holds so many packets.
+    /// Updates the account after a sample; the open bank contains `packets` packets.
     pub(super) fn sampled(&mut self, packets: u64, worker: &Reader, now_ns: u64) {
         let (packets, times) = (self.closed + packets, self.meter.times());
         let batches = self.meter.batches.load(Ordering::Relaxed);
@@ -192,7 +191,7 @@ impl Account {
         );
     }
 
-    /// A bank with so many packets was closed.
+    /// Updates the account after a rotation that closed a bank with `packets` packets.
     pub(super) fn rotated(&mut self, packets: u64, worker: &Reader, now_ns: u64) {
         self.closed += packets;
         self.sampled(0, worker, now_ns);
@@ -200,8 +199,8 @@ impl Account {
 
     fn read(&mut self, reading: Reading, end_ns: u64) {
         let from = &self.from;
-        // What a worker was doing when it was asked is known to it alone; a time may be taken back
-        // for another one.
+        // Only the worker knows its present activity; time attributed to one activity may later
+        // move to another.
         let times: [u64; 3] =
             std::array::from_fn(|doing| reading.times[doing].saturating_sub(from.times[doing]));
         let load = Load {
@@ -215,7 +214,7 @@ impl Account {
             batches: reading.batches.saturating_sub(from.batches),
             cpu: cpu::MEASURED.then_some(reading.cpu),
         };
-        let long_enough = u128::from(load.lasted_ns) >= PERIOD.as_nanos();
+        let long_enough = u128::from(load.lasted_ns) >= MIN_INTERVAL.as_nanos();
         if long_enough || !self.rolled {
             self.load = Some(load);
         }
@@ -224,7 +223,7 @@ impl Account {
         }
     }
 
-    /// What the worker did lately.
+    /// Returns the recent load.
     pub(super) fn load(&self) -> Option<Load> {
         self.load
     }
@@ -235,10 +234,10 @@ mod tests {
     use super::*;
     use crate::poll::port::Duty;
 
-    /// Finds what it is told to.
-    struct Told(Vec<Received>);
+    /// Port that returns a given sequence of results.
+    struct Scripted(Vec<Received>);
 
-    impl Port for Told {
+    impl Port for Scripted {
         fn receive(&mut self, _: &mut impl FnMut(Frame<'_>)) -> Received {
             self.0.pop().unwrap_or(Received::Ended)
         }
@@ -254,23 +253,25 @@ mod tests {
         times.map(|time| time == 0)
     }
 
-    fn accounted(meter: &Meter) -> [u64; 3] {
+    fn accounted(meter: &LoadMeter) -> [u64; 3] {
         [0, 1, 2].map(|doing: usize| meter.times[doing].load(Ordering::Relaxed))
     }
 
     #[test]
     fn time_goes_to_what_was_done() {
-        let meter = Arc::new(Meter::new());
+        let meter = Arc::new(LoadMeter::new());
         assert_eq!(meter.times(), [0; 3], "it has not started");
-        let mut port = Metered::new(
-            Told([Received::Idle, Received::Frames, Received::Frames, Received::Frames].to_vec()),
+        let mut port = TimedPort::new(
+            Scripted(
+                [Received::Idle, Received::Frames, Received::Frames, Received::Frames].to_vec(),
+            ),
             Arc::clone(&meter),
         );
         let mut poll = |_| port.receive(&mut |_| {});
         assert_eq!(poll(()), Received::Frames);
         let first = accounted(&meter);
         assert_eq!(zeros(first), [false, true, true]);
-        // No time is written while packets come, and a reader knows what goes on.
+        // No time is written while packets arrive, but a reader includes the time since.
         assert_eq!((poll(()), poll(())), (Received::Frames, Received::Frames));
         assert_eq!(accounted(&meter), first);
         assert!(meter.times()[0] > first[0]);
@@ -289,9 +290,11 @@ mod tests {
 
     #[test]
     fn a_poll_in_vain_after_a_single_batch_is_polling() {
-        let meter = Arc::new(Meter::new());
-        let mut port =
-            Metered::new(Told([Received::Idle, Received::Frames].to_vec()), Arc::clone(&meter));
+        let meter = Arc::new(LoadMeter::new());
+        let mut port = TimedPort::new(
+            Scripted([Received::Idle, Received::Frames].to_vec()),
+            Arc::clone(&meter),
+        );
         port.receive(&mut |_| {});
         let batch = accounted(&meter);
         port.receive(&mut |_| {});
@@ -301,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_load_is_of_a_second_or_more_once_there_was_one() {
-        let mut account = Account::new();
+        let mut account = LoadHistory::new();
         let reading = |ms: u64| Reading {
             packets: ms * 10,
             batches: ms,

@@ -1,19 +1,19 @@
 //! The poll-mode backend: worker threads in this process count packets.
 //!
-//! # The way of a packet
-//! 1. A worker asks its [`Port`] for a batch of frames. It also asks between two batches whether
-//!    the controller wants anything. It never waits for another thread while there are packets.
+//! # Path of a packet
+//! 1. A worker asks its [`Port`] for a batch of frames. It also checks between two batches whether
+//!    the controller has a request. It never waits for another thread while there are packets.
 //! 2. The frame is parsed and counted in the active bank of the worker's own
 //!    [`State`](flowgauge_core::State). Sketches that need much memory are
 //!    [shared](flowgauge_core::Shared) by all workers.
-//! 3. Distinct flows alone take a short way: many packets at once, with the best [`Instructions`]
-//!    that the CPU has ([`Batch`]). Everything else goes through [`Passes`], one measurement after
-//!    the other.
+//! 3. If only distinct flows are measured, packets are counted in batches, with the best
+//!    [`Instructions`] that the CPU has ([`Batch`]). Otherwise they go through [`Passes`], one
+//!    measurement after the other.
 //!
-//! # The way of a window
-//! The controller asks every worker to flip its banks and waits for all answers. A batch is counted
-//! in one bank, so no packet is lost or counted twice. Then the controller owns the old banks: it
-//! adds them up, clears them, and returns the sum.
+//! # Lifecycle of a window
+//! The controller requests a bank switch from every worker and waits for all answers. A batch is
+//! counted in one bank, so no packet is lost or counted twice. Then the controller owns the old
+//! banks: it adds them up, clears them, and returns the sum.
 //!
 //! # Where to look
 //! `worker`: the loop; `handoff`: how banks change hands; `gate`: how far a capture may be read, so
@@ -46,7 +46,7 @@ use crate::error::Error;
 use crate::losses::Losses;
 use crate::sampled::Sampled;
 use crate::snapshot::{Adopted, DelaySample, Snapshot, Truth};
-use crate::spares::Spares;
+use crate::spares::BankPool;
 use crate::status::{Status, WorkerStatus};
 use crate::tables::Tables;
 use crate::tally::Tally;
@@ -55,32 +55,33 @@ use flowgauge_core::Zeroed;
 use flowgauge_core::delay::{Admission, Kind};
 use flowgauge_core::{BANKS, HashIdentity, Lasting, Settings, Sharing, Tabulation, WideBank};
 use handoff::{Reader, handoff};
-use meter::Account;
+use meter::LoadHistory;
 use port::{Duty, Port, Ports, Source, Waker};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
-use tap::{Basin, tap};
+use tap::{SampleReceiver, sample_channel};
 use truth::ExactFlows;
 use worker::unix_time;
 
-/// How a poll-mode backend counts.
+/// Options of a poll-mode backend.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What to measure.
+    /// Measurements and their parameters.
     pub settings: Settings,
     /// Length of a slot of staggered registers, in nanoseconds.
     pub slot_ns: u64,
-    /// Count exactly as well. Takes memory for every flow.
+    /// Also count exactly. Takes memory for every flow.
     pub truth: bool,
-    /// How long a worker may take to answer.
+    /// Maximum time for a worker to answer.
     pub deadline: Duration,
-    /// What a worker without packets does.
+    /// Behaviour of a worker without packets.
     pub poll_mode: PollMode,
-    /// The CPUs that workers are pinned to, in turn; none for wherever they may run.
+    /// CPUs to pin workers to, in turn; empty for no pinning.
     pub cpus: Vec<usize>,
-    /// Delays one by one that can be on their way from a worker to the controller, live.
+    /// Capacity of the buffer for individual delays between a worker and the controller, in live
+    /// runs.
     pub delay_room: usize,
 }
 
@@ -93,7 +94,7 @@ impl Default for Options {
             deadline: Duration::from_secs(5),
             poll_mode: PollMode::default(),
             cpus: Vec::new(),
-            // 2 MiB, for ten reads a second.
+            // 2 MiB, enough for ten reads a second.
             delay_room: 1 << 16,
         }
     }
@@ -110,30 +111,30 @@ pub struct Poll {
     truth: Option<Arc<ExactFlows>>,
     stop: Arc<AtomicBool>,
     readers: Vec<Reader>,
-    /// What workers are added up in.
-    sums: Spares,
-    /// What the workers do with their time.
-    accounts: Vec<Account>,
-    /// What all workers count in.
-    together: Arc<flowgauge_core::Shared>,
-    /// What the workers will run, until [`install`](Dataplane::install) starts them.
+    /// Banks for the sums over workers.
+    sums: BankPool,
+    /// Time accounting of the workers.
+    histories: Vec<LoadHistory>,
+    /// Sketches shared by all workers.
+    shared_sketches: Arc<flowgauge_core::Shared>,
+    /// Worker functions, until [`install`](Dataplane::install) starts them.
     bodies: Vec<Body>,
     workers: Vec<JoinHandle<()>>,
-    /// What ends the waits of those workers that do not park.
+    /// Wakers of the workers that do not park.
     wakers: Vec<Waker>,
     /// CPU time of the workers up to the last rotation, in nanoseconds.
     cpu_ns: u64,
     hash: Option<HashIdentity>,
-    /// A rotation was begun and not finished.
+    /// Whether a rotation has been started and not completed.
     rotating: bool,
     end_reported: bool,
-    /// Where delays come from one by one, and those that did.
-    basins: Vec<Basin>,
+    /// Receivers of individual delays, and the delays received.
+    receivers: Vec<SampleReceiver>,
     sampled: Sampled,
 }
 
 impl Poll {
-    /// A backend with one worker a port; it counts once tables are installed.
+    /// Creates a backend with one worker per port; counting starts once tables are installed.
     #[must_use]
     pub fn new<P: Port>(ports: Ports<P>, options: Options) -> Self {
         let Ports { ports, source, gate, interface } = ports;
@@ -149,23 +150,23 @@ impl Poll {
             delay_samples: true,
             ..Capabilities::of_core("poll", interface, ports.len())
         };
-        let together = flowgauge_core::Shared::counted();
-        together.lasting.prepare(&options.settings);
+        let shared_sketches = flowgauge_core::Shared::counted();
+        shared_sketches.lasting.prepare(&options.settings);
         let sharing = if ports.len() == 1 { Sharing::Alone } else { Sharing::Shared };
-        let (mut readers, mut accounts, mut basins) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut readers, mut histories, mut receivers) = (Vec::new(), Vec::new(), Vec::new());
         let mut bodies: Vec<Body> = Vec::new();
         let wakers = ports.iter().filter_map(Port::waker).collect();
         for port in ports {
-            let (writer, reader) = handoff(options.settings, Arc::clone(&together));
+            let (writer, reader) = handoff(options.settings, Arc::clone(&shared_sketches));
             readers.push(reader);
-            let account = Account::new();
-            let (tap, basin) = options
+            let account = LoadHistory::new();
+            let (tap, receiver) = options
                 .settings
                 .delay
                 .samples
-                .then(|| tap(gate.pace(), options.delay_room))
+                .then(|| sample_channel(gate.pace(), options.delay_room))
                 .unzip();
-            basins.extend(basin);
+            receivers.extend(receiver);
             let Options { settings, slot_ns, poll_mode, .. } = options;
             let (meter, truth, gate, stop) =
                 (account.meter(), truth.clone(), Arc::clone(&gate), Arc::clone(&stop));
@@ -184,7 +185,7 @@ impl Poll {
                     stop,
                 });
             }));
-            accounts.push(account);
+            histories.push(account);
         }
         Poll {
             capabilities,
@@ -194,9 +195,9 @@ impl Poll {
             truth,
             stop,
             readers,
-            sums: Spares::default(),
-            accounts,
-            together,
+            sums: BankPool::default(),
+            histories,
+            shared_sketches,
             bodies,
             workers: Vec::new(),
             wakers,
@@ -204,34 +205,34 @@ impl Poll {
             hash: None,
             rotating: false,
             end_reported: false,
-            basins,
+            receivers,
             sampled: Sampled::default(),
         }
     }
 
-    /// The gate that the traffic passes, for a clock in trace time.
+    /// Returns the gate of the traffic, for a clock in trace time.
     #[must_use]
     pub fn gate(&self) -> Arc<Gate> {
         Arc::clone(&self.gate)
     }
 
-    /// The source of the packets, to watch its progress.
+    /// Returns the source of the packets, for progress reports.
     #[must_use]
     pub fn source(&self) -> Arc<dyn Source> {
         Arc::clone(&self.source)
     }
 
-    /// Asks how coarse the clock of a capture is.
+    /// Updates the clock resolution of a capture.
     fn read_clock(&mut self) {
         if self.gate.pace() == Pace::Trace {
             self.capabilities.clock.resolution_ns = self.source.clock_step_ns();
         }
     }
 
-    /// Takes what has come of delays one by one.
+    /// Collects the individual delays that have arrived.
     fn drain(&mut self) {
-        let Self { basins, sampled, .. } = self;
-        basins.iter_mut().for_each(|basin| basin.drain(|sample| sampled.add(0, sample)));
+        let Self { receivers, sampled, .. } = self;
+        receivers.iter_mut().for_each(|receiver| receiver.drain(|sample| sampled.add(0, sample)));
     }
 
     fn started(&self, operation: &'static str) -> Result<HashIdentity, Error> {
@@ -241,7 +242,7 @@ impl Poll {
         })
     }
 
-    /// The CPU that a worker is pinned to.
+    /// Returns the CPU that a worker is pinned to.
     fn cpu_of(&self, worker: usize) -> Option<usize> {
         self.options.cpus.iter().copied().cycle().nth(worker)
     }
@@ -251,7 +252,7 @@ impl Poll {
         self.wakers.iter().for_each(|wake| wake());
     }
 
-    /// Waits until every worker has done what it was asked for.
+    /// Waits until every worker has answered the last request.
     fn wait(&self, operation: &'static str) -> Result<(), Error> {
         let started = Instant::now();
         self.wake();
@@ -271,8 +272,7 @@ impl Poll {
                         waited,
                     });
                 }
-                // A busy worker answers within a batch; one that had to be woken takes a little
-                // longer.
+                // A busy worker answers within a batch; a woken one takes a little longer.
                 spins += 1;
                 if spins < 1000 { std::hint::spin_loop() } else { thread::yield_now() }
             }
@@ -280,7 +280,8 @@ impl Poll {
         Ok(())
     }
 
-    /// `window`: exact number of flows; `index`: of the bank that this one is.
+    /// Creates the snapshot of a bank; `window` is the exact number of flows, `index` that of the
+    /// bank.
     fn snapshot(
         &self,
         hash: HashIdentity,
@@ -313,7 +314,7 @@ impl Dataplane for Poll {
         tables.check(&self.options.settings, &self.capabilities.interface)?;
         cpu::check(&self.options.cpus)?;
         if self.options.settings.delay.asks_addresses() {
-            self.together.lasting.delay.ranges.write(&tables.prefixes);
+            self.shared_sketches.lasting.delay.ranges.write(&tables.prefixes);
         }
         let tabulation = Arc::new(tables.tabulation.clone());
         for (index, body) in std::mem::take(&mut self.bodies).into_iter().enumerate() {
@@ -346,17 +347,17 @@ impl Dataplane for Poll {
         let mut truth = None;
         let now = unix_time();
         let bank = self.sums.fill(settings, |bank| {
-            for (reader, account) in self.readers.iter().zip(&mut self.accounts) {
+            for (reader, account) in self.readers.iter().zip(&mut self.histories) {
                 let sample = reader.sample();
                 account.sampled(sample.bank.counters.packets(), reader, now);
                 bank.unite(&sample.bank, settings);
                 if let (Some(merged), Some(theirs)) = (&mut lasting, &sample.lasting) {
                     merged.merge(theirs, settings);
                 }
-                // Workers share the exact sets, so whoever answered last knows most.
+                // The exact sets are shared by workers, so the latest answer has the largest count.
                 truth = truth.max(sample.truth);
             }
-            bank.merge_shared(&self.together.banks[active % BANKS], settings);
+            bank.merge_shared(&self.shared_sketches.banks[active % BANKS], settings);
         });
         Ok(self.snapshot(hash, bank, active, lasting, truth))
     }
@@ -376,7 +377,7 @@ impl Dataplane for Poll {
         let mut missing = None;
         let bank = self.sums.fill(settings, |bank| {
             for (index, (reader, account)) in
-                self.readers.iter_mut().zip(&mut self.accounts).enumerate()
+                self.readers.iter_mut().zip(&mut self.histories).enumerate()
             {
                 let Some(closed) = reader.closed() else {
                     missing = missing.or(Some(index));
@@ -387,7 +388,7 @@ impl Dataplane for Poll {
                 closed.clear(settings);
                 account.rotated(packets, reader, now);
             }
-            bank.merge_shared(&self.together.banks[closed % BANKS], settings);
+            bank.merge_shared(&self.shared_sketches.banks[closed % BANKS], settings);
         });
         if let Some(worker) = missing {
             let (operation, target) = ("rotate", self.capabilities.interface.clone());
@@ -407,18 +408,18 @@ impl Dataplane for Poll {
             snapshot.exact = exact.take_exact(closed).map(Arc::from);
             snapshot.prefixes = exact.take_prefixes(closed).map(Arc::from);
         }
-        self.together.banks[closed % BANKS].clear(settings);
-        // Workers have passed on all that is counted in a bank before they left it.
+        self.shared_sketches.banks[closed % BANKS].clear(settings);
+        // Workers pass on all delays of a bank before they leave it.
         self.drain();
         snapshot.delays = self.sampled.close();
         let cpu_ns: u64 = self.readers.iter().map(Reader::cpu_ns).sum();
         let used = cpu_ns - std::mem::replace(&mut self.cpu_ns, cpu_ns);
-        // A replay gives the same result every time, which CPU time does not.
-        let told = cpu::MEASURED && self.gate.pace() != Pace::Trace;
-        Ok(Snapshot { cpu_ns: told.then_some(used), ..snapshot })
+        // CPU time would make a replay irreproducible.
+        let is_reported = cpu::MEASURED && self.gate.pace() != Pace::Trace;
+        Ok(Snapshot { cpu_ns: is_reported.then_some(used), ..snapshot })
     }
 
-    /// Nothing outlives this process.
+    /// Does nothing: no state outlives this process.
     fn published(&mut self, _: u64) -> Result<(), Error> {
         Ok(())
     }
@@ -427,13 +428,13 @@ impl Dataplane for Poll {
         self.started("set shares")?;
         let idle = self.readers.first().map_or(0, Reader::closed_index);
         admissions.iter().for_each(|(kind, admission)| {
-            self.together.lasting.delay.shares.set(idle, *kind, *admission)
+            self.shared_sketches.lasting.delay.shares.set(idle, *kind, *admission)
         });
         Ok(())
     }
 
     fn events(&mut self) -> Result<Vec<Event>, Error> {
-        // Asked first, so that no warning comes after the end.
+        // Checked first, so that no warning follows the end.
         let ended = self.gate.has_ended();
         let mut events: Vec<Event> =
             self.source.warnings().into_iter().map(Event::Warning).collect();
@@ -459,13 +460,13 @@ impl Dataplane for Poll {
     }
 
     fn status(&self) -> Status {
-        let status = |(index, account): (usize, &Account)| WorkerStatus {
+        let status = |(index, account): (usize, &LoadHistory)| WorkerStatus {
             thread: account.thread(),
             pinned: self.cpu_of(index),
             poll_mode: self.options.poll_mode,
             load: account.load(),
         };
-        let workers = self.accounts.iter().enumerate().map(status).collect();
+        let workers = self.histories.iter().enumerate().map(status).collect();
         Status {
             workers,
             instructions: Some(Instructions::in_use().name().to_owned()),
@@ -479,7 +480,7 @@ impl Drop for Poll {
         self.stop.store(true, Ordering::Relaxed);
         self.wake();
         for worker in self.workers.drain(..) {
-            // A worker that died was reported when it was needed.
+            // A dead worker was already reported by the call that needed it.
             let _ = worker.join();
         }
     }

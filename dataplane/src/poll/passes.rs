@@ -1,26 +1,26 @@
-//! Many packets, measurement by measurement.
+//! Counting of many packets, measurement by measurement.
 //!
-//! Packets come one by one; what measurements have to know of each is kept until there are enough.
-//! Then the tables of one measurement are in the nearest cache while it goes through all of them,
-//! and while frames are looked at, nothing else takes the place of those on their way from memory.
+//! Packets arrive one by one; the fields that measurements need are buffered. Then each measurement
+//! goes through all buffered packets with its tables in the nearest cache. While frames are parsed,
+//! the cache holds only the frames prefetched from memory.
 
 use super::port::Frame;
-use super::tap::Tap;
+use super::tap::SampleSender;
 use flowgauge_core::delay::sample::{PER_PACKET, ROOM};
 use flowgauge_core::{Active, Arrival, Context, Link, Observation, Record};
 
-/// Packets of a pass: 4 KiB of observations.
+/// Packets per pass: 4 KiB of observations.
 const LENGTH: usize = 64;
 
 const _: () = assert!(LENGTH * PER_PACKET <= ROOM, "room for the delays of a pass");
 
-/// Packets that no measurement has seen yet. Nobody may look at the bank before they are
+/// Buffered packets that no measurement has processed yet. The bank is incomplete until they are
 /// [flushed](Passes::flush).
 pub struct Passes {
     observations: [Observation; LENGTH],
     length: usize,
-    /// Where delays go one by one, if anybody asks for them.
-    tap: Option<Tap>,
+    /// Destination of individual delays, if enabled.
+    tap: Option<SampleSender>,
 }
 
 impl Default for Passes {
@@ -30,13 +30,13 @@ impl Default for Passes {
 }
 
 impl Passes {
-    /// The same, with a way for delays.
-    pub(super) fn with(tap: Option<Tap>) -> Self {
+    /// Creates an empty buffer with a destination for delays.
+    pub(super) fn with(tap: Option<SampleSender>) -> Self {
         Passes { tap, ..Self::default() }
     }
 
-    /// Counts a frame that came at a time, as [`Record::record`] does, now or with the next
-    /// [`flush`](Self::flush). `KEYED` as [`Record::observe`] has it.
+    /// Counts a frame that arrived at `timestamp` like [`Record::record`], at once or at the next
+    /// [`flush`](Self::flush). `KEYED` as in [`Record::observe`].
     #[inline(always)]
     pub fn record<const KEYED: bool>(
         &mut self,
@@ -45,8 +45,8 @@ impl Passes {
         frame: &Frame<'_>,
         timestamp: u64,
     ) {
-        // Nearly all frames are Ethernet; with that settled the compiler drops every other link
-        // layer from the hot code.
+        // Nearly all frames are Ethernet: with a constant link layer the compiler removes all
+        // others from the hot code.
         let Some(observation) = self.observations.get_mut(self.length) else { return };
         observation.arrive(Arrival::new(frame.wire_length, timestamp));
         let is_counted = if frame.link == Link::Ethernet {
@@ -62,7 +62,7 @@ impl Passes {
         }
     }
 
-    /// Brings everything into the bank.
+    /// Adds all buffered packets to the bank.
     #[inline(never)]
     pub fn flush(&mut self, active: &mut Active<'_>, context: &Context<'_>) {
         active.measure(context, self.observations.get(..self.length).unwrap_or_default());
@@ -98,7 +98,7 @@ mod tests {
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
 
-    /// Everything on, with the usual rows and with others.
+    /// Enables every measurement, with default and other rows.
     fn settings() -> impl Iterator<Item = Settings> {
         let modes = [Mode::Windowed, Mode::Staggered].into_iter().cycle();
         let keys = KeyKind::ALL.into_iter().cycle();

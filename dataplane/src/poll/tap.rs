@@ -1,7 +1,7 @@
-//! Delays one by one, from a worker to the controller.
+//! Transfer of individual delays from a worker to the controller.
 //!
-//! Live, a worker waits for nobody: what finds no room in its ring is counted as missing. In trace
-//! time the result of a run must not depend on who is faster, and so there is room for all.
+//! A live worker never waits: a delay that does not fit into the ring is counted as missing. In
+//! trace time results must not depend on thread timing, so the buffer is unbounded.
 
 use super::gate::Pace;
 use flowgauge_core::Active;
@@ -13,35 +13,37 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 type All = Arc<Mutex<Vec<Sample>>>;
 
 /// The worker's end.
-pub(super) enum Tap {
+pub(super) enum SampleSender {
     Ring(HeapProd<Sample>),
     All(All),
 }
 
 /// The controller's end.
-pub(super) enum Basin {
+pub(super) enum SampleReceiver {
     Ring(HeapCons<Sample>),
     All(All),
 }
 
-/// Both ends; `room`: delays that can be on their way, live.
-pub(super) fn tap(pace: Pace, room: usize) -> (Tap, Basin) {
+/// Creates both ends; `room` is the number of delays that the ring holds in live runs.
+pub(super) fn sample_channel(pace: Pace, room: usize) -> (SampleSender, SampleReceiver) {
     if pace == Pace::Trace {
         let all = All::default();
-        return (Tap::All(Arc::clone(&all)), Basin::All(all));
+        return (SampleSender::All(Arc::clone(&all)), SampleReceiver::All(all));
     }
-    let (tap, basin) = HeapRb::new(room).split();
-    (Tap::Ring(tap), Basin::Ring(basin))
+    let (sender, receiver) = HeapRb::new(room).split();
+    (SampleSender::Ring(sender), SampleReceiver::Ring(receiver))
 }
 
-impl Tap {
-    /// Passes on what was counted. The bank is still the worker's: whoever reads it finds all of
-    /// its delays in the basin.
+impl SampleSender {
+    /// Passes on the delays counted so far. The worker still owns the bank, so a later reader of
+    /// the bank finds all of its delays in the receiver.
     pub(super) fn pass_on(&mut self, active: &mut Active<'_>) {
         let (delay, outbox) = (&mut active.bank.delay, &mut active.lasting.delay);
         match self {
-            Tap::Ring(ring) => delay.pass_on(outbox, |sample| ring.try_push(*sample).is_ok()),
-            Tap::All(all) => {
+            SampleSender::Ring(ring) => {
+                delay.pass_on(outbox, |sample| ring.try_push(*sample).is_ok())
+            }
+            SampleSender::All(all) => {
                 let mut all = locked(all);
                 delay.pass_on(outbox, |sample| {
                     all.push(*sample);
@@ -52,12 +54,14 @@ impl Tap {
     }
 }
 
-impl Basin {
-    /// Takes everything that there is.
+impl SampleReceiver {
+    /// Takes all delays that have arrived.
     pub(super) fn drain(&mut self, take: impl FnMut(Sample)) {
         match self {
-            Basin::Ring(ring) => ring.pop_iter().for_each(take),
-            Basin::All(all) => std::mem::take(&mut *locked(all)).into_iter().for_each(take),
+            SampleReceiver::Ring(ring) => ring.pop_iter().for_each(take),
+            SampleReceiver::All(all) => {
+                std::mem::take(&mut *locked(all)).into_iter().for_each(take)
+            }
         }
     }
 }

@@ -9,20 +9,20 @@ use flowgauge_core::{
 use hashbrown::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The flows seen by all workers. Locked once per batch.
+/// Flows seen by all workers. Locked once per batch.
 pub(super) struct ExactFlows {
     covered_ns: u64,
     settings: Settings,
     flows: Mutex<Flows>,
-    /// What is counted without flows, by bank, if anything.
+    /// Exact counts that need no table of flows, per bank, if enabled.
     counts: Option<Mutex<[Box<Exact>; BANKS]>>,
-    /// What all flows do to the order of packets, if that is measured.
+    /// Exact reordering of all flows, if measured.
     reorder: Option<Mutex<ExactReorder>>,
 }
 
 #[derive(Debug)]
 enum Flows {
-    /// Packets of every flow, by bank and kind of key.
+    /// Packets of every flow, per bank and kind of key.
     Windowed {
         banks: Box<[[HashMap<FlowKey, u64>; KEYS]; BANKS]>,
         total: HashSet<FlowKey>,
@@ -35,16 +35,16 @@ enum Flows {
 
 const KEYS: usize = KeyKind::ALL.len();
 
-/// A packet's flow.
+/// A key of a packet.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
+pub(super) struct PacketKey {
     pub(super) kind: KeyKind,
     pub(super) key: FlowKey,
     pub(super) timestamp: u64,
 }
 
 impl ExactFlows {
-    /// `covered_ns`: the time that staggered registers cover.
+    /// Creates the counts; `covered_ns` is the time that staggered registers cover.
     pub(super) fn new(settings: Settings, covered_ns: u64) -> Self {
         let flows = match settings.cardinality.mode {
             Mode::Staggered => Flows::Staggered { last_seen: HashMap::new(), now: 0 },
@@ -58,7 +58,7 @@ impl ExactFlows {
         ExactFlows { covered_ns, settings, flows: Mutex::new(flows), counts, reorder }
     }
 
-    /// The keys that a packet is to be counted by: that of distinct flows, and those of entropies.
+    /// Returns the kinds of key to count packets by: those of distinct flows and of entropies.
     pub(super) fn kinds(&self) -> impl Iterator<Item = KeyKind> + '_ {
         KeyKind::ALL.into_iter().filter(|kind| {
             let entropy = self
@@ -71,7 +71,7 @@ impl ExactFlows {
     }
 
     /// Adds a batch of packets.
-    pub(super) fn add(&self, bank: usize, batch: &mut Vec<Seen>) {
+    pub(super) fn add(&self, bank: usize, batch: &mut Vec<PacketKey>) {
         if batch.is_empty() {
             return;
         }
@@ -79,16 +79,16 @@ impl ExactFlows {
         match &mut *self.flows() {
             Flows::Windowed { banks, .. } => {
                 let flows = &mut banks[bank];
-                batch.drain(..).for_each(|Seen { kind, key, .. }| {
+                batch.drain(..).for_each(|PacketKey { kind, key, .. }| {
                     *flows[kind as usize].entry(key).or_default() += 1
                 });
             }
             Flows::Staggered { last_seen, now } => {
-                for Seen { key, timestamp, .. } in
+                for PacketKey { key, timestamp, .. } in
                     batch.drain(..).filter(|seen| seen.kind == distinct)
                 {
                     *now = (*now).max(timestamp);
-                    // Workers are not equally far.
+                    // Workers progress at different rates.
                     let latest = last_seen.entry(key).or_insert(timestamp);
                     *latest = (*latest).max(timestamp);
                 }
@@ -96,12 +96,12 @@ impl ExactFlows {
         }
     }
 
-    /// Whether packets are to be [counted](Self::count_all) as observations.
+    /// Returns whether packets are to be [counted](Self::count_all) as observations.
     pub(super) fn counts(&self) -> bool {
         self.counts.is_some() || self.reorder.is_some()
     }
 
-    /// Adds a batch of packets to what is counted of observations.
+    /// Adds a batch of observations.
     pub(super) fn count_all(&self, bank: usize, batch: &mut Vec<Observation>) {
         if let Some(mut counts) = self.locked_counts() {
             batch.iter().for_each(|packet| counts[bank].measure(&self.settings, packet));
@@ -112,13 +112,13 @@ impl ExactFlows {
         batch.clear();
     }
 
-    /// Takes what was counted without flows in a bank, which is empty then.
+    /// Takes the exact counts of a bank and leaves it empty.
     pub(super) fn take_exact(&self, bank: usize) -> Option<Box<Exact>> {
         let mut counts = self.locked_counts()?;
         Some(std::mem::replace(&mut counts[bank], Exact::boxed()))
     }
 
-    /// Takes what all flows of each prefix did in a bank.
+    /// Takes the exact counts per prefix of a bank.
     pub(super) fn take_prefixes(&self, bank: usize) -> Option<Vec<Prefix>> {
         Some(self.locked_reorder()?.take(bank))
     }
@@ -131,7 +131,8 @@ impl ExactFlows {
         Some(self.counts.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Distinct flows in a bank so far, or in the time that ends at `now`.
+    /// Returns the distinct flows in a bank so far or, with staggered registers, in the covered
+    /// time that ends at `at`.
     pub(super) fn count(&self, bank: usize, at: Option<u64>) -> u64 {
         match &mut *self.flows() {
             Flows::Windowed { banks, .. } => {
@@ -145,7 +146,7 @@ impl ExactFlows {
         }
     }
 
-    /// The entropies of a bank so far, in bits, of those that are measured.
+    /// Returns the entropies of a bank so far, in bits, for the measured keys.
     pub(super) fn entropy(&self, bank: usize) -> [Option<f64>; ENTROPIES] {
         let flows = self.flows();
         let Flows::Windowed { banks, .. } = &*flows else { return Default::default() };
@@ -154,7 +155,7 @@ impl ExactFlows {
         })
     }
 
-    /// Distinct flows since the start, up to the last closed window.
+    /// Returns the distinct flows since the start, up to the last closed window.
     pub(super) fn total(&self) -> u64 {
         match &*self.flows() {
             Flows::Windowed { total, .. } => total.len() as u64,
@@ -176,10 +177,10 @@ impl ExactFlows {
     }
 }
 
-/// The Shannon entropy of packets over flows.
+/// Returns the Shannon entropy of packets over flows, in bits.
 fn bits(flows: &HashMap<FlowKey, u64>) -> f64 {
     let total: u64 = flows.values().sum();
-    // In the order of counts, which does not change from run to run, as that of the table does.
+    // In the order of counts, which is reproducible, unlike the order of the table.
     let mut counts: Vec<u64> = flows.values().copied().collect();
     counts.sort_unstable();
     let share = |count: u64| count as f64 / total as f64;

@@ -1,4 +1,4 @@
-//! Many keys at once, with instructions that not every CPU has.
+//! Vectorised hashing of many keys, with instructions that not every CPU has.
 
 use super::instructions::Instructions;
 use super::lot::{CAPACITY, Column};
@@ -13,23 +13,23 @@ mod changes;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 
-/// Where keys belong.
+/// Register updates of a batch of keys.
 #[repr(C, align(64))]
-pub(super) struct Places {
-    /// Their registers.
+pub(super) struct RegisterUpdates {
+    /// Register indices.
     pub(super) indices: [u16; CAPACITY],
-    /// And what these are raised to.
+    /// Levels that the registers are raised to.
     pub(super) levels: [u8; CAPACITY],
-    /// Their hashes, where all of them are made before they are cut into register and level.
+    /// Hashes, where all of them are computed before they are split into register and level.
     #[allow(dead_code, reason = "of AVX2 and NEON, which other architectures lack")]
     hashes: [u32; CAPACITY],
-    /// Lower and upper halves of signatures, apart, where signatures are hashed by tables.
+    /// Lower and upper halves of signatures, for tabulated hashes.
     #[allow(dead_code, reason = "of AVX2, which other architectures lack")]
     halves: [[u16; CAPACITY]; 2],
 }
 
-impl Places {
-    pub(super) const EMPTY: Places = Places {
+impl RegisterUpdates {
+    pub(super) const EMPTY: RegisterUpdates = RegisterUpdates {
         indices: [0; CAPACITY],
         levels: [0; CAPACITY],
         hashes: [0; CAPACITY],
@@ -37,23 +37,23 @@ impl Places {
     };
 }
 
-/// The hash of keys of one length, for groups of them.
+/// Hash of keys of one length, computed for groups of keys.
 pub(super) trait Vectors: Send {
-    /// Keys of a group.
+    /// Returns the keys per group.
     fn group(&self) -> usize;
 
-    /// Finds where the keys of the first `groups` groups belong, in an order of its own within each
-    /// group. The tables are those that it was made for.
+    /// Computes the updates of the keys of the first `groups` groups, in any order within a group.
+    /// The tables are those that it was created for.
     fn split(
         &self,
         columns: &[Column],
         groups: usize,
         tabulation: &Tabulation,
-        places: &mut Places,
+        updates: &mut RegisterUpdates,
     );
 }
 
-/// Whether this CPU has some instructions.
+/// Returns whether this CPU has some instructions.
 pub(super) fn has(instructions: Instructions) -> bool {
     match instructions {
         Instructions::Scalar => true,
@@ -67,8 +67,8 @@ pub(super) fn has(instructions: Instructions) -> bool {
     }
 }
 
-/// What hashes keys of so many bytes with some instructions. There is none where keys are hashed
-/// one by one, and where this CPU lacks them.
+/// Creates the hash of keys of `key_bytes` bytes with some instructions. `None` where keys are
+/// hashed one by one, or where this CPU lacks the instructions.
 #[allow(unused_variables, reason = "some instructions need them, of some architectures")]
 pub(super) fn vectors(
     instructions: Instructions,

@@ -1,15 +1,18 @@
 //! A run-to-completion worker: one thread, one port, one state.
+//!
+//! Loop of a worker: answer the controller's request, if any; receive one batch from the port and
+//! count it; without packets, poll again or wait, as the [mode](PollMode) says.
 
 use super::PollMode;
 use super::batch::Batch;
 use super::gate::{Gate, Pace};
 use super::handoff::Writer;
 use super::instructions::Instructions;
-use super::meter::{Meter, Metered};
+use super::meter::{LoadMeter, TimedPort};
 use super::passes::Passes;
 use super::port::{Frame, Port, Received};
-use super::tap::Tap;
-use super::truth::{ExactFlows, Seen};
+use super::tap::SampleSender;
+use super::truth::{ExactFlows, PacketKey};
 use flowgauge_core::parse::{counted, transport};
 use flowgauge_core::{
     Arrival, Context, HashMode, KeyKind, Needs, Observation, Settings, Sharing, Tabulation,
@@ -19,20 +22,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long a worker without packets waits when nobody wakes it: in trace time the controller does,
-/// and some ports do.
+/// Maximum wait of a worker without packets that something wakes: in trace time the controller,
+/// with some ports the port.
 const IDLE_WOKEN: Duration = Duration::from_millis(100);
 const IDLE_LIVE: Duration = Duration::from_micros(50);
-/// How often an adaptive worker looks for packets before it waits: some microseconds, as long as it
-/// takes to wake it.
-const LOOKS: u32 = 200;
+/// Empty polls of an adaptive worker before it waits: some microseconds, about as long as a wake-up
+/// takes.
+const MAX_EMPTY_POLLS: u32 = 200;
 
-/// What a worker is to do, and what it shares with the backend.
+/// Configuration of a worker, with the state that it shares with the backend.
 pub struct Duty {
-    pub(super) meter: Arc<Meter>,
+    pub(super) meter: Arc<LoadMeter>,
     pub(super) poll_mode: PollMode,
     pub(super) writer: Writer,
-    pub(super) tap: Option<Tap>,
+    pub(super) tap: Option<SampleSender>,
     pub(super) sharing: Sharing,
     pub(super) settings: Settings,
     pub(super) tabulation: Arc<Tabulation>,
@@ -44,7 +47,7 @@ pub struct Duty {
 }
 
 impl Duty {
-    /// Counts what comes out of this port, until the backend is dropped.
+    /// Counts the packets of this port until the backend is dropped.
     pub fn run<P: Port>(self, port: P) {
         let Duty {
             meter,
@@ -59,7 +62,7 @@ impl Duty {
             gate,
             stop,
         } = self;
-        let port = Metered::new(port, meter);
+        let port = TimedPort::new(port, meter);
         let (keys, seen) = (Vec::new(), Vec::new());
         let (batch, passes) =
             (Batch::new(&settings, &tabulation, Instructions::in_use()), Passes::with(tap));
@@ -84,7 +87,7 @@ impl Duty {
 }
 
 struct Worker<P> {
-    port: Metered<P>,
+    port: TimedPort<P>,
     poll_mode: PollMode,
     writer: Writer,
     sharing: Sharing,
@@ -94,13 +97,13 @@ struct Worker<P> {
     truth: Option<Arc<ExactFlows>>,
     gate: Arc<Gate>,
     stop: Arc<AtomicBool>,
-    keys: Vec<Seen>,
+    keys: Vec<PacketKey>,
     seen: Vec<Observation>,
     batch: Option<Box<Batch>>,
     passes: Passes,
 }
 
-/// What the compiler makes code of its own for: a windowed count with this key and hash.
+/// Combinations of key and hash that get specialised code for windowed counts.
 const SPECIAL: [(KeyKind, HashMode); 12] = [
     (KeyKind::Src, HashMode::Crc32),
     (KeyKind::Src, HashMode::Tabulated),
@@ -119,20 +122,20 @@ const SPECIAL: [(KeyKind, HashMode); 12] = [
 impl<P: Port> Worker<P> {
     fn run(mut self) {
         let _alarm = Alarm(Arc::clone(&self.gate));
-        // Registers hold maxima. An entropy, or who the heavy hitters are, depends on which packets
-        // come first.
+        // Registers hold maxima, so order is irrelevant. Entropies and heavy hitters depend on the
+        // order of packets.
         if self.batch.is_some() {
             self.gate.allow_any_order();
         }
         let receive = self.receiver();
-        let mut looks = 0;
+        let mut empty_polls = 0;
         while !self.stop.load(Ordering::Relaxed) {
             let truth = self.truth.as_deref();
             self.writer.serve(|bank| truth.map(|truth| truth.count(bank, self.gate.trace_time())));
             match receive(&mut self) {
-                Received::Frames => looks = 0,
-                Received::Idle if self.looks_again(looks) => {
-                    looks = looks.saturating_add(1);
+                Received::Frames => empty_polls = 0,
+                Received::Idle if self.polls_again(empty_polls) => {
+                    empty_polls = empty_polls.saturating_add(1);
                     std::hint::spin_loop();
                 }
                 Received::Idle if self.gate.pace() != Pace::Trace && !P::SIGNALS => {
@@ -143,17 +146,17 @@ impl<P: Port> Worker<P> {
         }
     }
 
-    /// Whether a worker that has found nothing `looks` times in a row looks again at once.
-    fn looks_again(&self, looks: u32) -> bool {
+    /// Returns whether a worker polls again at once after `empty_polls` empty polls in a row.
+    fn polls_again(&self, empty_polls: u32) -> bool {
         match self.poll_mode {
             _ if self.gate.pace() == Pace::Trace => false,
             PollMode::Busy => true,
-            PollMode::Adaptive => P::SIGNALS && looks < LOOKS,
+            PollMode::Adaptive => P::SIGNALS && empty_polls < MAX_EMPTY_POLLS,
             PollMode::Interrupt => false,
         }
     }
 
-    /// Chooses the code for these settings once, so that no packet has to.
+    /// Selects the code for these settings once instead of for every packet.
     fn receiver(&self) -> fn(&mut Self) -> Received {
         let cardinality = self.settings.cardinality;
         let passes = match cardinality.hash {
@@ -180,16 +183,15 @@ impl<P: Port> Worker<P> {
         }
     }
 
-    /// Counts distinct flows of one batch of the port, many packets at once. None of them is left
-    /// for later: the bank may change before the next one. `SPECIALISED` is an index into
-    /// [`SPECIAL`].
+    /// Counts the distinct flows of one batch of the port. Nothing stays buffered: the bank may
+    /// change before the next batch. `SPECIALISED` is an index into [`SPECIAL`].
     fn receive_batch<const SPECIALISED: usize>(&mut self) -> Received {
         let (settings, tabulation, sharing) = (self.settings, &*self.tabulation, self.sharing);
         let Some(batch) = &mut self.batch else { return Received::Idle };
         let context = Context::new(settings, tabulation, sharing);
         let mut filling = batch.fill(self.writer.active(), &context);
         let received = self.port.receive(&mut |frame: Frame<'_>| {
-            // In here, so that both are constants.
+            // Inside the closure, so that both are constants.
             let (key, hash) = const { SPECIAL[SPECIALISED] };
             filling.record(key, hash, &frame);
         });
@@ -197,7 +199,7 @@ impl<P: Port> Worker<P> {
         received
     }
 
-    /// Counts one batch of the port, whatever is on; `KEYED` as [`Passes::record`] has it.
+    /// Counts one batch of the port for any settings; `KEYED` as in [`Passes::record`].
     fn receive_passes<const KEYED: bool>(&mut self) -> Received {
         let (settings, tabulation, sharing) = (self.settings, &*self.tabulation, self.sharing);
         let context = Context::new(settings, tabulation, sharing).with_slots(self.slot_ns);
@@ -213,8 +215,11 @@ impl<P: Port> Worker<P> {
                 && let Ok(packet) = counted(frame.bytes, frame.link, &settings.headers)
             {
                 let transport = transport(frame.bytes, &packet);
-                let key =
-                    |kind: KeyKind| Seen { kind, key: kind.extract(&packet, transport), timestamp };
+                let key = |kind: KeyKind| PacketKey {
+                    kind,
+                    key: kind.extract(&packet, transport),
+                    timestamp,
+                };
                 keys.extend(truth.kinds().map(key));
                 if truth.counts() {
                     let arrival = Arrival::new(frame.wire_length, timestamp);
@@ -238,7 +243,7 @@ const KEYS: usize = 1024;
 fn flush(
     bank: usize,
     truth: Option<&ExactFlows>,
-    keys: &mut Vec<Seen>,
+    keys: &mut Vec<PacketKey>,
     seen: &mut Vec<Observation>,
 ) {
     if let Some(truth) = truth {
@@ -253,7 +258,7 @@ pub(super) fn unix_time() -> u64 {
         .map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Tells a waiting controller when the worker dies instead of leaving it waiting.
+/// Notifies a waiting controller when the worker panics.
 struct Alarm(Arc<Gate>);
 
 impl Drop for Alarm {

@@ -1,4 +1,4 @@
-//! Register arrays: what measurements count in, as it is read.
+//! Register arrays of measurements, as they are read.
 
 use super::program::{self, Program, number};
 use super::{measurement, names};
@@ -11,40 +11,42 @@ use flowgauge_core::{BANKS, Counters, KeyKind, MeasurementKind, Settings, WideBa
 use std::ops::Range;
 use std::sync::Arc;
 
-/// An array of both banks, or of one that lasts.
+/// A register array with both banks, or a persistent one without banks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Array {
     pub(super) table: String,
-    /// How many banks it has.
+    /// Number of banks.
     pub(super) banks: usize,
     /// Elements of a bank.
     pub(super) per_bank: usize,
-    /// The names of an element's values.
+    /// Names of an element's values.
     pub(super) fields: &'static [&'static str],
-    /// How wide each is.
+    /// Width of each value, in bits.
     pub(super) bits: u32,
-    /// The highest that each can be.
+    /// Largest valid value.
     pub(super) highest: u32,
-    /// What they are while nothing was counted.
+    /// Values of an element before anything was counted.
     pub(super) empty: [u32; 2],
 }
 
-/// A bank of an array: the elements of each pipe. Of elements with one value the second is zero.
+/// Contents of a bank of an array: the elements of each pipe. The second value is zero for elements
+/// with one value.
 pub(super) type Cells = Vec<Vec<[u32; 2]>>;
 
-/// What was read of a bank.
+/// Contents read of a bank.
 pub(super) struct Reading {
     pub(super) bank: Arc<WideBank>,
-    /// Of each array the elements that hold something in any pipe.
+    /// Indices of the non-empty elements in any pipe, for each array.
     pub(super) raised: Vec<Vec<usize>>,
-    /// Elements that changed while they were read: these are left out.
+    /// Number of elements that changed while they were read, and were left out.
     pub(super) changed: usize,
-    /// Of a closed bank, what a switch has made of its sums and should not have.
+    /// Inconsistency between the sums of a closed bank and what the switch has derived from them,
+    /// if any.
     pub(super) difference: Option<String>,
 }
 
 impl Reading {
-    /// Merges over all pipes what arrays and counters hold.
+    /// Merges arrays and counters over all pipes.
     pub(super) fn of(
         settings: &Settings,
         admissions: &[(Kind, Admission)],
@@ -69,7 +71,7 @@ impl Reading {
     }
 }
 
-/// Finds the arrays that a measurement has by some keys, and says which keys.
+/// Finds the arrays of a measurement for each key.
 pub(super) fn find_all<'a>(
     schema: &'a Schema,
     of: MeasurementKind,
@@ -86,7 +88,7 @@ pub(super) fn find_all<'a>(
     Ok(found)
 }
 
-/// Finds the array that a measurement has by some key, and says which key.
+/// Finds the array of a measurement, with its key.
 pub(super) fn find<'a>(
     schema: &'a Schema,
     of: MeasurementKind,
@@ -95,7 +97,7 @@ pub(super) fn find<'a>(
     Ok(find_all(schema, of, part)?.into_iter().next())
 }
 
-/// The elements of a bank as a power of two.
+/// Returns the number of elements of a bank as a power of two.
 pub(super) fn bits_of_bank(table: &Table) -> Result<u32, Failure> {
     let per_bank = table.size / BANKS as u64;
     if !per_bank.is_power_of_two() || per_bank * BANKS as u64 != table.size {
@@ -113,17 +115,17 @@ pub(super) fn wrong(item: &str, is: String, must: String) -> Failure {
 }
 
 impl Array {
-    /// One that has values of 32 bits, zero while nothing was counted.
+    /// Creates an array of 32-bit values, initially zero.
     pub(super) fn new(table: String, per_bank: usize, fields: &'static [&'static str]) -> Self {
         Array { table, banks: BANKS, per_bank, fields, bits: 32, highest: u32::MAX, empty: [0, 0] }
     }
 
-    /// The same, which has no banks: windows end without it.
+    /// Creates a persistent array, without banks.
     pub(super) fn lasting(table: String, elements: usize, fields: &'static [&'static str]) -> Self {
         Array { banks: 1, ..Self::new(table, elements, fields) }
     }
 
-    /// Checks that the program has it so.
+    /// Checks that the program has this array.
     pub(super) fn check(&self, schema: &Schema) -> Result<(), Failure> {
         let find =
             |error: SchemaError| Failure::program(format!("{error}; is it p4/flowgauge.p4?"));
@@ -150,15 +152,15 @@ impl Array {
         program::check_syncs(table)
     }
 
-    /// The elements of a bank.
+    /// Returns the indices of a bank's elements.
     pub(super) fn of_bank(&self, bank: usize) -> Range<usize> {
         bank * self.per_bank..(bank + 1) * self.per_bank
     }
 
-    /// A bank of it.
+    /// Decodes a bank from an answer.
     ///
-    /// Whatever does not hold each element of each pipe once, in its width and, if it is a level,
-    /// one that a hash can give, is refused.
+    /// The answer is rejected unless it has each element of each pipe once, with the right width
+    /// and, for levels, a value that the hash can produce.
     pub(super) fn read(
         &self,
         program: &Program,
@@ -220,7 +222,7 @@ impl Array {
         Ok(cells)
     }
 
-    /// The elements that hold something in any pipe.
+    /// Returns the non-empty elements in any pipe.
     pub(super) fn raised(&self, cells: &Cells) -> Vec<usize> {
         let is_raised = |index: &usize| {
             cells.iter().filter_map(|pipe| pipe.get(*index)).any(|values| *values != self.empty)

@@ -1,25 +1,23 @@
-//! Hashes of flow keys, which measurements share: CRCs, and the tables of words by which these are
-//! tabulated.
+//! Hashes of flow keys, shared by measurements: CRCs, and the tables of words that tabulate them.
 
 use super::names;
-use super::table::{Filling, Held, MatchTable};
+use super::table::{DesiredState, MatchTable, TableContents};
 use crate::error::Failure;
 use flowgauge_bfruntime::Match;
 use flowgauge_bfruntime::schema::{Schema, SchemaError};
 use flowgauge_core::{HashMode, KeyKind, Tabulation};
 
-/// How the fields of CRCs end.
+/// Suffixes of the fields of CRCs.
 const SRC: &str = "src_addr";
 const DST: &str = "dst_addr";
 const PORTS: &str = "ports";
 const PROTOCOL: [&str; 2] = ["protocol", "next_header"];
 
-/// Four tables from a byte of the CRC, most significant first, to a word: those of the hash of
-/// registers.
+/// Four tables from a byte of the CRC, most significant first, to a word, for the register hash.
 const REGISTERS: &str = "hash.tabulation";
 const BYTE: &str = "byte";
 
-/// The hash of registers that a program has.
+/// Finds the register hash of a program.
 pub(super) fn find(schema: &Schema) -> Result<HashMode, Failure> {
     match schema.table(&name(REGISTERS, 0)) {
         Ok(_) => Ok(HashMode::Tabulated),
@@ -32,19 +30,19 @@ fn name(tabulation: &str, index: usize) -> String {
     format!("{tabulation}.words{index}")
 }
 
-/// The tables of the hash of registers.
+/// Returns the tables of the register hash.
 pub(super) fn words(hash: HashMode) -> impl Iterator<Item = MatchTable> {
     tabulation(REGISTERS.to_owned()).filter(move |_| hash == HashMode::Tabulated)
 }
 
-/// The tables of a control that tabulates, with the words of the hash of registers.
+/// Returns the tables of a tabulating control, with the words of the register hash.
 pub(super) fn tabulation(control: String) -> impl Iterator<Item = MatchTable> {
     tables(control, |words, index| {
         words.tables().get(index).into_iter().flatten().map(|word| u64::from(*word)).collect()
     })
 }
 
-/// The tables of a key's words for rows.
+/// Returns the tables of a key's words for sketch rows.
 pub(super) fn row_words(by: KeyKind) -> impl Iterator<Item = MatchTable> {
     tables(format!("hash.{}_rows.tabulation", names::key(by)), |words, index| {
         let [block, ..] = words.rows();
@@ -52,21 +50,21 @@ pub(super) fn row_words(by: KeyKind) -> impl Iterator<Item = MatchTable> {
     })
 }
 
-/// The four tables of a control that tabulates: a word of 64 bits for every byte, of which some
-/// hashes take the lower half alone.
+/// Returns the four tables of a tabulating control: a 64-bit word for every byte, of which some
+/// hashes use only the lower half.
 fn tables(
     control: String,
     words: fn(&Tabulation, usize) -> Vec<u64>,
 ) -> impl Iterator<Item = MatchTable> {
     (0..4).map(move |index| {
-        let filling = move |held: &Held| {
+        let filling = move |desired: &DesiredState| {
             let entries =
-                (0..=u8::MAX).zip(words(&held.tables.tabulation, index)).map(|(byte, word)| {
+                (0..=u8::MAX).zip(words(&desired.tables.tabulation, index)).map(|(byte, word)| {
                     let halves =
                         [word as u32, (word >> 32) as u32].map(|half| half.to_be_bytes().to_vec());
                     (vec![(BYTE, Match::Exact(vec![byte]))], halves.to_vec())
                 });
-            Filling { entries: entries.collect(), default: None }
+            TableContents { entries: entries.collect(), default: None }
         };
         let parameters = ["low", "high"].map(|half| (half, 32)).to_vec();
         MatchTable::new(
@@ -79,9 +77,9 @@ fn tables(
     })
 }
 
-/// Checks that what is said to be by this key is: by what the program's hash units take.
+/// Checks that the program's hash units for this key use the key's fields.
 pub(super) fn check_key(schema: &Schema, key: KeyKind) -> Result<(), Failure> {
-    // The tables by which a key's CRCs could be computed; their key fields are the flow key's.
+    // Tables that could compute a key's CRCs; their key fields are those of the flow key.
     for table in
         ["ipv4", "ipv6"].map(|family| format!("hash.{}.{family}_crc.compute", names::key(key)))
     {

@@ -1,32 +1,31 @@
-//! The Tofino backend: a switch that runs `p4/flowgauge.p4` counts packets, and this process asks
-//! it over BFRuntime (gRPC).
+//! The Tofino backend: a switch that runs `p4/flowgauge.p4` counts packets, and this process
+//! controls it over BFRuntime (gRPC).
 //!
-//! # The way of a packet
-//! The packet stays on the switch. Its ingress pipeline parses it, hashes its key, and counts it in
-//! the registers of the active bank. The match tables that this takes come from [`Tables`].
+//! # Path of a packet
+//! The packet stays on the switch. The ingress pipeline parses it, hashes its key, and counts it in
+//! the registers of the active bank. The necessary match tables come from [`Tables`].
 //!
-//! # The way of a window
-//! The default action of one table says which bank counts, so that one write closes a window in all
-//! pipes. Packets that read the old number have left the ingress pipeline after
-//! [`Options::transit`]. From then on the closed bank is read, and cleared: the chip copies each
-//! register as a whole, which takes a thousandth of reading its elements one by one, and the bank
-//! is read in the copy. Two things are checked: that the bank's counters stand still while it is
-//! read, and, before every window's end, that the switch counts in the bank it should.
+//! # Lifecycle of a window
+//! The default action of one table selects the active bank, so that one write closes a window in
+//! all pipes. Packets that read the old number have left the ingress pipeline after
+//! [`Options::transit`]. Then the closed bank is read and cleared: the chip copies each register
+//! array as a whole, a thousand times faster than reading its elements one by one, and the copy is
+//! read. Two conditions are checked: the bank's counters do not change while it is read, and,
+//! before the end of every window, the switch counts in the expected bank.
 //!
-//! # When the switch or the way to it fails
-//! Calls have a deadline. What was not answered is asked again, and everything written can be
-//! written twice: a repeated `rotate` goes on where it was. A lost connection is made anew, and
-//! then the switch's tables are compared with what was installed. If they are the same, nothing was
-//! lost. If not, the switch was started anew and with it all it had counted: the tables are
-//! installed again, counting goes on in the same window, and its [`Snapshot`] is not
-//! [complete](Snapshot::complete).
+//! # Failure of the switch or the connection
+//! Calls have a deadline. Unanswered calls are repeated, and every write is idempotent: a repeated
+//! `rotate` continues where it stopped. After a reconnection the switch's tables are compared with
+//! the desired ones. If they are equal, nothing was lost. Otherwise the switch was restarted and
+//! its counts are lost: the tables are installed again, counting continues in the same window, and
+//! its [`Snapshot`] is not [complete](Snapshot::complete).
 //!
 //! # Where to look
-//! `session`: one connection, and calls with a deadline; `program`: what the switch's program can
-//! do, by its schema; `table`, `array`, `hash`: match tables, registers and hashes that
-//! measurements are made of; `ports`: what came to the switch; `measurement`: a file a measurement;
-//! `times`: how long reads take; `names`: names in the P4 source. `p4/model` executes the source,
-//! so that tests need no switch.
+//! `session`: one connection, and calls with a deadline; `program`: features of the switch's
+//! program, derived from its schema; `table`, `array`, `hash`: match tables, registers and hashes,
+//! the building blocks of measurements; `ports`: frames received by the switch; `measurement`: one
+//! file per measurement; `times`: duration of reads; `names`: names in the P4 source. `p4/model`
+//! executes the source, so that tests need no switch.
 
 mod array;
 mod hash;
@@ -69,10 +68,10 @@ use program::Program;
 use session::Session;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use table::{Content, Held};
+use table::{Content, DesiredState};
 use tokio::runtime::Runtime;
 
-/// How often a closed bank that still counts is read again.
+/// Maximum reads of a closed bank until it no longer changes.
 const STANDSTILL_TRIES: u32 = 8;
 
 /// The Tofino backend.
@@ -84,62 +83,62 @@ pub struct Tofino {
 struct Switch {
     options: Options,
     settings: Settings,
-    /// What is read of the switch, and cleared.
+    /// Arrays that are read and cleared.
     arrays: Vec<Array>,
     capabilities: Capabilities,
     program: Program,
     session: Option<Session>,
     back_off: BackOff,
-    /// If delays are passed on one by one.
+    /// Receiver of individual delays, if enabled.
     samples: Option<Samples>,
-    /// If the program watches an entropy, and somebody wants to know.
+    /// Receiver of entropy alarms, if enabled and the program watches an entropy.
     alarms: Option<Alarms>,
-    /// If distinct flows are counted without windows.
+    /// Staggered registers, if distinct flows are counted without windows.
     staggered: Option<Staggered>,
     counting: Option<Counting>,
     events: Vec<Event>,
 }
 
-/// When a lost switch may be called again.
+/// Delay before the next reconnection attempt.
 #[derive(Default)]
 struct BackOff {
-    /// Not before this, and how long to wait after that.
+    /// Earliest time of the next attempt, and the delay after that.
     next: Option<(Instant, Duration)>,
 }
 
-/// What is known of a switch that counts for us.
+/// State of counting on a switch.
 struct Counting {
-    held: Held,
-    /// The bank that counts, but for a rotation that has begun.
+    desired: DesiredState,
+    /// Active bank, not counting a rotation in progress.
     active: usize,
     rotation: Rotation,
-    /// Something is missing in the window that is open.
+    /// Whether packets are missing in the open window.
     gap: bool,
-    /// The switch holds something else than it should.
+    /// Whether the switch's tables differ from the desired state.
     damaged: bool,
-    /// Pipes that answer.
+    /// Number of pipes.
     pipes: usize,
-    /// What came to the ports, if the switch tells.
+    /// Counters of the ports, if the switch reports them.
     ports: Option<Ports>,
 }
 
-/// What a switch is known to be like once it counts.
+/// Properties of a switch, known once it counts.
 struct Begun {
     pipes: usize,
     ports: Option<Ports>,
 }
 
-/// How far a rotation is.
+/// Progress of a rotation.
 enum Rotation {
-    /// None has begun.
+    /// No rotation is in progress.
     None,
-    /// The other bank was to be made active; whether it was is not known.
+    /// The switch to the other bank was requested; its result is unknown.
     Flipping,
     /// The other bank is active.
     Flipped,
-    /// The closed bank was read, and is not known to be cleared.
+    /// The closed bank was read, and may not be cleared yet.
     Read(Box<Closed>),
-    /// The closed bank was read, and what it held the switch holds no longer.
+    /// The closed bank was read, and the switch no longer contains its counts.
     Cleared(Box<Closed>),
 }
 
@@ -149,24 +148,23 @@ struct Closed {
     complete: bool,
 }
 
-/// A bank, and what is needed to read it.
+/// A bank, with the parameters needed to read it.
 struct Bank {
     number: usize,
     settings: Settings,
-    /// Which requests it admits.
+    /// Requests that it admits.
     admissions: Vec<(Kind, Admission)>,
     arrays: Vec<Array>,
-    /// Pipes that must answer.
+    /// Number of pipes that must answer.
     pipes: usize,
 }
 
 impl Tofino {
-    /// Connects to a switch and finds out what its program can do. It counts once tables are
-    /// installed.
+    /// Connects to a switch and checks its program. Counting starts once tables are installed.
     ///
     /// # Errors
-    /// [`Error::Switch`] if it cannot be reached, or its program does not count as the settings
-    /// ask.
+    /// [`Error::Switch`] if the switch cannot be reached, or its program does not match the
+    /// settings.
     pub fn connect(options: Options, settings: Settings) -> Result<Self, Error> {
         let address = options.address.clone();
         let failed =
@@ -213,14 +211,14 @@ impl Tofino {
 }
 
 impl Tofino {
-    /// As if staggered registers had been read so much longer ago, for tests: what happens after
-    /// hours takes hours otherwise.
+    /// Pretends, for tests, that the last read of staggered registers was `by` earlier, to test
+    /// wrap-arounds that take hours.
     #[doc(hidden)]
     pub fn age(&mut self, by: Duration) {
         self.switch.staggered.iter_mut().for_each(|staggered| staggered.age(by));
     }
 
-    /// Changes how long any call may take from now on.
+    /// Sets the maximum duration of later calls.
     pub fn set_deadline(&mut self, deadline: Duration) {
         self.switch.options.deadline = deadline;
         if let Some(session) = &mut self.switch.session {
@@ -264,7 +262,8 @@ impl Dataplane for Tofino {
         snapshot.map_err(|failure| Error::Switch { operation, target, failure })
     }
 
-    /// The closed bank is cleared as soon as it was read: nobody takes over from this process.
+    /// Does nothing: the closed bank is cleared as soon as it was read, since no other process
+    /// adopts it.
     fn published(&mut self, _: u64) -> Result<(), Error> {
         Ok(())
     }
@@ -288,8 +287,8 @@ impl Dataplane for Tofino {
         done.map_err(|failure| Error::Switch { operation, target, failure })
     }
 
-    /// Also notices a lost switch, and finds it again, so that as little as possible is missing in
-    /// the window.
+    /// Returns events; also detects a lost connection and restores it, so that as few packets as
+    /// possible are missing in the window.
     fn events(&mut self) -> Result<Vec<Event>, Error> {
         if self.switch.counting.is_some() {
             self.runtime.block_on(self.switch.look_after());
@@ -300,8 +299,8 @@ impl Dataplane for Tofino {
         Ok(std::mem::take(&mut self.switch.events))
     }
 
-    /// A switch counts in the ingress pipeline, in front of all queues: what is lost before that is
-    /// lost in a port. As of the last reading.
+    /// Returns the losses at the last port read. A switch counts in the ingress pipeline, before
+    /// all queues, so earlier losses are losses of ports.
     fn losses(&mut self) -> Result<Losses, Error> {
         let ports = self.switch.counting.as_ref().and_then(|counting| counting.ports.as_ref());
         Ok(ports.map(|ports| ports.losses().clone()).unwrap_or_default())
@@ -325,7 +324,7 @@ impl Dataplane for Tofino {
 }
 
 impl BackOff {
-    /// How long it is until the switch may be called.
+    /// Returns the time until the next attempt is allowed.
     fn remaining(&self) -> Duration {
         self.next.map_or(Duration::ZERO, |(next, _)| next.saturating_duration_since(Instant::now()))
     }
@@ -358,7 +357,7 @@ impl Switch {
         self.events.push(Event::Warning(format!("{}: {warning}", self.options.address)));
     }
 
-    /// A call on the switch that was told what to hold.
+    /// Calls a switch whose tables are known to be as desired.
     async fn with<T>(
         &mut self,
         call: impl AsyncFnOnce(&mut Session, &Program) -> Result<T, Failure>,
@@ -366,14 +365,14 @@ impl Switch {
         self.reach().await?;
         if self.session.as_ref().is_some_and(|session| !session.verified) {
             let problem =
-                "the connection was lost and made anew; what the switch holds is to be checked"
+                "the connection was lost and restored; the tables of the switch are not verified yet"
                     .to_owned();
             return Err(Failure::Unreachable { problem });
         }
         self.with_any(call).await
     }
 
-    /// A call on a switch, whatever it holds.
+    /// Calls a switch, whatever its tables contain.
     async fn with_any<T>(
         &mut self,
         call: impl AsyncFnOnce(&mut Session, &Program) -> Result<T, Failure>,
@@ -383,15 +382,14 @@ impl Switch {
             return Err(Failure::Unreachable { problem: "no session".to_owned() });
         };
         let answer = call(session, &self.program).await;
-        // What was not answered in time may still be carried out, at any time until its connection
-        // ends.
+        // An unanswered call may still be carried out at any time until its connection ends.
         if let Err(Failure::Unreachable { .. } | Failure::NoAnswer { .. }) = &answer {
             self.session = None;
         }
         answer
     }
 
-    /// Makes sure that there is a session.
+    /// Opens a session unless one is open.
     async fn reach(&mut self) -> Result<(), Failure> {
         if let Some(session) = &mut self.session
             && let Some(why) = session.is_lost()
@@ -426,7 +424,7 @@ impl Switch {
     async fn reopen(&mut self) -> Result<Session, Failure> {
         let opened = self.open_after_our_own().await;
         let (session, schema, is_adopted) = opened.map_err(|failure| match failure {
-            // While a switch starts, its program is not there yet.
+            // While a switch starts, its program is not loaded yet.
             Failure::Refused { code, problem, .. } => {
                 Failure::Refused { code, problem, transient: true }
             }
@@ -452,22 +450,22 @@ impl Switch {
         Ok(session)
     }
 
-    /// Whether it takes digests.
+    /// Returns whether it receives digests.
     fn learns(&self) -> bool {
         self.samples.is_some() || self.alarms.is_some()
     }
 
-    /// Opens a session, and says whether it goes on with the subscription of the session before,
-    /// whose end a switch needs a moment to find out. If the connection's end was lost as well, it
-    /// never does.
+    /// Opens a session. Returns also whether it continues the subscription of the previous session:
+    /// a switch needs a moment to notice that a session has ended, and never does if the connection
+    /// was lost silently.
     async fn open_after_our_own(&self) -> Result<(Session, Schema, bool), Failure> {
-        const MOMENT: Duration = Duration::from_millis(1);
-        const PATIENCE: Duration = Duration::from_millis(200);
+        const POLL_INTERVAL: Duration = Duration::from_millis(1);
+        const MAX_WAIT: Duration = Duration::from_millis(200);
         let begin = Instant::now();
         loop {
             match Session::open(&self.options, self.learns()).await {
-                Err(Failure::Taken { .. }) if begin.elapsed() < PATIENCE => {
-                    tokio::time::sleep(MOMENT).await
+                Err(Failure::Taken { .. }) if begin.elapsed() < MAX_WAIT => {
+                    tokio::time::sleep(POLL_INTERVAL).await
                 }
                 Err(taken @ Failure::Taken { .. }) => {
                     let Ok((session, schema)) = Session::adopt(&self.options).await else {
@@ -480,7 +478,7 @@ impl Switch {
         }
     }
 
-    /// Makes sure that there is a session, with a switch that holds what it was told.
+    /// Opens a session unless one is open, and restores the switch's tables.
     async fn restored(&mut self) -> Result<(), Failure> {
         self.reach().await?;
         let verified = self.session.as_ref().is_some_and(|session| session.verified);
@@ -488,8 +486,8 @@ impl Switch {
         if !counting.damaged && verified {
             return Ok(());
         }
-        let (held, damaged, forward, batch) = (
-            counting.held.clone(),
+        let (desired, damaged, forward, batch) = (
+            counting.desired.clone(),
             counting.damaged,
             self.options.forward.clone(),
             self.options.batch,
@@ -498,20 +496,20 @@ impl Switch {
         if !damaged
             && self
                 .with_any(async |session, program| {
-                    holds(session, program, &settings, &held, &forward).await
+                    holds(session, program, &settings, &desired, &forward).await
                 })
                 .await?
         {
-            // What was not answered may have been done or not.
+            // An unanswered write may have been carried out or not.
             self.with_any(async |session, program| {
-                set_changing(session, program, &settings, None, &held, batch).await
+                set_changing(session, program, &settings, None, &desired, batch).await
             })
             .await?;
             self.verified();
             self.notice("connected again; the switch counted on, nothing is missing");
             return Ok(());
         }
-        self.restart(&held).await
+        self.restart(&desired).await
     }
 
     fn verified(&mut self) {
@@ -520,8 +518,8 @@ impl Switch {
         }
     }
 
-    /// Installs everything again and goes on counting in the window that is open.
-    async fn restart(&mut self, held: &Held) -> Result<(), Failure> {
+    /// Installs everything again and continues counting in the open window.
+    async fn restart(&mut self, desired: &DesiredState) -> Result<(), Failure> {
         if let Some(counting) = &mut self.counting {
             counting.damaged = true;
             counting.gap = true;
@@ -530,7 +528,7 @@ impl Switch {
                 Rotation::None | Rotation::Flipping | Rotation::Flipped => Rotation::None,
             };
         }
-        let begun = self.begin(held).await?;
+        let begun = self.begin(desired).await?;
         if let Some(counting) = &mut self.counting {
             counting.damaged = false;
             counting.active = 0;
@@ -547,8 +545,8 @@ impl Switch {
         Ok(())
     }
 
-    /// Fills the tables, empties both banks, and starts to count in bank 0.
-    async fn begin(&mut self, held: &Held) -> Result<Begun, Failure> {
+    /// Fills the tables, clears both banks, and starts to count in bank 0.
+    async fn begin(&mut self, desired: &DesiredState) -> Result<Begun, Failure> {
         let Options { ports, forward, batch, transit, .. } = self.options.clone();
         let (settings, arrays) = (self.settings, self.arrays.clone());
         let lasting: Vec<Array> = self.lasting().collect();
@@ -556,7 +554,7 @@ impl Switch {
             for port in &ports {
                 session.configure_port(program, port).await?;
             }
-            for content in program.contents(&settings, held, &forward)? {
+            for content in program.contents(&settings, desired, &forward)? {
                 // Frames would be dropped while this table is empty.
                 if content.table == names::FORWARD
                     && holds_content(session, program, &content).await?
@@ -565,9 +563,9 @@ impl Switch {
                 }
                 fill(session, program, content, batch).await?;
             }
-            // Whatever counts now is not ours. Everything is emptied while bank 1 counts; what it
-            // counts after that is taken out of it while bank 0 counts, which does so from the flip
-            // on.
+            // Counts up to now are not ours. Everything is cleared while bank 1 is active; packets
+            // that arrive in it after that are cleared while bank 0 is active, where counting
+            // starts with the switch.
             flip(session, program, 1, transit).await?;
             for table in
                 arrays.iter().chain(&lasting).map(|array| &*array.table).chain([names::FRAMES])
@@ -582,7 +580,7 @@ impl Switch {
                 arrays.iter().zip(&cells).map(|(array, cells)| array.raised(cells)).collect();
             session.write("clearing a bank", program.clear(1, &arrays, &raised)?, batch).await?;
             let ports = before.zip(after).map(|(before, after)| Ports::new(before, after));
-            // Where nothing is counted in banks there may be what lasts.
+            // Without banked arrays there may be persistent ones.
             let latest = lasting.last().filter(|_| cells.is_empty());
             let others = read_arrays(
                 session,
@@ -600,7 +598,7 @@ impl Switch {
         Ok(begun)
     }
 
-    /// The arrays of staggered registers.
+    /// Returns the arrays of staggered registers.
     fn lasting(&self) -> impl Iterator<Item = Array> {
         self.staggered
             .iter()
@@ -609,13 +607,13 @@ impl Switch {
 
     async fn install(&mut self, tables: &Tables) -> Result<(), Failure> {
         let began = Instant::now();
-        let held = Held {
+        let desired = DesiredState {
             tables: tables.clone(),
             admissions: Default::default(),
             thresholds: NO_THRESHOLDS,
         };
         let Begun { pipes, ports } = loop {
-            match self.begin(&held).await {
+            match self.begin(&desired).await {
                 Ok(begun) => break begun,
                 Err(failure)
                     if !failure.is_transient() || began.elapsed() >= self.options.patience =>
@@ -633,7 +631,7 @@ impl Switch {
         };
         self.verified();
         self.counting = Some(Counting {
-            held,
+            desired,
             active: 0,
             rotation: Rotation::None,
             gap: false,
@@ -648,15 +646,16 @@ impl Switch {
         self.counting.as_mut().ok_or_else(|| Failure::options("tables are not installed"))
     }
 
-    /// A bank as it is read.
+    /// Returns a bank with the parameters needed to read it.
     fn bank(&mut self, number: usize) -> Result<Bank, Failure> {
         let (settings, arrays) = (self.settings, self.arrays.clone());
-        let Counting { pipes, held, .. } = self.counting()?;
-        let admissions = held.admissions.get(number).cloned().unwrap_or_default();
+        let Counting { pipes, desired, .. } = self.counting()?;
+        let admissions = desired.admissions.get(number).cloned().unwrap_or_default();
         Ok(Bank { number, settings, admissions, arrays, pipes: *pipes })
     }
 
-    /// The bank that counts according to the switch. One that should not starts everything anew.
+    /// Reads the active bank's number from the switch. An unexpected number leads to a restart of
+    /// counting.
     async fn checked_bank(&mut self) -> Result<usize, Failure> {
         let bank = self.with(async |session, program| active(session, program).await).await?;
         let counting = self.counting()?;
@@ -671,8 +670,8 @@ impl Switch {
         self.warn(format!(
             "bank {bank} counts and should not: something else writes to the switch"
         ));
-        let held = self.counting()?.held.clone();
-        self.restart(&held).await?;
+        let desired = self.counting()?.desired.clone();
+        self.restart(&desired).await?;
         Ok(0)
     }
 
@@ -696,15 +695,15 @@ impl Switch {
         Ok(Snapshot { lasting, slot_time, ..snapshot })
     }
 
-    /// Staggered registers, if there are some, and the time by their clock.
+    /// Reads staggered registers, if there are any, with the time of their clock.
     async fn read_staggered(&mut self) -> Result<Option<(Box<Lasting>, u64)>, Failure> {
         let arrays: Vec<Array> = self.lasting().collect();
         if arrays.is_empty() {
             return Ok(None);
         }
         if let Some(elapsed) = self.staggered.as_ref().and_then(Staggered::overdue) {
-            // The clock too: it may be that of the last packet before, and what comes next would
-            // look as if it were of before that.
+            // The clock is cleared too: it may contain the time of the last packet before the gap,
+            // and later packets would appear to be older than that.
             let begin = async |session: &mut Session, program: &Program| {
                 for array in &arrays {
                     empty(session, program.table(&array.table)?).await?;
@@ -718,7 +717,7 @@ impl Switch {
             ));
         }
         let read = async |session: &mut Session, program: &Program| {
-            // The clock behind the registers: none of them is of a later time.
+            // The clock is read after the registers, so that none of them is later.
             for array in &arrays {
                 session.sync(&[program.table(&array.table)?]).await?;
             }
@@ -747,7 +746,7 @@ impl Switch {
                 Rotation::None => {
                     counting.rotation = Rotation::Flipping;
                     counting.ports.iter_mut().for_each(Ports::closing);
-                    // What has come by now is of the window that ends.
+                    // Digests received by now belong to the window that ends.
                     self.receive().await;
                     self.samples.iter_mut().for_each(Samples::closing);
                     self.alarms.iter_mut().for_each(Alarms::next_window);
@@ -770,13 +769,13 @@ impl Switch {
                     }
                     let delays = self.close_samples(&mut reading).await;
                     let counting = self.counting()?;
-                    // What is missing is missing in the window that ends here.
+                    // A gap belongs to the window that ends here.
                     let complete = !std::mem::take(&mut counting.gap);
                     counting.rotation =
                         Rotation::Read(Box::new(Closed { reading, delays, complete }));
                 }
                 Rotation::Read(read) => {
-                    // What holds nothing in any pipe is zero already.
+                    // Empty elements need no write.
                     let raised = read.reading.raised.clone();
                     let updates = self.program.clear(closed, &self.arrays, &raised)?;
                     self.with(async |session, _| {
@@ -806,8 +805,7 @@ impl Switch {
         }
     }
 
-    /// Reads what came to the ports. What cannot be read is missing in the ledger of the window
-    /// that was closed, and in nothing else.
+    /// Reads the port counters. If that fails, only the ledger of the closed window is missing.
     async fn read_ports(&mut self, closed: bool) {
         let ports = |counting: &Counting| {
             counting.ports.as_ref().is_some_and(|ports| closed || ports.are_due())
@@ -837,22 +835,22 @@ impl Switch {
         }
     }
 
-    /// Takes in the digests that have come, for no longer than a while. Says whether there were
-    /// any.
+    /// Processes the digests that have arrived, for a limited time. Returns whether there were any.
     async fn receive(&mut self) -> bool {
-        const MOMENT: Duration = Duration::from_millis(1);
-        const WHILE: Duration = Duration::from_millis(50);
+        const POLL_INTERVAL: Duration = Duration::from_millis(1);
+        const MAX_DURATION: Duration = Duration::from_millis(50);
         if !self.learns() {
             return false;
         }
-        // A window that is being closed is judged as a whole at once.
+        // A window that is being closed is evaluated as a whole right after.
         let is_open = |counting: &&Counting| matches!(counting.rotation, Rotation::None);
         let open = self.counting.as_ref().filter(is_open).map(|counting| counting.active);
         let Some(session) = &mut self.session else { return false };
         let began = Instant::now();
         let mut has_any = false;
-        while began.elapsed() < WHILE
-            && let Ok(Some(digests)) = tokio::time::timeout(MOMENT, session.digests.recv()).await
+        while began.elapsed() < MAX_DURATION
+            && let Ok(Some(digests)) =
+                tokio::time::timeout(POLL_INTERVAL, session.digests.recv()).await
         {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             self.samples
@@ -868,55 +866,59 @@ impl Switch {
         has_any
     }
 
-    /// The delays of a closed bank that were not taken before. Waits for those that have not come
-    /// while others do.
+    /// Returns the delays of a closed bank that were not taken before. Waits for missing ones as
+    /// long as others arrive.
     async fn close_samples(&mut self, reading: &mut Reading) -> Vec<DelaySample> {
-        const PATIENCE: Duration = Duration::from_millis(100);
+        const MAX_WAIT: Duration = Duration::from_millis(100);
         let mut last = Instant::now();
         while self.samples.as_ref().is_some_and(|samples| !samples.are_all(&reading.bank))
-            && last.elapsed() < PATIENCE
+            && last.elapsed() < MAX_WAIT
         {
             if self.receive().await {
                 last = Instant::now();
             }
         }
         let Some(samples) = &mut self.samples else { return Vec::new() };
-        // Nobody else has the bank yet.
+        // The bank is not shared yet.
         Arc::get_mut(&mut reading.bank).map_or_else(Vec::new, |bank| samples.close(bank))
     }
 
-    /// Sets which requests the bank admits that does not count.
+    /// Sets the request admission of the inactive bank.
     async fn admit(&mut self, admissions: &[(Kind, Admission)]) -> Result<(), Failure> {
-        self.change(|held, active| held.admissions[active & 1 ^ 1] = admissions.to_vec()).await
+        self.change(|desired, active| desired.admissions[active & 1 ^ 1] = admissions.to_vec())
+            .await
     }
 
-    /// Changes what the switch is to hold while it counts, by the bank that counts.
-    async fn change(&mut self, change: impl FnOnce(&mut Held, usize)) -> Result<(), Failure> {
+    /// Changes the desired state while the switch counts, given the active bank.
+    async fn change(
+        &mut self,
+        change: impl FnOnce(&mut DesiredState, usize),
+    ) -> Result<(), Failure> {
         self.restored().await?;
         let (settings, batch) = (self.settings, self.options.batch);
         let counting = self.counting()?;
-        let before = counting.held.clone();
-        let mut held = before.clone();
-        change(&mut held, counting.active);
+        let before = counting.desired.clone();
+        let mut desired = before.clone();
+        change(&mut desired, counting.active);
         self.with(async |session, program| {
-            set_changing(session, program, &settings, Some(&before), &held, batch).await
+            set_changing(session, program, &settings, Some(&before), &desired, batch).await
         })
         .await?;
-        self.counting()?.held = held;
+        self.counting()?.desired = desired;
         Ok(())
     }
 
-    /// Sets between which bits the entropy is usual that the switch watches.
+    /// Sets the usual range of the entropy that the switch watches.
     async fn watch(&mut self, bounds: &[Bounds]) -> Result<(), Failure> {
         let key = self.alarms.as_ref().map(|alarms| alarms.key);
         let Some(bounds) = bounds.iter().find(|bounds| Some(bounds.key) == key) else {
             return Ok(());
         };
         let thresholds = measurement::thresholds(bounds.lowest, bounds.highest);
-        self.change(|held, _| held.thresholds = thresholds).await
+        self.change(|desired, _| desired.thresholds = thresholds).await
     }
 
-    /// Notices a lost switch and finds it again; what fails is tried again by the next call.
+    /// Detects a lost connection and restores it; a failed attempt is repeated by the next call.
     async fn look_after(&mut self) {
         if let Some(session) = &mut self.session {
             session.lost().await;
@@ -942,13 +944,13 @@ impl Counting {
             packets_before,
             packets_after,
             complete,
-            ..Snapshot::of(reading.bank, self.held.tables.hash)
+            ..Snapshot::of(reading.bank, self.desired.tables.hash)
         }
     }
 }
 
-/// Removes all entries of a table; gives all elements of a register or counter, those of both
-/// banks, what they were at first.
+/// Removes all entries of a table, or resets all elements of a register or counter, of both banks,
+/// to their initial values.
 async fn empty(session: &mut Session, table: &Table) -> Result<(), Failure> {
     let all = proto::TableEntry { table_id: table.id, ..Default::default() };
     let update = proto::Update {
@@ -958,7 +960,7 @@ async fn empty(session: &mut Session, table: &Table) -> Result<(), Failure> {
     session.write(&format!("emptying {}", table.name), vec![update], 1).await
 }
 
-/// Gives a table this content and no other.
+/// Replaces the content of a table.
 async fn fill(
     session: &mut Session,
     program: &Program,
@@ -966,7 +968,7 @@ async fn fill(
     batch: usize,
 ) -> Result<(), Failure> {
     let table = program.table(&content.table)?;
-    // A table without a key has nothing but its default action.
+    // A table without a key has only a default action.
     if !table.keys.is_empty() {
         empty(session, table).await?;
     }
@@ -984,15 +986,15 @@ async fn fill(
     session.write(&format!("filling {}", table.name), updates, batch).await
 }
 
-/// Whether the switch holds what these tables ask for: whether it is the one that was told.
+/// Returns whether the switch's tables are as desired, that is, whether it was not restarted.
 async fn holds(
     session: &mut Session,
     program: &Program,
     settings: &Settings,
-    held: &Held,
+    desired: &DesiredState,
     forward: &[(u32, u32)],
 ) -> Result<bool, Failure> {
-    for content in program.contents(settings, held, forward)? {
+    for content in program.contents(settings, desired, forward)? {
         if !holds_content(session, program, &content).await? {
             return Ok(false);
         }
@@ -1000,7 +1002,8 @@ async fn holds(
     Ok(true)
 }
 
-/// Whether a table has these entries and no other; one without a key, its default entry.
+/// Returns whether a table has exactly these entries; for a table without a key, this default
+/// entry.
 async fn holds_content(
     session: &mut Session,
     program: &Program,
@@ -1016,42 +1019,42 @@ async fn holds_content(
     let default: Vec<Entry> = default.collect();
     let mut expected: Vec<&Entry> = content.entries.iter().chain(&default).collect();
     expected.sort_by_key(|entry| entry.place.key().cloned());
-    // An answer that has lost entries looks like a table that has. What follows a no empties the
-    // counters, so it is asked for twice.
+    // A truncated answer looks like a table that has lost entries. A "no" leads to a reset of the
+    // counters, so it is confirmed once.
     for _ in 0..2 {
         let answer = if has_key {
             session.read_all(table).await?
         } else {
             session.read_default(table).await?
         };
-        let mut held = answer
+        let mut desired = answer
             .iter()
             .map(|message| program.decode(table, message))
             .collect::<Result<Vec<Entry>, _>>()?;
-        held.sort_by_key(|entry| entry.place.key().cloned());
-        let is_same = |(held, expected): (&Entry, &&Entry)| {
-            if content.changes { held.place == expected.place } else { held == *expected }
+        desired.sort_by_key(|entry| entry.place.key().cloned());
+        let is_same = |(desired, expected): (&Entry, &&Entry)| {
+            if content.changes { desired.place == expected.place } else { desired == *expected }
         };
-        if held.len() == expected.len() && held.iter().zip(&expected).all(is_same) {
+        if desired.len() == expected.len() && desired.iter().zip(&expected).all(is_same) {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-/// Writes the entries of tables that change while the switch counts: those that were others before,
-/// or all.
+/// Writes the entries of tables that change while the switch counts: those that differ from
+/// `before`, or all.
 async fn set_changing(
     session: &mut Session,
     program: &Program,
     settings: &Settings,
-    before: Option<&Held>,
-    held: &Held,
+    before: Option<&DesiredState>,
+    desired: &DesiredState,
     batch: usize,
 ) -> Result<(), Failure> {
     let before =
         before.map(|before| program.changing(settings, before)).transpose()?.unwrap_or_default();
-    for content in program.changing(settings, held)? {
+    for content in program.changing(settings, desired)? {
         let same = before.iter().find(|before| before.table == content.table);
         let table = program.table(&content.table)?;
         let is_new = |entry: &&Entry| same.is_none_or(|same| !same.entries.contains(entry));
@@ -1075,7 +1078,7 @@ async fn active(session: &mut Session, program: &Program) -> Result<usize, Failu
     program.bank(&answer)
 }
 
-/// Makes a bank count, and waits until no packet is counted in the other one.
+/// Makes a bank active, and waits until no packet is counted in the other one.
 async fn flip(
     session: &mut Session,
     program: &Program,
@@ -1110,7 +1113,7 @@ async fn read_arrays(
     read_synced(session, program, arrays, bank).await
 }
 
-/// Reads what the chip has copied.
+/// Reads the chip's last copy.
 async fn read_synced(
     session: &mut Session,
     program: &Program,
@@ -1126,7 +1129,7 @@ async fn read_synced(
     Ok(cells)
 }
 
-/// A bank's counters, the bank with the counters it had last, and these.
+/// Reads a bank's counters, then the bank with its counters, then the counters again.
 async fn read_bank(
     session: &mut Session,
     program: &Program,
@@ -1143,7 +1146,7 @@ async fn read_bank(
     Ok((before, Reading::of(settings, admissions, arrays, &cells, after), after))
 }
 
-/// A bank in which nothing is counted any more.
+/// Reads a bank after it has stopped changing.
 async fn read_closed(
     session: &mut Session,
     program: &Program,

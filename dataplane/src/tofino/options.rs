@@ -1,8 +1,8 @@
-//! Which switch, and how to treat it.
+//! Options of the connection to a switch.
 
 use std::time::Duration;
 
-/// Which switch to use and how.
+/// Address of a switch, and how to use it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
@@ -13,62 +13,62 @@ pub struct Options {
     pub program: String,
     /// Number of the device.
     pub device: u32,
-    /// Number of this client; no two clients of a switch may have the same.
+    /// Number of this client, unique among the clients of a switch.
     pub client: u32,
-    /// Encryption; without it everything goes in the clear, as `bf_switchd` serves it.
+    /// TLS; `None` for an unencrypted connection, as `bf_switchd` serves it.
     pub tls: Option<Tls>,
-    /// How long any call may take.
+    /// Maximum duration of a call.
     pub deadline: Duration,
-    /// How long [`install`](crate::Dataplane::install) tries again when the switch cannot be
-    /// reached or is busy.
+    /// Time for which [`install`](crate::Dataplane::install) retries when the switch is unreachable
+    /// or busy.
     pub patience: Duration,
-    /// How long to wait before a lost switch is called again, at first; doubled with each failure,
-    /// up to [`Options::LONGEST_BACK_OFF`].
+    /// Initial delay before a reconnection attempt; doubled with each failure, up to
+    /// [`Options::LONGEST_BACK_OFF`].
     pub back_off: Duration,
-    /// How long a packet may be in the ingress pipeline, from reading which bank counts to counting
-    /// there. It is below a microsecond; the rest is for the write to reach all pipes.
+    /// Maximum time of a packet in the ingress pipeline, from reading the active bank's number to
+    /// counting. It is below a microsecond; the rest is for the write to reach all pipes.
     pub transit: Duration,
-    /// Updates in one request.
+    /// Maximum updates per request.
     pub batch: usize,
     /// Ports to configure.
     pub ports: Vec<Port>,
-    /// Pairs of ports, by their numbers within the device: what comes in at one leaves at the
-    /// other, unchanged. Frames from all other ports are counted and dropped. Without any pair the
-    /// switch keeps the forwarding that it has.
+    /// Pairs of ports, by their numbers within the device: frames are forwarded unchanged between
+    /// both. Frames from all other ports are counted and dropped. Without any pair the switch keeps
+    /// its present forwarding.
     pub forward: Vec<(u32, u32)>,
-    /// Length of a slot of staggered registers, in nanoseconds: that which the
-    /// [program](super::slot_bits) has.
+    /// Length of a slot of staggered registers, in nanoseconds; must be that of the
+    /// [program](super::slot_bits).
     pub slot_ns: u64,
-    /// Whether to be told when an entropy leaves its [bounds](crate::Dataplane::watch), if the
+    /// Whether to report when an entropy leaves its [usual range](crate::Dataplane::watch), if the
     /// program watches one.
     pub watches: bool,
 }
 
-/// What makes a connection secret and both ends sure of the other. All PEM.
+/// TLS credentials, all in PEM.
 #[derive(Clone, Debug)]
 pub struct Tls {
-    /// Certificate of the authority that the switch's certificate comes from.
+    /// Certificate of the authority that signed the switch's certificate.
     pub authority: String,
-    /// Certificate and key of this client, if the switch asks for one.
+    /// Certificate and key of this client, if the switch requires them.
     pub identity: Option<(String, String)>,
-    /// The name in the switch's certificate, if it is not the host's in [`Options::address`].
+    /// Name in the switch's certificate, if it differs from the host in [`Options::address`].
     pub server_name: Option<String>,
 }
 
-/// A port to configure.
+/// Configuration of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// Its number within the device (`D_P` in the switch's port list).
+    /// Number within the device (`D_P` in the switch's port list).
     pub dev_port: u32,
-    /// Gigabits per second.
+    /// Speed.
     pub speed: Speed,
     /// Forward error correction.
     pub fec: Fec,
-    /// Whether it is to be up.
+    /// Whether the port is enabled.
     pub enable: bool,
 }
 
-/// Speeds that ports have.
+/// Port speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Speed {
@@ -95,7 +95,7 @@ impl Speed {
         Speed::G400,
     ];
 
-    /// The name used in options.
+    /// Returns the name used in options.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -116,7 +116,7 @@ impl Speed {
     }
 }
 
-/// Forward error corrections that ports have.
+/// Forward error correction of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fec {
     /// None.
@@ -129,10 +129,10 @@ pub enum Fec {
 }
 
 impl Fec {
-    /// All corrections.
+    /// All variants.
     pub const ALL: [Fec; 3] = [Fec::None, Fec::FireCode, Fec::ReedSolomon];
 
-    /// The name used in options.
+    /// Returns the name used in options.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -153,10 +153,10 @@ impl Fec {
 }
 
 impl Options {
-    /// The longest wait between two attempts to reach a lost switch.
+    /// Maximum delay between two reconnection attempts.
     pub const LONGEST_BACK_OFF: Duration = Duration::from_secs(5);
 
-    /// The usual, for the switch at an address.
+    /// Creates default options for the switch at an address.
     #[must_use]
     pub fn new(address: impl Into<String>) -> Self {
         Options {

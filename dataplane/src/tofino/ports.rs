@@ -1,4 +1,4 @@
-//! What came to the ports of a switch, by counters of their MACs.
+//! Frames received by the ports of a switch, by the counters of their MACs.
 
 use super::program::Program;
 use super::session::Session;
@@ -8,25 +8,25 @@ use crate::tally::{Odometer, Tally};
 use flowgauge_bfruntime::{Data, fixed};
 use std::time::{Duration, Instant};
 
-/// How often ports are read within a window. A driver asks all MACs one after the other.
+/// Interval of port reads within a window. A driver queries all MACs one after the other.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The counters of all ports together.
+/// Counters summed over all ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counters {
-    /// Frames that came, but for those that end in a MAC.
+    /// Frames that arrived, except those that end in a MAC (pause frames).
     arrived: u64,
     with_error: u64,
     no_room: u64,
 }
 
-/// The counters of a switch's ports over time.
+/// Counters of a switch's ports over time.
 #[derive(Debug)]
 pub(super) struct Ports {
     odometer: Odometer,
-    /// When counting began, or since the switch was started anew.
+    /// Counters when counting began, or after the switch was restarted.
     before: Counters,
-    /// Of the time before that.
+    /// Losses before that.
     losses_earlier: Losses,
     losses: Losses,
     tally: Option<Tally>,
@@ -34,7 +34,7 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// Counting began between these readings.
+    /// Creates the counters; counting began between these readings.
     pub(super) fn new(before: Counters, after: Counters) -> Self {
         let odometer = Odometer::new(before.arrived, after.arrived);
         let mut ports = Ports {
@@ -49,8 +49,7 @@ impl Ports {
         ports
     }
 
-    /// The switch was started anew, and these are its ports from then on: what it had received
-    /// before is not known.
+    /// Continues with the ports of a restarted switch; what it received before is unknown.
     pub(super) fn followed_by(self, new: Ports) -> Ports {
         Ports {
             odometer: Odometer::later(),
@@ -60,28 +59,29 @@ impl Ports {
         }
     }
 
-    /// Whether it is time to read them.
+    /// Returns whether the next read is due.
     pub(super) fn are_due(&self) -> bool {
         self.last_read.elapsed() >= INTERVAL
     }
 
-    /// Takes a reading.
+    /// Adds a reading.
     pub(super) fn take(&mut self, now: Counters) {
         self.last_read = Instant::now();
         self.odometer.read(self.last_read, now.arrived);
-        // A counter that went backwards was reset and counts from zero.
+        // A counter below its earlier value was reset and counts from zero.
         let since = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
         self.losses = self.losses_earlier.clone();
         self.losses.add(LossCause::DeviceError, since(now.with_error, self.before.with_error));
         self.losses.add(LossCause::Device, since(now.no_room, self.before.no_room));
     }
 
-    /// A bank is about to be closed.
+    /// Prepares for the closing of a bank.
     pub(super) fn closing(&mut self) {
         self.odometer.rotate(Instant::now(), 0);
     }
 
-    /// A bank was closed, and since then the ports show this; nothing if they could not be read.
+    /// Updates the tally after a bank was closed; `now` is a reading since then, `None` if it
+    /// failed.
     pub(super) fn closed(&mut self, now: Option<Counters>) {
         let Some(now) = now else {
             self.tally = None;
@@ -96,17 +96,17 @@ impl Ports {
         &self.losses
     }
 
-    /// What had come when the last bank was closed.
+    /// Returns the frames received when the last bank was closed.
     pub(super) fn tally(&self) -> Option<Tally> {
         self.tally
     }
 }
 
-/// What is read of a port.
+/// Fields read of a port.
 const FIELDS: [&str; 5] =
     [fixed::RECEIVED, fixed::WITH_ERROR, fixed::NO_ROOM, fixed::PAUSE, fixed::PRIORITY_PAUSE];
 
-/// Reads the counters of all ports; nothing of a switch that does not tell.
+/// Reads the counters of all ports; `None` if the switch does not report them.
 pub(super) async fn read(
     session: &mut Session,
     program: &Program,

@@ -1,9 +1,9 @@
-//! The program on a switch, by its schema: what it can do, and the numbers of what is read and
-//! written.
+//! Program on a switch, derived from its schema: its features, and the identifiers for reads and
+//! writes.
 
 use super::array::{self, Array};
 use super::measurement::{self, ROWS};
-use super::table::{Content, Filling, Held, MatchTable};
+use super::table::{Content, DesiredState, MatchTable, TableContents};
 use super::{hash, names};
 use crate::capabilities::{Capabilities, Clock};
 use crate::error::Failure;
@@ -13,15 +13,15 @@ use flowgauge_core::{BANKS, Counters, KeyKind, MeasurementKind, Settings};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// A program whose schema was understood.
+/// A program with a valid schema.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Program {
     schema: Schema,
-    /// What it measures.
+    /// Settings that it was compiled for.
     pub(super) settings: Settings,
 }
 
-/// What a program has besides what everyone has that measures so.
+/// Returns the optional arrays and tables of this build.
 fn extras(schema: &Schema, settings: &Settings) -> (Vec<Array>, Vec<MatchTable>) {
     let (mut arrays, mut tables) = measurement::extras(settings);
     arrays.retain(|array| schema.table(&array.table).is_ok());
@@ -30,7 +30,7 @@ fn extras(schema: &Schema, settings: &Settings) -> (Vec<Array>, Vec<MatchTable>)
 }
 
 impl Program {
-    /// Finds in a schema all that is needed.
+    /// Looks up everything that is needed in a schema.
     pub(super) fn new(schema: Schema) -> Result<Self, Failure> {
         check(&schema)?;
         let settings = measurement::find(&schema)?;
@@ -43,26 +43,25 @@ impl Program {
         Ok(Program { schema, settings })
     }
 
-    /// By which it was understood.
+    /// Returns the bfrt.json schema that this was derived from.
     pub(super) fn schema(&self) -> &Schema {
         &self.schema
     }
 
-    /// The registers of what is wanted: those that it is read from, and behind them what this
-    /// program has besides.
+    /// Returns the arrays for these settings, followed by the optional arrays of this build.
     pub(super) fn arrays(&self, wanted: &Settings) -> Vec<Array> {
         let mut arrays = measurement::arrays(wanted);
         arrays.extend(extras(&self.schema, wanted).0);
         arrays
     }
 
-    /// Checks that frames can be forwarded so.
+    /// Checks that frames can be forwarded between these ports.
     pub(super) fn check_forward(&self, forward: &[(u32, u32)]) -> Result<(), Failure> {
         let mut seen = Vec::new();
         for port in forward.iter().flat_map(|(one, other)| [*one, *other]) {
             if port >> names::PORT_BITS != 0 {
                 return Err(Failure::options(format!(
-                    "{port} is no port of a switch; they are below {}",
+                    "{port} is not a port number of a switch; port numbers are below {}",
                     1 << names::PORT_BITS
                 )));
             }
@@ -92,7 +91,7 @@ impl Program {
         Ok(())
     }
 
-    /// Checks that the program measures what these settings ask for; it may measure more.
+    /// Checks that the program measures what these settings require; it may measure more.
     pub(super) fn check_settings(&self, wanted: &Settings) -> Result<(), Failure> {
         let mut differences = Vec::new();
         for (wanted, own) in
@@ -142,16 +141,16 @@ impl Program {
         capabilities
     }
 
-    /// A table of the program; that it is there was checked.
+    /// Returns a table of the program, whose existence was checked.
     pub(super) fn table(&self, name: &str) -> Result<&Table, Failure> {
         self.schema.table(name).map_err(Failure::program)
     }
 
-    /// What the match tables must hold to measure what is wanted.
+    /// Returns the desired contents of the match tables for these settings.
     pub(super) fn contents(
         &self,
         wanted: &Settings,
-        held: &Held,
+        desired: &DesiredState,
         forward: &[(u32, u32)],
     ) -> Result<Vec<Content>, Failure> {
         let besides = extras(&self.schema, wanted).1;
@@ -166,7 +165,8 @@ impl Program {
                 .collect();
             let (keys, parameters) =
                 (vec![(key, names::PORT_BITS)], vec![(parameter, names::PORT_BITS)]);
-            let filling = move |_: &Held| Filling { entries: entries.clone(), default: None };
+            let filling =
+                move |_: &DesiredState| TableContents { entries: entries.clone(), default: None };
             wanted.push(MatchTable::new(
                 names::FORWARD.to_owned(),
                 keys,
@@ -175,17 +175,21 @@ impl Program {
                 filling,
             ));
         }
-        wanted.iter().map(|table| table.content(self, held)).collect()
+        wanted.iter().map(|table| table.content(self, desired)).collect()
     }
 
-    /// The same of those tables whose actions change while the switch counts.
-    pub(super) fn changing(&self, wanted: &Settings, held: &Held) -> Result<Vec<Content>, Failure> {
+    /// Returns the desired contents of the tables whose actions change while the switch counts.
+    pub(super) fn changing(
+        &self,
+        wanted: &Settings,
+        desired: &DesiredState,
+    ) -> Result<Vec<Content>, Failure> {
         let besides = extras(&self.schema, wanted).1;
         let tables = measurement::tables(wanted).into_iter().chain(besides);
-        tables.filter(MatchTable::changes).map(|table| table.content(self, held)).collect()
+        tables.filter(MatchTable::changes).map(|table| table.content(self, desired)).collect()
     }
 
-    /// The update that makes a bank the one that counts.
+    /// Returns the update that makes a bank active.
     pub(super) fn set_bank(&self, bank: usize) -> Result<proto::Update, Failure> {
         let table = self.table(names::BANK)?;
         let data = action_data(
@@ -196,7 +200,7 @@ impl Program {
         update(table, proto::update::Type::Modify, &Entry { place: Place::Default, data })
     }
 
-    /// The bank that an answer says counts.
+    /// Decodes the active bank from an answer.
     pub(super) fn bank(&self, answer: &[proto::TableEntry]) -> Result<usize, Failure> {
         let [message] = answer else {
             return Err(Failure::answer(format!("{} default entries of one table", answer.len())));
@@ -213,7 +217,7 @@ impl Program {
         }
     }
 
-    /// An entry of this table and no other.
+    /// Decodes an entry, which must be of this table.
     pub(super) fn decode(
         &self,
         table: &Table,
@@ -230,12 +234,12 @@ impl Program {
         Ok(entry)
     }
 
-    /// The elements that a bank's counters are.
+    /// Returns the indices of a bank's counters.
     pub(super) fn classes(bank: usize) -> Range<usize> {
         bank * names::CLASSES..(bank + 1) * names::CLASSES
     }
 
-    /// A bank's counters.
+    /// Decodes a bank's counters.
     pub(super) fn counters(
         &self,
         bank: usize,
@@ -276,7 +280,7 @@ impl Program {
         table.field(name).map_err(Failure::program)
     }
 
-    /// What asks for elements of a register or counter.
+    /// Returns the entries that request elements of a register or counter.
     pub(super) fn elements(
         &self,
         table: &Table,
@@ -297,7 +301,7 @@ impl Program {
         Ok(range.map(entry).collect())
     }
 
-    /// The entries of an indexed table that were asked for, in order: each once, and all there.
+    /// Sorts the requested entries of an indexed table; each must be present once.
     pub(super) fn indexed<'a>(
         &self,
         table: &Table,
@@ -352,8 +356,8 @@ impl Program {
         complete.ok_or_else(|| problem(format!("{missing} of {} entries are missing", range.len())))
     }
 
-    /// Updates that zero the counters of a bank, and empty those elements of its arrays that may
-    /// hold something. No write of a driver empties a part of an array at once.
+    /// Returns the updates that clear the counters of a bank and the non-empty elements of its
+    /// arrays. The driver has no write that clears a part of an array at once.
     pub(super) fn clear(
         &self,
         bank: usize,
@@ -367,13 +371,13 @@ impl Program {
         Ok(updates)
     }
 
-    /// Updates that zero the counters of a bank.
+    /// Returns the updates that clear the counters of a bank.
     pub(super) fn clear_counters(&self, bank: usize) -> Result<Vec<proto::Update>, Failure> {
         let zero = [names::PACKETS, names::BYTES].map(|name| (name, vec![0; 8]));
         self.set_all(names::FRAMES, names::COUNTER_INDEX, Self::classes(bank), zero)
     }
 
-    /// Updates that empty elements of a bank of an array.
+    /// Returns the updates that clear elements of a bank of an array.
     pub(super) fn clear_array(
         &self,
         bank: usize,
@@ -416,7 +420,7 @@ impl Program {
         indices.map(one).collect()
     }
 
-    /// What asks for a port.
+    /// Returns the entry that requests a port.
     pub(super) fn port_entry(
         &self,
         port: &super::Port,
@@ -429,8 +433,8 @@ impl Program {
         Ok((table, proto::TableEntry { data: None, ..entry.map_err(Failure::program)? }))
     }
 
-    /// Whether a port that is there is up or down as wanted. One with another speed or error
-    /// correction is refused.
+    /// Returns whether an existing port is up or down as desired. A different speed or error
+    /// correction is an error.
     pub(super) fn check_port(
         &self,
         port: &super::Port,
@@ -467,7 +471,7 @@ impl Program {
         Ok(entry.data.values(fixed::PORT_ENABLE).next() == Some(&Value::Bool(port.enable)))
     }
 
-    /// The update that configures a port, as a new one or one that is there.
+    /// Returns the update that creates or modifies a port.
     pub(super) fn port(
         &self,
         port: &super::Port,
@@ -491,7 +495,7 @@ fn port_key(port: &super::Port) -> Key {
     [(fixed::DEV_PORT.to_owned(), Match::Exact(port.dev_port.to_be_bytes().to_vec()))].into()
 }
 
-/// Looks up once what every program has, so that nothing can be missing later.
+/// Looks up the names that every program has, so that none can be missing later.
 fn check(schema: &Schema) -> Result<(), Failure> {
     let find = |error: SchemaError| Failure::program(format!("{error}; is it p4/flowgauge.p4?"));
     schema
@@ -512,7 +516,7 @@ fn check(schema: &Schema) -> Result<(), Failure> {
     check_syncs(frames)
 }
 
-/// Checks that a register or counter can be read all at once.
+/// Checks that a register or counter can be copied at once.
 pub(super) fn check_syncs(table: &Table) -> Result<(), Failure> {
     match table.offers(SYNC) {
         true => Ok(()),
@@ -536,7 +540,7 @@ pub(super) fn action_data(
     Ok(Data { action: Some(action.name.clone()), ..Data::fields(data) })
 }
 
-/// An update of an entry. That it fits the schema follows from the schema having been checked.
+/// Encodes an update of an entry. It fits the schema, which was checked.
 pub(super) fn update(
     table: &Table,
     kind: proto::update::Type,
@@ -550,7 +554,7 @@ pub(super) fn entity(entry: proto::TableEntry) -> proto::Entity {
     proto::Entity { entity: Some(proto::entity::Entity::TableEntry(entry)) }
 }
 
-/// The number in a field, if it is this field.
+/// Returns the number in a field, if it is the field with this ID.
 pub(super) fn number(field: &proto::DataField, id: u32) -> Option<&[u8]> {
     match &field.value {
         Some(proto::data_field::Value::Stream(bytes)) if field.field_id == id => Some(bytes),

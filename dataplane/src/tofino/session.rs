@@ -1,8 +1,8 @@
-//! A connection to a switch: one TCP connection, one subscription, and calls with a deadline.
+//! Session with a switch: one TCP connection, one subscription, and calls with a deadline.
 //!
-//! A session never comes back to life. If the connection breaks or the switch ends the
-//! subscription, every call fails from then on, so that no answer of a switch that was started anew
-//! is taken for one of the switch that was asked before.
+//! A session never recovers. Once the connection breaks or the switch ends the subscription, every
+//! call fails, so that an answer of a restarted switch is never mistaken for one of the switch
+//! before.
 
 use super::options::{Options, Tls};
 use super::program::{Program, entity};
@@ -21,26 +21,27 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity, Uri};
 use tonic::{Code, Streaming};
 
-/// Largest answer: both banks of 65,536 registers in four pipes are a tenth of it.
+/// Maximum size of an answer, in bytes: both banks of 65,536 registers in four pipes are a tenth of
+/// it.
 const MAX_ANSWER: usize = 64 << 20;
-/// Largest header of an answer. Failures of a batch come in the trailers, one for each update.
+/// Maximum size of an answer's headers, in bytes. Failures of a batch are in the trailers, one per
+/// update.
 const MAX_HEADER: u32 = 16 << 20;
 
-/// What may come before it is read, in bytes: registers, and digests between two looks at them.
+/// Size of the receive window, in bytes: registers, and digests between two calls.
 const WINDOW: u32 = 8 << 20;
-/// Lists of digests that may wait.
+/// Capacity of the queue of digest lists.
 const DIGESTS: usize = 1 << 16;
 
-/// Elements in one read, so that each answer comes within the deadline.
+/// Elements per read, so that each answer arrives within the deadline.
 const ELEMENTS: usize = 4096;
 
-/// How long a switch waits for its chip to copy registers. After that it answers as if they had
-/// been copied, so that an answer this late says nothing.
+/// Maximum time that a switch waits for its chip to copy registers. After that it answers as if
+/// they had been copied, so an answer this late is meaningless.
 const LONGEST_SYNC: Duration = Duration::from_secs(5);
 
-/// When TCP asks an idle switch whether it is there, how often, and how often in vain. Pings of
-/// HTTP/2 would not do: gRPC's servers end the connection of a client that sends more than a few
-/// within five minutes.
+/// TCP keep-alive: idle time, interval, and number of failed probes. HTTP/2 pings do not work: gRPC
+/// servers end the connection of a client that sends more than a few within five minutes.
 #[cfg(target_os = "linux")]
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(5), 3);
 
@@ -51,18 +52,18 @@ pub(super) struct Session {
     device: u32,
     id: u32,
     program: String,
-    /// What the switch sends by itself, of as much as there is room for.
+    /// Digests that the switch has sent, up to the capacity of the queue.
     pub(super) digests: mpsc::Receiver<proto::DigestList>,
-    /// What keeps the subscription.
-    _held: Subscribed,
-    /// Says when the subscription ended, and why.
+    /// Guard of the subscription.
+    _guard: Subscribed,
+    /// Receives the reason when the subscription ends.
     cut: oneshot::Receiver<String>,
     was_cut: Option<String>,
-    /// Whether the switch at the other end is known to hold what it was told.
+    /// Whether the switch's tables are known to be as desired.
     pub(super) verified: bool,
 }
 
-/// An error with all its causes: tonic's say only `transport error` by themselves.
+/// Formats an error with all its causes: tonic's errors alone say only `transport error`.
 fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text: Vec<String> = Vec::new();
     for cause in std::iter::successors(Some(error), |error| error.source()) {
@@ -74,7 +75,7 @@ fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     text.join(": ")
 }
 
-fn said(status: &tonic::Status) -> String {
+fn describe(status: &tonic::Status) -> String {
     match (status.message(), std::error::Error::source(status)) {
         ("", None) => code_name(status.code()).to_owned(),
         (message, None) => message.to_owned(),
@@ -131,7 +132,7 @@ async fn connect(options: &Options) -> Result<BfRuntimeClient<Channel>, Failure>
         .max_encoding_message_size(MAX_ANSWER))
 }
 
-/// Lets the system find out that a silent switch is gone.
+/// Enables keep-alive, so that a dead switch is detected.
 #[cfg(target_os = "linux")]
 fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     use rustix::net::sockopt;
@@ -143,9 +144,9 @@ fn keep_alive(stream: &TcpStream) -> io::Result<()> {
 }
 
 impl Session {
-    /// Connects, subscribes, binds the program, and reads what tables it has.
+    /// Connects, subscribes, binds the program, and reads its schema.
     ///
-    /// `learns`: whether it takes digests.
+    /// `learns`: whether to receive digests.
     pub(super) async fn open(options: &Options, learns: bool) -> Result<(Self, Schema), Failure> {
         let mut client = connect(options).await?;
         let subscription =
@@ -156,13 +157,13 @@ impl Session {
         Ok((session, schema))
     }
 
-    /// Connects, and goes on as the client whose connection was lost: its subscription and its
-    /// binding are still there, for the switch does not know of the loss. Digests go the lost way.
+    /// Connects and continues as the client whose connection was lost: its subscription and binding
+    /// still exist, since the switch has not noticed the loss. Digests go to the lost connection.
     pub(super) async fn adopt(options: &Options) -> Result<(Self, Schema), Failure> {
         let client = connect(options).await?;
         let ((_ends, cut), (_digests, digests)) = (oneshot::channel(), mpsc::channel(1));
-        let held = Subscribed::Lost { _ends, _digests };
-        let mut session = Session::of(client, options, Subscription { held, cut, digests });
+        let guard = Subscribed::Lost { _ends, _digests };
+        let mut session = Session::of(client, options, Subscription { guard, cut, digests });
         let schema = session.schema().await?;
         Ok((session, schema))
     }
@@ -170,7 +171,7 @@ impl Session {
     fn of(
         client: BfRuntimeClient<Channel>,
         options: &Options,
-        Subscription { held, cut, digests }: Subscription,
+        Subscription { guard, cut, digests }: Subscription,
     ) -> Self {
         Session {
             client,
@@ -179,14 +180,14 @@ impl Session {
             id: options.client,
             program: options.program.clone(),
             digests,
-            _held: held,
+            _guard: guard,
             cut,
             was_cut: None,
             verified: false,
         }
     }
 
-    /// Whether the subscription is known to have ended, and why.
+    /// Returns the reason if the subscription is known to have ended.
     pub(super) fn is_lost(&mut self) -> Option<String> {
         use oneshot::error::TryRecvError;
         if self.was_cut.is_none() {
@@ -199,7 +200,8 @@ impl Session {
         self.was_cut.clone()
     }
 
-    /// The same, after the connection's tasks had a moment to find out.
+    /// Returns the reason if the subscription has ended, after giving the connection's tasks a
+    /// moment to notice.
     pub(super) async fn lost(&mut self) -> Option<String> {
         const MOMENT: Duration = Duration::from_millis(1);
         if self.was_cut.is_none()
@@ -210,7 +212,7 @@ impl Session {
         self.was_cut.clone()
     }
 
-    /// Awaits a call, for no longer than the deadline and than the subscription lasts.
+    /// Awaits a call, at most until the deadline or the end of the subscription.
     async fn call<T>(
         &mut self,
         what: &str,
@@ -281,7 +283,7 @@ impl Session {
         let answer = answer.into_inner();
         let program = answer.config.iter().find(|config| config.p4_name == self.program);
         let program = program.ok_or_else(|| {
-            Failure::answer(format!("there is no schema of program {}", self.program))
+            Failure::answer(format!("the switch has no schema of program {}", self.program))
         })?;
         let schema = Schema::parse(&program.bfruntime_info).map_err(Failure::program)?;
         match answer.non_p4_config {
@@ -301,7 +303,7 @@ impl Session {
         self.read(table, vec![proto::TableEntry { table_id: table.id, ..Default::default() }]).await
     }
 
-    /// Reads all entries of a table that the driver keeps a copy of, as the chip has them now.
+    /// Reads all entries of a table from the chip instead of the driver's copy.
     pub(super) async fn read_from_chip(
         &mut self,
         table: &Table,
@@ -334,8 +336,7 @@ impl Session {
         .await
     }
 
-    /// Reads elements of a register or counter, as they were when they were last
-    /// [synced](Self::sync).
+    /// Reads elements of a register or counter, as of the last [sync](Self::sync).
     pub(super) async fn read_elements(
         &mut self,
         table: &Table,
@@ -349,8 +350,8 @@ impl Session {
         Ok(entries)
     }
 
-    /// Has the chip copy registers or counters to where they are read, all of a table at once. To
-    /// read them from the chip one by one takes a thousand times as long.
+    /// Makes the chip copy registers or counters to where they are read, a whole table at once.
+    /// Reading them from the chip one by one takes a thousand times as long.
     pub(super) async fn sync(&mut self, tables: &[&Table]) -> Result<(), Failure> {
         let operation = |table: &&Table| {
             let operation = proto::TableOperation {
@@ -410,7 +411,7 @@ impl Session {
         Ok(entries)
     }
 
-    /// Writes updates in batches, each of which succeeds as a whole or fails.
+    /// Writes updates in batches, each of which succeeds or fails as a whole.
     pub(super) async fn write(
         &mut self,
         what: &str,
@@ -433,9 +434,9 @@ impl Session {
         Ok(())
     }
 
-    /// Configures a port anew. One that is there as wanted stays as it is, but for whether it is
-    /// up; one that is there with another speed or error correction is refused, for a port that is
-    /// removed and added again loses its link.
+    /// Configures a port. An existing port with the same configuration is only enabled or disabled;
+    /// one with another speed or error correction is an error, since a port that is removed and
+    /// added again loses its link.
     pub(super) async fn configure_port(
         &mut self,
         program: &Program,
@@ -465,7 +466,7 @@ async fn all(
     Ok(all)
 }
 
-/// The first of the errors that an answer carries, if one is an error.
+/// Returns the first error in an answer, if any.
 fn check_errors(errors: &[proto::Error], what: &str) -> Result<(), Failure> {
     let mut failed =
         errors.iter().enumerate().filter(|(_, error)| error.canonical_code != i32::from(Code::Ok));
@@ -474,7 +475,7 @@ fn check_errors(errors: &[proto::Error], what: &str) -> Result<(), Failure> {
     let message =
         format!("{what}: number {index}: {}; {others} others failed as well", first.message);
     let code = Code::from(first.canonical_code);
-    // In here nothing says that the connection broke.
+    // None of these codes means a broken connection here.
     let transient = matches!(
         code,
         Code::Unavailable | Code::Aborted | Code::ResourceExhausted | Code::DeadlineExceeded
@@ -482,7 +483,7 @@ fn check_errors(errors: &[proto::Error], what: &str) -> Result<(), Failure> {
     Err(Failure::Refused { code: code_name(code), problem: message, transient })
 }
 
-/// A failed call. A batch's failure has one error for each update in its details.
+/// Converts the status of a failed call. For a batch, its details contain one error per update.
 fn refused(status: &tonic::Status, what: &str) -> Failure {
     let details = <proto::Status as prost::Message>::decode(status.details()).unwrap_or_default();
     let errors = details.details.iter().filter(|any| any.type_url.ends_with("bfrt_proto.Error"));
@@ -493,20 +494,19 @@ fn refused(status: &tonic::Status, what: &str) -> Failure {
     {
         return failure;
     }
-    Failure::from_status(status, format!("{what}: {}", said(status)))
+    Failure::from_status(status, format!("{what}: {}", describe(status)))
 }
 
-/// What keeps a subscription.
+/// Guard of a subscription.
 enum Subscribed {
-    /// Ends it when dropped.
+    /// A subscription of this connection, which ends when this is dropped.
     Own { _requests: mpsc::Sender<proto::StreamMessageRequest> },
-    /// It is that of a lost connection, of whose end nobody will hear, and whose digests nobody
-    /// gets.
+    /// A subscription of a lost connection, whose end and digests are not received.
     Lost { _ends: oneshot::Sender<String>, _digests: mpsc::Sender<proto::DigestList> },
 }
 
 struct Subscription {
-    held: Subscribed,
+    guard: Subscribed,
     cut: oneshot::Receiver<String>,
     digests: mpsc::Receiver<proto::DigestList>,
 }
@@ -559,27 +559,28 @@ async fn subscribe(
                 Ok(Some(proto::StreamMessageResponse {
                     update: Some(stream_message_response::Update::Digest(list)),
                 })) => {
-                    // Whoever counts digests finds out that one is missing.
+                    // The count of digests reveals a dropped one.
                     let _ = sender.try_send(list);
                 }
-                // Notifications, of which none was asked for.
+                // Notifications, which were not requested.
                 Ok(Some(_)) => {}
                 Ok(None) => break "the switch ended the subscription".to_owned(),
-                Err(status) => break said(&status),
+                Err(status) => break describe(&status),
             }
         };
-        // Without a session nobody wants to know.
+        // Fails only if the session is gone.
         let _ = cut.send(why);
     });
-    Ok(Subscription { held: Subscribed::Own { _requests: requests }, cut: was_cut, digests })
+    Ok(Subscription { guard: Subscribed::Own { _requests: requests }, cut: was_cut, digests })
 }
 
-/// A refused subscription: another client, or a lost connection of this one, has its number.
+/// Converts a refused subscription: another client, or a lost connection of this one, uses its
+/// number.
 fn busy(status: &tonic::Status, options: &Options) -> Failure {
     match status.code() {
         Code::InvalidArgument | Code::AlreadyExists => {
             let problem =
-                format!("client {} is subscribed already ({})", options.client, said(status));
+                format!("client {} is subscribed already ({})", options.client, describe(status));
             let other = "or take another number with --client";
             Failure::Taken { problem: format!("{problem}; {}, {other}", free(options)) }
         }
@@ -587,7 +588,7 @@ fn busy(status: &tonic::Status, options: &Options) -> Failure {
     }
 }
 
-/// How to end the connection that a switch keeps of a client that is gone.
+/// Describes how to end a stale connection of a dead client.
 fn free(options: &Options) -> String {
     let port = options.address.rsplit(':').next().unwrap_or_default();
     format!(

@@ -2,21 +2,23 @@
 
 use flowgauge_core::cardinality::Precision;
 
-/// How long slots are if nothing says so, as a power of two of nanoseconds.
+/// Default slot length, as a power of two of nanoseconds.
 pub const SLOT_BITS: u32 = 23;
-/// The shortest.
+/// Smallest slot length, as a power of two of nanoseconds.
 const LEAST_SLOT_BITS: u32 = 10;
-/// The longest round, which has a slot for each register: of longer ones the clock has too few.
+/// Longest round, with a slot for each register, as a power of two of nanoseconds: for longer ones
+/// the clock has too few bits.
 const MOST_ROUND_BITS: u32 = 44;
 
-/// The length of a slot as a power of two of nanoseconds, if a switch can have such slots.
+/// Returns the slot length as a power of two of nanoseconds; `None` if a switch cannot have such
+/// slots.
 #[must_use]
 pub fn slot_bits(precision: Precision, slot_ns: u64) -> Option<u32> {
     (slot_ns.is_power_of_two() && range(precision).contains(&slot_ns.trailing_zeros()))
         .then(|| slot_ns.trailing_zeros())
 }
 
-/// The nearest length of a slot that a switch can have.
+/// Returns the nearest slot length that a switch can have.
 #[must_use]
 pub fn nearest_slot(precision: Precision, slot_ns: u64) -> u64 {
     let range = range(precision);

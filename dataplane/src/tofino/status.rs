@@ -16,31 +16,31 @@ impl Failure {
         Failure::Options { problem: problem.to_string() }
     }
 
-    /// Whether there is such a thing already.
+    /// Returns whether the failure means that the object already exists.
     pub(crate) fn is_there(&self) -> bool {
         matches!(self, Failure::Refused { code, .. } if *code == code_name(Code::AlreadyExists))
     }
 
-    /// A status that an RPC ended with.
+    /// Converts the status of a failed RPC.
     pub(crate) fn from_status(status: &Status, problem: String) -> Self {
         let code = status.code();
         let name = code_name(code);
         match code {
-            // Not the switch's words, but what tonic makes of a broken connection.
+            // Not sent by the switch: tonic's status for a broken connection.
             _ if std::error::Error::source(status).is_some() => Failure::Unreachable { problem },
             Code::Unavailable | Code::Cancelled => Failure::Unreachable { problem },
-            // Not ours: a late answer is noticed on this side. A proxy's, or the switch's own.
+            // From a proxy or the switch: this side detects its own timeouts elsewhere.
             Code::DeadlineExceeded | Code::ResourceExhausted | Code::Aborted => {
                 Failure::Refused { code: name, problem, transient: true }
             }
-            // Messages that are no messages end as these.
+            // Statuses of malformed messages.
             Code::Internal | Code::DataLoss | Code::OutOfRange => Failure::Answer { problem },
             _ => Failure::Refused { code: name, problem, transient: false },
         }
     }
 }
 
-/// The name of a status in documentation of gRPC.
+/// Returns the name of a status as in the gRPC documentation.
 pub(super) fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",

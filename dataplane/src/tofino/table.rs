@@ -1,4 +1,4 @@
-//! Match tables: what the program must have, and what they must hold.
+//! Match tables: their required form in the program, and their desired contents.
 
 use super::program::{Program, action_data};
 use super::{array, names};
@@ -9,43 +9,43 @@ use flowgauge_bfruntime::{Data, Entry, Key, Match, Place};
 use flowgauge_core::BANKS;
 use flowgauge_core::delay::{Admission, Kind};
 
-/// What a switch is to hold.
+/// Desired state of a switch.
 #[derive(Clone, Debug)]
-pub(super) struct Held {
-    /// Computed once.
+pub(super) struct DesiredState {
+    /// Match tables, computed once.
     pub(super) tables: Tables,
-    /// Which requests each bank admits, kind by kind, if shares follow the traffic; as settings
-    /// say, where nothing is here.
+    /// Admission of requests of each bank, per kind, if shares follow the traffic; kinds that are
+    /// missing here follow the settings.
     pub(super) admissions: [Vec<(Kind, Admission)>; BANKS],
-    /// The lowest and the highest entropy that is usual, times 1024, if the switch watches one.
+    /// Lowest and highest usual entropy, times 1024, if the switch watches one.
     pub(super) thresholds: [i32; 2],
 }
 
-/// A table that looks up one action or nothing; or a parameter of a register's actions, which has
-/// one value and no action.
+/// A match table with one action; or a parameter of a register's actions, which has one value and
+/// no action.
 pub(super) struct MatchTable {
     name: String,
-    /// Its fields, and how many bits they have.
+    /// Key fields, with their widths in bits.
     keys: Vec<(&'static str, u32)>,
     action: Option<String>,
-    /// Those of the action, and how many bits they have.
+    /// Parameters of the action, with their widths in bits.
     parameters: Vec<(&'static str, u32)>,
-    /// What it must hold.
-    filling: Box<dyn Fn(&Held) -> Filling>,
+    /// Function that computes the desired contents.
+    filling: Box<dyn Fn(&DesiredState) -> TableContents>,
     /// Whether actions change while the switch counts.
     changes: bool,
 }
 
-/// Values of an action's parameters, in their order.
+/// Values of an action's parameters, in order.
 type Values = Vec<Vec<u8>>;
 
-/// What a table must hold.
-pub(super) struct Filling {
+/// Desired contents of a table, in terms of values.
+pub(super) struct TableContents {
     pub(super) entries: Vec<(Vec<(&'static str, Match)>, Values)>,
     pub(super) default: Option<Values>,
 }
 
-/// Entries that a table must have, and nothing else.
+/// Desired contents of a table, in the program's terms.
 pub(super) struct Content {
     pub(super) table: String,
     pub(super) entries: Vec<Entry>,
@@ -60,7 +60,7 @@ impl MatchTable {
         keys: Vec<(&'static str, u32)>,
         action: impl Into<String>,
         parameters: Vec<(&'static str, u32)>,
-        filling: impl Fn(&Held) -> Filling + 'static,
+        filling: impl Fn(&DesiredState) -> TableContents + 'static,
     ) -> Self {
         MatchTable {
             name,
@@ -72,11 +72,14 @@ impl MatchTable {
         }
     }
 
-    /// A parameter of a register's actions, and its value.
-    pub(super) fn of_register(name: String, value: impl Fn(&Held) -> i32 + 'static) -> Self {
-        let filling = move |held: &Held| Filling {
+    /// Creates a parameter of a register's actions, with its value.
+    pub(super) fn of_register(
+        name: String,
+        value: impl Fn(&DesiredState) -> i32 + 'static,
+    ) -> Self {
+        let filling = move |desired: &DesiredState| TableContents {
             entries: Vec::new(),
-            default: Some(vec![value(held).to_be_bytes().to_vec()]),
+            default: Some(vec![value(desired).to_be_bytes().to_vec()]),
         };
         let parameters = vec![(names::PARAMETER_VALUE, i32::BITS)];
         MatchTable {
@@ -89,17 +92,17 @@ impl MatchTable {
         }
     }
 
-    /// What it is called.
+    /// Returns the name.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// The same, whose actions change while the switch counts.
+    /// Returns the table, marked as one whose actions change while the switch counts.
     pub(super) fn that_changes(self, changes: bool) -> Self {
         MatchTable { changes, ..self }
     }
 
-    /// Checks that the program has it so.
+    /// Checks that the program has this table.
     pub(super) fn check(&self, schema: &Schema) -> Result<(), Failure> {
         let find =
             |error: SchemaError| Failure::program(format!("{error}; is it p4/flowgauge.p4?"));
@@ -133,15 +136,19 @@ impl MatchTable {
         Ok(())
     }
 
-    /// Whether its actions change while the switch counts.
+    /// Returns whether its actions change while the switch counts.
     pub(super) fn changes(&self) -> bool {
         self.changes
     }
 
-    /// What it must hold, as the program has it.
-    pub(super) fn content(&self, program: &Program, held: &Held) -> Result<Content, Failure> {
+    /// Returns the desired contents in the program's terms.
+    pub(super) fn content(
+        &self,
+        program: &Program,
+        desired: &DesiredState,
+    ) -> Result<Content, Failure> {
         let table = program.table(&self.name)?;
-        let Filling { entries, default } = (self.filling)(held);
+        let TableContents { entries, default } = (self.filling)(desired);
         let data = |values: Values| {
             let named: Vec<_> = self.parameters.iter().map(|(name, _)| *name).zip(values).collect();
             match &self.action {

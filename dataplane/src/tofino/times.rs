@@ -1,4 +1,4 @@
-//! How long it takes to read a switch.
+//! Measurement of the time that reads of a switch take.
 
 use super::measurement::Staggered;
 use super::options::Options;
@@ -11,34 +11,34 @@ use flowgauge_bfruntime::schema::Table;
 use flowgauge_core::cardinality::Mode;
 use std::time::{Duration, Instant};
 
-/// What it took to read and to clear a bank that does not count, and to read what has no banks.
+/// Times to read and clear an inactive bank, and to read arrays without banks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadTimes {
-    /// The tables that a rotation or a sample reads; the first one holds the counters of packets,
-    /// which it reads twice.
+    /// Tables that a rotation or a sample reads. The first one contains the packet counters, which
+    /// are read twice.
     pub tables: Vec<TableTimes>,
-    /// How long the bank stands still before it is read.
+    /// Wait before a closed bank is read.
     pub transit: Duration,
 }
 
-/// What it took for one table.
+/// Times for one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableTimes {
     /// Its full name.
     pub table: String,
-    /// Elements of a bank, or of a table that has no banks.
+    /// Elements of a bank, or of a table without banks.
     pub elements: usize,
-    /// Having the chip copy it.
+    /// Time for the chip to copy it.
     pub sync: Duration,
-    /// Reading a bank of the copy.
+    /// Time to read a bank of the copy.
     pub read: Duration,
-    /// Writing every element of a bank. A rotation writes those that are not empty. Nothing for
-    /// staggered registers: they have no banks, and nobody clears them.
+    /// Time to write every element of a bank (a rotation writes only the non-empty ones). `None`
+    /// for staggered registers, which have no banks and are not cleared.
     pub clear: Option<Duration>,
 }
 
 impl ReadTimes {
-    /// The longest that a rotation takes: every element of its bank is to be cleared.
+    /// Returns the maximum duration of a rotation, with every element to be cleared.
     #[must_use]
     pub fn rotation(&self) -> Duration {
         let of_banks =
@@ -46,13 +46,13 @@ impl ReadTimes {
         self.transit + of_banks.sum::<Duration>() + self.again()
     }
 
-    /// How long a sample takes.
+    /// Returns the duration of a sample.
     #[must_use]
     pub fn sample(&self) -> Duration {
         self.tables.iter().map(|times| times.sync + times.read).sum::<Duration>() + self.again()
     }
 
-    /// Whether there are staggered registers.
+    /// Returns whether there are staggered registers.
     #[must_use]
     pub fn is_staggered(&self) -> bool {
         self.tables.iter().any(|times| times.clear.is_none())
@@ -63,11 +63,11 @@ impl ReadTimes {
     }
 }
 
-/// Measures it. The bank is that which does not count; what it holds is lost. While this process
-/// has the program, no other one counts.
+/// Measures the read times, using the inactive bank, whose contents are lost. While this process
+/// has bound the program, no other client can count with it.
 ///
 /// # Errors
-/// [`Error::Switch`] if the switch cannot be reached, another client has its program, or the
+/// [`Error::Switch`] if the switch cannot be reached, another client has bound its program, or the
 /// program is not flowgauge's.
 pub fn read_times(options: &Options) -> Result<ReadTimes, Error> {
     let failed = |failure| Error::Switch {

@@ -1,11 +1,11 @@
-//! Frames of TCP and UDP, with their checksums and with the options that Linux sends.
+//! Frames of TCP and UDP, with checksums and the options that Linux sends.
 
 use super::{MAX_FRAME, ProfileError, TCP, internet_sum, parse_count, parse_vlan};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Bytes of the shortest frame on an Ethernet, without its check sequence. Shorter ones are padded
+/// Length of the shortest Ethernet frame, in bytes without check sequence. Shorter ones are padded
 /// with zeros.
-const SHORTEST: usize = 60;
+const MIN_FRAME_BYTES: usize = 60;
 const UDP: u8 = 17;
 const CLIENT_MAC: [u8; 6] = [0x3a, 0xfb, 0xf6, 0xe9, 0xbe, 0x5f];
 const SERVER_MAC: [u8; 6] = [0xf6, 0x22, 0x3b, 0xa1, 0x3a, 0xfb];
@@ -23,13 +23,13 @@ pub(super) mod flag {
 /// Headers and length of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// IPv6 instead of IPv4.
+    /// Whether to use IPv6 instead of IPv4.
     pub ipv6: bool,
-    /// An 802.1Q tag.
+    /// ID of an 802.1Q tag.
     pub vlan: Option<u16>,
-    /// TCP timestamps in every segment.
+    /// Whether every segment has TCP timestamps.
     pub timestamps: bool,
-    /// Bytes of a frame that carries TCP data, without frame check sequence.
+    /// Length of a frame with TCP data, in bytes without frame check sequence.
     pub size: usize,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Segment {
     pub(super) destination: SocketAddr,
     pub(super) flags: u8,
     pub(super) sequence: u32,
-    /// Of segments with the flag.
+    /// Acknowledgement number, for segments with the flag.
     pub(super) acknowledgement: u32,
     /// `TSval` and `TSecr`, if the layout has timestamps.
     pub(super) stamps: [u32; 2],
@@ -54,7 +54,7 @@ pub(super) struct Segment {
 }
 
 impl Layout {
-    /// Takes an option of a profile; whether there is one of this name.
+    /// Sets an option of a profile; returns whether there is one of this name.
     pub(super) fn set(&mut self, key: &str, value: &str) -> Result<bool, ProfileError> {
         match key {
             "size" => self.size = parse_count(key, value)? as usize,
@@ -66,7 +66,7 @@ impl Layout {
         Ok(true)
     }
 
-    /// What [`set`](Self::set) takes.
+    /// Returns the options for [`set`](Self::set).
     pub(super) fn options(&self) -> String {
         let mut options = String::new();
         if let Some(id) = self.vlan {
@@ -78,7 +78,7 @@ impl Layout {
         options + &format!(",size={}", self.size)
     }
 
-    /// Refuses frames without room for two bytes of data: one byte could be a keep-alive.
+    /// Rejects frames without room for two bytes of data: one byte could be a keep-alive.
     pub(super) fn check(&self) -> Result<(), ProfileError> {
         let smallest = self.headers() + 2;
         if (smallest..=MAX_FRAME).contains(&self.size) {
@@ -88,18 +88,18 @@ impl Layout {
         Err(ProfileError::value("size", &self.size.to_string(), &range))
     }
 
-    /// Bytes of all headers of a segment with data.
+    /// Returns the length of all headers of a segment with data, in bytes.
     fn headers(&self) -> usize {
         let link = if self.vlan.is_some() { 18 } else { 14 };
         link + if self.ipv6 { 40 } else { 20 } + if self.timestamps { 32 } else { 20 }
     }
 
-    /// Bytes of data in a segment with data.
+    /// Returns the bytes of data in a segment with data.
     pub(super) fn data(&self) -> usize {
         self.size.saturating_sub(self.headers())
     }
 
-    /// An address: in IPv6 the last 32 bits in 2001:db8::/96.
+    /// Returns an address: in IPv6 the last 32 bits in 2001:db8::/96.
     pub(super) fn address(&self, bits: u32) -> IpAddr {
         if self.ipv6 {
             IpAddr::V6(Ipv6Addr::from_bits(0x2001_0db8_u128 << 96 | u128::from(bits)))
@@ -108,7 +108,7 @@ impl Layout {
         }
     }
 
-    /// Makes `frame` this segment.
+    /// Writes this segment to `frame`.
     pub(super) fn tcp(&self, segment: &Segment, frame: &mut Vec<u8>) {
         let Segment {
             source,
@@ -142,13 +142,13 @@ impl Layout {
         frame.extend(WINDOW.to_be_bytes());
         frame.extend([0; 4]);
         options.iter().for_each(|part| frame.extend(*part));
-        // Data of zeros add nothing.
+        // Zero data do not change the sum.
         let checksum = !add(pseudo_header, internet_sum(&frame[transport..]));
         frame[transport + 16..transport + 18].copy_from_slice(&checksum.to_be_bytes());
-        frame.resize((transport + header + data).max(SHORTEST), 0);
+        frame.resize((transport + header + data).max(MIN_FRAME_BYTES), 0);
     }
 
-    /// Makes `frame` a datagram with this message.
+    /// Writes a datagram with this message to `frame`.
     pub(super) fn udp(
         &self,
         source: SocketAddr,
@@ -165,23 +165,23 @@ impl Layout {
         frame.extend([0; 2]);
         frame.extend(message);
         let checksum = match !add(pseudo_header, internet_sum(&frame[transport..])) {
-            // Zero says that there is no checksum.
+            // Zero would mean that there is no checksum.
             0 => u16::MAX,
             checksum => checksum,
         };
         frame[transport + 6..transport + 8].copy_from_slice(&checksum.to_be_bytes());
-        if frame.len() < SHORTEST {
-            frame.resize(SHORTEST, 0);
+        if frame.len() < MIN_FRAME_BYTES {
+            frame.resize(MIN_FRAME_BYTES, 0);
         }
     }
 
-    /// The maximum segment size that a host announces.
+    /// Returns the maximum segment size that a host announces.
     fn segment_maximum(&self) -> u16 {
         let fitting = self.data() + if self.timestamps { 12 } else { 0 };
         (fitting as u16).max(if self.ipv6 { 1440 } else { 1460 })
     }
 
-    /// Begins a frame; the sum of the pseudo-header.
+    /// Starts a frame; returns the sum of the pseudo-header.
     fn network(
         &self,
         source: SocketAddr,
@@ -234,15 +234,15 @@ impl Layout {
     }
 }
 
-/// The first sequence number of a host: anything, but one in eight is at the end of the numbers, so
-/// that they wrap.
+/// Returns the first sequence number of a host: random, but one in eight is near the end of the
+/// range, so that numbers wrap.
 pub(super) fn first_sequence(random: u64) -> u32 {
     let [high, low] = [random >> 32, random & 0x3ff].map(|part| part as u32);
     if high % 8 == 0 { u32::MAX - low } else { high }
 }
 
-/// A clock of TCP timestamps at a time in nanoseconds: as in Linux, it counts milliseconds from a
-/// random number.
+/// Returns the value of a TCP timestamp clock at a time in nanoseconds: as in Linux, it counts
+/// milliseconds from a random number.
 pub(super) fn ticks(clock: u32, at: u64) -> u32 {
     clock.wrapping_add((at / 1_000_000) as u32)
 }

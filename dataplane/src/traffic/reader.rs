@@ -1,10 +1,10 @@
-//! A reader of generated frames that shares nothing with what makes them. It refuses frames that no
+//! Parser of generated frames that shares no code with their generator. It rejects frames that no
 //! host would send.
 
 use super::frames::flag;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// A packet as it was read.
+/// A parsed packet.
 #[derive(Clone, Debug)]
 pub(super) struct Packet {
     pub(super) source: SocketAddr,
@@ -30,7 +30,7 @@ pub(super) struct Tcp {
 }
 
 impl Tcp {
-    /// The sequence number behind the segment.
+    /// Returns the sequence number after the segment.
     pub(super) fn end(&self) -> u32 {
         let length = self.data as u32
             + u32::from(self.flags & flag::SYN != 0)
@@ -47,7 +47,7 @@ fn long(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap())
 }
 
-/// Whether words add up to all ones (RFC 1071).
+/// Returns whether words add up to all ones (RFC 1071).
 fn sums(parts: &[&[u8]]) -> bool {
     let bytes = parts.concat();
     let sum: u64 = bytes
@@ -90,7 +90,7 @@ pub(super) fn read(frame: &[u8]) -> Packet {
         }
         other => panic!("EtherType {other:#x}"),
     };
-    // Nothing but padding behind it.
+    // The rest must be padding.
     let used = payload.as_ptr() as usize + payload.len() - frame.as_ptr() as usize;
     assert!(
         frame.len() == used.max(60) && frame[used..].iter().all(|byte| *byte == 0),

@@ -1,14 +1,14 @@
 //! BPF classifiers on the `clsact` queueing discipline: the hook of kernels without TCX (before
 //! Linux 6.6).
 //!
-//! Filters see packets in the order of their priorities, and of one priority the one that was added
-//! last comes first. A direct-action classifier that returns `TC_ACT_UNSPEC` (-1, the same as
-//! `TCX_NEXT`) hands the packet to the next filter.
+//! Filters run in the order of their priorities; among filters of one priority, the most recently
+//! added runs first. A direct-action classifier that returns `TC_ACT_UNSPEC` (-1, the same as
+//! `TCX_NEXT`) passes the packet to the next filter.
 //!
-//! A filter has no `bpf_link`: it stays when its process ends. So its name, which `tc filter show`
-//! prints, says who looks after it ([`Owner`]), and whether flowgauge made the queueing discipline.
-//! What a killed process left is found by that name; the filter of a [pinned](super::pins) program
-//! is found by the program's number.
+//! A filter has no `bpf_link`: it stays when its process ends. Its name, which `tc filter show`
+//! prints, therefore contains its owner ([`Owner`]), and whether flowgauge created the queueing
+//! discipline. Filters of a killed process are found by that name; the filter of a
+//! [pinned](super::pins) program is found by the program's ID.
 
 use super::link;
 use crate::Event;
@@ -39,23 +39,23 @@ const TCA_BPF_FD: u16 = 6;
 const TCA_BPF_NAME: u16 = 7;
 const TCA_BPF_FLAGS: u16 = 8;
 const TCA_BPF_ID: u16 = 11;
-/// What the program returns is the verdict.
+/// Direct action: the program's return value is the verdict.
 const TCA_BPF_FLAG_ACT_DIRECT: u32 = 1;
 
-/// Handle and parent of the queueing disciplines `clsact` and `ingress`, of which an interface has
-/// one at most.
+/// Handle and parent of the queueing disciplines `clsact` and `ingress`; an interface has at most
+/// one of them.
 const QDISC_HANDLE: u32 = 0xffff_0000;
 const QDISC_PARENT: u32 = 0xffff_fff1;
 
-/// Before all others.
+/// Priority of the filters: before all others.
 const PRIORITY: u16 = 1;
 /// `ETH_P_ALL`.
 const ALL_PROTOCOLS: u16 = 3;
 
-/// Names of filters begin with this, and with the mark if flowgauge made the queueing discipline.
+/// Prefix of filter names, and the mark that follows if flowgauge created the queueing discipline.
 const NAME: &str = "flowgauge";
 const QDISC_MARK: &str = "+qdisc";
-/// The kernel takes names of up to 255 bytes.
+/// Maximum length of a path in a name, in bytes; the kernel accepts names of up to 255.
 const MAX_PATH_BYTES: usize = 200;
 
 fn parent(direction: Direction) -> u32 {
@@ -65,17 +65,17 @@ fn parent(direction: Direction) -> u32 {
     }
 }
 
-/// `struct tcmsg`.
+/// Encodes `struct tcmsg`.
 fn message(index: u32, handle: u32, parent: u32, info: u32) -> Vec<u8> {
     [0, index, handle, parent, info].into_iter().flat_map(u32::to_ne_bytes).collect()
 }
 
-/// Priority and protocol of flowgauge's filters, as `tcmsg` has them.
+/// Returns priority and protocol of flowgauge's filters, as in `tcmsg`.
 fn info() -> u32 {
     u32::from(PRIORITY) << 16 | u32::from(ALL_PROTOCOLS.to_be())
 }
 
-/// A text attribute, which ends with a zero.
+/// Encodes a text attribute, which ends with a zero.
 fn text(kind: u16, text: &str) -> Vec<u8> {
     attribute(kind, &[text.as_bytes(), &[0]].concat())
 }
@@ -85,24 +85,25 @@ fn read_text(value: &[u8]) -> String {
     String::from_utf8_lossy(text).into_owned()
 }
 
-/// Name of what looks after a filter.
+/// Name of a filter's owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Owner(String);
 
 impl Owner {
-    /// This process: the filter is to end with it.
+    /// Returns the owner for a filter that ends with this process.
     pub(super) fn process() -> Self {
         Owner(format!("process {}", process(std::process::id()).unwrap_or_default()))
     }
 
-    /// Whoever holds the lock of this directory of pins: the filter outlives processes.
+    /// Returns the owner for a filter that outlives processes: the holder of the lock of this pin
+    /// directory.
     pub(super) fn pins(directory: &Path) -> Self {
         let path = directory.to_string_lossy();
         let (path, _) = path.split_at(path.floor_char_boundary(MAX_PATH_BYTES));
         Owner(format!("pins {path}"))
     }
 
-    /// Whether pins own the filter and are not there.
+    /// Returns whether the owner is a pin directory that does not exist.
     fn lacks_pins(&self) -> bool {
         let pins = self.0.strip_prefix("pins ").filter(|path| path.len() < MAX_PATH_BYTES);
         pins.is_some_and(|path| !Path::new(path).exists())
@@ -112,7 +113,7 @@ impl Owner {
         self.0.starts_with("process ")
     }
 
-    /// The owner that a filter's name has, if it is flowgauge's.
+    /// Parses the owner from a filter's name; `None` if the filter is not flowgauge's.
     fn from_name(name: &str) -> Option<Self> {
         let rest = name.strip_prefix(NAME)?;
         rest.strip_prefix(QDISC_MARK)
@@ -125,11 +126,11 @@ impl Owner {
         format!("{NAME}{} {}", if made_qdisc { QDISC_MARK } else { "" }, self.0)
     }
 
-    /// Whether the process is known to be gone, or known to be there.
+    /// Returns whether the owning process is gone; `None` if that is unknown.
     fn is_gone(&self) -> Option<bool> {
         let process_text = self.0.strip_prefix("process ")?;
         let (number, _) = process_text.split_once(' ')?;
-        // The same number means another process in another namespace.
+        // In another PID namespace the number belongs to another process.
         let (_, namespace) = process_text.rsplit_once(' ')?;
         let number = number
             .parse()
@@ -138,7 +139,7 @@ impl Owner {
         if kill(Pid::from_raw(number), None) == Err(Errno::ESRCH) {
             return Some(true);
         }
-        // Of other users' processes `/proc` may show nothing.
+        // `/proc` may hide other users' processes.
         process(number.unsigned_abs()).map(|found| found != process_text)
     }
 }
@@ -147,12 +148,12 @@ fn pid_namespace() -> Option<u64> {
     fs::metadata("/proc/self/ns/pid").ok().map(|namespace| namespace.ino())
 }
 
-/// A process as no other one is: its number, when it started (in ticks since boot), and the
-/// namespace of its number.
+/// Returns a unique identification of a process: its PID, start time (in ticks since boot) and PID
+/// namespace.
 fn process(number: u32) -> Option<String> {
     const START: usize = 19;
     let status = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
-    // The name before may contain anything.
+    // The name in parentheses may contain anything.
     let (_, fields) = status.rsplit_once(") ")?;
     Some(format!("{number} {} {}", fields.split(' ').nth(START)?, pid_namespace()?))
 }
@@ -163,7 +164,7 @@ struct Filter {
     priority: u16,
     handle: u32,
     chain: u32,
-    /// The kernel's number of its program; 0 if it has none.
+    /// ID of its program; 0 if it has none.
     program: u32,
     name: String,
 }
@@ -180,7 +181,7 @@ impl Filter {
             program: find(options, TCA_BPF_ID).and_then(word).unwrap_or(0),
             name: find(options, TCA_BPF_NAME).map(read_text).unwrap_or_default(),
         };
-        // Without a handle it is what holds the filters of one priority.
+        // An entry without a handle is the container of filters of one priority.
         (filter.handle != 0).then_some(filter)
     }
 
@@ -192,7 +193,8 @@ impl Filter {
         self.owner().is_some_and(|owner| self.name == owner.name(true))
     }
 
-    /// Removes it, and the queueing discipline if flowgauge made it and it has no other filters.
+    /// Removes the filter, and the queueing discipline if flowgauge created it and it has no other
+    /// filters.
     fn remove(&self, index: u32, direction: Direction) -> io::Result<()> {
         let info = u32::from(self.priority) << 16 | u32::from(ALL_PROTOCOLS.to_be());
         let body =
@@ -202,8 +204,8 @@ impl Filter {
     }
 }
 
-/// The filters of an interface that have flowgauge's priority, in the order in which they see
-/// packets. There may be thousands of others.
+/// Returns the filters of an interface with flowgauge's priority, in the order in which they run.
+/// There may be thousands of other priorities.
 fn filters(index: u32, direction: Direction) -> io::Result<Vec<Filter>> {
     dump(index, direction, info())
 }
@@ -214,14 +216,15 @@ fn dump(index: u32, direction: Direction, info: u32) -> io::Result<Vec<Filter>> 
     Ok(answers.iter().filter_map(|answer| Filter::parse(answer)).collect())
 }
 
-/// The filters of an interface of both directions, of any priority.
+/// Returns the filters of an interface in both directions and of any priority.
 fn all_filters(index: u32) -> io::Result<Vec<Filter>> {
     let mut all = dump(index, Direction::Ingress, 0)?;
     all.extend(dump(index, Direction::Egress, 0)?);
     Ok(all)
 }
 
-/// Kind of the queueing discipline that has an interface's filters: `clsact` or `ingress`.
+/// Returns the kind of the queueing discipline that contains an interface's filters: `clsact` or
+/// `ingress`.
 fn qdisc(index: u32) -> io::Result<Option<String>> {
     let answers = ask(ROUTE, RTM_GETQDISC, Which::All, &message(index, 0, 0, 0))?;
     let kind = |answer: &Vec<u8>| {
@@ -236,7 +239,7 @@ fn qdisc_request(index: u32) -> Vec<u8> {
     [message(index, QDISC_HANDLE, QDISC_PARENT, 0), text(TCA_KIND, "clsact")].concat()
 }
 
-/// Makes the queueing discipline if there is none. Returns whether it did.
+/// Creates the queueing discipline if it is missing. Returns whether it did.
 fn make_qdisc(index: u32, direction: Direction) -> io::Result<bool> {
     match change(ROUTE, RTM_NEWQDISC, NLM_F_CREATE | NLM_F_EXCL, &qdisc_request(index)) {
         Ok(()) => return Ok(true),
@@ -248,7 +251,7 @@ fn make_qdisc(index: u32, direction: Direction) -> io::Result<bool> {
         Err(error) if error.raw_os_error() != Some(libc::EEXIST) => return Err(error),
         Err(_) => {}
     }
-    // It takes filters of the other direction and runs them on packets that arrive.
+    // `ingress` accepts filters of the other direction, but runs them on arriving packets.
     if direction == Direction::Egress && qdisc(index)?.as_deref() == Some("ingress") {
         let advice = "`tc qdisc del dev … ingress` and `tc qdisc add dev … clsact` replace it";
         return Err(io::Error::other(format!(
@@ -258,8 +261,8 @@ fn make_qdisc(index: u32, direction: Direction) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Between the look and the removal is a moment in which another's new filter would go with it: the
-/// kernel has no call for both.
+/// Removes the queueing discipline if it has no filters. A filter added by another program between
+/// check and removal is lost: the kernel has no call for both.
 fn remove_unused_qdisc(index: u32) -> io::Result<()> {
     if all_filters(index)?.is_empty() {
         change(ROUTE, RTM_DELQDISC, 0, &qdisc_request(index))
@@ -268,20 +271,20 @@ fn remove_unused_qdisc(index: u32) -> io::Result<()> {
     }
 }
 
-/// A program at an interface as a filter. Removed when this is dropped, unless pins own it.
+/// A program attached to an interface as a filter. Removed on drop, unless pins own it.
 pub(super) struct Classifier {
     index: u32,
     direction: Direction,
     owner: Owner,
-    /// Keeps the program's number from being given to another one.
+    /// Reference that prevents reuse of the program's ID.
     program: OwnedFd,
     number: u32,
-    /// Whether flowgauge made the queueing discipline.
+    /// Whether flowgauge created the queueing discipline.
     made_qdisc: bool,
 }
 
 impl Classifier {
-    /// Attaches a program before all filters, and makes the queueing discipline if there is none.
+    /// Attaches a program before all filters, creating the queueing discipline if it is missing.
     pub(super) fn attach(
         program: BorrowedFd<'_>,
         index: u32,
@@ -296,7 +299,7 @@ impl Classifier {
         Ok(classifier)
     }
 
-    /// A program that is attached already, or was.
+    /// Opens a program that is or was attached.
     pub(super) fn open(
         program: OwnedFd,
         index: u32,
@@ -310,7 +313,7 @@ impl Classifier {
         Ok(Classifier { index, direction, owner, program, number, made_qdisc })
     }
 
-    /// Attaches the program once more, after its filter was removed.
+    /// Attaches the program again after its filter was removed.
     pub(super) fn attach_again(&mut self) -> io::Result<()> {
         let made = make_qdisc(self.index, self.direction)?;
         self.made_qdisc =
@@ -341,7 +344,7 @@ impl Classifier {
         })
     }
 
-    /// The kernel's number of the program.
+    /// Returns the ID of the program.
     pub(super) fn number(&self) -> u32 {
         self.number
     }
@@ -354,13 +357,13 @@ impl Classifier {
         filter.program == self.number
     }
 
-    /// The interface's number; nothing once the filter is removed, or the interface gone.
+    /// Returns the interface's index; `None` once the filter or the interface was removed.
     pub(super) fn attached_to(&self) -> io::Result<Option<u32>> {
         let found = filters(self.index, self.direction)?.iter().any(|filter| self.is_it(filter));
         Ok(found.then_some(self.index))
     }
 
-    /// Numbers of the programs that see packets before this one; 0 stands for a filter without one.
+    /// Returns the IDs of the programs that run before this one; 0 for a filter without a program.
     pub(super) fn before(&self) -> io::Result<Vec<u32>> {
         let filters = filters(self.index, self.direction)?;
         let before = filters
@@ -370,7 +373,7 @@ impl Classifier {
         Ok(before.map(|filter| filter.program).collect())
     }
 
-    /// Removes the filter, if it is there.
+    /// Removes the filter, if it exists.
     pub(super) fn detach(&self) -> io::Result<()> {
         let filters = filters(self.index, self.direction)?;
         filters
@@ -393,8 +396,8 @@ impl Drop for Classifier {
     }
 }
 
-/// Removes filters at a place whose process is gone, and those of these pins but for one program;
-/// the caller has the pins' lock. Returns what to report.
+/// Removes filters at a counting point whose process is dead, and those of these pins except for
+/// one program; the caller has the pins' lock. Returns what to report.
 pub(super) fn clean(
     place: &Place,
     index: u32,
@@ -432,8 +435,8 @@ pub(super) fn clean(
     events
 }
 
-/// Places in this network namespace with filters whose process is not known to run, and whose pins
-/// are not there.
+/// Returns the filters in this network namespace whose process is not known to run and whose pins
+/// do not exist, with their counting points.
 fn orphans(interface: Option<&str>) -> Vec<(Place, u32, Filter)> {
     let mut orphans = Vec::new();
     for found in if_nameindex().iter().flat_map(|interfaces| interfaces.iter()) {
@@ -463,12 +466,12 @@ fn orphans(interface: Option<&str>) -> Vec<(Place, u32, Filter)> {
     orphans
 }
 
-/// Places of those filters.
+/// Returns the counting points of orphaned filters.
 pub(super) fn left() -> Vec<Place> {
     orphans(None).into_iter().map(|(place, ..)| place).collect()
 }
 
-/// Removes those filters, of one interface or of all. Returns their places.
+/// Removes orphaned filters, of one interface or of all. Returns their counting points.
 pub(super) fn remove_left(interface: Option<&str>) -> io::Result<Vec<Place>> {
     orphans(interface)
         .into_iter()

@@ -1,9 +1,9 @@
-//! What the programs of a run know together, whatever their place: one array, of requests that come
-//! here and are answered there, and one clock, by which both are timed.
+//! State shared by all programs of a run: one array, so that a request at one counting point
+//! matches its answer at another, and one clock for both.
 //!
-//! Each place has programs of its own, with its settings put in. Loading them makes arrays of their
-//! own as well, unless one is pinned where the loader is told to look: on a BPF file system that
-//! nobody else sees, which goes with this process.
+//! Each counting point has programs of its own, with its settings inserted. Loading them also
+//! creates separate arrays, unless an array is pinned at the path that the loader is given: on a
+//! private BPF file system, which vanishes with this process.
 
 use super::hook::{array, refused};
 use super::mapped;
@@ -23,21 +23,20 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
-/// What the places of a run share.
+/// State shared by the counting points of a run.
 pub(super) struct Common {
-    /// A BPF file system of our own; nothing if there is nothing to share, or nobody to share it
-    /// with.
+    /// Private BPF file system; `None` if there is nothing to share or only one counting point.
     mount: Option<OwnedFd>,
-    /// Whether the array is there, with what it has to hold.
+    /// Whether the array is initialised.
     is_prepared: Cell<bool>,
-    /// The wall clock's time when the kernel's clock began, in nanoseconds: read once, so that a
-    /// delay from one place to another has no part of a clock that was set meanwhile, nor of a
-    /// thread that waited between two readings.
+    /// Wall-clock time at the start of the kernel's clock, in nanoseconds. Read once, so that a
+    /// delay between two counting points is affected neither by changes of the wall clock nor by a
+    /// thread that was preempted between two readings.
     boot_ns: Cell<u64>,
 }
 
 impl Common {
-    /// For these places.
+    /// Creates the shared state for these counting points.
     pub(super) fn of(places: &[Place], settings: &Settings) -> Result<Self, Error> {
         let takes = places.len() > 1 && Layout::of(settings).together > 0;
         let mount = takes.then(mount).transpose().map_err(|error| {
@@ -58,12 +57,12 @@ impl Common {
             .map(|mount| PathBuf::from(format!("/proc/self/fd/{}/lasting", mount.as_raw_fd())))
     }
 
-    /// What the next programs are to be loaded with.
+    /// Returns the pinned arrays to load the next programs with.
     pub(super) fn pinned(&self) -> Pinned {
         Pinned(self.path().map(|path| (LASTING, path)).into_iter().collect())
     }
 
-    /// Fills the array, if these programs are the first that have it.
+    /// Initialises the array if these programs are the first that use it.
     pub(super) fn prepare(
         &self,
         place: &Place,
@@ -78,8 +77,8 @@ impl Common {
             .map_err(|error| refused(place, format!("cannot fill what lasts: {error}")))
     }
 
-    /// Makes the array and the clock of programs that were adopted the common ones. If there is
-    /// another array already, something is to be told.
+    /// Makes array and clock of adopted programs the shared ones. Returns a warning if another
+    /// array is shared already.
     pub(super) fn adopt(
         &self,
         place: &Place,
@@ -103,12 +102,13 @@ impl Common {
     }
 }
 
-/// The kernel's number of an array.
+/// Returns the ID of an array.
 fn number(map: &MapData) -> Option<u32> {
     map.info().ok().map(|info| info.id())
 }
 
-/// The wall clock's time when the kernel's clock began, by the closest of some readings of both.
+/// Returns the wall-clock time at the start of the kernel's clock, by the closest of several
+/// readings of both.
 fn boot_ns() -> u64 {
     let readings = (0..8).map(|_| {
         let before = monotonic_ns();
@@ -142,7 +142,7 @@ mod tests {
     use flowgauge_core::{Settings, delay};
     use flowgauge_testing::on_veth;
 
-    /// Counts where packets come in, or there and where they leave; gives the clocks of the places.
+    /// Counts on ingress, or on ingress and egress; returns the clocks of the counting points.
     fn clocks(places: &[Direction], adopt: bool) -> (Xdp, Vec<u64>) {
         let settings = Settings {
             delay: delay::Settings {
@@ -165,8 +165,7 @@ mod tests {
         (xdp, clocks)
     }
 
-    /// A request here and its answer there are timed by one clock, also if one of both places was
-    /// adopted.
+    /// Counting points share one clock, even if one of them was adopted.
     #[test]
     fn places_have_one_clock() {
         on_veth(|| {

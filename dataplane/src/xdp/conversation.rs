@@ -1,4 +1,4 @@
-//! Packets of conversations, run through a program as [injected](super::Injector) frames are: for
+//! Packets of conversations, run through a program like [injected](super::Injector) frames, for
 //! benchmarks.
 
 use super::hook::{loading, refused, xdp};
@@ -10,19 +10,20 @@ use aya::Ebpf;
 use aya::maps::ProgramArray;
 use aya::programs::{TestRun, TestRunOptions, Xdp};
 
-/// Packets from the request that one connection sends to its answer, both included.
+/// Packets from a request of a connection to its answer, both included.
 pub const ROUND_TRIP: u32 = 127;
 
-/// TCP connections between a client and a server, whose packets a program counts. Every other
-/// packet has data, and is a request that is new; every other one acknowledges it, [`ROUND_TRIP`]
-/// packets later. The kernel makes each packet of the one before, which takes a few nanoseconds.
+/// Generator of TCP connections between a client and a server, whose packets a program counts.
+/// Every other packet has data, as a new request; the packets between acknowledge requests,
+/// [`ROUND_TRIP`] packets later. The kernel derives each packet from the previous one, in a few
+/// nanoseconds.
 pub struct Conversation {
     place: Place,
     programs: Ebpf,
 }
 
 impl Conversation {
-    /// A conversation that the injector's program listens to.
+    /// Creates a conversation that the injector's program counts.
     ///
     /// # Errors
     /// [`Error::Kernel`] before tables are installed, and if the kernel refuses the program.
@@ -54,7 +55,7 @@ impl Conversation {
     }
 }
 
-/// What the kernel makes packets of: IPv4, TCP.
+/// Template of the packets: IPv4, TCP.
 const FRAME: [u8; 60] = {
     let mut frame = [0; 60];
     frame[12] = 8;
@@ -64,7 +65,7 @@ const FRAME: [u8; 60] = {
     frame
 };
 
-/// Has `programs` hand its packets to a program.
+/// Connects `programs` to a program that receives their packets.
 fn listen(programs: &mut Ebpf, listener: &Xdp) -> Result<(), String> {
     let map = programs.map_mut(LISTENER).ok_or("its object has no map of programs")?;
     let mut listeners = ProgramArray::try_from(map).map_err(|error| error.to_string())?;

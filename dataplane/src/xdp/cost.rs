@@ -1,31 +1,31 @@
-//! What programs cost, which the kernel measures if it is told to.
+//! Run-time cost of programs, which the kernel measures if that is enabled.
 
 use aya::programs::loaded_programs;
 use std::fs;
 use std::io;
 
-/// What a program has cost while the kernel measured.
+/// Cost of a program while the kernel measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
-    /// The kernel's number of it.
+    /// ID of the program.
     pub program: u32,
     /// CPU time, in nanoseconds.
     pub time_ns: u64,
-    /// How often it ran: once for every packet.
+    /// Number of runs: one for every packet.
     pub runs: u64,
 }
 
-/// Whether the kernel measures what programs cost: `sysctl kernel.bpf_stats_enabled`.
+/// Returns whether the kernel measures the cost of programs: `sysctl kernel.bpf_stats_enabled`.
 #[must_use]
 pub fn costs_are_measured() -> bool {
     fs::read_to_string("/proc/sys/kernel/bpf_stats_enabled")
         .is_ok_and(|enabled| enabled.trim() == "1")
 }
 
-/// What these programs have cost, as far as they are loaded.
+/// Returns the cost of those of these programs that are loaded.
 ///
 /// # Errors
-/// If the kernel does not tell, which takes root or `CAP_SYS_ADMIN`.
+/// The kernel denies the information, which needs root or `CAP_SYS_ADMIN`.
 pub fn costs(programs: &[u32]) -> io::Result<Vec<Cost>> {
     let mut costs = Vec::new();
     for program in loaded_programs() {
@@ -35,7 +35,7 @@ pub fn costs(programs: &[u32]) -> io::Result<Vec<Cost>> {
                 costs.push(Cost { program: program.id(), time_ns, runs: program.run_count() });
             }
             Ok(_) => {}
-            // Programs come and go while they are listed.
+            // Programs may be unloaded while they are listed.
             Err(error)
                 if super::hook::io_error(&error).is_some_and(|code| code == libc::ENOENT) => {}
             Err(error) => return Err(io::Error::other(error)),

@@ -1,13 +1,13 @@
-//! How long the elements of an object's arrays are, which its loader cannot change.
+//! Element sizes of an object's arrays, which its loader cannot change.
 
 use object::{Object, ObjectSection, ObjectSymbol};
 
-/// Where the definition of a map has the length of values: behind its type and the length of keys.
+/// Offset of the value size in a map definition, after type and key size.
 const VALUE_SIZE: usize = 8;
 
-/// The object with elements of these lengths. A map that the object does not have is left to who
-/// looks for it next. The loader wants the copy aligned to words, as allocators align what is
-/// larger than one; it refuses anything else.
+/// Returns the object with these element sizes. Maps missing in the object are ignored here and
+/// reported by the code that uses them. The loader requires the copy to be word-aligned, as
+/// allocators do for anything larger than a word, and refuses it otherwise.
 pub(super) fn resized(bytes: &[u8], lengths: &[(&str, u32)]) -> Vec<u8> {
     let mut copied = bytes.to_vec();
     for &(map, length) in lengths {
@@ -20,11 +20,10 @@ pub(super) fn resized(bytes: &[u8], lengths: &[(&str, u32)]) -> Vec<u8> {
     copied
 }
 
-/// Makes an array of one word of a map of another kind, which is not in use and which older kernels
-/// do not have.
+/// Replaces an unused map of a kind that older kernels lack by an array of one word.
 pub(super) fn without(object: &mut [u8], map: &str) {
     const ARRAY: u32 = 2;
-    // Kind, lengths of keys and of values, entries.
+    // Kind, key size, value size, entries.
     let words = [ARRAY, 4, 8, 1].map(u32::to_le_bytes).concat();
     if let Some(place) = definition(object, map).and_then(|at| object.get_mut(at..at + words.len()))
     {
@@ -32,7 +31,7 @@ pub(super) fn without(object: &mut [u8], map: &str) {
     }
 }
 
-/// Where a map is defined.
+/// Returns the offset of a map's definition.
 fn definition(bytes: &[u8], map: &str) -> Option<usize> {
     let object = object::File::parse(bytes).ok()?;
     let symbol = object.symbols().find(|symbol| symbol.name() == Ok(map))?;

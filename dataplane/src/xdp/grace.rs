@@ -1,5 +1,4 @@
-//! Waiting for packets in flight: a grace period of read-copy-update, which programs in the receive
-//! path are under.
+//! Waiting for packets in flight: an RCU grace period, which covers programs in the receive path.
 #![allow(
     unsafe_code,
     reason = "aya makes no maps of maps, and the kernel offers membarrier as a system call; this module makes them"
@@ -9,22 +8,21 @@ use super::link::{bpf, descriptor};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-/// How a rotation waits for packets in flight. Both wait for the same, and take as long.
+/// Method by which a rotation waits for packets in flight. Both wait equally long for the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// The system call `membarrier`, which kernels with CPUs without ticks (`nohz_full`) do not
-    /// offer.
+    /// The system call `membarrier`, unavailable on kernels with tickless CPUs (`nohz_full`).
     Membarrier,
-    /// A change of a map of maps, after which the kernel waits until no program uses what was there
-    /// before.
+    /// An update of a map of maps, after which the kernel waits until no program uses the old
+    /// value.
     MapOfMaps,
 }
 
 impl Wait {
-    /// Both ways, the first that works is taken.
+    /// Both methods, in the order of attempts.
     pub const ALL: [Wait; 2] = [Wait::Membarrier, Wait::MapOfMaps];
 
-    /// How it is called.
+    /// Returns the name of the method.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -34,15 +32,15 @@ impl Wait {
     }
 }
 
-/// A way to wait that works here.
+/// A working method.
 pub(super) enum Grace {
     Membarrier,
-    /// The outer map and the one in it.
+    /// Outer and inner map.
     MapOfMaps(OwnedFd, OwnedFd),
 }
 
 impl Grace {
-    /// The way that is wanted, else the first that works.
+    /// Returns the requested method, or the first that works.
     pub(super) fn choose(wanted: Option<Wait>) -> io::Result<Self> {
         match wanted {
             Some(Wait::Membarrier) => Self::membarrier(),
@@ -72,12 +70,12 @@ impl Grace {
         let inner = map(BPF_MAP_TYPE_ARRAY, 0)?;
         let outer = map(BPF_MAP_TYPE_ARRAY_OF_MAPS, inner.as_raw_fd())?;
         let grace = Grace::MapOfMaps(outer, inner);
-        // It is as well to know now whether it works.
+        // Tested now, so that a failure is known early.
         grace.wait()?;
         Ok(grace)
     }
 
-    /// Returns once every program that was running when it was called has finished.
+    /// Waits until every program that is running now has finished.
     pub(super) fn wait(&self) -> io::Result<()> {
         let (outer, inner) = match self {
             Grace::Membarrier => return membarrier(MEMBARRIER_CMD_GLOBAL).map(drop),
@@ -91,8 +89,8 @@ impl Grace {
             value: &raw const value as u64,
             flags: 0,
         };
-        // SAFETY: the structure of this command; key and value are of the sizes that the map was
-        // made with, and live until it returns.
+        // SAFETY: the structure of this command; key and value have the sizes that the map was
+        // created with, and live until it returns.
         unsafe { bpf(BPF_MAP_UPDATE_ELEM, &mut update) }.map(drop)
     }
 }
@@ -102,7 +100,7 @@ const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
 const BPF_MAP_TYPE_ARRAY: u32 = 2;
 const BPF_MAP_TYPE_ARRAY_OF_MAPS: u32 = 12;
 
-/// The parts of `union bpf_attr` that the commands read; what is beyond is zero.
+/// Fields of `union bpf_attr` that the commands read; the rest is zero.
 #[repr(C)]
 struct MapCreate {
     kind: u32,
@@ -122,10 +120,10 @@ struct MapUpdate {
     flags: u64,
 }
 
-/// A map of one element of four bytes.
+/// Creates a map of one element of four bytes.
 fn map(kind: u32, inner: RawFd) -> io::Result<OwnedFd> {
     let mut create = MapCreate { kind, key_size: 4, value_size: 4, entries: 1, flags: 0, inner };
-    // SAFETY: the structure of this command, which makes a descriptor and has no pointers.
+    // SAFETY: the structure of this command, which creates a descriptor and has no pointers.
     unsafe { descriptor(BPF_MAP_CREATE, &mut create) }
 }
 

@@ -1,13 +1,13 @@
-//! One program at one place, with the memory it counts in.
+//! One program at one counting point, with the memory it counts in.
 
 use super::clsact::{self, Classifier, Owner};
 use super::common::Common;
 use super::link::{self, Link};
-use super::mapped::{Admitted, Cores, Together};
+use super::mapped::{AdmissionShares, Cores, SharedMemory};
 use super::object::{self, NoteArray, Pinned, Plain};
 use super::pins::{self, Found, Identity, Note, Pins, Secret};
 use super::verifier::{self, NotLoaded};
-use super::watch::{Seen, State};
+use super::watch::{LastCheck, State};
 use super::{Mode, Options, now_ns};
 use crate::Event;
 use crate::error::Error;
@@ -16,7 +16,7 @@ use crate::interface::device::{self, Counted, DeviceCounters};
 use crate::losses::Losses;
 use crate::place::{Direction, Place};
 use crate::snapshot::Snapshot;
-use crate::spares::Spares;
+use crate::spares::BankPool;
 use crate::tables::Tables;
 use crate::tally::{Odometer, Tally};
 use aya::maps::{Map, MapData, RingBuf};
@@ -37,60 +37,60 @@ use std::time::Instant;
 
 pub(super) const NO_INTERFACE: &str = "there is no such interface; `ip link` lists them";
 
-/// The number of no interface.
+/// Interface index that means "none".
 const NO_INDEX: u32 = 0;
 
 /// One program at one place.
 pub(super) struct Hook {
     pub(super) place: Place,
-    /// In which of the interface's hooks the program is.
+    /// Hook of the interface that the program is attached to.
     pub(super) mode: Mode,
     pub(super) note: Note,
     pub(super) state: State,
-    /// What precedes the network header there.
+    /// Link layer of the interface.
     pub(super) layer: Layer,
-    /// The kernel's number of the program, if it tells.
+    /// ID of the program, if the kernel reports it.
     pub(super) program: Option<u32>,
-    /// Counters of the interface when counting began at it, losses at interfaces that it was
-    /// before, and all when last looked at.
+    /// Counters of the interface when counting began, losses of earlier interfaces, and total
+    /// losses at the last check.
     counters_before: DeviceCounters,
     counted: Counted,
     losses_earlier: Losses,
     losses_seen: Losses,
-    /// What passes the interface, and what had when counting was to begin.
+    /// Packets that pass the interface, and their number when counting was about to begin.
     odometer: Option<Odometer>,
     passed_before: u64,
-    /// Keeps the program attached, also when its pin is removed. Before the pins, so that no packet
-    /// is counted once those are gone.
+    /// Link that keeps the program attached, even if its pin is removed. Declared before the pins,
+    /// so that no packet is counted once those are gone.
     pub(super) link: Option<Link>,
-    /// What was seen when last looked at.
-    pub(super) seen: Seen,
+    /// State seen at the last check.
+    pub(super) last_check: LastCheck,
     pub(super) pins: Option<(Pins, NoteArray)>,
-    /// To attach it again.
+    /// Programs, for attaching again.
     pub(super) programs: Option<Ebpf>,
     memory: Memory,
 }
 
-/// What a program counts in.
+/// Memory that a program counts in.
 struct Memory {
     cores: Cores,
-    together: Together,
-    /// Delays one by one, if settings ask for them.
+    shared: SharedMemory,
+    /// Ring of individual delays, if settings enable them.
     delays: Option<RingBuf<MapData>>,
-    /// Which requests windows admit, if that changes.
-    admitted: Admitted,
+    /// Adaptive request admission, if settings enable it.
+    admitted: AdmissionShares,
 }
 
-/// A hook, and the programs behind it if they are needed further.
+/// A hook, with its programs if they are still needed.
 pub(super) struct Hooked {
     pub(super) hook: Hook,
     pub(super) adopted: bool,
     pub(super) programs: Option<Ebpf>,
-    /// What is to be told.
-    pub(super) said: Vec<Event>,
+    /// Events not yet returned to the caller.
+    pub(super) events: Vec<Event>,
 }
 
-/// Packets that came to an interface, or those that it was given to send: between two numbers.
+/// Returns the packets that arrived at an interface, or that it was given to send, as a range.
 fn passed(interface: &str, direction: Direction) -> Option<RangeInclusive<u64>> {
     match direction {
         Direction::Ingress => {
@@ -100,7 +100,7 @@ fn passed(interface: &str, direction: Direction) -> Option<RangeInclusive<u64>> 
     }
 }
 
-/// Counts frames that are injected, at no interface.
+/// Creates a hook for injected frames, without an interface.
 pub(super) fn detached(
     place: &Place,
     number: u32,
@@ -111,10 +111,10 @@ pub(super) fn detached(
     let (hook, mut programs) =
         without_interface(place, number, options, tables, common, State::Counting)?;
     verify(place, options, &mut programs).map_err(|error| refused(place, loading(&error)))?;
-    Ok(Hooked { hook, adopted: false, programs: Some(programs), said: Vec::new() })
+    Ok(Hooked { hook, adopted: false, programs: Some(programs), events: Vec::new() })
 }
 
-/// Counts nothing, at an interface that is not there yet.
+/// Creates an idle hook for an interface that does not exist yet.
 pub(super) fn absent(
     place: &Place,
     number: u32,
@@ -123,10 +123,10 @@ pub(super) fn absent(
     common: &Common,
 ) -> Result<Hooked, Error> {
     let (hook, _) = without_interface(place, number, options, tables, common, State::Gone)?;
-    let said = vec![Event::Warning(format!(
+    let events = vec![Event::Warning(format!(
         "{place}: there is no such interface; it is counted when it is there"
     ))];
-    Ok(Hooked { hook, adopted: false, programs: None, said })
+    Ok(Hooked { hook, adopted: false, programs: None, events })
 }
 
 fn without_interface(
@@ -155,7 +155,7 @@ fn without_interface(
         odometer: None,
         passed_before: 0,
         link: None,
-        seen: Seen::at(""),
+        last_check: LastCheck::at(""),
         pins: None,
         programs: None,
         memory,
@@ -163,7 +163,7 @@ fn without_interface(
     Ok((hook, programs))
 }
 
-/// Counts at an interface, or goes on with what a controller that is gone has left counting there.
+/// Starts to count at an interface, or adopts what a dead controller left counting there.
 pub(super) fn attached(
     place: &Place,
     number: u32,
@@ -183,9 +183,9 @@ pub(super) fn attached(
     let layer = device::link(interface).map_err(|problem| refused(place, problem))?;
     let identity = identity(place, options, tables, common);
     let mut note = Note::new(&identity, interface, index, now_ns());
-    let mut said = Vec::new();
+    let mut events = Vec::new();
     if options.pins.as_ref().is_some_and(|keep| pins::forget(&keep.directory, place, index)) {
-        said.push(Event::Notice(format!(
+        events.push(Event::Notice(format!(
             "{place}: the interface was made anew since a flowgauge was killed that counted at an earlier one of this name; counting \
              begins anew, and what was not published of the earlier one is dropped"
         )));
@@ -210,14 +210,14 @@ pub(super) fn attached(
         odometer: Some(Odometer::later()),
         passed_before: passed.as_ref().map_or(0, |passed| *passed.start()),
         link: Some(link),
-        seen: Seen::at(interface),
+        last_check: LastCheck::at(interface),
         pins,
         programs: Some(programs),
         memory,
     };
     if let Some(mut pins) = pins {
         if pins.is_counting() {
-            // Not ours to remove, whatever goes wrong.
+            // Pins of another run are not removed, even on failure.
             pins.leave = true;
             if !options.pins.as_ref().is_some_and(|keep| keep.adopt) {
                 let problem = "a flowgauge that was killed has left its program counting here; --adopt goes on with its counts, \
@@ -227,14 +227,14 @@ pub(super) fn attached(
             let Found { mut note, notes, link, mode } =
                 pins.adopt(place, &note, options.wanted(place.direction))?;
             if note.rein_in(now_ns()) {
-                said.push(Event::Notice(format!("{place}: the clock was set back since counting began; windows that were open are told to begin now at the latest")));
+                events.push(Event::Notice(format!("{place}: the clock was set back since counting began; open windows are reported to begin now at the latest")));
             }
-            // The programs are for the case that they have to be attached again. They count in the
-            // memory that is there, by the clock of those before.
+            // The programs are for attaching again. They count in the existing memory, by the clock
+            // of the earlier ones.
             let identity = Identity { boot_ns: note.boot_ns, ..identity };
             let mut programs = load(place, number, options, &identity, tables, &pins.arrays())?;
             if let Some(news) = common.adopt(place, &programs, note.boot_ns)? {
-                said.push(news);
+                events.push(news);
             }
             let memory = map(place, options, &mut programs)?;
             let mut hook = blank(mode, note, Some((pins, notes)), memory, link, programs);
@@ -242,15 +242,15 @@ pub(super) fn attached(
                 hook.attach_again(options)?;
                 hook.mark_gap();
                 let what = "its program was detached while no flowgauge looked after it; it is attached again";
-                said.push(Event::Warning(format!(
+                events.push(Event::Warning(format!(
                     "{place}: {what}, and packets since then are missing"
                 )));
             }
             if let (Some((pins, _)), Some(keep)) = (&mut hook.pins, &options.pins) {
                 pins.leave = keep.leave;
-                said.extend(clsact::clean(place, index, Some(pins.directory()), hook.program));
+                events.extend(clsact::clean(place, index, Some(pins.directory()), hook.program));
             }
-            return Ok(Hooked { hook, adopted: true, programs: None, said });
+            return Ok(Hooked { hook, adopted: true, programs: None, events });
         }
         pins.clear()
             .map_err(|error| pins.failed("remove what is left of a killed flowgauge", &error))?;
@@ -260,52 +260,52 @@ pub(super) fn attached(
         let notes = object::new_note(note)
             .map_err(|error| refused(place, format!("cannot make the note: {error}")))?;
         let mut notes = pins.keep(arrays(place, &programs)?, notes)?;
-        said.extend(clsact::clean(place, index, Some(pins.directory()), None));
+        events.extend(clsact::clean(place, index, Some(pins.directory()), None));
         let Choice { link, mode, notice } = choose(place, index, options, |mode| {
-            // Before the program is pinned, which makes the note one of a program that counts.
+            // Written before the program is pinned, which makes the note valid.
             note.set_mode(mode);
             let written =
                 notes.set(0, Plain(note), 0).map_err(|error| io::Error::other(error.to_string()));
             written.map_err(Refusal::Attaching)?;
             attach(place, index, layer, mode, options, &mut programs, Some(&pins))
         })?;
-        said.extend(notice);
+        events.extend(notice);
         pins.pin(&link)?;
         pins.leave = options.pins.as_ref().is_some_and(|keep| keep.leave);
         return Ok(Hooked {
             hook: blank(mode, note, Some((pins, notes)), memory, link, programs),
             adopted: false,
             programs: None,
-            said,
+            events,
         });
     }
     let mut programs = load(place, number, options, &identity, tables, &common.pinned())?;
     common.prepare(place, &programs, options, tables)?;
     let memory = map(place, options, &mut programs)?;
-    said.extend(clsact::clean(place, index, None, None));
+    events.extend(clsact::clean(place, index, None, None));
     let Choice { link, mode, notice } = choose(place, index, options, |mode| {
         attach(place, index, layer, mode, options, &mut programs, None)
     })?;
-    said.extend(notice);
+    events.extend(notice);
     Ok(Hooked {
         hook: blank(mode, note, None, memory, link, programs),
         adopted: false,
         programs: None,
-        said,
+        events,
     })
 }
 
-/// The program at the hook that was asked for, or at the best there is.
+/// A program attached to the requested hook or to the best available one.
 struct Choice {
     link: Link,
     mode: Mode,
-    /// Which hook was taken instead of the best one, and why.
+    /// Reason why the best hook was not used.
     notice: Option<Event>,
 }
 
-/// Attaches the program to the hook that was asked for; if none was, to the first that takes it of
-/// native XDP (for packets that arrive), TCX or, where the kernel has none, a classifier, and
-/// generic XDP (for packets that arrive).
+/// Attaches the program to the requested hook; without a request, to the first that accepts it of
+/// native XDP (for arriving packets), TCX or, on kernels without it, a classifier, and generic XDP
+/// (for arriving packets).
 fn choose(
     place: &Place,
     index: u32,
@@ -346,10 +346,10 @@ fn choose(
     Err(Refusal::Loading(NotLoaded::new("", ProgramError::NotLoaded)).into_error(place, in_stack))
 }
 
-/// The first kernel with TCX.
+/// First kernel with TCX.
 const TCX_SINCE: &str = "Linux 6.6";
 
-/// The kernel's release, such as `6.1.0-50-amd64`.
+/// Returns the kernel's release, such as `6.1.0-50-amd64`.
 fn release() -> String {
     uname().release().to_string_lossy().into_owned()
 }
@@ -375,7 +375,8 @@ fn identity(place: &Place, options: &Options, tables: &Tables, common: &Common) 
     }
 }
 
-/// Packets on CPUs that were left out would be counted nowhere.
+/// Returns the number of possible CPUs. It must be known: packets on other CPUs would not be
+/// counted.
 pub(super) fn cpus(place: &Place) -> Result<usize, Error> {
     super::cpus().map_err(|error| {
         refused(
@@ -388,8 +389,7 @@ pub(super) fn cpus(place: &Place) -> Result<usize, Error> {
     })
 }
 
-/// Loads the object; it counts in the memory that is pinned, if there is any. `number`: of the
-/// interface in this run.
+/// Loads the object with its pinned memory, if any. `number` is that of the interface in this run.
 fn load(
     place: &Place,
     number: u32,
@@ -428,7 +428,7 @@ pub(super) fn array<'a>(
     }
 }
 
-/// The [arrays](object::KEPT) that are pinned, in their order.
+/// Returns the [arrays](object::KEPT) to pin, in their order.
 fn arrays<'a>(place: &Place, programs: &'a Ebpf) -> Result<Vec<&'a MapData>, Error> {
     object::KEPT.into_iter().map(|name| array(place, programs, name)).collect()
 }
@@ -436,20 +436,20 @@ fn arrays<'a>(place: &Place, programs: &'a Ebpf) -> Result<Vec<&'a MapData>, Err
 fn map(place: &Place, options: &Options, programs: &mut Ebpf) -> Result<Memory, Error> {
     let failed =
         |what: &str, error: &io::Error| refused(place, format!("cannot map {what}: {error}"));
-    let (cores, together) =
+    let (cores, shared) =
         (array(place, programs, object::CORES)?, array(place, programs, object::SHARED)?);
     let cores = Cores::new(cores, cpus(place)?, &options.settings)
         .map_err(|error| failed("the array of cores", &error))?;
-    let together = Together::new(together, &options.settings)
+    let shared = SharedMemory::new(shared, &options.settings)
         .map_err(|error| failed("what cores share", &error))?;
     let lasting = array(place, programs, object::LASTING)?;
-    let admitted =
-        Admitted::new(lasting, &options.settings).map_err(|error| failed("what lasts", &error))?;
+    let admitted = AdmissionShares::new(lasting, &options.settings)
+        .map_err(|error| failed("what lasts", &error))?;
     let delays = options.settings.delay.samples.then(|| ring(place, programs)).transpose()?;
-    Ok(Memory { cores, together, delays, admitted })
+    Ok(Memory { cores, shared, delays, admitted })
 }
 
-/// The ring of delays one by one; the programs keep it.
+/// Takes the ring of individual delays; the programs keep a reference.
 fn ring(place: &Place, programs: &mut Ebpf) -> Result<RingBuf<MapData>, Error> {
     let name = object::DELAYS;
     let ring = programs.take_map(name).ok_or_else(|| {
@@ -459,12 +459,12 @@ fn ring(place: &Place, programs: &mut Ebpf) -> Result<RingBuf<MapData>, Error> {
         .map_err(|error| refused(place, format!("cannot map the ring of delays: {error}")))
 }
 
-/// An XDP program, loaded or not.
+/// Returns an XDP program, loaded or not.
 pub(super) fn xdp<'a>(programs: &'a mut Ebpf, name: &str) -> Result<&'a mut Program, ProgramError> {
     programs.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()
 }
 
-/// A TCX program, loaded or not.
+/// Returns a TCX program, loaded or not.
 pub(super) fn tcx<'a>(
     programs: &'a mut Ebpf,
     name: &str,
@@ -477,8 +477,8 @@ fn verify(place: &Place, options: &Options, programs: &mut Ebpf) -> Result<(), N
     program(mode, options.program(mode, Layer::Ethernet), &options.settings, programs).map(drop)
 }
 
-/// Attaches the program to the interface of this number, which has this link layer, loading the
-/// program if it is not loaded. `pins`: those that are to look after it.
+/// Attaches the program to the interface of this index and link layer, loading it if needed.
+/// `pins`: the pins that will own it.
 pub(super) fn attach(
     place: &Place,
     index: u32,
@@ -502,7 +502,7 @@ pub(super) fn attach(
 const GENERIC: &str = "leave out --xdp-mode for the best hook that works here: --xdp-mode tcx (before Linux 6.6 clsact) and --xdp-mode skb \
                        work on every interface, but are slower";
 
-/// Makes a link run the program, whatever it runs.
+/// Makes a link run the program instead of its present one.
 pub(super) fn put(
     layer: Layer,
     mode: Mode,
@@ -513,14 +513,14 @@ pub(super) fn put(
     with_program(layer, mode, options, programs, |program| link.replace(program))
 }
 
-/// Why a program is not where it is to be.
+/// Reason why a program could not be installed.
 pub(super) enum Refusal {
     Loading(NotLoaded),
     Attaching(io::Error),
 }
 
 impl Refusal {
-    /// The error that the caller gets.
+    /// Converts the refusal to the caller's error.
     pub(super) fn into_error(self, place: &Place, mode: Mode) -> Error {
         let problem = match &self {
             Refusal::Loading(error) => loading(error),
@@ -539,7 +539,8 @@ impl Refusal {
         }
     }
 
-    /// Whether a program for packets in other pieces may be taken where this one was not.
+    /// Returns whether the variant for packets in one or several pieces may be accepted where this
+    /// one was not.
     fn is_about_pieces(&self) -> bool {
         !matches!(
             self.code(),
@@ -547,13 +548,13 @@ impl Refusal {
         )
     }
 
-    /// Whether another hook may take the program where this one did not.
+    /// Returns whether another hook may accept the program.
     fn is_about_hook(&self) -> bool {
         matches!(self, Refusal::Attaching(_))
             && !matches!(self.code(), Some(libc::EPERM | libc::EACCES | libc::ENODEV))
     }
 
-    /// In short, for the line that says which hook was taken instead.
+    /// Returns a short reason, for the notice that names the hook used instead.
     fn reason(&self, place: &Place, mode: Mode) -> String {
         let Refusal::Attaching(error) = self else {
             return "its program was not loaded".to_owned();
@@ -585,11 +586,11 @@ impl Refusal {
     }
 }
 
-/// Drivers keep a packet, headroom and `skb_shared_info` in one page, unless they can do with
-/// packets in pieces.
+/// Largest packet in one page, in bytes: drivers keep a packet, headroom and `skb_shared_info` in
+/// one page, unless they support packets in pieces.
 const IN_A_PAGE: u32 = 3498;
 
-/// Uses the first program that is taken; tells the refusal of the first that was not.
+/// Uses the first program that is accepted; returns the refusal of the first one if none is.
 fn with_program<T>(
     layer: Layer,
     mode: Mode,
@@ -614,7 +615,7 @@ fn with_program<T>(
     Err(first.unwrap_or(Refusal::Loading(NotLoaded::new("", ProgramError::NotLoaded))))
 }
 
-/// The program in the kernel, loaded if it is not.
+/// Returns the loaded program, loading it if needed.
 fn program<'a>(
     mode: Mode,
     name: &str,
@@ -630,8 +631,8 @@ fn program<'a>(
     program.map_err(|error| NotLoaded::new(name, error))
 }
 
-/// What of an interface keeps its driver from running programs, in words, as far as the kernel's
-/// error and its figures tell.
+/// Describes the property of an interface that prevents its driver from running programs, as far as
+/// it can be derived from the kernel's error and the interface's limits.
 fn native_limits(error: &io::Error, place: &Place, mode: Mode) -> Option<String> {
     if mode != Mode::Native {
         return None;
@@ -662,11 +663,11 @@ fn native_limits(error: &io::Error, place: &Place, mode: Mode) -> Option<String>
     }
 }
 
-/// A program that was loaded before is as good.
+/// Mode of aya for an XDP mode.
 impl From<Mode> for XdpMode {
     fn from(mode: Mode) -> Self {
         match mode {
-            // The others have no modes, and nobody asks for one.
+            // Other modes are not used for XDP programs.
             Mode::Native | Mode::Tcx | Mode::Clsact => XdpMode::Driver,
             Mode::Skb => XdpMode::Skb,
             Mode::Offload => XdpMode::Hardware,
@@ -674,7 +675,7 @@ impl From<Mode> for XdpMode {
     }
 }
 
-/// What to tell of a refusal, and the system's reason.
+/// Message of a refusal, and the system's error.
 pub(super) struct Problem(String, Option<io::Error>);
 
 impl From<String> for Problem {
@@ -688,16 +689,16 @@ pub(super) fn refused(place: &Place, problem: impl Into<Problem>) -> Error {
     Error::Kernel { interface: place.interface.clone(), problem, source }
 }
 
-/// Of programs that cannot be loaded.
+/// Describes why programs cannot be loaded.
 pub(super) fn loading<E: Loading>(error: &E) -> Problem {
     Problem(why_not_loaded(error), reason(error))
 }
 
 pub(super) fn why_not_loaded<E: Loading>(error: &E) -> String {
     let (text, cause) = (error.to_string(), io_error(error));
-    // The verifier's refusal has the same number as a lack of rights.
+    // The verifier's refusal has the same error number as a lack of privileges.
     if let Some(refusal) = verifier::Refusal::parse(&text) {
-        // Without it the verifier takes no program that computes with addresses.
+        // Without it the verifier accepts no program with pointer arithmetic.
         if capabilities(None).is_ok_and(|own| {
             !own.effective.intersects(CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN)
         }) {
@@ -712,9 +713,9 @@ pub(super) fn why_not_loaded<E: Loading>(error: &E) -> String {
     format!("cannot load the programs: {text}{}", advice(cause))
 }
 
-/// Errors of loading maps and of loading programs.
+/// Errors of loading maps and programs.
 pub(super) trait Loading: std::error::Error + 'static {
-    /// The program, if it is known.
+    /// Returns the refused program, if known.
     fn program(&self) -> Option<&NotLoaded> {
         None
     }
@@ -728,7 +729,8 @@ impl Loading for NotLoaded {
     }
 }
 
-/// Of a program that cannot be attached. `generic`: the options for modes that every interface has.
+/// Describes why a program cannot be attached. `generic`: the options for modes that every
+/// interface supports.
 pub(super) fn attaching<E: std::error::Error + 'static>(
     error: &E,
     mode: Mode,
@@ -769,20 +771,20 @@ fn advice(code: Option<i32>) -> &'static str {
     }
 }
 
-/// The system's error number at the bottom of an error.
+/// Returns the system's error number at the root of an error.
 pub(super) fn io_error(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
     std::iter::successors(Some(error), |error| error.source())
         .filter_map(|error| error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error))
         .last()
 }
 
-/// The same as an error of its own, to be the source of another.
+/// Returns the system's error at the root of an error, as the source of another.
 pub(super) fn reason(error: &(dyn std::error::Error + 'static)) -> Option<io::Error> {
     io_error(error).map(io::Error::from_raw_os_error)
 }
 
 impl Hook {
-    /// Whether the kernel runs the program on what it has put together already.
+    /// Returns whether the kernel runs the program on packets that it may have merged.
     pub(super) fn is_generic(&self) -> bool {
         self.mode == Mode::Skb
     }
@@ -796,7 +798,7 @@ impl Hook {
         array.set(0, Plain(self.note), 0).map_err(|error| pins.failed("write the note", &error))
     }
 
-    /// Pins the link, in the place of one that is no more.
+    /// Pins the link, replacing a stale one.
     pub(super) fn pin_link(&mut self) -> Result<(), Error> {
         if let (Some((pins, _)), Some(link)) = (&self.pins, &self.link) {
             pins.pin(link)?;
@@ -804,7 +806,7 @@ impl Hook {
         self.mend_pins().map(drop)
     }
 
-    /// Makes anew what others removed of the pins. Gives whether there was anything.
+    /// Restores pins that others removed. Returns whether any were missing.
     pub(super) fn mend_pins(&mut self) -> Result<bool, Error> {
         let (Some((pins, _)), Some(programs)) = (&mut self.pins, &self.programs) else {
             return Ok(false);
@@ -812,30 +814,30 @@ impl Hook {
         pins.mend(self.link.as_ref(), arrays(&self.place, programs)?)
     }
 
-    /// Makes the other bank active, for packets to come.
+    /// Makes the other bank active for packets to come.
     pub(super) fn flip(&mut self, now_ns: u64) -> Result<(), Error> {
         self.odometer.iter_mut().for_each(|odometer| odometer.rotate(Instant::now(), 0));
         self.note.flip(now_ns);
         self.write_note()?;
-        self.tell();
+        self.write_active_bank();
         Ok(())
     }
 
-    /// Tells every CPU which bank is active.
-    pub(super) fn tell(&mut self) {
+    /// Writes the active bank's number for every CPU.
+    pub(super) fn write_active_bank(&mut self) {
         self.memory.cores.set_bank(self.note.active);
     }
 
-    /// Empties the bank that is not active. No CPU may be counting in it.
+    /// Clears the inactive bank. No CPU may be counting in it.
     pub(super) fn clear(&mut self, settings: &Settings) {
         let idle = self.active() ^ 1;
         self.memory.cores.clear(idle);
-        if let Some(together) = self.memory.together.bank(idle) {
-            together.clear(settings);
+        if let Some(shared) = self.memory.shared.bank(idle) {
+            shared.clear(settings);
         }
     }
 
-    /// Sets what the bank admits that is not active.
+    /// Sets the request admission of the inactive bank.
     pub(super) fn admit(&mut self, admissions: &[(Kind, Admission)]) {
         let idle = self.active() ^ 1;
         let shares = self.memory.admitted.shares();
@@ -844,19 +846,19 @@ impl Hook {
         });
     }
 
-    /// Notes that packets may be missing in the active bank.
+    /// Marks the active bank as possibly incomplete.
     pub(super) fn mark_gap(&mut self) {
         let bit = 1 << self.active();
         if self.note.gaps & bit == 0 {
             self.note.gaps |= bit;
-            // Who adopts would not know of the gap; this process does.
+            // Only an adopting process would miss this mark; this one has it in memory.
             if let Err(error) = self.write_note() {
                 tracing::debug!("{error}");
             }
         }
     }
 
-    /// Notes that the closed window was published.
+    /// Marks the closed window as published.
     pub(super) fn published(&mut self, window: u64) -> Result<(), Error> {
         self.note.gaps &= 1 << self.active();
         self.note.unpublished = 0;
@@ -868,22 +870,22 @@ impl Hook {
         self.memory.cores.counters(self.active()).map(|counters| counters.packets()).sum()
     }
 
-    fn bank(&mut self, bank: usize, settings: &Settings, sums: &mut Spares) -> Arc<WideBank> {
-        let Memory { cores, together, .. } = &mut self.memory;
+    fn bank(&mut self, bank: usize, settings: &Settings, sums: &mut BankPool) -> Arc<WideBank> {
+        let Memory { cores, shared, .. } = &mut self.memory;
         sums.fill(settings, |sum| {
             cores.merge(bank, settings, sum);
-            if let Some(together) = together.bank(bank) {
-                sum.merge_shared(together, settings);
+            if let Some(shared) = shared.bank(bank) {
+                sum.merge_shared(shared, settings);
             }
         })
     }
 
-    /// The active bank as it stands.
+    /// Returns the current state of the active bank.
     pub(super) fn sample(
         &mut self,
         settings: &Settings,
         tables: &Tables,
-        sums: &mut Spares,
+        sums: &mut BankPool,
     ) -> Snapshot {
         let packets_before = self.packets();
         let bank = self.bank(self.active(), settings, sums);
@@ -892,19 +894,19 @@ impl Hook {
         Snapshot { lasting, packets_before, packets_after, ..Snapshot::of(bank, tables.hash) }
     }
 
-    /// The bank that is not active. No CPU may be counting in it.
+    /// Returns the inactive bank. No CPU may be counting in it.
     pub(super) fn closed(
         &mut self,
         settings: &Settings,
         tables: &Tables,
-        sums: &mut Spares,
+        sums: &mut BankPool,
     ) -> Snapshot {
         let idle = self.active() ^ 1;
         let complete = self.note.gaps >> idle & 1 == 0;
         Snapshot { complete, ..Snapshot::of(self.bank(idle, settings, sums), tables.hash) }
     }
 
-    /// Takes the delays that have come one by one.
+    /// Takes the individual delays that have arrived.
     pub(super) fn drain(&mut self, mut take: impl FnMut(Sample)) {
         let Some(ring) = &mut self.memory.delays else { return };
         while let Some(item) = ring.next() {
@@ -914,12 +916,12 @@ impl Hook {
         }
     }
 
-    /// Whether its interface was never there.
+    /// Returns whether its interface has never existed.
     pub(super) fn is_absent(&self) -> bool {
         self.state == State::Gone && self.note.interface_index == NO_INDEX
     }
 
-    /// Whether the program is attached, as far as the kernel tells.
+    /// Returns whether the program is attached, as far as the kernel reports.
     pub(super) fn is_attached(&self) -> bool {
         let here = Some(self.note.interface_index);
         self.link
@@ -927,8 +929,8 @@ impl Hook {
             .is_some_and(|link| link.attachment().is_ok_and(|attachment| attachment.index == here))
     }
 
-    /// Packets that the interface lost since counting began. What an interface loses on the way out
-    /// was counted before.
+    /// Returns the packets that the interface lost since counting began. On egress there are none:
+    /// packets are counted before the interface loses them.
     pub(super) fn losses(&self) -> Losses {
         if self.place.direction == Direction::Egress {
             return Losses::default();
@@ -938,11 +940,11 @@ impl Hook {
     }
 
     fn counters(&self) -> Option<DeviceCounters> {
-        // By number: the interface may have got another name.
+        // By index: the interface may have been renamed.
         device::name(self.note.interface_index).and_then(|name| DeviceCounters::read(&name))
     }
 
-    /// What has passed the interface.
+    /// Returns the packets that have passed the interface.
     fn passed(&self) -> Option<RangeInclusive<u64>> {
         passed(&device::name(self.note.interface_index)?, self.place.direction)
     }
@@ -954,7 +956,7 @@ impl Hook {
         losses
     }
 
-    /// Keeps the losses for the time when the interface is gone and cannot be asked any more.
+    /// Stores the losses for the time when the interface is gone and cannot be read any more.
     pub(super) fn remember_losses(&mut self) {
         if self.place.direction == Direction::Ingress
             && let Some(counters) = self.counters()
@@ -966,22 +968,22 @@ impl Hook {
         }
     }
 
-    /// Counting has begun, and no packet is on its way any more that passed before. Adopted counts
-    /// began at a time that nobody knows.
+    /// Starts the tally, once counting has begun and no uncounted packet is in flight. For adopted
+    /// counts the start is unknown.
     pub(super) fn begin_tally(&mut self) {
         if let (Some(_), Some(passed)) = (&self.odometer, self.passed()) {
             self.odometer = Some(Odometer::new(self.passed_before, *passed.end()));
         }
     }
 
-    /// Packets that came to the interface up to the last rotation; of those that leave, packets
-    /// that were handed to it.
+    /// Returns the packets that arrived at the interface up to the last rotation; on egress, the
+    /// packets handed to it.
     pub(super) fn received(&mut self) -> Option<Tally> {
         let passed = self.passed()?;
         self.odometer.as_mut()?.tally(*passed.end())
     }
 
-    /// Counts at an interface that was made anew, in the memory that there is.
+    /// Starts to count at a recreated interface, in the existing memory.
     pub(super) fn begin_again(&mut self, index: u32, options: &Options) -> Result<(), Error> {
         // Once, however often attaching fails.
         if let (Some((pins, _)), Some(keep)) = (&mut self.pins, &options.pins)
@@ -1007,7 +1009,7 @@ impl Hook {
 
 impl Drop for Hook {
     fn drop(&mut self) {
-        // A filter stays without its process, also if somebody removed its pin.
+        // A filter stays without its process, even if its pin was removed.
         if let (Some(link @ Link::Classifier(_)), Some((pins, _))) = (&self.link, &self.pins)
             && !pins.leave
             && let Err(error) = link.detach()

@@ -1,4 +1,4 @@
-//! Frames run through a program, in the kernel but without an interface (BPF_PROG_TEST_RUN).
+//! Frames run through a program in the kernel without an interface (BPF_PROG_TEST_RUN).
 
 use super::hook::{refused, tcx, xdp};
 use crate::error::Error;
@@ -7,7 +7,7 @@ use aya::Ebpf;
 use aya::programs::{TestRun, TestRunOptions};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Runs frames through a program as if they had come to an interface.
+/// Injector of frames into a program, as if they had arrived at an interface.
 #[derive(Clone)]
 pub struct Injector {
     pub(super) place: Place,
@@ -17,24 +17,24 @@ pub struct Injector {
     pub(super) programs: Programs,
 }
 
-/// What the kernel notes of a packet that stands for several on the wire.
+/// Kernel metadata of a packet that represents several on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
-    /// Bytes of payload of each but the last.
+    /// Bytes of payload of each packet but the last.
     pub segment_length: u32,
-    /// How many there are; zero if only their length is known.
+    /// Number of packets; zero if only their length is known.
     pub segments: u32,
-    /// Bytes of all together, if the kernel has added them up; else zero.
+    /// Bytes of all packets, if the kernel has added them up; otherwise zero.
     pub wire_length: u32,
 }
 
-/// `struct __sk_buff`: its length, and where fields are.
+/// Length of `struct __sk_buff` and offsets of its fields.
 const SK_BUFF: usize = 192;
 const WIRE_LENGTH: usize = 160;
 const SEGMENTS: usize = 164;
 const SEGMENT_LENGTH: usize = 176;
 
-/// The programs of a backend without interface, once tables are installed.
+/// Programs of a backend without interface, once tables are installed.
 pub(super) type Programs = Arc<Mutex<Option<Ebpf>>>;
 
 pub(super) fn locked(programs: &Programs) -> MutexGuard<'_, Option<Ebpf>> {
@@ -50,7 +50,7 @@ impl Injector {
         self.repeat(frame, 1)
     }
 
-    /// Counts one frame many times over; takes little longer than the program itself.
+    /// Counts one frame `times` times; takes little longer than the program itself.
     ///
     /// # Errors
     /// As [`inject`](Self::inject).
@@ -61,7 +61,7 @@ impl Injector {
         )
     }
 
-    /// Counts a packet that stands for several on the wire, on a TCX hook.
+    /// Counts a packet that represents several on the wire, on a TCX hook.
     ///
     /// # Errors
     /// As [`inject`](Self::inject).

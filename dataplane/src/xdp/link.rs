@@ -1,6 +1,6 @@
-//! Links: what keeps a program attached. They are asked and changed here, without the library's
-//! help, which neither tells where a link is attached nor asks for the order of programs. A
-//! [filter](super::clsact) has no link in the kernel, and is one here.
+//! Links: the objects that keep a program attached. Queries and changes are system calls of this
+//! module, since aya reports neither where a link is attached nor the order of programs. A
+//! [filter](super::clsact) has no link in the kernel; here it is treated as one.
 #![allow(
     unsafe_code,
     reason = "aya has no calls for it; this module makes system calls on structures of the kernel"
@@ -29,7 +29,7 @@ const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 const XDP_FLAGS_HW_MODE: u32 = 1 << 3;
 
-/// Where a program can be attached (`enum bpf_attach_type`).
+/// Attachment type of a program (`enum bpf_attach_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Hooks {
@@ -39,7 +39,7 @@ pub(super) enum Hooks {
 }
 
 impl Hooks {
-    /// The TCX hook of a direction.
+    /// Returns the TCX hook of a direction.
     pub(super) fn tcx(direction: Direction) -> Self {
         match direction {
             Direction::Ingress => Hooks::TcxIngress,
@@ -48,7 +48,7 @@ impl Hooks {
     }
 }
 
-/// The parts of `union bpf_attr` that the commands read; what is beyond is zero.
+/// Fields of `union bpf_attr` that the commands read; the rest is zero.
 #[repr(C)]
 struct ObjectPath {
     path: u64,
@@ -62,7 +62,7 @@ struct LinkCreate {
     index: u32,
     hooks: u32,
     flags: u32,
-    /// TCX: relative to what, and the revision expected; nothing.
+    /// TCX: reference program and expected revision; none.
     tcx: [u64; 2],
 }
 
@@ -101,7 +101,7 @@ struct ProgramQuery {
     revision: u64,
 }
 
-/// The beginning of `struct bpf_link_info`, for links at interfaces.
+/// Start of `struct bpf_link_info`, for links at interfaces.
 #[repr(C)]
 #[derive(Default)]
 struct LinkInfo {
@@ -113,7 +113,7 @@ struct LinkInfo {
     rest: [u32; 11],
 }
 
-/// The beginning of `struct bpf_prog_info`.
+/// Start of `struct bpf_prog_info`.
 #[repr(C)]
 #[derive(Default)]
 struct ProgramInfo {
@@ -130,8 +130,8 @@ struct ProgramInfo {
 /// `attributes` must be the structure of the command; pointers in it must be valid for what the
 /// command reads and writes.
 pub(super) unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_long> {
-    // SAFETY: the kernel reads and writes as many bytes as it is told there are; the rest is the
-    // caller's promise.
+    // SAFETY: the kernel reads and writes as many bytes as `size_of` says; the rest is guaranteed
+    // by the caller.
     match unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attributes, size_of::<T>()) } {
         -1 => Err(io::Error::last_os_error()),
         answer => Ok(answer),
@@ -144,14 +144,15 @@ pub(super) unsafe fn descriptor<T>(
     command: libc::c_int,
     attributes: &mut T,
 ) -> io::Result<OwnedFd> {
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     let descriptor = unsafe { bpf(command, attributes)? };
     let descriptor = RawFd::try_from(descriptor).map_err(io::Error::other)?;
-    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
+    // SAFETY: the kernel has just created this descriptor for this process, and no other owner
+    // exists.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// A program at an interface. It is detached when this is dropped, unless it is pinned.
+/// A program attached to an interface. Detached on drop, unless it is pinned.
 pub(super) enum Link {
     /// A `bpf_link`, of an XDP or TCX program.
     Bpf(OwnedFd),
@@ -159,14 +160,14 @@ pub(super) enum Link {
     Classifier(Classifier),
 }
 
-/// What the kernel knows of a link.
+/// State of a link in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Attachment {
-    /// The kernel's number of the link; 0 of a filter.
+    /// ID of the link; 0 for a filter.
     pub(super) link: u32,
-    /// The kernel's number of the program.
+    /// ID of the program.
     pub(super) program: u32,
-    /// The interface's number; `None` once the link is detached, or the interface gone.
+    /// Index of the interface; `None` once the link is detached or the interface gone.
     pub(super) index: Option<u32>,
 }
 
@@ -174,7 +175,7 @@ impl Link {
     /// Attaches an XDP program.
     pub(super) fn xdp(program: BorrowedFd<'_>, index: u32, mode: Mode) -> io::Result<Self> {
         let flags = match mode {
-            // The others have no modes, and nobody asks for one.
+            // These modes are not used for XDP programs.
             Mode::Native | Mode::Tcx | Mode::Clsact => XDP_FLAGS_DRV_MODE,
             Mode::Skb => XDP_FLAGS_SKB_MODE,
             Mode::Offload => XDP_FLAGS_HW_MODE,
@@ -182,8 +183,7 @@ impl Link {
         Self::create(program, index, Hooks::Xdp, flags)
     }
 
-    /// Attaches a TCX program before all others: what these drop, or end the line with, is seen as
-    /// well.
+    /// Attaches a TCX program before all others, so that it also sees packets that those drop.
     pub(super) fn tcx(
         program: BorrowedFd<'_>,
         index: u32,
@@ -195,11 +195,11 @@ impl Link {
     fn create(program: BorrowedFd<'_>, index: u32, hooks: Hooks, flags: u32) -> io::Result<Self> {
         let program = program.as_raw_fd();
         let mut create = LinkCreate { program, index, hooks: hooks as u32, flags, tcx: [0; 2] };
-        // SAFETY: the structure of this command, which makes a descriptor and has no pointers.
+        // SAFETY: the structure of this command, which creates a descriptor and has no pointers.
         unsafe { descriptor(BPF_LINK_CREATE, &mut create) }.map(Link::Bpf)
     }
 
-    /// The descriptor that has to be pinned for the link to outlive this process.
+    /// Returns the descriptor to pin, so that the link outlives this process.
     pub(super) fn pinnable(&self) -> BorrowedFd<'_> {
         match self {
             Link::Bpf(link) => link.as_fd(),
@@ -207,8 +207,8 @@ impl Link {
         }
     }
 
-    /// Puts another program in the place of the one that is attached; no packet is without a
-    /// program meanwhile. A filter is made anew instead.
+    /// Replaces the attached program without a gap. Not supported for a filter, which is recreated
+    /// instead.
     pub(super) fn replace(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         let Link::Bpf(link) = self else { return Err(io::ErrorKind::Unsupported.into()) };
         let mut update = LinkUpdate {
@@ -221,9 +221,9 @@ impl Link {
         unsafe { bpf(BPF_LINK_UPDATE, &mut update) }.map(drop)
     }
 
-    /// Takes the program off its interface at once. Dropping the last descriptor and pin does it
-    /// too, but only after a grace period of the kernel, in which the interface still refuses the
-    /// next program.
+    /// Detaches the program at once. Dropping the last descriptor and pin would detach it too, but
+    /// only after a grace period of the kernel, in which the interface still refuses the next
+    /// program.
     pub(super) fn detach(&self) -> io::Result<()> {
         let link = match self {
             Link::Bpf(link) => link.as_raw_fd(),
@@ -234,7 +234,7 @@ impl Link {
         unsafe { bpf(BPF_LINK_DETACH, &mut detach) }.map(drop)
     }
 
-    /// Where it is attached, and what runs there.
+    /// Returns where it is attached, and the program that runs there.
     pub(super) fn attachment(&self) -> io::Result<Attachment> {
         let link = match self {
             Link::Bpf(link) => link,
@@ -261,7 +261,7 @@ impl Link {
         })
     }
 
-    /// Numbers of the programs that see packets before this one does.
+    /// Returns the IDs of the programs that run before this one.
     pub(super) fn before(&self, index: u32, direction: Direction) -> io::Result<Vec<u32>> {
         if let Link::Classifier(classifier) = self {
             return classifier.before();
@@ -276,11 +276,11 @@ impl Link {
     }
 }
 
-/// Opens what is pinned: a link or a program.
+/// Opens a pinned link or program.
 pub(super) fn open(pin: &Path) -> io::Result<OwnedFd> {
     let path = CString::new(pin.as_os_str().as_bytes())?;
     let mut get = ObjectPath { path: path.as_ptr() as u64, descriptor: 0, flags: 0 };
-    // SAFETY: the structure of this command, which makes a descriptor; the path ends with a zero
+    // SAFETY: the structure of this command, which creates a descriptor; the path ends with a zero
     // and lives until it returns.
     unsafe { descriptor(BPF_OBJ_GET, &mut get) }
 }
@@ -294,7 +294,7 @@ pub(super) fn pin(pinned: BorrowedFd<'_>, pin: &Path) -> io::Result<()> {
     unsafe { bpf(BPF_OBJ_PIN, &mut pin) }.map(drop)
 }
 
-/// The kernel's number of a program.
+/// Returns the ID of a program.
 pub(super) fn program_number(program: &OwnedFd) -> io::Result<u32> {
     let mut info = ProgramInfo::default();
     let length = size_of::<ProgramInfo>() as u32;
@@ -306,8 +306,8 @@ pub(super) fn program_number(program: &OwnedFd) -> io::Result<u32> {
     Ok(info.id)
 }
 
-/// The instructions of a program as the verifier left them, of eight bytes each; none if the kernel
-/// does not show them.
+/// Returns the instructions of a program as the verifier left them, eight bytes each; empty if the
+/// kernel does not show them.
 pub(super) fn instructions(program: BorrowedFd<'_>) -> io::Result<Vec<[u8; 8]>> {
     let mut info = ProgramInfo::default();
     let length = size_of::<ProgramInfo>() as u32;
@@ -332,26 +332,26 @@ pub(super) fn instructions(program: BorrowedFd<'_>) -> io::Result<Vec<[u8; 8]>> 
     if info.instructions == 0 { Ok(Vec::new()) } else { Ok(instructions) }
 }
 
-/// Whether the kernel has TCX. Before Linux 6.6, and where it was left out, it does not know the
-/// hook.
+/// Returns whether the kernel has TCX. Before Linux 6.6, and if it was configured without, the hook
+/// is unknown.
 pub(super) fn has_tcx(index: u32) -> bool {
     !order(index, Hooks::TcxIngress).is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL))
 }
 
-/// Programs at one hook that are told in order; more are of no interest.
-const MOST: usize = 64;
+/// Maximum number of programs listed for one hook.
+const MAX_PROGRAMS: usize = 64;
 
-/// The programs at a hook of an interface in the order in which they see packets: the numbers of
-/// each and of the link that holds it, which is 0 for a program without one.
+/// Returns the programs at a hook of an interface in the order in which they run: the IDs of each
+/// program and of its link, which is 0 without a link.
 pub(super) fn order(index: u32, hooks: Hooks) -> io::Result<Vec<(u32, u32)>> {
-    let (mut programs, mut links) = ([0_u32; MOST], [0_u32; MOST]);
+    let (mut programs, mut links) = ([0_u32; MAX_PROGRAMS], [0_u32; MAX_PROGRAMS]);
     let mut query = ProgramQuery {
         index,
         hooks: hooks as u32,
         flags: 0,
         attached: 0,
         programs: programs.as_mut_ptr() as u64,
-        count: MOST as u32,
+        count: MAX_PROGRAMS as u32,
         _pad: 0,
         program_flags: 0,
         links: links.as_mut_ptr() as u64,
@@ -361,15 +361,15 @@ pub(super) fn order(index: u32, hooks: Hooks) -> io::Result<Vec<(u32, u32)>> {
     // SAFETY: the structure of this command, which writes no more than `count` numbers to each of
     // the two arrays.
     match unsafe { bpf(BPF_PROG_QUERY, &mut query) } {
-        // There are more, and the first were told.
+        // There are more; the first are in the arrays.
         Err(error) if error.raw_os_error() != Some(libc::ENOSPC) => return Err(error),
         _ => {}
     }
-    let count = (query.count as usize).min(MOST);
+    let count = (query.count as usize).min(MAX_PROGRAMS);
     Ok(programs.into_iter().zip(links).take(count).collect())
 }
 
-/// The cookie of this thread's network namespace: a number that no other namespace ever has.
+/// Returns the cookie of this thread's network namespace: a number that is never reused.
 pub(super) fn network_namespace() -> io::Result<u64> {
     const SO_NETNS_COOKIE: libc::c_int = 71;
     let any = rustix::net::socket(
@@ -378,7 +378,7 @@ pub(super) fn network_namespace() -> io::Result<u64> {
         None,
     )?;
     let (mut cookie, mut length) = (0_u64, size_of::<u64>() as libc::socklen_t);
-    // SAFETY: the kernel writes no more than `length` bytes, and how many they are.
+    // SAFETY: the kernel writes no more than `length` bytes, and their number.
     let outcome = unsafe {
         libc::getsockopt(
             any.as_raw_fd(),

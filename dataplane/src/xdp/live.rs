@@ -1,5 +1,5 @@
-//! Sending any packets as live frames: the kernel makes them, a program writes into each how it
-//! begins.
+//! Transmission of any packets as live frames: the kernel generates them, and a program writes the
+//! start of each.
 
 use super::hook::{self, loading, refused, xdp};
 use super::object::{PROGRESS, SEND_BATCH, STARTS, load_batch_sender};
@@ -16,34 +16,33 @@ use std::io::ErrorKind;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Packets of a part of a batch, and bytes at the start of each that are its own: as in
-/// `ebpf/src/send.rs`. Behind VLAN tag and IPv6 they hold the TCP header.
+/// Packets per part of a batch, and individual bytes at the start of each packet; as in
+/// `ebpf/src/send.rs`. With VLAN tag and IPv6 they include the TCP header.
 const PART: usize = 1024;
 const START: usize = 80;
-/// Parts of a batch, of 20 MiB together: for each batch the kernel waits for grace periods, some 20
-/// ms.
+/// Parts of a batch, 20 MiB in all: for each batch the kernel waits for grace periods, some 20 ms.
 const PARTS: u32 = 256;
 const BATCH: usize = PART * PARTS as usize;
-/// Ethernet header with a VLAN tag: what the kernel allows beyond the MTU. It throws longer frames
-/// away without a word.
+/// Ethernet header with a VLAN tag, in bytes: what the kernel allows beyond the MTU. It drops
+/// longer frames silently.
 const LINK_HEADER: u32 = 18;
-/// Bytes of a frame that fit into a page on every kernel, beside what it keeps there.
-const LARGEST: u32 = 2048;
-/// How long a device's counters may take to tell what it sent.
-const SETTLING: Duration = Duration::from_secs(2);
-const GLANCE: Duration = Duration::from_millis(1);
+/// Bytes of a frame that fit into a page on every kernel, beside its metadata.
+const MAX_FRAME_BYTES: u32 = 2048;
+/// Maximum time until a device's counters show what it sent, and the interval of checks.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
+const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 type Part = [[u8; START]; PART];
 
-/// Sends packets of 14 bytes and more from an interface as they are, in batches, at the highest
-/// rate that the kernel reaches. Packets of a batch have one length and differ only in their first
-/// 80 bytes, so that it is for generated traffic: others begin a batch each.
+/// Sender of unmodified packets of 14 bytes and more, in batches, at the highest rate that the
+/// kernel reaches. Packets of a batch have one length and differ only in their first 80 bytes, as
+/// generated traffic does; any other packet starts a new batch.
 ///
 /// A batch is sent when it is full, at 262,144 packets, or [flushed](Outlet::flush), which takes
-/// some 20 ms however few they are.
+/// some 20 ms however small it is.
 ///
-/// They pass no queueing discipline, no firewall and no egress hook. A veth device takes them only
-/// while its peer runs an XDP program natively or merges packets (GRO).
+/// The packets bypass queueing disciplines, firewalls and egress hooks. A veth device accepts them
+/// only while its peer runs a native XDP program or merges packets (GRO).
 pub struct LiveSender {
     place: Place,
     index: u32,
@@ -51,24 +50,24 @@ pub struct LiveSender {
     starts: Array<MapData, Part>,
     progress: Array<MapData, [u32; 2]>,
     largest: usize,
-    /// A packet of the batch.
+    /// Template packet of the batch.
     frame: Vec<u8>,
-    /// The last part of the batch.
+    /// Last part of the batch.
     part: Box<Part>,
-    /// Packets of the batch.
+    /// Packets in the batch.
     waiting: usize,
     /// Packets handed to the interface.
     sent: u64,
     before: DeviceCounters,
-    /// Packets that the interface took no notice of.
+    /// Packets that the interface ignored.
     ignored: u64,
 }
 
 impl LiveSender {
-    /// Sends from an interface of this thread's network namespace.
+    /// Opens a sender on an interface of this thread's network namespace.
     ///
     /// # Errors
-    /// [`Error::Kernel`] if there is no such interface, or it is down, or the kernel refuses the
+    /// [`Error::Kernel`] if the interface does not exist or is down, or the kernel refuses the
     /// program.
     pub fn new(interface: &str) -> Result<Self, Error> {
         let place = Place { interface: interface.to_owned(), direction: crate::Direction::Egress };
@@ -95,7 +94,7 @@ impl LiveSender {
             programs,
             starts,
             progress,
-            largest: (mtu + LINK_HEADER).min(LARGEST) as usize,
+            largest: (mtu + LINK_HEADER).min(MAX_FRAME_BYTES) as usize,
             frame: Vec::new(),
             part: Box::new([[0; START]; PART]),
             waiting: 0,
@@ -109,13 +108,13 @@ impl LiveSender {
         refused(&self.place, format!("cannot hand packets to the kernel: {error}"))
     }
 
-    /// Hands over the part that the last packet of the batch is in.
+    /// Stores the part that contains the last packet of the batch.
     fn store(&mut self) -> Result<(), Error> {
         let (number, part): (_, &Part) = ((self.waiting - 1) / PART, &self.part);
         self.starts.set(number as u32, part, 0).map_err(|error| self.failed(&error))
     }
 
-    /// Has the kernel send the batch. A signal interrupts it.
+    /// Sends the batch. A signal interrupts the kernel, which then continues with the rest.
     fn run(&mut self) -> Result<(), Error> {
         let packets = self.waiting as u32;
         self.progress.set(0, [0, packets], 0).map_err(|error| self.failed(&error))?;
@@ -134,8 +133,8 @@ impl LiveSender {
         Ok(())
     }
 
-    /// Packets that the interface has neither sent nor dropped, once its counters have come to
-    /// rest.
+    /// Returns the packets that the interface has neither sent nor dropped, once its counters are
+    /// stable.
     fn unaccounted(&self) -> u64 {
         let started = Instant::now();
         loop {
@@ -144,10 +143,10 @@ impl LiveSender {
                     (now.sent + now.send_dropped, self.before.sent + self.before.send_dropped);
                 taken.saturating_sub(before)
             });
-            if taken >= self.sent || started.elapsed() > SETTLING {
+            if taken >= self.sent || started.elapsed() > SETTLE_TIMEOUT {
                 return self.sent.saturating_sub(taken);
             }
-            thread::sleep(GLANCE);
+            thread::sleep(CHECK_INTERVAL);
         }
     }
 }
@@ -194,7 +193,7 @@ impl Outlet for LiveSender {
         let first = self.sent == 0;
         self.sent += self.waiting as u64;
         self.waiting = 0;
-        // The kernel does not say so: better now than after hours.
+        // The kernel does not report this; it is better detected now than after hours.
         if first && self.unaccounted() == self.sent {
             let problem = "takes no live frames; a veth device takes them while its peer runs XDP natively (`flowgauge run -i`) or \
                            merges packets (`ethtool -K … gro on`); or send to af_xdp:";

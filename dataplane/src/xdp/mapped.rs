@@ -1,4 +1,4 @@
-//! The kernel's arrays, mapped into this process.
+//! Kernel arrays, mapped into this process.
 #![allow(
     unsafe_code,
     reason = "memory shared with the kernel's programs; this module keeps apart the banks that both sides use"
@@ -19,14 +19,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 const PAGE: usize = 4096;
 
-/// An array of the kernel, whose elements have a length that is a multiple of eight bytes.
+/// A mapped kernel array, whose elements have a length that is a multiple of eight bytes.
 struct Mapping {
     start: NonNull<u8>,
     length: usize,
     count: usize,
 }
 
-// SAFETY: the pages belong to the map and not to a thread, and what is made of them is left to the
+// SAFETY: the pages belong to the map, not to a thread, and their interpretation is left to the
 // owner.
 unsafe impl Send for Mapping {}
 
@@ -36,7 +36,7 @@ impl Mapping {
         let (access, descriptor) =
             (libc::PROT_READ | libc::PROT_WRITE, map.fd().as_fd().as_raw_fd());
         let bytes = Self::bytes(count, length);
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        // SAFETY: a new mapping at an address chosen by the kernel overlaps no memory in use.
         let start = unsafe {
             libc::mmap(std::ptr::null_mut(), bytes, access, libc::MAP_SHARED, descriptor, 0)
         };
@@ -51,39 +51,40 @@ impl Mapping {
         (count * length).next_multiple_of(PAGE)
     }
 
-    /// What is at an offset in an element, from which on `length` bytes are in it.
+    /// Returns a pointer to the offset in an element; `length` bytes from there must be within the
+    /// element.
     fn at(&self, index: usize, offset: usize, length: usize) -> *mut u8 {
         assert!(
             index < self.count && offset + length <= self.length,
             "{length} bytes at {offset} in element {index}"
         );
-        // SAFETY: within the mapping, as just checked.
+        // SAFETY: within the mapping, as checked above.
         unsafe { self.start.as_ptr().add(index * self.length + offset) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made with this address and length, and nothing borrows from it
+        // SAFETY: the mapping was created with this address and length, and no borrow of it exists
         // any more.
         unsafe { libc::munmap(self.start.as_ptr().cast(), Self::bytes(self.count, self.length)) };
     }
 }
 
-/// What all CPUs count in, if anything.
-pub(super) struct Together(Option<Mapping>);
+/// Memory shared by all CPUs, if the settings use any.
+pub(super) struct SharedMemory(Option<Mapping>);
 
-impl Together {
-    /// Maps it.
+impl SharedMemory {
+    /// Maps the shared memory.
     pub(super) fn new(map: &MapData, settings: &Settings) -> io::Result<Self> {
         settings
             .shares()
             .then(|| Mapping::new(map, 1, size_of::<SharedBanks>()))
             .transpose()
-            .map(Together)
+            .map(SharedMemory)
     }
 
-    /// A bank of it, which programs in the kernel add to at any time.
+    /// Returns a shared bank, which programs in the kernel may update at any time.
     pub(super) fn bank(&self, bank: usize) -> Option<&SharedBank> {
         let start = self.0.as_ref()?.at(0, 0, size_of::<SharedBanks>());
         // SAFETY: a whole element of the mapping, aligned, valid for any bits, and atomic on both
@@ -92,31 +93,31 @@ impl Together {
     }
 }
 
-/// Which requests windows admit, in the array of what lasts, if that changes.
-pub(super) struct Admitted(Option<(Mapping, usize)>);
+/// Adaptive request admission, in the array of persistent state, if the settings use it.
+pub(super) struct AdmissionShares(Option<(Mapping, usize)>);
 
-impl Admitted {
-    /// Maps it.
+impl AdmissionShares {
+    /// Maps the shares.
     pub(super) fn new(map: &MapData, settings: &Settings) -> io::Result<Self> {
         let layout = Layout::of(settings);
         let start = layout.shared_lasting[Delay::INDEX] as usize + Shares::OFFSET;
         let follows = settings.delay.kinds.any() && settings.delay.follows;
         let mapping =
             follows.then(|| Mapping::new(map, 1, layout.together as usize)).transpose()?;
-        Ok(Admitted(mapping.map(|mapping| (mapping, start))))
+        Ok(AdmissionShares(mapping.map(|mapping| (mapping, start))))
     }
 
-    /// The shares of all banks.
+    /// Returns the shares of all banks.
     pub(super) fn shares(&self) -> Option<&Shares> {
         let (mapping, start) = self.0.as_ref()?;
         let start = mapping.at(0, *start, size_of::<Shares>());
-        // SAFETY: within the mapping, aligned to words as what measurements use is, valid for any
-        // bits, and atomic on both sides.
+        // SAFETY: within the mapping, aligned to words like all memory of measurements, valid for
+        // any bits, and atomic on both sides.
         Some(unsafe { &*start.cast::<Shares>() })
     }
 }
 
-/// Writes what the array of what lasts has to hold before the first packet.
+/// Initialises the array of persistent state before the first packet.
 pub(super) fn prepare(map: &MapData, settings: &Settings, tables: &Tables) -> io::Result<()> {
     let layout = Layout::of(settings);
     if layout.together == 0 {
@@ -131,23 +132,23 @@ pub(super) fn prepare(map: &MapData, settings: &Settings, tables: &Tables) -> io
     let from = (&raw const *prepared).cast::<u64>();
     for ((offset, bytes), to) in SharedLasting::used(settings).zip(layout.shared_lasting) {
         let to = mapping.at(0, to as usize, bytes).cast();
-        // SAFETY: as in `Cores::merge`; no program runs yet that looks at the array.
+        // SAFETY: as in `Cores::merge`; no program that uses the array runs yet.
         unsafe { copy_words(from.add(offset / 8), to, bytes / 8) };
     }
     Ok(())
 }
 
-/// One element a CPU, as [`flowgauge_core::kernel`] has it. Programs count in the active bank of
-/// their CPU's element at any time.
+/// Per-CPU memory with the layout of [`flowgauge_core::kernel`]. Programs may count in the active
+/// bank of their CPU's element at any time.
 pub(super) struct Cores {
     mapping: Mapping,
     layout: Layout,
-    /// What banks are copied to, one by one.
+    /// Buffer that banks are copied to, one by one.
     bank: Box<Bank>,
 }
 
 impl Cores {
-    /// Maps an array of `count` elements for what these settings use.
+    /// Maps an array of `count` elements for these settings.
     pub(super) fn new(map: &MapData, count: usize, settings: &Settings) -> io::Result<Self> {
         let layout = Layout::of(settings);
         Ok(Cores {
@@ -175,7 +176,7 @@ impl Cores {
             .cast()
     }
 
-    /// The counters of a bank of all CPUs; each is whole.
+    /// Returns the counters of a bank for each CPU; each counter is read atomically.
     pub(super) fn counters(&self, bank: usize) -> impl Iterator<Item = Counters> {
         // SAFETY: within an element and aligned; both sides only load and store counters whole.
         (0..self.mapping.count).map(move |cpu| unsafe {
@@ -183,8 +184,8 @@ impl Cores {
         })
     }
 
-    /// Adds a bank of all CPUs to `sum`. Each word is whole, but in a bank that is active packets
-    /// may be counted between two words: callers compare the counters before and after.
+    /// Adds a bank of all CPUs to `sum`. Each word is read atomically, but in an active bank
+    /// packets may be counted between two words: callers compare the counters before and after.
     pub(super) fn merge(&mut self, bank: usize, settings: &Settings, sum: &mut WideBank) {
         for cpu in 0..self.mapping.count {
             // SAFETY: within an element and aligned; heads are of integers, each of which both
@@ -203,8 +204,8 @@ impl Cores {
         }
     }
 
-    /// Empties a bank that [`set_bank`](Self::set_bank) and a wait for packets in flight have made
-    /// everybody leave.
+    /// Clears a bank that all CPUs have left, after [`set_bank`](Self::set_bank) and the wait for
+    /// packets in flight.
     pub(super) fn clear(&mut self, bank: usize) {
         let length = self.layout.bank as usize;
         for cpu in 0..self.mapping.count {
@@ -214,7 +215,7 @@ impl Cores {
         }
     }
 
-    /// What lasts, of all CPUs. Each word is whole.
+    /// Returns the persistent state, merged over all CPUs. Each word is read atomically.
     pub(super) fn lasting(&self, settings: &Settings) -> Box<Lasting> {
         let (mut all, mut one) = (Lasting::boxed(), Lasting::boxed());
         for cpu in 0..self.mapping.count {
@@ -230,13 +231,13 @@ impl Cores {
     }
 }
 
-/// Copies words that the kernel may be writing, each as it is when its turn comes.
+/// Copies words that the kernel may be writing, each atomically.
 ///
 /// # Safety
-/// Both must be aligned and valid for so many words, and `to` be nobody else's.
+/// Both must be aligned and valid for `words` words, and `to` must be exclusive.
 unsafe fn copy_words(from: *const u64, to: *mut u64, words: usize) {
     for word in 0..words {
-        // SAFETY: within the range, as the caller promises.
+        // SAFETY: within the range, as the caller guarantees.
         unsafe { to.add(word).write(from.add(word).read_volatile()) };
     }
 }

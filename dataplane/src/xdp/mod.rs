@@ -1,25 +1,25 @@
 //! The XDP backend: programs in the kernel count packets, with the code of `flowgauge-core`.
 //!
-//! # The way of a packet
-//! A program sits at every [`Place`] that is counted: XDP for packets that arrive, TCX for packets
-//! that leave, or what else the interface and the kernel offer ([`Mode`]). It finds the
+//! # Path of a packet
+//! A program is attached at every counting point ([`Place`]): XDP for arriving packets, TCX for
+//! departing ones, or another hook that interface and kernel offer ([`Mode`]). It finds the
 //! [element](flowgauge_core::kernel) of its CPU in an array and counts there, in the active bank.
-//! Then the packet goes on its way. The programs are in `ebpf/`; this crate holds the built
-//! objects.
+//! Then the packet continues to the network stack. The programs are in `ebpf/`; this crate contains
+//! the built objects.
 //!
-//! # The way of a window
+//! # Lifecycle of a window
 //! This process maps the array into its memory. A rotation stores the other bank's number in every
-//! element and waits until no program runs any more that has read the old number. Then it adds up
-//! the old banks, and clears them once the window is published. Programs leave their interfaces
-//! with the process, unless they are [kept](Keep).
+//! element and waits until every program that has read the old number has finished. Then it adds up
+//! the old banks, and clears them once the window is published. Programs are detached when the
+//! process ends, unless they are [retained](Keep).
 //!
 //! # Where to look
-//! `hook`: one program at one place; `link` and `clsact`: how it is attached; `object`: the
-//! programs, with settings put in; `mapped`: the arrays; `grace`: the wait in a rotation; `common`:
-//! what places know together; `watch`: whether programs are still in place; `pins`: what outlives
-//! the process; `inject`: frames without an interface, for tests; `conversation`: packets that
-//! differ, for benchmarks. `redirect` hands packets to AF_XDP sockets; [`Sender`] and
-//! [`LiveSender`] send from the kernel.
+//! `hook`: one program at one counting point; `link` and `clsact`: attachment; `object`: the
+//! programs, with settings inserted; `mapped`: the arrays; `grace`: the wait in a rotation;
+//! `common`: state shared by counting points; `watch`: supervision of attached programs; `pins`:
+//! state that outlives the process; `inject`: frames without an interface, for tests;
+//! `conversation`: varying packets, for benchmarks. `redirect` sends packets to AF_XDP sockets;
+//! [`Sender`] and [`LiveSender`] transmit from the kernel.
 
 mod clsact;
 mod common;
@@ -60,7 +60,7 @@ use crate::losses::Losses;
 use crate::place::{Direction, Place};
 use crate::sampled::Sampled;
 use crate::snapshot::{Adopted, DelaySample, Part, Snapshot};
-use crate::spares::Spares;
+use crate::spares::BankPool;
 use crate::status::{ProgramStatus, Status};
 use crate::tables::Tables;
 use crate::tally::Tally;
@@ -79,21 +79,20 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use watch::State;
 
-/// The hook in which an interface runs the program.
+/// Hook in which an interface runs the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// In the driver, before the kernel allocates anything.
     Native,
-    /// In the kernel's generic path: works on every interface, and costs several times as much.
+    /// In the kernel's generic path: available on every interface, at several times the cost.
     Skb,
     /// On the network card.
     Offload,
-    /// Not in an XDP program, but on the TCX hook behind it: beside any XDP program, on every
-    /// interface from Linux 6.6 on. What receive offload put together counts as what it was on the
-    /// wire.
+    /// On the TCX hook, after XDP: alongside any XDP program, on every interface since Linux 6.6.
+    /// Packets merged by receive offload count as they were on the wire.
     Tcx,
-    /// As a BPF classifier on the `clsact` queueing discipline: as on the TCX hook, and on any
-    /// kernel. What is on the TCX hook sees packets before it.
+    /// As a BPF classifier on the `clsact` queueing discipline: like the TCX hook, on any kernel.
+    /// Programs on the TCX hook run first.
     Clsact,
 }
 
@@ -101,7 +100,7 @@ impl Mode {
     /// All modes.
     pub const ALL: [Mode; 5] = [Mode::Native, Mode::Skb, Mode::Offload, Mode::Tcx, Mode::Clsact];
 
-    /// The name used in options.
+    /// Returns the name used in options.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -113,13 +112,13 @@ impl Mode {
         }
     }
 
-    /// Whether it is for XDP programs, which see no packets that leave.
+    /// Returns whether the mode is for XDP programs, which do not see departing packets.
     #[must_use]
     pub fn is_xdp(self) -> bool {
         matches!(self, Mode::Native | Mode::Skb | Mode::Offload)
     }
 
-    /// Where it counts, as part of a sentence.
+    /// Returns the location of counting, as part of a sentence.
     fn location(self) -> &'static str {
         match self {
             Mode::Native => "in the driver (native XDP)",
@@ -131,36 +130,36 @@ impl Mode {
     }
 }
 
-/// How to count.
+/// Options of an XDP backend.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What to measure.
+    /// Measurements and their parameters.
     pub settings: Settings,
-    /// The hook to count in; the best that the driver and the kernel offer if `None`. Of modes of
-    /// XDP, packets that leave are counted on the TCX hook or, on a kernel without it, by a
-    /// classifier.
+    /// Hook to count in; `None` for the best that driver and kernel offer. With an XDP mode,
+    /// departing packets are counted on the TCX hook or, on a kernel without it, by a classifier.
     pub mode: Option<Mode>,
     /// Length of a slot of staggered registers, in nanoseconds.
     pub slot_ns: u64,
-    /// What outlives this process; nothing if `None`.
+    /// State that outlives this process; `None` for nothing.
     pub pins: Option<Keep>,
-    /// What the ingress program does.
+    /// Action of the ingress program.
     pub task: Task,
-    /// How rotations wait for packets in flight; the first way that works if `None`.
+    /// Method by which rotations wait for packets in flight; `None` for the first that works.
     pub wait: Option<Wait>,
-    /// Bytes of the ring for delays one by one, of each place; made a power of two of pages.
+    /// Size of the ring for individual delays of each counting point, in bytes; rounded to a power
+    /// of two of pages.
     pub delay_ring: u32,
 }
 
-/// What an ingress program does.
+/// Action of an ingress program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Task {
-    /// Counts packets and lets them go on as if they had not been counted.
+    /// Counts packets and passes them on unchanged.
     #[default]
     Count,
     /// Counts packets and drops them: for benchmarks.
     CountAndDrop,
-    /// Drops packets: what benchmarks compare with.
+    /// Drops packets without counting: a baseline for benchmarks.
     Drop,
 }
 
@@ -172,11 +171,11 @@ impl Task {
     }
 }
 
-/// Room for 100,000 delays, for ten reads a second.
+/// Room for 100,000 delays, enough for ten reads a second.
 const DELAY_RING: u32 = 1 << 22;
 
 impl Options {
-    /// Counts in the best hook there is and leaves nothing behind.
+    /// Creates options that count in the best available hook and retain nothing.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Options {
@@ -190,20 +189,20 @@ impl Options {
         }
     }
 
-    /// The hook that was asked for, for packets in a direction.
+    /// Returns the requested hook for packets in a direction.
     fn wanted(&self, direction: Direction) -> Option<Mode> {
         self.mode.filter(|mode| direction == Direction::Ingress || !mode.is_xdp())
     }
 
-    /// The hook that was asked for or, if none was, the first that is tried.
+    /// Returns the requested hook or, without a request, the first that is tried.
     fn usual(&self, direction: Direction) -> Mode {
         let best = if direction == Direction::Ingress { Mode::Native } else { Mode::Tcx };
         self.wanted(direction).unwrap_or(best)
     }
 
-    /// The program that does it, and the one that does it to packets in several pieces as well, if
-    /// there is one. In which order they are tried: drivers hand over packets in one piece unless
-    /// they are large, while the generic path would have to copy those that are not.
+    /// Returns the program for packets in one piece and, if it exists, the one for packets in
+    /// several pieces, in the order of attempts: drivers deliver packets in one piece unless they
+    /// are large, while the generic path would have to copy packets in several pieces.
     fn programs(&self, mode: Mode, link: Link) -> Vec<&'static str> {
         let plain = self.program(mode, link);
         let pieces = [(object::XDP, object::XDP_FRAGS), (object::XDP_ALL, object::XDP_ALL_FRAGS)]
@@ -214,7 +213,7 @@ impl Options {
         if mode == Mode::Skb { vec![pieces, plain] } else { vec![plain, pieces] }
     }
 
-    /// The program for packets in one piece, on an interface with this link layer.
+    /// Returns the program for packets in one piece, on an interface with this link layer.
     fn program(&self, mode: Mode, link: Link) -> &'static str {
         let [public, keyed] = match (!mode.is_xdp(), self.settings.beyond_cardinality()) {
             (false, _) if self.task == Task::Drop => return object::EMPTY,
@@ -229,14 +228,14 @@ impl Options {
     }
 }
 
-/// Programs and counts that stay in the kernel when this process is killed.
+/// Options for programs and counts that stay in the kernel when this process is killed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keep {
-    /// Where they are pinned: a directory on a BPF file system.
+    /// Directory for the pins, on a BPF file system.
     pub directory: PathBuf,
-    /// Go on with what a process that is gone left counting, if there is any.
+    /// Whether to adopt what a dead process left counting, if there is any.
     pub adopt: bool,
-    /// Leave all in place at a regular end as well.
+    /// Whether to leave everything in place at a regular end too.
     pub leave: bool,
 }
 
@@ -249,43 +248,44 @@ pub struct Xdp {
     running: Option<Running>,
 }
 
-/// What there is once tables are installed.
+/// State of a running backend, once tables are installed.
 struct Running {
     hooks: Vec<Hook>,
     tables: Tables,
     common: Common,
     grace: Grace,
-    /// What places are added up in.
-    sums: Spares,
+    /// Banks for the sums over counting points.
+    sums: BankPool,
     phase: Phase,
     next_window: u64,
-    /// What is to be told.
-    said: Vec<Event>,
-    /// Whether it was told that nothing is counted any more.
+    /// Events not yet returned to the caller.
+    events: Vec<Event>,
+    /// Whether the end of all counting was reported.
     ended: bool,
-    /// Delays one by one.
+    /// Individual delays.
     sampled: Sampled,
 }
 
-/// How far a rotation has come.
+/// Progress of a rotation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// The idle bank is empty.
     Ready,
-    /// Banks were flipped, and packets may be in flight to the old one.
+    /// Banks were switched, and packets may be in flight to the old one.
     Flipped,
-    /// The old bank was handed out, and waits for its window to be published.
+    /// The old bank was returned, and its window is not published yet.
     Closed,
 }
 
 impl Xdp {
-    /// A backend that will count at these places once tables are installed.
+    /// Creates a backend that counts at these counting points once tables are installed.
     #[must_use]
     pub fn at(places: Vec<Place>, options: Options) -> Self {
         Self::new(places, options, true)
     }
 
-    /// A backend without an interface, fed through its [`Injector`]: for tests and benchmarks.
+    /// Creates a backend without an interface, fed through its [`Injector`], for tests and
+    /// benchmarks.
     #[must_use]
     pub fn detached(direction: Direction, options: Options) -> Self {
         Self::new(
@@ -313,8 +313,8 @@ impl Xdp {
         Xdp { capabilities, options, attach, programs: Programs::default(), running: None }
     }
 
-    /// A way to run frames through the program as if they had come; works without an interface,
-    /// once tables are installed.
+    /// Returns an injector of frames into the program; usable without an interface, once tables are
+    /// installed.
     #[must_use]
     pub fn injector(&self) -> Injector {
         let place =
@@ -330,17 +330,17 @@ impl Xdp {
     }
 }
 
-/// How rotations wait for packets in flight on this machine; `None` if they cannot.
+/// Returns how rotations wait for packets in flight on this machine; `None` if no method works.
 #[must_use]
 pub fn wait() -> Option<Wait> {
     Grace::choose(None).ok().map(|grace| grace.wait_of())
 }
 
-/// Where the kernel says which CPUs may ever run.
+/// Kernel file with the ranges of possible CPU numbers.
 const POSSIBLE_CPUS: &str = "/sys/devices/system/cpu/possible";
 
-/// Elements of an array that programs index by CPU number. Where numbers are left out, these are
-/// more than there are CPUs.
+/// Returns the number of elements of an array that programs index by CPU number. Larger than the
+/// number of CPUs if numbers are skipped.
 fn cpus() -> io::Result<usize> {
     let ranges = std::fs::read_to_string(POSSIBLE_CPUS)?;
     above_all(&ranges).ok_or_else(|| {
@@ -348,8 +348,8 @@ fn cpus() -> io::Result<usize> {
     })
 }
 
-/// One more than the last number of ranges that ascend, such as `0-3,8-11`: elements of an array
-/// that has one for each number.
+/// Returns one more than the last number of ascending ranges such as `0-3,8-11`: the length of an
+/// array indexed by these numbers.
 #[must_use]
 pub fn above_all(ranges: &str) -> Option<usize> {
     ranges.trim_end().rsplit([',', '-']).next()?.parse::<usize>().ok()?.checked_add(1)
@@ -396,7 +396,7 @@ impl Dataplane for Xdp {
         })?;
         tracing::debug!("rotations wait for packets in flight by {}", grace.wait_of().name());
         let mut hooks = Vec::new();
-        let (mut any_adopted, mut said, mut begun) = (false, Vec::new(), Vec::new());
+        let (mut any_adopted, mut events, mut begun) = (false, Vec::new(), Vec::new());
         let places = &self.capabilities.places;
         let common = Common::of(places, &self.options.settings)?;
         let is_there = |place: &Place| device::index(&place.interface).is_some();
@@ -405,19 +405,19 @@ impl Dataplane for Xdp {
             let number = number_of(places, place);
             let hook = match self.attach {
                 false => hook::detached,
-                // Something is counted without it.
+                // Other interfaces are counted without it.
                 true if any_is_there && !is_there(place) => hook::absent,
                 true => hook::attached,
             };
-            let Hooked { hook, adopted, programs, said: news } =
+            let Hooked { hook, adopted, programs, events: news } =
                 hook(place, number, &self.options, tables, &common)?;
             any_adopted |= adopted;
-            said.extend(news);
+            events.extend(news);
             begun.push(!adopted && self.attach);
             hooks.push(hook);
             *locked(&self.programs) = programs;
         }
-        // Else the first windows have no ledger.
+        // Otherwise the first windows have no ledger.
         if begun.contains(&true) && grace.wait().is_ok() {
             hooks
                 .iter_mut()
@@ -426,20 +426,20 @@ impl Dataplane for Xdp {
                 .for_each(|(hook, _)| hook.begin_tally());
         }
         let merged = hooks.iter().filter(|hook| self.attach && hook.is_generic());
-        let told = merged.filter_map(|hook: &Hook| {
+        let notices = merged.filter_map(|hook: &Hook| {
             Some(format!("{}: {}", hook.place, device::merged(&hook.place.interface)?))
         });
-        said.extend(told.map(Event::Notice));
+        events.extend(notices.map(Event::Notice));
         let next_window = hooks.iter().map(|hook| hook.note.next_window).max().unwrap_or(0);
         let mut running = Running {
             hooks,
             tables: tables.clone(),
             common,
             grace,
-            sums: Spares::default(),
+            sums: BankPool::default(),
             phase: Phase::Ready,
             next_window,
-            said,
+            events,
             ended: false,
             sampled: Sampled::default(),
         };
@@ -474,7 +474,7 @@ impl Dataplane for Xdp {
             running.published(running.next_window, &settings)?;
         }
         if running.phase == Phase::Ready {
-            // What went wrong by now did so in the window that is closed.
+            // Problems found by now belong to the window that is closed.
             running.look(&options);
             running.phase = Phase::Flipped;
             let now = now_ns();
@@ -489,13 +489,13 @@ impl Dataplane for Xdp {
             source: Some(error),
         })?;
         running.phase = Phase::Closed;
-        // Before the banks are read: no program runs any more that counts there, and what it
-        // counted was passed on.
+        // Before the banks are read: no program counts there any more, and all its delays were
+        // passed on.
         running.drain();
         let Running { hooks, tables, sums, sampled, .. } = running;
         let snapshots = hooks.iter_mut().map(|hook| hook.closed(&settings, tables, sums)).collect();
         let mut snapshot = united(hooks, snapshots, sums, &settings, tables);
-        // After their losses.
+        // Read after the losses.
         snapshot
             .parts
             .iter_mut()
@@ -518,7 +518,7 @@ impl Dataplane for Xdp {
     fn events(&mut self) -> Result<Vec<Event>, Error> {
         let Some(running) = &mut self.running else { return Ok(Vec::new()) };
         running.look(&self.options);
-        Ok(std::mem::take(&mut running.said))
+        Ok(std::mem::take(&mut running.events))
     }
 
     fn losses(&mut self) -> Result<Losses, Error> {
@@ -555,12 +555,12 @@ impl Dataplane for Xdp {
 }
 
 impl Running {
-    /// Looks after the programs. What several say alike is told once.
+    /// Supervises the programs. Events that several programs report alike are reported once.
     fn look(&mut self, options: &Options) {
         if self.ended {
             return;
         }
-        let mut said = Vec::new();
+        let mut events = Vec::new();
         let places: Vec<Place> = self.hooks.iter().map(|hook| hook.place.clone()).collect();
         for hook in self
             .hooks
@@ -569,26 +569,26 @@ impl Running {
         {
             if hook.is_absent() {
                 let number = number_of(&places, &hook.place);
-                hook.wait_for_interface(&mut said, |place| {
+                hook.wait_for_interface(&mut events, |place| {
                     hook::attached(place, number, options, &self.tables, &self.common)
                 });
             } else {
-                hook.look(options, &mut said);
+                hook.look(options, &mut events);
             }
         }
-        for event in said {
-            if !self.said.contains(&event) {
-                self.said.push(event);
+        for event in events {
+            if !self.events.contains(&event) {
+                self.events.push(event);
             }
         }
         let counting = |hook: &Hook| hook.state == State::Counting;
         if !self.hooks.iter().any(counting) {
             self.ended = true;
-            self.said.push(Event::TrafficEnded);
+            self.events.push(Event::TrafficEnded);
         }
     }
 
-    /// Takes what has come of delays one by one.
+    /// Takes the individual delays that have arrived.
     fn drain(&mut self) {
         let Self { hooks, sampled, .. } = self;
         hooks
@@ -611,13 +611,13 @@ impl Running {
                     hook.clear(settings);
                     hook.flip(now)?;
                 }
-                _ => hook.tell(),
+                _ => hook.write_active_bank(),
             }
         }
         Ok(())
     }
 
-    /// Gives the closed banks up.
+    /// Releases the closed banks.
     fn published(&mut self, window: u64, settings: &Settings) -> Result<(), Error> {
         self.next_window = window + 1;
         for hook in &mut self.hooks {
@@ -629,7 +629,7 @@ impl Running {
     }
 }
 
-/// The number of a place's interface in this run.
+/// Returns the number of a counting point's interface in this run.
 fn number_of(places: &[Place], place: &Place) -> u32 {
     places
         .iter()
@@ -637,11 +637,11 @@ fn number_of(places: &[Place], place: &Place) -> u32 {
         .map_or(0, |number| number as u32)
 }
 
-/// Several places as one; a single one needs no parts.
+/// Merges several counting points; a single one needs no parts.
 fn united(
     hooks: &[Hook],
     mut snapshots: Vec<Snapshot>,
-    sums: &mut Spares,
+    sums: &mut BankPool,
     settings: &Settings,
     tables: &Tables,
 ) -> Snapshot {

@@ -1,4 +1,4 @@
-//! The programs of `ebpf/`, with settings and tables put in.
+//! Loading of the programs in `ebpf/`, with settings and tables inserted.
 #![allow(
     unsafe_code,
     reason = "aya asks for a promise that the values written into the object and its maps are plain data"
@@ -20,20 +20,20 @@ use flowgauge_core::{HashMode, MeasurementKind, Settings, Tabulation};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-/// Built by `ebpf/build`; `ebpf/flowgauge.record` says from what. This crate has links to the
-/// objects, so that its package has them.
+/// Object built by `ebpf/build`; `ebpf/flowgauge.record` lists its inputs. This crate links to the
+/// objects, so that its package contains them.
 static OBJECT: &[u8] =
     include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/ebpf/flowgauge.o"));
 
-/// The same for AF_XDP sockets: kernels without them could not make its map.
+/// Object for AF_XDP sockets, separate since kernels without them could not create its map.
 static REDIRECT_OBJECT: &[u8] =
     include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/ebpf/redirect.o"));
 
-/// The same for senders, whose maps counting has no use for.
+/// Object for senders, separate since counting does not use its maps.
 static SEND_OBJECT: &[u8] =
     include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/ebpf/send.o"));
 
-/// Values that the kernel may copy byte by byte.
+/// Wrapper for values that the kernel may copy byte by byte.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(super) struct Plain<T>(pub(super) T);
@@ -44,10 +44,10 @@ unsafe impl Pod for Plain<Config> {}
 // SAFETY: as above; any bits are a valid note.
 unsafe impl Pod for Plain<Note> {}
 
-/// An array of one note in the kernel.
+/// Kernel array that contains one note.
 pub(super) type NoteArray = aya::maps::Array<aya::maps::MapData, Plain<Note>>;
 
-/// Names in the object.
+/// Names of arrays in the object.
 pub(super) const CORES: &str = "CORES";
 pub(super) const SHARED: &str = "SHARED";
 pub(super) const LASTING: &str = "LASTING";
@@ -55,8 +55,8 @@ const XDP_CHAIN: &str = "XDP_CHAIN";
 const FRAGS_CHAIN: &str = "FRAGS_CHAIN";
 const TCX_CHAIN: &str = "TCX_CHAIN";
 
-/// Arrays that outlive a process which keeps its programs: what they count in, and what follows the
-/// first one, which the kernel empties when no process and no pin has the array any more.
+/// Arrays that outlive a process whose programs are retained: counting memory, and the arrays of
+/// follow-up programs, which the kernel empties once no process and no pin references them.
 pub(super) const KEPT: [&str; 6] = [CORES, SHARED, LASTING, XDP_CHAIN, FRAGS_CHAIN, TCX_CHAIN];
 pub(super) const DELAYS: &str = "DELAYS";
 pub(super) const XDP: [&str; 2] = ["flowgauge_xdp", "flowgauge_xdp_keyed"];
@@ -80,12 +80,12 @@ pub(super) const REDIRECT_FRAGS: &str = "flowgauge_redirect_frags";
 pub(super) const SOCKETS: &str = "SOCKETS";
 pub(super) const PASSED: &str = "PASSED";
 
-/// Arrays that are pinned instead of made anew, and where.
+/// Arrays that are opened from pins instead of created, with the paths of the pins.
 #[derive(Debug, Default)]
 pub(super) struct Pinned(pub(super) Vec<(&'static str, PathBuf)>);
 
-/// Loads maps and programs; programs are verified when they are loaded one by one. `ring`: bytes
-/// for delays one by one, if settings ask for them.
+/// Loads maps and programs; each program is verified when it is loaded later. `ring` is the size in
+/// bytes of the ring for individual delays, if settings enable them.
 pub(super) fn load(
     config: &Config,
     tabulation: &Tabulation,
@@ -101,14 +101,15 @@ pub(super) fn load(
     };
     let settings = &config.settings;
     let start = (&raw const *tabulation).cast::<u8>();
-    // SAFETY: integers without padding, as just checked, which live as long as the reference.
+    // SAFETY: integers without padding, as checked above, which live as long as the reference.
     let tabulation = unsafe { std::slice::from_raw_parts(start, size_of::<Tabulation>()) };
     let mut loader = EbpfLoader::new();
     for (array, pin) in &pinned.0 {
         loader.map_pin_path(array, pin);
     }
-    let shared = if settings.shares() { size_of::<SharedBanks>() as u32 } else { LEAST };
-    let lasting = config.layout.together.max(LEAST);
+    let shared =
+        if settings.shares() { size_of::<SharedBanks>() as u32 } else { UNUSED_ELEMENT_BYTES };
+    let lasting = config.layout.together.max(UNUSED_ELEMENT_BYTES);
     let mut object = elements::resized(
         OBJECT,
         &[(CORES, config.layout.core), (SHARED, shared), (LASTING, lasting)],
@@ -126,7 +127,8 @@ pub(super) fn load(
         .load(&object)
 }
 
-/// How programs of a hook begin, whose array of what follows they share.
+/// Programs of a hook, identified by the prefix of their names, which share an array of follow-up
+/// programs.
 #[derive(Clone, Copy)]
 struct Chain {
     prefix: &'static str,
@@ -145,8 +147,7 @@ impl Chain {
     }
 }
 
-/// What follows the first program: the slots of the chain, in their order, and the name of each
-/// program.
+/// Returns the follow-up programs: the slots of the chain in order, each with a program's name.
 fn followers(settings: &Settings) -> Vec<(usize, String)> {
     let locked = !probe::has_fetching_atomics();
     let on = MeasurementKind::ALL.into_iter().filter(|kind| kind.is_on(settings));
@@ -160,7 +161,7 @@ fn followers(settings: &Settings) -> Vec<(usize, String)> {
     on.map(|kind| (kind as usize, name(kind))).chain(samples).collect()
 }
 
-/// Loads a program, and the programs of measurements that follow it.
+/// Loads a program and its follow-up programs, one per measurement.
 pub(super) fn load_chain(
     programs: &mut Ebpf,
     first: &str,
@@ -198,11 +199,10 @@ fn follow(
     Ok(())
 }
 
-/// Attempts to load a program. The verifier gives up (`EAGAIN`) if the thread has a signal.
+/// Attempts to load a program. The verifier gives up (`EAGAIN`) if the thread has a pending signal.
 const LOAD_ATTEMPTS: usize = 5;
 
-/// Loads a program; one that was loaded before, as after another first program of this object, is
-/// as good.
+/// Loads a program, unless it is loaded already, as after another first program of this object.
 fn load_one(programs: &mut Ebpf, name: &str) -> Result<(), ProgramError> {
     let program = programs.program_mut(name).ok_or(ProgramError::NotLoaded)?;
     let mut load = || match program {
@@ -223,8 +223,8 @@ fn load_one(programs: &mut Ebpf, name: &str) -> Result<(), ProgramError> {
     }
 }
 
-/// Programs of one hook that count with these settings, distinct flows alone first, then the one
-/// that finds packets, then measurements: what each is of, and its name.
+/// Returns the programs of one hook that count with these settings: distinct flows alone first,
+/// then the packet parser, then measurements; each as a description and the program's name.
 pub(super) fn named(prefix: &str, settings: &Settings) -> Vec<(String, String)> {
     let keyed = if settings.cardinality.hash == HashMode::Keyed { "_keyed" } else { "" };
     let firsts = [("cardinality alone", ""), ("packets", "_all")];
@@ -235,35 +235,35 @@ pub(super) fn named(prefix: &str, settings: &Settings) -> Vec<(String, String)> 
     firsts.into_iter().chain(followers).collect()
 }
 
-/// Loads one program and nothing that follows it.
+/// Loads one program without its follow-up programs.
 pub(super) fn load_alone(programs: &mut Ebpf, name: &str) -> Result<(), NotLoaded> {
     load_one(programs, name).map_err(|error| NotLoaded::new(name, error))
 }
 
-/// Bytes of the element of an array that nobody uses.
-const LEAST: u32 = 8;
+/// Element size of an unused array, in bytes.
+const UNUSED_ELEMENT_BYTES: u32 = 8;
 
 /// Loads the sender, whose packets have `sources` different source addresses.
 pub(super) fn load_sender(sources: u32) -> Result<Ebpf, EbpfError> {
     EbpfLoader::new().override_global("SOURCES", &sources, true).load(SEND_OBJECT)
 }
 
-/// Loads the program that makes packets of a conversation.
+/// Loads the program that generates packets of a conversation.
 pub(super) fn load_conversation() -> Result<Ebpf, EbpfError> {
     EbpfLoader::new().load(SEND_OBJECT)
 }
 
-/// Loads the sender of batches, each of so many parts.
+/// Loads the sender of batches of `parts` parts.
 pub(super) fn load_batch_sender(parts: u32) -> Result<Ebpf, EbpfError> {
     EbpfLoader::new().map_max_entries(STARTS, parts).load(SEND_OBJECT)
 }
 
-/// Loads the program that hands packets to sockets.
+/// Loads the program that redirects packets to sockets.
 pub(super) fn load_redirect() -> Result<Ebpf, EbpfError> {
     EbpfLoader::new().map_max_entries(SOCKETS, QUEUES).load(REDIRECT_OBJECT)
 }
 
-/// A note in the kernel.
+/// Creates a note in the kernel.
 pub(super) fn new_note(note: Note) -> Result<NoteArray, MapError> {
     let mut array = NoteArray::create(1, 0)?;
     array.set(0, Plain(note), 0)?;

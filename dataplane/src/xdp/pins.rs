@@ -1,26 +1,31 @@
-//! What stays in the kernel when a controller dies, and how the next one goes on with it.
+//! Kernel state that survives the death of a controller, and its adoption by the next one.
 //!
-//! Every place that is counted has a directory of pins on the BPF file system, named by the
-//! direction, the interface's number and its network namespace's, since names change, and others
-//! use them too: `link` keeps the program attached (of a [filter](super::clsact), which stays by
-//! itself, `program` says which it is), `cores` is the array it counts in, `shared` the sketches
-//! that all CPUs count in, `lasting` what all places know together beyond rotations, `xdp_chain`
-//! and its like the programs that follow the first one, and `note` says how it counts and how far
-//! the controller has come. Whoever works with the directory holds a lock on it, which the kernel
-//! lifts when the process dies.
+//! Every counting point has a directory of pins on the BPF file system. Its name consists of the
+//! direction, the interface's index and the network namespace's number, since interface names
+//! change and repeat. It contains
+//! - `link`, which keeps the program attached; for a [filter](super::clsact), which needs no link,
+//!   `program` identifies it;
+//! - `cores`, the array it counts in; `shared`, the sketches shared by all CPUs; `lasting`, the
+//!   persistent state shared by all counting points;
+//! - `xdp_chain` and similar, the programs that follow the first one;
+//! - `note`: the settings, and the progress of the controller.
 //!
-//! The note changes as a whole, by one system call. A controller may be killed between any two
+//! A process that uses the directory holds a lock on it, which the kernel releases when the process
+//! dies.
+//!
+//! The note changes atomically, by one system call. A controller may be killed between any two
 //! steps of a rotation:
 //!
 //! 1. note: the other bank is active, the old one is unpublished;
-//! 2. every CPU is told; packets in flight leave the old bank; it is read; its window is published;
+//! 2. every CPU is switched; packets in flight leave the old bank; it is read; its window is
+//!    published;
 //! 3. note: nothing is unpublished;
 //! 4. the old bank is cleared.
 //!
-//! So whoever takes over repeats the step that may be missing: after 1 it tells the CPUs again and
-//! finds the unpublished window in the old bank; after 3 it clears the idle bank. A window is
-//! published twice, with the same number, if the controller is killed between publishing it and
-//! step 3; none is ever lost.
+//! So the adopting controller repeats the step that may be missing: after 1 it switches the CPUs
+//! again and finds the unpublished window in the old bank; after 3 it clears the idle bank. A
+//! window is published twice, with the same number, if the controller is killed between publishing
+//! it and step 3; none is ever lost.
 
 use super::clsact::{self, Classifier, Owner};
 use super::hook::reason;
@@ -43,53 +48,52 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Where pins are kept unless told otherwise.
+/// Default directory of pins.
 pub const DIRECTORY: &str = "/sys/fs/bpf/flowgauge";
 
 const LINK: &str = "link";
 const PROGRAM: &str = "program";
 const NOTE: &str = "note";
 
-/// Changes whenever `kernel`, `Note` or the programs change in a way that another controller would
-/// misread.
+/// Version of the pinned data. Changes whenever `kernel`, `Note` or the programs change in a way
+/// that another version would misread.
 const VERSION: u32 = 10;
 
-/// How a program counts, and how far its controller has come. All bits are valid, and there is no
-/// padding.
+/// Settings of a program and progress of its controller. All bit patterns are valid, and there is
+/// no padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(super) struct Note {
     version: u32,
     core_bytes: u32,
-    /// In which of the interface's hooks it is, as a [mode](super::Mode).
+    /// Hook of the interface that the program is attached to, as a [mode](super::Mode).
     attached: u32,
     /// All settings.
     settings: [u32; WORDS],
-    /// What the interface was called when counting began, with zeros behind.
+    /// Name of the interface when counting began, zero-padded.
     interface: [u8; NAME],
     seed: u64,
-    /// The secret of a keyed hash, which only root can read here: the file system gives pins to
-    /// their owner alone.
+    /// Secret of a keyed hash. Only root can read it here: pins are accessible to their owner
+    /// alone.
     secret: Secret,
     slot_ns: u64,
-    /// As in the programs' global of that name.
+    /// Value of the programs' global variable of that name.
     pub(super) boot_ns: u64,
     network_namespace: u64,
     pub(super) interface_index: u32,
     pub(super) active: u32,
-    /// Whether the bank that is not active holds a window that nobody has published yet.
+    /// Whether the inactive bank contains a window that was not published yet.
     pub(super) unpublished: u64,
-    /// When counting began, and when either bank became active, in nanoseconds since the Unix
-    /// epoch.
+    /// Start of counting, and start of activity of each bank, in nanoseconds since the Unix epoch.
     pub(super) since_ns: u64,
     pub(super) opened_ns: [u64; 2],
     /// Number of the first window that was not published yet.
     pub(super) next_window: u64,
-    /// Banks in which packets may be missing, a bit each.
+    /// Bit mask of the banks in which packets may be missing.
     pub(super) gaps: u64,
 }
 
-/// A key of 32 bytes; zero for none.
+/// Key of 32 bytes; zero for none.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub(super) struct Secret([u64; 4]);
@@ -117,14 +121,14 @@ impl Secret {
     }
 }
 
-/// Tells the fingerprint alone.
+/// Prints only the fingerprint.
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.key().fmt(f)
     }
 }
 
-/// What a controller wants to count, or finds counted.
+/// Counting configuration that a controller wants or finds.
 #[derive(Clone, Copy)]
 pub(super) struct Identity {
     pub(super) settings: Settings,
@@ -132,7 +136,7 @@ pub(super) struct Identity {
     pub(super) secret: Secret,
     pub(super) slot_ns: u64,
     pub(super) boot_ns: u64,
-    /// Where its program is.
+    /// Hook of its program.
     pub(super) attached: super::Mode,
 }
 
@@ -164,8 +168,7 @@ impl Note {
         }
     }
 
-    /// In which of the interface's hooks the program is; nothing if another version knows more of
-    /// them.
+    /// Returns the hook of the program; `None` if another version wrote an unknown one.
     pub(super) fn mode(&self) -> Option<super::Mode> {
         super::Mode::ALL.into_iter().find(|mode| *mode as u32 == self.attached)
     }
@@ -181,8 +184,8 @@ impl Note {
         self.opened_ns[self.active as usize & 1] = now_ns;
     }
 
-    /// Lets nothing begin after `now_ns`, nor a window after the one behind it: so it looks if the
-    /// clock was set back. Gives whether anything did.
+    /// Limits all start times to `now_ns` and to their order, as is needed if the clock was set
+    /// back. Returns whether anything changed.
     pub(super) fn rein_in(&mut self, now_ns: u64) -> bool {
         let before = *self;
         let active = self.active as usize & 1;
@@ -194,27 +197,28 @@ impl Note {
         *self != before
     }
 
-    /// What the interface was called when counting began.
+    /// Returns the name of the interface when counting began.
     fn interface(&self) -> String {
         let name = self.interface.split(|byte| *byte == 0).next().unwrap_or_default();
         String::from_utf8_lossy(name).into_owned()
     }
 
-    /// Mode, key, hash and precision of distinct flows, whose settings are the first word.
+    /// Returns mode, key, hash and precision of distinct flows, which are the first word of the
+    /// settings.
     fn distinct(&self) -> [u8; 4] {
         let [first, ..] = self.settings;
         first.to_ne_bytes()
     }
 
-    /// When the windows began that were not published yet, oldest first.
+    /// Returns the start times of the windows not yet published, oldest first.
     pub(super) fn open_windows(&self) -> Vec<u64> {
         let active = self.active as usize & 1;
         let closed = (self.unpublished != 0).then_some(self.opened_ns[active ^ 1]);
         closed.into_iter().chain([self.opened_ns[active]]).collect()
     }
 
-    /// Why a controller that would write `wanted` cannot go on with this note, in the words of its
-    /// options.
+    /// Returns why a controller that would write `wanted` cannot adopt this note, in terms of its
+    /// options; `None` if it can.
     fn difference(&self, wanted: &Note) -> Option<String> {
         if self.version != wanted.version {
             return Some("it was started by another version of flowgauge".to_owned());
@@ -269,7 +273,7 @@ impl Note {
     }
 }
 
-/// Room for the name of an interface and the zero behind it.
+/// Length of an interface name with the terminating zero.
 const NAME: usize = libc::IFNAMSIZ;
 
 fn named_in_bytes(interface: &str) -> [u8; NAME] {
@@ -278,7 +282,8 @@ fn named_in_bytes(interface: &str) -> [u8; NAME] {
     name
 }
 
-/// An odd number of words, behind which there is no padding: three come before them.
+/// Length of the settings in words, rounded up to an odd number: with the three words before them,
+/// no padding follows.
 const WORDS: usize = SETTINGS_WORDS | 1;
 
 fn words(settings: &Settings) -> [u32; WORDS] {
@@ -318,19 +323,18 @@ fn registers(value: u8) -> String {
         .map_or_else(|| value.to_string(), |precision| precision.registers().to_string())
 }
 
-/// This thread's network namespace: a number that no other one ever has, or before Linux 5.14 that
-/// of its file.
+/// Returns the identifier of this thread's network namespace: a number that is never reused, or
+/// before Linux 5.14 the inode of its file.
 fn network_namespace() -> u64 {
     let file = || fs::metadata("/proc/thread-self/ns/net").map_or(0, |namespace| namespace.ino());
     link::network_namespace().unwrap_or_else(|_| file())
 }
 
-/// Whether pins can be kept in a directory: it or its nearest existing parent is on a BPF file
-/// system that this user may write to, and nobody else but root can put something else in the place
-/// of what is pinned there.
+/// Checks that pins can be kept in a directory: it or its nearest existing parent is on a BPF file
+/// system that this user may write to, and no other user but root can replace the pins.
 ///
 /// # Errors
-/// [`Error::Pins`], with what to do.
+/// [`Error::Pins`], with the remedy.
 pub fn supported(directory: &Path) -> Result<(), Error> {
     let existing = directory.ancestors().find(|path| path.exists()).unwrap_or(directory);
     let problem = if is_bpf(existing) {
@@ -343,15 +347,15 @@ pub fn supported(directory: &Path) -> Result<(), Error> {
     })
 }
 
-/// Mounts a BPF file system that is root's alone: by default everybody may write to one.
+/// Command that mounts a BPF file system for root alone: by default every user may write to one.
 pub const MOUNT: &str = "mount -t bpf -o mode=0700 bpf /sys/fs/bpf";
 
 fn is_bpf(path: &Path) -> bool {
     statfs(path).is_ok_and(|file_system| file_system.filesystem_type() == BPF_FS_MAGIC)
 }
 
-/// Who else could remove or replace what is pinned in a directory of a BPF file system, and what to
-/// do about it.
+/// Returns which other user could remove or replace pins in a directory of a BPF file system, and
+/// the remedy.
 fn exposed(directory: &Path) -> Option<String> {
     let own = rustix::process::geteuid().as_raw();
     directory.ancestors().take_while(|path| is_bpf(path)).find_map(|path| {
@@ -361,7 +365,7 @@ fn exposed(directory: &Path) -> Option<String> {
         if found.file_type().is_symlink() && !mounted {
             return Some(format!("{name} is a symbolic link, which may lead elsewhere later; give the directory itself"));
         }
-        // Of a link to the mount the target counts.
+        // For a link to the mount, the target counts.
         let found = fs::metadata(path).ok()?;
         if found.uid() != 0 && found.uid() != own {
             let user = found.uid();
@@ -370,7 +374,7 @@ fn exposed(directory: &Path) -> Option<String> {
                  others out: `chmod 0700` on the mount"
             ));
         }
-        // What is in a sticky directory is removed by its owner only.
+        // Files in a sticky directory can be removed only by their owner.
         let (shared, sticky) = (found.mode() & 0o022 != 0, found.mode() & 0o1000 != 0);
         (shared && !(mounted && sticky)).then(|| {
             format!("others may write to {name}, and could remove or replace what is pinned there; `chmod 0700 {name}` keeps them out")
@@ -378,26 +382,26 @@ fn exposed(directory: &Path) -> Option<String> {
     })
 }
 
-/// Why this user cannot pin anything in a directory.
+/// Returns why this user cannot pin anything in a directory.
 fn closed(directory: &Path) -> Option<String> {
     let (permissions, flags) = (AccessFlags::W_OK | AccessFlags::X_OK, AtFlags::AT_EACCESS);
     let error = faccessat(AT_FDCWD, directory, permissions, flags).err()?;
     Some(format!("this user may not write to {}: {}", directory.display(), io::Error::from(error)))
 }
 
-/// The locked directory of one place.
+/// Locked pin directory of one counting point.
 pub(super) struct Pins {
     directory: PathBuf,
     spot: Spot,
-    /// Holds the lock.
+    /// File that holds the lock.
     lock: File,
-    /// The note's array, to pin it again.
+    /// Array of the note, for pinning it again.
     note: Option<MapData>,
     /// Whether the pins stay when this is dropped.
     pub(super) leave: bool,
 }
 
-/// What was found pinned.
+/// Adopted pins.
 pub(super) struct Found {
     pub(super) note: Note,
     pub(super) notes: NoteArray,
@@ -406,14 +410,14 @@ pub(super) struct Found {
 }
 
 impl Pins {
-    /// Locks the directory of a place, making it if it is not there.
+    /// Locks the directory of a counting point, creating it if needed.
     pub(super) fn claim(root: &Path, place: &Place, index: u32) -> Result<Self, Error> {
         supported(root)?;
         let spot = Spot::here(place.direction, index);
         let directory = root.join(spot.name());
         fs::create_dir_all(&directory)
             .map_err(|error| refused(&directory, "make this directory", error))?;
-        // Once more, since others may have been quicker to make it.
+        // Checked again: another user may have created it first.
         supported(&directory)?;
         Self::lock(directory.clone(), spot).map_err(|error| match error {
             TryLockError::WouldBlock => {
@@ -437,19 +441,19 @@ impl Pins {
         self.directory.join(name)
     }
 
-    /// Whether a program is counting here, attached by a process that is gone. What else is here is
-    /// of no use to anyone.
+    /// Returns whether a program of a dead process is counting here. Other files in the directory
+    /// are useless without it.
     pub(super) fn is_counting(&self) -> bool {
         self.path(LINK).exists() || self.path(PROGRAM).exists()
     }
 
-    /// What is pinned, or was attached when it was.
+    /// Opens the pinned link or filter.
     fn open(&self) -> io::Result<Link> {
         let program = self.path(PROGRAM);
         if !program.exists() {
             return link::open(&self.path(LINK)).map(Link::Bpf);
         }
-        // Filters of another network namespace cannot be asked for.
+        // Filters of another network namespace cannot be queried.
         if !self.spot.is_here() {
             return Err(io::ErrorKind::NotFound.into());
         }
@@ -457,20 +461,20 @@ impl Pins {
             .map(Link::Classifier)
     }
 
-    /// Of filters that these pins look after.
+    /// Returns the owner name of filters that belong to these pins.
     pub(super) fn owner(&self) -> Owner {
         Owner::pins(&self.directory)
     }
 
-    /// Whether the program left here is at no interface any more.
+    /// Returns whether the program is no longer attached to an interface.
     fn is_dead(&self) -> bool {
         self.open()
             .and_then(|link| link.attachment())
             .is_ok_and(|attachment| attachment.index.is_none())
     }
 
-    /// Where it counts, by the name that the interface has now or, if it is gone or elsewhere, had
-    /// when counting began.
+    /// Returns the counting point, by the interface's current name or, if it is gone or elsewhere,
+    /// by its name when counting began.
     fn place(&self) -> Place {
         let spot = self.spot;
         let now = if spot.is_here() { device::name(spot.index) } else { None };
@@ -484,9 +488,9 @@ impl Pins {
         Place { interface, direction: spot.direction }
     }
 
-    /// Removes what was pinned, the link first: without it the rest is rubbish.
+    /// Removes the pins, the link first: without it the rest is garbage.
     pub(super) fn clear(&self) -> io::Result<()> {
-        // An interface that is gone has taken the program with it.
+        // A removed interface has detached the program.
         if self.is_counting()
             && let Err(error) = self.open().and_then(|link| link.detach())
         {
@@ -511,7 +515,7 @@ impl Pins {
         Error::Pins { directory: self.directory.clone(), problem, source: reason(error) }
     }
 
-    /// Comes into the place of pins of the same memory, which are removed.
+    /// Replaces pins of the same memory, which are removed.
     pub(super) fn take_over(mut self, earlier: &mut Pins) {
         self.leave = earlier.leave;
         self.note = earlier.note.take();
@@ -519,7 +523,7 @@ impl Pins {
         earlier.leave = false;
     }
 
-    /// Pins all but the link.
+    /// Pins everything except the link.
     pub(super) fn keep(
         &mut self,
         arrays: Vec<&MapData>,
@@ -531,7 +535,7 @@ impl Pins {
         self.notes()
     }
 
-    /// Pins what is not pinned, or not any more. Gives whether there was anything.
+    /// Restores missing pins. Returns whether any were missing.
     pub(super) fn mend(
         &mut self,
         link: Option<&Link>,
@@ -565,8 +569,8 @@ impl Pins {
         Ok(mended)
     }
 
-    /// Pins what keeps the program attached, in the place of an earlier one. The program of a
-    /// filter was pinned when it was attached.
+    /// Pins the link, replacing an earlier one. The program of a filter was pinned when it was
+    /// attached.
     pub(super) fn pin(&self, link: &Link) -> Result<(), Error> {
         let name = pin_of(link);
         if name == PROGRAM && self.path(name).exists() {
@@ -576,8 +580,8 @@ impl Pins {
         pinned.map_err(|error| self.failed(&format!("pin the {name}"), &error))
     }
 
-    /// Attaches a program as a filter. It is pinned before, so that a filter of these pins is never
-    /// there without one.
+    /// Attaches a program as a filter. It is pinned first, so that a filter of these pins never
+    /// exists without them.
     pub(super) fn attach_classifier(&self, program: BorrowedFd<'_>) -> io::Result<Classifier> {
         let Spot { direction, index, .. } = self.spot;
         self.unpin(PROGRAM)?;
@@ -596,7 +600,7 @@ impl Pins {
         MapData::from_pin(self.path(NOTE)).map_err(|error| self.failed("read the note", &error))
     }
 
-    /// Where the arrays are pinned that programs count in.
+    /// Returns the paths of the pinned arrays.
     pub(super) fn arrays(&self) -> Pinned {
         Pinned(KEPT.map(|array| (array, self.path(&pin_of_array(array)))).into())
     }
@@ -606,8 +610,7 @@ impl Pins {
         opened.map_err(|error| self.failed("read the note", &error))
     }
 
-    /// What is pinned, if it is what `wanted` would count, at the hook that was asked for or, if
-    /// none was, at any.
+    /// Opens the pins if they match `wanted` and, if `hook` is given, that hook.
     pub(super) fn adopt(
         &mut self,
         place: &Place,
@@ -643,12 +646,12 @@ impl Pins {
     }
 }
 
-/// The name of an array's pin.
+/// Returns the name of an array's pin.
 fn pin_of_array(array: &str) -> String {
     array.to_ascii_lowercase()
 }
 
-/// The name of the pin of what keeps a program attached.
+/// Returns the name of the pin that keeps a program attached.
 fn pin_of(link: &Link) -> &'static str {
     match link {
         Link::Bpf(_) => LINK,
@@ -662,28 +665,28 @@ impl Drop for Pins {
             if let Err(error) = self.clear() {
                 tracing::warn!("cannot remove pins in {}: {error}", self.directory.display());
             }
-            // Fails where others are in use, and leaves those.
+            // Fails and changes nothing if the directory contains pins that are in use.
             let _ = fs::remove_dir(&self.directory);
             let _ = self.directory.parent().map(fs::remove_dir);
         }
-        // Closing is not enough: a child that another thread starts in the moment has the lock as
-        // well until it runs its program.
+        // Closing is not enough: a child process forked by another thread at this moment shares the
+        // lock until it executes its program.
         let _ = self.lock.unlock();
     }
 }
 
-/// A program that counts and has no controller.
+/// A counting program without a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Left {
-    /// Where it counts.
+    /// Its counting point.
     pub place: Place,
-    /// Since when, in nanoseconds since the Unix epoch, if that can be read.
+    /// Start of counting, in nanoseconds since the Unix epoch, if readable.
     pub since_ns: Option<u64>,
-    /// Whether a run can go on with its counts. Those of a filter without pins are gone.
+    /// Whether a run can adopt its counts. The counts of a filter without pins are lost.
     pub adoptable: bool,
 }
 
-/// Where a program counts.
+/// Directory key of a counting point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Spot {
     direction: Direction,
@@ -692,7 +695,7 @@ struct Spot {
 }
 
 impl Spot {
-    /// In this network namespace.
+    /// Returns the key of an interface in this network namespace.
     fn here(direction: Direction, index: u32) -> Self {
         Spot { direction, index, namespace: network_namespace() }
     }
@@ -701,7 +704,7 @@ impl Spot {
         self.namespace == network_namespace()
     }
 
-    /// The directory's name; the BPF file system takes no dots.
+    /// Returns the directory's name; the BPF file system forbids dots.
     fn name(&self) -> String {
         format!("{}-{}-{}", self.direction.name(), self.index, self.namespace)
     }
@@ -719,7 +722,7 @@ impl Spot {
     }
 }
 
-/// The places that have a directory below `root`.
+/// Returns the directories of counting points below `root`.
 fn spots(root: &Path) -> Result<Vec<(PathBuf, Spot)>, Error> {
     let failed = |error: io::Error| refused(root, "list this directory", error);
     let entries = match fs::read_dir(root) {
@@ -736,15 +739,15 @@ fn spots(root: &Path) -> Result<Vec<(PathBuf, Spot)>, Error> {
     Ok(spots)
 }
 
-/// What processes that are gone left counting below `root` on interfaces of this network namespace.
-/// Nothing is changed.
+/// Returns the programs that dead processes left counting below `root` on interfaces of this
+/// network namespace. Changes nothing.
 ///
 /// # Errors
 /// [`Error::Pins`] if the directory cannot be listed.
 pub fn left(root: &Path) -> Result<Vec<Left>, Error> {
     let mut left = Vec::new();
     for (directory, spot) in spots(root)?.into_iter().filter(|(_, spot)| spot.is_here()) {
-        // A run that begins in the moment for which this lock is held would find the place taken.
+        // A run that starts while this lock is held would fail.
         let Ok(mut pins) = Pins::lock(directory, spot) else { continue };
         pins.leave = true;
         if pins.is_counting() {
@@ -765,8 +768,8 @@ pub fn left(root: &Path) -> Result<Vec<Left>, Error> {
     Ok(left)
 }
 
-/// The secret of the hash with which a process that is gone left counting at one of these places,
-/// for the one that goes on with it.
+/// Returns the hash secret of a program that a dead process left counting at one of these counting
+/// points, for the adopting process.
 #[must_use]
 pub fn kept_key(root: &Path, places: &[Place]) -> Option<HashKey> {
     let spots = spots(root).unwrap_or_default();
@@ -783,8 +786,7 @@ pub fn kept_key(root: &Path, places: &[Place]) -> Option<HashKey> {
     })
 }
 
-/// Removes what is left of interfaces that had the name of this one and are gone. Gives whether
-/// there was anything.
+/// Removes pins of deleted interfaces that had the same name. Returns whether there were any.
 pub(super) fn forget(root: &Path, place: &Place, index: u32) -> bool {
     let mut forgotten = false;
     let mut spots = spots(root).unwrap_or_default();
@@ -799,13 +801,13 @@ pub(super) fn forget(root: &Path, place: &Place, index: u32) -> bool {
     forgotten
 }
 
-/// Ends what processes that are gone left counting below `root`, on one interface or on all of this
-/// network namespace, and removes what is left of interfaces that are gone, and filters that nobody
-/// is known to look after. Returns the names of the places.
+/// Detaches the programs that dead processes left counting below `root`, on one interface or on all
+/// of this network namespace. Also removes pins of deleted interfaces, and filters without a known
+/// owner. Returns the names of the counting points.
 ///
 /// # Errors
-/// [`Error::Pins`] if a process is still at work there, or the system refuses; what comes before is
-/// ended.
+/// [`Error::Pins`] if a process is still active there, or the system refuses; earlier removals
+/// stay.
 pub fn detach(root: &Path, interface: Option<&str>) -> Result<Vec<String>, Error> {
     let mut ended = Vec::new();
     for (directory, spot) in spots(root)? {
@@ -827,8 +829,8 @@ pub fn detach(root: &Path, interface: Option<&str>) -> Result<Vec<String>, Error
         };
         pins.leave = true;
         let place = pins.place();
-        // In another network namespace the name may be that of another interface, which somebody
-        // counts on.
+        // In another network namespace the name may belong to another interface, with an active
+        // process.
         if !named(&place) || !spot.is_here() && !pins.is_dead() {
             continue;
         }
@@ -861,7 +863,7 @@ fn refused(directory: &Path, what: &str, error: io::Error) -> Error {
     Error::Pins { directory: directory.to_owned(), problem, source: Some(error) }
 }
 
-/// An error with its causes, which aya leaves to whoever prints it.
+/// Formats an error with its causes, which aya leaves to the caller.
 fn chain(error: &dyn std::error::Error) -> String {
     std::iter::successors(Some(error), |error| error.source())
         .map(ToString::to_string)
@@ -900,16 +902,18 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_told_in_the_words_of_options() {
+    fn differences_are_described_by_option_names() {
         let kept = note(|_| {});
-        let told = |change: fn(&mut Identity)| kept.difference(&note(change)).unwrap_or_default();
-        assert_eq!(told(|_| {}), "");
+        let difference =
+            |change: fn(&mut Identity)| kept.difference(&note(change)).unwrap_or_default();
+        assert_eq!(difference(|_| {}), "");
         assert_eq!(
-            told(|identity| identity.settings.cardinality.key = KeyKind::Dst),
+            difference(|identity| identity.settings.cardinality.key = KeyKind::Dst),
             "it counts with --key src, not dst"
         );
-        assert_eq!(told(|identity| identity.seed = 7), "it counts with --seed 1, not 7");
-        let other = told(|identity| identity.secret = Secret::new(Some(&HashKey::from_seed(1))));
+        assert_eq!(difference(|identity| identity.seed = 7), "it counts with --seed 1, not 7");
+        let other =
+            difference(|identity| identity.secret = Secret::new(Some(&HashKey::from_seed(1))));
         assert!(
             other.starts_with(
                 "it counts with another --hash-key (fingerprint 0000000000000000, not "
@@ -917,15 +921,15 @@ mod tests {
             "{other}"
         );
         assert_eq!(
-            told(|identity| identity.attached = crate::xdp::Mode::Tcx),
+            difference(|identity| identity.attached = crate::xdp::Mode::Tcx),
             "it counts with --xdp-mode native, not tcx"
         );
-        let other = told(|identity| identity.settings.cardinality.precision = Precision::MIN);
+        let other = difference(|identity| identity.settings.cardinality.precision = Precision::MIN);
         assert_eq!(other, "it counts with --registers 2048, not 16");
-        let other = told(|identity| identity.settings.cardinality.mode = Mode::Staggered);
+        let other = difference(|identity| identity.settings.cardinality.mode = Mode::Staggered);
         assert_eq!(other, "it counts with --measure and --staggered cardinality, not staggered");
         assert_eq!(
-            told(|identity| identity.slot_ns = 7),
+            difference(|identity| identity.slot_ns = 7),
             "",
             "slots matter to staggered registers only"
         );
@@ -942,7 +946,7 @@ mod tests {
         assert_eq!((kept.since_ns, kept.open_windows()), (10, vec![10, 50]));
         assert!(kept.rein_in(5));
         assert_eq!((kept.since_ns, kept.open_windows()), (5, vec![5, 5]));
-        // Set back between two rotations.
+        // The clock was set back between two rotations.
         kept.flip(3);
         assert!(kept.rein_in(1_000));
         assert_eq!((kept.since_ns, kept.open_windows()), (3, vec![3, 3]));
@@ -972,7 +976,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_ends_with_its_owner_whoever_has_a_copy_of_it() {
+    fn a_lock_ends_with_its_owner_despite_copies() {
         let directory = std::env::temp_dir().join(format!("flowgauge-lock-{}", std::process::id()));
         fs::create_dir(&directory).unwrap();
         let locked = || -> Result<Pins, TryLockError> {
@@ -982,7 +986,7 @@ mod tests {
         };
         let first = locked().unwrap();
         assert!(matches!(locked(), Err(TryLockError::WouldBlock)));
-        // As a child has one until it runs its program.
+        // A child process shares the lock until it executes its program.
         let copy = first.lock.try_clone().unwrap();
         drop(first);
         assert!(locked().is_ok());

@@ -1,4 +1,4 @@
-//! Features of the kernel that its version does not tell: small programs are loaded.
+//! Kernel features that cannot be derived from its version: tested by loading small programs.
 #![allow(
     unsafe_code,
     reason = "aya has no call for it; this module makes a system call on a structure of the kernel"
@@ -15,13 +15,13 @@ const BPF_PROG_TYPE_SOCKET_FILTER: u32 = 1;
 #[repr(C)]
 struct Instruction {
     opcode: u8,
-    /// The destination in the lower half, the source in the upper one.
+    /// Destination in the lower half, source in the upper half.
     registers: u8,
     offset: i16,
     immediate: i32,
 }
 
-/// First fields of what `BPF_PROG_LOAD` reads; the kernel takes the others for zero.
+/// First fields of `BPF_PROG_LOAD`; the kernel treats the others as zero.
 #[repr(C)]
 struct ProgramLoad {
     kind: u32,
@@ -37,8 +37,8 @@ const MOVE_64: u8 = 0xb7;
 const EXIT: u8 = 0x95;
 const ADD_AND_FETCH: i32 = 1;
 
-/// Whether the kernel has atomic operations that return what was there: on x86 since Linux 5.12, on
-/// arm64 since 5.18.
+/// Returns whether the kernel has atomic operations that return the previous value: on x86 since
+/// Linux 5.12, on arm64 since 5.18.
 pub(super) fn has_fetching_atomics() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
     *HAS.get_or_init(|| {
@@ -69,7 +69,7 @@ fn loads(program: &[Instruction]) -> std::io::Result<OwnedFd> {
         license: c"GPL".as_ptr() as u64,
         log: [0; 4],
     };
-    // SAFETY: the structure of this command, which makes a descriptor; instructions and licence
+    // SAFETY: the structure of this command, which creates a descriptor; instructions and licence
     // live until it returns.
     unsafe { descriptor(BPF_PROG_LOAD, &mut load) }
 }

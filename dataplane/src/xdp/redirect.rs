@@ -1,4 +1,4 @@
-//! Handing an interface's packets to AF_XDP sockets.
+//! Redirection of an interface's packets to AF_XDP sockets.
 
 use super::Mode;
 use super::grace::Grace;
@@ -12,23 +12,23 @@ use aya::programs::ProgramError;
 use aya::programs::xdp::XdpLink;
 use std::os::fd::AsRawFd;
 
-/// Queues that may have sockets.
+/// Maximum number of queues with sockets.
 pub(crate) const QUEUES: u32 = 1024;
 
-/// A program that hands what arrives on a queue to the queue's socket, and lets pass what arrives
-/// on the others. It leaves the interface when this is dropped, or when the process ends (before
-/// Linux 5.9 only if it ends in order).
+/// Program that redirects the packets of each queue to the queue's socket, and passes packets of
+/// queues without one. It is detached on drop, or when the process ends (before Linux 5.9 only at a
+/// regular end).
 pub(crate) struct Redirect {
     place: Place,
     programs: aya::Ebpf,
     program: &'static str,
-    /// Keeps the program attached; `None` if it could not be attached again.
+    /// Link that keeps the program attached; `None` if it could not be attached again.
     link: Option<XdpLink>,
     sockets: XskMap<aya::maps::MapData>,
     passed: PerCpuArray<aya::maps::MapData, u64>,
 }
 
-/// Whether the kernel takes the program and its map of sockets; tried without an interface.
+/// Checks that the kernel accepts the program and its map of sockets, without an interface.
 pub(crate) fn try_program() -> Result<(), Error> {
     let place = Place::ingress("af_xdp");
     let mut programs = load_redirect().map_err(|error| refused(&place, loading(&error)))?;
@@ -36,15 +36,15 @@ pub(crate) fn try_program() -> Result<(), Error> {
     program.map_err(|error| refused(&place, loading(&error)))
 }
 
-/// Waits until no packet is on its way any more that the program did not see; says whether it
-/// could.
+/// Waits until no packet that bypassed the program is in flight. Returns whether waiting is
+/// supported.
 pub(crate) fn settle() -> bool {
     Grace::choose(None).and_then(|grace| grace.wait()).is_ok()
 }
 
 impl Redirect {
-    /// Attaches the program, with the sockets of queues from 0 on. `pieces` is for sockets that
-    /// take packets in several pieces.
+    /// Attaches the program, with the sockets of queues from 0 on. `pieces`: whether sockets
+    /// receive packets in several pieces.
     pub(crate) fn attach(
         interface: &str,
         mode: Mode,
@@ -81,13 +81,12 @@ impl Redirect {
         Ok(Redirect { place, programs, program: name, link: Some(link), sockets: map, passed })
     }
 
-    /// Puts the program on queues that the interface has got since it was attached: veth leaves
-    /// them without one. No queue is without it meanwhile that had it.
+    /// Installs the program on queues that the interface gained since it was attached, which veth
+    /// leaves without a program. Other queues keep it meanwhile.
     pub(crate) fn renew(&mut self) -> Result<(), Error> {
         let Some(link) = self.link.take() else { return Ok(()) };
         let program = xdp(&mut self.programs, self.program);
-        // The kernel does nothing if it is told to put the same program there: it takes another
-        // one, if the same.
+        // The kernel ignores a replacement by the same program, so a second copy is loaded.
         let renewed = program.and_then(|program| {
             program.unload()?;
             program.load()?;
@@ -104,14 +103,14 @@ impl Redirect {
         Ok(())
     }
 
-    /// Hands what arrives on a queue to this socket from now on.
+    /// Redirects the packets of a queue to this socket from now on.
     pub(crate) fn add(&mut self, queue: u32, socket: &impl AsRawFd) -> Result<(), Error> {
         self.sockets
             .set(queue, socket.as_raw_fd(), 0)
             .map_err(|error| add(&self.place, queue, &error))
     }
 
-    /// Packets that came to queues without a socket, since the program was attached.
+    /// Returns the packets that arrived on queues without a socket since the program was attached.
     pub(crate) fn passed(&self) -> Result<u64, Error> {
         let counts = self.passed.get(&0, 0);
         let counts = counts.map_err(|error| {

@@ -1,4 +1,4 @@
-//! A sender that the kernel runs: packets are made and sent without leaving it (live frames of
+//! Sender in the kernel: packets are generated and sent without leaving it (live frames of
 //! BPF_PROG_TEST_RUN).
 
 use super::hook;
@@ -10,15 +10,15 @@ use crate::place::Place;
 use aya::Ebpf;
 use aya::programs::{ProgramError, TestRun, TestRunAttrs, TestRunOptions, Xdp};
 
-/// Packets that the kernel makes at a time.
+/// Packets that the kernel generates at a time.
 const BATCH: u32 = 64;
 
-/// Sends one IPv4 frame over and over, each from the next source address, at the highest rate that
-/// the kernel reaches.
+/// Sender of one IPv4 frame with varying source addresses, at the highest rate that the kernel
+/// reaches.
 ///
-/// What it sends passes no queueing discipline and no egress hook. A veth device takes such packets
-/// only while its peer runs an XDP program natively or merges packets (GRO); a peer that cannot
-/// keep up drops them, and the sender counts those as dropped.
+/// Its packets bypass queueing disciplines and egress hooks. A veth device accepts such packets
+/// only while its peer runs a native XDP program or merges packets (GRO); a slow peer drops them,
+/// and the sender counts those as dropped.
 pub struct Sender {
     place: Place,
     programs: Ebpf,
@@ -27,11 +27,11 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Sends from an interface of this thread's network namespace, with `sources` source addresses
-    /// from 10.0.0.0 on.
+    /// Opens a sender on an interface of this thread's network namespace, with `sources` source
+    /// addresses from 10.0.0.0 on.
     ///
     /// # Errors
-    /// [`Error::Kernel`] if there is no such interface, or the kernel refuses the program.
+    /// [`Error::Kernel`] if the interface does not exist, or the kernel refuses the program.
     pub fn new(interface: &str, frame: &[u8], sources: u32) -> Result<Self, Error> {
         let place = Place { interface: interface.to_owned(), direction: crate::Direction::Egress };
         let index = device::index(interface)
@@ -43,7 +43,7 @@ impl Sender {
         Ok(Sender { place, programs, frame: frame.to_vec(), index })
     }
 
-    /// Sends packets; all are on their way once it returns.
+    /// Sends packets and returns when all were handed to the device.
     ///
     /// # Errors
     /// [`Error::Kernel`] if the kernel refuses the frame.
@@ -54,8 +54,8 @@ impl Sender {
     }
 }
 
-/// Has the kernel make `packets` frames, rounded up to whole [`BATCH`]es if they are more than one,
-/// and run a program on each of them as if the interface `index` had received it.
+/// Lets the kernel generate `packets` frames, rounded up to whole [`BATCH`]es if more than one, and
+/// run a program on each as if the interface `index` had received it.
 pub(super) fn send(
     program: &mut Xdp,
     index: u32,

@@ -1,4 +1,5 @@
-//! Trials of single programs: which of them this kernel accepts, and what they cost its verifier.
+//! Trial loading of single programs: whether this kernel accepts them, and the cost of
+//! verification.
 
 use super::hook::{cpus, loading, refused};
 use super::object::{self, Pinned};
@@ -12,33 +13,33 @@ use flowgauge_core::kernel::{Config, Layout};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// A program that was tried.
+/// Result of loading one program.
 #[derive(Clone, Debug)]
 pub struct Trial {
-    /// Kind of hook: `xdp`, or `tcx`, whose programs count on `clsact` as well.
+    /// Kind of hook: `xdp`, or `tcx`, whose programs are used on `clsact` too.
     pub hook: &'static str,
-    /// Measurement that it counts; `packets` for the program before all measurements;
-    /// `cardinality alone`.
+    /// Measurement that it counts; `packets` for the parser before all measurements; `cardinality
+    /// alone`.
     pub counts: String,
-    /// Cost if it loads, or the reason of the refusal in one line.
+    /// Cost if it loads, otherwise the reason in one line.
     pub outcome: Result<Loaded, String>,
 }
 
 /// Cost of a program that loads.
 #[derive(Clone, Copy, Debug)]
 pub struct Loaded {
-    /// Instructions that the verifier processed; Linux says so since 5.16.
+    /// Instructions that the verifier processed; reported since Linux 5.16.
     pub processed: Option<u32>,
-    /// Bytes of stack, of 512; nothing if the kernel does not show the program.
+    /// Bytes of stack, of 512; `None` if the kernel does not show the program.
     pub stack_bytes: Option<u32>,
     /// Time to load and verify it.
     pub time: Duration,
 }
 
-/// Tries the programs of each hook by which these settings are counted, without an interface.
+/// Loads the programs of each hook that these settings need, without an interface.
 ///
 /// # Errors
-/// [`Error::Kernel`] if the kernel does not take the object's arrays.
+/// [`Error::Kernel`] if the kernel refuses the object's arrays.
 pub fn trials(settings: &Settings) -> Result<Vec<Trial>, Error> {
     let place = Place::ingress("trial");
     let tables = Tables::new(settings, 1);
@@ -80,8 +81,8 @@ fn attempt(programs: &mut Ebpf, name: &str) -> Result<Loaded, String> {
     })
 }
 
-/// Bytes of stack that instructions use: the lowest address below the frame pointer, in words of
-/// eight bytes as the kernel counts.
+/// Returns the bytes of stack that instructions use: the lowest address below the frame pointer, in
+/// words of eight bytes as the kernel counts.
 fn stack(instructions: &[[u8; 8]]) -> u32 {
     const FRAME: u8 = 10;
     const ADD_IMMEDIATE: u8 = 0x07;
@@ -122,7 +123,7 @@ mod tests {
         ];
         assert_eq!(stack(&program), 40);
         assert_eq!(stack(&program[..2]), 24);
-        // Without the copy the addition is of something else.
+        // Without the copy, another register is added to.
         assert_eq!(stack(&[program[3]]), 0);
     }
 }

@@ -1,9 +1,9 @@
-//! Refusals of the kernel's verifier: program, reason, and the end of the log.
+//! Refusals by the kernel's verifier: program, reason, and the end of the log.
 
 use aya::programs::ProgramError;
 use std::fmt;
 
-/// A program that was not loaded, and why.
+/// A program that was not loaded, with the error.
 #[derive(Debug)]
 pub(super) struct NotLoaded {
     program: String,
@@ -28,29 +28,29 @@ impl std::error::Error for NotLoaded {
     }
 }
 
-/// How many lines of a log `-v` shows: the last instructions, and what is wrong with them.
+/// Lines of a log that `-v` shows: the last instructions and the error.
 const LAST_LINES: usize = 20;
 
-/// The end of a verifier's log.
+/// End of a verifier's log.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Refusal<'a> {
-    /// Instructions that were processed until then.
+    /// Instructions processed before the refusal.
     instructions: u64,
-    /// The last line before the statistics.
+    /// Last line before the statistics.
     reason: &'a str,
     last_lines: Vec<&'a str>,
 }
 
 impl<'a> Refusal<'a> {
-    /// Of an error's text that ends with a log; nothing if the verifier was not asked, as by a
-    /// process without rights.
+    /// Parses an error's text that ends with a log; `None` if the verifier was not reached, as for
+    /// a process without privileges.
     pub(super) fn parse(text: &'a str) -> Option<Self> {
         let statistics = |line: &&str| {
             ["verification time ", "stack depth ", "processed "]
                 .iter()
                 .any(|start| line.starts_with(start))
         };
-        // Of a program of several functions every one that was accepted has such a line too.
+        // A program of several functions has such a line for each accepted function too.
         let (_, processed) = text.rsplit_once("processed ")?;
         let (instructions, _) = processed.split_once(" insns")?;
         let mut lines: Vec<&str> = text
@@ -68,7 +68,7 @@ impl<'a> Refusal<'a> {
         self.last_lines.iter().for_each(|line| tracing::info!("verifier: {line}"));
     }
 
-    /// In one line. `program`: what was refused.
+    /// Describes the refusal of `program` in one line.
     pub(super) fn problem(&self, program: Option<&NotLoaded>) -> String {
         let Refusal { instructions, reason, .. } = self;
         let name = program.map_or("", |program| program.program.as_str());
@@ -87,7 +87,7 @@ impl<'a> Refusal<'a> {
     }
 }
 
-/// The measurement that a program is of.
+/// Returns the measurement of a program.
 fn measurement(program: &str) -> Option<&str> {
     let (_, name) =
         program.split_once('_').filter(|(hook, _)| matches!(*hook, "xdp" | "frags" | "tcx"))?;

@@ -1,5 +1,5 @@
-//! A network of our own for tests and benchmarks: it touches nothing on the machine and vanishes
-//! with its thread.
+//! Isolated networks for tests and benchmarks: they affect nothing else on the machine and vanish
+//! with their thread.
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
@@ -7,18 +7,18 @@ use std::io;
 use std::process::Command;
 use std::thread;
 
-/// The device packets are sent from, and its address.
+/// Device that packets are sent from, and its address.
 pub const SENDER: (&str, &str) = ("tx", "10.77.0.1");
-/// The device they arrive at, and the address that leads there.
+/// Device that packets arrive at, and the address that leads there.
 pub const RECEIVER: (&str, &str) = ("rx", "10.77.0.2");
 
-/// Runs `body` in a thread with a network namespace of its own, and in it a veth pair: what is sent
-/// to the receiver's address leaves the sender and arrives at the receiver, and nothing else sends.
-/// The thread has its own BPF file system at the usual place as well. All of it ends with the
-/// thread and the processes that it started.
+/// Runs `body` in a thread with its own network namespace, which contains a veth pair: packets to
+/// the receiver's address leave the sender and arrive at the receiver, and there is no other
+/// traffic. The thread also has its own BPF file system at the usual place. All of it ends with the
+/// thread and its child processes.
 ///
 /// # Errors
-/// What is needed and missing.
+/// A description of the missing requirement.
 pub fn isolated<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
     let thread = thread::spawn(move || {
         prepare()?;
@@ -41,16 +41,16 @@ fn prepare() -> Result<(), String> {
     pair(SENDER, RECEIVER).map_err(|error| format!("veth devices and the program ip ({error})"))
 }
 
-/// Makes another pair of devices with addresses in this thread's network namespace, as the first.
-/// Both have a carrier.
+/// Creates another pair of devices with addresses in this thread's network namespace, like the
+/// first. Both have a carrier on return.
 ///
 /// # Errors
-/// What `ip` says.
+/// The message of `ip`.
 pub fn pair(sender: (&str, &str), receiver: (&str, &str)) -> Result<(), String> {
     let ((tx, from), (rx, to)) = (sender, receiver);
     ip(&format!("link add {rx} type veth peer name {tx}"))?;
     for device in [rx, tx] {
-        // Without IPv6 addresses nothing but the body sends packets.
+        // Without IPv6 addresses only the body sends packets.
         ip(&format!("link set dev {device} addrgenmode none"))?;
         ip(&format!("link set dev {device} up"))?;
     }
@@ -59,18 +59,17 @@ pub fn pair(sender: (&str, &str), receiver: (&str, &str)) -> Result<(), String> 
     ip(&format!("neigh add {to} lladdr {RECEIVER_MAC} dev {tx} nud permanent"))
 }
 
-/// How often a device is looked at until its carrier is there: each look takes a millisecond and
-/// more.
-const LOOKS: u32 = 10_000;
+/// Maximum checks of a device for its carrier; each takes at least a millisecond.
+const MAX_CHECKS: u32 = 10_000;
 
-/// Waits until the kernel has noticed that both ends of a device are up, which it does some time
-/// later, when it is not busy with other devices. Until then it may throw away what is sent there,
-/// and it says that the device is down.
+/// Waits until the kernel has noticed that both ends of a device are up, which may take some time
+/// if it is busy with other devices. Until then it may drop packets sent there, and it reports the
+/// device as down.
 ///
 /// # Errors
-/// What `ip` says, or that no carrier came.
+/// The message of `ip`, or that there is no carrier.
 pub fn carrier(device: &str) -> Result<(), String> {
-    for _ in 0..LOOKS {
+    for _ in 0..MAX_CHECKS {
         if run(&format!("-o link show dev {device}"))?.contains(" state UP ") {
             return Ok(());
         }
@@ -78,28 +77,28 @@ pub fn carrier(device: &str) -> Result<(), String> {
     Err(format!("{device} gets no carrier"))
 }
 
-/// Ethernet address that packets are sent to. It is not the receiver's, which therefore drops them
-/// once they are counted.
+/// Ethernet destination of packets. It is not the receiver's address, so the receiver drops them
+/// after they were counted.
 const RECEIVER_MAC: &str = "02:00:00:00:00:02";
 
 /// Runs the program `ip` in this thread's network namespace.
 ///
 /// # Errors
-/// What it says.
+/// Its message.
 pub fn ip(arguments: &str) -> Result<(), String> {
     run(arguments).map(drop)
 }
 
-/// How often a program is started that the kernel could not start.
-const STARTS: u32 = 5;
+/// Attempts to start a program if the kernel fails to start it.
+const MAX_STARTS: u32 = 5;
 
 fn run(arguments: &str) -> Result<String, String> {
     let ip = || Command::new("ip").args(arguments.split_ascii_whitespace()).output();
-    // Seen once in some hundreds of runs beside DPDK, for reasons unknown: EFAULT. The program has
-    // not run, so that nothing is done twice.
+    // Seen once in some hundreds of runs beside DPDK, for an unknown reason: EFAULT. The program
+    // has not run, so a second attempt is safe.
     let is_unlucky = |error: &io::Error| error.raw_os_error() == Some(nix::libc::EFAULT);
     let mut output = ip();
-    for _ in 1..STARTS {
+    for _ in 1..MAX_STARTS {
         if !output.as_ref().is_err_and(is_unlucky) {
             break;
         }

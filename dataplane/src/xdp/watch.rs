@@ -1,8 +1,8 @@
-//! Looking after a program that counts: whether it is still where it was put, sees what it is to
-//! see, and is the first to see it.
+//! Supervision of a counting program: whether it is still attached, sees all packets, and runs
+//! before other programs.
 //!
-//! What is found is put right where that is possible, and told. A window in which packets may have
-//! passed uncounted is marked.
+//! Problems are repaired where possible, and reported. A window in which packets may have been
+//! missed is marked.
 
 use super::hook::{Hook, Hooked, Refusal, attach, loading, put, refused, xdp};
 use super::link::{Attachment, Link};
@@ -14,53 +14,53 @@ use crate::place::Place;
 use aya::programs::ProgramError;
 use std::time::{Duration, Instant};
 
-/// Looks, of which there are some ten a second, between two attempts to attach a program again.
-const PATIENCE: u32 = 10;
-/// How often a program is put before others that were attached before it: two that both want to be
-/// the first would never end.
-const CONTESTS: u32 = 3;
+/// Checks, about ten a second, between two attempts to attach a program again.
+const RETRY_CHECKS: u32 = 10;
+/// Maximum times that a program is moved before others attached later: two programs that both
+/// insist on being first would never stop.
+const MAX_CONTESTS: u32 = 3;
 
-/// How a program is doing.
+/// State of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// It counts.
+    /// It is counting.
     Counting,
-    /// It is not attached, and could not be attached again.
+    /// It is detached, and could not be attached again.
     Lost {
-        /// When it was last seen attached.
+        /// Time when it was last seen attached.
         since: Instant,
-        /// Looks since the last attempt.
+        /// Checks since the last attempt.
         looks: u32,
     },
     /// Its interface is gone.
     Gone,
 }
 
-/// What was seen at an interface when last looked at.
-pub(super) struct Seen {
+/// State of an interface at the last check.
+pub(super) struct LastCheck {
     at: Instant,
-    /// The interface's name.
+    /// Name of the interface.
     pub(super) name: String,
-    /// Its receive queues, and whether it was up.
+    /// Number of its receive queues, and whether it was up.
     queues: u32,
     running: bool,
-    /// How often the program was put before others.
+    /// Times that the program was moved before others.
     contests: u32,
-    /// Programs before it, which were told.
+    /// Programs before it that were already reported.
     before: Vec<u32>,
-    /// Whether it was told that pins cannot be made anew.
+    /// Whether it was reported that pins cannot be restored.
     unpinned: bool,
-    /// Looks since the interface is there again.
+    /// Checks since the interface reappeared.
     looks: u32,
 }
 
-impl Seen {
-    /// What there is now at an interface.
+impl LastCheck {
+    /// Reads the present state of an interface.
     pub(super) fn at(name: &str) -> Self {
         let interface = Interface::new(name).ok();
         let queues = interface.as_ref().map_or(1, Interface::receive_queues);
         let running = interface.as_ref().and_then(Interface::is_running).unwrap_or(true);
-        Seen {
+        LastCheck {
             at: Instant::now(),
             name: name.to_owned(),
             queues,
@@ -73,7 +73,7 @@ impl Seen {
     }
 }
 
-/// A time as people say it.
+/// Formats a duration for people.
 fn lasted(time: Duration) -> String {
     let milliseconds = time.as_millis();
     if milliseconds < 10_000 {
@@ -84,59 +84,59 @@ fn lasted(time: Duration) -> String {
 }
 
 impl Hook {
-    /// Looks after the program; what is to be told is added to `said`.
-    pub(super) fn look(&mut self, options: &Options, said: &mut Vec<Event>) {
-        let before = std::mem::replace(&mut self.seen.at, Instant::now());
+    /// Checks the program; events are added to `events`.
+    pub(super) fn look(&mut self, options: &Options, events: &mut Vec<Event>) {
+        let before = std::mem::replace(&mut self.last_check.at, Instant::now());
         if self.state == State::Gone {
-            self.return_to(before, options, said);
+            self.return_to(before, options, events);
             return;
         }
         let Some(name) = device::name(self.note.interface_index) else {
             self.state = State::Gone;
-            self.seen.looks = 0;
+            self.last_check.looks = 0;
             self.mark_gap();
-            said.push(Event::Warning(format!(
+            events.push(Event::Warning(format!(
                 "{}: the interface is gone, and the program with it",
                 self.place
             )));
             return;
         };
         self.remember_losses();
-        if name != self.seen.name {
+        if name != self.last_check.name {
             let kept = &self.place.interface;
-            said.push(Event::Notice(format!(
+            events.push(Event::Notice(format!(
                 "{}: the interface is called {name} now; records go on calling it {kept}",
-                self.seen.name
+                self.last_check.name
             )));
-            self.seen.name = name;
+            self.last_check.name = name;
         }
-        self.follow_state(said);
-        if self.follow_link(before, options, said) {
-            self.follow_order(before, options, said);
-            self.follow_queues(before, options, said);
-            self.follow_pins(said);
+        self.follow_state(events);
+        if self.follow_link(before, options, events) {
+            self.follow_order(before, options, events);
+            self.follow_queues(before, options, events);
+            self.follow_pins(events);
         }
     }
 
-    /// Begins to count at an interface once it is there.
+    /// Starts to count at an interface once it exists.
     pub(super) fn wait_for_interface(
         &mut self,
-        said: &mut Vec<Event>,
+        events: &mut Vec<Event>,
         attached: impl FnOnce(&Place) -> Result<Hooked, Error>,
     ) {
         if device::index(&self.place.interface).is_none() {
-            self.seen.looks = 0;
+            self.last_check.looks = 0;
             return;
         }
-        let is_first = self.seen.looks == 0;
-        self.seen.looks += 1;
-        if self.seen.looks % PATIENCE != 1 {
+        let is_first = self.last_check.looks == 0;
+        self.last_check.looks += 1;
+        if self.last_check.looks % RETRY_CHECKS != 1 {
             return;
         }
         match attached(&self.place) {
             Ok(hooked) => {
-                said.extend(hooked.said);
-                said.push(Event::Warning(format!(
+                events.extend(hooked.events);
+                events.push(Event::Warning(format!(
                     "{}: the interface is there, and counted from now on",
                     self.place
                 )));
@@ -144,7 +144,7 @@ impl Hook {
                 self.mark_gap();
             }
             Err(error) if is_first => {
-                said.push(Event::Warning(format!(
+                events.push(Event::Warning(format!(
                     "{}: the interface is there, but is not counted: {error}",
                     self.place
                 )));
@@ -153,34 +153,34 @@ impl Hook {
         }
     }
 
-    /// Whether an interface is there again that was gone.
-    fn return_to(&mut self, before: Instant, options: &Options, said: &mut Vec<Event>) {
+    /// Resumes counting if an interface that was gone exists again.
+    fn return_to(&mut self, before: Instant, options: &Options, events: &mut Vec<Event>) {
         let Some(index) = device::index(&self.place.interface) else {
-            self.seen.looks = 0;
+            self.last_check.looks = 0;
             return;
         };
         self.mark_gap();
-        let tried = self.seen.looks > 0;
-        self.seen.looks += 1;
-        if self.seen.looks % PATIENCE != 1 {
+        let tried = self.last_check.looks > 0;
+        self.last_check.looks += 1;
+        if self.last_check.looks % RETRY_CHECKS != 1 {
             return;
         }
         match self.begin_again(index, options) {
             Ok(()) => {
                 self.state = State::Counting;
-                self.seen = Seen::at(&self.place.interface);
+                self.last_check = LastCheck::at(&self.place.interface);
                 let missed = if tried {
                     "until now".to_owned()
                 } else {
                     format!("in up to {} before", lasted(before.elapsed()))
                 };
-                said.push(Event::Warning(format!(
+                events.push(Event::Warning(format!(
                     "{}: the interface is there again, and counted again; what crossed it {missed} is missing",
                     self.place
                 )));
             }
             Err(error) if !tried => {
-                said.push(Event::Warning(format!(
+                events.push(Event::Warning(format!(
                     "{}: the interface is there again, but is not counted: {error}",
                     self.place
                 )));
@@ -189,40 +189,40 @@ impl Hook {
         }
     }
 
-    /// Whether what outlives this process is still pinned.
-    fn follow_pins(&mut self, said: &mut Vec<Event>) {
+    /// Checks that the pins still exist, and restores them.
+    fn follow_pins(&mut self, events: &mut Vec<Event>) {
         match self.mend_pins() {
             Ok(false) => {}
             Ok(true) => {
-                self.seen.unpinned = false;
-                said.push(Event::Notice(format!(
+                self.last_check.unpinned = false;
+                events.push(Event::Notice(format!(
                     "{}: pins were removed by others, and are made anew; no packet is missing",
                     self.place
                 )));
             }
-            Err(error) if !std::mem::replace(&mut self.seen.unpinned, true) => {
+            Err(error) if !std::mem::replace(&mut self.last_check.unpinned, true) => {
                 let what = "pins were removed by others: if this process is killed, its counts end with it";
-                said.push(Event::Notice(format!("{}: {what} ({error})", self.place)));
+                events.push(Event::Notice(format!("{}: {what} ({error})", self.place)));
             }
             Err(_) => {}
         }
     }
 
-    /// Whether the interface is up.
-    fn follow_state(&mut self, said: &mut Vec<Event>) {
+    /// Checks whether the interface is up.
+    fn follow_state(&mut self, events: &mut Vec<Event>) {
         let running =
-            Interface::new(&self.seen.name).ok().and_then(|interface| interface.is_running());
+            Interface::new(&self.last_check.name).ok().and_then(|interface| interface.is_running());
         if let Some(running) = running
-            && std::mem::replace(&mut self.seen.running, running) != running
+            && std::mem::replace(&mut self.last_check.running, running) != running
         {
-            let told = if running { "is up again" } else { "is down; no packets cross it" };
-            said.push(Event::Notice(format!("{}: {told}", self.seen.name)));
+            let change = if running { "is up again" } else { "is down; no packets cross it" };
+            events.push(Event::Notice(format!("{}: {change}", self.last_check.name)));
         }
     }
 
-    /// Whether the program is attached: puts it back if it is not. Gives whether it was there all
-    /// the time.
-    fn follow_link(&mut self, before: Instant, options: &Options, said: &mut Vec<Event>) -> bool {
+    /// Checks that the program is attached, and attaches it again if not. Returns whether it was
+    /// attached all the time.
+    fn follow_link(&mut self, before: Instant, options: &Options, events: &mut Vec<Event>) -> bool {
         let found = self.link.as_ref().map(Link::attachment);
         let here = Some(self.note.interface_index);
         let what = match found {
@@ -232,7 +232,7 @@ impl Hook {
                 self.state = State::Counting;
                 return true;
             }
-            // The kernel does not tell: what it said last holds.
+            // The kernel does not report it: the last known state holds.
             Some(Err(_)) => return false,
             Some(Ok(Attachment { index: Some(_), program, .. })) => {
                 format!("program {program} was put in its place")
@@ -244,27 +244,27 @@ impl Hook {
         self.mark_gap();
         let (since, looks) = match self.state {
             State::Lost { since, looks } => (since, looks + 1),
-            _ => (before, PATIENCE),
+            _ => (before, RETRY_CHECKS),
         };
-        if looks < PATIENCE {
+        if looks < RETRY_CHECKS {
             self.state = State::Lost { since, looks };
             return false;
         }
-        let told = self.state != State::Counting;
+        let reported = self.state != State::Counting;
         match self.attach_again(options) {
             Ok(()) => {
                 self.state = State::Counting;
                 let missed = lasted(since.elapsed());
-                let cause = if told { String::new() } else { format!(" ({what})") };
-                said.push(Event::Warning(format!(
+                let cause = if reported { String::new() } else { format!(" ({what})") };
+                events.push(Event::Warning(format!(
                     "{}: its program was not attached{cause}; it is again, and packets of up to {missed} are missing",
                     self.place
                 )));
             }
             Err(error) => {
                 self.state = State::Lost { since, looks: 0 };
-                if !told {
-                    said.push(Event::Warning(format!(
+                if !reported {
+                    events.push(Event::Warning(format!(
                         "{}: its program is not attached any more ({what}) and cannot be attached again: {error}; packets are not \
                          counted",
                         self.place
@@ -275,8 +275,8 @@ impl Hook {
         false
     }
 
-    /// Attaches the program again: by its own link if that is still there, else by a new one. A
-    /// filter is made anew, with its program.
+    /// Attaches the program again: by its own link if it still exists, otherwise by a new one. A
+    /// filter is recreated with its program.
     pub(super) fn attach_again(&mut self, options: &Options) -> Result<(), Error> {
         let place = self.place.clone();
         let index = self.note.interface_index;
@@ -302,8 +302,8 @@ impl Hook {
         self.pin_link()
     }
 
-    /// Whether programs were attached that see packets before this one, and may end the line.
-    fn follow_order(&mut self, before: Instant, options: &Options, said: &mut Vec<Event>) {
+    /// Checks for programs attached before this one, which may drop packets before it.
+    fn follow_order(&mut self, before: Instant, options: &Options, events: &mut Vec<Event>) {
         if self.mode.is_xdp() {
             return;
         }
@@ -311,28 +311,28 @@ impl Hook {
         let others =
             link.before(self.note.interface_index, self.place.direction).unwrap_or_default();
         if others.is_empty() {
-            self.seen.before.clear();
+            self.last_check.before.clear();
             return;
         }
         self.mark_gap();
-        let known = others == self.seen.before;
+        let known = others == self.last_check.before;
         let names = others.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let came = format!(
             "{}: another program (number {names}) was attached before this one",
             self.place
         );
-        if self.seen.contests == CONTESTS {
+        if self.last_check.contests == MAX_CONTESTS {
             if !known {
-                said.push(Event::Warning(format!(
+                events.push(Event::Warning(format!(
                     "{came} again and again; what it does not let pass is not counted"
                 )));
             }
-            self.seen.before = others;
+            self.last_check.before = others;
             return;
         }
-        self.seen.contests += 1;
-        // The kernel takes a program only once at a hook: it cannot be there and come again before
-        // the others.
+        self.last_check.contests += 1;
+        // The kernel accepts a program only once per hook, so it must be detached before it is
+        // attached in front of the others.
         let moved = self.link.as_ref().map_or(Ok(()), |link| {
             link.detach().map_err(|error| {
                 refused(&self.place, format!("cannot detach the program: {error}"))
@@ -341,28 +341,27 @@ impl Hook {
         match moved.and_then(|()| self.attach_again(options)) {
             Ok(()) => {
                 let missed = lasted(before.elapsed());
-                said.push(Event::Warning(format!(
+                events.push(Event::Warning(format!(
                     "{came}; this one is the first again, and what the other did not let pass in up to {missed} is missing"
                 )));
             }
             Err(error) => {
                 self.state = State::Lost { since: before, looks: 0 };
-                said.push(Event::Warning(format!(
+                events.push(Event::Warning(format!(
                     "{came}; attaching this one anew failed: {error}; packets are not counted"
                 )));
             }
         }
     }
 
-    /// Whether the interface has more receive queues: a veth device runs no program on those it
-    /// gets later.
-    fn follow_queues(&mut self, before: Instant, options: &Options, said: &mut Vec<Event>) {
+    /// Checks for more receive queues: a veth device runs no program on those it gains later.
+    fn follow_queues(&mut self, before: Instant, options: &Options, events: &mut Vec<Event>) {
         if self.mode != Mode::Native {
             return;
         }
-        let Ok(interface) = Interface::new(&self.seen.name) else { return };
+        let Ok(interface) = Interface::new(&self.last_check.name) else { return };
         let queues = interface.receive_queues();
-        let earlier = std::mem::replace(&mut self.seen.queues, queues);
+        let earlier = std::mem::replace(&mut self.last_check.queues, queues);
         if queues <= earlier {
             return;
         }
@@ -371,15 +370,15 @@ impl Hook {
         match self.renew(options) {
             Ok(()) => {
                 let missed = lasted(before.elapsed());
-                said.push(Event::Warning(format!(
+                events.push(Event::Warning(format!(
                     "{now}; all are counted, but what came to the new ones in up to {missed} before may be missing"
                 )));
             }
             Err(error) => {
-                // Once more at the next look.
-                self.seen.queues = earlier;
-                if !matches!(said.last(), Some(Event::Warning(last)) if last.starts_with(&now)) {
-                    said.push(Event::Warning(format!(
+                // Try again at the next check.
+                self.last_check.queues = earlier;
+                if !matches!(events.last(), Some(Event::Warning(last)) if last.starts_with(&now)) {
+                    events.push(Event::Warning(format!(
                         "{now}, and packets of the new ones are not counted: {error}"
                     )));
                 }
@@ -387,9 +386,8 @@ impl Hook {
         }
     }
 
-    /// Puts the program on all queues. The kernel does nothing if it is told to put the same
-    /// program there: it takes another one, if the same. No queue is without it meanwhile that had
-    /// it.
+    /// Installs the program on all queues. The kernel ignores a replacement by the same program, so
+    /// a second copy is loaded. Other queues keep it meanwhile.
     fn renew(&mut self, options: &Options) -> Result<(), Error> {
         let (Some(programs), Some(link)) = (&mut self.programs, &self.link) else { return Ok(()) };
         for name in options.programs(self.mode, self.layer) {

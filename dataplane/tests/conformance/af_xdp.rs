@@ -1,5 +1,5 @@
-//! The poll-mode backend on an AF_XDP port: frames come over a pair of veth devices in a network of
-//! the test's own.
+//! The poll-mode backend on an AF_XDP port: frames arrive over a pair of veth devices in a network
+//! of the test's own.
 
 use crate::backend::{Backend, Breadth, Feeder, Replay, Rig, Setup, not_for_this_backend};
 use crate::poll::options;
@@ -16,9 +16,9 @@ pub struct OnVeth {
     pub queues: u32,
 }
 
-/// What veth takes: an Ethernet header at least, and at most its MTU with a tag.
+/// Lengths that veth accepts: at least an Ethernet header, and at most its MTU with a tag.
 const LENGTHS: std::ops::RangeInclusive<usize> = 14..=1514;
-/// Frames on their way. The device's own ring holds 256, the socket's more.
+/// Frames in flight. The device's own ring has room for 256, the socket's for more.
 const UNDERWAY: u64 = 128;
 
 impl Backend for OnVeth {
@@ -70,7 +70,7 @@ impl Backend for OnVeth {
         self.queues as usize
     }
 
-    // Every combination is a pair of devices, which the kernel takes its time to remove.
+    // Every combination needs a pair of devices, which the kernel removes slowly.
     fn breadth(&self) -> Breadth {
         Breadth::Values
     }
@@ -81,7 +81,7 @@ impl Backend for OnVeth {
     }
 }
 
-/// Two devices: what is sent on a queue of one arrives at the same queue of the other.
+/// Two devices: frames sent on a queue of one arrive at the same queue of the other.
 struct Pair {
     sender: String,
     receiver: String,
@@ -105,12 +105,12 @@ impl Pair {
 
 impl Drop for Pair {
     fn drop(&mut self) {
-        // They go with the test's network at the latest.
+        // They vanish with the test's network at the latest.
         let _ = ip(&format!("link del {}", self.receiver));
     }
 }
 
-/// Sends on all queues in turn, and no faster than the workers count.
+/// Sender on all queues in turn, no faster than the workers count.
 struct OverTheWire {
     senders: Mutex<Vec<FrameSender>>,
     counted: Vec<Arc<AtomicU64>>,

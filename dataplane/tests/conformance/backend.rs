@@ -1,4 +1,4 @@
-//! What a backend brings to the suite.
+//! Interface between backends and the suite.
 
 use crate::model::Model;
 use flowgauge_core::delay::prefixes::Owned;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-/// A way to make dataplanes of one kind.
+/// Factory of dataplanes of one kind.
 pub trait Backend: Sync {
     /// Runs a case where this backend can run: here, unless it needs a network of its own.
     fn stage(&self, case: fn(&dyn Backend))
@@ -20,66 +20,66 @@ pub trait Backend: Sync {
         case(self);
     }
 
-    /// A dataplane without tables, and a way to give it frames; `None` if this machine or this
-    /// backend cannot, and says why.
+    /// Creates a dataplane without tables, and a way to feed it; `None` if this machine or this
+    /// backend cannot, with a message.
     fn open(&self, setup: &Setup) -> Option<Rig>;
 
-    /// Of these frames those that can come to this backend, as they would come. Only captures have
-    /// other link layers than Ethernet and frames that are shorter than they were on the wire, and
-    /// most interfaces refuse very short frames.
+    /// Returns those of these frames that can reach this backend, in the form in which they arrive.
+    /// Only captures have other link layers than Ethernet and truncated frames, and most interfaces
+    /// reject very short frames.
     fn possible(&self, frames: Vec<OwnedFrame>) -> Vec<OwnedFrame>;
 
-    /// How many settings cases go through.
+    /// Returns how many settings cases try.
     fn breadth(&self) -> Breadth {
         Breadth::Combinations
     }
 
-    /// Dataplanes that a case may use at a time. More than one where rotations wait for something
-    /// else than a CPU.
+    /// Returns how many dataplanes a case may use at a time. More than one where rotations wait for
+    /// something other than a CPU.
     fn at_a_time(&self) -> usize {
         1
     }
 
-    /// What is counted of these frames in each sketch of entropies: cores of this machine share
-    /// one, pipes of a switch have their own.
+    /// Returns the frames counted in each sketch of entropies: cores of this machine share one,
+    /// pipes of a switch have their own.
     fn sharing(&self, frames: &[OwnedFrame]) -> Vec<Vec<OwnedFrame>> {
         vec![frames.to_vec()]
     }
 
-    /// What each core, or pipe, counts of these frames.
+    /// Returns the frames counted by each core or pipe.
     fn cores(&self, frames: &[OwnedFrame]) -> Vec<Vec<OwnedFrame>> {
         vec![frames.to_vec()]
     }
 
-    /// Whether every core counts its frames in the order in which they are fed.
+    /// Returns whether every core counts its frames in the order in which they are fed.
     fn in_order(&self) -> bool {
         true
     }
 
-    /// Cores that count frames of one feed at the same time.
+    /// Returns the number of cores that count frames of one feed at the same time.
     fn at_once(&self) -> usize {
         1
     }
 
-    /// Rotations under traffic that must lose nothing.
+    /// Returns the number of rotations under traffic that must lose nothing.
     fn rotations(&self) -> u64 {
         10_000
     }
 
-    /// The longest slot that staggered registers can have.
+    /// Returns the longest slot that staggered registers can have, in nanoseconds.
     fn longest_slot(&self, _: Precision) -> u64 {
         u64::MAX
     }
 
-    /// A dataplane that will count these frames, sorted by timestamp, in the time of their
-    /// timestamps; `None` likewise.
+    /// Creates a dataplane that will count these frames, sorted by timestamp, in trace time; `None`
+    /// as in [`open`](Self::open).
     fn replay(&self, setup: &Setup, frames: &[OwnedFrame]) -> Option<Replay>;
 }
 
-/// How many settings a case goes through, each with a dataplane of its own.
+/// Number of settings that a case tries, each with its own dataplane.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Breadth {
-    /// No more than it takes to see that settings arrive.
+    /// Just enough to check that settings are applied.
     Few,
     /// Every value of each setting, and every pair of values of two.
     Values,
@@ -87,15 +87,16 @@ pub enum Breadth {
     Combinations,
 }
 
-/// How to count.
+/// Counting options.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Setup {
     pub settings: Settings,
-    /// Exact counts as well; a backend without them just has none in its snapshots.
+    /// Whether to count exactly too; a backend without support has no exact counts in its
+    /// snapshots.
     pub truth: bool,
-    /// Length of a slot of staggered registers, in nanoseconds; 0 for whatever is usual.
+    /// Length of a slot of staggered registers, in nanoseconds; 0 for the default.
     pub slot_ns: u64,
-    /// Whose addresses are; settings have the fingerprint.
+    /// Owners of addresses; settings have the fingerprint.
     pub prefixes: &'static [Owned],
 }
 
@@ -122,32 +123,32 @@ impl Setup {
 /// Seed of the tables.
 pub const SEED: u64 = 1;
 
-/// A dataplane that counts what its feeder feeds.
+/// A dataplane with its feeder.
 pub struct Rig {
     pub dataplane: Box<dyn Dataplane>,
     pub feeder: Arc<dyn Feeder>,
 }
 
-/// The way into a dataplane. No frame may get lost on it: a feeder goes no faster than the
-/// dataplane counts.
+/// Input of a dataplane. It must not lose frames: a feeder goes no faster than the dataplane
+/// counts.
 pub trait Feeder: Send + Sync {
-    /// Hands over frames, in order; they may be counted later.
+    /// Sends frames, in order; they may be counted later.
     fn send(&self, frames: Arc<[OwnedFrame]>);
 
-    /// Hands over frames. Once it returns, they and all that were sent before are in the answer to
-    /// the dataplane's next call.
+    /// Sends frames. Once it returns, they and all earlier ones are in the answer to the
+    /// dataplane's next call.
     fn feed(&self, frames: Arc<[OwnedFrame]>);
 }
 
 /// A dataplane in trace time.
 pub struct Replay {
     pub dataplane: Box<dyn Dataplane>,
-    /// Returns when every frame with a timestamp before the given one was counted, and no other.
+    /// Function that returns when exactly the frames with an earlier timestamp were counted.
     pub advance: Box<dyn Fn(u64)>,
 }
 
-/// A dataplane with its tables installed, ready to count; `None` if the backend cannot be opened or
-/// cannot count this.
+/// Creates a dataplane with its tables installed, ready to count; `None` if the backend cannot be
+/// opened or does not support the settings.
 pub fn start(backend: &dyn Backend, setup: &Setup) -> Option<Rig> {
     let mut rig = backend.open(setup)?;
     if !can(rig.dataplane.capabilities(), &setup.settings) {
@@ -165,14 +166,14 @@ fn can(capabilities: &Capabilities, settings: &Settings) -> bool {
     refused.is_ok()
 }
 
-/// Says what a backend lacks for a case, or a part of one. No machine could change that: it is not
-/// [skipped](flowgauge_testing::skip).
+/// Prints what a backend lacks for a case or a part of one. It is not
+/// [skipped](flowgauge_testing::skip), since no machine could change that.
 pub fn not_for_this_backend(need: impl Display) {
     println!("not for this backend: needs {need}");
 }
 
-/// Whether packets are counted in the order in which they are fed, and samples are cuts through
-/// that order.
+/// Returns whether packets are counted in the order in which they are fed, and samples are cuts
+/// through that order.
 pub fn counts_in_order(capabilities: &Capabilities) -> bool {
     capabilities.workers == 1 && capabilities.atomic_snapshots
 }
@@ -191,7 +192,7 @@ impl Rig {
     }
 }
 
-/// Packets that come while the dataplane is asked.
+/// Background traffic during calls of the dataplane.
 pub struct Traffic {
     stop: Arc<AtomicBool>,
     sender: JoinHandle<u64>,
@@ -211,8 +212,8 @@ impl Traffic {
             for batch in 0_u64.. {
                 let size = 1 + batch * 37 % 100;
                 let stopping = stopped.load(Ordering::Relaxed);
-                // Now and then the sender waits, so that there are idle workers as well as busy
-                // ones, and no endless queue.
+                // The sender waits at times, so that there are idle workers as well as busy ones,
+                // and the queue stays short.
                 if stopping || batch % 16 == 15 {
                     feeder.feed(frames(sent..sent + size));
                 } else {
@@ -228,14 +229,14 @@ impl Traffic {
         Traffic { stop, sender }
     }
 
-    /// Ends the traffic; gives the number of packets, all of which are counted by the next call.
+    /// Ends the traffic; returns the number of packets, all of which are counted by the next call.
     pub fn stop(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         self.sender.join().unwrap()
     }
 }
 
-/// Asserts that a snapshot holds exactly what it should.
+/// Asserts that a snapshot equals the expected one.
 #[track_caller]
 pub fn assert_same(
     snapshot: &Snapshot,

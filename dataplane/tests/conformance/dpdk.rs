@@ -1,4 +1,4 @@
-//! The poll-mode backend on ports of DPDK's: frames come through the same library, over a ring in
+//! The poll-mode backend on DPDK ports: frames arrive through the same library, over a ring in
 //! memory or a pair of veth devices in a network of the test's own.
 
 use crate::backend::{Backend, Breadth, Feeder, Replay, Rig, Setup, not_for_this_backend};
@@ -19,7 +19,7 @@ use std::thread;
 #[derive(Clone, Copy)]
 pub struct OnRing {
     pub queues: u16,
-    /// How many segments of memory each frame lies in.
+    /// Segments of memory per frame.
     pub segments: usize,
 }
 
@@ -27,32 +27,32 @@ pub struct OnRing {
 #[derive(Clone, Copy)]
 pub struct OnVeth {
     pub driver: &'static str,
-    /// The driver's option for the interface to receive from.
+    /// Driver option for the interface to receive from.
     pub receive: &'static str,
-    /// The same for sending.
+    /// Driver option for the interface to send to.
     pub send: &'static str,
-    /// Whether packets come through the kernel's stack, which takes off a VLAN tag and drops what
-    /// ends before it is over.
+    /// Whether packets pass the kernel's stack, which removes a VLAN tag and drops packets
+    /// truncated within it.
     pub untags: bool,
 }
 
-/// Straight from the driver.
+/// Directly from the driver.
 pub const AF_XDP: OnVeth =
     OnVeth { driver: "net_af_xdp", receive: "iface", send: "iface", untags: false };
-/// Through libpcap, which puts tags back. Only what arrives: it would see what the stack sends
-/// there as well.
+/// Through libpcap, which restores tags. Only arriving packets: it would also see those that the
+/// stack sends there.
 pub const PCAP: OnVeth =
     OnVeth { driver: "net_pcap", receive: "rx_iface_in", send: "tx_iface", untags: true };
 
-/// What a buffer holds.
+/// Size of a buffer, in bytes.
 const BUFFER: usize = 2048;
-/// What veth takes: an Ethernet header at least, and at most its MTU besides.
+/// Lengths that veth accepts: at least an Ethernet header, and at most its MTU in addition.
 const VETH: RangeInclusive<usize> = 14..=1514;
-/// Frames on their way that lose none: a ring of veth holds 256, and libpcap's eight blocks of 256
-/// KiB, which the kernel hands over when they are full or some milliseconds old. Four batches lie
-/// in eight blocks at most.
+/// Frames in flight without losses: a ring of veth has room for 256, and libpcap for eight blocks
+/// of 256 KiB, which the kernel delivers when they are full or some milliseconds old. Four batches
+/// are in at most eight blocks.
 const UNDERWAY: u64 = 128;
-/// Of an Ethernet header, a VLAN tag, and the type behind it.
+/// Length of an Ethernet header, a VLAN tag, and the type after it.
 const TAGGED: usize = 14 + 4 + 2;
 
 impl Backend for OnRing {
@@ -71,7 +71,7 @@ impl Backend for OnRing {
         whole(frames, 0..=self.segments * BUFFER)
     }
 
-    // DPDK keeps the memory of rings that were closed.
+    // DPDK never frees the memory of closed rings.
     fn breadth(&self) -> Breadth {
         Breadth::Few
     }
@@ -135,7 +135,7 @@ impl Backend for OnVeth {
     }
 }
 
-/// Those that arrive, as they arrive.
+/// Returns the frames that arrive unchanged.
 fn whole(frames: Vec<OwnedFrame>, lengths: RangeInclusive<usize>) -> Vec<OwnedFrame> {
     let possible =
         |frame: &OwnedFrame| frame.link == Link::Ethernet && lengths.contains(&frame.bytes.len());
@@ -151,12 +151,12 @@ fn rig(setup: &Setup, device: Device, wire: Wire) -> Rig {
     }
 }
 
-/// Sends on all queues in turn, and no faster than the workers count.
+/// Sender on all queues in turn, no faster than the workers count.
 #[derive(Default)]
 struct Wire {
     queues: Mutex<Vec<SendQueue>>,
     segments: usize,
-    /// Frames that may be on their way; as many as fit if a full device says so.
+    /// Maximum frames in flight; `None` if a full device reports it.
     underway: Option<u64>,
     sent: AtomicU64,
     counted: Arc<AtomicU64>,
@@ -177,7 +177,7 @@ impl Feeder for Wire {
             self.underway.into_iter().for_each(|underway| self.wait(underway));
             let queue = &mut queues[queue];
             for frame in batch {
-                // Split anew for every frame, also in the middle of every header.
+                // Split differently for every frame, also in the middle of every header.
                 let size = frame.bytes.len().div_ceil(self.segments).max(1);
                 let mut segments: Vec<&[u8]> = frame.bytes.chunks(size).collect();
                 segments.resize(self.segments, &[]);

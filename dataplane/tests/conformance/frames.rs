@@ -1,4 +1,4 @@
-//! Frames to feed: by hand, at random from a seed, and numbered ones with a source of their own.
+//! Frames to feed: built by hand, random from a seed, and numbered ones with unique sources.
 
 use flowgauge_core::Link;
 use flowgauge_dataplane::poll::port::OwnedFrame;
@@ -59,14 +59,14 @@ pub fn ipv6_packet(src: [u8; 16], dst: [u8; 16], next_header: u8, payload: &[u8]
     packet
 }
 
-/// A UDP packet from `src`, in a frame of 60 bytes.
+/// Builds a UDP packet from `src`, in a frame of 60 bytes.
 pub fn from_source(src: [u8; 4]) -> OwnedFrame {
     let mut frame = ethernet(&[], IPV4, &ipv4_packet(src, [192, 0, 2, 7], 0, 0, 17, &PORTS));
     frame.resize(60, 0);
     OwnedFrame::ethernet(frame)
 }
 
-/// Packet `number`, with a source that no other number below 2^32 has, and one of a thousand
+/// Builds packet `number`, with a source that no other number below 2^32 has, and one of a thousand
 /// lengths.
 pub fn unique(number: u64) -> OwnedFrame {
     // Odd, so a bijection.
@@ -76,12 +76,12 @@ pub fn unique(number: u64) -> OwnedFrame {
     OwnedFrame::ethernet(frame.bytes)
 }
 
-/// The packets with these numbers.
+/// Builds the packets with these numbers.
 pub fn uniques(numbers: Range<u64>) -> Arc<[OwnedFrame]> {
     numbers.map(unique).collect()
 }
 
-/// An IPv6 extension header of `words` times 8 bytes.
+/// Builds an IPv6 extension header of `words` times 8 bytes.
 fn extension(next: u8, words: u8) -> Vec<u8> {
     let mut header = vec![next, words - 1];
     header.resize(usize::from(words) * 8, 0);
@@ -99,7 +99,7 @@ fn fragment(next: u8, offset: u16) -> Vec<u8> {
     vec![next, 0, high, low, 0, 0, 0, 1]
 }
 
-/// One Ethernet frame of each kind that parsers treat differently.
+/// Builds one Ethernet frame of each kind that parsers treat differently.
 pub fn kinds() -> Vec<OwnedFrame> {
     let v4 = |options, fragment, protocol| {
         ipv4_packet([10, 1, 2, 3], [192, 0, 2, 7], options, fragment, protocol, &PORTS)
@@ -161,7 +161,7 @@ pub fn kinds() -> Vec<OwnedFrame> {
     frames.into_iter().chain(encapsulated).map(OwnedFrame::ethernet).collect()
 }
 
-/// Headers that lead to IP, each with its EtherType, and some that do not.
+/// Builds headers that lead to IP, each with its EtherType, and some that do not.
 pub fn encapsulations() -> Vec<(u16, Vec<u8>)> {
     let inner = |ethertype: u16| [&[2; 12][..], &ethertype.to_be_bytes()].concat();
     let label = |bottom: u8| vec![0, 6, 0x40 | bottom, 64];
@@ -184,7 +184,7 @@ pub fn encapsulations() -> Vec<(u16, Vec<u8>)> {
         (0x8847, label(1)),
         (0x8847, parts(&[label(0), label(0), label(1)])),
         (0x8848, parts(&[label(0), label(1)])),
-        // Behind the last one is IPv6, as behind every fifth.
+        // The last one is followed by IPv6, like every fifth.
         (0x8847, label(1)),
         (0x8847, parts(&[label(1), vec![0; 4], inner(IPV4)])),
         (0x8847, parts(&[label(1), inner(IPV4)])),
@@ -231,7 +231,7 @@ pub fn encapsulations() -> Vec<(u16, Vec<u8>)> {
     ]
 }
 
-/// The same packets behind the link layers that only captures have.
+/// Builds the same packets with the link layers that only captures have.
 pub fn other_links() -> Vec<OwnedFrame> {
     let v4 = ipv4_packet([10, 4, 5, 6], [192, 0, 2, 7], 4, 0, 17, &PORTS);
     let v6 = ipv6_packet([0x21; 16], [0x22; 16], 6, &PORTS);
@@ -278,8 +278,8 @@ pub fn other_links() -> Vec<OwnedFrame> {
     frames.into_iter().map(owned).collect()
 }
 
-/// Every beginning of these frames, as a capture with a snapshot length would cut them: the length
-/// on the wire stays.
+/// Returns every prefix of these frames, as a capture with a snapshot length would truncate them:
+/// the length on the wire stays.
 pub fn cut_everywhere(frames: &[OwnedFrame]) -> Vec<OwnedFrame> {
     let cuts = |frame: &OwnedFrame| {
         let frame = frame.clone();
@@ -291,7 +291,7 @@ pub fn cut_everywhere(frames: &[OwnedFrame]) -> Vec<OwnedFrame> {
     frames.iter().flat_map(cuts).collect()
 }
 
-/// Plausible Ethernet frames, some of them damaged or cut.
+/// Builds plausible Ethernet frames, some of them damaged or truncated.
 pub fn random(seed: u64, count: usize) -> Vec<OwnedFrame> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     (0..count).map(|_| random_frame(&mut rng)).collect()
@@ -339,8 +339,8 @@ fn random_frame(rng: &mut impl Rng) -> OwnedFrame {
     OwnedFrame { bytes, wire_length, timestamp: 0, link: Link::Ethernet }
 }
 
-/// A chain of IPv6 extension headers that ends in `transport`; gives the first header's number and
-/// the headers.
+/// Builds a chain of IPv6 extension headers that ends in `transport`; returns the first header's
+/// number and the headers.
 fn random_extensions(rng: &mut impl Rng, transport: u8) -> (u8, Vec<u8>) {
     let mut next = transport;
     let mut chain = Vec::new();
@@ -359,7 +359,7 @@ fn random_extensions(rng: &mut impl Rng, transport: u8) -> (u8, Vec<u8>) {
     (next, chain)
 }
 
-/// EtherType behind the first four tags, and where what it says begins.
+/// Returns the EtherType after the first four tags, and the offset of its payload.
 fn behind_tags(frame: &[u8]) -> (Option<u16>, usize) {
     let tags = frame.get(12..).unwrap_or_default().chunks(4).take(4);
     let tags = tags
@@ -372,8 +372,8 @@ fn behind_tags(frame: &[u8]) -> (Option<u16>, usize) {
     )
 }
 
-/// Whether a switch finds the network header of this frame, if it has one: core opens more headers
-/// (p4/README.md).
+/// Returns whether a switch finds the network header of this frame, if it has one: core parses more
+/// headers (p4/README.md).
 pub fn opened_by_a_switch(frame: &[u8]) -> bool {
     let (ethertype, _) = behind_tags(frame);
     ethertype.is_none_or(|ethertype| {
@@ -381,8 +381,8 @@ pub fn opened_by_a_switch(frame: &[u8]) -> bool {
     })
 }
 
-/// Whether a switch can follow this frame to its ports: core follows more, and longer, IPv6
-/// extension headers than a parser without loops and with 32 bytes of sight (p4/README.md).
+/// Returns whether a switch can parse this frame up to its ports: core follows more and longer IPv6
+/// extension headers than a parser without loops that sees 32 bytes (p4/README.md).
 pub fn within_reach_of_a_switch(frame: &[u8]) -> bool {
     let (ethertype, network) = behind_tags(frame);
     if !opened_by_a_switch(frame) {

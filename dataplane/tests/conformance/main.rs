@@ -1,9 +1,9 @@
-//! One suite that every backend must pass.
+//! Conformance suite that every backend must pass.
 //!
-//! A case knows nothing of a backend but the [`Dataplane`](flowgauge_dataplane::Dataplane) trait
-//! and a way to feed frames, and compares what comes out with a [model](model) that is written from
-//! the definitions. It reads the backend's capabilities and leaves out only what the backend says
-//! it cannot do; what it leaves out it prints.
+//! A case uses only the [`Dataplane`](flowgauge_dataplane::Dataplane) trait and a way to feed
+//! frames, and compares the results with a [model](model) written from the definitions. It reads
+//! the backend's capabilities and skips only what the backend does not support; it prints what it
+//! skips.
 //!
 //! To add a backend, implement [`backend::Backend`] for it and add one line to `conformance!`
 //! below. To add a case, write `pub fn case(backend: &dyn Backend)` in a module of `cases` and add

@@ -1,5 +1,5 @@
-//! What a dataplane must answer: written from the definitions, slowly, and sharing no code with
-//! what is under test.
+//! Reference model of a dataplane's answers: written from the definitions, slow, and sharing no
+//! code with the implementation.
 
 use flowgauge_core::{
     Counters, HashMode, KeyKind, Link, Precision, Settings, Tabulation, cardinality,
@@ -10,8 +10,8 @@ use std::borrow::Borrow;
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-/// CRC-32 with polynomial 0x790900f3, bits in and out reflected, initial value and final XOR all
-/// ones.
+/// Returns the CRC-32 with polynomial 0x790900f3, bits in and out reflected, initial value and
+/// final XOR all ones.
 pub fn crc32(bytes: &[u8]) -> u32 {
     let mut remainder = u32::MAX;
     for byte in bytes {
@@ -23,12 +23,12 @@ pub fn crc32(bytes: &[u8]) -> u32 {
     !remainder.reverse_bits()
 }
 
-/// The four bytes with a given CRC: the register run backwards.
+/// Returns the four bytes with a given CRC: the register run backwards.
 pub fn bytes_with_crc32(crc: u32) -> [u8; 4] {
     let mut remainder = (!crc).reverse_bits();
     let mut message = u32::MAX;
     for _ in 0..32 {
-        // The polynomial ends in a one, which tells whether it was added.
+        // The polynomial ends in a one, which shows whether it was added.
         let added = remainder & 1;
         remainder = (remainder ^ if added == 1 { 0x7909_00f3 } else { 0 }) >> 1 | added << 31;
     }
@@ -36,7 +36,7 @@ pub fn bytes_with_crc32(crc: u32) -> [u8; 4] {
     message.reverse_bits().to_le_bytes()
 }
 
-/// The output of SplitMix64 that comes after `skipped` others.
+/// Returns the output of SplitMix64 after skipping `skipped` outputs.
 pub fn split_mix(seed: u64, skipped: u64) -> u64 {
     let mut z = seed.wrapping_add((skipped + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -44,7 +44,7 @@ pub fn split_mix(seed: u64, skipped: u64) -> u64 {
     z ^ z >> 31
 }
 
-/// Tabulation words of a seed: the upper halves of successive SplitMix64 outputs.
+/// Returns the tabulation words of a seed: the upper halves of successive SplitMix64 outputs.
 pub fn tabulation(seed: u64) -> [[u32; 256]; 4] {
     let mut tables = [[0; 256]; 4];
     let mut steps = 0_u64;
@@ -57,8 +57,8 @@ pub fn tabulation(seed: u64) -> [[u32; 256]; 4] {
     tables
 }
 
-/// Register and level of a hash: the upper `p` bits, and the zeros that lead the lower `32 - p`
-/// plus one.
+/// Returns register and level of a hash: the upper `p` bits, and the leading zeros of the lower `32
+/// - p` plus one.
 pub fn register(hash: u32, precision: Precision) -> (usize, u8) {
     let rank_bits = 32 - precision.bits();
     let index = (hash >> rank_bits) as usize;
@@ -66,8 +66,8 @@ pub fn register(hash: u32, precision: Precision) -> (usize, u8) {
     (index, zeros as u8 + 1)
 }
 
-/// The keyed signature of a key: pairs of words of four bytes, each word with a multiplier of its
-/// own, added up to a constant of the family; the upper half of the lower 64 bits.
+/// Returns the keyed signature of a key: pairs of words of four bytes, each word with its own
+/// multiplier, added to a constant of the family; the upper half of the lower 64 bits.
 pub fn multilinear(words: &[u64], key: &[u8]) -> u32 {
     let constant = words[usize::from(key.len() >= 16)];
     let terms: Vec<(u64, u64)> = (0..key.len().div_ceil(4))
@@ -89,14 +89,14 @@ pub fn multilinear(words: &[u64], key: &[u8]) -> u32 {
     (sum >> 32) as u32
 }
 
-/// The words of the key that seed 1 gives, which all tests have. ChaCha20's output is not written
-/// anew here; `hash_key.rs` has known answers.
+/// Returns the words of the key of seed 1, which all tests use. ChaCha20's output is not
+/// reimplemented here; `hash_key.rs` has known answers.
 pub fn keyed() -> &'static Tabulation {
     static WORDS: LazyLock<Tabulation> = LazyLock::new(|| HashKey::from_seed(1).tabulation());
     &WORDS
 }
 
-/// How frames become flows and flows become registers.
+/// Mapping of frames to flows and of flows to registers.
 #[derive(Clone)]
 pub struct Model {
     pub key: KeyKind,
@@ -127,7 +127,7 @@ impl Model {
         }
     }
 
-    /// What one frame does.
+    /// Returns the effect of one frame.
     pub fn effect(&self, frame: &OwnedFrame) -> Effect {
         let verdict = verdict(frame, self.key);
         let register = match &verdict {
@@ -137,14 +137,14 @@ impl Model {
         Effect { bytes: u64::from(frame.wire_length), verdict, register }
     }
 
-    /// What these frames do together.
+    /// Returns the combined effect of these frames.
     pub fn expect<F: Borrow<OwnedFrame>>(&self, frames: impl IntoIterator<Item = F>) -> Expected {
         let mut expected = Expected::nothing(self.precision);
         frames.into_iter().for_each(|frame| expected.add(&self.effect(frame.borrow())));
         expected
     }
 
-    /// The distinct keys of these frames.
+    /// Returns the distinct keys of these frames.
     pub fn flows<F: Borrow<OwnedFrame>>(
         &self,
         frames: impl IntoIterator<Item = F>,
@@ -157,7 +157,7 @@ impl Model {
     }
 }
 
-/// What one frame does.
+/// Effect of one frame.
 #[derive(Clone, Debug)]
 pub struct Effect {
     pub bytes: u64,
@@ -198,7 +198,7 @@ impl Expected {
     }
 }
 
-/// The class of a frame, and its key if it has one.
+/// Class of a frame, with its key if it has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     V4(Vec<u8>),
@@ -208,12 +208,12 @@ pub enum Verdict {
     BadHeader,
 }
 
-/// The class of a frame and its key.
+/// Returns the class of a frame and its key.
 pub fn verdict(frame: &OwnedFrame, key: KeyKind) -> Verdict {
     network(frame, key).unwrap_or_else(|rejected| rejected)
 }
 
-/// Cuts off the first `count` bytes.
+/// Takes the first `count` bytes.
 fn take<'a>(rest: &mut &'a [u8], count: usize) -> Result<&'a [u8], Verdict> {
     let (taken, left) = rest.split_at_checked(count).ok_or(Verdict::Truncated)?;
     *rest = left;
@@ -251,7 +251,7 @@ fn network(frame: &OwnedFrame, key: KeyKind) -> Result<Verdict, Verdict> {
             [0x0f | 0x8f, 0, ethertype @ ..] => behind_ethertype(ethertype, 0, key),
             _ => point_to_point(rest, 0, key),
         },
-        // Without its first word it is cut off, whatever version it claims.
+        // Without its first word it is truncated, whatever version it claims.
         Link::Ip => match rest.first_chunk::<4>().ok_or(Verdict::Truncated)?[0] >> 4 {
             4 => ipv4(rest, key),
             6 => ipv6(rest, key),
@@ -275,7 +275,7 @@ fn behind_ethertype(mut rest: &[u8], opened: usize, key: KeyKind) -> Result<Verd
     layer(ethertype, rest, opened, key)
 }
 
-/// What an EtherType says of the bytes behind it, when so many headers were opened before.
+/// Parses the bytes after an EtherType, given the number of headers parsed before.
 fn layer(
     ethertype: usize,
     mut rest: &[u8],

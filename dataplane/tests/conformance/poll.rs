@@ -1,4 +1,4 @@
-//! The poll-mode backend: frames come through its injector, replays from a capture.
+//! The poll-mode backend: frames arrive through its injector, replays from a capture.
 
 use crate::backend::{Backend, Feeder, Replay, Rig, Setup};
 use flowgauge_core::Link;
@@ -24,7 +24,7 @@ impl Backend for Workers {
         frames
     }
 
-    // Nobody knows which worker takes what is fed, but one takes all of it.
+    // Any worker may take a batch; a single worker takes all of them in order.
     fn in_order(&self) -> bool {
         self.0 == 1
     }

@@ -1,5 +1,5 @@
-//! What sketches must hold: written from the definitions, slowly, and sharing no code with what is
-//! under test.
+//! Reference model of sketches: written from the definitions, slow, and sharing no code with the
+//! implementation.
 
 use crate::model::{Verdict, crc32, keyed, multilinear, split_mix, verdict};
 use flowgauge_core::sketch::Mode;
@@ -9,8 +9,8 @@ use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
-/// The 16 bits of each of twelve rows for a key. With a CRC: what SplitMix64 gives behind the 1024
-/// words of registers, four tables of 256 words for every four rows.
+/// Returns the 16 bits of each of twelve rows for a key. With a CRC: the SplitMix64 outputs after
+/// the 1024 words of registers, four tables of 256 words for every four rows.
 fn row_hashes(hash: HashMode, seed: u64, key: &[u8]) -> Vec<u16> {
     let is_keyed = hash == HashMode::Keyed;
     let signature =
@@ -26,7 +26,7 @@ fn row_hashes(hash: HashMode, seed: u64, key: &[u8]) -> Vec<u16> {
     (0..12).map(|row| (block(row / 4) >> (16 * (row % 4))) as u16).collect()
 }
 
-/// P4Log with four bits and three digits.
+/// Computes P4Log with four bits and three digits.
 fn logarithm(count: i64) -> u64 {
     let exponent = (0..63).rev().find(|bit| count >> bit & 1 == 1).unwrap();
     let sixteenths =
@@ -35,7 +35,7 @@ fn logarithm(count: i64) -> u64 {
     exponent * 1024 + (decimal * 1024.0) as u64
 }
 
-/// What all measurements beside distinct flows hold.
+/// Expected contents of all measurements except distinct flows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sketches {
     pub sums: [u64; ENTROPIES],
@@ -45,7 +45,7 @@ pub struct Sketches {
 }
 
 impl Sketches {
-    /// Of nothing.
+    /// Returns the state without packets.
     pub fn nothing(settings: &Settings) -> Self {
         let cells = |sketch: &flowgauge_core::sketch::Settings| {
             vec![0; sketch.shape.rows() * sketch.shape.columns()]
@@ -59,7 +59,7 @@ impl Sketches {
         }
     }
 
-    /// Of these frames, one after the other.
+    /// Returns the state after these frames, one after the other.
     pub fn of<F: Borrow<OwnedFrame>>(
         settings: &Settings,
         seed: u64,
@@ -70,16 +70,16 @@ impl Sketches {
         sketches
     }
 
-    /// Between what the sums of entropies are if so many cores count these frames at the same time,
-    /// in whatever order.
+    /// Returns the range of the sums of entropies if `cores` cores count these frames at the same
+    /// time, in any order.
     ///
-    /// A packet goes from row to row, and learns in each its place among the packets of its flow,
-    /// and what others have left in its counter. When the k-th packet of a flow passes a row, those
-    /// of the first k of an earlier row that are not among the first k of this one are under way
-    /// between both, each on another core. So of the smallest of a packet's places in all rows no
-    /// more than `k + (rows - 1) (cores - 1)` are at most k, and of the largest no fewer than
-    /// `k - (rows - 1) (cores - 1)`. What others have left is at least all of their packets of the
-    /// other sign, and at most all of the same.
+    /// A packet goes from row to row. In each row it learns its place among the packets of its
+    /// flow, and the contribution of other flows to its counter. When the k-th packet of a flow
+    /// passes a row, those of the first k of an earlier row that are not among the first k of this
+    /// one are in flight between both, each on another core. So among the smallest places of
+    /// packets over all rows at most `k + (rows - 1) (cores - 1)` are at most k, and among the
+    /// largest at least `k - (rows - 1) (cores - 1)`. The contribution of others is at least all of
+    /// their packets of the other sign, and at most all of the same.
     pub fn sums(
         settings: &Settings,
         seed: u64,
@@ -129,7 +129,8 @@ impl Sketches {
         })
     }
 
-    /// As if both were counted together, but for the sums, which depend on who saw which packet.
+    /// Merges as if both were counted in one sketch, except for the sums, which depend on the core
+    /// that saw each packet.
     pub fn merge(&mut self, other: &Sketches) {
         let add = |mine: &mut Vec<i64>, theirs: &[i64]| {
             mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine += theirs)
@@ -174,7 +175,7 @@ impl Sketches {
     }
 }
 
-/// Counts a key once; gives how often it was counted, by the sketch.
+/// Counts a key once; returns its count according to the sketch.
 fn count(cells: &mut [i64], settings: &flowgauge_core::sketch::Settings, hashes: &[u16]) -> i64 {
     let (shape, kind) = (settings.shape, settings.mode.sketch().unwrap());
     let counts = (0..shape.rows()).map(|row| {
@@ -194,7 +195,7 @@ fn sign(kind: SketchKind, hash: u16) -> i64 {
     if kind == SketchKind::CountSketch && hash % 2 == 1 { -1 } else { 1 }
 }
 
-/// What the rows say together.
+/// Combines the estimates of the rows.
 fn answer(kind: SketchKind, mut counts: Vec<i64>) -> i64 {
     counts.sort_unstable();
     let rows = counts.len();

@@ -1,4 +1,4 @@
-//! The Tofino backend, over gRPC on loopback, on a model of a switch of two pipes that executes
+//! The Tofino backend, over gRPC on loopback, with a model of a switch of two pipes that executes
 //! `p4/flowgauge.p4`.
 
 use crate::backend::{Backend, Breadth, Feeder, Replay, Rig, Setup, not_for_this_backend};
@@ -21,7 +21,7 @@ struct Wire {
     _running: Running,
 }
 
-/// The program compiled so.
+/// Returns the program compiled with these definitions.
 fn compiled(definitions: Vec<(&'static str, u32)>) -> Model {
     let options = flowgauge_p4_model::Options::default();
     Model::flowgauge(
@@ -32,7 +32,7 @@ fn compiled(definitions: Vec<(&'static str, u32)>) -> Model {
     .unwrap()
 }
 
-/// A switch with this program, and a dataplane that counts on it.
+/// Returns a dataplane that counts on a switch with this program, and the wire to it.
 fn connected(setup: &Setup) -> Option<(Tofino, Wire)> {
     let mut definitions = match definitions(&setup.settings) {
         Ok(definitions) => definitions,
@@ -48,9 +48,9 @@ fn connected(setup: &Setup) -> Option<(Tofino, Wire)> {
         Running::start(([127, 0, 0, 1], 0).into(), None, Arc::clone(&switch) as Arc<dyn Target>)
             .unwrap();
     let mut options = Options::new(running.address().to_string());
-    // Frames are counted one by one, so that none is in flight when the bank changes.
+    // Frames are counted one by one, so none is in flight when the bank changes.
     options.transit = Duration::ZERO;
-    // No time limits on a busy machine.
+    // No timeouts on a busy machine.
     options.deadline = Duration::from_secs(600);
     if setup.slot_ns != 0 {
         options.slot_ns = setup.slot_ns;
@@ -65,7 +65,7 @@ impl Backend for OnModel {
     }
 
     fn possible(&self, frames: Vec<OwnedFrame>) -> Vec<OwnedFrame> {
-        // Only captures hold less of a frame than there was.
+        // Only captures contain less of a frame than was on the wire.
         let whole = |frame: &OwnedFrame| {
             frame.link == Link::Ethernet && frame.wire_length as usize == frame.bytes.len()
         };
@@ -75,7 +75,7 @@ impl Backend for OnModel {
             .collect()
     }
 
-    /// Pipes have sketches of their own.
+    /// Pipes have their own sketches.
     fn sharing(&self, frames: &[OwnedFrame]) -> Vec<Vec<OwnedFrame>> {
         self.cores(frames)
     }
@@ -84,7 +84,7 @@ impl Backend for OnModel {
         (0..2).map(|pipe| frames.iter().skip(pipe).step_by(2).cloned().collect()).collect()
     }
 
-    // Each is a hundred requests' worth of registers over gRPC.
+    // Each rotation is a hundred requests of registers over gRPC.
     fn rotations(&self) -> u64 {
         100
     }
@@ -98,8 +98,8 @@ impl Backend for OnModel {
         nearest_slot(precision, u64::MAX)
     }
 
-    /// A switch has the time of its clock, by which slots of registers go, but for which it has no
-    /// other.
+    /// A switch has the time of its own clock, which defines slots of registers; it has no other
+    /// use here.
     fn replay(&self, setup: &Setup, frames: &[OwnedFrame]) -> Option<Replay> {
         if setup.settings.cardinality.mode != Mode::Staggered {
             not_for_this_backend("trace time, which a switch has not");
@@ -108,7 +108,7 @@ impl Backend for OnModel {
         let (dataplane, wire) = connected(setup)?;
         let (frames, next) = (frames.to_vec(), Mutex::new(0));
         let advance = move |limit| {
-            // The whole of it, so that the server goes on.
+            // Captured as a whole, so that the server keeps running.
             let wire = &wire;
             let mut next = next.lock().unwrap();
             let mut entrance = wire.switch.enter();
@@ -125,13 +125,13 @@ impl Backend for OnModel {
 impl Feeder for Wire {
     fn send(&self, frames: Arc<[OwnedFrame]>) {
         self.feed(frames);
-        // Leaves the processor to the control plane: what is tested are rotations between packets.
+        // Leaves the processor to the control plane: the test is about rotations between packets.
         thread::sleep(Duration::from_micros(500));
     }
 
     fn feed(&self, frames: Arc<[OwnedFrame]>) {
         let mut entrance = self.switch.enter();
-        // In turn at the pipes.
+        // At the pipes in turn.
         for (pipe, frame) in frames.iter().enumerate() {
             entrance.arrive(self.switch.port(pipe), &frame.bytes).unwrap();
         }

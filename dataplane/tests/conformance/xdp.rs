@@ -12,11 +12,12 @@ use std::sync::{Arc, OnceLock};
 #[derive(PartialEq, Eq)]
 pub struct Injected(pub Direction, pub Mode);
 
-/// The kernel runs no program on less than an Ethernet header, nor on more than a page holds.
+/// Lengths of frames for which the kernel runs a program: at least an Ethernet header, at most what
+/// fits into a page.
 const LENGTHS: std::ops::RangeInclusive<usize> = 14..=3000;
 
-/// A test run of a TCX program takes no packet that is empty or cut inside an IP header: the kernel
-/// has none such on its hooks.
+/// Returns the minimum length for a test run of a TCX program, which rejects packets that are empty
+/// or truncated inside an IP header: they never reach the kernel's hooks.
 fn shortest_skb(frame: &[u8]) -> usize {
     match frame.get(12..14) {
         Some([0x08, 0x00]) => 14 + 20,
@@ -25,7 +26,7 @@ fn shortest_skb(frame: &[u8]) -> usize {
     }
 }
 
-/// Why the kernel lets us load no programs, which is known only when it is asked.
+/// Returns why the kernel refuses programs; known only after an attempt.
 fn refusal() -> Option<&'static str> {
     static REFUSAL: OnceLock<Option<String>> = OnceLock::new();
     let ask = || match Xdp::detached(Direction::Ingress, Options::new(Setup::default().settings))
@@ -39,7 +40,7 @@ fn refusal() -> Option<&'static str> {
 }
 
 impl Injected {
-    /// On ingress TCX runs the program that it runs on egress.
+    /// Returns whether this is TCX on ingress, which runs the same program as on egress.
     fn is_twin(&self) -> bool {
         *self == Injected(Direction::Ingress, Mode::Tcx)
     }
@@ -90,8 +91,8 @@ impl Backend for Injected {
         4
     }
 
-    // Every combination is a program that the kernel verifies; what one counts is what a worker
-    // counts, by the same code.
+    // Every combination is a program that the kernel verifies; it counts with the same code as a
+    // worker.
     fn breadth(&self) -> Breadth {
         if self.is_twin() { Breadth::Few } else { Breadth::Values }
     }
@@ -107,8 +108,8 @@ impl Feeder for Injector {
         frames.iter().for_each(|frame| self.inject(&frame.bytes).unwrap());
     }
 
-    /// A part of the frames on each CPU, so that what a core counts alone is told from what all
-    /// count together.
+    /// Feeds a part of the frames on each CPU, so that counts per core are distinguished from
+    /// shared ones.
     fn feed(&self, frames: Arc<[OwnedFrame]>) {
         let usable = sched_getaffinity(None).unwrap();
         for (cpu, part) in cpus(&usable).into_iter().zip(parts(&frames, &usable)) {
@@ -125,7 +126,7 @@ fn cpus(usable: &CpuSet) -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|&cpu| usable.is_set(cpu)).take(4).collect()
 }
 
-/// A part for each CPU.
+/// Returns a part for each CPU.
 fn parts<'a>(frames: &'a [OwnedFrame], usable: &CpuSet) -> std::slice::Chunks<'a, OwnedFrame> {
     frames.chunks(frames.len().div_ceil(cpus(usable).len()).max(1))
 }

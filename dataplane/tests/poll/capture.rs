@@ -1,4 +1,4 @@
-//! Captures in trace time: the same windows to the bit, whoever reads them in whatever way.
+//! Captures in trace time: identical windows, however the capture is read.
 
 use crate::model::{Expected, Model};
 use flowgauge_core::cardinality::Mode;
@@ -32,7 +32,7 @@ pub fn model() -> Model {
     Model::new(&Settings::default(), SEED)
 }
 
-/// An IPv4 frame of `length` bytes, at least 38.
+/// Builds an IPv4 frame of `length` bytes, at least 38.
 pub fn frame(source: u32, length: usize) -> Vec<u8> {
     let mut frame = vec![2; 12];
     frame.extend([0x08, 0x00, 0x45, 0, 0, 24, 0, 1, 0, 0, 64, 17, 0, 0]);
@@ -42,8 +42,8 @@ pub fn frame(source: u32, length: usize) -> Vec<u8> {
     frame
 }
 
-/// Several MiB of packets in whole microseconds: many small ones, some with the same timestamp,
-/// some as long as they can be.
+/// Builds several MiB of packets in whole microseconds: many small ones, some with the same
+/// timestamp, some of maximum length.
 pub fn packets(seed: u64, count: usize) -> Vec<Packet> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut timestamp = 1_700_000_000_000_000_000;
@@ -54,7 +54,7 @@ pub fn packets(seed: u64, count: usize) -> Vec<Packet> {
             _ if rng.random_bool(0.3) => 1514,
             _ => rng.random_range(38..200),
         };
-        // About a third of the sources come again.
+        // About a third of the sources repeat.
         let source = rng.random_range(0..count as u32).wrapping_mul(0x9e37_79b1);
         Packet {
             wire: (length + number % 5) as u32,
@@ -88,8 +88,7 @@ pub fn formats(packets: &[Packet]) -> Vec<(&'static str, Vec<u8>)> {
             nanoseconds,
         ],
         comment: "a comment".to_owned(),
-        // One block that is longer than a chunk, and more at its beginning than a walker wants to
-        // see at once.
+        // One block longer than a chunk, and more at its start than a walker needs at once.
         extra: [(3, 20), (packets.len() / 2, 3 * CHUNK), (packets.len(), 8)]
             .map(|(before, length)| build::ExtraBlock {
                 before,
@@ -111,7 +110,7 @@ pub fn formats(packets: &[Packet]) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Hands out what it reads in pieces of awkward lengths, and is interrupted now and then.
+/// Reader that returns pieces of awkward lengths, and is sometimes interrupted.
 pub struct ShortReads<R> {
     inner: R,
     reads: usize,
@@ -134,7 +133,7 @@ impl<R: Read> Read for ShortReads<R> {
     }
 }
 
-/// A file that is gone when the test is.
+/// A file that is removed at the end of the test.
 pub struct TemporaryFile(PathBuf);
 
 impl TemporaryFile {
@@ -181,7 +180,7 @@ pub fn replay(mut poll: Poll, limits: &[u64]) -> (Vec<Window>, Vec<Event>) {
     (windows, events)
 }
 
-/// What these windows must be.
+/// Returns the expected windows.
 pub fn windows(packets: &[Packet], limits: &[u64], truth: bool) -> Vec<Window> {
     let model = model();
     let mut rest = packets;
@@ -219,8 +218,7 @@ pub fn assert_same(windows: &[Window], expected: &[Window], what: &str) {
     }
 }
 
-/// Limits that fall on timestamps, just behind them, into gaps, several into one chunk and none
-/// into others.
+/// Returns limits at timestamps, just after them, in gaps, several in one chunk and none in others.
 pub fn limits(packets: &[Packet]) -> Vec<u64> {
     let mut rng = ChaCha8Rng::seed_from_u64(9);
     let mut limits: Vec<u64> = (0..60)
@@ -277,7 +275,7 @@ fn windows_are_the_same_for_every_format_source_and_number_of_workers() {
     }
 }
 
-/// The end of the file at, before and behind the end of a chunk.
+/// Tests a file end at, before and after the end of a chunk.
 #[test]
 fn files_that_end_where_a_chunk_does() {
     for length in [CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, 3 * CHUNK + 16, 3 * CHUNK + 15] {
@@ -331,7 +329,7 @@ fn a_capture_without_packets_ends_at_once() {
 }
 
 #[test]
-fn the_gate_tells_the_next_and_the_last_timestamp() {
+fn the_gate_returns_the_next_and_the_last_timestamp() {
     let packets = packets(2, 3000);
     let bytes = build::pcap(&PcapOptions::default(), &packets);
     for workers in 1..=3 {
@@ -347,7 +345,7 @@ fn the_gate_tells_the_next_and_the_last_timestamp() {
             let limit = packets[number].timestamp + 1;
             let before = packets.partition_point(|packet| packet.timestamp < limit);
             assert_eq!(gate.advance(limit), Advance::Reached { next: packets[before].timestamp });
-            // Going back is no going back.
+            // A lower limit has no effect.
             assert_eq!(gate.advance(5), Advance::Reached { next: packets[before].timestamp });
             assert_eq!(poll.sample().unwrap().packets_after, before as u64);
         }
@@ -359,8 +357,8 @@ fn the_gate_tells_the_next_and_the_last_timestamp() {
     }
 }
 
-/// Flows that come again in another chunk, which another worker reads, are as recent as their
-/// latest packet.
+/// Flows that appear again in another chunk, read by another worker, are as recent as their latest
+/// packet.
 #[test]
 fn staggered_registers_and_truth_do_not_depend_on_workers() {
     let packets = packets(3, 5000);
@@ -403,7 +401,7 @@ fn staggered_registers_and_truth_do_not_depend_on_workers() {
     }
 }
 
-/// The packets of a capture, and what is wrong with it, as the walker sees them.
+/// Returns the packets of a capture, and its damage, as found by the walker.
 pub fn walk(bytes: &[u8]) -> (Vec<(OwnedFrame, u16)>, Option<String>) {
     let mut walker = Walker::new();
     let mut unread = bytes;

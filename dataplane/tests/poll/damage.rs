@@ -1,5 +1,5 @@
-//! Captures that are cut, overwritten or no captures: what can be read is counted, and the rest is
-//! reported once.
+//! Captures that are truncated, overwritten or invalid: everything readable is counted, and the
+//! damage is reported once.
 
 use crate::capture::{CHUNK, ShortReads, TemporaryFile, counting, frame, model, started, walk};
 use flowgauge_core::Settings;
@@ -22,7 +22,7 @@ fn packets() -> Vec<Packet> {
         .collect()
 }
 
-/// Counts a whole capture; gives the snapshot's counters and registers, and the events.
+/// Counts a whole capture; returns the snapshot's counters and registers, and the events.
 fn count(bytes: &[u8], workers: usize) -> (crate::model::Expected, Vec<Event>) {
     let ports =
         pcap_reader(ShortReads::new(Cursor::new(bytes.to_vec())), "damaged", workers, Pace::Trace)
@@ -35,14 +35,14 @@ fn count(bytes: &[u8], workers: usize) -> (crate::model::Expected, Vec<Event>) {
     (crate::model::Expected { counters: window.bank.counters, levels }, poll.events().unwrap())
 }
 
-/// Compares with the walker; gives whether there was damage.
+/// Compares with the walker; returns whether there was damage.
 fn check(bytes: &[u8], what: &str) -> bool {
     let (frames, damage) = walk(bytes);
     if frames.is_empty()
         && let Err(error) =
             pcap_reader(Cursor::new(bytes.to_vec()), "damaged", 1, Pace::Trace).map(drop)
     {
-        // Not even the beginning of a capture.
+        // Not even a capture header.
         assert_eq!(error.to_string(), format!("damaged: {}", damage.unwrap()), "{what}");
         return true;
     }
@@ -193,7 +193,7 @@ fn files_that_cannot_be_opened_are_errors() {
     }
 }
 
-/// Breaks off inside a chunk, for good.
+/// Reader that fails permanently inside a chunk.
 struct Breaking(Cursor<Vec<u8>>);
 
 impl Read for Breaking {

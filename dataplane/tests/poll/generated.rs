@@ -1,5 +1,5 @@
-//! Generated traffic: as many packets as asked for, and in trace time exactly those before the
-//! limit.
+//! Generated traffic: exactly as many packets as configured, and in trace time exactly those before
+//! the limit.
 
 use crate::capture::{SEED, counting, started};
 use crate::model::{Expected, Model};

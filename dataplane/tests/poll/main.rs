@@ -1,4 +1,4 @@
-//! The poll-mode backend beyond what every backend must do: captures, generated traffic, and
+//! Tests of the poll-mode backend beyond the conformance suite: captures, generated traffic, and
 //! workers that stall or die.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 #![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]

@@ -1,4 +1,5 @@
-//! Captures whose packets are out of order: each is in the window of its time, or is counted apart.
+//! Captures with packets out of order: each packet is in the window of its time, or is counted as
+//! late.
 
 use crate::capture::{CHUNK, ShortReads, TemporaryFile, counting, frame, started};
 use flowgauge_core::Settings;
@@ -16,12 +17,12 @@ const SECOND: u64 = 1000 * MILLISECOND;
 const START: u64 = 1_700_000_000 * SECOND;
 const LATENESS: Duration = Duration::from_millis(100);
 
-/// The packet's number is its wire length, so that sums tell which ones were counted.
+/// Builds a packet whose wire length is its number, so that sums identify the counted packets.
 fn packet(number: usize, timestamp: u64, length: usize) -> Packet {
     Packet { wire: 2000 + number as u32, ..Packet::new(timestamp, frame(number as u32, length)) }
 }
 
-/// Packets a millisecond apart, several chunks of them.
+/// Builds packets a millisecond apart, several chunks of them.
 fn steady(count: usize) -> Vec<Packet> {
     (0..count)
         .map(|number| {
@@ -34,8 +35,8 @@ fn steady(count: usize) -> Vec<Packet> {
         .collect()
 }
 
-/// What windows held: where they began, packets and bytes. Windows without packets are left out, as
-/// a controller does.
+/// Start, packets and bytes of each window. Windows without packets are left out, as by a
+/// controller.
 type Windows = Vec<(u64, u64, u64)>;
 
 #[derive(Debug, PartialEq)]
@@ -73,7 +74,7 @@ fn replay(poll: Poll, window: u64, lateness: Duration) -> Replayed {
     Replayed { first, windows, late: poll.losses().unwrap().get(LossCause::Late), last }
 }
 
-/// What windows should hold of these packets.
+/// Returns the expected windows of these packets.
 fn expected(packets: &[Packet], window: u64) -> Replayed {
     let first = packets.iter().map(|packet| packet.timestamp).min().unwrap();
     let mut windows: std::collections::BTreeMap<u64, (u64, u64)> =
@@ -89,8 +90,8 @@ fn expected(packets: &[Packet], window: u64) -> Replayed {
     Replayed { first, windows, late: 0, last: packets.iter().map(|packet| packet.timestamp).max() }
 }
 
-/// The same capture from a file and from pipes that hand out pieces of several lengths, read by
-/// several workers.
+/// Checks the same capture from a file and from pipes that deliver pieces of several lengths, read
+/// by several workers.
 fn everywhere(name: &str, packets: &[Packet], mut check: impl FnMut(bool, usize, Poll)) {
     let nanoseconds = build::PcapVariant::Nanoseconds;
     let bytes =
@@ -137,9 +138,9 @@ fn packets_that_come_no_later_than_the_lateness_are_in_the_windows_of_their_time
 }
 
 #[test]
-fn a_packet_whose_window_is_closed_is_counted_apart() {
+fn a_packet_of_a_closed_window_counts_as_late() {
     let mut packets = steady(12_000);
-    // Five of them from the first second, when nine have passed.
+    // Five of them from the first second, after nine seconds have passed.
     for (number, late) in packets[9500..9550].iter_mut().step_by(10).enumerate() {
         late.timestamp = START + number as u64;
     }
@@ -155,8 +156,8 @@ fn a_packet_whose_window_is_closed_is_counted_apart() {
     });
 }
 
-/// A window is closed when so many packets have come that are later by the lateness, to the packet:
-/// 1000 in a file, 3 in a pipe.
+/// A window is closed after exactly as many later packets as the quorum, wherever the capture comes
+/// from: 1000 in a file, 3 in a pipe.
 #[test]
 fn windows_are_closed_at_the_same_packet_everywhere() {
     let dense = |count: u64| {
@@ -194,7 +195,7 @@ fn the_first_window_begins_with_the_earliest_packet_that_is_awaited() {
     everywhere("first", &packets, |_, workers, poll| {
         assert_eq!(replay(poll, SECOND, LATENESS), expected, "{workers} workers");
     });
-    // One that comes later than that is late, and moves nothing.
+    // A packet later than that is late, and has no other effect.
     let mut packets = steady(5000);
     packets[3000].timestamp -= 7 * SECOND;
     everywhere("before", &packets, |_, workers, poll| {
@@ -223,7 +224,7 @@ fn single_wrong_timestamps_do_not_make_the_others_late() {
                 .cloned()
                 .collect();
             everywhere(name, &packets, |is_file, workers, poll| {
-                // In a file a thousand packets are looked at before the first window begins.
+                // In a file a thousand packets are examined before the first window begins.
                 let early = is_file && from_the_past && at < 1000;
                 let expected = match early {
                     true => expected(&packets, SECOND),
@@ -261,7 +262,7 @@ fn whatever_the_order_no_packet_is_lost_or_counted_twice() {
     let mut rng = ChaCha8Rng::seed_from_u64(11);
     for round in 0..24 {
         let mut packets = steady(4000);
-        // Also a hundred times as dense: what is read ahead are long runs then.
+        // Also a hundred times as dense: then long runs are read ahead.
         let density = [1, 100][round / 12];
         packets
             .iter_mut()

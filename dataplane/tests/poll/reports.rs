@@ -1,4 +1,4 @@
-//! What the backend tells of its own accord.
+//! Events that the backend reports.
 
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::{
@@ -21,7 +21,7 @@ impl Port for Silent {
     }
 }
 
-/// Finds something wrong with the end of the traffic, just after it was asked for warnings.
+/// Source that finds a problem at the end of the traffic, just after it was asked for warnings.
 struct EndsBadly {
     gate: Arc<Gate>,
     asked: AtomicUsize,
@@ -59,7 +59,7 @@ fn injected_traffic_ends_with_its_injector() {
     for workers in 1..=2 {
         let (injector, ports) = frames(workers);
         let mut poll = Poll::new(ports, Options::default());
-        // Sent before anyone counts, counted once someone does.
+        // Sent before counting starts, counted after that.
         injector.send(vec![OwnedFrame::ethernet(vec![0; 60]); 1000]);
         poll.install(&Tables::new(&Settings::default(), 1)).unwrap();
         injector.send(vec![OwnedFrame::ethernet(vec![0; 60]); 1000]);

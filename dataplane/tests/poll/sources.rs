@@ -1,4 +1,4 @@
-//! Captures that are compressed, and several captures as one.
+//! Compressed captures, and merges of several captures.
 
 use crate::capture::{
     ShortReads, TemporaryFile, assert_same, counting, formats, limits, packets, replay, started,
@@ -32,7 +32,7 @@ fn xz(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// A format's name, what compresses to it, and bytes that may lie between two compressed parts.
+/// Name of a format, its compressor, and bytes that may separate two compressed parts.
 type Format = (&'static str, fn(&[u8]) -> Vec<u8>, &'static [u8]);
 
 const FORMATS: [Format; 3] = [
@@ -41,7 +41,7 @@ const FORMATS: [Format; 3] = [
     ("xz", xz, &[0; 8]),
 ];
 
-/// Two parts after one another, cut anywhere in the capture.
+/// Concatenates two compressed parts, split anywhere in the capture.
 fn in_two(compress: fn(&[u8]) -> Vec<u8>, between: &[u8], bytes: &[u8]) -> Vec<u8> {
     let (first, second) = bytes.split_at(bytes.len() / 3 + 7);
     [&compress(first)[..], between, &compress(second)].concat()
@@ -76,7 +76,7 @@ fn compressed_captures_count_as_what_they_hold() {
     }
 }
 
-/// Packets counted to the end, and what was said.
+/// Returns the packets counted to the end, and the warnings.
 fn count(ports: Ports<PcapPort>) -> (u64, Vec<String>) {
     let mut poll = started(Poll::new(ports, counting(false)), &Settings::default());
     let stands = poll.gate().advance(u64::MAX);
@@ -107,7 +107,7 @@ fn compressed_captures_that_are_cut_count_what_can_be_read() {
                 Ok(ports) => count(ports),
                 Err(error) => (0, vec![error.to_string()]),
             };
-            // What ends between two parts is a capture that is cut, or a mark that is.
+            // An end between two parts truncates a capture or a separator.
             assert_eq!(said.len(), 1, "{format} cut at {cut}: {said:?}");
             if cut > 200 && cut < first {
                 assert!(said[0].ends_with(&format!("the {format} data is cut off")), "{said:?}");
@@ -149,7 +149,7 @@ fn damaged_compressed_captures_are_survived() {
                 counted <= packets.len() as u64 && said.len() <= 2,
                 "{format}, number {number}: {counted}, {said:?}"
             );
-            // A change that no checksum sees is one of a name or a time in a header.
+            // A change that no checksum detects is in a name or a time in a header.
             assert!(
                 !said.is_empty() || counted == packets.len() as u64,
                 "{format}, number {number}: {counted}"
@@ -158,10 +158,10 @@ fn damaged_compressed_captures_are_survived() {
     }
 }
 
-/// A stream that asks for a window of gigabytes does not get it.
+/// A stream that requests a window of gigabytes is refused.
 #[test]
 fn windows_beyond_the_limit_are_refused_in_one_line() {
-    // A window of 2 GiB, and one block of no compression.
+    // A window of 2 GiB, and one uncompressed block.
     let zstd = [&[0x28, 0xb5, 0x2f, 0xfd, 0, 21 << 3, 9, 0, 0][..], &[7]].concat();
     let line = reader(&zstd).map(drop).unwrap_err().to_string();
     assert_eq!(
@@ -174,18 +174,18 @@ fn windows_beyond_the_limit_are_refused_in_one_line() {
     assert!(line.starts_with("z: not a capture: "), "{line}");
 }
 
-/// Decompressed zeros without end would fill any memory that grows with them.
+/// Endless decompressed zeros would fill a buffer that grows with them.
 #[test]
 fn a_bomb_is_read_in_pieces() {
     let header = build::pcap(&PcapOptions::default(), &[]);
     let zeros = gzip(&vec![0; 64 << 20]);
     assert!(zeros.len() < 1 << 19);
-    // Records of zeros: each is a packet of no bytes at time 0.
+    // Records of zeros: each is a packet without bytes at time 0.
     let (counted, said) = count(reader(&[gzip(&header), zeros].concat()).unwrap());
     assert_eq!((counted, said), ((64 << 20) / 16, vec![]));
 }
 
-/// Deals packets out to captures of all formats, some of them compressed.
+/// Distributes packets over captures of all formats, some of them compressed.
 fn dealt(packets: &[Packet], count: usize) -> Vec<Vec<u8>> {
     let mut rng = ChaCha8Rng::seed_from_u64(15);
     let mut hands = vec![Vec::new(); count];
@@ -217,7 +217,7 @@ fn several_captures_count_as_one_in_the_order_of_time() {
             let expected = windows(&packets, &limits, truth);
             let mut opened: Vec<Capture> =
                 files.iter().map(|file| Capture::open(file.path()).unwrap()).collect();
-            // One of them comes through a pipe.
+            // One of them arrives through a pipe.
             let bytes = std::fs::read(files[1].path()).unwrap();
             opened[1] = Capture::reader(ShortReads::new(Cursor::new(bytes)), "pipe");
             let ports = captures(opened, workers, Pace::Trace).unwrap();
@@ -230,7 +230,7 @@ fn several_captures_count_as_one_in_the_order_of_time() {
             let (windows, events) = replay(poll, &limits);
             assert_same(&windows, &expected, &format!("{number} captures with {workers} workers"));
             assert_eq!(events, [Event::TrafficEnded]);
-            // Those of pcapng say that 5 were lost.
+            // The pcapng captures report 5 lost packets.
             assert_eq!(
                 state.losses().total(),
                 [5, 10][usize::from(number == 7)] * u64::from(number == 7)
@@ -239,9 +239,9 @@ fn several_captures_count_as_one_in_the_order_of_time() {
     }
 }
 
-/// A capture that is damaged, or none, loses its own packets only, and is named.
+/// A capture that is damaged or invalid loses only its own packets, and is named.
 #[test]
-fn what_is_wrong_with_one_of_several_captures_is_told() {
+fn damage_of_one_of_several_captures_is_reported() {
     let packets = packets(17, 300);
     let capture = |packets: &[Packet]| build::pcap(&PcapOptions::default(), packets);
     let cut = capture(&packets[100..200]);
@@ -267,7 +267,7 @@ fn what_is_wrong_with_one_of_several_captures_is_told() {
         "{first}"
     );
     assert!(second.contains("wrong-2: not a capture: the file is text"), "{second}");
-    // A file that is taken away after the first look.
+    // A file that is removed after it was first opened.
     let opened: Vec<Capture> =
         [0, 3].map(|index| Capture::open(files[index].path()).unwrap()).into();
     let ports = captures(opened, 1, Pace::Trace).unwrap();
@@ -281,7 +281,7 @@ fn what_is_wrong_with_one_of_several_captures_is_told() {
     assert!(Capture::open(files[3].path()).is_err());
 }
 
-/// Packets that are out of order in their capture stay so, as they would without others.
+/// Packets out of order in their capture stay so, as they would without other captures.
 #[test]
 fn a_capture_out_of_order_keeps_its_order() {
     let at = |seconds: u64, source: u32| {

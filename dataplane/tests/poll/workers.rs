@@ -1,4 +1,4 @@
-//! Workers that stall or die, made to by ports that do so on demand.
+//! Workers that stall or die, through ports that do so on command.
 
 use crate::capture::frame;
 use flowgauge_core::{Link, Settings};
@@ -9,19 +9,19 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Duration;
 
-/// How long a call waits for a worker that will not answer. It is always the first, so that however
-/// slow this machine is, no other is found wanting before.
+/// Time that a call waits for a worker that will not answer. That worker is always the first, so
+/// that on a slow machine no other times out before it.
 const DEADLINE: Duration = Duration::from_millis(100);
 
-/// What a port does when it is asked for frames.
+/// Action of a port when it is asked for frames.
 enum Order {
-    /// Hands over frames.
+    /// Delivers frames.
     Frames(u32),
-    /// Hands over frames, says that it is stuck, waits to be released, and hands over more.
+    /// Delivers frames, reports that it is stuck, waits to be released, and delivers more.
     Stall { before: u32, stuck: Sender<()>, release: Receiver<()>, after: u32 },
-    /// Hands over frames and panics.
+    /// Delivers frames and panics.
     Panic(u32),
-    /// Begins a batch, says that the traffic ends, panics, and is not gone before it is released.
+    /// Starts a batch, ends the traffic, panics, and blocks in its drop until released.
     PanicInLastBatch { release: Receiver<()> },
 }
 
@@ -30,7 +30,7 @@ struct Obedient {
     gate: Arc<Gate>,
 }
 
-/// Waits when it is dropped.
+/// Guard that blocks when it is dropped.
 struct Lingering<'a>(&'a Receiver<()>);
 
 impl Drop for Lingering<'_> {
@@ -57,7 +57,7 @@ impl Port for Obedient {
             Order::Stall { before, stuck, release, after } => {
                 hand_over(before);
                 stuck.send(()).unwrap();
-                // Released as well when the test fails and drops the other end.
+                // Also released when the test fails and drops the other end.
                 let _ = release.recv();
                 hand_over(after);
             }
@@ -72,7 +72,7 @@ impl Port for Obedient {
                 panic!("as ordered");
             }
         }
-        // Nobody waits for the end of a stall.
+        // The end of a stall may have no receiver.
         let _ = done.send(());
         Received::Frames
     }
@@ -112,7 +112,7 @@ impl Rig {
         Rig { poll, orders, gate }
     }
 
-    /// Gives an order and returns the receiver that hears when it was carried out.
+    /// Gives an order and returns the receiver that is notified when it was carried out.
     fn order(&self, worker: usize, order: Order) -> Receiver<()> {
         let (done, heard) = channel();
         self.orders[worker].send((order, done)).unwrap();
@@ -124,7 +124,7 @@ impl Rig {
         self.order(worker, Order::Frames(frames)).recv().unwrap();
     }
 
-    /// Makes a worker stall in the middle of a batch; dropping what is returned releases it.
+    /// Makes a worker stall in the middle of a batch; dropping the result releases it.
     fn stall(&self, worker: usize, before: u32, after: u32) -> Sender<()> {
         let ((stuck, is_stuck), (release, released)) = (channel(), channel());
         let _ = self.order(worker, Order::Stall { before, stuck, release: released, after });
@@ -148,7 +148,7 @@ fn assert_timeout(result: Result<Snapshot, Error>, stalled: usize) {
     }
 }
 
-/// Repeats a call until the worker, which was released, has answered.
+/// Repeats a call until the released worker has answered.
 fn persist(mut call: impl FnMut() -> Result<Snapshot, Error>) -> Snapshot {
     loop {
         match call() {
@@ -238,8 +238,8 @@ fn a_dead_worker_is_an_error_and_never_a_smaller_count() {
         rig.feed(1, 10);
         assert_eq!(packets(rig.poll.rotate().unwrap()), 20);
         rig.feed(1 - dead, 10);
-        // The other end hangs up when the port is dropped, and is not told that the order was
-        // carried out.
+        // The other end hangs up when the port is dropped, without a notification that the order
+        // was carried out.
         assert!(rig.order(dead, Order::Panic(5)).recv().is_err());
         for _ in 0..2 {
             assert_died(rig.poll.sample(), dead);
@@ -273,9 +273,9 @@ fn a_dead_worker_ends_the_wait_for_traffic() {
     assert_eq!(rig.gate.advance(2000), Advance::Failed, "now and from now on");
 }
 
-/// The batch is given up before the worker is gone: in between, it must not pass for counted.
+/// The batch ends before the worker is gone; in between, it must not pass as counted.
 #[test]
-fn a_batch_that_died_is_not_taken_for_counted() {
+fn a_batch_of_a_dead_worker_does_not_count_as_done() {
     let rig = Rig::new(1, Pace::Trace, DEADLINE);
     let (release, released) = channel();
     let _heard = rig.order(0, Order::PanicInLastBatch { release: released });

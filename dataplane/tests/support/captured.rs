@@ -4,7 +4,7 @@ use flowgauge_dataplane::capture::{Record, Step, Walker};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use std::path::Path;
 
-/// The frames of a capture file, up to its end or to where it is damaged.
+/// Returns the frames of a capture file, up to its end or to damage.
 pub(crate) fn captured(path: &Path) -> Vec<OwnedFrame> {
     let bytes = std::fs::read(path).unwrap();
     let (mut walker, mut rest, mut frames) = (Walker::new(), &bytes[..], Vec::new());

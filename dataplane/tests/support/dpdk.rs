@@ -1,4 +1,4 @@
-//! Devices that DPDK makes in software, in this process.
+//! DPDK's software devices, in this process.
 #![allow(dead_code, reason = "every test binary needs another part of this")]
 
 use flowgauge_dataplane::poll::port::{Duty, Frame, Port, Ports, Received};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-/// Without cards, hugepages, files and sockets.
+/// DPDK arguments without cards, hugepages, files and sockets.
 pub(crate) const EAL: &str = "--no-pci --no-huge --no-shconf --no-telemetry -m 1024 --lcores=0";
 
 pub(crate) fn eal() -> Eal {
@@ -15,18 +15,18 @@ pub(crate) fn eal() -> Eal {
     Eal::start_once(&arguments).unwrap()
 }
 
-/// A number that no device of this process had.
+/// Returns a number that no device of this process has used.
 pub(crate) fn number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Opens a device: `driver`, a number of its own, and options.
+/// Opens a device: `driver`, a unique number, and options.
 pub(crate) fn open(driver: &str, options: &str, queues: Queues) -> Result<Device, Error> {
     Device::open(&eal(), &format!("{driver}{}{options}", number()), queues)
 }
 
-/// A port that says how many frames were counted.
+/// Port that publishes how many frames were counted.
 pub(crate) struct Counted<P> {
     port: P,
     frames: Arc<AtomicU64>,
@@ -39,7 +39,7 @@ impl<P: Port> Port for Counted<P> {
             sink(frame);
             frames += 1;
         });
-        // The worker answers after this: what is told here is in its next answer.
+        // The worker answers after this: the number is included in its next answer.
         self.frames.fetch_add(frames, Ordering::Release);
         received
     }
@@ -49,7 +49,7 @@ impl<P: Port> Port for Counted<P> {
     }
 }
 
-/// The same ports, and how many frames they have had counted.
+/// Wraps ports, and returns the number of their counted frames.
 pub(crate) fn counted<P: Port>(ports: Ports<P>) -> (Ports<Counted<P>>, Arc<AtomicU64>) {
     let frames = Arc::<AtomicU64>::default();
     let Ports { ports, source, gate, interface } = ports;
@@ -58,7 +58,7 @@ pub(crate) fn counted<P: Port>(ports: Ports<P>) -> (Ports<Counted<P>>, Arc<Atomi
     (Ports { ports, source, gate, interface }, frames)
 }
 
-/// Sends what is in the batch, however long the device takes.
+/// Sends the whole batch, however long the device takes.
 pub(crate) fn flush(queue: &mut SendQueue) {
     while queue.waiting() > 0 {
         if queue.flush() == 0 {

@@ -1,5 +1,5 @@
-//! What can stand between a switch and its client: a service that damages answers, and a proxy that
-//! cuts connections.
+//! Faults between a switch and its client: a service that damages answers, and a proxy that cuts
+//! connections.
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
 
@@ -19,15 +19,15 @@ use tonic::{Request, Response, Status, Streaming};
 pub type ReadTamper = Box<dyn FnMut(&proto::ReadRequest, proto::ReadResponse) -> Reads + Send>;
 pub type WriteTamper = Box<dyn FnMut(&proto::WriteRequest) -> Writes + Send>;
 
-/// What becomes of a read.
+/// Result of a read.
 pub enum Reads {
-    /// These messages, and then an error or the end.
+    /// The messages, followed by an error or the end.
     Answer(Vec<proto::ReadResponse>, Option<Status>),
-    /// Nothing, ever.
+    /// No answer, ever.
     Never,
 }
 
-/// What becomes of a write.
+/// Result of a write.
 pub enum Writes {
     CarriedOut,
     Refused(Status),
@@ -39,7 +39,7 @@ pub enum Writes {
     AnswerLost(Scissors),
 }
 
-/// What is done to answers.
+/// Modifications of answers.
 #[derive(Clone, Default)]
 pub struct Tampering(Arc<Mutex<(Option<ReadTamper>, Option<WriteTamper>)>>);
 
@@ -140,7 +140,7 @@ impl BfRuntime for Faulty {
     }
 }
 
-/// A way to a server that can be cut, led elsewhere, slowed down and made to swallow everything.
+/// A proxy to a server that can cut, redirect, delay and black-hole connections.
 pub struct Proxy {
     pub address: SocketAddr,
     way: Arc<Road>,
@@ -156,20 +156,20 @@ pub struct Road {
 struct Way {
     to: Option<SocketAddr>,
     connections: Vec<Connection>,
-    /// Ends of the server that nobody has told of the client's end.
+    /// Server ends of connections whose client end is gone without notice.
     half_open: Vec<TcpStream>,
     closed: bool,
     accepted: usize,
-    /// How long everything takes to pass.
+    /// Delay of all traffic.
     delay: Duration,
-    /// Nothing passes.
+    /// Whether nothing passes.
     is_black_hole: bool,
 }
 
 struct Connection {
     client: TcpStream,
     server: TcpStream,
-    /// The client's end is gone, and the server does not know.
+    /// Whether the client's end is gone without notice to the server.
     lost: Arc<AtomicBool>,
 }
 
@@ -192,7 +192,7 @@ impl Proxy {
                     return;
                 }
                 way.accepted += 1;
-                // With nobody behind it, a connection ends at once.
+                // Without a server, a connection ends at once.
                 if let (Ok(client), Some(to)) = (client, way.to) {
                     let server = TcpStream::connect(to).unwrap();
                     client.set_nodelay(true).unwrap();
@@ -212,36 +212,36 @@ impl Proxy {
         self.handle().cut();
     }
 
-    /// Something to cut connections with from elsewhere.
+    /// Returns a handle that can cut connections from elsewhere.
     pub fn handle(&self) -> Scissors {
         Scissors(Arc::clone(&self.way))
     }
 
-    /// Ends all connections, and leads new ones elsewhere or nowhere.
+    /// Ends all connections, and redirects new ones elsewhere or nowhere.
     pub fn lead_to(&self, to: Option<SocketAddr>) {
         self.way.way().to = to;
         self.cut();
         self.notice();
     }
 
-    /// Connections so far.
+    /// Returns the number of connections so far.
     pub fn accepted(&self) -> usize {
         self.way.way().accepted
     }
 
-    /// Lets everything take so long from now on.
+    /// Sets the delay of all traffic from now on.
     pub fn slow_down(&self, delay: Duration) {
         self.way.way().delay = delay;
     }
 
-    /// Lets nothing pass, or all that was held up and everything after it.
+    /// Starts or stops the black hole; stopping it releases what was held up.
     pub fn swallow(&self, all: bool) {
         self.way.way().is_black_hole = all;
         self.way.changed.notify_all();
     }
 
-    /// Ends all connections for clients, but not for the server: as if clients' machines had lost
-    /// their power.
+    /// Ends all connections for clients, but not for the server: as if the clients' machines had
+    /// lost power.
     pub fn lose(&self) {
         let mut way = self.way.way();
         for Connection { client, server, lost } in std::mem::take(&mut way.connections) {
@@ -251,7 +251,7 @@ impl Proxy {
         }
     }
 
-    /// The server finds out which connections are lost.
+    /// Lets the server notice which connections are lost.
     pub fn notice(&self) {
         for server in self.way.way().half_open.drain(..) {
             let _ = server.shutdown(Shutdown::Both);
@@ -259,7 +259,7 @@ impl Proxy {
     }
 }
 
-/// Ends connections.
+/// Handle that ends connections.
 #[derive(Clone)]
 pub struct Scissors(Arc<Road>);
 

@@ -16,7 +16,7 @@ type Job = Box<dyn FnOnce() + Send>;
 pub(crate) struct Host(Sender<Job>);
 
 impl Host {
-    /// The host, and where its network is found.
+    /// Starts a host; returns it with the path of its network namespace.
     pub(crate) fn start() -> (Self, String) {
         let (jobs, work): (Sender<Job>, Receiver<Job>) = channel();
         let (told, path) = channel();
@@ -28,7 +28,7 @@ impl Host {
         (Host(jobs), path.recv().unwrap())
     }
 
-    /// Begins to do something there.
+    /// Starts a job there.
     pub(crate) fn start_with<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,
@@ -38,14 +38,14 @@ impl Host {
         result
     }
 
-    /// Does something there, and waits for it.
+    /// Runs a job there, and waits for it.
     pub(crate) fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
         self.start_with(job).recv().unwrap()
     }
 }
 
-/// Two hosts with a wire between them; nothing but the test sends. `near` is this thread's. `set`
-/// does more to a device, and says whether it could.
+/// Runs a test with two hosts and a wire between them; only the test sends. This thread is the near
+/// host. `set` configures a device, and returns whether it could.
 pub(crate) fn connected(set: fn(&str) -> bool, test: impl FnOnce(&Host, bool) + Send + 'static) {
     on_veth(move || {
         let (far, network) = Host::start();

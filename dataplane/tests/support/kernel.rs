@@ -1,4 +1,4 @@
-//! What other programs on the machine do to links and hooks: by their own system calls.
+//! Actions of other programs on links and hooks, with separate system calls.
 #![allow(dead_code, reason = "every test binary needs another part of this")]
 #![allow(unsafe_code, reason = "system calls on structures of the kernel")]
 
@@ -14,8 +14,8 @@ const LINK_CREATE: libc::c_int = 28;
 const LINK_UPDATE: libc::c_int = 29;
 const LINK_DETACH: libc::c_int = 34;
 
-/// A command of the system call `bpf` with its attributes as words of 64 bits, as they lie in
-/// memory on a little-endian machine.
+/// Makes the system call `bpf` with its attributes as 64-bit words, as they are in memory on a
+/// little-endian machine.
 fn bpf(command: libc::c_int, attributes: &[u64]) -> io::Result<i32> {
     // SAFETY: the kernel reads the attributes, and what the callers below point to, which lives
     // until it returns.
@@ -28,7 +28,7 @@ fn bpf(command: libc::c_int, attributes: &[u64]) -> io::Result<i32> {
 }
 
 fn descriptor(command: libc::c_int, attributes: &[u64]) -> io::Result<OwnedFd> {
-    // SAFETY: these commands answer with a new descriptor, which nobody else knows of.
+    // SAFETY: these commands return a new descriptor, which has no other owner.
     bpf(command, attributes).map(|descriptor| unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
@@ -44,20 +44,19 @@ fn raw(descriptor: &OwnedFd) -> u32 {
 const XDP: (u32, u32) = (6, 37);
 const TCX_EGRESS: (u32, u32) = (3, 47);
 
-/// A program that says the same to every packet.
+/// A program that returns the same verdict for every packet.
 pub(crate) struct Other {
     program: OwnedFd,
     hook: u32,
 }
 
 impl Other {
-    /// An XDP program that lets all pass.
+    /// Loads an XDP program that passes every packet.
     pub(crate) fn xdp() -> Self {
         Self::load(XDP, 2)
     }
 
-    /// A TCX program that lets all pass and ends the line (TCX_PASS): programs behind it see
-    /// nothing.
+    /// Loads a TCX program that accepts every packet finally (TCX_PASS): later programs see none.
     pub(crate) fn tcx() -> Self {
         Self::load(TCX_EGRESS, 0)
     }
@@ -74,7 +73,7 @@ impl Other {
         Other { program: program.unwrap(), hook }
     }
 
-    /// Attaches it before whatever is there, until the descriptor is closed.
+    /// Attaches it before all others, until the descriptor is closed.
     pub(crate) fn attach(&self, interface: &str) -> io::Result<OwnedFd> {
         const BEFORE: u32 = 1 << 3;
         const NATIVE: u32 = 1 << 2;
@@ -92,7 +91,7 @@ impl Other {
         descriptor(LINK_CREATE, &[both(raw(&self.program), index), both(self.hook, flags), 0, 0])
     }
 
-    /// Puts it in the place of what a pinned link runs.
+    /// Replaces the program of a pinned link.
     pub(crate) fn usurp(&self, pin: &Path) {
         bpf(LINK_UPDATE, &[both(raw(&open(pin)), raw(&self.program)), 0]).unwrap();
     }
@@ -103,7 +102,7 @@ fn open(pin: &Path) -> OwnedFd {
     descriptor(OBJ_GET, &[path.as_ptr() as u64, 0]).unwrap()
 }
 
-/// Takes what a pinned link holds off its interface, as `bpftool link detach` does.
+/// Detaches a pinned link from its interface, as `bpftool link detach` does.
 pub(crate) fn detach(pin: &Path) {
     bpf(LINK_DETACH, &[u64::from(raw(&open(pin)))]).unwrap();
 }

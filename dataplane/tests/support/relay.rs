@@ -1,4 +1,4 @@
-//! A host between two others, which holds packets back.
+//! A host between two others, which delays packets.
 
 use super::Host;
 use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, carrier, ip};
@@ -15,41 +15,42 @@ use std::time::{Duration, Instant};
 type Delay = Box<dyn FnMut(bool, &[u8]) -> Duration + Send>;
 type Overtaken = Box<dyn FnMut(bool, &[u8]) -> u32 + Send>;
 
-/// What a relay does.
+/// Behaviour of a relay.
 pub(crate) enum Relay {
-    /// Packets wait so long.
+    /// Packets wait for a time.
     Delaying(Delay),
-    /// A packet waits until so many others have gone its way.
+    /// A packet waits until a number of others have passed in its direction.
     Reordering(Overtaken),
 }
 
 impl Relay {
-    /// `hold` gets whether a frame goes to the near host, and the frame.
+    /// Creates a relay that delays packets; `hold` gets whether a frame goes to the near host, and
+    /// the frame.
     pub(crate) fn delaying(hold: impl FnMut(bool, &[u8]) -> Duration + Send + 'static) -> Self {
         Relay::Delaying(Box::new(hold))
     }
 
-    /// As above.
+    /// Creates a relay that reorders packets; `late` has the same parameters.
     pub(crate) fn reordering(late: impl FnMut(bool, &[u8]) -> u32 + Send + 'static) -> Self {
         Relay::Reordering(Box::new(late))
     }
 }
 
-/// What a relay has done.
+/// Log of a relay.
 pub(crate) struct Relayed(Arc<Mutex<Vec<Vec<u8>>>>);
 
 impl Relayed {
-    /// The frames that it has sent to the near host, in their order.
+    /// Returns the frames sent to the near host, in order.
     pub(crate) fn sent_to_near(&self) -> Vec<Vec<u8>> {
         self.0.lock().unwrap().clone()
     }
 }
 
-/// The device of the relay that leads to the far host.
+/// Device of the relay that leads to the far host.
 const BEHIND: &str = "behind";
 
-/// Two hosts as of [`connected`](super::connected), with a relay between them. Segments are as they
-/// are on the wire.
+/// Runs a test with two hosts like [`connected`](super::connected), with a relay between them.
+/// Segments are as on the wire.
 pub(crate) fn relayed(relay: Relay, test: impl FnOnce(&Host, &Relayed) + Send + 'static) {
     on_veth(move || {
         if Command::new("ethtool").arg("--version").output().is_err() {
@@ -57,7 +58,7 @@ pub(crate) fn relayed(relay: Relay, test: impl FnOnce(&Host, &Relayed) + Send + 
         }
         let (far, network) = Host::start();
         let (between, middle) = Host::start();
-        // The near host's device keeps its peer's name free for the far host's.
+        // The far host's device has the name of the near host's peer.
         ip(&format!("link set dev {} netns {middle}", SENDER.0)).unwrap();
         between.run(move || {
             ip(&format!("link add {BEHIND} type veth peer name far")).unwrap();
@@ -97,20 +98,20 @@ fn configure((device, address): (&str, &str), mac: &str, (_, peer): (&str, &str)
     ] {
         ip(&command).unwrap();
     }
-    // Checksums and segments as on a wire: packet sockets hand them on as they are.
+    // Checksums and segments as on a wire: packet sockets forward them unchanged.
     let offloads = ["-K", device, "tx", "off", "tso", "off", "gso", "off", "gro", "off"];
     assert!(Command::new("ethtool").args(offloads).output().unwrap().status.success());
 }
 
-/// Hands frames on until it is over, and nothing is held.
+/// Forwards frames until the test is over and no frame is waiting.
 fn run(mut wires: [Wire; 2], mut relay: Relay, sent: &Mutex<Vec<Vec<u8>>>, is_over: &AtomicBool) {
-    // What is due, by time and number.
+    // Frames that wait for a time, by time and number.
     let mut timed = BinaryHeap::<Reverse<(Instant, u64, usize, Vec<u8>)>>::new();
-    // What waits for others, by direction.
+    // Frames that wait for others, by direction.
     let mut waiting: [VecDeque<(u32, Vec<u8>)>; 2] = Default::default();
     let mut number = 0;
     let send = |wires: &[Wire; 2], to: usize, frame: Vec<u8>| {
-        // Whoever receives it finds it noted.
+        // Logged before the receiver gets it.
         let mut sent = sent.lock().unwrap();
         while !wires[to].send(&frame).unwrap() {
             thread::yield_now();
@@ -122,7 +123,7 @@ fn run(mut wires: [Wire; 2], mut relay: Relay, sent: &Mutex<Vec<Vec<u8>>>, is_ov
     while !is_over.load(Ordering::Relaxed) {
         let next =
             timed.peek().map(|Reverse((due, ..))| due.saturating_duration_since(Instant::now()));
-        // The rest of a millisecond is waited for here.
+        // The rest of a millisecond is spent here.
         wait(&wires, next.unwrap_or(Duration::from_millis(10)).min(Duration::from_millis(10)))
             .unwrap();
         for from in 0..2 {

@@ -1,4 +1,4 @@
-//! What of delays is passed on one by one, compared with what is counted.
+//! Comparison of individual delays with the counted ones.
 
 use flowgauge_core::WideBank;
 use flowgauge_core::delay::Settings;
@@ -6,9 +6,9 @@ use flowgauge_core::delay::histogram::{BUCKETS, bucket};
 use flowgauge_dataplane::DelaySample;
 use std::collections::HashMap;
 
-/// Delays of a window that were passed on, and those that are missing: together all that it counts,
-/// of each kind, direction and fridge; without missing ones also bucket by bucket, with their
-/// weights.
+/// Returns the individual delays of a window, and the number of missing ones. Checks that both add
+/// up to the counted delays of each kind, direction and fridge; without missing ones also bucket by
+/// bucket, with their weights.
 #[track_caller]
 pub(crate) fn passed_on(
     bank: &WideBank,
@@ -51,6 +51,6 @@ pub(crate) fn passed_on(
             (passed, missing) = (passed + found, missing + lost);
         }
     }
-    assert!(rows.is_empty(), "delays of what is not measured: {:?}", rows.keys());
+    assert!(rows.is_empty(), "delays of a kind that is not measured: {:?}", rows.keys());
     (passed, missing)
 }

@@ -1,5 +1,5 @@
-//! A switch that runs what `p4/flowgauge.p4` says, as far as a client can tell: it holds the tables
-//! it is told, and counts with them. Packets are parsed by the suite's model.
+//! A simulated switch with the program `p4/flowgauge.p4`, as far as a client can observe: it stores
+//! tables and counts with them. Packets are parsed by the suite's model.
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
 
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 const PREFIX: &str = "pipe.Ingress.flowgauge";
 
-/// The schema of `p4/flowgauge.p4` compiled for these settings.
+/// Returns the schema of `p4/flowgauge.p4` compiled for these settings.
 pub fn schema(settings: &Settings) -> String {
     let cardinality = settings.cardinality;
     let (p, rank_bits) = (cardinality.precision.bits(), cardinality.precision.rank_bits());
@@ -121,13 +121,13 @@ pub fn schema(settings: &Settings) -> String {
     )
 }
 
-/// A key's name as part of a name in P4.
+/// Returns a key's name as part of a name in P4.
 fn by(key: KeyKind) -> String {
     key.name().replace('-', "_")
 }
 
-/// The tables of sketches, filters and heavy hitters, all of them by the key of distinct flows,
-/// whose CRC there is.
+/// Returns the tables of sketches, filters and heavy hitters, all by the key of distinct flows,
+/// whose CRC exists.
 fn of_sketches(settings: &Settings) -> Vec<String> {
     let Settings { entropy: [entropy, _], frequency, membership, heavy, .. } = settings;
     let by = by(settings.cardinality.key);
@@ -260,7 +260,7 @@ fn datum(id: u32, name: &str, kind: &str) -> String {
     )
 }
 
-/// The switch.
+/// A simulated switch.
 #[derive(Clone)]
 pub struct Switch {
     pub memory: Arc<Memory>,
@@ -268,7 +268,7 @@ pub struct Switch {
     pipes: u32,
 }
 
-/// The tables of the switch, as packets look them up.
+/// Tables of the switch, as packets look them up.
 struct Lookup {
     bank: usize,
     words: Vec<[Option<u32>; 256]>,
@@ -281,7 +281,7 @@ impl Switch {
         Switch { memory: Arc::new(Memory::new(&schema(&settings), pipes)), settings, pipes }
     }
 
-    /// The same switch after its power failed.
+    /// Returns the same switch after a power failure.
     pub fn fresh(&self) -> Self {
         Switch::new(self.settings, self.pipes)
     }
@@ -299,7 +299,7 @@ impl Switch {
         Server::new(Arc::clone(&self.memory) as Arc<dyn Target>).unwrap()
     }
 
-    /// Packets arrive in turn at the pipes.
+    /// Counts frames, which arrive at the pipes in turn.
     pub fn count(&self, frames: &[OwnedFrame]) {
         let mut state = self.memory.state();
         let lookup = Lookup::new(&state, &self.settings);
@@ -377,7 +377,7 @@ impl Lookup {
         }
     }
 
-    /// A word that is not there is zero, as metadata is.
+    /// Computes the hash; a missing word is zero, as metadata is.
     fn hash(&self, crc: u32) -> u32 {
         if self.words.is_empty() {
             return crc;

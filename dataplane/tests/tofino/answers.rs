@@ -1,4 +1,4 @@
-//! Answers that are damaged, partial, late or no answers at all.
+//! Damaged, partial, late or missing answers.
 
 use crate::lab::{Lab, PATIENT, Reads, Writes, failure, warnings};
 use flowgauge_bfruntime::proto::{self, data_field, entity, key_field, table_entry, update};
@@ -7,12 +7,12 @@ use flowgauge_dataplane::tofino::Failure;
 use std::time::Duration;
 use tonic::{Code, Status};
 
-/// Numbers of tables in the schema.
+/// IDs of tables in the schema.
 pub const BANK: u32 = 11;
 pub const REGISTERS: u32 = 13;
 pub const FRAMES: u32 = 14;
 
-/// Long enough to fail.
+/// Deadline short enough to fail.
 const SHORT: Duration = Duration::from_millis(50);
 
 pub fn asks_for(request: &proto::ReadRequest, table: u32) -> bool {
@@ -66,8 +66,8 @@ fn bytes(answer: &mut proto::ReadResponse, index: usize, field: usize) -> &mut V
 
 type Damage = fn(&mut proto::ReadResponse);
 
-/// What can be wrong with registers, and what is said of it. The switch has two pipes and two banks
-/// of 64, of which the first is read.
+/// Damage of registers, with the error that it causes. The switch has two pipes and two banks of
+/// 64, of which the first is read.
 const OF_REGISTERS: &[(Damage, &str)] = &[
     (|answer| answer.entities.clear(), "64 of 64 entries are missing"),
     (|answer| drop(answer.entities.pop()), "1 of 64 entries are missing"),
@@ -140,7 +140,7 @@ const OF_REGISTERS: &[(Damage, &str)] = &[
     ),
 ];
 
-/// The same for counters, of which a bank has eight.
+/// Damage of counters; a bank has eight.
 const OF_COUNTERS: &[(Damage, &str)] = &[
     (|answer| answer.entities.clear(), "8 of 8 entries are missing"),
     (|answer| drop(answer.entities.remove(0)), "1 of 8 entries are missing"),
@@ -211,7 +211,7 @@ fn a_damaged_answer_is_an_error_that_says_what_is_wrong_and_loses_nothing() {
 }
 
 #[test]
-fn the_bank_that_counts_is_told_by_one_default_entry() {
+fn the_active_bank_is_decoded_from_one_default_entry() {
     let lab = Lab::new(1);
     let mut tofino = lab.counting();
     lab.count(0..10);
@@ -253,7 +253,7 @@ fn an_answer_may_come_in_parts_and_in_any_order() {
 }
 
 #[test]
-fn half_an_answer_is_none() {
+fn half_an_answer_is_rejected() {
     let lab = Lab::new(2);
     let mut tofino = lab.counting();
     lab.count(0..200);
@@ -284,7 +284,7 @@ fn half_an_answer_is_none() {
         );
         lab.tampering.stop();
     }
-    // Errors may also come in a message that looks like success.
+    // Errors may also be in a message that looks like success.
     lab.tampering.reads(|_, answer| {
         let error = proto::Error {
             canonical_code: Code::NotFound.into(),
@@ -313,7 +313,7 @@ fn what_is_not_answered_in_time_is_asked_again_on_a_new_connection() {
             false => Reads::Answer(vec![answer], None),
         });
         tofino.set_deadline(SHORT);
-        // On a slow machine something before that one may be late as well, and is then asked again.
+        // On a slow machine an earlier call may be late too, and is then repeated.
         let failed = failure(tofino.rotate());
         assert!(
             failed.is_transient() && matches!(failed, Failure::NoAnswer { waited: SHORT }),
@@ -400,7 +400,7 @@ fn a_closed_bank_that_counts_on_is_not_read() {
     let lab = Lab::new(1);
     let mut tofino = lab.counting();
     lab.count(0..10);
-    // The flip is confirmed and was not carried out.
+    // The flip is confirmed but not carried out.
     lab.tampering.writes(|request| {
         if writes_to(request, BANK) { Writes::Errors(vec![]) } else { Writes::CarriedOut }
     });
@@ -414,7 +414,7 @@ fn a_closed_bank_that_counts_on_is_not_read() {
     let failed = failure(tofino.rotate());
     assert!(failed.to_string().contains("bank 0 is closed and counts on"), "{failed}");
     lab.tampering.stop();
-    // The switch counts in another bank than it should: what it has counted cannot be told apart.
+    // The switch counts in the wrong bank: its windows cannot be separated.
     let snapshot = tofino.rotate().unwrap();
     assert!(!snapshot.complete);
     assert_eq!(snapshot.bank.counters.packets(), 0);
@@ -423,7 +423,7 @@ fn a_closed_bank_that_counts_on_is_not_read() {
 }
 
 #[test]
-fn installing_is_tried_again_for_as_long_as_there_is_patience() {
+fn installing_is_retried_until_the_time_limit() {
     let lab = Lab::new(1);
     let refuse = |failures: usize| {
         let mut left = failures;
@@ -457,7 +457,7 @@ fn installing_is_tried_again_for_as_long_as_there_is_patience() {
     lab.assert_holds(&tofino.rotate().unwrap(), 0..10);
 }
 
-/// Rows of a sketch have an answer each, and so have a sum's two halves.
+/// Each row of a sketch has its own answer, and so has each half of a sum.
 #[test]
 fn a_damaged_answer_of_a_sketch_is_an_error_and_loses_nothing() {
     let lab = Lab::with(crate::programs::everything(), 2);

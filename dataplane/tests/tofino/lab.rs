@@ -1,4 +1,4 @@
-//! A switch, what stands before it, and a backend.
+//! A switch, the faults before it, and a backend.
 
 pub use crate::faults::{Faulty, Proxy, Reads, Tampering, Writes};
 use crate::frames::uniques;
@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 pub const SEED: u64 = 7;
-/// Long enough for what is answered, on any machine.
+/// Deadline long enough for any answer, on any machine.
 pub const PATIENT: Duration = Duration::from_secs(30);
 
 pub fn settings(p: u8) -> Settings {
@@ -68,7 +68,7 @@ impl Lab {
         self.running = Some(running);
     }
 
-    /// The switch and all it holds are gone, and nobody answers.
+    /// Removes the switch with its state; connections get no answer.
     pub fn power_off(&mut self) {
         self.proxy.lead_to(None);
         self.running = None;
@@ -92,7 +92,7 @@ impl Lab {
         Tables::new(&self.settings, SEED)
     }
 
-    /// A backend that counts.
+    /// Returns a counting backend.
     pub fn counting(&self) -> Tofino {
         let mut tofino = self.connect();
         tofino.install(&self.tables()).unwrap();
@@ -103,7 +103,7 @@ impl Lab {
         self.switch.count(&uniques(packets));
     }
 
-    /// Asserts that a snapshot is complete and has exactly these packets.
+    /// Asserts that a snapshot is complete and contains exactly these packets.
     #[track_caller]
     pub fn assert_holds(&self, snapshot: &Snapshot, packets: Range<u64>) {
         assert!(snapshot.complete, "something is missing");
@@ -125,7 +125,7 @@ impl Lab {
     }
 }
 
-/// The failure inside an error.
+/// Returns the failure inside an error.
 #[track_caller]
 pub fn failure<T>(result: Result<T, Error>) -> Failure {
     match result {
@@ -135,7 +135,7 @@ pub fn failure<T>(result: Result<T, Error>) -> Failure {
     }
 }
 
-/// What was warned of, without the address.
+/// Returns the warnings and notices, without the address.
 pub fn warnings(tofino: &mut Tofino) -> Vec<String> {
     let text = |event| match event {
         Event::Warning(text) | Event::Notice(text) => text.split_once(": ").unwrap().1.to_owned(),

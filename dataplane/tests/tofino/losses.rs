@@ -1,4 +1,4 @@
-//! Connections that are lost and switches that are started anew.
+//! Lost connections and restarted switches.
 
 use crate::answers::persist;
 use crate::lab::{Lab, PATIENT, Reads, failure, warnings};
@@ -29,7 +29,7 @@ fn a_lost_connection_loses_nothing() {
     }
 }
 
-/// The system asks a silent switch whether it is there: a timer of TCP's runs.
+/// The system probes a silent switch: a TCP timer is running.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_silent_switch_is_asked_whether_it_is_there() {
@@ -45,11 +45,11 @@ fn a_silent_switch_is_asked_whether_it_is_there() {
             remote.ends_with(&server) && state == ESTABLISHED && timer.starts_with(KEEPALIVE)
         })
     };
-    // While something is not acknowledged yet, another timer runs.
-    assert!((0..1_000).any(|_| is_asked()), "nobody asks");
+    // While data are unacknowledged, another timer runs.
+    assert!((0..1_000).any(|_| is_asked()), "no probe timer runs");
 }
 
-/// The switch does not hear of the end of a connection, and lets nobody subscribe with its number.
+/// The switch does not notice the end of a connection, and refuses subscriptions with its number.
 #[test]
 fn a_connection_that_is_half_open_is_taken_over() {
     let lab = Lab::new(2);
@@ -66,11 +66,11 @@ fn a_connection_that_is_half_open_is_taken_over() {
             "{warnings:?}"
         );
     }
-    // Once it hears of it, the number is free.
+    // Once it notices, the number is free.
     lab.proxy.notice();
     lab.count(300..400);
     lab.assert_holds(&persist(|| tofino.rotate()), 300..400);
-    // And a switch that was started anew is noticed as ever.
+    // A restarted switch is still detected.
     let mut lab = lab;
     lab.proxy.lose();
     persist(|| tofino.sample());
@@ -103,14 +103,14 @@ fn a_connection_that_breaks_within_an_answer_loses_nothing() {
 }
 
 #[test]
-fn a_switch_started_anew_within_a_window_makes_it_incomplete_and_no_other() {
+fn a_switch_restarted_within_a_window_makes_only_that_one_incomplete() {
     let mut lab = Lab::new(2);
     let mut tofino = lab.counting();
     lab.count(0..100);
     lab.assert_holds(&tofino.rotate().unwrap(), 0..100);
     lab.count(100..200);
     lab.restart();
-    // The bank is 0 again, where it was 1.
+    // The active bank is 0 again, after 1.
     let sample = persist(|| tofino.sample());
     assert!(!sample.complete);
     lab.assert_counted(&sample, 0..0);
@@ -141,7 +141,7 @@ fn events_find_the_switch_again_before_anyone_asks() {
 }
 
 #[test]
-fn a_switch_started_anew_while_a_window_is_closed_gives_what_was_read_of_it_or_says_so() {
+fn a_switch_restarted_during_a_rotation_returns_the_window_or_marks_it_incomplete() {
     // Before the flip, after it, while counters, registers and counters again are copied, and while
     // all are cleared.
     for writes_before in 0..6 {
@@ -161,7 +161,7 @@ fn a_switch_started_anew_while_a_window_is_closed_gives_what_was_read_of_it_or_s
         lab.tampering.stop();
         match failed {
             Err(error) => assert!(error.is_transient()),
-            // Fewer writes than that.
+            // There are fewer writes than that.
             Ok(snapshot) => {
                 lab.assert_holds(&snapshot, 0..100);
                 continue;
@@ -173,7 +173,7 @@ fn a_switch_started_anew_while_a_window_is_closed_gives_what_was_read_of_it_or_s
             assert!(writes_before > 3, "nothing was read");
             lab.assert_holds(&window, 0..100);
             lab.count(100..200);
-            // The switch was started anew in this one.
+            // The switch was restarted in this one.
             let next = tofino.rotate().unwrap();
             assert!(!next.complete);
             lab.assert_counted(&next, 100..200);
@@ -242,8 +242,8 @@ fn another_program_after_a_restart_is_the_end() {
 }
 
 #[test]
-fn nobody_there_is_told_at_once() {
-    // Nothing listens on a port that was just given back.
+fn a_missing_server_is_reported_at_once() {
+    // No process listens on a port that was just released.
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let mut options = crate::lab::options(listener.local_addr().unwrap());
     options.deadline = PATIENT;

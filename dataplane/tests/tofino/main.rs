@@ -1,7 +1,7 @@
-//! The Tofino backend against switches that misbehave.
+//! The Tofino backend with misbehaving switches.
 //!
-//! The switch is a simulation behind a real server on loopback; between the two and the backend
-//! stand a proxy that cuts, delays and loses connections and a service that damages answers.
+//! The switch is a simulation behind a real server on loopback. Between it and the backend are a
+//! proxy that cuts, delays and loses connections, and a service that damages answers.
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(dead_code, unreachable_pub, reason = "parts shared with other tests")]
 

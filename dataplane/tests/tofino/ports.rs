@@ -1,13 +1,13 @@
-//! The ledger of a switch: what came to its ports is counted, or lost by a cause that is known.
+//! The ledger of a switch: frames received by its ports are counted, or lost with a known cause.
 
 use crate::lab::{Lab, Reads};
 use flowgauge_dataplane::{Dataplane, LossCause, Tally, Tofino};
 use std::thread;
 
-/// The number of `$PORT_STAT`.
+/// ID of `$PORT_STAT`.
 const PORT_COUNTERS: u32 = 0xff01_0003;
 
-/// What came once the ports are at rest, and packets that were counted meanwhile.
+/// Returns the frames received once the ports are idle, and the packets counted meanwhile.
 fn received(tofino: &mut Tofino) -> (u64, u64) {
     let mut counted = 0;
     for _ in 0..1_000_000 {
@@ -31,7 +31,7 @@ fn lose(lab: &Lab, damaged: u64, without_room: u64) {
 #[test]
 fn what_came_to_ports_was_counted_or_lost() {
     let lab = Lab::new(2);
-    // Before anything is counted.
+    // Before counting starts.
     lab.count(0..50);
     lose(&lab, 3, 4);
     let mut tofino = lab.counting();
@@ -53,7 +53,7 @@ fn what_came_to_ports_was_counted_or_lost() {
 }
 
 #[test]
-fn the_ledger_of_a_switch_that_was_started_anew_begins_anew_and_losses_stay() {
+fn the_ledger_of_a_restarted_switch_restarts_and_losses_stay() {
     let mut lab = Lab::new(1);
     let mut tofino = lab.counting();
     lose(&lab, 7, 0);

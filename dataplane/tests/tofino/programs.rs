@@ -1,4 +1,4 @@
-//! Programs that do not fit.
+//! Programs that do not match the settings.
 
 use crate::lab::{Lab, SEED, failure, options, settings};
 use crate::memory::Memory;
@@ -13,7 +13,7 @@ use flowgauge_dataplane::tofino::{Failure, definitions};
 use flowgauge_dataplane::{Dataplane, MeasurementKind, Tables, Tofino};
 use std::sync::Arc;
 
-/// What is said of a switch whose schema was changed so.
+/// Returns the error for a switch whose schema was changed like this.
 fn refused(from: &str, to: &str) -> String {
     refused_of(settings(6), from, to)
 }
@@ -29,7 +29,7 @@ fn refused_of(settings: Settings, from: &str, to: &str) -> String {
 }
 
 #[test]
-fn a_schema_that_lacks_something_is_refused_saying_what() {
+fn an_incomplete_schema_is_refused_with_what_is_missing() {
     let cases = [
         (
             refused("flowgauge.bank", "flowgauge.tank"),
@@ -84,7 +84,7 @@ fn a_schema_that_lacks_something_is_refused_saying_what() {
 }
 
 #[test]
-fn a_program_that_counts_otherwise_is_refused_saying_how_to_compile_it() {
+fn a_program_with_other_settings_is_refused_with_compiler_options() {
     let lab = Lab::new(1);
     let mut settings = settings(11);
     settings.cardinality.key = KeyKind::FiveTuple;
@@ -98,7 +98,7 @@ fn a_program_that_counts_otherwise_is_refused_saying_how_to_compile_it() {
 }
 
 #[test]
-fn a_program_that_is_not_loaded_and_a_number_that_is_taken_are_told() {
+fn a_missing_program_and_a_used_client_number_are_reported() {
     let lab = Lab::new(1);
     let mut other = lab.options();
     other.program = "other".to_owned();
@@ -149,7 +149,7 @@ fn capabilities_are_those_of_the_program() {
 }
 
 #[test]
-fn certificates_that_are_none_are_refused() {
+fn invalid_certificates_are_refused() {
     let lab = Lab::new(1);
     let mut options = lab.options();
     let tls = flowgauge_dataplane::tofino::Tls {
@@ -162,7 +162,7 @@ fn certificates_that_are_none_are_refused() {
     assert!(matches!(failed, Failure::Options { .. } | Failure::Unreachable { .. }), "{failed}");
 }
 
-/// A program that measures everything by sources, in small.
+/// Returns settings that measure everything by sources, with small tables.
 pub fn everything() -> Settings {
     let mut settings = settings(6);
     let sketch = |mode| sketch::Settings {
@@ -183,7 +183,7 @@ pub fn everything() -> Settings {
 }
 
 #[test]
-fn a_measurement_that_lacks_something_is_refused_saying_what() {
+fn an_incomplete_measurement_is_refused_with_what_is_missing() {
     let refused = |from: &str, to: &str| refused_of(everything(), from, to);
     let cases = [
         (

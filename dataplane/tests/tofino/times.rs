@@ -1,4 +1,4 @@
-//! How long a driver would be busy: no time passes in these tests, a ledger notes it.
+//! Time that a driver would be busy: the tests do not wait, but log it in a ledger.
 
 use crate::answers::persist;
 use crate::lab::{SEED, options, settings};
@@ -11,7 +11,8 @@ use flowgauge_p4_model::{Model, Options};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A driver that takes 120 us to read an element from the chip, and 1 ms to copy a register.
+/// Costs of a driver that takes 120 us to read an element from the chip, and 1 ms to copy a
+/// register.
 const COSTS: Costs = Costs::SWITCH;
 
 fn serve(target: Arc<dyn Target>) -> (Running, Arc<Ledger>) {
@@ -66,7 +67,7 @@ fn sixty_five_thousand_registers_start_and_no_call_takes_a_tenth_of_the_deadline
     assert_eq!(ledger.indices(), 0, "{ledger}");
 }
 
-/// The P4 for these settings, executed.
+/// Returns the P4 program for these settings, executed.
 fn model(settings: &Settings) -> Arc<flowgauge_p4_model::Switch> {
     let definitions = flowgauge_dataplane::tofino::definitions(settings).unwrap();
     let definitions = definitions
@@ -93,15 +94,15 @@ fn all_measurements_count_exactly_over_200_windows() {
     rotate_all_measurements(200);
 }
 
-/// All measurements but reordering, which a chip has no room for beside delays, as P4 that the
-/// model executes.
+/// Rotates all measurements except reordering, which does not fit on a chip together with delays,
+/// as P4 that the model executes.
 fn rotate_all_measurements(windows: u64) {
     let settings = everything();
     let switch = model(&settings);
     let (running, ledger) = serve(Arc::clone(&switch) as Arc<dyn Target>);
     let times = flowgauge_dataplane::tofino::read_times(&options(running.address())).unwrap();
     let measured = times.tables.len();
-    // The client that measured is gone, but the switch may not have noticed yet.
+    // The measuring client is gone, but the switch may not have noticed yet.
     let mut tofino = crate::windows::connect_patiently(&options(running.address()), settings);
     tofino.install(&Tables::new(&settings, SEED)).unwrap();
     let (mut sent, mut counted) = (0, 0);
@@ -115,7 +116,7 @@ fn rotate_all_measurements(windows: u64) {
         assert_eq!(snapshot.bank.counters.packets(), packets, "window {window}");
         counted += snapshot.bank.counters.packets();
         assert!(ledger.total() < Duration::from_millis(500), "window {window}: {ledger}");
-        // Counters once more than tables that were measured.
+        // Counters are read once more than the tables that were measured.
         assert_eq!((ledger.syncs(), ledger.indices()), (measured as u64 + 1, 0));
     }
     assert_eq!(counted, sent);

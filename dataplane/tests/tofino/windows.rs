@@ -1,4 +1,4 @@
-//! What counts when everything works.
+//! Windows of a switch without faults.
 
 use crate::frames::uniques;
 use crate::lab::{Lab, SEED, Writes, settings};
@@ -13,7 +13,7 @@ use flowgauge_dataplane::{Dataplane, Snapshot};
 #[test]
 fn the_tables_on_the_switch_are_those_of_the_core() {
     let lab = Lab::with(settings(11), 2);
-    // Something of an earlier run.
+    // Counts of an earlier run.
     lab.count(0..100);
     let _tofino = lab.counting();
     let state = lab.switch.memory.state();
@@ -81,12 +81,12 @@ fn a_large_sketch_is_read_and_cleared() {
 }
 
 #[test]
-fn samples_change_nothing_and_tell_the_counter_before_and_after() {
+fn samples_change_nothing_and_have_the_counter_before_and_after() {
     let lab = Lab::new(2);
     let mut tofino = lab.counting();
     lab.count(0..100);
     lab.assert_holds(&tofino.sample().unwrap(), 0..100);
-    // While the registers are read, fifty more packets come.
+    // While the registers are read, fifty more packets arrive.
     let switch = lab.switch.clone();
     lab.tampering.reads(move |request, answer| {
         if crate::answers::asks_for(request, crate::answers::REGISTERS) {
@@ -123,17 +123,17 @@ fn the_program_decides_key_and_hash() {
 }
 
 #[test]
-fn a_port_that_is_there_otherwise_is_told_and_left_alone() {
+fn a_port_with_another_configuration_is_reported_and_unchanged() {
     let lab = Lab::new(2);
     let install = |ports: &[Port]| {
         let mut options = lab.options();
         options.ports = ports.to_vec();
-        // The client before is gone, but the switch may not have noticed yet.
+        // The previous client is gone, but the switch may not have noticed yet.
         connect_patiently(&options, lab.settings).install(&lab.tables()).map(drop)
     };
     let port = Port { dev_port: 132, speed: Speed::G100, fec: Fec::ReedSolomon, enable: true };
     let other = Port { dev_port: 4, speed: Speed::G10, fec: Fec::None, enable: true };
-    // One that is as wanted is not touched.
+    // A port with the same configuration is not touched.
     install(&[port, other]).unwrap();
     install(&[port, other]).unwrap();
     assert_eq!(lab.switch.memory.state().ports, [(132, true), (4, true)]);
@@ -166,7 +166,7 @@ fn a_port_that_is_there_otherwise_is_told_and_left_alone() {
     assert_eq!(lab.switch.memory.state().ports.len(), 4);
 }
 
-/// Connects once the client before is forgotten.
+/// Connects once the switch has noticed that the previous client is gone.
 pub fn connect_patiently(
     options: &flowgauge_dataplane::tofino::Options,
     settings: flowgauge_core::Settings,
@@ -231,7 +231,7 @@ fn sketches_and_filters_are_merged_over_pipes_and_cleared() {
         let state = lab.switch.memory.state();
         let left = state.hardware.iter().filter(|(table, _)| !table.ends_with("frames"));
         for (table, pipes) in left {
-            // Counts of flows are kept plus one.
+            // Counts of flows are stored plus one.
             let empty = |name: &str| u64::from(table.contains("flows") && name.ends_with("count"));
             let mut values = pipes.iter().flatten().flatten();
             assert!(
@@ -264,8 +264,8 @@ fn a_bank_whose_clearing_fails_is_cleared_by_the_next_try() {
 
 const TALKER: [u8; 4] = [10, 0, 0, 1];
 
-/// Five packets of a flow, two of them inherited, in the first slot of one pipe, among 13 packets
-/// of both.
+/// Stores five packets of a flow, two of them inherited, in the first slot of one pipe, among 13
+/// packets of both.
 fn put_talker(lab: &Lab, bank: usize) {
     put(lab, "heavy_by_src.packets", bank, &[("f1", [9, 4])]);
     put(

@@ -1,4 +1,4 @@
-//! A client's connection.
+//! Connection of a client.
 
 use hyper_util::rt::TokioIo;
 use std::future::{Ready, ready};
@@ -9,16 +9,17 @@ use tokio::net::TcpStream;
 use tonic::codegen::Service;
 use tonic::transport::{Channel, Endpoint, Error, Uri};
 
-/// What becomes a channel. Boxed, so that HTTP/2 is compiled here and not again where it is used.
+/// Future of a channel. Boxed, so that the HTTP/2 code is compiled in this crate and not in each
+/// that uses it.
 pub type Connecting = Pin<Box<dyn Future<Output = Result<Channel, Error>> + Send>>;
 
-/// A channel over a TCP connection, and over no other: if it breaks, every call fails from then on.
+/// Connects a channel over this TCP connection only: if it breaks, every later call fails.
 #[must_use]
 pub fn over(endpoint: Endpoint, stream: TcpStream) -> Connecting {
     Box::pin(async move { endpoint.connect_with_connector(Once(Some(stream))).await })
 }
 
-/// Hands out one connection and never another: tonic would reconnect without telling.
+/// Connector that returns one connection once; tonic would silently reconnect.
 struct Once(Option<TcpStream>);
 
 impl Service<Uri> for Once {

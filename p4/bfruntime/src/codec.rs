@@ -1,8 +1,7 @@
-//! Entries by name to messages by number and back.
+//! Conversion between entries by name and messages by id.
 //!
-//! Both directions go by the schema and are strict: a number that is not of its field's width, a
-//! field the table does not have, a match of the wrong kind is an error that names it, and never
-//! becomes some other value.
+//! Both directions follow the schema strictly: a number of the wrong width, an unknown field or a
+//! match of the wrong kind is an error that names it, and is never converted to some other value.
 
 use crate::entry::{Data, Entry, Key, Match, Place, Value};
 use crate::proto::{self, data_field, key_field, table_entry};
@@ -15,29 +14,29 @@ use std::collections::BTreeMap;
 /// Name of the key field that orders overlapping entries.
 pub const PRIORITY: &str = "$MATCH_PRIORITY";
 
-/// An entry or message that does not fit the schema.
+/// Entry or message that does not match the schema.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {
-    /// Something that the schema does not have.
+    /// Item that the schema does not have.
     #[error(transparent)]
     Schema(#[from] SchemaError),
-    /// A number of another width.
+    /// Number of the wrong width.
     #[error("{table}: {field}: {source}")]
     Width {
-        /// Which table.
+        /// Table.
         table: String,
-        /// Which field.
+        /// Field.
         field: String,
-        /// What is wrong.
+        /// Problem with the number.
         source: WidthError,
     },
-    /// Anything else.
+    /// Any other problem.
     #[error("{table}: {problem}")]
     Entry {
-        /// Which table.
+        /// Table.
         table: String,
-        /// What is wrong.
+        /// Description of the problem.
         problem: String,
     },
 }
@@ -50,16 +49,16 @@ fn width(table: &Table, field: &str) -> impl Fn(WidthError) -> CodecError {
     move |source| CodecError::Width { table: table.name.clone(), field: field.to_owned(), source }
 }
 
-/// How complete an entry's data is.
+/// Completeness of an entry's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completeness {
-    /// A new entry: all that is mandatory is there.
+    /// New entry, with all mandatory fields.
     Whole,
-    /// A change to an entry: what is not there stays.
+    /// Change to an entry; missing fields keep their values.
     Part,
 }
 
-/// A key as a message.
+/// Encodes a key as a message.
 ///
 /// # Errors
 /// [`CodecError`] if it is not a key of this table.
@@ -93,8 +92,8 @@ pub fn encode_key(table: &Table, key: &Key) -> Result<proto::TableKey, CodecErro
     Ok(proto::TableKey { fields: fields.collect::<Result<_, CodecError>>()? })
 }
 
-/// A message as a key, with full names, and with whatever was left out because it matches
-/// everything.
+/// Decodes a key from a message, with full names. Fields omitted because they match everything are
+/// added.
 ///
 /// # Errors
 /// [`CodecError`] if it is not a key of this table.
@@ -156,7 +155,7 @@ fn canonical(
     })
 }
 
-/// Zeroes everything behind the first `prefix` of `bits` bits.
+/// Returns a value of `bits` bits with everything behind the first `prefix` bits cleared.
 fn keep_first(value: &[u8], bits: u32, prefix: u32) -> Vec<u8> {
     let behind = bits.saturating_sub(prefix) as usize;
     let mut kept = value.to_vec();
@@ -232,7 +231,7 @@ fn check_match(table: &Table, field: &KeyField, part: &Match) -> Result<(), Code
     }
 }
 
-/// Data as a message.
+/// Encodes data as a message.
 ///
 /// # Errors
 /// [`CodecError`] if it is not data of this table.
@@ -251,7 +250,7 @@ pub fn encode_data(table: &Table, data: &Data) -> Result<proto::TableData, Codec
     Ok(proto::TableData { action_id: action.map_or(0, |action| action.id), fields })
 }
 
-/// A message as data, with full names.
+/// Decodes data from a message, with full names.
 ///
 /// # Errors
 /// [`CodecError`] if it is not data of this table.
@@ -277,7 +276,7 @@ pub fn decode_data(
         let value = from_message(value)
             .ok_or_else(|| wrong(table, format!("{} is a container", field.name)))?;
         check_value(table, field, &value)?;
-        // A register's value comes once for each pipe.
+        // A register has one value per pipe.
         if table.kind != TableKind::Register && fields.iter().any(|(name, _)| *name == field.name) {
             return Err(wrong(table, format!("{} is there twice", field.name)));
         }
@@ -349,7 +348,7 @@ fn from_message(value: &data_field::Value) -> Option<Value> {
     })
 }
 
-/// An entry as a message.
+/// Encodes an entry as a message.
 ///
 /// # Errors
 /// [`CodecError`] if it is not an entry of this table.
@@ -369,10 +368,10 @@ pub fn encode_entry(table: &Table, entry: &Entry) -> Result<proto::TableEntry, C
     })
 }
 
-/// A message as an entry, and the table it belongs to.
+/// Decodes an entry and its table from a message.
 ///
 /// # Errors
-/// [`CodecError`] if it is no entry of a table of this schema.
+/// [`CodecError`] if it is not an entry of a table of this schema.
 pub fn decode_entry<'a>(
     schema: &'a Schema,
     message: &proto::TableEntry,

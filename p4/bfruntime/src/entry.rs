@@ -3,76 +3,76 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The part of a key that one field holds.
+/// Match of one key field.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Match {
-    /// Equal to this.
+    /// Matches this value.
     Exact(Vec<u8>),
-    /// Equal where the mask has ones; the value has none where the mask has not.
+    /// Matches this value where the mask has ones. The value is zero elsewhere.
     Ternary {
-        /// What to equal.
+        /// Value.
         value: Vec<u8>,
-        /// Where.
+        /// Mask.
         mask: Vec<u8>,
     },
-    /// The first bits equal; the value has no ones behind them.
+    /// Matches the first bits of this value. The value is zero behind them.
     Lpm {
-        /// What to equal.
+        /// Value.
         value: Vec<u8>,
-        /// How many bits.
+        /// Number of bits.
         prefix_length: u32,
     },
-    /// From one number to another, both included.
+    /// Matches a range, both ends included.
     Range {
-        /// The lowest that matches.
+        /// Lowest matching value.
         low: Vec<u8>,
-        /// The highest that matches.
+        /// Highest matching value.
         high: Vec<u8>,
     },
-    /// Equal to this, or anything.
+    /// Matches this value, or anything.
     Optional(Option<Vec<u8>>),
 }
 
-/// A key: what each field of a table's key must match. Ternary and range keys have their
-/// `$MATCH_PRIORITY` as an exact field.
+/// Key of an entry: the match of each key field. Ternary and range keys have `$MATCH_PRIORITY` as
+/// an exact field.
 pub type Key = BTreeMap<String, Match>;
 
-/// One datum.
+/// Value of a data field.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// A number, big-endian.
+    /// Big-endian number.
     Bytes(Vec<u8>),
     /// Text.
     Text(String),
-    /// True or false.
+    /// Boolean.
     Bool(bool),
-    /// A number with a fraction.
+    /// Floating-point number.
     Float(f32),
-    /// Numbers.
+    /// List of numbers.
     Numbers(Vec<u32>),
-    /// Truths.
+    /// List of booleans.
     Bools(Vec<bool>),
-    /// Texts.
+    /// List of texts.
     Texts(Vec<String>),
 }
 
-/// What an entry holds.
+/// Data of an entry.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Data {
-    /// The action's full name, for tables that have actions.
+    /// Full name of the action, for tables with actions.
     pub action: Option<String>,
-    /// Data by name. In answers a register's value comes once for each pipe, in order of pipes.
+    /// Fields by name. In answers a register has one value per pipe, in order of pipes.
     pub fields: Vec<(String, Value)>,
 }
 
 impl Data {
-    /// An action with numbers as parameters.
+    /// Returns an action with numbers as parameters.
     #[must_use]
     pub fn action(name: &str, fields: impl IntoIterator<Item = (&'static str, Vec<u8>)>) -> Self {
         Data { action: Some(name.to_owned()), ..Data::fields(fields) }
     }
 
-    /// Numbers without an action.
+    /// Returns numbers without an action.
     #[must_use]
     pub fn fields<'a>(fields: impl IntoIterator<Item = (&'a str, Vec<u8>)>) -> Self {
         let fields = fields
@@ -82,12 +82,12 @@ impl Data {
         Data { action: None, fields }
     }
 
-    /// All values of a field, one for each pipe.
+    /// Returns all values of a field, one per pipe.
     pub fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Value> {
         self.fields.iter().filter(move |(field, _)| field == name).map(|(_, value)| value)
     }
 
-    /// The number in a field.
+    /// Returns the number in a field.
     #[must_use]
     pub fn bytes(&self, name: &str) -> Option<&[u8]> {
         self.fields.iter().find(|(field, _)| field == name).and_then(|(_, value)| match value {
@@ -97,17 +97,17 @@ impl Data {
     }
 }
 
-/// Which entry of a table.
+/// Entry of a table that is addressed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// That of a key.
+    /// Entry with a key.
     Key(Key),
-    /// What happens if nothing matches.
+    /// Default entry, for packets without a match.
     Default,
 }
 
 impl Place {
-    /// The key, unless it is the default entry.
+    /// Returns the key; `None` for the default entry.
     #[must_use]
     pub fn key(&self) -> Option<&Key> {
         match self {
@@ -117,35 +117,35 @@ impl Place {
     }
 }
 
-/// An entry of a table.
+/// Entry of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// Which.
+    /// Key, or default entry.
     pub place: Place,
-    /// What it holds.
+    /// Data.
     pub data: Data,
 }
 
-/// Which pipelines of a switch.
+/// Pipes of a switch that a request covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pipes {
-    /// Every one.
+    /// All pipes.
     All,
-    /// One.
+    /// One pipe.
     One(u32),
 }
 
 impl Pipes {
-    /// `pipe_id` on the wire that means every pipe.
+    /// `pipe_id` on the wire for all pipes.
     pub const ALL: u32 = 0xffff;
 
-    /// From the wire.
+    /// Converts from the value on the wire.
     #[must_use]
     pub fn from_id(id: u32) -> Self {
         if id == Self::ALL { Pipes::All } else { Pipes::One(id) }
     }
 
-    /// As on the wire.
+    /// Converts to the value on the wire.
     #[must_use]
     pub fn id(self) -> u32 {
         match self {
@@ -154,7 +154,7 @@ impl Pipes {
         }
     }
 
-    /// The pipes meant, of a switch that has so many.
+    /// Returns the range of pipes, for a switch with this many.
     #[must_use]
     pub fn of(self, pipes: u32) -> std::ops::Range<u32> {
         match self {

@@ -1,12 +1,16 @@
 //! BFRuntime, the control plane of Tofino switches.
 //!
-//! - [`proto`]: messages, client and server of the gRPC protocol, generated from our own statement
-//!   of its wire format;
+//! A client looks up tables by name in the [`schema`] of the program, builds entries ([`entry`]),
+//! and encodes them ([`codec`]) into messages ([`proto`]); answers take the opposite way. The
+//! server decodes requests with the same schema and passes them to a target.
+//!
+//! - [`proto`]: messages, client and server of the gRPC protocol, generated from our own
+//!   description of its wire format;
 //! - [`schema`]: the description of a program's tables that the P4 compiler writes (`bfrt.json`);
-//! - [`entry`]: table entries by name, as people and P4 programs speak of them;
-//! - [`codec`]: entries by name to messages by number and back, every width checked;
-//! - [`client`]: a client's connection to a switch;
-//! - `server` (feature `server`): the switch's end of the protocol, before anything that implements
+//! - [`entry`]: table entries by name;
+//! - [`codec`]: conversion between entries by name and messages by id, with every width checked;
+//! - [`client`]: connection of a client to a switch;
+//! - `server` (feature `server`): server side of the protocol, in front of any implementation of
 //!   `Target`.
 
 pub mod client;

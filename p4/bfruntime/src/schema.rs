@@ -1,18 +1,18 @@
-//! What tables a program has: `bfrt.json` as the P4 compiler writes it (schema version 1.0.0), and
-//! the same for the tables that every switch has.
+//! Tables of a program: `bfrt.json` as the P4 compiler writes it (schema version 1.0.0), also for
+//! the fixed tables of every switch.
 //!
-//! Numbers of tables, actions and fields differ from build to build, so everything is looked up by
-//! name. A name may leave out leading parts as long as only one candidate remains: `rank` finds
+//! Ids of tables, actions and fields differ from build to build, so everything is looked up by
+//! name. Leading parts of a name may be omitted as long as it is unambiguous: `rank` finds
 //! `pipe.Ingress.ip.rank`.
 
 use serde::Deserialize;
 use std::collections::HashSet;
 use std::fmt;
 
-/// The operation that copies what a register or counter holds on the chip to where it is read.
+/// Operation that copies a register or counter from the chip to the driver.
 pub const SYNC: &str = "Sync";
 
-/// The version this module reads.
+/// Supported schema version.
 pub const VERSION: &str = "1.0.0";
 
 /// Tables and digests of a program.
@@ -22,66 +22,66 @@ pub struct Schema {
     filters: Vec<LearnFilter>,
 }
 
-/// Something that takes entries: a match table, a register, a counter, a port list.
+/// Object with entries: a match table, a register, a counter, a list of ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     /// Full name, such as `pipe.Ingress.rank`.
     pub name: String,
-    /// Number on the wire.
+    /// Id on the wire.
     pub id: u32,
-    /// What it is.
+    /// Kind of table.
     pub kind: TableKind,
-    /// Entries it can hold; indices of registers and counters are below it.
+    /// Maximum number of entries. Indices of registers and counters are below it.
     pub size: u64,
-    /// Key fields; none for a table with nothing but a default entry.
+    /// Key fields; empty for a table with only a default entry.
     pub keys: Vec<KeyField>,
-    /// Actions; none for registers and the like.
+    /// Actions; empty for registers and similar tables.
     pub actions: Vec<Action>,
-    /// Data beside that of actions.
+    /// Data fields other than those of actions.
     pub data: Vec<Field>,
     /// Operations on the whole table, such as `Sync`.
     pub operations: Vec<String>,
-    /// Whether the default action is fixed by the program.
+    /// Whether the program fixes the default action.
     pub constant_default: bool,
-    /// Whether it cannot be written at all.
+    /// Whether it cannot be written.
     pub read_only: bool,
 }
 
-/// What a table is.
+/// Kind of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TableKind {
-    /// Match and action.
+    /// Match-action table.
     Match,
-    /// A register; entries are indices, data one value for each pipe.
+    /// Register, whose entries are indices with one value per pipe.
     Register,
-    /// An indexed counter.
+    /// Indexed counter.
     Counter,
-    /// A value that a register's action reads.
+    /// Parameter of a register's action.
     RegisterParameter,
-    /// Anything else, under the compiler's name for it.
+    /// Any other kind, by its name in the schema.
     Other(String),
 }
 
 impl TableKind {
-    /// Whether entries are indices: all exist from the beginning and none can be removed.
+    /// Whether entries are indices, which always exist and cannot be removed.
     #[must_use]
     pub fn is_indexed(&self) -> bool {
         matches!(self, TableKind::Register | TableKind::Counter)
     }
 }
 
-/// How a key field matches.
+/// Match kind of a key field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatchKind {
-    /// Equal.
+    /// Exact match.
     Exact,
-    /// Equal where the mask has ones.
+    /// Match where the mask has ones.
     Ternary,
-    /// Longest prefix.
+    /// Longest-prefix match.
     Lpm,
-    /// Between two values.
+    /// Range.
     Range,
-    /// Equal or ignored.
+    /// Exact match, or ignored.
     Optional,
 }
 
@@ -97,108 +97,108 @@ impl fmt::Display for MatchKind {
     }
 }
 
-/// A part of a key.
+/// Field of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyField {
     /// Name, such as `$REGISTER_INDEX`.
     pub name: String,
-    /// Number on the wire.
+    /// Id on the wire.
     pub id: u32,
-    /// How it matches.
+    /// Match kind.
     pub match_kind: MatchKind,
-    /// What values it takes.
+    /// Type of its values.
     pub kind: FieldKind,
 }
 
-/// A part of an action's or a table's data.
+/// Field of an action's or a table's data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
     /// Name.
     pub name: String,
-    /// Number on the wire.
+    /// Id on the wire.
     pub id: u32,
-    /// What values it takes.
+    /// Type of its values.
     pub kind: FieldKind,
     /// Whether it is a list.
     pub repeated: bool,
-    /// Whether an entry must have it.
+    /// Whether every entry must have it.
     pub mandatory: bool,
     /// Whether it cannot be written.
     pub read_only: bool,
 }
 
-/// An action of a match table.
+/// Action of a match table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Action {
     /// Name, such as `Ingress.set_level`.
     pub name: String,
-    /// Number on the wire.
+    /// Id on the wire.
     pub id: u32,
-    /// Its parameters.
+    /// Parameters.
     pub data: Vec<Field>,
-    /// Whether entries may have it.
+    /// Whether entries may use it.
     pub in_entries: bool,
-    /// Whether the default entry may have it.
+    /// Whether the default entry may use it.
     pub as_default: bool,
 }
 
-/// A digest that the data plane sends.
+/// Digest that the data plane sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LearnFilter {
     /// Full name, such as `pipe.IgDeparser.digest`.
     pub name: String,
-    /// Number on the wire.
+    /// Id on the wire.
     pub id: u32,
-    /// What is in it.
+    /// Fields of a message.
     pub fields: Vec<Field>,
 }
 
-/// What values a field takes.
+/// Type of a field's values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldKind {
-    /// A number of this many bits, as big-endian bytes on the wire.
+    /// Number of this many bits, big-endian on the wire.
     Bits(u32),
-    /// True or false.
+    /// Boolean.
     Bool,
-    /// Text; if there are choices, one of them.
+    /// Text; one of these choices, if there are any.
     Text(Vec<String>),
-    /// A number with a fraction.
+    /// Floating-point number.
     Float,
-    /// Fields within the field.
+    /// Nested fields.
     Container(Vec<Field>),
 }
 
-/// A value that a field does not take.
+/// Value that does not fit a field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WidthError {
-    /// Too few or too many bytes.
+    /// Wrong number of bytes.
     #[error("{given} bytes given where {expected} hold its {bits} bits")]
     Length {
-        /// Bytes given.
+        /// Number of bytes given.
         given: usize,
-        /// Bytes that hold the field.
+        /// Number of bytes expected.
         expected: usize,
         /// Width of the field.
         bits: u32,
     },
-    /// Ones above the field's width.
+    /// Bits set above the width of the field.
     #[error("{value:#x} does not fit in its {bits} bits")]
     Value {
-        /// The number given.
+        /// Number given.
         value: u128,
         /// Width of the field.
         bits: u32,
     },
-    /// No number at all.
+    /// Field that is not a number.
     #[error("it is no number but {kind}")]
     NotANumber {
-        /// What it is.
+        /// Type of the field.
         kind: String,
     },
 }
 
 impl FieldKind {
-    /// Bytes on the wire of a number.
+    /// Returns the number of bytes of a number on the wire.
     ///
     /// # Errors
     /// [`WidthError::NotANumber`].
@@ -206,7 +206,7 @@ impl FieldKind {
         Ok(self.bits()?.div_ceil(8) as usize)
     }
 
-    /// Width of a number.
+    /// Returns the width of a number in bits.
     ///
     /// # Errors
     /// [`WidthError::NotANumber`].
@@ -217,7 +217,7 @@ impl FieldKind {
         }
     }
 
-    /// A number as big-endian bytes of exactly the field's width.
+    /// Encodes a number as big-endian bytes of exactly the field's width.
     ///
     /// # Errors
     /// [`WidthError`] if it does not fit.
@@ -252,10 +252,10 @@ impl FieldKind {
         }
     }
 
-    /// The number that these bytes are.
+    /// Decodes a number.
     ///
     /// # Errors
-    /// [`WidthError`] if the field is wider than 64 bits, or the bytes are not of its width.
+    /// [`WidthError`] if the field is wider than 64 bits, or the bytes do not have its width.
     pub fn decode(&self, bytes: &[u8]) -> Result<u64, WidthError> {
         self.check(bytes)?;
         u64::try_from(number(bytes))
@@ -263,7 +263,7 @@ impl FieldKind {
     }
 }
 
-/// Big-endian bytes as a number; of more than 16 bytes the last 16.
+/// Decodes big-endian bytes. Only the last 16 are used.
 fn number(bytes: &[u8]) -> u128 {
     bytes.iter().fold(0, |number, byte| number << 8 | u128::from(*byte))
 }
@@ -281,57 +281,57 @@ impl fmt::Display for FieldKind {
     }
 }
 
-/// A schema that cannot be read, or something that is not in it.
+/// Schema that cannot be read, or item that is not in it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchemaError {
-    /// Not JSON, or not of this shape.
+    /// Not JSON, or not a schema.
     #[error("the schema cannot be read: {0}; is it the bfrt.json of the program's compiler?")]
     Json(String),
-    /// Of another version.
+    /// Unsupported version.
     #[error(
         "the schema has version {found}, {VERSION} can be read; compile the program with SDE 9 or its open-source compiler"
     )]
     Version {
-        /// Its version.
+        /// Version of the schema.
         found: String,
     },
-    /// Contradicts itself.
+    /// Inconsistent schema.
     #[error("{item} in the schema: {problem}")]
     Malformed {
-        /// Which part.
+        /// Affected item.
         item: String,
-        /// What is wrong.
+        /// Description of the problem.
         problem: String,
     },
-    /// Nothing of this name.
+    /// No item with this name.
     #[error("there is no {what} {name}; there are: {}", list(present))]
     Missing {
-        /// What was looked for.
+        /// Kind of item.
         what: &'static str,
-        /// Its name.
+        /// Name.
         name: String,
-        /// What there is instead.
+        /// Existing items.
         present: Vec<String>,
     },
-    /// Several of this name.
+    /// Several items with this name.
     #[error("{what} {name} may mean any of {}; give more of the name", list(candidates))]
     Ambiguous {
-        /// What was looked for.
+        /// Kind of item.
         what: &'static str,
-        /// Its name.
+        /// Name.
         name: String,
-        /// What it may mean.
+        /// Matching items.
         candidates: Vec<String>,
     },
-    /// Nothing of this number.
+    /// No item with this id.
     #[error("there is no {what} with number {id} in {place}")]
     UnknownId {
-        /// What was looked for.
+        /// Kind of item.
         what: &'static str,
-        /// Its number.
+        /// Id.
         id: u32,
-        /// Where it was looked for.
+        /// Searched table or schema.
         place: String,
     },
 }
@@ -347,7 +347,7 @@ fn list(names: &[String]) -> String {
     }
 }
 
-/// The one item with this name, or whose name ends in it behind a dot.
+/// Returns the only item with this name, or whose name ends with it after a dot.
 fn find<'a, T>(
     items: &'a [T],
     what: &'static str,
@@ -377,10 +377,10 @@ fn find<'a, T>(
 }
 
 impl Schema {
-    /// Reads a `bfrt.json`.
+    /// Parses a `bfrt.json`.
     ///
     /// # Errors
-    /// [`SchemaError`] if it is not one, or contradicts itself.
+    /// [`SchemaError`] if it is not one, or is inconsistent.
     pub fn parse(json: &[u8]) -> Result<Self, SchemaError> {
         let file: json::File =
             serde_json::from_slice(json).map_err(|error| SchemaError::Json(error.to_string()))?;
@@ -399,10 +399,10 @@ impl Schema {
         Ok(schema)
     }
 
-    /// These tables and those.
+    /// Merges the tables of two schemas.
     ///
     /// # Errors
-    /// [`SchemaError::Malformed`] if both have the same name or number.
+    /// [`SchemaError::Malformed`] if they share a name or an id.
     pub fn join(mut self, other: Schema) -> Result<Self, SchemaError> {
         self.tables.extend(other.tables);
         self.filters.extend(other.filters);
@@ -449,13 +449,13 @@ impl Schema {
         Ok(())
     }
 
-    /// All tables.
+    /// Returns all tables.
     #[must_use]
     pub fn tables(&self) -> &[Table] {
         &self.tables
     }
 
-    /// The table of a full name or an unambiguous end of one.
+    /// Returns the table with this full name, or unambiguous end of one.
     ///
     /// # Errors
     /// [`SchemaError::Missing`] or [`SchemaError::Ambiguous`].
@@ -463,7 +463,7 @@ impl Schema {
         find(&self.tables, "table", name, |table| &table.name)
     }
 
-    /// The table with a number.
+    /// Returns the table with this id.
     ///
     /// # Errors
     /// [`SchemaError::UnknownId`].
@@ -473,7 +473,7 @@ impl Schema {
         self.tables.iter().find(|table| table.id == id).ok_or_else(unknown)
     }
 
-    /// The digest of a full name or an unambiguous end of one.
+    /// Returns the digest with this full name, or unambiguous end of one.
     ///
     /// # Errors
     /// [`SchemaError::Missing`] or [`SchemaError::Ambiguous`].
@@ -481,7 +481,7 @@ impl Schema {
         find(&self.filters, "digest", name, |filter| &filter.name)
     }
 
-    /// The digest with a number.
+    /// Returns the digest with this id.
     ///
     /// # Errors
     /// [`SchemaError::UnknownId`].
@@ -497,7 +497,7 @@ impl Table {
         SchemaError::UnknownId { what, id, place: self.name.clone() }
     }
 
-    /// The key field of a full name or an unambiguous end of one.
+    /// Returns the key field with this full name, or unambiguous end of one.
     ///
     /// # Errors
     /// [`SchemaError::Missing`] or [`SchemaError::Ambiguous`].
@@ -505,7 +505,7 @@ impl Table {
         find(&self.keys, "key field", name, |key| &key.name)
     }
 
-    /// The key field with a number.
+    /// Returns the key field with this id.
     ///
     /// # Errors
     /// [`SchemaError::UnknownId`].
@@ -513,7 +513,7 @@ impl Table {
         self.keys.iter().find(|key| key.id == id).ok_or_else(|| self.unknown("key field", id))
     }
 
-    /// The action of a full name or an unambiguous end of one.
+    /// Returns the action with this full name, or unambiguous end of one.
     ///
     /// # Errors
     /// [`SchemaError::Missing`] or [`SchemaError::Ambiguous`].
@@ -521,7 +521,7 @@ impl Table {
         find(&self.actions, "action", name, |action| &action.name)
     }
 
-    /// The action with a number.
+    /// Returns the action with this id.
     ///
     /// # Errors
     /// [`SchemaError::UnknownId`].
@@ -529,7 +529,8 @@ impl Table {
         self.actions.iter().find(|action| action.id == id).ok_or_else(|| self.unknown("action", id))
     }
 
-    /// The data field of a full name or an unambiguous end of one, beside those of actions.
+    /// Returns the data field, other than those of actions, with this full name or unambiguous end
+    /// of one.
     ///
     /// # Errors
     /// [`SchemaError::Missing`] or [`SchemaError::Ambiguous`].
@@ -537,7 +538,7 @@ impl Table {
         find(&self.data, "data field", name, |field| &field.name)
     }
 
-    /// The data field with a number: the action's, if there is one, or the table's.
+    /// Returns the data field with this id, of the action if there is one, else of the table.
     ///
     /// # Errors
     /// [`SchemaError::UnknownId`].
@@ -557,7 +558,7 @@ impl Table {
 }
 
 impl Action {
-    /// The parameter of a name.
+    /// Returns the parameter with this name.
     ///
     /// # Errors
     /// [`SchemaError::Missing`] or [`SchemaError::Ambiguous`].
@@ -566,7 +567,7 @@ impl Action {
     }
 }
 
-/// The file as it is written.
+/// Structure of the JSON file.
 mod json {
     use super::{Deserialize, FieldKind, MatchKind, SchemaError, TableKind};
 
@@ -615,7 +616,7 @@ mod json {
         data: Vec<Field>,
     }
 
-    /// Data fields may also be a choice between several, of which tables used here have none.
+    /// A data field may also be a choice between several, which the tables used here do not have.
     #[derive(Deserialize)]
     struct Data {
         #[serde(default)]

@@ -1,4 +1,4 @@
-//! The committed code of BFRuntime is what its `.proto` generates.
+//! Comparison of the committed BFRuntime code with what its `.proto` generates.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::path::Path;

@@ -1,5 +1,4 @@
-//! The server driven as operators drive a switch: with the public client `rbfrt`, which shares no
-//! code with this crate.
+//! Server operated with the public client `rbfrt`, which shares no code with this crate.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -24,8 +23,8 @@ struct Lab {
 }
 
 fn lab(pipes: u32) -> Lab {
-    // rbfrt 0.1.11 does not know actions that only entries may have, and breaks off on their
-    // schema.
+    // rbfrt 0.1.11 does not support actions that only entries may use, and rejects a schema with
+    // them.
     let memory = Arc::new(Memory::new(&PROGRAM.replace("TableOnly", "TableAndDefault"), pipes));
     let running = Running::start(([127, 0, 0, 1], 0).into(), None, memory.clone()).unwrap();
     Lab { memory, running }
@@ -46,7 +45,7 @@ impl Lab {
     }
 }
 
-/// Text and details of a failed call.
+/// Returns text and details of a failed call.
 fn failure<T>(result: Result<T, RBFRTError>) -> String {
     match result {
         Ok(_) => panic!("it succeeded"),
@@ -152,7 +151,7 @@ async fn registers_come_once_for_each_pipe_and_the_driver_has_them_after_a_sync(
         .write_register_entry(register::Request::new(name).index(5).data("Ingress.regs.f1", 7_u8))
         .await
         .unwrap();
-    // What packets do in the second pipe, the driver does not see by itself.
+    // The driver does not see by itself what packets write in the second pipe.
     lab.memory.state().hardware.get_mut("pipe.Ingress.regs").unwrap()[1][5]
         .insert("Ingress.regs.f1".to_owned(), vec![9]);
     let read = || async {
@@ -286,7 +285,7 @@ async fn digests_arrive() {
         pipe: 0,
         entries: vec![entry(10), entry(20)],
     });
-    // The queue has no way to wait without blocking the runtime that fills it.
+    // Waiting on the queue would block the runtime that fills it.
     let queue = switch.digest_queue.clone();
     let received =
         tokio::task::spawn_blocking(move || [queue.recv().unwrap(), queue.recv().unwrap()])

@@ -1,4 +1,4 @@
-//! What the public client never sends: the server driven message by message.
+//! Requests that the public client never sends, message by message.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -184,7 +184,7 @@ impl Client {
     }
 }
 
-/// Codes of all updates of a failed batch.
+/// Returns the codes of all updates of a failed batch.
 fn codes(status: &Status) -> Vec<Code> {
     assert_eq!(status.code(), Code::Unknown, "{status}");
     let details: proto::Status = prost::Message::decode(status.details()).unwrap();
@@ -197,7 +197,7 @@ fn codes(status: &Status) -> Vec<Code> {
     details.details.iter().map(code).collect()
 }
 
-/// Everything the switch holds.
+/// Returns everything that the switch stores.
 fn contents(lab: &Lab) -> String {
     let state = lab.memory.state();
     let mut forward: Vec<String> = state
@@ -245,7 +245,7 @@ async fn a_batch_that_is_all_or_none_leaves_no_trace_of_its_beginning() {
         client.register(3, 3),
     ];
     client.write(Atomicity::ContinueOnError, first).await.unwrap();
-    // Pipes that differ are not made equal by taking a write back.
+    // Undoing a write does not make different pipes equal.
     lab.memory.state().hardware.get_mut("pipe.Ingress.regs").unwrap()[1][3]
         .insert("Ingress.regs.f1".to_owned(), vec![9]);
     let before = contents(&lab);
@@ -310,7 +310,7 @@ async fn only_clients_that_are_subscribed_and_bound_read_and_write() {
     client.bind(&["flowgauge"]).await.unwrap();
     client.write(Atomicity::ContinueOnError, vec![update.clone()]).await.unwrap();
 
-    // The subscription ends with its channel, and with it the binding.
+    // The subscription ends with its channel, and the binding with it.
     let Client { requests, mut answers, .. } = client;
     drop(requests);
     assert!(answers.message().await.unwrap().is_none());
@@ -361,7 +361,7 @@ async fn reads_take_their_source_and_may_leave_out_data() {
     let keys = rpc.read(all(true, true)).await.unwrap();
     assert_eq!(keys.len(), 16);
     assert!(keys.iter().all(|entry| entry.data.is_none() && entry.value.is_some()));
-    // One request for a bank's worth of indices.
+    // One request for all indices of a bank.
     let wanted = (4..8).map(|index| {
         wrap(proto::TableEntry {
             data: None,

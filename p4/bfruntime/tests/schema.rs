@@ -1,4 +1,4 @@
-//! Reading schemas, and entries to messages and back.
+//! Parsing of schemas, and encoding and decoding of entries.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use flowgauge_bfruntime::codec::{self, CodecError, Completeness};
@@ -67,7 +67,7 @@ fn names_may_leave_out_leading_parts_as_long_as_one_candidate_remains() {
             candidates: vec!["pipe.Ingress.regs".to_owned(), "pipe.Ingress.delay.regs".to_owned()],
         })
     );
-    // Only whole parts of a name count.
+    // Only complete parts of a name match.
     let Err(SchemaError::Missing { present, .. }) = schema.table("ank") else { panic!("found") };
     assert_eq!(present.len(), schema.tables().len());
     let message = schema.table("nothing").unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! How many packets a second the model counts on one core: flowgauge.p4 with tables installed,
+//! Packets per second that the model counts on one core: flowgauge.p4 with tables installed,
 //! generated traffic.
 //!
 //! `cargo run --release -p flowgauge-p4-model --example rate [PACKETS]`

@@ -1,4 +1,4 @@
-//! P4 as it is written.
+//! Syntax tree of P4.
 
 use crate::source::Place;
 
@@ -117,7 +117,7 @@ pub(crate) struct Variable {
     pub(crate) value: Option<Expression>,
 }
 
-/// A header or a struct.
+/// Header or struct.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     pub(crate) place: Place,
@@ -206,7 +206,7 @@ pub(crate) enum Local {
     State(State),
 }
 
-/// A parser or a control.
+/// Parser or control.
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
     pub(crate) place: Place,

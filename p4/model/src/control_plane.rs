@@ -1,5 +1,4 @@
-//! Tables, registers and counters as the control plane sees them: by name, values as big-endian
-//! bytes.
+//! Control plane: tables, registers and counters by name, with values as big-endian bytes.
 
 use crate::Model;
 use crate::execute::{Pipe, hash_of, to_bytes};
@@ -8,89 +7,89 @@ use crate::matching::{Row, prefix};
 use crate::program::{self, CounterKind, HashInput, MatchKind, mask};
 use std::ops::Range;
 
-/// A field of action data, a register element or a digest.
+/// Field of action data, of a register element or of a digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldInfo {
     /// Id within its owner.
     pub id: u32,
     /// Name.
     pub name: String,
-    /// Width in bits; values have as many bytes as that needs.
+    /// Width in bits. Values have the minimum number of bytes.
     pub width: u32,
 }
 
-/// A field of a table's key.
+/// Field of a table's key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyInfo {
     /// Id within the table.
     pub id: u32,
     /// Name.
     pub name: String,
-    /// How it is matched.
+    /// Match kind.
     pub kind: MatchKind,
     /// Width in bits.
     pub width: u32,
 }
 
-/// An action of a table.
+/// Action of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActionInfo {
     /// Id.
     pub id: u32,
-    /// Name, without the pipeline's.
+    /// Name, without that of the pipeline.
     pub name: String,
-    /// What an entry says beside the action's name.
+    /// Action data of an entry.
     pub data: Vec<FieldInfo>,
-    /// Entries cannot name it, only the default action can.
+    /// Whether only the default action may use it.
     pub default_only: bool,
 }
 
-/// A match table.
+/// Match table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableInfo {
     /// Id.
     pub id: u32,
     /// Full name.
     pub name: String,
-    /// Most entries it holds.
+    /// Maximum number of entries.
     pub size: usize,
     /// Key; empty if the table only has a default action.
     pub key: Vec<KeyInfo>,
-    /// Actions that entries and the default may name.
+    /// Actions of entries and the default.
     pub actions: Vec<ActionInfo>,
-    /// Entries are part of the program and cannot be changed.
+    /// Whether entries are part of the program and cannot be changed.
     pub constant_entries: bool,
-    /// The default action is part of the program and cannot be changed.
+    /// Whether the default action is part of the program and cannot be changed.
     pub constant_default: bool,
 }
 
-/// A register array.
+/// Register array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegisterInfo {
     /// Id.
     pub id: u32,
     /// Full name.
     pub name: String,
-    /// Elements.
+    /// Number of elements.
     pub size: usize,
     /// Fields of an element, named as in the schema.
     pub fields: Vec<FieldInfo>,
 }
 
-/// A counter array.
+/// Counter array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CounterInfo {
     /// Id.
     pub id: u32,
     /// Full name.
     pub name: String,
-    /// Elements.
+    /// Number of elements.
     pub size: usize,
-    /// What it counts.
+    /// Counted quantities.
     pub kind: CounterKind,
 }
 
-/// A register parameter.
+/// Register parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParameterInfo {
     /// Id.
@@ -99,15 +98,15 @@ pub struct ParameterInfo {
     pub name: String,
     /// Width in bits.
     pub width: u32,
-    /// Whether it is less than zero if its first bit is set.
+    /// Whether its values are signed.
     pub signed: bool,
     /// Id of the register whose actions read it.
     pub register: Option<u32>,
-    /// Value of a fresh program.
+    /// Initial value.
     pub initial: Vec<u8>,
 }
 
-/// A hash.
+/// Hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HashInfo {
     /// Id of the table that computes it.
@@ -116,11 +115,11 @@ pub struct HashInfo {
     pub name: String,
     /// Width of the result in bits.
     pub width: u32,
-    /// What is hashed, in order.
+    /// Hashed fields, in order.
     pub fields: Vec<FieldInfo>,
 }
 
-/// A digest.
+/// Digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DigestInfo {
     /// Id.
@@ -131,61 +130,61 @@ pub struct DigestInfo {
     pub fields: Vec<FieldInfo>,
 }
 
-/// What a key field must match.
+/// Match of a key field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Match {
-    /// This value.
+    /// Matches this value.
     Exact(Vec<u8>),
-    /// Values that begin with the first bits of this one.
+    /// Matches values that start with the first bits of this one.
     Lpm {
-        /// The value.
+        /// Value.
         value: Vec<u8>,
-        /// How many bits.
+        /// Number of bits.
         length: u32,
     },
-    /// Values that equal this one where the mask has ones.
+    /// Matches values that equal this one where the mask has ones.
     Ternary {
-        /// The value.
+        /// Value.
         value: Vec<u8>,
-        /// The mask.
+        /// Mask.
         mask: Vec<u8>,
     },
 }
 
-/// A key's fields by name.
+/// Match of each key field, by name.
 pub type Key = Vec<(String, Match)>;
 
-/// An action with its data.
+/// Action with its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActionCall {
-    /// The action's name, without the pipeline's.
+    /// Name of the action, without that of the pipeline.
     pub action: String,
     /// Data by field name.
     pub data: Vec<(String, Vec<u8>)>,
 }
 
-/// An entry of a match table.
+/// Entry of a match table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What it matches.
+    /// Key.
     pub key: Key,
-    /// Of several ternary entries that match, the one with the lowest priority number counts; zero
-    /// elsewhere.
+    /// Priority of a ternary entry: the lowest number among matching entries wins. Zero for other
+    /// kinds.
     pub priority: u32,
-    /// What it does.
+    /// Action.
     pub call: ActionCall,
 }
 
-/// Which pipes a call is about.
+/// Pipes that a call covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pipes {
-    /// All of them.
+    /// All pipes.
     All,
-    /// One.
+    /// One pipe.
     One(usize),
 }
 
-/// What a counter element counted.
+/// Value of a counter element.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     /// Packets; zero if they are not counted.
@@ -194,24 +193,24 @@ pub struct Counted {
     pub bytes: u64,
 }
 
-/// A request that the control plane refuses. Nothing has been changed.
+/// Request that the control plane rejects. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
     /// No table, register, counter or parameter has this name.
     #[error("no {what} {name}")]
     NoSuch {
-        /// Which kind of thing.
+        /// Kind of object.
         what: &'static str,
-        /// The name.
+        /// Name.
         name: String,
     },
     /// The table has no such action.
     #[error("table {table} has no action {action}")]
     NoSuchAction {
-        /// The table.
+        /// Table.
         table: String,
-        /// The action.
+        /// Action.
         action: String,
     },
     /// A key, an action's data or an element has no such field.
@@ -219,7 +218,7 @@ pub enum ControlError {
     NoSuchField {
         /// Table, action or register.
         owner: String,
-        /// The field.
+        /// Field.
         field: String,
     },
     /// A field is missing, or given twice.
@@ -227,81 +226,81 @@ pub enum ControlError {
     FieldCount {
         /// Table, action or register.
         owner: String,
-        /// The field.
+        /// Field.
         field: String,
     },
-    /// A value has another number of bytes than its field, or bits above its width.
+    /// A value has the wrong number of bytes, or bits above the field's width.
     #[error("field {field} of {owner} is {width} bits wide; {value:02x?} is not")]
     WrongWidth {
         /// Table, action or register.
         owner: String,
-        /// The field.
+        /// Field.
         field: String,
-        /// Its width.
+        /// Width of the field.
         width: u32,
-        /// The value.
+        /// Value.
         value: Vec<u8>,
     },
-    /// A field is matched in another way.
+    /// A field has another match kind.
     #[error("field {field} of {table} is matched {kind:?}")]
     WrongMatch {
-        /// The table.
+        /// Table.
         table: String,
-        /// The field.
+        /// Field.
         field: String,
-        /// How it is matched.
+        /// Match kind of the field.
         kind: MatchKind,
     },
     /// The table has an entry with this key.
     #[error("table {table} already has an entry with this key")]
     Duplicate {
-        /// The table.
+        /// Table.
         table: String,
     },
     /// The table has no entry with this key.
     #[error("table {table} has no entry with this key")]
     NoSuchEntry {
-        /// The table.
+        /// Table.
         table: String,
     },
-    /// The table holds as many entries as it can.
+    /// The table is full.
     #[error("table {table} is full with {size} entries")]
     Full {
-        /// The table.
+        /// Table.
         table: String,
-        /// How many it holds.
+        /// Number of its entries.
         size: usize,
     },
-    /// The program has fixed what the request would change.
+    /// The request would change a part of the program.
     #[error("{what} of table {table} are part of the program")]
     Constant {
         /// Entries or default action.
         what: &'static str,
-        /// The table.
+        /// Table.
         table: String,
     },
     /// A table without a key has no entries, only a default action.
     #[error("table {table} has no key: set its default action")]
     NoKey {
-        /// The table.
+        /// Table.
         table: String,
     },
-    /// An index behind the end.
+    /// Index beyond the end.
     #[error("index {index} in {name}, which has {size} elements")]
     IndexOutOfRange {
-        /// The register or counter.
+        /// Register or counter.
         name: String,
-        /// The index.
+        /// Index.
         index: usize,
-        /// Its elements.
+        /// Number of elements.
         size: usize,
     },
-    /// A pipe that the model does not have.
+    /// Pipe that does not exist.
     #[error("no pipe {pipe}: there are {pipes}")]
     NoSuchPipe {
-        /// The pipe.
+        /// Pipe.
         pipe: usize,
-        /// How many there are.
+        /// Number of pipes.
         pipes: usize,
     },
 }
@@ -334,7 +333,7 @@ fn number(owner: &str, field: &str, width: u32, value: &[u8]) -> Result<u128> {
     }
 }
 
-/// The values of `fields` in their order, from values by name.
+/// Returns the values of `fields`, in order, from values by name.
 fn by_name<'a, T>(
     owner: &str,
     fields: impl Iterator<Item = &'a str> + Clone,
@@ -373,7 +372,7 @@ impl Model {
         Ok(index)
     }
 
-    /// All match tables.
+    /// Returns all match tables.
     #[must_use]
     pub fn tables(&self) -> Vec<TableInfo> {
         self.program.tables.iter().map(|table| self.table_info(table)).collect()
@@ -403,7 +402,7 @@ impl Model {
         }
     }
 
-    /// Value, mask and order of a key.
+    /// Returns value, mask and order of a key.
     fn packed_key(
         &self,
         table: usize,
@@ -482,8 +481,8 @@ impl Model {
     /// Adds an entry.
     ///
     /// # Errors
-    /// [`ControlError`]: unknown names, wrong widths, an entry with this key, a full table, a table
-    /// of constants.
+    /// [`ControlError`]: unknown names, wrong widths, an existing entry with this key, a full
+    /// table, a constant table.
     pub fn add_entry(&mut self, table: &str, entry: &Entry) -> Result<()> {
         let index = self.changeable(table)?;
         let (value, mask, order) = self.packed_key(index, &entry.key, entry.priority)?;
@@ -500,7 +499,7 @@ impl Model {
         Ok(())
     }
 
-    /// Gives an entry another action or other data.
+    /// Changes the action or the data of an entry.
     ///
     /// # Errors
     /// [`ControlError`]: unknown names, wrong widths, no entry with this key.
@@ -531,17 +530,17 @@ impl Model {
         Ok(())
     }
 
-    /// Removes all entries; the default action stays.
+    /// Removes all entries, but not the default action.
     ///
     /// # Errors
-    /// [`ControlError`]: no such table, or one of constants.
+    /// [`ControlError`]: no such table, or a constant one.
     pub fn clear_table(&mut self, table: &str) -> Result<()> {
         let index = self.changeable(table)?;
         self.tables[index].clear();
         Ok(())
     }
 
-    /// The entry with a key.
+    /// Returns the entry with a key.
     ///
     /// # Errors
     /// [`ControlError`]: unknown names, wrong widths, no entry with this key.
@@ -555,7 +554,7 @@ impl Model {
         Ok(self.unpacked(index, &rows.rows()[at]))
     }
 
-    /// All entries, those that are part of the program included.
+    /// Returns all entries, including those that are part of the program.
     ///
     /// # Errors
     /// [`ControlError`]: no such table.
@@ -564,7 +563,7 @@ impl Model {
         Ok(self.tables[index].rows().iter().map(|row| self.unpacked(index, row)).collect())
     }
 
-    /// How many entries a table has.
+    /// Returns the number of entries of a table.
     ///
     /// # Errors
     /// [`ControlError`]: no such table.
@@ -591,7 +590,7 @@ impl Model {
         Entry { key, priority: row.order.0, call: self.call(row.action, &row.data) }
     }
 
-    /// The action of packets that match no entry.
+    /// Returns the action of packets that match no entry.
     ///
     /// # Errors
     /// [`ControlError`]: no such table.
@@ -617,7 +616,7 @@ impl Model {
         Ok(())
     }
 
-    /// Makes the default action that of a fresh program again.
+    /// Restores the initial default action.
     ///
     /// # Errors
     /// [`ControlError`]: no such table, or a default action that is part of the program.
@@ -650,16 +649,17 @@ impl Model {
         find(&self.program.registers, "register", name, |register| &register.name)
     }
 
-    /// All register arrays.
+    /// Returns all register arrays.
     #[must_use]
     pub fn registers(&self) -> Vec<RegisterInfo> {
         self.program.registers.iter().map(register_info).collect()
     }
 
-    /// One field of a range of elements in one pipe, as numbers: the bulk read of a controller.
+    /// Reads one field of a range of elements in one pipe, as numbers: the bulk read of a
+    /// controller.
     ///
     /// # Errors
-    /// [`ControlError`]: no such register, field or pipe, or a range behind its end.
+    /// [`ControlError`]: no such register, field or pipe, or a range beyond the end.
     pub fn register_range(
         &self,
         name: &str,
@@ -681,10 +681,10 @@ impl Model {
         Ok(elements.skip(range.start).take(range.len()).map(|element| element[field]).collect())
     }
 
-    /// An element: for each field of the element, its value in each of the pipes asked for.
+    /// Reads an element: for each field, its value in each of these pipes.
     ///
     /// # Errors
-    /// [`ControlError`]: no such register or pipe, or an index behind the end.
+    /// [`ControlError`]: no such register or pipe, or an index beyond the end.
     pub fn read_register(
         &self,
         name: &str,
@@ -707,10 +707,10 @@ impl Model {
             .collect())
     }
 
-    /// Writes an element in each of the pipes named; fields are named as in [`RegisterInfo`].
+    /// Writes an element in each of these pipes. Fields are named as in [`RegisterInfo`].
     ///
     /// # Errors
-    /// [`ControlError`]: unknown names, wrong widths, an index behind the end.
+    /// [`ControlError`]: unknown names, wrong widths, an index beyond the end.
     pub fn write_register(
         &mut self,
         name: &str,
@@ -736,10 +736,10 @@ impl Model {
         Ok(())
     }
 
-    /// Gives a range of elements their initial value: a bank that has been read.
+    /// Resets a range of elements, such as a bank that has been read, to the initial value.
     ///
     /// # Errors
-    /// [`ControlError`]: no such register or pipe, or a range behind the end.
+    /// [`ControlError`]: no such register or pipe, or a range beyond the end.
     pub fn clear_register_range(
         &mut self,
         name: &str,
@@ -759,7 +759,7 @@ impl Model {
         Ok(())
     }
 
-    /// Gives every element of a register its initial value.
+    /// Resets every element of a register to the initial value.
     ///
     /// # Errors
     /// [`ControlError`]: no such register or pipe.
@@ -776,7 +776,7 @@ impl Model {
         find(&self.program.counters, "counter", name, |counter| &counter.name)
     }
 
-    /// All counter arrays.
+    /// Returns all counter arrays.
     #[must_use]
     pub fn counters(&self) -> Vec<CounterInfo> {
         let info = |counter: &program::Counter| CounterInfo {
@@ -788,11 +788,11 @@ impl Model {
         self.program.counters.iter().map(info).collect()
     }
 
-    /// What an element counted in one pipe, or in all together, up to now. The chip's driver must
-    /// be asked to `Sync` first; the model's counters are always current.
+    /// Reads a counter element in one pipe, or its sum over all. The chip's driver must be asked to
+    /// `Sync` first; the counters of the model are always current.
     ///
     /// # Errors
-    /// [`ControlError`]: no such counter or pipe, or an index behind the end.
+    /// [`ControlError`]: no such counter or pipe, or an index beyond the end.
     pub fn read_counter(&self, name: &str, index: usize, pipes: Pipes) -> Result<Counted> {
         let (array, counter) = self.counter(name)?;
         in_range(name, index, counter.size)?;
@@ -806,11 +806,11 @@ impl Model {
         }))
     }
 
-    /// Sets what an element counted. As the driver has one value for all pipes, so this sets one
-    /// pipe and clears the others when asked for all.
+    /// Sets a counter element. The driver has one value for all pipes, so this sets one pipe and
+    /// clears the others if called for all.
     ///
     /// # Errors
-    /// [`ControlError`]: no such counter or pipe, or an index behind the end.
+    /// [`ControlError`]: no such counter or pipe, or an index beyond the end.
     pub fn write_counter(
         &mut self,
         name: &str,
@@ -837,7 +837,7 @@ impl Model {
         Ok(())
     }
 
-    /// All hashes that the program uses.
+    /// Returns all hashes that the program uses.
     #[must_use]
     pub fn hashes(&self) -> Vec<HashInfo> {
         let used = self.program.hashes.iter().filter(|hash| !hash.input.is_empty());
@@ -853,8 +853,8 @@ impl Model {
         used.map(info).collect()
     }
 
-    /// The hash of given values, as the chip computes it: a way to check that a switch hashes as
-    /// its controller believes.
+    /// Computes the hash of given values like the chip. A controller can check with it that a
+    /// switch hashes as expected.
     ///
     /// # Errors
     /// [`ControlError`]: no such hash or field, wrong width.
@@ -875,7 +875,7 @@ impl Model {
         Ok(to_bytes(hash_of(hash, values.into_iter(), &mut Vec::new()), hash.width))
     }
 
-    /// All digests.
+    /// Returns all digests.
     #[must_use]
     pub fn digests(&self) -> Vec<DigestInfo> {
         let info = |digest: &program::Digest| DigestInfo {
@@ -889,7 +889,7 @@ impl Model {
         self.program.digests.iter().map(info).collect()
     }
 
-    /// All register parameters.
+    /// Returns all register parameters.
     #[must_use]
     pub fn parameters(&self) -> Vec<ParameterInfo> {
         let info = |parameter: &program::RegisterParameter| ParameterInfo {
@@ -909,7 +909,7 @@ impl Model {
         find(&self.program.parameters, "register parameter", name, |parameter| &parameter.name)
     }
 
-    /// A register parameter's value in one pipe.
+    /// Reads a register parameter in one pipe.
     ///
     /// # Errors
     /// [`ControlError`]: no such parameter or pipe.
@@ -961,7 +961,7 @@ fn register_id(register: &program::Register) -> u32 {
 }
 
 fn register_info(register: &program::Register) -> RegisterInfo {
-    // Field names leave out the pipeline's name, which the full name begins with.
+    // Field names omit the name of the pipeline, with which the full name starts.
     let owner = register.name.split_once('.').map_or(&*register.name, |(_, owner)| owner);
     let fields = (1..).zip(&register.fields);
     RegisterInfo {

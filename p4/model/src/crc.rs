@@ -1,6 +1,6 @@
-//! CRCs of any polynomial up to 64 bits, as the hash units compute them.
+//! CRCs of any polynomial up to 64 bits, as computed by the hash units.
 
-/// A CRC's parameters, and its table.
+/// Parameters of a CRC, and its table.
 #[derive(Clone, Debug)]
 pub(crate) struct Crc {
     width: u32,
@@ -11,8 +11,8 @@ pub(crate) struct Crc {
 }
 
 impl Crc {
-    /// `width` is a multiple of 8 between 8 and 64; the polynomial is in normal form without its
-    /// leading one.
+    /// Builds a CRC. `width` is a multiple of 8 between 8 and 64; the polynomial is in normal form
+    /// without its leading one.
     pub(crate) fn new(
         width: u32,
         polynomial: u64,

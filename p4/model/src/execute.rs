@@ -1,4 +1,4 @@
-//! What a program does to one packet.
+//! Execution of a program on one packet.
 
 use crate::Model;
 use crate::compile::packed;
@@ -10,27 +10,27 @@ use crate::program::{
 use crate::{PORTS_PER_PIPE, program};
 use std::collections::VecDeque;
 
-/// Bytes of intrinsic metadata, then of port metadata, in front of a frame.
+/// Bytes of intrinsic metadata, and then of port metadata, in front of a frame.
 const INTRINSIC_BYTES: usize = 8;
 const METADATA_BYTES: usize = 16;
-/// No port: what a packet has until a program sets another.
+/// Port of a packet until a program sets another.
 const NO_PORT: u128 = 0x1ff;
-/// Number within a pipe of the port that sends packets back in.
+/// Number, within a pipe, of the port that recirculates packets.
 const RECIRCULATION_PORT: u16 = 68;
 const MOST_RECIRCULATIONS: usize = 16;
 const PARSER_ERROR_NO_TCAM: u128 = 1;
 const PARSER_ERROR_PARTIAL_HEADER: u128 = 2;
 
-/// A frame that leaves the switch.
+/// Frame that leaves the switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// Where it leaves.
+    /// Egress port.
     pub port: u16,
-    /// Its bytes.
+    /// Bytes of the frame.
     pub frame: Vec<u8>,
 }
 
-/// A message to the control plane.
+/// Message to the control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Digest {
     /// Full name of the digest.
@@ -41,41 +41,41 @@ pub struct Digest {
     pub fields: Vec<(String, Vec<u8>)>,
 }
 
-/// A packet that the program, or whoever injected it, treats in a way the hardware does not allow.
+/// Behaviour of the program, or an injected packet, that the hardware does not support.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The port is in no pipe.
+    /// The port belongs to no pipe.
     #[error("port {port} is in none of the {pipes} pipes")]
     NoSuchPort {
-        /// The port.
+        /// Port.
         port: u16,
-        /// Pipes of the model.
+        /// Number of pipes of the model.
         pipes: usize,
     },
-    /// A packet may access a register or counter array once each time it passes.
+    /// A packet accesses a register or counter array twice in one pass.
     #[error("{name} is accessed twice by one packet: an array belongs to one stage")]
     SecondAccess {
         /// Full name of the array.
         name: String,
     },
-    /// An index behind an array's end.
+    /// Index beyond the end of an array.
     #[error("index {index} in {name}, which has {size} elements")]
     IndexOutOfRange {
         /// Full name of the array.
         name: String,
-        /// The index.
+        /// Index.
         index: u128,
-        /// Elements of the array.
+        /// Number of elements of the array.
         size: usize,
     },
-    /// A parser assigns a field that has a value other than zero already.
+    /// A parser assigns a field that already has a value other than zero.
     #[error("{state} assigns a field for the second time: Tofino 1 would combine the values by OR")]
     SecondAssignment {
         /// Full name of the parser state.
         state: String,
     },
-    /// A parser extracts one more header than a stack has.
+    /// A parser extracts more headers than a stack has.
     #[error(
         "{state} extracts the next element of a stack that is full: P4 calls it an error, and the chip's compiler ends the parser there"
     )]
@@ -83,23 +83,23 @@ pub enum Fault {
         /// Full name of the parser state.
         state: String,
     },
-    /// A resubmitted packet asks to be resubmitted.
+    /// A resubmitted packet requests another resubmission.
     #[error("a resubmitted packet is resubmitted again: the chip drops it")]
     ResubmittedTwice,
-    /// A packet keeps coming back.
+    /// A packet is recirculated endlessly.
     #[error("a packet is recirculated more than {MOST_RECIRCULATIONS} times")]
     EndlessRecirculation,
 }
 
-/// What each pipe has of its own.
+/// State of one pipe.
 #[derive(Clone, Debug)]
 pub(crate) struct Pipe {
-    /// Elements one after another, an element's fields side by side.
+    /// Consecutive elements, with the fields of an element side by side.
     pub(crate) registers: Vec<Vec<u64>>,
     /// Packets and bytes.
     pub(crate) counters: Vec<Vec<(u64, u64)>>,
     pub(crate) parameters: Vec<u128>,
-    /// The last pass that accessed each array.
+    /// Last pass that accessed each array.
     register_access: Vec<u64>,
     counter_access: Vec<u64>,
     pass: u64,
@@ -122,22 +122,22 @@ impl Pipe {
     }
 }
 
-/// A packet on its way to its second pass.
+/// Packet that waits for its second pass.
 #[derive(Clone, Debug)]
 pub(crate) struct Resubmitted {
     pipe: usize,
     input: Vec<u8>,
-    /// Packets that pass before it.
+    /// Number of packets that pass before it.
     packets: usize,
 }
 
 impl Model {
-    /// Lets a frame arrive at a port; gives what leaves the switch because of it, and because of
-    /// [packets that come back](Self::resubmit_after).
+    /// Injects a frame at a port. Returns the frames that leave the switch because of it, and
+    /// because of [packets that come back](Self::resubmit_after).
     ///
     /// # Errors
-    /// A [`Fault`] if hardware could not do what the program asks. What the packet did before stays
-    /// done.
+    /// A [`Fault`] if the program does something that hardware does not support. Earlier effects of
+    /// the packet remain.
     pub fn inject(&mut self, port: u16, frame: &[u8]) -> Result<Vec<Output>, Fault> {
         let waiting = self.resubmitted.len();
         let mut sent = self.arrive(port, frame)?.into_iter().collect::<Vec<Output>>();
@@ -150,16 +150,15 @@ impl Model {
         self.recirculate(sent)
     }
 
-    /// Lets resubmitted packets come back after so many other packets have passed, as they do on a
-    /// chip under load, and not at once.
+    /// Delays resubmitted packets by this many other packets, as on a chip under load.
     pub fn resubmit_after(&mut self, packets: usize) {
         self.resubmit_after = packets;
     }
 
-    /// Lets all resubmitted packets that wait come back now; gives what leaves the switch.
+    /// Processes all delayed resubmitted packets now, and returns the frames that leave the switch.
     ///
     /// # Errors
-    /// As of [`inject`](Self::inject).
+    /// The same as of [`inject`](Self::inject).
     pub fn settle(&mut self) -> Result<Vec<Output>, Fault> {
         let mut sent = Vec::new();
         while !self.resubmitted.is_empty() {
@@ -228,8 +227,8 @@ impl Model {
         }
     }
 
-    /// What the parser sees: intrinsic metadata (flag, version and padding, 9 bits of port, 48 of
-    /// time), port metadata, frame.
+    /// Prepares the input of the parser: intrinsic metadata (flag, version and padding, 9 bits of
+    /// port, 48 of time), port metadata, frame.
     fn prepare(&mut self, port: u16, frame: &[u8]) {
         self.input.clear();
         let [_, _, timestamp @ ..] = self.clock.to_be_bytes();
@@ -285,7 +284,7 @@ struct Pass<'a> {
     digests: &'a mut VecDeque<Digest>,
     output: Vec<u8>,
     resubmit: Option<[u8; INTRINSIC_BYTES]>,
-    /// Whether emitted headers go anywhere.
+    /// Whether emitted headers are written.
     emits: bool,
 }
 
@@ -306,7 +305,7 @@ impl<'a> Pass<'a> {
             self.output.reserve(self.input.len());
         }
         self.run(&program.deparser)?;
-        // The chip's drop control ends a packet before it can be resubmitted.
+        // The chip's drop control prevents resubmission.
         if let Some(data) = self.resubmit
             && self.get(program.intrinsic.drop) & 1 == 0
         {
@@ -330,7 +329,8 @@ impl<'a> Pass<'a> {
         self.values[slot as usize] = value;
     }
 
-    /// Gives where the payload starts, and the error that ended the parser, if one did.
+    /// Parses the packet. Returns the offset of the payload, and the error that ended the parser,
+    /// if any.
     fn parse(&mut self) -> Result<(usize, u128), Fault> {
         let program = self.program;
         let input = self.input;
@@ -579,7 +579,7 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// The hash of joined values; `scratch` keeps its memory from one packet to the next.
+/// Hashes joined values. `scratch` is a reusable buffer.
 pub(crate) fn hash_of(
     hash: &program::Hash,
     input: impl Iterator<Item = (u128, u32)> + Clone,
@@ -699,7 +699,7 @@ fn binary(operator: Operator, left: &Value, right: &Value, values: &[u128]) -> u
     }
 }
 
-/// The number that `width` bits of two's complement stand for.
+/// Interprets `width` bits as two's complement.
 fn signed(bits: u128, width: u32) -> i128 {
     let unused = 128 - width;
     (bits << unused) as i128 >> unused
@@ -722,7 +722,7 @@ fn saturated(
     }
 }
 
-/// `width` bits at a bit offset, in network order.
+/// Reads `width` bits at a bit offset, in network order.
 #[inline]
 fn bits(bytes: &[u8], offset: u32, width: u32) -> u128 {
     let end = offset + width;
@@ -737,7 +737,7 @@ fn bits(bytes: &[u8], offset: u32, width: u32) -> u128 {
         & mask(width)
 }
 
-/// Sets `width` bits at a bit offset of bytes that are zero there.
+/// Writes `width` bits at a bit offset, where the bytes must be zero.
 fn write_bits(bytes: &mut [u8], offset: u32, width: u32, value: u128) {
     let end = offset + width;
     let last = end.div_ceil(8) as usize;
@@ -760,7 +760,7 @@ fn serialize(header: &program::Header, values: &[u128]) -> Vec<u8> {
     bytes
 }
 
-/// As many big-endian bytes as `width` bits need.
+/// Converts a value to the minimum number of big-endian bytes for `width` bits.
 pub(crate) fn to_bytes(value: u128, width: u32) -> Vec<u8> {
     let bytes = value.to_be_bytes();
     bytes[bytes.len() - width.div_ceil(8) as usize..].to_vec()

@@ -1,6 +1,6 @@
-//! The numbers that a switch knows tables, actions and registers by.
+//! Ids of tables, actions and registers on a switch.
 
-/// The upper byte of an id says what it names.
+/// Upper byte of an id, by kind of object.
 pub(crate) mod prefixes {
     pub(crate) const ACTION: u32 = 0x01;
     pub(crate) const TABLE: u32 = 0x02;
@@ -13,10 +13,10 @@ pub(crate) mod prefixes {
     pub(crate) const HASH_COMPUTE: u32 = 0x96;
 }
 
-/// The id that the chip's compiler gives to a name: the kind of thing above 24 bits of Jenkins'
-/// one-at-a-time hash.
+/// Returns the id that the chip's compiler assigns to a name: the kind of object above 24 bits of
+/// Jenkins' one-at-a-time hash.
 ///
-/// A compiler moves to the next free id when two names collide, so clients look ids up in a schema
+/// A compiler uses the next free id if two names collide, so clients look ids up in a schema
 /// instead of computing them.
 #[must_use]
 pub fn identifier(prefix: u32, name: &str) -> u32 {

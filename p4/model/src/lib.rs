@@ -24,7 +24,10 @@
 //!     &Entry {
 //!         key: vec![("ingress_port".into(), Match::Exact(vec![0, 1]))],
 //!         priority: 0,
-//!         call: ActionCall { action: "Ingress.forward.send".into(), data: vec![("port".into(), vec![0, 2])] },
+//!         call: ActionCall {
+//!             action: "Ingress.forward.send".into(),
+//!             data: vec![("port".into(), vec![0, 2])],
+//!         },
 //!     },
 //! )?;
 //! let frame = [0; 60];
@@ -66,20 +69,20 @@ use program::Program;
 use std::collections::VecDeque;
 use std::path::Path;
 
-/// Ports of a pipe: the upper bits of a port number name the pipe.
+/// Number of ports of a pipe. The upper bits of a port number are the pipe.
 pub const PORTS_PER_PIPE: u16 = 128;
 
-/// How a model is made.
+/// Parameters of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Macros, as `-DNAME=VALUE` on the compiler's command line.
+    /// Macros, like `-DNAME=VALUE` of the compiler.
     pub defines: Vec<(String, String)>,
-    /// Pipes, each with registers, counters and 128 port numbers of its own. At most 4.
+    /// Number of pipes, each with its own registers, counters and 128 port numbers. At most 4.
     pub pipes: usize,
 }
 
 impl Default for Options {
-    /// Two pipes, as the smallest Tofino has.
+    /// Two pipes, as in the smallest Tofino.
     fn default() -> Self {
         Options { defines: Vec::new(), pipes: 2 }
     }
@@ -94,7 +97,7 @@ impl Options {
     }
 }
 
-/// A switch's pipes running one program.
+/// Pipes of a switch that run one program.
 #[derive(Clone, Debug)]
 pub struct Model {
     program: Program,
@@ -105,21 +108,21 @@ pub struct Model {
     input: Vec<u8>,
     scratch: Vec<u8>,
     digests: VecDeque<Digest>,
-    /// After how many packets resubmitted ones come back, and those that wait.
+    /// Number of packets after which resubmitted ones come back, and those that wait.
     resubmit_after: usize,
     resubmitted: VecDeque<Resubmitted>,
 }
 
 impl Model {
-    /// Loads flowgauge's own program, which is built into this crate.
+    /// Loads flowgauge's own program, which is included in this crate.
     ///
     /// # Errors
-    /// [`SourceError`] if the options' macros are none that it takes.
+    /// [`SourceError`] if it does not accept the macros of the options.
     pub fn flowgauge(options: &Options) -> Result<Self, SourceError> {
         Self::load(&preprocess::Flowgauge, Path::new("flowgauge.p4"), options)
     }
 
-    /// Loads a program from a file; its includes are looked for beside the file that names them.
+    /// Loads a program from a file. Includes are searched next to the file that names them.
     ///
     /// # Errors
     /// [`SourceError`] with file and line.
@@ -127,7 +130,7 @@ impl Model {
         Self::load(&preprocess::Disk, path, options)
     }
 
-    /// Loads a program that is one text; `name` stands for the file's name in errors.
+    /// Loads a program from a text. `name` is used as the file name in errors.
     ///
     /// # Errors
     /// [`SourceError`] with `name` and line.
@@ -160,25 +163,24 @@ impl Model {
         })
     }
 
-    /// Number of pipes.
+    /// Returns the number of pipes.
     #[must_use]
     pub fn pipes(&self) -> usize {
         self.pipes.len()
     }
 
-    /// Sets the time at which packets arrive from now on, in nanoseconds. The model has no other
-    /// clock.
+    /// Sets the arrival time of later packets, in nanoseconds. The model has no other clock.
     pub fn set_clock(&mut self, nanoseconds: u64) {
         self.clock = nanoseconds;
     }
 
-    /// The time at which packets arrive, in nanoseconds.
+    /// Returns the arrival time of packets, in nanoseconds.
     #[must_use]
     pub fn clock(&self) -> u64 {
         self.clock
     }
 
-    /// Takes the digests sent since the last call, oldest first.
+    /// Returns and removes the digests sent since the last call, oldest first.
     pub fn take_digests(&mut self) -> Vec<Digest> {
         self.digests.drain(..).collect()
     }

@@ -1,16 +1,16 @@
-//! Match tables: which entry a key finds.
+//! Match tables: look-up of a key's entry.
 
 use crate::program::{self, MatchKind, mask};
 use hashbrown::HashMap;
 
-/// Exact keys up to this width index an array.
+/// Maximum width of exact keys that index an array.
 const DENSE_BITS: u32 = 16;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) value: u128,
     pub(crate) mask: u128,
-    /// Rows are searched from the lowest; what decides is priority, then prefix length.
+    /// Search order of rows, lowest first: by priority, then by prefix length.
     pub(crate) order: (u32, u32),
     pub(crate) action: usize,
     pub(crate) data: Vec<u128>,
@@ -23,7 +23,7 @@ enum Index {
     Ordered,
 }
 
-/// No row, in a dense index.
+/// Marker of an empty place in a dense index.
 const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Debug)]
@@ -71,7 +71,7 @@ impl MatchTable {
         &self.rows
     }
 
-    /// The row with exactly this key.
+    /// Returns the row with exactly this key.
     pub(crate) fn position(&self, value: u128, mask: u128, order: (u32, u32)) -> Option<usize> {
         match &self.index {
             Index::Dense(_) | Index::Hashed(_) => {
@@ -155,7 +155,7 @@ impl MatchTable {
     }
 }
 
-/// A prefix of `length` bits in a field of `width`.
+/// Returns the mask of a prefix of `length` bits in a field of `width`.
 pub(crate) fn prefix(length: u32, width: u32) -> u128 {
     mask(width) & !mask(width.saturating_sub(length))
 }

@@ -1,4 +1,4 @@
-//! The C preprocessor, as far as P4 sources use it: includes, macros with `##`, conditions.
+//! C preprocessor, as far as P4 sources need it: includes, macros with `##`, conditions.
 
 use crate::source::{Place, Result, SourceError};
 use crate::token::{Kind, Token, number, tokens};
@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Includes that the architecture supplies; what they declare is built in.
+/// Includes of the architecture, whose declarations are built in.
 const BUILT_IN: [&str; 2] = ["core.p4", "tna.p4"];
 const DEEPEST_INCLUDE: usize = 32;
 
@@ -23,7 +23,7 @@ struct Condition {
     outer: bool,
 }
 
-/// Where files come from: a directory, or texts under names for tests.
+/// Source of files: a directory, or named texts in tests.
 pub(crate) trait Files {
     fn read(&self, path: &Path) -> std::result::Result<String, String>;
 }
@@ -36,8 +36,8 @@ impl Files for Disk {
     }
 }
 
-/// flowgauge's own source, as it was when this crate was built; `p4/model/p4` has links to it, so
-/// that the crate's package has it.
+/// Source of flowgauge's own program, as of the build of this crate. `p4/model/p4` has links to it,
+/// so that the crate's package contains it.
 pub(crate) struct Flowgauge;
 
 macro_rules! own {
@@ -73,7 +73,7 @@ impl Files for Flowgauge {
     }
 }
 
-/// One text without includes of its own.
+/// Single text without includes.
 pub(crate) struct Text<'a> {
     pub(crate) name: &'a str,
     pub(crate) text: &'a str,
@@ -89,7 +89,7 @@ impl Files for Text<'_> {
     }
 }
 
-/// The tokens of `path` and everything it includes, macros expanded.
+/// Returns the tokens of `path` and its includes, with macros expanded.
 pub(crate) fn preprocess(
     files: &dyn Files,
     path: &Path,
@@ -311,7 +311,7 @@ impl Preprocessor<'_> {
             let body = self.substitute(definition, &arguments, token, within)?;
             let deeper: Vec<&str> = within.iter().copied().chain([&*token.text]).collect();
             output.extend(self.expand(&body, &deeper)?);
-            // A macro's name at the end of an expansion takes the arguments behind it.
+            // The name of a macro at the end of an expansion takes the arguments behind it.
             if let Some(rest) = input.get(at..)
                 && rest.first().is_some_and(|next| next.is("("))
                 && output.last().is_some_and(|last| self.takes_arguments(last, within))
@@ -372,7 +372,7 @@ fn active(conditions: &[Condition]) -> bool {
     conditions.last().is_none_or(|condition| condition.active)
 }
 
-/// The arguments in brackets at `at`, and what is behind them.
+/// Returns the arguments in brackets at `at`, and the position behind them.
 fn arguments(input: &[Token], at: usize, user: &Token) -> Result<(Vec<Vec<Token>>, usize)> {
     let mut arguments = vec![Vec::new()];
     let mut depth = 0;
@@ -429,7 +429,7 @@ fn without_comments(text: &str) -> String {
     output
 }
 
-/// Lines with their numbers; one that ends in a backslash goes on in the next.
+/// Returns lines with their numbers. A line that ends with a backslash is joined with the next.
 fn logical_lines(text: &str) -> Vec<(u32, String)> {
     let mut lines: Vec<(u32, String)> = Vec::new();
     let mut open = false;
@@ -450,7 +450,7 @@ fn logical_lines(text: &str) -> Vec<(u32, String)> {
     lines
 }
 
-/// The integer expressions of `#if`.
+/// Parser of integer expressions in `#if`.
 struct Arithmetic<'a> {
     tokens: &'a [Token],
     at: usize,
@@ -511,7 +511,7 @@ impl Arithmetic<'_> {
         self.at += 1;
         match token.kind {
             Kind::Number => Ok(number(token)?.0 as i128),
-            // As in C: a name that is no macro is zero.
+            // As in C, a name that is not a macro is zero.
             Kind::Name => Ok(0),
             _ => self.place.fail(format!("unexpected {} in condition", token.text)),
         }

@@ -1,9 +1,9 @@
-//! A program ready to run: names are resolved to slots of a flat array, types to widths.
+//! Compiled program: names are resolved to slots of a flat array, types to widths.
 
 use crate::crc::Crc;
 use std::sync::Arc;
 
-/// Index of a value of the packet in flight.
+/// Index of a value of the current packet.
 pub(crate) type Slot = u32;
 
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub(crate) enum Value {
         from: u32,
         mask: u128,
     },
-    /// TNA's `predicate`: one of four bits, chosen by two conditions.
+    /// TNA's `predicate`: one of four bits, selected by two conditions.
     Predicate(Box<(Value, Value)>),
 }
 
@@ -56,7 +56,7 @@ pub(crate) enum Operator {
     Concatenate(u32),
     Equal,
     NotEqual,
-    /// Signed comparisons have a width, unsigned ones none.
+    /// Less-than; signed with a width, unsigned without.
     Less(Option<u32>),
     LessOrEqual(Option<u32>),
     BothTrue,
@@ -75,7 +75,7 @@ pub(crate) enum Step {
         value: Value,
     },
     If(Value, Vec<Step>, Vec<Step>),
-    /// Applies a table; the slot, if any, learns whether an entry matched.
+    /// Applies a table. The slot, if any, is set to whether an entry matched.
     Apply {
         table: usize,
         hit: Option<Slot>,
@@ -118,33 +118,33 @@ pub(crate) struct Header {
     pub(crate) bytes: usize,
 }
 
-/// A header stack that a parser walks along.
+/// Header stack that a parser extracts element by element.
 #[derive(Clone, Debug)]
 pub(crate) struct Stack {
-    /// How many elements were extracted.
+    /// Number of extracted elements.
     pub(crate) extracted: Slot,
-    /// Its headers, by index.
+    /// Indices of its headers.
     pub(crate) elements: Vec<usize>,
-    /// A copy of the one that was extracted last.
+    /// Copy of the last extracted header.
     pub(crate) last: usize,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum ParserStep {
     Extract(usize),
-    /// Into the next element of a stack.
+    /// Extracts the next element of a stack.
     ExtractNext(usize),
     Advance(usize),
-    /// `width` bits from `skip` bits ahead; `need` bits must be there.
+    /// Reads `width` bits from `skip` bits ahead. `need` bits must be left.
     Lookahead {
         to: Slot,
         skip: u32,
         width: u32,
         need: usize,
     },
-    /// The parser's counter becomes a number.
+    /// Sets the parser counter.
     SetCounter(Slot, u8),
-    /// Modulo 256, as the counter has 8 bits.
+    /// Adds to the parser counter, modulo 256.
     AddToCounter(Slot, u8),
     Step(Step),
 }
@@ -193,7 +193,7 @@ pub(crate) struct Parameter {
 #[derive(Clone, Debug)]
 pub(crate) struct RegisterAction {
     pub(crate) register: usize,
-    /// The element's fields while the action runs.
+    /// Fields of the element while the action runs.
     pub(crate) element: Vec<Slot>,
     pub(crate) result: Option<Slot>,
     pub(crate) steps: Vec<Step>,
@@ -208,7 +208,7 @@ pub(crate) struct Register {
     pub(crate) initial: Vec<u64>,
 }
 
-/// What a counter counts.
+/// Quantities that a counter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CounterKind {
     /// Packets.
@@ -233,7 +233,7 @@ pub(crate) struct RegisterParameter {
     pub(crate) width: u32,
     pub(crate) signed: bool,
     pub(crate) initial: u128,
-    /// The register whose actions read it.
+    /// Register whose actions read it.
     pub(crate) register: Option<usize>,
 }
 
@@ -249,11 +249,11 @@ pub(crate) struct Hash {
     pub(crate) name: Arc<str>,
     pub(crate) algorithm: Algorithm,
     pub(crate) width: u32,
-    /// Known once the hash is used.
+    /// Input; empty until the hash is used.
     pub(crate) input: Vec<HashInput>,
 }
 
-/// One of the values that a hash joins, with its width.
+/// Input value of a hash, with its width.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HashInput {
     Field(String, u32),
@@ -261,7 +261,7 @@ pub(crate) enum HashInput {
 }
 
 impl Hash {
-    /// Fields that a caller supplies, in order.
+    /// Returns the fields that a caller supplies, in order.
     pub(crate) fn fields(&self) -> impl Iterator<Item = (&str, u32)> {
         self.input.iter().filter_map(|input| match input {
             HashInput::Field(name, width) => Some((name.as_str(), *width)),
@@ -276,14 +276,14 @@ pub(crate) struct Digest {
     pub(crate) fields: Vec<(String, u32)>,
 }
 
-/// How a key field is matched.
+/// Match kind of a key field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatchKind {
-    /// The whole value.
+    /// Exact match.
     Exact,
-    /// The longest of the prefixes that match.
+    /// Longest-prefix match.
     Lpm,
-    /// Value and mask, entries in order of priority.
+    /// Value and mask, with entries in order of priority.
     Ternary,
 }
 
@@ -310,7 +310,7 @@ pub(crate) struct Table {
     pub(crate) key: Vec<KeyField>,
     /// Indices into the program's actions.
     pub(crate) actions: Vec<usize>,
-    /// The last of `actions` is only a default: the program names none.
+    /// Whether the last of `actions` is an implicit default, since the program names none.
     pub(crate) implicit_default: bool,
     pub(crate) default: (usize, Vec<u128>),
     pub(crate) constant_default: bool,
@@ -346,13 +346,13 @@ pub(crate) struct Program {
     pub(crate) counters: Vec<Counter>,
     pub(crate) hashes: Vec<Hash>,
     pub(crate) digests: Vec<Digest>,
-    /// Full name of the ingress parser, for the port metadata's table.
+    /// Full name of the ingress parser, for the table of port metadata.
     pub(crate) parser: String,
-    /// Name under which the parser knows the ingress port.
+    /// Name of the ingress port in the parser.
     pub(crate) ingress_port: String,
 }
 
-/// Ones in the lowest `width` bits.
+/// Returns a mask of the lowest `width` bits.
 pub(crate) fn mask(width: u32) -> u128 {
     u128::MAX.checked_shr(128_u32.saturating_sub(width)).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! The control plane's schema: what the chip's compiler writes to `bfrt.json`.
+//! Schema of the control plane: what the chip's compiler writes to `bfrt.json`.
 
 use crate::Model;
 use crate::control_plane::{ActionInfo, FieldInfo, TableInfo};
@@ -17,16 +17,16 @@ const HASH_VALUE: u32 = 65583;
 const HASH_START_BIT: u32 = 65584;
 const HASH_LENGTH: u32 = 65585;
 const HASH_ORDER: u32 = 65586;
-/// Ports of four pipes, 72 each.
+/// Number of ports: four pipes of 72 each.
 const PORT_METADATA_SIZE: u32 = 288;
 
 impl Model {
-    /// The schema in the form of the compiler's `bfrt.json`, version 1.0.0.
+    /// Returns the schema in the form of the compiler's `bfrt.json`, version 1.0.0.
     ///
     /// It has match tables, registers, register parameters, counters, hashes, port metadata and
-    /// digests. The configuration of hashes stands here because clients look it up, and cannot be
-    /// read or written. What the model does not have is left out: algorithms of hashes, snapshots
-    /// and debug counters.
+    /// digests. The configuration of hashes is included because clients look it up, but cannot be
+    /// read or written. Features that the model lacks are omitted: hash algorithms, snapshots and
+    /// debug counters.
     #[must_use]
     pub fn schema(&self) -> Value {
         let mut tables: Vec<Value> = self.tables().iter().map(match_table).collect();
@@ -98,7 +98,7 @@ impl Model {
         tables.extend(self.parameters().iter().map(|parameter| {
             let initial =
                 parameter.initial.iter().fold(0_i64, |value, byte| value << 8 | i64::from(*byte));
-            // As a signed type has it.
+            // Sign-extend, as for a signed type.
             let unused = i64::BITS - parameter.width;
             let initial = if parameter.signed { initial << unused >> unused } else { initial };
             let kind = json!({"type": "bytes", "width": parameter.width, "default_value": initial});
@@ -136,7 +136,8 @@ impl Model {
     }
 }
 
-/// Which bits of which inputs a hash takes, in which order: as many of these as there are inputs.
+/// Returns the configuration of a hash: which bits of which inputs it takes, in order; as many as
+/// there are inputs.
 fn configured_hash(hash: &Hash) -> Value {
     let (mut data, mut constants) = (Vec::new(), 0);
     for (id, input) in (1..).zip(&hash.input) {

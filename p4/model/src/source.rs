@@ -1,15 +1,15 @@
-//! Places in P4 source, and errors that name them.
+//! Positions in P4 source, and errors with them.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A line of a source file.
+/// Line of a source file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The file as it was named.
+    /// Name of the file.
     pub file: Arc<str>,
-    /// Line, from 1.
+    /// Line number, from 1.
     pub line: u32,
 }
 
@@ -19,24 +19,24 @@ impl fmt::Display for Place {
     }
 }
 
-/// A source that the model cannot run.
+/// Error in a source that the model cannot execute.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// Something in the source is wrong or outside the subset of P4 that the model executes.
+    /// The source is invalid, or outside the supported subset of P4.
     #[error("{place}: {problem}")]
     Invalid {
-        /// Where.
+        /// Position.
         place: Place,
-        /// What, and what to do.
+        /// Problem and remedy.
         problem: String,
     },
     /// A file cannot be read.
     #[error("cannot read {}: {problem}", path.display())]
     Unreadable {
-        /// The file.
+        /// File.
         path: PathBuf,
-        /// What the operating system said.
+        /// Error of the operating system.
         problem: String,
     },
 }

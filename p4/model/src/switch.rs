@@ -1,4 +1,4 @@
-//! A model behind BFRuntime: what a switch's own server does for its driver.
+//! Model behind BFRuntime: the part of a switch's driver.
 
 use crate::{
     ActionCall, ControlError, Counted, CounterKind, Fault as Stopped, Model, Output,
@@ -22,9 +22,9 @@ const COMPUTE: &str = ".compute";
 const HASH_VALUE: &str = "hash_value";
 const PARAMETER_VALUE: &str = "value";
 
-/// A [`Model`] that packets enter on one side and a control plane reaches on the other.
+/// [`Model`] shared between packets and a control plane.
 ///
-/// Registers and counters are held twice, as on a switch: by the hardware, and by the driver as of
+/// Registers and counters are stored twice, as on a switch: in hardware, and in the driver as of
 /// the last `Sync`.
 pub struct Switch {
     program: String,
@@ -32,9 +32,9 @@ pub struct Switch {
     pipes: u32,
     arrays: HashMap<String, Array>,
     state: Mutex<State>,
-    /// Packets may come in again.
+    /// Signalled when packets are accepted again.
     resumed: Condvar,
-    /// Control plane calls that wait: packets let them pass, for a mutex would not.
+    /// Number of control plane calls that wait. Packets yield to them, since a mutex is not fair.
     waiting: AtomicUsize,
     started: Instant,
 }
@@ -47,10 +47,10 @@ struct State {
     paused: bool,
 }
 
-/// The numbers of an array: for each pipe those of every element, an element's fields together.
+/// Numbers of an array: per pipe, those of every element, with the fields of an element together.
 type Cells = Vec<Vec<u64>>;
 
-/// A register or counter array.
+/// Register or counter array.
 struct Array {
     name: String,
     index: &'static str,
@@ -64,18 +64,18 @@ struct CellField {
     bytes: usize,
 }
 
-/// The entrance for packets: while it is held, no other way in is open.
+/// Entrance for packets, held exclusively.
 pub struct Entrance<'a> {
     state: MutexGuard<'a, State>,
 }
 
 impl Entrance<'_> {
-    /// Lets what comes from now on arrive at this time, in nanoseconds, and not at the present one.
+    /// Sets the arrival time of later packets, in nanoseconds, instead of the current time.
     pub fn set_clock(&mut self, nanoseconds: u64) {
         self.state.model.set_clock(nanoseconds);
     }
 
-    /// What the switch holds now.
+    /// Returns the model.
     #[must_use]
     pub fn model(&self) -> &Model {
         &self.state.model
@@ -85,31 +85,31 @@ impl Entrance<'_> {
         self.state.ports.entry(u32::from(port)).or_default()
     }
 
-    /// Lets frames arrive at a port with a wrong checksum: its MAC throws them away.
+    /// Counts frames with a wrong checksum, which the MAC of a port drops.
     pub fn arrive_damaged(&mut self, port: u16, frames: u64) {
         let mac = self.mac(port);
         mac.received += frames;
         mac.wrong_checksum += frames;
     }
 
-    /// Lets frames arrive at a port whose buffer is full: they are lost.
+    /// Counts frames dropped at a port whose buffer is full.
     pub fn arrive_without_room(&mut self, port: u16, frames: u64) {
         let mac = self.mac(port);
         mac.received += frames;
         mac.no_room += frames;
     }
 
-    /// Lets frames arrive at a port that ask it to stop sending: its MAC keeps them to itself.
+    /// Counts PAUSE frames, which the MAC of a port does not pass on.
     pub fn arrive_pause(&mut self, port: u16, frames: u64) {
         let mac = self.mac(port);
         mac.received += frames;
         mac.pause += frames;
     }
 
-    /// Lets a frame arrive at a port. Digests that it causes go to the control plane.
+    /// Injects a frame at a port. Digests that it causes are sent to the control plane.
     ///
     /// # Errors
-    /// [`Fault`](Stopped) as of [`Model::inject`].
+    /// [`Fault`](Stopped) as for [`Model::inject`].
     pub fn arrive(&mut self, port: u16, frame: &[u8]) -> Result<Vec<Output>, Stopped> {
         self.mac(port).received += 1;
         let sent = self.state.model.inject(port, frame)?;
@@ -129,7 +129,7 @@ impl Entrance<'_> {
 }
 
 impl Switch {
-    /// A switch that runs a model under a program's name.
+    /// Returns a switch that runs a model under this program name.
     #[must_use]
     pub fn new(model: Model, program: &str) -> Self {
         let arrays = arrays(&model);
@@ -155,13 +155,13 @@ impl Switch {
         }
     }
 
-    /// The first port of a pipe; of pipes beyond the last, counted from the first again.
+    /// Returns the first port of a pipe; pipes beyond the last wrap around.
     #[must_use]
     pub fn port(&self, pipe: usize) -> u16 {
         (pipe as u32 % self.pipes) as u16 * PORTS_PER_PIPE
     }
 
-    /// Opens the entrance for packets, which arrive at the present time.
+    /// Opens the entrance for packets, which arrive at the current time.
     pub fn enter(&self) -> Entrance<'_> {
         while self.waiting.load(Ordering::Acquire) > 0 {
             thread::yield_now();
@@ -233,7 +233,7 @@ impl Switch {
                 )));
             }
         };
-        // What was written the driver knows as well.
+        // The driver also knows what was written.
         array.copy(model, software, range, pipes);
         Ok(())
     }
@@ -296,7 +296,7 @@ impl Array {
         cells.iter().map(|pipe| pipe[range.start * width..range.end * width].to_vec()).collect()
     }
 
-    /// What the hardware holds becomes what the driver holds.
+    /// Copies the values of the hardware to the driver.
     fn copy(
         &self,
         model: &Model,
@@ -334,7 +334,7 @@ impl Array {
         Entry { place: Place::Key(key), data: Data { action: None, fields } }
     }
 
-    /// Writes an element; fields that are not given stay.
+    /// Writes an element; fields that are not given keep their values.
     fn set(&self, model: &mut Model, index: usize, pipes: Pipes, data: &Data) -> Result<(), Fault> {
         if self.counter.is_some() {
             let is = model.read_counter(&self.name, index, pipes).map_err(refused)?;
@@ -434,7 +434,7 @@ fn in_model(pipes: flowgauge_bfruntime::Pipes) -> Pipes {
     }
 }
 
-/// A key and its priority.
+/// Splits a key and its priority.
 fn key(key: &Key) -> Result<(ModelKey, u32), Fault> {
     let (mut fields, mut priority) = (Vec::new(), 0);
     for (name, part) in key {
@@ -486,7 +486,7 @@ fn entry(model: ModelEntry) -> Entry {
     Entry { place: Place::Key(key), data: data(model.call) }
 }
 
-/// The call that results when data is changed; what is not given stays.
+/// Returns the call with changed data; fields that are not given keep their values.
 fn changed(is: ActionCall, to: &Data) -> Result<ActionCall, Fault> {
     let mut given = numbers(to)?;
     let action = to.action.clone().unwrap_or_else(|| is.action.clone());

@@ -1,4 +1,4 @@
-//! From tokens to declarations: recursive descent over the part of P4_16 that the model executes.
+//! Parser of P4: recursive descent over the part of P4_16 that the model executes.
 
 use crate::ast::*;
 use crate::source::{Place, Result};
@@ -20,8 +20,7 @@ const NO_TYPES: [&str; 12] = [
     "state",
 ];
 
-/// Types that the architecture declares as externs; which of them are supported is decided where
-/// they are used.
+/// Extern types of the architecture. Whether one is supported is decided where it is used.
 const BUILT_IN: [&str; 27] = [
     "packet_in",
     "packet_out",
@@ -52,7 +51,7 @@ const BUILT_IN: [&str; 27] = [
     "Switch",
 ];
 
-/// Operators by binding strength, weakest first. `>>` is two tokens.
+/// Operators by precedence, lowest first. `>>` is two tokens.
 const LEVELS: [&[(&str, Binary)]; 10] = [
     &[("||", Binary::OneTrue)],
     &[("&&", Binary::BothTrue)],
@@ -77,8 +76,8 @@ const LEVELS: [&[(&str, Binary)]; 10] = [
     &[("*", Binary::Multiply), ("/", Binary::Divide), ("%", Binary::Remainder)],
 ];
 
-/// The declarations in a preprocessed source. `known` holds names of types declared elsewhere, and
-/// gains those declared here.
+/// Parses the declarations of a preprocessed source. `known` has the names of types declared
+/// elsewhere, and gains those declared here.
 pub(crate) fn declarations(
     tokens: &[Token],
     known: &mut HashSet<String>,
@@ -150,7 +149,7 @@ impl Syntax<'_> {
         }
     }
 
-    /// Skips annotations and gives the text of `@name`, the only one with a meaning for the control
+    /// Skips annotations and returns the text of `@name`, the only one that matters to the control
     /// plane.
     fn annotations(&mut self) -> Result<Option<String>> {
         let mut renamed = None;
@@ -286,7 +285,8 @@ impl Syntax<'_> {
         Ok(kind)
     }
 
-    /// A width stands in angle brackets, so only brackets of its own may hold operators.
+    /// Parses a width. It is in angle brackets, so operators are only allowed inside further
+    /// brackets.
     fn width(&mut self) -> Result<Expression> {
         self.primary()
     }
@@ -374,7 +374,7 @@ impl Syntax<'_> {
         self.instance_or_variable(kind, true)
     }
 
-    /// Checks that a type is declared above, as the chip's compiler wants it.
+    /// Checks that a type is declared earlier, as the chip's compiler requires.
     fn declared(&self, kind: &Type) -> Result<()> {
         match &kind.kind {
             TypeKind::Named { name, .. }
@@ -502,13 +502,13 @@ impl Syntax<'_> {
         Ok(entries)
     }
 
-    /// One value or mask, or several in brackets.
+    /// Parses one value or mask, or several in brackets.
     fn key_set(&mut self) -> Result<Vec<Expression>> {
         if self.sees("(") {
             let start = self.at;
             self.at += 1;
             let list = self.list(")")?;
-            // An operator behind the bracket means that it belongs to the one value.
+            // An operator behind the bracket belongs to a single value.
             if self.sees(":") {
                 return Ok(list);
             }
@@ -780,7 +780,7 @@ impl Syntax<'_> {
         }
     }
 
-    /// Type arguments and the bracket of a call; nothing is consumed if this is no call but a
+    /// Parses the type arguments and the opening bracket of a call. Consumes nothing if this is a
     /// comparison.
     fn types_before_call(&mut self) -> Option<Vec<Type>> {
         let start = self.at;

@@ -1,4 +1,4 @@
-// The part of the Tofino Native Architecture that programs name: widths are those of the chip.
+// Part of the Tofino Native Architecture that programs refer to. Widths are those of the chip.
 typedef bit<9> PortId_t;
 typedef bit<16> MulticastGroupId_t;
 typedef bit<5> QueueId_t;

@@ -1,4 +1,4 @@
-//! From text to tokens.
+//! Lexer.
 
 use crate::source::{Place, Result};
 use std::sync::Arc;
@@ -11,8 +11,8 @@ pub(crate) enum Kind {
     Symbol,
 }
 
-/// One token. `joined` says that the next one follows without a space, which tells `>>` from two
-/// closing brackets.
+/// Token. `joined` says that the next one follows without a space, which distinguishes `>>` from
+/// two closing brackets.
 #[derive(Clone, Debug)]
 pub(crate) struct Token {
     pub(crate) kind: Kind,
@@ -27,14 +27,15 @@ impl Token {
     }
 }
 
-/// Longest first. `>>` is read as two symbols, because it also closes two lists of type arguments.
+/// Symbols, longest first. `>>` is read as two symbols, since it also closes two lists of type
+/// arguments.
 const SYMBOLS: [&str; 20] = [
     "&&&", "|+|", "|-|", "##", "&&", "||", "==", "!=", "<=", ">=", "<<", "++", "..", "(", ")", "{",
     "}", "[", "]", "<",
 ];
 const SINGLE: &str = ">;:,.=+-*/%&|^~!?@#";
 
-/// The tokens of one logical line.
+/// Returns the tokens of one logical line.
 pub(crate) fn tokens(line: &str, place: &Place) -> Result<Vec<Token>> {
     let mut found = Vec::new();
     let mut rest = line.trim_start();
@@ -72,7 +73,7 @@ fn measure(rest: &str, first: char, place: &Place) -> Result<(Kind, usize)> {
     place.fail(format!("unexpected character {first:?}"))
 }
 
-/// A number as written: value, and width with sign if it has a prefix such as `32w` or `8s`.
+/// Parses a number: its value, and width and sign if it has a prefix such as `32w` or `8s`.
 pub(crate) fn number(token: &Token) -> Result<(u128, Option<(u32, bool)>)> {
     let digits = token.text.replace('_', "");
     let unreadable =

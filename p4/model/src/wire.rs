@@ -1,4 +1,4 @@
-//! Network interfaces as the model's ports: frames as they are on the wire, both ways.
+//! Network interfaces as ports of the model: frames in both directions as they are on the wire.
 #![allow(unsafe_code, reason = "packet sockets; this module makes nothing but their system calls")]
 
 use std::ffi::CString;
@@ -7,15 +7,15 @@ use std::mem::{offset_of, zeroed};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-/// The longest frame, which segmentation offload on a virtual link makes.
+/// Maximum length of a frame, with segmentation offload on a virtual link.
 const LONGEST: usize = 1 << 16;
 const ADDRESSES: usize = 12;
 const TAG: usize = 4;
-/// What the kernel queues while the model is busy, in bytes.
+/// Size of the kernel's queue while the model is busy, in bytes.
 const QUEUE: libc::c_int = 8 << 20;
 
-/// A network interface of this machine, in promiscuous mode. It receives what others send to it and
-/// not what leaves through it.
+/// Network interface of this machine, in promiscuous mode. Receives frames that arrive at it, not
+/// those sent through it.
 #[derive(Debug)]
 pub struct Wire {
     socket: OwnedFd,
@@ -25,10 +25,10 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Opens an interface of this thread's network namespace. Takes CAP_NET_RAW.
+    /// Opens an interface of this thread's network namespace. Requires CAP_NET_RAW.
     ///
     /// # Errors
-    /// There is none of this name, or the right is missing.
+    /// There is no such interface, or the capability is missing.
     pub fn open(interface: &str) -> io::Result<Self> {
         let all = (libc::ETH_P_ALL as u16).to_be();
         let name = CString::new(interface)?;
@@ -40,7 +40,7 @@ impl Wire {
         let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
         // SAFETY: takes numbers only. Protocol 0: nothing is received before `bind`.
         let socket = checked(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
-        // SAFETY: the descriptor is new and nobody else's.
+        // SAFETY: the descriptor is new and not owned elsewhere.
         let socket = unsafe { OwnedFd::from_raw_fd(socket) };
         let wire = Wire {
             socket,
@@ -66,21 +66,21 @@ impl Wire {
         Ok(wire)
     }
 
-    /// The interface's name.
+    /// Returns the name of the interface.
     #[must_use]
     pub fn interface(&self) -> &str {
         &self.interface
     }
 
-    /// The next frame that has arrived, with its VLAN tags; `None` if there is none now.
+    /// Returns the next frame that has arrived, with its VLAN tags; `None` if there is none now.
     ///
     /// # Errors
-    /// The interface is gone.
+    /// The interface was removed.
     pub fn receive(&mut self) -> io::Result<Option<&[u8]>> {
-        // The frame goes behind the place for the tag that the kernel takes out.
+        // The frame is stored behind room for the tag that the kernel removes.
         let part = &mut self.frame[TAG..];
         let mut vector = libc::iovec { iov_base: part.as_mut_ptr().cast(), iov_len: part.len() };
-        // Aligned as control messages must be, and more than the one that is asked for needs.
+        // Aligned as control messages must be, and larger than the requested one needs.
         let mut control = [0_u64; 16];
         // SAFETY: plain numbers and pointers, for which zero is a value.
         let mut message = unsafe { zeroed::<libc::msghdr>() };
@@ -95,7 +95,7 @@ impl Wire {
             Ok(length) => length,
             Err(_) => {
                 let error = io::Error::last_os_error();
-                // An interface that is down brings nothing, and may come up again.
+                // An interface that is down receives nothing, and may come up again.
                 let nothing =
                     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::NetworkDown);
                 return if nothing { Ok(None) } else { Err(error) };
@@ -111,10 +111,11 @@ impl Wire {
         }
     }
 
-    /// Sends a frame. `false` if the interface's queue is full: the frame is lost, as on a switch.
+    /// Sends a frame. Returns `false` if the interface's queue is full: the frame is lost, as on a
+    /// switch.
     ///
     /// # Errors
-    /// The interface is down or gone, or the frame longer than it takes.
+    /// The interface is down or was removed, or the frame is too long for it.
     pub fn send(&self, frame: &[u8]) -> io::Result<bool> {
         // SAFETY: `frame` is as long as said, and only read.
         let sent = unsafe { libc::send(self.descriptor(), frame.as_ptr().cast(), frame.len(), 0) };
@@ -127,10 +128,10 @@ impl Wire {
         if full { Ok(false) } else { Err(error) }
     }
 
-    /// Frames that arrived and found the queue full, since the wire was opened.
+    /// Returns the number of frames that were lost to a full queue since the wire was opened.
     ///
     /// # Errors
-    /// Of the system call.
+    /// Errors of the system call.
     pub fn lost(&mut self) -> io::Result<u64> {
         // SAFETY: plain numbers, for which zero is a value.
         let mut statistics = unsafe { zeroed::<libc::tpacket_stats>() };
@@ -146,7 +147,7 @@ impl Wire {
                 &raw mut length,
             )
         })?;
-        // The kernel counts from the last question.
+        // The kernel counts since the last query.
         self.lost += u64::from(statistics.tp_drops);
         Ok(self.lost)
     }
@@ -165,10 +166,10 @@ impl Wire {
     }
 }
 
-/// Waits until a frame has arrived at one of the wires, or for this long.
+/// Waits until a frame has arrived at one of the wires, at most this long.
 ///
 /// # Errors
-/// Of the system call.
+/// Errors of the system call.
 pub fn wait(wires: &[Wire], longest: Duration) -> io::Result<()> {
     let asked =
         |wire: &Wire| libc::pollfd { fd: wire.descriptor(), events: libc::POLLIN, revents: 0 };
@@ -184,7 +185,7 @@ pub fn wait(wires: &[Wire], longest: Duration) -> io::Result<()> {
     }
 }
 
-/// The outermost VLAN tag, which the kernel takes out of a frame and tells apart.
+/// Returns the outermost VLAN tag, which the kernel removes from a frame and reports separately.
 fn tag(message: &libc::msghdr) -> Option<[u8; TAG]> {
     // SAFETY: `message` was filled by `recvmsg`, and its control buffer lives as long as the
     // caller's frame.
@@ -207,7 +208,7 @@ fn tag(message: &libc::msghdr) -> Option<[u8; TAG]> {
     Some([a, b, c, d])
 }
 
-/// The control message that is asked for.
+/// Control message with the auxiliary data.
 #[repr(C)]
 struct Auxiliary {
     header: libc::cmsghdr,

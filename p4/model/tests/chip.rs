@@ -1,8 +1,8 @@
-//! What the chip or its compiler refuses, the model refuses when the program is loaded: at file and
-//! line, with the limit's name.
+//! Constructs that the chip or its compiler rejects. The model rejects them when the program is
+//! loaded, at file and line, with the name of the limit.
 //!
-//! Each construct is in a table with what becomes of it. Where the chip's compiler is at hand, it
-//! must say the same, but for the differences that are named.
+//! Each construct is in a table with its outcome. If the chip's compiler is available, it must
+//! agree, except for the listed differences.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
@@ -11,56 +11,56 @@ mod p4c;
 use common::{Program, frame, program};
 use flowgauge_p4_model::{Fault, Model, Options, SourceError};
 
-/// What becomes of a program.
+/// Outcome of a program.
 enum Outcome {
-    /// It is refused on the line with a mark, with these words.
+    /// Rejected on the marked line, with these words.
     Refused(&'static str),
-    /// It is refused somewhere, with these words.
+    /// Rejected on any line, with these words.
     RefusedAnywhere(&'static str),
-    /// It runs, for all that is known of the compiler.
+    /// Runs, as far as the compiler is known.
     Runs,
-    /// It is loaded, and this packet is a fault.
+    /// Loads, and this packet causes a fault.
     Fault(fn(&Fault) -> bool, u32, u32),
 }
 
 use Outcome::{Refused, RefusedAnywhere, Runs};
 
-/// As one would follow extension headers: with a header that is looked at before it is known
-/// whether it belongs to the stack.
+/// Loop over extension headers that reads a header before it is known whether it belongs to the
+/// stack.
 const LOOKING_LOOP: &str = "state body { extra_h next = packet.lookahead<extra_h>();
         transition select(next.rest, next.kind) { (0, 1) : more; (0, _) : last; default : accept; } }
     state more { packet.extract(hdr.extra.next); transition body; }
     state last { packet.extract(hdr.extra.next); transition select(hdr.extra.last.kind) { 2 : inner; default : accept; } }
     state inner { packet.extract(hdr.io); transition accept; }";
 
-/// A construct: what it is, how it comes into a program, and what becomes of it.
+/// Construct: its name, how it is added to a program, and the outcome.
 type Construct = (&'static str, fn(&mut Program), Outcome);
 
 const ADD: &str = "Register<bit<32>, bit<8>>(256, 0) r;
     RegisterAction<bit<32>, bit<8>, bit<32>>(r) add = { void apply(inout bit<32> v, out bit<32> rv) { v = v + 1; rv = v; } };";
 
-/// A counter in which two tables count.
+/// Counter in which two tables count.
 const COUNTED_TWICE: &str = "Counter<bit<64>, bit<8>>(256, CounterType_t.PACKETS) c;
     action s() { c.count(hdr.io.a[7:0]); } action s2() { c.count(hdr.io.b[7:0]); }
     table t { key = { hdr.io.a : exact; } actions = { s; } size = 16; }
     table t2 { key = { hdr.io.b : exact; } actions = { s2; } size = 16; }";
 
-/// A table with a key whose default action is `s`.
+/// Table with a key whose default action is `s`.
 const BY_DEFAULT: &str = "\ntable t { /*!*/
     key = { hdr.io.a : exact; } actions = { s; } const default_action = s(); size = 16; }";
 
-/// A table that changes what is sent.
+/// Table that changes what is sent.
 const COUNTING_UP: &str = "action s() { hdr.io.x = hdr.io.x + 1; }
     table t { key = { hdr.io.a : exact; } actions = { s; } const default_action = s(); size = 16; }";
 
-/// Two hashes of so many bits.
+/// Adds two hashes of this many bits.
 fn hashes(program: &mut Program, bits: u32) {
     program.locals = format!(
         "Hash<bit<{bits}>>(HashAlgorithm_t.CRC{bits}) h0; Hash<bit<{bits}>>(HashAlgorithm_t.CRC{bits}) h1;"
     );
 }
 
-/// An action of these statements.
+/// Adds an action with these statements.
 fn action(program: &mut Program, statements: &str) {
     program.locals += &format!(
         "action s() {{\n{statements} /*!*/\n}} table t {{ actions = {{ s; }} const default_action = s(); }}"
@@ -68,7 +68,7 @@ fn action(program: &mut Program, statements: &str) {
     program.body = "t.apply();".to_owned();
 }
 
-/// A register action on a register of numbers, with this body.
+/// Adds a register action with this body to a register of numbers.
 fn on_number(program: &mut Program, body: &str) {
     program.locals = format!(
         "Register<bit<32>, bit<8>>(256, 0) r;
@@ -79,7 +79,7 @@ fn on_number(program: &mut Program, body: &str) {
     program.body = "hdr.io.x = f.execute(hdr.io.a[7:0]);".to_owned();
 }
 
-/// The same on a register of pairs.
+/// Adds a register action with this body to a register of pairs.
 fn on_pair(program: &mut Program, body: &str) {
     program.declarations += "\nstruct pair_t { bit<32> lo; bit<32> hi; }";
     program.locals = format!(
@@ -102,7 +102,7 @@ fn local(program: &mut Program, local: &str, body: &str) {
     program.body = body.to_owned();
 }
 
-/// One table after another, each of which looks up what the last one found.
+/// Adds consecutive tables, each with the result of the previous one as key.
 fn chained(program: &mut Program, number: usize) {
     for table in 0..number {
         program.locals += &format!(
@@ -113,7 +113,7 @@ fn chained(program: &mut Program, number: usize) {
     }
 }
 
-/// Registers, each of which is read where the last one says.
+/// Adds registers, each with the value of the previous one as index.
 fn chained_registers(program: &mut Program, number: usize) {
     for register in 0..number {
         program.locals += &ADD
@@ -124,7 +124,7 @@ fn chained_registers(program: &mut Program, number: usize) {
     }
 }
 
-/// So many actions of one register, of which a packet runs one.
+/// Adds this many actions of one register, one of which a packet runs.
 fn register_actions(program: &mut Program, number: usize) {
     program.locals = "Register<bit<32>, bit<8>>(256, 0) r;\n".to_owned();
     for action in 0..number {
@@ -797,7 +797,7 @@ const CONSTRUCTS: &[Construct] = &[
     (
         "constant entries of prefixes",
         |program| {
-            // A single entry the compiler does take.
+            // The compiler does accept a single entry.
             let entries = "const entries = { 0x80000000 &&& 0x80000000 : s(1); 0x40000000 &&& 0xc0000000 : s(2); }";
             let entries = format!("{entries} const default_action = s(3); size = 4;");
             let table = format!(
@@ -1087,18 +1087,17 @@ fn what_the_chip_refuses_is_refused_when_it_is_loaded() {
     }
 }
 
-/// Both accesses get one stateful ALU in one stage, and with one packet two addresses on its one
-/// bus. The assembler only warns.
+/// Both accesses are placed in one stateful ALU of one stage, so that one packet puts two addresses
+/// on its only bus. The assembler only warns.
 const COLLIDE: &str = "the compiler makes a wrong program: two addresses on one bus";
-/// The same, but no packet meets both conditions, which neither the compiler nor the model works
-/// out.
+/// No packet meets both conditions, which neither the compiler nor the model can prove.
 const UNPROVEN: &str = "the conditions exclude each other: put both into branches of one if";
-/// The compiler leaves out what nothing uses or reads.
+/// The compiler omits what is not used.
 const UNUSED: &str = "the compiler refuses it if it is used";
-/// The model is smaller than the chip here.
+/// The model supports less than the chip here.
 const LEFT_OUT: &str = "the model does not execute it";
 
-/// What the compiler takes and the model refuses, or the other way round, and why.
+/// Differences between the compiler and the model, and their reasons.
 const DIFFERENCES: &[(&str, &str)] = &[
     ("two accesses one after another", COLLIDE),
     ("a second access that hardly any packet makes", COLLIDE),
@@ -1112,7 +1111,7 @@ const DIFFERENCES: &[(&str, &str)] = &[
     ("registers that fill the chip, one by one small enough", UNUSED),
     ("an action profile", LEFT_OUT),
     ("idle timeouts", LEFT_OUT),
-    // Of which the upper half is never used here.
+    // The upper half is never used here.
     ("a hash of 64 bits", UNUSED),
     ("a counter set to a field", LEFT_OUT),
     ("a meter", LEFT_OUT),
@@ -1143,8 +1142,8 @@ fn the_compiler_says_the_same() {
     assert_eq!(found, DIFFERENCES.iter().map(|(what, _)| *what).collect::<Vec<_>>());
 }
 
-/// The programs that the chip's compiler has accepted (p4/README.md), those that fill the pipe
-/// above all.
+/// Programs that the chip's compiler has accepted (p4/README.md), in particular those that fill the
+/// pipe.
 #[test]
 fn our_own_programs_are_not_refused() {
     let all_by_one_key: &[(&str, u32)] = &[

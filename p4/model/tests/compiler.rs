@@ -1,8 +1,8 @@
-//! This source against the compiler for the chip: it takes it, it fits, and both write the same
-//! schema.
+//! Comparison with the chip's compiler: it accepts this source, which fits, and writes the same
+//! schema as the model.
 //!
-//! The compiler is p4c with its Tofino backend, which few machines have; without it the tests print
-//! `skipped: needs …`. They take `TEST_P4C`, or `p4c` on the path.
+//! The compiler is p4c with its Tofino backend, which is rarely installed; without it the tests
+//! print `skipped: needs …`. They use `TEST_P4C`, or `p4c` in PATH.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 #![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
 
@@ -31,20 +31,20 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
-/// Stages of a pipe that distinct flows alone may take.
+/// Stages of a pipe that distinct flows alone may use.
 const STAGES: u64 = 5;
-/// Stages that all measurements together may take.
+/// Stages that all measurements together may use.
 const STAGES_OF_ALL: u64 = 9;
-/// The same of staggered registers, which find a register's round as well: its offset, the
+/// Stages that staggered registers may use, which also find a register's round: its offset, the
 /// difference, the mask.
 const STAGES_OF_STAGGERED: u64 = 8;
-/// Those that they may take with a second entropy.
+/// Stages that all measurements may use with a second entropy.
 const STAGES_WITH_SECOND: u64 = 10;
 
-/// Stages of a pipe, which delays and reordering may take.
+/// Stages of a pipe, all of which delays and reordering may use.
 const STAGES_OF_CHIP: u64 = 12;
 
-/// A source with macros, compiled and assembled into a folder of its own.
+/// Source with macros, compiled and assembled in a directory of its own.
 struct Compiled {
     source: PathBuf,
     defines: Vec<(&'static str, u32)>,
@@ -87,7 +87,7 @@ impl Compiled {
     fn stages(&self) -> u64 {
         let summary = self.read("pipe/logs/table_summary.log");
         let of_ingress = "Number of stages for ingress table allocation: ";
-        // One block for every attempt at an allocation; the last one counts.
+        // One block per attempt at an allocation; the last one counts.
         summary
             .lines()
             .filter_map(|line| line.trim().strip_prefix(of_ingress))
@@ -97,7 +97,7 @@ impl Compiled {
             .unwrap()
     }
 
-    /// A row of the table in `p4/README.md`.
+    /// Returns a row of the table in `p4/README.md`.
     fn row(&self, what: &str) -> String {
         let metrics: Value = serde_json::from_str(&self.read("pipe/logs/metrics.json")).unwrap();
         let containers = |kind: &str| {
@@ -135,7 +135,7 @@ impl Compiled {
     }
 }
 
-/// The folder of `flowgauge.p4`.
+/// Returns the directory of `flowgauge.p4`.
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
@@ -144,15 +144,15 @@ fn by_name(list: &Value) -> BTreeMap<&str, &Value> {
     list.as_array().unwrap().iter().map(|one| (one["name"].as_str().unwrap(), one)).collect()
 }
 
-/// What the model leaves out (see `Model::schema`).
+/// Whether the model omits a table (see `Model::schema`).
 fn left_out(table: &Value) -> bool {
     let kind = table["table_type"].as_str().unwrap_or_default();
     kind.starts_with("Snapshot")
         || ["DynHashAlgorithm", "DynHashConfigure", "TblDbgCnt"].contains(&kind)
 }
 
-/// Versions of the compiler write the value of a constant that is hashed in two ways, as
-/// `constant0_16_16w0` or `constant0_16_0`: here without it. Nothing looks such a field up.
+/// Removes the value of hashed constants from names. Versions of the compiler write it in two ways,
+/// as `constant0_16_16w0` or `constant0_16_0`. Such fields are not looked up.
 fn without_constants(table: &Value) -> Value {
     let mut table = table.clone();
     for field in table["data"].as_array_mut().into_iter().flatten() {
@@ -164,7 +164,8 @@ fn without_constants(table: &Value) -> Value {
     table
 }
 
-/// Compares the schemas and lets the model run frames. Gives the number of tables and digests.
+/// Compares the schemas and runs frames through the model. Returns the number of tables and
+/// digests.
 fn compare(name: &str, model: &mut Model, compiled: &str) -> usize {
     let compiled: Value = serde_json::from_str(compiled).unwrap();
     let schema = model.schema();
@@ -187,8 +188,8 @@ fn compare(name: &str, model: &mut Model, compiled: &str) -> usize {
             assert!(theirs.contains_key(object), "{name}: the compiler has no {object}");
         }
     }
-    // What the compiler lets through the hardware can do, so the model must not call it a fault.
-    // Indices are not checked by the compiler.
+    // The hardware can execute what the compiler accepts, so the model must not report a fault. The
+    // compiler does not check indices.
     for frame in [frames::random(5, 2000), frames::kinds()].concat() {
         match model.inject(0, &frame.bytes) {
             Ok(_) | Err(Fault::IndexOutOfRange { .. }) => {}
@@ -198,7 +199,7 @@ fn compare(name: &str, model: &mut Model, compiled: &str) -> usize {
     compared
 }
 
-/// What is measured, as the table in `p4/README.md` says it.
+/// Describes what is measured, as in the table of `p4/README.md`.
 fn described(settings: &Settings) -> String {
     let builds = builds_of(settings).unwrap();
     let on = builds
@@ -235,7 +236,8 @@ fn slots(key: KeyKind, slots_log2: u8) -> heavy::Settings {
     heavy::Settings { algorithm: Algorithm::Precision, unit: Unit::Packets, key, slots_log2 }
 }
 
-/// Everything but heavy hitters, by the keys of cardinality, entropy, frequency and membership.
+/// Returns settings with everything but heavy hitters, by the keys of cardinality, entropy,
+/// frequency and membership.
 fn all(keys: [KeyKind; 4], entropy: SketchKind, frequency: SketchKind, columns: usize) -> Settings {
     Settings {
         entropy: [sketch_of(entropy, keys[1], columns), sketch::Settings::DEFAULT],
@@ -261,7 +263,7 @@ fn builds() -> Vec<Settings> {
         entropy: [sketch_of(kind, SrcDst, columns), sketch::Settings::DEFAULT],
         ..OFF
     };
-    // Of sources and destinations.
+    // By sources and destinations.
     let two = |others: Settings| {
         let entropy = [Src, Dst].map(|key| sketch_of(CountSketch, key, 1024));
         Settings { entropy, ..others }
@@ -345,8 +347,8 @@ fn builds() -> Vec<Settings> {
     builds
 }
 
-/// Every key, hash and measurement, and the smallest and largest arrays. On the compiler that
-/// `p4/README.md` names, its table must be right.
+/// Every key, hash and measurement, and the smallest and largest arrays. With the compiler that
+/// `p4/README.md` names, its table must be correct.
 #[test]
 fn flowgauge_fits_and_has_the_same_schema() {
     let Some(compiler) = compiler() else {
@@ -386,7 +388,7 @@ fn flowgauge_fits_and_has_the_same_schema() {
     compare_rows(&compiler, &rows);
 }
 
-/// Compares rows with those of the table in `p4/README.md`, if it is about this compiler.
+/// Compares rows with the table in `p4/README.md`, if it is for this compiler.
 fn compare_rows(compiler: &OsString, rows: &[String]) {
     println!("{}", rows.join("\n"));
     let version = Command::new(compiler).arg("--version").output().unwrap().stdout;
@@ -509,8 +511,8 @@ fn a_program_that_includes_the_telemetry_compiles() {
     assert!(compare("own", &mut compiled.model(), &compiled.read("bfrt.json")) > 10);
 }
 
-/// Schemas that someone else compiled: `TEST_P4_COMPILED` names a folder with pairs of `NAME.p4`
-/// and `NAME.bfrt.json`.
+/// Schemas compiled elsewhere: `TEST_P4_COMPILED` names a directory with pairs of `NAME.p4` and
+/// `NAME.bfrt.json`.
 #[test]
 fn schemas_at_hand() {
     let Ok(folder) = std::env::var("TEST_P4_COMPILED") else {

@@ -1,4 +1,4 @@
-//! Tables, registers and counters by name, and every request that is refused.
+//! Tables, registers and counters by name, and all rejected requests.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;

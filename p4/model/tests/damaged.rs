@@ -1,4 +1,4 @@
-//! Damaged sources are errors, never panics, and what still loads runs.
+//! Damaged sources: they are errors, never panics, and those that load can run.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
@@ -36,7 +36,7 @@ const PIECES: [&str; 24] = [
     "\n",
 ];
 
-/// A program that uses most of the language.
+/// Returns a program that uses most of the language.
 fn rich() -> String {
     let mut program = program(
         "CRCPolynomial<bit<32>>(32w0x790900f3, true, false, false, 32w0xffffffff, 32w0xffffffff) p;
@@ -90,7 +90,7 @@ fn never_a_panic() {
                 loaded += 1;
                 for head in [1, 0x44, 0] {
                     let bytes = [&[head, 0, 0, 0][..], &frame(0x11, 0x1e)].concat();
-                    // A fault is an answer too.
+                    // A fault is a valid result too.
                     drop(model.inject(0, &bytes));
                     drop(model.inject(128, &bytes[..9]));
                 }

@@ -1,4 +1,4 @@
-//! flowgauge.p4 in the model against the code that software dataplanes run, bit for bit.
+//! flowgauge.p4 in the model compared bit for bit with the code that software dataplanes run.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 #![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
 
@@ -35,7 +35,7 @@ fn settings(key: KeyKind, hash: HashMode, p: u8) -> Settings {
     Settings::only(Cardinality { key, hash, precision, ..Cardinality::default() })
 }
 
-/// Nothing but counters.
+/// Returns settings with counters only.
 fn nothing() -> Settings {
     Settings::only(Cardinality { mode: cardinality::Mode::Off, ..Cardinality::default() })
 }
@@ -59,7 +59,7 @@ fn membership(key: KeyKind, row_bits: u32) -> Settings {
     Settings { membership: membership::Settings { on: true, key, shape }, ..nothing() }
 }
 
-/// What the core counts of frames that are on the wire as they are here.
+/// Returns what the core counts for these frames.
 fn expected<'a>(settings: &Settings, frames: impl IntoIterator<Item = &'a [u8]>) -> Window {
     let tables = Tables::new(settings, SEED);
     let context = Context::new(*settings, &tables.tabulation, Sharing::Alone);
@@ -74,7 +74,7 @@ fn expected<'a>(settings: &Settings, frames: impl IntoIterator<Item = &'a [u8]>)
     }
     let mut window = Window::new();
     read(settings, &state, &shared, &mut window);
-    // A switch does not know of what EtherType frames are that it does not open.
+    // A switch does not know the EtherType of frames that it does not decode.
     window.bank.unopened = Unopened::default();
     window
 }
@@ -124,7 +124,7 @@ fn check(settings: &Settings, frames: &[OwnedFrame]) {
     if window == all {
         return;
     }
-    // Something differs: name the first frame that does.
+    // In case of a difference, name the first frame that causes it.
     for frame in &frames {
         let mut switch = Switch::new(settings, SEED);
         switch.inject(frame);
@@ -151,8 +151,8 @@ fn every_key_hash_and_precision() {
     }
 }
 
-/// The CRC of four bytes can be chosen freely, so every level can be had, the one of all-zero rank
-/// bits too.
+/// The CRC of four bytes can be chosen freely, so every level can be reached, including that of
+/// all-zero rank bits.
 #[test]
 fn every_level_of_every_precision() {
     for p in 4..=16 {
@@ -222,8 +222,8 @@ fn every_beginning_of_every_kind() {
     }
 }
 
-/// Random frames have hardly two of the same flow; these come again and again, so that counts grow,
-/// and in few columns, so that rows differ and go below zero.
+/// Returns frames whose flows recur, which random ones rarely do, so that counts grow, in few
+/// columns, so that rows differ and become negative.
 fn recurring(seed: u64) -> Vec<OwnedFrame> {
     let mut distinct = [frames::random(seed, 60), frames::kinds()].concat();
     distinct.retain(|frame| opened_by_a_switch(&frame.bytes));
@@ -248,7 +248,7 @@ fn entropy_by_every_key_and_sketch() {
     }
 }
 
-/// The first by each key and the second by each other, whichever comes first in a program.
+/// Every pair of keys, in either order of the program.
 #[test]
 fn two_entropies_by_every_pair_of_keys() {
     for (number, first) in KeyKind::ALL.into_iter().enumerate() {
@@ -282,7 +282,7 @@ fn membership_by_every_key_and_length() {
     }
 }
 
-/// Keys in common and each its own, so that every hash is shared and not.
+/// Shared keys and separate keys, so that every hash is both shared and not.
 #[test]
 fn all_measurements_together() {
     let (kinds, keys) = (SketchKind::ALL, KeyKind::ALL);
@@ -290,7 +290,7 @@ fn all_measurements_together() {
         let key = |shift: usize| keys[(round >> shift) % 4 % (1 + round % 4)];
         let mut all = settings(key(0), HashMode::PUBLIC[round % 2], 8);
         all.entropy[0] = sketch_of(kinds[round % 2], key(1), 8);
-        // In some rounds with a second.
+        // In some rounds with a second entropy.
         if key(1) != key(2) {
             all.entropy[1] = sketch_of(kinds[round % 2], key(2), 8);
         }
@@ -318,7 +318,7 @@ fn every_median_and_minimum() {
         i32::MIN,
         i32::MIN + 1,
     ];
-    // Sources whose three signs are different from one to the next.
+    // Sources whose three signs differ from one to the next.
     let frames: Vec<OwnedFrame> =
         (1..=61_u32).map(|source| frames::from_source(source.to_be_bytes())).collect();
     for kind in SketchKind::ALL {
@@ -388,7 +388,7 @@ fn sums_carry_into_their_upper_half() {
         let mut one = switch.clone();
         one.set_sum(0, before);
         one.inject(&frame.bytes);
-        // The other pipe keeps what it was set to.
+        // The other pipe keeps its values.
         assert_eq!(
             one.window(0).bank.entropy.sums[0].sum,
             before.saturating_add(term).saturating_add(before),
@@ -397,8 +397,8 @@ fn sums_carry_into_their_upper_half() {
     }
 }
 
-/// A switch and a core whose counters begin at the same value, near the end of their range or
-/// beyond it.
+/// Switch and core with counters that start at the same value, near or beyond the end of their
+/// range.
 #[test]
 fn counters_near_their_ends_stay_where_they_are() {
     let signed = [FULL - 2, FULL - 1, FULL, FULL + 1, i32::MAX - 5]
@@ -449,7 +449,7 @@ fn counters_near_their_ends_stay_where_they_are() {
     }
 }
 
-/// A pipe's flows are its own: pipes add up as cores with sketches of their own would.
+/// Pipes count separately, and add up like cores with separate sketches.
 #[test]
 fn pipes_add_up() {
     let mut settings = entropy(SketchKind::CountSketch, KeyKind::Src, 8);

@@ -1,4 +1,4 @@
-//! Heavy hitters in the model against their definition, slot by slot.
+//! Heavy hitters in the model compared with their definition, slot by slot.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 #![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
 
@@ -23,12 +23,12 @@ struct Slot {
     signature: u32,
     count: u32,
     inherited: u32,
-    /// The key in words, as the switch keeps it.
+    /// Key in words, as the switch stores it.
     key: Vec<u64>,
 }
 
-/// The definition: two stages, of which the smaller count gives way with a power of two's
-/// probability.
+/// Definition: two stages, in which the smaller count is replaced with a probability that is a
+/// power of two.
 struct Definition {
     bits: u32,
     stages: [Vec<Slot>; 2],
@@ -36,7 +36,8 @@ struct Definition {
     replaced: usize,
 }
 
-/// A CRC with input and output reflected and all ones at both ends, bit by bit.
+/// Computes a CRC with reflected input and output, initial value and final XOR all ones, bit by
+/// bit.
 fn crc(polynomial: u32, bytes: &[u8]) -> u32 {
     let bits = bytes.iter().flat_map(|byte| (0..8).map(move |bit| u32::from(byte >> bit & 1)));
     !bits
@@ -81,7 +82,7 @@ impl Definition {
     }
 }
 
-/// The version of IP, addresses of four words with an IPv4 address as the last one, ports and
+/// Returns the IP version, addresses of four words (an IPv4 address is the last one), ports and
 /// protocol.
 fn words(key: &[u8], kind: KeyKind) -> Vec<u64> {
     let number = |bytes: &[u8]| bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
@@ -159,7 +160,7 @@ impl Lab {
         let flows = format!("flows{stage}");
         let flows =
             [0, 1].map(|field| of(&flows, field, bank << self.bits..(bank + 1) << self.bits));
-        // These are of both stages.
+        // Slots of both stages.
         let first = (2 * bank + stage) << self.bits;
         let both = |register: &str| {
             [0, 1].map(|field| of(register, field, first..first + (1 << self.bits)))
@@ -202,7 +203,7 @@ impl Lab {
     }
 }
 
-/// Some flows many times, many a few times.
+/// Returns frames in which some flows are frequent and many are rare.
 fn skewed(seed: u64, count: usize) -> Vec<OwnedFrame> {
     let distinct = [frames::random(seed, 200), frames::kinds()].concat();
     let distinct: Vec<OwnedFrame> = distinct
@@ -247,7 +248,7 @@ fn every_key_and_size() {
     }
 }
 
-/// The source address whose signature is that of an empty slot.
+/// Source address whose signature is that of an empty slot.
 #[test]
 fn a_signature_of_zero_takes_a_slot_like_any_other() {
     let (mut lab, mut definition) = (Lab::new(KeyKind::Src, 4, false), Definition::new(4));
@@ -296,7 +297,8 @@ fn windows_are_banks() {
     lab.assert_holds(&banks[1], 1, "bank 1");
 }
 
-/// On a chip other packets pass before a packet comes back, and the bank may change in between.
+/// On a chip, other packets pass before a resubmitted one comes back, and the bank may change in
+/// between.
 #[test]
 fn packets_that_come_back_late_are_of_their_window_and_count_once() {
     let kind = KeyKind::Src;
@@ -307,7 +309,7 @@ fn packets_that_come_back_late_are_of_their_window_and_count_once() {
         let all = skewed(21, 2_000);
         let (mut sent, mut late) = (0, 0);
         for (bank, frames) in all.chunks(1_000).enumerate() {
-            // The packets that have not come back yet are of the window before.
+            // Packets that have not come back yet belong to the previous window.
             lab.set_bank(bank as u8);
             for frame in frames {
                 let leaving = lab.model.inject(3, &frame.bytes).unwrap().len();
@@ -336,7 +338,7 @@ fn packets_that_come_back_late_are_of_their_window_and_count_once() {
             let cells =
                 lab.model.register_range(row, 0, 1024 * bank..1024 * (bank + 1), 0).unwrap();
             assert_eq!(cells.into_iter().sum::<u64>(), keys.len() as u64);
-            // What a flow has surely had it had in this window, over both stages together.
+            // The guaranteed count of a flow was reached in this window, over both stages.
             let mut surely: Vec<(Vec<u64>, u32, u32)> = Vec::new();
             for slot in [0, 1]
                 .into_iter()

@@ -1,6 +1,6 @@
-//! The entropy that a switch makes itself: after every packet it is what software makes of the same
-//! window, and a switch tells of a flood before the window ends. A second entropy is measured
-//! beside it.
+//! Entropy that a switch computes itself: after every packet it equals that of software for the
+//! same window, and a switch reports a flood before the window ends. A second entropy is measured
+//! as well.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use flowgauge_bfruntime::server::{Query, Running, Source, Target, Write};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const MADE: &str = "pipe.Ingress.flowgauge.in_integers_by_dst";
-/// What stands for an entropy whose sum is beyond the logarithms.
+/// Value for an entropy whose sum is beyond the logarithms.
 const UNKNOWN: u32 = 1 << 30;
 
 struct Lab {
@@ -41,7 +41,7 @@ impl Lab {
             shape: Grid::of_counters(3, 256).unwrap(),
         };
         settings.entropy = [KeyKind::Dst, KeyKind::Src].map(sketch);
-        // The switch makes that of destinations.
+        // The switch computes the entropy of destinations.
         let keys = [
             ("FLOWGAUGE_ENTROPY_KEY", KeyKind::Dst as u32),
             ("FLOWGAUGE_ENTROPY_SECOND_KEY", KeyKind::Src as u32),
@@ -70,7 +70,7 @@ impl Lab {
         Lab { switch, tofino, _running: running, bank: 0 }
     }
 
-    /// Packets to these destinations, all at one pipe.
+    /// Sends packets to these destinations, all at one pipe.
     fn send(&self, destinations: impl IntoIterator<Item = u32>) {
         let mut entrance = self.switch.enter();
         for destination in destinations {
@@ -83,7 +83,7 @@ impl Lab {
         }
     }
 
-    /// A datum of the open window.
+    /// Reads a value of the open window.
     fn read(&self, register: &str, field: &str) -> u32 {
         let name = format!("{MADE}.{register}");
         let entries =
@@ -115,7 +115,7 @@ impl Lab {
         self.read("result", "entropy")
     }
 
-    /// Closes the window: packets, sum, and the entropy that the switch made.
+    /// Closes the window and returns its packets, sum, and the entropy that the switch computed.
     fn rotate(&mut self) -> (u64, u64, u32) {
         let made = self.entropy();
         let snapshot = self.tofino.rotate().unwrap();
@@ -124,8 +124,8 @@ impl Lab {
     }
 }
 
-/// Destinations of a window: none, one, all different, evenly spread, skewed, or a flood among
-/// others.
+/// Returns the destinations of a window: none, one, all different, evenly spread, skewed, or with a
+/// flood.
 fn traffic(random: &mut ChaCha8Rng, window: u32) -> Vec<u32> {
     let most = if window % 50 == 49 { 3000 } else { 120 };
     let packets = random.random_range(0..most);
@@ -165,7 +165,7 @@ fn a_thousand_windows_have_the_entropy_that_software_makes_of_them() {
     }
 }
 
-/// Sums as they are after very many packets: of every size, to the last that has a logarithm.
+/// Sums after very many packets: of every size, up to the last one with a logarithm.
 #[test]
 fn sums_of_any_size() {
     let mut lab = Lab::new(SketchKind::CountMin, 0);
@@ -173,12 +173,12 @@ fn sums_of_any_size() {
     for number in 0..300 {
         let bits = random.random_range(1..26_u32);
         let packets = random.random_range(1..1_u32 << bits);
-        // Some are a little less than the packets, and have the same logarithm.
+        // Some are slightly less than the packets, and have the same logarithm.
         let share = if number % 4 == 0 { 999 } else { random.random_range(0..34_000_u64) };
         let whole = (u64::from(packets) * share / 1000) as u32;
         lab.write("packets", packets - 1);
         lab.write("whole", whole);
-        // A flow's first packet adds nothing.
+        // The first packet of a flow adds nothing.
         lab.send([0]);
         assert_eq!(
             u64::from(lab.entropy()),
@@ -187,7 +187,7 @@ fn sums_of_any_size() {
         );
         lab.rotate();
     }
-    // The last sum stays at its end, whatever comes after it.
+    // The sum saturates.
     for (whole, packets, is_known) in
         [((1 << 31) - 1, 1, true), (1 << 31, 1, false), (u32::MAX, 3, false)]
     {
@@ -204,17 +204,17 @@ fn sums_of_any_size() {
     }
 }
 
-/// A flood makes few destinations of many, or many of few.
+/// A flood reduces many destinations to few, or spreads few to many.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_is_told_before_the_window_ends() {
-    // Usual windows have 6 bits.
+    // Normal windows have 6 bits.
     let (low, high, usual) = (3 << 10, 8 << 10, 64);
     for (is_low, flooded) in [(true, 1), (false, 4096)] {
         let mut lab =
             tokio::task::spawn_blocking(move || Lab::new(SketchKind::CountMin, 1)).await.unwrap();
         lab.set("lowest", low);
         lab.set("highest", high);
-        // A second way into the same switch, for whoever waits for alarms.
+        // Second server for the same switch, for a client that waits for alarms.
         let watched = Running::start(
             ([127, 0, 0, 1], 0).into(),
             None,
@@ -224,8 +224,8 @@ async fn a_flood_is_told_before_the_window_ends() {
         let address = watched.address();
         let connection = SwitchConnection::builder(&address.ip().to_string(), address.port());
         let watcher = connection.client_id(1).p4_name("flowgauge").connect().await.unwrap();
-        // Few packets have a low entropy, whatever they are; from 1,024 on the switch looks at it.
-        // An ordinary window is none to tell of.
+        // Few packets have a low entropy in any case; the switch checks it from 1,024 on. A normal
+        // window is not reported.
         lab.send((0..3000).map(|number| number % usual));
         assert_eq!(lab.read("result", "told"), 0);
         let mut lab = tokio::task::spawn_blocking(move || {
@@ -241,7 +241,7 @@ async fn a_flood_is_told_before_the_window_ends() {
         let digest = tokio::task::spawn_blocking(move || queue.recv().unwrap()).await.unwrap();
         assert_eq!(digest.name, "pipe.IngressDeparser.entropy_alarms");
         assert_eq!(digest.data["bank"].to_u32(), 1);
-        // It goes on, and is told once. The register says what it is.
+        // The flood continues, and is reported once. The register has the value.
         let entropy = lab.entropy();
         assert!(if is_low { entropy < low } else { entropy > high }, "{entropy}");
         assert_eq!(lab.read("result", "told"), 1);
@@ -251,13 +251,13 @@ async fn a_flood_is_told_before_the_window_ends() {
     }
 }
 
-/// Constants are off by a little, so that an entropy of about zero may come out negative: it is
-/// zero, too low for whoever asks for more, and never too high.
+/// Constants are slightly inexact, so that an entropy of about zero may be negative. It counts as
+/// zero: too low for any higher threshold, and never too high.
 #[test]
 fn a_negative_entropy_is_zero_whichever_threshold_it_is_compared_with() {
     let mut lab = Lab::new(SketchKind::CountMin, 1);
-    // Packets with an even number are compared with the lowest, the others with the highest. Less
-    // than 1,024 are not compared.
+    // Packets with an even number are compared with the lowest threshold, the others with the
+    // highest. Fewer than 1,024 are not compared.
     for (packets, lowest, is_told) in
         [(4096, 0, 0), (4096, 1, 1), (4097, 1, 0), (4097, 0, 0), (1022, 1, 0)]
     {

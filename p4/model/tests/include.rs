@@ -1,4 +1,4 @@
-//! telemetry.p4 inside someone else's program.
+//! telemetry.p4 included in another program.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use flowgauge_p4_model::{Counted, Model, Options, Pipes};

@@ -1,4 +1,4 @@
-//! Every construct that the model executes, in small programs with known answers.
+//! Every construct that the model executes, in small programs with known results.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
@@ -333,7 +333,8 @@ fn registers_of_pairs_with_predicates_and_parameters() {
     );
     program.declarations += "\nstruct pair_t { bit<32> key; bit<32> time; }";
     let mut model = program.model();
-    // Time 200 is more than 100 after 1; then 7 owns, 8 must wait until more than 100 have passed.
+    // Time 200 is more than 100 after 1; then 7 owns the slot, and 8 must wait until more than 100
+    // have passed.
     let answers = [(7, 200), (7, 250), (8, 300), (8, 351), (7, 360)]
         .map(|(a, b)| compute(&mut model, a, b).0);
     assert_eq!(answers, [0b100, 0b010, 0b001, 0b100, 0b001]);
@@ -370,14 +371,14 @@ fn signed_parameters_and_initial_values() {
     let (parameter, register) = (table("pipe.Ingress.less"), table("pipe.Ingress.r"));
     assert_eq!(parameter["data"][0]["singleton"]["type"]["default_value"], -100);
     assert_eq!(parameter["depends_on"].as_array().unwrap(), std::slice::from_ref(&register["id"]));
-    // A time is replaced when it is more than 100 ago: -1 by 100, and 100 by 201.
+    // A time is replaced if it is more than 100 ago: -1 by 100, and 100 by 201.
     assert_eq!(
         [50, 100, 200, 201, 201].map(|a| compute(&mut model, a, 0).0),
         [u32::MAX, u32::MAX, 100, 100, 201]
     );
 }
 
-/// A 64-bit sum in one stateful ALU (p4 notes): the low half carries into the high one.
+/// 64-bit sum in one stateful ALU (p4 notes): the low half carries into the high one.
 #[test]
 fn a_pair_carries() {
     let mut program = program(
@@ -398,7 +399,7 @@ fn a_pair_carries() {
     }
 }
 
-/// Decrement that returns the value with its sign turned (Count Sketch, p4 notes).
+/// Decrement that returns the negated value (Count Sketch, p4 notes).
 #[test]
 fn a_result_is_computed_before_or_after_the_update_as_written() {
     let locals = "Register<bit<32>, bit<1>>(1, 0) r;

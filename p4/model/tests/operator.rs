@@ -1,5 +1,5 @@
-//! The model over BFRuntime, driven with the public client `rbfrt` as an operator's script drives a
-//! switch.
+//! Model over BFRuntime, operated with the public client `rbfrt` like a switch by an operator's
+//! script.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use flowgauge_bfruntime::server::{Running, Target};
@@ -96,7 +96,7 @@ async fn tables_are_filled_packets_counted_and_registers_read() {
     }
     assert_eq!(forwarded, 500, "of the second pipe's port");
 
-    // The driver learns what the hardware counted when it is told to ask.
+    // The driver only learns the hardware's counts when a client requests it.
     let ipv4 = || Request::new(FRAMES).match_key("$COUNTER_INDEX", MatchValue::exact(8_u32));
     let packets = async || {
         let read = switch.get_table_entries(ipv4()).await.unwrap();
@@ -121,7 +121,7 @@ async fn tables_are_filled_packets_counted_and_registers_read() {
             .get("Ingress.flowgauge.cardinality_by_src.registers.f1")
             .unwrap();
         assert_eq!(pipes.len(), 2);
-        // A thousand sources leave no register of 16 untouched; bank 0 did not count.
+        // A thousand sources leave none of 16 registers untouched; bank 0 did not count.
         assert!(
             pipes.iter().all(|level| (level.to_u32() > 0) == (index >= 16)),
             "{index}: {pipes:?}"

@@ -1,7 +1,7 @@
-//! Programs with one construct each that the chip or its compiler treats specially, whose verdict
-//! stands beside the model's.
+//! Programs with one construct each that the chip or its compiler treats specially. The compiler's
+//! verdict is listed next to the model's.
 //!
-//! The programs are not a part of this repository: `TEST_P4_PROBES` names a folder with them.
+//! The programs are not part of this repository: `TEST_P4_PROBES` names a directory with them.
 //! `chip.rs` has constructs of our own for each of the limits.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -12,34 +12,33 @@ use flowgauge_testing::skip;
 use std::fs;
 use std::path::PathBuf;
 
-/// What the chip's compiler does with a program.
+/// Verdict of the chip's compiler on a program.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Compiler {
     Takes,
     Refuses,
 }
 
-/// What the model does with it.
+/// Verdict of the model.
 enum Verdict {
     Loads,
-    /// As the compiler does, with these words.
+    /// Rejected like by the compiler, with these words.
     RefusedBy(&'static str),
-    /// The compiler takes it. With these words, and why.
+    /// Rejected with these words although the compiler accepts it, and the reason.
     RefusedAlone(&'static str, &'static str),
 }
 
 use Compiler::{Refuses, Takes};
 use Verdict::{Loads, RefusedAlone, RefusedBy};
 
-/// Both get one stateful ALU in one stage, and with one packet two addresses on its one bus. The
-/// assembler only warns.
+/// Both accesses are placed in one stateful ALU of one stage, so that one packet puts two addresses
+/// on its only bus. The assembler only warns.
 const COLLIDE: &str = "the compiler makes a wrong program: two addresses on one bus";
-/// The same, but no packet meets both conditions, which neither the compiler nor the model works
-/// out.
+/// No packet meets both conditions, which neither the compiler nor the model can prove.
 const UNPROVEN: &str = "the conditions exclude each other: put both into branches of one if";
-/// The compiler leaves out what nothing uses. Used, it refuses it (`chip.rs`).
+/// The compiler omits what is not used. If it is used, it rejects it (`chip.rs`).
 const UNUSED: &str = "the compiler refuses it if it is used";
-/// The model is smaller than the chip here, and says `unsupported`.
+/// The model supports less than the chip here, and reports `unsupported`.
 const LEFT_OUT: &str = "the model does not execute it";
 
 const PROBES: &[(&str, Compiler, Verdict)] = &[

@@ -1,4 +1,4 @@
-//! What the model does not execute is an error at file and line.
+//! Constructs that the model does not support are errors with file and line.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
@@ -6,7 +6,7 @@ mod common;
 use common::{Program, program};
 use flowgauge_p4_model::{Model, Options, Place, SourceError};
 
-/// Checks that a program is refused, on the line marked `/*!*/`.
+/// Checks that a program is rejected on the line marked `/*!*/`.
 fn refused(text: &str, because: &str) {
     let error = Model::from_text("small.p4", text, &Options::default()).expect_err(text);
     let line = 1 + text.lines().position(|line| line.contains("/*!*/")).expect("a mark") as u32;
@@ -60,7 +60,7 @@ fn statements() {
 fn declarations() {
     refused_local("Meter<bit<8>>(16, MeterType_t.BYTES) m;", "unsupported extern Meter");
     refused_local("Register<bit<64>, bit<1>>(1, 0) r;", "a stateful ALU has no more");
-    // The mark is on the action's line.
+    // The mark is on the line of the action.
     let compared = |condition: &str| {
         let action =
             "RegisterAction<bit<32>, bit<1>, bit<32>>(r) a = { void apply(inout bit<32> c) {";
@@ -165,7 +165,7 @@ fn loops() {
         "state body { packet.extract(hdr.extra[0]); transition select(hdr.extra[0].kind) { 1: body; default: accept; } }"
             .to_owned();
     assert!(refused(&program));
-    // One of two states walks along the stack.
+    // One of two states extracts the stack.
     program.parser = "state body { packet.extract(hdr.extra.next); transition other; }
         state other { transition select(hdr.extra[0].kind) { 1: body; default: accept; } }"
         .to_owned();

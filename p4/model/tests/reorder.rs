@@ -1,5 +1,5 @@
-//! Reordering in the model, as the driver reads it, against the code that software dataplanes run,
-//! bit for bit.
+//! Reordering in the model, as read by the driver, compared bit for bit with the code that software
+//! dataplanes run.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use flowgauge_bfruntime::server::{Running, Target};
@@ -27,7 +27,7 @@ const MS: u64 = 1_000_000;
 const SAMPLING: Reordering = Reordering { algorithm: Algorithm::Sampling, ..Reordering::DEFAULT };
 const HYBRID: Reordering = Reordering { algorithm: Algorithm::Hybrid, ..Reordering::DEFAULT };
 
-/// Nothing but reordering.
+/// Returns settings with reordering only.
 fn settings(reorder: Reordering) -> Settings {
     assert_eq!(reorder.problem(), None);
     let off =
@@ -35,7 +35,7 @@ fn settings(reorder: Reordering) -> Settings {
     Settings { reorder, ..Settings::only(off) }
 }
 
-/// A switch and a core that see the same packets.
+/// Switch and core that see the same packets.
 struct Lab {
     settings: Settings,
     switch: Arc<Switch>,
@@ -89,7 +89,7 @@ impl Lab {
     }
 
     fn packet(&mut self, at: u64, frame: &[u8]) {
-        // Flows are of one pipe, as cores share them.
+        // Flows belong to one pipe, since cores share them.
         let port = self.switch.port(0);
         let mut entrance = self.switch.enter();
         entrance.set_clock(at);
@@ -100,7 +100,7 @@ impl Lab {
         active.record(&context, Link::Ethernet, frame, Arrival::new(frame.len() as u32, at));
     }
 
-    /// Closes a window on both, and compares them. Gives what was counted.
+    /// Closes a window on both, compares them, and returns the counts.
     #[track_caller]
     fn rotate(&mut self) -> Box<WideBank> {
         let found = self.tofino.rotate().unwrap().bank;
@@ -130,7 +130,7 @@ fn sorted(reorder: &WideReorder) -> Vec<Prefix> {
     prefixes
 }
 
-/// A segment of a flow.
+/// Segment of a flow.
 #[derive(Clone, Copy)]
 struct Tcp {
     v6: bool,
@@ -142,8 +142,8 @@ struct Tcp {
     option_words: u8,
 }
 
-/// An Ethernet frame without its data. Addresses over IPv6 are of 2001:db8::/32, and the source's
-/// words of four bytes are all the same.
+/// Returns an Ethernet frame without its data. IPv6 addresses are in 2001:db8::/32, and all 4-byte
+/// words of the source are the same.
 fn frame(segment: &Tcp) -> Vec<u8> {
     let &Tcp { v6, source, port, flags, sequence, payload, option_words } = segment;
     let length = 20 + 4 * u16::from(option_words) + payload;
@@ -172,7 +172,7 @@ const fn ipv4(port: u16, flags: u8, sequence: u32, payload: u16) -> Tcp {
     Tcp { v6: false, source: 0x0a00_0001, port, flags, sequence, payload, option_words: 0 }
 }
 
-/// A connection of TCP, of which segments are lost, late and sent again.
+/// TCP connection with lost, late and retransmitted segments.
 struct Flow {
     v6: bool,
     source: u32,
@@ -198,7 +198,7 @@ impl Flow {
         }
     }
 
-    /// The next segment, and whether it is the last one.
+    /// Returns the next segment, and whether it is the last one.
     fn send(&mut self, random: &mut ChaCha8Rng) -> (Tcp, bool) {
         let Flow { v6, source, port, .. } = *self;
         let option_words = random.random_range(0..=10);
@@ -217,7 +217,7 @@ impl Flow {
             12..18 if !self.sent.is_empty() => {
                 return old(self.sent[random.random_range(0..self.sent.len())]);
             }
-            // A keep-alive, and one that is none.
+            // A keep-alive, and a segment that resembles one.
             18..21 => return old((self.next.wrapping_sub(1), 1)),
             21 => return old((self.next.wrapping_sub(2), 1)),
             22 => return old((self.next.wrapping_sub(1), 0)),
@@ -246,27 +246,27 @@ impl Flow {
     }
 }
 
-/// Windows of many flows, which end and are followed by others.
+/// Runs windows with many flows, which end and are replaced by others.
 #[track_caller]
 fn check(reorder: Reordering, prefixes: u32, seed: u64) -> Box<WideBank> {
     let mut lab = Lab::new(settings(reorder));
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut flows: Vec<Flow> = (0..100).map(|_| Flow::new(&mut random, prefixes)).collect();
-    // Not far from where 31 bits of time end.
+    // Close to where 31 bits of time end.
     let mut now = (1 << 47) - 500 * MS;
     let mut all = WideBank::boxed();
     for _ in 0..4 {
         for _ in 0..3000 {
             now += random.random_range(0..MS);
             if random.random_range(0..800) == 0 {
-                // So long that flows become idle.
+                // Long enough for flows to become idle.
                 now += 700 * MS;
             }
             // Some flows send much more than others.
             let number =
                 random.random_range(0..flows.len()).min(random.random_range(0..flows.len()));
             let (segment, is_last) = flows[number].send(&mut random);
-            // Some come with the time of a clock that was set back.
+            // Some have the time of a clock that was set back.
             let at = if random.random_range(0..50) == 0 { now - 20 * MS } else { now };
             lab.packet(at, &frame(&segment));
             if is_last && random.random() {
@@ -337,7 +337,7 @@ fn prefixes_of_every_length() {
     }
 }
 
-/// A prefix of zeros, over both versions.
+/// A prefix of zeros, for both IP versions.
 #[test]
 fn prefixes_that_are_zero() {
     let mut lab = Lab::new(settings(Reordering { v4_bits: 24, v6_bits: 48, ..SAMPLING }));
@@ -370,7 +370,7 @@ fn prefixes_without_a_place() {
     );
 }
 
-/// Sequence numbers that begin anywhere, and ends on all sides of the highest one.
+/// Sequence numbers that start anywhere, and ends on all sides of the highest one.
 #[test]
 fn wherever_sequence_numbers_wrap() {
     let steps = [
@@ -404,7 +404,7 @@ fn wherever_sequence_numbers_wrap() {
                 ] {
                     lab.packet(0, &frame(&segment(sequence, 1)));
                 }
-                // What is missing does not wrap.
+                // Missing bytes do not wrap.
                 for sequence in [0, 0x7000_0000, 0xe000_0000, 0x5000_0000, 0x5000_0000] {
                     lab.packet(0, &frame(&segment(first.wrapping_add(sequence), 1000)));
                 }
@@ -421,8 +421,8 @@ fn wherever_sequence_numbers_wrap() {
     }
 }
 
-/// Beyond the most late segments the square does not grow, and begins anew in the next window, and
-/// behind silence.
+/// Beyond the maximum of late segments the square stays the same. It starts again at zero in the
+/// next window, and after silence.
 #[test]
 fn more_late_segments_than_are_told_apart() {
     let mut lab = Lab::new(settings(HYBRID));
@@ -443,7 +443,7 @@ fn more_late_segments_than_are_told_apart() {
     assert_eq!(squares(&lab.rotate()), 2 * 2 + 2 * 2);
 }
 
-/// Which segments take the slot of another flow; of hybrids, how a flow moves.
+/// Segments that take the slot of another flow, and flows that move in the hybrid.
 #[test]
 fn slots_that_change_hands() {
     for algorithm in [SAMPLING, HYBRID] {
@@ -463,7 +463,7 @@ fn slots_that_change_hands() {
     }
 }
 
-/// Headers that are longer than the packet, wrong versions, and frames that are cut anywhere.
+/// Headers that are longer than the packet, wrong versions, and frames truncated anywhere.
 #[test]
 fn what_is_odd() {
     for algorithm in [SAMPLING, HYBRID] {
@@ -536,7 +536,7 @@ fn a_program_that_does_otherwise_is_refused() {
             Tofino::connect(patient(&running), settings(reorder)).err().unwrap().to_string();
         assert!(failure.contains(why), "{failure}");
     }
-    // How long prefixes are is no setting of the program.
+    // Prefix lengths are not a setting of the program.
     Tofino::connect(patient(&running), settings(Reordering { v4_bits: 9, v6_bits: 9, ..HYBRID }))
         .unwrap();
 }

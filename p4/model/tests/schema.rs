@@ -1,5 +1,4 @@
-//! The schema, object by object. `compiler.rs` compares it with the one that the chip's compiler
-//! writes.
+//! The schema, object by object. `compiler.rs` compares it with that of the chip's compiler.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 #![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
 
@@ -15,7 +14,7 @@ fn by_name(list: &Value) -> BTreeMap<&str, &Value> {
     list.as_array().unwrap().iter().map(|one| (one["name"].as_str().unwrap(), one)).collect()
 }
 
-/// Ids as the compiler gave them to these names.
+/// Ids that the compiler gave to these names.
 #[test]
 fn ids_are_hashes_of_names() {
     assert_eq!(identifier(0x02, "pipe.Ingress.forward"), 46_508_348);
@@ -57,7 +56,7 @@ fn of_a_small_program() {
     assert_eq!(schema["learn_filters"][0]["name"], "pipe.Out.report");
 }
 
-/// A client looks up, by its id, what `compute` depends on.
+/// A client looks up the configuration of `compute` by its id.
 #[test]
 fn a_hash_is_configured_where_it_is_computed() {
     let locals = "Hash<bit<16>>(HashAlgorithm_t.CRC16) crc;";
@@ -118,7 +117,7 @@ fn of_flowgauge() {
     );
 }
 
-/// Names of measurements by a key of their own.
+/// Names of measurements with separate keys.
 #[test]
 fn of_all_measurements() {
     let on = ["FLOWGAUGE_ENTROPY", "FLOWGAUGE_FREQUENCY", "FLOWGAUGE_MEMBERSHIP"];
@@ -179,17 +178,17 @@ fn settings_outside_their_range_are_refused() {
     for (name, value, because) in [
         ("FLOWGAUGE_PRECISION", "3", "not in 4 to 16"),
         ("FLOWGAUGE_PRECISION", "17", "not in"),
-        ("FLOWGAUGE_KEY", "4", "is none of"),
+        ("FLOWGAUGE_KEY", "4", "is not one of"),
         ("FLOWGAUGE_HASH", "2", "is neither"),
         (
             "FLOWGAUGE_CARDINALITY",
             "3",
-            "is none of 0, FLOWGAUGE_CARDINALITY_WINDOWED, FLOWGAUGE_CARDINALITY_STAGGERED",
+            "is not one of 0, FLOWGAUGE_CARDINALITY_WINDOWED, FLOWGAUGE_CARDINALITY_STAGGERED",
         ),
         ("FLOWGAUGE_SLOT_BITS", "9", "is less than 10"),
         ("FLOWGAUGE_SLOT_BITS", "34", "together are more than 44"),
         ("FLOWGAUGE_ENTROPY", "2", "is neither 0 nor 1"),
-        ("FLOWGAUGE_ENTROPY_KEY", "4", "is none of"),
+        ("FLOWGAUGE_ENTROPY_KEY", "4", "is not one of"),
         (
             "FLOWGAUGE_ENTROPY_SKETCH",
             "0",
@@ -197,15 +196,15 @@ fn settings_outside_their_range_are_refused() {
         ),
         ("FLOWGAUGE_ENTROPY_COLUMN_BITS", "13", "not in 4 to 12"),
         ("FLOWGAUGE_FREQUENCY", "2", "is neither 0 nor 1"),
-        ("FLOWGAUGE_FREQUENCY_KEY", "4", "is none of"),
+        ("FLOWGAUGE_FREQUENCY_KEY", "4", "is not one of"),
         ("FLOWGAUGE_FREQUENCY_SKETCH", "3", "is neither"),
         ("FLOWGAUGE_FREQUENCY_COLUMN_BITS", "3", "not in 4 to 12"),
         ("FLOWGAUGE_HEAVY", "2", "is neither 0 nor 1"),
-        ("FLOWGAUGE_HEAVY_KEY", "4", "is none of"),
+        ("FLOWGAUGE_HEAVY_KEY", "4", "is not one of"),
         ("FLOWGAUGE_HEAVY_SLOT_BITS", "3", "not in 4 to 12"),
         ("FLOWGAUGE_HEAVY_SLOT_BITS", "13", "not in 4 to 12"),
         ("FLOWGAUGE_MEMBERSHIP", "2", "is neither 0 nor 1"),
-        ("FLOWGAUGE_MEMBERSHIP_KEY", "4", "is none of"),
+        ("FLOWGAUGE_MEMBERSHIP_KEY", "4", "is not one of"),
         ("FLOWGAUGE_MEMBERSHIP_ROW_BITS", "5", "not in 6 to 16"),
         ("FLOWGAUGE_MEMBERSHIP_ROW_BITS", "17", "not in 6 to 16"),
     ] {

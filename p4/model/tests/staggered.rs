@@ -1,5 +1,5 @@
-//! Staggered registers in the model, as the driver reads them, against the code that software
-//! dataplanes run, bit for bit.
+//! Staggered registers in the model, as read by the driver, compared bit for bit with the code that
+//! software dataplanes run.
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
 
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const SEED: u64 = 7;
-/// When the chip's clock ends.
+/// End of the chip's clock.
 const CLOCK: u64 = 1 << 48;
 
 fn settings(key: KeyKind, hash: HashMode, p: u8) -> Settings {
@@ -29,7 +29,7 @@ fn settings(key: KeyKind, hash: HashMode, p: u8) -> Settings {
     Settings::only(cardinality::Settings { mode: Mode::Staggered, key, hash, precision })
 }
 
-/// A switch and a core that see the same packets.
+/// Switch and core that see the same packets.
 struct Lab {
     settings: Settings,
     slot_bits: u32,
@@ -84,7 +84,7 @@ impl Lab {
         }
     }
 
-    /// A packet at one pipe after another.
+    /// Sends a packet to one pipe after another.
     fn packet(&mut self, at: u64, frame: &[u8]) {
         self.packets += 1;
         let port = self.switch.port(self.packets);
@@ -108,7 +108,7 @@ impl Lab {
             .collect()
     }
 
-    /// Rounds and levels that the switch holds, of all pipes.
+    /// Returns the rounds and levels in the switch, of all pipes.
     fn held(&self) -> Vec<[u64; 2]> {
         let key = self.settings.cardinality.key.name().replace('-', "_");
         let name = format!("pipe.Ingress.flowgauge.cardinality_by_{key}.staggered");
@@ -123,7 +123,7 @@ impl Lab {
         (0..entrance.model().pipes()).flat_map(of_pipe).collect()
     }
 
-    /// Reads the switch, and compares it with the core in the slot of a time.
+    /// Reads the switch, and compares it with the core in the slot of this time.
     #[track_caller]
     fn compare(&mut self, now: u64) -> Snapshot {
         let snapshot = self.tofino.sample().unwrap();
@@ -144,7 +144,8 @@ impl Lab {
     }
 }
 
-/// Packets over some rounds, at odd times, of flows that return; with pauses longer than a round.
+/// Sends packets of recurring flows over some rounds, at odd times, with pauses longer than a
+/// round.
 fn follow(lab: &mut Lab, begin: u64, packets: u64) {
     let mut rng = ChaCha8Rng::seed_from_u64(begin ^ packets);
     let round = 1_u64 << (lab.slot_bits + lab.settings.cardinality.precision.bits());
@@ -186,7 +187,7 @@ fn every_key_hash_and_precision() {
     }
 }
 
-/// Rounds of before the clock began are those of its end.
+/// Rounds before the start of the clock are those of its end.
 #[test]
 fn from_the_first_nanosecond_on() {
     for (p, slot_bits) in [(4, 12), (6, 20)] {
@@ -210,8 +211,8 @@ fn from_the_first_nanosecond_on() {
     }
 }
 
-/// Where the chip's clock begins anew, and where the 32 bits of it do that a switch keeps, slots go
-/// on.
+/// Slots continue when the chip's clock wraps, and when the 32 bits of it that a switch stores
+/// wrap.
 #[test]
 fn slots_go_on_when_clocks_wrap() {
     for (p, slot_bits, wraps) in [
@@ -232,7 +233,8 @@ fn slots_go_on_when_clocks_wrap() {
     }
 }
 
-/// A register that nobody touched for a whole cycle of rounds holds the number of the present one.
+/// A register that was not updated for a complete cycle of rounds contains the number of the
+/// current one.
 #[test]
 fn what_was_idle_for_a_whole_cycle_does_not_look_fresh() {
     for (p, slot_bits, cycle) in [(4, 10, 1_u64 << 42), (6, 20, CLOCK), (11, 23, CLOCK)] {
@@ -255,8 +257,7 @@ fn what_was_idle_for_a_whole_cycle_does_not_look_fresh() {
         }
         assert_ne!(own(&lab), alone);
         lab.compare(begin);
-        // Read some times meanwhile; packets of one flow say what time it is. Both pipes hear of
-        // them.
+        // Read several times in between. Packets of one flow, at both pipes, carry the time.
         for part in 1..=8 {
             let at = begin + cycle / 8 * part;
             for _ in 0..2 {
@@ -269,8 +270,8 @@ fn what_was_idle_for_a_whole_cycle_does_not_look_fresh() {
                 "part {part}, slots of 2^{slot_bits} ns"
             );
         }
-        // Nor a cycle later: who was empty stays so. And whoever gets a packet now counts from it
-        // alone.
+        // Nor a cycle later: an empty register stays empty, and one that gets a packet counts only
+        // from then on.
         let late = begin
             + cycle
             + (1 << slot_bits) * 2 * lab.settings.cardinality.precision.registers() as u64;
@@ -288,8 +289,8 @@ fn what_was_idle_for_a_whole_cycle_does_not_look_fresh() {
     }
 }
 
-/// Half of a cycle of the chip's clock without a read: a register that holds a round may hold that
-/// of a cycle before.
+/// Half a cycle of the chip's clock without a read: the round of a register may be that of the
+/// previous cycle.
 #[test]
 fn what_was_not_read_for_half_a_cycle_begins_anew_and_that_is_told() {
     for (p, slot_bits, cycle) in [(4, 10, 1_u64 << 42), (6, 20, CLOCK), (11, 23, CLOCK)] {
@@ -308,8 +309,8 @@ fn what_was_not_read_for_half_a_cycle_begins_anew_and_that_is_told() {
                 .collect()
         };
         assert_eq!(warnings(&mut lab), [""; 0]);
-        // A little less than half is no reason to, and a read begins it anew. Nothing came
-        // meanwhile: the time is what has passed.
+        // Slightly less than half a cycle does not reset them, and a read restarts it. There were
+        // no packets in between: the time is what has passed.
         let half = Duration::from_nanos(cycle / 2);
         let margin = Duration::from_secs(60);
         let mut last_read = Instant::now();
@@ -341,7 +342,7 @@ fn what_was_not_read_for_half_a_cycle_begins_anew_and_that_is_told() {
                 .all(|word| *word == 0)
         );
         let told = warnings(&mut lab);
-        // The time that this test took meanwhile has passed as well.
+        // The time that this test took has passed as well.
         let rounded = |time: Duration| time.as_secs_f64().round() as u64;
         let seconds = rounded(half + margin)..=rounded(half + margin + last_read.elapsed());
         let is_expected = |warning: &String| {
@@ -354,7 +355,7 @@ fn what_was_not_read_for_half_a_cycle_begins_anew_and_that_is_told() {
         };
         assert!(matches!(&told[..], [warning] if is_expected(warning)), "{told:?}, {seconds:?}");
         assert!(lab.held().iter().all(|held| *held == [0, 0]), "they are empty on the switch too");
-        // From there on it counts as a switch that has just started.
+        // From then on it counts like a switch that has just started.
         let mut only = Lab::new(lab.settings, slot_bits);
         let late = begin + cycle / 2 + cycle / 3;
         for number in 100..120 {
@@ -368,7 +369,7 @@ fn what_was_not_read_for_half_a_cycle_begins_anew_and_that_is_told() {
     }
 }
 
-/// What is read is as of the last packet, or later if time has passed since then.
+/// Values are as of the last packet, or later if time has passed since.
 #[test]
 fn the_time_is_the_chips() {
     let mut lab = Lab::new(settings(KeyKind::Src, HashMode::Crc32, 6), 26);
@@ -385,14 +386,14 @@ fn the_time_is_the_chips() {
             first <= at && at - first < 1 << 16 || first - at < hour / 10,
             "{first} and not {at}"
         );
-        // Time passes while it is read.
+        // Time passes during the read.
         let began = Instant::now();
         while began.elapsed() < Duration::from_millis(20) {
             lab.compare(at);
         }
         let second = lab.compare(at).slot_time.unwrap();
         assert!(second - first >= 19_000_000, "{first}, {second}");
-        // A frame that is no flow tells the time as well.
+        // A frame without a flow carries the time too.
         lab.packet(at + hour / 3, &[0; 60]);
         let third = lab.compare(at + hour / 3).slot_time.unwrap();
         assert!(third + (1 << 16) > at + hour / 3 && third < at + hour / 3 + hour / 10, "{third}");

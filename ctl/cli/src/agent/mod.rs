@@ -13,7 +13,7 @@ use crate::count::count;
 use crate::error::Failure;
 use crate::handle::{Handle, Shared};
 use crate::interfaces::{self, Interface, is_pattern};
-use crate::listen::Open;
+use crate::listen::RunningExporters;
 use crate::measure::identity;
 use crate::options::run::Run;
 use crate::run_config::{Outputs, RunConfig, Source};
@@ -30,9 +30,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-/// Time between two checks of the main thread for the end of the run, each of which feeds the
-/// watchdog.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval at which the main thread checks for the end of the run and feeds the watchdog.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Event that the main thread reacts to.
 enum Event {
@@ -45,17 +44,17 @@ enum Event {
 }
 
 /// Reports the end of a source when it is dropped, also if its thread panics.
-struct Farewell {
+struct NotifyEndOnDrop {
     events: Sender<Event>,
     name: String,
     outcome: Option<Result<(), Failure>>,
 }
 
-impl Drop for Farewell {
+impl Drop for NotifyEndOnDrop {
     fn drop(&mut self) {
         let died = || {
             Err(Failure::Failed(
-                "its thread has died; report this as a bug with the log above".to_owned(),
+                "its thread panicked; please report this as a bug, with the log above".to_owned(),
             ))
         };
         let outcome = self.outcome.take().unwrap_or_else(died);
@@ -65,7 +64,7 @@ impl Drop for Farewell {
 }
 
 /// Source that should be counted.
-struct Wanted {
+struct WantedSource {
     name: String,
     config: RunConfig,
     given: Vec<Given>,
@@ -77,7 +76,7 @@ struct Wanted {
 /// Whether a source can be counted now.
 enum Presence {
     /// The source can be counted. Holds the index of its interface if it starts and ends with one.
-    There(Option<u32>),
+    Present(Option<u32>),
     /// None of these comma-separated interfaces exists.
     Absent(String),
 }
@@ -96,7 +95,7 @@ struct Running {
 struct Agent<'a> {
     arguments: &'a ArgMatches,
     configuration: Configuration,
-    asked: Vec<Asked>,
+    configured: Vec<ConfiguredSource>,
     /// Outputs of the run, the same for all sources.
     outputs: Outputs,
     shared: Arc<Shared>,
@@ -119,16 +118,16 @@ struct Agent<'a> {
 /// Counts all sources of the configuration and the command line until they have ended.
 pub(crate) fn run(arguments: &ArgMatches, configuration: Configuration) -> Result<(), Failure> {
     let (events, heard) = channel();
-    let asked = asked(&configuration)?;
-    let patterns = asked.iter().any(Asked::has_patterns);
-    let Some(outputs) = asked.first().map(|asked| asked.config.outputs.clone()) else {
+    let configured = configured_sources(&configuration)?;
+    let patterns = configured.iter().any(ConfiguredSource::has_patterns);
+    let Some(outputs) = configured.first().map(|asked| asked.config.outputs.clone()) else {
         return Ok(());
     };
     let agent = Agent {
         arguments,
         several: !configuration.sources.is_empty() || patterns,
         configuration,
-        asked,
+        configured,
         outputs,
         shared: Arc::default(),
         patterns,
@@ -150,7 +149,7 @@ pub(crate) fn run(arguments: &ArgMatches, configuration: Configuration) -> Resul
     if agent.several {
         follow_links(agent.events.clone())?;
     }
-    let outcome = agent.go_on(&heard);
+    let outcome = agent.supervise(&heard);
     drop(open);
     match problems.all().pop() {
         Some(problem) if outcome.is_ok() => Err(Failure::Incomplete(problem)),
@@ -159,14 +158,14 @@ pub(crate) fn run(arguments: &ArgMatches, configuration: Configuration) -> Resul
 }
 
 /// Source as configured; its interfaces may be patterns.
-struct Asked {
+struct ConfiguredSource {
     /// Name of the source in the configuration file.
     name: Option<String>,
     config: RunConfig,
     given: Vec<Given>,
 }
 
-impl Asked {
+impl ConfiguredSource {
     /// Returns the interfaces of this source, or patterns of their names.
     fn interfaces(&self) -> &[String] {
         match &self.config.source {
@@ -182,33 +181,36 @@ impl Asked {
 
 /// Resolves the sources of the file, or the only source if the file has no `[[source]]` tables.
 /// Opens nothing but the files that the options name.
-fn asked(configuration: &Configuration) -> Result<Vec<Asked>, Failure> {
+fn configured_sources(configuration: &Configuration) -> Result<Vec<ConfiguredSource>, Failure> {
     let tables = match configuration.sources.as_slice() {
         [] => vec![None],
         sources => sources.iter().map(Some).collect(),
     };
-    let asked = |table: Option<&SourceTable>| {
+    let resolve = |table: Option<&SourceTable>| {
         let config = Run::resolved(configuration, table)?;
-        Ok(Asked {
+        Ok(ConfiguredSource {
             name: table.map(|table| table.name.clone()),
             config,
             given: configuration.effective(table),
         })
     };
-    tables.into_iter().map(asked).collect()
+    tables.into_iter().map(resolve).collect()
 }
 
 /// Checks a configuration without opening interfaces, captures or switches.
 pub(crate) fn check(configuration: &Configuration) -> Result<(), Failure> {
-    asked(configuration).map(drop)
+    configured_sources(configuration).map(drop)
 }
 
 /// Returns the sources to count while these interfaces exist.
-fn wanted(all: &[Asked], there: &[Interface]) -> Result<Vec<Wanted>, Failure> {
-    let mut wanted: Vec<Wanted> = Vec::new();
+fn wanted_sources(
+    all: &[ConfiguredSource],
+    there: &[Interface],
+) -> Result<Vec<WantedSource>, Failure> {
+    let mut wanted: Vec<WantedSource> = Vec::new();
     for asked in all {
-        let Asked { name, config, given } = asked;
-        let of = |name: String, matched, presence| Wanted {
+        let ConfiguredSource { name, config, given } = asked;
+        let source = |name: String, matched, presence| WantedSource {
             name,
             config: config.clone(),
             given: given.clone(),
@@ -221,9 +223,9 @@ fn wanted(all: &[Asked], there: &[Interface]) -> Result<Vec<Wanted>, Failure> {
             let found = there.iter().find(|interface| needed.contains(&interface.name.as_str()));
             let presence = match found {
                 None if !needed.is_empty() => Presence::Absent(needed.join(",")),
-                found => Presence::There(found.map(|interface| interface.number)),
+                found => Presence::Present(found.map(|interface| interface.number)),
             };
-            wanted.push(of(name.clone().unwrap_or_default(), None, presence));
+            wanted.push(source(name.clone().unwrap_or_default(), None, presence));
             continue;
         }
         let is_own_name = name.as_ref().is_none_or(|name| *name == asked.interfaces().join(","));
@@ -233,10 +235,10 @@ fn wanted(all: &[Asked], there: &[Interface]) -> Result<Vec<Wanted>, Failure> {
                 _ => interface.name.clone(),
             };
             if !wanted.iter().any(|other| other.name == name) {
-                wanted.push(of(
+                wanted.push(source(
                     name,
                     Some(interface.name),
-                    Presence::There(Some(interface.number)),
+                    Presence::Present(Some(interface.number)),
                 ));
             }
         }
@@ -248,7 +250,7 @@ fn wanted(all: &[Asked], there: &[Interface]) -> Result<Vec<Wanted>, Failure> {
 fn matching(patterns: &[String], there: &[Interface]) -> Result<Vec<Interface>, Failure> {
     let parse = |pattern: &String| {
         Pattern::new(pattern).map_err(|error| {
-            Failure::Usage(format!("'{pattern}' is no pattern of interfaces: {}", error.msg))
+            Failure::Usage(format!("'{pattern}' is not a valid interface pattern: {}", error.msg))
         })
     };
     let parsed: Vec<Pattern> = patterns.iter().map(parse).collect::<Result<_, _>>()?;
@@ -261,7 +263,7 @@ fn matching(patterns: &[String], there: &[Interface]) -> Result<Vec<Interface>, 
 /// Starts a thread that reports changes of interfaces.
 fn follow_links(events: Sender<Event>) -> Result<(), Failure> {
     let fail = |error: std::io::Error| {
-        Failure::Failed(format!("cannot hear of interfaces that come and go: {error}"))
+        Failure::Failed(format!("cannot watch for interface changes: {error}"))
     };
     let links = LinkChanges::open().map_err(fail)?;
     let follow = move || {
@@ -271,7 +273,7 @@ fn follow_links(events: Sender<Event>) -> Result<(), Failure> {
                 Ok(()) => return,
                 Err(error) => {
                     return tracing::warn!(
-                        "interfaces that come from now on are not counted: {error}"
+                        "cannot watch for interface changes any longer; new interfaces are not counted: {error}"
                     );
                 }
             }
@@ -290,34 +292,35 @@ impl Agent<'_> {
         let refused = |problem: &str| Err(Failure::Usage(problem.to_owned()));
         if self.outputs.format == Some(Format::Csv) {
             return refused(
-                "--format csv has columns for one source; --out DIR writes a CSV file for each, --format json has lines of all",
+                "--format csv supports one source only; use --out DIR for one CSV file per source, or --format json",
             );
         }
         if self.outputs.exchanges.is_some() || self.outputs.delay_samples.is_some() {
             return refused(
-                "--record and --delay-samples are for one source; leave them out, or leave out the others",
+                "--record and --delay-samples support one source only; remove them, or the other sources",
             );
         }
         Ok(())
     }
 
     /// Starts the servers and exporters that all sources share.
-    fn serve(&self, problems: &Problems) -> Result<Option<Open>, Failure> {
+    fn serve(&self, problems: &Problems) -> Result<Option<RunningExporters>, Failure> {
         if !self.several {
             return Ok(None);
         }
-        let Shared { outlets, publication, .. } = &*self.shared;
-        outlets
-            .open(&self.outputs, &identity(&self.outputs, None)?, publication, problems)
+        let Shared { exporters, publication, .. } = &*self.shared;
+        exporters
+            .start(&self.outputs, &identity(&self.outputs, None)?, publication, problems)
             .map(Some)
     }
 
     /// Starts the configured sources and returns when all have ended.
-    fn go_on(mut self, heard: &Receiver<Event>) -> Result<(), Failure> {
+    fn supervise(mut self, heard: &Receiver<Event>) -> Result<(), Failure> {
         let (patterns, several) = (self.patterns, self.several);
         // With a duration, the run does not wait for interfaces.
-        let waits = self.asked.iter().all(|asked| asked.config.plan.intervals.duration.is_none());
-        let controller = service::Controller::new();
+        let waits =
+            self.configured.iter().all(|asked| asked.config.plan.intervals.duration.is_none());
+        let controller = service::Heartbeat::new();
         // This thread must react to signals too while no source is being counted.
         let _all = several.then(|| signals::end_on_signal(None));
         self.start_wanted()?;
@@ -327,14 +330,14 @@ impl Agent<'_> {
             self.shared.publication.start();
         }
         if self.running.is_empty() && patterns {
-            tracing::warn!("no interface has such a name yet; those that come are counted");
+            tracing::warn!("no interface matches the pattern yet; waiting for one");
         }
-        let goes_on = |agent: &Self| {
+        let continues = |agent: &Self| {
             let is_waiting = waits && (patterns || !agent.absent.is_empty());
             !agent.running.is_empty() || (is_waiting && !signals::is_ending())
         };
-        while goes_on(&self) {
-            match heard.recv_timeout(LOOK) {
+        while continues(&self) {
+            match heard.recv_timeout(POLL_INTERVAL) {
                 Ok(Event::Ended(name, outcome)) => self.ended(&name, outcome),
                 Ok(Event::Reload) => self.reload(),
                 Ok(Event::Links) => {}
@@ -348,7 +351,7 @@ impl Agent<'_> {
                 self.start_wanted()?;
             }
             // A run whose only source failed at once was never ready.
-            if goes_on(&self) {
+            if continues(&self) {
                 controller.beat();
             }
         }
@@ -369,7 +372,7 @@ impl Agent<'_> {
             }
             stays
         });
-        let all = wanted(&self.asked, &there)?;
+        let all = wanted_sources(&self.configured, &there)?;
         let is_absent = |name: &String| {
             all.iter().any(|it| it.name == *name && matches!(it.presence, Presence::Absent(_)))
         };
@@ -382,14 +385,14 @@ impl Agent<'_> {
         });
         for wanted in all {
             let interface = match &wanted.presence {
-                Presence::There(interface) => *interface,
+                Presence::Present(interface) => *interface,
                 // The source ends by itself when its interface is removed.
                 Presence::Absent(_) if self.running.contains_key(&wanted.name) => continue,
                 Presence::Absent(interfaces) => {
                     publication.absent(&wanted.name, interfaces);
                     if self.absent.insert(wanted.name.clone()) {
                         tracing::warn!(
-                            "{}: there is no interface {interfaces}; it is counted when it is there",
+                            "{}: interface {interfaces} does not exist; counting starts when it does",
                             wanted.name
                         );
                     }
@@ -407,8 +410,8 @@ impl Agent<'_> {
         Ok(())
     }
 
-    fn start(&mut self, wanted: Wanted, interface: Option<u32>) -> Result<(), Failure> {
-        let Wanted { name, config, given, matched, .. } = wanted;
+    fn start(&mut self, wanted: WantedSource, interface: Option<u32>) -> Result<(), Failure> {
+        let WantedSource { name, config, given, matched, .. } = wanted;
         let mut counted = config.clone();
         if let (Source::Interfaces(interfaces), Some(interface)) = (&mut counted.source, matched) {
             interfaces.names = vec![interface];
@@ -416,12 +419,13 @@ impl Agent<'_> {
         let named = self.several.then(|| name.as_str().into());
         let handle = Arc::new(Handle::awaited(named, Arc::clone(&self.shared)));
         let of_thread = Arc::clone(&handle);
-        let farewell = Farewell { events: self.events.clone(), name: name.clone(), outcome: None };
+        let notify_end =
+            NotifyEndOnDrop { events: self.events.clone(), name: name.clone(), outcome: None };
         let (several, label) = (self.several, name.clone());
         let body = move || {
-            let mut farewell = farewell;
+            let mut notify_end = notify_end;
             let _span = several.then(|| tracing::error_span!("source", name = %label).entered());
-            farewell.outcome = Some(count(&counted, &of_thread));
+            notify_end.outcome = Some(count(&counted, &of_thread));
         };
         if self.several {
             self.shared.publication.started(&name);
@@ -431,14 +435,14 @@ impl Agent<'_> {
             Failure::Failed(format!("cannot start a thread for source {name}: {error}"))
         })?;
         self.started += 1;
-        self.shared.outlets.configured.set(&name, &given);
+        self.shared.exporters.configured.set(&name, &given);
         self.running.insert(name, Running { handle, config, given, interface, ends: false });
         Ok(())
     }
 
     fn ended(&mut self, name: &str, outcome: Result<(), Failure>) {
         let Some(Running { interface, ends, .. }) = self.running.remove(name) else { return };
-        self.shared.outlets.configured.remove(name);
+        self.shared.exporters.configured.remove(name);
         // An interface created meanwhile under the same name is a different one.
         let is_gone = interface.is_some_and(|number| {
             !interfaces::all().iter().any(|interface| interface.number == number)
@@ -456,7 +460,7 @@ impl Agent<'_> {
             Err(failure) => failure,
         };
         if is_gone {
-            tracing::warn!("{name} is gone; it is counted again when it is there again");
+            tracing::warn!("{name}: interface removed; counting resumes when it is back");
             // A source of a pattern is dropped from this set when sources are started next.
             self.absent.insert(name.to_owned());
             return;
@@ -466,7 +470,7 @@ impl Agent<'_> {
             self.shared.publication.failed(name);
             // Report each failure at once, in one line. The warning was logged if results are
             // incomplete.
-            let rest = if self.running.is_empty() { "" } else { "; the others go on" };
+            let rest = if self.running.is_empty() { "" } else { "; the other sources continue" };
             eprintln!("error: source {}: {}{rest}", escaped(name), escaped(&failure.to_string()));
         }
         self.failures.push((name.to_owned(), failure));
@@ -480,11 +484,11 @@ impl Agent<'_> {
         match names.len() {
             0 => Ok(()),
             failed if failed < self.started => Err(Failure::Failed(format!(
-                "of {} sources these have failed: {}",
+                "{failed} of {} sources failed: {}",
                 self.started,
                 names.join(", ")
             ))),
-            _ => Err(Failure::Failed(format!("all sources have failed: {}", names.join(", ")))),
+            _ => Err(Failure::Failed(format!("all sources failed: {}", names.join(", ")))),
         }
     }
 }

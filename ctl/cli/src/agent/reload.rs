@@ -1,7 +1,7 @@
 //! Reload of the configuration (SIGHUP). Changes that lose no packet take effect between two
 //! windows; for the others the old values stay, with a warning.
 
-use super::{Agent, Presence, Running, Wanted, asked, wanted};
+use super::{Agent, Presence, Running, WantedSource, configured_sources, wanted_sources};
 use crate::config::{Configuration, Given};
 use crate::error::Failure;
 use crate::interfaces;
@@ -20,28 +20,28 @@ impl Agent<'_> {
             .as_ref()
             .map(|file| file.display().to_string())
             .unwrap_or_default();
-        match self.take_up() {
-            Ok(()) => tracing::info!("{file} was read again"),
+        match self.apply() {
+            Ok(()) => tracing::info!("reloaded {file}"),
             Err(failure) => tracing::warn!(
-                "{file} was read again and is not used: {failure}; the run goes on as it was"
+                "cannot reload {file}: {failure}; the run continues with the previous configuration"
             ),
         }
         service::reloaded();
     }
 
-    fn take_up(&mut self) -> Result<(), Failure> {
+    fn apply(&mut self) -> Result<(), Failure> {
         let configuration = Configuration::read::<Run>(self.arguments)?;
-        let asked = asked(&configuration)?;
+        let configured = configured_sources(&configuration)?;
         if configuration.sources.is_empty() != self.configuration.sources.is_empty() {
-            let problem = "a run of one source does not become one of several, nor the other way round: start it anew";
+            let problem = "cannot switch between a single source and [[source]] tables on reload; restart the run";
             return Err(Failure::Usage(problem.to_owned()));
         }
-        let all = wanted(&asked, &interfaces::all())?;
+        let all = wanted_sources(&configured, &interfaces::all())?;
         for (name, running) in &mut self.running {
             match all.iter().find(|wanted| wanted.name == *name) {
                 Some(wanted) => running.change(name, wanted),
                 None => {
-                    tracing::warn!("source {name} is no longer in the configuration; it ends");
+                    tracing::warn!("source {name} was removed from the configuration; stopping it");
                     running.ends = true;
                     running.handle.interrupt.trigger();
                 }
@@ -52,14 +52,14 @@ impl Agent<'_> {
             .iter()
             .for_each(|(name, _)| self.shared.publication.ended(name));
         self.done.retain(|(name, _)| all.iter().any(|wanted| wanted.name == *name));
-        (self.configuration, self.asked) = (configuration, asked);
-        let is_new = |wanted: &&Wanted| {
-            matches!(wanted.presence, Presence::There(_))
+        (self.configuration, self.configured) = (configuration, configured);
+        let is_new = |wanted: &&WantedSource| {
+            matches!(wanted.presence, Presence::Present(_))
                 && !self.running.contains_key(&wanted.name)
         };
         let new = all.iter().filter(|wanted| self.several && is_new(wanted));
         new.for_each(|wanted| {
-            tracing::warn!("source {} is new in the configuration; it begins", wanted.name)
+            tracing::warn!("source {} was added to the configuration; starting it", wanted.name)
         });
         self.start_wanted()
     }
@@ -67,7 +67,7 @@ impl Agent<'_> {
 
 impl Running {
     /// Applies the options that can change while the source is counted.
-    fn change(&mut self, name: &str, Wanted { given: new, .. }: &Wanted) {
+    fn change(&mut self, name: &str, WantedSource { given: new, .. }: &WantedSource) {
         let changed = changed(&self.given, new);
         if changed.is_empty() {
             return;
@@ -85,16 +85,16 @@ impl Running {
                 None => kept.push(key),
             }
         }
-        self.handle.shared.outlets.configured.set(name, &self.given);
+        self.handle.shared.exporters.configured.set(name, &self.given);
         let name = if name.is_empty() { String::new() } else { format!("{name}: ") };
         if !kept.is_empty() {
             tracing::warn!(
-                "{name}{} cannot change while packets are counted, and stays; start the run anew for it",
+                "{name}{} cannot change during a run; restart to apply the new value",
                 kept.join(", ")
             );
         }
         if !taken.is_empty() {
-            tracing::info!("{name}{} changes with the next window", taken.join(", "));
+            tracing::info!("{name}{} takes effect with the next window", taken.join(", "));
             self.handle.changes.ask(self.config.plan.clone());
         }
     }
@@ -102,7 +102,7 @@ impl Running {
 
 /// Returns the configuration with these options if it can be applied without losing a packet.
 fn change(counted: &RunConfig, given: &[Given]) -> Option<RunConfig> {
-    let config = Run::of(given).ok()?;
+    let config = Run::from_given(given).ok()?;
     (counted.changed_to(&config) == config).then_some(config)
 }
 
@@ -127,7 +127,7 @@ mod tests {
                 format!("port = 'memory:unique'\nmeasure = 'cardinality,heavy,frequency'\n{text}");
             Configuration::of_text::<Run>(&text).effective(None)
         };
-        change(&Run::of(&given(before)).unwrap(), &given(after)).is_some()
+        change(&Run::from_given(&given(before)).unwrap(), &given(after)).is_some()
     }
 
     #[test]

@@ -26,12 +26,12 @@ pub(super) struct Interface {
     /// Whether XDP programs in mode skb see merged or unsegmented packets.
     pub(super) skb_merges: bool,
     /// XDP program attached to the interface.
-    pub(super) program: Option<Attached>,
+    pub(super) program: Option<AttachedProgram>,
 }
 
 /// XDP program on an interface.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Attached {
+pub(super) struct AttachedProgram {
     pub(super) id: u32,
     pub(super) mode: &'static str,
 }
@@ -80,7 +80,7 @@ impl From<Link> for Interface {
             hardware: Some(link.hardware),
             xdp_features: None,
             skb_merges: false,
-            program: link.program.map(|(place, id)| Attached { id, mode: mode_name(place) }),
+            program: link.program.map(|(place, id)| AttachedProgram { id, mode: mode_name(place) }),
         }
     }
 }
@@ -112,7 +112,7 @@ fn feature_names(bits: u64) -> Vec<&'static str> {
 /// Returns all interfaces, from netlink if the kernel can be asked and answers, else from /sys.
 pub(super) fn all(machine: &Machine) -> Vec<Interface> {
     match if machine.live { netlink::links().ok() } else { None } {
-        Some(links) => asked(machine, links),
+        Some(links) => from_netlink(machine, links),
         None => machine
             .names("sys/class/net")
             .into_iter()
@@ -121,7 +121,7 @@ pub(super) fn all(machine: &Machine) -> Vec<Interface> {
     }
 }
 
-fn asked(machine: &Machine, links: Vec<Link>) -> Vec<Interface> {
+fn from_netlink(machine: &Machine, links: Vec<Link>) -> Vec<Interface> {
     let features = netlink::xdp_features().ok();
     let interface = |link: Link| {
         let index = link.index;

@@ -83,7 +83,7 @@ impl Doctor {
         }
         let machine = match &self.sysroot {
             Some(root) if !root.is_dir() => {
-                return Err(Failure::Failed(format!("there is no directory {}", root.display())));
+                return Err(Failure::Failed(format!("no such directory: {}", root.display())));
             }
             Some(root) => Machine::copied_to(root.clone()),
             None => Machine::this(),
@@ -95,10 +95,10 @@ impl Doctor {
             Format::Json => report.json(&mut out),
         };
         written.and_then(|()| out.flush()).map_err(Failure::output)?;
-        match report.obstructed()[..] {
+        match report.not_runnable()[..] {
             [] => Ok(()),
             ref names => Err(Failure::Failed(format!(
-                "cannot run here: {}; the lines marked 'no' say why",
+                "cannot run on this machine: {}; see the lines marked 'no'",
                 names.join(", ")
             ))),
         }
@@ -119,15 +119,15 @@ impl Doctor {
             if interfaces.is_empty() && self.interfaces.is_empty() {
                 checks.push(xdp::no_interface());
             }
-            backends.push(Group::asked("xdp", checks));
+            backends.push(Group::requested("xdp", checks));
         }
         if wanted(Backend::Poll) {
-            backends.push(Group::asked("poll", poll::checks(machine, &interfaces)));
+            backends.push(Group::requested("poll", poll::checks(machine, &interfaces)));
         }
         match &self.address {
-            Some(address) => backends.push(Group::asked("tofino", tofino::checks(address))),
+            Some(address) => backends.push(Group::requested("tofino", tofino::checks(address))),
             None if wanted(Backend::Tofino) => {
-                backends.push(Group::not_asked("tofino", tofino::how_to_ask()))
+                backends.push(Group::not_requested("tofino", tofino::how_to_ask()))
             }
             None => {}
         }
@@ -150,8 +150,8 @@ impl Doctor {
         self.interfaces.iter().filter(missing).map(|name| {
             Check::no(
                 "interface",
-                "there is no such interface",
-                "`ip link` lists them; a container has its own",
+                "no such interface",
+                "list them with `ip link`; a container has its own interfaces",
             )
             .about(name)
         })

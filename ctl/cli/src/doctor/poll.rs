@@ -14,7 +14,10 @@ use std::thread::available_parallelism;
 
 pub(super) fn checks(machine: &Machine, interfaces: &[Interface]) -> Vec<Check> {
     let mut checks = vec![
-        Check::ok("ports", "memory (generated traffic) and pcap (capture files) need nothing"),
+        Check::ok(
+            "ports",
+            "memory (generated traffic) and pcap (capture files) have no requirements",
+        ),
         cores(machine),
     ];
     if machine.live {
@@ -35,20 +38,22 @@ fn cores(machine: &Machine) -> Check {
     let online = machine.text("sys/devices/system/cpu/online").and_then(|list| listed(&list));
     let usable = if machine.live { available_parallelism().ok().map(usize::from) } else { online };
     match (usable, online) {
-        (None, _) => Check::warning("cores", "their number cannot be read", "mount /sys"),
+        (None, _) => Check::warning("cores", "number unknown", "mount /sys"),
         (Some(1), _) => Check::warning(
             "cores",
-            "1 core, which worker and controller share",
-            "leave --workers at 1; reads may be late",
+            "1 core, shared by worker and controller",
+            "keep --workers at 1; samples may be late",
         ),
         (Some(usable), Some(online)) if usable < online => Check::ok(
             "cores",
-            format!("{usable} of {online} cores are for this process (affinity or control group)"),
+            format!(
+                "{usable} of {online} cores are usable by this process (affinity or control group)"
+            ),
         ),
         (Some(usable), _) => Check::ok(
             "cores",
             format!(
-                "{}: up to {} beside the controller",
+                "{}: up to {} next to the controller",
                 plural(usable, "core"),
                 plural(usable - 1, "worker")
             ),
@@ -65,7 +70,7 @@ fn instructions() -> Check {
             Check::ok(
                 NAME,
                 format!(
-                    "{chosen}; this CPU has {all}, and {INSTRUCTIONS_VARIABLE} in the environment chooses"
+                    "{chosen}; this CPU supports {all}; override with {INSTRUCTIONS_VARIABLE} in the environment"
                 ),
             )
         }
@@ -86,7 +91,7 @@ fn numa(machine: &Machine, interfaces: &[Interface]) -> Option<Check> {
         (0 | 1, _) => Some(Check::ok("numa", "1 node")),
         (_, true) => Some(Check::ok("numa", format!("{nodes} nodes"))),
         (_, false) => {
-            let advice = "keep the workers on the interface's node: `numactl --cpunodebind=N --membind=N flowgauge run …`";
+            let advice = "run the workers on the interface's node: `numactl --cpunodebind=N --membind=N flowgauge run …`";
             Some(Check::warning("numa", format!("{nodes} nodes, {}", near.join(", ")), advice))
         }
     }
@@ -101,7 +106,7 @@ fn af_xdp(machine: &Machine, interfaces: &[Interface]) -> Check {
         .collect();
     let copies = match zero_copy[..] {
         [] if interfaces.iter().any(|interface| interface.xdp_features.is_some()) => {
-            "no driver here has zero-copy, the kernel copies".to_owned()
+            "no driver supports zero-copy, the kernel copies".to_owned()
         }
         [] => "zero-copy unknown".to_owned(),
         _ => format!("zero-copy on {}", zero_copy.join(", ")),
@@ -109,23 +114,25 @@ fn af_xdp(machine: &Machine, interfaces: &[Interface]) -> Check {
     const INSTEAD: &str = "use `flowgauge run -i IFACE`, which counts in the kernel";
     let (usable, permitted, advice) = match sockets(machine) {
         Sockets::Creatable => match try_af_xdp() {
-            Ok(()) => (true, "sockets can be made, and the program loads".to_owned(), INSTEAD),
+            Ok(()) => (true, "sockets can be created, and the program loads".to_owned(), INSTEAD),
             Err(error) => (false, error.to_string(), INSTEAD),
         },
-        Sockets::Known => (true, "the kernel has such sockets".to_owned(), INSTEAD),
+        Sockets::Known => (true, "the kernel supports AF_XDP sockets".to_owned(), INSTEAD),
         Sockets::Unknown => {
-            (true, "whether the kernel has such sockets cannot be read".to_owned(), "mount /proc")
+            (true, "kernel support for AF_XDP sockets unknown".to_owned(), "mount /proc")
         }
-        Sockets::NotPermitted => {
-            (false, "no permission to make sockets".to_owned(), "run as root, or with CAP_NET_RAW")
-        }
+        Sockets::NotPermitted => (
+            false,
+            "no permission to create sockets".to_owned(),
+            "run as root, or with CAP_NET_RAW",
+        ),
         Sockets::Missing => (
             false,
-            "the kernel has no such sockets".to_owned(),
+            "the kernel does not support AF_XDP sockets".to_owned(),
             "use a kernel built with CONFIG_XDP_SOCKETS",
         ),
     };
-    let found = format!("{permitted}; {copies}; hugepages are not needed");
+    let found = format!("{permitted}; {copies}; hugepages not needed");
     if usable { Check::ok(NAME, found) } else { Check::no(NAME, found, advice) }
 }
 
@@ -222,7 +229,9 @@ fn hugepages(machine: &Machine) -> Check {
         reserved.push(all);
     }
     match reserved[..] {
-        [] => Check::warning("hugepages", "none reserved; only DPDK uses them", RESERVE).optional(),
+        [] => {
+            Check::warning("hugepages", "none reserved; only DPDK needs them", RESERVE).optional()
+        }
         _ => Check::ok("hugepages", reserved.join(", ")),
     }
 }

@@ -107,12 +107,12 @@ pub(super) struct Group {
 }
 
 impl Group {
-    pub(super) fn asked(backend: &'static str, checks: Vec<Check>) -> Self {
+    pub(super) fn requested(backend: &'static str, checks: Vec<Check>) -> Self {
         let can_run = !checks.iter().any(|check| check.required && check.status == Status::No);
         Group { backend, asked: true, can_run: Some(can_run), checks }
     }
 
-    pub(super) fn not_asked(backend: &'static str, check: Check) -> Self {
+    pub(super) fn not_requested(backend: &'static str, check: Check) -> Self {
         Group { backend, asked: false, can_run: None, checks: vec![check] }
     }
 }
@@ -124,7 +124,7 @@ pub(super) struct Report {
 }
 
 #[derive(Serialize)]
-struct Whole<'a> {
+struct JsonReport<'a> {
     can_run: bool,
     version: &'static str,
     backends: &'a [Group],
@@ -133,7 +133,7 @@ struct Whole<'a> {
 
 impl Report {
     /// Returns the requested backends that cannot run.
-    pub(super) fn obstructed(&self) -> Vec<&'static str> {
+    pub(super) fn not_runnable(&self) -> Vec<&'static str> {
         self.backends
             .iter()
             .filter(|group| group.can_run == Some(false))
@@ -142,10 +142,15 @@ impl Report {
     }
 
     pub(super) fn json(&self, out: &mut impl Write) -> io::Result<()> {
-        let (can_run, version) = (self.obstructed().is_empty(), env!("CARGO_PKG_VERSION"));
+        let (can_run, version) = (self.not_runnable().is_empty(), env!("CARGO_PKG_VERSION"));
         serde_json::to_writer(
             &mut *out,
-            &Whole { can_run, version, backends: &self.backends, interfaces: &self.interfaces },
+            &JsonReport {
+                can_run,
+                version,
+                backends: &self.backends,
+                interfaces: &self.interfaces,
+            },
         )?;
         writeln!(out)
     }

@@ -8,21 +8,24 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Time limit for resolving the name and connecting, together.
-const PATIENCE: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) fn how_to_ask() -> Check {
-    Check::warning("switch", "not looked for", "give its BFRuntime server with --address HOST:PORT")
-        .optional()
+    Check::warning(
+        "switch",
+        "not checked",
+        "give the address of its BFRuntime server with --address HOST:PORT",
+    )
+    .optional()
 }
 
 pub(super) fn checks(address: &str) -> Vec<Check> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + CONNECT_TIMEOUT;
     vec![match resolve(address, deadline) {
         Ok(candidates) => reach(&candidates, deadline).about(address),
         Err(error) => {
-            let advice = "check the spelling, and with `getent hosts` what the resolver says";
-            Check::no("switch", format!("the name cannot be resolved: {error}"), advice)
-                .about(address)
+            let advice = "check the spelling, and the resolver with `getent hosts`";
+            Check::no("switch", format!("cannot resolve the name: {error}"), advice).about(address)
         }
     }]
 }
@@ -51,12 +54,12 @@ fn reach(candidates: &[SocketAddr], deadline: Instant) -> Check {
     }
     let advice = match failure.kind() {
         io::ErrorKind::ConnectionRefused => {
-            "the machine answers, the port does not: is bf_switchd up, with BFRuntime gRPC on this port?"
+            "the host answers, but nothing listens on this port; is bf_switchd running with BFRuntime gRPC on it?"
         }
         io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
-            "nothing answers: check address, routes and firewalls between here and the switch"
+            "no answer; check the address, routes and firewalls"
         }
-        _ => "check the address, and `ip route get` for the way to it",
+        _ => "check the address, and the route to it with `ip route get`",
     };
     Check::no("switch", format!("cannot connect: {failure}"), advice)
 }

@@ -75,8 +75,7 @@ fn measurements() -> Vec<Check> {
         Ok(trials) => trials,
         Err(error) => {
             return vec![
-                Check::warning("measurement", error.to_string(), "the lines above may say why")
-                    .optional(),
+                Check::warning("measurement", error.to_string(), "see the lines above").optional(),
             ];
         }
     };
@@ -101,7 +100,7 @@ fn measurement(trial: &Trial) -> Check {
         Err(problem) => Check::warning(
             "measurement",
             problem.lines().next().unwrap_or_default(),
-            "-v shows the end of the verifier's log",
+            "use -v for the end of the verifier's log",
         ),
     };
     check.optional().about(&format!("{} {}", trial.hook, trial.counts))
@@ -123,7 +122,9 @@ fn trial() -> Result<(), String> {
     if packets == 1 {
         Ok(())
     } else {
-        Err(format!("it counted {packets} packets instead of one; report this as a bug"))
+        Err(format!(
+            "the program counted {packets} packets instead of one; please report this as a bug"
+        ))
     }
 }
 
@@ -131,12 +132,12 @@ fn program(trial: Result<(), String>) -> Check {
     match trial {
         Ok(()) => Check::ok(
             "program",
-            "loads, passes the verifier and counts a frame (tried without an interface)",
+            "loads, passes the verifier and counts a frame (tested without an interface)",
         ),
         Err(problem) => {
             tracing::debug!("{problem}");
             let first = problem.lines().next().unwrap_or_default();
-            Check::no("program", first, "the lines below may say why; RUST_LOG=debug shows more")
+            Check::no("program", first, "see the lines below; RUST_LOG=debug shows more")
         }
     }
 }
@@ -145,7 +146,7 @@ fn kernel(name: Option<&str>, release: Option<Release>, runs: bool) -> Check {
     let (Some(name), Some(release)) = (name, release) else {
         return Check::warning(
             "kernel",
-            "its release cannot be read",
+            "release unknown",
             "mount /proc; Linux 5.9 or later is needed",
         );
     };
@@ -156,8 +157,8 @@ fn kernel(name: Option<&str>, release: Option<Release>, runs: bool) -> Check {
         };
         return Check::no(
             "kernel",
-            format!("{name}: too old, it has no {missing}"),
-            "use a kernel of 5.9 or later, best 6.6 or later",
+            format!("{name}: too old, without {missing}"),
+            "use Linux 5.9 or later, preferably 6.6",
         );
     }
     if release < XDP_LINKS {
@@ -165,12 +166,12 @@ fn kernel(name: Option<&str>, release: Option<Release>, runs: bool) -> Check {
         return Check::warning(
             "kernel",
             found,
-            "nothing, if the program line is ok and the program can be attached",
+            "nothing to do if the program line is ok and the program can be attached",
         );
     }
     if release < TCX {
         let found = format!(
-            "{name}: has memory-mapped array maps (5.5) and XDP links (5.9), but no TCX (6.6): clsact classifiers count in its place"
+            "{name}: has memory-mapped array maps (5.5) and XDP links (5.9), but no TCX (6.6): clsact classifiers are used instead"
         );
         return Check::ok("kernel", found);
     }
@@ -182,7 +183,7 @@ fn kernel(name: Option<&str>, release: Option<Release>, runs: bool) -> Check {
 
 fn capabilities(machine: &Machine, release: Option<Release>, runs: bool) -> Check {
     const ADVICE: &str =
-        "run it as root, or `setcap cap_bpf,cap_net_admin,cap_perfmon+ep` on the binary";
+        "run as root, or `setcap cap_bpf,cap_net_admin,cap_perfmon+ep` on the binary";
     let effective = machine
         .field("proc/self/status", "CapEff")
         .and_then(|mask| u64::from_str_radix(&mask, 16).ok());
@@ -213,13 +214,13 @@ fn capabilities(machine: &Machine, release: Option<Release>, runs: bool) -> Chec
     let missing = named(false);
     if missing.is_empty() && !runs && in_user_namespace(machine) {
         let found = format!(
-            "{} (effective), but only in a user namespace, where they do not count for BPF",
+            "{} (effective), but only in a user namespace, which BPF does not accept",
             named(true)
         );
         Check::no(
             "capabilities",
             found,
-            "run it as root outside of it; a container must not be rootless",
+            "run as root outside of it; a container must not be rootless",
         )
     } else if missing.is_empty() {
         Check::ok("capabilities", format!("{} (effective)", named(true)))
@@ -230,7 +231,7 @@ fn capabilities(machine: &Machine, release: Option<Release>, runs: bool) -> Chec
             ADVICE,
         )
     } else {
-        let advice = if old { "run it as root: this kernel has no CAP_BPF yet" } else { ADVICE };
+        let advice = if old { "run as root: this kernel has no CAP_BPF yet" } else { ADVICE };
         Check::no("capabilities", format!("{missing} missing"), advice)
     }
 }
@@ -246,10 +247,10 @@ fn in_user_namespace(machine: &Machine) -> bool {
 fn unprivileged(machine: &Machine) -> Check {
     let found = match machine.text("proc/sys/kernel/unprivileged_bpf_disabled").as_deref() {
         Some("0") => {
-            "allowed by kernel.unprivileged_bpf_disabled, but not for XDP: the capabilities are needed"
+            "allowed by kernel.unprivileged_bpf_disabled, but not for XDP: capabilities are required"
         }
-        Some(_) => "disabled, as is usual: the capabilities are needed",
-        None => "cannot be read; the capabilities are needed in any case",
+        Some(_) => "disabled (the default): capabilities are required",
+        None => "unknown; capabilities are required in any case",
     };
     Check::ok("unprivileged_bpf", found)
 }
@@ -259,7 +260,7 @@ fn jit(machine: &Machine) -> Check {
     match machine.text("proc/sys/net/core/bpf_jit_enable").as_deref() {
         None => Check::ok(
             "jit",
-            "cannot be read here (only the initial network namespace shows it); on by default",
+            "unknown (only visible in the initial network namespace); on by default",
         ),
         Some("0") => Check::warning(
             "jit",
@@ -268,8 +269,8 @@ fn jit(machine: &Machine) -> Check {
         ),
         Some(_) if hardened => Check::warning(
             "jit",
-            "on, hardened for all: costs time per packet",
-            "`sysctl net.core.bpf_jit_harden=1` spares privileged programs",
+            "on, hardened for all users, which costs time per packet",
+            "`sysctl net.core.bpf_jit_harden=1` exempts privileged programs",
         ),
         Some(_) => Check::ok("jit", "on"),
     }
@@ -279,18 +280,18 @@ fn btf(machine: &Machine) -> Check {
     if machine.exists("sys/kernel/btf/vmlinux") {
         return Check::ok("btf", "the kernel describes its types at /sys/kernel/btf/vmlinux");
     }
-    let found = "no /sys/kernel/btf/vmlinux; flowgauge's programs do without";
+    let found = "no /sys/kernel/btf/vmlinux; flowgauge does not need it";
     Check::warning(
         "btf",
         found,
-        "other tools need it: mount /sys, or a kernel built with CONFIG_DEBUG_INFO_BTF",
+        "for other tools: mount /sys, or use a kernel built with CONFIG_DEBUG_INFO_BTF",
     )
 }
 
 fn bpffs(machine: &Machine) -> Check {
-    let mount = format!("`{}`, which only keeping a program beyond its process takes", xdp::MOUNT);
+    let mount = format!("`{}`, only needed for --adopt and --leave", xdp::MOUNT);
     let Some(mounts) = machine.text("proc/self/mounts") else {
-        return Check::warning("bpffs", "the mounts cannot be read", mount);
+        return Check::warning("bpffs", "mounts unknown", mount);
     };
     let bpf = |line: &str| {
         let mut words = line.split(' ').map(str::to_owned);
@@ -298,20 +299,22 @@ fn bpffs(machine: &Machine) -> Check {
         (kind == "bpf").then_some((place, options))
     };
     let Some((place, options)) = mounts.lines().find_map(bpf) else {
-        return Check::warning("bpffs", "not mounted; counting does without", mount);
+        return Check::warning("bpffs", "not mounted; not needed for counting", mount);
     };
     if machine.live
         && let Err(error) = xdp::supported(Path::new(xdp::DIRECTORY))
     {
-        let advice = "--adopt and --leave take root here, or a unit with deploy/systemd/adopt.conf";
-        return Check::warning("bpffs", format!("{error}; counting does without"), advice);
+        let advice =
+            "--adopt and --leave require root here, or a unit with deploy/systemd/adopt.conf";
+        return Check::warning("bpffs", format!("{error}; not needed for counting"), advice);
     }
     // The kernel does not list its default mode, with which everybody may write.
     let mode = options
         .split(',')
         .find_map(|option| u32::from_str_radix(option.strip_prefix("mode=")?, 8).ok());
     if mode.is_none_or(|mode| mode & 0o022 != 0) {
-        let found = format!("mounted at {place}, where every user may take the names of pins");
+        let found =
+            format!("mounted at {place}, where every user may create files with the names of pins");
         return Check::warning(
             "bpffs",
             found,
@@ -330,7 +333,7 @@ fn membarrier(machine: &Machine) -> Check {
         isolated.is_none()
     };
     if offered {
-        return Check::ok("membarrier", "offered: rotations can wait for packets in flight");
+        return Check::ok("membarrier", "available: rotations can wait for packets in flight");
     }
     let why = isolated.map_or_else(String::new, |cpus| {
         format!(", because CPUs {cpus} run without ticks (nohz_full)")
@@ -339,13 +342,17 @@ fn membarrier(machine: &Machine) -> Check {
         return Check::ok(
             "membarrier",
             format!(
-                "not offered{why}: rotations wait for packets in flight by a map of maps instead"
+                "not available{why}: rotations wait for packets in flight with a map of maps instead"
             ),
         );
     }
-    let advice = "give it CAP_BPF for a map of maps, or use a kernel built with CONFIG_MEMBARRIER; a container's seccomp profile must allow \
+    let advice = "grant CAP_BPF for a map of maps, or use a kernel built with CONFIG_MEMBARRIER; a container's seccomp profile must allow \
                   one of them";
-    Check::no("membarrier", format!("not offered{why}, and no map of maps can be made"), advice)
+    Check::no(
+        "membarrier",
+        format!("not available{why}, and a map of maps cannot be created"),
+        advice,
+    )
 }
 
 /// Returns the number of possible CPUs, and of elements in per-CPU maps: one per number, gaps
@@ -366,9 +373,8 @@ fn memory(machine: &Machine) -> Check {
     let [bytes, most] = maps(cpus.map_or(1, |(_, elements)| elements));
     let (bytes_of, most_of) = (size(bytes), size(most));
     let Some((cpus, _)) = cpus else {
-        let found = format!(
-            "the number of possible CPUs cannot be read; maps take {bytes_of} to {most_of} for each"
-        );
+        let found =
+            format!("number of possible CPUs unknown; maps take {bytes_of} to {most_of} per CPU");
         return Check::warning("memory", found, "mount /sys");
     };
     let found =
@@ -376,7 +382,7 @@ fn memory(machine: &Machine) -> Check {
     match machine.available_memory() {
         None => Check::ok("memory", found),
         Some(available) if bytes > available => {
-            let advice = "free some, or boot with possible_cpus= as many as there are";
+            let advice = "free memory, or boot with possible_cpus= set to the number of CPUs";
             Check::no(
                 "memory",
                 format!("{found}, but only {} are available", size(available)),
@@ -437,20 +443,21 @@ pub(super) fn interface(interface: &Interface, requested: bool) -> Check {
     let link = interface.hardware.map_or(Some(Link::Ethernet), xdp::link_of);
     match interface.has("basic") {
         _ if link.is_none() => {
-            found += &format!("; its link is of type {}", interface.hardware.unwrap_or_default())
+            found += &format!("; unsupported link type {}", interface.hardware.unwrap_or_default())
         }
         _ if link == Some(Link::Ip) => {
-            found += "; IP packets without a link header; no native XDP: counted by TCX (before Linux 6.6 clsact)";
+            found += "; IP packets without a link header, no native XDP; counted by TCX (before Linux 6.6 clsact)";
         }
         Some(true) if interface.has("hw-offload") == Some(true) => {
             found += "; XDP native, skb, offload"
         }
         Some(true) => found += "; XDP native, skb",
         Some(false) => {
-            found += "; XDP skb only: the driver has no native mode; counted by TCX (before Linux 6.6 clsact), which is slower";
+            found += "; XDP skb only, the driver has no native mode; counted by TCX (before Linux 6.6 clsact), which is slower";
         }
         None => {
-            found += "; XDP skb, and native if the driver has it (kernels from 6.3 tell)";
+            found +=
+                "; XDP skb, and native if the driver supports it (reported by Linux 6.3 and later)";
         }
     }
     let native = interface.has("basic") != Some(false);
@@ -461,31 +468,32 @@ pub(super) fn interface(interface: &Interface, requested: bool) -> Check {
     // Drivers that deliver packets in fragments support any MTU.
     if large && interface.has("rx-sg") != Some(true) {
         advice.push(format!(
-            "most drivers refuse native mode above an MTU of some {LARGEST_MTU_IN_A_PAGE}; tcx, clsact and skb take any, and are slower"
+            "most drivers reject native mode above an MTU of about {LARGEST_MTU_IN_A_PAGE}; tcx, clsact and skb work with any MTU, and are slower"
         ));
     }
     if matches!(state, "down" | "lowerlayerdown" | "notpresent") {
-        advice.push(format!("`ip link set dev {name} up`; if it is, it has no carrier"));
+        advice.push(format!("`ip link set dev {name} up`; if it is up, it has no carrier"));
     }
     if interface.driver.as_deref() == Some("veth") {
-        found += "; native mode turns off segmentation offload at its peer, whose TCP gets slower (--xdp-mode tcx and clsact do not)";
+        found += "; native mode disables segmentation offload on its peer, which slows down TCP (--xdp-mode tcx and clsact do not)";
     }
     if interface.skb_merges {
-        found += "; mode skb counts packets that are merged or unsegmented (GRO, TSO) as one (tcx and clsact do not)";
+        found += "; mode skb counts merged or unsegmented packets (GRO, TSO) as one (tcx and clsact do not)";
     }
     let mut status = if advice.is_empty() { Status::Ok } else { Status::Warning };
     if let Some(attached) = interface.program {
         found += &format!("; XDP program {} is attached ({})", attached.id, attached.mode);
-        let removal =
-            format!("stop what attached it (`bpftool net`), or `ip link set dev {name} xdp off`");
-        let beside = format!(
-            "`flowgauge run -i {name}` counts beside it by TCX (before Linux 6.6 clsact), which is slower"
+        let removal = format!(
+            "stop the program that attached it (`bpftool net`), or `ip link set dev {name} xdp off`"
         );
-        advice.insert(0, format!("there can be one only: {beside}; or {removal}"));
+        let beside = format!(
+            "`flowgauge run -i {name}` counts with TCX instead (before Linux 6.6 clsact), which is slower"
+        );
+        advice.insert(0, format!("only one can be attached: {beside}; or {removal}"));
         status = Status::Warning;
     }
     if link.is_none() {
-        advice.push("only Ethernet and IP without a link header are understood".to_owned());
+        advice.push("only Ethernet and IP without a link header are supported".to_owned());
         status = if requested { Status::No } else { Status::Warning };
     }
     Check::with_advice("interface", status, found, &advice).about(name)
@@ -494,7 +502,7 @@ pub(super) fn interface(interface: &Interface, requested: bool) -> Check {
 pub(super) fn no_interface() -> Check {
     Check::warning(
         "interface",
-        "there is none but loopback",
+        "no interface but loopback",
         "give the container an interface, or share the host's network",
     )
 }

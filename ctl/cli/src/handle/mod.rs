@@ -5,7 +5,7 @@ mod lines;
 
 pub(crate) use lines::Lines;
 
-use crate::listen::Outlets;
+use crate::listen::Exporters;
 use crate::service;
 use crate::status::Publication;
 use flowgauge_ctl::clock::Interrupt;
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Outputs that all sources of a run share.
 #[derive(Default)]
 pub(crate) struct Shared {
-    pub(crate) outlets: Outlets,
+    pub(crate) exporters: Exporters,
     pub(crate) publication: Publication,
     pub(crate) output: lines::Output,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Handle {
     pub(crate) interrupt: Interrupt,
     pub(crate) changes: Changes,
     /// Heartbeat that the run waits for before it is ready.
-    controller: Mutex<Option<service::Controller>>,
+    heartbeat: Mutex<Option<service::Heartbeat>>,
 }
 
 impl Handle {
@@ -38,14 +38,14 @@ impl Handle {
         Handle {
             name,
             shared,
-            controller: Mutex::new(Some(service::Controller::new())),
+            heartbeat: Mutex::new(Some(service::Heartbeat::new())),
             ..Handle::default()
         }
     }
 
     /// Returns the heartbeat of its controller.
-    pub(crate) fn controller(&self) -> service::Controller {
-        let awaited = self.controller.lock().unwrap_or_else(PoisonError::into_inner).take();
-        awaited.unwrap_or_else(service::Controller::new)
+    pub(crate) fn heartbeat(&self) -> service::Heartbeat {
+        let awaited = self.heartbeat.lock().unwrap_or_else(PoisonError::into_inner).take();
+        awaited.unwrap_or_else(service::Heartbeat::new)
     }
 }

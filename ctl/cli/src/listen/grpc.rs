@@ -1,6 +1,6 @@
 //! gRPC server of a run (`--grpc`).
 
-use super::{Configured, Outlets, Setting, access, cannot_listen};
+use super::{EffectiveSettings, Exporters, Setting, access, cannot_listen};
 use crate::error::Failure;
 use crate::run_config::Outputs;
 use crate::status::Publication;
@@ -8,7 +8,7 @@ use flowgauge_ctl::identity::Identity;
 use flowgauge_ctl::serve::{Server, Told, proto};
 use std::sync::Arc;
 
-impl Configured {
+impl EffectiveSettings {
     fn all(&self) -> Vec<proto::Source> {
         let setting = |setting: &Setting| proto::Setting {
             name: setting.name.clone(),
@@ -23,7 +23,7 @@ impl Configured {
     }
 }
 
-impl Outlets {
+impl Exporters {
     pub(super) fn serve_grpc(
         &self,
         outputs: &Outputs,
@@ -33,7 +33,7 @@ impl Outlets {
         let Some(address) = outputs.grpc else { return Ok(None) };
         let access = access(outputs)?;
         let configured = self.configured.clone();
-        let told = Told {
+        let state = Told {
             feed: self.feed.clone(),
             problems: Arc::new(publication.problems()),
             status: Arc::new(publication.status()),
@@ -42,12 +42,9 @@ impl Outlets {
             metrics: self.metrics.clone(),
         };
         let encrypted = if access.encryption.is_some() { " over TLS" } else { "" };
-        let server = Server::start_grpc(address, told, access)
+        let server = Server::start_grpc(address, state, access)
             .map_err(|error| cannot_listen("--grpc", address, &error))?;
-        eprintln!(
-            "grpc://{} tells this run{encrypted}; flowgauge.v1.Agent is its service",
-            server.address()
-        );
+        eprintln!("serving flowgauge.v1.Agent on grpc://{}{encrypted}", server.address());
         Ok(Some(server))
     }
 }

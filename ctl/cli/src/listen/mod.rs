@@ -31,9 +31,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Returns the encryption and the token of the servers.
 fn access(outputs: &Outputs) -> Result<Access, Failure> {
     let encrypted = |Encryption { certificate, key }: &Encryption| {
-        let failed = |error| {
-            Failure::Failed(format!("cannot encrypt with --listen-cert and --listen-key: {error}"))
-        };
+        let failed =
+            |error| Failure::Failed(format!("cannot use --listen-cert and --listen-key: {error}"));
         encryption(certificate, key).map_err(failed)
     };
     let encryption = outputs.encryption.as_ref().map(encrypted).transpose()?;
@@ -58,9 +57,9 @@ struct Setting {
 
 /// Options in effect for each source of a run. Clones share their state.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Configured(Arc<Mutex<BTreeMap<String, Vec<Setting>>>>);
+pub(crate) struct EffectiveSettings(Arc<Mutex<BTreeMap<String, Vec<Setting>>>>);
 
-impl Configured {
+impl EffectiveSettings {
     fn sources(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Setting>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -83,22 +82,22 @@ impl Configured {
 
 /// Stores that the servers and the exporter of a run read.
 #[derive(Clone, Default)]
-pub(crate) struct Outlets {
+pub(crate) struct Exporters {
     metrics: Metrics,
     board: Board,
     #[cfg(feature = "grpc")]
     feed: Feed,
-    pub(crate) configured: Configured,
+    pub(crate) configured: EffectiveSettings,
 }
 
 /// Servers and exporter of a run, which stop when this is dropped.
-pub(crate) struct Open {
+pub(crate) struct RunningExporters {
     _servers: Vec<Server>,
     #[cfg(feature = "otlp")]
     _exporter: Option<Exporter>,
 }
 
-impl Outlets {
+impl Exporters {
     /// Returns the sinks for the records of a source. `name` is its name if there are several
     /// sources; `shown` is the name or interface that clients see.
     pub(crate) fn sinks(
@@ -129,17 +128,17 @@ impl Outlets {
     }
 
     /// Starts the servers and the exporter that the outputs ask for.
-    pub(crate) fn open(
+    pub(crate) fn start(
         &self,
         outputs: &Outputs,
         identity: &Identity,
         publication: &Publication,
         problems: &Problems,
-    ) -> Result<Open, Failure> {
+    ) -> Result<RunningExporters, Failure> {
         let mut servers = Vec::from_iter(self.serve(outputs, identity, publication)?);
         #[cfg(feature = "grpc")]
         servers.extend(self.serve_grpc(outputs, identity, publication)?);
-        Ok(Open {
+        Ok(RunningExporters {
             _servers: servers,
             #[cfg(feature = "otlp")]
             _exporter: self.export(outputs, identity, problems)?,
@@ -157,10 +156,10 @@ impl Outlets {
         let protocol = if access.encryption.is_some() { "https" } else { "http" };
         let (metrics, board, host) =
             (self.metrics.clone(), self.board.clone(), Arc::clone(&identity.host));
-        let (problems, hindrances) =
-            (Arc::new(publication.problems()), Arc::new(publication.hindrances()));
+        let (problems, not_ready_reasons) =
+            (Arc::new(publication.problems()), Arc::new(publication.not_ready_reasons()));
         let stalls = Arc::new(publication.stalls());
-        let site = Site { metrics, board, problems, hindrances, stalls, host };
+        let site = Site { metrics, board, problems, hindrances: not_ready_reasons, stalls, host };
         let listening = |address| Server::start(address, site.clone(), access.clone());
         let server = match listening(address) {
             // Use any free port if the user did not choose one.
@@ -168,11 +167,16 @@ impl Outlets {
             listening => listening,
         };
         let server = server.map_err(|error| cannot_listen("--listen", address, &error))?;
-        eprintln!("{protocol}://{} shows this run; /metrics is for Prometheus", server.address());
+        eprintln!(
+            "listening on {protocol}://{} (page, /metrics, /health, /ready)",
+            server.address()
+        );
         Ok(Some(server))
     }
 }
 
 fn cannot_listen(option: &str, address: SocketAddr, error: &io::Error) -> Failure {
-    Failure::Failed(format!("cannot listen at {address}: {error}; {option} takes another one"))
+    Failure::Failed(format!(
+        "cannot listen on {address}: {error}; choose another address with {option}"
+    ))
 }

@@ -1,6 +1,6 @@
 //! Exporter to a metrics collector (`--otlp`).
 
-use super::{Outlets, token};
+use super::{Exporters, token};
 use crate::error::Failure;
 use crate::run_config::{Otlp, Outputs};
 use crate::writers::Problems;
@@ -8,7 +8,7 @@ use flowgauge_ctl::identity::Identity;
 use flowgauge_ctl::otlp::{Collector, Exporter};
 use std::io;
 
-impl Outlets {
+impl Exporters {
     pub(super) fn export(
         &self,
         outputs: &Outputs,
@@ -29,11 +29,11 @@ impl Outlets {
             ("host.name", identity.host.to_string()),
         ];
         let problems = problems.clone();
-        let tell = move |problem: String| {
+        let report = move |problem: String| {
             tracing::warn!("{problem}");
             problems.add(problem);
         };
-        Exporter::start(collector, *every, resource, self.metrics.clone(), tell)
+        Exporter::start(collector, *every, resource, self.metrics.clone(), report)
             .map(Some)
             .map_err(failed)
     }

@@ -24,18 +24,18 @@ use flowgauge_ctl::output::Format;
 use flowgauge_ctl::schedule::Intervals;
 use flowgauge_dataplane::MeasurementKind;
 use flowgauge_dataplane::poll::PollMode;
-use measurement::chosen::{Keyed, Measurements, keyed, measure, names};
-use measurement::{ALL, Own};
+use measurement::chosen::{KeyOption, Measurements, keyed, measure, names};
+use measurement::{ALL, MeasurementArgs};
 use outputs::OutputOptions;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Default length of a window.
-const USUAL_WINDOW: Duration = Duration::from_secs(10);
+const DEFAULT_WINDOW: Duration = Duration::from_secs(10);
 /// Length of a window above which a table shows samples by default.
-const LONGEST_UNREAD: Duration = Duration::from_secs(10);
+const MAX_WINDOW_WITHOUT_SAMPLES: Duration = Duration::from_secs(10);
 /// Default mean time between samples.
-const USUAL_READS: Duration = Duration::from_secs(1);
+const DEFAULT_SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Options of measurements, timing and outputs.
 #[derive(Args, Clone, Debug, Default)]
@@ -90,8 +90,8 @@ pub(crate) struct Options {
     pub(crate) staggered: Option<Duration>,
 
     // The help is generated, since it lists all measurements.
-    #[arg(long, value_name = "NAMES", value_parser = measure, help_heading = "Measurement", help = what(),
-        long_help = format!("{}\n\nSeveral go together, with commas between.", what()))]
+    #[arg(long, value_name = "NAMES", value_parser = measure, help_heading = "Measurement", help = measure_help(),
+        long_help = format!("{}\n\nSeparate several by commas.", measure_help()))]
     pub(crate) measure: Option<Measurements>,
 
     /// Key that defines a flow: src, dst, src-dst, five-tuple [default: src; src-dst for entropy]
@@ -99,7 +99,7 @@ pub(crate) struct Options {
     /// Give a key to one measurement as in heavy=five-tuple. Entropy accepts two, as in
     /// entropy=src+dst.
     #[arg(long, value_name = "[NAME=]KEY", value_parser = keyed, value_delimiter = ',', help_heading = "Measurement")]
-    pub(crate) key: Vec<Keyed>,
+    pub(crate) key: Vec<KeyOption>,
 
     /// Look into tunnels and count by the innermost network header
     ///
@@ -121,7 +121,7 @@ pub(crate) struct Options {
     pub(crate) hash_key: Option<PathBuf>,
 
     #[command(flatten)]
-    pub(crate) own: Own,
+    pub(crate) measurement_args: MeasurementArgs,
 
     /// Query the packets (frequency) and the membership of a flow; may be repeated
     ///
@@ -165,7 +165,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "LIST", value_parser = value::cpus, help_heading = "General")]
     pub(crate) cpus: Option<Cpus>,
 
-    /// What a worker does without packets: poll continuously (busy; uses a whole CPU), sleep until
+    /// Choose how workers wait for packets: poll continuously (busy; uses a whole CPU), sleep until
     /// an interrupt (interrupt), or poll for some microseconds and then sleep (adaptive) [default:
     /// adaptive]
     #[arg(long, value_name = "MODE", value_parser = value::poll_mode, help_heading = "General")]
@@ -174,8 +174,8 @@ pub(crate) struct Options {
     #[command(flatten)]
     pub(crate) outputs: OutputOptions,
 }
-fn what() -> String {
-    format!("What to measure: {}, none [default: cardinality]", names())
+fn measure_help() -> String {
+    format!("Measurements: {}, none [default: cardinality]", names())
 }
 
 impl Options {
@@ -194,7 +194,7 @@ impl Options {
         let is_capture =
             matches!(source, Source::Captures(_) | Source::Port { port: PortSpec::Pcap(_), .. });
         if is_capture && self.workers.unwrap_or(1) > 1 && settings.wants_order() {
-            let problem = "several workers would count packets of a capture out of their order; delays and reordering take one: leave out --workers";
+            let problem = "delays and reordering of a capture need its packets in order, which several workers do not keep; remove --workers";
             return Err(Failure::Usage(problem.to_owned()));
         }
         Ok(RunConfig {
@@ -214,18 +214,18 @@ impl Options {
 
     /// Rejects contradictory options.
     fn check(&self, traffic: &Traffic, given: &[Given]) -> Result<(), Failure> {
-        let problem = self.own.problem(self, traffic).or(match self.hash {
+        let problem = self.measurement_args.problem(self, traffic).or(match self.hash {
             Some(HashMode::Crc32 | HashMode::Tabulated) if self.hash_key.is_some() => {
-                Some("--hash-key is for --hash keyed; leave out one or the other")
+                Some("--hash-key is for --hash keyed; remove one of them")
             }
-            Some(HashMode::Keyed) if self.seed.is_some() && self.hash_key.is_none() => Some(
-                "a --seed is no secret; for --hash keyed that can be repeated give --hash-key FILE",
-            ),
+            Some(HashMode::Keyed) if self.seed.is_some() && self.hash_key.is_none() => {
+                Some("--seed is not secret; for a reproducible --hash keyed use --hash-key FILE")
+            }
             _ => None,
         });
         let problem = problem.or_else(|| self.outputs.lake_problem()).or_else(|| {
             let problem =
-                "--staggered has no windows that a --lake could hold; leave out one of them";
+                "--lake stores windows, which --staggered does not have; remove one of them";
             (self.outputs.lake.is_some() && self.staggered.is_some()).then_some(problem)
         });
         let problem = problem.map(str::to_owned).or_else(|| self.outputs.problem());
@@ -234,10 +234,10 @@ impl Options {
 
     /// Rejects options of measurements that are off: the user probably expects them to be on.
     fn check_idle(&self, given: &[Given]) -> Result<(), Failure> {
-        let answering =
-            || ALL.iter().filter(|about| about.answers).map(|about| about.kind).collect();
+        let answering = || ALL.iter().filter(|info| info.answers).map(|info| info.kind).collect();
         let asked = (!self.query.is_empty()).then(|| ("--query".to_owned(), answering()));
-        let own = self.own.idle(self, given).map(|(option, kind)| (option, vec![kind]));
+        let own =
+            self.measurement_args.idle(self, given).map(|(option, kind)| (option, vec![kind]));
         let samples = self
             .outputs
             .delay_samples
@@ -248,7 +248,7 @@ impl Options {
             .iter()
             .filter_map(|keyed| Some(("--key".to_owned(), vec![keyed.measurement?])));
         let sketches = self
-            .own
+            .measurement_args
             .entropy
             .sketch
             .iter()
@@ -262,7 +262,7 @@ impl Options {
                 let names =
                     kinds.into_iter().map(MeasurementKind::name).collect::<Vec<_>>().join(" or ");
                 Err(Failure::Usage(format!(
-                    "{option} is for {names}, which is not measured; add it with --measure {names}"
+                    "{option} is for {names}, which is off; enable it with --measure {names}"
                 )))
             }
         }
@@ -278,14 +278,14 @@ impl Options {
     /// have no windows.
     fn read_every(&self, traffic: &Traffic) -> Option<Duration> {
         let is_table = self.outputs.format.unwrap_or_default() == Format::Table;
-        let is_long = self.window() > LONGEST_UNREAD;
+        let is_long = self.window() > MAX_WINDOW_WITHOUT_SAMPLES;
         let by_default = self.staggered.is_some()
             || (traffic.is_live && terminal::is_watched() && is_table && is_long);
-        self.read_every.unwrap_or(ReadEvery(by_default.then_some(USUAL_READS))).0
+        self.read_every.unwrap_or(ReadEvery(by_default.then_some(DEFAULT_SAMPLE_INTERVAL))).0
     }
 
     fn window(&self) -> Duration {
-        self.window.unwrap_or(USUAL_WINDOW)
+        self.window.unwrap_or(DEFAULT_WINDOW)
     }
 
     /// Returns the hash. Traffic that others choose needs a secret, unless a seed asks for the same
@@ -332,14 +332,14 @@ impl Options {
     /// Returns the settings of the dataplane.
     pub(crate) fn settings(&self, hash: HashMode, traffic: &Traffic) -> Settings {
         // Needed even if nothing is measured: hash and registers determine what is installed.
-        let precision = self.own.cardinality.registers.unwrap_or_default();
+        let precision = self.measurement_args.cardinality.registers.unwrap_or_default();
         let key = self.key(MeasurementKind::Cardinality);
         let mut settings =
             Settings::only(cardinality::Settings { mode: Mode::Off, key, hash, precision });
         if self.inner.unwrap_or_default() {
             settings.headers = parse::Settings::INNER;
         }
-        self.own.settings(self, traffic, &mut settings);
+        self.measurement_args.settings(self, traffic, &mut settings);
         settings
     }
 
@@ -352,7 +352,7 @@ impl Options {
             alarm,
             ..Estimation::default()
         };
-        self.own.estimation(self, &mut options);
+        self.measurement_args.estimation(self, &mut options);
         Plan {
             intervals: Intervals {
                 window: Some(self.window()),
@@ -364,7 +364,7 @@ impl Options {
             seed: self.seed.unwrap_or(1),
             hash_key: None,
             prefixes: if self.measures(MeasurementKind::Delay) {
-                self.own.delay.prefixes()
+                self.measurement_args.delay.prefixes()
             } else {
                 Vec::new()
             },

@@ -13,9 +13,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Default export interval of metrics.
-const USUAL_EXPORTS: Duration = Duration::from_secs(10);
+const DEFAULT_EXPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// Variable with the name of this machine in results. For containers, whose own names are random.
-const HOST: &str = "FLOWGAUGE_HOST";
+const HOST_VARIABLE: &str = "FLOWGAUGE_HOST";
 
 #[derive(Args, Clone, Debug, Default)]
 #[group(skip)]
@@ -101,7 +101,7 @@ pub(crate) struct OutputOptions {
 
     /// Send metrics to an OpenTelemetry collector (OTLP over gRPC), such as http://127.0.0.1:4317
     ///
-    /// Sends the metrics of /metrics. A https:// address requires --otlp-ca.
+    /// Sends the metrics of /metrics. An https:// address requires --otlp-ca.
     #[arg(long, value_name = "URL", value_parser = value::collector, help_heading = "Output")]
     pub(crate) otlp: Option<String>,
 
@@ -135,12 +135,12 @@ impl OutputOptions {
     /// Returns a contradiction among the options of the lake, if there is one.
     pub(super) fn lake_problem(&self) -> Option<&'static str> {
         if self.lake_every.is_some() && self.lake.is_none() {
-            Some("--lake-every is for --lake; add it, or leave it out")
+            Some("--lake-every is for --lake; add --lake, or remove --lake-every")
         } else if !matches!(self.lake, Some(Lake::Store(_)))
             && (self.lake_buffer.is_some() || self.lake_buffer_size.is_some())
         {
             Some(
-                "--lake-buffer is for a --lake in an object store, as in --lake s3://bucket/lake; leave it out",
+                "--lake-buffer is for a --lake in an object store, such as --lake s3://bucket/lake; remove it",
             )
         } else {
             None
@@ -170,18 +170,18 @@ impl OutputOptions {
             .filter_map(|(option, address)| Some((option, address.as_ref()?)))
             .peekable();
         if secrets && addresses.peek().is_none() {
-            let problem = "--listen-cert, --listen-key and --listen-token-file are for --listen and --grpc; add one, or leave them out";
+            let problem = "--listen-cert, --listen-key and --listen-token-file are for --listen and --grpc; add one of these, or remove them";
             return Some(problem.to_owned());
         }
         if listen_cert.is_some() != listen_key.is_some() {
-            return Some("--listen-cert and --listen-key go together; give both".to_owned());
+            return Some("--listen-cert and --listen-key must be given together".to_owned());
         }
         let is_safe = listen_cert.is_some() && listen_token_file.is_some();
         let (option, address) =
             addresses.find(|(_, address)| !address.ip().is_loopback() && !is_safe)?;
         Some(format!(
-            "{option} {} can be reached by others: give a certificate (--listen-cert, --listen-key), so that nobody else reads what is told, and a \
-             token (--listen-token-file), so that only who knows it may ask; or listen at 127.0.0.1",
+            "{option} {} is reachable by other machines: encrypt with --listen-cert and --listen-key and require a token with \
+             --listen-token-file, or listen on 127.0.0.1",
             address.ip()
         ))
     }
@@ -191,13 +191,13 @@ impl OutputOptions {
         let OutputOptions { otlp, otlp_every, otlp_ca, otlp_token_file, .. } = self;
         let problem = match otlp {
             None if otlp_every.is_some() || otlp_ca.is_some() || otlp_token_file.is_some() => {
-                "--otlp-every, --otlp-ca and --otlp-token-file are for --otlp; add it, or leave them out"
+                "--otlp-every, --otlp-ca and --otlp-token-file are for --otlp; add it, or remove them"
             }
             Some(url) if url.starts_with("https://") != otlp_ca.is_some() => {
-                "an --otlp address that begins with https:// takes --otlp-ca, and no other does"
+                "--otlp-ca is required for an https:// address of --otlp, and invalid for any other"
             }
             Some(_) if otlp_token_file.is_some() && otlp_ca.is_none() => {
-                "a token that is sent without encryption is none; give --otlp an address that begins with https://, and --otlp-ca"
+                "--otlp-token-file requires encryption; give --otlp an https:// address, and --otlp-ca"
             }
             _ => return None,
         };
@@ -205,13 +205,15 @@ impl OutputOptions {
     }
 
     pub(super) fn resolve(&self) -> Result<Outputs, Failure> {
-        let host =
-            match self.host.clone().or_else(|| env::var(HOST).ok().filter(|host| !host.is_empty()))
-            {
-                Some(host) => value::host(&host)
-                    .map_err(|problem| Failure::Usage(format!("{HOST}: {problem}")))?,
-                None => rustix::system::uname().nodename().to_string_lossy().into_owned(),
-            };
+        let host = match self
+            .host
+            .clone()
+            .or_else(|| env::var(HOST_VARIABLE).ok().filter(|host| !host.is_empty()))
+        {
+            Some(host) => value::host(&host)
+                .map_err(|problem| Failure::Usage(format!("{HOST_VARIABLE}: {problem}")))?,
+            None => rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        };
         let encryption = self.listen_cert.clone().zip(self.listen_key.clone());
         Ok(Outputs {
             format: Some(self.format.unwrap_or_default()),
@@ -226,7 +228,7 @@ impl OutputOptions {
             token: self.listen_token_file.clone(),
             otlp: self.otlp.clone().map(|url| Otlp {
                 url,
-                every: self.otlp_every.unwrap_or(USUAL_EXPORTS),
+                every: self.otlp_every.unwrap_or(DEFAULT_EXPORT_INTERVAL),
                 authority: self.otlp_ca.clone(),
                 token: self.otlp_token_file.clone(),
             }),
@@ -240,7 +242,9 @@ impl OutputOptions {
     fn resolve_lake(&self) -> Option<LakeOutput> {
         let (directory, store) = match self.lake.clone()? {
             Lake::Directory(directory) => (directory, None),
-            Lake::Store(url) => (self.lake_buffer.clone().unwrap_or_else(usual_buffer), Some(url)),
+            Lake::Store(url) => {
+                (self.lake_buffer.clone().unwrap_or_else(default_buffer), Some(url))
+            }
         };
         Some(LakeOutput {
             directory,
@@ -272,7 +276,7 @@ impl OutputOptions {
 
 /// Returns the default directory of the upload buffer, which systemd creates for a unit.
 #[cfg(feature = "lake")]
-fn usual_buffer() -> PathBuf {
+fn default_buffer() -> PathBuf {
     env::var_os("STATE_DIRECTORY")
         .map_or_else(|| "/var/lib/flowgauge".into(), PathBuf::from)
         .join("lake")

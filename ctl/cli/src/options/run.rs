@@ -31,7 +31,7 @@ pub(crate) struct Run {
     #[command(flatten)]
     kernel: Kernel,
 
-    /// Where to count: xdp (in the kernel), tofino (on a switch), poll (in worker threads of this
+    /// Backend: xdp (in the kernel), tofino (on a switch), poll (in worker threads of this
     /// process) [default: xdp with an interface, tofino with an address, else poll]
     #[arg(long, value_name = "NAME", help_heading = "Traffic", hide_possible_values = true)]
     backend: Option<Backend>,
@@ -145,11 +145,11 @@ impl Run {
             }
             (_, failure) => failure,
         };
-        Self::of(&configuration.effective(table)).map_err(in_source)
+        Self::from_given(&configuration.effective(table)).map_err(in_source)
     }
 
     /// Resolves these options.
-    pub(crate) fn of(given: &[Given]) -> Result<RunConfig, Failure> {
+    pub(crate) fn from_given(given: &[Given]) -> Result<RunConfig, Failure> {
         let mut run = Run::default();
         fill(&mut run, given)?;
         run.resolve(given)
@@ -157,7 +157,7 @@ impl Run {
 
     pub(crate) fn resolve(self, given: &[Given]) -> Result<RunConfig, Failure> {
         if self.options.lateness.is_some() {
-            let problem = "--lateness is for captures that are replayed; live packets have the time at which they come; leave it out";
+            let problem = "--lateness is for `flowgauge replay`; live packets are counted when they arrive; remove it";
             return Err(Failure::Usage(problem.to_owned()));
         }
         match self.source(given) {
@@ -192,7 +192,7 @@ impl Run {
         let backend = backend.unwrap_or(usual);
         if on_switch && backend != Backend::Tofino {
             return usage(
-                "--address and the options that go with it are for --backend tofino; leave them out, or leave out -i and --backend",
+                "--address and other switch options are for --backend tofino; remove them, or remove -i and --backend",
             );
         }
         match backend {
@@ -201,10 +201,10 @@ impl Run {
                 switch.source(on_interface, port.is_some(), options).map(Source::Switch)
             }
             Backend::Poll if on_interface => usage(
-                "--backend poll has no use for -i and the options that go with it; give it a --port",
+                "-i and other interface options are not for --backend poll; give a --port instead",
             ),
             Backend::Poll if eal.is_some() && !port.as_ref().is_some_and(PortSpec::is_dpdk) => {
-                usage("--eal is for --port dpdk:DEVICE; leave it out")
+                usage("--eal is for --port dpdk:DEVICE; remove it")
             }
             Backend::Poll => {
                 let port = port.clone().ok_or_else(no_source)?;
@@ -235,23 +235,25 @@ impl Kernel {
     fn source(&self, has_port: bool, options: &Options) -> Result<Interfaces, Failure> {
         let usage = |problem: &str| Err(Failure::Usage(problem.to_owned()));
         if self.interface.is_empty() {
-            return usage("the kernel counts on a network interface; name it with -i");
+            return usage("--backend xdp needs a network interface; give it with -i");
         }
         if has_port {
-            return usage("give either an interface (-i) or a --port, not both");
+            return usage("-i and --port cannot be combined; remove one of them");
         }
         if options.truth.unwrap_or_default() {
             return usage(
-                "--truth needs memory for every flow, which the kernel's counters have not; leave it out with -i",
+                "--truth needs memory for every flow, which the kernel does not have; remove it with -i",
             );
         }
         if options.workers.is_some() {
-            return usage("--workers is of no use with -i: every CPU counts what it receives");
+            return usage(
+                "--workers has no effect with -i, where every CPU counts the packets it receives; remove it",
+            );
         }
         for (index, interface) in self.interface.iter().enumerate() {
             if interface.is_empty() || self.interface[..index].contains(interface) {
                 return Err(Failure::Usage(format!(
-                    "-i names '{interface}' twice, or names nothing"
+                    "-i has the interface '{interface}' twice, or an empty name"
                 )));
             }
         }
@@ -265,7 +267,7 @@ impl Kernel {
         let mode = self.xdp_mode.and_then(|XdpMode(mode)| mode);
         if let Some(mode) = mode.filter(|mode| mode.is_xdp() && directions == Directions::Egress) {
             let problem = format!(
-                "--xdp-mode {} sees no packets that leave; with --direction egress use tcx or clsact, or leave it out",
+                "--xdp-mode {} does not see egress packets; use tcx or clsact with --direction egress, or remove --xdp-mode",
                 mode.name()
             );
             return Err(Failure::Usage(problem));
@@ -275,7 +277,7 @@ impl Kernel {
         let samples = options.outputs.delay_samples.is_some();
         if samples && must_keep {
             return usage(
-                "--delay-samples ends with this process; leave it out, or leave out --adopt, --leave and --pins",
+                "--delay-samples cannot outlive the process; remove it, or remove --adopt, --leave and --pins",
             );
         }
         let directory = self.pins.clone().unwrap_or_else(|| xdp::DIRECTORY.into());
@@ -287,14 +289,14 @@ impl Kernel {
 /// Returns the failure for a run without a source, which lists ways to name one.
 fn no_source() -> Failure {
     let up: Vec<String> =
-        interfaces::that_are_up().into_iter().map(|name| escaped(&name).into_owned()).collect();
+        interfaces::names_up().into_iter().map(|name| escaped(&name).into_owned()).collect();
     let up = if up.is_empty() {
         String::new()
     } else {
         format!("; interfaces that are up: {}", up.join(", "))
     };
     Failure::Usage(format!(
-        "there is nothing to count: name an interface with -i IFACE, a port with --port, or a switch with --address, on the command line, in the \
+        "nothing to count: give an interface with -i IFACE, a port with --port, or a switch with --address, on the command line, in the \
          configuration file or in the environment (FLOWGAUGE_INTERFACE){up}; `flowgauge` alone counts generated traffic"
     ))
 }

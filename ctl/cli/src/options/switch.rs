@@ -91,7 +91,7 @@ impl AccessOptions {
         let identity = match (&self.tls_cert, &self.tls_key) {
             (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
             (None, None) => None,
-            _ => return usage("--tls-cert and --tls-key go together"),
+            _ => return usage("--tls-cert and --tls-key must be given together"),
         };
         match &self.tls_ca {
             Some(authority) => Ok(Some(TlsFiles {
@@ -99,9 +99,9 @@ impl AccessOptions {
                 identity,
                 server_name: self.tls_name.clone(),
             })),
-            None if identity.is_some() || self.tls_name.is_some() => usage(
-                "without --tls-ca nothing is encrypted, and other --tls options are of no use",
-            ),
+            None if identity.is_some() || self.tls_name.is_some() => {
+                usage("the other --tls options require --tls-ca")
+            }
             None => Ok(None),
         }
     }
@@ -117,7 +117,7 @@ impl Switch {
         let usage = |problem: &str| Err(Failure::Usage(problem.to_owned()));
         let Some(access) = self.access.resolve()? else {
             return usage(
-                "--backend tofino counts on a switch; name its BFRuntime server with --address HOST:PORT",
+                "--backend tofino needs the address of a BFRuntime server; give it with --address HOST:PORT",
             );
         };
         if cfg!(not(feature = "tofino")) {
@@ -125,24 +125,28 @@ impl Switch {
         }
         if on_interface {
             return usage(
-                "-i and the options that go with it are for the kernel of this machine, and not for --backend tofino",
+                "-i and other interface options are not for --backend tofino; remove them",
             );
         }
         if has_port {
-            return usage("--backend tofino counts what comes to the switch; leave out --port");
+            return usage(
+                "--port is not for --backend tofino, which counts on the switch; remove it",
+            );
         }
         if options.truth.unwrap_or_default() {
             return usage(
-                "--truth needs memory for every flow, which a switch has not; leave it out with --backend tofino",
+                "--truth needs memory for every flow, which a switch does not have; remove it with --backend tofino",
             );
         }
         if let Some(nearest) = options.nearest_on_switch() {
             return usage(&format!(
-                "on a switch --staggered takes a power of two of nanoseconds; the nearest is --staggered {nearest:?}"
+                "a switch only supports certain times of --staggered; the nearest is --staggered {nearest:?}"
             ));
         }
         if options.workers.is_some() {
-            return usage("--workers is of no use with --backend tofino: the switch counts");
+            return usage(
+                "--workers has no effect with --backend tofino, which counts on the switch; remove it",
+            );
         }
         let forward = self.forward.iter().map(|PortPair(one, other)| (*one, *other)).collect();
         Ok(run_config::Switch { access, ports: self.switch_port.clone(), forward })

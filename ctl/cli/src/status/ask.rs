@@ -1,7 +1,7 @@
 //! Queries to the status sockets of runs: all in parallel, with a time limit, and only sockets of
 //! trusted users.
 
-use super::directory::{doubt_of_socket, is_trusted, of_socket};
+use super::directory::{doubt_of_socket, is_trusted, parent_of_socket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Time limit of all queries together.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum length of an answer. A run with a thousand workers needs less than half of it.
-const LONGEST: usize = 1 << 20;
-const CHUNK: usize = 1 << 16;
+const MAX_ANSWER_BYTES: usize = 1 << 20;
+const CHUNK_BYTES: usize = 1 << 16;
 
 /// Reason why there is no answer.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(super) enum Problem {
 }
 
 /// Connection whose answer is being read.
-struct Asked {
+struct PendingAnswer {
     pid: u32,
     path: PathBuf,
     stream: UnixStream,
@@ -41,12 +41,12 @@ struct Asked {
 
 /// Queries all sockets and returns the answers, ordered by process id.
 pub(super) fn all(sockets: Vec<(u32, PathBuf)>) -> Vec<(u32, PathBuf, Result<Value, Problem>)> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + ANSWER_TIMEOUT;
     let mut answers = Vec::new();
     let mut open = Vec::new();
     for (pid, path) in sockets {
         match opened(&path) {
-            Ok(stream) => open.push(Asked { pid, path, stream, answer: Vec::new() }),
+            Ok(stream) => open.push(PendingAnswer { pid, path, stream, answer: Vec::new() }),
             Err(problem) => answers.push((pid, path, Err(problem))),
         }
     }
@@ -57,12 +57,12 @@ pub(super) fn all(sockets: Vec<(u32, PathBuf)>) -> Vec<(u32, PathBuf, Result<Val
             let step = if readable { asked.read() } else { Step::More(asked) };
             match step {
                 Step::More(asked) if Instant::now() < deadline => still.push(asked),
-                Step::More(Asked { pid, path, .. }) => {
+                Step::More(PendingAnswer { pid, path, .. }) => {
                     answers.push((
                         pid,
                         path,
                         Err(Problem::Silent(format!(
-                            "no end of its answer for {PATIENCE:?}; is it stopped?"
+                            "no complete answer within {ANSWER_TIMEOUT:?}; is the process stopped?"
                         ))),
                     ));
                 }
@@ -81,10 +81,10 @@ fn opened(path: &Path) -> Result<UnixStream, Problem> {
         io::ErrorKind::NotFound => Problem::Ended,
         io::ErrorKind::ConnectionRefused => Problem::Killed,
         io::ErrorKind::PermissionDenied => {
-            Problem::Silent(format!("{error}; ask as root or as its user"))
+            Problem::Silent(format!("{error}; run this as root or as its user"))
         }
         io::ErrorKind::WouldBlock => {
-            Problem::Silent("too many ask it already; is it stopped?".to_owned())
+            Problem::Silent("too many clients; is the process stopped?".to_owned())
         }
         _ => Problem::Silent(error.to_string()),
     };
@@ -98,10 +98,10 @@ fn opened(path: &Path) -> Result<UnixStream, Problem> {
     // The socket may have been replaced since it was checked; the peer credentials are those of the
     // connection.
     let user = socket_peercred(&socket).map_err(os)?.uid.as_raw();
-    if !is_trusted(user, of_socket(path)) {
+    if !is_trusted(user, parent_of_socket(path)) {
         let path = path.display();
         return Err(Problem::Foreign(format!(
-            "user {user} answers on {path}, who is neither you nor root; it is left alone"
+            "{path} is answered by user {user}, who is neither you nor root; skipped"
         )));
     }
     Ok(UnixStream::from(socket))
@@ -109,7 +109,7 @@ fn opened(path: &Path) -> Result<UnixStream, Problem> {
 
 /// Waits until a connection is readable or the deadline has passed, and returns for each whether it
 /// is readable.
-fn wait(open: &[Asked], deadline: Instant) -> impl Iterator<Item = bool> + use<> {
+fn wait(open: &[PendingAnswer], deadline: Instant) -> impl Iterator<Item = bool> + use<> {
     let left = deadline.saturating_duration_since(Instant::now());
     let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
     let mut watched: Vec<PollFd<'_>> =
@@ -124,18 +124,18 @@ fn wait(open: &[Asked], deadline: Instant) -> impl Iterator<Item = bool> + use<>
 }
 
 enum Step {
-    More(Asked),
+    More(PendingAnswer),
     Done(u32, PathBuf, Result<Value, Problem>),
 }
 
-impl Asked {
+impl PendingAnswer {
     /// Reads at most one chunk, so that the other connections get their turn.
     fn read(mut self) -> Step {
-        let mut chunk = [0; CHUNK];
+        let mut chunk = [0; CHUNK_BYTES];
         let problem = match self.stream.read(&mut chunk) {
             Ok(0) => return self.ended(),
-            Ok(length) if self.answer.len() + length > LONGEST => {
-                format!("its answer is longer than {} KiB", LONGEST >> 10)
+            Ok(length) if self.answer.len() + length > MAX_ANSWER_BYTES => {
+                format!("the answer is longer than {} KiB", MAX_ANSWER_BYTES >> 10)
             }
             Ok(length) => {
                 self.answer.extend_from_slice(&chunk[..length]);

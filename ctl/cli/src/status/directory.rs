@@ -17,33 +17,33 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-fn of_user() -> Option<PathBuf> {
+fn user_directory() -> Option<PathBuf> {
     env::var_os("XDG_RUNTIME_DIR")
         .filter(|directory| !directory.is_empty())
         .map(|directory| Path::new(&directory).join("flowgauge"))
 }
 
-fn asked_for() -> Option<PathBuf> {
+fn chosen_directory() -> Option<PathBuf> {
     env::var_os(VARIABLE).map(PathBuf::from)
 }
 
 /// Returns the directory in which this process publishes its status, if it does.
 pub(super) fn own() -> Option<PathBuf> {
-    match asked_for() {
+    match chosen_directory() {
         Some(directory) => Some(directory).filter(|directory| !directory.as_os_str().is_empty()),
         None if is_root() => Some(SYSTEM.into()),
-        None => of_user(),
+        None => user_directory(),
     }
 }
 
 /// Returns the directories to search for runs: those of this user, of root and of root's services.
-/// Those of other users are not searched, not even by root, since they control the answers.
+/// Other users' directories are not searched, not even by root, since they control the answers.
 pub(super) fn all() -> Vec<PathBuf> {
-    if asked_for().is_some() {
+    if chosen_directory().is_some() {
         return own().into_iter().collect();
     }
     let mut all = vec![PathBuf::from(SYSTEM)];
-    all.extend(of_user());
+    all.extend(user_directory());
     all.sort();
     all.dedup();
     all
@@ -51,7 +51,7 @@ pub(super) fn all() -> Vec<PathBuf> {
 
 /// User ids of services: those that packages create, and those that systemd allocates
 /// (`DynamicUser=`).
-const OF_SERVICES: [RangeInclusive<u32>; 2] = [1..=999, 61_184..=65_519];
+const SERVICE_USERS: [RangeInclusive<u32>; 2] = [1..=999, 61_184..=65_519];
 
 /// Whether files of this user in a directory are trusted: the user of this process, root, and the
 /// user of a service that root gave the directory to.
@@ -69,7 +69,7 @@ fn is_given_to(directory: &Path, user: u32) -> bool {
     let is_roots_alone =
         |found: &Metadata| found.is_dir() && found.uid() == 0 && found.mode() & 0o022 == 0;
     directory.is_absolute()
-        && OF_SERVICES.iter().any(|users| users.contains(&user))
+        && SERVICE_USERS.iter().any(|users| users.contains(&user))
         && found(directory, &is_theirs)
         && directory.ancestors().skip(1).all(|parent| found(parent, &is_roots_alone))
 }
@@ -85,22 +85,22 @@ fn doubt(
     let found = fs::symlink_metadata(path)?;
     let path = path.display();
     Ok(match found.uid() {
-        _ if !is_right(&found) => Some(format!("{path} is no {what}; it is left alone")),
-        user if !is_trusted(user, directory) => Some(format!(
-            "{path} belongs to user {user}, who is neither you nor root; it is left alone"
-        )),
+        _ if !is_right(&found) => Some(format!("{path} is not a {what}; skipped")),
+        user if !is_trusted(user, directory) => {
+            Some(format!("{path} belongs to user {user}, who is neither you nor root; skipped"))
+        }
         _ => None,
     })
 }
 
 /// Returns the directory of a socket.
-pub(super) fn of_socket(socket: &Path) -> &Path {
+pub(super) fn parent_of_socket(socket: &Path) -> &Path {
     socket.parent().unwrap_or(socket)
 }
 
 /// Returns why a socket is not trusted, if so.
 pub(super) fn doubt_of_socket(path: &Path) -> io::Result<Option<String>> {
-    doubt(path, of_socket(path), |found| found.file_type().is_socket(), "socket")
+    doubt(path, parent_of_socket(path), |found| found.file_type().is_socket(), "socket")
 }
 
 /// Returns the group that may query the runs in a directory: the directory's group, if its members

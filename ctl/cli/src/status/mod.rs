@@ -12,7 +12,7 @@ mod table;
 mod warning;
 
 pub(crate) use publish::Publication;
-pub(crate) use warning::Remembered;
+pub(crate) use warning::LastWarning;
 
 use crate::error::Failure;
 use crate::value;
@@ -86,7 +86,7 @@ const WAIT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Answers of all runs.
 #[derive(Default)]
-struct Found {
+struct Answers {
     runs: Vec<(u32, Value)>,
     /// Process ids of runs without a valid answer.
     silent: Vec<u32>,
@@ -98,7 +98,7 @@ struct Found {
 /// escaped.
 #[cfg(feature = "top")]
 pub(crate) fn runs() -> (Vec<Value>, Vec<String>) {
-    let found = Found::ask(&directory::all());
+    let found = Answers::ask(&directory::all());
     (
         found.runs.iter().map(|(_, run)| shown(run)).collect(),
         found.notes.iter().map(|note| escaped(note).into_owned()).collect(),
@@ -109,14 +109,14 @@ impl Status {
     pub(crate) fn execute(self) -> Result<(), Failure> {
         let directories = directory::all();
         let until = self.wait.map(|wait| Instant::now() + wait);
-        let mut found = Found::ask(&directories);
+        let mut found = Answers::ask(&directories);
         let mut verdict = found.verdict(self.probe, &directories);
         while verdict.is_err()
             && let Some(left) = until.map(|until| until.saturating_duration_since(Instant::now()))
             && !left.is_zero()
         {
             thread::sleep(left.min(WAIT_INTERVAL));
-            found = Found::ask(&directories);
+            found = Answers::ask(&directories);
             verdict = found.verdict(self.probe, &directories);
         }
         if self.probe.is_some() {
@@ -132,10 +132,10 @@ impl Status {
     }
 }
 
-impl Found {
+impl Answers {
     /// Queries all runs with sockets in these directories.
     fn ask(directories: &[PathBuf]) -> Self {
-        let mut found = Found::default();
+        let mut found = Answers::default();
         let mut sockets = Vec::new();
         for directory in directories {
             match directory::sockets(directory) {
@@ -145,7 +145,7 @@ impl Found {
                 }
                 Err(error) => found
                     .notes
-                    .push(format!("cannot look for runs in {}: {error}", directory.display())),
+                    .push(format!("cannot search {} for runs: {error}", directory.display())),
             }
         }
         for (pid, socket, answer) in ask::all(sockets) {
@@ -164,12 +164,10 @@ impl Found {
             Err(ask::Problem::Foreign(doubt)) => self.notes.push(doubt),
             Err(ask::Problem::Killed) => {
                 let removed = match fs::remove_file(socket) {
-                    Ok(()) => format!("its socket {path} is removed"),
+                    Ok(()) => format!("removed its socket {path}"),
                     Err(error) => format!("cannot remove its socket {path}: {error}"),
                 };
-                self.notes.push(format!(
-                    "run {pid} ended without cleaning up, as when it is killed; {removed}"
-                ));
+                self.notes.push(format!("run {pid} was killed; {removed}"));
             }
             Err(ask::Problem::Silent(problem)) => {
                 self.silent.push(pid);
@@ -189,15 +187,15 @@ impl Found {
         for (_, run) in &self.runs {
             // The peer may be another program, and a status cites other systems; escape it.
             let run = &shown(run);
-            let told =
+            let report =
                 (run["status"] == VERSION).then(|| serde_json::from_value::<Report>(run.clone()));
-            match told {
+            match report {
                 Some(Ok(report)) => table::run(out, &report, &table::kernel(&report))?,
                 _ => {
                     let (pid, version) = (&run["pid"], &run["version"]);
                     writeln!(
                         out,
-                        "run {pid} is of another version of flowgauge, {version}; its own `flowgauge status` reads it"
+                        "run {pid} is flowgauge {version}, whose status this version cannot read; use its own `flowgauge status`"
                     )?;
                 }
             }
@@ -218,20 +216,18 @@ impl Found {
         let failed = |problem: String| Err(Failure::Failed(problem));
         if self.runs.is_empty() && self.silent.is_empty() {
             if directories.is_empty() {
-                return failed(format!(
-                    "nowhere to look for runs: {} is empty",
-                    directory::VARIABLE
-                ));
+                return failed(format!("cannot search for runs: {} is empty", directory::VARIABLE));
             }
             let looked: Vec<String> =
                 directories.iter().map(|directory| directory.display().to_string()).collect();
             return failed(format!(
-                "no run of flowgauge on this machine (looked in {})",
+                "no flowgauge run on this machine (searched {})",
                 looked.join(", ")
             ));
         }
         if let Some(probe) = probe {
-            let of_runs = self.runs.iter().flat_map(|(pid, run)| hindrances(*pid, run, probe));
+            let of_runs =
+                self.runs.iter().flat_map(|(pid, run)| not_ready_reasons(*pid, run, probe));
             let silent = self.silent.iter().map(|pid| format!("run {pid} does not answer"));
             let lines: Vec<String> = of_runs.chain(silent).collect();
             return if lines.is_empty() { Ok(()) } else { failed(lines.join("; ")) };
@@ -249,10 +245,7 @@ impl Found {
                 .chain(self.silent.iter().copied())
                 .collect();
         if !unhealthy.is_empty() {
-            return failed(format!(
-                "not healthy: run {}; the lines above say why",
-                named(unhealthy)
-            ));
+            return failed(format!("not healthy: run {}; see the lines above", named(unhealthy)));
         }
         let starting: Vec<u32> =
             that(|run| lines(run, "starting").is_some_and(|it| !it.is_empty())).collect();
@@ -272,7 +265,7 @@ fn lines<'a>(run: &'a Value, key: &str) -> Option<Vec<&'a str>> {
 }
 
 /// Returns the reasons why a run fails a probe, one line each.
-fn hindrances(pid: u32, run: &Value, probe: Probe) -> Vec<String> {
+fn not_ready_reasons(pid: u32, run: &Value, probe: Probe) -> Vec<String> {
     let keys: &[&str] = match probe {
         Probe::Live => &["stalled"],
         Probe::Ready => &["starting", "failed", "problems"],
@@ -280,7 +273,7 @@ fn hindrances(pid: u32, run: &Value, probe: Probe) -> Vec<String> {
     let of_key = |key: &&str| match lines(run, key) {
         Some(lines) => lines.iter().map(|line| format!("run {pid}: {line}")).collect(),
         None => vec![format!(
-            "run {pid} is of another version of flowgauge; its own `flowgauge status` asks it"
+            "run {pid} is another version of flowgauge; use its own `flowgauge status`"
         )],
     };
     keys.iter().flat_map(of_key).collect()

@@ -1,11 +1,11 @@
 //! Server of a run's status: collects it from the sources and writes it to each client.
 //!
-//! Every source has a [`Publisher`], a sink that updates its [`State`] with each record and
+//! Every source has a [`Publisher`], a sink that updates its [`SourceState`] with each record and
 //! heartbeat. [`Publication`] merges the states of all sources into one [`Report`], for the thread
 //! of the status socket and for the HTTP and gRPC servers.
 
 use super::directory;
-use super::report::{Flows, Latest, Measured, Report, VERSION};
+use super::report::{Flows, Latest, MeasurementStatus, Report, VERSION};
 use super::warning;
 use flowgauge_core::Settings;
 use flowgauge_ctl::clock::nanoseconds;
@@ -29,16 +29,16 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Time that a window may be overdue, or a controller silent, before the run is not healthy.
-const PATIENCE: Duration = Duration::from_secs(10);
+const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time that a controller may take to start. A slow kernel takes ten seconds to verify a large
 /// program.
-const START_PATIENCE: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time that a client may take to read the status.
-const READER: Duration = Duration::from_secs(1);
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of concurrent clients; others wait.
-const READERS: usize = 32;
+const MAX_CLIENTS: usize = 32;
 
-const NOT_BEGUN: &str = "it has not begun to count";
+const NOT_STARTED: &str = "counting has not started";
 
 /// Status of a run, published as long as it lives.
 #[derive(Clone, Default)]
@@ -51,7 +51,7 @@ pub(crate) struct Publication {
 #[derive(Default)]
 struct Sources {
     /// Sources that have a controller.
-    states: Mutex<Vec<Arc<Mutex<State>>>>,
+    states: Mutex<Vec<Arc<Mutex<SourceState>>>>,
     /// Sources that a run with several is expected to count, by name.
     expected: Mutex<BTreeMap<String, Expected>>,
 }
@@ -72,7 +72,7 @@ impl Publication {
             let failed = |error| {
                 let (directory, variable) = (directory.display(), directory::VARIABLE);
                 tracing::warn!(
-                    "`flowgauge status` will not find this run: {directory}: {error}; {variable} names another directory"
+                    "`flowgauge status` cannot find this run: {directory}: {error}; choose another directory with {variable}"
                 );
             };
             Server::start(&directory, Arc::clone(&self.sources)).map_err(failed).ok()
@@ -88,7 +88,7 @@ impl Publication {
         dataplane: &dyn Dataplane,
         plan: &Plan,
     ) -> Publisher {
-        let mut state = State::new(dataplane, plan);
+        let mut state = SourceState::new(dataplane, plan);
         state.report.source = name.map(str::to_owned);
         let state = Arc::new(Mutex::new(state));
         self.sources.states().push(Arc::clone(&state));
@@ -125,9 +125,9 @@ impl Publication {
 
     /// Returns a function that lists why the run is not ready. The list is empty while all sources
     /// are counted and healthy.
-    pub(crate) fn hindrances(&self) -> impl Fn() -> Vec<String> + Send + Sync + use<> {
+    pub(crate) fn not_ready_reasons(&self) -> impl Fn() -> Vec<String> + Send + Sync + use<> {
         let report = self.report();
-        move || report().hindrances()
+        move || report().not_ready_reasons()
     }
 
     /// Returns a function that lists the controllers that make no progress.
@@ -151,7 +151,7 @@ impl Publication {
 
 /// Sink that keeps the published state of a source up to date.
 pub(crate) struct Publisher {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<SourceState>>,
     sources: Arc<Sources>,
 }
 
@@ -162,7 +162,7 @@ impl Drop for Publisher {
 }
 
 impl Sources {
-    fn states(&self) -> MutexGuard<'_, Vec<Arc<Mutex<State>>>> {
+    fn states(&self) -> MutexGuard<'_, Vec<Arc<Mutex<SourceState>>>> {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -177,7 +177,7 @@ impl Sources {
 
     fn report_at(&self, now: Instant) -> Report {
         let mut sources: Vec<Report> =
-            self.states().iter().map(|state| locked(state).told(now)).collect();
+            self.states().iter().map(|state| locked(state).at(now)).collect();
         if let [only] = &sources[..]
             && only.source.is_none()
         {
@@ -186,19 +186,17 @@ impl Sources {
         let known: BTreeSet<String> =
             sources.iter().filter_map(|report| report.source.clone()).collect();
         let expected = self.expected();
-        let mut run = together(sources);
+        let mut run = merged(sources);
         if run.sources.is_empty() && expected.is_empty() {
-            run.starting.push("there is nothing to count".to_owned());
+            run.starting.push("nothing to count".to_owned());
         }
         for (name, expected) in expected.iter() {
             match expected {
                 Expected::Started if known.contains(name) => {}
-                Expected::Started => run.starting.push(format!("{name}: {NOT_BEGUN}")),
-                Expected::Failed => {
-                    run.failed.push(format!("{name}: it has failed; the log says why"))
-                }
+                Expected::Started => run.starting.push(format!("{name}: {NOT_STARTED}")),
+                Expected::Failed => run.failed.push(format!("{name}: failed; see the log")),
                 Expected::Absent(interfaces) => {
-                    let what = "there is no such interface; it is counted when it is there";
+                    let what = "no such interface; counting starts when it exists";
                     run.problems.push(format!("{name}: {interfaces}: {what}"));
                 }
             }
@@ -208,7 +206,7 @@ impl Sources {
 }
 
 /// Merges the reports of several sources, or none, into one.
-fn together(sources: Vec<Report>) -> Report {
+fn merged(sources: Vec<Report>) -> Report {
     let joined = |part: fn(&Report) -> &str| {
         let mut parts: Vec<&str> = sources.iter().map(part).collect();
         parts.dedup();
@@ -275,7 +273,7 @@ impl Sink for Publisher {
 }
 
 /// State of a source, with the times of its events.
-struct State {
+struct SourceState {
     report: Report,
     /// Whether packets are counted: programs are attached and workers poll.
     has_begun: bool,
@@ -286,7 +284,7 @@ struct State {
     read: Instant,
 }
 
-fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn locked(state: &Mutex<SourceState>) -> MutexGuard<'_, SourceState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -294,7 +292,7 @@ fn unix_time() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, nanoseconds)
 }
 
-impl State {
+impl SourceState {
     fn new(dataplane: &dyn Dataplane, plan: &Plan) -> Self {
         let (capabilities, now) = (dataplane.capabilities(), Instant::now());
         let settings = dataplane.settings();
@@ -310,7 +308,7 @@ impl State {
             window_ns: plan.intervals.window.filter(|_| has_windows(settings)).map(nanoseconds),
             ..Report::default()
         };
-        State { report, has_begun: false, heartbeat: now, window: now, read: now }
+        SourceState { report, has_begun: false, heartbeat: now, window: now, read: now }
     }
 
     fn record(&mut self, record: &Record) {
@@ -333,7 +331,7 @@ impl State {
     }
 
     /// Returns the report at a time.
-    fn told(&self, now: Instant) -> Report {
+    fn at(&self, now: Instant) -> Report {
         let aged = |latest: &Option<Latest>, at| {
             latest
                 .clone()
@@ -342,7 +340,7 @@ impl State {
         let stalled = self.stall(now);
         Report {
             at_ns: unix_time(),
-            starting: if self.has_begun { Vec::new() } else { vec![NOT_BEGUN.to_owned()] },
+            starting: if self.has_begun { Vec::new() } else { vec![NOT_STARTED.to_owned()] },
             problems: stalled.iter().cloned().chain(self.problems(now)).collect(),
             stalled: stalled.into_iter().collect(),
             last_window: aged(&self.report.last_window, self.window),
@@ -355,13 +353,12 @@ impl State {
     /// Returns why its controller makes no progress, if so.
     fn stall(&self, now: Instant) -> Option<String> {
         let silent = now.duration_since(self.heartbeat);
-        let (patience, cause) = if self.has_begun {
-            (PATIENCE, "its dataplane does not answer, or nobody reads its output")
+        let (timeout, cause) = if self.has_begun {
+            (STALL_TIMEOUT, "the dataplane does not respond, or standard output is blocked")
         } else {
-            (START_PATIENCE, "its dataplane does not begin to count")
+            (START_TIMEOUT, "the dataplane does not start")
         };
-        (silent > patience)
-            .then(|| format!("it has stood still for {} s: {cause}", silent.as_secs()))
+        (silent > timeout).then(|| format!("stalled for {} s: {cause}", silent.as_secs()))
     }
 
     /// Returns the other reasons why the source is not healthy.
@@ -369,33 +366,31 @@ impl State {
         let mut problems = Vec::new();
         let open = now.duration_since(self.window);
         if let Some(window_ns) = self.report.window_ns.filter(|_| self.has_begun)
-            && open > Duration::from_nanos(window_ns) + PATIENCE
+            && open > Duration::from_nanos(window_ns) + STALL_TIMEOUT
         {
             problems.push(format!(
-                "a window is overdue: the last one was closed, or the run begun, {} s ago",
+                "a window is overdue: the last one was closed, or the run started, {} s ago",
                 open.as_secs()
             ));
         }
         let status = &self.report.dataplane;
         for program in status.programs.iter().filter(|program| !program.attached) {
             problems.push(format!(
-                "{}: not counted, since the interface is gone or the program was detached",
+                "{}: not counted: the interface was removed or the program detached",
                 program.place
             ));
         }
         for switch in status.switch.iter().filter(|switch| !switch.connected) {
-            problems.push(format!(
-                "{} is not connected, or has lost what it was told to hold",
-                switch.address
-            ));
+            problems
+                .push(format!("{}: disconnected, or its configuration was lost", switch.address));
         }
         problems
     }
 }
 
-fn measured(settings: &Settings) -> Vec<Measured> {
+fn measured(settings: &Settings) -> Vec<MeasurementStatus> {
     let keys = |kind: MeasurementKind| kind.keys(settings).map(move |key| (kind, key));
-    let named = |(kind, key): (MeasurementKind, flowgauge_core::KeyKind)| Measured {
+    let named = |(kind, key): (MeasurementKind, flowgauge_core::KeyKind)| MeasurementStatus {
         measurement: kind.name().to_owned(),
         key: key.name().to_owned(),
     };
@@ -458,7 +453,7 @@ impl Server {
 fn bind(socket: &Path) -> io::Result<UnixListener> {
     if UnixStream::connect(socket).is_ok() {
         // Process ids are only ambiguous if containers share this directory.
-        let problem = format!("another run with the process number {} uses it", process::id());
+        let problem = format!("another run with the process id {} uses it", process::id());
         return Err(io::Error::new(io::ErrorKind::AddrInUse, problem));
     }
     let hidden = socket.with_extension("new");
@@ -467,7 +462,7 @@ fn bind(socket: &Path) -> io::Result<UnixListener> {
         _ => {}
     }
     let listener = UnixListener::bind(&hidden)?;
-    let readers = directory::readers(directory::of_socket(socket));
+    let readers = directory::readers(directory::parent_of_socket(socket));
     let show = || {
         // The socket of a service already has its group, and hardened units may not change it.
         let hand_over = |group| {
@@ -481,7 +476,7 @@ fn bind(socket: &Path) -> io::Result<UnixListener> {
             Some(Ok(())) => 0o660,
             Some(Err(error)) => {
                 tracing::warn!(
-                    "the group of {}'s directory cannot ask this run: {error}",
+                    "the group of {}'s directory cannot query this run: {error}",
                     socket.display()
                 );
                 0o600
@@ -509,7 +504,7 @@ struct Answer {
 fn serve(listener: &UnixListener, sources: &Sources, stopped: &PipeReader) {
     let mut answers: Vec<Answer> = Vec::new();
     loop {
-        let accepting = answers.len() < READERS;
+        let accepting = answers.len() < MAX_CLIENTS;
         let now = Instant::now();
         let left = answers.iter().map(|answer| answer.until.saturating_duration_since(now)).min();
         let left = left.map(|left| Timespec {
@@ -525,7 +520,7 @@ fn serve(listener: &UnixListener, sources: &Sources, stopped: &PipeReader) {
         match poll(&mut watched, left.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => {
-                tracing::warn!("`flowgauge status` no longer finds this run: {error}");
+                tracing::warn!("`flowgauge status` can no longer find this run: {error}");
                 return;
             }
         }
@@ -544,7 +539,7 @@ fn serve(listener: &UnixListener, sources: &Sources, stopped: &PipeReader) {
         match accepted(listener, sources) {
             Ok(answer) => answers.extend(answer),
             Err(error) => {
-                tracing::warn!("`flowgauge status` no longer finds this run: {error}");
+                tracing::warn!("`flowgauge status` can no longer find this run: {error}");
                 return;
             }
         }
@@ -567,7 +562,7 @@ fn accepted(listener: &UnixListener, sources: &Sources) -> io::Result<Option<Ans
     reader.set_nonblocking(true)?;
     let mut line = serde_json::to_vec(&sources.report())?;
     line.push(b'\n');
-    let mut answer = Answer { reader, line, written: 0, until: Instant::now() + READER };
+    let mut answer = Answer { reader, line, written: 0, until: Instant::now() + CLIENT_TIMEOUT };
     Ok(answer.goes_on().then_some(answer))
 }
 
@@ -588,7 +583,7 @@ impl Answer {
                 true
             }
             Err(error) => {
-                tracing::debug!("a reader of the status has gone: {error}");
+                tracing::debug!("a status client disconnected: {error}");
                 false
             }
         }
@@ -620,7 +615,7 @@ mod tests {
             window_ns: Some(1_000_000_000),
             ..Report::default()
         };
-        let state = Arc::new(Mutex::new(State {
+        let state = Arc::new(Mutex::new(SourceState {
             report,
             has_begun: false,
             heartbeat: now,
@@ -635,28 +630,28 @@ mod tests {
     #[test]
     fn a_run_is_ready_while_its_source_makes_windows() {
         let (publication, publisher) = published(None);
-        let hindrances = publication.hindrances();
-        assert_eq!(hindrances(), [NOT_BEGUN]);
+        let not_ready_reasons = publication.not_ready_reasons();
+        assert_eq!(not_ready_reasons(), [NOT_STARTED]);
         assert_eq!(publication.problems()(), [""; 0], "it is not ill, but starting");
         locked(&publisher.state).has_begun = true;
-        assert_eq!(hindrances(), [""; 0]);
+        assert_eq!(not_ready_reasons(), [""; 0]);
         // No heartbeat and no window since the start.
         let begun = locked(&publisher.state).window;
         let report = |after| publication.sources.report_at(begun + Duration::from_secs(after));
-        assert_eq!(report(10).hindrances(), [""; 0]);
+        assert_eq!(report(10).not_ready_reasons(), [""; 0]);
         let (stands_still, overdue) = (report(11), report(12));
         assert!(
-            matches!(&stands_still.stalled[..], [only] if only.contains("stood still for 11 s")),
+            matches!(&stands_still.stalled[..], [only] if only.contains("stalled for 11 s")),
             "{stands_still:?}"
         );
-        assert_eq!(stands_still.hindrances(), stands_still.stalled);
+        assert_eq!(stands_still.not_ready_reasons(), stands_still.stalled);
         assert!(
             matches!(&overdue.problems[..], [_, overdue] if overdue.contains("a window is overdue")),
             "{overdue:?}"
         );
-        assert_eq!(overdue.stalled.len(), 1, "windows are none of the heartbeat's business");
+        assert_eq!(overdue.stalled.len(), 1, "windows do not affect stalls");
         drop(publisher);
-        assert_eq!(hindrances(), ["there is nothing to count"]);
+        assert_eq!(not_ready_reasons(), ["nothing to count"]);
         assert_eq!(publication.stalls()(), [""; 0]);
     }
 
@@ -668,7 +663,7 @@ mod tests {
         let report = |after| publication.sources.report_at(begun + Duration::from_secs(after));
         assert_eq!((report(60).problems.len(), report(60).starting.len()), (0, 1));
         assert!(
-            matches!(&report(61).stalled[..], [only] if only.contains("does not begin to count")),
+            matches!(&report(61).stalled[..], [only] if only.contains("does not start")),
             "{:?}",
             report(61)
         );
@@ -677,25 +672,28 @@ mod tests {
     #[test]
     fn a_run_of_several_waits_for_each_of_its_sources() {
         let (publication, publisher) = published(Some("one"));
-        let hindrances = publication.hindrances();
+        let not_ready_reasons = publication.not_ready_reasons();
         locked(&publisher.state).has_begun = true;
         publication.started("one");
         publication.started("two");
-        assert_eq!(hindrances(), ["two: it has not begun to count"]);
-        assert_eq!(publication.sources.report().starting, hindrances());
+        assert_eq!(not_ready_reasons(), ["two: counting has not started"]);
+        assert_eq!(publication.sources.report().starting, not_ready_reasons());
         publication.failed("two");
-        assert_eq!(hindrances(), ["two: it has failed; the log says why"]);
+        assert_eq!(not_ready_reasons(), ["two: failed; see the log"]);
         assert_eq!(publication.problems()(), [""; 0]);
         publication.absent("two", "eth2");
         assert_eq!(
-            hindrances(),
-            ["two: eth2: there is no such interface; it is counted when it is there"]
+            not_ready_reasons(),
+            ["two: eth2: no such interface; counting starts when it exists"]
         );
-        assert_eq!((publication.problems()(), publication.stalls()()), (hindrances(), Vec::new()));
+        assert_eq!(
+            (publication.problems()(), publication.stalls()()),
+            (not_ready_reasons(), Vec::new())
+        );
         // As for an interface of a pattern that was removed.
         publication.ended("two");
-        assert_eq!(hindrances(), [""; 0]);
+        assert_eq!(not_ready_reasons(), [""; 0]);
         locked(&publisher.state).has_begun = false;
-        assert_eq!(hindrances(), ["one: it has not begun to count"]);
+        assert_eq!(not_ready_reasons(), ["one: counting has not started"]);
     }
 }

@@ -30,14 +30,14 @@ pub(super) struct Report {
     pub(super) backend: String,
     pub(super) interface: String,
     pub(super) places: Vec<Place>,
-    pub(super) measurements: Vec<Measured>,
+    pub(super) measurements: Vec<MeasurementStatus>,
     /// Length of a window; `None` without windows.
     pub(super) window_ns: Option<u64>,
     /// Sources that are not counted yet, one line each.
     pub(super) starting: Vec<String>,
     /// Reasons why the run is not healthy, one line each.
     pub(super) problems: Vec<String>,
-    /// Those of `problems` that are controllers without progress.
+    /// Problems that are controllers without progress.
     pub(super) stalled: Vec<String>,
     /// Sources that failed while others continue, one line each.
     pub(super) failed: Vec<String>,
@@ -64,14 +64,14 @@ pub(super) struct Report {
 
 impl Report {
     /// Returns the reasons why the run is not ready, one line each.
-    pub(super) fn hindrances(&self) -> Vec<String> {
+    pub(super) fn not_ready_reasons(&self) -> Vec<String> {
         [&self.starting[..], &self.failed, &self.problems].concat()
     }
 }
 
 /// Measurement and its key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Measured {
+pub(super) struct MeasurementStatus {
     pub(super) measurement: String,
     pub(super) key: String,
 }

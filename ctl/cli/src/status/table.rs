@@ -15,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Rate of 64-byte frames at 100 Gbit/s Ethernet, with 20 bytes of overhead each.
 const LINE_RATE: f64 = 100e9 / 8.0 / (64.0 + 20.0);
 /// Share of the CPU time it could use below which a worker shares its CPU with others.
-const UNDISTURBED: f64 = 0.9;
+const MIN_CPU_SHARE: f64 = 0.9;
 
 /// Cost of a run's programs as measured by the kernel.
 pub(super) struct Kernel {
@@ -99,7 +99,7 @@ fn source(out: &mut impl Write, report: &Report, kernel: &Kernel) -> io::Result<
     };
     if let Some(read) = report.last_read.as_ref().filter(is_news) {
         line(
-            "read",
+            "sample",
             &format!("{} ago, in window {}: {}", time(read.age_ns), read.window, latest(read)),
         )?;
     }
@@ -136,19 +136,19 @@ fn source(out: &mut impl Write, report: &Report, kernel: &Kernel) -> io::Result<
 pub(super) fn left(left: &Left) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
     let counts = left.since_ns.map_or_else(
-        || "counts here".to_owned(),
-        |since_ns| format!("has been counting here for {}", time(now.saturating_sub(since_ns))),
+        || "is counting".to_owned(),
+        |since_ns| format!("has been counting for {}", time(now.saturating_sub(since_ns))),
     );
     let (place, interface) = (&left.place, &left.place.interface);
     let direction = left.place.direction.name();
     if !left.adoptable {
         return format!(
-            "{place}: a filter {counts} that no run is known to read or can go on with; `flowgauge detach -i {interface}` removes it"
+            "{place}: a filter {counts} without a run, and cannot be adopted; remove it with `flowgauge detach -i {interface}`"
         );
     }
     format!(
-        "{place}: a program {counts}, and no run reads it; `flowgauge run -i {interface} --direction {direction} --adopt` \
-         goes on with it, `flowgauge detach -i {interface}` ends it"
+        "{place}: a program {counts} without a run; resume it with `flowgauge run -i {interface} --direction {direction} --adopt`, \
+         or remove it with `flowgauge detach -i {interface}`"
     )
 }
 
@@ -203,13 +203,13 @@ fn trouble(report: &Report) -> Option<String> {
     let troubles = [
         (report.alarms, "window", "raised the alarm"),
         (report.late_rotations, "window", "closed late"),
-        (report.missed_reads, "read", "missed"),
-        (report.late_reads, "read", "more than 1 ms late"),
-        (report.retries, "call", "of the dataplane repeated"),
+        (report.missed_reads, "sample", "missed"),
+        (report.late_reads, "sample", "more than 1 ms late"),
+        (report.retries, "call", "of the dataplane retried"),
     ];
-    let told = troubles.into_iter().filter(|(count, ..)| *count > 0);
+    let occurred = troubles.into_iter().filter(|(count, ..)| *count > 0);
     let troubles: Vec<String> =
-        told.map(|(count, thing, what)| format!("{} {what}", counted(count, thing))).collect();
+        occurred.map(|(count, thing, what)| format!("{} {what}", counted(count, thing))).collect();
     (!troubles.is_empty()).then(|| troubles.join(", "))
 }
 
@@ -222,7 +222,7 @@ fn worker(status: &WorkerStatus) -> Vec<String> {
         (None, None) => "not pinned".to_owned(),
     };
     let Some(load) = status.load else {
-        return vec![format!("{cpu}, {mode}; nothing is known of its time yet")];
+        return vec![format!("{cpu}, {mode}; no load measured yet")];
     };
     let share = |time_ns: u64| time_ns as f64 / load.lasted_ns.max(1) as f64 * 100.0;
     let [packets, polling, asleep] =
@@ -231,7 +231,7 @@ fn worker(status: &WorkerStatus) -> Vec<String> {
         "{cpu}, {mode}: {packets:.1} % of its time with packets, {polling:.1} % polling, {asleep:.1} % asleep (of {})",
         time(load.lasted_ns)
     )];
-    lines.push(match room(&load) {
+    lines.push(match capacity(&load) {
         None => "no packets".to_owned(),
         Some(room) => {
             let now = load.packets as f64 / (load.lasted_ns as f64 / 1e9);
@@ -244,15 +244,15 @@ fn worker(status: &WorkerStatus) -> Vec<String> {
             );
             let (now, room) = (rate(now), rate(room));
             format!(
-                "{each} ns a packet{cpu} at {now} in batches of {batch}; room for at least {room}"
+                "{each} ns per packet{cpu} at {now} in batches of {batch}; capacity at least {room}"
             )
         }
     });
     let awake_ns = load.with_packets_ns + load.polling_ns;
     let got = load.cpu_ns.map(|cpu_ns| cpu_ns as f64 / awake_ns.max(1) as f64);
-    if let Some(got) = got.filter(|got| *got < UNDISTURBED && share(awake_ns) > 1.0) {
+    if let Some(got) = got.filter(|got| *got < MIN_CPU_SHARE && share(awake_ns) > 1.0) {
         lines.push(format!(
-            "had a CPU for {:.0} % of the time that it was not asleep: others run there too",
+            "had a CPU for {:.0} % of the time that it was awake: other threads run there too",
             got * 100.0
         ));
     }
@@ -261,7 +261,7 @@ fn worker(status: &WorkerStatus) -> Vec<String> {
 
 /// Returns the packets per second that a worker could count if it did nothing else. Larger batches
 /// would allow more.
-fn room(load: &Load) -> Option<f64> {
+fn capacity(load: &Load) -> Option<f64> {
     (load.packets > 0 && load.with_packets_ns > 0)
         .then(|| load.packets as f64 / (load.with_packets_ns as f64 / 1e9))
 }
@@ -269,12 +269,12 @@ fn room(load: &Load) -> Option<f64> {
 /// Formats the capacity of all workers, compared with a 100 Gbit/s link.
 fn budget(workers: &[WorkerStatus]) -> Option<String> {
     let rooms: Option<Vec<f64>> =
-        workers.iter().map(|worker| worker.load.as_ref().and_then(room)).collect();
+        workers.iter().map(|worker| worker.load.as_ref().and_then(capacity)).collect();
     let room: f64 = rooms.filter(|rooms| !rooms.is_empty())?.iter().sum();
     let (workers, each) = (workers.len(), significant(1e9 / LINE_RATE * workers.len() as f64));
     let workers = if workers == 1 { "1 worker".to_owned() } else { format!("{workers} workers") };
     Some(format!(
-        "{workers}: room for at least {}; 64-byte frames at 100 Gbit/s are {}, {each} ns each",
+        "{workers}: capacity at least {}; 64-byte frames at 100 Gbit/s are {}, {each} ns each",
         rate(room),
         rate(LINE_RATE)
     ))
@@ -284,21 +284,27 @@ fn program(status: &ProgramStatus, kernel: &Kernel) -> String {
     let ProgramStatus { place, hook, program, .. } = status;
     let hook = hook.as_ref().map_or_else(String::new, |hook| format!(", hook {hook}"));
     let Some(program) = program else {
-        return format!("{place}{hook}; the kernel does not tell its number");
+        return format!("{place}{hook}; program id unknown");
     };
     let cost = match &kernel.costs {
-        Err(error) => format!("what it costs is unknown: {error}; ask as root"),
+        Err(error) => format!("cost unknown: {error}; run this as root"),
         Ok(costs) => match costs.iter().find(|cost| cost.program == *program && cost.runs > 0) {
             Some(Cost { time_ns, runs, .. }) => {
                 let each = *time_ns as f64 / *runs as f64;
                 let still = if kernel.measures { "" } else { ", while the kernel measured it" };
-                format!("{} ns of CPU a packet, {} packets{still}", significant(each), grouped(*runs))
+                format!(
+                    "{} ns of CPU per packet, {} packets{still}",
+                    significant(each),
+                    grouped(*runs)
+                )
             }
-            None if kernel.measures => "what it costs is measured, and no packet came yet".to_owned(),
-            None => "what it costs is not measured; `sysctl kernel.bpf_stats_enabled=1` has the kernel do it".to_owned(),
+            None if kernel.measures => "no packet yet".to_owned(),
+            None => {
+                "cost not measured; enable it with `sysctl kernel.bpf_stats_enabled=1`".to_owned()
+            }
         },
     };
-    format!("{place}{hook}, number {program}; {cost}")
+    format!("{place}{hook}, id {program}; {cost}")
 }
 
 fn switch(status: &SwitchStatus) -> String {
@@ -339,7 +345,7 @@ fn time(nanoseconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::{Flows, Measured, Warning};
+    use super::super::report::{Flows, MeasurementStatus, Warning};
     use super::*;
     use flowgauge_dataplane::poll::PollMode;
     use flowgauge_dataplane::{Direction, Place, Status};
@@ -372,7 +378,7 @@ mod tests {
             at_ns: 4_000 * SECOND,
             backend: "poll".to_owned(),
             interface: "eth1".to_owned(),
-            measurements: vec![Measured {
+            measurements: vec![MeasurementStatus {
                 measurement: "cardinality".to_owned(),
                 key: "src".to_owned(),
             }],
@@ -421,14 +427,14 @@ run 4242, healthy: poll, eth1, for 1 h 6 min, flowgauge 0.1.0
   measures   cardinality of src, in windows of 10.0 s
   window     41, closed 3.2 s ago: 28,000,000 packets in 10.0 s (2.80 Mpps), 92,607 distinct sources (88,582 … 96,816), none lost
   in all     1,148,000,000 packets in 42 windows, 1,203 LOST (device 3, socket 1,200)
-  trouble    2 reads more than 1 ms late
+  trouble    2 samples more than 1 ms late
   warning    1 min 15 s ago: eth1 is down
   worker 0   pinned to CPU 1, busy: 12.0 % of its time with packets, 88.0 % polling, 0.0 % asleep (of 1.0 s)
-             43.1 ns a packet (359 ns of CPU) at 2.78 Mpps in batches of 27.8; room for at least 23.2 Mpps
+             43.1 ns per packet (359 ns of CPU) at 2.78 Mpps in batches of 27.8; capacity at least 23.2 Mpps
   worker 1   pinned to CPU 1, busy: 12.0 % of its time with packets, 88.0 % polling, 0.0 % asleep (of 1.0 s)
-             43.1 ns a packet (180 ns of CPU) at 2.78 Mpps in batches of 27.8; room for at least 23.2 Mpps
-             had a CPU for 50 % of the time that it was not asleep: others run there too
-  budget     2 workers: room for at least 46.4 Mpps; 64-byte frames at 100 Gbit/s are 149 Mpps, 13.4 ns each
+             43.1 ns per packet (180 ns of CPU) at 2.78 Mpps in batches of 27.8; capacity at least 23.2 Mpps
+             had a CPU for 50 % of the time that it was awake: other threads run there too
+  budget     2 workers: capacity at least 46.4 Mpps; 64-byte frames at 100 Gbit/s are 149 Mpps, 13.4 ns each
   cpu        avx2 instructions
 ";
         let instructions = Some("avx2".to_owned());
@@ -453,34 +459,31 @@ run 4242, healthy: poll, eth1, for 1 h 6 min, flowgauge 0.1.0
         let first = "on CPU 1, not pinned, adaptive: 0.0 % of its time with packets, 0.1 % polling, 99.9 % asleep (of 1.0 s)";
         assert_eq!(lines, [first, "no packets"]);
         assert_eq!(budget(&[a_worker(Some(load(SECOND))), on_any]), None);
-        assert_eq!(
-            worker(&a_worker(None)),
-            ["pinned to CPU 1, busy; nothing is known of its time yet"]
-        );
+        assert_eq!(worker(&a_worker(None)), ["pinned to CPU 1, busy; no load measured yet"]);
     }
 
     #[test]
     fn problems_come_first() {
-        let problems = vec!["it has stood still for 12 s".to_owned()];
+        let problems = vec!["stalled for 12 s".to_owned()];
         let text = text(&Report { problems, ..report(Status::default()) }, &NO_KERNEL);
         let lines: Vec<&str> = text.lines().take(2).collect();
         assert_eq!(
             lines,
             [
                 "run 4242, NOT healthy: poll, eth1, for 1 h 6 min, flowgauge 0.1.0",
-                "  problem    it has stood still for 12 s"
+                "  problem    stalled for 12 s"
             ]
         );
     }
 
     #[test]
     fn a_run_that_starts_is_not_healthy_yet() {
-        let starting = vec!["it has not begun to count".to_owned()];
+        let starting = vec!["counting has not started".to_owned()];
         let one = text(&Report { starting, ..report(Status::default()) }, &NO_KERNEL);
-        let begins = "run 4242, starting: poll, eth1, for 1 h 6 min, flowgauge 0.1.0\n  starting   it has not begun to count\n";
+        let begins = "run 4242, starting: poll, eth1, for 1 h 6 min, flowgauge 0.1.0\n  starting   counting has not started\n";
         assert!(one.starts_with(begins), "{one}");
         let (starting, problems) =
-            (vec!["a: it has not begun to count".to_owned()], vec!["b: it is gone".to_owned()]);
+            (vec!["a: counting has not started".to_owned()], vec!["b: it is gone".to_owned()]);
         let failed = vec!["c: it has failed; the log says why".to_owned()];
         let none = Report {
             pid: 7,
@@ -494,7 +497,7 @@ run 4242, healthy: poll, eth1, for 1 h 6 min, flowgauge 0.1.0
 run 7, NOT healthy: no source yet, for 0.0 s, flowgauge 0.1.0
   problem    b: it is gone
   failed     c: it has failed; the log says why
-  starting   a: it has not begun to count
+  starting   a: counting has not started
 ";
         assert_eq!(text(&none, &NO_KERNEL), expected);
     }
@@ -508,32 +511,29 @@ run 7, NOT healthy: no source yet, for 0.0 s, flowgauge 0.1.0
             program: Some(34),
             attached: true,
         };
-        let told = |measures, runs| {
+        let cost_of = |measures, runs| {
             let costs = Ok(vec![Cost { program: 34, time_ns: 285_000, runs }]);
             program(&counting, &Kernel { measures, costs })
         };
         assert_eq!(
-            told(true, 10_000),
-            "eth1 ingress, hook tcx, number 34; 28.5 ns of CPU a packet, 10,000 packets"
+            cost_of(true, 10_000),
+            "eth1 ingress, hook tcx, id 34; 28.5 ns of CPU per packet, 10,000 packets"
         );
         assert_eq!(
-            told(false, 10_000),
-            "eth1 ingress, hook tcx, number 34; 28.5 ns of CPU a packet, 10,000 packets, while the kernel measured it"
+            cost_of(false, 10_000),
+            "eth1 ingress, hook tcx, id 34; 28.5 ns of CPU per packet, 10,000 packets, while the kernel measured it"
         );
-        assert!(told(true, 0).ends_with("no packet came yet"));
-        assert!(told(false, 0).contains("`sysctl kernel.bpf_stats_enabled=1`"));
+        assert!(cost_of(true, 0).ends_with("no packet yet"));
+        assert!(cost_of(false, 0).contains("`sysctl kernel.bpf_stats_enabled=1`"));
         let refused = Kernel { measures: true, costs: Err(io::ErrorKind::PermissionDenied.into()) };
-        assert!(program(&counting, &refused).ends_with("permission denied; ask as root"));
+        assert!(program(&counting, &refused).ends_with("permission denied; run this as root"));
     }
 
     #[test]
     fn what_is_left_counting_comes_with_what_to_do() {
         let place = Place { interface: "eth1".to_owned(), direction: Direction::Egress };
         let text = left(&Left { place: place.clone(), since_ns: None, adoptable: true });
-        assert!(
-            text.starts_with("eth1 egress: a program counts here, and no run reads it; "),
-            "{text}"
-        );
+        assert!(text.starts_with("eth1 egress: a program is counting without a run; "), "{text}");
         assert!(
             text.contains("`flowgauge run -i eth1 --direction egress --adopt`")
                 && text.contains("`flowgauge detach -i eth1`")

@@ -19,9 +19,9 @@ pub(super) fn last() -> Option<Warning> {
 }
 
 /// Log layer that stores the last warning.
-pub(crate) struct Remembered;
+pub(crate) struct LastWarning;
 
-impl<S: Subscriber> Layer<S> for Remembered {
+impl<S: Subscriber> Layer<S> for LastWarning {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         if *event.metadata().level() > Level::WARN {
             return;

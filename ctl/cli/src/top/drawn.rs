@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Maximum number of windows in a course.
-const COURSE: usize = 120;
+const MAX_COURSE_WINDOWS: usize = 120;
 
 /// Figure as in the status of a run.
 #[derive(Clone, Debug, Deserialize)]
@@ -89,7 +89,7 @@ impl Figure {
 
 /// Last status of a run, with the course of its numbers.
 #[derive(Default)]
-pub(super) struct Run {
+pub(super) struct RunView {
     pub(super) pid: u64,
     pub(super) heading: String,
     /// Sources that are not counted yet, one line each.
@@ -107,31 +107,31 @@ pub(super) struct Run {
 
 /// All runs, ordered by process id.
 #[derive(Default)]
-pub(super) struct Watched {
-    pub(super) runs: Vec<Run>,
+pub(super) struct Runs {
+    pub(super) runs: Vec<RunView>,
     pub(super) notes: Vec<String>,
 }
 
-impl Watched {
+impl Runs {
     /// Updates the runs from their statuses, and removes those without one.
     pub(super) fn take(&mut self, runs: &[Value], notes: Vec<String>) {
         self.notes = notes;
         let mut before = std::mem::take(&mut self.runs);
-        for told in runs {
-            let Some(pid) = told["pid"].as_u64() else { continue };
+        for status in runs {
+            let Some(pid) = status["pid"].as_u64() else { continue };
             let known = before.iter().position(|run| run.pid == pid);
-            let mut run =
-                known.map_or_else(|| Run { pid, ..Run::default() }, |at| before.swap_remove(at));
-            run.take(told);
+            let mut run = known
+                .map_or_else(|| RunView { pid, ..RunView::default() }, |at| before.swap_remove(at));
+            run.take(status);
             self.runs.push(run);
         }
         self.runs.sort_by_key(|run| run.pid);
     }
 }
 
-impl Run {
-    fn take(&mut self, told: &Value) {
-        let text = |key: &str| told[key].as_str().unwrap_or_default();
+impl RunView {
+    fn take(&mut self, status: &Value) {
+        let text = |key: &str| status[key].as_str().unwrap_or_default();
         self.heading = format!(
             "run {}: {} {}, flowgauge {}",
             self.pid,
@@ -140,7 +140,7 @@ impl Run {
             text("version")
         );
         let lines = |key: &str| {
-            told[key]
+            status[key]
                 .as_array()
                 .into_iter()
                 .flatten()
@@ -148,14 +148,14 @@ impl Run {
         };
         self.starting = lines("starting").collect();
         self.problems = lines("problems").chain(lines("failed")).collect();
-        let last = &told["last_window"];
+        let last = &status["last_window"];
         self.age = last["age_ns"].as_u64().unwrap_or_default() as f64 / 1e9;
         let window = last["window"].as_u64();
         if window == self.window {
             return;
         }
         // Skip figures of a newer version that this one does not know.
-        let figures = told["figures"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let figures = status["figures"].as_array().map(Vec::as_slice).unwrap_or_default();
         self.figures =
             figures.iter().filter_map(|figure| Figure::deserialize(figure).ok()).collect();
         let at = |key: &str| last[key].as_u64().unwrap_or_default();
@@ -166,7 +166,7 @@ impl Run {
             let Some(height) = figure.height(self.seconds) else { continue };
             let course = self.courses.entry((figure.name.clone(), figure.label())).or_default();
             course.push_back(height);
-            if course.len() > COURSE {
+            if course.len() > MAX_COURSE_WINDOWS {
                 course.pop_front();
             }
         }

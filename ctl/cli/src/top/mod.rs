@@ -28,7 +28,8 @@ pub(crate) struct Top {}
 impl Top {
     pub(crate) fn execute(self) -> Result<(), Failure> {
         if !io::stdout().is_terminal() {
-            let problem = "top is for a terminal; `flowgauge status` prints the same once, and --format json for programs";
+            let problem =
+                "top needs a terminal; use `flowgauge status`, with --format json for programs";
             return Err(Failure::Failed(problem.to_owned()));
         }
         #[cfg(feature = "top")]

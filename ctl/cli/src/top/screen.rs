@@ -1,6 +1,6 @@
 //! Terminal loop of `top`.
 
-use super::drawn::Watched;
+use super::drawn::Runs;
 use super::view::View;
 use crate::error::Failure;
 use crate::status;
@@ -9,26 +9,26 @@ use std::io;
 use std::time::{Duration, Instant};
 
 /// Interval of the queries to runs.
-const PERIOD: Duration = Duration::from_millis(500);
+const QUERY_INTERVAL: Duration = Duration::from_millis(500);
 
 pub(super) fn show() -> Result<(), Failure> {
     let mut terminal = ratatui::try_init()
         .map_err(|error| Failure::Failed(format!("cannot use the terminal: {error}")))?;
     let outcome = watch(&mut terminal);
     ratatui::restore();
-    outcome.map_err(|error| Failure::Failed(format!("cannot use the terminal any longer: {error}")))
+    outcome.map_err(|error| Failure::Failed(format!("the terminal failed: {error}")))
 }
 
 fn watch(terminal: &mut ratatui::DefaultTerminal) -> io::Result<()> {
-    let (mut watched, mut view) = (Watched::default(), View::default());
+    let (mut watched, mut view) = (Runs::default(), View::default());
     let mut due = Instant::now();
     loop {
         if Instant::now() >= due {
-            if !view.is_held() {
+            if !view.is_paused() {
                 let (runs, notes) = status::runs();
                 watched.take(&runs, notes);
             }
-            due = Instant::now() + PERIOD;
+            due = Instant::now() + QUERY_INTERVAL;
         }
         terminal.draw(|frame| view.draw(&watched, frame))?;
         if !event::poll(due.saturating_duration_since(Instant::now()))? {

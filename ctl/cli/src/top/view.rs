@@ -1,6 +1,6 @@
 //! Layout of `top`.
 
-use super::drawn::{Figure, Number, Run, Shape, Watched};
+use super::drawn::{Figure, Number, RunView, Runs, Shape};
 use flowgauge_ctl::output::scaled;
 use ratatui::Frame;
 use ratatui::crossterm::event::KeyCode;
@@ -13,9 +13,9 @@ use std::collections::VecDeque;
 /// Characters for the heights of a course.
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// Width of a course, in characters.
-const COURSE: usize = 24;
+const COURSE_WIDTH: usize = 24;
 /// Number of entries of a ranking that are shown.
-const RANKS: usize = 10;
+const MAX_RANKS: usize = 10;
 
 /// Selected run and scroll position.
 #[derive(Default)]
@@ -26,12 +26,12 @@ pub(super) struct View {
     at: usize,
     runs: usize,
     scroll: u16,
-    held: bool,
+    paused: bool,
 }
 
 impl View {
-    pub(super) fn is_held(&self) -> bool {
-        self.held
+    pub(super) fn is_paused(&self) -> bool {
+        self.paused
     }
 
     pub(super) fn press(&mut self, key: KeyCode) {
@@ -48,12 +48,12 @@ impl View {
             KeyCode::PageDown => self.scroll = self.scroll.saturating_add(10),
             KeyCode::PageUp => self.scroll = self.scroll.saturating_sub(10),
             KeyCode::Home => self.scroll = 0,
-            KeyCode::Char('p' | ' ') => self.held = !self.held,
+            KeyCode::Char('p' | ' ') => self.paused = !self.paused,
             _ => {}
         }
     }
 
-    pub(super) fn draw(&mut self, watched: &Watched, frame: &mut Frame<'_>) {
+    pub(super) fn draw(&mut self, watched: &Runs, frame: &mut Frame<'_>) {
         self.runs = watched.runs.len();
         // Runs start and end; keep the selected one.
         if let Some(at) = watched.runs.iter().position(|run| Some(run.pid) == self.chosen) {
@@ -66,15 +66,15 @@ impl View {
             Layout::vertical([Constraint::Length(2), Constraint::Min(0), Constraint::Length(1)])
                 .areas(frame.area());
         let keys = format!(
-            "run {} of {}   Tab next run   ↑↓ move   p {}   q end",
+            "run {} of {}   Tab next run   ↑↓ scroll   p {}   q quit",
             self.at + 1,
             self.runs,
-            if self.held { "go on" } else { "hold" }
+            if self.paused { "resume" } else { "pause" }
         );
         let (heading, mut lines) = match run {
             Some(run) => (heading(run), lines(run, usize::from(body.width))),
             None => {
-                let advice = "No run of flowgauge on this machine. Begin one: `flowgauge run -i eth1`, or `flowgauge demo`.";
+                let advice = "No flowgauge run on this machine. Start one: `flowgauge run -i eth1`, or `flowgauge demo`.";
                 (vec![Line::from("flowgauge top".bold())], vec![Line::from(advice)])
             }
         };
@@ -83,7 +83,7 @@ impl View {
         self.scroll = self.scroll.min(most);
         frame.render_widget(Paragraph::new(heading), above);
         frame.render_widget(Paragraph::new(lines).scroll((self.scroll, 0)), body);
-        let keys = if self.runs > 0 { keys } else { "q end".to_owned() };
+        let keys = if self.runs > 0 { keys } else { "q quit".to_owned() };
         frame.render_widget(
             Paragraph::new(Line::from(keys).add_modifier(Modifier::REVERSED))
                 .wrap(Wrap { trim: false }),
@@ -92,7 +92,7 @@ impl View {
     }
 }
 
-fn heading(run: &Run) -> Vec<Line<'static>> {
+fn heading(run: &RunView) -> Vec<Line<'static>> {
     let window = match run.window {
         Some(window) => {
             let cut = if run.complete { "" } else { ", incomplete" };
@@ -104,12 +104,12 @@ fn heading(run: &Run) -> Vec<Line<'static>> {
     vec![Line::from(run.heading.clone().bold()), Line::from(window)]
 }
 
-fn lines(run: &Run, width: usize) -> Vec<Line<'static>> {
+fn lines(run: &RunView, width: usize) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     if run.alarm {
         lines.push(
             Line::from(
-                "ALARM: the entropies of sources and destinations are far off what is usual",
+                "ALARM: the entropies of sources and destinations are far outside their usual range",
             )
             .red()
             .bold(),
@@ -126,7 +126,7 @@ fn lines(run: &Run, width: usize) -> Vec<Line<'static>> {
         }
         if figure.title != title {
             title.clone_from(&figure.title);
-            let rate = if matches!(figure.shape, Shape::Count(_)) { ", a second" } else { "" };
+            let rate = if matches!(figure.shape, Shape::Count(_)) { " per second" } else { "" };
             lines.push(Line::from(Span::styled(
                 format!("{title}{rate}"),
                 Style::new().add_modifier(Modifier::UNDERLINED),
@@ -138,7 +138,7 @@ fn lines(run: &Run, width: usize) -> Vec<Line<'static>> {
 }
 
 /// Omit zeros and normal states.
-fn is_worth_a_line(figure: &Figure, run: &Run) -> bool {
+fn is_worth_a_line(figure: &Figure, run: &RunView) -> bool {
     match &figure.shape {
         Shape::Count(_) => {
             let course = run.courses.get(&(figure.name.clone(), figure.label()));
@@ -151,15 +151,15 @@ fn is_worth_a_line(figure: &Figure, run: &Run) -> bool {
     }
 }
 
-fn figure_lines(figure: &Figure, run: &Run, width: usize) -> Vec<Line<'static>> {
+fn figure_lines(figure: &Figure, run: &RunView, width: usize) -> Vec<Line<'static>> {
     let unit = figure.unit.as_str();
     let course =
         run.courses.get(&(figure.name.clone(), figure.label())).map(course).unwrap_or_default();
     match &figure.shape {
         Shape::Number(number) => vec![Line::from(format!(
-            "  {:<22} {:>12}  {course:<COURSE$}  {}",
+            "  {:<22} {:>12}  {course:<COURSE_WIDTH$}  {}",
             figure.label(),
-            told(number.value(), unit),
+            formatted(number.value(), unit),
             bounds(number, unit)
         ))],
         Shape::Count(_) => {
@@ -167,7 +167,7 @@ fn figure_lines(figure: &Figure, run: &Run, width: usize) -> Vec<Line<'static>> 
             vec![Line::from(format!(
                 "  {:<22} {:>12}  {course}",
                 figure.label(),
-                told(height, unit)
+                formatted(height, unit)
             ))]
         }
         Shape::State(_) => Vec::new(),
@@ -178,19 +178,23 @@ fn figure_lines(figure: &Figure, run: &Run, width: usize) -> Vec<Line<'static>> 
                 Line::from(format!(
                     "  {:<name$} {:>12}  {bounds} {}",
                     it.name,
-                    told(it.number.value(), unit),
+                    formatted(it.number.value(), unit),
                     it.more
                 ))
             };
-            ranked.iter().take(RANKS).map(line).collect()
+            ranked.iter().take(MAX_RANKS).map(line).collect()
         }
         Shape::Distribution { ranges } => {
             let most = ranges.iter().map(|range| range.count).fold(f64::MIN_POSITIVE, f64::max);
             let filled = ranges.iter().filter(|range| range.count > 0.0);
             let line = |range: &super::drawn::Range| {
-                let bar = "█".repeat(((range.count / most) * COURSE as f64).ceil() as usize);
-                let between = format!("{} … {}", told(range.low, unit), told(range.high, unit));
-                Line::from(format!("  {between:<22} {:>12}  {bar}", told(range.count, "things")))
+                let bar = "█".repeat(((range.count / most) * COURSE_WIDTH as f64).ceil() as usize);
+                let between =
+                    format!("{} … {}", formatted(range.low, unit), formatted(range.high, unit));
+                Line::from(format!(
+                    "  {between:<22} {:>12}  {bar}",
+                    formatted(range.count, "things")
+                ))
             };
             filled.map(line).collect()
         }
@@ -201,7 +205,7 @@ fn bounds(number: &Number, unit: &str) -> String {
     if number.low() == number.high() {
         String::new()
     } else {
-        format!("({} … {})", told(number.low(), unit), told(number.high(), unit))
+        format!("({} … {})", formatted(number.low(), unit), formatted(number.high(), unit))
     }
 }
 
@@ -212,12 +216,12 @@ fn course(heights: &VecDeque<f64>) -> String {
         .copied()
         .filter(|height| height.is_finite())
         .fold(f64::MIN_POSITIVE, f64::max);
-    let last = heights.iter().skip(heights.len().saturating_sub(COURSE));
+    let last = heights.iter().skip(heights.len().saturating_sub(COURSE_WIDTH));
     last.map(|height| HEIGHTS[((height / most * 7.0).round() as usize).min(7)]).collect()
 }
 
 /// Formats a number with its unit.
-fn told(value: f64, unit: &str) -> String {
+fn formatted(value: f64, unit: &str) -> String {
     if !value.is_finite() {
         return if value > 0.0 { "∞" } else { "-∞" }.to_owned();
     }
@@ -247,7 +251,7 @@ mod tests {
     use ratatui::backend::TestBackend;
     use serde_json::{Value, json};
 
-    fn told_by(window: u64, flows: f64) -> Value {
+    fn status_of(window: u64, flows: f64) -> Value {
         json!({
             "pid": 7, "backend": "poll", "interface": "eth1", "version": "0.1.0", "problems": ["a window is overdue"],
             "last_window": { "window": window, "start_ns": 0, "end_ns": 2_000_000_000_u64, "age_ns": 3_000_000_000_u64, "complete": false, "alarm": true },
@@ -265,7 +269,7 @@ mod tests {
         })
     }
 
-    fn screen(view: &mut View, watched: &Watched) -> String {
+    fn screen(view: &mut View, watched: &Runs) -> String {
         let mut terminal = Terminal::new(TestBackend::new(100, 24)).unwrap();
         terminal.draw(|frame| view.draw(watched, frame)).unwrap();
         let rows = terminal.backend().buffer().content().chunks(100);
@@ -276,10 +280,10 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_told_with_bounds_and_courses() {
-        let (mut watched, mut view) = (Watched::default(), View::default());
+    fn a_run_is_drawn_with_bounds_and_courses() {
+        let (mut watched, mut view) = (Runs::default(), View::default());
         for (window, flows) in [(0, 100.0), (1, 200.0), (1, 200.0), (2, 800.0)] {
-            watched.take(&[told_by(window, flows)], vec!["a note".to_owned()]);
+            watched.take(&[status_of(window, flows)], vec!["a note".to_owned()]);
         }
         let screen = screen(&mut view, &watched);
         let has = |text: &str| assert!(screen.contains(text), "{text}:\n{screen}");
@@ -291,7 +295,7 @@ mod tests {
         has("  ▂▃█  ");
         has("(720");
         has("… ∞)");
-        has("IP packets, a second\n  ipv4                         2.00 k");
+        has("IP packets per second\n  ipv4                         2.00 k");
         has("10.0.0.1");
         has("1.00 ms … 2.00 ms".replace("1.00", "1.0").replace("2.00", "2.0").as_str());
         has("a note");
@@ -301,12 +305,12 @@ mod tests {
 
     #[test]
     fn a_run_that_starts_says_so() {
-        let (mut watched, mut view) = (Watched::default(), View::default());
+        let (mut watched, mut view) = (Runs::default(), View::default());
         let mut run = json!({ "pid": 7, "backend": "xdp", "interface": "eth1", "version": "0.1.0", "problems": [],
-            "starting": ["it has not begun to count"], "failed": ["b: it has failed"] });
+            "starting": ["counting has not started"], "failed": ["b: it has failed"] });
         watched.take(&[run.clone()], Vec::new());
         let starting = screen(&mut view, &watched);
-        let expected = "run 7: xdp eth1, flowgauge 0.1.0\nstarting\nstarting: it has not begun to count\nproblem: b: it has failed\n";
+        let expected = "run 7: xdp eth1, flowgauge 0.1.0\nstarting\nstarting: counting has not started\nproblem: b: it has failed\n";
         assert!(starting.starts_with(expected), "{starting}");
         run["starting"] = json!([]);
         watched.take(&[run], Vec::new());
@@ -319,11 +323,11 @@ mod tests {
 
     #[test]
     fn keys_choose_among_runs_that_come_and_go() {
-        let (mut watched, mut view) = (Watched::default(), View::default());
-        assert!(screen(&mut view, &watched).contains("No run of flowgauge"));
+        let (mut watched, mut view) = (Runs::default(), View::default());
+        assert!(screen(&mut view, &watched).contains("No flowgauge run"));
         view.press(KeyCode::Tab);
         let run = |pid: u64| {
-            let mut run = told_by(0, 1.0);
+            let mut run = status_of(0, 1.0);
             run["pid"] = pid.into();
             run
         };
@@ -346,6 +350,6 @@ mod tests {
         (0..99).for_each(|_| view.press(KeyCode::PageDown));
         assert!(screen(&mut view, &watched).contains("ms"));
         view.press(KeyCode::Char('p'));
-        assert!(view.is_held() && screen(&mut view, &watched).contains("go on"));
+        assert!(view.is_paused() && screen(&mut view, &watched).contains("resume"));
     }
 }

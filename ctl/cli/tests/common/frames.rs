@@ -1,8 +1,8 @@
-//! Frames by hand.
+//! Builders of frames.
 
 pub(crate) const DESTINATION4: [u8; 4] = [192, 0, 2, 7];
 
-/// Ethernet with VLAN tags of these EtherTypes.
+/// Returns an Ethernet frame with VLAN tags of these EtherTypes.
 pub(crate) fn ethernet(tags: &[u16], ethertype: u16, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
     for tag in tags {
@@ -14,12 +14,13 @@ pub(crate) fn ethernet(tags: &[u16], ethertype: u16, payload: &[u8]) -> Vec<u8> 
     frame
 }
 
-/// IPv4 without options, not fragmented.
+/// Returns an IPv4 packet without options, not fragmented.
 pub(crate) fn ipv4(source: [u8; 4], protocol: u8, payload: &[u8]) -> Vec<u8> {
     ipv4_with(source, &[], 0, protocol, payload)
 }
 
-/// IPv4 with options (a multiple of four bytes) and the field of fragment flags and offset.
+/// Returns an IPv4 packet with options (a multiple of four bytes) and this field of fragment flags
+/// and offset.
 pub(crate) fn ipv4_with(
     source: [u8; 4],
     options: &[u8],
@@ -40,7 +41,7 @@ pub(crate) fn ipv4_with(
     bytes
 }
 
-/// 2001:db8::host.
+/// Returns the address 2001:db8::host.
 pub(crate) fn address6(host: u32) -> [u8; 16] {
     let mut address = [0; 16];
     address[..4].copy_from_slice(&[0x20, 0x01, 0x0d, 0xb8]);
@@ -48,7 +49,7 @@ pub(crate) fn address6(host: u32) -> [u8; 16] {
     address
 }
 
-/// IPv6; extension headers are a part of the payload.
+/// Returns an IPv6 packet. Extension headers are part of the payload.
 pub(crate) fn ipv6(source: u32, next_header: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0x60, 0, 0, 0];
     bytes.extend((payload.len() as u16).to_be_bytes());
@@ -60,7 +61,7 @@ pub(crate) fn ipv6(source: u32, next_header: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 pub(crate) fn udp(payload: &[u8]) -> Vec<u8> {
-    // Ports without a protocol of their own.
+    // Ports without a registered protocol.
     let mut bytes = vec![0xc0, 0x01, 0xc0, 0x02];
     bytes.extend(((payload.len() + 8) as u16).to_be_bytes());
     bytes.extend([0, 0]);

@@ -1,4 +1,8 @@
-//! The built binary, run as a user runs it, on captures made for it.
+//! Helpers of the tests: run the built binary like a user, on captures made for it.
+//!
+//! [`flowgauge`] is the command, [`Outcome`] its result, [`Running`] a command in progress and
+//! [`served::Served`] a run with an HTTP server. [`frames`] builds frames, [`pcap`] captures, and
+//! [`records`] and [`check`] parse and verify JSON output.
 #![allow(dead_code, reason = "every test file needs another part of this")]
 
 pub(crate) mod frames;
@@ -16,10 +20,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
-/// A start of captures that is no multiple of any window.
+/// Start of captures, which is not a multiple of any window.
 pub(crate) const START: u64 = 1_700_000_000_123_456_000;
 
-/// A directory of one test, removed with what is in it.
+/// Directory of one test, removed at its end with its content.
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
@@ -43,12 +47,12 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Whoever made a file unreadable has to care for it.
+        // A test that makes a file unreadable must undo that itself.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// The binary, free of what the environment may ask for, with nothing to read on standard input.
+/// Returns the binary's command with a clean environment and empty standard input.
 pub(crate) fn flowgauge() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flowgauge"));
     command
@@ -60,7 +64,7 @@ pub(crate) fn flowgauge() -> Command {
     command
 }
 
-/// How a command ended and what it said.
+/// Exit code and output of a command.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) code: Option<i32>,
@@ -78,14 +82,15 @@ impl From<Output> for Outcome {
 }
 
 impl Outcome {
-    /// Succeeded, and had nothing to complain of.
+    /// Returns standard output, after checking for success without any message.
     #[track_caller]
     pub(crate) fn quiet(self) -> String {
         assert_eq!((self.code, self.stderr.as_str()), (Some(0), ""), "{}", self.stdout);
         self.stdout
     }
 
-    /// Succeeded, and had nothing to complain of but late reads, which a busy machine has.
+    /// Returns standard output, after checking for success without messages other than late
+    /// samples, which a busy machine has.
     #[track_caller]
     pub(crate) fn live(self) -> String {
         let complaints: Vec<&str> =
@@ -94,7 +99,7 @@ impl Outcome {
         self.stdout
     }
 
-    /// The one line on standard error.
+    /// Returns the only line on standard error.
     #[track_caller]
     pub(crate) fn complaint(&self) -> &str {
         let lines: Vec<&str> = self.stderr.lines().collect();
@@ -105,8 +110,7 @@ impl Outcome {
     }
 }
 
-/// A command that runs while the test looks at what it prints; killed if the test fails before its
-/// end.
+/// Command that runs while the test reads its output. It is killed if the test fails.
 pub(crate) struct Running {
     pub(crate) child: Child,
     pub(crate) stdout: Option<BufReader<ChildStdout>>,
@@ -141,7 +145,7 @@ impl Running {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
     }
 
-    /// Waits for its end; what was read before is not in the outcome.
+    /// Waits for its end. Output that was read before is not in the outcome.
     pub(crate) fn outcome(mut self) -> Outcome {
         let [mut stdout, mut stderr] = [const { Vec::new() }; 2];
         if let Some(pipe) = &mut self.stdout {
@@ -154,7 +158,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It has ended unless the test failed.
+        // It has already ended unless the test failed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -164,7 +168,7 @@ pub(crate) fn run<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Ou
     flowgauge().args(arguments).output().unwrap().into()
 }
 
-/// `flowgauge replay FILE` with options, blanks between them.
+/// Runs `flowgauge replay FILE` with space-separated options.
 pub(crate) fn replay(file: impl AsRef<Path>, options: &str) -> Outcome {
     flowgauge()
         .arg("replay")
@@ -175,13 +179,13 @@ pub(crate) fn replay(file: impl AsRef<Path>, options: &str) -> Outcome {
         .into()
 }
 
-/// The records of a replay that has nothing to complain of, as JSON.
+/// Returns the JSON records of a replay without messages.
 #[track_caller]
 pub(crate) fn records(file: impl AsRef<Path>, options: &str) -> Vec<Value> {
     parse(&replay(file, &format!("--format json {options}")).quiet())
 }
 
-/// Every line as a record, checked.
+/// Parses and checks every line as a record.
 #[track_caller]
 pub(crate) fn parse(lines: &str) -> Vec<Value> {
     let records: Vec<Value> =
@@ -190,7 +194,7 @@ pub(crate) fn parse(lines: &str) -> Vec<Value> {
     records
 }
 
-/// Holds a record to the keys that design.md fixes.
+/// Checks that a record has the keys that design.md specifies.
 #[track_caller]
 pub(crate) fn check(record: &Value) {
     let kind = text(record, "record");
@@ -245,12 +249,12 @@ pub(crate) fn text<'a>(record: &'a Value, key: &str) -> &'a str {
     record[key].as_str().unwrap_or_else(|| panic!("{key} in {record}"))
 }
 
-/// The records of one kind.
+/// Returns the records of one kind.
 pub(crate) fn of_kind<'a>(records: &'a [Value], kind: &str) -> Vec<&'a Value> {
     records.iter().filter(|record| record["record"] == kind).collect()
 }
 
-/// The one record of everything together, with which the windows must agree.
+/// Returns the only total record, after checking it against the windows.
 #[track_caller]
 pub(crate) fn total(records: &[Value]) -> &Value {
     let totals = of_kind(records, "total");
@@ -264,13 +268,13 @@ pub(crate) fn total(records: &[Value]) -> &Value {
                 "{key}"
             );
         }
-        // One window begins where the one before it ended.
+        // Each window starts where the previous one ended.
         assert_eq!(number(windows[0], "start_ns"), number(total, "start_ns"));
     }
     total
 }
 
-/// UDP packets of these sources, one every `interval` nanoseconds.
+/// Returns UDP packets from these sources, one every `interval` nanoseconds.
 pub(crate) fn packets(sources: impl IntoIterator<Item = u32>, interval: u64) -> Vec<Packet> {
     let frame = |source: u32| {
         frames::ethernet(
@@ -286,7 +290,7 @@ pub(crate) fn packets(sources: impl IntoIterator<Item = u32>, interval: u64) -> 
         .collect()
 }
 
-/// A pcap file in nanoseconds.
+/// Returns a pcap file with nanoseconds.
 pub(crate) fn pcap(packets: &[Packet]) -> Vec<u8> {
     build::pcap(
         &PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() },

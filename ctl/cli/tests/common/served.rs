@@ -1,4 +1,4 @@
-//! A run that is asked over HTTP.
+//! Run with an HTTP server.
 
 use super::{Running, Scratch, flowgauge};
 use rcgen::{CertificateParams, KeyPair};
@@ -15,14 +15,14 @@ use std::process::ChildStderr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A run that listens wherever there is room.
+/// Run that listens on any free port.
 pub(crate) struct Served {
     pub(crate) running: Running,
     pub(crate) address: SocketAddr,
     pub(crate) stderr: BufReader<ChildStderr>,
 }
 
-/// Everything that is measured, so that nothing is left out of what is told.
+/// All measurements, so that every part of the output is covered.
 pub(crate) const ALL: &str = "cardinality,entropy,frequency,membership,heavy,sizes,delay,reorder";
 
 impl Served {
@@ -43,8 +43,8 @@ impl Served {
         Served { address: address.0.parse().unwrap(), running, stderr }
     }
 
-    /// The next line on standard error, if there is one.
-    pub(crate) fn told(&mut self) -> String {
+    /// Returns the next line on standard error.
+    pub(crate) fn next_message(&mut self) -> String {
         let mut line = String::new();
         self.stderr.read_line(&mut line).unwrap();
         line
@@ -65,7 +65,7 @@ impl Served {
         stream
     }
 
-    /// Status, headers and body of an answer.
+    /// Sends a request and returns status, headers and body of the answer.
     pub(crate) fn ask(&self, request: &str) -> (u16, String, String) {
         exchange(&mut self.connect(), request)
     }
@@ -83,7 +83,7 @@ impl Served {
         parsed(&text)
     }
 
-    /// Reads events up to one of this number, with their names.
+    /// Reads events with their names, up to one with this number.
     pub(crate) fn events(&self, last: Option<&str>, until: u64) -> Vec<(String, Value)> {
         let mut stream = self.connect();
         let last = last.map(|id| format!("Last-Event-ID: {id}\r\n")).unwrap_or_default();
@@ -107,15 +107,15 @@ impl Served {
 
     pub(crate) fn end(mut self) -> String {
         self.running.interrupt();
-        let (mut told, mut rest) = (String::new(), Vec::new());
+        let (mut printed, mut rest) = (String::new(), Vec::new());
         self.running.stdout.take().unwrap().read_to_end(&mut rest).unwrap();
-        self.stderr.read_to_string(&mut told).unwrap();
-        assert!(self.running.child.wait().unwrap().success(), "{told}");
-        told
+        self.stderr.read_to_string(&mut printed).unwrap();
+        assert!(self.running.child.wait().unwrap().success(), "{printed}");
+        printed
     }
 }
 
-/// Names and labels with their values.
+/// Parses metrics into names with labels and their values.
 pub(crate) fn parsed(text: &str) -> BTreeMap<String, f64> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines
@@ -124,7 +124,7 @@ pub(crate) fn parsed(text: &str) -> BTreeMap<String, f64> {
         .collect()
 }
 
-/// A certificate for this machine and its key, in files.
+/// Writes a certificate for this machine and its key to files.
 pub(crate) fn certificate(scratch: &Scratch) -> (String, String) {
     let key = KeyPair::generate().unwrap();
     let certificate =
@@ -132,14 +132,14 @@ pub(crate) fn certificate(scratch: &Scratch) -> (String, String) {
     (scratch.write("tls.crt", certificate.pem()), secret(scratch, "tls.key", &key.serialize_pem()))
 }
 
-/// A file that its user alone can read.
+/// Writes a file that only its user can read.
 pub(crate) fn secret(scratch: &Scratch, name: &str, text: &str) -> String {
     let path = scratch.write(name, text);
     fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     path
 }
 
-/// A connection that believes this certificate.
+/// Returns a TLS connection that trusts this certificate.
 pub(crate) fn encrypted(
     stream: TcpStream,
     certificate: &str,
@@ -157,13 +157,13 @@ pub(crate) fn encrypted(
     StreamOwned::new(client, stream)
 }
 
-/// Status, headers and body of the answer to a request on a connection.
+/// Sends a request on a connection and returns status, headers and body of the answer.
 pub(crate) fn exchange(stream: &mut (impl Read + Write), request: &str) -> (u16, String, String) {
     let (status, head, body) = exchange_bytes(stream, request);
     (status, head, String::from_utf8(body).unwrap())
 }
 
-/// The same of an answer that is no text.
+/// Sends a request on a connection and returns status, headers and the bytes of the body.
 pub(crate) fn exchange_bytes(
     stream: &mut (impl Read + Write),
     request: &str,

@@ -3,15 +3,15 @@
 use flowgauge_testing::skip;
 use std::process::Command;
 
-/// The program that captures are compared with.
+/// Returns the command of tshark.
 pub(crate) fn tshark() -> Command {
     let mut command = Command::new("tshark");
-    // No configuration, no names, and no complaints about running as root.
+    // No configuration, no name resolution, and no warnings about running as root.
     command.env("HOME", "/tmp").env("WIRESHARK_CONFIG_DIR", "/nonexistent").arg("-n");
     command
 }
 
-/// Whether it is installed; says so if not.
+/// Whether tshark is installed; reports a skipped test if not.
 pub(crate) fn has_tshark() -> bool {
     let found = tshark().arg("--version").output().is_ok_and(|output| output.status.success());
     if !found {

@@ -1,5 +1,4 @@
-//! Frames handed over by the program itself: for embedding flowgauge, and for tests that know every
-//! packet.
+//! Port for frames supplied by the embedding program, and for tests that know every packet.
 
 use super::{Duty, Frame, Port, Ports, Received, Source};
 use crate::poll::gate::{Gate, Pace};
@@ -13,16 +12,16 @@ use std::sync::Arc;
 pub struct OwnedFrame {
     /// The captured bytes.
     pub bytes: Vec<u8>,
-    /// Length on the wire.
+    /// Length on the wire, in bytes.
     pub wire_length: u32,
-    /// When it arrived, in nanoseconds.
+    /// Time of arrival, in nanoseconds.
     pub timestamp: u64,
-    /// What precedes the network header.
+    /// Link layer.
     pub link: Link,
 }
 
 impl OwnedFrame {
-    /// An Ethernet frame that was captured whole.
+    /// Creates a completely captured Ethernet frame.
     #[must_use]
     pub fn ethernet(bytes: Vec<u8>) -> Self {
         OwnedFrame { wire_length: bytes.len() as u32, bytes, timestamp: 0, link: Link::Ethernet }
@@ -38,7 +37,7 @@ struct Shared;
 
 impl Source for Shared {}
 
-/// Ports that take batches from an [`Injector`], each batch by whichever of the `workers` is free.
+/// Creates ports that take batches from an [`Injector`]; each batch goes to any idle worker.
 #[must_use]
 pub fn frames(workers: usize) -> (Injector, Ports<FramesPort>) {
     let (sender, receiver) = unbounded();
@@ -49,19 +48,19 @@ pub fn frames(workers: usize) -> (Injector, Ports<FramesPort>) {
     (injector, Ports { ports, source: Arc::new(Shared), gate, interface: "frames".to_owned() })
 }
 
-/// The sending end; the traffic ends when it is dropped.
+/// Sending end; dropping it ends the traffic.
 pub struct Injector {
     batches: Sender<Batch>,
     gate: Arc<Gate>,
 }
 
 impl Injector {
-    /// Hands over frames and returns at once.
+    /// Queues frames and returns at once.
     pub fn send(&self, frames: impl Into<Arc<[OwnedFrame]>>) {
         self.send_watched(frames.into(), WaitGroup::new());
     }
 
-    /// Hands over frames and waits until they were counted.
+    /// Queues frames and waits until they were counted.
     pub fn feed(&self, frames: impl Into<Arc<[OwnedFrame]>>) {
         let done = WaitGroup::new();
         self.send_watched(frames.into(), done.clone());
@@ -69,7 +68,7 @@ impl Injector {
     }
 
     fn send_watched(&self, frames: Arc<[OwnedFrame]>, done: WaitGroup) {
-        // Without workers the batch comes back, and dropping it lets `feed` return.
+        // Without workers the batch is returned, and dropping it lets `feed` return.
         let _ = self.batches.send(Batch { frames, _done: done });
         self.gate.wake();
     }
@@ -97,7 +96,7 @@ impl Port for FramesPort {
         Received::Frames
     }
 
-    // Compiled where somebody uses it: programs of others, and tests.
+    // Instantiated by the crate that uses it: other programs, and tests.
     #[inline]
     fn work(self, duty: Duty) {
         duty.run(self);

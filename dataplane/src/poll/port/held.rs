@@ -1,9 +1,9 @@
-//! Packets of a capture that are held back until their time has come.
+//! Reorder buffer for packets of a capture.
 //!
-//! Captures hold packets out of order: of several queues or interfaces, of a clock that was set.
-//! Where the traffic has to stop, at the end of a window or at a read, the capture is read on for
-//! as long as a packet from before may still come, and what is not due yet is kept here. Runs of
-//! packets stay in the chunk that was read, unless they take little of it; other packets are
+//! Captures contain packets out of order, from several queues or interfaces, or after the clock was
+//! set. At the end of a window or at a sample, the capture is read further for as long as an
+//! earlier packet may still follow, and packets that are not due yet are buffered here. Runs of
+//! packets stay in the chunk that was read, unless they are a small part of it; other packets are
 //! copied.
 
 use super::pcap::Buffer;
@@ -12,38 +12,37 @@ use std::ops::Range;
 use std::slice;
 use std::sync::Arc;
 
-/// The most bytes that are held back, of packets as [`cost`] counts them.
-pub(super) const MOST: usize = 16 << 20;
+/// Maximum size of the buffered packets in bytes, as counted by [`cost`].
+pub(super) const MAX_BYTES: usize = 16 << 20;
 
-/// What a packet that is held back takes.
+/// Returns the memory that a buffered packet takes, in bytes.
 pub(super) fn cost(record: &Record) -> usize {
     record.captured as usize + size_of::<Record>()
 }
 
-/// Packets in no order.
+/// Buffered packets in no order.
 #[derive(Default)]
-pub(super) struct Held {
+pub(super) struct ReorderBuffer {
     segments: Vec<Segment>,
     bytes: usize,
 }
 
-/// A piece of the capture and packets in it.
+/// A slice of the capture and packets in it.
 pub(super) struct Segment {
     bytes: Arc<Buffer>,
     packets: Packets,
 }
 
-/// Which packets of a piece.
+/// Selection of packets in a slice.
 enum Packets {
-    /// All in a part of it, in the order of the capture. So are nearly all: they cost little more
-    /// than their bytes.
+    /// All packets of a range, in the order of the capture. The common case: it needs little more
+    /// memory than the packets' bytes.
     Run { walker: Walker, place: Range<usize>, run: Run },
-    /// Those that start at these places in it, in order of their timestamps, those of one time in
-    /// the order of the capture.
+    /// Packets that start at these offsets, ordered by timestamp, ties in the order of the capture.
     Listed(Vec<Record>),
 }
 
-/// Listed packets, each with its frame.
+/// Iterator over listed packets with their frames.
 #[derive(Default)]
 pub(super) struct Listed<'a> {
     records: slice::Iter<'a, Record>,
@@ -59,18 +58,19 @@ impl<'a> Iterator for Listed<'a> {
 }
 
 impl Segment {
-    /// All packets at a place in `bytes`, before which `walker` stands.
+    /// Creates a segment of all packets in the range `place` of `bytes`; `walker` is the parser
+    /// state before it.
     pub(super) fn run(bytes: Arc<Buffer>, place: Range<usize>, walker: Walker, run: Run) -> Self {
         Segment { bytes, packets: Packets::Run { walker, place, run } }
     }
 
-    /// `records` are of packets in `bytes`, in the order of the capture.
+    /// Creates a segment of single packets in `bytes`, given in the order of the capture.
     pub(super) fn listed(bytes: Vec<u8>, mut records: Vec<Record>) -> Self {
         records.sort_by_key(|record| record.timestamp);
         Segment { bytes: Arc::new(bytes.into()), packets: Packets::Listed(records) }
     }
 
-    /// The packets, of one kind or the other.
+    /// Returns iterators over the run and over the listed packets; one of the two is empty.
     pub(super) fn packets(&self) -> (PacketsIn<'_>, Listed<'_>) {
         let (walker, part, records) = match &self.packets {
             Packets::Run { walker, place, .. } => {
@@ -81,12 +81,12 @@ impl Segment {
         (walker.packets_in(part), Listed { records: records.iter(), bytes: &self.bytes })
     }
 
-    /// The bytes, unless there are other packets in them that somebody has.
+    /// Returns the buffer, unless other packets still reference it.
     pub(super) fn into_bytes(self) -> Option<Buffer> {
         Arc::into_inner(self.bytes)
     }
 
-    /// How many of the bytes the packets take.
+    /// Returns how many of the bytes belong to the packets.
     fn used(&self) -> usize {
         match &self.packets {
             Packets::Run { place, .. } => place.len(),
@@ -102,7 +102,7 @@ impl Segment {
         self.first().is_none()
     }
 
-    /// The earliest timestamp.
+    /// Returns the earliest timestamp.
     fn first(&self) -> Option<u64> {
         match &self.packets {
             Packets::Run { run, .. } => (run.packets > 0).then_some(run.earliest),
@@ -110,7 +110,7 @@ impl Segment {
         }
     }
 
-    /// The latest timestamp.
+    /// Returns the latest timestamp.
     pub(super) fn last(&self) -> Option<u64> {
         match &self.packets {
             Packets::Run { run, .. } => (run.packets > 0).then_some(run.latest),
@@ -125,7 +125,7 @@ impl Segment {
         }
     }
 
-    /// How many packets are of `time` or later.
+    /// Returns the number of packets with timestamp `time` or later.
     fn beyond(&self, time: u64) -> usize {
         match &self.packets {
             Packets::Run { run, .. } if run.latest < time => 0,
@@ -137,7 +137,7 @@ impl Segment {
         }
     }
 
-    /// The packets from before `limit`, and the others.
+    /// Splits into the packets before `limit` and the others.
     fn split(self, limit: u64) -> [Self; 2] {
         let Segment { bytes, packets } = self;
         let part = |packets| Segment { bytes: Arc::clone(&bytes), packets };
@@ -165,8 +165,8 @@ impl Segment {
         [records, later].map(Packets::Listed).map(part)
     }
 
-    /// Copies the packets out of their bytes, of which all these packets take `used`, unless that
-    /// is a good part.
+    /// Copies the packets into a buffer of their own, unless `used`, the bytes that all these
+    /// packets use, is a large part of the old one.
     fn compact(&mut self, used: usize) {
         if self.bytes.len() < 4 * used + 4096 {
             return;
@@ -189,7 +189,7 @@ impl Segment {
     }
 }
 
-/// What the packets of a run take, each as [`cost`] has it.
+/// Returns the memory that the packets of a run take, counted as by [`cost`].
 pub(super) fn run_cost(run: &Run) -> usize {
     run.captured as usize + run.packets as usize * size_of::<Record>()
 }
@@ -198,7 +198,7 @@ fn before(records: &[Record], time: u64) -> usize {
     records.partition_point(|record| record.timestamp < time)
 }
 
-/// The packets at a place, in order of their timestamps.
+/// Returns the records in a range, ordered by timestamp.
 fn listed(mut walker: Walker, bytes: &[u8], place: Range<usize>) -> Vec<Record> {
     let (mut records, mut at) = (Vec::new(), place.start);
     loop {
@@ -215,8 +215,8 @@ fn listed(mut walker: Walker, bytes: &[u8], place: Range<usize>) -> Vec<Record> 
     records
 }
 
-impl Held {
-    /// Bytes of the packets that are held back.
+impl ReorderBuffer {
+    /// Returns the size of the buffered packets, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -228,17 +228,17 @@ impl Held {
         }
     }
 
-    /// The earliest timestamp.
+    /// Returns the earliest timestamp.
     pub(super) fn next(&self) -> Option<u64> {
         self.segments.iter().filter_map(Segment::first).min()
     }
 
-    /// Packets of `time` or later.
+    /// Returns the number of packets with timestamp `time` or later.
     pub(super) fn beyond(&self, time: u64) -> usize {
         self.segments.iter().map(|segment| segment.beyond(time)).sum()
     }
 
-    /// Takes out every packet from before `limit`.
+    /// Removes and returns every packet before `limit`.
     pub(super) fn release(&mut self, limit: u64) -> Vec<Segment> {
         let mut released = Vec::new();
         if self.next().is_none_or(|next| next >= limit) {
@@ -261,7 +261,7 @@ impl Held {
         released
     }
 
-    /// Lets go of bytes of which runs take little. What is listed has bytes of its own.
+    /// Copies runs out of chunks that are mostly unused. Listed packets have buffers of their own.
     pub(super) fn settle(&mut self) {
         let runs = |one: &Segment, other: &Segment| {
             Arc::ptr_eq(&one.bytes, &other.bytes) && one.is_run() && other.is_run()
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn packets_come_out_when_their_time_has_come() {
-        let mut held = Held::default();
+        let mut held = ReorderBuffer::default();
         held.push(segment(&[5, 3, 9, 3, 200], 10_000));
         held.push(segment(&[], 0));
         held.push(segment(&[4, 250], 10));
@@ -318,20 +318,20 @@ mod tests {
         assert!(held.release(3).is_empty());
         assert_eq!(times(&held.release(5)), [3, 3, 4]);
         assert_eq!(times(&held.release(10)), [5, 9]);
-        // What is left does not keep the bytes of what is gone.
+        // The remaining packets do not reference the bytes of released ones.
         let kept: usize = held.segments.iter().map(|segment| segment.bytes.len()).sum();
         assert_eq!(kept, 10_020);
         assert_eq!(times(&held.release(u64::MAX)), [200, 250]);
         assert_eq!((held.next(), held.bytes()), (None, 0));
     }
 
-    /// Whatever order packets are in: what is held back as runs comes out as what is listed does.
+    /// Runs are released exactly like listed packets, whatever the order of packets.
     #[test]
-    fn runs_come_out_as_what_is_listed() {
+    fn runs_are_released_like_listed_packets() {
         let mut random = ChaCha8Rng::seed_from_u64(1);
         for round in 0..200 {
-            let (mut runs, mut listed) = (Held::default(), Held::default());
-            // In order, nearly so, and in no order.
+            let (mut runs, mut listed) = (ReorderBuffer::default(), ReorderBuffer::default());
+            // In order, nearly in order, and in random order.
             let disorder = [0, 20, 1000][round % 3];
             for part in 0..4 {
                 let count = random.random_range(1..50);
@@ -378,11 +378,11 @@ mod tests {
     }
 
     #[test]
-    fn runs_let_go_of_bytes_of_which_they_take_little() {
+    fn runs_free_chunks_that_are_mostly_unused() {
         let packets: Vec<Packet> =
             (0..10_000).map(|time| Packet::new(time, vec![time as u8; 60])).collect();
         let file = Arc::new(Buffer::from(build::pcap(&nanoseconds(), &packets)));
-        let (mut held, mut walker, mut at) = (Held::default(), Walker::new(), 0);
+        let (mut held, mut walker, mut at) = (ReorderBuffer::default(), Walker::new(), 0);
         while at < file.len() {
             let before = walker.clone();
             let Passed { consumed, run, .. } =
@@ -391,7 +391,7 @@ mod tests {
             at += consumed;
         }
         let count = || Arc::strong_count(&file);
-        // All of it is held back, then half, and then a tenth, the last part of it at last.
+        // Everything is buffered, then half, then a tenth, which ends in the last part.
         held.settle();
         assert!(count() > 90);
         assert_eq!(contents(&held.release(5000)).len(), 5000);
@@ -402,7 +402,7 @@ mod tests {
         assert!(rest.iter().map(|(time, ..)| *time).eq(9000..10_000));
     }
 
-    /// Times, lengths and first bytes of packets, sorted.
+    /// Returns times, lengths and first bytes of packets, sorted.
     fn contents(segments: &[Segment]) -> Vec<(u64, u32, Option<u8>)> {
         let mut all = Vec::new();
         for segment in segments {

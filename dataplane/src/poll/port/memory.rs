@@ -1,4 +1,4 @@
-//! Generated traffic, made in place.
+//! Port on generated traffic, in memory.
 
 use super::{Duty, Frame, Port, Ports, Received, Source};
 use crate::poll::gate::{Busy, Gate, Pace};
@@ -7,9 +7,9 @@ use flowgauge_core::Link;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Packets that a worker takes at once. Taking some holds up the other workers.
+/// Packets that a worker claims at once. Claims of several workers exclude each other.
 const BATCH: u64 = 4096;
-/// Packets that are made at once: frames of 64 bytes fit the first cache.
+/// Packets that are generated at once: frames of 64 bytes fit the first-level cache.
 const POOL: usize = 256;
 
 struct Shared {
@@ -26,7 +26,7 @@ impl Source for Shared {
     }
 }
 
-/// Ports that share the packets of one profile among `workers`.
+/// Creates ports that share the packets of one profile among `workers`.
 #[must_use]
 pub fn memory(profile: Profile, workers: usize, pace: Pace) -> Ports<MemoryPort> {
     let pace = if profile.rate.is_none() { Pace::Open } else { pace };
@@ -50,7 +50,7 @@ pub fn memory(profile: Profile, workers: usize, pace: Pace) -> Ports<MemoryPort>
 /// One worker's share of generated traffic.
 pub struct MemoryPort {
     generator: Generator,
-    /// Frames, rewritten again and again so that they stay in the cache.
+    /// Frames, rewritten in place so that they stay in the cache.
     pool: Vec<u8>,
     shared: Arc<Shared>,
 }
@@ -86,8 +86,8 @@ impl Shared {
     }
 }
 
-/// The largest count in `0..=most` for which `holds`, given that it holds up to some count and not
-/// beyond.
+/// Returns the largest count in `0..=most` for which `holds`, given that it holds up to some count
+/// and not beyond.
 fn partition_point(most: u64, holds: impl Fn(&u64) -> bool) -> u64 {
     let (mut low, mut high) = (0, most);
     while low < high {

@@ -1,14 +1,13 @@
-//! Several captures as one, in the order of their packets' timestamps.
+//! Merge of several captures in the order of their packets' timestamps.
 //!
-//! A thread walks through all of them and writes the earliest of their next packets, again and
-//! again, as a pcapng capture, which the workers read like one from a pipe. Every capture keeps its
-//! own order, so that one whose packets are out of order stays so. A capture is open from its first
-//! packet to its last: captures that follow each other, however many, take one file descriptor at a
-//! time.
+//! A thread walks through all captures and repeatedly writes the earliest of their next packets
+//! into a pcapng stream, which the workers read like a pipe. Every capture keeps its own order,
+//! even if its packets are out of order. A capture is open only from its first packet to its last:
+//! any number of consecutive captures take one file descriptor at a time.
 
 use super::Ports;
 use super::pcap::{
-    About, Buffer, CHUNK, CountedReads, Hand, PcapPort, WITNESSES, WITNESSES_LIVE, begin,
+    Buffer, CHUNK, CountedReads, InputInfo, PcapPort, PieceSink, WITNESSES, WITNESSES_LIVE, begin,
     open_file, pcap, pieces_of, ports, reader_ports, unit_ns,
 };
 use crate::capture::{Damage, Record, Step, Walker, block, decompress, read_full};
@@ -26,21 +25,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Bytes of a capture that are read at once.
 const WINDOW: usize = 1 << 16;
 
-/// A capture to count, perhaps among others.
+/// A capture to count, alone or merged with others.
 pub struct Capture {
     path: PathBuf,
     source: Source,
 }
 
 enum Source {
-    /// A file, which can be opened again.
+    /// A file, which can be reopened.
     File { length: u64 },
     /// A pipe, which cannot.
     Once(Box<dyn Read + Send>),
 }
 
 impl Capture {
-    /// The capture in a file or named pipe.
+    /// Opens the capture in a file or named pipe.
     ///
     /// # Errors
     /// [`Error::File`] if it cannot be opened.
@@ -53,10 +52,10 @@ impl Capture {
         Ok(Capture { path: path.to_owned(), source })
     }
 
-    /// The capture that arrives at standard input.
+    /// Opens the capture that arrives on standard input.
     ///
     /// # Errors
-    /// [`Error::File`] if there is none.
+    /// [`Error::File`] if there is no standard input.
     pub fn standard_input() -> Result<Self, Error> {
         const NAME: &str = "standard input";
         let opened = io::stdin().as_fd().try_clone_to_owned();
@@ -68,7 +67,7 @@ impl Capture {
         Ok(Self::reader(widened(File::from(opened)), NAME))
     }
 
-    /// Bytes of it, if that is known.
+    /// Returns its length in bytes, if known.
     fn length(&self) -> Option<u64> {
         match self.source {
             Source::File { length } => Some(length),
@@ -76,18 +75,18 @@ impl Capture {
         }
     }
 
-    /// A capture that arrives through a pipe.
+    /// Creates a capture that arrives through a pipe.
     #[must_use]
     pub fn reader(reader: impl Read + Send + 'static, name: &str) -> Self {
         Capture { path: name.into(), source: Source::Once(Box::new(reader)) }
     }
 }
 
-/// Ports on captures, merged by the timestamps of their packets.
+/// Creates ports on captures, merged by the timestamps of their packets.
 ///
 /// # Errors
-/// As [`pcap`]. Of several captures, those that do not begin as a capture does are reported as
-/// [warnings](crate::Event::Warning) unless there is no other.
+/// As [`pcap`]. Of several captures, those without a capture header are reported as
+/// [warnings](crate::Event::Warning), unless there is no other.
 pub fn captures(
     captures: Vec<Capture>,
     workers: usize,
@@ -110,11 +109,13 @@ pub fn captures(
         .map(Capture::length)
         .try_fold(0_u64, |total, length| Some(total.saturating_add(length?)));
     let read = Arc::new(AtomicU64::new(0));
-    // Without a pipe among them, looking on takes no time.
+    // Without a pipe among them, reading ahead is cheap.
     let witnesses = if total.is_some() { WITNESSES } else { WITNESSES_LIVE };
-    let about =
-        About { progress: total.map(|total| (Arc::clone(&read), total)), ..About::new(witnesses) };
-    let mut merge = Merge::new(read, &about);
+    let info = InputInfo {
+        progress: total.map(|total| (Arc::clone(&read), total)),
+        ..InputInfo::new(witnesses)
+    };
+    let mut merge = Merge::new(read, &info);
     let mut failures = Vec::new();
     for capture in captures {
         match merge.add(capture) {
@@ -129,28 +130,28 @@ pub fn captures(
         return Err(error);
     }
     failures.iter().for_each(|error| merge.warn(error.to_string()));
-    let about = About { unit_ns: merge.unit_ns, ..about };
+    let info = InputInfo { unit_ns: merge.unit_ns, ..info };
     Ok(ports(
         |gate| pieces_of("capture-merger", |hand| merge.run(hand), gate),
         name.into(),
-        about,
+        info,
         workers,
         pace,
     ))
 }
 
-/// As much as a pipe may hold unless root asks for more.
+/// Largest pipe buffer without root, in bytes.
 const PIPE: i32 = 1 << 20;
 
-/// The same with more room, if it is a pipe: whoever writes into it and we wait for each other less
-/// often. Nothing is lost where that is refused.
+/// Enlarges the buffer of a pipe, so that writer and reader wait for each other less often. Refusal
+/// is harmless.
 fn widened(file: File) -> File {
     #[cfg(target_os = "linux")]
     let _ = nix::fcntl::fcntl(&file, nix::fcntl::FcntlArg::F_SETPIPE_SZ(PIPE));
     file
 }
 
-/// As many open files as this process may have: captures that overlap in time are open at once.
+/// Raises the limit of open files to the maximum: captures that overlap in time are open at once.
 fn raise_limit() {
     #[cfg(target_os = "linux")]
     {
@@ -158,21 +159,20 @@ fn raise_limit() {
         if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
             && soft < hard
         {
-            // Without it, what cannot be opened is told.
+            // If this fails, captures that cannot be opened are reported.
             let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
         }
     }
 }
 
-/// One capture on its way.
+/// One capture of the merge.
 struct Track {
     path: PathBuf,
-    stands: Stands,
+    state: TrackState,
 }
 
-enum Stands {
-    /// At a first packet that was looked at, in a file that is closed until the turn of that
-    /// packet.
+enum TrackState {
+    /// Positioned at a known first packet, with its file closed until that packet's turn.
     Closed,
     Open(Box<Open>),
 }
@@ -180,17 +180,17 @@ enum Stands {
 /// A capture that is being read.
 struct Open {
     reader: Box<dyn Read + Send>,
-    /// Why nothing more can be read.
+    /// Error after which nothing more can be read.
     failure: Option<io::Error>,
     walker: Walker,
     buffer: Vec<u8>,
-    /// Where the unread bytes of the buffer begin.
+    /// Offset of the unread bytes in the buffer.
     start: usize,
-    /// The packet at the beginning of those, and its length.
+    /// Packet at that offset, and its length in the file.
     next: Result<(Record, usize), Ended>,
 }
 
-/// Why a capture has no next packet.
+/// Reason why a capture has no next packet.
 enum Ended {
     InOrder,
     Damaged(Damage),
@@ -198,7 +198,7 @@ enum Ended {
 }
 
 impl Open {
-    /// A capture at its first packet.
+    /// Opens a capture at its first packet.
     fn new(reader: impl Read + Send + 'static, path: &Path) -> Result<Self, Error> {
         let mut reader = decompress(reader);
         let buffer = begin(&mut reader, path)?;
@@ -214,13 +214,13 @@ impl Open {
         Ok(open)
     }
 
-    /// Timestamp of the next packet. Before all packets if there is none: then what is wrong is
-    /// told at once.
+    /// Returns the timestamp of the next packet; 0 if there is none, so that problems are reported
+    /// first.
     fn timestamp(&self) -> u64 {
         self.next.as_ref().map_or(0, |(record, _)| record.timestamp)
     }
 
-    /// Drops `consumed` bytes, and goes on to the packet behind them.
+    /// Skips `consumed` bytes and parses the next packet.
     fn advance(&mut self, consumed: usize) {
         self.start += consumed;
         self.next = loop {
@@ -237,7 +237,7 @@ impl Open {
         };
     }
 
-    /// Reads until there are `at_least` unread bytes; `false` if there never will be.
+    /// Reads until there are `at_least` unread bytes; returns false at the end of the input.
     fn fill(&mut self, at_least: usize) -> bool {
         self.buffer.drain(..self.start);
         self.start = 0;
@@ -261,23 +261,22 @@ impl Open {
     }
 }
 
-/// All captures on their way to the workers.
+/// State of the merge of all captures.
 struct Merge {
     tracks: Vec<Track>,
-    /// Timestamp of the next packet of each capture, and its place among the captures, which
-    /// decides among equals.
+    /// Timestamp of the next packet of each capture, with its index, which breaks ties.
     turns: BinaryHeap<Reverse<(u64, usize)>>,
     read: Arc<AtomicU64>,
     warnings: Arc<Mutex<Vec<String>>>,
     drops: Arc<AtomicU64>,
-    /// The coarsest unit of the captures' timestamps, all of which are handed out in nanoseconds.
+    /// Coarsest timestamp unit of the captures, all of which are converted to nanoseconds.
     unit_ns: u64,
     out: Blocks,
 }
 
 impl Merge {
-    fn new(read: Arc<AtomicU64>, about: &About) -> Self {
-        let (warnings, drops) = (Arc::clone(&about.warnings), Arc::clone(&about.drops));
+    fn new(read: Arc<AtomicU64>, info: &InputInfo) -> Self {
+        let (warnings, drops) = (Arc::clone(&info.warnings), Arc::clone(&info.drops));
         Merge {
             tracks: Vec::new(),
             turns: BinaryHeap::new(),
@@ -297,9 +296,9 @@ impl Merge {
         };
         self.unit_ns = self.unit_ns.max(unit_ns(&open.walker));
         let timestamp = open.timestamp();
-        let stands = if again { Stands::Closed } else { Stands::Open(Box::new(open)) };
+        let state = if again { TrackState::Closed } else { TrackState::Open(Box::new(open)) };
         self.turns.push(Reverse((timestamp, self.tracks.len())));
-        self.tracks.push(Track { path, stands });
+        self.tracks.push(Track { path, state });
         Ok(())
     }
 
@@ -307,18 +306,18 @@ impl Merge {
         warn(&self.warnings, warning);
     }
 
-    /// Hands out all packets.
-    fn run(self, hand: &mut Hand<'_>) {
+    /// Passes all packets to the workers.
+    fn run(self, hand: &mut PieceSink<'_>) {
         let Merge { mut tracks, mut turns, read, warnings, drops, mut out, .. } = self;
         while let Some(Reverse((_, index))) = turns.pop() {
             let others = turns.peek().map(|Reverse(turn)| *turn);
             let Some(track) = tracks.get_mut(index) else { continue };
-            let open = match &mut track.stands {
-                Stands::Open(open) => open,
-                Stands::Closed => match open_again(&track.path, &read) {
+            let open = match &mut track.state {
+                TrackState::Open(open) => open,
+                TrackState::Closed => match open_again(&track.path, &read) {
                     Ok(open) => {
-                        track.stands = Stands::Open(Box::new(open));
-                        let Stands::Open(open) = &mut track.stands else { continue };
+                        track.state = TrackState::Open(Box::new(open));
+                        let TrackState::Open(open) = &mut track.state else { continue };
                         open
                     }
                     Err(warning) => {
@@ -327,7 +326,8 @@ impl Merge {
                     }
                 },
             };
-            // As long as it is this capture's turn; its first packet may not be where it was.
+            // While it is this capture's turn; the file may have changed since its first packet was
+            // read.
             while let Ok((record, consumed)) = open.next {
                 let turn = (record.timestamp, index);
                 if others.is_some_and(|others| others < turn) {
@@ -349,7 +349,7 @@ impl Merge {
                     }
                 };
                 drops.fetch_add(open.walker.drops(), Ordering::Relaxed);
-                track.stands = Stands::Closed;
+                track.state = TrackState::Closed;
                 warning.into_iter().for_each(|warning| warn(&warnings, warning));
             }
         }
@@ -361,7 +361,7 @@ fn warn(warnings: &Mutex<Vec<String>>, warning: String) {
     warnings.lock().unwrap_or_else(PoisonError::into_inner).push(warning);
 }
 
-/// A file that was looked at before.
+/// Reopens a file that was examined before.
 fn open_again(path: &Path, read: &Arc<AtomicU64>) -> Result<Open, String> {
     // EMFILE and ENFILE.
     const TOO_MANY: [Option<i32>; 2] = [Some(24), Some(23)];
@@ -375,10 +375,10 @@ fn open_again(path: &Path, read: &Arc<AtomicU64>) -> Result<Open, String> {
     )
 }
 
-/// The capture that the workers read, in pieces.
+/// Writer of the merged capture, in pieces.
 struct Blocks {
     piece: Vec<u8>,
-    /// The interface of each link type.
+    /// Interface number of each link type.
     interfaces: BTreeMap<u16, u32>,
 }
 
@@ -389,8 +389,8 @@ impl Blocks {
         Blocks { piece, interfaces: BTreeMap::new() }
     }
 
-    /// Writes a packet; `false` if nobody wants any more.
-    fn packet(&mut self, record: &Record, frame: &[u8], hand: &mut Hand<'_>) -> bool {
+    /// Writes a packet; returns false once the receiver is gone.
+    fn packet(&mut self, record: &Record, frame: &[u8], hand: &mut PieceSink<'_>) -> bool {
         if self.piece.len() + block::MOST_BESIDE_FRAME + frame.len() > CHUNK && !self.flush(hand) {
             return false;
         }
@@ -403,7 +403,7 @@ impl Blocks {
         true
     }
 
-    fn flush(&mut self, hand: &mut Hand<'_>) -> bool {
+    fn flush(&mut self, hand: &mut PieceSink<'_>) -> bool {
         if self.piece.is_empty() {
             return true;
         }

@@ -1,4 +1,13 @@
-//! Ports: where poll-mode workers get their frames.
+//! Ports: sources of frames for poll-mode workers.
+//!
+//! A function such as [`pcap`], [`memory`] or [`frames`] opens a source and returns [`Ports`]: one
+//! [`Port`] per worker, with the [`Source`] and the gate that all of them share. A worker calls
+//! [`Port::receive`] for batches and [`Port::wait`] when there are none; the controller asks the
+//! source for losses, warnings and progress.
+//!
+//! `pcap` reads captures (`merge` several of them, `held` buffers packets out of order), `af_xdp`
+//! and `dpdk` receive from devices, `memory` generates packets, `frames` takes them from the
+//! embedding program.
 
 #[cfg(target_os = "linux")]
 mod af_xdp;
@@ -33,106 +42,106 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// A frame on its way through a worker.
+/// A frame to be counted.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
     /// The captured bytes.
     pub bytes: &'a [u8],
-    /// Length on the wire.
+    /// Length on the wire, in bytes.
     pub wire_length: u32,
-    /// When it arrived, in nanoseconds; the origin is the source's.
+    /// Time of arrival, in nanoseconds; the origin depends on the source.
     pub timestamp: u64,
-    /// What precedes the network header.
+    /// Link layer.
     pub link: Link,
 }
 
-/// What [`Port::receive`] found.
+/// Result of [`Port::receive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// Frames were handed over.
+    /// Frames were delivered.
     Frames,
-    /// There are none now.
+    /// No frames now.
     Idle,
-    /// There will be none any more.
+    /// No frames any more.
     Ended,
 }
 
 /// One worker's view of a source of packets.
 pub trait Port: Send + 'static {
-    /// Whether [`wait`](Self::wait) ends when frames come. Workers look again every 50 microseconds
-    /// where it does not.
+    /// Whether [`wait`](Self::wait) returns when frames arrive. If not, workers poll every 50
+    /// microseconds.
     const SIGNALS: bool = false;
 
-    /// Hands the frames that are there, up to a batch, to `sink`. Never waits.
+    /// Passes the available frames, up to one batch, to `sink`. Never waits.
     fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received;
 
-    /// Waits for frames, until the [waker](Self::waker) is called, or this thread unparked if there
-    /// is none, and no longer than `most`. It may end without a reason.
+    /// Waits for frames, at most for `most`. Ends early when the [waker](Self::waker) is called or,
+    /// without a waker, when this thread is unparked. May end spuriously.
     fn wait(&mut self, most: Duration) {
         thread::park_timeout(most);
     }
 
-    /// What ends a wait from another thread.
+    /// Returns the function that ends a wait from another thread.
     fn waker(&self) -> Option<Waker> {
         None
     }
 
-    /// Counts what comes, in this thread, until there is nothing left to count. Every port has it
-    /// in one line, `duty.run(self)`: the compiler makes the code of a worker where that line is,
-    /// once, and not again in each crate that starts workers.
+    /// Counts the port's packets in this thread until there are none left. Every port implements it
+    /// as `duty.run(self)`: the compiler then instantiates the worker in the port's crate, once,
+    /// and not in each crate that starts workers.
     fn work(self, duty: Duty);
 }
 
-/// Ends the wait of a worker, or the next one if it is at work.
+/// Function that ends the current wait of a worker, or its next one.
 pub type Waker = Arc<dyn Fn() + Send + Sync>;
 
-/// What all ports of one source know together.
+/// State shared by all ports of one source.
 pub trait Source: Send + Sync {
-    /// Packets lost before they reached a port, since the start.
+    /// Returns the packets lost before they reached a port, since the start.
     fn losses(&self) -> Losses {
         Losses::default()
     }
 
-    /// A window is about to end.
+    /// Prepares for the end of a window.
     fn rotating(&self) {}
 
-    /// Packets that the device received up to the end of the last window; see
+    /// Returns the packets that the device received up to the end of the last window; see
     /// [`Dataplane::received`](crate::Dataplane::received).
     fn received(&self) -> Option<Tally> {
         None
     }
 
-    /// What is wrong with the source, one line each, each reported once.
+    /// Returns new problems of the source, one line each, each reported once.
     fn warnings(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// What an operator should know of the source, one line each, each told once; nothing is
-    /// missing because of it that [`losses`](Self::losses) does not tell.
+    /// Returns new information on the source for the operator, one line each, each reported once.
+    /// Any packets missing because of it are in [`losses`](Self::losses).
     fn notices(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// The step of the clock that timestamps are from, in nanoseconds, as far as that is known.
+    /// Returns the resolution of the timestamps, in nanoseconds, as far as it is known.
     fn clock_step_ns(&self) -> u64 {
         1
     }
 
-    /// How much of the source was handed out, of how much in all, in a unit of the source's own;
-    /// `None` if there is no end.
+    /// Returns how much of the source was delivered, and its total, in a unit of the source; `None`
+    /// if it has no end.
     fn progress(&self) -> Option<(u64, u64)> {
         None
     }
 }
 
-/// The ports of one source, one a worker, with what the backend needs to run them.
+/// The ports of one source, one per worker, with the objects that the backend needs to run them.
 pub struct Ports<P> {
-    /// One port a worker.
+    /// One port per worker.
     pub ports: Vec<P>,
-    /// The source behind all of them.
+    /// The source of all ports.
     pub source: Arc<dyn Source>,
-    /// How far the traffic may advance.
+    /// The gate that limits the traffic.
     pub gate: Arc<super::Gate>,
-    /// What to call the source in outputs.
+    /// Name of the source in outputs.
     pub interface: String,
 }

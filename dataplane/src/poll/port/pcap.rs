@@ -1,12 +1,12 @@
-//! Capture files: pcap and pcapng, from a file or a pipe.
+//! Ports on capture files: pcap and pcapng, from a file or a pipe.
 //!
-//! Workers read chunks of the file side by side. Where a record starts is only known once those
-//! before it were passed, so that short walk over record headers goes from chunk to chunk in turn;
-//! the work on the packets is done in parallel. A worker for whose walk nobody waits counts as it
-//! walks. What was [held back](held) at the end of a window is counted first, by all workers if the
-//! order of packets changes nothing.
+//! Workers read chunks of the file in parallel. The start of a record is only known once the
+//! records before it were parsed, so the quick walk over record headers passes from chunk to chunk
+//! in turn, while the packets are processed in parallel. A worker whose walk no one is waiting for
+//! counts as it walks. Packets that were [buffered](held) at the end of a window are counted first,
+//! by all workers if order is irrelevant.
 
-use super::held::{self, Held, Listed, Segment};
+use super::held::{self, Listed, ReorderBuffer, Segment};
 use super::huge::{HUGE_PAGE, advise};
 use super::{Duty, Frame, Port, Ports, Received, Source};
 use crate::capture::{
@@ -30,35 +30,33 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Bytes of a capture file that a worker reads at once: enough for the kernel's copy to reach its
-/// full speed.
+/// Bytes of a capture file that a worker reads at once: enough for the kernel's copy to reach full
+/// speed.
 pub const CHUNK: usize = 2 << 20;
-/// Bytes that a worker counts before it looks again whether another one waits for its turn.
+/// Bytes that a worker counts between checks whether another one is waiting for its turn.
 const BLOCK: usize = 1 << 18;
-/// Bytes of a run that is held back, at most: where it has to be split, all of it is walked over.
+/// Maximum size of a buffered run, in bytes: splitting a run walks over all of it.
 const RUN_BYTES: usize = 1 << 16;
-/// Packets that are held back as one [`Run`](crate::capture::Run), at least: fewer are not worth
-/// it.
+/// Minimum packets of a buffered [`Run`](crate::capture::Run).
 const RUN: u64 = 8;
-/// Packets that are listed, one by one, before a run is tried again.
+/// Packets that are listed one by one before a run is tried again.
 const LISTED: usize = 1024;
-/// [Witnesses](Shared::witnesses) in a file, where looking on takes no time.
+/// [Quorum](Shared::witnesses) in a file, where reading ahead is cheap.
 pub(super) const WITNESSES: usize = 1000;
-/// The same in a pipe, which may be silent for long.
+/// Quorum in a pipe, which may be silent for long.
 pub(super) const WITNESSES_LIVE: usize = 3;
-/// Timestamps that are looked at in the first chunk to find the step of the clock, and in each
-/// chunk behind it: of full chunks, few of all. The first ones alone lie within one step where
-/// traffic is fast.
+/// Timestamps examined to find the clock step, in the first chunk and in each later one: a small
+/// part of a full chunk. In fast traffic the first timestamps alone lie within one step.
 const FIRST_TIMESTAMPS: usize = 4096;
 const TIMESTAMPS: usize = 64;
-/// How often a worker looks whether it is its turn before it goes to sleep.
+/// Checks of a worker for its turn before it sleeps.
 const TURN_SPINS: u32 = 2000;
 
-/// Ports on a capture file, shared among `workers`. It may be compressed, and may be a pipe.
+/// Creates ports on a capture file for `workers`. It may be compressed, and may be a pipe.
 ///
 /// # Errors
-/// [`Error::File`] if the file cannot be opened or read, and [`Error::NotACapture`] if it does not
-/// begin as a capture does. Damage inside it is reported as a [warning](crate::Event::Warning).
+/// [`Error::File`] if the file cannot be opened or read, [`Error::NotACapture`] if it does not
+/// start with a capture header. Damage inside it is reported as a [warning](crate::Event::Warning).
 pub fn pcap(path: &Path, workers: usize, pace: Pace) -> Result<Ports<PcapPort>, Error> {
     let Opened { file, length } = open_file(path)?;
     let Some(length) = length else {
@@ -71,14 +69,14 @@ pub fn pcap(path: &Path, workers: usize, pace: Pace) -> Result<Ports<PcapPort>, 
         let counted = CountedReads { file, read: Arc::clone(&read) };
         return reader_ports(counted, path.to_owned(), Some((read, length)), workers, pace);
     }
-    // What is read here moves the file's position, which nothing else looks at.
+    // Moves the file's position, which no other code uses.
     begin(&mut &file, path)?;
     let input = Input::File { file, length, next: AtomicU64::new(0) };
-    Ok(ports(|_| input, path.to_owned(), About::new(WITNESSES), workers, pace))
+    Ok(ports(|_| input, path.to_owned(), InputInfo::new(WITNESSES), workers, pace))
 }
 
-/// Ports on a capture that arrives through a pipe, compressed or not. Returns once its beginning
-/// has come.
+/// Creates ports on a capture that arrives through a pipe, compressed or not. Returns once its
+/// header has arrived.
 ///
 /// # Errors
 /// As [`pcap`].
@@ -91,10 +89,10 @@ pub fn pcap_reader(
     reader_ports(reader, name.into(), None, workers, pace)
 }
 
-/// A file that can be read.
+/// An opened input.
 pub(super) struct Opened {
     pub(super) file: File,
-    /// `None` if that is a pipe or a device.
+    /// Length in bytes; `None` for a pipe or a device.
     pub(super) length: Option<u64>,
 }
 
@@ -108,7 +106,7 @@ pub(super) fn open_file(path: &Path) -> Result<Opened, Error> {
     Ok(Opened { file, length: metadata.is_file().then_some(metadata.len()) })
 }
 
-/// A file that tells how much of it was read.
+/// Reader that publishes how much of a file was read.
 pub(super) struct CountedReads {
     pub(super) file: File,
     pub(super) read: Arc<AtomicU64>,
@@ -122,7 +120,7 @@ impl Read for CountedReads {
     }
 }
 
-/// Reads as much as it takes to tell that this is a capture, and gives what was read.
+/// Reads until the input is known to be a capture, and returns the bytes read.
 pub(super) fn begin(reader: &mut impl Read, path: &Path) -> Result<Vec<u8>, Error> {
     let not_a_capture = |damage| Error::NotACapture { path: path.to_owned(), damage };
     let mut walker = Walker::new();
@@ -157,29 +155,29 @@ pub(super) fn reader_ports(
     let mut reader = decompress(reader);
     let head = begin(&mut reader, &path)?;
     let whole = Cursor::new(head).chain(reader);
-    // A file can be looked into at any time, a pipe when it has something.
+    // A file can be read ahead at any time, a pipe only when it has data.
     let witnesses = if progress.is_some() { WITNESSES } else { WITNESSES_LIVE };
-    let about = About { progress, ..About::new(witnesses) };
-    Ok(ports(|gate| stream(whole, gate), path, about, workers, pace))
+    let info = InputInfo { progress, ..InputInfo::new(witnesses) };
+    Ok(ports(|gate| stream(whole, gate), path, info, workers, pace))
 }
 
-/// What is known of an input beside its bytes.
-pub(super) struct About {
+/// Metadata of an input.
+pub(super) struct InputInfo {
     /// [`Shared::witnesses`].
     pub(super) witnesses: usize,
-    /// How much was read, of how much.
+    /// Bytes read, and their total.
     pub(super) progress: Option<(Arc<AtomicU64>, u64)>,
-    /// What is wrong, one line each.
+    /// Warnings, one line each.
     pub(super) warnings: Arc<Mutex<Vec<String>>>,
-    /// Packets that the captures say were lost.
+    /// Packets that the captures report as dropped.
     pub(super) drops: Arc<AtomicU64>,
-    /// The coarsest unit of the timestamps, where what is read no longer shows it.
+    /// Coarsest unit of the timestamps, in nanoseconds, if the input itself no longer shows it.
     pub(super) unit_ns: u64,
 }
 
-impl About {
+impl InputInfo {
     pub(super) fn new(witnesses: usize) -> Self {
-        About {
+        InputInfo {
             witnesses,
             progress: None,
             warnings: Arc::default(),
@@ -192,18 +190,18 @@ impl About {
 pub(super) fn ports(
     input: impl FnOnce(&Arc<Gate>) -> Input,
     path: PathBuf,
-    about: About,
+    info: InputInfo,
     workers: usize,
     pace: Pace,
 ) -> Ports<PcapPort> {
     let gate = Arc::new(Gate::new(pace));
     let interface = path.display().to_string();
-    let clock = CaptureClock { unit_ns: about.unit_ns, ..CaptureClock::default() };
+    let clock = CaptureClock { unit_ns: info.unit_ns, ..CaptureClock::default() };
     let shared = Arc::new(Shared {
         input: input(&gate),
         path,
-        witnesses: about.witnesses,
-        about,
+        witnesses: info.witnesses,
+        info,
         gate: Arc::clone(&gate),
         turn: AtomicU64::new(0),
         read: AtomicU64::new(0),
@@ -226,23 +224,23 @@ pub(super) enum Input {
     Stream(Mutex<Stream>),
 }
 
-/// A pipe. A thread of its own reads it, since a read may wait for ever, which a worker must not.
+/// A pipe, read by a thread of its own: a read may block indefinitely, which a worker must not.
 pub(super) struct Stream {
     pieces: Receiver<io::Result<Buffer>>,
-    /// What was walked, for more pieces: new room would have to be cleared first.
+    /// Processed buffers for reuse: new memory would have to be zeroed.
     used: Sender<Buffer>,
     next: u64,
 }
 
-/// Pieces of a pipe that may lie ready.
+/// Pieces of a pipe that may be queued.
 const PIECES: usize = 4;
 
-/// Hands a piece of at most [`CHUNK`] bytes to the workers, and gives room for the next one; `None`
-/// once nobody wants any more.
-pub(super) type Hand<'a> = dyn FnMut(io::Result<Buffer>) -> Option<Buffer> + 'a;
+/// Passes a piece of at most [`CHUNK`] bytes to the workers and returns a buffer for the next one;
+/// `None` once the ports are gone.
+pub(super) type PieceSink<'a> = dyn FnMut(io::Result<Buffer>) -> Option<Buffer> + 'a;
 
 fn stream(mut reader: impl Read + Send + 'static, gate: &Arc<Gate>) -> Input {
-    let pieces = move |hand: &mut Hand<'_>| {
+    let pieces = move |hand: &mut PieceSink<'_>| {
         let mut room = Some(Buffer::default());
         while let Some(mut piece) = room {
             room = match reader.read(piece.room()) {
@@ -262,10 +260,10 @@ fn stream(mut reader: impl Read + Send + 'static, gate: &Arc<Gate>) -> Input {
     pieces_of("pipe-reader", pieces, gate)
 }
 
-/// An input whose pieces a thread of its own makes.
+/// Creates an input whose pieces are produced by a thread of its own.
 pub(super) fn pieces_of(
     name: &str,
-    make: impl FnOnce(&mut Hand<'_>) + Send + 'static,
+    make: impl FnOnce(&mut PieceSink<'_>) + Send + 'static,
     gate: &Arc<Gate>,
 ) -> Input {
     let (sender, pieces) = bounded(PIECES);
@@ -273,7 +271,7 @@ pub(super) fn pieces_of(
     let (failed, gate) = (sender.clone(), Arc::clone(gate));
     let run = move || {
         make(&mut |piece| {
-            // Nobody receives any more once the ports are gone.
+            // There is no receiver once the ports are gone.
             let received = sender.send(piece).is_ok();
             gate.wake();
             received.then(|| spares.try_recv().unwrap_or_default())
@@ -288,17 +286,17 @@ pub(super) fn pieces_of(
     Input::Stream(Mutex::new(Stream { pieces, used, next: 0 }))
 }
 
-/// What was read of the input into a chunk.
+/// Part of the input that was read into a chunk.
 struct Piece {
     index: u64,
-    /// Nothing follows.
+    /// Whether this is the last piece.
     last: bool,
-    /// Why nothing follows, if that is no end of the file.
+    /// Error that ended the input, if any.
     failure: Option<io::Error>,
 }
 
 impl Input {
-    /// Reads the next chunk into `buffer`; `None` if a pipe has nothing now.
+    /// Reads the next chunk into `buffer`; `None` if a pipe has no data yet.
     fn read(&self, buffer: &mut Buffer) -> Option<Piece> {
         match self {
             Input::File { file, next, .. } => {
@@ -311,7 +309,7 @@ impl Input {
                 let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
                 let (last, failure) = match stream.pieces.try_recv() {
                     Ok(Ok(piece)) => {
-                        // There is enough of it if there is no place for more.
+                        // If the queue of spare buffers is full, this one is not needed.
                         let _ = stream.used.try_send(std::mem::replace(buffer, piece));
                         (false, None)
                     }
@@ -329,7 +327,7 @@ impl Input {
     }
 }
 
-/// Fills `buffer` from `offset` on; less than all of it at the end of the file, or on an error.
+/// Fills `buffer` from `offset` on; reads less at the end of the file or on an error.
 fn read_at(file: &File, offset: u64, buffer: &mut [u8]) -> (usize, Option<io::Error>) {
     struct At<'a>(&'a File, u64);
     impl Read for At<'_> {
@@ -345,57 +343,57 @@ fn read_at(file: &File, offset: u64, buffer: &mut [u8]) -> (usize, Option<io::Er
 struct Shared {
     input: Input,
     path: PathBuf,
-    about: About,
+    info: InputInfo,
     gate: Arc<Gate>,
     /// Number of the chunk that may be walked.
     turn: AtomicU64,
-    /// The highest number of a chunk that was read.
+    /// Highest number of a chunk that was read.
     read: AtomicU64,
     workers: usize,
-    /// How many packets from beyond the lateness show that a time has passed. A single one may have
-    /// a wrong timestamp.
+    /// Number of packets beyond the lateness that proves that a time has passed. A single packet
+    /// may have a wrong timestamp.
     witnesses: usize,
-    /// What was held back and is to be counted now, before anything else: by whoever is free, or by
-    /// the worker whose turn it is if the order matters. Only that one puts something in.
+    /// Buffered packets that are now due, to be counted before anything else: by any idle worker,
+    /// or by the worker whose turn it is if order matters. Only that worker adds to the queue.
     released: SegQueue<Segment>,
-    /// Chunks whose packets were held back and are counted, for chunks that are read next: the
-    /// kernel would have to clear new room first.
+    /// Chunks whose buffered packets were counted, for reuse: the kernel would have to zero new
+    /// memory.
     spare: SegQueue<Buffer>,
     walk: Mutex<Walk>,
 }
 
-/// Where the walk over the records stands.
+/// State of the walk over the records.
 #[derive(Default)]
 struct Walk {
     walker: Walker,
-    /// The beginning of a record that goes on in the next chunk.
+    /// Start of a record that continues in the next chunk.
     carry: Vec<u8>,
     first_timestamp: Option<u64>,
     ended: bool,
     clock: CaptureClock,
     /// Packets that are not due yet.
-    held: Held,
-    /// Packets that came when their window was closed.
+    held: ReorderBuffer,
+    /// Packets that arrived after their window was closed.
     late: u64,
-    /// Packets by link type, of those that are not understood.
+    /// Packets of link types that are not supported, per link type.
     unsupported: BTreeMap<u16, u64>,
     warnings: Vec<String>,
-    /// It ended in order, and without packets; told once.
+    /// Whether it ended without an error and without packets; reported once.
     empty: bool,
 }
 
-/// Clock of a capture, as far as its timestamps show it.
+/// Clock of a capture, as derived from its timestamps.
 #[derive(Default)]
 struct CaptureClock {
     granularity: Granularity,
-    /// Of the file's timestamps: the coarsest of its interfaces.
+    /// Unit of the file's timestamps: the coarsest of its interfaces.
     unit_ns: u64,
-    /// The last chunk that was looked at.
+    /// Last chunk that was examined.
     chunk: Option<u64>,
 }
 
 impl CaptureClock {
-    /// Looks at the first timestamps of a chunk, of which `unread` is what the walk stands before.
+    /// Examines the first timestamps of a chunk; `unread` is the part after the walk's position.
     fn look(&mut self, chunk: Option<u64>, mut walker: Walker, mut unread: &[u8]) {
         let most = if self.chunk.is_some() { TIMESTAMPS } else { FIRST_TIMESTAMPS };
         self.chunk = chunk;
@@ -416,7 +414,7 @@ impl CaptureClock {
     }
 }
 
-/// Returns the coarsest unit of timestamps, of all interfaces.
+/// Returns the coarsest timestamp unit of all interfaces, in nanoseconds.
 pub(super) fn unit_ns(walker: &Walker) -> u64 {
     walker
         .interfaces()
@@ -431,20 +429,20 @@ impl Shared {
         self.walk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether another worker waits for the end of the chunk, and for longer than is good.
+    /// Returns whether another worker has been waiting for the end of the chunk for longer than is
+    /// efficient.
     ///
-    /// Counting finds where packets end without a walk of its own, but one chunk after the other.
-    /// That costs nothing as long as it takes less time than the others need to read their next
-    /// chunks.
+    /// Counting finds the ends of packets without a separate walk, but one chunk after the other.
+    /// That is free as long as it takes less time than the others need to read their next chunks.
     fn is_waited_for(&self, chunk: &Chunk) -> bool {
         let others = self.workers as u32 - 1;
         let is_read = chunk.index.is_some_and(|index| self.read.load(Ordering::Relaxed) > index);
         is_read && chunk.turn_began.is_some_and(|began| began.elapsed() * others > chunk.reading)
     }
 
-    /// Takes a part of what was held back and is to be counted, unless that is for another worker
-    /// than that of chunk `index`. It counts as begun before it is taken: where the queue is empty,
-    /// the gate knows of all that is not counted yet.
+    /// Takes a part of the released packets, unless it is reserved for another worker than that of
+    /// chunk `index`. It is registered with the gate before it is taken: when the queue is empty,
+    /// the gate knows all uncounted packets.
     fn take_released(&self, index: Option<u64>) -> Option<(Segment, Busy<'_>)> {
         let is_turn = || index == Some(self.turn.load(Ordering::Acquire));
         if self.released.is_empty() || !(self.gate.allows_any_order() || is_turn()) {
@@ -456,11 +454,11 @@ impl Shared {
         Some((segment, busy))
     }
 
-    /// Whether no packet from before `limit` is waited for any longer; `next` is the earliest that
-    /// is held back.
+    /// Returns whether no packet before `limit` is expected any more; `next` is the earliest
+    /// buffered timestamp.
     fn is_past(&self, walk: &Walk, lateness: Option<u64>, limit: u64, next: u64) -> bool {
         let beyond = |lateness: u64| walk.held.beyond(limit.max(next).saturating_add(lateness));
-        walk.held.bytes() >= held::MOST
+        walk.held.bytes() >= held::MAX_BYTES
             || lateness.is_none_or(|lateness| beyond(lateness) >= self.witnesses)
     }
 }
@@ -471,7 +469,7 @@ impl Source for Shared {
         let walk = self.walk();
         losses.add(
             LossCause::Capture,
-            walk.walker.drops().saturating_add(self.about.drops.load(Ordering::Relaxed)),
+            walk.walker.drops().saturating_add(self.info.drops.load(Ordering::Relaxed)),
         );
         losses.add(LossCause::Late, walk.late);
         losses
@@ -481,7 +479,7 @@ impl Source for Shared {
         let ended = self.gate.has_ended();
         let mut walk = self.walk();
         let mut warnings = std::mem::take(&mut walk.warnings);
-        warnings.append(&mut self.about.warnings.lock().unwrap_or_else(PoisonError::into_inner));
+        warnings.append(&mut self.info.warnings.lock().unwrap_or_else(PoisonError::into_inner));
         if ended {
             let path = self.path.display();
             warnings.extend(std::mem::take(&mut walk.unsupported).into_iter().map(|(link_type, packets)| {
@@ -504,7 +502,7 @@ impl Source for Shared {
     }
 
     fn progress(&self) -> Option<(u64, u64)> {
-        match (&self.input, &self.about.progress) {
+        match (&self.input, &self.info.progress) {
             (Input::File { length, .. }, _) => Some((self.walk().walker.offset(), *length)),
             (Input::Stream(_), Some((read, length))) => {
                 Some((read.load(Ordering::Relaxed), *length))
@@ -514,34 +512,34 @@ impl Source for Shared {
     }
 }
 
-/// One worker's share of a capture.
+/// One worker's port on a capture.
 pub struct PcapPort {
     shared: Arc<Shared>,
     chunk: Chunk,
 }
 
-/// A chunk of the file: read, then walked in turn, perhaps in several steps when the gate stops it.
+/// A chunk of the file: read, then walked in turn, possibly in several steps if the gate stops it.
 #[derive(Default)]
 struct Chunk {
-    /// Packets in it that are held back have it as well.
+    /// Data, shared with buffered packets of this chunk.
     buffer: Arc<Buffer>,
-    /// Its number, once it was read.
+    /// Number of the chunk, once it was read.
     index: Option<u64>,
     /// Whether the file ends with it.
     last: bool,
-    /// Why it does, if not in order.
+    /// Error that ended the file, if any.
     failure: Option<io::Error>,
-    /// How long reading it took.
+    /// Time that reading took.
     reading: Duration,
-    /// When its turn to be walked came.
+    /// Time at which its turn to be walked came.
     turn_began: Option<Instant>,
-    /// Up to where it was walked.
+    /// Offset up to which it was walked.
     position: usize,
-    /// The capture ends in it, and was walked to its end; packets may be held back still.
+    /// Whether the capture ends in it and was walked to the end; packets may still be buffered.
     exhausted: bool,
 }
 
-/// A chunk, where a huge page can begin.
+/// Chunk memory, aligned for huge pages.
 pub(super) struct Buffer {
     bytes: Vec<u8>,
     start: usize,
@@ -564,7 +562,7 @@ impl From<Vec<u8>> for Buffer {
 }
 
 impl Buffer {
-    /// Room for [`CHUNK`] bytes.
+    /// Returns the space for [`CHUNK`] bytes.
     fn room(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..self.start + CHUNK]
     }
@@ -573,7 +571,7 @@ impl Buffer {
         self.bytes.len() == CHUNK + HUGE_PAGE
     }
 
-    /// The room alone, for bytes in no special place.
+    /// Returns the emptied memory, without the alignment.
     pub(super) fn emptied(mut self) -> Vec<u8> {
         self.bytes.clear();
         self.bytes
@@ -588,9 +586,9 @@ impl Deref for Buffer {
     }
 }
 
-/// What a worker may do.
+/// Next task of a worker.
 enum Claim<'a> {
-    /// Count this.
+    /// Count these released packets.
     Released(Segment, Busy<'a>),
     /// Walk over its chunk, of this number.
     Turn(u64),
@@ -686,13 +684,13 @@ impl Port for PcapPort {
         let is_unwalked = unwalked.is_some();
         let mut plain = unwalked.unwrap_or_else(|| packets.take_plain());
         let unread = plain.left().0;
-        // A call for each, so that the hot loop, which nearly always has plain frames, keeps what
-        // it needs in registers.
+        // A dynamic call for each, so that the hot loop, which nearly always has plain frames,
+        // keeps its variables in registers.
         let mut others: &mut dyn Iterator<Item = (Record, &[u8])> = &mut packets;
         let mut behind: Option<&mut dyn Iterator<Item = (Record, &[u8])>> = Some(&mut listed);
         let mut unsupported = BTreeMap::new();
-        // One loop and one call, so that the sink becomes a part of it; by its parts, a frame need
-        // not be in memory.
+        // One loop with one call, so that the sink is inlined; passed in parts, a frame need not be
+        // in memory.
         loop {
             let (bytes, wire_length, timestamp, link) = match plain.next() {
                 Some((record, bytes)) => (bytes, record.wire, record.timestamp, Link::Ethernet),
@@ -732,9 +730,9 @@ impl Port for PcapPort {
     }
 }
 
-/// What the parser can do with a frame of a link type that it does not know; `unsupported` counts
-/// frames nobody knows.
-// Away from the hot loop, which nearly always reads Ethernet.
+/// Returns the link layer and bytes of a frame whose link type needs decoding; counts unknown types
+/// in `unsupported`.
+// Out of the hot loop, which nearly always reads Ethernet.
 #[cold]
 #[inline(never)]
 fn opened<'a>(
@@ -761,7 +759,7 @@ fn read_chunk(shared: &Shared, chunk: &mut Chunk) -> Result<u64, Received> {
     if Arc::strong_count(&chunk.buffer) > 1 {
         chunk.buffer = Arc::new(shared.spare.pop().unwrap_or_default());
     }
-    // Nobody else can get hold of it.
+    // The count of references is one, as checked above.
     let Some(buffer) = Arc::get_mut(&mut chunk.buffer) else { return Err(Received::Idle) };
     let start = Instant::now();
     let Piece { index, last, failure } = shared.input.read(buffer).ok_or(Received::Idle)?;
@@ -777,32 +775,31 @@ fn read_chunk(shared: &Shared, chunk: &mut Chunk) -> Result<u64, Received> {
 
 #[derive(Clone, Copy)]
 enum Outcome {
-    /// The next packet lies at or beyond the gate's limit, and nothing is to be counted before it.
+    /// The next packet is at or beyond the gate's limit, and there is nothing to count before it.
     Blocked { next: u64, limit: u64 },
-    /// What is due is to be counted before it goes on in this chunk.
+    /// Count the due packets before continuing in this chunk.
     More,
-    /// So is what was [released](Shared::released).
+    /// Count the [released](Shared::released) packets.
     Released,
-    /// The same, and only counting shows where it ends: at the first packet that is not within the
-    /// bounds.
+    /// Count without a walk: counting finds the end at the first packet outside these bounds.
     Unwalked(Bounds),
     /// The chunk was walked to its end.
     Done,
-    /// The capture ends here, in order or not.
+    /// The capture ends here, regularly or not.
     Ended,
 }
 
-/// What may be counted.
+/// Packets that may be counted.
 struct Due {
-    /// Where the walk stood before what was passed.
+    /// Parser state before the range.
     reader: Walker,
-    /// A part of the chunk.
+    /// Range within the chunk.
     passed: Range<usize>,
-    /// The latest timestamp in it.
+    /// Latest timestamp in it.
     last: Option<u64>,
 }
 
-/// Walks over a chunk up to the gate's limit, and on from there to packets that belong before it.
+/// Walks over a chunk up to the gate's limit, and ahead to packets that belong before it.
 fn walk_chunk(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk) -> (Outcome, Due) {
     let (gate, lateness) = (&shared.gate, shared.gate.lateness());
     let mut bounds = walk.first_timestamp.map(|first| gate.bounds(first));
@@ -849,7 +846,7 @@ fn walk_chunk(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk) -> (Outcome, 
             due.reader.clone_from(&walk.walker);
             due.passed = chunk.position..chunk.position;
         }
-        // While nobody waits for the end of what may be counted, counting itself finds it.
+        // Fast path: no one is waiting for the boundary, so counting finds it.
         if let Some(within) =
             bounds.filter(|_| due.passed.is_empty() && !shared.is_waited_for(chunk))
         {
@@ -868,7 +865,7 @@ fn walk_chunk(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk) -> (Outcome, 
                 return (Outcome::Unwalked(within), due);
             }
         }
-        // Until the first packet is known, stop at any.
+        // Until the first packet is known, stop at any packet.
         let Passed { consumed, run, stop } =
             walk.walker.pass(&chunk.buffer[chunk.position..], floor, limit);
         chunk.position += consumed;
@@ -878,7 +875,7 @@ fn walk_chunk(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk) -> (Outcome, 
         }
         match stop {
             Stop::Limit { next } if bounds.is_none() => bounds = Some(walk.begin(gate, next)),
-            // What was passed is in one piece.
+            // The due packets must be one contiguous range.
             Stop::Limit { .. } if !due.passed.is_empty() => return (Outcome::More, due),
             Stop::Limit { next } if next < floor => walk.skip_late(chunk),
             Stop::Limit { next } => match lateness {
@@ -900,13 +897,13 @@ fn walk_chunk(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk) -> (Outcome, 
     }
 }
 
-/// What became of the beginning of a record that goes on in this chunk.
+/// Result of completing a record that started in the previous chunk.
 enum Carried {
-    /// It is a packet, and held back.
+    /// A packet, now buffered.
     Packet {
         timestamp: u64,
     },
-    /// It is none, or one that came too late.
+    /// No packet, or a late one.
     Nothing,
     EndOfChunk,
     Damaged(Damage),
@@ -941,9 +938,9 @@ fn carry_on(walk: &mut Walk, chunk: &mut Chunk, floor: u64) -> Carried {
     }
 }
 
-/// Takes packets from where the chunk's walk stands, and holds them back, until the limit can be
-/// taken for passed. Where that is does not depend on how the capture is cut into chunks. `next` is
-/// the timestamp of the first of them, beyond the limit.
+/// Buffers packets from the walk's position on, until the limit can be considered as passed. The
+/// result does not depend on how the capture is split into chunks. `next` is the timestamp of the
+/// first packet, beyond the limit.
 fn look_ahead(
     shared: &Shared,
     walk: &mut Walk,
@@ -957,13 +954,14 @@ fn look_ahead(
     }
 }
 
-/// Holds the next packets back as one run, up to the first that is later by the lateness or earlier
-/// than all that are held. Gives whether there were enough of them.
+/// Buffers the next packets as one run, up to the first that is later by the lateness, or earlier
+/// than all buffered ones. Returns false if there are too few for a run.
 fn hold_run(walk: &mut Walk, chunk: &mut Chunk, lateness: u64, next: u64) -> bool {
     let next = walk.held.next().map_or(next, |held| held.min(next));
-    // A packet takes at most twice what its record does in the file, whose header has 16 bytes.
+    // A buffered packet takes at most twice the size of its record in the file, whose header has 16
+    // bytes.
     const { assert!(size_of::<Record>() <= 32) };
-    let most = RUN_BYTES.min(held::MOST.saturating_sub(walk.held.bytes()) / 2);
+    let most = RUN_BYTES.min(held::MAX_BYTES.saturating_sub(walk.held.bytes()) / 2);
     let unread = &chunk.buffer[chunk.position..];
     let unread = &unread[..unread.len().min(most)];
     let mut behind = walk.walker.clone();
@@ -978,7 +976,7 @@ fn hold_run(walk: &mut Walk, chunk: &mut Chunk, lateness: u64, next: u64) -> boo
     true
 }
 
-/// Holds packets back one by one.
+/// Buffers packets one by one.
 fn hold_listed(
     shared: &Shared,
     walk: &mut Walk,
@@ -992,7 +990,7 @@ fn hold_listed(
     let mut next = walk.held.next().unwrap_or(u64::MAX);
     let mut beyond = walk.held.beyond(horizon(next));
     while records.is_empty()
-        || (beyond < shared.witnesses && held < held::MOST && records.len() < LISTED)
+        || (beyond < shared.witnesses && held < held::MAX_BYTES && records.len() < LISTED)
     {
         match walk.walker.next(&unread[seen..]) {
             Step::Packet { record, consumed } => {
@@ -1016,7 +1014,7 @@ fn hold_listed(
                 seen += consumed;
             }
             Step::Skip { consumed } => seen += consumed,
-            // The walk comes here again.
+            // The walk handles this position again.
             Step::NeedMore { .. } | Step::Damaged(_) => break,
         }
     }
@@ -1029,7 +1027,7 @@ fn damaged(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk, damage: Damage) 
     chunk.exhausted = true;
 }
 
-/// The file ends where the walk stands.
+/// Handles the end of the file at the walk's position.
 fn end(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk) {
     let problem = match chunk.failure.take() {
         Some(error) => Some(format!("cannot read on: {error}")),
@@ -1041,13 +1039,13 @@ fn end(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk) {
 }
 
 impl Walk {
-    /// The first packet was found.
+    /// Sets the first timestamp and returns the gate's bounds.
     fn begin(&mut self, gate: &Gate, timestamp: u64) -> Bounds {
         self.first_timestamp = Some(timestamp);
         gate.bounds(timestamp)
     }
 
-    /// Leaves out the packet that the chunk's walk stands before.
+    /// Skips the late packet at the walk's position.
     fn skip_late(&mut self, chunk: &mut Chunk) {
         if let Step::Packet { consumed, .. } = self.walker.next(&chunk.buffer[chunk.position..]) {
             self.late += 1;
@@ -1055,8 +1053,8 @@ impl Walk {
         }
     }
 
-    /// Frames that nobody can parse are counted as non-IP; that must not go unnoticed. `packets`
-    /// are by link type.
+    /// Adds frames of unsupported link types, which are counted as non-IP and reported once.
+    /// `packets` are per link type.
     fn note(&mut self, packets: BTreeMap<u16, u64>) {
         for (link_type, packets) in packets {
             *self.unsupported.entry(link_type).or_default() += packets;

@@ -1,9 +1,9 @@
-//! Registers and levels of many keys at once, with the AVX2 instructions of x86 CPUs since 2013.
+//! Registers and levels of many keys, with the AVX2 instructions of x86 CPUs since 2013.
 //!
 //! Half a byte of a key gives a byte of the CRC by a table of 16 bytes, which is one instruction
-//! for 32 keys. Tabulation is quicker one by one: tables of 256 words are too large for registers,
-//! and gathers are slower than loads. There is no instruction that counts leading zeros; the
-//! exponent of a number that is made a float says how many there are.
+//! for 32 keys. Tabulation is faster one by one: tables of 256 words are too large for registers,
+//! and gathers are slower than loads. AVX2 cannot count leading zeros; the exponent of the number
+//! converted to a float gives their number.
 #![allow(
     unsafe_code,
     reason = "instructions that not every CPU has; this module calls them only where they were found, and reads and writes whole arrays"
@@ -11,7 +11,7 @@
 
 use super::super::lot::Column;
 use super::changes::{self, OfHalf};
-use super::{Places, Vectors};
+use super::{RegisterUpdates, Vectors};
 use flowgauge_core::{HashMode, Precision, Tabulation, cardinality};
 use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::{
@@ -28,17 +28,16 @@ use std::arch::x86_64::{
 /// Keys that are hashed at once.
 const GROUP: usize = 32;
 
-/// Keys whose tables are looked up without anything between them. Two took a tenth less time than
-/// one, four still less.
+/// Keys whose table lookups are interleaved. Two took a tenth less time than one, four still less.
 const AT_ONCE: usize = 4;
 
-/// What is added to exponents of floats.
+/// Bias of the exponent of a float.
 const EXPONENT_BIAS: u32 = 127;
 
-/// The hash of keys of one length. There is none where the CPU lacks the instructions: that one
-/// exists says that it has them.
+/// Hash of keys of one length. Created only if the CPU has the instructions, so a value proves that
+/// it has them.
 pub(super) struct Avx2 {
-    /// By byte of the key: of its lower half, and of its upper half.
+    /// Tables per byte of the key: of its lower half and of its upper half.
     tables: Vec<[OfHalf; 2]>,
     /// The CRC of a key of zeros.
     constant: [u8; 4],
@@ -47,7 +46,7 @@ pub(super) struct Avx2 {
     precision: Precision,
 }
 
-/// Whether this CPU has what [`Avx2`] needs.
+/// Returns whether this CPU has the instructions of [`Avx2`].
 pub(super) fn is_available() -> bool {
     is_x86_feature_detected!("avx2")
 }
@@ -62,18 +61,18 @@ impl Vectors for Avx2 {
         columns: &[Column],
         groups: usize,
         tabulation: &Tabulation,
-        places: &mut Places,
+        updates: &mut RegisterUpdates,
     ) {
-        // Whole batches at a time: a vector of hashes that were stored one by one just before would
-        // have to wait for the last of them. Halves of signatures take fewer instructions to cut
-        // into bytes than whole ones, and fewer to make.
+        // Whole batches at a time: loading a vector of hashes right after they were stored one by
+        // one would stall until the last store. Halves of signatures take fewer instructions to
+        // compute and to split into bytes than whole ones.
         match self.hash {
-            HashMode::Crc32 => self.signatures(columns, groups, places),
+            HashMode::Crc32 => self.signatures(columns, groups, updates),
             HashMode::Tabulated => {
-                self.signatures(columns, groups, places);
+                self.signatures(columns, groups, updates);
                 let [lower, upper] =
-                    places.halves.each_ref().map(|halves| halves.as_chunks::<AT_ONCE>().0);
-                let hashes = places.hashes.as_chunks_mut::<AT_ONCE>().0.iter_mut();
+                    updates.halves.each_ref().map(|halves| halves.as_chunks::<AT_ONCE>().0);
+                let hashes = updates.hashes.as_chunks_mut::<AT_ONCE>().0.iter_mut();
                 for ((hashes, lower), upper) in
                     hashes.zip(lower).zip(upper).take(groups * (GROUP / AT_ONCE))
                 {
@@ -83,11 +82,11 @@ impl Vectors for Avx2 {
                     }
                 }
             }
-            // These were made one by one, as whole words, and are looked up two at a time.
+            // Signatures were computed one by one as whole words, and are looked up in pairs.
             HashMode::Keyed => {
                 let signatures =
                     columns.first().map_or(&[][..], |column| column.as_chunks::<2>().0);
-                let pairs = places
+                let pairs = updates
                     .hashes
                     .as_chunks_mut::<2>()
                     .0
@@ -99,8 +98,8 @@ impl Vectors for Avx2 {
                 });
             }
         }
-        // SAFETY: `new` has found every instruction that this function is made of.
-        unsafe { self.place(groups, places) }
+        // SAFETY: `new` has checked for every instruction of this function.
+        unsafe { self.place(groups, updates) }
     }
 }
 
@@ -116,34 +115,34 @@ impl Avx2 {
         })
     }
 
-    /// Makes signatures, whole ones where these are the hashes, and otherwise in halves.
-    fn signatures(&self, columns: &[Column], groups: usize, places: &mut Places) {
-        // SAFETY: `new` has found every instruction that these functions are made of.
+    /// Computes signatures: whole ones where they are the hashes, otherwise halves.
+    fn signatures(&self, columns: &[Column], groups: usize, updates: &mut RegisterUpdates) {
+        // SAFETY: `new` has checked for every instruction of these functions.
         unsafe {
             match self.key_bytes {
-                4 => self.signatures_of::<4>(columns, groups, places),
-                8 => self.signatures_of::<8>(columns, groups, places),
-                13 => self.signatures_of::<13>(columns, groups, places),
-                16 => self.signatures_of::<16>(columns, groups, places),
-                32 => self.signatures_of::<32>(columns, groups, places),
-                _ => self.signatures_of::<37>(columns, groups, places),
+                4 => self.signatures_of::<4>(columns, groups, updates),
+                8 => self.signatures_of::<8>(columns, groups, updates),
+                13 => self.signatures_of::<13>(columns, groups, updates),
+                16 => self.signatures_of::<16>(columns, groups, updates),
+                32 => self.signatures_of::<32>(columns, groups, updates),
+                _ => self.signatures_of::<37>(columns, groups, updates),
             }
         }
     }
 
-    /// Cuts hashes into register and level.
+    /// Splits hashes into register and level.
     #[target_feature(enable = "avx2")]
-    fn place(&self, groups: usize, places: &mut Places) {
+    fn place(&self, groups: usize, updates: &mut RegisterUpdates) {
         let rank_bits = self.precision.rank_bits();
         let by_index = _mm_cvtsi32_si128(rank_bits.cast_signed());
-        // Rank bits, and a one behind them that stops the count if all are zero. The higher the
-        // highest one is, the lower the level.
+        // Rank bits, followed by a one that stops the count if all are zero. The higher the highest
+        // one bit, the lower the level.
         let rank = _mm256_set1_epi32((1 << (rank_bits + 1)) - 1);
         let one = _mm256_set1_epi32(1);
         let highest = _mm256_set1_epi32((EXPONENT_BIAS + 1 + rank_bits).cast_signed());
-        let groups_of_hashes = places.hashes.as_chunks::<GROUP>().0.iter().take(groups);
-        let indices = places.indices.as_chunks_mut::<GROUP>().0.iter_mut();
-        let levels = places.levels.as_chunks_mut::<GROUP>().0.iter_mut();
+        let groups_of_hashes = updates.hashes.as_chunks::<GROUP>().0.iter().take(groups);
+        let indices = updates.indices.as_chunks_mut::<GROUP>().0.iter_mut();
+        let levels = updates.levels.as_chunks_mut::<GROUP>().0.iter_mut();
         for ((hashes, indices), levels) in groups_of_hashes.zip(indices).zip(levels) {
             let (mut index, mut level) = ([_mm256_setzero_si256(); 4], [_mm256_setzero_si256(); 4]);
             for ((hash, index), level) in
@@ -153,7 +152,8 @@ impl Avx2 {
                 *index = _mm256_srl_epi32(hash, by_index);
                 let ranked =
                     _mm256_or_si256(_mm256_and_si256(_mm256_add_epi32(hash, hash), rank), one);
-                // Without the bit behind the highest one no rounding makes it a power of two more.
+                // Clear the bit below the highest one, so that rounding cannot reach the next power
+                // of two.
                 let steep = _mm256_andnot_si256(_mm256_srli_epi32::<1>(ranked), ranked);
                 let exponent =
                     _mm256_srli_epi32::<23>(_mm256_castps_si256(_mm256_cvtepi32_ps(steep)));
@@ -181,12 +181,12 @@ impl Avx2 {
         &self,
         columns: &[Column],
         groups: usize,
-        places: &mut Places,
+        updates: &mut RegisterUpdates,
     ) {
         let half = _mm256_set1_epi8(0x0f);
-        let words = places.hashes.as_chunks_mut::<GROUP>().0.iter_mut();
+        let words = updates.hashes.as_chunks_mut::<GROUP>().0.iter_mut();
         let [lower, upper] =
-            places.halves.each_mut().map(|halves| halves.as_chunks_mut::<GROUP>().0.iter_mut());
+            updates.halves.each_mut().map(|halves| halves.as_chunks_mut::<GROUP>().0.iter_mut());
         for (group, ((words, lower), upper)) in words.zip(lower).zip(upper).enumerate().take(groups)
         {
             let mut crc = self.constant.map(|byte| _mm256_set1_epi8(byte.cast_signed()));
@@ -240,8 +240,8 @@ impl Avx2 {
     }
 }
 
-/// The first bytes of a group's words, the second, the third and the fourth. Keys are in the same
-/// order in all four.
+/// Returns the first, second, third and fourth bytes of a group's words; keys are in the same order
+/// in all four.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn planes(column: &Column, group: usize) -> [__m256i; 4] {
@@ -281,7 +281,7 @@ fn store<T: Copy, const N: usize>(to: &mut [T; N], values: __m256i) {
     unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), values) }
 }
 
-/// A table, for both halves of a vector.
+/// Loads a table into both halves of a vector.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn table(bytes: &[u8; 16]) -> __m256i {

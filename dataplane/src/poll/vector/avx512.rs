@@ -1,8 +1,8 @@
-//! Registers and levels of many keys at once, with the AVX-512 instructions of CPUs since Ice Lake
-//! and Zen 4.
+//! Registers and levels of many keys, with the AVX-512 instructions of CPUs since Ice Lake and Zen
+//! 4.
 //!
-//! A byte of a key gives a byte of the CRC by a matrix of 8 by 8 bits, which is one instruction for
-//! 64 keys. Tables of 256 bytes lie in four registers, and are looked up by two instructions for 64
+//! A byte of a key gives a byte of the CRC by an 8-by-8 bit matrix, which is one instruction for 64
+//! keys. Tables of 256 bytes are in four registers, and are looked up by two instructions for 64
 //! keys.
 #![allow(
     unsafe_code,
@@ -10,7 +10,7 @@
 )]
 
 use super::super::lot::{CAPACITY, Column};
-use super::{Places, Vectors, changes};
+use super::{RegisterUpdates, Vectors, changes};
 use flowgauge_core::{HashMode, Precision, Tabulation, cardinality};
 use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::{
@@ -24,19 +24,19 @@ use std::arch::x86_64::{
     _mm512_unpacklo_epi16, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64, _mm512_xor_si512,
 };
 
-/// Words of a key that is a signature already.
+/// Number of words of a key that is already a signature.
 const SIGNATURES: usize = 0;
 
-/// By byte of a word, then by byte of the CRC: the matrix from one to the other.
+/// Matrices from each byte of a word to each byte of the CRC.
 type Matrices = [[u64; 4]; 4];
 
 /// Keys that are hashed at once.
 const GROUP: usize = 64;
 
-/// The hash of keys of one length. There is none where the CPU lacks the instructions: that one
-/// exists says that it has them.
+/// Hash of keys of one length. Created only if the CPU has the instructions, so a value proves that
+/// it has them.
 pub(super) struct Avx512 {
-    /// By word of a key.
+    /// Matrices per word of a key.
     matrices: Vec<Matrices>,
     /// The CRC of a key of zeros.
     constant: [u8; 4],
@@ -45,11 +45,11 @@ pub(super) struct Avx512 {
     precision: Precision,
 }
 
-/// By byte of the CRC, then by byte of the hash: what it adds to it, as four vectors.
+/// Tables per byte of the CRC and byte of the hash: the contribution, as four vectors.
 #[repr(C, align(64))]
 struct Tables([[[[u8; 64]; 4]; 4]; 4]);
 
-/// Whether this CPU has what [`Avx512`] needs.
+/// Returns whether this CPU has the instructions of [`Avx512`].
 pub(super) fn is_available() -> bool {
     is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
@@ -63,23 +63,29 @@ impl Vectors for Avx512 {
         GROUP
     }
 
-    fn split(&self, columns: &[Column], groups: usize, _: &Tabulation, places: &mut Places) {
-        // SAFETY: `new` has found every instruction that these functions are made of.
+    fn split(
+        &self,
+        columns: &[Column],
+        groups: usize,
+        _: &Tabulation,
+        updates: &mut RegisterUpdates,
+    ) {
+        // SAFETY: `new` has checked for every instruction of these functions.
         unsafe {
             match (self.matrices.len(), self.hash) {
                 (_, HashMode::Keyed) => {
-                    self.split_words::<SIGNATURES, true>(columns, groups, places)
+                    self.split_words::<SIGNATURES, true>(columns, groups, updates)
                 }
-                (1, HashMode::Crc32) => self.split_words::<1, false>(columns, groups, places),
-                (1, HashMode::Tabulated) => self.split_words::<1, true>(columns, groups, places),
-                (2, HashMode::Crc32) => self.split_words::<2, false>(columns, groups, places),
-                (2, HashMode::Tabulated) => self.split_words::<2, true>(columns, groups, places),
-                (4, HashMode::Crc32) => self.split_words::<4, false>(columns, groups, places),
-                (4, HashMode::Tabulated) => self.split_words::<4, true>(columns, groups, places),
-                (8, HashMode::Crc32) => self.split_words::<8, false>(columns, groups, places),
-                (8, HashMode::Tabulated) => self.split_words::<8, true>(columns, groups, places),
-                (_, HashMode::Crc32) => self.split_words::<10, false>(columns, groups, places),
-                (_, HashMode::Tabulated) => self.split_words::<10, true>(columns, groups, places),
+                (1, HashMode::Crc32) => self.split_words::<1, false>(columns, groups, updates),
+                (1, HashMode::Tabulated) => self.split_words::<1, true>(columns, groups, updates),
+                (2, HashMode::Crc32) => self.split_words::<2, false>(columns, groups, updates),
+                (2, HashMode::Tabulated) => self.split_words::<2, true>(columns, groups, updates),
+                (4, HashMode::Crc32) => self.split_words::<4, false>(columns, groups, updates),
+                (4, HashMode::Tabulated) => self.split_words::<4, true>(columns, groups, updates),
+                (8, HashMode::Crc32) => self.split_words::<8, false>(columns, groups, updates),
+                (8, HashMode::Tabulated) => self.split_words::<8, true>(columns, groups, updates),
+                (_, HashMode::Crc32) => self.split_words::<10, false>(columns, groups, updates),
+                (_, HashMode::Tabulated) => self.split_words::<10, true>(columns, groups, updates),
             }
         }
     }
@@ -106,11 +112,11 @@ impl Avx512 {
         &self,
         columns: &[Column],
         groups: usize,
-        places: &mut Places,
+        updates: &mut RegisterUpdates,
     ) {
         for group in 0..groups.min(CAPACITY / GROUP) {
             if USED == SIGNATURES {
-                self.place(self.tabulated(planes(&columns[0], group)), group, places);
+                self.place(self.tabulated(planes(&columns[0], group)), group, updates);
                 continue;
             }
             let mut crc = self.constant.map(|byte| _mm512_set1_epi8(byte as i8));
@@ -126,7 +132,7 @@ impl Avx512 {
                 }
             }
             let hash = if TABULATED { self.tabulated(crc) } else { crc };
-            self.place(hash, group, places);
+            self.place(hash, group, updates);
         }
     }
 
@@ -139,17 +145,17 @@ impl Avx512 {
             for (hash, [t0, t1, t2, t3]) in hash.iter_mut().zip(tables) {
                 let low = _mm512_maskz_permutex2var_epi8(!upper, load(t0), byte, load(t1));
                 let high = _mm512_maskz_permutex2var_epi8(upper, load(t2), byte, load(t3));
-                // The exclusive or of three.
+                // Exclusive or of all three.
                 *hash = _mm512_ternarylogic_epi32::<0x96>(*hash, low, high);
             }
         }
         hash
     }
 
-    /// Cuts hashes, given byte by byte, into register and level.
+    /// Splits hashes, given byte by byte, into register and level.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512cd")]
-    fn place(&self, [b0, b1, b2, b3]: [__m512i; 4], group: usize, places: &mut Places) {
+    fn place(&self, [b0, b1, b2, b3]: [__m512i; 4], group: usize, updates: &mut RegisterUpdates) {
         let (low, high) = (_mm512_unpacklo_epi8(b0, b1), _mm512_unpackhi_epi8(b0, b1));
         let (low_upper, high_upper) = (_mm512_unpacklo_epi8(b2, b3), _mm512_unpackhi_epi8(b2, b3));
         let hashes = [
@@ -162,8 +168,8 @@ impl Avx512 {
         let index_bits = _mm_cvtsi32_si128(bits.cast_signed());
         let rank_bits = _mm_cvtsi32_si128(self.precision.rank_bits().cast_signed());
         let sentinel = _mm512_set1_epi32(1 << (bits - 1));
-        let indices = places.indices[group * GROUP..][..GROUP].as_chunks_mut().0.iter_mut();
-        let levels = places.levels[group * GROUP..][..GROUP].as_chunks_mut().0.iter_mut();
+        let indices = updates.indices[group * GROUP..][..GROUP].as_chunks_mut().0.iter_mut();
+        let levels = updates.levels[group * GROUP..][..GROUP].as_chunks_mut().0.iter_mut();
         for ((hash, indices), levels) in hashes.into_iter().zip(indices).zip(levels) {
             let rank = _mm512_or_si512(_mm512_sll_epi32(hash, index_bits), sentinel);
             let level = _mm512_add_epi32(_mm512_lzcnt_epi32(rank), _mm512_set1_epi32(1));
@@ -181,8 +187,8 @@ impl Avx512 {
     }
 }
 
-/// The first bytes of a group's words, the second, the third and the fourth. Keys are in the same
-/// order in all four.
+/// Returns the first, second, third and fourth bytes of a group's words; keys are in the same order
+/// in all four.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn planes(column: &Column, group: usize) -> [__m512i; 4] {
@@ -213,7 +219,7 @@ fn load<T: Copy, const N: usize>(values: &[T; N]) -> __m512i {
     unsafe { _mm512_loadu_si512(values.as_ptr().cast()) }
 }
 
-/// The matrices of the CRC of a key, by word.
+/// Returns the matrices of the CRC of a key, per word.
 fn matrices(key_bytes: usize) -> Vec<Matrices> {
     let mut matrices = vec![[[0; 4]; 4]; key_bytes.div_ceil(4)];
     for (matrices, bits) in matrices.as_flattened_mut().iter_mut().zip(changes::bits(key_bytes)) {

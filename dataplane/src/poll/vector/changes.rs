@@ -1,20 +1,20 @@
-//! What bytes of a key change in its CRC.
+//! Contribution of each byte of a key to its CRC.
 //!
-//! A CRC is linear but for a constant: a byte of a key changes a byte of the CRC in a way of its
-//! own, whatever the other bytes are.
+//! A CRC is affine: a byte of a key changes each byte of the CRC in a fixed way, independent of the
+//! other bytes.
 
 use flowgauge_core::hash::crc32;
 
-/// What half a byte changes, by byte of the CRC.
+/// Contribution of half a byte, per byte of the CRC.
 pub(super) type OfHalf = [[u8; 16]; 4];
 
-/// The CRC of a key of so many zeros.
+/// Returns the CRC of a key of `key_bytes` zeros.
 pub(super) fn constant(key_bytes: usize) -> [u8; 4] {
     crc32(&vec![0; key_bytes]).to_le_bytes()
 }
 
-/// What the bits of a key change in its CRC, by byte of the key's words, the lowest bit first;
-/// nothing behind its end.
+/// Returns the contribution of each bit of a key to its CRC, per byte of the key's words, lowest
+/// bit first; zero after the key's end.
 pub(super) fn bits(key_bytes: usize) -> Vec<[[u8; 4]; 8]> {
     let mut key = vec![0; key_bytes];
     let zero = crc32(&key);
@@ -29,8 +29,8 @@ pub(super) fn bits(key_bytes: usize) -> Vec<[[u8; 4]; 8]> {
     changes
 }
 
-/// What the lower and the upper half of a byte change, by byte of the key's words; nothing behind
-/// its end.
+/// Returns the contributions of the lower and the upper half of a byte, per byte of the key's
+/// words; zero after the key's end.
 pub(super) fn halves(key_bytes: usize) -> Vec<[OfHalf; 2]> {
     let of_bits = |bits: [[u8; 4]; 8]| {
         let [lower, upper] = [0, 4].map(|first| {

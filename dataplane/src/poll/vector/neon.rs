@@ -1,8 +1,8 @@
-//! Registers and levels of many keys at once, with the NEON instructions of aarch64 CPUs.
+//! Registers and levels of many keys, with the NEON instructions of aarch64 CPUs.
 //!
 //! Half a byte of a key gives a byte of the CRC by a table of 16 bytes, which is one instruction
-//! for 16 keys. The CPU's instructions for CRCs have other polynomials. Tabulation is one by one: a
-//! table of 256 bytes would take four instructions, which read four registers each.
+//! for 16 keys. The CPU's CRC instructions have other polynomials. Tabulation is done one by one: a
+//! table of 256 bytes would take four instructions that read four registers each.
 #![allow(
     unsafe_code,
     reason = "loads and stores of whole arrays, which take their bytes apart and put them together"
@@ -10,7 +10,7 @@
 
 use super::super::lot::{CAPACITY, Column};
 use super::changes::{self, OfHalf};
-use super::{Places, Vectors};
+use super::{RegisterUpdates, Vectors};
 use flowgauge_core::{HashMode, Precision, Tabulation, cardinality};
 use std::arch::aarch64::{
     uint8x16_t, uint8x16x4_t, vandq_u8, vdupq_n_u8, veorq_u8, vld1q_u8, vld4q_u8, vqtbl1q_u8,
@@ -21,10 +21,10 @@ use std::arch::is_aarch64_feature_detected;
 /// Keys that are hashed at once.
 const GROUP: usize = 16;
 
-/// The hash of keys of one length. There is none where the CPU lacks the instructions: that one
-/// exists says that it has them.
+/// Hash of keys of one length. Created only if the CPU has the instructions, so a value proves that
+/// it has them.
 pub(super) struct Neon {
-    /// By byte of the key: of its lower half, and of its upper half.
+    /// Tables per byte of the key: of its lower half and of its upper half.
     tables: Vec<[OfHalf; 2]>,
     /// The CRC of a key of zeros.
     constant: [u8; 4],
@@ -33,8 +33,8 @@ pub(super) struct Neon {
     precision: Precision,
 }
 
-/// Whether this CPU has what [`Neon`] needs, which all that Linux runs on have. With the other
-/// order of bytes a word's first byte is its highest one.
+/// Returns whether this CPU has the instructions of [`Neon`], as all that Linux runs on do. In
+/// big-endian byte order a word's first byte would be its highest one.
 pub(super) fn is_available() -> bool {
     is_aarch64_feature_detected!("neon") && cfg!(target_endian = "little")
 }
@@ -49,33 +49,33 @@ impl Vectors for Neon {
         columns: &[Column],
         groups: usize,
         tabulation: &Tabulation,
-        places: &mut Places,
+        updates: &mut RegisterUpdates,
     ) {
-        // SAFETY: `new` has found every instruction that these functions are made of.
+        // SAFETY: `new` has checked for every instruction of these functions.
         unsafe {
             match self.key_bytes {
-                4 => self.signatures::<4>(columns, groups, &mut places.hashes),
-                8 => self.signatures::<8>(columns, groups, &mut places.hashes),
-                13 => self.signatures::<13>(columns, groups, &mut places.hashes),
-                16 => self.signatures::<16>(columns, groups, &mut places.hashes),
-                32 => self.signatures::<32>(columns, groups, &mut places.hashes),
-                _ => self.signatures::<37>(columns, groups, &mut places.hashes),
+                4 => self.signatures::<4>(columns, groups, &mut updates.hashes),
+                8 => self.signatures::<8>(columns, groups, &mut updates.hashes),
+                13 => self.signatures::<13>(columns, groups, &mut updates.hashes),
+                16 => self.signatures::<16>(columns, groups, &mut updates.hashes),
+                32 => self.signatures::<32>(columns, groups, &mut updates.hashes),
+                _ => self.signatures::<37>(columns, groups, &mut updates.hashes),
             }
         }
         if self.tabulated {
-            places
+            updates
                 .hashes
                 .iter_mut()
                 .take(groups * GROUP)
                 .for_each(|hash| *hash = tabulation.hash(*hash));
         }
-        self.place(groups, places);
+        self.place(groups, updates);
     }
 }
 
 impl Neon {
-    /// `None` also for a keyed hash: there is no CRC, and one by one its tables, registers and
-    /// levels take fewer instructions.
+    /// Creates the hash; `None` without the instructions, and for a keyed hash: it has no CRC, and
+    /// its tables, registers and levels take fewer instructions one by one.
     pub(super) fn new(key_bytes: usize, settings: cardinality::Settings) -> Option<Self> {
         let cardinality::Settings { hash, precision, .. } = settings;
         if !is_available() || hash == HashMode::Keyed {
@@ -122,15 +122,15 @@ impl Neon {
         }
     }
 
-    /// Cuts hashes into register and level. The compiler makes vectors of this, as every CPU of 64
-    /// bits has what it takes.
-    fn place(&self, groups: usize, places: &mut Places) {
+    /// Splits hashes into register and level. The compiler vectorises this: every 64-bit CPU has
+    /// the instructions.
+    fn place(&self, groups: usize, updates: &mut RegisterUpdates) {
         let (bits, rank_bits) = (self.precision.bits(), self.precision.rank_bits());
-        // A one behind the rank bits stops the count if all are zero.
+        // A one after the rank bits stops the count if all are zero.
         let sentinel = 1 << (bits - 1);
-        let hashes = places.hashes.as_chunks::<GROUP>().0.iter().take(groups);
-        let indices = places.indices.as_chunks_mut::<GROUP>().0.iter_mut();
-        let levels = places.levels.as_chunks_mut::<GROUP>().0.iter_mut();
+        let hashes = updates.hashes.as_chunks::<GROUP>().0.iter().take(groups);
+        let indices = updates.indices.as_chunks_mut::<GROUP>().0.iter_mut();
+        let levels = updates.levels.as_chunks_mut::<GROUP>().0.iter_mut();
         for ((hashes, indices), levels) in hashes.zip(indices).zip(levels) {
             *indices = hashes.map(|hash| (hash >> rank_bits) as u16);
             *levels = hashes.map(|hash| ((hash << bits) | sentinel).leading_zeros() as u8 + 1);
@@ -138,7 +138,7 @@ impl Neon {
     }
 }
 
-/// The first bytes of a group's words, the second, the third and the fourth.
+/// Returns the first, second, third and fourth bytes of a group's words.
 #[inline]
 #[target_feature(enable = "neon")]
 fn planes(column: &Column, group: usize) -> [uint8x16_t; 4] {

@@ -1,12 +1,12 @@
-//! Distinct flows: a register of levels, found by longest prefix among the bits of a rank.
+//! Distinct flows: a register of levels; the level is looked up by longest prefix of the rank bits.
 
 mod staggered;
 
 pub(in crate::tofino) use staggered::Staggered;
 
 use super::{
-    Array, Capabilities, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, array, hash,
-    names, out_of_range,
+    Array, Capabilities, Cells, DesiredState, Failure, Layout, MatchTable, OnSwitch, TableContents,
+    array, hash, names, out_of_range,
 };
 use flowgauge_bfruntime::Match;
 use flowgauge_bfruntime::schema::Schema;
@@ -14,7 +14,7 @@ use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::{HashMode, MeasurementKind, Precision, Settings, WideBank};
 
 const KIND: MeasurementKind = MeasurementKind::Cardinality;
-/// Registers of both banks, bank by bank.
+/// Registers, bank by bank.
 const REGISTERS: &str = "registers";
 /// Longest-prefix table from rank bits to level.
 const RANK: &str = "rank";
@@ -73,15 +73,18 @@ impl OnSwitch for Cardinality {
         // As wide as in the register.
         let level_bits = if mode == Mode::Staggered { u32::BITS } else { u8::BITS };
         let level = move |level: u8| vec![names::bytes(level.into(), level_bits)];
-        let filling = move |held: &Held| {
-            let entries = held.tables.rank.iter().map(|rank| {
+        let filling = move |desired: &DesiredState| {
+            let entries = desired.tables.rank.iter().map(|rank| {
                 let value = names::bytes(rank.value, precision.rank_bits());
                 (
                     vec![(RANK_KEY, Match::Lpm { value, prefix_length: rank.prefix_length })],
                     level(rank.level),
                 )
             });
-            Filling { entries: entries.collect(), default: Some(level(precision.max_level())) }
+            TableContents {
+                entries: entries.collect(),
+                default: Some(level(precision.max_level())),
+            }
         };
         let (rank, keys) = (names::of(KIND, key, RANK), vec![(RANK_KEY, precision.rank_bits())]);
         let rank = MatchTable::new(rank, keys, SET_LEVEL, vec![(LEVEL, level_bits)], filling);
@@ -98,7 +101,7 @@ impl OnSwitch for Cardinality {
                 ("FLOWGAUGE_HASH", hash as u32),
                 ("FLOWGAUGE_PRECISION", precision.bits()),
             ],
-            // Staggered registers are no bank's.
+            // Staggered registers have no banks.
             arrays: if mode == Mode::Windowed { vec![registers] } else { Vec::new() },
             rows: None,
             tables: [rank].into_iter().chain(hash::words(hash)).collect(),

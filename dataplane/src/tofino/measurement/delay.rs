@@ -1,13 +1,13 @@
-//! Round-trip delays: what a bank counts of them. Requests that wait for answers last, and stay on
-//! the switch.
+//! Round-trip delays: the counts of a bank. Requests that wait for answers are persistent and stay
+//! on the switch.
 
 mod samples;
 
 pub(in crate::tofino) use samples::Samples;
 
 use super::{
-    Array, Capabilities, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, hash, names,
-    out_of_range,
+    Array, Capabilities, Cells, DesiredState, Failure, Layout, MatchTable, OnSwitch, TableContents,
+    hash, names, out_of_range,
 };
 use flowgauge_bfruntime::schema::{Schema, SchemaError, Table};
 use flowgauge_bfruntime::{Match, codec};
@@ -21,7 +21,7 @@ use flowgauge_core::delay::{
 use flowgauge_core::{BANKS, MeasurementKind, Settings, WideBank};
 
 const KIND: MeasurementKind = MeasurementKind::Delay;
-/// Kinds that a program can measure, and their definitions.
+/// Kinds that a program can measure, with their definitions.
 const KINDS: [(Kind, &str); 7] = [
     (Kind::TcpHandshake, "FLOWGAUGE_DELAY_TCP_HANDSHAKE"),
     (Kind::TcpData, "FLOWGAUGE_DELAY_TCP_DATA"),
@@ -31,23 +31,23 @@ const KINDS: [(Kind, &str); 7] = [
     (Kind::Icmp, "FLOWGAUGE_DELAY_ICMP"),
     (Kind::QuicSpin, "FLOWGAUGE_DELAY_QUIC_SPIN"),
 ];
-/// Kinds whose slots keep what was answered. By expiry a switch would have to compare three things
-/// in such a slot, and it compares two.
+/// Kinds whose slots retain the answered value. With expiry, such a slot would need three
+/// comparisons, and a switch makes two.
 const STAYING: [Kind; 2] = [Kind::TcpTimestamps, Kind::QuicSpin];
-/// Kinds that a program measures alone.
+/// Kinds that a program can only measure alone.
 const ALONE: [Kind; 3] = [Kind::TcpDuration, Kind::TcpTimestamps, Kind::QuicSpin];
 const ALGORITHM: &str = "FLOWGAUGE_DELAY_ALGORITHM";
 const SLOT_BITS: &str = "FLOWGAUGE_DELAY_SLOT_BITS";
-/// Slots that the kinds of a table have together, as a power of two.
+/// Maximum total slots of the kinds in a table, as a power of two.
 const MAX_SLOT_BITS: u8 = 16;
 
-/// Table that says what a packet asks and answers. It has an action for each kind.
+/// Table that classifies packets as requests and answers. It has an action for each kind.
 const ROLES: &str = "delay.roles";
 /// Slots of all kinds in the first of the two tables.
 const SIGNATURES: &str = "delay.signatures0";
-/// The same of the first stage of requests that expire, which has half of them.
+/// Slots of the first stage of expiring requests, which has half of them.
 const FIRST_SLOTS: &str = "delay.first_slots0";
-/// After how many ticks requests expire, less than zero: one parameter for each stage and table.
+/// Age in ticks at which requests expire, negated: one parameter for each stage and table.
 const AGES: [&str; 4] =
     ["delay.first_age0", "delay.second_age0", "delay.first_age1", "delay.second_age1"];
 /// Hash and admission of the request that a packet is, and of the one that it answers.
@@ -61,7 +61,7 @@ const KIND_BITS: u32 = 2;
 const HASH: &str = "hash";
 const HASH_BITS: u32 = 16;
 const ADMIT: &str = "admit";
-/// Whether requests wait in a table, and whether their answers count.
+/// Whether requests are stored in a table, and whether their answers count.
 const ADMITTED: [&str; 2] = ["kept", "counts"];
 const FRIDGE: &str = "fridge";
 const FRIDGE_BITS: u32 = FRIDGES.trailing_zeros();
@@ -71,15 +71,15 @@ const BUCKET_TABLE: &str = "delay.buckets";
 const SET_BUCKET: &str = "set_bucket";
 const NUMBER: &str = "number";
 const BUCKET_BITS: u32 = BUCKETS.next_power_of_two().trailing_zeros();
-/// Longest-prefix table from the requests that were put in a table since one's own to what its
-/// delay counts for.
+/// Longest-prefix table from the number of requests stored since a request to the weight of its
+/// delay.
 const WEIGHTS: &str = "delay.weights";
 const INSERTIONS: &str = "insertions";
 const SET_WEIGHT: &str = "set_weight";
 const WEIGHT: [&str; 5] = ["value", "inverted", "squared", "squared_inverted", "is_beyond"];
 
-/// Longest-prefix tables from an address to whose it is: their names, their actions, and whether
-/// they are of IPv4.
+/// Longest-prefix tables from an address to its owner: their names, their actions, and whether they
+/// are for IPv4.
 const OWNERS: [(&str, &str, bool); 4] = [
     ("delay.ipv4_src_owners", SET_SRC_OWNER, true),
     ("delay.ipv4_dst_owners", SET_DST_OWNER, true),
@@ -93,7 +93,7 @@ const GROUP: &str = "group";
 const IS_LOCAL: &str = "is_local";
 const GROUP_BITS: &str = "FLOWGAUGE_DELAY_GROUP_BITS";
 const LOCAL: &str = "FLOWGAUGE_DELAY_LOCAL";
-/// Kinds, groups, directions and fridges that a program keeps apart, as a power of two.
+/// Maximum number of separately counted kinds, groups, directions and fridges, as a power of two.
 const MAX_ROW_BITS: u32 = 5;
 
 const COUNTS: [&str; 3] = ["delay.requests", "delay.admitted", "delay.backward"];
@@ -101,7 +101,7 @@ const REFUSED: &str = "delay.refused";
 const DELAYS: &str = "delay.delays";
 const SAMPLES: [&str; 2] = ["samples", "beyond"];
 const SUMS: [&str; 2] = ["delay.weights_sum", "delay.squares_sum"];
-/// Halves of numbers of 64 bits.
+/// Halves of 64-bit numbers.
 const HALVES: [&str; 2] = ["low", "high"];
 
 pub(super) struct Delay;
@@ -224,7 +224,7 @@ impl OnSwitch for Delay {
             .collect();
         arrays.push(Array::new(DELAYS.to_owned(), per_bank, &SAMPLES));
         let mut tables: Vec<MatchTable> = Vec::new();
-        // An edge of the spin bit is request and answer.
+        // An edge of the spin bit is both request and answer.
         let requests = if delay.kinds.has(Kind::QuicSpin) { 1 } else { REQUESTS.len() };
         for request in REQUESTS.into_iter().take(requests) {
             tables.extend(hash::tabulation(format!("{request}.tabulation")));
@@ -235,7 +235,7 @@ impl OnSwitch for Delay {
         }
         let bucket = vec![(NUMBER, BUCKET_BITS)];
         let bits = tick_bits(&delay);
-        let buckets = move |_: &Held| buckets(bits);
+        let buckets = move |_: &DesiredState| buckets(bits);
         tables.push(MatchTable::new(
             BUCKET_TABLE.to_owned(),
             vec![(TICKS, bits)],
@@ -247,7 +247,7 @@ impl OnSwitch for Delay {
             arrays.push(Array::new(REFUSED.to_owned(), per_count, &HALVES));
             let tick = delay.kinds.each().next().map_or(0, Kind::tick_bits);
             let age = (delay.expiry_ns >> tick).cast_signed();
-            // Either end closes a connection: there is one table.
+            // Either end may close a connection, so there is one table.
             let number =
                 if delay.kinds.has(Kind::TcpDuration) { AGES.len() / 2 } else { AGES.len() };
             tables.extend(
@@ -260,7 +260,7 @@ impl OnSwitch for Delay {
             arrays.extend(SUMS.map(|sum| Array::new(sum.to_owned(), per_bank, &HALVES)));
             let (keys, parameters) =
                 (vec![(INSERTIONS, 32)], WEIGHT.map(|name| (name, 32)).to_vec());
-            let filling = move |_: &Held| classes(delay.fridge_slots_log2());
+            let filling = move |_: &DesiredState| classes(delay.fridge_slots_log2());
             tables.push(MatchTable::new(WEIGHTS.to_owned(), keys, SET_WEIGHT, parameters, filling));
         }
         let (algorithm, slots) = (delay.algorithm.name(), 1_u32 << delay.slots_log2);
@@ -349,8 +349,8 @@ impl OnSwitch for Delay {
     }
 }
 
-impl Held {
-    /// Which requests of a kind a bank admits.
+impl DesiredState {
+    /// Returns the requests of a kind that a bank admits.
     pub(in crate::tofino) fn admission(
         &self,
         bank: usize,
@@ -363,7 +363,7 @@ impl Held {
     }
 }
 
-/// Says which shares a bank was counted with, if they follow the traffic.
+/// Stores the shares that a bank was counted with, if they follow the traffic.
 pub(in crate::tofino) fn set_shares(
     Settings { delay, .. }: &Settings,
     admissions: &[(Kind, Admission)],
@@ -399,22 +399,22 @@ fn table<'a>(schema: &'a Schema, name: &str) -> Result<Option<&'a Table>, Failur
     }
 }
 
-/// A kind as part of a name.
+/// Returns a kind as part of a name.
 fn name(kind: Kind) -> String {
     kind.name().replace('-', "_")
 }
 
-/// Bits of an index that say which kind.
+/// Returns the number of index bits for the kind.
 fn kind_bits(kinds: Kinds) -> u32 {
     kinds.number().next_power_of_two().trailing_zeros()
 }
 
-/// Whether delays count for more than themselves.
+/// Returns whether delays have weights.
 fn weighs(delay: &delay::Settings) -> bool {
     matches!(delay.algorithm, Algorithm::Fridge | Algorithm::MultiFridge)
 }
 
-/// Bits of a delay as a switch finds it.
+/// Returns the width of a delay on a switch, in bits.
 fn tick_bits(delay: &delay::Settings) -> u32 {
     if delay.algorithm == Algorithm::Expiry { EXPIRING_BITS } else { u32::BITS }
 }
@@ -423,14 +423,15 @@ fn whole([low, high]: [u32; 2]) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// Which requests are admitted, and into which fridge: the first entry that matches says so.
+/// Returns the table of request admission, and of the fridge; the first match applies.
 fn admission(request: &str, delay: delay::Settings) -> MatchTable {
     let has_fridges = delay.fridges() > 1;
     let ternary = |value: u32, mask: u32, bits| Match::Ternary {
         value: names::bytes(value, bits),
         mask: names::bytes(mask, bits),
     };
-    // A hash with so many zeros at least, of a bank and a kind, if they have shares of their own.
+    // Matches a hash with at least this many zeros, of a bank and a kind if they have shares of
+    // their own.
     let key = move |of: Option<(usize, usize)>, zeros: u32, priority: u32| {
         let mask = 1_u32.wrapping_shl(zeros).wrapping_sub(1);
         let part = |number: usize, bits: u32| {
@@ -445,11 +446,11 @@ fn admission(request: &str, delay: delay::Settings) -> MatchTable {
             (codec::PRIORITY, priority),
         ]
     };
-    let filling = move |held: &Held| {
+    let filling = move |desired: &DesiredState| {
         if delay.follows {
-            // The same entries whatever the shares are, so that a change is one of actions.
+            // The same keys whatever the shares, so that a change modifies only actions.
             let entry = |bank: usize, rank: usize, kind: Kind, zeros: u8| {
-                let Admission { kept, counted } = held.admission(bank, kind, &delay);
+                let Admission { kept, counted } = desired.admission(bank, kind, &delay);
                 let data = [kept, counted].map(|share| vec![u8::from(zeros >= share)]).to_vec();
                 (key(Some((bank, rank)), zeros.into(), u32::from(MAX_ADMIT_BITS - zeros)), data)
             };
@@ -459,15 +460,15 @@ fn admission(request: &str, delay: delay::Settings) -> MatchTable {
             let entries = each.flat_map(|(bank, rank, kind)| {
                 (0..=MAX_ADMIT_BITS).map(move |zeros| entry(bank, rank, kind, zeros))
             });
-            return Filling { entries: entries.collect(), default: None };
+            return TableContents { entries: entries.collect(), default: None };
         }
         let entry = |(priority, fridge): (u32, usize)| {
             let fridge_data = has_fridges.then(|| names::bytes(fridge as u32, FRIDGE_BITS));
             let data = [vec![1], vec![1]].into_iter().chain(fridge_data).collect();
             (key(None, u32::from(delay.admit_log2) + ((fridge as u32) << 1), priority), data)
         };
-        // The fridge that wants the most zeros comes first.
-        Filling {
+        // The fridge with the most zeros comes first.
+        TableContents {
             entries: (0..).zip((0..delay.fridges()).rev()).map(entry).collect(),
             default: None,
         }
@@ -482,11 +483,11 @@ fn admission(request: &str, delay: delay::Settings) -> MatchTable {
         .that_changes(delay.follows)
 }
 
-/// Whose addresses are.
+/// Returns the table from addresses to their owner.
 fn owners(name: &str, action: &str, is_v4: bool, delay: delay::Settings) -> MatchTable {
     let group = (delay.groups_log2 > 0).then_some((GROUP, u32::from(delay.groups_log2)));
     let side = (delay.directions == Directions::Local).then_some((IS_LOCAL, 1));
-    let filling = move |held: &Held| {
+    let filling = move |desired: &DesiredState| {
         let entry = |owned: &Owned| {
             let (of_v4, address, length) = owned.prefix.parts();
             let value = if is_v4 {
@@ -495,14 +496,17 @@ fn owners(name: &str, action: &str, is_v4: bool, delay: delay::Settings) -> Matc
                 address.to_be_bytes().to_vec()
             };
             let Owner { group: number, is_local } =
-                prefixes::owner(&held.tables.prefixes, &owned.prefix);
+                prefixes::owner(&desired.tables.prefixes, &owned.prefix);
             let group = group.map(|(_, bits)| names::bytes(number.into(), bits));
             let data = group.into_iter().chain(side.map(|_| vec![is_local.into()])).collect();
             (of_v4 == is_v4).then(|| {
                 (vec![(ADDRESS, Match::Lpm { value, prefix_length: length.into() })], data)
             })
         };
-        Filling { entries: held.tables.prefixes.iter().filter_map(entry).collect(), default: None }
+        TableContents {
+            entries: desired.tables.prefixes.iter().filter_map(entry).collect(),
+            default: None,
+        }
     };
     let bits = if is_v4 { u32::BITS } else { u64::BITS };
     MatchTable::new(
@@ -518,20 +522,20 @@ fn prefix(value: u32, free_bits: u32, bits: u32) -> Match {
     Match::Lpm { value: value.to_be_bytes().to_vec(), prefix_length: bits - free_bits }
 }
 
-/// Of delays of so many bits. The highest one is their sign.
-fn buckets(bits: u32) -> Filling {
+/// Returns the table from delays of `bits` bits to buckets. The highest bit is the sign.
+fn buckets(bits: u32) -> TableContents {
     let data = |bucket: usize| vec![names::bytes(bucket as u32, BUCKET_BITS)];
     let entry = |bucket: usize| {
         let free_bits = (least(bucket + 1) - least(bucket)).trailing_zeros();
         (vec![(TICKS, prefix(least(bucket), free_bits, bits))], data(bucket))
     };
     let positive = (0..BUCKETS).take_while(|bucket| least(*bucket) < 1 << (bits - 1));
-    Filling { entries: positive.map(entry).collect(), default: Some(data(0)) }
+    TableContents { entries: positive.map(entry).collect(), default: Some(data(0)) }
 }
 
-/// Weights with their complements, class by class. Beyond the last class delays count as much as in
-/// it.
-fn classes(slots_log2: u8) -> Filling {
+/// Returns the table of weights with their complements, by class. Delays beyond the last class
+/// weigh as much as in it.
+fn classes(slots_log2: u8) -> TableContents {
     let free_bits = u32::from(slots_log2).saturating_sub(CLASS_BITS);
     let data = |weight: Weight, is_beyond: bool| {
         let values =
@@ -542,7 +546,7 @@ fn classes(slots_log2: u8) -> Filling {
         (vec![(INSERTIONS, prefix(class << free_bits, free_bits, u32::BITS))], data(weight, false))
     };
     let last = weights(slots_log2).last().unwrap_or(Weight::ONE);
-    Filling {
+    TableContents {
         entries: (0..).zip(weights(slots_log2)).map(entry).collect(),
         default: Some(data(last, true)),
     }

@@ -1,11 +1,11 @@
-//! Entropies: of each a sketch of flows' counts, and the sum that a table of logarithms makes of
+//! Entropies: for each a sketch of flow counts, and the sum that a table of logarithms derives from
 //! them.
 
 pub(in crate::tofino) mod alarms;
 
 use super::{
-    Array, Capabilities, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, ROWS, names,
-    rows,
+    Array, Capabilities, Cells, DesiredState, Failure, Layout, MatchTable, OnSwitch, ROWS,
+    TableContents, names, rows,
 };
 use flowgauge_bfruntime::Match;
 use flowgauge_bfruntime::schema::Schema;
@@ -18,31 +18,31 @@ const DEFINITIONS: [&str; 3] =
     ["FLOWGAUGE_ENTROPY_KEY", "FLOWGAUGE_ENTROPY_SKETCH", "FLOWGAUGE_ENTROPY_COLUMN_BITS"];
 const SECOND: &str = "FLOWGAUGE_ENTROPY_SECOND";
 const SECOND_KEY: &str = "FLOWGAUGE_ENTROPY_SECOND_KEY";
-/// Longest-prefix table from a flow's count to what it adds to the sum.
+/// Longest-prefix table from a flow's count to its term in the sum.
 const LOGARITHM: &str = "logarithm";
 const COUNT: &str = "count";
 const SET_TERM: &str = "set_term";
 const TERM: [&str; 2] = ["value", "inverted"];
-/// Sums of both banks, in two halves.
+/// Sums, bank by bank, in two halves.
 const SUM: &str = "sum";
 const HALVES: [&str; 2] = ["low", "high"];
 
-/// Programs that make an entropy themselves do so in a control of its own. It counts packets, keeps
-/// the sum in two parts, and the result beside whether it was told.
+/// Control of programs that compute an entropy themselves. It counts packets, keeps the sum in two
+/// parts, and the result with a flag whether it was reported.
 const IN_INTEGERS: &str = "in_integers";
 const PACKETS: &str = "packets";
 const PARTS_OF_SUM: [&str; 3] = [PACKETS, "fraction", "whole"];
 const RESULT: &str = "result";
 const RESULT_FIELDS: [&str; 2] = ["entropy", "told"];
-/// Parameters of programs that watch it as well.
+/// Parameters of programs that also watch it.
 const LOWEST: &str = "lowest";
 const HIGHEST: &str = "highest";
-/// The difference of two logarithms, in bits. A packet adds less than 34 to the sum, so that it is
-/// below 6 and never near what stands for a sum beyond the logarithms.
+/// Difference of two logarithms, in bits. A packet adds less than 34 to the sum, so the difference
+/// is below 6, far from the value that marks a sum beyond the logarithms.
 const EXPONENT_BITS: u32 = 17;
 const EXPONENTS: u32 = 6 << AMPLIFICATION_BITS;
 const BEYOND: u32 = 1 << 13;
-/// A result of this and more says that the sum is beyond the logarithms.
+/// Results from this value on mean that the sum is beyond the logarithms.
 const UNKNOWN: u32 = 1 << 30;
 
 pub(super) struct Entropy;
@@ -97,7 +97,7 @@ impl OnSwitch for Entropy {
             }
             layout.tables.extend(second.tables);
         }
-        // Programs have them in the order of keys, whichever comes first here.
+        // Programs have them in the order of keys, whatever the order here.
         let mut entropies: Vec<&sketch::Settings> = on(settings).collect();
         entropies.sort_by_key(|entropy| entropy.key as u32);
         if let [first, second, ..] = entropies[..] {
@@ -123,8 +123,9 @@ impl OnSwitch for Entropy {
                 parts(entropy, name("parts")),
                 logarithm_of_window(name("sum_logarithm"), "sum", "set_exponent"),
                 power(name("power")),
-                MatchTable::of_register(name(LOWEST), |held| held.thresholds[0]).that_changes(true),
-                MatchTable::of_register(name(HIGHEST), |held| held.thresholds[1])
+                MatchTable::of_register(name(LOWEST), |desired| desired.thresholds[0])
+                    .that_changes(true),
+                MatchTable::of_register(name(HIGHEST), |desired| desired.thresholds[1])
                     .that_changes(true),
             ]);
         }
@@ -150,17 +151,17 @@ impl OnSwitch for Entropy {
     }
 }
 
-/// Entropies, times 1024, that are below and above all.
+/// Thresholds, times 1024, that no entropy crosses.
 pub(in crate::tofino) const NO_THRESHOLDS: [i32; 2] = [0, i32::MAX];
 
-/// Bounds in bits as a program takes them.
+/// Converts a range in bits to a program's thresholds.
 pub(in crate::tofino) fn thresholds(lowest: f64, highest: f64) -> [i32; 2] {
     let amplified = |bits: f64| bits * f64::from(1 << AMPLIFICATION_BITS);
     [amplified(lowest).floor() as i32, amplified(highest).ceil() as i32]
 }
 
-/// The first pipe whose entropy of a closed bank, made by the switch, is not what follows from its
-/// packets and its sum.
+/// Describes the first pipe whose entropy of a closed bank, computed by the switch, does not follow
+/// from its packets and its sum.
 pub(in crate::tofino) fn difference(
     settings: &Settings,
     arrays: &[Array],
@@ -182,19 +183,19 @@ pub(in crate::tofino) fn difference(
     })
 }
 
-/// Those that are measured.
+/// Returns the enabled entropies.
 fn on(settings: &Settings) -> impl Iterator<Item = &sketch::Settings> {
     settings.entropy.iter().filter(|entropy| entropy.is_on())
 }
 
-/// From a flow's count to what it adds to the sum; a count of one adds nothing.
+/// Returns the table from a flow's count to its term in the sum; a count of one adds nothing.
 fn logarithm(settings: &sketch::Settings) -> MatchTable {
     let data = |term: u32| [term, !term].map(bytes).to_vec();
     of_count(settings, names::of(KIND, settings.key, LOGARITHM), SET_TERM, &TERM, data)
 }
 
-/// The same in two parts: the bits of the fraction, highest, with their complement, and the rest,
-/// with one more for a carry.
+/// Returns the table of terms in two parts: the fraction bits, left-aligned, with their complement,
+/// and the integer part, with its successor for a carry.
 fn parts(settings: &sketch::Settings, name: String) -> MatchTable {
     let data = |term: u32| {
         let (fraction, whole) =
@@ -204,7 +205,7 @@ fn parts(settings: &sketch::Settings, name: String) -> MatchTable {
     of_count(settings, name, "set_parts", &["fraction", "inverted", "whole", "whole_and_one"], data)
 }
 
-/// From a flow's count to what follows from the term that it adds.
+/// Returns a table from a flow's count to values derived from its term.
 fn of_count(
     settings: &sketch::Settings,
     name: String,
@@ -212,37 +213,39 @@ fn of_count(
     parameters: &[&'static str],
     data: impl Fn(u32) -> Vec<Vec<u8>> + Copy + 'static,
 ) -> MatchTable {
-    // Counters of Count-Min that are negative, were they signed, stand for the largest that is not.
+    // Counters of Count-Min that would be negative as signed numbers represent the largest positive
+    // one.
     let largest =
         LogarithmEntry { value: 1 << 31, prefix_length: 1, log2: PER_PACKET.log2((1 << 31) - 1) };
     let largest = (settings.mode == sketch::Mode::CountMin).then_some(largest);
-    let filling = move |held: &Held| {
-        let entries = held.tables.logarithm.iter().chain(&largest).map(|logarithm| {
+    let filling = move |desired: &DesiredState| {
+        let entries = desired.tables.logarithm.iter().chain(&largest).map(|logarithm| {
             (vec![prefix(COUNT, logarithm)], data(logarithm.log2.wrapping_add(DERIVATIVE_OF_LOG)))
         });
-        Filling { entries: entries.collect(), default: Some(data(0)) }
+        TableContents { entries: entries.collect(), default: Some(data(0)) }
     };
     let parameters = parameters.iter().map(|name| (*name, 32)).collect();
     MatchTable::new(name, vec![(COUNT, 32)], action, parameters, filling)
 }
 
-/// The logarithm of what a window has; of 0 and 1 it is 0, and of more than 2^31 there is none.
+/// Returns the table of logarithms of a window's totals; 0 for 0 and 1, none above 2^31.
 fn logarithm_of_window(name: String, key: &'static str, action: &str) -> MatchTable {
-    let filling = move |_: &Held| {
+    let filling = move |_: &DesiredState| {
         let smallest = LogarithmEntry { value: 0, prefix_length: 31, log2: 0 };
         let entries = PER_WINDOW
             .table()
             .chain([smallest])
             .map(|entry| (vec![prefix(key, &entry)], vec![bytes(entry.log2)]));
-        Filling { entries: entries.collect(), default: None }
+        TableContents { entries: entries.collect(), default: None }
     };
     MatchTable::new(name, vec![(key, 32)], action, vec![("value", 32)], filling)
 }
 
-/// What is subtracted, as its negative, by the difference of two logarithms.
+/// Returns the table from the difference of two logarithms to the negative of the number to
+/// subtract.
 fn power(name: String) -> MatchTable {
     let keys = vec![("is_less", 1), ("exponent", EXPONENT_BITS)];
-    let filling = |_: &Held| {
+    let filling = |_: &DesiredState| {
         let power = |exponent: u32| {
             u32::try_from(POWER.of_2(exponent.into())).unwrap_or(u32::MAX).wrapping_neg()
         };
@@ -254,7 +257,7 @@ fn power(name: String) -> MatchTable {
                 (vec![("is_less", is_less), ("exponent", exponent)], vec![bytes(added)])
             },
         );
-        Filling { entries: entries.collect(), default: None }
+        TableContents { entries: entries.collect(), default: None }
     };
     MatchTable::new(name, keys, "add_power", vec![("negative", 32)], filling)
 }

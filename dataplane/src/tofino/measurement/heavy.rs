@@ -1,8 +1,8 @@
-//! Heavy hitters: the slots of each pipe as they are read, and the table that they make together.
+//! Heavy hitters: the slots of each pipe as they are read, and the merged table.
 
 use super::{
-    Array, Capabilities, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, array, names,
-    out_of_range,
+    Array, Capabilities, Cells, DesiredState, Failure, Layout, MatchTable, OnSwitch, TableContents,
+    array, names, out_of_range,
 };
 use flowgauge_bfruntime::schema::Schema;
 use flowgauge_bfruntime::{Match, codec};
@@ -11,13 +11,13 @@ use flowgauge_core::heavy::{self, Algorithm, Entry, PRECISION_STAGES, Unit};
 use flowgauge_core::{FlowKey, KeyKind, MeasurementKind, Settings, WideBank, hash};
 
 const KIND: MeasurementKind = MeasurementKind::Heavy;
-/// Ternary table from the smaller count of a flow's two slots, and a coin, to whether the flow
-/// takes the slot.
+/// Ternary table from the smaller count of a flow's two slots and a random value to whether the
+/// flow takes the slot.
 const ADMISSION: &str = "admission";
 const COUNT: &str = "count";
 const COIN: &str = "coin";
 const ADMIT: &str = "admit";
-/// Packets among which heavy hitters are found.
+/// Packets from which heavy hitters are selected.
 const PACKETS: &str = "packets";
 const FLOW: [&str; 2] = ["signature", "count"];
 const ORIGIN: &str = "origin";
@@ -25,12 +25,13 @@ const ORIGIN_FIELDS: [&str; 2] = ["inherited", "version"];
 const HALF: [&str; 2] = ["high", "low"];
 const SERVICE: [&str; 2] = ["ports", "protocol"];
 
-/// The slots of a stage.
+/// Returns the array of a stage's slots.
 fn flows(stage: usize) -> String {
     format!("flows{stage}")
 }
 
-/// Where the slots' keys are: arrays, their fields, and which words of a key these hold.
+/// Returns the arrays of the slots' keys, with their fields and the words of a key that they
+/// contain.
 fn key_words(
     by: KeyKind,
 ) -> impl Iterator<Item = (&'static str, &'static [&'static str; 2], usize)> {
@@ -41,7 +42,8 @@ fn key_words(
     src.chain(dst).chain((by == KeyKind::FiveTuple).then_some(("service", &SERVICE, 8)))
 }
 
-/// Words of a key: two addresses of four, ports, protocol. An IPv4 address is the last of its four.
+/// Words of a key: two addresses of four, ports, protocol. An IPv4 address is in the last of its
+/// four.
 const WORDS: usize = 10;
 
 pub(super) struct Heavy;
@@ -82,7 +84,7 @@ impl OnSwitch for Heavy {
             unit: Unit::Packets,
             slots_log2,
         };
-        // What is outside is taken for the nearest.
+        // A value out of range was clamped.
         if settings.heavy.slots().ilog2() != u32::from(slots_log2) {
             return Err(out_of_range(stage));
         }
@@ -94,7 +96,7 @@ impl OnSwitch for Heavy {
         let array =
             |name: &str, per_bank, fields| Array::new(names::of(KIND, key, name), per_bank, fields);
         let mut arrays = vec![array(PACKETS, 1, &names::REGISTER_VALUE)];
-        // Counts are one more than they were.
+        // Counts are stored plus one.
         let stage = |stage| Array {
             empty: [0, 1],
             ..array(&flows(stage), slots / PRECISION_STAGES, &FLOW)
@@ -121,7 +123,7 @@ impl OnSwitch for Heavy {
         }
     }
 
-    /// How many packets the table is of, the counters say, which are wider.
+    /// Merges the slots; the number of packets comes from the counters, which are wider.
     fn merge(
         &self,
         Settings { heavy, .. }: &Settings,
@@ -152,22 +154,22 @@ impl OnSwitch for Heavy {
     }
 }
 
-/// What the table of admission holds; the first entry that matches is the one.
-fn admission(held: &Held) -> Filling {
+/// Returns the entries of the admission table; the first match applies.
+fn admission(desired: &DesiredState) -> TableContents {
     let ternary = |value: u32, mask: u32| {
         let [value, mask] = [value, mask].map(|word| word.to_be_bytes().to_vec());
         Match::Ternary { value, mask }
     };
-    let entries = (0_u32..).zip(&held.tables.admission).map(|(priority, admission)| {
+    let entries = (0_u32..).zip(&desired.tables.admission).map(|(priority, admission)| {
         let count = (COUNT, ternary(admission.count, admission.count_mask));
         let priority = (codec::PRIORITY, Match::Exact(priority.to_be_bytes().to_vec()));
         (vec![count, (COIN, ternary(0, admission.coin_mask)), priority], Vec::new())
     });
-    Filling { entries: entries.collect(), default: None }
+    TableContents { entries: entries.collect(), default: None }
 }
 
-/// Fills an empty table with what the arrays of a pipe hold. Tells how many slots changed hands
-/// while they were read, and are left free.
+/// Fills an empty table from the arrays of a pipe. Returns the number of slots that changed flows
+/// while they were read, and are left empty.
 fn fill(
     settings: &heavy::Settings,
     arrays: &[&[[u32; 2]]],
@@ -191,7 +193,7 @@ fn fill(
                 .for_each(|(word, value)| *word = *value);
         }
         let count = count.wrapping_sub(1);
-        // The flow, if count and key are of one.
+        // The flow, if count and key belong together.
         let key = flow(settings.key, *version, key)
             .filter(|key| *inherited < count && hash::crc32(key.as_bytes()) == *signature);
         match key {

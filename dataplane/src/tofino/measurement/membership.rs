@@ -1,4 +1,4 @@
-//! Which flows were seen: a filter, 32 bits an element.
+//! Seen flows: a Bloom filter, 32 bits per element.
 
 use super::{Array, Cells, Failure, Layout, OnSwitch, ROWS, array, names, out_of_range};
 use flowgauge_bfruntime::schema::Schema;
@@ -6,7 +6,7 @@ use flowgauge_core::{Grid, MeasurementKind, Settings, WideBank, membership};
 
 const KIND: MeasurementKind = MeasurementKind::Membership;
 
-/// A row of the filter.
+/// Returns the name of a row of the filter.
 fn name(row: usize) -> String {
     format!("bits{row}")
 }

@@ -1,8 +1,8 @@
-//! What a switch measures, a file each: its names in `p4/flowgauge.p4`, how that is compiled, its
-//! tables and registers, and what these say.
+//! Measurements on a switch, one file each: its names in `p4/flowgauge.p4`, its compiler
+//! definitions, tables and registers, and their interpretation.
 //!
-//! A new measurement is a file with an [`OnSwitch`], its `mod`, and a line in the list below.
-//! Nothing else knows a measurement by name.
+//! A new measurement needs a file with an [`OnSwitch`], its `mod`, and a line in the list below. No
+//! other code refers to a measurement by name.
 
 mod cardinality;
 mod delay;
@@ -15,7 +15,7 @@ mod rows;
 mod sizes;
 
 use super::array::{self, Array, Cells};
-use super::table::{Filling, Held, MatchTable};
+use super::table::{DesiredState, MatchTable, TableContents};
 use super::{hash, names};
 use crate::capabilities::Capabilities;
 use crate::error::Failure;
@@ -30,56 +30,57 @@ pub(super) use rows::ROWS;
 
 /// A measurement on a switch.
 pub(super) trait OnSwitch: Sync {
-    /// Which it is, and the definition that switches it on.
+    /// Returns the kind, and the compiler definition that enables it.
     fn kind(&self) -> (MeasurementKind, &'static str);
 
-    /// What the definition is if the measurement is on.
+    /// Returns the value of that definition if the measurement is on.
     fn value(&self, _settings: &Settings) -> u32 {
         1
     }
 
-    /// Refuses what no program does.
+    /// Rejects settings that no program supports.
     fn check(&self, _wanted: &Settings) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// Finds in a program's schema how it measures; what it does not measure is off.
+    /// Derives the settings of this measurement from a program's schema; without it, the
+    /// measurement is off.
     fn find(&self, schema: &Schema, settings: &mut Settings) -> Result<(), Failure>;
 
-    /// What a program has that measures so, and has it on.
+    /// Returns the layout of a program with these settings, which have the measurement on.
     fn layout(&self, settings: &Settings) -> Layout;
 
-    /// What a program that measures so may have besides, for others to read: it is filled and
-    /// emptied like the rest.
+    /// Returns optional arrays and tables of a program, for other readers. They are filled and
+    /// cleared like the rest.
     fn extras(&self, _settings: &Settings) -> (Vec<Array>, Vec<MatchTable>) {
         (Vec::new(), Vec::new())
     }
 
-    /// Adds what its arrays hold to an empty bank with counters. Tells how many elements are left
-    /// out, because they changed while they were read.
+    /// Adds the contents of its arrays to an empty bank with counters. Returns the number of
+    /// elements left out because they changed while they were read.
     fn merge(&self, settings: &Settings, arrays: &[Cells], bank: &mut WideBank) -> usize;
 
-    /// Narrows what a program can do to what this one does.
+    /// Restricts capabilities to those of this measurement.
     fn capabilities(&self, _settings: &Settings, _capabilities: &mut Capabilities) {}
 }
 
-/// What a program has of a measurement.
+/// Layout of a measurement in a program.
 pub(super) struct Layout {
-    /// By which key and how.
+    /// Key and algorithm, in words.
     description: String,
-    /// The compiler's definitions.
+    /// Compiler definitions.
     definitions: Vec<(&'static str, u32)>,
     arrays: Vec<Array>,
-    /// If it counts in rows, whose words it shares with others: by which keys, and how many there
-    /// are.
+    /// For a measurement with sketch rows, whose words are shared with others: its keys, and the
+    /// shape of the rows.
     rows: Option<(Vec<KeyKind>, Grid)>,
-    /// The match tables that it does not share.
+    /// Match tables that are not shared.
     tables: Vec<MatchTable>,
 }
 
 macro_rules! measurements {
     ($($module:ident: $Name:ident;)*) => {
-        /// All of them. The order is that in which they are read, and their tables filled.
+        /// All measurements, in the order in which they are read and their tables filled.
         pub(super) const ALL: &[&dyn OnSwitch] = &[$(&$module::$Name),*];
     };
 }
@@ -95,22 +96,22 @@ measurements! {
     reorder: Reorder;
 }
 
-/// One measurement of a program.
+/// Build options of one measurement of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Build {
-    /// Which.
+    /// Kind of measurement.
     pub kind: MeasurementKind,
-    /// By which key and how; nothing if it is off.
+    /// Key and algorithm, in words; `None` if it is off.
     pub description: Option<String>,
-    /// The compiler's definitions, as in `-DFLOWGAUGE_KEY=0`.
+    /// Compiler definitions, as in `-DFLOWGAUGE_KEY=0`.
     pub definitions: Vec<(&'static str, u32)>,
 }
 
-/// The measurements of a program that counts as these settings ask, and how to compile it. What is
-/// off is defined as off.
+/// Returns the build options of every measurement for these settings. Measurements that are off are
+/// defined as off.
 ///
 /// # Errors
-/// [`Failure::Program`] if no program does.
+/// [`Failure::Program`] if no program supports the settings.
 pub fn builds(settings: &Settings) -> Result<Vec<Build>, Failure> {
     if settings.headers.inner {
         return Err(Failure::program("it opens no tunnels (--inner)"));
@@ -146,7 +147,7 @@ pub fn builds(settings: &Settings) -> Result<Vec<Build>, Failure> {
     ALL.iter().map(build).collect()
 }
 
-/// The compiler's definitions of all [`builds`].
+/// Returns the compiler definitions of all [`builds`].
 ///
 /// # Errors
 /// As of [`builds`].
@@ -154,7 +155,7 @@ pub fn definitions(settings: &Settings) -> Result<Vec<(&'static str, u32)>, Fail
     Ok(builds(settings)?.into_iter().flat_map(|build| build.definitions).collect())
 }
 
-/// What a program measures. All that it takes is looked up once, so that nothing can be missing
+/// Derives the settings of a program. Every name is looked up once, so that none can be missing
 /// later.
 pub(super) fn find(schema: &Schema) -> Result<Settings, Failure> {
     let mut settings = Settings::DEFAULT;
@@ -173,13 +174,13 @@ fn layouts(settings: &Settings) -> impl Iterator<Item = (&'static dyn OnSwitch, 
     ALL.iter().filter_map(|measurement| Some((*measurement, layout(*measurement, settings)?)))
 }
 
-/// The registers of all that is measured.
+/// Returns the arrays of all enabled measurements.
 pub(super) fn arrays(settings: &Settings) -> Vec<Array> {
     layouts(settings).flat_map(|(_, layout)| layout.arrays).collect()
 }
 
-/// The match tables of all that is measured. Words of rows, which many share, come before the first
-/// measurement that counts in rows.
+/// Returns the match tables of all enabled measurements. Words of sketch rows, which several share,
+/// precede the first measurement with rows.
 pub(super) fn tables(settings: &Settings) -> Vec<MatchTable> {
     let layouts: Vec<Layout> = layouts(settings).map(|(_, layout)| layout).collect();
     let keys: Vec<KeyKind> =
@@ -196,7 +197,7 @@ pub(super) fn tables(settings: &Settings) -> Vec<MatchTable> {
     tables
 }
 
-/// What programs [may have besides](OnSwitch::extras) of all that is measured.
+/// Returns the [optional](OnSwitch::extras) arrays and tables of all enabled measurements.
 pub(super) fn extras(settings: &Settings) -> (Vec<Array>, Vec<MatchTable>) {
     let on = ALL.iter().filter(|measurement| measurement.kind().0.is_on(settings));
     let (arrays, tables): (Vec<_>, Vec<_>) =
@@ -204,7 +205,7 @@ pub(super) fn extras(settings: &Settings) -> (Vec<Array>, Vec<MatchTable>) {
     (arrays.into_iter().flatten().collect(), tables.into_iter().flatten().collect())
 }
 
-/// Adds what the [`arrays`] hold to a bank, as [`OnSwitch::merge`] does.
+/// Adds the contents of the [`arrays`] to a bank, as [`OnSwitch::merge`] does.
 pub(super) fn merge(settings: &Settings, mut arrays: &[Cells], bank: &mut WideBank) -> usize {
     let mut changed = 0;
     for (measurement, layout) in layouts(settings) {

@@ -1,8 +1,9 @@
-//! Which source prefixes reorder packets: what a bank counts of them. The flows that are followed
-//! last, and stay on the switch.
+//! Reordering per source prefix: the counts of a bank. The followed flows are persistent and stay
+//! on the switch.
 
 use super::{
-    Array, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, hash, names, out_of_range,
+    Array, Cells, DesiredState, Failure, Layout, MatchTable, OnSwitch, TableContents, hash, names,
+    out_of_range,
 };
 use flowgauge_bfruntime::schema::{Schema, SchemaError};
 use flowgauge_core::reorder::{self, Algorithm, MAX_PREFIXES, Prefix};
@@ -11,31 +12,30 @@ use flowgauge_core::{MeasurementKind, Settings, WideBank};
 const KIND: MeasurementKind = MeasurementKind::Reorder;
 const SWITCH: &str = "FLOWGAUGE_REORDER";
 const SLOT_BITS: &str = "FLOWGAUGE_REORDER_SLOT_BITS";
-/// Fewest slots, as a power of two.
+/// Smallest number of slots, as a power of two.
 const LEAST_SLOT_BITS: u8 = 4;
 
 /// Slots of all followed flows.
 const NEXT: &str = "reorder.next";
-/// Slots of large flows alone, which hybrids have.
+/// Slots of large flows only, in hybrids.
 const LARGE: &str = "reorder.large_slots";
-/// Hashes: of prefixes, and of the flows that may be large.
+/// Hashes of prefixes, and of candidate large flows.
 const HASHES: [&str; 2] = ["reorder.places", "reorder.large"];
-/// Tables without a key, which say how long prefixes are.
+/// Tables without a key that define the prefix lengths.
 const IPV4_PREFIX: &str = "reorder.ipv4_prefix";
 const IPV6_PREFIX: &str = "reorder.ipv6_prefix";
 
-/// Halves of the prefixes that have places, the upper and the lower one, in the first places and in
-/// the second ones.
+/// Upper and lower halves of the stored prefixes, at their first and second candidate indices.
 const HALVES: [&str; 4] = ["reorder.upper0", "reorder.lower0", "reorder.upper1", "reorder.lower1"];
 const PLACES: usize = MAX_PREFIXES / 2;
-/// Bits of a half that are of the address; below them is the version of IP.
+/// Address bits in a half; the IP version is below them.
 const HALF_BITS: u32 = 28;
 const VERSION_BITS: u32 = 4;
-/// Counters by place, the second places behind the first ones.
+/// Counters per index, the second candidates after the first ones.
 const FOLLOWED: (&str, [&str; 2]) = ("reorder.followed", ["packets", "flows"]);
 const OUT_OF_ORDER: (&str, [&str; 2]) = ("reorder.out_of_order", ["packets", "squares"]);
 const OTHERS: (&str, [&str; 2]) = ("reorder.others", ["gaps", "retransmitted"]);
-/// Packets that are of no prefix.
+/// Packets without a prefix.
 const UNFOLLOWED: &str = "reorder.unfollowed";
 const CROWDED: &str = "reorder.crowded";
 
@@ -155,7 +155,7 @@ impl OnSwitch for Reorder {
     }
 }
 
-/// A prefix from its halves; none if one of them is missing, as it may be while they are read.
+/// Combines a prefix from its halves; `None` if one of them is missing, as it may be during a read.
 fn prefix(upper: u32, lower: u32) -> Option<u64> {
     let bits = |half: u32| u64::from(half >> VERSION_BITS);
     let version = upper & ((1 << VERSION_BITS) - 1);
@@ -163,16 +163,17 @@ fn prefix(upper: u32, lower: u32) -> Option<u64> {
         .then(|| (bits(upper) << HALF_BITS | bits(lower)) << 8 | u64::from(version))
 }
 
-/// Masks of as many bits as prefixes have.
+/// Returns the tables of prefix masks.
 fn prefixes(reorder: reorder::Settings) -> [MatchTable; 2] {
     let ones =
         |bits: u8, of: u32| u64::MAX.checked_shl(of.saturating_sub(bits.into())).unwrap_or(0);
     let mask = ones(reorder.v4_bits, u32::BITS) as u32;
     let ipv6_mask = ones(reorder.v6_bits, u64::BITS);
     let (high, low) = ((ipv6_mask >> 32) as u32, ipv6_mask as u32 >> 8);
-    let default = |values: Vec<Vec<u8>>| Filling { entries: Vec::new(), default: Some(values) };
-    let ipv4 = move |_: &Held| default(vec![names::bytes(mask, 32)]);
-    let ipv6 = move |_: &Held| default(vec![names::bytes(high, 32), names::bytes(low, 24)]);
+    let default =
+        |values: Vec<Vec<u8>>| TableContents { entries: Vec::new(), default: Some(values) };
+    let ipv4 = move |_: &DesiredState| default(vec![names::bytes(mask, 32)]);
+    let ipv6 = move |_: &DesiredState| default(vec![names::bytes(high, 32), names::bytes(low, 24)]);
     [
         MatchTable::new(
             IPV4_PREFIX.to_owned(),

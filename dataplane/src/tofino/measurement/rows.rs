@@ -4,16 +4,15 @@ use super::{Array, Cells, Failure, Layout, array, names, out_of_range};
 use flowgauge_bfruntime::schema::Schema;
 use flowgauge_core::{Grid, MeasurementKind, SketchKind, WideSketch, sketch};
 
-/// Rows that sketches and filters have on a switch: the median of three takes three comparisons.
+/// Rows of sketches and filters on a switch: the median of three takes three comparisons.
 pub(in super::super) const ROWS: usize = 3;
 
-/// A row of a sketch.
+/// Returns the name of a row of a sketch.
 fn name(kind: SketchKind, row: usize) -> String {
     format!("{}{row}", kind.name().replace('-', "_"))
 }
 
-/// The sketches that a program has of a measurement, each by a key of its own, in the order of
-/// keys.
+/// Finds the sketches of a measurement in a program, in the order of their keys.
 pub(super) fn find(
     schema: &Schema,
     measurement: MeasurementKind,
@@ -30,8 +29,8 @@ pub(super) fn find(
     Ok(found)
 }
 
-/// The layout of a measurement by a sketch. The definitions are those of its key, kind and number
-/// of columns.
+/// Returns the layout of a measurement with a sketch. The definitions are those of its key, kind
+/// and number of columns.
 pub(super) fn layout(
     measurement: MeasurementKind,
     definitions: [&'static str; 3],

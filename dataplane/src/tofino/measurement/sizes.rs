@@ -1,13 +1,16 @@
-//! How long packets are: two counters a bucket, found by longest prefix of the length.
+//! Packet lengths: two counters per bucket; the bucket is looked up by longest prefix of the
+//! length.
 
-use super::{Array, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, names};
+use super::{
+    Array, Cells, DesiredState, Failure, Layout, MatchTable, OnSwitch, TableContents, names,
+};
 use flowgauge_bfruntime::Match;
 use flowgauge_bfruntime::schema::{Schema, SchemaError};
 use flowgauge_core::sizes::{self, BUCKETS, Bucket, greatest, least};
 use flowgauge_core::{MeasurementKind, Settings, WideBank};
 
 const KIND: MeasurementKind = MeasurementKind::Sizes;
-/// Counters of both banks, bank by bank.
+/// Counters, bank by bank.
 const COUNTS: &str = "sizes.counts";
 const COUNTERS: [&str; 2] = ["packets", "excess"];
 /// Elements of a bank.
@@ -62,7 +65,7 @@ impl OnSwitch for Sizes {
     }
 }
 
-fn filling(_: &Held) -> Filling {
+fn filling(_: &DesiredState) -> TableContents {
     let beyond = |bucket: usize| greatest(bucket) - least(bucket);
     let data = |bucket: usize| {
         vec![names::bytes(bucket as u32, BUCKET_BITS), names::bytes(beyond(bucket), LENGTH_BITS)]
@@ -77,5 +80,5 @@ fn filling(_: &Held) -> Filling {
             data(bucket),
         )
     };
-    Filling { entries: (0..BUCKETS).map(entry).collect(), default: Some(data(0)) }
+    TableContents { entries: (0..BUCKETS).map(entry).collect(), default: Some(data(0)) }
 }

@@ -1,8 +1,8 @@
 //! Connections from the DNS query to the FIN, one packet at a time.
 //!
 //! Client and server take turns: a flight of segments, the acknowledgement of the last of them, a
-//! reply of one segment, its acknowledgement. So all that passes is in order, and each
-//! acknowledgement is the one that a host sends by RFC 9293 and RFC 7323.
+//! reply of one segment, its acknowledgement. So everything passes in order, and each
+//! acknowledgement is what a host sends according to RFC 9293 and RFC 7323.
 
 use super::{
     Agenda, CLIENT_PORTS, DelayProfile, HTTPS, Kind, RoundTrip, SERVER_BITS, SERVERS,
@@ -13,34 +13,34 @@ use crate::traffic::{CounterRng, mix, unique_source};
 use rand::RngExt;
 use std::net::{IpAddr, SocketAddr};
 
-/// Clients. Connections belong to them in turn.
+/// Number of clients; connections are assigned to them in turn.
 const CLIENTS: u64 = 5_000;
-/// 198.18.0.53, or its like in IPv6.
+/// Address of the resolver: 198.18.0.53, or its equivalent in IPv6.
 const RESOLVER: u32 = SERVERS + 53;
 const DNS: u16 = 53;
 /// Mean number of data segments of the client in a connection.
 const MEAN_SEGMENTS: f64 = 8.0;
-/// Round trips of a connection take up to this share longer than its shortest one.
+/// Maximum excess of a connection's round trips over its shortest one, as a share.
 const SPREAD: f64 = 0.25;
 /// Share of the connections that end with a RST.
 const RESET: f64 = 0.1;
-/// Between segments of a flight.
+/// Range of the gap between segments of a flight.
 const GAP_NS: (f64, f64) = (10_000.0, 100_000.0);
-/// What clients here, and servers before a reply, take to go on.
+/// Range of the time that clients take to continue, and servers before a reply.
 const TURN_NS: (f64, f64) = (20_000.0, 200_000.0);
-/// Between a reply and the next flight.
+/// Range of the pause between a reply and the next flight.
 const PAUSE_NS: (f64, f64) = (100_000.0, 5_000_000.0);
-/// How long a client waits for the resolver before it takes an address that it knows.
-const PATIENCE_NS: u64 = 1_000_000;
+/// Time that a client waits for the resolver before it uses a cached address.
+const RESOLVER_TIMEOUT_NS: u64 = 1_000_000;
 /// First timeout of a SYN (RFC 6298).
 const SYN_TIMEOUT_NS: u64 = 1_000_000_000;
 
 /// All connections of a profile.
 #[derive(Debug, Default)]
 pub(super) struct Conversations {
-    /// Connections begun.
+    /// Connections started.
     begun: u64,
-    /// Requests of these.
+    /// Requests of the connections started.
     requests: u64,
     agenda: Agenda<Box<Conversation>>,
 }
@@ -50,12 +50,12 @@ impl Conversations {
         &mut self,
         profile: &DelayProfile,
         frame: &mut Vec<u8>,
-        tell: &mut Tell<'_>,
+        report: &mut Tell<'_>,
     ) -> Option<u64> {
         loop {
             let left = profile.requests - self.requests;
-            // A connection begins when all requests of those before it have had their time: that
-            // keeps the rate.
+            // A connection starts when the time of all earlier connections' requests has passed,
+            // which keeps the rate.
             let next = (self.requests as f64 * 1e9 / profile.rate) as u64;
             let (at, mut conversation) = match self.agenda.take((left > 0).then_some(next)) {
                 Some(due) => due,
@@ -68,23 +68,23 @@ impl Conversations {
                     continue;
                 }
             };
-            match conversation.advance(profile, at, frame, tell) {
+            match conversation.advance(profile, at, frame, report) {
                 Some(next) => self.agenda.add(next, conversation),
-                None => conversation.end(tell),
+                None => conversation.end(report),
             }
             return Some(at);
         }
     }
 }
 
-/// Who sends.
+/// Sender of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Client,
     Server,
 }
 
-/// What comes next.
+/// Next step of a connection.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Query,
@@ -105,17 +105,17 @@ enum Step {
 #[derive(Debug)]
 struct Host {
     address: SocketAddr,
-    /// The next sequence number to send.
+    /// Next sequence number to send.
     next: u32,
-    /// The next one that is expected.
+    /// Next sequence number expected.
     expected: u32,
-    /// The last acknowledgement that was sent.
+    /// Last acknowledgement sent.
     acknowledged: u32,
-    /// The clock of timestamps at time 0, in milliseconds.
+    /// Timestamp clock at time 0, in milliseconds.
     clock: u32,
-    /// The timestamp to echo (`TS.Recent` of RFC 7323).
+    /// Timestamp to echo (`TS.Recent` of RFC 7323).
     recent: u32,
-    /// The last timestamp that asks for an echo, and those that have none yet.
+    /// Last timestamp that requires an echo, and those not echoed yet.
     asked: Option<u32>,
     unanswered: Vec<Asked>,
 }
@@ -170,15 +170,15 @@ struct Conversation {
     step: Step,
     client: Host,
     server: Host,
-    /// The shortest of its delays.
+    /// Shortest delay of the connection.
     shortest: f64,
-    /// Data segments that the client still has to send. 0 from the start: nobody answers its SYN.
+    /// Data segments that the client still has to send. Initially 0 if its SYN gets no answer.
     segments: u64,
-    /// Number of the DNS query.
+    /// ID of the DNS query.
     query: u16,
-    /// When the SYN passed, and whether it was a retransmission.
+    /// Time of the SYN, and whether it was a retransmission.
     syn: (u64, bool),
-    /// Whether what comes next was lost before.
+    /// Whether the next packet was lost before.
     retransmission: bool,
 }
 
@@ -187,7 +187,7 @@ impl Conversation {
         let mut random = profile.random(index);
         let (min, max) = (profile.min_ns as f64, profile.max_ns as f64);
         let answered = random.random_bool(profile.answered);
-        // Geometric, of at least one.
+        // Geometric, at least one.
         let number =
             1.0 + ((1.0 - random.random::<f64>()).ln() / (1.0 - 1.0 / MEAN_SEGMENTS).ln()).floor();
         let port = CLIENT_PORTS.0 + (index / CLIENTS % CLIENT_PORTS.1) as u16;
@@ -207,13 +207,13 @@ impl Conversation {
         }
     }
 
-    /// Makes the packet that is due now. When the next one is, if there is one.
+    /// Builds the packet that is due now. Returns the time of the next one, if any.
     fn advance(
         &mut self,
         profile: &DelayProfile,
         at: u64,
         frame: &mut Vec<u8>,
-        tell: &mut Tell<'_>,
+        report: &mut Tell<'_>,
     ) -> Option<u64> {
         let layout = &profile.layout;
         match self.step {
@@ -225,10 +225,10 @@ impl Conversation {
                     .random
                     .random_bool(profile.answered)
                     .then(|| at.saturating_add(self.delay(profile)));
-                self.tell(Kind::Dns, (client, resolver), at, response, tell);
+                self.report(Kind::Dns, (client, resolver), at, response, report);
                 match response {
                     Some(response) => self.then(Step::Answer, response),
-                    None => self.first_syn(profile, at.saturating_add(PATIENCE_NS)),
+                    None => self.first_syn(profile, at.saturating_add(RESOLVER_TIMEOUT_NS)),
                 }
             }
             Step::Answer => {
@@ -238,26 +238,26 @@ impl Conversation {
                 self.first_syn(profile, next)
             }
             Step::Syn => {
-                self.send(layout, Side::Client, flag::SYN, 0, at, frame, tell);
+                self.send(layout, Side::Client, flag::SYN, 0, at, frame, report);
                 self.syn = (at, self.retransmission);
                 let response = (self.segments > 0).then(|| at.saturating_add(self.delay(profile)));
                 let hosts = self.hosts(Side::Client);
-                self.tell(Kind::Handshake, hosts, at, response, tell);
+                self.report(Kind::Handshake, hosts, at, response, report);
                 match response {
                     Some(response) => self.then(Step::SynAck, response),
                     None => {
-                        self.tell(Kind::Duration, hosts, at, None, tell);
+                        self.report(Kind::Duration, hosts, at, None, report);
                         None
                     }
                 }
             }
             Step::SynAck => {
-                self.send(layout, Side::Server, flag::SYN | flag::ACK, 0, at, frame, tell);
+                self.send(layout, Side::Server, flag::SYN | flag::ACK, 0, at, frame, report);
                 let next = at.saturating_add(self.between(TURN_NS));
                 self.then(Step::HandshakeAck, next)
             }
             Step::HandshakeAck => {
-                self.send(layout, Side::Client, flag::ACK, 0, at, frame, tell);
+                self.send(layout, Side::Client, flag::ACK, 0, at, frame, report);
                 let next = at.saturating_add(self.between(GAP_NS));
                 self.or_later(profile, Step::Data, next)
             }
@@ -269,15 +269,15 @@ impl Conversation {
                     layout.data(),
                     at,
                     frame,
-                    tell,
+                    report,
                 );
                 self.segments -= 1;
-                // Hosts delay acknowledgements until more segments have come, but not that of the
+                // Hosts delay acknowledgements until more segments have arrived, except that of the
                 // last one.
                 let answered = self.segments == 0 || self.random.random_bool(profile.answered);
                 let response = answered.then(|| at.saturating_add(self.delay(profile)));
                 let hosts = self.hosts(Side::Client);
-                self.tell(Kind::Data, hosts, at, response, tell);
+                self.report(Kind::Data, hosts, at, response, report);
                 match response {
                     Some(response) => self.then(Step::DataAck, response),
                     None => {
@@ -287,7 +287,7 @@ impl Conversation {
                 }
             }
             Step::DataAck => {
-                self.send(layout, Side::Server, flag::ACK, 0, at, frame, tell);
+                self.send(layout, Side::Server, flag::ACK, 0, at, frame, report);
                 let next = at.saturating_add(self.between(TURN_NS));
                 self.or_later(profile, Step::Reply, next)
             }
@@ -299,54 +299,54 @@ impl Conversation {
                     layout.data(),
                     at,
                     frame,
-                    tell,
+                    report,
                 );
                 let response = at.saturating_add(self.between(TURN_NS));
                 let hosts = self.hosts(Side::Server);
-                self.tell(Kind::Data, hosts, at, Some(response), tell);
+                self.report(Kind::Data, hosts, at, Some(response), report);
                 self.then(Step::ReplyAck, response)
             }
             Step::ReplyAck => {
-                self.send(layout, Side::Client, flag::ACK, 0, at, frame, tell);
+                self.send(layout, Side::Client, flag::ACK, 0, at, frame, report);
                 let next = at.saturating_add(self.between(PAUSE_NS));
                 self.or_later(profile, if self.segments > 0 { Step::Data } else { Step::End }, next)
             }
             Step::End => {
                 let reset = self.random.random_bool(RESET);
                 let end = if reset { flag::RST } else { flag::FIN };
-                self.send(layout, Side::Client, end | flag::ACK, 0, at, frame, tell);
+                self.send(layout, Side::Client, end | flag::ACK, 0, at, frame, report);
                 let hosts = self.hosts(Side::Client);
                 let (syn_at, syn_again) = self.syn;
                 let response = (!reset).then(|| at.saturating_add(self.delay(profile)));
                 if response.is_some() {
-                    self.tell(Kind::Fin, hosts, at, response, tell);
+                    self.report(Kind::Fin, hosts, at, response, report);
                 }
                 self.retransmission = syn_again;
-                self.tell(Kind::Duration, hosts, syn_at, Some(at), tell);
+                self.report(Kind::Duration, hosts, syn_at, Some(at), report);
                 response.and_then(|response| self.then(Step::ServerFin, response))
             }
             Step::ServerFin => {
-                self.send(layout, Side::Server, flag::FIN | flag::ACK, 0, at, frame, tell);
+                self.send(layout, Side::Server, flag::FIN | flag::ACK, 0, at, frame, report);
                 let response = at.saturating_add(self.between(TURN_NS));
                 let hosts = self.hosts(Side::Server);
-                self.tell(Kind::Fin, hosts, at, Some(response), tell);
+                self.report(Kind::Fin, hosts, at, Some(response), report);
                 self.then(Step::LastAck, response)
             }
             Step::LastAck => {
-                self.send(layout, Side::Client, flag::ACK, 0, at, frame, tell);
+                self.send(layout, Side::Client, flag::ACK, 0, at, frame, report);
                 None
             }
         }
     }
 
-    /// A step that nothing holds up.
+    /// Schedules a step without delay by losses.
     fn then(&mut self, step: Step, at: u64) -> Option<u64> {
         self.retransmission = false;
         self.step = step;
         Some(at)
     }
 
-    /// A step that is held up if its packet is lost before it gets here.
+    /// Schedules a step that is delayed if its packet is lost before the observer.
     fn or_later(&mut self, profile: &DelayProfile, step: Step, at: u64) -> Option<u64> {
         let timeout = SHORTEST_TIMEOUT_NS.max((2.0 * self.shortest) as u64);
         self.held_up(profile, step, at, timeout)
@@ -385,16 +385,16 @@ impl Conversation {
         }
     }
 
-    fn tell(
+    fn report(
         &self,
         kind: Kind,
         (source, destination): (SocketAddr, SocketAddr),
         at: u64,
         response: Option<u64>,
-        tell: &mut Tell<'_>,
+        report: &mut Tell<'_>,
     ) {
         let retransmission = self.retransmission;
-        tell(RoundTrip {
+        report(RoundTrip {
             kind,
             request_ns: at,
             response_ns: response,
@@ -404,16 +404,16 @@ impl Conversation {
         });
     }
 
-    /// Tells of what got no answer.
-    fn end(&self, tell: &mut Tell<'_>) {
+    /// Reports the requests without an answer.
+    fn end(&self, report: &mut Tell<'_>) {
         for (host, peer) in [(&self.client, &self.server), (&self.server, &self.client)] {
             host.unanswered
                 .iter()
-                .for_each(|asked| tell(asked.round_trip(host.address, peer.address, None)));
+                .for_each(|asked| report(asked.round_trip(host.address, peer.address, None)));
         }
     }
 
-    /// Sends a segment; the other end takes it.
+    /// Sends a segment, which the other end processes.
     #[allow(clippy::too_many_arguments, reason = "a segment, and where it goes")]
     fn send(
         &mut self,
@@ -423,7 +423,7 @@ impl Conversation {
         data: usize,
         at: u64,
         frame: &mut Vec<u8>,
-        tell: &mut Tell<'_>,
+        report: &mut Tell<'_>,
     ) {
         let retransmission = self.retransmission;
         let (sender, receiver) = match from {
@@ -448,9 +448,9 @@ impl Conversation {
                 .position(|asked| flags & flag::ACK != 0 && asked.value == sender.recent)
             {
                 let asked = receiver.unanswered.remove(place);
-                tell(asked.round_trip(receiver.address, sender.address, Some(at)));
+                report(asked.round_trip(receiver.address, sender.address, Some(at)));
             }
-            // A pure acknowledgement is echoed by nobody at once.
+            // A pure acknowledgement gets no immediate echo.
             if (data > 0 || flags & (flag::SYN | flag::FIN) != 0) && sender.asked != Some(value) {
                 sender.asked = Some(value);
                 sender.unanswered.push(Asked { value, at, retransmission });
@@ -471,7 +471,7 @@ impl Conversation {
         receiver.expected = sender.next;
     }
 
-    /// A DNS message: the question for the server's address, or the answer.
+    /// Builds a DNS message: the question for the server's address, or the answer.
     fn question(&self, answered: bool) -> Vec<u8> {
         let (flags, answers) = if answered { (0x8180_u16, 1) } else { (0x0100, 0) };
         // A or AAAA.
@@ -486,7 +486,7 @@ impl Conversation {
         }
         message.extend([0, 0, kind, 0, 1]);
         if answered {
-            // The name of the question, the same type and class, for five minutes.
+            // Name of the question, the same type and class, for five minutes.
             message.extend([0xc0, 12, 0, kind, 0, 1, 0, 0, 1, 44]);
             match self.server.address.ip() {
                 IpAddr::V4(address) => {

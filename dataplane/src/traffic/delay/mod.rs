@@ -1,8 +1,8 @@
-//! Traffic with round trips: requests, and the responses that pass the same place later.
+//! Traffic with round trips: requests, and the responses that pass the same observer later.
 //!
-//! [`DelayTraffic`] gives packets in the order of their times, and tells the truth about every
-//! round trip. It holds no more than what is outstanding: responses and retransmissions that are
-//! still to come, or open connections.
+//! [`DelayTraffic`] generates packets in the order of their times, and reports the truth about
+//! every round trip. It stores only what is outstanding: future responses and retransmissions, or
+//! open connections.
 
 mod conversation;
 mod requests;
@@ -21,22 +21,22 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What tells the random choices of this traffic apart.
+/// Domain separator of the random choices of this traffic.
 const DELAYED: u64 = 0x64_656c_6179;
-/// First address of servers: 198.18.0.0/15, for benchmarks (RFC 2544). There are 2^17.
+/// First address of servers: 198.18.0.0/15, for benchmarks (RFC 2544), 2^17 addresses.
 const SERVERS: u32 = 0xc612_0000;
 const SERVER_BITS: u32 = 17;
 const HTTPS: u16 = 443;
-/// First port of clients, and how many there are (Linux's `ip_local_port_range`).
+/// First port of clients, and their number (Linux's `ip_local_port_range`).
 const CLIENT_PORTS: (u16, u64) = (32_768, 28_232);
-/// The shortest retransmission timeout of Linux.
+/// Shortest retransmission timeout of Linux.
 const SHORTEST_TIMEOUT_NS: u64 = 200_000_000;
 const MILLISECOND: u64 = 1_000_000;
 
 const OPTIONS: &str = "shape=log-uniform|bimodal|heavy-tail|conversations, rate=PPS, requests=N, answered=SHARE, min=TIME, max=TIME, \
      loss=SHARE, flows=N, alpha=A, seed=N, size=BYTES, vlan=ID, ipv6, timestamps";
 
-/// How delays are distributed.
+/// Distribution of delays.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Shape {
@@ -44,15 +44,15 @@ pub enum Shape {
     /// dissertation (§2.4).
     LogUniform,
     /// Half of the delays are log-uniform from the shortest one to twice that, the others from half
-    /// the longest one to that.
+    /// the longest one to the longest.
     Bimodal,
     /// A Pareto distribution between the shortest and the longest delay.
     HeavyTail {
-        /// Its exponent, positive.
+        /// Exponent of the distribution, positive.
         alpha: f64,
     },
-    /// Connections from DNS query to FIN. Each has a shortest delay of its own, log-uniform; its
-    /// round trips take up to a quarter longer.
+    /// Connections from DNS query to FIN. Each has its own shortest delay, log-uniform; its round
+    /// trips take up to a quarter longer.
     Conversations,
 }
 
@@ -71,32 +71,33 @@ impl Shape {
 /// `delay,shape=bimodal,max=50ms`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DelayProfile {
-    /// How delays are distributed.
+    /// Distribution of delays.
     pub shape: Shape,
     /// Requests per second.
     pub rate: f64,
-    /// How many requests. Of conversations these are the data segments of clients, and SYNs that
-    /// nobody answers.
+    /// Number of requests; in conversations, the data segments of clients, and SYNs without an
+    /// answer.
     pub requests: u64,
     /// Share of the requests that are answered, in (0, 1].
     pub answered: f64,
-    /// The shortest delay.
+    /// Shortest delay, in nanoseconds.
     pub min_ns: u64,
-    /// The longest delay.
+    /// Longest delay, in nanoseconds.
     pub max_ns: u64,
-    /// Share of the requests that are lost before they get here, in [0, 0.5]. They are sent again
+    /// Share of the requests that are lost before the observer, in [0, 0.5]. They are sent again
     /// after a timeout.
     pub loss: f64,
-    /// Flows that requests belong to in turn. By default each request has its own.
+    /// Number of flows, to which requests are assigned in turn. By default each request has its
+    /// own.
     pub flows: Option<u64>,
-    /// What frames look like.
+    /// Headers and length of frames.
     pub layout: Layout,
-    /// What random choices come from.
+    /// Seed of random choices.
     pub seed: u64,
 }
 
 impl DelayProfile {
-    /// The usual profile of a shape.
+    /// Creates the default profile of a shape.
     #[must_use]
     pub fn new(shape: Shape) -> Self {
         let connections = shape == Shape::Conversations;
@@ -126,7 +127,7 @@ impl DelayProfile {
                 .ok_or_else(|| ProfileError::value(key, value, "a time such as 100us or 50ms"))
         };
         match (key, &mut self.shape) {
-            // Taken already.
+            // Already processed.
             ("shape", _) => {}
             ("rate", _) => self.rate = parse_number(key, value)?,
             ("requests", _) => self.requests = parse_count(key, value)?,
@@ -177,12 +178,12 @@ impl DelayProfile {
         self.layout.check()
     }
 
-    /// Random numbers for the request or the connection of this number.
+    /// Returns random numbers for the request or the connection of this number.
     fn random(&self, index: u64) -> CounterRng {
         CounterRng(mix(self.seed ^ DELAYED) ^ mix(index))
     }
 
-    /// A random delay.
+    /// Returns a random delay.
     fn delay(&self, random: &mut CounterRng) -> u64 {
         let [shortest, longest] = [self.min_ns as f64, self.max_ns as f64];
         let delay = match self.shape {
@@ -199,8 +200,8 @@ impl DelayProfile {
         (delay as u64).clamp(self.min_ns, self.max_ns)
     }
 
-    /// How long losses hold up something that is sent again after this timeout and, while that is
-    /// lost too, after twice the time before.
+    /// Returns the delay by losses of a packet that is sent again after this timeout and, while
+    /// that is lost too, after twice the previous time.
     fn held_up(&self, timeout: u64, random: &mut CounterRng) -> u64 {
         let (mut held_up, mut timeout) = (0_u64, timeout);
         while self.loss > 0.0 && random.random_bool(self.loss) {
@@ -210,8 +211,8 @@ impl DelayProfile {
         held_up
     }
 
-    /// Request `index` of any shape but [`Conversations`](Shape::Conversations), without its
-    /// frames.
+    /// Returns request `index` of any shape except [`Conversations`](Shape::Conversations), without
+    /// its frames.
     #[must_use]
     pub fn request(&self, index: u64) -> Request {
         let mut random = self.random(index);
@@ -231,12 +232,12 @@ fn log_uniform(from: f64, to: f64, random: &mut CounterRng) -> f64 {
     from * (to / from).powf(random.random::<f64>())
 }
 
-/// When a request passes, and how long its answer takes.
+/// Times of a request and of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// When it passes.
+    /// Time at which it passes the observer, in nanoseconds.
     pub at_ns: u64,
-    /// How much later its response does, if there is one.
+    /// Delay of its response, if there is one, in nanoseconds.
     pub delay_ns: Option<u64>,
     /// Whether it was lost before, and sent again.
     pub retransmission: bool,
@@ -302,7 +303,7 @@ impl fmt::Display for DelayProfile {
     }
 }
 
-/// What a round trip is made of.
+/// Kind of a round trip, by its request and response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
@@ -317,12 +318,12 @@ pub enum Kind {
     /// The SYN of a connection, and its first FIN or RST.
     Duration,
     /// The first SYN, FIN or segment with data that has a TCP timestamp, and the first that echoes
-    /// it. Told of conversations only.
+    /// it. Reported for conversations only.
     Timestamps,
 }
 
 impl Kind {
-    /// As in `--delay`, which has no name for the acknowledgement of a FIN.
+    /// Returns the name as in `--delay`, which has no name for the acknowledgement of a FIN.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -336,25 +337,25 @@ impl Kind {
     }
 }
 
-/// The truth about a request.
+/// Truth about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RoundTrip {
-    /// What request and response are.
+    /// Kind of request and response.
     pub kind: Kind,
-    /// When the request passes.
+    /// Time at which the request passes, in nanoseconds.
     pub request_ns: u64,
-    /// When the response does, if there is one.
+    /// Time at which the response passes, if there is one, in nanoseconds.
     pub response_ns: Option<u64>,
-    /// Whose request it is.
+    /// Sender of the request.
     pub source: SocketAddr,
-    /// Who is asked.
+    /// Receiver of the request.
     pub destination: SocketAddr,
-    /// Whether the request had been lost on its way, and was sent again.
+    /// Whether the request was lost on its way, and sent again.
     pub retransmission: bool,
 }
 
 impl RoundTrip {
-    /// The columns of [`fmt::Display`].
+    /// Columns of [`fmt::Display`].
     pub const COLUMNS: &str =
         "kind,request_ns,response_ns,src,dst,src_port,dst_port,retransmission";
 }
@@ -372,10 +373,10 @@ impl fmt::Display for RoundTrip {
     }
 }
 
-/// Takes the truth.
+/// Callback that receives the truth.
 pub type Tell<'a> = dyn FnMut(RoundTrip) + 'a;
 
-/// The packets of a [`DelayProfile`], in the order of their times.
+/// Packets of a [`DelayProfile`], in the order of their times.
 #[derive(Debug)]
 pub struct DelayTraffic {
     profile: DelayProfile,
@@ -390,7 +391,7 @@ enum Source {
 }
 
 impl DelayTraffic {
-    /// All packets of a profile.
+    /// Creates the traffic of a profile.
     #[must_use]
     pub fn new(profile: DelayProfile) -> Self {
         let source = match profile.shape {
@@ -400,15 +401,17 @@ impl DelayTraffic {
         DelayTraffic { profile, source, frame: Vec::new() }
     }
 
-    /// The next packet: its nanoseconds after the first request was due, and its frame. Tells of
-    /// requests when it is known when their response comes: with the request, but for
-    /// [`Kind::Duration`] and [`Kind::Timestamps`], which come with the response or with the end of
-    /// the connection.
-    pub fn advance(&mut self, tell: &mut Tell<'_>) -> Option<(u64, &[u8])> {
+    /// Returns the next packet: its nanoseconds after the first request was due, and its frame.
+    /// Reports a request as soon as the time of its response is known: with the request, except for
+    /// [`Kind::Duration`] and [`Kind::Timestamps`], which are reported with the response or at the
+    /// end of the connection.
+    pub fn advance(&mut self, report: &mut Tell<'_>) -> Option<(u64, &[u8])> {
         let at = match &mut self.source {
-            Source::Requests(requests) => requests.advance(&self.profile, &mut self.frame, tell)?,
+            Source::Requests(requests) => {
+                requests.advance(&self.profile, &mut self.frame, report)?
+            }
             Source::Conversations(conversations) => {
-                conversations.advance(&self.profile, &mut self.frame, tell)?
+                conversations.advance(&self.profile, &mut self.frame, report)?
             }
         };
         Some((at, &self.frame))
@@ -423,7 +426,7 @@ impl Iterator for DelayTraffic {
     }
 }
 
-/// What is to come, by its time.
+/// Future events, by time.
 #[derive(Debug)]
 struct Agenda<T> {
     heap: BinaryHeap<Reverse<Due<T>>>,
@@ -439,7 +442,7 @@ impl<T> Default for Agenda<T> {
 #[derive(Debug)]
 struct Due<T> {
     at: u64,
-    /// Keeps what is due at one time in its order.
+    /// Sequence number that keeps events of one time in order.
     number: u64,
     what: T,
 }
@@ -450,7 +453,7 @@ impl<T> Agenda<T> {
         self.added += 1;
     }
 
-    /// The next one, if it is due by then. Without a time, any is.
+    /// Takes the next event, if it is due by then. `None` takes any.
     fn take(&mut self, by: Option<u64>) -> Option<(u64, T)> {
         let Reverse(next) = self.heap.peek()?;
         if by.is_some_and(|by| next.at > by) {

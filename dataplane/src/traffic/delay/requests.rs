@@ -1,4 +1,4 @@
-//! Requests at a constant rate: segments with data, each acknowledged by itself or not at all.
+//! Requests at a constant rate: segments with data, each acknowledged individually or not at all.
 
 use super::{
     Agenda, CLIENT_PORTS, DelayProfile, HTTPS, Kind, Request, RoundTrip, SERVER_BITS, SERVERS, Tell,
@@ -24,7 +24,7 @@ impl Requests {
         &mut self,
         profile: &DelayProfile,
         frame: &mut Vec<u8>,
-        tell: &mut Tell<'_>,
+        report: &mut Tell<'_>,
     ) -> Option<u64> {
         loop {
             let more = self.begun < profile.requests;
@@ -54,7 +54,7 @@ impl Requests {
             }
             let flow = Flow::of(profile, index);
             let (source, destination) = (flow.client, flow.server);
-            tell(RoundTrip {
+            report(RoundTrip {
                 kind: Kind::Data,
                 request_ns: at,
                 response_ns,
@@ -68,15 +68,15 @@ impl Requests {
     }
 }
 
-/// What the packets of a flow have in common: a function of its number.
+/// Common properties of the packets of a flow: a function of its number.
 struct Flow {
     client: SocketAddr,
     server: SocketAddr,
     /// Sequence numbers of the first bytes of client and server.
     first: [u32; 2],
-    /// Their clocks of timestamps, in milliseconds, when it all begins.
+    /// Timestamp clocks of client and server at the start, in milliseconds.
     clocks: [u32; 2],
-    /// Requests of the flow before this one.
+    /// Earlier requests of the flow.
     before: u64,
 }
 
@@ -99,7 +99,7 @@ impl Flow {
         }
     }
 
-    /// The sequence number behind so many segments of the client.
+    /// Returns the sequence number after `segments` segments of the client.
     fn sequence(&self, profile: &DelayProfile, segments: u64) -> u32 {
         self.first[0].wrapping_add((segments as u32).wrapping_mul(profile.layout.data() as u32))
     }
@@ -111,7 +111,7 @@ impl Flow {
             flags: flag::PSH | flag::ACK,
             sequence: self.sequence(profile, self.before),
             acknowledgement: self.first[1],
-            // What came last from the server belongs to the handshake, before all this.
+            // The server's last packet belongs to the handshake, before the start.
             stamps: [ticks(self.clocks[0], at), self.clocks[1]],
             data: profile.layout.data(),
         };

@@ -8,24 +8,24 @@ fn profile(text: &str) -> DelayProfile {
     text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-/// All packets in order, and what is told of them.
+/// Returns all packets in order, and the reported round trips.
 fn traffic(text: &str) -> (Vec<(u64, Packet)>, Vec<RoundTrip>) {
-    let (mut packets, mut told) = (Vec::new(), Vec::new());
+    let (mut packets, mut reported) = (Vec::new(), Vec::new());
     let mut traffic = DelayTraffic::new(profile(text));
-    while let Some((at, frame)) = traffic.advance(&mut |round_trip| told.push(round_trip)) {
+    while let Some((at, frame)) = traffic.advance(&mut |round_trip| reported.push(round_trip)) {
         packets.push((at, read(frame)));
     }
     assert!(packets.is_sorted_by_key(|(at, _)| *at), "{text}");
-    (packets, told)
+    (packets, reported)
 }
 
-/// Round trips as somebody who watches finds them: retransmissions are not known as such.
+/// Returns the round trips as an observer finds them: retransmissions are not recognised.
 fn observed(packets: &[(u64, Packet)], is_conversation: bool) -> Vec<RoundTrip> {
     let mut found: Vec<RoundTrip> = Vec::new();
     let mut queries = HashMap::new();
     let mut segments = HashMap::new();
     let mut connections = HashMap::new();
-    // The request with a timestamp, until it is answered.
+    // Request with a timestamp, until it is answered.
     let mut stamps: HashMap<_, Option<usize>> = HashMap::new();
     for (at, packet) in packets {
         let Packet { source, destination, transport, .. } = packet;
@@ -90,8 +90,10 @@ fn observed(packets: &[(u64, Packet)], is_conversation: bool) -> Vec<RoundTrip> 
 }
 
 fn set(round_trips: &[RoundTrip]) -> HashSet<RoundTrip> {
-    let set: HashSet<_> =
-        round_trips.iter().map(|told| RoundTrip { retransmission: false, ..*told }).collect();
+    let set: HashSet<_> = round_trips
+        .iter()
+        .map(|reported| RoundTrip { retransmission: false, ..*reported })
+        .collect();
     assert_eq!(set.len(), round_trips.len());
     set
 }
@@ -112,16 +114,17 @@ const PROFILES: [&str; 10] = [
 #[test]
 fn the_truth_is_what_somebody_who_watches_finds() {
     for text in PROFILES {
-        let (packets, told) = traffic(text);
-        let (told, found) = (set(&told), set(&observed(&packets, text.contains("conversations"))));
-        let differing = told.symmetric_difference(&found).take(4).collect::<Vec<_>>();
+        let (packets, reported) = traffic(text);
+        let (reported, found) =
+            (set(&reported), set(&observed(&packets, text.contains("conversations"))));
+        let differing = reported.symmetric_difference(&found).take(4).collect::<Vec<_>>();
         assert!(differing.is_empty(), "{text}: {differing:?}");
     }
 }
 
 #[test]
 fn requests_come_at_their_rate_and_as_many_are_answered_as_was_asked_for() {
-    let (packets, told) = traffic("delay,requests=40k,rate=200k,answered=0.3");
+    let (packets, reported) = traffic("delay,requests=40k,rate=200k,answered=0.3");
     let requests: Vec<u64> = packets
         .iter()
         .filter(|(_, packet)| packet.destination.port() == HTTPS)
@@ -129,24 +132,31 @@ fn requests_come_at_their_rate_and_as_many_are_answered_as_was_asked_for() {
         .collect();
     assert!(requests.iter().enumerate().all(|(index, at)| *at == index as u64 * 5_000));
     assert_eq!(requests.len(), 40_000);
-    let answered = told.iter().filter(|told| told.response_ns.is_some()).count() as u64;
+    let answered = reported.iter().filter(|reported| reported.response_ns.is_some()).count() as u64;
     assert!(binomial(40_000, 0.3).contains(&answered), "{answered}");
     assert_eq!(packets.len() as u64, 40_000 + answered);
-    // Every one has a flow of its own.
-    assert_eq!(told.iter().map(|told| told.source).collect::<HashSet<_>>().len(), 40_000);
+    // Each request has its own flow.
+    assert_eq!(
+        reported.iter().map(|reported| reported.source).collect::<HashSet<_>>().len(),
+        40_000
+    );
     let (_, shared) = traffic("delay,requests=1000,flows=7");
     assert_eq!(
-        shared.iter().map(|told| (told.source, told.destination)).collect::<HashSet<_>>().len(),
+        shared
+            .iter()
+            .map(|reported| (reported.source, reported.destination))
+            .collect::<HashSet<_>>()
+            .len(),
         7
     );
 }
 
-/// How many of the answers take less than each of these times.
+/// Counts the answers that take less than each of these times.
 fn below(text: &str, times: &[u64]) -> (u64, Vec<u64>) {
     let delays: Vec<u64> = traffic(text)
         .1
         .iter()
-        .filter_map(|told| told.response_ns.map(|response| response - told.request_ns))
+        .filter_map(|reported| reported.response_ns.map(|response| response - reported.request_ns))
         .collect();
     let profile = profile(text);
     assert!(delays.iter().all(|delay| (profile.min_ns..=profile.max_ns).contains(delay)), "{text}");
@@ -193,22 +203,25 @@ fn delays_are_distributed_as_their_shape_says() {
 }
 
 #[test]
-fn what_was_lost_comes_after_its_timeout_and_is_told_apart() {
-    let (_, told) = traffic("delay,requests=20k,loss=0.1");
-    let late: Vec<_> = told.iter().filter(|told| told.retransmission).collect();
+fn lost_requests_repeat_after_their_timeout_and_are_marked() {
+    let (_, reported) = traffic("delay,requests=20k,loss=0.1");
+    let late: Vec<_> = reported.iter().filter(|reported| reported.retransmission).collect();
     assert!(binomial(20_000, 0.1).contains(&(late.len() as u64)), "{}", late.len());
     // The requests are over after 20 ms.
     assert!(
-        told.iter().all(|told| told.retransmission == (told.request_ns >= SHORTEST_TIMEOUT_NS))
+        reported.iter().all(|reported| reported.retransmission == (reported.request_ns >= SHORTEST_TIMEOUT_NS))
     );
     let again =
-        late.iter().filter(|told| told.request_ns >= 3 * SHORTEST_TIMEOUT_NS).count() as u64;
+        late.iter().filter(|reported| reported.request_ns >= 3 * SHORTEST_TIMEOUT_NS).count()
+            as u64;
     assert!(binomial(20_000, 0.01).contains(&again), "{again}");
 
-    let (_, told) = traffic("delay,requests=5k,shape=conversations,loss=0.1");
-    let lost =
-        |kind| told.iter().filter(|told| told.kind == kind && told.retransmission).count() as u64;
-    let all = |kind| told.iter().filter(|told| told.kind == kind).count() as u64;
+    let (_, reported) = traffic("delay,requests=5k,shape=conversations,loss=0.1");
+    let lost = |kind| {
+        reported.iter().filter(|reported| reported.kind == kind && reported.retransmission).count()
+            as u64
+    };
+    let all = |kind| reported.iter().filter(|reported| reported.kind == kind).count() as u64;
     for kind in [Kind::Handshake, Kind::Data, Kind::Duration] {
         assert!(
             binomial(all(kind), 0.1).contains(&lost(kind)),
@@ -222,11 +235,14 @@ fn what_was_lost_comes_after_its_timeout_and_is_told_apart() {
 
 #[test]
 fn conversations_have_as_many_requests_as_was_asked_for() {
-    let (packets, told) = traffic("delay,requests=5k,shape=conversations,rate=1k,answered=0.8");
+    let (packets, reported) = traffic("delay,requests=5k,shape=conversations,rate=1k,answered=0.8");
     let of_clients = |kind| {
-        told.iter().filter(move |told| told.kind == kind && told.destination.port() == HTTPS)
+        reported
+            .iter()
+            .filter(move |reported| reported.kind == kind && reported.destination.port() == HTTPS)
     };
-    let half_open = of_clients(Kind::Handshake).filter(|told| told.response_ns.is_none()).count();
+    let half_open =
+        of_clients(Kind::Handshake).filter(|reported| reported.response_ns.is_none()).count();
     assert_eq!(of_clients(Kind::Data).count() + half_open, 5_000);
     let handshakes = of_clients(Kind::Handshake).count();
     assert!(
@@ -239,7 +255,7 @@ fn conversations_have_as_many_requests_as_was_asked_for() {
         .map(|(at, _)| *at)
         .max()
         .unwrap();
-    // The last connection begins before the end of 5 s, by as many requests as it has itself.
+    // The last connection starts before the end of 5 s, by as many requests as it has itself.
     assert!((4_800 * MILLISECOND..5_000 * MILLISECOND).contains(&last), "{last}");
     let resets =
         packets.iter().filter(|(_, packet)| matches!(&packet.transport, Transport::Tcp(tcp) if tcp.flags & flag::RST != 0)).count();
@@ -248,7 +264,7 @@ fn conversations_have_as_many_requests_as_was_asked_for() {
 
 const DNS: u16 = 53;
 
-/// What a host remembers of its peer.
+/// State that a host has about its peer.
 #[derive(Default)]
 struct Peer {
     next: u32,
@@ -294,7 +310,7 @@ fn every_segment_fits_those_before_it() {
             wrapped += usize::from(tcp.end() < sequence);
             peers.entry(ends[0]).or_default().next = tcp.end();
         }
-        // Of the 300 attempts of one profile hardly any is answered.
+        // Hardly any of the 300 attempts of one profile is answered.
         assert!(wrapped > 0 || text.contains("requests=300"), "{text}");
     }
 }

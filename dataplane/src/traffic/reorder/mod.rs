@@ -1,8 +1,8 @@
-//! Traffic out of order: flows of many prefixes, some of which reorder packets.
+//! Traffic out of order: flows from many prefixes, some of which reorder packets.
 //!
-//! [`ReorderTraffic`] gives packets at a constant rate, and the truth about every prefix. Flows
-//! send in trains of segments, and a client acknowledges each train. A late segment comes behind as
-//! many later ones of its train as the profile says.
+//! [`ReorderTraffic`] generates packets at a constant rate, and the truth about every prefix. Flows
+//! send trains of segments, and a client acknowledges each train. A late segment follows a number
+//! of later ones of its train that the profile sets.
 
 #[cfg(test)]
 mod tests;
@@ -17,24 +17,25 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-/// What tells the random choices of this traffic apart.
+/// Domain separators of the random choices of this traffic.
 const PREFIXES: u64 = 0x7072_6566_6978;
 const FLOWS: u64 = 0x666c_6f77;
 const TRAINS: u64 = 0x74_7261_696e;
-/// As many as there are /24s in 10.0.0.0/8, and /48s in 2001:db8::/32.
-const MOST_PREFIXES: u64 = 1 << 16;
-const MOST_FLOWS: u64 = 10_000_000;
+/// Maximum number of prefixes: the /24s in 10.0.0.0/8, or the /48s in 2001:db8::/32.
+const MAX_PREFIXES: u64 = 1 << 16;
+const MAX_FLOWS: u64 = 10_000_000;
 /// First address of clients: 198.18.0.0/15, for benchmarks (RFC 2544).
 const CLIENTS: u32 = 0xc612_0000;
 const HTTPS: u16 = 443;
-/// A prefix that reorders without being heavy does so by this part of `late`.
-const LIGHTLY: f64 = 0.1;
-/// Share of the losses that happen before packets get here. Of the others both copies pass.
-const BEFORE: f64 = 0.5;
-/// Share of the trains that begin with a keep-alive.
-const KEPT_ALIVE: f64 = 1.0 / 64.0;
-/// The longest train, if late segments do not lag further behind.
-const TRAIN: u64 = 16;
+/// Factor of `late` for prefixes that reorder without being heavy.
+const LIGHT_FACTOR: f64 = 0.1;
+/// Share of the losses that happen before the observer. For the others, both copies pass the
+/// observer.
+const LOSS_BEFORE_SHARE: f64 = 0.5;
+/// Share of the trains that start with a keep-alive.
+const KEEP_ALIVE_SHARE: f64 = 1.0 / 64.0;
+/// Longest train, unless late segments need a longer one.
+const MAX_TRAIN: u64 = 16;
 
 const OPTIONS: &str = "prefixes=N, heavy=N, share=SHARE, depth=N, late=SHARE, loss=SHARE, flows=N, alpha=A, packets=N, rate=PPS, seed=N, \
      size=BYTES, vlan=ID, ipv6, timestamps";
@@ -43,31 +44,31 @@ const OPTIONS: &str = "prefixes=N, heavy=N, share=SHARE, depth=N, late=SHARE, lo
 /// `reorder,prefixes=500,depth=5`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReorderProfile {
-    /// Prefixes that servers are in: /24s of 10.0.0.0/8 or /48s of 2001:db8::/32.
+    /// Number of server prefixes: /24s of 10.0.0.0/8 or /48s of 2001:db8::/32.
     pub prefixes: u64,
-    /// Of the prefixes with most packets, how many reorder much.
+    /// Number of prefixes that reorder much, among those with most packets.
     pub heavy: u64,
-    /// Share of the prefixes that reorder at all, with the heavy ones.
+    /// Share of the prefixes that reorder at all, including the heavy ones.
     pub share: f64,
-    /// How many later segments a late one comes behind, if its train is as long.
+    /// Number of later segments that precede a late one, if its train is long enough.
     pub depth: u64,
-    /// Share of the segments that come late in heavy prefixes. In the others that reorder it is a
-    /// tenth.
+    /// Share of the segments that are late in heavy prefixes; a tenth of that in other prefixes
+    /// that reorder.
     pub late: f64,
-    /// Share of the segments that are lost: half of them before they get here, half behind. They
+    /// Share of the segments that are lost: half of them before the observer, half after it. They
     /// are sent again with the next train.
     pub loss: f64,
-    /// Flows.
+    /// Number of flows.
     pub flows: u64,
-    /// Exponent of the Zipf distribution of their sizes, positive.
+    /// Exponent of the Zipf distribution of flow sizes, positive.
     pub alpha: f64,
-    /// Packets in all.
+    /// Total packets.
     pub packets: u64,
     /// Packets per second.
     pub rate: f64,
-    /// What frames look like.
+    /// Headers and length of frames.
     pub layout: Layout,
-    /// What random choices come from.
+    /// Seed of random choices.
     pub seed: u64,
 }
 
@@ -95,7 +96,7 @@ impl ReorderProfile {
         let (key, value) = option.split_once('=').unwrap_or((option, ""));
         match key {
             "prefixes" => self.prefixes = parse_count(key, value)?,
-            // Zero is a number too.
+            // Zero is allowed.
             "heavy" => self.heavy = parse(key, value, "a whole number such as 38")?,
             "share" => self.share = parse_share(key, value)?,
             "depth" => self.depth = parse_count(key, value)?,
@@ -116,11 +117,11 @@ impl ReorderProfile {
         let refused = |key, value: &dyn fmt::Display, expected: &str| {
             Err(ProfileError::value(key, &value.to_string(), expected))
         };
-        if self.prefixes > MOST_PREFIXES {
-            return refused("prefixes", &self.prefixes, &format!("at most {MOST_PREFIXES}"));
+        if self.prefixes > MAX_PREFIXES {
+            return refused("prefixes", &self.prefixes, &format!("at most {MAX_PREFIXES}"));
         }
-        if self.flows > MOST_FLOWS {
-            return refused("flows", &self.flows, &format!("at most {MOST_FLOWS}"));
+        if self.flows > MAX_FLOWS {
+            return refused("flows", &self.flows, &format!("at most {MAX_FLOWS}"));
         }
         if self.heavy > self.reordering() {
             return refused("heavy", &self.heavy, "at most share=SHARE of the prefixes");
@@ -134,12 +135,12 @@ impl ReorderProfile {
         self.layout.check()
     }
 
-    /// How many prefixes reorder.
+    /// Returns the number of prefixes that reorder.
     fn reordering(&self) -> u64 {
         (self.share * self.prefixes as f64).round() as u64
     }
 
-    /// Whose prefix a flow is in.
+    /// Returns the index of a flow's prefix.
     fn prefix_of(&self, flow: u64) -> usize {
         (mix(mix(self.seed ^ PREFIXES) ^ flow) % self.prefixes) as usize
     }
@@ -197,27 +198,27 @@ impl fmt::Display for ReorderProfile {
     }
 }
 
-/// The truth about a prefix.
+/// Truth about a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrefixTruth {
-    /// Its first address.
+    /// First address of the prefix.
     pub prefix: IpAddr,
-    /// Bits of its addresses that are given.
+    /// Length of the prefix, in bits.
     pub bits: u8,
     /// Whether it has many packets and reorders much.
     pub heavy: bool,
     /// Packets from it.
     pub packets: u64,
-    /// Of these, segments with data that are no keep-alives.
+    /// Segments with data among the packets, except keep-alives.
     pub segments: u64,
-    /// Of these, sent once, with a sequence number below the highest of their flow.
+    /// Segments sent once, with a sequence number below the highest of their flow.
     pub out_of_order: u64,
-    /// Segments that had been sent before.
+    /// Segments that were sent before.
     pub retransmitted: u64,
-    /// Of these, those of which a copy had passed here.
+    /// Retransmissions with an earlier copy at the observer.
     pub repeated: u64,
-    /// Of these, those of which none had, with a sequence number below the highest. But for their
-    /// time they look out of order.
+    /// Retransmissions without an earlier copy at the observer, with a sequence number below the
+    /// highest. They look out of order, except for their delay.
     pub filling: u64,
     /// Segments that begin beyond the end of the highest one.
     pub gaps: u64,
@@ -226,7 +227,7 @@ pub struct PrefixTruth {
 }
 
 impl PrefixTruth {
-    /// The columns of [`fmt::Display`].
+    /// Columns of [`fmt::Display`].
     pub const COLUMNS: &str =
         "prefix,heavy,packets,segments,out_of_order,retransmitted,repeated,filling,gaps,flows";
 }
@@ -251,18 +252,18 @@ impl fmt::Display for PrefixTruth {
     }
 }
 
-/// The packets of a [`ReorderProfile`], in the order of their times.
+/// Packets of a [`ReorderProfile`], in the order of their times.
 #[derive(Debug)]
 pub struct ReorderTraffic {
     profile: ReorderProfile,
-    /// By which flows are chosen.
+    /// Distribution of flows.
     ranks: Option<Zipf<f64>>,
     prefixes: Vec<PrefixTruth>,
-    /// The share of late segments of each.
+    /// Share of late segments of each prefix.
     late: Vec<f64>,
-    /// Those that have begun.
+    /// Flows that have started.
     flows: HashMap<u64, Flow>,
-    /// The rest of a train.
+    /// Rest of the current train.
     train: VecDeque<Planned>,
     trains: u64,
     sent: u64,
@@ -275,29 +276,29 @@ struct Flow {
     prefix: usize,
     server: SocketAddr,
     client: SocketAddr,
-    /// The server's next sequence number.
+    /// Next sequence number of the server.
     next: u32,
-    /// The client's, which sends no data.
+    /// Sequence number of the client, which sends no data.
     client_next: u32,
-    /// The highest sequence number of data that passed.
+    /// Highest sequence number of data that passed the observer.
     highest: Option<u32>,
     /// Segments to send again.
-    owed: Vec<Owed>,
-    /// The next sequence number that the client expects, and what it has got beyond.
+    owed: Vec<Retransmission>,
+    /// Next sequence number that the client expects, and the segments it has beyond.
     expected: u32,
     ahead: Vec<u32>,
     /// The client's last acknowledgement.
     acknowledged: u32,
-    /// Clocks of timestamps of server and client at time 0.
+    /// Timestamp clocks of server and client at time 0.
     clocks: [u32; 2],
     /// Times of the packets that server and client echo.
     recent: [u64; 2],
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Owed {
+struct Retransmission {
     sequence: u32,
-    /// Whether no copy has passed here.
+    /// Whether no copy has passed the observer.
     unseen: bool,
 }
 
@@ -305,29 +306,29 @@ struct Owed {
 #[derive(Clone, Copy, Debug)]
 struct Planned {
     flow: u64,
-    what: What,
+    what: PlannedPacket,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum What {
+enum PlannedPacket {
     Syn,
     SynAck,
-    /// A pure acknowledgement of the client.
+    /// A pure acknowledgement by the client.
     Ack,
     KeepAlive {
         sequence: u32,
     },
     Data {
         sequence: u32,
-        /// Whether the client gets it.
+        /// Whether the client receives it.
         arrives: bool,
-        /// Of a retransmission: whether no copy has passed here before.
+        /// For a retransmission: whether no copy has passed the observer before.
         again: Option<bool>,
     },
 }
 
 impl ReorderTraffic {
-    /// All packets of a profile.
+    /// Creates the traffic of a profile.
     #[must_use]
     pub fn new(profile: ReorderProfile) -> Self {
         let bits = if profile.layout.ipv6 { 48 } else { 24 };
@@ -355,7 +356,7 @@ impl ReorderTraffic {
         let mut by_size: Vec<usize> = numbers.collect();
         by_size.sort_by(|a, b| expected[*b].total_cmp(&expected[*a]));
         let mut random = CounterRng(mix(profile.seed ^ PREFIXES));
-        // Half of the largest prefixes, so that size alone does not tell which they are.
+        // Half of the largest prefixes, so that size alone does not identify them.
         by_size.truncate(2 * profile.heavy as usize);
         by_size.shuffle(&mut random);
         for number in by_size.into_iter().take(profile.heavy as usize) {
@@ -365,10 +366,10 @@ impl ReorderTraffic {
             (0..prefixes.len()).filter(|number| !prefixes[*number].heavy).collect();
         others.shuffle(&mut random);
         let lightly = profile.reordering().saturating_sub(profile.heavy) as usize;
-        others.iter().take(lightly).for_each(|number| late[*number] = LIGHTLY * profile.late);
+        others.iter().take(lightly).for_each(|number| late[*number] = LIGHT_FACTOR * profile.late);
 
         ReorderTraffic {
-            // Only a profile that was not parsed can hold numbers that Zipf refuses.
+            // Only a profile that was not parsed can contain numbers that Zipf rejects.
             ranks: Zipf::new(profile.flows as f64, profile.alpha).ok(),
             prefixes,
             late,
@@ -381,13 +382,13 @@ impl ReorderTraffic {
         }
     }
 
-    /// The truth about the packets up to now, of every prefix in order.
+    /// Returns the truth about the packets so far, for every prefix in order.
     #[must_use]
     pub fn truth(&self) -> &[PrefixTruth] {
         &self.prefixes
     }
 
-    /// The next packet: its nanoseconds after the first, and its frame.
+    /// Returns the next packet: its nanoseconds after the first, and its frame.
     pub fn advance(&mut self) -> Option<(u64, &[u8])> {
         if self.sent >= self.profile.packets {
             return None;
@@ -413,14 +414,16 @@ impl ReorderTraffic {
         let number = rank as u64 - 1;
         let mut plan = |what| train.push_back(Planned { flow: number, what });
         let flow = flows.entry(number).or_insert_with(|| {
-            [What::Syn, What::SynAck, What::Ack].into_iter().for_each(&mut plan);
+            [PlannedPacket::Syn, PlannedPacket::SynAck, PlannedPacket::Ack]
+                .into_iter()
+                .for_each(&mut plan);
             Flow::new(profile, number)
         });
         let data = profile.layout.data() as u32;
-        if flow.highest.is_some() && flow.owed.is_empty() && random.random_bool(KEPT_ALIVE) {
-            // One byte that the client has, as in RFC 1122.
-            plan(What::KeepAlive { sequence: flow.next.wrapping_sub(1) });
-            plan(What::Ack);
+        if flow.highest.is_some() && flow.owed.is_empty() && random.random_bool(KEEP_ALIVE_SHARE) {
+            // One byte that the client already has, as in RFC 1122.
+            plan(PlannedPacket::KeepAlive { sequence: flow.next.wrapping_sub(1) });
+            plan(PlannedPacket::Ack);
         }
         for owed in std::mem::take(&mut flow.owed) {
             match Loss::draw(profile.loss, &mut random) {
@@ -428,21 +431,27 @@ impl ReorderTraffic {
                 loss => {
                     let arrives = loss.is_none();
                     if !arrives {
-                        flow.owed.push(Owed { unseen: false, ..owed });
+                        flow.owed.push(Retransmission { unseen: false, ..owed });
                     }
-                    plan(What::Data { sequence: owed.sequence, arrives, again: Some(owed.unseen) });
+                    plan(PlannedPacket::Data {
+                        sequence: owed.sequence,
+                        arrives,
+                        again: Some(owed.unseen),
+                    });
                 }
             }
         }
-        // Late segments, with how many have to come before them.
-        let mut lagging: VecDeque<(u64, What)> = VecDeque::new();
-        for _ in 0..random.random_range(1..=TRAIN.max(4 * profile.depth)) {
+        // Late segments, with the number of segments that must precede each.
+        let mut lagging: VecDeque<(u64, PlannedPacket)> = VecDeque::new();
+        for _ in 0..random.random_range(1..=MAX_TRAIN.max(4 * profile.depth)) {
             let sequence = flow.next;
             flow.next = flow.next.wrapping_add(data);
             let loss = Loss::draw(profile.loss, &mut random);
-            let segment = What::Data { sequence, arrives: loss.is_none(), again: None };
+            let segment = PlannedPacket::Data { sequence, arrives: loss.is_none(), again: None };
             match loss {
-                Some(loss) => flow.owed.push(Owed { sequence, unseen: loss == Loss::Before }),
+                Some(loss) => {
+                    flow.owed.push(Retransmission { sequence, unseen: loss == Loss::Before })
+                }
                 None if random.random_bool(late[flow.prefix]) => {
                     lagging.push_back((profile.depth, segment));
                     continue;
@@ -458,29 +467,31 @@ impl ReorderTraffic {
             }
         }
         lagging.into_iter().for_each(|(_, segment)| plan(segment));
-        plan(What::Ack);
+        plan(PlannedPacket::Ack);
         Some(())
     }
 
-    /// Makes the frame of a packet, and counts it.
+    /// Builds the frame of a packet, and counts it.
     fn send(&mut self, Planned { flow, what }: Planned, at: u64) {
         let ReorderTraffic { profile, prefixes, flows, frame, .. } = self;
         let Some(flow) = flows.get_mut(&flow) else { return };
         let truth = &mut prefixes[flow.prefix];
-        let from_client = matches!(what, What::Syn | What::Ack);
+        let from_client = matches!(what, PlannedPacket::Syn | PlannedPacket::Ack);
         truth.packets += u64::from(!from_client);
         let (flags, sequence, data) = match what {
-            What::Syn => (flag::SYN, flow.client_next.wrapping_sub(1), 0),
-            What::SynAck => (flag::SYN | flag::ACK, flow.expected.wrapping_sub(1), 0),
-            What::Ack => (flag::ACK, flow.client_next, 0),
-            What::KeepAlive { sequence } => (flag::ACK, sequence, 1),
-            What::Data { sequence, .. } => (flag::PSH | flag::ACK, sequence, profile.layout.data()),
+            PlannedPacket::Syn => (flag::SYN, flow.client_next.wrapping_sub(1), 0),
+            PlannedPacket::SynAck => (flag::SYN | flag::ACK, flow.expected.wrapping_sub(1), 0),
+            PlannedPacket::Ack => (flag::ACK, flow.client_next, 0),
+            PlannedPacket::KeepAlive { sequence } => (flag::ACK, sequence, 1),
+            PlannedPacket::Data { sequence, .. } => {
+                (flag::PSH | flag::ACK, sequence, profile.layout.data())
+            }
         };
         let (source, destination) =
             if from_client { (flow.client, flow.server) } else { (flow.server, flow.client) };
         let [own, others] = if from_client { [1, 0] } else { [0, 1] };
         let acknowledgement = if from_client { flow.expected } else { flow.client_next };
-        let echo = if matches!(what, What::Syn) {
+        let echo = if matches!(what, PlannedPacket::Syn) {
             0
         } else {
             ticks(flow.clocks[others], flow.recent[own])
@@ -491,7 +502,7 @@ impl ReorderTraffic {
             frame,
         );
 
-        if let What::Data { sequence, arrives, again } = what {
+        if let PlannedPacket::Data { sequence, arrives, again } = what {
             let data = profile.layout.data() as u32;
             let late = flow.highest.is_some_and(|highest| before(sequence, highest));
             truth.segments += 1;
@@ -528,7 +539,7 @@ impl Flow {
                 IpAddr::V6(Ipv6Addr::from_bits(first.to_bits() | u128::from(host)))
             }
         };
-        // Flows have clients of their own, up to 2^17; after these they have ports of their own.
+        // Each flow has its own client, up to 2^17; after these its own port.
         let (low, high) = (number as u32 & 0x1_ffff, number >> 17);
         let client = if profile.layout.ipv6 {
             IpAddr::V6(Ipv6Addr::from_bits(0x3fff_u128 << 112 | u128::from(low)))
@@ -552,7 +563,7 @@ impl Flow {
         }
     }
 
-    /// Data pass, and reach the client if they are not lost behind.
+    /// Processes data that pass the observer, and reach the client unless they are lost after it.
     fn pass(&mut self, sequence: u32, data: u32, arrives: bool, at: u64) {
         if self.highest.is_none_or(|highest| before(highest, sequence)) {
             self.highest = Some(sequence);
@@ -579,9 +590,9 @@ impl Flow {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Loss {
-    /// Before it gets here.
+    /// Before the observer.
     Before,
-    /// Between here and the client.
+    /// Between the observer and the client.
     Behind,
 }
 
@@ -590,11 +601,11 @@ impl Loss {
         if !random.random_bool(share) {
             return None;
         }
-        Some(if random.random_bool(BEFORE) { Loss::Before } else { Loss::Behind })
+        Some(if random.random_bool(LOSS_BEFORE_SHARE) { Loss::Before } else { Loss::Behind })
     }
 }
 
-/// Whether a sequence number comes before another.
+/// Returns whether a sequence number precedes another.
 fn before(sequence: u32, other: u32) -> bool {
     (sequence.wrapping_sub(other) as i32) < 0
 }

@@ -16,16 +16,16 @@ fn traffic(text: &str) -> (Vec<(u64, Packet)>, Vec<PrefixTruth>) {
     (packets, traffic.truth().to_vec())
 }
 
-/// A flow as somebody who watches sees it.
+/// State of a flow at an observer.
 #[derive(Default)]
 struct Seen {
     begins: HashSet<u32>,
-    /// The highest sequence number, and the end of its segment.
+    /// Highest sequence number, and the end of its segment.
     highest: Option<(u32, u32)>,
 }
 
-/// Packets, segments, out of order, repeated, gaps and flows of each prefix. Keep-alives are no
-/// segments.
+/// Counts packets, segments, out of order, repeated, gaps and flows of each prefix. Keep-alives are
+/// not segments.
 fn observed(packets: &[(u64, Packet)], bits: u8) -> BTreeMap<IpAddr, [u64; 6]> {
     let mut flows: HashMap<(SocketAddr, SocketAddr), Seen> = HashMap::new();
     let mut counts: BTreeMap<IpAddr, [u64; 6]> = BTreeMap::new();
@@ -85,7 +85,7 @@ fn the_truth_is_what_somebody_who_watches_finds() {
     for text in PROFILES {
         let (packets, truth) = traffic(text);
         let found = observed(&packets, if text.contains("ipv6") { 48 } else { 24 });
-        let told: BTreeMap<IpAddr, [u64; 6]> = truth
+        let reported: BTreeMap<IpAddr, [u64; 6]> = truth
             .iter()
             .filter(|truth| truth.packets > 0)
             .map(|t| {
@@ -102,9 +102,9 @@ fn the_truth_is_what_somebody_who_watches_finds() {
                 )
             })
             .collect();
-        assert_eq!(told.keys().collect::<Vec<_>>(), found.keys().collect::<Vec<_>>(), "{text}");
-        for (prefix, told) in &told {
-            assert_eq!(told, &found[prefix], "{text}: {prefix}");
+        assert_eq!(reported.keys().collect::<Vec<_>>(), found.keys().collect::<Vec<_>>(), "{text}");
+        for (prefix, reported) in &reported {
+            assert_eq!(reported, &found[prefix], "{text}: {prefix}");
         }
         for truth in truth {
             assert!(truth.retransmitted >= truth.repeated + truth.filling, "{text}: {truth}");
@@ -127,12 +127,12 @@ fn those_prefixes_reorder_that_should() {
     for truth in &heavy {
         assert!(truth.segments >= 500, "{truth}");
         let share = truth.out_of_order as f64 / truth.segments as f64;
-        // One in twenty is late, but none that has nothing behind it in its train.
+        // One in twenty is late, except at the end of its train.
         assert!((0.02..0.06).contains(&share), "{truth}: {share}");
     }
     let lightly: Vec<_> =
         truth.iter().filter(|truth| !truth.heavy && truth.out_of_order > 0).collect();
-    // Of 162 more that may.
+    // Up to 162 more may reorder.
     assert!(lightly.len() <= 162 && lightly.len() > 50, "{}", lightly.len());
     let [late, segments] = [|t: &&PrefixTruth| t.out_of_order, |t: &&PrefixTruth| t.segments]
         .map(|what| lightly.iter().map(what).sum::<u64>() as f64);
@@ -166,8 +166,8 @@ fn late_segments_lag_by_the_depth() {
             ends.push(tcp.end());
         }
         assert!(lags.keys().all(|lag| *lag <= depth), "{text}: {lags:?}");
-        // At the end of a train fewer come behind. Of trains of 1 to 16 segments, 136 in all, 78
-        // have four behind them and 42 fewer.
+        // At the end of a train fewer segments follow. In trains of 1 to 16 segments, 136 in all,
+        // 78 segments are followed by four and 42 by fewer.
         let late: u64 = lags.range(1..).map(|(_, count)| count).sum();
         let share = if depth == 4 { 78.0 / 120.0 } else { 1.0 };
         assert!(binomial(late, share).contains(&lags[&depth]), "{text}: {lags:?}");

@@ -1,4 +1,4 @@
-//! Counters and registers, bit by bit, of frames of every kind.
+//! Counters and registers, bit by bit, for frames of every kind.
 
 use crate::backend::{Backend, Breadth, Setup, assert_same, not_for_this_backend, start};
 use crate::captured::captured;
@@ -9,7 +9,8 @@ use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_testing::skip;
 use std::thread;
 
-/// Gives each frame a window of its own, so that no frame can hide behind another of the same flow.
+/// Counts each frame in a window of its own, so that no frame can be masked by another of the same
+/// flow.
 fn check_each(backend: &dyn Backend, setup: &Setup, frames: &[OwnedFrame]) {
     let check = |frames: &[OwnedFrame]| {
         let Some(mut rig) = start(backend, setup) else { return };
@@ -31,8 +32,8 @@ fn check_each(backend: &dyn Backend, setup: &Setup, frames: &[OwnedFrame]) {
     });
 }
 
-/// Feeds frames and compares; if something differs, feeds them one by one to name the first that
-/// does.
+/// Feeds frames and compares; on a difference, feeds them one by one to name the first that
+/// differs.
 fn check(backend: &dyn Backend, setup: &Setup, frames: &[OwnedFrame]) {
     let Some(mut rig) = start(backend, setup) else { return };
     let cardinality = setup.settings.cardinality;
@@ -60,7 +61,7 @@ pub fn every_key_hash_and_precision(backend: &dyn Backend) {
     let frames = backend.possible([random(1, 3000), kinds()].concat());
     for (row, key) in KeyKind::ALL.into_iter().enumerate() {
         for (column, hash) in HashMode::ALL.into_iter().enumerate() {
-            // Two precisions a key and hash are enough for all four to meet every key and every
+            // Two precisions per key and hash are enough for all four to meet every key and every
             // hash.
             let meets = |number: usize| {
                 backend.breadth() == Breadth::Combinations
@@ -96,7 +97,7 @@ pub fn every_link_layer(backend: &dyn Backend) {
     check_each(backend, &Setup::with(|cardinality| cardinality.key = KeyKind::FiveTuple), &frames);
 }
 
-/// A capture may hold less of a frame than there was.
+/// A capture may contain less of a frame than was on the wire.
 pub fn length_on_the_wire(backend: &dyn Backend) {
     let cut = [60, 61, 1514, 9018, 65_549]
         .map(|wire_length| OwnedFrame { wire_length, ..from_source([10, 0, 0, 1]) });
@@ -113,7 +114,7 @@ pub fn cardinality_off(backend: &dyn Backend) {
     assert_same(&rig.rotate(), &expected, setup.precision(), "counters without registers");
 }
 
-/// Real traffic, where there is some: `TEST_CAPTURES=DIR` names a directory of captures.
+/// Real traffic, if available: `TEST_CAPTURES=DIR` names a directory of captures.
 pub fn captures_at_hand(backend: &dyn Backend) {
     let Some(directory) = std::env::var_os("TEST_CAPTURES") else {
         skip("TEST_CAPTURES=DIR");

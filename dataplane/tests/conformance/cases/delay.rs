@@ -1,4 +1,4 @@
-//! Round-trip delays: which requests are kept, which answers find them, and what each counts for.
+//! Round-trip delays: which requests are stored, which answers match them, and the weight of each.
 
 use crate::backend::{Backend, Breadth, SEED, Setup, start};
 use crate::frames::{IPV4, IPV6, ethernet, ipv4_packet, ipv6_packet};
@@ -17,22 +17,22 @@ use rand_chacha::ChaCha8Rng;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// What a frame means.
+/// Meaning of a frame.
 #[derive(Clone, Copy)]
 struct Exchange {
     kind: Kind,
-    /// Ends of the request, whoever sends the frame: address and port, as bytes of a hash.
+    /// Ends of the request, whichever end sends the frame: address and port, as bytes of a hash.
     from: u32,
     to: u32,
     token: u32,
     is_answer: bool,
     at: u64,
-    /// Who asks, and who answers.
+    /// The end that asks, and the end that answers.
     asker: End,
     answerer: End,
 }
 
-/// Frames, and what each means.
+/// Frames, with the meaning of each.
 struct Traffic {
     frames: Vec<(OwnedFrame, Vec<Exchange>)>,
     random: ChaCha8Rng,
@@ -52,7 +52,7 @@ impl End {
         if self.v6 { v6() } else { vec![10, 0, 0, self.number] }
     }
 
-    /// The group that [`PREFIXES`] have it in.
+    /// Returns its group by [`PREFIXES`].
     fn group(self) -> u8 {
         match (self.v6, self.number) {
             (false, 0..64) => 1,
@@ -63,7 +63,7 @@ impl End {
         }
     }
 
-    /// Whether they have it on our side.
+    /// Returns whether it is local by [`PREFIXES`].
     fn is_local(self) -> bool {
         if self.v6 { self.number < 64 } else { (32..96).contains(&self.number) }
     }
@@ -73,7 +73,7 @@ impl End {
     }
 }
 
-/// A prefix, its group, and whether it is ours.
+/// A prefix, its group, and whether it is local.
 const PREFIXES: [(&str, u8, Option<u8>, bool); 6] = [
     ("10.0.0.0", 25, Some(1), false),
     ("10.0.0.64", 26, Some(2), false),
@@ -163,7 +163,7 @@ impl Traffic {
         self.push(ends, protocol, &bytes, &[(Kind::Icmp, token, is_answer)]);
     }
 
-    /// Conversations that begin one after another and go on side by side.
+    /// Creates conversations that start one after another and continue concurrently.
     fn new(seed: u64, conversations: usize) -> Self {
         let mut traffic = Traffic { frames: Vec::new(), random: ChaCha8Rng::seed_from_u64(seed) };
         let mut open: Vec<(End, End, [u32; 2], usize)> = Vec::new();
@@ -188,7 +188,7 @@ impl Traffic {
         traffic
     }
 
-    /// The next frame of a conversation; says whether it was the last.
+    /// Sends the next frame of a conversation; returns whether it was the last.
     fn step(
         &mut self,
         (client, server, [here, there], step): &mut (End, End, [u32; 2], usize),
@@ -226,7 +226,7 @@ impl Traffic {
                 }
                 *here = end;
             }
-            // Data that acknowledges data.
+            // Data that acknowledge data.
             3 => {
                 let end = there.wrapping_add(20);
                 self.tcp(
@@ -266,31 +266,31 @@ impl Traffic {
     }
 }
 
-/// Which of a kind's tables requests from one end to another are in.
+/// Returns which of a kind's tables contains requests from one end to another.
 fn side(from: u32, to: u32) -> usize {
     usize::from(from.wrapping_sub(to) >> 31 == 1)
 }
 
-/// What is expected of a kind.
+/// Expected counts of a kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Expected {
     requests: u64,
     admitted: u64,
-    /// Of each fridge: delays, weights, squares.
+    /// Delays, weights and squares of each fridge.
     sums: Vec<[u64; 3]>,
-    /// Bucket by bucket.
+    /// Counts per bucket.
     ticks: Vec<u32>,
 }
 
-/// Where a request waits: of which kind, in which table, fridge and slot.
+/// Place of a waiting request: kind, table, fridge and slot.
 type Slot = (Kind, usize, usize, u32);
 
-/// The definition, with maps.
+/// The definition, implemented with maps.
 struct Model {
     settings: Delays,
     tabulation: Tabulation,
     weights: Vec<Weight>,
-    /// Of the window that is open.
+    /// Admission of the open window.
     admission: Admission,
     slots: HashMap<Slot, (u32, u32, u64)>,
     inserted: HashMap<(Kind, usize, usize), u32>,
@@ -320,7 +320,7 @@ impl Model {
         }
     }
 
-    /// The definition of expiry: two stages of half a table each, and times of 31 bits.
+    /// Applies the definition of expiry: two stages of half a table each, and times of 31 bits.
     fn wait(
         &mut self,
         (kind, side): (Kind, usize),
@@ -419,7 +419,7 @@ impl Model {
 
 fn settings(kinds: &[Kind], algorithm: Algorithm, admit_log2: u8) -> Delays {
     let kinds = kinds.iter().fold(Kinds::NONE, |kinds, kind| kinds.with(*kind));
-    // Whatever the time is, requests that expire find a slot.
+    // Whatever the time, requests that expire find a slot.
     let slots_log2 = match algorithm {
         Algorithm::Fridge | Algorithm::Overwrite => 6,
         Algorithm::MultiFridge => 8,
@@ -428,7 +428,7 @@ fn settings(kinds: &[Kind], algorithm: Algorithm, admit_log2: u8) -> Delays {
     Delays { kinds, algorithm, slots_log2, admit_log2, expiry_ns: 4_000_000_000, ..Delays::DEFAULT }
 }
 
-/// The delays of its kind that one belongs to.
+/// Returns the label that an exchange is counted under.
 fn label(settings: &Delays, exchange: &Exchange) -> Label {
     let Exchange { kind, asker, answerer, .. } = *exchange;
     let is_connection = kind == Kind::TcpDuration;
@@ -437,7 +437,7 @@ fn label(settings: &Delays, exchange: &Exchange) -> Label {
     Label { leaves, group: if settings.groups_log2 > 0 { group } else { 0 } }
 }
 
-/// What a bank holds of a kind.
+/// Returns the counts of a kind in a bank.
 fn held(bank: &WideBank, settings: &Delays, kind: Kind, label: Label) -> (Counts, Vec<[u64; 3]>) {
     let sums = (0..settings.fridges()).map(|fridge| {
         let buckets = bank.delay.histogram(settings, kind, label, fridge).unwrap().buckets();
@@ -484,7 +484,8 @@ fn each(breadth: Breadth) -> Vec<Delays> {
     all
 }
 
-/// What windows admit if shares change: from the first two on, smaller and larger ones.
+/// Returns the admission of windows if shares change: from the first two on, smaller and larger
+/// ones.
 fn admission(delays: &Delays, window: usize) -> Admission {
     const LOG2: [(u8, u8); 7] = [(1, 1), (1, 1), (0, 1), (0, 0), (2, 2), (1, 2), (0, 1)];
     let (kept, counted) = if delays.follows {
@@ -495,8 +496,8 @@ fn admission(delays: &Delays, window: usize) -> Admission {
     Admission { kept, counted }
 }
 
-/// Whatever the time is, the same requests are found, and weigh the same, in whichever window the
-/// answer comes.
+/// At any time the same requests match, with the same weights, in whichever window the
+/// answer arrives.
 pub fn every_kind_and_algorithm(backend: &dyn Backend) {
     let off =
         cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
@@ -516,7 +517,7 @@ pub fn every_kind_and_algorithm(backend: &dyn Backend) {
         );
         let meaning: HashMap<u64, &Vec<Exchange>> =
             traffic.frames.iter().map(|(frame, exchanges)| (frame.timestamp, exchanges)).collect();
-        // An even number, so that pipes take turns across them.
+        // An even number, so that pipes alternate across them.
         let windows = if delays.follows { 14 } else { 6 };
         for (window, frames) in
             traffic.frames.chunks(traffic.frames.len() / windows * 2).enumerate()
@@ -526,7 +527,7 @@ pub fn every_kind_and_algorithm(backend: &dyn Backend) {
             let mut expected: HashMap<(Kind, usize), Expected> = HashMap::new();
             let label_index =
                 |label: Label| usize::from(label.group) * 2 + usize::from(label.leaves);
-            // Pipes of a switch have tables of their own.
+            // Pipes of a switch have their own tables.
             for (index, part) in backend.sharing(&frames).iter().enumerate() {
                 if index == models.len() {
                     models.push(Model::new(delays));
@@ -550,7 +551,7 @@ pub fn every_kind_and_algorithm(backend: &dyn Backend) {
             }
             let closed = rig.rotate();
             if delays.follows {
-                // The open window has its shares already.
+                // The open window already has its shares.
                 let next: Vec<_> =
                     delays.kinds.each().map(|kind| (kind, admission_of(window + 2))).collect();
                 rig.dataplane.admit(&next).unwrap();
@@ -629,8 +630,8 @@ pub fn delays_in_trace_time(backend: &dyn Backend) {
     }
 }
 
-/// What is passed on one by one is what windows count, whether it is taken before they are closed
-/// or with them; in trace time to the tick.
+/// Individual delays equal the counted ones, whether they are taken before windows are closed or
+/// with them; in trace time to the tick.
 pub fn one_by_one(backend: &dyn Backend) {
     let algorithms = [Algorithm::Fridge, Algorithm::MultiFridge, Algorithm::Overwrite];
     let all = if backend.breadth() == Breadth::Few { 1 } else { algorithms.len() };
@@ -646,7 +647,7 @@ pub fn one_by_one(backend: &dyn Backend) {
         for frames in frames.chunks(frames.len() / 4) {
             let (early, late) = frames.split_at(frames.len() / 2);
             rig.feed(early);
-            // Frames are counted by now, as every call of the dataplane says.
+            // Frames are counted by now, as the trait guarantees after every call.
             rig.sample();
             let mut taken = rig.dataplane.delays().unwrap();
             rig.feed(late);

@@ -1,5 +1,5 @@
-//! Tables of heavy hitters, slot by slot. What the algorithms do is tested in the core; here, that
-//! a backend does the same.
+//! Tables of heavy hitters, slot by slot. The algorithms are tested in the core; these tests check
+//! that a backend does the same.
 
 use crate::backend::{Backend, Breadth, Setup, start};
 use crate::frames::{from_source, kinds, random};
@@ -9,8 +9,8 @@ use flowgauge_core::{FlowKey, HashMode, Heavy, KeyKind, cardinality};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use std::collections::HashMap;
 
-/// More flows than slots, of all sizes: every other frame is of one flow, every fourth of another,
-/// and so on.
+/// Returns more flows than slots, of all sizes: every other frame is of one flow, every fourth of
+/// another, and so on.
 fn skewed(seed: u64, count: u32) -> Vec<OwnedFrame> {
     let flow = |number: u32| {
         let mut frame =
@@ -51,7 +51,7 @@ fn check_hash(backend: &dyn Backend, settings: Settings, hash: HashMode) {
     }
 }
 
-/// Asserts that a table holds what the tables of all cores make together.
+/// Asserts that a table equals the merge of the tables of all cores.
 #[track_caller]
 pub fn assert_holds(
     backend: &dyn Backend,
@@ -86,7 +86,7 @@ pub fn assert_holds(
     bounds_hold(held, settings, &packets(frames, settings), what);
 }
 
-/// What was certainly counted for a flow is not more than what it sent.
+/// Asserts that a flow's guaranteed count is not more than what it sent.
 fn bounds_hold(held: &Heavy, settings: &Settings, packets: &[(FlowKey, u32)], what: &str) {
     let mut sent: HashMap<FlowKey, u64> = HashMap::new();
     for (key, bytes) in packets {

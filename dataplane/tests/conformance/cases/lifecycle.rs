@@ -1,4 +1,4 @@
-//! From opening a dataplane to its first packet.
+//! Life of a dataplane from its creation to its first packet.
 
 use crate::backend::{Backend, Setup, assert_same, start};
 use crate::frames::random;
@@ -45,7 +45,7 @@ pub fn nothing_before_install(backend: &dyn Backend) {
     }
     assert_eq!(dataplane.events().unwrap_or_default(), []);
     assert_eq!(dataplane.losses().unwrap_or_default().total(), 0);
-    // Having been asked too early, it counts like any other.
+    // After calls that were too early, it counts like any other.
     dataplane.install(&setup.tables()).unwrap();
     let frames = backend.possible(random(3, 200));
     rig.feed(&frames[..]);
@@ -57,7 +57,7 @@ pub fn nothing_before_install(backend: &dyn Backend) {
     );
 }
 
-/// Every way in which one table can be wrong.
+/// Returns every way in which one table can be wrong.
 fn wrong(tables: &Tables) -> Vec<(&'static str, Tables)> {
     let mut wrong = Vec::new();
     let mut change = |what, change: &dyn Fn(&mut Tables)| {
@@ -124,7 +124,7 @@ fn wrong(tables: &Tables) -> Vec<(&'static str, Tables)> {
 pub fn wrong_tables_are_refused(backend: &dyn Backend) {
     for hash in HashMode::ALL {
         let setup = Setup::with(|cardinality| cardinality.hash = hash);
-        // Only to learn whether the backend can count this at all.
+        // Only to find out whether the backend supports this.
         if start(backend, &setup).is_none() {
             continue;
         }

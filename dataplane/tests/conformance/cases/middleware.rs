@@ -1,4 +1,4 @@
-//! Wrapped dataplanes: as exact as what they wrap.
+//! Wrapped dataplanes: as exact as the wrapped ones.
 
 use crate::backend::{Backend, Setup, Traffic, assert_same, start};
 use crate::frames::{random, unique, uniques};
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 const FAULTS: Faults = Faults { request_lost: 0.3, answer_lost: 0.3 };
 
-/// Repeats a call while it fails for the moment, as the controller does.
+/// Repeats a call while it fails transiently, like the controller.
 fn persist<T>(mut call: impl FnMut() -> Result<T, Error>) -> T {
     loop {
         match call() {
@@ -73,8 +73,8 @@ pub fn a_failed_sample_is_no_zero(backend: &dyn Backend) {
         let expected = model.expect(&frames[..fed]);
         for _ in 0..50 {
             calls += 1;
-            // Either an error or the present state; neither nothing nor what an earlier, failed
-            // call read.
+            // Either an error or the present state; never empty, and never the result of an
+            // earlier, failed call.
             match dataplane.sample() {
                 Ok(sample) => {
                     assert_same(&sample, &expected, setup.precision(), "a sample among failed ones")
@@ -97,7 +97,7 @@ fn hex(levels: &[u8]) -> String {
     levels.iter().map(|level| format!("{level:02x}")).collect()
 }
 
-/// What a recorder must have written of a snapshot.
+/// Returns what a recorder must have written of a snapshot.
 fn described(snapshot: &Snapshot, setup: &Setup) -> Value {
     let counters = &snapshot.bank.counters;
     serde_json::json!({
@@ -166,7 +166,7 @@ pub fn recorder_writes_what_it_saw(backend: &dyn Backend) {
     assert_eq!(lines(&log), expected);
 }
 
-/// Around each other in either order, as values and as trait objects.
+/// Wrappers nested in either order, as values and as trait objects.
 pub fn wrappers_compose(backend: &dyn Backend) {
     let setup = Setup::default();
     let frames = backend.possible(random(9, 900));

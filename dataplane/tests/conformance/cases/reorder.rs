@@ -1,5 +1,5 @@
-//! Packets out of order: which flows are followed, what their segments are, and for which prefix
-//! they count.
+//! Packets out of order: which flows are followed, the classes of their segments, and the prefixes
+//! that they count for.
 
 use crate::backend::{Backend, Breadth, SEED, Setup, start};
 use crate::frames::{IPV4, IPV6, ethernet, ipv4_packet, ipv6_packet};
@@ -16,7 +16,7 @@ const SYN: u8 = 2;
 const RST: u8 = 4;
 const ACK: u8 = 16;
 
-/// A segment, as the definition speaks of it.
+/// A segment, in terms of the definition.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     signature: u32,
@@ -34,11 +34,11 @@ struct Flow {
     host: u8,
     port: u16,
     next: u32,
-    /// Segments that are on their way, by sequence number.
+    /// Segments in flight, by sequence number.
     held: Vec<(u32, u32)>,
 }
 
-/// Frames and what they mean, all apart in time.
+/// Frames with their segments, all at different times.
 struct Traffic {
     frames: Vec<OwnedFrame>,
     meaning: HashMap<u64, Segment>,
@@ -78,7 +78,8 @@ impl Traffic {
         self.frames.push(OwnedFrame { timestamp: at, ..OwnedFrame::ethernet(frame) });
     }
 
-    /// Flows side by side, so many of each prefix; `apart` gives the time between packets.
+    /// Creates concurrent flows, `of_prefix` in each prefix; `apart` returns the time between
+    /// packets.
     fn new(
         seed: u64,
         of_prefix: u8,
@@ -109,7 +110,7 @@ impl Traffic {
             let payload = traffic.random.random_range(1..=200);
             let (next, end) = (flow.next, flow.next.wrapping_add(payload));
             match traffic.random.random_range(0..40) {
-                // What was held back comes, at once or after others.
+                // Buffered segments arrive, at once or after others.
                 0..12 if !flow.held.is_empty() => {
                     let (sequence, payload) =
                         flow.held.remove(traffic.random.random_range(0..flow.held.len()));
@@ -149,24 +150,24 @@ struct Slot {
     until: u32,
     next: u32,
     missing: u32,
-    /// In which window `late` was counted.
+    /// Window in which `late` was counted.
     window: usize,
     late: u64,
 }
 
-/// What is expected of a window.
+/// Expected counts of a window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Expected {
     prefixes: BTreeMap<u64, Prefix>,
     unfollowed: u64,
 }
 
-/// The definition, with maps.
+/// The definition, implemented with maps.
 struct Model {
     settings: Reordering,
     tabulation: Tabulation,
     slots: HashMap<(bool, u32), Slot>,
-    /// How often a flow came upon the slot of another.
+    /// Number of times that a flow found its slot occupied by another.
     collisions: u64,
 }
 
@@ -180,7 +181,7 @@ impl Model {
         }
     }
 
-    /// What a segment is in a slot: none if that is another flow's.
+    /// Classifies a segment in a slot; none if the slot belongs to another flow.
     fn follow(
         &mut self,
         place: (bool, u32),
@@ -299,14 +300,13 @@ fn setup(algorithm: Algorithm, slots_log2: u8) -> Setup {
     Setup { settings: Settings { reorder, ..Settings::only(off) }, ..Setup::default() }
 }
 
-/// Where every flow has a slot of its own, it does not matter what the time is, but for how often a
-/// flow that was silent counts.
+/// If every flow has its own slot, time is irrelevant, except for how often a silent flow counts.
 pub fn every_algorithm(backend: &dyn Backend) {
     let all = [Algorithm::Hybrid, Algorithm::Sampling];
     for algorithm in all.into_iter().take(if backend.breadth() == Breadth::Few { 1 } else { 2 }) {
         let setup = setup(algorithm, 12);
         let Some(mut rig) = start(backend, &setup) else { continue };
-        // By sampling a prefix has one slot, and so one flow.
+        // With sampling, a prefix has one slot, and so one flow.
         let traffic =
             Traffic::new(3, if algorithm == Algorithm::Hybrid { 2 } else { 1 }, 24, 3000, |_| 1000);
         let frames = traffic.frames.clone();
@@ -314,7 +314,7 @@ pub fn every_algorithm(backend: &dyn Backend) {
         let mut models = Vec::new();
         for (window, frames) in frames.chunks(frames.len() / 6 * 2).enumerate() {
             let mut expected = Expected::default();
-            // Pipes of a switch have slots of their own.
+            // Pipes of a switch have their own slots.
             for (index, part) in backend.sharing(frames).iter().enumerate() {
                 if index == models.len() {
                     models.push(Model::new(setup.settings.reorder));
@@ -334,7 +334,7 @@ pub fn every_algorithm(backend: &dyn Backend) {
             let mut found = held(&rig.rotate().bank);
             for (prefix, found) in &mut found.prefixes {
                 let expected = expected.prefixes.get(prefix).copied().unwrap_or_default();
-                // On a machine that is busy the time between two packets may be silence.
+                // On a busy machine the time between two packets may count as silence.
                 assert!(
                     found.flows >= expected.flows && found.squares <= expected.squares,
                     "{algorithm:?} {found:?} {expected:?}"
@@ -347,7 +347,7 @@ pub fn every_algorithm(backend: &dyn Backend) {
     }
 }
 
-/// In trace time silence is that of the timestamps: slots are few, and go from flow to flow.
+/// In trace time silence is determined by the timestamps: slots are few, and change flows.
 pub fn slots_in_trace_time(backend: &dyn Backend) {
     if !backend.in_order() {
         println!("left out: slots in trace time, of packets in an order that workers choose");

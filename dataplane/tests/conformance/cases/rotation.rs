@@ -1,4 +1,4 @@
-//! Windows: what is in them, and that nothing falls between them.
+//! Windows: their contents, and that no packet falls between them.
 
 use crate::backend::{
     Backend, Setup, Traffic, assert_levels, assert_same, counts_in_order, not_for_this_backend,
@@ -21,8 +21,7 @@ pub fn windows_are_separate(backend: &dyn Backend) {
         let window = rig.rotate();
         assert_same(&window, &model.expect(&frames), setup.precision(), "a window");
         assert_eq!(window.hash, setup.tables().hash);
-        // An odd number of rotations here and there, so that windows come in either bank after
-        // either bank.
+        // An odd number of rotations at times, so that windows of either bank follow either bank.
         for _ in 0..round % 3 {
             assert_same(&rig.sample(), &nothing, setup.precision(), "a sample of an empty window");
             assert_same(&rig.rotate(), &nothing, setup.precision(), "an empty window");
@@ -39,7 +38,7 @@ fn sum(counters: &mut Counters, window: &Counters) {
     counters.bad_header += window.bad_header;
 }
 
-/// Every packet has a source of its own, so registers tell which packets they have seen.
+/// Every packet has its own source, so registers identify the packets they contain.
 pub fn many_rotations_lose_nothing(backend: &dyn Backend) {
     let setup = Setup::with(|cardinality| cardinality.precision = Precision::new(13).unwrap());
     let Some(mut rig) = start(backend, &setup) else { return };
@@ -76,7 +75,7 @@ pub fn many_rotations_lose_nothing(backend: &dyn Backend) {
     println!("{rotations} rotations, {filled} of them with packets, {sent} packets");
 }
 
-/// Where packets are counted in order, a snapshot with `n` packets must hold the registers of
+/// If packets are counted in order, a snapshot with `n` packets must contain the registers of
 /// exactly the next `n` packets.
 pub fn registers_belong_to_the_counter(backend: &dyn Backend) {
     // The CRC of an address is a bijection: no two packets look alike.
@@ -121,7 +120,7 @@ pub fn registers_belong_to_the_counter(backend: &dyn Backend) {
     );
 }
 
-/// As every packet is a flow of its own, the exact counts add up like the packets do.
+/// Since every packet is a flow of its own, the exact counts add up like the packets.
 pub fn exact_counts_under_traffic(backend: &dyn Backend) {
     let setup = Setup { truth: true, ..Setup::default() };
     let Some(mut rig) = start(backend, &setup) else { return };

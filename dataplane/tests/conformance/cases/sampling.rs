@@ -1,4 +1,4 @@
-//! Samples: the window so far, left as it is.
+//! Samples: the open window so far, which they leave unchanged.
 
 use crate::backend::{Backend, Setup, Traffic, assert_same, start};
 use crate::frames::{random, uniques};
@@ -28,8 +28,8 @@ pub fn a_sample_changes_nothing(backend: &dyn Backend) {
     }
 }
 
-/// Never less than the sample before, never more than the window in the end, in any counter and any
-/// register.
+/// A sample is never less than the previous one, and never more than the final window, in any
+/// counter and any register.
 pub fn samples_grow_within_their_window(backend: &dyn Backend) {
     let setup = Setup::default();
     let Some(mut rig) = start(backend, &setup) else { return };

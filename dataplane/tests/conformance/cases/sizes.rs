@@ -7,14 +7,14 @@ use flowgauge_dataplane::poll::port::OwnedFrame;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// The least length of every bucket: one by one up to 127, then 64 for each doubling.
+/// Returns the smallest length of every bucket: one by one up to 127, then 64 for each doubling.
 fn leasts() -> Vec<u32> {
     let doublings = (1..=9).flat_map(|doubling| (64..128_u32).map(move |step| step << doubling));
     (0..128).chain(doublings).collect()
 }
 
-/// Frames whose headers say that they are so long, however long they are, and how long that is;
-/// zero if they do not say.
+/// Returns frames with various lengths in their headers, independent of their real length, each
+/// with that length; zero if the headers have none.
 fn frames(seed: u64) -> Vec<(OwnedFrame, u32)> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let edges = (5..16).flat_map(|power| [(1 << power) - 1, 1 << power, (1 << power) + 1]);
@@ -35,10 +35,10 @@ fn frames(seed: u64) -> Vec<(OwnedFrame, u32)> {
         (framed(number, IPV4, &packet), length)
     };
     let ipv6 = |number: usize, payload: u32, next_header: u8| {
-        // If options are next, nothing comes behind them.
+        // If options follow, nothing comes after them.
         let mut packet = ipv6_packet([1; 16], [2; 16], next_header, &[59, 0, 0, 0, 0, 0, 0, 0]);
         packet[4..6].copy_from_slice(&(payload as u16).to_be_bytes());
-        // Of a jumbogram an option says how long it is.
+        // The length of a jumbogram is in an option.
         (
             framed(number, IPV6, &packet),
             if (payload, next_header) == (0, 0) { 0 } else { payload + 40 },

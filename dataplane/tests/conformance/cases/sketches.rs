@@ -11,8 +11,8 @@ use flowgauge_core::{
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::{Capabilities, MeasurementKind, Snapshot};
 
-/// Flows of all sizes: the source of every other frame, of every fourth, and so on, among frames of
-/// every kind.
+/// Returns flows of all sizes: the source of every other frame, of every fourth, and so on, among
+/// frames of every kind.
 fn skewed(seed: u64, count: u32) -> Vec<OwnedFrame> {
     let flow = |number: u32| from_source([10, 9, seed as u8, (number.trailing_zeros() * 7) as u8]);
     let flows = (1..=count).map(flow);
@@ -44,8 +44,8 @@ fn held(snapshot: &Snapshot, settings: &Settings) -> Sketches {
     }
 }
 
-/// Asserts that a snapshot holds what the packets of each core make together. Of packets that
-/// several cores count at the same time, sums depend on the order, and only on it.
+/// Asserts that a snapshot equals the merge of the packets of all cores. For packets that several
+/// cores count at the same time, only sums depend on the order.
 #[track_caller]
 fn assert_holds(
     backend: &dyn Backend,
@@ -167,7 +167,7 @@ pub fn membership_of_every_key_and_shape(backend: &dyn Backend) {
     }
 }
 
-/// The algorithm and the unit that every backend has.
+/// Algorithm and unit that every backend supports.
 const HEAVY: heavy::Settings = heavy::Settings {
     algorithm: Algorithm::Precision,
     unit: Unit::Packets,
@@ -175,7 +175,7 @@ const HEAVY: heavy::Settings = heavy::Settings {
     key: KeyKind::FiveTuple,
 };
 
-/// All that a backend can measure at once.
+/// Measures everything at once that a backend supports.
 pub fn everything_together(backend: &dyn Backend) {
     let setup = Setup {
         settings: Settings {
@@ -208,8 +208,8 @@ pub fn everything_together(backend: &dyn Backend) {
     );
 }
 
-/// The same by a keyed hash, which all measurements have in common, whether distinct flows are
-/// counted or not.
+/// Measures everything with a keyed hash, which all measurements share, with and without distinct
+/// flows.
 pub fn everything_by_a_keyed_hash(backend: &dyn Backend) {
     let keyed = |mode| cardinality::Settings {
         mode,
@@ -238,7 +238,7 @@ pub fn everything_by_a_keyed_hash(backend: &dyn Backend) {
     }
 }
 
-/// What cannot be measured is refused before anything is counted, with what can.
+/// Unsupported settings are refused before counting starts, with the alternative.
 pub fn what_cannot_be_is_refused(backend: &dyn Backend) {
     let Some(rig) = backend.open(&Setup::default()) else { return };
     let capabilities = rig.dataplane.capabilities();

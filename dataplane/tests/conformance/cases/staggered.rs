@@ -1,4 +1,4 @@
-//! Staggered registers: of each, what came since its round began.
+//! Staggered registers: each contains what arrived since its round began.
 
 use crate::backend::{Backend, Setup, assert_levels, not_for_this_backend, start};
 use crate::frames::{from_source, random, unique};
@@ -8,8 +8,8 @@ use flowgauge_core::{HashMode, Precision};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use std::collections::HashSet;
 
-/// A slot that does not end while the test runs makes staggered registers plain ones, which
-/// rotations leave alone.
+/// With a slot longer than the test, staggered registers are plain ones that rotations do not
+/// clear.
 pub fn within_one_slot(backend: &dyn Backend) {
     let mut setup = Setup::with(|cardinality| cardinality.mode = Mode::Staggered);
     setup.settings.cardinality.precision = Precision::new(6).unwrap();
@@ -34,10 +34,11 @@ pub fn within_one_slot(backend: &dyn Backend) {
     }
 }
 
-/// A switch has powers of two.
+/// A power of two, as a switch requires.
 const SLOT_NS: u64 = 1024;
 
-/// What register `j` must be in `slot`: the highest level since slot `slot - (slot - j) mod m`.
+/// Returns the expected value of register `j` in `slot`: the highest level since slot `slot - (slot
+/// - j) mod m`.
 fn last_round(model: &Model, frames: &[OwnedFrame], slot: u64) -> Vec<u8> {
     let m = model.precision.registers() as u64;
     let mut levels = Expected::nothing(model.precision).levels;
@@ -85,7 +86,7 @@ pub fn last_round_in_trace_time(backend: &dyn Backend) {
         let model = setup.model();
         let (mut limit, mut windows) = (at(0) - SLOT_NS, 0);
         let step = SLOT_NS * m * 6 / 90 + 1;
-        // On past the last packet, until every register has started afresh.
+        // Continue after the last packet, until every register has restarted.
         while limit < at(packets) + 2 * m * SLOT_NS {
             limit += step;
             (replay.advance)(limit);
@@ -100,7 +101,7 @@ pub fn last_round_in_trace_time(backend: &dyn Backend) {
                 .collect();
             assert_levels(&levels, &last_round(&model, before, slot), "staggered registers");
             if let Some(truth) = sample.truth {
-                // Time stands still behind the last packet.
+                // Time stops after the last packet.
                 let now = limit.min(frames[frames.len() - 1].timestamp + 1);
                 let covered =
                     before.iter().filter(|frame| frame.timestamp >= now - SLOT_NS * m / 2);

@@ -1,4 +1,4 @@
-//! Exact counts beside the registers.
+//! Exact counts in addition to registers.
 
 use crate::backend::{Backend, Setup, not_for_this_backend, start};
 use crate::frames::random;
@@ -20,7 +20,7 @@ pub fn windows_and_total_for_every_key(backend: &dyn Backend) {
         let pool = backend.possible(random(7, 600));
         let mut total: HashSet<Vec<u8>> = HashSet::new();
         for round in 0..8 {
-            // Windows overlap, and every third packet comes again within its window.
+            // Windows overlap, and every third packet repeats within its window.
             let frames: Vec<OwnedFrame> =
                 (0..300).map(|i| pool[(round * 60 + i - i % 3 / 2) % pool.len()].clone()).collect();
             let (first, second) = frames.split_at(120);

@@ -1,4 +1,4 @@
-//! Known answers: addresses whose register and level were worked out by hand or by construction.
+//! Known answers: addresses whose register and level were computed by hand or by construction.
 
 use crate::backend::{Backend, SEED, Setup, start};
 use crate::frames::from_source;
@@ -6,8 +6,8 @@ use crate::model::{bytes_with_crc32, crc32, register, tabulation};
 use flowgauge_core::{HashMode, Precision};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 
-/// The registers of a dataplane that are not empty, after these frames; `None` if it cannot be set
-/// up like this.
+/// Returns the non-empty registers of a dataplane after these frames; `None` if it does not support
+/// the settings.
 fn raised(
     backend: &dyn Backend,
     hash: HashMode,
@@ -49,7 +49,7 @@ pub fn address_10_0_0_1(backend: &dyn Backend) {
     }
 }
 
-/// One address for each level, each in a register of its own: the CRC of four bytes can be chosen
+/// One address for each level, each in its own register: the CRC of four bytes can be chosen
 /// freely.
 pub fn every_level_of_every_precision(backend: &dyn Backend) {
     for p in 4..=16 {
@@ -57,7 +57,7 @@ pub fn every_level_of_every_precision(backend: &dyn Backend) {
         let rank_bits = 32 - u32::from(p);
         let chosen = |level: u32| {
             let index = (level * 0x9e37) % (1 << p);
-            // Ones below the level's bit, so that a level read from the wrong bits stands out.
+            // Ones below the level's bit, so that a level read from the wrong bits is detected.
             let rank = if level > rank_bits { 0 } else { (1 << (rank_bits - level + 1)) - 1 };
             (index as usize, level as u8, index << rank_bits | rank)
         };
@@ -77,7 +77,7 @@ pub fn every_level_of_every_precision(backend: &dyn Backend) {
     }
 }
 
-/// The thesis' table loses such a packet; it is of level 22.
+/// The thesis' table loses such a packet; its level is 22.
 pub fn all_zero_rank_bits_of_both_hashes(backend: &dyn Backend) {
     let precision = Precision::default();
     let by_crc = bytes_with_crc32(1338 << 21);

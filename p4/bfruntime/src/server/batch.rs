@@ -1,4 +1,4 @@
-//! Batches of updates, and taking them back.
+//! Batches of updates, and their rollback.
 
 use super::target::{Fault, Query, Source, Write};
 use super::{Switch, fault};
@@ -8,7 +8,7 @@ use crate::proto::{self, entity, table_entry, update, write_request::Atomicity};
 use crate::schema::{SYNC, Table, TableKind};
 use tonic::Code;
 
-/// One update, understood.
+/// Decoded update.
 struct Step<'a> {
     table: &'a Table,
     pipes: Pipes,
@@ -17,12 +17,12 @@ struct Step<'a> {
 
 enum Change {
     Write(Write),
-    /// Insert if it is not there, modify if it is.
+    /// Inserts the entry, or modifies it if it exists.
     Put(Write, Write),
     Operate(String),
 }
 
-/// Carries out a batch; gives an outcome for every update.
+/// Executes a batch and returns the outcome of every update.
 pub(super) fn run(switch: &Switch, request: &proto::WriteRequest) -> Vec<Result<(), Fault>> {
     let updates = &request.updates;
     let all = |fault: &Fault| vec![Err(fault.clone()); updates.len().max(1)];
@@ -83,7 +83,7 @@ fn all_or_none(
     vec![Ok(()); updates.len()]
 }
 
-/// What takes a step back, in the order in which to do it.
+/// Returns the writes that undo a step, in order of execution.
 fn inverse(switch: &Switch, step: &Step<'_>) -> Result<Vec<(Pipes, Write)>, Fault> {
     let read = |pipes, query: &Query| match switch.read(step.table, pipes, query, Source::Hardware)
     {
@@ -117,8 +117,8 @@ fn inverse(switch: &Switch, step: &Step<'_>) -> Result<Vec<(Pipes, Write)>, Faul
                     (true, _) => undo.push((pipes, Write::Delete(key.clone()))),
                     (false, Write::Delete(_)) => {}
                     (false, _) if indexed => {}
-                    // Modified: what is there then goes away, and what was comes back. Pushed in
-                    // this order, undone in it.
+                    // A modified entry is deleted and inserted with its previous data. Writes are
+                    // pushed in this order and executed in this order.
                     (false, _) => undo.push((pipes, Write::Delete(key.clone()))),
                 }
                 was
@@ -134,7 +134,7 @@ fn inverse(switch: &Switch, step: &Step<'_>) -> Result<Vec<(Pipes, Write)>, Faul
         };
         undo.extend(was.into_iter().map(|entry| (pipes, restore(entry))));
     }
-    // The whole list is undone from behind.
+    // Undo the whole list in reverse order.
     undo.reverse();
     Ok(undo)
 }
@@ -175,8 +175,8 @@ fn understand<'a>(
     }
 }
 
-/// The name in the schema of an operation. Before SDE 9 called it `Sync` it had a name for each
-/// kind of table, which scripts still send.
+/// Returns the name of an operation in the schema. Before SDE 9 introduced `Sync`, each kind of
+/// table had its own name, which scripts still send.
 fn operation_name(table: &Table, name: &str) -> Result<String, Fault> {
     let name = match (&table.kind, name) {
         (TableKind::Register, "SyncRegisters") | (TableKind::Counter, "SyncCounters") => SYNC,
@@ -246,8 +246,8 @@ fn write_entry<'a>(
         (_, false, update::Type::Reset) => {
             return Err(Fault::invalid("only default entries can be reset"));
         }
-        // A table without a key has one entry, the default one, or, as a parameter of a register,
-        // its value.
+        // A table without a key has one entry: the default entry, or the value of a register's
+        // parameter.
         (None, false, _) if table.keys.is_empty() && table.actions.is_empty() => {
             Write::SetDefault(whole()?)
         }

@@ -1,10 +1,10 @@
-//! Who is subscribed, and who has bound the program.
+//! Subscribed clients, and which of them has bound the program.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tonic::Status;
 
-/// Subscribed clients by number.
+/// Subscribed clients by id.
 #[derive(Clone, Default)]
 pub(super) struct Clients(Arc<Mutex<BTreeMap<u32, Client>>>);
 
@@ -13,7 +13,7 @@ struct Client {
     bound: bool,
 }
 
-/// A client's subscription; it ends when this is dropped.
+/// Subscription of a client, which ends when this is dropped.
 pub(super) struct Subscription {
     clients: Clients,
     id: u32,

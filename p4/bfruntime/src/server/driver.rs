@@ -1,25 +1,24 @@
-//! The time that the driver of a chip takes, for servers whose target takes none.
+//! Simulated time of a chip's driver, for targets that need none.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What a driver takes its time for.
+/// Time that a driver takes per operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
-    /// An element of a register or counter that is read from the chip, each for itself.
+    /// Reading one element of a register or counter from the chip.
     pub index: Duration,
     /// Copying all elements of a register or counter from the chip.
     pub sync: Duration,
-    /// An entry or element that is written, in a batch.
+    /// Writing one entry or element in a batch.
     pub update: Duration,
-    /// Waiting until the chip has taken in a batch.
+    /// Waiting until the chip has applied a batch.
     pub completion: Duration,
 }
 
 impl Costs {
-    /// Those of a switch on which 2,048 registers were read in 245 ms. What a write takes is
-    /// assumed.
+    /// Costs of a switch that read 2,048 registers in 245 ms. Those of writes are assumed.
     pub const SWITCH: Costs = Costs {
         index: Duration::from_micros(120),
         sync: Duration::from_millis(1),
@@ -28,16 +27,16 @@ impl Costs {
     };
 }
 
-/// Whether requests wait for as long as a driver would take.
+/// Whether requests wait as long as a driver would take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// They do.
+    /// Requests wait.
     Real,
-    /// They do not; the time is only noted.
+    /// Requests do not wait; the time is only added up.
     Noted,
 }
 
-/// What a driver was busy with.
+/// Time that a driver was busy, and with what.
 #[derive(Debug, Default)]
 pub struct Ledger {
     total: AtomicU64,
@@ -49,31 +48,31 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// The time of all requests together.
+    /// Returns the time of all requests.
     #[must_use]
     pub fn total(&self) -> Duration {
         Duration::from_nanos(self.total.load(Ordering::Relaxed))
     }
 
-    /// The time of the request that took longest.
+    /// Returns the time of the longest request.
     #[must_use]
     pub fn longest(&self) -> Duration {
         Duration::from_nanos(self.longest.load(Ordering::Relaxed))
     }
 
-    /// Elements read from the chip.
+    /// Returns the number of elements read from the chip.
     #[must_use]
     pub fn indices(&self) -> u64 {
         self.indices.load(Ordering::Relaxed)
     }
 
-    /// Tables copied from the chip.
+    /// Returns the number of tables copied from the chip.
     #[must_use]
     pub fn syncs(&self) -> u64 {
         self.syncs.load(Ordering::Relaxed)
     }
 
-    /// Begins anew.
+    /// Resets all counts to zero.
     pub fn reset(&self) {
         for number in
             [&self.total, &self.longest, &self.indices, &self.syncs, &self.updates, &self.requests]
@@ -97,7 +96,7 @@ impl fmt::Display for Ledger {
     }
 }
 
-/// A driver that takes its time.
+/// Driver that takes time.
 #[derive(Debug)]
 pub(super) struct Driver {
     costs: Costs,
@@ -105,7 +104,7 @@ pub(super) struct Driver {
     pub(super) ledger: std::sync::Arc<Ledger>,
 }
 
-/// What one request asks of a driver.
+/// Operations of one request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Work {
     pub(super) indices: u64,
@@ -120,7 +119,7 @@ impl Driver {
         Driver { costs, pace, ledger: std::sync::Arc::default() }
     }
 
-    /// Takes the time for a request.
+    /// Waits for the time of a request.
     pub(super) async fn take(&self, work: Work) {
         let Costs { index, sync, update, completion } = self.costs;
         let times = |cost: Duration, number: u64| {

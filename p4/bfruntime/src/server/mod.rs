@@ -1,8 +1,8 @@
-//! The switch's end of BFRuntime.
+//! Server side of BFRuntime.
 //!
 //! A [`Server`] answers for a [`Target`] as a switch's own server does: clients subscribe, bind the
-//! program, and then read and write tables by number. Every request is checked against the schema
-//! before the target sees it, and every answer of the target before a client does.
+//! program, and then read and write tables by id. Every request is checked against the schema
+//! before it reaches the target, and every answer of the target before it reaches the client.
 
 mod batch;
 mod clients;
@@ -33,14 +33,14 @@ use tokio::sync::{broadcast, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-/// Number of the only device.
+/// Id of the only device.
 const DEVICE: u32 = 0;
-/// Digests that may wait for a slow client.
+/// Maximum number of digests queued for a slow client.
 const DIGEST_QUEUE: usize = 4096;
-/// Largest request: a batch of every entry of a large table.
+/// Maximum size of a request in bytes: a batch with every entry of a large table.
 pub const MAX_MESSAGE: usize = 64 << 20;
 
-/// Answers BFRuntime for a target.
+/// BFRuntime server for a target.
 #[derive(Clone)]
 pub struct Server(Arc<Shared>);
 
@@ -51,7 +51,7 @@ struct Shared {
     driver: Option<Driver>,
 }
 
-/// The target behind its schema.
+/// Target and its schema.
 struct Switch {
     target: Arc<dyn Target>,
     schema: Schema,
@@ -87,7 +87,7 @@ impl Switch {
         }
     }
 
-    /// Refuses an index beyond the end of a register or counter.
+    /// Rejects an index beyond the end of a register or counter.
     fn check_index(&self, table: &Table, key: &Key) -> Result<(), Fault> {
         let Some(Match::Exact(index)) = key.values().next().filter(|_| table.kind.is_indexed())
         else {
@@ -127,7 +127,7 @@ impl Switch {
         self.target.read(&table.name, pipes, query, source)
     }
 
-    /// Every entry that a read asks for, as messages.
+    /// Returns every entry that a read requests, as messages.
     fn answer(
         &self,
         default: &proto::TargetDevice,
@@ -153,7 +153,7 @@ impl Switch {
         }
     }
 
-    /// Whether each element of the answer is fetched from the chip.
+    /// Whether each element of the answer is read from the chip.
     fn is_read_from_chip(&self, entity: &proto::Entity) -> bool {
         let Some(entity::Entity::TableEntry(entry)) = &entity.entity else { return false };
         from_hardware(entry)
@@ -182,7 +182,7 @@ impl Switch {
                     "entries have no handles here; give the key",
                 ));
             }
-            // A table without a key has no entry but the default one.
+            // A table without a key has only a default entry.
             None if table.keys.is_empty() => Query::Default,
             None => Query::All,
         };
@@ -197,7 +197,7 @@ impl Switch {
         entries.iter().map(|entry| self.entry(table, pipes, device, entry, keys_only)).collect()
     }
 
-    /// An entry of the target's as a message; a target that breaks its schema is found out here.
+    /// Encodes an entry of the target. This detects a target that violates its schema.
     fn entry(
         &self,
         table: &Table,
@@ -226,7 +226,7 @@ impl Switch {
 }
 
 impl Server {
-    /// A server for a target.
+    /// Returns a server for a target.
     ///
     /// # Errors
     /// [`SchemaError`] if the target's schema cannot be read.
@@ -234,10 +234,10 @@ impl Server {
         Self::build(target, None)
     }
 
-    /// A server that takes as long as one with a chip does, or notes how long that would be.
+    /// Returns a server that takes as long as one with a chip, or records how long that would be.
     ///
     /// # Errors
-    /// As of [`new`](Self::new).
+    /// The same as of [`new`](Self::new).
     pub fn driver_like(
         target: Arc<dyn Target>,
         costs: Costs,
@@ -258,7 +258,7 @@ impl Server {
         Ok(Server(Arc::new(Shared { switch, clients: Clients::default(), digests, driver })))
     }
 
-    /// This server as a gRPC service.
+    /// Returns this server as a gRPC service.
     #[must_use]
     pub fn service(&self) -> BfRuntimeServer<Server> {
         BfRuntimeServer::new(self.clone())
@@ -266,7 +266,7 @@ impl Server {
             .max_encoding_message_size(MAX_MESSAGE)
     }
 
-    /// Who asks, and for which program: it must have bound it.
+    /// Checks that the client has bound the program.
     fn check(&self, client_id: u32, program: &str) -> Result<(), Status> {
         self.0.clients.check_bound(client_id)?;
         let loaded = self.0.switch.target.program();
@@ -310,7 +310,7 @@ impl Server {
         Ok(proto::DigestList { digest_id: filter.id, list_id, data, target })
     }
 
-    /// Serves one client's channel until it goes away.
+    /// Serves the channel of one client until it disconnects.
     async fn channel(self, mut requests: Streaming<proto::StreamMessageRequest>, answers: Answers) {
         let first = match requests.message().await {
             Ok(Some(first)) => first,
@@ -323,7 +323,7 @@ impl Server {
                 return;
             }
         };
-        // Before the answer, so that a client that has it misses nothing.
+        // Subscribe before answering, so that the client misses no digest.
         let mut digests = self.0.digests.subscribe();
         if answers.send(Ok(subscribed())).await.is_err() {
             return;
@@ -332,8 +332,8 @@ impl Server {
         loop {
             tokio::select! {
                 request = requests.message() => match request {
-                    // Switches acknowledge digests by themselves and take no notice of clients that
-                    // do.
+                    // Switches acknowledge digests themselves and ignore acknowledgements of
+                    // clients.
                     Ok(Some(proto::StreamMessageRequest { update: Some(stream_message_request::Update::DigestAck(_)), .. })) => {}
                     Ok(Some(_)) => {
                         let _ = answers.send(Err(Status::already_exists("this channel has its subscription already"))).await;
@@ -396,7 +396,7 @@ fn subscribed() -> proto::StreamMessageResponse {
     }
 }
 
-/// The status of a batch that did not succeed as a whole: one `Error` for each update, as a
+/// Returns the status of a batch that failed in part: one `Error` per update, as a
 /// `google.rpc.Status`.
 fn failed(outcomes: &[Result<(), Fault>]) -> Status {
     let errors = outcomes.iter().map(|outcome| match outcome {
@@ -478,7 +478,7 @@ impl BfRuntime for Server {
         if let Some(driver) = &self.0.driver {
             driver.take(Work { indices, ..Work::default() }).await;
         }
-        // One message, even for nothing: clients exist that read just one.
+        // Send one message even if it is empty: some clients read just one.
         let (sender, receiver) = mpsc::channel(1);
         let _ = sender.send(Ok(proto::ReadResponse { entities, status: Vec::new() })).await;
         Ok(Response::new(ReceiverStream::new(receiver)))

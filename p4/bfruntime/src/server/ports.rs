@@ -1,4 +1,4 @@
-//! The port tables of a server: what was configured, and the names on the front panel.
+//! Port tables of a server: configured ports and front-panel names.
 
 use super::target::{Fault, PortCounters, Query, Source, Target, Write};
 use crate::entry::{Data, Entry, Key, Match, Place, Value};
@@ -6,17 +6,17 @@ use crate::fixed;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Front-panel ports of a pipeline, four channels each.
+/// Front-panel ports of a pipe, with four channels each.
 const FRONT_PORTS: u32 = 16;
 const CHANNELS: u32 = 4;
-/// The first of the ports to the switch's own processor.
+/// First port to the switch's own CPU.
 const PROCESSOR: u32 = 64;
 
-/// Configured ports by device number.
+/// Configured ports by device port number.
 pub(super) struct Ports {
     pipes: u32,
     configured: Mutex<BTreeMap<u32, Vec<(String, Value)>>>,
-    /// What was counted when the chip was asked last.
+    /// Counters as of the last read from the chip.
     counters: Mutex<BTreeMap<u32, PortCounters>>,
 }
 
@@ -29,8 +29,8 @@ impl Ports {
         self.configured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Names of ports, which front panels count from 1, and their numbers within the device. The
-    /// last one is the processor's.
+    /// Returns the names of ports, which front panels count from 1, and their device port numbers.
+    /// The last one is the CPU port.
     fn names(&self) -> impl Iterator<Item = (String, u32)> {
         let fronts = self.pipes * FRONT_PORTS;
         let front =
@@ -41,8 +41,7 @@ impl Ports {
         })
     }
 
-    /// Ports that are configured, or that the target has counted something at, with what is known
-    /// to be counted.
+    /// Returns the ports that are configured or have counted something, with their counters.
     fn counted(&self, target: &dyn Target, source: Source) -> Vec<Entry> {
         let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         if source == Source::Hardware {

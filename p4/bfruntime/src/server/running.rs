@@ -1,4 +1,4 @@
-//! A server on a thread of its own.
+//! Server on a thread of its own.
 
 use super::{Server, Target};
 use crate::proto::bf_runtime_server::{BfRuntime, BfRuntimeServer};
@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 
-/// A server that runs until this is dropped; then all its connections are cut, as when a switch's
+/// Server that runs until this is dropped. All its connections are then closed, as when a switch's
 /// process ends.
 pub struct Running {
     address: SocketAddr,
@@ -19,43 +19,43 @@ pub struct Running {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Why a server does not start.
+/// Reason why a server cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// The target's schema cannot be read.
     #[error(transparent)]
     Schema(#[from] SchemaError),
-    /// The address cannot be listened on.
+    /// Listening on the address failed.
     #[error("cannot listen on {address}: {source}")]
     Listen {
-        /// The address.
+        /// Address.
         address: SocketAddr,
-        /// The system's reason.
+        /// Error of the system.
         source: io::Error,
     },
     /// The certificate or its key cannot be used.
     #[error("cannot serve TLS: {0}")]
     Tls(#[from] tonic::transport::Error),
-    /// There is no thread or runtime for it.
+    /// Starting a thread or runtime failed.
     #[error("cannot start the server: {0}")]
     Runtime(#[source] io::Error),
 }
 
-/// Encrypted connections: what proves who the server is, and whom it lets in.
+/// Encryption: the server's certificate, and the clients it accepts.
 #[derive(Clone)]
 pub struct Tls {
-    /// The server's certificate, PEM.
+    /// Certificate of the server, PEM.
     pub certificate: String,
-    /// Its key, PEM.
+    /// Private key, PEM.
     pub key: String,
-    /// Certificate of the authority that clients' certificates must come from, PEM; without it
-    /// clients need none.
+    /// Certificate of the authority that must have signed clients' certificates, PEM. `None`
+    /// accepts clients without one.
     pub client_authority: Option<String>,
 }
 
 impl Running {
-    /// Serves a target. Port 0 lets the system choose one.
+    /// Starts a server for a target. Port 0 lets the system choose one.
     ///
     /// # Errors
     /// [`StartError`].
@@ -67,7 +67,7 @@ impl Running {
         Self::start_service(address, tls, Server::new(target)?.service())
     }
 
-    /// Serves anything that speaks the protocol.
+    /// Starts a server for any implementation of the protocol.
     ///
     /// # Errors
     /// [`StartError`].
@@ -99,7 +99,7 @@ impl Running {
                     Ok(listener) => listener,
                     Err(error) => return tracing::error!("cannot listen on {address}: {error}"),
                 };
-                // Small answers at once, and not when the ones before are acknowledged.
+                // Send small answers immediately, not after earlier ones are acknowledged.
                 let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
                 let serve = server.add_service(service).serve_with_incoming(incoming);
                 tokio::select! {
@@ -107,7 +107,7 @@ impl Running {
                     _ = stopped => {}
                 }
             });
-            // With the runtime go all connections.
+            // Dropping the runtime closes all connections.
         };
         let thread = thread::Builder::new()
             .name("bfruntime".to_owned())
@@ -116,7 +116,7 @@ impl Running {
         Ok(Running { address, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// Returns the address it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address

@@ -1,4 +1,4 @@
-//! A switch in memory: holds what it is told, for any schema, and matches nothing.
+//! Switch in memory that stores entries for any schema, and matches nothing.
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
 #![allow(clippy::unwrap_used, reason = "tests")]
@@ -16,25 +16,25 @@ pub struct Memory {
     state: Mutex<State>,
 }
 
-/// What the switch holds.
+/// Content of the switch.
 #[derive(Default)]
 pub struct State {
     pub entries: HashMap<String, BTreeMap<Key, Data>>,
     pub defaults: HashMap<String, Data>,
-    /// Registers and counters as the hardware has them: by table, pipe and index, every field.
+    /// Registers and counters in hardware: every field by table, pipe and index.
     pub hardware: HashMap<String, Vec<Vec<Cell>>>,
-    /// As the driver has them.
+    /// Copies of the driver.
     pub software: HashMap<String, Vec<Vec<Cell>>>,
     pub digests: Option<Digests>,
-    /// Ports in the order in which they were configured.
+    /// Ports in the order of their configuration.
     pub ports: Vec<(u32, bool)>,
-    /// What came to ports.
+    /// MAC counters of ports.
     pub macs: BTreeMap<u32, PortCounters>,
     pub paused: bool,
-    /// Writes made while packets were stopped.
+    /// Writes made while packets were paused.
     pub written_while_paused: usize,
     pub writes: usize,
-    /// Synchronisations with the hardware.
+    /// Number of synchronizations with the hardware.
     pub syncs: usize,
 }
 
@@ -57,7 +57,7 @@ impl Memory {
     }
 
     fn table(&self, name: &str) -> &Table {
-        // The server gives full names.
+        // The server passes full names.
         self.schema.tables().iter().find(|table| table.name == name).unwrap()
     }
 }
@@ -88,7 +88,7 @@ impl State {
         for copy in [&mut self.hardware, &mut self.software] {
             let cells = copy.get_mut(&table.name).unwrap();
             for pipe in pipes.clone() {
-                // Hardware adds the pipes' counters up, so a counter is written to one of them.
+                // Hardware adds the counters of the pipes, so a counter is written to one pipe.
                 let written = table.kind == TableKind::Register || pipe == pipes.start;
                 match write {
                     Write::Modify(key, data) => {
@@ -133,7 +133,7 @@ impl State {
     }
 }
 
-/// An element as the program declares it. Counts of flows begin with one, and all else with zero.
+/// Returns the initial value of an element: counts of flows start at one, everything else at zero.
 fn initial(table: &Table) -> Cell {
     let of = |name: &str, length: usize| {
         let mut bytes = vec![0; length];

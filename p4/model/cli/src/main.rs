@@ -1,6 +1,6 @@
-//! `flowgauge-p4-model`: a stand-in for a Tofino switch, to try a controller against. It executes
-//! flowgauge's P4 source, is asked over BFRuntime as a switch is, and counts packets from a capture
-//! or a generator. It is a test double and no switch.
+//! `flowgauge-p4-model`: substitute for a Tofino switch, to test a controller. It executes
+//! flowgauge's P4 source, serves BFRuntime like a switch, and counts packets from a capture, a
+//! generator or network interfaces. It is a test double, not a switch.
 
 use clap::Parser;
 use flowgauge_bfruntime::server::{Costs, Pace as Time, Running, Server, Target};
@@ -21,16 +21,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// How long to wait when no packet is due or nobody has asked to stop.
+/// Polling interval while no packet is due.
 const IDLE: Duration = Duration::from_micros(200);
-/// The longest frame that a part in a capture is filled up to.
+/// Maximum length to which a truncated frame of a capture is padded.
 const LONGEST: usize = 65_535;
 
-/// A stand-in for a Tofino switch: executes flowgauge's P4 source and serves BFRuntime.
+/// Execute flowgauge's P4 source and serve BFRuntime, as a substitute for a Tofino switch.
 ///
-/// It is a test double and no switch: it knows nothing of stages, timing and queues, and counts
-/// some hundred thousand packets a second. Packets arrive in real time: from a capture or a
-/// generator, in turn at the first port of every pipe, or from network interfaces. Ctrl-C ends it.
+/// This is a test double, not a switch: it does not model stages, timing and queues, and counts
+/// some hundred thousand packets per second. Packets arrive in real time: from a capture or a
+/// generator, in turn at the first port of each pipe, or from network interfaces. Press Ctrl-C to
+/// stop.
 #[derive(Parser)]
 #[command(version, max_term_width = 100)]
 #[command(after_help = "Examples:
@@ -38,45 +39,44 @@ const LONGEST: usize = 65_535;
   flowgauge-p4-model --define FLOWGAUGE_PRECISION=12 --pcap trace.pcap --listen 127.0.0.1:50053
   flowgauge-p4-model --port 0=veth0,1=veth2")]
 struct Command {
-    /// Where to serve BFRuntime; port 0 lets the system choose one
+    /// Serve BFRuntime on this address; port 0 lets the system choose one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:50052")]
     listen: SocketAddr,
 
-    /// A setting of the build, as -D on the compiler's command line: FLOWGAUGE_KEY,
-    /// FLOWGAUGE_PRECISION, FLOWGAUGE_ENTROPY and others (p4/README.md, Settings)
+    /// Define a setting of the build, like -D of the compiler: FLOWGAUGE_KEY, FLOWGAUGE_PRECISION,
+    /// FLOWGAUGE_ENTROPY and others (p4/README.md, Settings)
     #[arg(short = 'D', long, value_name = "NAME=VALUE", value_parser = definition)]
     define: Vec<(String, String)>,
 
-    /// Another program than flowgauge's
+    /// Execute this program instead of flowgauge's
     #[arg(long, value_name = "FILE.p4")]
     source: Option<PathBuf>,
 
-    /// The name under which clients bind the program
+    /// Name under which clients bind the program
     #[arg(long, value_name = "NAME", default_value = "flowgauge")]
     program: String,
 
-    /// Pipes, each with registers of its own
+    /// Number of pipes, each with its own registers
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=4))]
     pipes: u8,
 
-    /// Take as long as a switch's driver: for an element that is read from the chip, for copying
-    /// all of a register (sync), for an entry that is written (update), and for a batch to arrive
-    /// (completion)
+    /// Take as long as a switch's driver: to read one element from the chip (index), to copy a
+    /// whole register (sync), to write an entry (update), and to complete a batch (completion)
     #[arg(long, value_name = "index=TIME,sync=TIME,update=TIME,completion=TIME", num_args = 0..=1, require_equals = true,
           default_missing_value = "", value_parser = costs)]
     driver_like: Option<Costs>,
 
-    /// Packets from a capture, at its pace
+    /// Replay the packets of this capture, at its pace
     #[arg(long, value_name = "FILE", conflicts_with = "traffic")]
     pcap: Option<PathBuf>,
 
-    /// Generated packets: PROFILE[,OPTION=VALUE]…, as of `flowgauge run --port memory:`
+    /// Generate packets: PROFILE[,OPTION=VALUE]…, as for `flowgauge run --port memory:`
     #[arg(long, value_name = "PROFILE", value_parser = profile)]
     traffic: Option<Profile>,
 
-    /// A network interface as a port of the switch, by its device number (pipe * 128 + port);
-    /// several with commas. Takes CAP_NET_RAW; meant for virtual links, in a network namespace of
-    /// their own
+    /// Use a network interface as a port of the switch, by its device port number (pipe * 128 +
+    /// port); comma-separated. Requires CAP_NET_RAW; meant for virtual links in a separate network
+    /// namespace
     #[arg(long, value_name = "PORT=IFACE", value_parser = attachment, value_delimiter = ',', conflicts_with_all = ["pcap", "traffic"])]
     port: Vec<(u16, String)>,
 }
@@ -163,11 +163,11 @@ fn serve(command: Command) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Frames that arrive at one interface before the next has its turn.
+/// Frames that are received at one interface before the next one.
 #[cfg(target_os = "linux")]
 const BATCH: usize = 64;
 
-/// The ports of the switch that have an interface, and it.
+/// Ports of the switch with interfaces, and these.
 #[cfg(target_os = "linux")]
 type Wires = (Vec<u16>, Vec<Wire>);
 
@@ -187,8 +187,7 @@ fn open(attachments: &[(u16, String)]) -> Result<Wires, String> {
     Ok((ports, wires))
 }
 
-/// Lets packets arrive from interfaces, and sends what leaves, until it is told to stop; gives the
-/// number that arrived.
+/// Forwards packets between interfaces until stopped, and returns the number received.
 #[cfg(target_os = "linux")]
 fn wired(
     switch: &Switch,
@@ -212,13 +211,13 @@ fn wired(
                 leaving.extend(entrance.arrive(ports[at], frame)?);
                 arrived += 1;
             }
-            // What found the model busy found a port's buffer full.
+            // Packets that arrived while the model was busy count as lost to a full port buffer.
             let (wire, before) = (&mut wires[at], lost[at]);
             lost[at] = wire.lost()?;
             entrance.arrive_without_room(ports[at], lost[at] - before);
             drop(entrance);
             for output in leaving {
-                // A port that nothing is plugged into.
+                // A port without an interface.
                 let Some(to) = ports.iter().position(|port| *port == output.port) else { continue };
                 if !wires[to].send(&output.frame).unwrap_or(false) {
                     unsent += 1;
@@ -254,7 +253,7 @@ fn wired(_: &Switch, _: (), _: &AtomicBool) -> Result<u64, Box<dyn Error>> {
     Ok(0)
 }
 
-/// Lets packets arrive until there are no more; gives their number.
+/// Injects packets until there are no more, and returns their number.
 fn feed<P: Port>(
     switch: &Switch,
     mut ports: Ports<P>,
@@ -269,7 +268,8 @@ fn feed<P: Port>(
                 others += 1;
                 return;
             }
-            // A switch sees frames whole. What a capture has cut off is behind the headers.
+            // A switch sees complete frames. The truncated part of a captured frame is behind the
+            // headers.
             let length = frame.wire_length as usize;
             let bytes = if length <= frame.bytes.len() {
                 frame.bytes

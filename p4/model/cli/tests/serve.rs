@@ -1,5 +1,4 @@
-//! The command `flowgauge-p4-model`: serves a model that counts what a capture or a generator
-//! sends.
+//! The command `flowgauge-p4-model`, serving a model that counts a capture or generated packets.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -41,7 +40,7 @@ impl Model {
 
 impl Drop for Model {
     fn drop(&mut self) {
-        // It has ended unless the test failed.
+        // It has already ended unless the test failed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

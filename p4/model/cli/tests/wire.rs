@@ -1,4 +1,4 @@
-//! The model between two network interfaces: a bump in the wire.
+//! The model between two network interfaces, as a bump in the wire.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
 
@@ -20,13 +20,13 @@ struct Model(Child);
 
 impl Drop for Model {
     fn drop(&mut self) {
-        // It has ended unless the test failed.
+        // It has already ended unless the test failed.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Receives a frame that must come.
+/// Receives a frame, which must arrive.
 fn next(wire: &mut [Wire; 1]) -> Vec<u8> {
     for _ in 0..300 {
         if let Some(frame) = wire[0].receive().unwrap() {
@@ -65,7 +65,7 @@ fn forward_and_count() {
     tofino.install(&Tables::new(&settings, 1)).unwrap();
 
     let (near, mut far) = ([Wire::open(tx).unwrap()], [Wire::open("far").unwrap()]);
-    // Links carry at most 1514 bytes and, without padding, at least an Ethernet header.
+    // Links carry at most 1514 bytes, and at least an Ethernet header without padding.
     let frames: Vec<Vec<u8>> = frames::kinds().into_iter().map(|frame| frame.bytes).collect();
     let frames: Vec<&Vec<u8>> =
         frames.iter().filter(|frame| (14..=1514).contains(&frame.len())).collect();
@@ -80,7 +80,7 @@ fn forward_and_count() {
     let window = tofino.rotate().unwrap();
     assert_eq!(window.packets_after, frames.len() as u64);
     assert!(window.bank.counters.ipv6 > 0);
-    // And the other way.
+    // And in the opposite direction.
     let mut near = near;
     assert!(far[0].send(frames[0]).unwrap());
     assert_eq!(&next(&mut near), frames[0]);

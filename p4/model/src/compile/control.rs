@@ -8,10 +8,10 @@ use crate::source::{Place, Result};
 use std::borrow::Cow;
 use std::rc::Rc;
 
-/// The widest key of a table.
+/// Maximum width of a table's key.
 const MAX_KEY: u32 = 128;
 const DEFAULT_SIZE: usize = 512;
-/// What a resubmitted packet carries in place of the port metadata.
+/// Size of the data that a resubmitted packet carries instead of port metadata.
 const RESUBMIT_BYTES: usize = 8;
 
 impl Compiler {
@@ -223,7 +223,7 @@ impl Compiler {
         }
     }
 
-    /// Values and masks, one after another from the most significant bits.
+    /// Joins values and masks, starting with the most significant bits.
     pub(super) fn masked(
         &mut self,
         scope: &Scope,
@@ -253,7 +253,7 @@ impl Compiler {
         Ok((value, masks))
     }
 
-    /// An action with its data, as entries and defaults name it.
+    /// Compiles an action with its data, as in entries and defaults.
     fn bound_action(
         &mut self,
         scope: &Scope,
@@ -366,7 +366,7 @@ impl Compiler {
         }
     }
 
-    /// A condition, which may be whether a table matched.
+    /// Compiles a condition, which may be whether a table matched.
     fn condition(
         &mut self,
         scope: &mut Scope,
@@ -392,7 +392,7 @@ impl Compiler {
         self.boolean(typed, &condition.place)
     }
 
-    /// An expression in which calls with effects are replaced by their results.
+    /// Replaces calls with effects in an expression by their results.
     fn effects_first<'e>(
         &mut self,
         scope: &mut Scope,
@@ -528,7 +528,7 @@ impl Compiler {
         Ok(Step::Assign(to.slot, value))
     }
 
-    /// A call with an effect, whose result goes to `target` if there is one.
+    /// Compiles a call with an effect. Its result is assigned to `target`, if any.
     fn call(
         &mut self,
         scope: &mut Scope,
@@ -653,7 +653,7 @@ impl Compiler {
         }
     }
 
-    /// An index of so many bits.
+    /// Compiles an index of this width.
     fn index(&mut self, scope: &Scope, index: &ast::Expression, width: u32) -> Result<Value> {
         let typed = self.expression(scope, index)?;
         let value = self.coerce(typed, width, false, &index.place)?;
@@ -662,7 +662,7 @@ impl Compiler {
         Ok(value)
     }
 
-    /// Hands a call's result to where it is assigned to.
+    /// Assigns the result of a call.
     fn deliver(
         &self,
         target: &Storage,
@@ -710,7 +710,7 @@ impl Compiler {
         Ok(())
     }
 
-    /// Inlines a control: parameters that name storage are that storage, other values are copied.
+    /// Inlines a control: parameters that name storage are bound to it, other values are copied.
     fn inline(
         &mut self,
         scope: &Scope,
@@ -739,7 +739,7 @@ impl Compiler {
         matches!(self.binding(scope, expression), Some(Binding::Packet))
     }
 
-    /// A scope with the parameters bound whose arguments name storage or the packet.
+    /// Returns a scope with the parameters bound whose arguments name storage or the packet.
     pub(super) fn bind(
         &mut self,
         scope: &Scope,
@@ -784,7 +784,7 @@ impl Compiler {
     }
 }
 
-/// Controls applied in a nested block stay applied.
+/// Marks controls applied in a nested block as applied.
 fn adopt_applied(outer: &mut Scope, inner: &Scope) {
     for (name, binding) in &mut outer.names {
         if let Binding::Block { applied, .. } = binding
@@ -795,7 +795,7 @@ fn adopt_applied(outer: &mut Scope, inner: &Scope) {
     }
 }
 
-/// Whether a call with an effect is in an expression that always evaluates it.
+/// Whether an expression contains a call with an effect that is always evaluated.
 fn has_effect(expression: &ast::Expression) -> bool {
     match &expression.kind {
         ExpressionKind::Unary(_, of)
@@ -808,7 +808,7 @@ fn has_effect(expression: &ast::Expression) -> bool {
     }
 }
 
-/// Whether an operator may leave its right side alone.
+/// Whether an operator may skip its right side.
 fn decides_early(operator: ast::Binary) -> bool {
     matches!(operator, ast::Binary::BothTrue | ast::Binary::OneTrue)
 }
@@ -822,7 +822,7 @@ fn is_effect(expression: &ast::Expression) -> bool {
     }
 }
 
-/// A number, or a sum or difference of numbers, as bounds of slices are.
+/// Evaluates a number, or a sum or difference of numbers, as in the bounds of slices.
 fn sum(expression: &ast::Expression) -> Option<u128> {
     match &expression.kind {
         ExpressionKind::Number { value, .. } => Some(*value),
@@ -836,7 +836,7 @@ fn sum(expression: &ast::Expression) -> Option<u128> {
     }
 }
 
-/// An expression as the compiler spells it in names.
+/// Spells an expression as the compiler does in names.
 pub(super) fn spelled(expression: &ast::Expression) -> String {
     match &expression.kind {
         ExpressionKind::Name(name) => name.clone(),

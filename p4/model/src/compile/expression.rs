@@ -1,4 +1,4 @@
-//! Expressions: widths are checked, numbers without a width take that of the other side.
+//! Expressions. Widths are checked; numbers without a width take that of the other side.
 
 use super::storage::{MAX_WIDTH, Storage};
 use super::{Binding, Compiler, Kind, Scope, Typed, Within, limits};
@@ -7,7 +7,7 @@ use crate::program::{Operator, Value, mask};
 use crate::source::{Place, Result};
 
 impl Compiler {
-    /// A number known at compile time.
+    /// Evaluates a number known at compile time.
     pub(super) fn number(&mut self, scope: &Scope, expression: &ast::Expression) -> Result<i128> {
         match self.expression(scope, expression)? {
             Typed::Number(number) => Ok(number),
@@ -23,7 +23,7 @@ impl Compiler {
         }
     }
 
-    /// A value of the given type, from a number without a width or one that has this type.
+    /// Converts a number without a width, or a value of this type, to the given type.
     pub(super) fn coerce(
         &self,
         typed: Typed,
@@ -59,7 +59,7 @@ impl Compiler {
         }
     }
 
-    /// A constant of a key: a bool counts as one bit.
+    /// Compiles a constant of a key. A bool is one bit.
     pub(super) fn key_constant(
         &mut self,
         scope: &Scope,
@@ -77,7 +77,7 @@ impl Compiler {
         }
     }
 
-    /// A value with its width; a bool counts as one bit.
+    /// Returns a value with its width. A bool is one bit.
     pub(super) fn with_width(&self, typed: Typed, place: &Place) -> Result<(Value, u32)> {
         match typed {
             Typed::Bits { value, width, .. } => Ok((value, width)),
@@ -86,7 +86,7 @@ impl Compiler {
         }
     }
 
-    /// The storage that an expression names, if it names one.
+    /// Returns the storage that an expression names, if it does.
     pub(super) fn storage(
         &mut self,
         scope: &Scope,
@@ -360,7 +360,7 @@ impl Compiler {
         Ok(if boolean { Typed::Bool(value) } else { Typed::Bits { value, width, signed } })
     }
 
-    /// Both sides at the type of the one that has one.
+    /// Converts both sides to the type of the one that has one.
     fn alike(&self, left: Typed, right: Typed, place: &Place) -> Result<(Value, Value, Like)> {
         match (&left, &right) {
             (Typed::Bool(left), Typed::Bool(right)) => {
@@ -419,7 +419,7 @@ impl Compiler {
         }
     }
 
-    /// Calls without an effect: `isValid`, `max`, `min`, `predicate`, `read`.
+    /// Compiles calls without an effect: `isValid`, `max`, `min`, `predicate`, `read`.
     fn pure_call(
         &mut self,
         scope: &Scope,

@@ -12,18 +12,18 @@ use crate::source::{Place, Result};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Widths that a stateful ALU works on.
+/// Element widths that a stateful ALU supports.
 const REGISTER_WIDTHS: [u32; 4] = [1, 8, 16, 32];
 const LARGEST_ARRAY: i128 = 1 << 24;
 const DEEPEST_BLOCK: usize = 16;
 
-/// A declared CRC polynomial.
+/// Declared CRC polynomial.
 pub(super) struct Polynomial {
     crc: Crc,
 }
 
 impl Compiler {
-    /// Declares an instance; gives what its name stands for.
+    /// Declares an instance and returns its binding.
     pub(super) fn instance(&mut self, scope: &Scope, instance: &ast::Instance) -> Result<Binding> {
         let place = &instance.place;
         let TypeKind::Named { name: kind, arguments: types } = &instance.kind.kind else {
@@ -302,7 +302,7 @@ impl Compiler {
         }
     }
 
-    /// Values that a hash or digest takes together, with their widths.
+    /// Returns the joined values of a hash or digest, with their widths.
     pub(super) fn fields(
         &mut self,
         scope: &Scope,
@@ -334,7 +334,7 @@ impl Compiler {
         Ok(fields)
     }
 
-    /// Checks what a hash is fed with, and remembers it for the control plane.
+    /// Checks the input of a hash, and stores it for the control plane.
     pub(super) fn hash_input(
         &mut self,
         hash: usize,
@@ -373,13 +373,13 @@ impl Compiler {
         Ok(())
     }
 
-    /// The result of a register action, if it has one.
+    /// Returns the result of a register action, if it has one.
     pub(super) fn result(&self, action: usize) -> Option<Scalar> {
         self.results.get(action).copied().flatten()
     }
 }
 
-/// Whether values, one after another, fill words of this width, so that none lies in two words.
+/// Whether consecutive values fill words of this width without crossing their boundaries.
 fn fill_words(fields: &[(Value, u32)], word: u32) -> bool {
     let mut free = 0;
     let fit = fields.iter().all(|(_, width)| {
@@ -391,7 +391,7 @@ fn fill_words(fields: &[(Value, u32)], word: u32) -> bool {
     fit && free == 0
 }
 
-/// Whether conditions compare an unsigned number with a constant that the ALU has no room for.
+/// Whether conditions compare an unsigned number with a constant too large for the ALU.
 fn compares_beyond(steps: &[Step]) -> bool {
     steps.iter().any(|step| match step {
         Step::If(condition, then, otherwise) => {

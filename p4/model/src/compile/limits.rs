@@ -1,8 +1,9 @@
-//! What a Tofino 1 has. A program that needs more is refused when it is loaded, so that it does not
-//! run here and nowhere else.
+//! Limits of Tofino 1. A program that exceeds them is rejected when it is loaded, so that it cannot
+//! run here only.
 //!
-//! The limits are those that the chip's compiler checks, or where it is known to fail. Where
-//! packets, stages and units end up only the compiler knows: what passes here may still not fit.
+//! The limits are those that the chip's compiler checks, or beyond which it is known to fail. Only
+//! the compiler knows where packets, stages and units are placed: a program accepted here may still
+//! not fit.
 
 use super::Compiler;
 use crate::program::{Operator, Program, Slot, Step, Value};
@@ -11,33 +12,33 @@ use hashbrown::{HashMap, HashSet};
 
 /// Match-action stages.
 const STAGES: usize = 12;
-/// Look-ups and registers that depend on one another. Ways that exclude each other are not told
-/// apart here, so that a program that fits seems to have more than there are stages: up to 14 of
-/// flowgauge's, which takes 11.
+/// Maximum number of look-ups and registers that depend on each other. Mutually exclusive paths are
+/// not distinguished here, so that a program that fits seems to have more than there are stages: up
+/// to 14 for flowgauge's, which needs 11.
 const LONGEST_CHAIN: usize = 2 * STAGES;
-/// Bits of SRAM in a stage: 80 blocks of 1,024 words of 128 bits.
+/// SRAM bits of a stage: 80 blocks of 1,024 words of 128 bits.
 const SRAM_OF_STAGE: u128 = 80 * 1024 * 128;
-/// TCAM blocks of all stages, and what each holds.
+/// TCAM blocks of all stages, and the size of each.
 const TCAM_BLOCKS: u128 = STAGES as u128 * 24;
 const TCAM_ENTRIES: u128 = 512;
 const TCAM_BITS: u128 = 44;
 /// Stateful ALUs of all stages.
 const STATEFUL_ALUS: usize = STAGES * 4;
-/// What a stateful ALU has: instructions, comparisons in each, and operands from the packet.
+/// Limits of a stateful ALU: instructions, comparisons in each, and operands from the packet.
 const SALU_INSTRUCTIONS: usize = 4;
 const SALU_COMPARISONS: usize = 2;
 const SALU_OPERANDS: usize = 2;
-/// Bytes of a digest: 48, of which one says which digest it is.
+/// Bytes of a digest: 48, one of which identifies the digest.
 const DIGEST_BYTES: u32 = 47;
-/// Bits that are added at once.
+/// Maximum width of an addition, in bits.
 const ADDER_BITS: u32 = 64;
-/// Bits of hashes that an action takes: the action data bus has room for one immediate value.
+/// Hash bits that an action can use: the action data bus has room for one immediate value.
 const HASH_BITS: u32 = 32;
 
-/// Arrays and tables that a packet has reached on its way.
+/// Arrays and tables that a packet has accessed.
 pub(super) type Reached = HashSet<Unit>;
 
-/// What belongs to one stage.
+/// Object that belongs to one stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Unit {
     Register(usize),
@@ -45,21 +46,20 @@ pub(super) enum Unit {
     Table(usize),
 }
 
-/// What an action, or a statement of a control, asks for.
+/// Resources that an action, or a statement of a control, needs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Work {
     pub(super) reached: Reached,
-    /// What it has computed. All of its instructions run at once, so that none reads what another
-    /// one computes.
+    /// Slots it has computed. All its instructions run in parallel, so that none can read the
+    /// result of another.
     computed: HashSet<Slot>,
     hash_bits: u32,
-    /// Whether it needs the hash distribution unit: for a hash, or for an address that comes from
-    /// the packet.
+    /// Whether it needs the hash distribution unit: for a hash, or for an address from the packet.
     distributes: bool,
 }
 
 impl Work {
-    /// One of two branches.
+    /// Merges the resources of two exclusive branches.
     pub(super) fn or(&mut self, other: Work) {
         self.reached.extend(other.reached);
         self.computed.extend(other.computed);
@@ -67,15 +67,15 @@ impl Work {
         self.distributes |= other.distributes;
     }
 
-    /// The next statement of a control is an action of its own.
+    /// Starts a new action for the next statement of a control.
     pub(super) fn next(&mut self) {
         *self = Work { reached: std::mem::take(&mut self.reached), ..Work::default() };
     }
 }
 
 impl Compiler {
-    /// Notes that a packet reaches this here. On no way through the program it may reach it twice,
-    /// for it belongs to one stage.
+    /// Notes that a packet accesses these units. No path may access a unit twice, since it belongs
+    /// to one stage.
     pub(super) fn reach(&mut self, units: &Reached, place: &Place) -> Result<()> {
         let again = units.iter().find(|unit| self.work.reached.contains(*unit));
         if let Some(unit) = again {
@@ -93,7 +93,8 @@ impl Compiler {
         Ok(())
     }
 
-    /// What applying a table reaches: itself, and what its actions reach, of which one runs.
+    /// Returns the units that applying a table accesses: the table itself, and those of its
+    /// actions.
     pub(super) fn reached_by_table(&self, table: usize) -> Reached {
         let actions = &self.program.tables[table].actions;
         let by_actions = actions
@@ -103,15 +104,15 @@ impl Compiler {
         by_actions.copied().chain([Unit::Table(table)]).collect()
     }
 
-    /// Notes the address of an array. Constants and action data are at hand, other addresses are
-    /// distributed as hashes are.
+    /// Notes the address of an array. Constants and action data are available; other addresses are
+    /// distributed like hashes.
     pub(super) fn address(&mut self, index: &Value) {
         let is_at_hand = is_constant(index)
             || matches!(index, Value::Slot(slot) if self.action_data.contains(slot));
         self.work.distributes |= !is_at_hand;
     }
 
-    /// Notes that so many bits of a hash are needed here.
+    /// Notes that this many bits of a hash are needed here.
     pub(super) fn hash(&mut self, bits: u32, place: &Place) -> Result<()> {
         self.work.distributes = true;
         self.work.hash_bits += bits;
@@ -122,7 +123,7 @@ impl Compiler {
         place.fail(format!("{total} bits of hashes in one action: its data bus has room for {HASH_BITS}; use an action for each"))
     }
 
-    /// Notes that an action runs, as a part of another one or by itself.
+    /// Notes that an action runs, as part of another one or on its own.
     pub(super) fn run_within(&mut self, is_part: bool, work: &Work, place: &Place) -> Result<()> {
         self.reach(&work.reached, place)?;
         if !is_part {
@@ -132,8 +133,8 @@ impl Compiler {
         if work.hash_bits > 0 { self.hash(work.hash_bits, place) } else { Ok(()) }
     }
 
-    /// Checks that what a deparser sends is sent under a condition: which of several is chosen by a
-    /// field that counts them.
+    /// Checks that what a deparser sends is sent under a condition: a counting field selects one of
+    /// several.
     pub(super) fn check_conditional(&self, what: &str, place: &Place) -> Result<()> {
         if self.conditions > 0 {
             return Ok(());
@@ -143,8 +144,8 @@ impl Compiler {
         ))
     }
 
-    /// Checks that a keyed table can have this action as its default: a miss has no hash
-    /// distribution.
+    /// Checks that a keyed table can have this action as its default: hash distribution is not
+    /// available on a miss.
     pub(super) fn check_default(&self, table: &crate::program::Table, place: &Place) -> Result<()> {
         let action = table.default.0;
         if table.key.is_empty()
@@ -159,8 +160,8 @@ impl Compiler {
         ))
     }
 
-    /// Checks that each of these steps of an action is one instruction, which computes from what
-    /// was there before the action.
+    /// Checks that each of these steps of an action is one instruction whose operands were computed
+    /// before the action.
     pub(super) fn check_instructions(&mut self, steps: &[Step], place: &Place) -> Result<()> {
         let program = &self.program;
         if instructions(program, steps, &mut self.work.computed) {
@@ -172,7 +173,7 @@ impl Compiler {
         )
     }
 
-    /// Checks that one more action of a register has an instruction.
+    /// Checks that a register has an instruction left for another action.
     pub(super) fn check_register_actions(&self, register: usize, place: &Place) -> Result<()> {
         let others = self
             .program
@@ -189,7 +190,7 @@ impl Compiler {
         ))
     }
 
-    /// Checks that a stateful ALU can do this with an element.
+    /// Checks that a stateful ALU can execute this on an element.
     pub(super) fn check_register_action(
         &self,
         steps: &[Step],
@@ -219,8 +220,8 @@ impl Compiler {
         Ok(())
     }
 
-    /// Checks that everything fits into the chip together, and that no look-ups depend on one
-    /// another in more stages than there are.
+    /// Checks that everything fits into the chip together, and that no chain of dependent look-ups
+    /// is longer than the stages.
     pub(super) fn check_totals(&self, place: &Place) -> Result<()> {
         let Program { registers, tables, .. } = &self.program;
         if registers.len() > STATEFUL_ALUS {
@@ -263,7 +264,7 @@ impl Compiler {
     }
 }
 
-/// The TCAM blocks that a table takes, if it is not exact.
+/// Returns the TCAM blocks of a table; `None` for an exact table.
 fn cells_of_tcam(table: &crate::program::Table) -> Option<u128> {
     let is_exact = table.key.iter().all(|field| field.kind == crate::program::MatchKind::Exact);
     let width: u128 = table.key.iter().map(|field| u128::from(field.width)).sum();
@@ -318,7 +319,7 @@ pub(super) fn check_digest(fields: &[(String, u32)], place: &Place) -> Result<()
     place.fail(format!("a digest of {bytes} bytes: the chip sends at most {DIGEST_BYTES}"))
 }
 
-/// Checks that an ALU can do this with values of this width.
+/// Checks that an ALU supports this operator at this width.
 pub(super) fn check_operator(
     operator: &Operator,
     left: &Value,
@@ -348,8 +349,8 @@ pub(super) fn check_operator(
     }
 }
 
-/// Whether each step of an action is one instruction that reads nothing of what is `computed` in
-/// this action, except to copy it.
+/// Whether each step of an action is one instruction that does not read anything `computed` in this
+/// action, except to copy it.
 fn instructions(program: &Program, steps: &[Step], computed: &mut HashSet<Slot>) -> bool {
     steps.iter().all(|step| match step {
         Step::Assign(slot, value) => {
@@ -397,8 +398,8 @@ fn reads_any(value: &Value, slots: &HashSet<Slot>) -> bool {
     }
 }
 
-/// How many instructions one after another a value takes, beside the move to where it goes.
-/// Conditions are the compiler's to place.
+/// Returns the number of consecutive instructions that compute a value, besides the final move. The
+/// compiler places conditions.
 fn operations(value: &Value) -> usize {
     match value {
         Value::Constant(_) | Value::Slot(_) | Value::Not(_) | Value::Predicate(_) => 0,
@@ -415,11 +416,11 @@ fn operations(value: &Value) -> usize {
                 | Operator::Less(_)
                 | Operator::LessOrEqual(_) => 0,
                 Operator::BothTrue | Operator::OneTrue => 0,
-                // The bits of one and those of the other, by a mask.
+                // A deposit of some bits into others, by a mask.
                 Operator::Or if is_deposit(left, right) => 1,
-                // The compiler takes constants together.
+                // The compiler combines constants.
                 _ if is_constant(right) && ends_alike(operator, left) => operations(left),
-                // Complements of operands are a part of the instruction.
+                // Complements of operands are part of the instruction.
                 Operator::And | Operator::Or | Operator::Xor => {
                     1 + operations(whole(left)).max(operations(whole(right)))
                 }
@@ -429,7 +430,7 @@ fn operations(value: &Value) -> usize {
     }
 }
 
-/// Whether a value is the same operation, with a constant.
+/// Whether a value is the same operation with a constant.
 fn ends_alike(operator: &Operator, value: &Value) -> bool {
     let Value::Binary(of, sides) = value else {
         return false;
@@ -458,7 +459,7 @@ fn is_deposit(left: &Value, right: &Value) -> bool {
     matches!((mask(left), mask(right)), (Some(left), Some(right)) if left & right == 0)
 }
 
-/// Checks that a gateway can decide this.
+/// Checks that a gateway can evaluate this condition.
 pub(super) fn check_condition(condition: &Value, place: &Place) -> Result<()> {
     let problem = match condition {
         Value::Not(of) => return check_condition(of, place),
@@ -479,7 +480,7 @@ pub(super) fn check_condition(condition: &Value, place: &Place) -> Result<()> {
     place.fail(problem)
 }
 
-/// Checks that an index is a value that is there.
+/// Checks that an index is an existing value.
 pub(super) fn check_index(index: &Value, place: &Place) -> Result<()> {
     if !computes(index) {
         return Ok(());
@@ -510,7 +511,7 @@ fn is_constant(value: &Value) -> bool {
     matches!(value, Value::Constant(_))
 }
 
-/// Whether a value takes an adder, a shifter or a comparison to find.
+/// Whether a value needs an adder, a shifter or a comparison.
 fn computes(value: &Value) -> bool {
     match value {
         Value::Constant(_) | Value::Slot(_) => false,
@@ -538,13 +539,13 @@ fn computes(value: &Value) -> bool {
     }
 }
 
-/// What a register action asks of a stateful ALU.
+/// Resources that a register action needs of a stateful ALU.
 #[derive(Default)]
 struct RegisterWork<'a> {
     /// The element and the result.
     own: &'a [Slot],
     parameters: HashSet<Slot>,
-    /// Each once, whichever way round it is.
+    /// Comparisons, each once in either form.
     comparisons: HashSet<String>,
     operands: HashSet<String>,
     problem: Option<String>,
@@ -577,7 +578,7 @@ impl RegisterWork<'_> {
             }
             Value::Binary(operator, sides) => {
                 let (left, right) = (&sides.0, &sides.1);
-                // a <= b is not b < a.
+                // a <= b differs from b < a.
                 let comparison = match operator {
                     Operator::Equal | Operator::NotEqual => {
                         let mut sides = [format!("{left:?}"), format!("{right:?}")];
@@ -612,7 +613,7 @@ impl RegisterWork<'_> {
         self.operand(value);
     }
 
-    /// A value that is stored or told: one operation of two operands.
+    /// Checks a stored or returned value: one operation with two operands.
     fn result(&mut self, value: &Value) {
         match value {
             Value::Predicate(conditions) => {
@@ -629,7 +630,7 @@ impl RegisterWork<'_> {
         }
     }
 
-    /// Looks for what comes from the packet, and for what the ALU cannot do.
+    /// Collects operands from the packet, and operations that the ALU does not support.
     fn operand(&mut self, value: &Value) {
         match value {
             Value::Constant(_) => {}
@@ -676,7 +677,7 @@ impl RegisterWork<'_> {
     }
 }
 
-/// Whether an operand is itself the result of an operation of two.
+/// Whether an operand is itself the result of a binary operation.
 fn computes_deep(value: &Value) -> bool {
     match value {
         Value::Constant(_) | Value::Slot(_) | Value::Predicate(_) => false,
@@ -692,10 +693,10 @@ fn computes_deep(value: &Value) -> bool {
     }
 }
 
-/// How many look-ups and registers need one another, on the longest way that a value may take.
+/// Length of chains of dependent look-ups and registers, along the longest path of a value.
 struct Chain<'a> {
     compiler: &'a Compiler,
-    /// From which stage on a value is there.
+    /// Stage from which on a value is available.
     ready: HashMap<Slot, usize>,
     longest: usize,
 }
@@ -716,7 +717,7 @@ impl Chain<'_> {
         }
     }
 
-    /// `from`: the stage of the conditions that steps are under, or of the table whose action they
+    /// Visits steps. `from` is the stage of their conditions, or of the table whose action they
     /// are.
     fn steps(&mut self, steps: &[Step], from: usize) {
         for step in steps {
@@ -749,8 +750,8 @@ impl Chain<'_> {
                         .max()
                         .unwrap_or(0)
                         .max(from);
-                    // What it finds is there in the next stage. A table without a key may be taken
-                    // together with others.
+                    // The result is available in the next stage. A table without a key may be
+                    // merged with others.
                     let found = if table.key.is_empty() { key } else { self.take(key) };
                     self.ready.extend(hit.map(|hit| (hit, found)));
                     let before = self.ready.clone();
@@ -785,14 +786,14 @@ impl Chain<'_> {
         }
     }
 
-    /// A look-up or a register in this stage; its result is there in the next one.
+    /// Notes a look-up or register in this stage; its result is available in the next one.
     fn take(&mut self, stage: usize) -> usize {
         self.longest = self.longest.max(stage + 1);
         stage + 1
     }
 }
 
-/// What a register action reads.
+/// Returns the values that a register action reads.
 fn inputs(steps: &[Step]) -> Vec<&Value> {
     let mut values = Vec::new();
     for step in steps {

@@ -1,5 +1,8 @@
-//! From declarations to a program: types become widths, names become slots and indices,
-//! sub-controls are inlined.
+//! Compilation of declarations to a program: types become widths, names become slots and indices,
+//! and sub-controls are inlined.
+//!
+//! `control`, `parser`, `expression`, `externs` and `storage` compile one kind of construct each;
+//! `limits` rejects what Tofino 1 cannot do.
 
 mod control;
 mod expression;
@@ -22,10 +25,10 @@ use storage::Storage;
 const ARCHITECTURE: &str = include_str!("../tna.p4");
 const PIPELINE_BLOCKS: usize = 6;
 
-/// What an expression is before it is needed at a width.
+/// Expression before its width is known.
 #[derive(Clone, Debug)]
 enum Typed {
-    /// A number without a width, known at compile time.
+    /// Number without a width, known at compile time.
     Number(i128),
     Bits {
         value: Value,
@@ -43,7 +46,7 @@ enum Kind {
     Stack(Box<Kind>, usize),
 }
 
-/// What a name stands for.
+/// Meaning of a name.
 #[derive(Clone)]
 enum Binding {
     Storage(Storage),
@@ -59,7 +62,7 @@ enum Binding {
     Polynomial(Rc<externs::Polynomial>),
     Digest(usize),
     Resubmit,
-    /// Of a parser.
+    /// Counter of a parser.
     ParserCounter(Slot),
     Block {
         block: Rc<ast::Block>,
@@ -73,8 +76,7 @@ enum Binding {
 struct Scope {
     names: HashMap<String, Binding>,
     path: String,
-    /// What kind of block this is: tables belong in controls, externs nowhere else than in controls
-    /// and actions.
+    /// Kind of block: tables are only allowed in controls, externs only in controls and actions.
     within: Within,
 }
 
@@ -83,7 +85,7 @@ enum Within {
     #[default]
     Control,
     Action,
-    /// Of which register.
+    /// Action of this register.
     RegisterAction(usize),
     Parser,
     Deparser,
@@ -101,19 +103,19 @@ struct Compiler {
     pipe: String,
     /// Results of register actions, with their types.
     results: Vec<Option<storage::Scalar>>,
-    /// Widths of the indices of registers and counters.
+    /// Index widths of registers and counters.
     register_indices: Vec<u32>,
     counter_indices: Vec<u32>,
-    /// What the chip does on the way to where the compiler is, and in each action.
+    /// Resources used on the path to the current position, and in each action.
     work: limits::Work,
     work_of_action: HashMap<usize, limits::Work>,
-    /// Of the action that the compiler is in.
+    /// Data of the current action.
     action_data: Vec<Slot>,
-    /// Under how many conditions the compiler is.
+    /// Number of conditions around the current position.
     conditions: usize,
-    /// The parser's counter, if the program has one.
+    /// Counter of the parser, if the program has one.
     parser_counter: Option<Slot>,
-    /// Stacks of which the parser state that is compiled has extracted the next element.
+    /// Stacks whose next element the current parser state has extracted.
     walked: HashSet<usize>,
     program: Program,
 }
@@ -290,8 +292,8 @@ impl Compiler {
         Ok(())
     }
 
-    /// Binds a top block's parameters: packets, intrinsic metadata, and the program's own headers
-    /// and metadata, of which every block of the ingress has the same.
+    /// Binds the parameters of a top-level block: packets, intrinsic metadata, and the program's
+    /// headers and metadata, which all blocks of the ingress share.
     fn top_scope(
         &mut self,
         block: &Rc<ast::Block>,
@@ -321,7 +323,7 @@ impl Compiler {
         Ok(scope)
     }
 
-    /// The full name of something declared in a scope.
+    /// Returns the full name of a declaration in a scope.
     fn full_name(&self, scope: &Scope, name: &str) -> std::sync::Arc<str> {
         format!("{}.{}.{name}", self.pipe, scope.path).into()
     }

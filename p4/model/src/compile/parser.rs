@@ -8,17 +8,17 @@ use crate::source::{Place, Result};
 use hashbrown::HashMap;
 use std::rc::Rc;
 
-/// The widest select key.
+/// Maximum width of a select key.
 const MAX_SELECT: u32 = 128;
-/// Bits that a Tofino parser sees ahead.
+/// Bits that a Tofino parser can look ahead.
 const MAX_LOOKAHEAD: i128 = 256;
 
-/// A block, its path and its arguments.
+/// Block, its path and its arguments.
 type ParserCall = (Rc<ast::Block>, String, Vec<ast::Expression>);
 
 impl Compiler {
-    /// Compiles a parser, or one inside another, and gives its first state. `accept` is where it
-    /// continues.
+    /// Compiles a parser, or one applied in another, and returns its first state. It continues at
+    /// `accept`.
     pub(super) fn parser(
         &mut self,
         block: &Rc<ast::Block>,
@@ -134,7 +134,7 @@ impl Compiler {
         Ok(())
     }
 
-    /// `counter.is_zero()` in a select.
+    /// Compiles `counter.is_zero()` in a select.
     fn is_zero(&self, scope: &Scope, key: &ast::Expression) -> Result<Option<Value>> {
         let ExpressionKind::Call { callee, arguments, .. } = &key.kind else { return Ok(None) };
         let ExpressionKind::Member(of, method) = &callee.kind else { return Ok(None) };
@@ -145,8 +145,8 @@ impl Compiler {
         }
     }
 
-    /// The chip's counter has 8 bits with a sign. The model does not set it to a field: the
-    /// compiler says nothing about when the chip reads that.
+    /// Compiles an operation of the parser counter, which has 8 bits with a sign. Setting it to a
+    /// field is not supported: the compiler does not specify when the chip reads the field.
     fn counter_call(
         &mut self,
         scope: &Scope,
@@ -174,7 +174,7 @@ impl Compiler {
         }
     }
 
-    /// Another parser applied in a state.
+    /// Returns the parser applied in a state, if any.
     fn parser_call(&self, scope: &Scope, statement: &ast::Statement) -> Result<Option<ParserCall>> {
         if let StatementKind::Call(call) = &statement.kind
             && let ExpressionKind::Call { callee, arguments, .. } = &call.kind
@@ -272,7 +272,7 @@ impl Compiler {
         }
     }
 
-    /// What an extraction fills: a header, or the stack whose next element it names.
+    /// Returns the target of an extraction: a header, or the stack whose next element it names.
     fn storage_to_extract(
         &mut self,
         scope: &Scope,
@@ -290,7 +290,7 @@ impl Compiler {
         }
     }
 
-    /// `packet.lookahead<T>()` of a header or a number, or a slice of a number.
+    /// Compiles `packet.lookahead<T>()` of a header or a number, or a slice of a number.
     fn lookahead(&mut self, scope: &Scope, right: &ast::Expression) -> Result<Option<Lookahead>> {
         let (call, slice) = match &right.kind {
             ExpressionKind::Slice { of, high, low } => (&**of, Some((high, low))),
@@ -337,9 +337,9 @@ impl Compiler {
         Ok(Some(Lookahead::Bits { skip, width, need: (total as usize).div_ceil(8) }))
     }
 
-    /// The chip has loops only where a header stack bounds them. The compiler takes few of those of
-    /// which one state does not extract the next element: it runs out of registers for what such a
-    /// state selects on.
+    /// Rejects loops. The chip supports them only if a header stack bounds them, and the compiler
+    /// few in which some state does not extract the next element: it runs out of match registers
+    /// for them.
     pub(super) fn refuse_loops(&self, place: &Place) -> Result<()> {
         let successors = |index: usize| -> Vec<usize> {
             let targets = match &self.program.states[index].transition {
@@ -357,8 +357,8 @@ impl Compiler {
                 .iter()
                 .any(|step| matches!(step, ParserStep::ExtractNext(_)))
         };
-        // Peels off states that lead only to peeled ones, and to themselves if they bound that;
-        // what stays leads to another loop.
+        // Removes states that lead only to removed ones, and to themselves if that is bounded. The
+        // rest leads to another loop.
         let mut done = vec![false; self.program.states.len()];
         loop {
             let is_ready = |state: usize| {
@@ -378,11 +378,11 @@ impl Compiler {
     }
 }
 
-/// What a lookahead reads.
+/// Target of a lookahead.
 enum Lookahead {
-    /// `width` bits from `skip` bits ahead; `need` bytes must be there.
+    /// `width` bits from `skip` bits ahead. `need` bytes must be left.
     Bits { skip: u32, width: u32, need: usize },
-    /// A header of this type.
+    /// Header of this type.
     Header(String),
 }
 
@@ -433,7 +433,7 @@ impl Lookahead {
     }
 }
 
-/// Values of a key, one after another from the most significant bits.
+/// Joins the values of a key, starting with the most significant bits.
 pub(crate) fn packed(values: impl Iterator<Item = (u128, u32)>) -> u128 {
     values.fold(0, |key: u128, (value, width)| key.checked_shl(width).unwrap_or(0) | value)
 }

@@ -1,4 +1,4 @@
-//! Where headers, structs and fields live.
+//! Storage of headers, structs and fields.
 
 use super::{Compiler, Kind, Scope, Typed};
 use crate::ast;
@@ -6,7 +6,7 @@ use crate::program::{Field, Header, Slot, Stack, Value};
 use crate::source::Result;
 use std::rc::Rc;
 
-/// The widest value of an expression.
+/// Maximum width of a value.
 pub(super) const MAX_WIDTH: u32 = 128;
 const LARGEST_STACK: usize = 64;
 
@@ -27,7 +27,7 @@ pub(super) enum Storage {
         fields: Rc<Vec<(String, Storage)>>,
     },
     Struct(Rc<Vec<(String, Storage)>>),
-    /// Of headers also the program's stack and what its `last` is.
+    /// Stack of headers with its index in the program and its `last` header.
     Stack {
         elements: Rc<Vec<Storage>>,
         walked: Option<(usize, Rc<Storage>)>,
@@ -51,7 +51,7 @@ impl Storage {
         }
     }
 
-    /// All headers inside, in order.
+    /// Returns all headers inside, in order.
     pub(super) fn headers(&self) -> Vec<usize> {
         match self {
             Storage::Scalar(_) => Vec::new(),
@@ -63,7 +63,7 @@ impl Storage {
         }
     }
 
-    /// All slots inside, in order, with their widths.
+    /// Returns all slots inside, in order, with their widths.
     pub(super) fn slots(&self) -> Vec<(Slot, u32)> {
         match self {
             Storage::Scalar(scalar) => vec![(scalar.slot, scalar.width)],

@@ -4,8 +4,8 @@
 
 use flowgauge_p4_model::{ActionCall, Entry, Key, Match, Model, Options, SourceError};
 
-/// A program that reads a header of 16 bytes (`a`, `b`, `x`, `y`, 32 bits each) behind the
-/// metadata, and sends it to port 1.
+/// Program that reads a header of 16 bytes (`a`, `b`, `x`, `y`, 32 bits each) behind the metadata,
+/// and sends it to port 1.
 pub struct Program {
     pub declarations: String,
     pub locals: String,
@@ -99,7 +99,7 @@ pub fn frame(a: u32, b: u32) -> Vec<u8> {
     [a.to_be_bytes(), b.to_be_bytes(), [0; 4], [0; 4]].concat()
 }
 
-/// What a program makes of `a` and `b`: its `x` and `y`.
+/// Returns the `x` and `y` that a program computes from `a` and `b`.
 pub fn compute(model: &mut Model, a: u32, b: u32) -> (u32, u32) {
     let output = model.inject(0, &frame(a, b)).unwrap();
     let frame = &output[0].frame;
@@ -107,7 +107,7 @@ pub fn compute(model: &mut Model, a: u32, b: u32) -> (u32, u32) {
     (word(8), word(12))
 }
 
-/// One computation with a fresh model.
+/// Runs one computation with a new model.
 pub fn once(locals: &str, body: &str, a: u32, b: u32) -> (u32, u32) {
     compute(&mut model(locals, body), a, b)
 }

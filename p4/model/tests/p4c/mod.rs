@@ -1,4 +1,4 @@
-//! The chip's compiler: p4c with its Tofino backend, which few machines have.
+//! The chip's compiler: p4c with its Tofino backend, which is rarely installed.
 #![allow(dead_code, reason = "each test uses a part")]
 #![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
 
@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The compiler that `TEST_P4C` names, or `p4c` on the path, if it makes programs for Tofino.
+/// Returns the compiler in `TEST_P4C`, or `p4c` in PATH, if it supports Tofino.
 pub fn compiler() -> Option<OsString> {
     let program = std::env::var_os("TEST_P4C").unwrap_or_else(|| "p4c".into());
     let help = Command::new(&program).arg("--target-help").output().ok();
@@ -20,7 +20,7 @@ pub fn compiler() -> Option<OsString> {
     takes_tofino.then_some(program)
 }
 
-/// Compiles and assembles a source into a folder that is made anew.
+/// Compiles and assembles a source in a directory that is created again.
 pub fn compile(compiler: &OsStr, source: &Path, output: &Path, options: &[OsString]) -> Output {
     let _ = fs::remove_dir_all(output);
     fs::create_dir_all(output).unwrap();
@@ -29,8 +29,8 @@ pub fn compile(compiler: &OsStr, source: &Path, output: &Path, options: &[OsStri
     command.arg("-o").arg(output).arg(source).output().unwrap()
 }
 
-/// Whether the compiler takes each of these texts. Some are bound to make it fail in other ways
-/// than by an error.
+/// Returns whether the compiler accepts each of these texts. Some may make it crash instead of
+/// reporting an error.
 pub fn takes(compiler: &OsStr, name: &str, texts: &[String]) -> Vec<bool> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let take = |(index, text): (usize, &String)| {

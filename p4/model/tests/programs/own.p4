@@ -1,4 +1,4 @@
-// Someone's own program, with headers and metadata of its own, that measures with flowgauge.
+// Another program, with headers and metadata of its own, that measures with flowgauge.
 #include <core.p4>
 #include <tna.p4>
 

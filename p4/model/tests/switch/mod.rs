@@ -1,4 +1,4 @@
-//! A model that runs flowgauge.p4, set up as a controller would.
+//! Model that runs flowgauge.p4, set up as a controller would.
 #![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
 
 use flowgauge_core::Grid;
@@ -15,7 +15,7 @@ const FRAMES: &str = "pipe.Ingress.flowgauge.counters.frames";
 const BANK: &str = "pipe.Ingress.flowgauge.bank";
 const PORTS: &str = "pipe.Ingress.forward.ports";
 const CLASSES: usize = 8;
-/// Rows that the program's sketches and its filter have.
+/// Rows of the program's sketches and filter.
 pub const ROWS: usize = 3;
 
 #[derive(Clone)]
@@ -25,7 +25,7 @@ pub struct Switch {
     next_port: u16,
 }
 
-/// What was counted in one bank.
+/// Counts of one bank.
 #[derive(PartialEq, Eq)]
 pub struct Window {
     pub bank: Box<WideBank>,
@@ -42,12 +42,12 @@ fn call(action: &str, data: &[(&str, &[u8])]) -> ActionCall {
     ActionCall { action: action.to_owned(), data }
 }
 
-/// The key's name as part of a name in P4.
+/// Returns the key's name as part of a name in P4.
 fn by(key: KeyKind) -> String {
     key.name().replace('-', "_")
 }
 
-/// What a measurement of the program is called.
+/// Returns the name of a measurement in the program.
 fn measurement(name: &str, key: KeyKind) -> String {
     format!("pipe.Ingress.flowgauge.{name}_by_{}", by(key))
 }
@@ -78,7 +78,7 @@ impl Switch {
         self.model.add_entry(table, &entry).unwrap();
     }
 
-    /// A table of words, one for every byte.
+    /// Adds a table of words, one per byte.
     fn add_words(&mut self, tabulation: &str, number: usize, words: impl Iterator<Item = u64>) {
         let table = format!("pipe.Ingress.flowgauge.{tabulation}.words{number}");
         for (byte, word) in (0..=255).zip(words) {
@@ -130,8 +130,8 @@ impl Switch {
         }
         for entropy in entropy.into_iter().filter(|entropy| entropy.mode != sketch::Mode::Off) {
             let table = format!("{}.logarithm", measurement("entropy", entropy.key));
-            // A counter of Count-Min that is negative, were it signed, stands for the largest that
-            // is not.
+            // A Count-Min counter that would be negative as a signed number represents the largest
+            // one that is not.
             let largest = (entropy.mode == sketch::Mode::CountMin)
                 .then(|| (1 << 31, 1, PER_PACKET.log2((1 << 31) - 1)));
             for (value, length, log2) in PER_PACKET
@@ -158,8 +158,8 @@ impl Switch {
         );
     }
 
-    /// Lets a frame arrive at one pipe after another. The sketch of an entropy is each pipe's own,
-    /// so those go to one.
+    /// Injects a frame at one pipe after another. The sketch of an entropy is separate in each
+    /// pipe, so its frames go to one.
     pub fn inject(&mut self, frame: &[u8]) {
         if self.settings.entropy[0].mode == sketch::Mode::Off {
             self.next_port = (self.next_port + 128) % 256;
@@ -173,7 +173,7 @@ impl Switch {
             .unwrap();
     }
 
-    /// Adds the counters of a sketch in a bank and a pipe to others.
+    /// Adds the counters of a sketch in a bank and a pipe.
     fn add_cells(
         &self,
         name: &str,
@@ -194,7 +194,7 @@ impl Switch {
         }
     }
 
-    /// A bank, merged over the pipes.
+    /// Returns a bank, merged over the pipes.
     pub fn window(&self, bank: usize) -> Window {
         let Settings { cardinality, entropy, frequency, membership, .. } = self.settings;
         let mut merged = Window::new();
@@ -263,7 +263,7 @@ impl Switch {
         merged
     }
 
-    /// Gives every register and counter of a bank its initial value.
+    /// Resets every register and counter of a bank.
     pub fn clear(&mut self, bank: usize) {
         for register in self.model.registers() {
             let half = register.size / 2;
@@ -308,7 +308,7 @@ fn row_of(name: &str, settings: &sketch::Settings, row: usize) -> String {
     format!("{}.{kind}{row}", measurement(name, settings.key))
 }
 
-/// A shape that the program can have.
+/// Returns a shape that the program can have.
 pub fn shape(column_bits: u32) -> Grid {
     Grid::of_counters(ROWS, 1 << column_bits).unwrap()
 }

@@ -11,42 +11,38 @@ pub(crate) struct Measurements(pub(crate) Vec<MeasurementKind>);
 
 /// Returns the names of all measurements.
 pub(crate) fn names() -> String {
-    ALL.iter().map(|about| about.kind.name()).collect::<Vec<_>>().join(", ")
+    ALL.iter().map(|info| info.kind.name()).collect::<Vec<_>>().join(", ")
 }
 
 pub(crate) fn measure(text: &str) -> Result<Measurements, String> {
     let mut measurements = Vec::new();
     for name in text.split(',').map(str::trim).filter(|name| *name != "none") {
-        let found = ALL.iter().find(|about| about.kind.name() == name);
+        let found = ALL.iter().find(|info| info.kind.name() == name);
         let unknown = || {
-            format!(
-                "there is no measurement '{name}'; use {}, or none to count packets only",
-                names()
-            )
+            format!("unknown measurement '{name}'; use {}, or none to count packets only", names())
         };
         measurements.push(found.ok_or_else(unknown)?.kind);
     }
     Ok(Measurements(measurements))
 }
 
-/// Key of one measurement, or of all that have none of their own: `src` or `entropy=src+dst`.
+/// Key of one measurement, or of all without their own: `src` or `entropy=src+dst`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Keyed {
+pub(crate) struct KeyOption {
     /// Measurement; `None` for all others.
     pub(crate) measurement: Option<MeasurementKind>,
-    /// Keys, of which only entropy can have several.
+    /// Keys. Only entropy can have several.
     pub(crate) keys: Vec<KeyKind>,
 }
 
-pub(crate) fn keyed(text: &str) -> Result<Keyed, String> {
+pub(crate) fn keyed(text: &str) -> Result<KeyOption, String> {
     let (measurement, keys) = match text.split_once('=') {
         Some((name, keys)) => (Some(value::measurement(name.trim())?), keys),
         None => (None, text),
     };
     let keys =
         keys.split('+').map(|name| value::key_kind(name.trim())).collect::<Result<Vec<_>, _>>()?;
-    let most =
-        ALL.iter().find(|about| Some(about.kind) == measurement).map_or(1, |about| about.keys);
+    let most = ALL.iter().find(|info| Some(info.kind) == measurement).map_or(1, |info| info.keys);
     if let (0, Some(measurement)) = (most, measurement) {
         return Err(format!("{} has no key: it counts packets, not flows", measurement.name()));
     }
@@ -54,10 +50,10 @@ pub(crate) fn keyed(text: &str) -> Result<Keyed, String> {
     different.sort_by_key(|key| *key as u8);
     different.dedup();
     match keys.len() <= most && different.len() == keys.len() {
-        true => Ok(Keyed { measurement, keys }),
-        false => Err(
-            "entropy can have two different keys, as in entropy=src+dst, everything else has one"
-                .to_owned(),
-        ),
+        true => Ok(KeyOption { measurement, keys }),
+        false => {
+            Err("only entropy can have two keys, which must differ, as in entropy=src+dst"
+                .to_owned())
+        }
     }
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 #[derive(Args, Clone, Debug, Default)]
 #[group(skip)]
-pub(crate) struct Own {
+pub(crate) struct DelayArgs {
     /// Round-trip times to measure: tcp-handshake, tcp-data, tcp-duration, tcp-timestamps, dns,
     /// icmp, quic-spin [default: tcp-handshake,tcp-data,dns]
     #[arg(long, value_name = "KINDS", value_parser = kinds, help_heading = "Measurement")]
@@ -85,9 +85,7 @@ fn groups(path: &str) -> Result<Groups, String> {
         groups.add(line).map_err(|problem| format!("line {number}: {problem}"))?;
     }
     if groups.prefixes.is_empty() {
-        return Err(
-            "it names no prefix; give a line 'NAME PREFIX PREFIX ...' for each group".to_owned()
-        );
+        return Err("no prefixes; write a line 'NAME PREFIX PREFIX ...' for each group".to_owned());
     }
     Ok(groups)
 }
@@ -99,12 +97,12 @@ impl Groups {
         let Some(name) = words.next() else { return Ok(()) };
         if name == OTHERS {
             return Err(format!(
-                "'{OTHERS}' are all addresses that are in no group; give the group another name"
+                "'{OTHERS}' is reserved for addresses in no group; rename the group"
             ));
         }
         let mut words = words.peekable();
         if words.peek().is_none() {
-            return Err(format!("'{name}' has no prefix; give a line 'NAME PREFIX PREFIX ...'"));
+            return Err(format!("'{name}' has no prefix; write a line 'NAME PREFIX PREFIX ...'"));
         }
         let index = self.names.iter().position(|known| **known == *name).unwrap_or_else(|| {
             self.names.push(Arc::from(name));
@@ -112,7 +110,7 @@ impl Groups {
         });
         if index + 1 >= MAX_GROUPS {
             return Err(format!(
-                "'{name}' is one group too many; there are at most {}",
+                "'{name}' is one group too many; at most {} are supported",
                 MAX_GROUPS - 1
             ));
         }
@@ -120,7 +118,7 @@ impl Groups {
             let prefix = value::prefix(word)?;
             if let Some((_, other)) = self.prefixes.iter().find(|(other, _)| *other == prefix) {
                 let other = self.names.get(usize::from(*other) - 1).map_or("", |name| name);
-                return Err(format!("{word} is in {other} already"));
+                return Err(format!("{word} is already in {other}"));
             }
             self.prefixes.push((prefix, index as u8 + 1));
         }
@@ -143,7 +141,7 @@ fn kinds(text: &str) -> Result<Kinds, String> {
     text.split(',').try_fold(Kinds::NONE, |kinds, name| {
         kind(name)
             .map(|kind| kinds.with(kind))
-            .ok_or_else(|| format!("there is no kind {name:?}; there are {}", all()))
+            .ok_or_else(|| format!("unknown kind {name:?}; use {}", all()))
     })
 }
 
@@ -188,7 +186,7 @@ fn expiry(text: &str) -> Result<Duration, String> {
     })
 }
 
-impl Own {
+impl DelayArgs {
     /// Returns the group and the locality of each given prefix.
     pub(crate) fn prefixes(&self) -> Vec<Owned> {
         let groups = self.delay_groups.iter().flat_map(|groups| &groups.prefixes);
@@ -205,7 +203,7 @@ impl Own {
     }
 }
 
-impl Measurement for Own {
+impl Measurement for DelayArgs {
     const KIND: MeasurementKind = MeasurementKind::Delay;
     const KEYS: usize = 0;
 
@@ -248,21 +246,21 @@ impl Measurement for Own {
         let is_expiring = self.delay_algorithm == Some(Algorithm::Expiry);
         let is_corrected = matches!(settings.delay.algorithm, Algorithm::Fridge);
         if self.tune == Some(true) && !is_corrected {
-            return Some("--tune is for --delay-algorithm fridge; leave out one of them");
+            return Some("--tune is for --delay-algorithm fridge; remove one of them");
         }
         if self.delay_admit == Some(Admit::Auto) && options.staggered.is_some() {
             return Some(
-                "--delay-admit auto goes from window to window, and --staggered has none; give a share, or leave out --staggered",
+                "--delay-admit auto needs windows, which --staggered does not have; give a share, or remove --staggered",
             );
         }
         if self.prefixes().len() > MAX_PREFIXES {
             return Some(
-                "--delay-groups and --delay-local have more than 1023 prefixes together; give fewer, or wider ones",
+                "--delay-groups and --delay-local have more than 1023 prefixes in total; use fewer, or shorter ones",
             );
         }
         match self.delay_expiry {
             Some(_) if !is_expiring => Some(
-                "--delay-expiry is for --delay-algorithm expiry; leave out one or add the other",
+                "--delay-expiry is for --delay-algorithm expiry; add it, or remove --delay-expiry",
             ),
             _ => settings.delay.problem(),
         }

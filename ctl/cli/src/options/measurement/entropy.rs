@@ -10,7 +10,7 @@ use flowgauge_dataplane::MeasurementKind;
 
 #[derive(Args, Clone, Debug, Default)]
 #[group(skip)]
-pub(crate) struct Own {
+pub(crate) struct EntropyArgs {
     /// Sketch of entropy or frequency: count-sketch or count-min, rows and columns [default:
     /// entropy=count-sketch:4x1024, frequency=count-min:4x1024; 3 rows on a switch]
     #[arg(long, value_name = "NAME=KIND:ROWSxCOLUMNS", value_parser = sketch, value_delimiter = ',', help_heading = "Measurement")]
@@ -27,7 +27,7 @@ fn keys(options: &Options) -> Vec<KeyKind> {
     }
 }
 
-impl Measurement for Own {
+impl Measurement for EntropyArgs {
     const KIND: MeasurementKind = MeasurementKind::Entropy;
     const KEYS: usize = ENTROPIES;
     const SKETCH: Option<SketchKind> = Some(SketchKind::CountSketch);
@@ -43,6 +43,6 @@ impl Measurement for Own {
         let measured = keys(options);
         let can_watch = [KeyKind::Src, KeyKind::Dst].iter().all(|key| measured.contains(key));
         (options.watches() && !can_watch)
-            .then_some("--alarm watches the entropies of sources and destinations; leave out the --key of entropy")
+            .then_some("--alarm watches the entropies of sources and destinations; remove the --key of entropy")
     }
 }

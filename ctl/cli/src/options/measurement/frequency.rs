@@ -9,9 +9,9 @@ use flowgauge_dataplane::MeasurementKind;
 
 #[derive(Args, Clone, Debug, Default)]
 #[group(skip)]
-pub(crate) struct Own {}
+pub(crate) struct FrequencyArgs {}
 
-impl Measurement for Own {
+impl Measurement for FrequencyArgs {
     const KIND: MeasurementKind = MeasurementKind::Frequency;
     const SKETCH: Option<SketchKind> = Some(SketchKind::CountMin);
     const ANSWERS: bool = true;

@@ -12,7 +12,7 @@ use flowgauge_dataplane::MeasurementKind;
 
 #[derive(Args, Clone, Debug, Default)]
 #[group(skip)]
-pub(crate) struct Own {
+pub(crate) struct HeavyArgs {
     /// Algorithm that finds heavy hitters: rap, space-saving, d-way-rap, hashpipe, precision
     /// [default: rap; d-way-rap in the kernel; precision on a switch]
     #[arg(long, value_name = "NAME", value_parser = value::algorithm, help_heading = "Measurement")]
@@ -42,7 +42,7 @@ fn slots(text: &str) -> Result<u8, String> {
         .ok_or_else(|| format!("give a power of two from 16 to {MAX_SLOTS}"))
 }
 
-impl Measurement for Own {
+impl Measurement for HeavyArgs {
     const KIND: MeasurementKind = MeasurementKind::Heavy;
 
     fn settings(&self, options: &Options, traffic: &Traffic, settings: &mut Settings) {

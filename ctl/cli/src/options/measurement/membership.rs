@@ -13,7 +13,7 @@ use flowgauge_dataplane::MeasurementKind;
 
 #[derive(Args, Clone, Debug, Default)]
 #[group(skip)]
-pub(crate) struct Own {
+pub(crate) struct MembershipArgs {
     /// Bloom filter of membership: rows, and bits per row [default: 4x65536; 3x65536 on a switch]
     #[arg(long, value_name = "ROWSxBITS", value_parser = filter, help_heading = "Measurement")]
     filter: Option<Grid>,
@@ -22,11 +22,11 @@ pub(crate) struct Own {
 fn filter(text: &str) -> Result<Grid, String> {
     let shape = rows_and_columns(text).and_then(|(rows, bits)| Grid::of_bits(rows, bits));
     shape.ok_or_else(|| {
-        format!("give ROWSxBITS: 1 to {MAX_ROWS} rows, bits a power of two from 64 to 65536, together at most {MAX_FILTER_BITS}")
+        format!("give ROWSxBITS: 1 to {MAX_ROWS} rows, bits a power of two from 64 to 65536, at most {MAX_FILTER_BITS} in total")
     })
 }
 
-impl Measurement for Own {
+impl Measurement for MembershipArgs {
     const KIND: MeasurementKind = MeasurementKind::Membership;
     const ANSWERS: bool = true;
 

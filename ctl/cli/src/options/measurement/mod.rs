@@ -27,27 +27,27 @@ use flowgauge_ctl::measurement::Estimation;
 use flowgauge_dataplane::MeasurementKind;
 
 macro_rules! measurements {
-    ($($module:ident),* $(,)?) => {
+    ($($module:ident: $args:ident),* $(,)?) => {
         /// Options of all measurements, in the order of the help.
         #[derive(Args, Clone, Debug, Default)]
         #[group(skip)]
-        pub(crate) struct Own {
+        pub(crate) struct MeasurementArgs {
             $(#[command(flatten)]
-            pub(crate) $module: $module::Own,)*
+            pub(crate) $module: $module::$args,)*
         }
 
         /// Properties of all measurements.
-        pub(crate) const ALL: &[About] = &[$(About {
-            kind: $module::Own::KIND,
-            keys: $module::Own::KEYS,
-            sketch: $module::Own::SKETCH,
-            answers: $module::Own::ANSWERS,
+        pub(crate) const ALL: &[MeasurementInfo] = &[$(MeasurementInfo {
+            kind: $module::$args::KIND,
+            keys: $module::$args::KEYS,
+            sketch: $module::$args::SKETCH,
+            answers: $module::$args::ANSWERS,
         }),*];
 
-        impl Own {
+        impl MeasurementArgs {
             /// Fills in the dataplane settings of the enabled measurements.
             pub(crate) fn settings(&self, options: &Options, traffic: &Traffic, settings: &mut Settings) {
-                $(if options.measures($module::Own::KIND) {
+                $(if options.measures($module::$args::KIND) {
                     self.$module.settings(options, traffic, settings);
                 })*
             }
@@ -66,8 +66,8 @@ macro_rules! measurements {
             /// measurement.
             pub(crate) fn idle(&self, options: &Options, given: &[Given]) -> Option<(String, MeasurementKind)> {
                 None$(.or_else(|| {
-                    let is_idle = $module::Own::IDLE_ALONE && !options.measures($module::Own::KIND);
-                    first_given::<$module::Own>(given).filter(|_| is_idle).map(|option| (option, $module::Own::KIND))
+                    let is_idle = $module::$args::IDLE_ALONE && !options.measures($module::$args::KIND);
+                    first_given::<$module::$args>(given).filter(|_| is_idle).map(|option| (option, $module::$args::KIND))
                 }))*
             }
         }
@@ -75,18 +75,18 @@ macro_rules! measurements {
 }
 
 measurements! {
-    cardinality,
-    entropy,
-    frequency,
-    membership,
-    heavy,
-    sizes,
-    delay,
-    reorder,
+    cardinality: CardinalityArgs,
+    entropy: EntropyArgs,
+    frequency: FrequencyArgs,
+    membership: MembershipArgs,
+    heavy: HeavyArgs,
+    sizes: SizesArgs,
+    delay: DelayArgs,
+    reorder: ReorderArgs,
 }
 
 /// Properties of a measurement that matter on the command line.
-pub(crate) struct About {
+pub(crate) struct MeasurementInfo {
     pub(crate) kind: MeasurementKind,
     /// Number of keys that it can have at a time; 0 if it counts packets, not flows.
     pub(crate) keys: usize,

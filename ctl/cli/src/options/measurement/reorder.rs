@@ -11,7 +11,7 @@ use flowgauge_dataplane::MeasurementKind;
 
 #[derive(Args, Clone, Debug, Default)]
 #[group(skip)]
-pub(crate) struct Own {
+pub(crate) struct ReorderArgs {
     /// Prefix lengths by which to report reordering sources, IPv4,IPv6 [default: 24,48]
     #[arg(long, value_name = "BITS,BITS", value_parser = prefix, help_heading = "Measurement")]
     prefix: Option<(u8, u8)>,
@@ -44,7 +44,9 @@ fn prefix(text: &str) -> Result<(u8, u8), String> {
             .problem()
             .is_none()
     });
-    both.ok_or_else(|| "give the bits over IPv4 and IPv6, 1 to 32 and 1 to 56, as 24,48".to_owned())
+    both.ok_or_else(|| {
+        "give prefix lengths of 1 to 32 (IPv4) and 1 to 56 (IPv6), such as 24,48".to_owned()
+    })
 }
 
 fn algorithm(text: &str) -> Result<Algorithm, String> {
@@ -65,7 +67,7 @@ fn buckets(text: &str) -> Result<u8, String> {
         .ok_or_else(|| "give a power of two from 2 to 65536".to_owned())
 }
 
-impl Measurement for Own {
+impl Measurement for ReorderArgs {
     const KIND: MeasurementKind = MeasurementKind::Reorder;
     const KEYS: usize = 0;
 

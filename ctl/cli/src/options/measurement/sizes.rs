@@ -9,9 +9,9 @@ use flowgauge_dataplane::MeasurementKind;
 
 #[derive(Args, Clone, Debug, Default)]
 #[group(skip)]
-pub(crate) struct Own {}
+pub(crate) struct SizesArgs {}
 
-impl Measurement for Own {
+impl Measurement for SizesArgs {
     const KIND: MeasurementKind = MeasurementKind::Sizes;
     const KEYS: usize = 0;
 

@@ -19,14 +19,17 @@ pub(crate) struct SketchSpec {
 }
 
 pub(crate) fn sketch(text: &str) -> Result<SketchSpec, String> {
-    let wanted = || "say for example entropy=count-sketch:4x1024 or frequency=count-min".to_owned();
+    let wanted = || {
+        "give NAME=KIND:ROWSxCOLUMNS, such as entropy=count-sketch:4x1024 or frequency=count-min"
+            .to_owned()
+    };
     let (name, sketch) = text.split_once('=').ok_or_else(wanted)?;
     let measurement = value::measurement(name.trim())?;
-    let mut sketched = ALL.iter().filter(|about| about.sketch.is_some()).map(|about| about.kind);
+    let mut sketched = ALL.iter().filter(|info| info.sketch.is_some()).map(|info| info.kind);
     if !sketched.clone().any(|kind| kind == measurement) {
         let names = sketched.by_ref().map(MeasurementKind::name).collect::<Vec<_>>().join(" and ");
         return Err(format!(
-            "{} has no sketch of rows and columns; {names} have",
+            "{} has no sketch of rows and columns; use {names}",
             measurement.name()
         ));
     }
@@ -40,7 +43,7 @@ pub(crate) fn sketch(text: &str) -> Result<SketchSpec, String> {
         let most = MAX_CELLS;
         let shape = rows_and_columns(shape).and_then(|(rows, columns)| Grid::of_counters(rows, columns));
         shape.ok_or_else(|| {
-            format!("give ROWSxCOLUMNS: 1 to {MAX_ROWS} rows, columns a power of two from 16, together at most {most}")
+            format!("give ROWSxCOLUMNS: 1 to {MAX_ROWS} rows, columns a power of two from 16, at most {most} in total")
         })
     });
     Ok(SketchSpec { measurement, kind, shape: shape.transpose()? })
@@ -54,12 +57,17 @@ impl Options {
         key: KeyKind,
         traffic: &Traffic,
     ) -> Settings {
-        let given =
-            self.own.entropy.sketch.iter().rev().find(|given| given.measurement == measurement);
+        let given = self
+            .measurement_args
+            .entropy
+            .sketch
+            .iter()
+            .rev()
+            .find(|given| given.measurement == measurement);
         let usual = ALL
             .iter()
-            .find(|about| about.kind == measurement)
-            .and_then(|about| about.sketch)
+            .find(|info| info.kind == measurement)
+            .and_then(|info| info.sketch)
             .unwrap_or(SketchKind::CountMin);
         let usual_shape =
             if traffic.counter == Counter::Switch { Grid::of_counters(3, 1024) } else { None };

@@ -1,27 +1,27 @@
-//! What an AF_XDP port is to be: `IFACE[:QUEUES][,OPTION=VALUE]…`.
+//! Description of an AF_XDP port: `IFACE[:QUEUES][,OPTION=VALUE]…`.
 
 use crate::xdp::Mode;
 use crate::xdp::redirect::QUEUES;
 use std::fmt;
 use std::str::FromStr;
 
-/// How packets get from the driver into a socket's frames.
+/// Transfer of packets from the driver into a socket's frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Copies {
-    /// As the driver can.
+    /// Zero copy if the driver supports it.
     #[default]
     Auto,
-    /// The kernel copies them: works with every driver.
+    /// Copied by the kernel: works with every driver.
     Copy,
-    /// The driver puts them there.
+    /// Written by the driver directly.
     ZeroCopy,
 }
 
 impl Copies {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Copies; 3] = [Copies::Auto, Copies::Copy, Copies::ZeroCopy];
 
-    /// The name used in options.
+    /// Returns the name used in options.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -35,19 +35,20 @@ impl Copies {
 /// A description of an AF_XDP port, for example `eth1:4,mode=copy,xdp=skb`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AfXdp {
-    /// The interface.
+    /// Name of the interface.
     pub interface: String,
-    /// Receive queues, from 0 on; `None` for all there are, and those that come.
+    /// Receive queues, from 0 on; `None` for all present and future ones.
     pub queues: Option<u32>,
-    /// How packets get into the frames.
+    /// Transfer of packets into the frames.
     pub copies: Copies,
-    /// Where in the receive path packets are taken: native or skb.
+    /// XDP mode of the program that redirects packets: native or skb.
     pub xdp: Mode,
-    /// Workers drive the driver themselves instead of waiting for its interrupts.
+    /// Whether workers poll the driver themselves instead of waiting for its interrupts.
     pub busy_poll: bool,
-    /// Frames of every queue: a power of two.
+    /// Frames per queue: a power of two.
     pub frames: u32,
-    /// Even if the host has addresses there, whose packets it will not see.
+    /// Whether to count even if the host has addresses on the interface; it will not receive their
+    /// packets.
     pub from_host: bool,
 }
 
@@ -55,7 +56,7 @@ const FRAMES: u32 = 4096;
 const OPTIONS: &str = "mode=auto|copy|zero-copy, xdp=native|skb, frames=N (a power of two from 64 to 65536), busy-poll, from-host";
 
 impl AfXdp {
-    /// All receive queues of an interface, with what is usual otherwise.
+    /// Describes all receive queues of an interface, with default options.
     #[must_use]
     pub fn new(interface: &str) -> Self {
         AfXdp {
@@ -101,7 +102,7 @@ impl FromStr for AfXdp {
             Some((interface, queues)) => {
                 let wanted = || {
                     format!(
-                        "'{queues}' is no number of receive queues; give 1 to {QUEUES}, or leave it out for all"
+                        "'{queues}' is not a number of receive queues; give 1 to {QUEUES}, or leave it out for all"
                     )
                 };
                 let queues: u32 = queues.parse().map_err(|_| wanted())?;
@@ -116,9 +117,9 @@ impl FromStr for AfXdp {
         }
         let mut description = AfXdp { queues, ..AfXdp::new(interface) };
         for part in parts {
-            description
-                .set(part)
-                .ok_or_else(|| format!("'{part}' is no option of af_xdp; options are {OPTIONS}"))?;
+            description.set(part).ok_or_else(|| {
+                format!("'{part}' is not an option of af_xdp; options are {OPTIONS}")
+            })?;
         }
         Ok(description)
     }

@@ -1,7 +1,7 @@
-//! AF_XDP: packets of an interface, straight from its driver.
+//! AF_XDP ports: packets of an interface, received directly from its driver.
 //!
-//! A program at the interface hands every packet to the socket of the receive queue it came to; the
-//! host does not see it. Each socket has frames of its own, which a packet stays in until it is
+//! A program at the interface redirects every packet to the socket of its receive queue; the host
+//! does not receive it. Each socket has frames of its own, in which a packet stays until it is
 //! counted.
 
 mod description;
@@ -26,7 +26,7 @@ use nix::ifaddrs::getifaddrs;
 use rustix::event::epoll;
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
-use socket::{Config, Handle, Lost, Socket, Task};
+use socket::{Config, Handle, Socket, SocketLosses, Task};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -35,25 +35,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Packets that a worker takes from one socket at once.
+/// Maximum packets per read of one socket.
 const BATCH: u32 = 64;
-/// What the kernel keeps free in front of a packet.
+/// Bytes that the kernel reserves before a packet.
 const HEADROOM: u32 = 256;
-/// Ethernet header with two VLAN tags.
+/// Length of an Ethernet header with two VLAN tags, in bytes.
 const LINK_HEADER: u32 = 22;
-/// Drivers that also count packets which a socket refused as dropped by the device.
+/// Drivers that also count packets refused by a socket as dropped by the device.
 const COUNT_REFUSALS: [&str; 3] = ["veth", "virtio_net", "tun"];
-/// Looks, of which there are some ten a second, without a loss after which a queue counts as quiet
-/// again.
-const QUIET: u32 = 10;
+/// Checks without a loss, about ten a second, after which a queue counts as quiet again.
+const QUIET_CHECKS: u32 = 10;
 
-/// Ports on an interface's receive queues: as many as queues, or fewer if there are to be fewer
-/// `workers`.
+/// Creates ports on an interface's receive queues: one per queue, or fewer if `workers` is less.
 ///
 /// # Errors
-/// [`Error::Kernel`] if the interface has not as many queues, or has addresses; if the kernel has
-/// no such sockets, does not let this process make them, or has no frames for them; if there is
-/// another program or another program's socket.
+/// [`Error::Kernel`] if the interface has fewer queues than described, or has addresses; if the
+/// kernel lacks such sockets, denies them, or has no memory for frames; if another program or
+/// another process's socket is attached.
 pub fn af_xdp(description: &AfXdp, workers: Option<usize>) -> Result<Ports<AfXdpPort>, Error> {
     let name = &description.interface;
     let failed = |problem, source| Error::Kernel { interface: name.clone(), problem, source };
@@ -134,7 +132,7 @@ pub fn af_xdp(description: &AfXdp, workers: Option<usize>) -> Result<Ports<AfXdp
     Ok(Ports { ports, source: shared, gate, interface: name.clone() })
 }
 
-/// Tries whether this kernel takes the program that hands packets to sockets, at no interface.
+/// Checks whether this kernel accepts the redirecting program, without attaching it.
 ///
 /// # Errors
 /// [`Error::Kernel`] with the kernel's reason.
@@ -142,7 +140,7 @@ pub fn try_af_xdp() -> Result<(), Error> {
     redirect::try_program()
 }
 
-/// An address by which others reach this host through the interface.
+/// Returns an address by which other hosts reach this host through the interface.
 fn address_of(interface: &str) -> Option<IpAddr> {
     let addresses = getifaddrs().ok()?.filter(|found| found.interface_name == interface);
     let address = |found: nix::ifaddrs::InterfaceAddress| {
@@ -198,8 +196,7 @@ fn prepared(
     })
 }
 
-/// Opens a socket. The kernel frees a queue some milliseconds after the socket that was there
-/// before is closed.
+/// Opens a socket. The kernel frees a queue some milliseconds after its previous socket was closed.
 fn opened(index: u32, queue: u32, config: &Config) -> io::Result<Socket> {
     for _ in 0..FREED_WITHIN.as_millis() / FREED_LOOK.as_millis() {
         match Socket::open(index, queue, config) {
@@ -213,7 +210,7 @@ fn opened(index: u32, queue: u32, config: &Config) -> io::Result<Socket> {
 const FREED_WITHIN: Duration = Duration::from_secs(1);
 const FREED_LOOK: Duration = Duration::from_millis(5);
 
-/// How long the kernel may look for packets on the worker's behalf, in microseconds.
+/// Time that the kernel may poll for the worker, in microseconds.
 const BUSY_POLL_US: i32 = 20;
 
 fn advice(error: &io::Error, config: &Config) -> String {
@@ -239,77 +236,79 @@ fn advice(error: &io::Error, config: &Config) -> String {
     format!("{error}; {advice}")
 }
 
-/// What the ports of one interface share.
+/// State shared by the ports of one interface.
 struct Shared {
     description: AfXdp,
     config: Config,
     gate: Arc<Gate>,
-    /// Number of the interface; one that is made anew under its name has another.
+    /// Index of the interface; a recreated interface of the same name has another.
     index: u32,
     interface: Interface,
-    /// What precedes the network header there.
+    /// Link layer of the interface.
     link: Link,
     counters_before: DeviceCounters,
-    /// Whether the driver counts what a socket refused as dropped, so that it must not count twice.
+    /// Whether the driver counts packets refused by a socket as dropped, so that they must not be
+    /// counted twice.
     refusals_counted: bool,
     gone: AtomicBool,
     /// Ports that may still have packets.
     at_work: AtomicUsize,
     watch: Mutex<Watch>,
-    /// How sockets get to the ports.
+    /// Channels that pass new sockets to the ports.
     doors: Vec<Sender<Socket>>,
 }
 
-/// What is looked after by the controller's thread.
+/// State maintained by the controller's thread.
 struct Watch {
     redirect: Redirect,
-    /// The sockets, by queue.
+    /// Handles of the sockets, by queue.
     handles: Vec<Handle>,
-    /// Queues that the interface had when last looked at.
+    /// Queues of the interface at the last check.
     queues: u32,
-    /// Whether some of them are not counted because they cannot be.
+    /// Whether some of them cannot be counted.
     uncounted: bool,
     /// Whether the interface was up.
     running: bool,
-    /// Of every queue the packets lost when last looked at, and the looks since the last loss.
-    quiet: Vec<Quiet>,
-    /// Packets that had come to queues without a socket.
+    /// Loss state of every queue.
+    quiet: Vec<QueueLosses>,
+    /// Packets that arrived on queues without a socket.
     passed: u64,
-    /// The most that the device was ever found to have lost.
+    /// Largest losses of the device reported so far.
     device: Losses,
-    /// The most packets larger than a frame that were ever found.
+    /// Largest number of oversized packets reported so far.
     too_large: u64,
-    /// Whether it was told that packets may come merged.
+    /// Whether the notice on merged packets was issued.
     told_of_offloads: bool,
-    /// What the device receives.
+    /// Packets received by the device.
     odometer: Odometer,
 }
 
 #[derive(Clone, Copy)]
-struct Quiet {
+struct QueueLosses {
     lost: u64,
-    /// Of those, how many were larger than a frame.
+    /// The part of `lost` that was larger than a frame.
     too_large: u64,
-    /// Packets lost when it last was quiet.
+    /// Packets lost when the queue was last quiet.
     before: u64,
-    looks: u32,
+    checks: u32,
 }
 
 impl Watch {
-    /// Packets that came to queues without a socket. Keeps what it was if the kernel does not say.
+    /// Returns the packets that arrived on queues without a socket; the previous value if the
+    /// kernel does not report it.
     fn passed(&mut self) -> u64 {
         self.passed = self.redirect.passed().unwrap_or(self.passed);
         self.passed
     }
 
-    /// Packets lost by all sockets, and how many of them were larger than a frame.
+    /// Returns the packets lost by all sockets, and the part of them larger than a frame.
     fn lost(&mut self, pieces: bool) -> (u64, u64) {
         let (mut packets, mut too_large) = (0, 0);
         for lost in self.handles.iter().filter_map(|handle| handle.lost(pieces).ok()) {
             packets += lost.packets;
             too_large += lost.too_large;
         }
-        // Read while the kernel counts, it may be less than it was.
+        // Read while the kernel counts, it may be less than before.
         self.too_large = self.too_large.max(too_large);
         (packets, self.too_large.min(packets))
     }
@@ -320,15 +319,15 @@ impl Shared {
         self.watch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sockets for queues that the interface has got since the last look.
-    fn follow_queues(&self, watch: &mut Watch, said: &mut Vec<String>) {
+    /// Opens sockets for queues that the interface has gained since the last check.
+    fn follow_queues(&self, watch: &mut Watch, messages: &mut Vec<String>) {
         let name = &self.description.interface;
         let there = self.interface.receive_queues();
         let before = std::mem::replace(&mut watch.queues, there);
         let now = format!("{name}: has {there} receive queues now instead of {before}");
         if self.description.queues.is_some() {
             if there != before {
-                said.push(format!(
+                messages.push(format!(
                     "{now}, of which {} are counted, as asked for",
                     (watch.handles.len() as u32).min(there)
                 ));
@@ -340,21 +339,21 @@ impl Shared {
             problem = self.add_queue(watch).err();
         }
         let counted = (watch.handles.len() as u32).min(there);
-        let told = watch.uncounted;
+        let was_reported = watch.uncounted;
         watch.uncounted = problem.is_some();
         match problem {
-            Some(error) if there != before || !told => {
-                said.push(format!("{now}, of which {counted} are counted: {error}"))
+            Some(error) if there != before || !was_reported => {
+                messages.push(format!("{now}, of which {counted} are counted: {error}"))
             }
-            None if there != before => said.push(format!("{now}; all are counted")),
-            None if told => {
-                said.push(format!("{name}: all {there} receive queues are counted again"))
+            None if there != before => messages.push(format!("{now}; all are counted")),
+            None if was_reported => {
+                messages.push(format!("{name}: all {there} receive queues are counted again"))
             }
             _ => {}
         }
     }
 
-    /// A socket for the next queue.
+    /// Opens a socket for the next queue.
     fn add_queue(&self, watch: &mut Watch) -> Result<(), Error> {
         let queue = watch.handles.len() as u32;
         let socket = prepared(
@@ -370,34 +369,37 @@ impl Shared {
         Ok(())
     }
 
-    /// Queues that begin to lose packets, and that lose none any more.
-    fn follow_losses(&self, watch: &mut Watch, said: &mut Vec<String>) {
+    /// Reports queues that start or stop losing packets.
+    fn follow_losses(&self, watch: &mut Watch, messages: &mut Vec<String>) {
         let name = &self.description.interface;
         let Watch { handles, quiet, .. } = watch;
-        quiet.resize(handles.len(), Quiet { lost: 0, too_large: 0, before: 0, looks: QUIET });
+        quiet.resize(
+            handles.len(),
+            QueueLosses { lost: 0, too_large: 0, before: 0, checks: QUIET_CHECKS },
+        );
         for (queue, (handle, quiet)) in handles.iter().zip(quiet).enumerate() {
             let Ok(lost) = handle.lost(self.config.pieces) else { continue };
-            let was_quiet = quiet.looks >= QUIET;
+            let was_quiet = quiet.checks >= QUIET_CHECKS;
             if lost.packets > quiet.lost {
                 let too_large = lost.too_large > quiet.too_large;
                 if was_quiet && too_large {
-                    said.push(format!(
+                    messages.push(format!(
                         "{name}: queue {queue} loses packets that are larger than its frames ({} bytes): the kernel merges them (GRO), or the \
                          peer sends them unsegmented (TSO, GSO); switch that off (`ethtool -K`), or count with -i {name} --xdp-mode tcx",
                         self.config.frame_size
                     ));
                 } else if was_quiet {
-                    said.push(format!(
+                    messages.push(format!(
                         "{name}: queue {queue} loses packets, since its worker does not keep up"
                     ));
                 }
-                quiet.looks = 0;
+                quiet.checks = 0;
             } else if !was_quiet {
-                quiet.looks += 1;
-                if quiet.looks == QUIET {
+                quiet.checks += 1;
+                if quiet.checks == QUIET_CHECKS {
                     let packets = lost.packets - quiet.before;
-                    let Lost { no_frame, too_large, .. } = lost;
-                    said.push(format!(
+                    let SocketLosses { no_frame, too_large, .. } = lost;
+                    messages.push(format!(
                         "{name}: queue {queue} loses no more packets; it lost {packets} (no free frame: {no_frame} times; larger than a frame: {too_large})"
                     ));
                     quiet.before = lost.packets;
@@ -415,9 +417,9 @@ impl Shared {
 }
 
 impl Shared {
-    /// All packets that came to the interface, but for those of queues that were not asked for.
+    /// Returns all packets that arrived at the interface, except on queues that are not configured.
     fn arrived(&self, watch: &mut Watch) -> Option<u64> {
-        // What went elsewhere is read first: it has arrived.
+        // Packets on other queues are read first: they have arrived.
         let elsewhere = if self.description.queues.is_some() { watch.passed() } else { 0 };
         let counters = DeviceCounters::read(&self.description.interface)
             .filter(|_| !self.gone.load(Ordering::Acquire))?;
@@ -428,8 +430,8 @@ impl Shared {
 impl Source for Shared {
     fn losses(&self) -> Losses {
         let mut watch = self.watch();
-        // Before the sockets are asked: a driver counts later than a socket, so what it counts has
-        // been counted there.
+        // Read before the sockets: a driver counts later than a socket, so the sockets have counted
+        // everything that it has.
         let counted = if self.description.xdp == Mode::Native {
             Counted::BeforeStack
         } else {
@@ -486,9 +488,9 @@ impl Source for Shared {
     }
 
     fn notices(&self) -> Vec<String> {
-        let mut said = Vec::new();
+        let mut messages = Vec::new();
         if self.gone.load(Ordering::Acquire) {
-            return said;
+            return messages;
         }
         let name = &self.description.interface;
         let mut watch = self.watch();
@@ -498,7 +500,7 @@ impl Source for Shared {
         if let Some(running) = self.interface.is_running()
             && std::mem::replace(&mut watch.running, running) != running
         {
-            said.push(format!(
+            messages.push(format!(
                 "{name}: {}",
                 if running { "is up again" } else { "is down; no packets arrive" }
             ));
@@ -506,11 +508,11 @@ impl Source for Shared {
         if self.description.xdp == Mode::Skb
             && !std::mem::replace(&mut watch.told_of_offloads, true)
         {
-            said.extend(device::merged(name).map(|merged| format!("{name}: {merged}")));
+            messages.extend(device::merged(name).map(|merged| format!("{name}: {merged}")));
         }
-        self.follow_queues(&mut watch, &mut said);
-        self.follow_losses(&mut watch, &mut said);
-        said
+        self.follow_queues(&mut watch, &mut messages);
+        self.follow_losses(&mut watch, &mut messages);
+        messages
     }
 }
 
@@ -523,11 +525,11 @@ pub struct AfXdpPort {
     /// Waits for packets on all sockets, and for the event.
     epoll: OwnedFd,
     event: Arc<OwnedFd>,
-    /// Whether the interface is gone and what it had received is counted.
+    /// Whether the interface is gone and all packets received from it are counted.
     finished: bool,
 }
 
-/// What [`AfXdpPort`] calls its event where it waits.
+/// Identifier of [`AfXdpPort`]'s event in its epoll set.
 const EVENT: u64 = u64::MAX;
 
 impl AfXdpPort {
@@ -549,7 +551,7 @@ impl AfXdpPort {
         Ok(port)
     }
 
-    /// Takes the sockets that have come.
+    /// Takes over the sockets that have arrived.
     #[cold]
     fn admit(&mut self) -> io::Result<()> {
         while let Ok(socket) = self.arrivals.try_recv() {
@@ -560,7 +562,7 @@ impl AfXdpPort {
         Ok(())
     }
 
-    /// Packets that were counted so far.
+    /// Returns the counter of packets counted so far.
     #[must_use]
     pub fn received(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.received)
@@ -590,7 +592,7 @@ impl Port for AfXdpPort {
             socket.wake_receiver();
         }
         if packets > 0 {
-            // One writer: no need to lock the bus.
+            // There is a single writer, so no atomic addition is needed.
             self.received.store(
                 self.received.load(Ordering::Relaxed) + u64::from(packets),
                 Ordering::Release,
@@ -618,7 +620,7 @@ impl Port for AfXdpPort {
         let time =
             Timespec { tv_sec: most.as_secs() as i64, tv_nsec: i64::from(most.subsec_nanos()) };
         let mut events = [const { std::mem::MaybeUninit::uninit() }; 8];
-        // An interrupted wait is as good as one that is over.
+        // An interrupted wait counts as finished.
         let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, Some(&time)) else { return };
         if events.iter().any(|event| event.data.u64() == EVENT) {
             let _ = rustix::io::read(&*self.event, &mut [0; 8]);
@@ -627,7 +629,7 @@ impl Port for AfXdpPort {
 
     fn waker(&self) -> Option<Waker> {
         let event = Arc::clone(&self.event);
-        // Fails only if there are 2^64 calls that nobody has heard yet.
+        // Fails only after 2^64 unread calls.
         Some(Arc::new(move || _ = rustix::io::write(&*event, &1_u64.to_ne_bytes())))
     }
 

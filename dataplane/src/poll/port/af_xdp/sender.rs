@@ -1,4 +1,4 @@
-//! Sending packets from an interface through an AF_XDP socket.
+//! Transmission through an AF_XDP socket.
 
 use super::socket::{Config, Socket, Task};
 use super::{HEADROOM, LINK_HEADER, advice, opened};
@@ -6,34 +6,34 @@ use crate::error::Error;
 use crate::interface::{DeviceCounters, Interface, device};
 use crate::send::Outlet;
 
-/// Packets that the kernel sends for one call.
+/// Packets that the kernel sends per call.
 const BATCH: u32 = 32;
 const FRAMES: u32 = 2048;
 
-/// Sends packets from an interface as they are. They pass no queueing discipline, no firewall and
-/// no egress hook.
+/// Sender of unmodified packets through an interface. They bypass queueing disciplines, firewalls
+/// and egress hooks.
 pub struct FrameSender {
     interface: String,
     socket: Socket,
     largest: usize,
     before: DeviceCounters,
-    /// Packets that the kernel was not told of.
+    /// Packets queued since the kernel was last notified.
     queued: u32,
 }
 
 impl FrameSender {
-    /// Sends from an interface of this thread's network namespace; needs no program there.
+    /// Opens a sender on an interface of this thread's network namespace; needs no program there.
     ///
     /// # Errors
-    /// [`Error::Kernel`] if there is no such interface, or the kernel refuses the socket.
+    /// [`Error::Kernel`] if the interface does not exist, or the kernel refuses the socket.
     pub fn new(interface: &str) -> Result<Self, Error> {
         Self::on_queue(interface, 0)
     }
 
-    /// The same on a send queue.
+    /// Opens a sender on one send queue.
     ///
     /// # Errors
-    /// As [`new`](Self::new), and if there is no such queue.
+    /// As [`new`](Self::new), and if the queue does not exist.
     pub fn on_queue(interface: &str, queue: u32) -> Result<Self, Error> {
         let failed =
             |problem, source| Error::Kernel { interface: interface.to_owned(), problem, source };

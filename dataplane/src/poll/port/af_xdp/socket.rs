@@ -26,54 +26,54 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How to open a socket.
+/// Options of a socket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Config {
-    /// Frames, and entries of every ring: a power of two. With as many entries as frames no ring
-    /// overflows.
+    /// Number of frames, and of entries of every ring: a power of two. With as many entries as
+    /// frames no ring overflows.
     pub(super) frames: u32,
-    /// Bytes of a frame, 2048 or 4096.
+    /// Size of a frame in bytes, 2048 or 4096.
     pub(super) frame_size: u32,
-    /// Whether the driver shares its memory with the socket: yes, no, or as it can.
+    /// Whether the driver must, must not or may (`None`) use zero copy.
     pub(super) zero_copy: Option<bool>,
-    /// Packets larger than a frame come in pieces.
+    /// Whether packets larger than a frame are received in several pieces.
     pub(super) pieces: bool,
     pub(super) task: Task,
 }
 
-/// What a socket is for.
+/// Direction of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Task {
     Receive,
     Send,
 }
 
-/// A socket that is open, seen by those who only ask about it.
+/// Handle of an open socket, for statistics and options.
 #[derive(Clone)]
 pub(super) struct Handle(Arc<OwnedFd>);
 
-/// Packets that a socket lost.
+/// Packets lost by a socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Lost {
-    /// No frame was free for them, or no place in the ring.
+pub(super) struct SocketLosses {
+    /// Packets for which no frame or no ring entry was free.
     pub(super) packets: u64,
-    /// Of those, how often no frame was free.
+    /// The part of `packets` for which no frame was free.
     pub(super) no_frame: u64,
-    /// Of those, how many were larger than a frame.
+    /// The part of `packets` that was larger than a frame.
     pub(super) too_large: u64,
-    /// Descriptors that the kernel refused: a mistake of ours.
+    /// Descriptors that the kernel rejected: a bug of this program.
     pub(super) invalid: u64,
 }
 
 impl Handle {
-    /// `pieces`: whether packets larger than a frame are taken in pieces.
-    pub(super) fn lost(&self, pieces: bool) -> io::Result<Lost> {
+    /// Reads the losses; `pieces`: whether packets larger than a frame are received in pieces.
+    pub(super) fn lost(&self, pieces: bool) -> io::Result<SocketLosses> {
         let statistics = xdp_statistics(&*self.0)?;
         let (dropped, no_frame) = (statistics.rx_dropped, statistics.rx_fill_ring_empty_descs);
-        Ok(Lost {
+        Ok(SocketLosses {
             packets: dropped + statistics.rx_ring_full.unwrap_or(0),
             no_frame: no_frame.unwrap_or(0),
-            // The kernel drops for two reasons, and counts one of them apart.
+            // The kernel drops for two reasons and counts one of them separately.
             too_large: no_frame
                 .filter(|_| !pieces)
                 .map_or(0, |no_frame| dropped.saturating_sub(no_frame)),
@@ -81,8 +81,8 @@ impl Handle {
         })
     }
 
-    /// Packets that the kernel has put into the receive ring, of so many entries, and the worker
-    /// has not taken out.
+    /// Returns the packets in the receive ring, of `entries` entries, that the worker has not taken
+    /// yet.
     pub(super) fn waiting(&self, entries: u32) -> io::Result<u32> {
         let offsets = xdp_mmap_offsets(&*self.0)?;
         let ring = Ring::<XdpDesc>::new(&self.0, XDP_PGOFF_RX_RING, &offsets.rx, entries)?;
@@ -94,13 +94,13 @@ impl Handle {
         Ok(produced.wrapping_sub(consumed))
     }
 
-    /// Whether the driver puts packets where we read them.
+    /// Returns whether the driver writes packets directly into the frames.
     pub(super) fn is_zero_copy(&self) -> bool {
         xdp_options(&*self.0)
             .is_ok_and(|options| options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
     }
 
-    /// Makes the worker drive the driver itself instead of waiting for its interrupts.
+    /// Lets the worker poll the driver itself instead of waiting for interrupts.
     pub(super) fn prefer_busy_poll(&self, microseconds: i32, budget: i32) -> io::Result<()> {
         for (option, value) in [
             (libc::SO_PREFER_BUSY_POLL, 1),
@@ -138,23 +138,23 @@ impl AsRawFd for Handle {
     }
 }
 
-/// A mapping, unmapped when it is dropped.
+/// A memory mapping, unmapped on drop.
 struct Pages {
     start: NonNull<c_void>,
     length: usize,
 }
 
-// SAFETY: pages belong to the process and not to a thread.
+// SAFETY: pages belong to the process, not to a thread.
 unsafe impl Send for Pages {}
 
 impl Pages {
     fn anonymous(length: usize) -> rustix::io::Result<Self> {
         let (access, flags) =
             (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        // SAFETY: a new mapping at an address chosen by the kernel overlaps no memory in use.
         let start = unsafe { mmap_anonymous(std::ptr::null_mut(), length, access, flags) }?;
-        // SAFETY: the whole of a mapping that nobody uses yet. Fewer misses of the TLB if it works,
-        // nothing lost if not.
+        // SAFETY: the whole of a mapping that is not in use yet. A hint that saves TLB misses;
+        // failure is harmless.
         let _ = unsafe { madvise(start, length, Advice::LinuxHugepage) };
         NonNull::new(start).map(|start| Pages { start, length }).ok_or(Errno::NOMEM)
     }
@@ -169,20 +169,20 @@ impl Pages {
 
     fn at<T>(&self, offset: u64) -> NonNull<T> {
         assert!(offset as usize + size_of::<T>() <= self.length, "beyond the mapping");
-        // SAFETY: within the mapping, as just checked.
+        // SAFETY: within the mapping, as checked above.
         unsafe { self.start.byte_add(offset as usize).cast() }
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made with this address and length, and nothing borrows from it
+        // SAFETY: the mapping was created with this address and length, and no borrow of it exists
         // any more.
         let _ = unsafe { munmap(self.start.as_ptr(), self.length) };
     }
 }
 
-/// A ring of one producer and one consumer. The kernel is one of them, and this process the other.
+/// A ring with one producer and one consumer, one of them the kernel and the other this process.
 struct Ring<T> {
     _pages: Pages,
     producer: NonNull<AtomicU32>,
@@ -190,12 +190,12 @@ struct Ring<T> {
     flags: Option<NonNull<AtomicU32>>,
     entries: NonNull<T>,
     mask: u32,
-    /// How far we have come: consumed of a ring that the kernel fills, produced of one that it
+    /// This process's position: consumer of a ring that the kernel fills, producer of one that it
     /// empties.
     own: u32,
 }
 
-// SAFETY: the pages it points into belong to it and not to a thread.
+// SAFETY: the pages it points into belong to it, not to a thread.
 unsafe impl<T: Send> Send for Ring<T> {}
 
 impl<T: Copy> Ring<T> {
@@ -221,32 +221,33 @@ impl<T: Copy> Ring<T> {
         })
     }
 
-    /// Entries that the kernel has produced and we have not consumed.
+    /// Returns the entries produced by the kernel and not consumed yet.
     #[inline(always)]
     fn ready(&self) -> u32 {
         // SAFETY: within the mapped ring and aligned; both sides only load and store it whole.
         unsafe { self.producer.as_ref() }.load(Ordering::Acquire).wrapping_sub(self.own)
     }
 
-    /// Entries that we have produced and the kernel has not consumed.
+    /// Returns the entries produced by this process and not consumed by the kernel yet.
     fn unconsumed(&self) -> u32 {
         // SAFETY: as above.
         self.own.wrapping_sub(unsafe { self.consumer.as_ref() }.load(Ordering::Acquire))
     }
 
-    /// The entry `ahead` of where we stand. It must be ready.
+    /// Returns the entry `ahead` of our position. It must be ready.
     #[inline(always)]
     fn read(&self, ahead: u32) -> T {
         // SAFETY: masked, hence within the ring. The kernel wrote it before it moved the producer,
-        // and writes it again only after we have moved the consumer. Any bits are a valid entry.
+        // and overwrites it only after this process has moved the consumer. Any bit pattern is a
+        // valid entry.
         unsafe { self.entries.add((self.own.wrapping_add(ahead) & self.mask) as usize).read() }
     }
 
-    /// Writes the entry `ahead` of where we stand. It must be free.
+    /// Writes the entry `ahead` of our position. It must be free.
     #[inline(always)]
     fn write(&mut self, ahead: u32, entry: T) {
-        // SAFETY: masked, hence within the ring. The kernel reads it only once we have moved the
-        // producer.
+        // SAFETY: masked, hence within the ring. The kernel reads it only once this process has
+        // moved the producer.
         unsafe {
             self.entries.add((self.own.wrapping_add(ahead) & self.mask) as usize).write(entry)
         };
@@ -266,7 +267,7 @@ impl<T: Copy> Ring<T> {
         unsafe { self.producer.as_ref() }.store(self.own, Ordering::Release);
     }
 
-    /// Whether the kernel wants to be told of new entries.
+    /// Returns whether the kernel must be notified of new entries.
     #[inline(always)]
     fn needs_wakeup(&self) -> bool {
         // SAFETY: as above.
@@ -275,11 +276,12 @@ impl<T: Copy> Ring<T> {
     }
 }
 
-/// The frames of a socket, and the rings in which it and the kernel hand them to each other.
+/// The frames of a socket, and the rings in which it exchanges them with the kernel.
 ///
-/// A frame is ours while its number is in no ring but the one we consume. The kernel writes to the
-/// pages that were frames when the socket was opened, whatever becomes of their mapping: it cannot
-/// harm what is mapped there after this is dropped.
+/// This process owns a frame while its number is in no ring other than the one it consumes. The
+/// kernel writes to the pages that backed the frames when the socket was opened, whatever becomes
+/// of their mapping: after this is dropped, it cannot overwrite other memory mapped at that
+/// address.
 pub(super) struct Socket {
     descriptor: Handle,
     rings: Rings,
@@ -293,7 +295,7 @@ enum Rings {
 }
 
 impl Socket {
-    /// A socket of a queue of an interface.
+    /// Opens a socket on a queue of an interface.
     pub(super) fn open(interface: u32, queue: u32, config: &Config) -> io::Result<Self> {
         let Config { frames, frame_size, zero_copy, pieces, task } = *config;
         let descriptor =
@@ -350,8 +352,8 @@ impl Socket {
         self.descriptor.clone()
     }
 
-    /// Hands up to `most` packets that are there to `sink`, with their lengths on the wire: of a
-    /// packet in pieces, the first piece. Returns how many there were.
+    /// Passes up to `most` received packets to `sink`, with their lengths on the wire; of a packet
+    /// in pieces, the first piece. Returns the number of packets.
     #[inline(always)]
     pub(super) fn receive(&mut self, most: u32, mut sink: impl FnMut(&[u8], u32)) -> u32 {
         let Rings::Receive { filled, free } = &mut self.rings else { return 0 };
@@ -360,8 +362,7 @@ impl Socket {
             return 0;
         }
         let frame_of = !u64::from(self.frame_size - 1);
-        // The free ring has a place for every frame there is, so there is one for those that are
-        // handed back.
+        // The free ring has an entry for every frame, so returned frames always fit.
         let (mut packets, mut taken) = (0, 0);
         while taken < ready && packets < most {
             let first = filled.read(taken);
@@ -389,8 +390,8 @@ impl Socket {
                 }
             }
             debug_assert!(first.addr as usize + first.len as usize <= self.frames.length);
-            // SAFETY: the kernel describes only what lies within the frames, and does not write to
-            // a frame it has filled until we hand it back, below.
+            // SAFETY: the kernel describes only bytes within the frames, and does not write to a
+            // filled frame until it is returned, below.
             let bytes = unsafe {
                 let start = self.frames.start.as_ptr().cast::<u8>().add(first.addr as usize);
                 std::slice::from_raw_parts(start, first.len as usize)
@@ -405,7 +406,7 @@ impl Socket {
         packets
     }
 
-    /// Tells the kernel to go on receiving, if it waits to be told.
+    /// Notifies the kernel of free frames, if it waits for that.
     #[inline(always)]
     pub(super) fn wake_receiver(&self) {
         if let Rings::Receive { free, .. } = &self.rings
@@ -418,23 +419,23 @@ impl Socket {
     /// Lets the kernel receive on this thread.
     #[cold]
     pub(super) fn drive(&self) {
-        // Whether it worked shows in the ring; an interface that is gone is noticed elsewhere.
+        // The result is visible in the ring; a removed interface is detected elsewhere.
         let _ = recv(&self.descriptor, &mut [0_u8; 0], RecvFlags::DONTWAIT);
     }
 
-    /// Queues a packet, which must fit into a frame; says whether there was a frame for it.
+    /// Queues a packet, which must fit into a frame; returns false if no frame is free.
     /// [`push`](Self::push) sends it.
     pub(super) fn queue(&mut self, packet: &[u8]) -> bool {
         let Rings::Send { queued, unused, .. } = &mut self.rings else { return false };
         assert!(packet.len() <= self.frame_size as usize, "a packet larger than a frame");
         let Some(frame) = unused.pop() else { return false };
-        // SAFETY: the frame lies within the memory, and its number is in no ring: the kernel does
-        // not use it.
+        // SAFETY: the frame is within the memory, and its number is in no ring: the kernel does not
+        // use it.
         unsafe {
             let start = self.frames.start.as_ptr().cast::<u8>().add(frame as usize);
             std::slice::from_raw_parts_mut(start, packet.len()).copy_from_slice(packet);
         }
-        // The ring has a place for every frame there is.
+        // The ring has an entry for every frame.
         queued.write(
             0,
             XdpDesc { addr: frame, len: packet.len() as u32, options: XdpDescOptions::empty() },
@@ -443,13 +444,12 @@ impl Socket {
         true
     }
 
-    /// Tells the kernel to send what is queued, and takes back the frames it has sent.
+    /// Notifies the kernel of queued packets, and reclaims the frames of sent ones.
     pub(super) fn push(&mut self) -> io::Result<()> {
         let Rings::Send { queued, sent, unused } = &mut self.rings else { return Ok(()) };
         if queued.unconsumed() > 0 && queued.needs_wakeup() {
             match send(&self.descriptor, &[], SendFlags::DONTWAIT) {
-                // Busy or out of buffers for the moment: what is left in the ring is sent by the
-                // next call.
+                // Temporarily busy or out of buffers: the next call sends the rest of the ring.
                 Ok(_) | Err(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS | Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -460,7 +460,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Packets that were queued and not yet taken.
+    /// Returns the queued packets that the kernel has not taken yet.
     pub(super) fn unqueued(&self) -> u32 {
         match &self.rings {
             Rings::Receive { .. } => 0,
@@ -468,7 +468,7 @@ impl Socket {
         }
     }
 
-    /// Packets that were queued and are not known to have been sent.
+    /// Returns the queued packets that are not known to have been sent.
     pub(super) fn unsent(&self) -> u32 {
         match &self.rings {
             Rings::Receive { .. } => 0,

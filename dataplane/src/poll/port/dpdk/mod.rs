@@ -1,5 +1,4 @@
-//! Devices that DPDK drives: network cards of any driver, and the devices that it makes in
-//! software.
+//! Ports on DPDK devices: network cards of any driver, and DPDK's software devices.
 
 mod sender;
 
@@ -16,28 +15,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What DPDK is started with unless the caller says otherwise: no files, so that several processes
-/// do not meet.
+/// Default arguments of DPDK: no files, so that several processes do not conflict.
 pub const EAL: &str = "--in-memory";
 
-/// Bursts that are received at once if that many packets are there: as many as are counted
-/// together.
+/// Bursts received per call if that many packets are ready: one batch of counting.
 const BURSTS: usize = 4;
 
-/// Looks at an empty queue before the other threads of the processor get a chance.
+/// Empty polls before the thread yields its CPU.
 const SPINS: u32 = 256;
 
-/// Ports on a device of DPDK's, one a receive queue. `devargs` is a bus address or a software
-/// device's name, and options behind commas: `0000:03:00.0`, `net_pcap0,rx_pcap=trace.pcap`.
+/// Creates ports on a DPDK device, one per receive queue. `devargs` is a bus address or the name of
+/// a software device, with options after commas: `0000:03:00.0`, `net_pcap0,rx_pcap=trace.pcap`.
 ///
-/// `eal` are DPDK's own arguments, with spaces between, in place of [`EAL`]; it starts once a
-/// process, and the arguments of the first port hold. Only the device that is named is taken from
-/// the kernel's drivers, and no thread is started for other cores, unless these arguments say so.
+/// `eal` replaces [`EAL`] with other arguments of DPDK, separated by spaces. DPDK starts once per
+/// process, with the arguments of the first port. Unless they say otherwise, only the named device
+/// is taken from the kernel's drivers, and no threads are started for other cores.
 ///
-/// Such a source has no end: a device that has no more packets may get some.
+/// Such a source never ends: a device without packets may receive some later.
 ///
 /// # Errors
-/// [`Error::Port`] with what DPDK says.
+/// [`Error::Port`] with DPDK's message.
 pub fn dpdk(devargs: &str, eal: Option<&str>, workers: usize) -> Result<Ports<DpdkPort>, Error> {
     let receive = u16::try_from(workers).unwrap_or(u16::MAX);
     open(devargs, eal, Queues { receive, send: 0 }).map(dpdk_device)
@@ -53,7 +50,7 @@ fn failed(devargs: &str, error: &flowgauge_dpdk::Error) -> Error {
     Error::Port { port: format!("dpdk:{devargs}"), problem: problem(error) }
 }
 
-/// Ports on an open device, one a receive queue.
+/// Creates ports on an open device, one per receive queue.
 #[must_use]
 pub fn dpdk_device(device: Device) -> Ports<DpdkPort> {
     let Device { control, receive, .. } = device;
@@ -74,12 +71,12 @@ pub fn dpdk_device(device: Device) -> Ports<DpdkPort> {
     }
 }
 
-/// A device's description without options.
+/// Returns a device's description without options.
 fn bus_name(devargs: &str) -> &str {
     devargs.split(',').next().unwrap_or(devargs)
 }
 
-/// What went wrong, and what to do where that is known.
+/// Describes an error, with the remedy where it is known.
 fn problem(error: &flowgauge_dpdk::Error) -> String {
     use flowgauge_dpdk::Error as Dpdk;
     match error {
@@ -99,10 +96,10 @@ fn problem(error: &flowgauge_dpdk::Error) -> String {
     }
 }
 
-/// One receive queue.
+/// Port on one receive queue.
 pub struct DpdkPort {
     queue: ReceiveQueue,
-    /// Looks in a row that found nothing.
+    /// Consecutive polls without packets.
     empty: u32,
 }
 
@@ -125,8 +122,8 @@ impl Port for DpdkPort {
         received
     }
 
-    /// Does not sleep, whatever the mode: that takes longer than a queue at line rate takes to
-    /// fill.
+    /// Spins or yields, but never sleeps, whatever the mode: at line rate a queue fills faster than
+    /// a sleeping thread wakes.
     fn wait(&mut self, _: Duration) {
         self.empty = self.empty.saturating_add(1);
         if self.empty < SPINS { std::hint::spin_loop() } else { thread::yield_now() }
@@ -139,12 +136,13 @@ impl Port for DpdkPort {
 
 struct Shared {
     control: Arc<Control>,
-    seen: Mutex<Seen>,
+    seen: Mutex<LastState>,
     odometer: Mutex<Odometer>,
 }
 
 impl Shared {
-    /// All packets that came to the device since it was opened; nothing if it does not say.
+    /// Returns all packets that arrived at the device since it was opened; `None` if it does not
+    /// report them.
     fn arrived(&self) -> Option<u64> {
         let Stats { received, missed, errors, no_buffer, .. } = self.control.stats().ok()?;
         Some(received + missed + errors + no_buffer)
@@ -155,9 +153,9 @@ impl Shared {
     }
 }
 
-/// What was seen of the device before.
+/// Last known state of the device.
 #[derive(Default)]
-struct Seen {
+struct LastState {
     link_up: bool,
     removed: bool,
 }
@@ -195,7 +193,7 @@ impl Source for Shared {
         if !seen.removed
             && let Ok(up) = self.control.link_is_up()
         {
-            // A link that has never been up may just be coming up.
+            // A link that has never been up may still be coming up.
             if seen.link_up && !up {
                 warnings.push(format!(
                     "dpdk:{name}: the link went down; nothing is counted until it is up again"

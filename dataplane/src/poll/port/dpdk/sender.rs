@@ -1,4 +1,4 @@
-//! Packets sent by a device that DPDK drives.
+//! Transmission through a DPDK device.
 
 use super::{failed, open};
 use crate::error::Error;
@@ -7,17 +7,17 @@ use flowgauge_dpdk::{Control, Device, Queues, SendQueue};
 use std::sync::Arc;
 use std::thread;
 
-/// Sends frames through one queue of a device.
+/// Sender of frames through one queue of a device.
 pub struct DpdkSender {
     control: Arc<Control>,
     queue: SendQueue,
 }
 
 impl DpdkSender {
-    /// Opens a device to send; `devargs` and `eal` as for [`dpdk`](super::dpdk).
+    /// Opens a device for sending; `devargs` and `eal` as for [`dpdk`](super::dpdk).
     ///
     /// # Errors
-    /// [`Error::Port`] with what DPDK says, also if it cannot send.
+    /// [`Error::Port`] with DPDK's message, also if the device cannot send.
     pub fn new(devargs: &str, eal: Option<&str>) -> Result<Self, Error> {
         let Device { control, mut send, .. } = open(devargs, eal, Queues { receive: 0, send: 1 })?;
         match send.pop() {
@@ -33,16 +33,16 @@ impl DpdkSender {
         Error::Port { port: format!("dpdk:{}", self.control.name()), problem: problem.to_owned() }
     }
 
-    /// Offers the batch to the device, which has taken nothing of it `refused` times in a row.
+    /// Offers the batch to the device, which has accepted nothing of it `refused` times in a row.
     fn offer(&mut self, refused: &mut u32) -> Result<(), Error> {
-        const LOOKS: u32 = 1 << 16;
+        const MAX_ATTEMPTS: u32 = 1 << 16;
         if self.queue.flush() > 0 {
             *refused = 0;
             return Ok(());
         }
         *refused += 1;
         thread::yield_now();
-        if !refused.is_multiple_of(LOOKS) {
+        if !refused.is_multiple_of(MAX_ATTEMPTS) {
             return Ok(());
         }
         match self.control.link_is_up() {
@@ -89,7 +89,7 @@ impl Outlet for DpdkSender {
         Ok(())
     }
 
-    /// What the device has taken is on its way.
+    /// Flushes; the device transmits the packets that it has accepted.
     fn finish(&mut self) -> Result<(), Error> {
         self.flush()
     }

@@ -1,15 +1,15 @@
-//! Staggered registers: they start afresh one after another, and are read at any time.
+//! Staggered registers: they restart one after another, and can be read at any time.
 //!
 //! # Rounds
-//! A switch knows rounds by its clock of 48 bits, and of those it keeps 32: after 2^48 nanoseconds
-//! (78 hours), or after 2^32 slots if that is less, they are the same again. What a register holds
-//! and held at the last read already is as old as it was then, whatever has wrapped, so that it
-//! does not look fresh again. For that it is read once in such a time at least.
+//! A switch numbers rounds by its 48-bit clock, of which it stores 32 bits: numbers repeat after
+//! 2^48 nanoseconds (78 hours), or after 2^32 slots if that is less. A register that still contains
+//! what it contained at the last read is as old as it was then, whatever has wrapped, so it does
+//! not look fresh again. This requires a read at least once in such a period.
 //!
 //! # Time
-//! Slots are of the chip's clock, which nobody tells but packets: the switch keeps when the last
-//! one came. It is that time at least, and that of the packets at a read before plus what has
-//! passed since then. Clocks differ, by no more than [`DRIFT`].
+//! Slots are defined by the chip's clock, which only packets reveal: the switch stores the time of
+//! the last packet. The present time is at least that, and at least the time known at an earlier
+//! read plus the time passed since. Clocks differ by at most [`DRIFT`].
 
 use super::{Array, Failure, KIND, Schema, names};
 use crate::tofino::array::Cells;
@@ -19,56 +19,56 @@ use flowgauge_core::cardinality::{self, Precision};
 use flowgauge_core::{Lasting, Settings, Zeroed};
 use std::time::{Duration, Instant};
 
-/// Registers, which last.
+/// Name of the registers, which are persistent.
 pub(super) const REGISTERS: &str = "staggered";
-/// A register's round and level.
+/// Round and level of a register.
 const FIELDS: [&str; 2] = ["round", "level"];
-/// When the last packet came; the bits of a slot's length are behind it.
+/// Time of the last packet; the name ends with the bits of a slot's length.
 const LATEST: &str = "latest";
 
-/// The definition that says how long slots are.
+/// Compiler definition of the slot length.
 const DEFINITION: &str = "FLOWGAUGE_SLOT_BITS";
-/// Bits of the chip's clock, which counts nanoseconds, and how many of them a switch keeps.
+/// Width of the chip's clock, which counts nanoseconds, and the number of bits that a switch
+/// stores.
 const CLOCK_BITS: u32 = 48;
 const KEPT_BITS: u32 = 32;
-/// By what part clocks differ at most: one in so many.
+/// Maximum relative difference of clocks: one part in this many.
 const DRIFT: u64 = 10_000;
 
-/// The time that registers cover: half a round.
+/// Returns the time that registers cover: half a round.
 fn covered(precision: Precision, slot_ns: u64) -> Duration {
     Duration::from_nanos(slot_ns.saturating_mul(precision.registers() as u64) / 2)
 }
 
-/// The registers of a program, and what was read of them.
+/// Registers of a program, with their state at the last read.
 pub(in crate::tofino) struct Staggered {
     settings: cardinality::Settings,
     rounds: Rounds,
     pub(in crate::tofino) registers: Array,
     pub(in crate::tofino) latest: Array,
     clock: Clock,
-    /// Of each pipe, what its registers held at the last read.
-    seen: Vec<Vec<Seen>>,
-    /// When that was.
+    /// Contents of the registers of each pipe at the last read.
+    seen: Vec<Vec<LastRead>>,
+    /// Time of the last read.
     read: Option<Instant>,
 }
 
-/// How a switch numbers rounds.
+/// Numbering of rounds on a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rounds {
     precision: Precision,
     slot_bits: u32,
 }
 
-/// What a register held, and in which round it was raised, counted on where the switch's numbers
-/// wrap.
+/// Contents of a register, and the round in which it was raised, without wrap-around.
 #[derive(Clone, Copy, Default)]
-struct Seen {
-    held: [u32; 2],
+struct LastRead {
+    contents: [u32; 2],
     round: u64,
 }
 
 impl Staggered {
-    /// Those of a program, if it has slots of this length.
+    /// Finds the registers of a program, which must have slots of this length.
     pub(in crate::tofino) fn find(
         schema: &Schema,
         settings: &Settings,
@@ -94,7 +94,7 @@ impl Staggered {
         Ok(staggered)
     }
 
-    /// Those of a program, however long its slots are.
+    /// Finds the registers of a program with any slot length.
     pub(in crate::tofino) fn built(schema: &Schema, settings: &Settings) -> Result<Self, Failure> {
         let settings = settings.cardinality;
         let cardinality::Settings { key, precision, .. } = settings;
@@ -122,7 +122,7 @@ impl Staggered {
         Ok(Staggered { settings, rounds, registers, latest, clock, seen: Vec::new(), read: None })
     }
 
-    /// Checks that another program has the same.
+    /// Checks that another program has the same registers.
     pub(in crate::tofino) fn check(
         &self,
         schema: &Schema,
@@ -131,13 +131,13 @@ impl Staggered {
         Self::find(schema, settings, 1 << self.rounds.slot_bits).map(|_| ())
     }
 
-    /// What was not read for so long that registers look fresh which are not.
+    /// Returns the time since the last read if it is so long that old registers may look fresh.
     pub(in crate::tofino) fn overdue(&self) -> Option<Duration> {
         let cycle = Duration::from_nanos(1 << self.rounds.cycle_bits());
         self.read.map(|read| read.elapsed()).filter(|elapsed| *elapsed > cycle / 2)
     }
 
-    /// As if the last read had been so much longer ago.
+    /// Pretends, for tests, that the last read was `by` earlier.
     pub(in crate::tofino) fn age(&mut self, by: Duration) {
         let earlier = |time: Instant| time.checked_sub(by);
         self.read = self.read.and_then(earlier);
@@ -145,15 +145,15 @@ impl Staggered {
             self.clock.known.and_then(|(known, since)| Some((known, earlier(since)?)));
     }
 
-    /// The switch has emptied registers, or was started anew.
+    /// Resets the state after the registers were cleared or the switch restarted.
     pub(in crate::tofino) fn restart(&mut self) {
         self.clock.known = None;
         self.seen.clear();
         self.read = None;
     }
 
-    /// What the registers of all pipes say together, and the time in nanoseconds by the chip's
-    /// clock, from what was read of them and, later, of the clock.
+    /// Merges the registers of all pipes, and returns the time in nanoseconds of the chip's clock.
+    /// The clock must be read after the registers.
     pub(in crate::tofino) fn lasting(
         &mut self,
         registers: &Cells,
@@ -164,13 +164,15 @@ impl Staggered {
         let latest = latest.iter().flatten().map(|[time, _]| *time);
         let now = self.clock.read(latest, at);
         self.read = Some(at);
-        self.seen.resize_with(registers.len(), || vec![Seen::default(); precision.registers()]);
+        self.seen.resize_with(registers.len(), || vec![LastRead::default(); precision.registers()]);
         let mut merged = Lasting::boxed();
         for (pipe, seen) in registers.iter().zip(&mut self.seen) {
             let mut own = Lasting::boxed();
             let words = own.cardinality.words_mut(precision);
-            for (index, ((word, held), seen)) in words.iter_mut().zip(pipe).zip(seen).enumerate() {
-                let [round, level] = *held;
+            for (index, ((word, contents), seen)) in
+                words.iter_mut().zip(pipe).zip(seen).enumerate()
+            {
+                let [round, level] = *contents;
                 if level > precision.max_level().into() || !self.rounds.is_round(round) {
                     let problem = format!(
                         "{}[{index}] holds round {round:#x}, level {level}",
@@ -179,9 +181,9 @@ impl Staggered {
                     return Err(Failure::answer(format!("{problem}, which no packet leaves")));
                 }
                 let current = self.rounds.of(index, now);
-                if seen.held != *held {
-                    *seen = Seen {
-                        held: *held,
+                if seen.contents != *contents {
+                    *seen = LastRead {
+                        contents: *contents,
                         round: current.wrapping_add_signed(-self.rounds.ago(current, round)),
                     };
                 }
@@ -198,17 +200,17 @@ impl Staggered {
 }
 
 impl Rounds {
-    /// Of a switch's numbers, how long one more is.
+    /// Returns the unit of a switch's numbers, as a power of two of nanoseconds.
     fn unit_bits(self) -> u32 {
         self.slot_bits.min(CLOCK_BITS - KEPT_BITS)
     }
 
-    /// After which time numbers are the same again.
+    /// Returns the period after which numbers repeat, as a power of two of nanoseconds.
     fn cycle_bits(self) -> u32 {
         self.unit_bits() + KEPT_BITS
     }
 
-    /// Lower bits of a number that are zero in that of a round.
+    /// Returns the number of lower bits that are zero in a round's number.
     fn round_bits(self) -> u32 {
         self.slot_bits - self.unit_bits() + self.precision.bits()
     }
@@ -217,24 +219,24 @@ impl Rounds {
         number.trailing_zeros() >= self.round_bits()
     }
 
-    /// The round that a register is in. Rounds of before the first one are of the cycle before, so
-    /// that there are some.
+    /// Returns the present round of a register. Rounds before the first one are counted in the
+    /// previous cycle, so that they exist.
     fn of(self, index: usize, now: u64) -> u64 {
         let rounds_of_cycle = 1_u64 << (KEPT_BITS - self.round_bits());
         let slots = (now >> self.slot_bits) + (rounds_of_cycle << self.precision.bits());
         slots.saturating_sub(index as u64) >> self.precision.bits()
     }
 
-    /// How many rounds before this one the round is that a switch has a number for: half of a cycle
-    /// before it or, if the time is not known well, behind it.
+    /// Returns how many rounds ago the round with this number was: at most half a cycle or, if the
+    /// time is inexact, in the future (negative).
     fn ago(self, current: u64, number: u32) -> i64 {
         let unused = u64::BITS - (KEPT_BITS - self.round_bits());
         (current.wrapping_sub(u64::from(number >> self.round_bits())) << unused).cast_signed()
             >> unused
     }
 
-    /// The round of a register, so many before the present one, as the core keeps it; nothing if
-    /// the core could not tell it from a later one.
+    /// Returns the round `ago` rounds before the present one in the core's format; `None` if the
+    /// core could not distinguish it from a later one.
     fn word(self, index: usize, now: u64, ago: i64) -> Option<u32> {
         let bits = self.precision.bits();
         let shift = bits.max(8);
@@ -244,16 +246,17 @@ impl Rounds {
     }
 }
 
-/// The chip's clock, counted on where it wraps.
+/// The chip's clock without wrap-around.
 struct Clock {
-    /// How long a unit of what is kept of it is.
+    /// Unit of the stored time, as a power of two of nanoseconds.
     unit_bits: u32,
-    /// What it is at least, and when.
+    /// Lower bound of the chip's time, and when it was determined.
     known: Option<(u64, Instant)>,
 }
 
 impl Clock {
-    /// The time, by when the last packets came to each pipe; those of a pipe without any are zero.
+    /// Returns the time, given the times of the last packets of each pipe; zero for a pipe without
+    /// packets.
     fn read(&mut self, latest: impl Iterator<Item = u32>, at: Instant) -> u64 {
         let mut now = self.known.map(|(known, since)| {
             let passed =
@@ -263,7 +266,7 @@ impl Clock {
         for time in latest.filter(|time| *time != 0) {
             let time = u64::from(time) << self.unit_bits;
             now = Some(now.map_or(time, |now| {
-                // Half of a cycle ahead or behind.
+                // Half a cycle ahead or behind.
                 let unused = u64::BITS - KEPT_BITS - self.unit_bits;
                 let ahead = (time.wrapping_sub(now) << unused).cast_signed() >> unused;
                 now.saturating_add(u64::try_from(ahead).unwrap_or(0))
@@ -279,31 +282,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_goes_on_without_packets_and_where_the_clock_wraps() {
+    fn time_advances_without_packets_and_across_wraps() {
         let begin = Instant::now();
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
         let mut clock = Clock { unit_bits: 16, known: None };
-        assert_eq!(
-            clock.read([0, 0].into_iter(), at(0)),
-            0,
-            "nobody knows before the first packet"
-        );
+        assert_eq!(clock.read([0, 0].into_iter(), at(0)), 0, "unknown before the first packet");
         let end = 1_u64 << CLOCK_BITS;
         let second = 1_000_000_000;
-        // The chip's clock in units, of which the last ones are lost.
+        // The chip's clock in units; lower bits are lost.
         let kept = |ns: u64| (ns >> 16) as u32;
         let time = end - 5 * second;
         let known = clock.read([0, kept(time)].into_iter(), at(1));
         assert_eq!(known, time >> 16 << 16);
-        // Nothing came for 4 s: of a clock that may be slower they are 0.4 ms less.
+        // No packet for 4 s: with a possibly slower clock that is 0.4 ms less.
         assert_eq!(clock.read([0, kept(time)].into_iter(), at(5)), known + 4 * second - 400_000);
-        // The later of two pipes; behind the end the clock begins at zero.
+        // The later of two pipes; after its end the clock restarts at zero.
         let later = kept(3 * second);
         assert_eq!(
             clock.read([later, kept(time)].into_iter(), at(8)),
             end + (u64::from(later) << 16)
         );
-        // A packet that came long ago tells nothing.
+        // An old packet has no effect.
         let before = clock.known.unwrap().0;
         assert_eq!(clock.read([kept(second)].into_iter(), at(8)), before);
     }

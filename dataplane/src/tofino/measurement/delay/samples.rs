@@ -1,7 +1,7 @@
-//! Delays one by one: the switch sends a digest for each that it counts.
+//! Individual delays: the switch sends a digest for each one that it counts.
 //!
-//! A switch does not say which digests it could not send. How many it should have sent is in the
-//! bank: what is missing of them is counted when the window is closed.
+//! A switch does not report digests that it could not send. Their expected number is in the bank;
+//! missing ones are counted when the window is closed.
 
 use super::{tick_bits, weighs};
 use crate::error::Failure;
@@ -17,15 +17,15 @@ use flowgauge_core::{BANKS, WideBank};
 
 pub(super) const DEFINITION: &str = "FLOWGAUGE_DELAY_SAMPLES";
 const DIGEST: &str = "delay_samples";
-/// What is in a digest.
+/// Fields of a digest.
 const FIELDS: [&str; 10] =
     ["at", "src", "dst", "ticks", "weight", "beyond", "kind", "fridge", "leaves", "bank"];
-/// The same, if groups are kept apart.
+/// Additional field if delays are counted per group.
 const GROUP: &str = "group";
-/// Bits of the chip's clock, which counts nanoseconds.
+/// Width of the chip's clock, which counts nanoseconds.
 const CLOCK_BITS: u32 = 48;
 
-/// Whether a program sends them.
+/// Returns whether a program sends such digests.
 pub(super) fn is_there(schema: &Schema) -> Result<bool, Failure> {
     match schema.filter(DIGEST) {
         Ok(_) => Ok(true),
@@ -34,29 +34,29 @@ pub(super) fn is_there(schema: &Schema) -> Result<bool, Failure> {
     }
 }
 
-/// Delays that came in digests.
+/// Delays received in digests.
 pub(in crate::tofino) struct Samples {
     settings: Settings,
     digest: u32,
     fields: [Field; FIELDS.len()],
     group: Option<Field>,
     sampled: Sampled,
-    /// By bank, how many came of each kind, group and direction since the bank was opened.
+    /// Delays received since the bank was opened, by bank, then by kind, group and direction.
     came: [Vec<u64>; BANKS],
-    /// The bank of the open window, and whether the next one may count already.
+    /// Bank of the open window, and whether the next one may count already.
     open: usize,
     is_closing: bool,
     clock: Clock,
 }
 
-/// A field of a digest.
+/// Field of a digest.
 struct Field {
     id: u32,
     kind: FieldKind,
 }
 
 impl Samples {
-    /// For a program that sends what these settings ask for.
+    /// Creates a receiver for a program with these settings.
     pub(in crate::tofino) fn new(schema: &Schema, settings: &Settings) -> Result<Self, Failure> {
         let digest = schema.filter(DIGEST).map_err(Failure::program)?;
         let field = |name: &str| {
@@ -99,19 +99,19 @@ impl Samples {
         })
     }
 
-    /// Everything begins anew, with bank 0.
+    /// Discards everything and starts again with bank 0.
     pub(in crate::tofino) fn restart(&mut self) {
         self.sampled = Sampled::default();
         self.came.iter_mut().for_each(|came| came.fill(0));
         (self.open, self.is_closing) = (0, false);
     }
 
-    /// The other bank may count from now on.
+    /// Accepts delays of the other bank from now on.
     pub(in crate::tofino) fn closing(&mut self) {
         self.is_closing = true;
     }
 
-    /// Takes digests in that have come now, in nanoseconds since the Unix epoch.
+    /// Processes digests that arrived at `now`, in nanoseconds since the Unix epoch.
     pub(in crate::tofino) fn receive(&mut self, digests: &proto::DigestList, now: u64) {
         if digests.digest_id != self.digest {
             return;
@@ -123,7 +123,7 @@ impl Samples {
                 );
                 continue;
             };
-            // What comes after its window was closed is missing there already.
+            // A digest of a window that is closed was already counted as missing.
             if usize::from(sample.bank) != self.open && !self.is_closing {
                 continue;
             }
@@ -171,19 +171,19 @@ impl Samples {
         Some(Sample { at: self.clock.since_epoch(value(at)?, now), ..sample })
     }
 
-    /// Those of the open window that were not taken before.
+    /// Returns the open window's delays that were not taken before.
     pub(in crate::tofino) fn take(&mut self) -> Vec<DelaySample> {
         self.sampled.take()
     }
 
-    /// Whether all delays have come that a closed bank counts.
+    /// Returns whether all delays that a closed bank counts have arrived.
     pub(in crate::tofino) fn are_all(&self, bank: &WideBank) -> bool {
         let came = self.came.get(self.open).into_iter().flatten();
         came.zip(self.counted(bank)).all(|(came, counted)| *came >= counted)
     }
 
-    /// The window is closed: gives the rest of its delays, and counts in its bank how many have not
-    /// come.
+    /// Closes the window: returns the rest of its delays, and stores the number of missing ones in
+    /// its bank.
     pub(in crate::tofino) fn close(&mut self, bank: &mut WideBank) -> Vec<DelaySample> {
         let counted: Vec<u64> = self.counted(bank).collect();
         if let Some(came) = self.came.get_mut(self.open) {
@@ -197,7 +197,7 @@ impl Samples {
         self.sampled.close()
     }
 
-    /// Delays in a bank, of each kind, group and direction.
+    /// Returns the delays counted in a bank, by kind, group and direction.
     fn counted(&self, bank: &WideBank) -> impl Iterator<Item = u64> {
         let rows = self.settings.kinds.number() * self.settings.labels();
         bank.delay.histograms.chunks(self.settings.fridges()).take(rows).map(|fridges| {
@@ -210,12 +210,13 @@ impl Samples {
     }
 }
 
-/// The chip's clock by ours. A digest takes a while to come; the one that took least says how far
-/// apart the clocks are. They drift, so that each window goes by its own digests and by those of
-/// the window before.
+/// Mapping from the chip's clock to ours. Digests arrive with a latency; the fastest one gives the
+/// difference between the clocks. Clocks drift, so each window uses only its own digests and those
+/// of the previous window.
 #[derive(Default)]
 struct Clock {
-    /// Our time less the chip's, modulo the end of its clock: the least that was seen.
+    /// Smallest difference of our time and the chip's, modulo the chip's clock range; of the
+    /// previous and of the present window.
     before: Option<u64>,
     current: Option<u64>,
 }
@@ -225,7 +226,7 @@ const CLOCK: u64 = (1 << CLOCK_BITS) - 1;
 impl Clock {
     fn since_epoch(&mut self, at: u64, now: u64) -> u64 {
         let apart = now.wrapping_sub(at) & CLOCK;
-        // Which of two is earlier, whatever has wrapped.
+        // The earlier of two, modulo the clock range.
         let least = |one: u64, other: u64| {
             if one.wrapping_sub(other) & CLOCK > CLOCK / 2 { one } else { other }
         };
@@ -248,14 +249,14 @@ mod tests {
     fn a_digest_that_took_longer_tells_the_same_time() {
         let mut clock = Clock::default();
         let epoch = 1_800_000_000_000_000_000;
-        // The chip has counted almost to its end.
+        // The chip's clock is about to wrap.
         let chip = |ns: u64| (CLOCK - 500 + ns) & CLOCK;
         assert_eq!(clock.since_epoch(chip(0), epoch + 90), epoch + 90);
         assert_eq!(clock.since_epoch(chip(1000), epoch + 1020), epoch + 1020);
         assert_eq!(clock.since_epoch(chip(2000), epoch + 2900), epoch + 2020);
         clock.next_window();
         assert_eq!(clock.since_epoch(chip(3000), epoch + 3400), epoch + 3020);
-        // Clocks that drift: two windows later nothing goes by the first one.
+        // Clocks drift: two windows later the first one has no effect.
         clock.next_window();
         clock.next_window();
         assert_eq!(clock.since_epoch(chip(4000), epoch + 4900), epoch + 4400);

@@ -1,5 +1,5 @@
-//! Entropies that the switch makes and watches itself: it sends a digest when one leaves its
-//! bounds.
+//! Alarms of entropies that the switch computes and watches itself: it sends a digest when one
+//! leaves its usual range.
 
 use super::{HIGHEST, IN_INTEGERS, KIND, LOWEST};
 use crate::error::Failure;
@@ -10,28 +10,28 @@ use flowgauge_bfruntime::schema::{FieldKind, Schema, SchemaError};
 use flowgauge_core::{KeyKind, Settings};
 
 const DIGEST: &str = "entropy_alarms";
-/// What is in a digest.
+/// Field of a digest.
 const BANK: &str = "bank";
 
-/// Packets of a window from which on a program watches.
+/// Packets in a window from which on a program watches.
 pub(in crate::tofino) const FIRST: u64 = 1 << 10;
 
-/// What a program needs to watch, for an operator who wants it to.
+/// Advice for an operator on the compiler options for watching.
 pub(in crate::tofino) const ADVICE: &str = "the program tells of no flood before a window ends; \
     compile it with -DFLOWGAUGE_ENTROPY_BITS=1 -DFLOWGAUGE_ENTROPY_ALARM=1 if it should";
 
-/// The digests of a program that watches an entropy.
+/// Receiver of the digests of a program that watches an entropy.
 pub(in crate::tofino) struct Alarms {
-    /// Which entropy.
+    /// Key of the entropy.
     pub(in crate::tofino) key: KeyKind,
     digest: u32,
     bank: (u32, FieldKind),
-    /// Whether the open window was told. Each pipe tells by itself.
-    told: bool,
+    /// Whether the open window was reported. Each pipe reports separately.
+    reported: bool,
 }
 
 impl Alarms {
-    /// Finds what a program that measures so watches, if anything.
+    /// Finds the entropy that a program with these settings watches, if any.
     pub(in crate::tofino) fn find(
         schema: &Schema,
         settings: &Settings,
@@ -58,17 +58,17 @@ impl Alarms {
             key,
             digest: digest.id,
             bank: (field.id, field.kind.clone()),
-            told: false,
+            reported: false,
         }))
     }
 
-    /// Another window is open.
+    /// Resets the state for the next window.
     pub(in crate::tofino) fn next_window(&mut self) {
-        self.told = false;
+        self.reported = false;
     }
 
-    /// Takes digests in. Says whether they tell for the first time that the entropy of the open
-    /// window has left its bounds.
+    /// Processes digests. Returns whether they are the first to report that the entropy of the open
+    /// window has left its usual range.
     pub(in crate::tofino) fn receive(
         &mut self,
         digests: &proto::DigestList,
@@ -82,6 +82,6 @@ impl Alarms {
             digest.fields.iter().find_map(|part| kind.decode(number(part, *id)?).ok())
         };
         let is_open = |digest| open.is_some() && bank(digest) == open.map(|open| open as u64);
-        digests.data.iter().any(is_open) && !std::mem::replace(&mut self.told, true)
+        digests.data.iter().any(is_open) && !std::mem::replace(&mut self.reported, true)
     }
 }
