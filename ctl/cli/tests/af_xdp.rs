@@ -143,7 +143,7 @@ fn a_capture_is_sent_as_far_as_the_interface_can() {
         let outcome = run(["generate", "--pcap", &broken, "--rate", "max", "--to", "af_xdp:tx"]);
         assert_eq!(outcome.code, Some(1));
         assert!(
-            outcome.stdout.contains("49 were left out")
+            outcome.stdout.contains("49 skipped")
                 && outcome.complaint().contains("broken.pcap"),
             "{outcome:?}"
         );
@@ -202,7 +202,7 @@ fn what_makes_no_sense_is_told_before_anything_is_opened() {
         ("run --cpus one", "give CPUs by number"),
         ("run --poll-mode lazy", "use one of adaptive, busy, interrupt"),
         ("generate unique --to af_xdp:", "name an interface"),
-        ("generate unique --to af_xdp:eth1 --force", "leave it out"),
+        ("generate unique --to af_xdp:eth1 --force", "remove it when sending"),
         ("generate unique --rate fast --to x.pcap", "give packets per second"),
         ("generate unique --rate max --to x.pcap", "needs timestamps"),
         ("generate --pcap x.pcap --to y.pcap", "copy it"),

@@ -250,7 +250,7 @@ fn kernels_are_told_by_what_they_lack() {
     for (release, status, found) in [
         ("5.4.0-150-generic", "no", "too old"),
         ("4.19.0", "no", "too old"),
-        ("5.5.0", "no", "no XDP links (5.9)"),
+        ("5.5.0", "no", "too old, without XDP links (5.9)"),
         ("5.10.0-30-amd64", "ok", "no TCX (6.6): clsact classifiers are used instead"),
         ("6.6", "ok", "TCX (6.6)"),
         ("7.0-rc1", "ok", "TCX (6.6)"),

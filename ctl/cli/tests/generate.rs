@@ -108,7 +108,7 @@ fn an_existing_file_is_replaced_only_by_force() {
     let file = scratch.write("kept.pcap", "precious");
     let refused = run(["generate", "unique,packets=10", "--to", &file]);
     assert_eq!(refused.code, Some(1));
-    assert_eq!(refused.complaint(), format!("error: {file} exists; --force replaces it"));
+    assert_eq!(refused.complaint(), format!("error: {file} exists; replace it with --force"));
     assert_eq!(fs::read(&file).unwrap(), b"precious");
     run(["generate", "unique,packets=10", "--to", &file, "--force"]).quiet();
     assert_eq!(number(total(&records(&file, "")), "packets"), 10);
@@ -213,7 +213,7 @@ fn the_truth_of_a_sequence_is_written_beside_it() {
     let refused = run(["generate", reorder, "--to", other.to_str().unwrap(), "--truth", &truth]);
     assert_eq!(
         (refused.code, refused.complaint()),
-        (Some(1), format!("error: {truth} exists; --force replaces it").as_str())
+        (Some(1), format!("error: {truth} exists; replace it with --force").as_str())
     );
     assert!(!other.exists() && fs::read_to_string(&truth).unwrap() == text);
 }

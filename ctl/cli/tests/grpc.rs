@@ -39,11 +39,11 @@ impl AgentRun {
         let mut served = Served::start(&format!("--grpc 0 {options}"));
         let line = served.next_message();
         let address = line
-            .strip_prefix("grpc://")
-            .and_then(|rest| rest.split_once(' '))
+            .split_once("grpc://")
+            .map(|(_, address)| address.split(' ').next().unwrap())
             .unwrap_or_else(|| panic!("{line}"));
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        AgentRun { address: address.0.parse().unwrap(), served, runtime }
+        AgentRun { address: address.parse().unwrap(), served, runtime }
     }
 
     /// Reads standard output until the end, since a full pipe would block the run.

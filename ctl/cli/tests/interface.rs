@@ -225,7 +225,7 @@ fn a_killed_run_is_named_and_can_be_ended() {
         assert!(complaint.contains("--adopt") && complaint.lines().count() == 1, "{complaint}");
         let detach =
             || String::from_utf8(flowgauge().arg("detach").output().unwrap().stdout).unwrap();
-        assert_eq!(detach(), "rx ingress: no longer counted\n");
+        assert_eq!(detach(), "rx ingress: detached\n");
         assert_eq!(detach(), "no program was left attached\n");
         let mut run = Run::start("-i rx --window 10ms");
         run.line();
@@ -291,7 +291,7 @@ fn a_filter_that_a_killed_run_left_without_pins_is_named_replaced_and_removed() 
         killed(3);
         assert_eq!(
             flowgauge().arg("detach").output().unwrap().stdout,
-            b"rx ingress: no longer counted\n"
+            b"rx ingress: detached\n"
         );
         assert_eq!(filters(), "");
     });

@@ -192,10 +192,9 @@ fn the_demonstration_measures_everything() {
     let mut line = String::new();
     stderr.read_line(&mut line).unwrap();
     let address = line
-        .strip_prefix("http://")
-        .and_then(|rest| rest.split_once(' '))
+        .split_once("http://")
+        .and_then(|(_, rest)| rest.split(' ').next())
         .unwrap_or_else(|| panic!("{line}"))
-        .0
         .to_owned();
     let wanted = [
         "distinct_flows{",

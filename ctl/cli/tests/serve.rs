@@ -444,7 +444,7 @@ fn a_run_listens_where_only_this_machine_can_ask() {
     assert!(
         output.status.code() == Some(1)
             && printed.contains(&address)
-            && printed.contains("--listen takes another one"),
+            && printed.contains("choose another address with --listen"),
         "{printed}"
     );
 }

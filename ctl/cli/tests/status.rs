@@ -495,7 +495,7 @@ fn runs_of_other_users_are_not_asked() {
     not_asked(".sock belongs to user 65534");
     // Whatever the owner of the file is, the peer is the creator of the socket.
     chown(&socket, Some(0), None).unwrap();
-    not_asked("user 65534 answers on ");
+    not_asked(" is answered by user 65534");
     assert!(socket.exists(), "what is not believed is not removed either");
     drop(running);
 }

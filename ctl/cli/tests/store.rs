@@ -488,7 +488,7 @@ fn what_the_buffer_has_no_room_for_is_told() {
 #[test]
 fn what_makes_no_sense_is_refused() {
     for (options, reported) in [
-        ("--lake gs://bucket/lake", "gs is not known"),
+        ("--lake gs://bucket/lake", "unknown scheme 'gs'"),
         ("--lake s3://", "give a bucket"),
         ("--lake lake --lake-buffer b", "--lake-buffer is for a --lake in an object store"),
         ("--lake s3://bucket/lake --lake-buffer-size 0", "give a number of bytes"),
