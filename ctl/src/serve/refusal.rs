@@ -70,7 +70,7 @@ impl Refusals {
         if self
             .logged
             .get(refusal as usize)
-            .is_some_and(|told| !logged.swap(true, Ordering::Relaxed))
+            .is_some_and(|logged| !logged.swap(true, Ordering::Relaxed))
         {
             tracing::warn!(
                 "refused over {protocol}: {why}; further ones are counted in {metric}{{reason=\"{name}\"}}"

@@ -1,26 +1,27 @@
-//! A distributed denial of service in the entropies of sources and destinations.
+//! Detection of a distributed denial of service by the entropies of sources and destinations.
 //!
-//! Many sources send to one destination: the entropy of sources rises next to that of destinations.
-//! Lapolli, Marques and Gaspary (*Offloading real-time DDoS attack detection to programmable data
-//! planes*, 2019) compare each entropy with its exponentially weighted moving average and mean
-//! deviation, and raise the alarm if that of sources is too high or that of destinations too low.
+//! In such an attack many sources send to one destination: the entropy of sources rises relative to
+//! that of destinations. Lapolli, Marques and Gaspary (*Offloading real-time DDoS attack detection
+//! to programmable data planes*, 2019) compare each entropy with its exponentially weighted moving
+//! average and mean deviation, and raise an alarm if that of sources is too high or that of
+//! destinations too low.
 //!
-//! That rule is for windows of a fixed number of packets of steady traffic. Windows of a fixed time
-//! differ in their packets, and both entropies rise with the logarithm of the packets; a download,
-//! or a pause of all other traffic, lowers that of destinations. So here one number is compared,
-//! the *spread*: how much higher the entropy of sources is than that of destinations, as a share of
-//! the logarithm of the packets. What changes both entropies alike does not change it, and the
-//! number of packets hardly. A flood that is a share p of S packets, each from a source of its own
-//! to one destination, adds about `p (1 + log2 p / log2 S)` less p times the usual spread.
+//! That rule is for windows of a fixed number of packets in steady traffic. Windows of fixed
+//! duration differ in their packets, and both entropies rise with the logarithm of the packets; a
+//! download, or a pause of all other traffic, lowers that of destinations. Here one number is
+//! compared instead, the *spread*: the entropy of sources minus that of destinations, divided by
+//! the logarithm of the packets. It does not change if both entropies change alike, and hardly
+//! depends on the number of packets. A flood that is a share p of S packets, each from a source of
+//! its own to one destination, adds about `p (1 + log2 p / log2 S)` less p times the usual spread.
 //!
-//! A mean deviation that is averaged over some 25 windows is often too small by chance. So a
-//! deviation is believed to be at least what so many packets bring about by themselves; see
+//! A mean deviation averaged over some 25 windows is often too small by chance. The deviation is
+//! therefore assumed to be at least what so many packets cause by themselves; see
 //! [`Options::scatter`]. A flood of a tenth of the packets exceeds 3.5 of these from about 500
 //! packets on, one of a quarter from about 70 on. Windows of fewer than [`Options::least`] packets
-//! are not judged, and teach nothing.
+//! are not judged, and do not change the averages.
 //!
-//! Windows that are alarms teach nothing either, as in the source. So a change that stays is an
-//! alarm for as long as it stays.
+//! Neither do windows that are alarms, as in the source. So a lasting change is an alarm for as
+//! long as it lasts.
 
 /// How fast averages follow, and how far off is too far.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,8 +1,8 @@
-//! Whether a flow was seen, from a Bloom filter.
+//! Membership of a flow, from a Bloom filter.
 
 use flowgauge_core::{Grid, Membership as Filter};
 
-/// How probable it is that a flow that was not seen finds all its bits set: one in every row.
+/// Returns the probability that a flow that was not seen finds its bit set in every row.
 #[must_use]
 pub fn false_positive(filter: &Filter, shape: Grid) -> f64 {
     let row = shape.columns();
