@@ -1,4 +1,4 @@
-//! The thesis' estimator (section 3.5.1; Flajolet et al. 2007, figure 3).
+//! Estimator of the thesis (section 3.5.1; Flajolet et al. 2007, figure 3).
 
 use super::histogram::Histogram;
 use super::interval::{CEILING, Estimate, around, saturated};
@@ -9,8 +9,8 @@ const ALPHA_LIMIT: f64 = 0.5 * std::f64::consts::LOG2_E;
 
 const HASHES: f64 = 4_294_967_296.0;
 
-/// The constant that clears the raw estimate of its bias for m registers (Flajolet et al. 2007,
-/// figure 3; the thesis' equation 3.4).
+/// Returns the constant that corrects the bias of the raw estimate for m registers (Flajolet et al.
+/// 2007, figure 3; the thesis' equation 3.4).
 pub(super) fn alpha(registers: u32) -> f64 {
     match registers {
         16 => 0.673,
@@ -20,7 +20,7 @@ pub(super) fn alpha(registers: u32) -> f64 {
     }
 }
 
-/// The estimate with the interval of the branch that gave it.
+/// Returns the estimate, with the interval of the branch that produced it.
 pub(super) fn with_interval(histogram: &Histogram) -> Estimate {
     let m = histogram.m();
     let zeros = histogram.count(0);
@@ -37,13 +37,14 @@ pub(super) fn with_interval(histogram: &Histogram) -> Estimate {
     }
 }
 
-/// Relative standard error of linear counting at t flows a register (Whang et al. 1990).
+/// Returns the relative standard error of linear counting at t flows per register (Whang et al.
+/// 1990).
 fn linear_counting_error(t: f64, m: f64) -> f64 {
     ((t.exp_m1() - t).max(0.0) / m).sqrt() / t
 }
 
-/// The raw estimate with an interval cleared of its bias: about 2 % at 2.5 flows a register, where
-/// linear counting hands over.
+/// Returns the raw estimate, with an interval corrected for its bias: about 2 % at 2.5 flows per
+/// register, where it takes over from linear counting.
 fn raw_interval(raw: f64, m: f64, q: u8, certain: f64) -> Estimate {
     let per_register = raw / m;
     let matched = match_mean(ALPHA_LIMIT / per_register, per_register, |t| moments(t, q));
