@@ -2,7 +2,7 @@
 //!
 //! Three sets are limited: the connections of one remote peer, those of all remote peers, and all
 //! connections. If a set that a new connection belongs to is full, the oldest connection in it
-//! without an answered request is closed; if there is none, the new connection is refused. So idle
+//! without an answered request is closed; if all have one, the new connection is refused. So idle
 //! connections lock out no client, and remote clients leave room for local ones, such as probes.
 
 use std::collections::BTreeMap;

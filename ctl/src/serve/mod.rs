@@ -174,7 +174,7 @@ async fn live(State(site): State<Site>) -> Response {
     unless((site.stalls)(), "alive\n")
 }
 
-/// Answers with the problems, or with `fine` if there are none.
+/// Answers with the problems, or with `fine` if the list is empty.
 fn unless(problems: Vec<String>, fine: &'static str) -> Response {
     if problems.is_empty() {
         return fine.into_response();

@@ -13,9 +13,9 @@ use flowgauge_dataplane::Bounds;
 use judge::{Judge, Usual, Verdict};
 
 /// Consecutive windows with too few packets after which a warning is logged.
-const SMALL_WINDOWS: u32 = 10;
+const MAX_SMALL_WINDOWS: u32 = 10;
 /// Maximum number of flows named in an alarm.
-const TALKERS: usize = 5;
+const MAX_TALKERS: usize = 5;
 
 /// Options of the alarm, if it is on.
 pub type Options = Option<judge::Options>;
@@ -103,9 +103,9 @@ impl Watch {
             (None, _) => {}
         }
         if alarm.raised() && goes_on.is_none() {
-            let entropies = told(entropies, usual);
+            let entropies = describe_entropies(entropies, usual);
             let talkers: Vec<String> =
-                reports.heavy.iter().flat_map(|heavy| heavy.talkers(TALKERS)).collect();
+                reports.heavy.iter().flat_map(|heavy| heavy.talkers(MAX_TALKERS)).collect();
             let talkers = if talkers.is_empty() {
                 String::new()
             } else {
@@ -139,7 +139,7 @@ impl Watch {
     pub(crate) fn tell_crossing(&self, window: u64, key: KeyKind, reports: Option<&Reports>) {
         let entropies = reports.and_then(|reports| reports.entropy.as_ref());
         let entropies = entropies.map_or_else(String::new, |reports| {
-            format!(": {}", told(&reports.0, self.judge.usual()))
+            format!(": {}", describe_entropies(&reports.0, self.judge.usual()))
         });
         let key = key.name();
         tracing::warn!(
@@ -160,13 +160,14 @@ impl Watch {
     fn warn_of_small_windows(&mut self, packets: u64, alarm: &Alarm) {
         // Beyond that number the warning was already logged.
         if alarm.verdict != Verdict::TooFewPackets {
-            self.small_windows = if self.small_windows < SMALL_WINDOWS { 0 } else { SMALL_WINDOWS };
-        } else if packets > 0 && self.small_windows < SMALL_WINDOWS {
+            self.small_windows =
+                if self.small_windows < MAX_SMALL_WINDOWS { 0 } else { MAX_SMALL_WINDOWS };
+        } else if packets > 0 && self.small_windows < MAX_SMALL_WINDOWS {
             self.small_windows += 1;
-            if self.small_windows == SMALL_WINDOWS {
+            if self.small_windows == MAX_SMALL_WINDOWS {
                 let packets = counted(packets, "packet");
                 tracing::warn!(
-                    "the alarm judges no window of fewer than {} packets, and the last {SMALL_WINDOWS} had fewer (the last one {packets}); \
+                    "the alarm judges no window of fewer than {} packets, and the last {MAX_SMALL_WINDOWS} had fewer (the last one {packets}); \
                      make windows longer (--window)",
                     alarm.least
                 );
@@ -176,8 +177,8 @@ impl Watch {
 }
 
 /// Describes the current and the usual entropies for the log.
-fn told(entropies: &[Entropy], usual: Option<[Usual; 2]>) -> String {
-    let told = entropies.iter().map(|entropy| {
+fn describe_entropies(entropies: &[Entropy], usual: Option<[Usual; 2]>) -> String {
+    let texts = entropies.iter().map(|entropy| {
         let usual = usual.map_or(f64::NAN, |[src, dst]| {
             if entropy.sketch.key == KeyKind::Src { src.mean } else { dst.mean }
         });
@@ -187,7 +188,7 @@ fn told(entropies: &[Entropy], usual: Option<[Usual; 2]>) -> String {
             entropy.estimate.bits
         )
     });
-    told.collect::<Vec<_>>().join(", ")
+    texts.collect::<Vec<_>>().join(", ")
 }
 
 impl Measurement for Alarm {

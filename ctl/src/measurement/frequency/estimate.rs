@@ -241,7 +241,7 @@ mod tests {
 
     /// 4,294,967,400 packets of one flow exceed 32 bits.
     #[test]
-    fn a_flow_of_more_packets_than_a_counter_holds_is_told_as_at_least_so_many() {
+    fn a_flow_of_more_packets_than_a_counter_holds_has_a_lower_bound() {
         const PACKETS: u64 = 4_294_967_400;
         let (shape, tabulation) =
             (Grid::of_counters(4, 1024).unwrap(), Box::new(Tabulation::from_seed(1)));
@@ -252,8 +252,11 @@ mod tests {
             // Packets after the counters are full change nothing.
             (0..1000).for_each(|_| sketch.update(kind, shape, 7, &tabulation));
             let sketch = wide(&sketch, kind, shape);
-            let told = estimate(&sketch, kind, shape, 7, &tabulation, PACKETS);
-            assert!(told.saturated && told.value == f64::from(before) + 1.0, "{kind:?}: {told:?}");
+            let estimated = estimate(&sketch, kind, shape, 7, &tabulation, PACKETS);
+            assert!(
+                estimated.saturated && estimated.value == f64::from(before) + 1.0,
+                "{kind:?}: {estimated:?}"
+            );
             // In a Count-Min other flows may have a share of all packets; in a Count Sketch the
             // other cells show that there are no other flows.
             let others = if kind == SketchKind::CountMin {
@@ -262,9 +265,9 @@ mod tests {
                 0.0
             };
             assert_eq!(
-                (told.low, told.high),
-                (told.value - others, PACKETS as f64),
-                "{kind:?}: {told:?}"
+                (estimated.low, estimated.high),
+                (estimated.value - others, PACKETS as f64),
+                "{kind:?}: {estimated:?}"
             );
             // The estimate of another flow is unchanged, except that its interval allows for more
             // packets.
@@ -283,10 +286,10 @@ mod tests {
             (0..7).for_each(|_| all.merge(&one, kind, shape));
             let mut total = Box::new(WideSketch::new());
             (0..3).for_each(|_| total.unite(&all, shape));
-            let told = estimate(&total, kind, shape, 7, &tabulation, 42_000_000_000);
+            let estimated = estimate(&total, kind, shape, 7, &tabulation, 42_000_000_000);
             assert!(
-                !told.saturated && told.value == 42e9 && told.high == 42e9,
-                "{kind:?}: {told:?}"
+                !estimated.saturated && estimated.value == 42e9 && estimated.high == 42e9,
+                "{kind:?}: {estimated:?}"
             );
         }
     }
@@ -300,16 +303,16 @@ mod tests {
             let mut sketch = preset(kind, shape, 7, &tabulation, 1000);
             let cell = sketch.cells_mut(shape).iter_mut().find(|cell| **cell != 0).unwrap();
             *cell = if kind == SketchKind::CountMin { -1 } else { i32::MIN };
-            let told =
+            let estimated =
                 estimate(&wide(&sketch, kind, shape), kind, shape, 7, &tabulation, 5_000_000_000);
             match kind {
                 SketchKind::CountMin => assert!(
-                    !told.saturated && told.value == 1000.0 && told.high == 1000.0,
-                    "{told:?}"
+                    !estimated.saturated && estimated.value == 1000.0 && estimated.high == 1000.0,
+                    "{estimated:?}"
                 ),
                 SketchKind::CountSketch => assert!(
-                    told.low == 0.0 && told.value == 1000.0 && told.high >= 1000.0,
-                    "{told:?}"
+                    estimated.low == 0.0 && estimated.value == 1000.0 && estimated.high >= 1000.0,
+                    "{estimated:?}"
                 ),
             }
         }

@@ -42,10 +42,10 @@ mod tests {
             let seen = |flow: u32| filter.contains(shape, crc32(&flow.to_be_bytes()), &tabulation);
             assert!((0..flows).all(seen));
             let wrong = (flows..flows + ASKED).filter(|&flow| seen(flow)).count() as u64;
-            let told = false_positive(&filter, shape);
+            let expected = false_positive(&filter, shape);
             assert!(
-                binomial(ASKED.into(), told).contains(&wrong),
-                "{rows} x {bits}: {wrong} of {ASKED}, {told} told"
+                binomial(ASKED.into(), expected).contains(&wrong),
+                "{rows} x {bits}: {wrong} of {ASKED}, {expected} expected"
             );
         }
     }

@@ -51,7 +51,7 @@ pub fn reorders(prefix: &Prefix) -> bool {
 pub struct Recall {
     /// Prefixes that [reorder](reorders) and have at least a share of [`LARGE`] of all segments.
     pub reordering: u64,
-    /// Those of `reordering` that were detected.
+    /// Detected prefixes among `reordering`.
     pub found: u64,
     /// False positives: detected prefixes with a share of at most [`MUCH`] out of order.
     pub wrongly: u64,

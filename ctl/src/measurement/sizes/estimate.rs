@@ -169,16 +169,16 @@ mod tests {
                 })
                 .collect();
             let (wide, counts) = counted(lengths.iter().copied());
-            let (told, truth) = (estimate(&wide).unwrap(), exact(&counts).unwrap());
+            let (estimated, truth) = (estimate(&wide).unwrap(), exact(&counts).unwrap());
             assert_eq!(
-                (told.packets, told.bytes),
+                (estimated.packets, estimated.bytes),
                 (number as u64, lengths.iter().map(|length| u64::from(*length)).sum())
             );
-            let pairs = told
+            let pairs = estimated
                 .by_packets
                 .iter()
                 .zip(truth.by_packets)
-                .chain(told.by_bytes.iter().zip(truth.by_bytes));
+                .chain(estimated.by_bytes.iter().zip(truth.by_bytes));
             for (quantile, truth) in pairs {
                 assert!(
                     (quantile.low..=quantile.high).contains(&truth),
@@ -209,17 +209,17 @@ mod tests {
                 1500
             }
         }));
-        let told = estimate(&wide).unwrap();
+        let estimated = estimate(&wide).unwrap();
         assert_eq!(
-            told.by_packets.map(|quantile| quantile.value),
+            estimated.by_packets.map(|quantile| quantile.value),
             [40.0, 40.0, 40.0, 100.0, 100.0, 1500.0]
         );
         // 2,000 of 14,000 bytes are in packets of 40 bytes, 4,500 in packets of 100.
         assert_eq!(
-            told.by_bytes.map(|quantile| quantile.value),
+            estimated.by_bytes.map(|quantile| quantile.value),
             [40.0, 100.0, 1500.0, 1500.0, 1500.0, 1500.0]
         );
-        assert_eq!(told.mean.value, 140.0);
+        assert_eq!(estimated.mean.value, 140.0);
         let truth = exact(&counts).unwrap();
         assert_eq!(
             (truth.by_packets, truth.by_bytes),
@@ -228,20 +228,22 @@ mod tests {
     }
 
     #[test]
-    fn packets_without_a_length_are_apart() {
+    fn packets_without_a_length_are_counted_separately() {
         let (wide, counts) = counted([0, 0, 0].into_iter());
         assert_eq!((estimate(&wide), exact(&counts)), (None, None));
         let (wide, _) = counted([0, 0, 60].into_iter());
-        let told = estimate(&wide).unwrap();
-        assert_eq!((told.packets, told.bytes, told.unknown), (1, 60, 2));
+        let estimated = estimate(&wide).unwrap();
+        assert_eq!((estimated.packets, estimated.bytes, estimated.unknown), (1, 60, 2));
     }
 
     #[test]
     fn full_counters_leave_no_more_than_what_was_seen() {
         let (mut wide, _) = counted([60, 9000].into_iter());
         wide.add(bucket(1500), Bucket { packets: u32::MAX, excess: 0 });
-        let told = estimate(&wide).unwrap();
-        for quantile in told.by_packets.iter().chain(&told.by_bytes).chain([&told.mean]) {
+        let estimated = estimate(&wide).unwrap();
+        for quantile in
+            estimated.by_packets.iter().chain(&estimated.by_bytes).chain([&estimated.mean])
+        {
             assert_eq!((quantile.low, quantile.high), (60, greatest(bucket(9000))));
         }
     }

@@ -59,13 +59,14 @@ fn raw_interval(raw: f64, m: f64, q: u8, certain: f64) -> Estimate {
     }
 }
 
-/// Flajolet's correction for collisions of 32-bit hashes above 2^32 / 30 flows (2007, figure 3):
-/// -2^32 ln(1 - E / 2^32). Takes and gives flows; [`CEILING`] from E = 2^32 on.
+/// Returns Flajolet's correction for collisions of 32-bit hashes above 2^32 / 30 flows (2007,
+/// figure 3): -2^32 ln(1 - E / 2^32), in flows; [`CEILING`] from E = 2^32 on.
 ///
 /// No estimator here applies it. It assumes that different flows can share a hash. A CRC-32 of a
 /// 32-bit key is a bijection: no two sources share one, so there is nothing to correct, and the
 /// correction makes the estimate worse, by 14 % at 10^9 sources. It is right only for keys longer
-/// than 32 bits, and then for `flajolet` alone as the source states it. (The thesis, section 3.5,
+/// than 32 bits, and then only for `flajolet`, as the source states it. (The thesis, section 3.5,
+/// names it for use beyond 2^32 flows, where it has no finite value.)
 /// names it for use beyond 2^32 flows, where it has no finite value.)
 #[must_use]
 pub fn flajolet_large_range(estimate: f64) -> f64 {

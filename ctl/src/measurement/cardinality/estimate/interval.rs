@@ -65,7 +65,7 @@ pub(super) fn saturated(histogram: &Histogram, value: f64) -> Estimate {
 /// Returns the relative standard error of an efficient estimate of `flows` in `m` registers.
 ///
 /// The Fisher information is that of a Poisson number of flows; by the law of total variance the
-/// variance of that number, 1/n relative, is no part of the error about the true number. With
+/// variance of that number, 1/n relative, does not belong to the error about the true number. With
 /// linear counting this is exactly (e^t - t - 1) / (m t^2).
 fn relative_error(flows: f64, m: f64, q: u8) -> f64 {
     let information = m * information(flows / m, q);

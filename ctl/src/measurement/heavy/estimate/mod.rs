@@ -6,7 +6,7 @@
 //! SpaceSaving never counts too little (Metwally et al. 2005, lemma 3), so there `high` is at most
 //! the count. HashPipe inherits nothing, so there `low` is the count.
 //!
-//! These bounds are certain, for any order of packets and any number of cores. They hold for a
+//! The bounds are certain, for any order of packets and any number of cores. They hold for a
 //! signature: if two flows share one, for their sum.
 //!
 //! The counts of RAP and d-way RAP are usually much closer to the truth than `high`. A flow that
@@ -110,7 +110,7 @@ pub(crate) struct Union {
 
 impl Union {
     /// Minimum number of stored flows; beyond twice as many the lighter half is dropped.
-    const KEPT: usize = 1 << 16;
+    const MIN_FLOWS: usize = 1 << 16;
 
     /// Merges a table: its flows and its total.
     pub(crate) fn add(&mut self, entries: &[Entry], total: u64, settings: &Settings) {
@@ -126,9 +126,9 @@ impl Union {
         }
         self.smallest += smallest;
         self.total += total;
-        if self.flows.len() > 2 * Self::KEPT {
+        if self.flows.len() > 2 * Self::MIN_FLOWS {
             let mut counts: Vec<u64> = self.flows.values().map(|flow| flow.count).collect();
-            let (_, least, _) = counts.select_nth_unstable(Self::KEPT);
+            let (_, least, _) = counts.select_nth_unstable(Self::MIN_FLOWS);
             let least = *least;
             self.flows.retain(|_, flow| flow.count > least);
         }
@@ -140,7 +140,7 @@ impl Union {
             (*key, Counted { count: flow.count + self.smallest, ..*flow })
         };
         // A dropped flow may have had more than the smallest counts of tables.
-        let smallest = if self.flows.len() > Self::KEPT { u64::MAX } else { self.smallest };
+        let smallest = if self.flows.len() > Self::MIN_FLOWS { u64::MAX } else { self.smallest };
         ranked(self.flows.iter().map(flow).collect(), self.total, smallest, settings, most)
     }
 }

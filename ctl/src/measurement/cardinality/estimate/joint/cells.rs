@@ -107,8 +107,8 @@ impl Cells {
     }
 
     /// Returns the probability of a pair and its derivatives by the three rates. If the levels
-    /// differ, it is a product of two independent factors: the register with the lower level has
-    /// seen only flows that the other one has seen too or that are its own.
+    /// differ, it is a product of two independent ones: flows in both sketches reach at most the
+    /// lower level, so the higher one is due to a flow in that sketch alone.
     fn at(&self, k1: u8, k2: u8) -> (f64, Rates) {
         match k1.cmp(&k2) {
             std::cmp::Ordering::Less => {
