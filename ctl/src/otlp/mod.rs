@@ -237,7 +237,7 @@ impl Export {
         }
     }
 
-    /// Adds an export of the current metrics.
+    /// Adds an export of the current metrics to the queue, and drops the oldest beyond the limit.
     fn take(&self, fate: &Mutex<Fate>) {
         let request = points::request(
             &self.metrics.families(),

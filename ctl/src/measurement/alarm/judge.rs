@@ -42,7 +42,7 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Lapolli's weight and multiple.
+    /// Returns Lapolli's weight and multiple.
     fn default() -> Self {
         Options { alpha: 0.078_125, k: 3.5, scatter: 1.0, training: 30, least: 100 }
     }

@@ -194,7 +194,7 @@ fn describe_entropies(entropies: &[Entropy], usual: Option<[Usual; 2]>) -> Strin
 impl Measurement for Alarm {
     type Beside = ();
 
-    /// A single window has no alarm: `Watch` compares it with those before.
+    /// Returns `None`: a single window has no alarm, and `Watch` compares it with earlier ones.
     fn of(_: &Reading<'_>) -> Result<Option<Self>, Damaged> {
         Ok(None)
     }

@@ -59,7 +59,7 @@ pub struct Cardinality {
 }
 
 impl Cardinality {
-    /// Estimates from the registers of a window, a sample, or several windows.
+    /// Builds the report from the registers of a window, a sample, or several windows.
     fn windowed(reading: &Reading<'_>) -> Result<Self, EstimateError> {
         let (settings, estimator) =
             (reading.settings.cardinality, reading.options.cardinality.estimator);
@@ -78,7 +78,7 @@ impl Cardinality {
         })
     }
 
-    /// Estimates from staggered registers.
+    /// Builds the report from staggered registers.
     fn staggered(reading: &Reading<'_>) -> Result<Option<Self>, EstimateError> {
         let (settings, options) = (reading.settings.cardinality, reading.options.cardinality);
         let Some(snapshot) = reading.snapshot else { return Ok(None) };

@@ -239,7 +239,7 @@ mod tests {
         sketch
     }
 
-    /// 4,294,967,400 packets of one flow exceed 32 bits.
+    /// Counts 4,294,967,400 packets of one flow, which exceed 32 bits.
     #[test]
     fn a_flow_of_more_packets_than_a_counter_holds_has_a_lower_bound() {
         const PACKETS: u64 = 4_294_967_400;
@@ -294,7 +294,7 @@ mod tests {
         }
     }
 
-    /// One of three rows is filled by other flows: the estimate uses the other two.
+    /// Fills one of three rows with other flows: the estimate uses the other two.
     #[test]
     fn a_row_that_others_filled_leaves_the_answer_to_the_rest() {
         let (shape, tabulation) =

@@ -146,13 +146,13 @@ mod tests {
         (0..segments).filter(|_| random.random_bool(0.02)).count() as u64
     }
 
-    /// One flow in ten is affected, with one late segment in five.
+    /// Draws late segments for one flow in ten: one segment in five of that flow.
     fn by_few(random: &mut ChaCha8Rng, segments: u64) -> u64 {
         let is_one = random.random_bool(0.1);
         (0..segments).filter(|_| is_one && random.random_bool(0.2)).count() as u64
     }
 
-    /// Rates of flows from 0 to 4 %.
+    /// Draws late segments at a rate from 0 to 4 % for each flow.
     fn by_many(random: &mut ChaCha8Rng, segments: u64) -> u64 {
         let rate = random.random_range(0.0..0.04);
         (0..segments).filter(|_| random.random_bool(rate)).count() as u64

@@ -50,7 +50,7 @@ fn harmonic_has_no_bias_at_many_flows() {
     assert!(summary.is_honest(), "{summary:?}");
 }
 
-/// If most registers are empty the harmonic mean is far too high, by what the model of a register
+/// If most registers are empty the harmonic mean is far too high, as the model of a register
 /// predicts. The error of the likelihood is the minimum for any unbiased estimator: the inverse of
 /// the information in all registers.
 #[test]
