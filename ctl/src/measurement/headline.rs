@@ -1,14 +1,14 @@
-//! The number that stands for a record.
+//! Main number of a record.
 
 use crate::text::{grouped, scaled};
 use flowgauge_core::KeyKind;
 
-/// A number of flows with its 95 % interval, in columns of its own.
+/// Number of flows with its 95 % interval, shown in columns of its own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Headline {
-    /// What makes a flow.
+    /// Key that defines a flow.
     pub key: KeyKind,
-    /// What is counted, in words.
+    /// Name of the counted things.
     pub what: &'static str,
     /// The estimate.
     pub value: f64,
@@ -29,7 +29,7 @@ impl Headline {
         format!("{} … {}", grouped(self.low.round() as u64), grouped(self.high.round() as u64))
     }
 
-    /// The longer half of the interval.
+    /// Formats the longer half of the interval, relative to the value.
     pub(crate) fn half_width(&self) -> String {
         let Headline { value, low, high, .. } = *self;
         let percent = (high - value).max(value - low) / value * 100.0;
@@ -41,7 +41,7 @@ impl Headline {
         }
     }
 
-    /// How far the estimate is off the truth; nothing where there is no truth to be off from.
+    /// Formats the error relative to the exact number; `None` if that is unknown or zero.
     pub(crate) fn error(&self) -> Option<String> {
         let truth = self.truth.filter(|truth| *truth > 0)? as f64;
         let percent = (self.value / truth - 1.0) * 100.0;

@@ -1,7 +1,13 @@
-//! What is measured, a folder each: how registers become numbers, and what outputs say of them.
+//! Measurements, a folder each: from registers to estimates, and from estimates to output.
 //!
-//! A new measurement is a folder with a report that is a `Measurement`, its `mod`, and a line in
-//! the list below. Outputs know no measurement by name.
+//! The controller closes a window's bank and makes a `Reading` of it; each measurement's report is
+//! built from that (`Measurement::of`), with estimates from the measurement's `estimate` module.
+//! [`Reports`] holds the reports of one record. Outputs ask each report for fields and figures
+//! (JSON, CSV, metrics, page), for lines of the table, and for columns of a lake; `restore` reads
+//! those columns back, to merge rows of several machines.
+//!
+//! A new measurement is a folder with a report that implements `Measurement`, its `mod`, and a line
+//! in the list below. Outputs know no measurement by name.
 
 pub mod alarm;
 pub mod cardinality;
@@ -33,45 +39,44 @@ use std::sync::Arc;
 
 macro_rules! measurements {
     ($($about:literal $module:ident: $report:ident;)*) => {
-        /// What a record says of each measurement; nothing of those that are off. The order is that
-        /// of the JSON lines.
+        /// Reports of all measurements in a record; `None` for those that are off. The order is
+        /// that of the JSON lines.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct Reports {
             $(#[doc = $about] pub $module: Option<$module::$report>,)*
         }
 
-        /// How registers become numbers, and what to tell of them.
+        /// Options of all measurements, for estimation and reports.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct Estimation {
-            /// Flows that are asked for; those that are no keys of a measurement's kind are left
-            /// out there.
+            /// Queried flows. Each measurement ignores those that are no keys of its kind.
             pub queries: Vec<FlowKey>,
-            /// Which figures are alarming.
+            /// Rules for alerts on figures.
             pub alerts: Vec<Rule>,
             $(#[doc = $about] pub $module: $module::Options,)*
         }
 
-        /// What a union of rows of a lake keeps of each measurement beside the bank.
+        /// State of each measurement, beside the bank, in a union of lake rows.
         #[derive(Default)]
         pub(crate) struct Besides {
             $(pub(crate) $module: <$module::$report as Measurement>::Beside,)*
         }
 
         impl Besides {
-            /// Takes what a row of a lake says of each measurement: what was counted into an empty
-            /// bank, and how into settings in which all are off.
+            /// Restores all measurements from a lake row: counters into an empty bank, settings
+            /// into ones in which all measurements are off.
             pub(crate) fn restore(&mut self, row: &Row, settings: &mut Settings, bank: &mut WideBank) -> Result<(), Misfit> {
                 $(<$module::$report as Measurement>::restore(row, settings, bank, &mut self.$module)?;)*
                 Ok(())
             }
         }
 
-        /// What the names of all columns of measurements in a lake begin with.
+        /// Returns the prefixes of the column names of all measurements in a lake.
         pub(crate) fn columns() -> impl Iterator<Item = &'static str> {
             [$($module::$report::columns(),)*].into_iter().flatten().copied()
         }
 
-        /// What the names of a measurement's columns in a lake begin with.
+        /// Returns the prefixes of a measurement's column names in a lake.
         pub(crate) fn columns_of(measurement: &str) -> &'static [&'static str] {
             match measurement {
                 $(stringify!($module) => $module::$report::columns(),)*
@@ -80,12 +85,12 @@ macro_rules! measurements {
         }
 
         impl Reports {
-            /// What a reading says.
+            /// Builds the reports of a reading.
             pub(crate) fn of(reading: &Reading<'_>) -> Result<Self, Damaged> {
                 Ok(Reports { $($module: $module::$report::of(reading)?,)* })
             }
 
-            /// The measurements that are on, by name.
+            /// Returns the measurements that are on, by name.
             pub(crate) fn all(&self) -> impl DoubleEndedIterator<Item = (&'static str, &dyn Measurement)> {
                 let all: Vec<(_, Option<&dyn Measurement>)> = vec![$((stringify!($module), self.$module.as_ref().map(|it| it as _)),)*];
                 all.into_iter().filter_map(|(name, report)| Some((name, report?)))
@@ -112,36 +117,36 @@ measurements! {
 }
 
 impl Reports {
-    /// Names of the measurements that are on.
+    /// Returns the names of the measurements that are on.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.all().map(|(name, _)| name)
     }
 
-    /// The number that has columns of its own in a table.
+    /// Returns the number that has columns of its own in a table.
     #[must_use]
     pub fn headline(&self) -> Option<Headline> {
         self.all().find_map(|(_, report)| report.headline())
     }
 }
 
-/// What a window's packets were counted in, and how.
+/// Bank of a window, with the settings that it was counted with.
 #[derive(Clone, PartialEq)]
 pub struct Counted {
-    /// The registers of all measurements.
+    /// Registers of all measurements.
     pub bank: Arc<WideBank>,
-    /// What was measured and how.
+    /// Settings of all measurements.
     pub settings: Settings,
-    /// How registers are hashed.
+    /// Hash of the registers.
     pub hash: HashIdentity,
-    /// How rows of sketches and filters are hashed.
+    /// Hash of the rows of sketches and filters.
     pub row_hash: HashIdentity,
-    /// What packets were timed by.
+    /// Clock of the packets' times.
     pub clock: Clock,
 }
 
 impl fmt::Debug for Counted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Registers are many.
+        // Omit the registers, which are many.
         f.debug_struct("Counted")
             .field("settings", &self.settings)
             .field("hash", &self.hash)
@@ -149,44 +154,44 @@ impl fmt::Debug for Counted {
     }
 }
 
-/// Registers that no traffic can leave: the dataplane is broken.
+/// Error for registers that no traffic can produce: the dataplane is defective.
 pub(crate) type Damaged = Box<dyn Error + Send + Sync>;
 
-/// What was counted and how, from which reports are made.
+/// Input of all reports: counters and settings.
 pub(crate) struct Reading<'a> {
-    /// The record that it is for.
+    /// Kind of the record.
     pub(crate) kind: Kind,
-    /// Whether it is of one of several places.
+    /// Whether this is one of several sources.
     pub(crate) is_part: bool,
     pub(crate) settings: &'a Settings,
-    /// What packets are timed by.
+    /// Clock of the packets' times.
     pub(crate) clock: Clock,
     pub(crate) options: &'a Estimation,
     pub(crate) rows: &'a Rows,
-    /// What the window's packets were counted in, or all packets of a total.
+    /// Bank of the window, or of all packets for a total.
     pub(crate) bank: &'a WideBank,
-    /// How registers are hashed.
+    /// Hash of the registers.
     pub(crate) hash: HashIdentity,
     pub(crate) truth: Option<Truth>,
-    /// What a union of windows has beside its bank.
+    /// State beside the bank, for a union of windows.
     pub(crate) besides: Option<&'a Besides>,
-    /// What a window or a read has beside its bank; of a total there is nothing, since it does not
-    /// add up.
+    /// State beside the bank, for a window or a sample; `None` for a total, since it cannot be
+    /// merged.
     pub(crate) snapshot: Option<&'a Snapshot>,
-    /// When counting began, and the time now, in nanoseconds.
+    /// Start of counting and the current time, in nanoseconds.
     pub(crate) start_ns: u64,
     pub(crate) now_ns: u64,
-    /// How long it took until everything in the bank was counted, in nanoseconds.
+    /// Time in which the packets in the bank were counted, in nanoseconds.
     pub(crate) span_ns: u64,
 }
 
 impl Reading<'_> {
-    /// Packets that have a flow.
+    /// Returns the number of packets that have a flow.
     pub(crate) fn packets(&self) -> u64 {
         self.bank.counters.ipv4.wrapping_add(self.bank.counters.ipv6)
     }
 
-    /// The flows that are asked for and are keys of this kind, with what is known of each.
+    /// Returns the queried flows that are keys of this kind, with the result of `known` for each.
     pub(crate) fn asked<T>(
         &self,
         key: KeyKind,
@@ -201,12 +206,12 @@ impl Reading<'_> {
     }
 }
 
-/// Fields of a measurement.
+/// Fields of one measurement.
 #[derive(Debug)]
 pub(crate) struct Described {
-    /// Its name.
+    /// Name of the measurement.
     pub(crate) measurement: &'static str,
-    /// Whether it is on. Else only the CSV has its fields, without values.
+    /// Whether it is on. If not, only the CSV has its fields, without values.
     pub(crate) is_on: bool,
     pub(crate) fields: Fields,
 }
@@ -225,70 +230,70 @@ fn describe<M: Measurement>(
     Described { measurement, is_on: report.is_some(), fields }
 }
 
-/// Where the lines of a measurement stand below a row of the table.
+/// Position of a measurement's lines below a row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
-    /// What nobody may miss.
+    /// Alarms, which come first.
     Alarm,
-    /// Numbers of all traffic. Reads have nothing beyond these.
+    /// Numbers about all traffic. Samples have no further lines.
     Figures,
-    /// The largest flows.
+    /// Largest flows.
     Top,
-    /// Flows that were asked for.
+    /// Queried flows.
     Asked,
 }
 
 /// Report of a measurement.
 pub(crate) trait Measurement {
-    /// What a union of rows of a lake keeps beside the bank.
+    /// State beside the bank, in a union of lake rows.
     type Beside: Default
     where
         Self: Sized;
 
-    /// What a reading says of it; `None` if it is off.
+    /// Builds the report of a reading; `None` if the measurement is off.
     fn of(reading: &Reading<'_>) -> Result<Option<Self>, Damaged>
     where
         Self: Sized;
 
     /// Adds its fields and figures; fields without values if it is off, for the CSV. Some figures
-    /// are drawn from the bank, which windows have.
+    /// are drawn from the bank, which only windows have.
     fn fields(report: Option<&Self>, counted: Option<&Counted>, to: &mut Fields)
     where
         Self: Sized;
 
-    /// The number that has columns of its own in the table.
+    /// Returns the number that has columns of its own in the table.
     fn headline(&self) -> Option<Headline> {
         None
     }
 
-    /// Lines of a total, above what was lost; of a part of the places or of all together.
+    /// Writes the lines of a total, above those about losses; `part` is true for one of several
+    /// sources.
     fn summary(&self, part: bool, below: &mut Below<'_>) {
         let _ = (part, below);
     }
 
-    /// Where its lines stand among those of others.
+    /// Returns the position of its lines among those of other measurements.
     fn rank(&self) -> Rank {
         Rank::Figures
     }
 
-    /// Lines below a row of the table.
+    /// Writes the lines below a row of the table.
     fn lines(&self, below: &mut Below<'_>) {
         let _ = below;
     }
 
-    /// What the names of its columns in a lake begin with; others are not read.
+    /// Returns the prefixes of its column names in a lake; other columns are not read.
     fn columns() -> &'static [&'static str]
     where
         Self: Sized;
 
-    /// Adds what was counted to a row of a lake, behind the fields: registers and counters, to
-    /// merge them with those of other rows.
+    /// Adds registers and counters to a lake row, after the fields, so that rows can be merged.
     fn store(&self, counted: &Counted, row: &mut Row) {
         let _ = (counted, row);
     }
 
-    /// The opposite of [`store`](Self::store): takes what was counted into a bank in which nothing
-    /// is, and how into settings in which it is off.
+    /// Restores what [`store`](Self::store) stored: counters into an empty bank, settings into ones
+    /// in which the measurement is off.
     fn restore(
         row: &Row,
         settings: &mut Settings,
@@ -302,7 +307,7 @@ pub(crate) trait Measurement {
         Ok(())
     }
 
-    /// Whether counters are full, so that shorter windows would give better numbers.
+    /// Returns whether counters are full, so that shorter windows would give better numbers.
     fn is_full(&self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! What measurements have in common that count in rows.
+//! Common parts of the measurements that use sketches or filters.
 
 use crate::field::{Datum, Fields, object};
 use crate::row::{Misfit, Row, Value};
@@ -7,24 +7,24 @@ use flowgauge_core::{
 };
 use flowgauge_dataplane::{HashKey, Tables};
 
-/// What is behind an interval that is wide because of what counters can hold.
+/// Reason for an interval that is wide because counters are full.
 pub(crate) const FULL: &str = "counters are full";
 
-/// Rows and columns of a sketch, and how they are hashed.
+/// Shape of a sketch, with its key and hash.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sketched {
-    /// What makes a flow.
+    /// Key that defines a flow.
     pub key: KeyKind,
-    /// How rows become a number.
+    /// Kind of sketch: how counters of rows give an estimate.
     pub kind: SketchKind,
     /// Rows and columns.
     pub shape: Grid,
-    /// How rows are hashed.
+    /// Hash of the rows.
     pub hash: HashIdentity,
 }
 
 impl Sketched {
-    /// The sketch of these settings, if they have one.
+    /// Returns the sketch with these settings, if they enable one.
     pub(crate) fn new(settings: &sketch::Settings, rows: &Rows) -> Option<Self> {
         let sketch::Settings { mode, key, shape } = *settings;
         Some(Sketched { key, kind: mode.sketch()?, shape, hash: rows.hash })
@@ -39,7 +39,7 @@ impl Sketched {
     }
 }
 
-/// The counters of a sketch with its shape, in columns of which `name` is the beginning.
+/// Stores a sketch's counters and shape in columns whose names begin with `name`.
 pub(crate) fn store(name: &str, settings: &sketch::Settings, cells: &WideSketch, row: &mut Row) {
     let sketch::Settings { mode, key, shape } = *settings;
     row.text(format!("{name}_key"), key.name());
@@ -54,8 +54,8 @@ pub(crate) fn store(name: &str, settings: &sketch::Settings, cells: &WideSketch,
     row.put(format!("{name}_full"), Value::List(full.collect()));
 }
 
-/// The opposite of [`store`]: how, and into a sketch in which nothing is; nothing if the row has
-/// none.
+/// Restores what [`store`] stored: counters into an empty sketch, and settings as the result;
+/// `None` if the row has no such sketch.
 pub(crate) fn restore(
     name: &str,
     row: &Row,
@@ -89,7 +89,7 @@ pub(crate) fn restore(
     Ok(Some(sketch::Settings { mode: kind.into(), key, shape }))
 }
 
-/// How the rows of sketches and filters are hashed.
+/// Hash of the rows of sketches and filters.
 #[derive(Clone, Debug)]
 pub struct Rows {
     pub(crate) hash: HashIdentity,
@@ -97,14 +97,14 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// As a dataplane with these tables does.
+    /// Returns the hash that a dataplane with these tables uses.
     #[must_use]
     pub fn new(tables: &Tables) -> Self {
         Rows { hash: tables.row_hash(), tabulation: Box::new(tables.tabulation.clone()) }
     }
 
-    /// As this hash does: with its own words, if it tells them or this is its secret; else with
-    /// any.
+    /// Returns the hash with this identity. A keyed hash needs its key; without it, returns as the
+    /// error a hash with arbitrary tables.
     pub(crate) fn of(hash: HashIdentity, key: Option<&HashKey>) -> Result<Self, Self> {
         let rows = |tabulation| Rows { hash, tabulation: Box::new(tabulation) };
         match (hash.mode, key) {
@@ -123,7 +123,7 @@ impl Rows {
     }
 }
 
-/// Returns how keys are hashed, without a secret.
+/// Formats a hash's identity, without its secret.
 pub(crate) fn hash(hash: &HashIdentity) -> Datum {
     let mode = hash.mode.name().into();
     if hash.mode == HashMode::Keyed {

@@ -1,9 +1,11 @@
-//! Sends metrics to a collector of OpenTelemetry (OTLP over gRPC): those of `/metrics`, at
-//! intervals.
+//! Export of the metrics of `/metrics` to an OpenTelemetry collector (OTLP over gRPC).
 //!
-//! A thread of its own sends, so that no window waits for the collector. What cannot be sent waits,
-//! up to a number of exports, and is sent again after longer and longer pauses; what is given up is
-//! counted, and told.
+//! A thread of its own takes the metrics at intervals and sends them, so that no window waits for
+//! the collector. An export that fails temporarily is retried with exponential backoff. Pending
+//! exports are bounded: the oldest is dropped for a new one, and drops are counted and logged.
+//!
+//! [`Collector`] is the address with its credentials, [`Exporter`] the running thread; `points.rs`
+//! converts Prometheus metrics to OTLP messages.
 
 mod points;
 
@@ -28,7 +30,7 @@ use tokio::time::{MissedTickBehavior, timeout};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Request, Response, Status};
 
-/// Messages and client of the service `opentelemetry.proto.collector.metrics.v1.MetricsService`.
+/// Generated messages and client of `opentelemetry.proto.collector.metrics.v1.MetricsService`.
 #[allow(
     missing_docs,
     unreachable_pub,
@@ -41,36 +43,36 @@ mod proto {
     include!("../../proto/opentelemetry/proto/collector/metrics/v1/metrics_service.rs");
 }
 
-/// Exports that wait for the collector.
-const ROOM: usize = 32;
-/// How long an export may take.
-const LIMIT: Duration = Duration::from_secs(10);
-/// The first pause before an export that failed is sent again; each is twice the one before, up to
-/// the longest.
+/// Maximum number of pending exports.
+const MAX_PENDING: usize = 32;
+/// Timeout of one export.
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
+/// First pause before a failed export is retried. Each pause is twice the one before, up to the
+/// maximum.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// How long the end of a run waits for what is still to be sent.
-const LAST: Duration = Duration::from_secs(2);
-/// What of an answer is read.
-const ANSWER: usize = 16 << 10;
+const MAX_PAUSE: Duration = Duration::from_secs(30);
+/// Time for which the end of a run waits for pending exports.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
+/// Maximum size of a collector's answer, in bytes.
+const MAX_ANSWER_BYTES: usize = 16 << 10;
 
-/// Where metrics go.
+/// Address of a collector, with the credentials for it.
 #[derive(Clone)]
 pub struct Collector {
     endpoint: Endpoint,
-    /// For people.
+    /// Address as shown in messages.
     name: String,
     token: Option<Token>,
 }
 
 impl Collector {
-    /// A collector at an address such as `http://127.0.0.1:4317`. An encrypted one (`https://`)
-    /// takes the certificate of the authority that its own comes from. With a token, each export
-    /// tells it.
+    /// Creates a collector at an address such as `http://127.0.0.1:4317`. `https://` requires
+    /// `authority`, the certificate of the authority that signed the collector's. A token is sent
+    /// with each export.
     ///
     /// # Errors
-    /// If the address is none, the certificate cannot be read, or one of address and certificate is
-    /// without the other.
+    /// If the address is invalid, the certificate cannot be read, or one of `https://` and
+    /// `authority` is given without the other.
     pub fn new(address: &str, authority: Option<&Path>, token: Option<Token>) -> io::Result<Self> {
         let invalid = |problem: String| io::Error::new(io::ErrorKind::InvalidInput, problem);
         let endpoint = Endpoint::from_shared(address.to_owned())
@@ -94,29 +96,29 @@ impl Collector {
             }
         };
         let endpoint = endpoint
-            .connect_timeout(LIMIT)
+            .connect_timeout(EXPORT_TIMEOUT)
             .user_agent(concat!("flowgauge/", env!("CARGO_PKG_VERSION")));
         let endpoint = endpoint.map_err(|error| invalid(error.to_string()))?;
         Ok(Collector { endpoint, name: address.to_owned(), token })
     }
 }
 
-/// Who sends: names and values of what OpenTelemetry calls a resource.
+/// Attributes of the sender, which OpenTelemetry calls a resource: names and values.
 pub type Resource = Vec<(&'static str, String)>;
 
-/// Sends metrics, until it is dropped. Then it sends them once more.
+/// Running exporter. When it is dropped, it sends the metrics once more.
 pub struct Exporter {
-    /// Dropped, it ends the thread.
+    /// Ends the thread when dropped.
     stop: Option<watch::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Exporter {
-    /// Begins to send, at this interval. What is lost for good is told once, when the exporter
-    /// ends.
+    /// Starts to export at this interval. Exports that are dropped for good are logged once, when
+    /// the exporter ends.
     ///
     /// # Errors
-    /// If there is no thread for it.
+    /// If the thread cannot be started.
     pub fn start(
         collector: Collector,
         every: Duration,
@@ -163,7 +165,7 @@ fn count(metrics: &Metrics, outcome: &str, more: u64) {
     metrics.count("otlp_exports_total", help, vec![("outcome", outcome.to_owned())], more);
 }
 
-/// Exports that wait, the oldest first.
+/// Pending exports, the oldest first.
 #[derive(Default)]
 struct Queue {
     waiting: Mutex<VecDeque<ExportMetricsServiceRequest>>,
@@ -184,22 +186,22 @@ struct Export {
     queue: Queue,
 }
 
-/// What has become of exports.
+/// Outcome of the exports.
 #[derive(Default)]
 struct Fate {
     lost: u64,
-    /// Of the ones before, since the collector does not answer; they are told when it does.
+    /// Exports dropped since the collector stopped answering; logged when it answers again.
     missed: Option<u64>,
-    /// Points that the collector refused, of exports that it took.
+    /// Points that the collector rejected in exports that it accepted.
     rejected: i64,
 }
 
 impl Export {
-    /// Sends until it is to stop; gives what to say of what was lost.
+    /// Exports until stopped. Returns a message about dropped exports, if there are any.
     async fn run(self, every: Duration, mut stopped: watch::Receiver<()>) -> Option<String> {
         let fate = Mutex::new(Fate::default());
         let client = MetricsServiceClient::new(self.collector.endpoint.connect_lazy())
-            .max_decoding_message_size(ANSWER);
+            .max_decoding_message_size(MAX_ANSWER_BYTES);
         {
             let mut sending = pin!(self.send(client, &fate, every));
             tokio::select! {
@@ -208,7 +210,7 @@ impl Export {
                 _ = stopped.changed() => {}
             }
             self.take(&fate);
-            // Until nothing waits; the one that is on its way is still among them.
+            // Wait until no export is pending; the one in flight still counts as pending.
             let all_sent = async {
                 while !self.queue.waiting().is_empty() {
                     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -216,7 +218,7 @@ impl Export {
             };
             tokio::select! {
                 () = &mut sending => {}
-                _ = timeout(LAST, all_sent) => {}
+                _ = timeout(SHUTDOWN_GRACE, all_sent) => {}
             }
         }
         let unsent = self.queue.waiting().len() as u64;
@@ -235,7 +237,7 @@ impl Export {
         }
     }
 
-    /// Takes metrics as of now.
+    /// Adds an export of the current metrics to the queue, and drops the oldest beyond the limit.
     fn take(&self, fate: &Mutex<Fate>) {
         let request = points::request(
             &self.metrics.families(),
@@ -245,7 +247,7 @@ impl Export {
         );
         let mut waiting = self.queue.waiting();
         waiting.push_back(request);
-        let more = waiting.len().saturating_sub(ROOM);
+        let more = waiting.len().saturating_sub(MAX_PENDING);
         waiting.drain(..more);
         drop(waiting);
         self.lose(fate, more as u64);
@@ -273,14 +275,14 @@ impl Export {
         }
     }
 
-    /// Sends what waits, one after another.
+    /// Sends pending exports, one after another.
     async fn send(
         &self,
         mut client: MetricsServiceClient<Channel>,
         fate: &Mutex<Fate>,
         every: Duration,
     ) {
-        // Many agents that lost one collector do not come back at once.
+        // Random pauses keep agents from reconnecting to a restarted collector all at once.
         let seed = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .map_or(0, |time| time.as_nanos() as u64);
@@ -292,7 +294,7 @@ impl Export {
                 self.queue.came.notified().await;
                 continue;
             };
-            // It may be given up meanwhile, for newer ones.
+            // The export may be dropped for a newer one in the meantime.
             let sent = request.clone();
             let outcome = self.export(&mut client, request).await;
             let is_final = outcome.as_ref().err().is_none_or(|status| !is_temporary(status));
@@ -311,7 +313,7 @@ impl Export {
                     self.failed(&status, is_final, fate);
                     if !is_final {
                         tokio::time::sleep(pause.mul_f64(random.random_range(0.5..1.0))).await;
-                        pause = (pause * 2).min(LONGEST_PAUSE);
+                        pause = (pause * 2).min(MAX_PAUSE);
                     }
                 }
             }
@@ -327,8 +329,8 @@ impl Export {
         if let Some(bearer) = self.collector.token.as_ref().and_then(Token::bearer) {
             request.metadata_mut().insert("authorization", bearer);
         }
-        let late = |_| Status::deadline_exceeded(format!("no answer within {LIMIT:?}"));
-        timeout(LIMIT, client.export(request)).await.map_err(late)?
+        let late = |_| Status::deadline_exceeded(format!("no answer within {EXPORT_TIMEOUT:?}"));
+        timeout(EXPORT_TIMEOUT, client.export(request)).await.map_err(late)?
     }
 
     fn delivered(&self, answer: &ExportMetricsServiceResponse, fate: &Mutex<Fate>) {
@@ -366,7 +368,7 @@ impl Export {
             let what = if is_final {
                 "what it refuses is lost".to_owned()
             } else {
-                format!("up to {ROOM} exports wait for it")
+                format!("up to {MAX_PENDING} exports wait for it")
             };
             let problem = if status.message().is_empty() {
                 status.code().description()
@@ -386,7 +388,7 @@ fn locked(fate: &Mutex<Fate>) -> MutexGuard<'_, Fate> {
     fate.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether the same export may succeed later, as the specification of OTLP says.
+/// Returns whether a retry may succeed, as the specification of OTLP defines it.
 fn is_temporary(status: &Status) -> bool {
     match status.code() {
         Code::Cancelled
@@ -395,7 +397,7 @@ fn is_temporary(status: &Status) -> bool {
         | Code::OutOfRange
         | Code::Unavailable
         | Code::DataLoss => true,
-        // With a hint when.
+        // Retryable only if the collector says when to retry.
         Code::ResourceExhausted => !status.details().is_empty(),
         _ => false,
     }

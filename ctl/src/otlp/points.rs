@@ -1,8 +1,8 @@
-//! Metrics as OpenTelemetry has them.
+//! Conversion of metrics to OTLP messages.
 //!
-//! Names stay those of Prometheus, `_total` and units included: OpenTelemetry's specification of
-//! compatibility leaves them as they are, so that a collector that tells Prometheus gives the same
-//! metrics as `/metrics`.
+//! Names stay those of Prometheus, with `_total` and units: OpenTelemetry's compatibility
+//! specification keeps them, so a collector that exports to Prometheus yields the same metrics as
+//! `/metrics`.
 
 use super::Resource;
 use super::proto::any_value::Value as Any;
@@ -17,10 +17,10 @@ use crate::output::metrics::{Family, Labels, Value};
 use prometheus::proto::MetricType;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Ends of names, and the units that they tell.
+/// Suffixes of metric names, and the units that they stand for.
 const UNITS: [(&str, &str); 3] = [("_seconds", "s"), ("_bytes", "By"), ("_ratio", "1")];
 
-/// All metrics at a time; sums are since the run began.
+/// Builds an export of all metrics at one time; sums count from the start of the run.
 pub(super) fn request(
     families: &[(String, Family)],
     resource: &Resource,
@@ -54,13 +54,13 @@ fn attributes(labels: &Labels) -> Vec<KeyValue> {
     labels.iter().map(|(name, value)| attribute(name, value)).collect()
 }
 
-/// The unit that a name tells, as UCUM writes it.
+/// Returns the unit that a name's suffix stands for, in UCUM notation.
 fn unit(name: &str) -> &'static str {
     let name = name.trim_end_matches("_total");
     UNITS.iter().find(|(end, _)| name.ends_with(end)).map_or("", |(_, unit)| unit)
 }
 
-/// Of all points of an export.
+/// Times common to all points of an export.
 struct Times {
     began: u64,
     now: u64,
@@ -111,7 +111,7 @@ impl Times {
         let within = distributed
             .cumulative()
             .map(|(_, count)| count - std::mem::replace(&mut before, count));
-        // Nothing is above the last bound.
+        // The bucket above the last bound is empty.
         let bucket_counts = within.chain([0]).collect();
         Some(HistogramDataPoint {
             attributes: attributes(labels),
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn names_tell_units() {
-        let told = [
+        let names = [
             "delay_seconds",
             "worker_cpu_seconds_total",
             "traffic_bytes_total",
@@ -139,6 +139,6 @@ mod tests {
             "packets_total",
             "entropy",
         ];
-        assert_eq!(told.map(unit), ["s", "s", "By", "1", "", ""]);
+        assert_eq!(names.map(unit), ["s", "s", "By", "1", "", ""]);
     }
 }

@@ -1,20 +1,20 @@
-//! What a reader of metrics takes, by its `Accept` headers (RFC 9110, section 12.5.1).
+//! Content negotiation of `/metrics` by `Accept` headers (RFC 9110, section 12.5.1).
 
 use axum::http::HeaderMap;
 use axum::http::header::ACCEPT;
 
-/// Text, which everybody takes.
+/// Content type of the text format, the default.
 pub(super) const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
-/// Messages, each behind its length.
+/// Content type of length-delimited protobuf messages.
 pub(super) const PROTOBUF: &str =
     "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
 
-/// Whether a reader asks for [`PROTOBUF`] by name, and does not prefer text.
+/// Returns whether a request accepts [`PROTOBUF`] by name and does not prefer text.
 pub(super) fn wants_protobuf(headers: &HeaderMap) -> bool {
     let texts = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let wanted: Vec<Range<'_>> =
-        texts.flat_map(|text| text.split(',')).filter_map(Range::of).collect();
-    // The most specific range that holds text says how much it is wanted.
+        texts.flat_map(|text| text.split(',')).filter_map(Range::parse).collect();
+    // The most specific range that matches text decides its weight.
     let ranges = ["text/plain", "text/*", "*/*"];
     let text = ranges
         .iter()
@@ -24,16 +24,16 @@ pub(super) fn wants_protobuf(headers: &HeaderMap) -> bool {
     protobuf.is_some_and(|range| range.weight > 0.0 && range.weight >= text)
 }
 
-/// A media range.
+/// Media range of an `Accept` header.
 struct Range<'a> {
     name: &'a str,
     parameters: Vec<(&'a str, &'a str)>,
-    /// From 0, not at all, to 1.
+    /// Preference, from 0 (not acceptable) to 1.
     weight: f32,
 }
 
 impl<'a> Range<'a> {
-    fn of(text: &'a str) -> Option<Self> {
+    fn parse(text: &'a str) -> Option<Self> {
         let mut parts = text.split(';').map(str::trim);
         let name = parts.next().filter(|name| !name.is_empty())?;
         let parameter = |part: &'a str| {
@@ -96,17 +96,17 @@ mod tests {
     }
 
     #[test]
-    fn everybody_else_gets_text() {
+    fn other_clients_get_text() {
         let not_asked: [&[&str]; 9] = [
             &[],
             &["*/*"],
             &["", ";;;,=,q"],
-            // Prometheus without native histograms, browsers.
+            // Prometheus without native histograms; browsers.
             &[
                 "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
             ],
             &["text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"],
-            // Other messages, other encodings.
+            // Other messages and other encodings.
             &["application/vnd.google.protobuf"],
             &[
                 "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=text",

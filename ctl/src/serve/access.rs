@@ -1,4 +1,4 @@
-//! Who may ask: whoever knows a token, over a connection that nobody else reads.
+//! Access control of the servers: bearer tokens and TLS.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -14,28 +14,28 @@ use subtle::ConstantTimeEq;
 #[cfg(feature = "otlp")]
 use tonic::metadata::AsciiMetadataValue;
 
-/// No file with a token is longer.
-const LONGEST: u64 = 4096;
-/// No token is shorter: one that can be guessed is none.
-const SHORTEST: usize = 16;
+/// Maximum size of a token file, in bytes.
+const MAX_FILE_BYTES: u64 = 4096;
+/// Minimum length of a token, in bytes, so that it cannot be guessed.
+const MIN_TOKEN_BYTES: usize = 16;
 
-/// A secret that whoever asks has to tell.
+/// Secret that a client must present.
 #[derive(Clone)]
 pub struct Token(Arc<[u8]>);
 
 impl Token {
-    /// Reads a token from a file: one line, at least 16 bytes.
+    /// Reads a token from a file: one line of at least 16 bytes.
     ///
     /// # Errors
-    /// If it cannot be read, if everyone can read it, or if it is no token.
+    /// If the file cannot be read, if everyone can read it, or if it holds no valid token.
     pub fn read(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         refuse_public(&file, "token")?;
         let mut bytes = Vec::new();
-        file.take(LONGEST + 1).read_to_end(&mut bytes)?;
+        file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
         let token = bytes.trim_ascii();
-        let fits = token.len() >= SHORTEST
-            && bytes.len() as u64 <= LONGEST
+        let fits = token.len() >= MIN_TOKEN_BYTES
+            && bytes.len() as u64 <= MAX_FILE_BYTES
             && token.iter().all(u8::is_ascii_graphic);
         if !fits {
             let advice = "a token is one line of 16 letters and digits or more; `openssl rand -hex 32` makes one";
@@ -44,46 +44,48 @@ impl Token {
         Ok(Token(token.into()))
     }
 
-    /// What a request says that tells it, as programs do.
+    /// Returns the value of an `authorization` header with this token.
     #[cfg(feature = "otlp")]
     pub(crate) fn bearer(&self) -> Option<AsciiMetadataValue> {
-        let mut told = AsciiMetadataValue::try_from([b"Bearer ", &*self.0].concat()).ok()?;
-        told.set_sensitive(true);
-        Some(told)
+        let mut header = AsciiMetadataValue::try_from([b"Bearer ", &*self.0].concat()).ok()?;
+        header.set_sensitive(true);
+        Some(header)
     }
 
-    /// Whether this is what a request says of itself: `Bearer TOKEN`, or `Basic` with the token as
-    /// password, as browsers do. How long it takes to say no tells the length of the token at most.
+    /// Returns whether an `authorization` header presents this token: `Bearer TOKEN`, or `Basic`
+    /// with the token as password, as browsers send it. The comparison takes constant time, so that
+    /// its duration reveals at most the token's length.
     pub(super) fn allows(&self, authorization: &[u8]) -> bool {
         let Some(space) = authorization.iter().position(|byte| *byte == b' ') else { return false };
         let (scheme, rest) = authorization.split_at(space);
-        let told = rest.trim_ascii();
+        let credentials = rest.trim_ascii();
         if scheme.eq_ignore_ascii_case(b"bearer") {
-            return self.0.ct_eq(told).into();
+            return self.0.ct_eq(credentials).into();
         }
         if !scheme.eq_ignore_ascii_case(b"basic") {
             return false;
         }
-        let Ok(pair) = STANDARD.decode(told) else { return false };
+        let Ok(pair) = STANDARD.decode(credentials) else { return false };
         let Some(colon) = pair.iter().position(|byte| *byte == b':') else { return false };
         pair.get(colon + 1..).is_some_and(|password| self.0.ct_eq(password).into())
     }
 }
 
-/// Who may ask.
+/// Encryption and authentication that a server requires.
 #[derive(Clone, Default)]
 pub struct Access {
-    /// What connections are encrypted with, if they are.
+    /// TLS configuration; without one, connections are not encrypted.
     pub encryption: Option<Arc<ServerConfig>>,
-    /// What whoever asks has to know. Without one, only names of the machine itself are answered.
+    /// Required token. Without one, only requests for one of the local machine's names are
+    /// answered.
     pub token: Option<Token>,
 }
 
-/// What to encrypt with: a certificate chain and its key, as PEM.
+/// Reads a TLS configuration from a certificate chain and its private key, both PEM.
 ///
 /// # Errors
-/// If one of them cannot be read or is none, if everyone can read the key, or if they do not belong
-/// together.
+/// If one of the files cannot be read or parsed, if everyone can read the key, or if the key does
+/// not match the certificate.
 pub fn encryption(certificate: &Path, key: &Path) -> io::Result<Arc<ServerConfig>> {
     let named = |path: &Path, problem: String| {
         io::Error::new(io::ErrorKind::InvalidData, format!("{}: {problem}", path.display()))
@@ -108,7 +110,7 @@ pub fn encryption(certificate: &Path, key: &Path) -> io::Result<Arc<ServerConfig
     Ok(Arc::new(config))
 }
 
-/// A secret that everyone can read is none.
+/// Returns an error if everyone can read a file with a secret.
 fn refuse_public(file: &File, what: &str) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let metadata = file.metadata()?;
@@ -125,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_told_as_programs_and_as_browsers_tell_it() {
+    fn a_token_is_accepted_as_bearer_and_as_basic_password() {
         let token = Token(b"0123456789abcdef".as_slice().into());
         let basic = |text: &str| format!("Basic {}", STANDARD.encode(text));
         for right in [

@@ -1,8 +1,7 @@
-//! What happened last, for pages that look on: figures of windows as JSON, up to an amount of
-//! memory.
+//! Recent windows for the live page: their figures as JSON, in bounded memory.
 
 use super::event::event;
-use super::kept::Kept;
+use super::kept::RecentItems;
 use crate::controller::Sink;
 use crate::record::{Kind, Record};
 use std::io;
@@ -10,16 +9,17 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
-/// Windows that are kept take at most so many bytes.
-const ROOM: usize = 32 << 20;
-/// So many are kept at most.
-const MOST: usize = 7200;
+/// Maximum memory for the stored windows, in bytes.
+const MAX_BYTES: usize = 32 << 20;
+/// Maximum number of stored windows.
+const MAX_WINDOWS: usize = 7200;
 
-/// Windows that were closed last; clones are of the same run.
+/// Recently closed windows; clones share them.
 #[derive(Clone)]
 pub struct Board {
-    kept: Kept<Arc<str>>,
-    /// Tells this run's windows from those of another one at the same address.
+    kept: RecentItems<Arc<str>>,
+    /// Start time of the run, which distinguishes its windows from those of another run at the same
+    /// address.
     run: u64,
 }
 
@@ -27,33 +27,33 @@ impl Default for Board {
     fn default() -> Self {
         let run =
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
-        Board { kept: Kept::new(ROOM, MOST), run }
+        Board { kept: RecentItems::new(MAX_BYTES, MAX_WINDOWS), run }
     }
 }
 
 impl Board {
-    /// Changes with every window.
+    /// Returns a receiver that is notified of every new window.
     pub(super) fn newest(&self) -> watch::Receiver<u64> {
         self.kept.newest()
     }
 
-    /// Which run it is, for pages that outlive it.
+    /// Returns the run's identifier, by which a page detects a restart.
     pub(super) fn run(&self) -> String {
         format!("{:x}", self.run)
     }
 
-    /// A window's number as pages give it back.
+    /// Returns a window's event ID, which pages send back when they reconnect.
     pub(super) fn name(&self, id: u64) -> String {
         format!("{:x}.{id}", self.run)
     }
 
-    /// Which window a page had last, if it is one of this run.
+    /// Returns the number of the window that an event ID names, if it is one of this run.
     pub(super) fn named(&self, name: &str) -> Option<u64> {
         let (run, id) = name.split_once('.')?;
         (u64::from_str_radix(run, 16) == Ok(self.run)).then(|| id.parse().ok())?
     }
 
-    /// Windows after one, the oldest first; at most so many, which are the last.
+    /// Returns the windows after `id`, the oldest first; of more than `most`, the newest.
     pub(super) fn after(&self, id: Option<u64>, most: usize) -> Vec<(u64, Arc<str>)> {
         self.kept.last(id.map_or(0, |id| id.saturating_add(1)), most)
     }

@@ -1,30 +1,30 @@
-//! Open connections of a server: how many there may be, and which of them gives way to a new one.
+//! Open connections of a server: their limits, and which connection is closed for a new one.
 //!
-//! Three sets have bounds: the connections of one peer, those of all peers that are not this
-//! machine, and all together. If one that a newcomer would be in is full, the oldest connection in
-//! it without a request that is answered gives way; if there is none, the newcomer is refused.
-//! Whoever holds connections without asking for anything keeps nobody away, and who asks from far
-//! away leaves places for this machine, with its probes.
+//! Three sets are limited: the connections of one remote peer, those of all remote peers, and all
+//! connections. If a set that a new connection belongs to is full, the oldest connection in it
+//! without an answered request is closed; if all have one, the new connection is refused. So idle
+//! connections lock out no client, and remote clients leave room for local ones, such as probes.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
-/// Connections at the same time.
+/// Maximum number of open connections.
 pub(super) const MAX_CONNECTIONS: usize = 64;
-/// Of all peers but this machine.
+/// Maximum number of connections from remote peers.
 const MAX_REMOTE: usize = MAX_CONNECTIONS - 8;
-/// Of one peer that is not this machine.
+/// Maximum number of connections from one remote peer.
 const MAX_PER_PEER: usize = 8;
 
-/// Who is at the other end of a connection.
+/// Other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peer {
-    /// This machine: it asks from the address that it asks. Its users and what they forward
-    /// (`ssh -L`, a proxy) are not told apart.
+    /// The local machine: both addresses of the connection are equal. Its users and what they
+    /// forward (`ssh -L`, a proxy) are not distinguished.
     Local,
-    /// An address; of IPv6 the network, since whoever has one address there has them all.
+    /// A remote address. IPv6 addresses are reduced to their network, since a host can use all
+    /// addresses of it.
     Remote(IpAddr),
 }
 
@@ -44,18 +44,18 @@ impl Peer {
     }
 }
 
-/// How far a connection has come.
+/// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It had no request that is answered.
+    /// No request was answered yet.
     Waiting,
-    /// It had one.
+    /// A request was answered.
     Admitted,
-    /// It has to give way.
+    /// The connection must close for a new one.
     Evicted,
 }
 
-/// Whether a connection had a request that is answered.
+/// Handle on the state of a connection; clones share it.
 #[derive(Clone)]
 pub(super) struct Admission(watch::Sender<Stage>);
 
@@ -72,18 +72,18 @@ impl Admission {
         *self.0.borrow() == Stage::Admitted
     }
 
-    /// Comes back once it is given.
+    /// Waits until a request is answered.
     pub(super) async fn given(&self) {
         let _ = self.0.subscribe().wait_for(|stage| *stage == Stage::Admitted).await;
     }
 
-    /// Comes back once the connection has to give way.
+    /// Waits until the connection must close.
     pub(super) async fn evicted(&self) {
         let _ = self.0.subscribe().wait_for(|stage| *stage == Stage::Evicted).await;
     }
 }
 
-/// Connections that are open, by age; clones are of the same ones.
+/// Open connections by age; clones share them.
 #[derive(Clone, Default)]
 pub(super) struct Connections(Arc<Mutex<Open>>);
 
@@ -93,31 +93,31 @@ struct Open {
     by_age: BTreeMap<u64, (Peer, Admission)>,
 }
 
-/// A place among the connections, until it is dropped.
+/// Slot of an open connection, freed when it is dropped.
 pub(super) struct Place {
     number: u64,
     pub(super) admission: Admission,
     connections: Connections,
 }
 
-/// What becomes of a newcomer where all places are taken.
+/// Outcome for a new connection when a limit is reached.
 pub(super) struct Full {
-    /// Its place, if another connection gave way.
+    /// Slot of the new connection, if another one was closed for it.
     pub(super) place: Option<Place>,
-    /// How many connections are open.
+    /// Number of open connections in the full set.
     pub(super) open: usize,
-    /// Whose they are.
+    /// Peers that the limit applies to, for messages.
     pub(super) whose: &'static str,
 }
 
-/// Connections that have a bound in common.
+/// Connections that share a limit.
 struct Set {
     max: usize,
     whose: &'static str,
     has: fn(newcomer: Peer, other: Peer) -> bool,
 }
 
-/// Those of which a newcomer may be, the smallest first.
+/// All limited sets, the smallest first.
 const SETS: [Set; 3] = [
     Set {
         max: MAX_PER_PEER,
@@ -137,7 +137,7 @@ impl Connections {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place for a new connection.
+    /// Reserves a slot for a new connection.
     pub(super) fn enter(&self, peer: Peer) -> Result<Place, Full> {
         let mut open = self.open();
         let count =
@@ -147,7 +147,7 @@ impl Connections {
         else {
             return Ok(open.add(peer, self));
         };
-        // Nobody from elsewhere takes a place of this machine.
+        // Remote connections never displace local ones.
         let gives_way = |other: Peer, admission: &Admission| {
             (set.has)(peer, other)
                 && (other.is_remote() || !peer.is_remote())
@@ -190,8 +190,8 @@ mod tests {
         Peer::Remote(IpAddr::from([192, 0, 2, number]))
     }
 
-    /// Places that are taken, in order; of a connection for which none is left, whether it was
-    /// refused.
+    /// Opens connections. Returns the reserved slots in order, and how many connections displaced
+    /// another one or were refused.
     fn entered(connections: &Connections, peer: Peer, count: usize) -> (Vec<Place>, usize) {
         let (mut places, mut refused) = (Vec::new(), 0);
         for _ in 0..count {
@@ -218,12 +218,12 @@ mod tests {
         let (places, refused) = entered(&connections, remote(1), 11);
         assert_eq!((evicted(&places), refused), ([vec![true; 3], vec![false; 8]].concat(), 0));
         assert!(!is_evicted(&bystander[0]), "others are none of its business");
-        // Those that have asked stay, and then no more are taken.
+        // Once they have answered requests they stay, and new connections are refused.
         places[3..].iter().for_each(|place| place.admission.give());
         let Err(full) = connections.enter(remote(1)) else { panic!("a ninth place") };
         assert!(full.place.is_none() && (full.open, full.whose) == (8, "from one address"));
         assert!(!evicted(&places[3..]).contains(&true));
-        // Who leaves makes room.
+        // A closed connection frees its slot.
         drop(places);
         assert!(connections.enter(remote(1)).is_ok());
     }
@@ -238,11 +238,11 @@ mod tests {
         assert_eq!(entered(&connections, remote(9), 1).1, 1, "all of their places are in use");
         let (local, refused) = entered(&connections, Peer::Local, 8);
         assert_eq!((local.len(), refused), (8, 0));
-        // Neither do they take those that this machine has, though it asks for nothing there.
+        // Nor do they displace local connections, though these are idle.
         assert_eq!(entered(&connections, remote(9), 1).1, 1);
         assert!(!evicted(&local).contains(&true));
         assert_eq!(connections.open().by_age.len(), MAX_CONNECTIONS);
-        // Of this machine's own the oldest gives way.
+        // Local connections displace the oldest local one.
         let (more, _) = entered(&connections, Peer::Local, 1);
         assert_eq!(
             (evicted(&local)[..2].to_vec(), is_evicted(&more[0])),
@@ -260,7 +260,7 @@ mod tests {
             (evicted(&filled)[..2].to_vec(), is_evicted(&newcomer[0])),
             (vec![true, false], false)
         );
-        // This machine fills what is left, and then takes theirs.
+        // Local connections fill the rest, and then displace remote ones.
         let (local, _) = entered(&connections, Peer::Local, 9);
         assert_eq!(
             (evicted(&filled)[..3].to_vec(), evicted(&local).contains(&true)),

@@ -1,40 +1,40 @@
-//! A window as the page gets it.
+//! Events of the live page: one window as JSON.
 
 use crate::figure::Figure;
 use crate::record::{Kind, Record};
 use crate::text::escaped;
 use serde::Serialize;
 
-/// A window, or a whole capture.
+/// Window, or a whole capture.
 #[derive(Serialize)]
 struct Event<'a> {
-    /// Counts up, whatever source it is of.
+    /// Number of the window, counting up across all sources.
     id: u64,
     source: &'a str,
     direction: &'a str,
-    /// Whether this is one of several places, which another window has together.
+    /// Whether this is one of several sources that another window merges.
     part: bool,
     backend: &'a str,
     window: u64,
-    /// The last one, where it is of several in which nothing came.
+    /// Last window, if this stands for several empty ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_window: Option<u64>,
-    /// In seconds since the Unix epoch.
+    /// Seconds since the Unix epoch.
     start: f64,
     end: f64,
     complete: bool,
     late_ns: u64,
-    /// Whether this is everything together.
+    /// Whether this is the total.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     total: bool,
     figures: &'a [Figure],
 }
 
-/// A record as JSON, with a number of its own.
+/// Formats a record as JSON, with its number `id`.
 pub(super) fn event(id: u64, record: &Record) -> serde_json::Result<String> {
     serde_json::to_string(&Event {
         id,
-        // It may name a file, whose name anybody may have chosen.
+        // The origin may be a file name, which is untrusted.
         source: &escaped(&record.origin()),
         direction: record.direction,
         part: record.part,

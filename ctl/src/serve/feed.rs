@@ -1,6 +1,6 @@
-//! Records as readers of streams get them: what tells one from others, and the line of JSON.
+//! Recent records for gRPC streams: their identity, and their JSON line.
 
-use super::kept::Kept;
+use super::kept::RecentItems;
 use super::proto;
 use crate::controller::Sink;
 use crate::measurement::delay::Sample;
@@ -10,32 +10,35 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Records of a kind that are kept take at most so many bytes.
-const ROOM: usize = 16 << 20;
-/// So many are kept at most.
-const MOST: usize = 1024;
+/// Maximum memory for the stored records of one kind, in bytes.
+const MAX_BYTES: usize = 16 << 20;
+/// Maximum number of stored records of one kind.
+const MAX_RECORDS: usize = 1024;
 
-/// What came last of a run, for streams; clones are of the same run.
+/// Recent records of a run, by kind; clones share them.
 #[derive(Clone)]
 pub struct Feed {
-    pub(super) windows: Kept<Arc<proto::Record>>,
-    pub(super) samples: Kept<Arc<proto::Record>>,
-    pub(super) delays: Kept<Arc<proto::Delays>>,
-    /// Whether the run passes on delays one by one.
+    pub(super) windows: RecentItems<Arc<proto::Record>>,
+    pub(super) samples: RecentItems<Arc<proto::Record>>,
+    pub(super) delays: RecentItems<Arc<proto::Delays>>,
+    /// Whether the run streams single delays.
     passes_delays: Arc<AtomicBool>,
 }
 
 impl Default for Feed {
     fn default() -> Self {
-        let (windows, samples, delays) =
-            (Kept::new(ROOM, MOST), Kept::new(ROOM, MOST), Kept::new(ROOM, MOST));
+        let (windows, samples, delays) = (
+            RecentItems::new(MAX_BYTES, MAX_RECORDS),
+            RecentItems::new(MAX_BYTES, MAX_RECORDS),
+            RecentItems::new(MAX_BYTES, MAX_RECORDS),
+        );
         Feed { windows, samples, delays, passes_delays: Arc::default() }
     }
 }
 
 impl Feed {
-    /// Takes records of a source of this name. Whether it passes on delays one by one decides
-    /// whether there is a stream of them.
+    /// Returns a sink for the records of the source with this name. `passes_delays` decides whether
+    /// single delays are streamed.
     #[must_use]
     pub fn of(&self, origin: Origin, name: &str, passes_delays: bool) -> impl Sink + use<> {
         self.passes_delays.fetch_or(passes_delays, Ordering::Relaxed);
@@ -47,25 +50,25 @@ impl Feed {
     }
 }
 
-/// A source of records.
+/// Sink for the records of one source.
 struct Source {
     feed: Feed,
     origin: Origin,
     name: String,
-    /// Delays on their way.
+    /// Encoder of single delays that are not yet published.
     log: DelayLog<Vec<u8>>,
 }
 
 impl Source {
-    /// The process: a host and a run.
+    /// Returns the host and the run that identify the process.
     fn identity(&self) -> (String, String) {
-        let told = |identity: &crate::identity::Identity| {
+        let identity_pair = |identity: &crate::identity::Identity| {
             (identity.host.to_string(), identity.run.to_string())
         };
-        self.origin.identity.as_ref().map(told).unwrap_or_default()
+        self.origin.identity.as_ref().map(identity_pair).unwrap_or_default()
     }
 
-    fn told(&self, record: &Record) -> io::Result<proto::Record> {
+    fn to_proto(&self, record: &Record) -> io::Result<proto::Record> {
         let (host, run) = self.identity();
         Ok(proto::Record {
             number: 0,
@@ -83,7 +86,7 @@ impl Source {
         })
     }
 
-    /// Passes on what the log has written.
+    /// Publishes the delays that the encoder has written.
     fn pass_on(&mut self) -> io::Result<()> {
         let lines = self.log.take();
         if lines.is_empty() {
@@ -103,14 +106,14 @@ impl Sink for Source {
     fn record(&mut self, record: &Record) -> io::Result<()> {
         let kept = match record.kind {
             Kind::Window | Kind::Silence | Kind::Total => &self.feed.windows,
-            // There may be many, and nobody asks for those before.
+            // There may be many samples, and no client asks for past ones.
             Kind::Sample if self.feed.samples.is_read() => &self.feed.samples,
             Kind::Sample | Kind::Union => return Ok(()),
         };
-        let told = self.told(record)?;
-        let bytes = told.json.len();
+        let message = self.to_proto(record)?;
+        let bytes = message.json.len();
         kept.push(|number| {
-            Ok::<_, io::Error>((Arc::new(proto::Record { number: number + 1, ..told }), bytes))
+            Ok::<_, io::Error>((Arc::new(proto::Record { number: number + 1, ..message }), bytes))
         })?;
         if self.feed.passes_delays() && self.feed.delays.is_read() {
             self.log.record(record)?;

@@ -1,14 +1,14 @@
-//! What the thread that answers may do: nothing but answer.
+//! Sandbox of the server threads.
 //!
-//! Capabilities and Landlock's rules are those of a thread. The one that reads what strangers send
-//! gives all of them up, while those that attach programs and write files keep theirs.
+//! Capabilities and Landlock rules belong to a thread. A server thread, which parses untrusted
+//! input, drops all of its rights; threads that attach programs and write files retain theirs.
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetStatus,
 };
 
-/// Takes all capabilities, all of the file system and all further connections and ports from this
-/// thread and those that it begins; says how much of that the kernel does.
+/// Drops all capabilities, and all access to the file system, to outgoing connections and to
+/// further ports, for this thread and its children. Logs what the kernel does not support.
 pub(super) fn enter(protocol: &str) {
     drop_capabilities();
     match restrict() {
@@ -29,7 +29,7 @@ pub(super) fn enter(protocol: &str) {
     }
 }
 
-/// Takes all capabilities from this thread and those that it begins.
+/// Drops all capabilities of this thread and its children.
 pub fn drop_capabilities() {
     use caps::CapSet::{Ambient, Effective, Inheritable, Permitted};
     for set in [Ambient, Effective, Inheritable, Permitted] {
@@ -44,7 +44,8 @@ pub fn drop_capabilities() {
 }
 
 fn restrict() -> Result<RulesetStatus, landlock::RulesetError> {
-    // The newest that every release of the crate's knows; older kernels do what they can.
+    // The newest version that all supported releases of the crate know; older kernels apply a
+    // subset.
     let newest = ABI::V5;
     let rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)

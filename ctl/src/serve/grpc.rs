@@ -1,14 +1,14 @@
-//! What a run tells over gRPC: records as streams, its configuration and how it is doing; with
-//! reflection and health, as tools expect them.
+//! gRPC server of a run: records as streams, configuration and status, with the standard reflection
+//! and health services.
 
 use super::access::Access;
 use super::connections::Admission;
 use super::feed::Feed;
 use super::guard::Guard;
-use super::kept::Kept;
+use super::kept::RecentItems;
 use super::protocol::Protocol;
 use super::refusal::Refusal;
-use super::server::{PATIENCE, REQUEST, Server, end};
+use super::server::{MAX_REQUEST_BYTES, REQUEST_TIMEOUT, Server, end};
 use crate::output::Metrics;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request as HttpRequest, State};
@@ -28,7 +28,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
-/// Messages, client and server of the service `flowgauge.v1.Agent`.
+/// Generated messages, client and server of the service `flowgauge.v1.Agent`.
 #[allow(
     missing_docs,
     unreachable_pub,
@@ -39,63 +39,66 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 pub mod proto {
     include!("../../proto/flowgauge/v1/agent.rs");
 
-    /// The service, as reflection tells it.
+    /// Descriptors of the service, for reflection.
     pub const DESCRIPTORS: &[u8] = include_bytes!("../../proto/flowgauge/v1/agent.descriptors");
 }
 
-/// Records that a stream takes at a time.
-const PIECE: usize = 16;
-/// Messages that wait for a reader of a stream.
-const WAITING: usize = 4;
-/// How often it is looked whether the run is still well, for those who watch that.
-const LOOK: Duration = Duration::from_secs(1);
-/// What reflection begins with; its clients send requests one after another.
-const REFLECTION: &str = "/grpc.reflection.";
+/// Maximum number of records that a stream takes from the feed at a time.
+const MAX_RECORDS_PER_READ: usize = 16;
+/// Maximum number of messages buffered for the reader of a stream.
+const MAX_BUFFERED_MESSAGES: usize = 4;
+/// Interval at which the health service checks the run for its watchers.
+const HEALTH_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Path prefix of reflection; its clients stream requests.
+const REFLECTION_PREFIX: &str = "/grpc.reflection.";
 const SERVICE: &str = "flowgauge.v1.Agent";
 
 type Ask<T> = Arc<dyn Fn() -> T + Send + Sync>;
 
-/// What is told.
+/// State that the service returns.
 #[derive(Clone)]
 pub struct Told {
-    /// Records as they come.
+    /// Recent records.
     pub feed: Feed,
-    /// What is wrong with the run, one line each; nothing if it is well.
+    /// Problems of the run, one line each; empty if it is healthy.
     pub problems: Ask<Vec<String>>,
-    /// How the run is doing, as JSON.
+    /// Status of the run, as JSON.
     pub status: Ask<String>,
-    /// What was given for each source.
+    /// Configuration of each source.
     pub configuration: Ask<Vec<proto::Source>>,
-    /// The machine's name.
+    /// Name of the machine.
     pub host: Arc<str>,
-    /// Counts what is refused.
+    /// Metrics, which count rejections.
     pub metrics: Metrics,
 }
 
 impl Server {
-    /// Begins to tell a run over gRPC.
+    /// Starts the gRPC server of a run.
     ///
     /// # Errors
-    /// If the address is another one's, or taken.
+    /// If the address is not local, or in use.
     pub fn start_grpc(address: SocketAddr, told: Told, access: Access) -> io::Result<Self> {
         let guard = access.guard(Protocol::Grpc, &told.metrics);
         let (stop, stopped) = watch::channel(());
         let reflection = tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
-        let reflection =
-            reflection.build_v1().map_err(io::Error::other)?.max_decoding_message_size(REQUEST);
-        let service = Telling { told, stopped: stopped.clone() };
-        let routes =
-            Routes::new(AgentServer::new(service.clone()).max_decoding_message_size(REQUEST))
-                .add_service(HealthServer::new(service).max_decoding_message_size(REQUEST))
-                .add_service(reflection);
+        let reflection = reflection
+            .build_v1()
+            .map_err(io::Error::other)?
+            .max_decoding_message_size(MAX_REQUEST_BYTES);
+        let service = AgentService { state: told, stopped: stopped.clone() };
+        let routes = Routes::new(
+            AgentServer::new(service.clone()).max_decoding_message_size(MAX_REQUEST_BYTES),
+        )
+        .add_service(HealthServer::new(service).max_decoding_message_size(MAX_REQUEST_BYTES))
+        .add_service(reflection);
         let router = routes.into_axum_router().layer(from_fn_with_state(guard.clone(), guarded));
         Server::listen(address, access, guard, router, stop, stopped)
     }
 }
 
-/// What holds for every request.
+/// Authorizes a request, and limits its size and time.
 async fn guarded(State(guard): State<Guard>, request: HttpRequest, next: Next) -> HttpResponse {
     if let Some(refused) = guard.refusal(&request) {
         return refused.over_grpc();
@@ -103,17 +106,21 @@ async fn guarded(State(guard): State<Guard>, request: HttpRequest, next: Next) -
     if let Some(admission) = request.extensions().get::<Admission>() {
         admission.give();
     }
-    if request.uri().path().starts_with(REFLECTION) {
+    if request.uri().path().starts_with(REFLECTION_PREFIX) {
         return next.run(request).await;
     }
-    // All others are one message, which comes before anything is done for it.
+    // Every other request is one message, which must arrive before it is handled.
     let (parts, body) = request.into_parts();
-    let problem = match tokio::time::timeout(PATIENCE, to_bytes(body, REQUEST)).await {
+    let problem = match tokio::time::timeout(REQUEST_TIMEOUT, to_bytes(body, MAX_REQUEST_BYTES))
+        .await
+    {
         Ok(Ok(bytes)) => return next.run(HttpRequest::from_parts(parts, Body::from(bytes))).await,
         Ok(Err(error)) => {
-            format!("a request of more than {REQUEST} bytes, or one that broke off: {error}")
+            format!(
+                "a request of more than {MAX_REQUEST_BYTES} bytes, or one that broke off: {error}"
+            )
         }
-        Err(_) => format!("a request that did not come within {PATIENCE:?}"),
+        Err(_) => format!("a request that did not come within {REQUEST_TIMEOUT:?}"),
     };
     let status = Status::resource_exhausted(problem.as_str());
     guard.refusals.add(Refusal::Request, problem);
@@ -121,19 +128,19 @@ async fn guarded(State(guard): State<Guard>, request: HttpRequest, next: Next) -
 }
 
 #[derive(Clone)]
-struct Telling {
-    told: Told,
+struct AgentService {
+    state: Told,
     stopped: watch::Receiver<()>,
 }
 
 type Stream<T> = ReceiverStream<Result<T, Status>>;
 
-impl Telling {
-    /// Items of a feed from a number on, until the run ends or the reader does. What is no longer
-    /// kept when it is its turn is told as missed.
+impl AgentService {
+    /// Streams the items of a feed from a number on, until the run or the client ends. Items that
+    /// were dropped before their turn are reported as missed.
     fn follow<T, R>(
         &self,
-        kept: &Kept<Arc<T>>,
+        kept: &RecentItems<Arc<T>>,
         from: u64,
         tell: impl Fn(Piece<T>) -> R + Send + 'static,
     ) -> Response<Stream<R>>
@@ -141,7 +148,7 @@ impl Telling {
         T: Clone + Send + Sync + 'static,
         R: Send + 'static,
     {
-        let (sender, receiver) = mpsc::channel(WAITING);
+        let (sender, receiver) = mpsc::channel(MAX_BUFFERED_MESSAGES);
         let (kept, stopped, mut newest) = (kept.clone(), self.stopped.clone(), kept.newest());
         tokio::spawn(async move {
             let (mut stopped, mut next) = (pin!(end(stopped)), from);
@@ -149,8 +156,8 @@ impl Telling {
             loop {
                 newest.mark_unchanged();
                 loop {
-                    let piece = kept.from(next, PIECE);
-                    // What was given up since.
+                    let piece = kept.from(next, MAX_RECORDS_PER_READ);
+                    // Items dropped in the meantime.
                     let first = piece.first().map_or_else(|| kept.next(), |(number, _)| *number);
                     if first > next
                         && sender
@@ -177,7 +184,7 @@ impl Telling {
                 tokio::select! {
                     changed = newest.changed() => is_over = changed.is_err(),
                     () = sender.closed() => return,
-                    // Once more, for the last that came.
+                    // Once more, for the last records.
                     () = &mut stopped => is_over = true,
                 }
             }
@@ -186,20 +193,20 @@ impl Telling {
     }
 
     fn health(&self) -> HealthCheckResponse {
-        let is_well = (self.told.problems)().is_empty();
+        let is_well = (self.state.problems)().is_empty();
         let status = if is_well { ServingStatus::Serving } else { ServingStatus::NotServing };
         HealthCheckResponse { status: status as i32 }
     }
 }
 
-/// What a stream tells.
+/// Element of a stream.
 enum Piece<T> {
     Item(T),
     Missed(proto::Missed),
 }
 
 #[tonic::async_trait]
-impl Agent for Telling {
+impl Agent for AgentService {
     type WindowsStream = Stream<proto::WindowsResponse>;
     type SamplesStream = Stream<proto::SamplesResponse>;
     type DelaysStream = Stream<proto::DelaysResponse>;
@@ -208,9 +215,9 @@ impl Agent for Telling {
         &self,
         request: Request<proto::WindowsRequest>,
     ) -> Result<Response<Self::WindowsStream>, Status> {
-        let kept = &self.told.feed.windows;
+        let kept = &self.state.feed.windows;
         let next = kept.next();
-        // Numbers begin at 1 there, and at 0 here.
+        // Numbers start at 1 in messages, and at 0 here.
         let from = request.get_ref().after.unwrap_or(next);
         if from > next {
             return Err(Status::out_of_range(format!(
@@ -219,11 +226,11 @@ impl Agent for Telling {
         }
         Ok(self.follow(kept, from, |piece| {
             use proto::windows_response::Told;
-            let told = match piece {
+            let message = match piece {
                 Piece::Item(record) => Told::Record(record),
                 Piece::Missed(missed) => Told::Missed(missed),
             };
-            proto::WindowsResponse { told: Some(told) }
+            proto::WindowsResponse { told: Some(message) }
         }))
     }
 
@@ -231,14 +238,14 @@ impl Agent for Telling {
         &self,
         _: Request<proto::SamplesRequest>,
     ) -> Result<Response<Self::SamplesStream>, Status> {
-        let kept = &self.told.feed.samples;
+        let kept = &self.state.feed.samples;
         Ok(self.follow(kept, kept.next(), |piece| {
             use proto::samples_response::Told;
-            let told = match piece {
+            let message = match piece {
                 Piece::Item(record) => Told::Record(record),
                 Piece::Missed(missed) => Told::Missed(missed),
             };
-            proto::SamplesResponse { told: Some(told) }
+            proto::SamplesResponse { told: Some(message) }
         }))
     }
 
@@ -246,19 +253,19 @@ impl Agent for Telling {
         &self,
         _: Request<proto::DelaysRequest>,
     ) -> Result<Response<Self::DelaysStream>, Status> {
-        if !self.told.feed.passes_delays() {
+        if !self.state.feed.passes_delays() {
             return Err(Status::failed_precondition(
                 "this run does not pass on delays one by one; --delay-samples FILE does",
             ));
         }
-        let kept = &self.told.feed.delays;
+        let kept = &self.state.feed.delays;
         Ok(self.follow(kept, kept.next(), |piece| {
             use proto::delays_response::Told;
-            let told = match piece {
+            let message = match piece {
                 Piece::Item(delays) => Told::Delays(delays),
                 Piece::Missed(missed) => Told::Missed(missed),
             };
-            proto::DelaysResponse { told: Some(told) }
+            proto::DelaysResponse { told: Some(message) }
         }))
     }
 
@@ -266,14 +273,14 @@ impl Agent for Telling {
         &self,
         _: Request<proto::ConfigurationRequest>,
     ) -> Result<Response<proto::ConfigurationResponse>, Status> {
-        Ok(Response::new(proto::ConfigurationResponse { sources: (self.told.configuration)() }))
+        Ok(Response::new(proto::ConfigurationResponse { sources: (self.state.configuration)() }))
     }
 
     async fn status(
         &self,
         _: Request<proto::StatusRequest>,
     ) -> Result<Response<proto::StatusResponse>, Status> {
-        let Told { host, problems, status, .. } = &self.told;
+        let Told { host, problems, status, .. } = &self.state;
         let version = env!("CARGO_PKG_VERSION").to_owned();
         Ok(Response::new(proto::StatusResponse {
             host: host.to_string(),
@@ -284,14 +291,14 @@ impl Agent for Telling {
     }
 }
 
-/// Of the run as a whole, and of the one service that tells it.
+/// Accepts a health check of the whole run, or of its one service.
 fn check(request: &HealthCheckRequest) -> Result<(), Status> {
     let is_known = ["", SERVICE].contains(&request.service.as_str());
     if is_known { Ok(()) } else { Err(Status::not_found(format!("the service here is {SERVICE}"))) }
 }
 
 #[tonic::async_trait]
-impl Health for Telling {
+impl Health for AgentService {
     type WatchStream = Stream<HealthCheckResponse>;
 
     async fn check(
@@ -317,7 +324,7 @@ impl Health for Telling {
                     return;
                 }
                 tokio::select! {
-                    () = tokio::time::sleep(LOOK) => {}
+                    () = tokio::time::sleep(HEALTH_CHECK_INTERVAL) => {}
                     () = sender.closed() => return,
                     () = &mut stopped => return,
                 }

@@ -1,5 +1,5 @@
-//! Who is answered: whoever knows the token, or without one whoever asks for this machine by its
-//! own name.
+//! Authorization of requests: by token, or without one by the `Host` header, which must name the
+//! local machine.
 
 use super::access::{Access, Token};
 use super::protocol::Protocol;
@@ -13,7 +13,7 @@ use std::net::IpAddr;
 #[cfg(feature = "grpc")]
 use tonic::Status;
 
-/// Decides who is answered.
+/// Authorization rules of one server.
 #[derive(Clone)]
 pub(super) struct Guard {
     pub(super) protocol: Protocol,
@@ -21,8 +21,8 @@ pub(super) struct Guard {
     pub(super) refusals: Refusals,
 }
 
-/// Why a request is not answered.
-pub(super) enum Refused {
+/// Reason for rejecting a request.
+pub(super) enum Denied {
     Method,
     Token,
     Name,
@@ -40,15 +40,15 @@ impl Access {
 }
 
 impl Guard {
-    /// Why this request is not answered, if it is not.
-    pub(super) fn refusal(&self, request: &Request) -> Option<Refused> {
+    /// Returns why a request is rejected; `None` if it is allowed.
+    pub(super) fn refusal(&self, request: &Request) -> Option<Denied> {
         if !self.protocol.methods().contains(request.method()) {
-            return Some(Refused::Method);
+            return Some(Denied::Method);
         }
         let header = |name: HeaderName| {
             request.headers().get(name).map(HeaderValue::as_bytes).unwrap_or_default()
         };
-        // HTTP 2 has no header for it.
+        // HTTP/2 sends the authority in place of a `Host` header.
         let host = request
             .uri()
             .authority()
@@ -57,60 +57,58 @@ impl Guard {
             Some(token) if !token.allows(header(AUTHORIZATION)) => {
                 self.refusals
                     .add(Refusal::Token, "a request without the token, or with a wrong one");
-                Some(Refused::Token)
+                Some(Denied::Token)
             }
-            // A page of somebody else's whose name leads here must not read what only this machine
-            // may.
+            // Protects against DNS rebinding: a foreign page whose name resolves to this machine
+            // must not read what only local clients may read.
             None if !is_local(host) => {
                 self.refusals
                     .add(Refusal::Name, "a request for a name that is not this machine's own");
-                Some(Refused::Name)
+                Some(Denied::Name)
             }
             _ => None,
         }
     }
 }
 
-impl Refused {
+impl Denied {
     fn problem(&self) -> &'static str {
         match self {
-            Refused::Method => "only GET and HEAD are answered",
-            Refused::Token => "this takes the token of --listen-token-file",
-            Refused::Name => "this is for names of the machine itself: localhost, or its address",
+            Denied::Method => "only GET and HEAD are answered",
+            Denied::Token => "this takes the token of --listen-token-file",
+            Denied::Name => "this is for names of the machine itself: localhost, or its address",
         }
     }
 
     pub(super) fn over_http(&self) -> Response {
         let problem = format!("{}\n", self.problem());
         match self {
-            Refused::Method => {
+            Denied::Method => {
                 (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET, HEAD")], problem).into_response()
             }
-            Refused::Token => {
+            Denied::Token => {
                 let ask = [(
                     WWW_AUTHENTICATE,
                     "Basic realm=\"flowgauge: the token is the password\", charset=\"UTF-8\"",
                 )];
                 (StatusCode::UNAUTHORIZED, ask, problem).into_response()
             }
-            Refused::Name => (StatusCode::MISDIRECTED_REQUEST, problem).into_response(),
+            Denied::Name => (StatusCode::MISDIRECTED_REQUEST, problem).into_response(),
         }
     }
 
     #[cfg(feature = "grpc")]
     pub(super) fn over_grpc(&self) -> Response {
         match self {
-            Refused::Method => {
-                (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "POST")], "this is gRPC\n")
-                    .into_response()
-            }
-            Refused::Token => Status::unauthenticated(self.problem()).into_http(),
-            Refused::Name => Status::permission_denied(self.problem()).into_http(),
+            Denied::Method => (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "POST")], "this is gRPC\n")
+                .into_response(),
+            Denied::Token => Status::unauthenticated(self.problem()).into_http(),
+            Denied::Name => Status::permission_denied(self.problem()).into_http(),
         }
     }
 }
 
-/// Whether a request's host is this machine by address or by the name of itself.
+/// Returns whether a request's host is a loopback address or a local name.
 fn is_local(host: &[u8]) -> bool {
     let Ok(host) = std::str::from_utf8(host) else { return false };
     let name = match host.rsplit_once(':') {

@@ -1,18 +1,18 @@
-//! What came last, up to an amount of memory, for readers that go on at their own pace. A reader
-//! that is too slow misses what is no longer kept, and keeps nobody waiting.
+//! Recent items in bounded memory. Each reader proceeds at its own pace; a slow one misses the
+//! items that were dropped in the meantime, and delays no writer.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
-/// Items with their numbers, which count up from zero; clones are of the same ones.
-pub(super) struct Kept<T> {
+/// Recent items with their numbers, which count from zero; clones share them.
+pub(super) struct RecentItems<T> {
     items: Arc<Mutex<Items<T>>>,
-    /// Changes with every item.
+    /// Number of the newest item, to wake readers.
     newest: watch::Sender<u64>,
-    /// They take at most so many bytes.
+    /// Maximum memory, in bytes.
     room: usize,
-    /// So many are kept at most.
+    /// Maximum number of items.
     most: usize,
 }
 
@@ -28,9 +28,9 @@ struct Item<T> {
     item: T,
 }
 
-impl<T> Clone for Kept<T> {
+impl<T> Clone for RecentItems<T> {
     fn clone(&self) -> Self {
-        Kept {
+        RecentItems {
             items: Arc::clone(&self.items),
             newest: self.newest.clone(),
             room: self.room,
@@ -39,18 +39,23 @@ impl<T> Clone for Kept<T> {
     }
 }
 
-impl<T: Clone> Kept<T> {
-    /// At most so many bytes and items are kept.
+impl<T: Clone> RecentItems<T> {
+    /// Creates an empty store of at most `room` bytes and `most` items.
     pub(super) fn new(room: usize, most: usize) -> Self {
         let items = Items { items: VecDeque::new(), bytes: 0, next: 0 };
-        Kept { items: Arc::new(Mutex::new(items)), newest: watch::Sender::new(0), room, most }
+        RecentItems {
+            items: Arc::new(Mutex::new(items)),
+            newest: watch::Sender::new(0),
+            room,
+            most,
+        }
     }
 
     fn items(&self) -> MutexGuard<'_, Items<T>> {
         self.items.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what is made of the next number, with its size in bytes.
+    /// Stores the item that `make` returns for the next number, with its size in bytes.
     pub(super) fn push<E>(&self, make: impl FnOnce(u64) -> Result<(T, usize), E>) -> Result<(), E> {
         let mut kept = self.items();
         let number = kept.next;
@@ -67,29 +72,29 @@ impl<T: Clone> Kept<T> {
         Ok(())
     }
 
-    /// Changes with every item.
+    /// Returns a receiver that is notified of every new item.
     pub(super) fn newest(&self) -> watch::Receiver<u64> {
         self.newest.subscribe()
     }
 
-    /// Whether anybody reads.
+    /// Returns whether there is a reader.
     pub(super) fn is_read(&self) -> bool {
         self.newest.receiver_count() > 0
     }
 
-    /// The number of the item that comes next.
+    /// Returns the number of the next item.
     pub(super) fn next(&self) -> u64 {
         self.items().next
     }
 
-    /// Items from a number on, the oldest first; at most so many.
+    /// Returns at most `most` items from `number` on, the oldest first.
     pub(super) fn from(&self, number: u64, most: usize) -> Vec<(u64, T)> {
         let kept = self.items();
         let first = kept.items.partition_point(|item| item.number < number);
         kept.items.range(first..).take(most).map(|item| (item.number, item.item.clone())).collect()
     }
 
-    /// Items from a number on, the oldest first; at most so many, which are the last.
+    /// Returns the items from `number` on, the oldest first; of more than `most`, the newest.
     pub(super) fn last(&self, number: u64, most: usize) -> Vec<(u64, T)> {
         let from = number.max(self.next().saturating_sub(most as u64));
         self.from(from, usize::MAX)
@@ -101,13 +106,13 @@ mod tests {
     use super::*;
     use std::convert::Infallible;
 
-    fn push(kept: &Kept<u64>, bytes: usize) {
+    fn push(kept: &RecentItems<u64>, bytes: usize) {
         let Ok(()) = kept.push(|number| Ok::<_, Infallible>((number, bytes)));
     }
 
     #[test]
     fn the_last_are_kept_up_to_a_number_and_an_amount() {
-        let kept = Kept::new(100, 5);
+        let kept = RecentItems::new(100, 5);
         (0..8).for_each(|_| push(&kept, 10));
         let numbers = |items: Vec<(u64, u64)>| {
             items.into_iter().map(|(number, item)| (number == item).then_some(number)).collect()
@@ -120,7 +125,7 @@ mod tests {
         assert_eq!((from(8, 99), kept.next()), (Some(vec![]), 8));
         push(&kept, 95);
         assert_eq!(from(0, 99), Some(vec![8]));
-        // One that alone takes more than there is room for is gone at once, and is missed.
+        // An item larger than the limit is dropped at once, and counts as missed.
         push(&kept, 101);
         assert_eq!((from(0, 99), kept.next()), (Some(vec![]), 10));
     }

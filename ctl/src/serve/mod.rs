@@ -1,9 +1,14 @@
-//! What a run tells whoever asks: over HTTP metrics, whether it is well, and a page that shows
-//! windows as they end; over gRPC records as streams.
+//! Servers of a run: metrics, health and the live page over HTTP, records as streams over gRPC.
 //!
-//! A thread of its own serves each, so that no packet waits for a reader, and it may do nothing
-//! else. What readers can make it hold is bounded: so many connections, so much of a request, so
-//! long for it and for the answer.
+//! Records arrive through two sinks: `Board` stores recent windows for the live page, `Feed` recent
+//! records for gRPC streams, both on `RecentItems` (`kept.rs`), which drops old items rather than
+//! wait for slow clients. Each server runs in a sandboxed thread of its own (`server.rs`,
+//! `fence.rs`), so that no packet waits for a client.
+//!
+//! A connection passes `connections.rs` (limits), `access.rs` (TLS and token), and `guard.rs`
+//! (authorization of each request); `refusal.rs` counts what is rejected. The memory and time that
+//! a client can use are bounded. The requests are handled here and in `grpc.rs`; `report.rs` makes
+//! the same page for a capture.
 
 mod accept;
 mod access;
@@ -50,7 +55,7 @@ use axum::routing::get;
 use connections::Admission;
 use guard::Guard;
 use protocol::Protocol;
-use server::{QUIET, READER};
+use server::{KEEP_ALIVE_INTERVAL, READ_TIMEOUT};
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
@@ -58,30 +63,31 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-/// Windows that a page gets when it begins.
-const FIRST: usize = 900;
-/// What is served.
+/// Maximum number of windows that a newly opened page receives.
+const MAX_FIRST_WINDOWS: usize = 900;
+/// Content of the HTTP server.
 #[derive(Clone)]
 pub struct Site {
-    /// At `/metrics`.
+    /// Metrics, served at `/metrics`.
     pub metrics: Metrics,
-    /// At `/events`.
+    /// Recent windows, served at `/events`.
     pub board: Board,
-    /// What is wrong with the run, one line each; nothing if it is well. At `/health`.
+    /// Problems of the run, one line each, served at `/health`; empty if it is healthy.
     pub problems: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
-    /// Why not all sources make windows now, one line each; nothing if they do. At `/ready`.
+    /// Reasons why sources make no windows at present, one line each, served at `/ready`; empty if
+    /// all do.
     pub hindrances: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
-    /// Controllers that stand still, one line each; nothing if all come round. At `/live`.
+    /// Stalled controllers, one line each, served at `/live`; empty if none is.
     pub stalls: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
-    /// Who tells, for the page's title.
+    /// Name of the machine, for the page's title.
     pub host: Arc<str>,
 }
 
 impl Server {
-    /// Begins to serve a site over HTTP.
+    /// Starts to serve a site over HTTP.
     ///
     /// # Errors
-    /// If the address is another one's, or taken.
+    /// If the address is not local, or in use.
     pub fn start(address: SocketAddr, site: Site, access: Access) -> io::Result<Self> {
         let guard = access.guard(Protocol::Http, &site.metrics);
         Server::begin(
@@ -99,7 +105,7 @@ const STYLE: &str = "text/css; charset=utf-8";
 
 fn router(site: Site) -> Router {
     let asset = |kind: &'static str, bytes: &'static [u8]| {
-        get(move || async move { (told(kind), Bytes::from_static(bytes)) })
+        get(move || async move { (content_type(kind), Bytes::from_static(bytes)) })
     };
     Router::new()
         .route("/", asset(HTML, page::HTML.as_bytes()))
@@ -116,11 +122,11 @@ fn router(site: Site) -> Router {
         .with_state(site)
 }
 
-fn told(kind: &'static str) -> [(HeaderName, HeaderValue); 1] {
+fn content_type(kind: &'static str) -> [(HeaderName, HeaderValue); 1] {
     [(CONTENT_TYPE, HeaderValue::from_static(kind))]
 }
 
-/// What holds for every request and answer.
+/// Authorizes a request, and adds the common headers to its answer.
 async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let mut response = match guard.refusal(&request) {
         Some(refusal) => refusal.over_http(),
@@ -148,10 +154,10 @@ async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Re
 
 async fn metrics(State(site): State<Site>, headers: HeaderMap) -> Response {
     if accept::wants_protobuf(&headers) {
-        return (told(accept::PROTOBUF), site.metrics.protobuf()).into_response();
+        return (content_type(accept::PROTOBUF), site.metrics.protobuf()).into_response();
     }
     match site.metrics.text() {
-        Ok(text) => (told(accept::TEXT), text).into_response(),
+        Ok(text) => (content_type(accept::TEXT), text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }
 }
@@ -168,7 +174,7 @@ async fn live(State(site): State<Site>) -> Response {
     unless((site.stalls)(), "alive\n")
 }
 
-/// What is wrong, or else that nothing is.
+/// Answers with the problems, or with `fine` if the list is empty.
 fn unless(problems: Vec<String>, fine: &'static str) -> Response {
     if problems.is_empty() {
         return fine.into_response();
@@ -178,10 +184,10 @@ fn unless(problems: Vec<String>, fine: &'static str) -> Response {
 
 async fn about(State(site): State<Site>) -> Response {
     let about = serde_json::json!({ "host": site.host.as_ref(), "version": env!("CARGO_PKG_VERSION"), "problems": (site.problems)() });
-    (told("application/json"), about.to_string()).into_response()
+    (content_type("application/json"), about.to_string()).into_response()
 }
 
-/// Windows as they end, and those before that the page does not know yet.
+/// Streams windows as they end, after those that the page does not have yet.
 async fn events(State(site): State<Site>, request: Request) -> Response {
     let last =
         request.headers().get("last-event-id").and_then(|id| site.board.named(id.to_str().ok()?));
@@ -189,14 +195,14 @@ async fn events(State(site): State<Site>, request: Request) -> Response {
     tokio::spawn(async move {
         let mut newest = site.board.newest();
         let (mut last, mut first) = (last, true);
-        // A page that has windows of another run lets go of them.
+        // A page discards its windows if they are of another run.
         if !sent(&pieces, format!("event: run\ndata: \"{}\"\n\n", site.board.run())).await {
             return;
         }
         loop {
             newest.mark_unchanged();
-            // Piece by piece, so that a reader that does not read holds little.
-            for (id, event) in site.board.after(last, FIRST) {
+            // Sent one by one, so that a slow client makes the server buffer little.
+            for (id, event) in site.board.after(last, MAX_FIRST_WINDOWS) {
                 last = Some(id);
                 if !sent(&pieces, format!("id: {}\ndata: {event}\n\n", site.board.name(id))).await {
                     return;
@@ -207,7 +213,7 @@ async fn events(State(site): State<Site>, request: Request) -> Response {
             {
                 return;
             }
-            match tokio::time::timeout(QUIET, newest.changed()).await {
+            match tokio::time::timeout(KEEP_ALIVE_INTERVAL, newest.changed()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => return,
                 Err(_) if !sent(&pieces, ": nothing new\n\n".to_owned()).await => return,
@@ -219,7 +225,7 @@ async fn events(State(site): State<Site>, request: Request) -> Response {
     ([(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")], body).into_response()
 }
 
-/// Whether a reader took a piece in time.
+/// Returns whether the client took a piece in time.
 async fn sent(pieces: &mpsc::Sender<Result<Bytes, Infallible>>, piece: String) -> bool {
-    matches!(tokio::time::timeout(READER, pieces.send(Ok(piece.into()))).await, Ok(Ok(())))
+    matches!(tokio::time::timeout(READ_TIMEOUT, pieces.send(Ok(piece.into()))).await, Ok(Ok(())))
 }

@@ -7,11 +7,11 @@ pub(super) const STYLE: &str =
 pub(super) const CHARTS: &str = include_str!("assets/uplot/uPlot.iife.min.js");
 pub(super) const CHARTS_STYLE: &str = include_str!("assets/uplot/uPlot.min.css");
 
-/// What all pages look like.
+/// Style sheet of all pages.
 const BASE: &str = include_str!("assets/base.css");
 
-/// A page that needs nothing but itself, and looks as the live page does. All is HTML but `style`,
-/// which is added to the common one.
+/// Returns a self-contained page in the style of the live page. The arguments are HTML, except
+/// `style`, which is added to the common style sheet.
 #[must_use]
 pub fn document(title: &str, style: &str, body: &str) -> String {
     format!(

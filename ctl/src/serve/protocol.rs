@@ -1,18 +1,18 @@
-//! Protocols that a run is asked over.
+//! Protocols of the servers.
 
 use axum::http::Method;
 
-/// How requests and answers are written.
+/// Application protocol of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
-    /// HTTP 1.1.
+    /// HTTP/1.1.
     Http,
-    /// gRPC, over HTTP 2.
+    /// gRPC over HTTP/2.
     Grpc,
 }
 
 impl Protocol {
-    /// For people.
+    /// Returns the name for messages.
     pub(super) fn name(self) -> &'static str {
         match self {
             Protocol::Http => "HTTP",
@@ -20,7 +20,7 @@ impl Protocol {
         }
     }
 
-    /// What TLS calls what is inside.
+    /// Returns the protocol's ALPN identifier.
     pub(super) fn inside(self) -> Vec<u8> {
         match self {
             Protocol::Http => b"http/1.1".to_vec(),
@@ -28,7 +28,7 @@ impl Protocol {
         }
     }
 
-    /// Methods that are answered.
+    /// Returns the allowed request methods.
     pub(super) fn methods(self) -> &'static [Method] {
         match self {
             Protocol::Http => &[Method::GET, Method::HEAD],

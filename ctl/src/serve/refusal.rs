@@ -1,5 +1,5 @@
-//! What is refused: counted in metrics, and told once each, since whoever asks must not be able to
-//! fill the log.
+//! Rejected connections and requests: counted in metrics, and logged once a reason, so that clients
+//! cannot fill the log.
 
 use super::protocol::Protocol;
 use crate::output::Metrics;
@@ -7,20 +7,20 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Why somebody gets no answer.
+/// Reason for a rejection.
 #[derive(Clone, Copy)]
 pub(super) enum Refusal {
     /// Too many connections.
     Crowded,
-    /// A connection could not be taken.
+    /// The connection could not be accepted.
     Accept,
-    /// What came is not TLS.
+    /// The TLS handshake failed.
     Encryption,
-    /// No token, or a wrong one.
+    /// The token is missing or wrong.
     Token,
-    /// A name that is not this machine's own.
+    /// The host is not a name of the local machine.
     Name,
-    /// A request that is none, or is too long, or does not come, or whose answer is not read.
+    /// The request is malformed, too long or too slow, or its answer is not read.
     Request,
 }
 
@@ -34,7 +34,7 @@ impl Refusal {
         Refusal::Request,
     ];
 
-    /// As metrics call it.
+    /// Returns the value of the metric's label.
     fn name(self) -> &'static str {
         match self {
             Refusal::Crowded => "connections",
@@ -47,12 +47,12 @@ impl Refusal {
     }
 }
 
-/// Refusals of a server; clones are of the same one.
+/// Rejections of one server; clones share them.
 #[derive(Clone)]
 pub(super) struct Refusals {
     protocol: Protocol,
     metrics: Metrics,
-    told: Arc<[AtomicBool; Refusal::ALL.len()]>,
+    logged: Arc<[AtomicBool; Refusal::ALL.len()]>,
 }
 
 impl Refusals {
@@ -60,14 +60,18 @@ impl Refusals {
         for refusal in Refusal::ALL {
             metrics.refused(protocol.name(), refusal.name(), 0);
         }
-        Refusals { protocol, metrics, told: Arc::default() }
+        Refusals { protocol, metrics, logged: Arc::default() }
     }
 
-    /// Counts one, and tells it if it is the first of its kind.
+    /// Counts a rejection, and logs the first of each reason.
     pub(super) fn add(&self, refusal: Refusal, why: impl Display) {
         let (name, protocol) = (refusal.name(), self.protocol.name());
         let metric = self.metrics.refused(protocol, name, 1);
-        if self.told.get(refusal as usize).is_some_and(|told| !told.swap(true, Ordering::Relaxed)) {
+        if self
+            .logged
+            .get(refusal as usize)
+            .is_some_and(|logged| !logged.swap(true, Ordering::Relaxed))
+        {
             tracing::warn!(
                 "refused over {protocol}: {why}; further ones are counted in {metric}{{reason=\"{name}\"}}"
             );

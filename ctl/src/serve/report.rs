@@ -1,4 +1,4 @@
-//! The page by itself: about a capture, with everything in one file.
+//! Self-contained page about a capture, in a single file.
 
 use super::event::event;
 use super::page::{CHARTS, CHARTS_STYLE, HTML, SCRIPT, STYLE};
@@ -7,25 +7,25 @@ use crate::record::{Kind, Record};
 use serde::Serialize;
 use std::io;
 
-/// A page takes at most so many bytes of windows; browsers draw no more with pleasure.
-const ROOM: usize = 48 << 20;
+/// Maximum size of the windows in a page, in bytes; browsers draw larger pages too slowly.
+const MAX_WINDOW_BYTES: usize = 48 << 20;
 
-/// What a page says of a capture beside its windows, such as where it lies.
+/// Fact about a capture, such as its path, shown beside the windows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fact {
-    /// What it is.
+    /// Name of the fact.
     pub name: &'static str,
-    /// Told in words.
+    /// Value as text.
     pub value: String,
 }
 
-/// A page that is being made: a sink for the records of a capture.
+/// Page under construction: a sink for the records of a capture.
 #[derive(Default)]
 pub struct Report {
     windows: Vec<String>,
     totals: Vec<String>,
     bytes: usize,
-    /// Windows that there was no room for.
+    /// Windows omitted because the page would be too large.
     left_out: u64,
 }
 
@@ -33,7 +33,7 @@ impl Sink for Report {
     fn record(&mut self, record: &Record) -> io::Result<()> {
         let (windows, totals) = (self.windows.len() as u64, self.totals.len() as u64);
         match record.kind {
-            Kind::Window | Kind::Silence if self.bytes < ROOM => {
+            Kind::Window | Kind::Silence if self.bytes < MAX_WINDOW_BYTES => {
                 let event = event(windows, record)?;
                 self.bytes += event.len();
                 self.windows.push(event);
@@ -47,17 +47,17 @@ impl Sink for Report {
 }
 
 impl Report {
-    /// Windows that are not in the page, since it would be too long.
+    /// Returns how many windows were omitted because the page would be too large.
     #[must_use]
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// The page, as HTML: a title, facts, what is wrong with the capture, and windows. It loads
-    /// nothing.
+    /// Returns the page as HTML, with a title, facts, problems with the capture, and its windows.
+    /// It loads no other resource.
     ///
     /// # Errors
-    /// If something cannot be written as JSON, which nothing cannot.
+    /// If the data cannot be formatted as JSON, which does not happen.
     pub fn page(&self, title: &str, facts: &[Fact], problems: &[String]) -> io::Result<String> {
         let about = serde_json::json!({ "title": title, "version": env!("CARGO_PKG_VERSION"), "facts": facts, "problems": problems });
         let data = format!(
@@ -65,7 +65,7 @@ impl Report {
             self.totals.join(","),
             self.windows.join(",")
         );
-        // Within a script nothing but `<` can end it; JSON may write it so.
+        // Only `<` can end a script, and JSON may escape it.
         let data = data.replace('<', "\\u003c");
         let policy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
         let link = |name: &str| format!("<link rel=\"stylesheet\" href=\"{name}\">");
@@ -103,7 +103,7 @@ mod tests {
                 && page.contains("\\u003c/script>\\u003cscript>alert(1)"),
             "{page}"
         );
-        // Its own: charts, data, page.
+        // The page's own scripts: charts, data, page.
         assert_eq!(page.matches("</script>").count(), 3);
         assert_eq!(page.matches("<script").count(), 3);
         for loading in ["src=", "<link rel=\"stylesheet\"", "@import", "url("] {

@@ -1,4 +1,4 @@
-//! A listener on a thread of its own, and what its connections may take.
+//! Server thread: listener, connections, and their limits in time and memory.
 
 use super::access::Access;
 use super::connections::{Admission, Connections, Full, Peer};
@@ -28,26 +28,25 @@ use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::io::InspectReader;
 
-/// Requests at the same time on one of them (HTTP 2).
-const STREAMS: u32 = 16;
-/// How long a request may take to come.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// How much of one is held.
-pub(super) const REQUEST: usize = 16 << 10;
-/// How long a reader may take to read something of what it is sent, before it is given up.
-pub(super) const READER: Duration = Duration::from_secs(30);
-/// How often a reader is told that nothing happened, so that whoever is between keeps the
-/// connection.
-pub(super) const QUIET: Duration = Duration::from_secs(15);
-/// How much waits on one connection for a reader (HTTP 2).
-const WAITING: usize = 64 << 10;
-/// How long the end of a run waits for readers of streams to take the last of it.
-const LAST: Duration = Duration::from_secs(2);
+/// Maximum number of concurrent requests on one HTTP/2 connection.
+const MAX_STREAMS: u32 = 16;
+/// Time limit for receiving a request, and for a TLS handshake.
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum size of a request's headers, in bytes.
+pub(super) const MAX_REQUEST_BYTES: usize = 16 << 10;
+/// Time limit for a client to read a part of its answer.
+pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// Interval of keep-alive messages on idle streams, so that proxies do not close the connection.
+pub(super) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+/// Maximum data buffered for a client on one HTTP/2 connection, in bytes.
+const MAX_SEND_BUFFER_BYTES: usize = 64 << 10;
+/// Time for which the end of a run waits for streams to deliver the last records.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
-/// A server, until it is dropped.
+/// Running server; it stops when dropped.
 pub struct Server {
     address: SocketAddr,
-    /// Dropped, it ends the thread.
+    /// Ends the thread when dropped.
     stop: Option<watch::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -63,7 +62,7 @@ impl Server {
         Server::listen(address, access, guard, router, stop, stopped)
     }
 
-    /// The same; `stopped` tells streams as well that they end.
+    /// Starts a server as [`begin`](Self::begin) does; `stopped` ends the streams as well.
     pub(super) fn listen(
         address: SocketAddr,
         access: Access,
@@ -98,7 +97,7 @@ impl Server {
         Ok(Server { address, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it listens; with the port that it was given, if any would do.
+    /// Returns the listening address, with the actual port if port 0 was requested.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -114,7 +113,7 @@ impl Drop for Server {
     }
 }
 
-/// Until the server is dropped.
+/// Waits until the server is dropped.
 pub(super) async fn end(mut stopped: watch::Receiver<()>) {
     while stopped.changed().await.is_ok() {}
 }
@@ -138,7 +137,7 @@ impl Serving {
                 return tracing::warn!("nobody is answered over {}: {error}", protocol.name());
             }
         };
-        // Closed once no connection has the other end any more.
+        // Closes when the last connection has dropped its receiver.
         let (open, end_of_connection) = watch::channel(());
         let mut stopped = pin!(end(self.stopped.clone()));
         loop {
@@ -149,12 +148,12 @@ impl Serving {
         }
         drop(end_of_connection);
         if protocol == Protocol::Grpc {
-            // Streams end when their readers have the last record.
-            let _ = tokio::time::timeout(LAST, open.closed()).await;
+            // Streams end when their clients have received the last record.
+            let _ = tokio::time::timeout(SHUTDOWN_GRACE, open.closed()).await;
         }
     }
 
-    /// Takes a connection, and answers it beside others.
+    /// Accepts a connection, and serves it in a task of its own.
     async fn take(
         &self,
         listener: &tokio::net::TcpListener,
@@ -201,13 +200,13 @@ impl Serving {
         });
     }
 
-    /// Answers a connection to its end.
+    /// Serves a connection until it ends.
     async fn converse(&self, stream: TcpStream, admission: &Admission) {
-        // Of a reader that does not read nothing else would tell.
+        // Only the write timeout detects a client that does not read.
         let mut stream = Box::pin(TimeoutStream::new(stream));
-        stream.as_mut().set_write_timeout_pinned(Some(READER));
+        stream.as_mut().set_write_timeout_pinned(Some(READ_TIMEOUT));
         let Some(tls) = &self.tls else { return self.answer(stream, admission).await };
-        match tokio::time::timeout(PATIENCE, tls.accept(stream)).await {
+        match tokio::time::timeout(REQUEST_TIMEOUT, tls.accept(stream)).await {
             Ok(Ok(stream)) => self.answer(stream, admission).await,
             Ok(Err(error)) => {
                 self.refusals.add(
@@ -217,7 +216,7 @@ impl Serving {
             }
             Err(_) => self.refusals.add(
                 Refusal::Encryption,
-                format_args!("a connection that said nothing for {PATIENCE:?}"),
+                format_args!("a connection that said nothing for {REQUEST_TIMEOUT:?}"),
             ),
         }
     }
@@ -238,8 +237,8 @@ impl Serving {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         admission: &Admission,
     ) {
-        // Whether a part of a request has come. Browsers open connections in advance and keep them:
-        // that is no request that does not come.
+        // Whether a part of a request was received. Browsers open connections in advance and leave
+        // them idle, which is not a request timeout.
         let has_begun = Arc::new(AtomicBool::new(false));
         let (begins, answered) = (Arc::clone(&has_begun), Arc::clone(&has_begun));
         let stream =
@@ -251,8 +250,10 @@ impl Serving {
             service.call(request)
         });
         let mut http = http1::Builder::new();
-        let http =
-            http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(REQUEST);
+        let http = http
+            .timer(TokioTimer::new())
+            .header_read_timeout(REQUEST_TIMEOUT)
+            .max_buf_size(MAX_REQUEST_BYTES);
         match http.serve_connection(TokioIo::new(stream), service).await {
             Err(error)
                 if error.is_parse() || error.is_timeout() && has_begun.load(Ordering::Relaxed) =>
@@ -270,21 +271,23 @@ impl Serving {
         admission: &Admission,
     ) {
         let mut http = http2::Builder::new(TokioExecutor::new());
-        let http =
-            http.timer(TokioTimer::new()).keep_alive_interval(QUIET).keep_alive_timeout(PATIENCE);
         let http = http
-            .max_concurrent_streams(STREAMS)
-            .max_header_list_size(REQUEST as u32)
-            .max_send_buf_size(WAITING);
+            .timer(TokioTimer::new())
+            .keep_alive_interval(KEEP_ALIVE_INTERVAL)
+            .keep_alive_timeout(REQUEST_TIMEOUT);
+        let http = http
+            .max_concurrent_streams(MAX_STREAMS)
+            .max_header_list_size(MAX_REQUEST_BYTES as u32)
+            .max_send_buf_size(MAX_SEND_BUFFER_BYTES);
         let service = TowerToHyperService::new(self.router.clone());
         let service = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(admission.clone());
             service.call(request)
         });
         let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
-        // Clients keep connections that are idle; strangers do not.
+        // Authorized clients may leave connections idle; others may not.
         let mut stranger = pin!(async {
-            if tokio::time::timeout(PATIENCE, admission.given()).await.is_ok() {
+            if tokio::time::timeout(REQUEST_TIMEOUT, admission.given()).await.is_ok() {
                 std::future::pending::<()>().await;
             }
         });
@@ -297,7 +300,7 @@ impl Serving {
                     Ok(()) => {}
                 },
                 () = &mut stranger => {
-                    let why = format_args!("a connection without a request that is answered, for {PATIENCE:?}");
+                    let why = format_args!("a connection without a request that is answered, for {REQUEST_TIMEOUT:?}");
                     return self.refusals.add(Refusal::Request, why);
                 }
                 () = &mut stopped, if !is_ending => {

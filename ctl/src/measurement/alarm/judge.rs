@@ -1,58 +1,59 @@
-//! A distributed denial of service in the entropies of sources and destinations.
+//! Detection of a distributed denial of service by the entropies of sources and destinations.
 //!
-//! Many sources send to one destination: the entropy of sources rises next to that of destinations.
-//! Lapolli, Marques and Gaspary (*Offloading real-time DDoS attack detection to programmable data
-//! planes*, 2019) compare each entropy with its exponentially weighted moving average and mean
-//! deviation, and raise the alarm if that of sources is too high or that of destinations too low.
+//! In such an attack many sources send to one destination: the entropy of sources rises relative to
+//! that of destinations. Lapolli, Marques and Gaspary (*Offloading real-time DDoS attack detection
+//! to programmable data planes*, 2019) compare each entropy with its exponentially weighted moving
+//! average and mean deviation, and raise an alarm if that of sources is too high or that of
+//! destinations too low.
 //!
-//! That rule is for windows of a fixed number of packets of steady traffic. Windows of a fixed time
-//! differ in their packets, and both entropies rise with the logarithm of the packets; a download,
-//! or a pause of all other traffic, lowers that of destinations. So here one number is compared,
-//! the *spread*: how much higher the entropy of sources is than that of destinations, as a share of
-//! the logarithm of the packets. What changes both entropies alike does not change it, and the
-//! number of packets hardly. A flood that is a share p of S packets, each from a source of its own
-//! to one destination, adds about `p (1 + log2 p / log2 S)` less p times the usual spread.
+//! That rule is for windows of a fixed number of packets in steady traffic. Windows of fixed
+//! duration differ in their packets, and both entropies rise with the logarithm of the packets; a
+//! download, or a pause of all other traffic, lowers that of destinations. Here one number is
+//! compared instead, the *spread*: the entropy of sources minus that of destinations, divided by
+//! the logarithm of the packets. It does not change if both entropies change alike, and hardly
+//! depends on the number of packets. A flood that is a share p of S packets, each from a source of
+//! its own to one destination, adds about `p (1 + log2 p / log2 S)` less p times the usual spread.
 //!
-//! A mean deviation that is averaged over some 25 windows is often too small by chance. So a
-//! deviation is believed to be at least what so many packets bring about by themselves; see
+//! A mean deviation averaged over some 25 windows is often too small by chance. The deviation is
+//! therefore assumed to be at least what so many packets cause by themselves; see
 //! [`Options::scatter`]. A flood of a tenth of the packets exceeds 3.5 of these from about 500
 //! packets on, one of a quarter from about 70 on. Windows of fewer than [`Options::least`] packets
-//! are not judged, and teach nothing.
+//! are not judged, and do not change the averages.
 //!
-//! Windows that are alarms teach nothing either, as in the source. So a change that stays is an
-//! alarm for as long as it stays.
+//! Neither do windows that are alarms, as in the source. So a lasting change is an alarm for as
+//! long as it lasts.
 
-/// How fast averages follow, and how far off is too far.
+/// Parameters of the detection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
     /// Weight of a new window in the averages, over 0 and up to 1.
     pub alpha: f64,
-    /// Mean deviations off the average that are too many.
+    /// Number of mean deviations from the average that raises the alarm.
     pub k: f64,
-    /// The least deviation of the spread that is believed, as a multiple of `1 / sqrt(6 S)`. The
-    /// entropy of S packets drawn from flows whose shares are spread evenly over all magnitudes, as
-    /// those of Zipf's law are, has the standard deviation `log2 S / sqrt(12 S)`; the difference of
-    /// two has the root of 2 times as much. 0 for no least deviation.
+    /// Minimum deviation of the spread, as a multiple of `1 / sqrt(6 S)`. The entropy of S packets
+    /// drawn from flows whose shares are spread evenly over all magnitudes, as in Zipf's law, has
+    /// the standard deviation `log2 S / sqrt(12 S)`; the difference of two has sqrt(2) times as
+    /// much. 0 disables the minimum.
     pub scatter: f64,
     /// Windows to learn from before the first is judged.
     pub training: u32,
-    /// Packets that a window must have to be judged.
+    /// Minimum number of packets for a window to be judged.
     pub least: u64,
 }
 
 impl Default for Options {
-    /// Lapolli's weight and multiple.
+    /// Returns Lapolli's weight and multiple.
     fn default() -> Self {
         Options { alpha: 0.078_125, k: 3.5, scatter: 1.0, training: 30, least: 100 }
     }
 }
 
-/// What an entropy usually is, in bits.
+/// Usual value of an entropy, in bits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Usual {
-    /// Its moving average.
+    /// Moving average.
     pub mean: f64,
-    /// Its mean deviation from that.
+    /// Mean deviation from the average.
     pub deviation: f64,
 }
 
@@ -63,25 +64,25 @@ impl Usual {
     }
 }
 
-/// What is said about a window.
+/// Verdict on a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing: it has fewer packets than the least.
+    /// Not judged: fewer packets than the minimum.
     TooFewPackets,
-    /// Nothing: it began later than it should, or the clock was set, and so it is like no other.
+    /// Not judged: the window was cut short, or the clock was set, so it is not comparable.
     Short,
-    /// Nothing yet: what is usual is being learned.
+    /// Not judged: the averages are still being learned.
     Learning,
     /// As usual.
     Quiet,
     /// An attack.
     Raised,
-    /// An attack, by the word of a dataplane that watches an entropy itself: the window goes on.
+    /// An attack in the open window, reported by a dataplane that watches an entropy itself.
     Crossed,
 }
 
 impl Verdict {
-    /// Whether the window was compared with what is usual.
+    /// Returns whether the window was compared with the averages.
     #[must_use]
     pub fn judged(self) -> bool {
         matches!(self, Verdict::Quiet | Verdict::Raised | Verdict::Crossed)
@@ -99,7 +100,7 @@ impl Verdict {
     }
 }
 
-/// Watches two entropies, window after window.
+/// Detector that watches two entropies over consecutive windows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judge {
     options: Options,
@@ -107,15 +108,15 @@ pub struct Judge {
     usual: Option<Usually>,
 }
 
-/// What windows usually are, from the first one on.
+/// Averages over windows, from the first one on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Usually {
-    /// Of sources and of destinations.
+    /// Entropies of sources and of destinations.
     entropies: [Usual; 2],
-    /// The same as shares of the logarithm of the packets.
+    /// The same relative to the logarithm of the packets.
     shares: [Usual; 2],
     spread: Usual,
-    /// The logarithm of the packets.
+    /// Logarithm of the packets.
     packets: Usual,
 }
 
@@ -132,32 +133,32 @@ impl Usually {
 }
 
 impl Judge {
-    /// Has seen nothing.
+    /// Creates a detector without history.
     #[must_use]
     pub fn new(options: Options) -> Self {
         Judge { options, windows: 0, usual: None }
     }
 
-    /// How it watches.
+    /// Returns the parameters.
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// What the entropies of sources and of destinations usually are.
+    /// Returns the usual entropies of sources and of destinations.
     #[must_use]
     pub fn usual(&self) -> Option<[Usual; 2]> {
         self.usual.map(|usual| usual.entropies)
     }
 
-    /// Between which bits the entropies of sources and of destinations are usual at any time of a
-    /// window, from `first` packets on; nothing while what is usual is being learned.
+    /// Returns the usual ranges of the entropies of sources and of destinations, in bits, at any
+    /// time of a window from `first` packets on; `None` while the averages are being learned.
     ///
-    /// This is coarser than a judgement of the window: one entropy is seen, and of a part of the
-    /// window. With more packets the entropy rises, and its share of their logarithm falls, for
-    /// flows that come back are no new ones. So the least is the usual share of the logarithm of
-    /// `first`, and the most that of the packets of a large window: of twice the usual packets, or
-    /// as many as deviate usually.
+    /// This is coarser than the judgement of a whole window: it looks at one entropy, of a part of
+    /// the window. With more packets the entropy rises, and its share of their logarithm falls,
+    /// because flows recur. So the minimum is the usual share of the logarithm of `first`, and the
+    /// maximum that of the logarithm of the packets of a large window: twice the usual packets, or
+    /// more if they usually deviate by more.
     #[must_use]
     pub fn bounds(&self, first: u64) -> Option<[(f64, f64); 2]> {
         let Options { k, scatter, training, .. } = self.options;
@@ -173,11 +174,11 @@ impl Judge {
         }))
     }
 
-    /// Looks at a window of so many packets with these entropies, in bits. Windows that are alarms
-    /// do not change what is usual.
+    /// Judges a window of `packets` packets with these entropies, in bits. Windows that are alarms
+    /// do not change the averages.
     pub fn judge(&mut self, packets: u64, sources: f64, destinations: f64) -> Verdict {
         let Options { alpha, k, scatter, training, least } = self.options;
-        // The logarithm of one packet is nothing to take a share of.
+        // The logarithm of one packet is zero, and no divisor.
         if packets < least.max(2) {
             return Verdict::TooFewPackets;
         }

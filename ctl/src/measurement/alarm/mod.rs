@@ -1,4 +1,5 @@
-//! Denials of service by many, in the entropies of sources and destinations.
+//! Alarm about distributed denial-of-service attacks, from the entropies of sources and
+//! destinations.
 
 pub mod judge;
 
@@ -11,49 +12,48 @@ use flowgauge_core::KeyKind;
 use flowgauge_dataplane::Bounds;
 use judge::{Judge, Usual, Verdict};
 
-/// Windows in a row that are too small for the alarm, after which the operator is told.
-const SMALL_WINDOWS: u32 = 10;
-/// Flows named by an alarm.
-const TALKERS: usize = 5;
+/// Consecutive windows with too few packets after which a warning is logged.
+const MAX_SMALL_WINDOWS: u32 = 10;
+/// Maximum number of flows named in an alarm.
+const MAX_TALKERS: usize = 5;
 
-/// How the entropies of sources and destinations are watched, if they are.
+/// Options of the alarm, if it is on.
 pub type Options = Option<judge::Options>;
 
-/// What the entropies of sources and destinations say about an attack.
+/// State of the alarm in a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Alarm {
-    /// Whether this window is far off what is usual, and whether it was judged at all.
+    /// Verdict on this window.
     pub verdict: Verdict,
-    /// The entropies of sources and of destinations before this window.
+    /// Usual entropies of sources and of destinations before this window.
     pub usual: Option<[Usual; 2]>,
-    /// Packets that a window must have to be judged.
+    /// Minimum number of packets for a window to be judged.
     pub least: u64,
 }
 
 impl Alarm {
-    /// Whether this window is far off what is usual.
+    /// Returns whether this window deviates enough to be an alarm.
     #[must_use]
     pub fn raised(&self) -> bool {
         matches!(self.verdict, Verdict::Raised | Verdict::Crossed)
     }
 
-    /// As [`raised`](Self::raised), of windows that were judged.
+    /// Returns [`raised`](Self::raised) for a judged window; `None` for others.
     #[must_use]
     pub fn told(&self) -> Option<bool> {
         self.verdict.judged().then(|| self.raised())
     }
 }
 
-/// Looks at window after window.
+/// Detector that watches consecutive windows.
 #[derive(Debug)]
 pub(crate) struct Watch {
     judge: Judge,
-    /// Windows in a row with too few packets.
+    /// Consecutive windows with too few packets.
     small_windows: u32,
-    /// The window that an attack began with which goes on, and how many windows raised the alarm
-    /// since.
+    /// First window of the current attack, and the number of windows with an alarm since.
     attack: Option<(u64, u64)>,
-    /// The last window in which a dataplane told by itself that an entropy is unusual.
+    /// Last window in which the dataplane itself reported an unusual entropy.
     crossed: Option<u64>,
 }
 
@@ -62,8 +62,8 @@ impl Watch {
         Watch { judge: Judge::new(options), small_windows: 0, attack: None, crossed: None }
     }
 
-    /// Looks for an attack in a window, and tells the operator when one begins and when it is over.
-    /// A window that is cut short says nothing of others, nor they of it.
+    /// Judges a window, and logs the start and the end of an attack. A truncated window is not
+    /// judged and does not change the averages.
     pub(crate) fn look(
         &mut self,
         window: u64,
@@ -103,9 +103,9 @@ impl Watch {
             (None, _) => {}
         }
         if alarm.raised() && goes_on.is_none() {
-            let entropies = told(entropies, usual);
+            let entropies = describe_entropies(entropies, usual);
             let talkers: Vec<String> =
-                reports.heavy.iter().flat_map(|heavy| heavy.talkers(TALKERS)).collect();
+                reports.heavy.iter().flat_map(|heavy| heavy.talkers(MAX_TALKERS)).collect();
             let talkers = if talkers.is_empty() {
                 String::new()
             } else {
@@ -118,8 +118,8 @@ impl Watch {
         Some(alarm)
     }
 
-    /// Between which bits the entropies of sources and of destinations are usual, from so many
-    /// packets of a window on.
+    /// Returns the usual ranges of the entropies of sources and of destinations, in bits, from
+    /// `first` packets of a window on.
     pub(crate) fn bounds(&self, first: u64) -> Vec<Bounds> {
         let of = |(key, (lowest, highest))| Bounds { key, lowest, highest };
         self.judge.bounds(first).map_or_else(Vec::new, |bounds| {
@@ -127,18 +127,19 @@ impl Watch {
         })
     }
 
-    /// A dataplane says that an entropy has left its bounds in the open window. Says whether to
-    /// tell the operator: not if that was so in the window before, or the attack is known.
+    /// Handles the dataplane's report that an entropy has left its bounds in the open window.
+    /// Returns whether to log it: not if the window before had a report too, or if the attack is
+    /// known.
     pub(crate) fn cross(&mut self, window: u64) -> bool {
         let before = self.crossed.replace(window);
         self.attack.is_none() && before.is_none_or(|before| before + 1 < window)
     }
 
-    /// Tells the operator what is unusual in a window that goes on, as far as it is known.
+    /// Logs an unusual entropy in the open window, with the current entropies if they are known.
     pub(crate) fn tell_crossing(&self, window: u64, key: KeyKind, reports: Option<&Reports>) {
         let entropies = reports.and_then(|reports| reports.entropy.as_ref());
         let entropies = entropies.map_or_else(String::new, |reports| {
-            format!(": {}", told(&reports.0, self.judge.usual()))
+            format!(": {}", describe_entropies(&reports.0, self.judge.usual()))
         });
         let key = key.name();
         tracing::warn!(
@@ -146,7 +147,7 @@ impl Watch {
         );
     }
 
-    /// What a sample of the open window says after that.
+    /// Returns the state to report in a sample of the open window after that.
     pub(crate) fn crossed(&self) -> Alarm {
         Alarm {
             verdict: Verdict::Crossed,
@@ -155,17 +156,18 @@ impl Watch {
         }
     }
 
-    /// Once, when several windows in a row had packets, and too few to judge them.
+    /// Logs a warning once, when several consecutive windows had packets but too few to be judged.
     fn warn_of_small_windows(&mut self, packets: u64, alarm: &Alarm) {
-        // Beyond that number the operator knows.
+        // Beyond that number the warning was already logged.
         if alarm.verdict != Verdict::TooFewPackets {
-            self.small_windows = if self.small_windows < SMALL_WINDOWS { 0 } else { SMALL_WINDOWS };
-        } else if packets > 0 && self.small_windows < SMALL_WINDOWS {
+            self.small_windows =
+                if self.small_windows < MAX_SMALL_WINDOWS { 0 } else { MAX_SMALL_WINDOWS };
+        } else if packets > 0 && self.small_windows < MAX_SMALL_WINDOWS {
             self.small_windows += 1;
-            if self.small_windows == SMALL_WINDOWS {
+            if self.small_windows == MAX_SMALL_WINDOWS {
                 let packets = counted(packets, "packet");
                 tracing::warn!(
-                    "the alarm judges no window of fewer than {} packets, and the last {SMALL_WINDOWS} had fewer (the last one {packets}); \
+                    "the alarm judges no window of fewer than {} packets, and the last {MAX_SMALL_WINDOWS} had fewer (the last one {packets}); \
                      make windows longer (--window)",
                     alarm.least
                 );
@@ -174,9 +176,9 @@ impl Watch {
     }
 }
 
-/// Entropies of sources and destinations beside what they usually are.
-fn told(entropies: &[Entropy], usual: Option<[Usual; 2]>) -> String {
-    let told = entropies.iter().map(|entropy| {
+/// Describes the current and the usual entropies for the log.
+fn describe_entropies(entropies: &[Entropy], usual: Option<[Usual; 2]>) -> String {
+    let texts = entropies.iter().map(|entropy| {
         let usual = usual.map_or(f64::NAN, |[src, dst]| {
             if entropy.sketch.key == KeyKind::Src { src.mean } else { dst.mean }
         });
@@ -186,13 +188,13 @@ fn told(entropies: &[Entropy], usual: Option<[Usual; 2]>) -> String {
             entropy.estimate.bits
         )
     });
-    told.collect::<Vec<_>>().join(", ")
+    texts.collect::<Vec<_>>().join(", ")
 }
 
 impl Measurement for Alarm {
     type Beside = ();
 
-    /// A window alone says nothing: `Watch` compares it with those before.
+    /// Returns `None`: a single window has no alarm, and `Watch` compares it with earlier ones.
     fn of(_: &Reading<'_>) -> Result<Option<Self>, Damaged> {
         Ok(None)
     }

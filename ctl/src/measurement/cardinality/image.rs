@@ -1,5 +1,5 @@
-//! Registers as an image of Apache DataSketches: HLL_8, which holds them as they are, one byte
-//! each.
+//! Registers in the image format of Apache DataSketches (HLL_8), which stores one byte for each
+//! register.
 //!
 //! | bytes | what |
 //! | --- | --- |
@@ -10,7 +10,7 @@
 //! | 4 | exceptions: none |
 //! | m | registers |
 //!
-//! Whoever unites images must know that their hashes are the same, which an image does not say:
+//! Images may only be merged if their hashes are the same, which an image does not state:
 //! [`column()`] does.
 
 use crate::identity;
@@ -23,19 +23,19 @@ const VERSION: u8 = 1;
 const FAMILY: u8 = 7;
 const FLAGS: u8 = 8 | 16;
 const MODE: u8 = 2 | 2 << 2;
-/// Where the sums begin.
+/// Offset of the sums.
 const SUMS: usize = 16;
-/// Registers from here on have a sum of their own.
+/// Levels from here on have a separate sum.
 const LARGE: u8 = 32;
 
-/// The name of a lake's column with images of this key, precision and hash. Engines cannot see that
-/// the hashes of two images differ; of two columns they unite neither.
+/// Returns the name of a lake's column with images of this key, precision and hash. Query engines
+/// cannot detect that two images have different hashes, but they do not merge different columns.
 #[must_use]
 pub fn column(key: KeyKind, precision: Precision, hash: &HashIdentity) -> String {
     format!("hll_{}_p{}_{}", key.name().replace('-', "_"), precision.bits(), identity::name(hash))
 }
 
-/// The image of registers, one level each; as many as a power of two.
+/// Returns the image of registers, one level each; their number must be a power of two.
 #[must_use]
 pub fn of(levels: &[u8]) -> Vec<u8> {
     let sums = sums(levels);
@@ -47,7 +47,8 @@ pub fn of(levels: &[u8]) -> Vec<u8> {
     image
 }
 
-/// What an image holds of its registers beside them: two sums, which are exact, and two numbers.
+/// Returns the part of the preamble that follows from the registers: two sums, which are exact, and
+/// two numbers.
 fn sums(levels: &[u8]) -> [u8; PREAMBLE - SUMS] {
     let mut registers = [0_u32; 256];
     levels.iter().for_each(|level| registers[usize::from(*level)] += 1);
@@ -63,10 +64,10 @@ fn sums(levels: &[u8]) -> [u8; PREAMBLE - SUMS] {
     sums
 }
 
-/// The registers of an image that [`of`] made.
+/// Returns the registers of an image that [`of`] made.
 ///
 /// # Errors
-/// What is wrong with it, in words.
+/// A description of the problem, if the image is invalid.
 pub fn levels(image: &[u8]) -> Result<&[u8], &'static str> {
     let (preamble, levels) =
         image.split_at_checked(PREAMBLE).ok_or("an image that is cut short")?;
@@ -76,7 +77,7 @@ pub fn levels(image: &[u8]) -> Result<&[u8], &'static str> {
     if 1_usize.checked_shl(log2.into()) != Some(levels.len()) {
         return Err("an image with registers too few or too many");
     }
-    // Its sums and its number of zeros are those of its registers; the accumulator is nobody's.
+    // The sums and the number of zeros must match the registers; the accumulator is not used.
     if preamble[SUMS..] == sums(levels) {
         Ok(levels)
     } else {
@@ -113,8 +114,8 @@ mod tests {
                     super::super::estimate::estimate(&registers, Default::default()).unwrap().value;
                 let theirs = sketch.estimate();
                 let apart = (theirs - ours).abs() / ours.max(1.0);
-                // Both are estimates of the same registers; so far apart are the estimators with
-                // few of them.
+                // Both estimate from the same registers; the tolerance is the difference of the
+                // estimators for few registers.
                 assert!(
                     apart <= 0.5 / f64::from(1_u32 << bits).sqrt() + 0.002,
                     "p {bits}, {flows} flows: {ours} and {theirs}"

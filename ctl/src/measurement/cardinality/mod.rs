@@ -1,4 +1,4 @@
-//! Distinct flows.
+//! Cardinality: the number of distinct flows.
 
 pub mod estimate;
 pub mod image;
@@ -14,13 +14,13 @@ use estimate::{Estimate, EstimateError, Estimator, StaggeredEstimator, staggered
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::{HashIdentity, HashMode, KeyKind, Precision, Settings, WideBank};
 
-/// Whether windows end: with staggered registers there are none.
+/// Returns whether windows end; with staggered registers there are none.
 #[must_use]
 pub fn has_windows(settings: &Settings) -> bool {
     settings.cardinality.mode != Mode::Staggered
 }
 
-/// Distinct flows by a key, in words.
+/// Returns the words for distinct flows by a key.
 #[must_use]
 pub fn distinct(key: KeyKind) -> &'static str {
     match key {
@@ -31,11 +31,11 @@ pub fn distinct(key: KeyKind) -> &'static str {
     }
 }
 
-/// How registers become numbers.
+/// Options of the estimation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Options {
-    /// Estimator of windowed registers; of staggered ones, `Flajolet` means the source's harmonic
-    /// mean, the others maximum likelihood.
+    /// Estimator of windowed registers; for staggered ones, `Flajolet` selects the source's
+    /// harmonic mean, the others maximum likelihood.
     pub estimator: Estimator,
     /// Length of a slot of staggered registers, in nanoseconds.
     pub slot_ns: u64,
@@ -44,22 +44,22 @@ pub struct Options {
 /// Distinct flows of a record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cardinality {
-    /// What makes a flow.
+    /// Key that defines a flow.
     pub key: KeyKind,
-    /// The estimate with its 95 % interval.
+    /// Estimate with its 95 % interval.
     pub estimate: Estimate,
     /// Name of the estimator.
     pub estimator: &'static str,
-    /// The exact number, if it was counted.
+    /// Exact number, if it was counted.
     pub truth: Option<u64>,
-    /// How the registers were hashed.
+    /// Hash of the registers.
     pub hash: HashIdentity,
-    /// The mergeable sketch: one level a register.
+    /// Mergeable sketch: the level of each register.
     pub levels: Vec<u8>,
 }
 
 impl Cardinality {
-    /// Of a window, a read inside one, or several windows together.
+    /// Builds the report from the registers of a window, a sample, or several windows.
     fn windowed(reading: &Reading<'_>) -> Result<Self, EstimateError> {
         let (settings, estimator) =
             (reading.settings.cardinality, reading.options.cardinality.estimator);
@@ -78,7 +78,7 @@ impl Cardinality {
         })
     }
 
-    /// Of staggered registers.
+    /// Builds the report from staggered registers.
     fn staggered(reading: &Reading<'_>) -> Result<Option<Self>, EstimateError> {
         let (settings, options) = (reading.settings.cardinality, reading.options.cardinality);
         let Some(snapshot) = reading.snapshot else { return Ok(None) };
@@ -88,7 +88,7 @@ impl Cardinality {
         let by_slots = snapshot.slot_time.unwrap_or(now);
         let slot = by_slots / slot_ns;
         let part = (by_slots % slot_ns) as f64 / slot_ns as f64;
-        // A register cannot have seen more than there was, nor be so young that its age vanishes.
+        // A register cannot be older than the measurement, nor so young that its age vanishes.
         let lived = (now.saturating_sub(reading.start_ns) as f64 / slot_ns as f64)
             .clamp(f64::EPSILON, m as f64);
         let age =
@@ -100,13 +100,13 @@ impl Cardinality {
             Estimator::Ertl | Estimator::Mle => StaggeredEstimator::Mle,
         };
         let (estimate, estimator) = match staggered(&levels, &ages, wanted) {
-            // Too early for the harmonic mean, which leaves young registers out.
+            // Too early for the harmonic mean, which discards young registers.
             Err(EstimateError::Immature { .. }) => {
                 (staggered(&levels, &ages, StaggeredEstimator::Mle)?, StaggeredEstimator::Mle)
             }
             estimate => (estimate?, wanted),
         };
-        // Until a whole window has passed, there is only this part of one to count flows in.
+        // Until a whole window has passed, flows are counted in this part of one.
         let part = (2.0 * lived / m as f64).min(1.0);
         let estimate = Estimate {
             value: estimate.value * part,
@@ -230,7 +230,7 @@ impl Measurement for Cardinality {
             phrases.push(format!("truth {}{error}", grouped(truth)));
         }
         below.line(&phrases);
-        // Of several places it is the same, and stands with all together.
+        // It is the same for all sources, and shown with their union.
         if part {
             return;
         }

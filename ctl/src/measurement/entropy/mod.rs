@@ -1,4 +1,4 @@
-//! How packets are spread over flows.
+//! Entropy of packets over flows.
 
 pub mod estimate;
 
@@ -11,29 +11,29 @@ use crate::text::{self, Below};
 use estimate::Mixture;
 use flowgauge_core::{ENTROPIES, KeyKind, Settings, WideBank};
 
-/// Nothing to choose.
+/// No options.
 pub type Options = ();
 
-/// The entropies of a record, one for each key that is measured; a total has none, since entropies
-/// do not add up.
+/// Entropies of a record, one for each measured key; a total has none, since entropies cannot be
+/// merged exactly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entropies(pub Vec<Entropy>);
 
-/// How a record's packets are spread over the flows by one key.
+/// Entropy of a record's packets over the flows by one key.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Entropy {
-    /// The sketch that the counts came from.
+    /// Sketch that the counts came from.
     pub sketch: Sketched,
-    /// The entropy with its 95 % interval.
+    /// Entropy with its 95 % interval.
     pub estimate: estimate::Entropy,
-    /// The exact entropy in bits, if flows were counted.
+    /// Exact entropy in bits, if flows were counted exactly.
     pub truth: Option<f64>,
 }
 
-/// Beginnings of the names of columns.
+/// Prefixes of column names, by entropy.
 const PREFIXES: [&str; ENTROPIES] = ["entropy", "entropy2"];
 
-/// The entropies of several windows or places together.
+/// Returns the entropies of merged windows or sources.
 fn united(reading: &Reading<'_>, mixtures: &[Mixture; ENTROPIES]) -> Option<Entropies> {
     let parts = reading.settings.entropy.iter().zip(&reading.bank.entropy.sketches).zip(mixtures);
     let entropies = parts.filter_map(|((settings, cells), mixture)| {
@@ -52,7 +52,7 @@ impl Measurement for Entropies {
         if let Some(besides) = reading.besides {
             return Ok(united(reading, &besides.entropy));
         }
-        // Sums of windows are not those of all windows together.
+        // The sums of windows do not give the sum of their union.
         if reading.snapshot.is_none() {
             return Ok(None);
         }
@@ -80,7 +80,7 @@ impl Measurement for Entropies {
     }
 
     fn fields(report: Option<&Self>, _: Option<&Counted>, to: &mut Fields) {
-        // Both in the CSV, also where one or none is measured.
+        // The CSV has columns for both, even if they are off.
         for (index, (name, position)) in PREFIXES.into_iter().zip([40, 45]).enumerate() {
             let entropy = report.and_then(|Entropies(entropies)| entropies.get(index));
             let estimate = entropy.map(|it| it.estimate);
@@ -110,7 +110,7 @@ impl Measurement for Entropies {
     }
 
     fn store(&self, counted: &Counted, row: &mut Row) {
-        // In the order of the settings, of which those that are off have no entropy.
+        // In the order of the settings; those that are off have no entropy.
         let mut entropies = self.0.iter();
         let parts = PREFIXES
             .into_iter()
@@ -186,7 +186,7 @@ impl Entropy {
         };
         let mut notes = vec![format!("normalised {normalised:.2}")];
         notes.extend(truth.map(|truth| {
-            // Of one flow the entropy is 0, from which nothing is so many percent off.
+            // No relative error if the exact entropy is 0.
             let percent = (bits / truth - 1.0) * 100.0;
             let error = if percent.is_finite() {
                 format!("{percent:+.2} %")

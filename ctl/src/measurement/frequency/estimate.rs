@@ -10,31 +10,30 @@ use flowgauge_core::{Grid, SketchKind, Tabulation, WideSketch};
 /// Packets of a flow; `0 <= low <= value <= high`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Frequency {
-    /// Packets, estimated.
+    /// Estimated number of packets.
     pub value: f64,
     /// Lower end of the interval, packets.
     pub low: f64,
     /// Upper end of the interval, packets.
     pub high: f64,
-    /// How probable it is that the interval holds the truth.
+    /// Probability that the interval contains the truth.
     pub confidence: f64,
-    /// Whether counters of the flow are full, so that the interval reaches up to what all packets
-    /// leave possible.
+    /// Whether counters of the flow are full, so that the interval extends to all packets that
+    /// remain possible.
     pub saturated: bool,
 }
 
-/// Packets of the flow with this CRC, of a sketch that so many packets were counted in.
+/// Estimates the packets of the flow with this CRC, from a sketch of `packets` packets.
 ///
-/// Count-Min is never too low, and too high by more than `e N / columns` of N packets with a
-/// probability of `exp(-rows)`. The error of a row of Count Sketch has the variance `F2 / columns`,
-/// F2 being the sum of squares of the other flows' packets, which is the row's own; that of the
-/// median of rows is `pi / 2 rows` of it.
+/// Count-Min never underestimates, and overestimates by more than `e N / columns` of N packets with
+/// a probability of `exp(-rows)`. The error of a row of Count Sketch has the variance `F2 /
+/// columns`, F2 being the sum of squares of the other flows' packets, estimated from the row
+/// itself; the variance of the median of rows is `pi / 2 rows` of that.
 ///
-/// A counter that is full counts no more. What it holds was counted, so that the flow has no less
-/// but for the others' share; what came later may be anything up to the rest of the packets. So a
-/// row with a full counter stands for its value at the lower end of the interval, and for all
-/// packets at the upper end. Rows that are not full go on saying what they know: Count-Min takes
-/// the smallest of these.
+/// A full counter counts no further. Its value is a lower bound of the flow's packets, less the
+/// share of other flows; the flow may have any part of the remaining packets in addition. So a row
+/// with a full counter enters the lower end of the interval with its value, and the upper end with
+/// all packets. The other rows are used as usual: Count-Min takes the smallest of them.
 #[must_use]
 pub fn estimate(
     sketch: &WideSketch,
@@ -54,7 +53,7 @@ pub fn estimate(
 
 fn count_min(sketch: &WideSketch, shape: Grid, rows: &[Said], packets: u64) -> Frequency {
     let counted: i64 = sketch.cells(shape).iter().take(shape.columns()).sum();
-    // Reads that are not atomic may know more packets from the rows than from the counters.
+    // Reads that are not atomic may have more packets in the rows than in the counters.
     let packets = (packets as f64).max(counted as f64);
     let excess = std::f64::consts::E * packets / shape.columns() as f64;
     let smallest = |rows: &mut dyn Iterator<Item = &Said>| rows.map(|said| said.value).min();
@@ -62,7 +61,7 @@ fn count_min(sketch: &WideSketch, shape: Grid, rows: &[Said], packets: u64) -> F
     let value = whole.or_else(|| smallest(&mut rows.iter())).unwrap_or(0).max(0) as f64;
     let high = if whole.is_some() { value } else { packets.max(value) };
     let confidence = -(-(shape.rows() as f64)).exp_m1();
-    // Rows that are full may hold more than the smallest that is not.
+    // Full rows may have a larger value than the smallest row that is not full.
     Frequency {
         value,
         low: (value - excess).max(0.0),
@@ -82,11 +81,10 @@ fn count_sketch(sketch: &WideSketch, shape: Grid, rows: &[Said], packets: u64) -
     let full_rows = rows.iter().filter(|said| said.full).count();
     let squares: f64 = sketch.cells(shape).iter().map(|&cell| (cell as f64).powi(2)).sum();
     let count = shape.rows() as f64;
-    // Of flows that fill other counters than this one's, no more is known than that they have not
-    // more than all packets.
+    // About flows in other full counters only the total of packets is known.
     let others =
         if sketch.full(shape) > full_rows { all * all } else { squares / count - value * value };
-    // A median of one or two is their mean.
+    // The median of one or two is their mean.
     let of_median = (std::f64::consts::FRAC_PI_2).min((count / 2.0).max(1.0)) / count;
     let margin = Z95 * (others.max(0.0) / shape.columns() as f64 * of_median).sqrt();
     if full_rows == 0 {
@@ -98,7 +96,7 @@ fn count_sketch(sketch: &WideSketch, shape: Grid, rows: &[Said], packets: u64) -
             saturated: false,
         };
     }
-    // A counter that others filled the other way says nothing about the least.
+    // A counter filled by other flows of the opposite sign gives no lower bound.
     let most = i64::try_from(packets).unwrap_or(i64::MAX);
     let low = median(&|said| if said.full { said.value.max(0) } else { said.value });
     let high = median(&|said| if said.full { most } else { said.value });
@@ -120,7 +118,7 @@ mod tests {
     use flowgauge_core::sketch::{FULL, SLACK};
     use flowgauge_testing::chance::of_mean;
 
-    /// A flow of rank r has some `40,000 / r` packets.
+    /// Returns flows by rank: the one of rank r has `40,000 / r` packets.
     fn flows() -> impl Iterator<Item = (u32, u32)> {
         (1..=20_000_u32).map(|rank| (crc32(&rank.to_be_bytes()), 40_000 / rank))
     }
@@ -139,14 +137,14 @@ mod tests {
         wide
     }
 
-    /// All packets of [`flows`].
+    /// Returns the number of packets of all [`flows`].
     fn all_packets() -> u64 {
         flows().map(|(_, packets)| u64::from(packets)).sum()
     }
 
-    /// The deviation, in a row, of the sum of all errors of flows of more than 100 packets: each
-    /// has in its counter the packets of others, one of so many columns each, with signs; and of
-    /// two in the same counter each has the other's.
+    /// Returns the standard deviation, in one row, of the summed errors of all flows of more than
+    /// 100 packets. Each has the packets of other flows in its counter, with probability `1 /
+    /// columns` and random sign; two large flows in one counter have each other's.
     fn deviation_of_sums(columns: usize) -> f64 {
         let packets = || flows().map(|(_, packets)| f64::from(packets));
         let large = || packets().filter(|packets| *packets > 100.0);
@@ -154,10 +152,10 @@ mod tests {
         ((large().count() as f64 * squares + large().sum::<f64>().powi(2)) / columns as f64).sqrt()
     }
 
-    /// Tables that coverage is looked at with.
+    /// Number of seeds for coverage.
     const SEEDS: u64 = 3;
 
-    /// Share of the flows that the interval holds, over some seeds.
+    /// Returns the share of flows whose interval contains the truth, over some seeds.
     fn coverage(kind: SketchKind, shape: Grid, mut check: impl FnMut(&Frequency, f64)) -> f64 {
         let (mut held, mut all, sent) = (0, 0, all_packets());
         for seed in 1..=SEEDS {
@@ -202,8 +200,8 @@ mod tests {
                 flows += f64::from(u8::from(truth > 100.0));
             });
             assert!(held >= 0.95, "{rows} x {columns}: {held}");
-            // No bias beyond the scatter of single rows. Flows of few packets are left out: they
-            // are cut off at zero.
+            // No bias beyond the scatter of single rows. Flows of few packets are excluded: their
+            // estimates are cut off at zero.
             let bias = error / flows;
             assert!(
                 bias.abs() <= of_mean(deviation_of_sums(columns) / (flows / SEEDS as f64), SEEDS),
@@ -224,7 +222,7 @@ mod tests {
         assert!(!alone.saturated);
     }
 
-    /// The cells of a flow that came so often to a core, which goes on from there.
+    /// Returns a sketch with a flow of `packets` packets, to continue counting from.
     fn preset(
         kind: SketchKind,
         shape: Grid,
@@ -241,9 +239,9 @@ mod tests {
         sketch
     }
 
-    /// 4,294,967,400 packets of one flow do not fit 32 bits.
+    /// Counts 4,294,967,400 packets of one flow, which exceed 32 bits.
     #[test]
-    fn a_flow_of_more_packets_than_a_counter_holds_is_told_as_at_least_so_many() {
+    fn a_flow_of_more_packets_than_a_counter_holds_has_a_lower_bound() {
         const PACKETS: u64 = 4_294_967_400;
         let (shape, tabulation) =
             (Grid::of_counters(4, 1024).unwrap(), Box::new(Tabulation::from_seed(1)));
@@ -251,24 +249,28 @@ mod tests {
             [(SketchKind::CountMin, u32::MAX - SLACK), (SketchKind::CountSketch, FULL as u32 - 1)]
         {
             let mut sketch = preset(kind, shape, 7, &tabulation, before);
-            // What comes after the counters are full changes nothing.
+            // Packets after the counters are full change nothing.
             (0..1000).for_each(|_| sketch.update(kind, shape, 7, &tabulation));
             let sketch = wide(&sketch, kind, shape);
-            let told = estimate(&sketch, kind, shape, 7, &tabulation, PACKETS);
-            assert!(told.saturated && told.value == f64::from(before) + 1.0, "{kind:?}: {told:?}");
-            // Of a Count-Min others may have a share of all packets; of a Count Sketch the other
-            // cells say that there are none.
+            let estimated = estimate(&sketch, kind, shape, 7, &tabulation, PACKETS);
+            assert!(
+                estimated.saturated && estimated.value == f64::from(before) + 1.0,
+                "{kind:?}: {estimated:?}"
+            );
+            // In a Count-Min other flows may have a share of all packets; in a Count Sketch the
+            // other cells show that there are no other flows.
             let others = if kind == SketchKind::CountMin {
                 std::f64::consts::E * PACKETS as f64 / 1024.0
             } else {
                 0.0
             };
             assert_eq!(
-                (told.low, told.high),
-                (told.value - others, PACKETS as f64),
-                "{kind:?}: {told:?}"
+                (estimated.low, estimated.high),
+                (estimated.value - others, PACKETS as f64),
+                "{kind:?}: {estimated:?}"
             );
-            // Another flow knows what it knew, but that so many others are there.
+            // The estimate of another flow is unchanged, except that its interval allows for more
+            // packets.
             let other = estimate(&sketch, kind, shape, 8, &tabulation, PACKETS);
             assert!(!other.saturated && other.low == 0.0, "{kind:?}: {other:?}");
         }
@@ -284,15 +286,15 @@ mod tests {
             (0..7).for_each(|_| all.merge(&one, kind, shape));
             let mut total = Box::new(WideSketch::new());
             (0..3).for_each(|_| total.unite(&all, shape));
-            let told = estimate(&total, kind, shape, 7, &tabulation, 42_000_000_000);
+            let estimated = estimate(&total, kind, shape, 7, &tabulation, 42_000_000_000);
             assert!(
-                !told.saturated && told.value == 42e9 && told.high == 42e9,
-                "{kind:?}: {told:?}"
+                !estimated.saturated && estimated.value == 42e9 && estimated.high == 42e9,
+                "{kind:?}: {estimated:?}"
             );
         }
     }
 
-    /// Of three rows one is full, by other flows: the others go on.
+    /// Fills one of three rows with other flows: the estimate uses the other two.
     #[test]
     fn a_row_that_others_filled_leaves_the_answer_to_the_rest() {
         let (shape, tabulation) =
@@ -301,16 +303,16 @@ mod tests {
             let mut sketch = preset(kind, shape, 7, &tabulation, 1000);
             let cell = sketch.cells_mut(shape).iter_mut().find(|cell| **cell != 0).unwrap();
             *cell = if kind == SketchKind::CountMin { -1 } else { i32::MIN };
-            let told =
+            let estimated =
                 estimate(&wide(&sketch, kind, shape), kind, shape, 7, &tabulation, 5_000_000_000);
             match kind {
                 SketchKind::CountMin => assert!(
-                    !told.saturated && told.value == 1000.0 && told.high == 1000.0,
-                    "{told:?}"
+                    !estimated.saturated && estimated.value == 1000.0 && estimated.high == 1000.0,
+                    "{estimated:?}"
                 ),
                 SketchKind::CountSketch => assert!(
-                    told.low == 0.0 && told.value == 1000.0 && told.high >= 1000.0,
-                    "{told:?}"
+                    estimated.low == 0.0 && estimated.value == 1000.0 && estimated.high >= 1000.0,
+                    "{estimated:?}"
                 ),
             }
         }

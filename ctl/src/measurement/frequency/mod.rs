@@ -1,4 +1,4 @@
-//! Packets of any flow.
+//! Packets of queried flows.
 
 pub mod estimate;
 
@@ -11,17 +11,17 @@ use crate::row::{Misfit, Row};
 use crate::text::{self, Below, counted, grouped};
 use flowgauge_core::{FlowKey, Settings, WideBank};
 
-/// Nothing to choose.
+/// No options.
 pub type Options = ();
 
-/// Packets of the flows that were asked for.
+/// Packets of the queried flows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frequency {
-    /// The sketch that the counts came from.
+    /// Sketch that the counts came from.
     pub sketch: Sketched,
     /// Flows and their packets.
     pub flows: Vec<(FlowKey, estimate::Frequency)>,
-    /// Counters of the sketch that are full, so that they count no more.
+    /// Counters of the sketch that are full and count no further.
     pub full_counters: usize,
 }
 

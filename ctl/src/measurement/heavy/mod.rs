@@ -1,4 +1,4 @@
-//! The flows with the most packets or bytes.
+//! Heavy hitters: the flows with the most packets or bytes.
 
 pub mod estimate;
 
@@ -13,32 +13,32 @@ use flowgauge_core::heavy::{Algorithm, Entry, Settings, Unit};
 use flowgauge_core::{FlowKey, KeyKind, WideBank};
 use std::cmp::Reverse;
 
-/// How many flows to tell.
+/// Options of the report.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// The heaviest so many.
+    /// Maximum number of flows to list.
     pub top: usize,
 }
 
 impl Default for Options {
-    /// Ten.
+    /// Lists ten flows.
     fn default() -> Self {
         Options { top: 10 }
     }
 }
 
-/// The flows with the most packets or bytes.
+/// Flows with the most packets or bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heavy {
-    /// What makes a flow.
+    /// Key that defines a flow.
     pub key: KeyKind,
-    /// What flows are heavy by.
+    /// Unit of the counts.
     pub unit: Unit,
-    /// How they were found.
+    /// Algorithm of the table.
     pub algorithm: Algorithm,
     /// Slots of the table.
     pub slots: usize,
-    /// The flows with bounds on their counts.
+    /// Flows with bounds on their counts.
     pub top: Top,
 }
 
@@ -47,12 +47,12 @@ impl Heavy {
         KeyText { kind: self.key, key: &flow.key }.to_string()
     }
 
-    /// A count in words.
+    /// Formats a count with its unit.
     fn counted(&self, count: u64) -> String {
         counted(count, self.unit.name().trim_end_matches('s'))
     }
 
-    /// The first so many flows in words.
+    /// Formats the `most` heaviest flows for messages.
     pub(crate) fn talkers(&self, most: usize) -> impl Iterator<Item = String> {
         self.top
             .flows
@@ -129,8 +129,8 @@ impl Measurement for Heavy {
         let (table, settings) = (&counted.bank.heavy, &counted.settings.heavy);
         row.int("heavy_total", table.total());
         row.int("heavy_packets", table.packets().into());
-        // Nothing of what a flow is hashed to: of enough signatures, and of bits of these as in
-        // slots, the secret of the hash follows.
+        // Store nothing that depends on a flow's hash: enough signatures, or parts of them such as
+        // slot numbers, reveal the secret of the hash.
         let mut taken: Vec<Entry> = table.entries(settings).collect();
         taken.sort_unstable_by_key(|entry| (Reverse(entry.count), entry.key));
         let ints = |value: &dyn Fn(&Entry) -> u64| {
@@ -184,7 +184,8 @@ impl Measurement for Heavy {
         }
         let table = row.table("heavy")?;
         let sum: i128 = table.ints("count")?.iter().map(|count| i128::from(*count)).sum();
-        // What one flow inherits another has lost; cores that counted apart add up to no more.
+        // A flow inherits only what another one loses, and cores that count separately add up to no
+        // more.
         if sum > 4 * i128::from(total) {
             return Err(format!(
                 "column heavy has {sum} {} in all, and the window {total}",

@@ -1,8 +1,8 @@
-//! Whether a flow was seen, from a Bloom filter.
+//! Membership of a flow, from a Bloom filter.
 
 use flowgauge_core::{Grid, Membership as Filter};
 
-/// How probable it is that a flow that was not seen finds all its bits set: one in every row.
+/// Returns the probability that a flow that was not seen finds its bit set in every row.
 #[must_use]
 pub fn false_positive(filter: &Filter, shape: Grid) -> f64 {
     let row = shape.columns();
@@ -42,10 +42,10 @@ mod tests {
             let seen = |flow: u32| filter.contains(shape, crc32(&flow.to_be_bytes()), &tabulation);
             assert!((0..flows).all(seen));
             let wrong = (flows..flows + ASKED).filter(|&flow| seen(flow)).count() as u64;
-            let told = false_positive(&filter, shape);
+            let expected = false_positive(&filter, shape);
             assert!(
-                binomial(ASKED.into(), told).contains(&wrong),
-                "{rows} x {bits}: {wrong} of {ASKED}, {told} told"
+                binomial(ASKED.into(), expected).contains(&wrong),
+                "{rows} x {bits}: {wrong} of {ASKED}, {expected} expected"
             );
         }
     }

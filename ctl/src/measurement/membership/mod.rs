@@ -1,4 +1,4 @@
-//! Which flows were seen.
+//! Membership: which of the queried flows were seen.
 
 pub mod estimate;
 
@@ -11,21 +11,21 @@ use crate::text::{self, Below};
 use flowgauge_core::membership::Settings;
 use flowgauge_core::{FlowKey, Grid, HashIdentity, KeyKind, WideBank};
 
-/// Nothing to choose.
+/// No options.
 pub type Options = ();
 
-/// Whether the flows that were asked for were seen.
+/// Whether the queried flows were seen.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Membership {
-    /// What makes a flow.
+    /// Key that defines a flow.
     pub key: KeyKind,
     /// Rows and bits of the filter.
     pub shape: Grid,
-    /// How rows are hashed.
+    /// Hash of the rows.
     pub hash: HashIdentity,
-    /// How probable it is that a flow that was not seen is taken for one that was.
+    /// Probability that a flow that was not seen is reported as seen.
     pub false_positive: f64,
-    /// Flows and whether they were seen.
+    /// Queried flows, and whether they were seen.
     pub flows: Vec<(FlowKey, bool)>,
 }
 

@@ -1,24 +1,24 @@
-//! Which share of a prefix' segments is out of order.
+//! Share of a prefix's segments that are out of order.
 //!
-//! Segments of one flow share a path and a fate: late ones come in clusters. With `y` late segments
-//! of each flow the variance of their sum is about the sum of `y²`, as of a compound Poisson
-//! process, and not the sum of `y`, as of segments by themselves. So as many segments count as
-//! would give the same variance by themselves (the design effect, Kish 1965), in the interval of
-//! Wilson (1927). The clusters that were seen are as many as `(sum of y)² / (sum of y²)` equal
-//! ones; there may be one more (as Fay and Feuer 1997 have it for sums of weights). Where no
-//! segment was late, each flow counts once.
+//! Segments of one flow share a path, so late segments occur in clusters. With `y` late segments in
+//! each flow, the variance of their sum is about the sum of `y²`, as in a compound Poisson process,
+//! instead of the sum of `y` for independent segments. The interval of Wilson (1927) is therefore
+//! computed for the effective sample size: the number of independent segments with the same
+//! variance (design effect, Kish 1965). The observed clusters are equivalent to `(sum of y)² / (sum
+//! of y²)` equal ones, and one more is allowed for (as Fay and Feuer 1997 do for weighted sums). If
+//! no segment was late, each flow counts once.
 
 use crate::number::{Number, Z95};
 use flowgauge_core::reorder::{MOST_LATE, Prefix};
 use std::collections::HashSet;
 
-/// The share of a prefix' segments that is out of order, 0 to 1.
+/// Returns the share of a prefix's segments that are out of order, 0 to 1.
 #[must_use]
 pub fn rate(prefix: &Prefix) -> Number {
     let (packets, late, squares) =
         (prefix.packets as f64, prefix.out_of_order as f64, prefix.squares as f64);
     let independent = if prefix.out_of_order == 0 || prefix.out_of_order > u64::from(MOST_LATE) {
-        // Clusters are not known, or their squares may be too small.
+        // The clusters are unknown, or their squares may be too small.
         prefix.flows.max(1) as f64
     } else {
         let clusters = late * late / squares.max(late);
@@ -27,37 +27,37 @@ pub fn rate(prefix: &Prefix) -> Number {
     wilson(late / packets, independent.clamp(1.0, packets))
 }
 
-/// A prefix reorders if more than this share of its segments is out of order.
+/// Share of segments out of order above which a prefix counts as reordering.
 pub const MUCH: f64 = 0.01;
-/// Late segments that it takes to say so.
+/// Minimum number of late segments for that.
 pub const LEAST_LATE: u64 = 3;
-/// The share of all segments that a prefix has which is to be found, if it reorders.
+/// Minimum share of all segments for a prefix that should be detected if it reorders.
 pub const LARGE: f64 = 0.001;
 
-/// The share of a prefix' counted segments that is out of order, 0 to 1.
+/// Returns the share of a prefix's counted segments that are out of order, 0 to 1.
 #[must_use]
 pub fn share(prefix: &Prefix) -> f64 {
     prefix.out_of_order as f64 / prefix.packets.max(1) as f64
 }
 
-/// Whether a prefix seems to reorder.
+/// Returns whether a prefix appears to reorder.
 #[must_use]
 pub fn reorders(prefix: &Prefix) -> bool {
     prefix.out_of_order >= LEAST_LATE && share(prefix) > MUCH
 }
 
-/// How well prefixes are found that reorder.
+/// Quality of the detection of reordering prefixes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recall {
     /// Prefixes that [reorder](reorders) and have at least a share of [`LARGE`] of all segments.
     pub reordering: u64,
-    /// Those of them that [seem to](reorders).
+    /// Detected prefixes among `reordering`.
     pub found: u64,
-    /// Prefixes that seem to, and of which no more than [`MUCH`] is out of order.
+    /// False positives: detected prefixes with a share of at most [`MUCH`] out of order.
     pub wrongly: u64,
 }
 
-/// Compares prefixes that seem to reorder with what all flows did.
+/// Compares the detected prefixes with the exact counts of all flows.
 #[must_use]
 pub fn recall<'a>(found: impl Iterator<Item = &'a Prefix>, truth: &[Prefix]) -> Recall {
     let large = LARGE * truth.iter().map(|prefix| prefix.packets).sum::<u64>() as f64;
@@ -75,7 +75,7 @@ pub fn recall<'a>(found: impl Iterator<Item = &'a Prefix>, truth: &[Prefix]) -> 
     }
 }
 
-/// Wilson's interval of a share of so many that are independent.
+/// Returns Wilson's interval of a share of `number` independent segments.
 fn wilson(share: f64, number: f64) -> Number {
     let square = Z95 * Z95 / number;
     let middle = share + square / 2.0;
@@ -139,20 +139,20 @@ mod tests {
         assert!(apart.low > together.low && apart.high < together.high, "{apart:?} {together:?}");
     }
 
-    /// Late segments of a flow of so many.
+    /// Draws the number of late segments of a flow.
     type Late = fn(&mut ChaCha8Rng, u64) -> u64;
 
     fn alike(random: &mut ChaCha8Rng, segments: u64) -> u64 {
         (0..segments).filter(|_| random.random_bool(0.02)).count() as u64
     }
 
-    /// One flow in ten, and of that one segment in five.
+    /// Draws late segments for one flow in ten: one segment in five of that flow.
     fn by_few(random: &mut ChaCha8Rng, segments: u64) -> u64 {
         let is_one = random.random_bool(0.1);
         (0..segments).filter(|_| is_one && random.random_bool(0.2)).count() as u64
     }
 
-    /// Rates of flows from 0 to 4 %.
+    /// Draws late segments at a rate from 0 to 4 % for each flow.
     fn by_many(random: &mut ChaCha8Rng, segments: u64) -> u64 {
         let rate = random.random_range(0.0..0.04);
         (0..segments).filter(|_| random.random_bool(rate)).count() as u64
@@ -186,7 +186,8 @@ mod tests {
                         "{name}, {flows} flows{}: {held}",
                         if is_large { " of 64 segments" } else { "" }
                     );
-                    // Small flows of which few are late by much have the most uneven clusters.
+                    // Small flows, few of which have many late segments, have the most uneven
+                    // clusters.
                     assert!(
                         held as u64 * 100 >= TRIALS * 85,
                         "{name} {flows} {is_large}: {held} of {TRIALS}"

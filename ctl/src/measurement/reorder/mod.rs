@@ -1,4 +1,4 @@
-//! Which prefixes reorder packets.
+//! Prefixes whose segments arrive out of order.
 
 pub mod estimate;
 
@@ -13,55 +13,55 @@ use flowgauge_core::reorder::{Algorithm, Prefix, Settings};
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// How many prefixes to tell.
+/// Options of the report.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// Those that surely reorder most, so many.
+    /// Maximum number of prefixes to list, by the lower bound of their rate.
     pub top: usize,
 }
 
 impl Default for Options {
-    /// Ten.
+    /// Lists ten prefixes.
     fn default() -> Self {
         Options { top: 10 }
     }
 }
 
-/// Which prefixes reorder packets.
+/// Reordering by prefix.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reordering {
-    /// How flows were followed.
+    /// Settings of the flow table.
     pub settings: Settings,
-    /// Prefixes of which a flow was followed.
+    /// Prefixes with at least one followed flow.
     pub number: usize,
-    /// What the followed flows of all of them did.
+    /// Counts of all followed flows.
     pub sum: Prefix,
-    /// Those that surely reorder most.
+    /// Prefixes with the highest certain rates.
     pub prefixes: Vec<Reordered>,
     /// Segments of flows that were not followed.
     pub unfollowed: u64,
-    /// Segments that came while another core looked at their flow.
+    /// Segments skipped because another core was updating their flow.
     pub contended: u64,
-    /// Followed segments of prefixes that found no place.
+    /// Followed segments of prefixes that did not fit into the table.
     pub crowded: u64,
-    /// How well prefixes were found, if all flows were counted.
+    /// Quality of detection, if all flows were counted exactly.
     pub truth: Option<Recall>,
 }
 
-/// A prefix that reorders.
+/// Prefix that reorders segments.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reordered {
-    /// As text, `10.0.0.0/24`.
+    /// Prefix as text, such as `10.0.0.0/24`.
     pub name: String,
-    /// What its followed flows did.
+    /// Counts of its followed flows.
     pub counts: Prefix,
-    /// The share of segments out of order.
+    /// Share of segments out of order.
     pub rate: Number,
-    /// What all of its flows did, if that was counted.
+    /// Exact counts of all its flows, if known.
     pub truth: Option<Prefix>,
 }
 
-/// A prefix as text.
+/// Prefix, formatted as text.
 struct Name<'a>(&'a Settings, u64);
 
 impl fmt::Display for Name<'_> {
@@ -84,7 +84,7 @@ impl Measurement for Reordering {
             return Ok(None);
         }
         let truths = reading.snapshot.and_then(|snapshot| snapshot.prefixes.as_deref());
-        // They are in the order of prefixes.
+        // Exact counts are sorted by prefix.
         let truth = |prefix: u64| {
             truths
                 .and_then(|all| Some(all[all.binary_search_by_key(&prefix, |it| it.prefix).ok()?]))
@@ -98,8 +98,7 @@ impl Measurement for Reordering {
         let mut prefixes: Vec<Reordered> = bank.prefixes().map(of).collect();
         let number = prefixes.len();
         let sum = bank.prefixes().fold(Prefix::default(), |sum, prefix| sum.plus(prefix));
-        // Those that surely reorder, then those that may because much of them was seen; names, so
-        // that the order is always the same.
+        // By certain rate, then by the amount of evidence; the name makes the order deterministic.
         let rank = |it: &Reordered| (it.rate.low, it.counts.out_of_order, it.counts.packets);
         prefixes.sort_by(|one, other| {
             rank(other)
@@ -193,7 +192,7 @@ impl Measurement for Reordering {
             ("gaps".into(), ints(|it| it.gaps)),
             ("flows".into(), ints(|it| it.flows)),
             ("squares".into(), ints(|it| it.squares)),
-            // Its upper half may be as large as 64 bits hold.
+            // The value may have its top bit set.
             (
                 "bits".into(),
                 Cells::Int(prefixes().map(|prefix| prefix.prefix.cast_signed()).collect()),

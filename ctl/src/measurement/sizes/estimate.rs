@@ -2,63 +2,63 @@
 
 use flowgauge_core::sizes::{BUCKETS, ExactSizes, MAX_LENGTH, WideSizes, greatest, least};
 
-/// The shares that quantiles are told of, in percent.
+/// Quantiles to report, in percent.
 pub const PERCENT: [u8; 6] = [5, 25, 50, 75, 95, 99];
 
-/// The least length that a share of the packets, or of the bytes, is not longer than.
+/// Quantile: the shortest length that this share of the packets, or of the bytes, does not exceed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantile {
-    /// The mean of its bucket, in bytes: exact where all packets in it have one length.
+    /// Mean of its bucket, in bytes; exact if all packets in it have one length.
     pub value: f64,
-    /// It is not less.
+    /// Lower bound.
     pub low: u32,
-    /// It is not more.
+    /// Upper bound.
     pub high: u32,
 }
 
 /// Packets and bytes in a range of lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// The least length.
+    /// Least length.
     pub low: u32,
-    /// The greatest length.
+    /// Greatest length.
     pub high: u32,
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub bytes: u64,
 }
 
-/// How long packets are.
+/// Distribution of packet lengths.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lengths {
-    /// Packets whose header says how long they are.
+    /// Packets whose header contains the length.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub bytes: u64,
-    /// Packets whose header does not.
+    /// Packets whose header contains no length.
     pub unknown: u64,
-    /// The mean, with what it cannot be less or more than; exact unless counters are full.
+    /// Mean with its bounds; exact unless counters are full.
     pub mean: Quantile,
-    /// One for each of [`PERCENT`]; a share of packets.
+    /// Quantiles of packets, one for each of [`PERCENT`].
     pub by_packets: [Quantile; PERCENT.len()],
-    /// The same, a share of bytes.
+    /// Quantiles of bytes, one for each of [`PERCENT`].
     pub by_bytes: [Quantile; PERCENT.len()],
-    /// Buckets that packets were counted in.
+    /// Non-empty buckets.
     pub buckets: Vec<Range>,
 }
 
-/// How long packets are; nothing if there are none with a length.
+/// Computes the distribution of lengths; `None` if no packet has a length.
 ///
-/// Every bucket but that of packets without a length holds its packets and bytes exactly, so that
-/// the bucket of a quantile is known, and bounds it. Where counters are full, it is only known that
-/// quantiles are among the lengths that were seen.
+/// Every bucket except that of packets without a length has exact packets and bytes, so the bucket
+/// of a quantile is known, and bounds it. If counters are full, the only bounds are the least and
+/// the greatest length seen.
 #[must_use]
 pub fn estimate(counts: &WideSizes) -> Option<Lengths> {
     let range = |bucket: usize| {
         let packets = *counts.packets.get(bucket)?;
         let (low, high) = (least(bucket), greatest(bucket).min(MAX_LENGTH));
-        // A read that is not atomic may know of a packet what it does not of its length.
+        // In a read that is not atomic, a packet may be counted before its length is.
         let excess =
             (*counts.excess.get(bucket)?).min(packets.saturating_mul(u64::from(high - low)));
         let bytes = packets.saturating_mul(u64::from(low)).saturating_add(excess);
@@ -96,7 +96,7 @@ pub fn estimate(counts: &WideSizes) -> Option<Lengths> {
     })
 }
 
-/// How many of so many are a share of them, at least one.
+/// Returns the rank of a percentile among `all` items, at least 1.
 fn rank(all: u64, percent: u8) -> u64 {
     (u128::from(all) * u128::from(percent)).div_ceil(100).max(1) as u64
 }
@@ -104,13 +104,13 @@ fn rank(all: u64, percent: u8) -> u64 {
 /// Exact quantiles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Truth {
-    /// As [`Lengths::by_packets`].
+    /// Corresponds to [`Lengths::by_packets`].
     pub by_packets: [u32; PERCENT.len()],
-    /// As [`Lengths::by_bytes`].
+    /// Corresponds to [`Lengths::by_bytes`].
     pub by_bytes: [u32; PERCENT.len()],
 }
 
-/// Quantiles of packets that were counted length by length; nothing if none has a length.
+/// Computes exact quantiles from a count for each length; `None` if no packet has a length.
 #[must_use]
 pub fn exact(counts: &ExactSizes) -> Option<Truth> {
     let lengths =
@@ -142,7 +142,7 @@ mod tests {
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
-    /// The same lengths, in buckets and one by one.
+    /// Counts the same lengths by bucket and one by one.
     fn counted(lengths: impl Iterator<Item = u32>) -> (Box<WideSizes>, Box<ExactSizes>) {
         let (mut wide, mut exact) = (Box::new(WideSizes::EMPTY), Box::new(ExactSizes::EMPTY));
         for length in lengths {
@@ -169,16 +169,16 @@ mod tests {
                 })
                 .collect();
             let (wide, counts) = counted(lengths.iter().copied());
-            let (told, truth) = (estimate(&wide).unwrap(), exact(&counts).unwrap());
+            let (estimated, truth) = (estimate(&wide).unwrap(), exact(&counts).unwrap());
             assert_eq!(
-                (told.packets, told.bytes),
+                (estimated.packets, estimated.bytes),
                 (number as u64, lengths.iter().map(|length| u64::from(*length)).sum())
             );
-            let pairs = told
+            let pairs = estimated
                 .by_packets
                 .iter()
                 .zip(truth.by_packets)
-                .chain(told.by_bytes.iter().zip(truth.by_bytes));
+                .chain(estimated.by_bytes.iter().zip(truth.by_bytes));
             for (quantile, truth) in pairs {
                 assert!(
                     (quantile.low..=quantile.high).contains(&truth),
@@ -209,17 +209,17 @@ mod tests {
                 1500
             }
         }));
-        let told = estimate(&wide).unwrap();
+        let estimated = estimate(&wide).unwrap();
         assert_eq!(
-            told.by_packets.map(|quantile| quantile.value),
+            estimated.by_packets.map(|quantile| quantile.value),
             [40.0, 40.0, 40.0, 100.0, 100.0, 1500.0]
         );
-        // 2,000 bytes of 14,000 are in packets of 40, 4,500 in packets of 100.
+        // 2,000 of 14,000 bytes are in packets of 40 bytes, 4,500 in packets of 100.
         assert_eq!(
-            told.by_bytes.map(|quantile| quantile.value),
+            estimated.by_bytes.map(|quantile| quantile.value),
             [40.0, 100.0, 1500.0, 1500.0, 1500.0, 1500.0]
         );
-        assert_eq!(told.mean.value, 140.0);
+        assert_eq!(estimated.mean.value, 140.0);
         let truth = exact(&counts).unwrap();
         assert_eq!(
             (truth.by_packets, truth.by_bytes),
@@ -228,20 +228,22 @@ mod tests {
     }
 
     #[test]
-    fn packets_without_a_length_are_apart() {
+    fn packets_without_a_length_are_counted_separately() {
         let (wide, counts) = counted([0, 0, 0].into_iter());
         assert_eq!((estimate(&wide), exact(&counts)), (None, None));
         let (wide, _) = counted([0, 0, 60].into_iter());
-        let told = estimate(&wide).unwrap();
-        assert_eq!((told.packets, told.bytes, told.unknown), (1, 60, 2));
+        let estimated = estimate(&wide).unwrap();
+        assert_eq!((estimated.packets, estimated.bytes, estimated.unknown), (1, 60, 2));
     }
 
     #[test]
     fn full_counters_leave_no_more_than_what_was_seen() {
         let (mut wide, _) = counted([60, 9000].into_iter());
         wide.add(bucket(1500), Bucket { packets: u32::MAX, excess: 0 });
-        let told = estimate(&wide).unwrap();
-        for quantile in told.by_packets.iter().chain(&told.by_bytes).chain([&told.mean]) {
+        let estimated = estimate(&wide).unwrap();
+        for quantile in
+            estimated.by_packets.iter().chain(&estimated.by_bytes).chain([&estimated.mean])
+        {
             assert_eq!((quantile.low, quantile.high), (60, greatest(bucket(9000))));
         }
     }

@@ -1,4 +1,4 @@
-//! How long packets are.
+//! Distribution of packet lengths.
 
 pub mod estimate;
 
@@ -12,25 +12,25 @@ use estimate::{Lengths, PERCENT, Quantile, Range, Truth};
 use flowgauge_core::measurement::OnOff;
 use flowgauge_core::{Settings, WideBank, sizes};
 
-/// Nothing to choose.
+/// No options.
 pub type Options = ();
 
-/// How long packets are, by their network headers.
+/// Packet lengths, from the network headers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sizes {
-    /// Nothing if no packet has a length.
+    /// Distribution of lengths; `None` if no packet has a length.
     pub lengths: Option<Lengths>,
-    /// Packets whose header does not say how long they are.
+    /// Packets whose header contains no length.
     pub unknown: u64,
-    /// Counters that are full, so that they count no more.
+    /// Counters that are full and count no further.
     pub full_counters: u64,
-    /// Exact quantiles, if packets were counted length by length.
+    /// Exact quantiles, if each length was counted.
     pub truth: Option<Truth>,
 }
 
 /// Columns of the chart's longest bar.
 const BAR: usize = 40;
-/// From nothing to the most, for charts of one line.
+/// Levels of bars in charts of one line, from empty to full.
 const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 impl Measurement for Sizes {
@@ -202,7 +202,7 @@ fn median(quantiles: &[Quantile; PERCENT.len()]) -> Quantile {
     median
 }
 
-/// The same packets by doublings of length, from the first to the last that has any.
+/// Merges buckets into powers of two, from the first to the last that has packets.
 fn doublings(buckets: &[Range]) -> Vec<Range> {
     let doubling = |length: u32| length.max(1).ilog2();
     let (Some(first), Some(last)) = (buckets.first(), buckets.last()) else { return Vec::new() };
@@ -219,11 +219,11 @@ fn doublings(buckets: &[Range]) -> Vec<Range> {
     (doubling(first.low)..=doubling(last.low)).map(range).collect()
 }
 
-/// A bar for each range, in one line, with the least and the greatest length.
+/// Formats a bar for each range in one line, with the least and the greatest length.
 fn line_chart(ranges: &[Range]) -> String {
     let most = ranges.iter().map(|range| range.packets).max().unwrap_or(1).max(1);
     let bar = |range: &Range| {
-        // What is there at all is seen.
+        // Any packets at all give a visible bar.
         let level = (range.packets as f64 / most as f64 * 8.0).ceil() as usize;
         LEVELS.get(level).copied().unwrap_or(' ')
     };
@@ -248,7 +248,7 @@ fn by_percentile<T: Copy + Into<Datum>>(quantiles: &[T; PERCENT.len()]) -> Datum
     Datum::Object(names.zip(quantiles.iter().map(|it| (*it).into())).collect())
 }
 
-/// Draws lengths: mean, percentiles, histogram.
+/// Adds the figures of lengths: mean, percentiles, histogram.
 fn draw(lengths: &Lengths, to: &mut Fields) {
     let number =
         |it: &Quantile| Number { value: it.value, low: it.low.into(), high: it.high.into() };
@@ -260,7 +260,7 @@ fn draw(lengths: &Lengths, to: &mut Fields) {
         to.number("packet_length", "lengths of packets", Unit::Bytes, &labels, number(quantile));
     }
     let doublings = doublings(&lengths.buckets);
-    // All of them, whether there are any or not.
+    // All ranges, also empty ones.
     let ranges = (0..u16::BITS).map(|power| {
         let (low, high) = (1_u32 << power, (2 << power) - 1);
         let count =

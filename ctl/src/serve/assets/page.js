@@ -1,21 +1,21 @@
 "use strict";
-// Draws the figures of windows, as a run tells them or as this page holds them. It knows shapes and units, and no measurement; of states it knows the
-// alarm and the rules of --alert.
-// Which figure is a line, a bar or a table is said by its shape; figures of one name are one panel.
+// Draws the figures of windows, received from a run or embedded in this page. It depends on shapes and units, not on
+// measurements; the only states it treats by name are the alarm and the rules of --alert.
+// The shape of a figure decides between a line, a bar and a table; figures with one name share a panel.
 
-const MOST = 7200; // windows of a source that are held
-const ROWS = 100; // of a table
-const LINES = 8; // lines of one chart; more would not be told apart
+const MOST = 7200; // stored windows of a source
+const ROWS = 100; // maximum rows of a table
+const LINES = 8; // maximum lines of a chart; more are indistinguishable
 const COLOURS = ["#2f6feb", "#d97706", "#0d9488", "#c026d3", "#65a30d", "#dc2626", "#7c3aed", "#64748b"];
 const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3], [5, 5], [1, 4], [12, 6], [3, 6]];
 
 const element = (id) => document.getElementById(id);
 const sources = new Map(); // name -> { windows: [], total, isWhole }
 const panels = new Map(); // figure name -> Panel
-const held = element("data") && JSON.parse(element("data").textContent); // a report's windows; of a live page nothing
+const held = element("data") && JSON.parse(element("data").textContent); // windows of a report; null on the live page
 let chosen = null, paused = null, isBehind = true, dirty = false, failing = "", run = null;
 
-// Numbers as people read them.
+// Formats numbers for people.
 function scaled(value, unit) {
   if (value === null || value === undefined) return "∞"; // JSON has no infinity
   const size = Math.abs(value);
@@ -36,14 +36,14 @@ function digits(value) {
   if (size > 0 && size < 0.01) return value.toPrecision(2);
   return Number.isInteger(value) && size < 1000 ? String(value) : value.toFixed(size < 9.995 ? 2 : size < 99.95 ? 1 : 0);
 }
-// Times of captures are told as captures have them; those of a run by the reader's clock.
+// Times of captures are shown in UTC as recorded; those of a run in the reader's time zone.
 const date = (seconds) => (held ? uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC") : new Date(seconds * 1000));
 function time(seconds, step = 0) {
   const fine = { ...(step >= 60 ? { second: undefined } : {}), ...(step >= 1 ? { fractionalSecondDigits: undefined } : {}) };
   const shape = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", ...look, ...fine, timeZone: held ? "UTC" : undefined };
   return new Date(seconds * 1000).toLocaleString(undefined, shape);
 }
-// More of a time, where windows take it to be told apart.
+// Further parts of a time: fractions of seconds for short windows, the date for long ranges.
 let look = {};
 function lookAt(windows) {
   const [first, last] = [windows[0], windows[windows.length - 1]];
@@ -51,7 +51,7 @@ function lookAt(windows) {
   const long = windows.length > 0 && last.end - first.start > 86400;
   look = { ...(fine ? { fractionalSecondDigits: 3 } : {}), ...(long ? { month: "short", day: "numeric" } : {}) };
 }
-// Lines of one chart: figures of one name, but of percentiles those that have all other labels in common. More could not be told apart.
+// Groups the lines of a chart: figures with one name; percentiles also need equal other labels, since more lines are indistinguishable.
 function placed({ name, title, labels = {} }) {
   const { percentile, ...others } = labels;
   const other = Object.values(others).join(" ");
@@ -73,13 +73,13 @@ function source(event) {
   if (!sources.has(name)) {
     sources.set(name, { windows: [], total: null, isWhole: !event.part });
     element("source").append(make("option", { value: name }, name));
-    // All places together, rather than one of them.
+    // Prefer the union of all sources to a single one.
     if (chosen === null || (!event.part && !sources.get(chosen).isWhole)) { chosen = name; element("source").value = name; }
   }
   return sources.get(name);
 }
 
-// What a chart needs of a window, and nothing else: an hour of windows stays small.
+// Reduces a window to the data that a chart needs, so that an hour of windows stays small.
 function kept(event) {
   const numbers = new Map(), last = [];
   for (const figure of event.figures) {
@@ -96,7 +96,7 @@ function take(event) {
   const { windows } = source(event);
   const window = kept(event);
   const before = windows[windows.length - 1];
-  // Rankings and distributions are shown of the last window alone, but for a capture.
+  // Rankings and distributions show the last window only, except for a capture.
   if (before && !held && !before.isHeld) before.last = [];
   windows.push(window);
   if (windows.length > MOST) windows.splice(0, windows.length - MOST);
@@ -143,7 +143,7 @@ class Panel {
     this.plot = null;
   }
 
-  // A chart that says nothing holds no windows: it may say nothing for days.
+  // A hidden chart stores no windows: it may stay hidden for days.
   hide() {
     this.forget();
     [this.windows, this.tellNow] = [[], () => {}];
@@ -160,7 +160,7 @@ class Panel {
     else this.lines(windows, last);
   }
 
-  // The value of a window's number, as it is drawn: counts as rates.
+  // Returns the value to draw for a window: a rate for counts.
   value(window, label, part = 0) {
     const numbers = window.numbers.get(`${this.name}|${label}`);
     if (!numbers) return this.shape === "count" ? 0 : null;
@@ -170,9 +170,9 @@ class Panel {
   }
 
   lines(windows, last) {
-    // Of causes only those of which there was one.
+    // Show only causes that occurred.
     const there = this.labels.filter((label) => windows.some((window) => window.numbers.has(`${this.name}|${label}`)));
-    // Counts that are zero and states that do not change say nothing.
+    // Hide counts that stay zero and states that do not change.
     const says = {
       number: () => true,
       count: (label) => windows.some((window) => this.value(window, label) > 0),
@@ -185,7 +185,7 @@ class Panel {
     this.tellNow();
     const at = windows.map((window) => window.end);
     const bands = this.shape === "number";
-    // Truths of all windows or of none.
+    // Draw exact values only if all windows have them.
     const truths = bands && labels.some((label) => this.value(last, label, 3) !== null);
     const parts = bands ? (truths ? [0, 1, 2, 3] : [0, 1, 2]) : [0];
     const data = [at];
@@ -199,7 +199,7 @@ class Panel {
     if (this.details.open) this.tell(windows, labels, unit, parts);
   }
 
-  // What the lines are at a window: the last one, or the one that is pointed at.
+  // Shows the values of the lines at a window: the last one, or the one under the pointer.
   say(window, labels, unit, hidden) {
     this.now.replaceChildren();
     labels.forEach((label, index) => {
@@ -235,9 +235,9 @@ class Panel {
     const step = this.shape === "state";
     const axis = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
     const values = (_, all) => all.map((it) => (step ? (it ? "yes" : "no") : scaled(it, unit)));
-    // Room for the longest of them.
+    // Reserve width for the longest label.
     const room = (_, all) => Math.max(70, ...(all || []).map((it) => 16 + 7 * it.length));
-    // As everywhere on the page, and not as uPlot would have it.
+    // The page's number format in place of uPlot's.
     const times = (_, all) => all.map((it) => time(it, all.length > 1 ? all[1] - all[0] : 0));
     this.body.replaceChildren();
     if (step) series.forEach((it, index) => { if (index) it.paths = uPlot.paths.stepped({ align: -1 }); });
@@ -254,11 +254,11 @@ class Panel {
       },
     }, data, this.body);
     if (held) this.plot.over.addEventListener("click", () => { if (this.at !== undefined) ask(this.windows[this.at]); });
-    // Charts are not read aloud; the table is.
+    // Screen readers skip charts and read the table.
     this.body.setAttribute("aria-hidden", "true");
   }
 
-  // Windows that are not as others.
+  // Marks unusual windows.
   mark(plot) {
     const { ctx, bbox } = plot;
     const style = getComputedStyle(document.body);
@@ -289,7 +289,7 @@ class Panel {
     this.table.replaceChildren(table(["end of the window", ...head], rows, `${which}; ${marks}`));
   }
 
-  // Which window a ranking or a distribution is of.
+  // Names the window of a ranking or a distribution.
   sayWhich(about) {
     this.now.textContent = about.isTotal ? "in everything together" : `in the window that ended at ${time(about.end)}`;
   }
@@ -337,7 +337,7 @@ class Panel {
   }
 }
 
-// A piece of a line, as it is drawn.
+// A sample of a line's style, for the legend.
 function swatch(index) {
   const names = { width: "22", height: "8", "aria-hidden": "true", class: "swatch" };
   const [svg, line] = ["svg", "line"].map((tag) => document.createElementNS("http://www.w3.org/2000/svg", tag));
@@ -354,7 +354,7 @@ function table(head, rows, caption) {
   return make("table", {}, ...told, make("thead", {}, make("tr", {}, ...cells)), make("tbody", {}, ...rows));
 }
 
-// Rules that hold for certain.
+// Alert rules that certainly hold.
 function firing(window) {
   const holding = [...window.numbers].filter(([key, [holds]]) => key.startsWith("alert_firing|") && holds);
   return holding.map(([key]) => key.slice("alert_firing|".length));
@@ -365,13 +365,13 @@ function isAlarmed(window) {
   return Boolean(alarm && alarm[0]);
 }
 
-// Asked for once: each question of its own would be kept until memory is collected.
+// Created once: each media query object would live until garbage collection.
 const darkness = matchMedia("(prefers-color-scheme: dark)");
 const ground = () => darkness.matches;
 
 function range(low, high, isState) {
   if (isState || low === null) return [0, 1];
-  // From zero, unless that would hide what changes.
+  // The axis starts at zero, unless that would hide the changes.
   const from = low > 0 && low > high * 0.5 ? low - (high - low) * 0.1 - low * 0.02 : Math.min(0, low);
   const to = high + (high - from) * 0.08;
   return [from, to > from ? to : from + 1];
@@ -383,7 +383,7 @@ function panel(figure) {
   panels.get(panel).see(label);
 }
 
-// Windows of the chosen source in the chosen range.
+// Returns the windows of the selected source in the selected range.
 function shown() {
   const windows = (paused && paused.get(chosen)) || (sources.get(chosen) || { windows: [] }).windows;
   const seconds = held ? 0 : Number(element("range").value);
@@ -392,7 +392,7 @@ function shown() {
   return windows.filter((window) => window.end > from);
 }
 
-// What rankings and distributions are of: the last window, or of a capture what was asked for.
+// Returns the window for rankings and distributions: the last one, or for a capture the selected one.
 function asked(windows) {
   const number = element("which").value;
   const { total } = sources.get(chosen) || {};
@@ -400,7 +400,7 @@ function asked(windows) {
   return (held && windows[Number(number)]) || windows[windows.length - 1];
 }
 
-// What a total lacks of distributions: windows have it, in the same ranges.
+// Adds up the windows' distributions, which a total lacks; their ranges are equal.
 function summed(total, windows) {
   if (total.isSummed) return total;
   total.isSummed = true;
@@ -454,7 +454,7 @@ function complain(problems) {
   if ([...element("problems").children].map((it) => it.textContent).join() !== problems.join()) element("problems").replaceChildren(...told);
 }
 
-// Another run: what was shown is none of its.
+// The run has restarted: discard the windows of the previous one.
 function forget() {
   sources.clear();
   panels.clear();
@@ -482,12 +482,12 @@ function connect() {
   events.onerror = () => {
     failing = "no answer from flowgauge; trying again";
     tell();
-    // After an answer that is no stream, browsers give up.
+    // Browsers do not reconnect after an answer that is not a stream.
     if (events.readyState === EventSource.CLOSED) setTimeout(connect, 5000);
   };
 }
 
-// Not for every window: those before come by the hundred. And no more than a part of the time.
+// Redraws once for many windows, since past ones arrive by the hundred, and uses only a part of the CPU time.
 function redraw() {
   const began = performance.now();
   if (dirty && !paused && !isBehind && !document.hidden) draw();
@@ -507,7 +507,7 @@ function watch() {
   redraw();
 }
 
-// A capture: everything is there.
+// A capture: all windows are embedded.
 function report({ about, totals, windows }) {
   element("title").textContent = about.title;
   document.title = `${about.title}: flowgauge`;
@@ -524,7 +524,7 @@ function report({ about, totals, windows }) {
   draw();
 }
 
-// The windows that there are to choose from.
+// Fills the list of selectable windows.
 function choose() {
   const windows = shown();
   lookAt(windows);

@@ -2,7 +2,7 @@
 
 use super::histogram::Histogram;
 
-/// The estimate; infinite when every register is at the last level.
+/// Returns the estimate; infinite if every register is at the last level.
 pub(super) fn improved_raw(histogram: &Histogram) -> f64 {
     let m = histogram.m();
     let last = histogram.last();
@@ -14,8 +14,8 @@ pub(super) fn improved_raw(histogram: &Histogram) -> f64 {
     0.5 * std::f64::consts::LOG2_E * m * m / z
 }
 
-/// sigma(x) = x + sum over k >= 1 of x^(2^k) 2^(k-1), x in 0..=1: what the registers at 0 stand
-/// for.
+/// Returns sigma(x) = x + sum over k >= 1 of x^(2^k) 2^(k-1), x in 0..=1: the contribution of the
+/// registers at 0.
 fn sigma(x: f64) -> f64 {
     if x == 1.0 {
         return f64::INFINITY;
@@ -32,8 +32,8 @@ fn sigma(x: f64) -> f64 {
     }
 }
 
-/// tau(x) = (1 - x - sum over k >= 1 of (1 - x^(2^-k))^2 2^-k) / 3, x in 0..=1: what the registers
-/// at the last level stand for.
+/// Returns tau(x) = (1 - x - sum over k >= 1 of (1 - x^(2^-k))^2 2^-k) / 3, x in 0..=1: the
+/// contribution of the registers at the last level.
 fn tau(x: f64) -> f64 {
     if x == 0.0 || x == 1.0 {
         return 0.0;

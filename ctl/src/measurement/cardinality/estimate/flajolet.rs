@@ -1,4 +1,4 @@
-//! The thesis' estimator (section 3.5.1; Flajolet et al. 2007, figure 3).
+//! Estimator of the thesis (section 3.5.1; Flajolet et al. 2007, figure 3).
 
 use super::histogram::Histogram;
 use super::interval::{CEILING, Estimate, around, saturated};
@@ -9,8 +9,8 @@ const ALPHA_LIMIT: f64 = 0.5 * std::f64::consts::LOG2_E;
 
 const HASHES: f64 = 4_294_967_296.0;
 
-/// The constant that clears the raw estimate of its bias for m registers (Flajolet et al. 2007,
-/// figure 3; the thesis' equation 3.4).
+/// Returns the constant that corrects the bias of the raw estimate for m registers (Flajolet et al.
+/// 2007, figure 3; the thesis' equation 3.4).
 pub(super) fn alpha(registers: u32) -> f64 {
     match registers {
         16 => 0.673,
@@ -20,7 +20,7 @@ pub(super) fn alpha(registers: u32) -> f64 {
     }
 }
 
-/// The estimate with the interval of the branch that gave it.
+/// Returns the estimate, with the interval of the branch that produced it.
 pub(super) fn with_interval(histogram: &Histogram) -> Estimate {
     let m = histogram.m();
     let zeros = histogram.count(0);
@@ -37,13 +37,14 @@ pub(super) fn with_interval(histogram: &Histogram) -> Estimate {
     }
 }
 
-/// Relative standard error of linear counting at t flows a register (Whang et al. 1990).
+/// Returns the relative standard error of linear counting at t flows per register (Whang et al.
+/// 1990).
 fn linear_counting_error(t: f64, m: f64) -> f64 {
     ((t.exp_m1() - t).max(0.0) / m).sqrt() / t
 }
 
-/// The raw estimate with an interval cleared of its bias: about 2 % at 2.5 flows a register, where
-/// linear counting hands over.
+/// Returns the raw estimate, with an interval corrected for its bias: about 2 % at 2.5 flows per
+/// register, where it takes over from linear counting.
 fn raw_interval(raw: f64, m: f64, q: u8, certain: f64) -> Estimate {
     let per_register = raw / m;
     let matched = match_mean(ALPHA_LIMIT / per_register, per_register, |t| moments(t, q));
@@ -58,13 +59,14 @@ fn raw_interval(raw: f64, m: f64, q: u8, certain: f64) -> Estimate {
     }
 }
 
-/// Flajolet's correction for collisions of 32-bit hashes above 2^32 / 30 flows (2007, figure 3):
-/// -2^32 ln(1 - E / 2^32). Takes and gives flows; [`CEILING`] from E = 2^32 on.
+/// Returns Flajolet's correction for collisions of 32-bit hashes above 2^32 / 30 flows (2007,
+/// figure 3): -2^32 ln(1 - E / 2^32), in flows; [`CEILING`] from E = 2^32 on.
 ///
 /// No estimator here applies it. It assumes that different flows can share a hash. A CRC-32 of a
 /// 32-bit key is a bijection: no two sources share one, so there is nothing to correct, and the
 /// correction makes the estimate worse, by 14 % at 10^9 sources. It is right only for keys longer
-/// than 32 bits, and then for `flajolet` alone as the source states it. (The thesis, section 3.5,
+/// than 32 bits, and then only for `flajolet`, as the source states it. (The thesis, section 3.5,
+/// names it for use beyond 2^32 flows, where it has no finite value.)
 /// names it for use beyond 2^32 flows, where it has no finite value.)
 #[must_use]
 pub fn flajolet_large_range(estimate: f64) -> f64 {

@@ -1,9 +1,9 @@
-//! What two sketches share: Ertl's joint maximum likelihood estimate (2017, section 5).
+//! Overlap of two sketches: Ertl's joint maximum likelihood estimate (2017, section 5).
 //!
-//! With a, b, x flows a register only in the first sketch, only in the second and in both, a pair
+//! With a, b, x flows per register only in the first sketch, only in the second and in both, a pair
 //! of levels has P(K1 <= k1, K2 <= k2) = exp(-a 2^-k1 - b 2^-k2 - x 2^-min(k1, k2)), where 2^-k
-//! becomes 0 at the last level. Inclusion and exclusion of three single estimates throws away most
-//! of what the pairs of levels tell.
+//! becomes 0 at the last level. Inclusion and exclusion of three single estimates would discard
+//! most of the information in the pairs of levels.
 
 mod cells;
 
@@ -27,18 +27,19 @@ pub struct Joint {
     pub jaccard: f64,
 }
 
-/// Fewer flows than this are none: the likelihood's maximum was at 0, which a logarithm only nears.
+/// Threshold under which a number of flows is taken as 0: a maximum of the likelihood at 0 is only
+/// approached in the logarithm.
 const NONE: f64 = 1e-3;
 
 const MAX_STEPS: u32 = 200;
 
-/// The flows that two sketches share and do not share.
+/// Estimates the flows that two sketches share and do not share.
 ///
 /// `a`, `b`: levels of sketches with the same hash and the same m = 2^p registers, p in 4..=16,
 /// each level 0..=33 - p. `low` of `only_a` and `only_b` is at least the number of registers that
-/// are higher in that sketch, which are certain. A sketch with every register at its last level
-/// says nothing about the other: the split is then arbitrary, and its intervals reach up to
-/// [`CEILING`].
+/// are higher in that sketch, since these flows are certain. A sketch with every register at its
+/// last level contains no information about the other: the split is then arbitrary, and its
+/// intervals reach up to [`CEILING`].
 ///
 /// # Errors
 /// [`EstimateError::Mismatch`], [`EstimateError::Length`], [`EstimateError::Level`].
@@ -73,7 +74,8 @@ pub fn joint(a: &[u8], b: &[u8]) -> Result<Joint, EstimateError> {
     Ok(Joint { only_a, only_b, both, union, jaccard })
 }
 
-/// Inclusion and exclusion of the single estimates, at least one flow each, as flows a register.
+/// Returns starting values: inclusion and exclusion of the single estimates, at least one flow
+/// each, as flows per register.
 fn start(in_a: &Histogram, in_b: &Histogram, in_either: &Histogram) -> Rates {
     let flows = |histogram: &Histogram| match histogram.occupied() {
         0 => 0.0,
@@ -84,8 +86,9 @@ fn start(in_a: &Histogram, in_b: &Histogram, in_either: &Histogram) -> Rates {
     [union - b, union - a, a + b - union].map(|flows| flows.max(1.0) / m)
 }
 
-/// Fisher scoring in the logarithms of the rates with Marquardt's damping, so that every step taken
-/// raises the likelihood. A rate whose maximum is at 0 sinks until it no longer matters.
+/// Maximises the likelihood by Fisher scoring in the logarithms of the rates with Marquardt's
+/// damping, so that every accepted step raises the likelihood. A rate whose maximum is at 0
+/// decreases until it is negligible.
 fn maximise(pairs: &PairCounts, start: Rates) -> Rates {
     let mut rates = start;
     let mut damping = 1e-3;
@@ -124,8 +127,8 @@ fn scoring_step(gradient: &Rates, information: &Matrix, damping: f64) -> Option<
     Some(std::array::from_fn(|i| inverse[i].iter().zip(gradient).map(|(c, g)| c * g).sum()))
 }
 
-/// Inverse of a symmetric positive definite matrix by cofactors, scaled to a unit diagonal first.
-/// None where it is singular.
+/// Inverts a symmetric positive definite matrix by cofactors, after scaling to a unit diagonal.
+/// `None` if it is singular.
 fn invert(matrix: &Matrix) -> Option<Matrix> {
     let scale: Rates = std::array::from_fn(|i| matrix[i][i].sqrt().recip());
     if scale.iter().any(|s| !s.is_finite()) {
@@ -146,7 +149,7 @@ fn invert(matrix: &Matrix) -> Option<Matrix> {
     }))
 }
 
-/// The most likely rates and what their errors depend on.
+/// Most likely rates, with the inputs for their errors.
 struct Fit {
     m: f64,
     rates: Rates,
@@ -159,8 +162,8 @@ impl Fit {
         if flows < NONE { 0.0 } else { flows }
     }
 
-    /// Covariance of the three numbers of flows at `rates`, by the expected information. The
-    /// numbers are fixed, not Poisson, so their own variances are taken off; see
+    /// Returns the covariance of the three numbers of flows at `rates`, by the expected
+    /// information. The numbers are fixed, not Poisson, so their own variances are subtracted; see
     /// `interval::relative_error`.
     fn covariance(&self, rates: &Rates) -> Option<Matrix> {
         let information = Cells::new(rates, self.q).information();
@@ -174,10 +177,10 @@ impl Fit {
         }))
     }
 
-    /// Half width of the interval if `flows` were the true number `i`, the sketches' own numbers of
-    /// flows staying what they are. Next to 0 flows in common the information is mostly that of
-    /// coincidences far too rare to occur in m registers, and the width too small; half the
-    /// estimate of each number, as the least it may be, is clear of that.
+    /// Returns the half width of the interval if the true number `i` were `flows`, with the
+    /// sketches' own numbers of flows unchanged. Close to 0 flows in common, the information comes
+    /// mostly from coincidences too rare to occur in m registers, which makes the width too small;
+    /// each number is therefore taken as at least half of its estimate.
     fn half_width(&self, i: usize, flows: f64) -> f64 {
         let mut rates = self.rates;
         let change = flows / self.m - rates[i];
@@ -197,8 +200,8 @@ impl Fit {
         }
     }
 
-    /// Number `i` with the numbers that a test at 5 % does not reject. The standard error at the
-    /// estimate itself would be 0 where the estimate is 0.
+    /// Returns number `i` with the interval of the numbers that a test at 5 % does not reject. The
+    /// standard error at the estimate itself would be 0 for an estimate of 0.
     fn estimate(&self, i: usize, certain: f64) -> Estimate {
         let value = self.flows(i);
         let resolution = 0.01 * self.half_width(i, value) + 1e-3;
@@ -228,7 +231,8 @@ impl Fit {
     }
 }
 
-/// The end of `holds`, true at `from` and false at `to`, within `resolution`.
+/// Returns the end of the range in which `holds`, true at `from` and false at `to`, within
+/// `resolution`.
 fn bisect(from: f64, to: f64, resolution: f64, holds: impl Fn(f64) -> bool) -> f64 {
     let (mut from, mut to) = (from, to);
     while to - from > resolution {

@@ -1,9 +1,9 @@
 //! Ertl's maximum likelihood estimator (2017, section 4, algorithm 8).
 //!
-//! The derivative of the log-likelihood by t, flows a register, is zero where
-//! t * sum(C_k 2^-k, k = 0..=q) + sum(C_k h(t 2^-min(k, q)), k = 1..=q+1) = m - C_0,
-//! h(x) = 1 - x / (e^x - 1). The left side rises and is concave, so the secant from 0 through a
-//! lower bound climbs to the root without passing it.
+//! The derivative of the log-likelihood by t, the flows per register, is zero where t * sum(C_k
+//! 2^-k, k = 0..=q) + sum(C_k h(t 2^-min(k, q)), k = 1..=q+1) = m - C_0, h(x) = 1 - x / (e^x - 1).
+//! The left side rises and is concave, so the secant from 0 through a lower bound approaches the
+//! root without passing it.
 
 use super::histogram::Histogram;
 use super::model::{for_each_level, weight};
@@ -12,7 +12,7 @@ use super::model::{for_each_level, weight};
 const EPSILON: f64 = 1e-4;
 const MAX_STEPS: u32 = 64;
 
-/// The estimate; infinite when every register is at the last level.
+/// Returns the estimate; infinite if every register is at the last level.
 pub(super) fn maximum_likelihood(histogram: &Histogram) -> f64 {
     let m = histogram.m();
     let last = histogram.last();
@@ -43,15 +43,16 @@ pub(super) fn maximum_likelihood(histogram: &Histogram) -> f64 {
     m * t
 }
 
-/// A lower bound of the root by Jensen's inequality (Ertl 2017, section 4.2): `below` and `above`
-/// are the sums of 2^-k over the registers at 0..=q and, saturated at q, over those at 1..=q+1.
-/// It holds for any positive weights in both sums.
+/// Returns a lower bound of the root by Jensen's inequality (Ertl 2017, section 4.2): `below` and
+/// `above` are the sums of 2^-k over the registers at 0..=q and, saturated at q, over those at
+/// 1..=q+1. It is valid for any positive weights in both sums.
 pub(super) fn lower_bound(occupied: f64, below: f64, above: f64) -> f64 {
     occupied / above * (above / below).ln_1p()
 }
 
-/// sum(C_k h(t 2^-min(k, q))). Ertl's recursion for h has a division in every step that waits for
-/// the one before; with exp(-x) of every level at hand the divisions are independent.
+/// Returns sum(C_k h(t 2^-min(k, q))). Ertl's recursion for h has a division in every step that
+/// depends on the previous one; with exp(-x) of every level available the divisions are
+/// independent.
 fn helper_sum(histogram: &Histogram, t: f64) -> f64 {
     let last = histogram.last();
     let q = last - 1;

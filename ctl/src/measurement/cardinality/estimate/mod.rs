@@ -1,8 +1,8 @@
-//! Numbers of distinct flows from HyperLogLog registers.
+//! Estimates of the number of distinct flows from HyperLogLog registers.
 //!
-//! A sketch has m = 2^p registers, p in 4..=16. The hash has 32 bits: p choose the register and
-//! q = 32 - p give the level, leading zeros plus one, so a register holds 0 (no flow) up to q + 1
-//! (all q bits zero). Every estimate comes with its 95 % interval.
+//! A sketch has m = 2^p registers, p in 4..=16. The hash has 32 bits: p select the register and q =
+//! 32 - p give the level, leading zeros plus one, so a register is between 0 (no flow) and q + 1
+//! (all q bits zero). Every estimate has a 95 % interval.
 //!
 //! Sources: Flajolet, Fusy, Gandouet, Meunier, *HyperLogLog: the analysis of a near-optimal
 //! cardinality estimation algorithm* (2007); Ertl, *New cardinality estimation algorithms for
@@ -28,26 +28,26 @@ pub use interval::{CEILING, Estimate};
 pub use joint::{Joint, joint};
 pub use staggered::{StaggeredEstimator, staggered};
 
-/// How a number of distinct flows is estimated from the levels of a sketch.
+/// Estimator of the number of distinct flows from the levels of a sketch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Estimator {
     /// Ertl's improved raw estimator (2017, section 3.4, algorithm 6): one formula for every
-    /// cardinality, no bias to speak of.
+    /// cardinality, with negligible bias.
     #[default]
     Ertl,
-    /// The thesis' (section 3.5.1): Flajolet et al. (2007, figure 3) with linear counting up to
-    /// 2.5 m and without the large-range correction. About 2 % too high in the mean just above
-    /// 2.5 m flows. The thesis truncates to an integer; here the fraction stays.
+    /// Estimator of the thesis (section 3.5.1): Flajolet et al. (2007, figure 3) with linear
+    /// counting up to 2.5 m and without the large-range correction. About 2 % too high on average
+    /// just above 2.5 m flows. The thesis truncates to an integer; here the fraction is preserved.
     Flajolet,
     /// Ertl's maximum likelihood estimator (2017, section 4.4, algorithm 8).
     Mle,
 }
 
 impl Estimator {
-    /// Every estimator, the default first.
+    /// All estimators, the default first.
     pub const ALL: [Self; 3] = [Self::Ertl, Self::Flajolet, Self::Mle];
 
-    /// The name used in configurations and outputs: `ertl`, `flajolet` or `mle`.
+    /// Returns the name used in configurations and outputs: `ertl`, `flajolet` or `mle`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -64,39 +64,39 @@ impl fmt::Display for Estimator {
     }
 }
 
-/// Why registers have no estimate.
+/// Error for registers that cannot be estimated from.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum EstimateError {
-    /// The number of registers is no power of two in 16..=65536.
+    /// The number of registers is not a power of two in 16..=65536.
     #[error("a sketch of {registers} registers: not a power of two in 16..=65536")]
     Length {
-        /// Registers given.
+        /// Number of registers.
         registers: usize,
     },
-    /// A level that a hash of 32 bits cannot give with this many registers.
+    /// A level that a 32-bit hash cannot produce with this number of registers.
     #[error("register {register} holds level {level}, over {max}")]
     Level {
         /// Index of the first such register.
         register: usize,
-        /// Its level.
+        /// Level of this register.
         level: u8,
-        /// The largest level possible, 33 - p.
+        /// Largest possible level, 33 - p.
         max: u8,
     },
     /// Two sketches of different lengths.
     #[error("sketches of {a} and {b} registers cannot be compared")]
     Mismatch {
-        /// Registers of the first.
+        /// Registers of the first sketch.
         a: usize,
-        /// Registers of the second.
+        /// Registers of the second sketch.
         b: usize,
     },
-    /// Not one age for every register.
+    /// The number of ages is not the number of registers.
     #[error("{ages} ages for {registers} registers")]
     Ages {
-        /// Registers given.
+        /// Number of registers.
         registers: usize,
-        /// Ages given.
+        /// Number of ages.
         ages: usize,
     },
     /// An age that is not in 0 < age <= m.
@@ -104,22 +104,22 @@ pub enum EstimateError {
     Age {
         /// Index of the first such register.
         register: usize,
-        /// Its age in slots.
+        /// Age of this register in slots.
         age: f64,
-        /// The largest age, m slots.
+        /// Largest possible age, m slots.
         max: usize,
     },
     /// Every register is among the youngest 12.5 %, which the harmonic estimator discards.
     #[error("no register is older than {youngest} slots, where the harmonic estimator begins")]
     Immature {
-        /// The age in slots that a register must exceed.
+        /// Age in slots that a register must exceed.
         youngest: f64,
     },
 }
 
-/// The number of distinct flows in a sketch.
+/// Estimates the number of distinct flows in a sketch.
 ///
-/// `levels`: one level a register, m = 2^p of them, p in 4..=16, each 0..=33 - p.
+/// `levels`: one level for each register, m = 2^p of them, p in 4..=16, each 0..=33 - p.
 ///
 /// # Errors
 /// [`EstimateError::Length`] or [`EstimateError::Level`].
@@ -127,19 +127,19 @@ pub fn estimate(levels: &[u8], estimator: Estimator) -> Result<Estimate, Estimat
     Histogram::new(levels).map(|histogram| estimate_from(&histogram, estimator))
 }
 
-/// The number of distinct flows in a sketch of which the levels are counted.
+/// Estimates the number of distinct flows from the histogram of a sketch's levels.
 ///
 /// An empty sketch gives 0 with the interval 0..=0. With every register at the last level no number
-/// of flows is too high: `high` is then [`CEILING`], and so is `value` by `ertl` and `mle`.
-/// `low <= value <= high` always, and `low` is at least the number of registers that are not 0, as
-/// each of these has seen a flow.
+/// of flows is too high: `high` is then [`CEILING`], and so is `value` with `ertl` and `mle`. `low
+/// <= value <= high` always, and `low` is at least the number of registers that are not 0, as each
+/// of these has seen a flow.
 ///
 /// The interval is that of the likelihood (Fisher information of the Poisson model, less the
-/// variance of a Poisson number of flows). Seeded simulation finds the true number in it in 93 to
-/// 100 % of sketches for m >= 256 and 1 to 10^8 flows; in 92 % and more for m = 16.
+/// variance of a Poisson number of flows). In seeded simulations it contains the true number in 93
+/// to 100 % of sketches for m >= 256 and 1 to 10^8 flows; in at least 92 % for m = 16.
 ///
-/// With `flajolet` the interval lies about the value cleared of that estimator's known bias, and is
-/// widened where it must be to hold the value too.
+/// With `flajolet` the interval is about the value corrected for that estimator's known bias, and
+/// is widened if necessary to contain the value.
 #[must_use]
 pub fn estimate_from(histogram: &Histogram, estimator: Estimator) -> Estimate {
     if histogram.occupied() == 0 {

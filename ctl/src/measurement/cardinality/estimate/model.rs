@@ -1,17 +1,17 @@
-//! The level of one register when its flows are a Poisson number (Ertl 2017, section 2.3).
+//! Level of one register if its number of flows is Poisson (Ertl 2017, section 2.3).
 //!
-//! With t flows a register on average, P(level <= k) = exp(-t 2^-k) for k in 0..=q, and 1 for q +
+//! With t flows per register on average, P(level <= k) = exp(-t 2^-k) for k in 0..=q, and 1 for q +
 //! 1.
 
-/// 2^-k, exact for every level.
+/// Returns 2^-k, exact for every level.
 pub(super) fn weight(level: u8) -> f64 {
     1.0 / (1_u64 << level) as f64
 }
 
 /// Calls `f(x, e, u)` for k = q, q - 1, .. 0 with x = t 2^-k, e = exp(-x) and u = 1 - e.
 ///
-/// Two exponentials in all: doubling x takes u to u (2 - u) and squares e. Squaring also doubles
-/// the relative error, so e comes from u as long as 1 - u has its digits.
+/// Two exponentials in all: doubling x turns u into u (2 - u) and squares e. Squaring also doubles
+/// the relative error, so e is computed from u as long as 1 - u is precise.
 pub(super) fn for_each_level(t: f64, q: u8, mut f: impl FnMut(u8, f64, f64, f64)) {
     let mut x = t * weight(q);
     let mut u = -(-x).exp_m1();
@@ -24,8 +24,8 @@ pub(super) fn for_each_level(t: f64, q: u8, mut f: impl FnMut(u8, f64, f64, f64)
     }
 }
 
-/// Fisher information of one register about ln t, t > 0; at most t, and about 0.93 in the middle
-/// of the range.
+/// Returns the Fisher information of one register about ln t, t > 0; at most t, and about 0.93 in
+/// the middle of the range.
 pub(super) fn information(t: f64, q: u8) -> f64 {
     let mut information = 0.0;
     for_each_level(t, q, |k, x, e, u| {
@@ -43,7 +43,7 @@ pub(super) fn information(t: f64, q: u8) -> f64 {
     information
 }
 
-/// Mean and variance of 2^-level of one register, and how the mean moves with ln t.
+/// Mean and variance of 2^-level of one register, and the derivative of the mean by ln t.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moments {
     pub(super) mean: f64,
@@ -52,7 +52,8 @@ pub(super) struct Moments {
     pub(super) variance: f64,
 }
 
-/// The moments of 2^-level at t flows a register, summed by parts over the distribution function.
+/// Returns the moments of 2^-level at t flows per register, summed by parts over the distribution
+/// function.
 pub(super) fn moments(t: f64, q: u8) -> Moments {
     let last = 0.5 * weight(q);
     let (mut mean, mut slope, mut square) = (last, 0.0, last * last);
@@ -67,8 +68,8 @@ pub(super) fn moments(t: f64, q: u8) -> Moments {
 
 const MAX_STEPS: u32 = 60;
 
-/// The rate t whose mean is `target`, and the moments there: Newton in ln t from `start`, at most a
-/// factor e a step. None where no finite rate has that mean.
+/// Returns the rate t whose mean is `target`, and the moments there: Newton in ln t from `start`,
+/// at most a factor e per step. `None` if no finite rate has that mean.
 pub(super) fn match_mean(
     target: f64,
     start: f64,

@@ -1,8 +1,8 @@
 //! Staggered HyperLogLog (Cornacchia et al. 2022): registers reset one after another.
 //!
-//! One register is reset every slot of 2 W / m seconds, round robin, W being the window. A register
+//! Every 2 W / m seconds (a slot) one register is reset, in turn, where W is the window. A register
 //! of age i slots has seen the last i slots, an exposure of e = 2 i / m windows, so under the
-//! Poisson model its rate is (n / m) e with n flows a window.
+//! Poisson model its rate is (n / m) e with n flows per window.
 
 use super::flajolet::alpha;
 use super::histogram::{check, last_level, precision};
@@ -11,29 +11,29 @@ use super::mle::lower_bound;
 use super::model::{Moments, match_mean, moments, weight};
 use super::{Estimate, EstimateError};
 
-/// Share of the ages that the harmonic estimator discards: the young registers' levels are too low
+/// Share of the youngest registers that the harmonic estimator discards: their levels are too low
 /// for its asymptotic constant.
 const DISCARDED: f64 = 0.125;
 
 const MAX_STEPS: u32 = 60;
 
-/// How a number of flows a window is estimated from registers of different ages.
+/// Estimator of the flows per window from registers of different ages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum StaggeredEstimator {
-    /// The most likely n, every register at its own exposure: usable from the first flow on.
+    /// Most likely n, with each register at its own exposure: usable from the first flow on.
     #[default]
     Mle,
-    /// The source's: the harmonic mean of the registers older than 12.5 % of m, equalised by their
-    /// exposures. Too high where the youngest of them saw few flows: with m = 2048 by 96 % at
-    /// 1,000 flows a window, 7 % at 5,000, 0.1 % at 20,000. Below about 5 m flows prefer `Mle`.
+    /// Estimator of the source: the harmonic mean of the registers older than 12.5 % of m, scaled
+    /// by their exposures. Too high if the youngest of them saw few flows: with m = 2048 by 96 % at
+    /// 1,000 flows per window, 7 % at 5,000, 0.1 % at 20,000. Below about 5 m flows prefer `Mle`.
     Harmonic,
 }
 
 impl StaggeredEstimator {
-    /// Every estimator, the default first.
+    /// All estimators, the default first.
     pub const ALL: [Self; 2] = [Self::Mle, Self::Harmonic];
 
-    /// The name used in configurations and outputs: `mle` or `harmonic`.
+    /// Returns the name used in configurations and outputs: `mle` or `harmonic`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -43,24 +43,24 @@ impl StaggeredEstimator {
     }
 }
 
-/// The number of new flows a window W in a staggered sketch.
+/// Estimates the number of new flows per window W from a staggered sketch.
 ///
-/// `levels`: one a register, m = 2^p of them, p in 4..=16, each 0..=33 - p. `ages`: slots of 2 W /
-/// m since each register's reset, fractions allowed, 0 < age <= m. A register not yet reset since
-/// the start has the age of the measurement.
+/// `levels`: one for each register, m = 2^p of them, p in 4..=16, each 0..=33 - p. `ages`: slots of
+/// 2 W / m since each register's reset, fractions allowed, 0 < age <= m. A register not yet reset
+/// since the start has the age of the measurement.
 ///
-/// The estimate is a rate, arrivals of flows that a register has not seen since its reset, and
-/// takes it as even over the last 2 W. Flows that persist are seen again by a register soon after
-/// its reset, so with them the value lies above the number of distinct flows in W. The interval is
-/// about that rate, so it counts the arrivals' own Poisson spread and is wide enough for the number
-/// of arrivals in the last W too. Registers that all hold 0 give the value 0, and as the high end
-/// the largest rate that leaves them so in 2.5 % of all cases. Saturated registers give
+/// The estimate is a rate, the arrivals of flows that a register has not seen since its reset, and
+/// assumes that it was constant over the last 2 W. Persistent flows are seen again by a register
+/// soon after its reset, so with them the value is above the number of distinct flows in W. The
+/// interval is about that rate, so it includes the arrivals' own Poisson spread and is wide enough
+/// for the number of arrivals in the last W too. If all registers are 0, the value is 0, and the
+/// high end is the largest rate that leaves them so in 2.5 % of all cases. Saturated registers give
 /// [`CEILING`], as in [`super::estimate_from`].
 ///
 /// # Errors
 /// [`EstimateError::Length`], [`EstimateError::Level`], [`EstimateError::Ages`],
-/// [`EstimateError::Age`]; and with [`StaggeredEstimator::Harmonic`] [`EstimateError::Immature`]
-/// when no register is older than m / 8 slots.
+/// [`EstimateError::Age`]; and with [`StaggeredEstimator::Harmonic`] [`EstimateError::Immature`] if
+/// no register is older than m / 8 slots.
 pub fn staggered(
     levels: &[u8],
     ages: &[f64],
@@ -103,7 +103,7 @@ fn check_ages(registers: usize, ages: &[f64]) -> Result<(), EstimateError> {
     }
 }
 
-/// A level and the time it took to grow, in windows.
+/// Level of a register, and its exposure in windows.
 #[derive(Clone, Copy, Debug)]
 struct Register {
     level: u8,
@@ -114,14 +114,14 @@ fn total_exposure(registers: &[Register]) -> f64 {
     registers.iter().map(|register| register.exposure).sum()
 }
 
-/// No register saw a flow: P = exp(-(n / m) * sum of exposures).
+/// Returns the estimate if no register saw a flow: P = exp(-(n / m) * sum of exposures).
 fn nothing_seen(registers: &[Register], m: f64) -> Estimate {
     let high = -0.025_f64.ln() * m / total_exposure(registers);
     Estimate::ordered(0.0, 0.0, high)
 }
 
-/// Every register is at its last level: as likely as not any rate above the low end, which is the
-/// least rate that does it in 2.5 % of all cases were all registers as old as the oldest.
+/// Returns the estimate if every register is at its last level: open above; the low end is the
+/// least rate that causes this in 2.5 % of all cases if all registers were as old as the oldest.
 fn saturated(registers: &[Register], m: f64, q: u8) -> Estimate {
     let oldest = registers.iter().fold(0.0_f64, |oldest, register| oldest.max(register.exposure));
     let each = (0.025_f64.ln() / registers.len() as f64).exp();
@@ -129,9 +129,9 @@ fn saturated(registers: &[Register], m: f64, q: u8) -> Estimate {
     Estimate::ordered(CEILING, low, CEILING)
 }
 
-/// Ertl's likelihood equation (2017, section 4.1) with a rate of its own for each register; the
-/// left side is concave in t = n / m as before, so Newton from the lower bound does not pass the
-/// root. The observed information about ln t comes with the last step.
+/// Solves Ertl's likelihood equation (2017, section 4.1) with a separate rate for each register.
+/// The left side is concave in t = n / m as before, so Newton from the lower bound does not pass
+/// the root. The last step also yields the observed information about ln t.
 fn most_likely(registers: &[Register], m: f64, q: u8) -> Estimate {
     let occupied = registers.iter().filter(|r| r.level > 0).count() as f64;
     if occupied == 0.0 {
@@ -167,8 +167,9 @@ fn most_likely(registers: &[Register], m: f64, q: u8) -> Estimate {
     around(m * t, information.sqrt().recip(), m * t, 0.0)
 }
 
-/// n = alpha m k / sum(2^-level e) over the k registers given. The interval is about the value
-/// cleared of its bias, of the registers' spread at their exposures, and widened to hold the value.
+/// Returns n = alpha m k / sum(2^-level e) over the k given registers. The interval is about the
+/// value corrected for its bias, from the registers' spread at their exposures, and widened to
+/// contain the value.
 fn harmonic(registers: &[Register], m: f64, q: u8, alpha: f64) -> Estimate {
     if registers.iter().all(|register| register.level == 0) {
         return nothing_seen(registers, m);
@@ -189,7 +190,7 @@ fn harmonic(registers: &[Register], m: f64, q: u8, alpha: f64) -> Estimate {
     }
 }
 
-/// The moments of sum(2^-level e) at t flows a register and window.
+/// Returns the moments of sum(2^-level e) at t flows per register and window.
 fn equalised(registers: &[Register], t: f64, q: u8) -> Moments {
     let zero = Moments { mean: 0.0, slope: 0.0, variance: 0.0 };
     registers.iter().fold(zero, |total, register| {

@@ -1,63 +1,64 @@
-//! Which traffic a window's sum and cells leave possible.
+//! Entropies that are consistent with a window's sum and cells.
 //!
-//! Let F be the packets of the flow of a packet that is drawn at random. The entropy is
-//! `log2 S - E[log2 F]`. Known of F are two means. The first is the sum: a packet of a flow of f
-//! adds `q(f)` on the average, which is `log2 f` for large flows, and for those below the sketch's
-//! noise depends on the noise alone. The second is in the cells: a cell adds up flows with random
-//! signs, so that over cells `-ln |E exp(i t cell)| = (S / columns) E[(1 - cos t F) / F]` for any
-//! t, which tells how many flows there are of sizes up to 1/t and more. The interval is what
-//! `E[log2 F]` can be, given both: a linear program over distributions of F.
+//! Let F be the number of packets of the flow of a randomly drawn packet. The entropy is `log2 S -
+//! E[log2 F]`. Two means of F are known. The first comes from the sum: a packet of a flow of f
+//! packets adds `q(f)` on average, which is `log2 f` for large flows, and depends on the noise
+//! alone for flows below the sketch's noise. The second comes from the cells: a cell sums flows
+//! with random signs, so that over cells `-ln |E exp(i t cell)| = (S / columns) E[(1 - cos t F) /
+//! F]` for any t, which gives the number of flows of sizes from about 1/t up. The interval is the
+//! range of `E[log2 F]` given both: a linear program over distributions of F.
 
 use flowgauge_core::entropy::DERIVATIVE_OF_LOG;
 use flowgauge_core::logarithm::PER_PACKET;
 use flowgauge_core::{Grid, SketchKind, Tabulation, WideSketch};
 
-/// Sizes of flows that are told apart, each so many times the one before.
+/// Ratio of successive flow sizes in the model.
 const RATIO: f64 = 1.5;
 
-/// Keys that are asked for to learn the noise, and how many of the answers are kept.
+/// Maximum number of keys queried to estimate the noise, and of the answers used.
 const KEYS: u32 = 1024;
 const ANSWERS: usize = 32;
 
-/// Instants of the window at which a flow's packet may come.
+/// Number of instants of the window at which a flow's packet may arrive, in the model.
 const INSTANTS: u32 = 48;
 
-/// What rounding of sizes and logarithms comes to, in bits.
+/// Error from rounding sizes and logarithms, in bits.
 const ROUNDING: f64 = 0.01;
 
-/// The median of the absolute value of a normal variable.
+/// Median of the absolute value of a standard normal variable.
 const MEDIAN: f64 = 0.6745;
 
-/// What is known of a window.
+/// Observations of a window.
 pub(super) struct Window<'a> {
     pub(super) packets: f64,
-    /// What a packet added to the sum on the average, in bits.
+    /// Average amount that a packet added to the sum, in bits.
     pub(super) mean: f64,
     pub(super) sketch: &'a WideSketch,
     pub(super) shape: Grid,
     pub(super) kind: SketchKind,
 }
 
-/// What flows of one size do.
+/// Model of flows of one size.
 struct Size {
     /// `log2 f`.
     log2: f64,
-    /// What each of their packets adds to the sum, and to the moment of the cells.
+    /// Average amounts that each of their packets adds to the sum, and to the moment of the cells.
     adds: [f64; 2],
 }
 
-/// A mean that is known within bounds.
+/// Bounds of a mean.
 type Bounds = [f64; 2];
 
 impl Window<'_> {
-    /// The least and the most that `E[log2 F]` can be; `None` if no traffic would give this.
+    /// Returns the minimum and maximum of `E[log2 F]`; `None` if no traffic is consistent with the
+    /// observations.
     pub(super) fn logarithms(&self) -> Option<(f64, f64)> {
         let spread = self.spread();
         let frequency = 1.0 / spread.max(1.0);
         let sizes = self.sizes(spread, frequency);
         let (moment, scatter) = self.moment(frequency)?;
-        // What the model leaves out: arrivals that are not even, and the scatter of sums over
-        // flows. Traffic that is far from it is given more room, until some of it is possible.
+        // The model neglects uneven arrivals and the scatter of sums over flows. For traffic far
+        // from the model the tolerance grows until a solution exists.
         let tolerance =
             [0.02 + 0.02 * self.mean.min(spread.max(1.0).log2()), 2.0 * scatter + 0.05 * moment];
         (0..4).find_map(|doubled| {
@@ -74,8 +75,8 @@ impl Window<'_> {
         self.sketch.cells(self.shape)
     }
 
-    /// The median of what cells hold, which a few large flows do not move, about where they are
-    /// without noise.
+    /// Returns the median absolute value of the cells, which a few large flows do not affect,
+    /// relative to its expectation without noise.
     fn spread(&self) -> f64 {
         let mut cells: Vec<f64> = self.cells().iter().map(|&cell| cell as f64).collect();
         let centre = match self.kind {
@@ -86,7 +87,7 @@ impl Window<'_> {
         middle(&mut cells)
     }
 
-    /// `E[(1 - cos t F) / F]` from the cells, and its standard error.
+    /// Returns `E[(1 - cos t F) / F]` from the cells, and its standard error.
     fn moment(&self, frequency: f64) -> Option<(f64, f64)> {
         let angles = self.cells().iter().map(|&cell| cell as f64 * frequency);
         let (cosines, sines) =
@@ -94,11 +95,11 @@ impl Window<'_> {
         let cells = self.cells().len() as f64;
         let length = cosines.hypot(sines) / cells;
         let unit = self.shape.columns() as f64 / self.packets;
-        // The variance of a cosine at a random angle is a half.
+        // The variance of the cosine of a random angle is 1/2.
         (length > 0.0).then(|| (-length.ln() * unit, unit / (2.0 * cells).sqrt() / length))
     }
 
-    /// What keys that never came are said to have, in order.
+    /// Returns the sorted estimates for keys that never occurred.
     fn answers(&self) -> Vec<f64> {
         // Any tables will do: they choose cells and signs at random.
         let tabulation = Box::new(Tabulation::from_seed(0));
@@ -114,8 +115,8 @@ impl Window<'_> {
 
     fn sizes(&self, spread: f64, frequency: f64) -> Vec<Size> {
         let answers = self.answers();
-        // Variance grows with the packets of many small flows, and with their square where the same
-        // flows come again and again.
+        // The variance grows with the packets if there are many small flows, and with their square
+        // if the same flows recur.
         let mean_size =
             ((spread / MEDIAN).powi(2) * self.shape.columns() as f64 / self.packets).max(1.0);
         let growth = |time: f64| match self.kind {
@@ -137,18 +138,18 @@ impl Window<'_> {
     }
 }
 
-/// The middle one; of none zero.
+/// Returns the median; 0 for an empty slice.
 fn middle(values: &mut [f64]) -> f64 {
     let middle = values.len() / 2;
     if values.is_empty() { 0.0 } else { *values.select_nth_unstable_by(middle, f64::total_cmp).1 }
 }
 
-/// What a packet of a flow of this size adds to the sum, on the average over its packets and the
-/// noise, in bits.
+/// Returns the average amount that a packet of a flow of this size adds to the sum, over its
+/// packets and the noise, in bits.
 fn mean_term(size: f64, answers: &[f64], growth: impl Fn(f64) -> f64) -> f64 {
     let mut sum = 0.0;
     for instant in 0..INSTANTS {
-        // Closer together at the start, where the logarithm is steep.
+        // Denser at the start, where the logarithm is steep.
         let root = (f64::from(instant) + 0.5) / f64::from(INSTANTS);
         let (time, weight) = (root * root, 2.0 * root / f64::from(INSTANTS));
         let count = 1.0 + (size * time).floor();
@@ -159,7 +160,7 @@ fn mean_term(size: f64, answers: &[f64], growth: impl Fn(f64) -> f64) -> f64 {
     sum
 }
 
-/// What the dataplane adds for a count.
+/// Returns the amount that the dataplane adds for a count.
 fn term(count: f64) -> f64 {
     if count > 1.0 {
         f64::from(PER_PACKET.log2(count as u64) + DERIVATIVE_OF_LOG) / 1024.0
@@ -168,11 +169,11 @@ fn term(count: f64) -> f64 {
     }
 }
 
-/// The least and the most that the mean of `log2` can be over all mixtures of sizes whose means are
+/// Returns the minimum and maximum of the mean of `log2` over all mixtures of sizes whose means are
 /// within the bounds.
 ///
-/// A linear program with two constraints has its extremes where at most three sizes are mixed, and
-/// each constraint that it takes more sizes to meet is at one of its bounds.
+/// A linear program with two constraints has its extremes at mixtures of at most three sizes, and
+/// each constraint that needs additional sizes is at one of its bounds.
 fn range(sizes: &[Size], [first, second]: [Bounds; 2]) -> Option<(f64, f64)> {
     let within = |value: f64, [low, high]: Bounds| (low..=high).contains(&value);
     let mut extremes: Option<(f64, f64)> = None;

@@ -14,16 +14,16 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Zipf};
 use std::collections::HashMap;
 
-/// How packets choose their flows.
+/// Distribution of packets over flows.
 #[derive(Clone, Copy, Debug)]
 enum Traffic {
     Zipf(f64, f64),
     Uniform(u64),
-    /// Every packet a flow of its own.
+    /// Every packet is a flow of its own.
     Mice,
-    /// As Zipf of 20,000 flows, a tenth of the packets flows of their own.
+    /// Zipf over 20,000 flows, with a tenth of the packets as flows of their own.
     Flood,
-    /// One flow has half of the packets, and all others are flows of their own.
+    /// One flow has half of the packets; every other packet is a flow of its own.
     Half,
 }
 
@@ -46,7 +46,7 @@ impl Traffic {
     }
 }
 
-/// A window of one entropy.
+/// Window of one entropy.
 struct Window {
     sketch: Box<SharedSketch>,
     sum: Sum,
@@ -78,7 +78,7 @@ impl Window {
         );
     }
 
-    /// The entropy, and an empty window again.
+    /// Returns the entropy, and starts an empty window.
     fn close(&mut self) -> Entropy {
         let mut sketch = Box::new(WideSketch::new());
         self.sketch.merge_into(&mut sketch, self.kind, self.shape);
@@ -115,15 +115,15 @@ const TRAFFIC: [Traffic; 13] = [
     Traffic::Half,
 ];
 
-/// How far the entropy in integers may be from that in floating point, for reasons that
-/// `dataplane/core/tests/entropy.rs` tells.
+/// Returns the maximum difference between the entropy in integers and in floating point, as derived
+/// in `dataplane/core/tests/entropy.rs`.
 fn allowed_in_integers(packets: u64, quotient: f64) -> f64 {
     let logarithm = (1.0 + 1.0_f64 / 128.0).log2() + 0.0005 + 1.0 / 1024.0;
     logarithm + quotient * (1.01 * logarithm.exp2() * (1.0 + 1.0 / packets as f64) - 1.0)
 }
 
-/// Checks that intervals of 95 % hold the truth as often as they say, for all that chance allows,
-/// with each of the shapes: a window is a trial of its own only with one.
+/// Checks that 95 % intervals contain the truth as often as they claim, within what chance allows,
+/// with each of the shapes. Windows are independent trials only for a single shape.
 fn assert_coverage(kind: SketchKind, shapes: &[Grid], lengths: &[u64], seeds: u64) {
     let (mut held, mut all) = (vec![0; shapes.len()], 0);
     for traffic in TRAFFIC {
@@ -144,7 +144,7 @@ fn assert_coverage(kind: SketchKind, shapes: &[Grid], lengths: &[u64], seeds: u6
                 let most = (packets as f64).log2();
                 assert!(0.0 <= low && low <= bits && bits <= high && high <= most);
                 assert!((normalised - bits / most).abs() < 1e-12);
-                // A sum of less than a bit a packet is neglected in integers.
+                // Integers neglect a sum of less than a bit per packet.
                 let expected = if most - bits < 1.0 { most } else { bits };
                 let in_integers = in_integers.unwrap();
                 assert!(
@@ -179,7 +179,7 @@ fn intervals_of_count_min_hold_the_truth() {
     assert_coverage(SketchKind::CountMin, &shapes, &[500, 5_000, 60_000], 3);
 }
 
-/// How the parts of a mixture share their flows.
+/// Overlap of the flows of a mixture's parts.
 #[derive(Clone, Copy, Debug)]
 enum Parts {
     Same,
@@ -188,7 +188,7 @@ enum Parts {
     Mixed,
 }
 
-/// Windows and places together: with the same flows, with others, and with some of both.
+/// Mixtures of parts with the same flows, with different flows, and with some of both.
 #[test]
 fn intervals_of_mixtures_hold_the_truth() {
     let (mut held, mut all) = (0, 0);
@@ -252,7 +252,7 @@ fn a_mixture_of_one_part_is_that_part() {
         (low - least).abs() < 1e-9 && (high - greatest).abs() < 1e-9
     };
     assert!(near(mixture.bounds(), 2.0, 3.0));
-    // Two halves are a bit apart at most.
+    // Two halves differ by at most one bit.
     mixture.add(1000, 2.0, (2.0, 3.0));
     assert!(near(mixture.bounds(), 2.0, 4.0));
     assert_eq!(united(&Mixture::default(), false).bits, 0.0);
@@ -275,7 +275,7 @@ fn intervals_are_narrow_where_the_sketch_is_not_noisy() {
         let entropy = window.close();
         format!("{:.3}", entropy.high - entropy.low)
     });
-    // Nothing here is left to chance.
+    // The windows are deterministic.
     assert_eq!(widths, ["0.036", "0.073", "0.119", "0.085"]);
 }
 
@@ -285,14 +285,14 @@ fn windows_of_nothing_and_of_one_packet() {
     for kind in SketchKind::ALL {
         assert_eq!(estimate(0, 0, &cells, Grid::COUNTERS, kind), Entropy::ZERO);
         assert_eq!(estimate(1, 0, &cells, Grid::COUNTERS, kind), Entropy::ZERO);
-        // What no traffic gives has the widest interval rather than none.
+        // Values that no traffic produces give the widest interval.
         let damaged = estimate(1000, u64::MAX, &cells, Grid::COUNTERS, kind);
         assert_eq!((damaged.bits, damaged.low, damaged.high), (0.0, 0.0, 1000_f64.log2()));
     }
 }
 
-/// One flow has so many packets that its counters are full: it adds the logarithm of a count that
-/// stands still.
+/// One flow has enough packets to fill its counters, and from then on adds the logarithm of a
+/// constant count.
 #[test]
 fn full_counters_widen_the_interval_downwards() {
     for (kind, full) in
@@ -301,7 +301,7 @@ fn full_counters_widen_the_interval_downwards() {
         let mut sketch = Box::new(WideSketch::new());
         sketch.add(kind, 7, full);
         let packets = 1_u64 << 36;
-        // As if every packet had been counted as the last before the counter was full.
+        // Upper bound: every packet counted as the last one before the counter was full.
         let sum = packets * u64::from(PER_PACKET.log2(FULL as u64)) / 1024 * 1024;
         let entropy = estimate(packets, sum, &sketch, Grid::COUNTERS, kind);
         assert!(
@@ -313,11 +313,11 @@ fn full_counters_widen_the_interval_downwards() {
     }
 }
 
-/// Packets of a window of the alarm's tests.
+/// Packets of a window in the tests of the alarm.
 const PACKETS: u64 = 8_192;
 
-/// Entropies of windows of Zipf sources and destinations, a part of the packets a SYN flood from
-/// sources of its own in some.
+/// Generator of windows with Zipf sources and destinations; a share of the packets of some windows
+/// is a SYN flood from random sources.
 struct Link {
     sources: Zipf<f64>,
     destinations: Zipf<f64>,
@@ -338,7 +338,7 @@ impl Link {
         }
     }
 
-    /// A window of so many packets, of which a share floods.
+    /// Returns the entropies of a window in which this share of the packets is a flood.
     fn window(&mut self, packets: u64, share: f64) -> [f64; 2] {
         for _ in 0..packets {
             let flows = if self.random.random_bool(share) {
@@ -397,8 +397,8 @@ fn a_flood_raises_the_alarm_at_once_and_quiet_windows_hardly_ever_do() {
     assert!(without_scatter > 3, "the least deviation is of no use: {without_scatter}");
 }
 
-/// Of 20 floods of a share of the packets those that raise the alarm in their first window, and the
-/// false alarms in 20 windows before each.
+/// Returns how many of 20 floods with a share of the packets raise the alarm in their first window,
+/// and the false alarms in the 20 windows before each.
 fn floods_seen(packets: u64, share: f64) -> (u32, u32) {
     let (mut seen, mut false_alarms) = (0, 0);
     for seed in 1..=20 {
@@ -421,13 +421,12 @@ fn floods_of_a_tenth_are_seen_in_windows_of_2000_packets_and_of_a_quarter_in_500
     let few = floods_seen(500, 0.1);
     let (some, many, quarter) =
         (floods_seen(2_000, 0.1), floods_seen(10_000, 0.1), floods_seen(500, 0.25));
-    // What SPECIFICATION.md says.
+    // As SPECIFICATION.md states.
     assert_eq!([few.0, some.0, many.0, quarter.0], [6, 20, 20, 20]);
     assert!([few, some, many, quarter].iter().map(|rates| rates.1).sum::<u32>() <= 1);
 }
 
-/// Windows of a few packets to some thousand, one after the other; and such as are small once in a
-/// while.
+/// Windows of some thousand packets down to a few, and windows that are small occasionally.
 #[test]
 fn bursts_raise_no_alarm() {
     for any_size in [true, false] {
@@ -468,7 +467,7 @@ fn nothing_is_raised_while_learning_nor_by_windows_of_few_packets() {
         );
     }
     let learned = alarm.clone();
-    // A window of one packet has no entropy, and one of 99 may be anything by chance.
+    // A window of one packet has no entropy, and that of one with 99 is mostly chance.
     for packets in [0, 1, 2, 99] {
         assert_eq!(alarm.judge(packets, 1000.0, 0.0), Verdict::TooFewPackets);
     }
@@ -477,11 +476,11 @@ fn nothing_is_raised_while_learning_nor_by_windows_of_few_packets() {
     let verdict = |sources, destinations| learned.clone().judge(1_000_000, sources, destinations);
     assert_eq!(verdict(sources.mean + 100.0, destinations.mean), Verdict::Raised);
     assert_eq!(verdict(sources.mean, destinations.mean - 100.0), Verdict::Raised);
-    // The other way round it is no flood, and what changes both alike is none either.
+    // The opposite change is no flood, and neither is a change of both entropies alike.
     assert_eq!(verdict(sources.mean - 100.0, destinations.mean + 100.0), Verdict::Quiet);
     assert_eq!(verdict(sources.mean + 100.0, destinations.mean + 100.0), Verdict::Quiet);
     assert_eq!(verdict(sources.mean - 100.0, destinations.mean - 100.0), Verdict::Quiet);
-    // Whoever asks for windows of one packet gets none judged.
+    // A minimum of zero does not make windows of one packet judged.
     let mut any = Judge::new(Options { least: 0, training: 0, ..Options::default() });
     assert_eq!(
         (any.judge(1, 0.0, 0.0), any.judge(2, 1.0, 0.0)),
@@ -489,9 +488,9 @@ fn nothing_is_raised_while_learning_nor_by_windows_of_few_packets() {
     );
 }
 
-/// What a switch goes by in a window that is open: its first packets, however many, are within the
-/// bounds, and so is a window of twice the packets. A flood of half of the packets is not, in
-/// either entropy.
+/// Bounds for a switch, which checks the open window: a window's first packets, however many, are
+/// within them, and so is a window of twice the packets. A flood of half of the packets exceeds
+/// them, in either entropy.
 #[test]
 fn the_beginning_of_a_usual_window_is_within_the_bounds_and_that_of_a_flood_is_not() {
     const FIRST: u64 = 1_024;

@@ -59,7 +59,7 @@ fn an_empty_table_has_no_flows() {
 
 #[test]
 fn bounds_are_as_narrow_as_the_algorithm_allows() {
-    // Seventeen flows for sixteen slots: the last takes the slot of one that had one packet.
+    // Seventeen flows for sixteen slots: the last takes the slot of a flow with one packet.
     let settings = settings(Algorithm::SpaceSaving);
     let mut table = Small::new();
     (1..=16).for_each(|flow| count(&mut table, &settings, flow, 64));

@@ -1,14 +1,14 @@
-//! The probabilities of every pair of levels and their derivatives.
+//! Probabilities of all pairs of levels, and their derivatives.
 
 use super::super::histogram::LEVELS;
 use super::super::model::{for_each_level, weight};
 
-/// Flows a register: only in the first sketch, only in the second, in both.
+/// Flows per register: only in the first sketch, only in the second, in both.
 pub(super) type Rates = [f64; 3];
-/// Symmetric, in the order of [`Rates`].
+/// Symmetric matrix, in the order of [`Rates`].
 pub(super) type Matrix = [[f64; 3]; 3];
 
-/// How often each pair of levels occurs: all that the likelihood depends on.
+/// Number of occurrences of each pair of levels: all that the likelihood depends on.
 pub(super) struct PairCounts {
     pairs: Vec<(u8, u8, f64)>,
     m: f64,
@@ -30,7 +30,8 @@ impl PairCounts {
         Self { pairs, m: a.len() as f64, q }
     }
 
-    /// Log-likelihood, its gradient and the expected information, these by the rates' logarithms.
+    /// Returns the log-likelihood, its gradient and the expected information, the latter two by the
+    /// logarithms of the rates.
     pub(super) fn evaluate(&self, rates: Rates) -> (f64, Rates, Matrix) {
         let cells = Cells::new(&rates, self.q);
         let mut likelihood = 0.0;
@@ -63,7 +64,7 @@ impl Decay {
         Self { e, u }
     }
 
-    /// Probability of one register's level at this rate, and its derivative by the rate.
+    /// Returns the probability of a register's level at this rate, and its derivative by the rate.
     fn level(&self, k: u8, q: u8) -> (f64, f64) {
         let (e, u) = self.at(k.min(q));
         let y = weight(k.min(q));
@@ -79,7 +80,7 @@ impl Decay {
     }
 }
 
-/// The distribution of a pair of levels at given rates (Ertl 2017, section 5.1).
+/// Distribution of a pair of levels at given rates (Ertl 2017, section 5.1).
 pub(super) struct Cells {
     rates: Rates,
     q: u8,
@@ -91,7 +92,7 @@ pub(super) struct Cells {
 }
 
 impl Cells {
-    /// `rates`: flows a register, each over 0.
+    /// Computes the distribution at `rates`: flows per register, each over 0.
     pub(super) fn new(rates: &Rates, q: u8) -> Self {
         let [a, b, x] = *rates;
         Self {
@@ -105,8 +106,9 @@ impl Cells {
         }
     }
 
-    /// Probability of the pair and its derivatives by the three rates. Unequal levels are two
-    /// independent registers': the lower one has seen nothing that the higher one has not.
+    /// Returns the probability of a pair and its derivatives by the three rates. If the levels
+    /// differ, it is a product of two independent ones: flows in both sketches reach at most the
+    /// lower level, so the higher one is due to a flow in that sketch alone.
     fn at(&self, k1: u8, k2: u8) -> (f64, Rates) {
         match k1.cmp(&k2) {
             std::cmp::Ordering::Less => {
@@ -123,9 +125,9 @@ impl Cells {
         }
     }
 
-    /// P(K1 = K2 = k) = F d with F = P(both <= k) and, in sums of positive terms only,
-    /// d = (1 - A)(1 - B) + E (1 - X); A, B, X, E are exp of -(a + x), -(b + x), -x, -(a + b + x)
-    /// times y = 2^-k.
+    /// Returns the probability of two equal levels, and its derivatives. P(K1 = K2 = k) = F d with
+    /// F = P(both <= k) and, in sums of positive terms only, d = (1 - A)(1 - B) + E (1 - X); A, B,
+    /// X, E are exp of -(a + x), -(b + x), -x, -(a + b + x) times y = 2^-k.
     fn equal(&self, k: u8) -> (f64, Rates) {
         let level = k.min(self.q);
         let y = weight(level);
@@ -144,7 +146,7 @@ impl Cells {
         if k > self.q { (d, slopes) } else { (all * d, slopes.map(|slope| all * (slope - y * d))) }
     }
 
-    /// Expected information of one register about the rates' logarithms.
+    /// Returns the expected information of one register about the logarithms of the rates.
     pub(super) fn information(&self) -> Matrix {
         let mut information = [[0.0; 3]; 3];
         for k1 in 0..=self.q + 1 {

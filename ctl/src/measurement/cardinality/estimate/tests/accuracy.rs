@@ -4,8 +4,8 @@ use super::super::{Estimator, estimate};
 use super::sampling::{Source, Summary, large_sketch, scatter, sketch, summarise};
 use flowgauge_testing::chance::binomial;
 
-/// The bias of estimators that have none in the limit is of the order of one over their registers,
-/// here 2048.
+/// Maximum bias of asymptotically unbiased estimators, of the order of one over the number of
+/// registers, here 2048.
 const BIAS: f64 = 1.0 / 2048.0;
 
 fn simulate(flows: u64, p: u8, trials: u64) -> [(Estimator, Summary); 3] {
@@ -29,7 +29,8 @@ fn simulate(flows: u64, p: u8, trials: u64) -> [(Estimator, Summary); 3] {
     })
 }
 
-/// The relative error of linear counting at so many flows a register (Whang et al. 1990).
+/// Returns the relative error of linear counting at `per_register` flows per register (Whang et al.
+/// 1990).
 fn linear_counting_error(per_register: f64, p: u8) -> f64 {
     ((per_register.exp_m1() - per_register) / f64::from(1_u32 << p)).sqrt() / per_register
 }
@@ -38,9 +39,9 @@ fn assert_honest(flows: u64, p: u8, trials: u64) {
     for (estimator, summary) in simulate(flows, p, trials) {
         let case = format!("{estimator}, 2^{p} registers, {flows} flows: {summary:?}");
         assert!(summary.is_honest(), "{case}");
-        // About 2.5 flows a register `flajolet` is one of two estimates. The interval is that of
-        // the one it is, of which linear counting has the larger error, while both together scatter
-        // less.
+        // At about 2.5 flows per register `flajolet` is one of two estimates. The interval is that
+        // of the chosen one, of which linear counting has the larger error, while the mixture of
+        // both scatters less.
         let hands_over = estimator == Estimator::Flajolet && flows == 5 << p >> 1;
         let spread =
             summary.spread.max(if hands_over { linear_counting_error(2.5, p) } else { 0.0 });
@@ -85,7 +86,7 @@ fn intervals_hold_the_truth_with_16384_and_65536_registers() {
 #[test]
 fn errors_at_the_switch_to_linear_counting() {
     let [(_, ertl), (_, flajolet), (_, mle)] = simulate(5120, 11, 4000);
-    // What SPECIFICATION.md says, to the last digit it says.
+    // As SPECIFICATION.md states, to its last digit.
     assert!((flajolet.bias - 0.022).abs() <= flajolet.chance() + 0.0005, "{flajolet:?}");
     for summary in [ertl, mle] {
         assert!(summary.bias.abs() <= summary.chance() + BIAS, "{summary:?}");
@@ -120,7 +121,7 @@ fn ertl_and_mle_count_on_where_most_registers_are_at_the_last_level() {
     }
 }
 
-/// A promise, and nothing of chance: both see the same registers.
+/// A guarantee rather than a matter of chance: both use the same registers.
 #[test]
 fn ertl_and_mle_agree_within_a_percent() {
     let mut source = Source::new(21);

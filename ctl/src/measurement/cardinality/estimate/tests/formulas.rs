@@ -1,4 +1,4 @@
-//! The formulas against slow, direct forms of what they stand for.
+//! Comparison of the formulas with slow, direct versions.
 
 use super::super::ertl::improved_raw;
 use super::super::mle::maximum_likelihood;
@@ -6,7 +6,7 @@ use super::super::model::{information, match_mean, moments};
 use super::super::{Estimator, Histogram, StaggeredEstimator, estimate, staggered};
 use super::sampling::{Source, large_sketch, sketch};
 
-/// P(level = k) of one register, straight from the distribution function.
+/// Returns P(level = k) of one register, directly from the distribution function.
 fn probability(k: u8, t: f64, q: u8) -> f64 {
     let at_most = |k: i32| match k {
         -1 => 0.0,

@@ -4,7 +4,7 @@ use super::super::{Estimate, Estimator, Joint, estimate, joint};
 use super::sampling::Source;
 use flowgauge_testing::chance::{binomial, of_mean};
 
-/// Two sketches with `only_a`, `only_b` and `both` flows.
+/// Returns two sketches with `only_a`, `only_b` and `both` flows.
 fn pair(only_a: u32, only_b: u32, both: u32, p: u8, seed: u64) -> (Vec<u8>, Vec<u8>) {
     let mut source = Source::new(seed);
     let (mut a, mut b) = (vec![0; 1 << p], vec![0; 1 << p]);
@@ -28,17 +28,18 @@ fn holds(estimate: Estimate, truth: u32) -> u64 {
 /// Trials of every simulation.
 const TRIALS: u64 = 200;
 
-/// Whether intervals of 95 % hold the truth as often as they say, for all that chance allows.
+/// Returns whether 95 % intervals contain the truth as often as they claim, within what chance
+/// allows.
 fn are_honest(held: [u64; 4]) -> bool {
     held.iter().all(|held| held >= binomial(TRIALS, 0.95).start())
 }
 
-/// How far two estimates of one likelihood may be apart, in standard errors: each ends within 1e-4
-/// of its maximum. The joint one takes no step that promises less than 1e-8, which is the square of
+/// Maximum difference of two estimates of one likelihood, in standard errors: each ends within 1e-4
+/// of its maximum. The joint one accepts no step that gains less than 1e-8, which is the square of
 /// its length; the single one ends with a step of 1e-4.
 const CONVERGED: f64 = 2e-4;
 
-/// The relative error of a union in `registers` registers.
+/// Returns the relative error of a union in `registers` registers.
 fn error(registers: u32) -> f64 {
     1.04 / f64::from(registers).sqrt()
 }
@@ -47,8 +48,8 @@ fn numbers(joint: &Joint) -> [Estimate; 4] {
     [joint.only_a, joint.only_b, joint.both, joint.union]
 }
 
-/// Returns how many intervals of only_a, only_b, both and union hold the truth, and the errors of
-/// the intersection in every trial: the joint estimate's, and inclusion and exclusion's.
+/// Returns how many intervals of only_a, only_b, both and union contain the truth, and the errors
+/// of the intersection in every trial: of the joint estimate, and of inclusion and exclusion.
 fn simulate(only_a: u32, only_b: u32, both: u32) -> ([u64; 4], Vec<[f64; 2]>) {
     let truth = [only_a, only_b, both, only_a + only_b + both];
     let (mut held, mut errors) = ([0; 4], Vec::new());
@@ -67,7 +68,7 @@ fn simulate(only_a: u32, only_b: u32, both: u32) -> ([u64; 4], Vec<[f64; 2]>) {
     (held, errors)
 }
 
-/// Mean and standard deviation.
+/// Returns the mean and the standard deviation.
 fn spread(values: &[f64]) -> (f64, f64) {
     let mean_of = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / TRIALS as f64;
     let mean = mean_of(&mut values.iter().copied());
@@ -79,8 +80,8 @@ fn intersections_beat_inclusion_and_exclusion() {
     for (only, both) in [(50_000, 0), (45_000, 5_000), (25_000, 25_000)] {
         let (held, errors) = simulate(only, only, both);
         assert!(are_honest(held), "{both} of {only}: {held:?}");
-        // Both see the same registers: by how much the squares of their errors differ is more than
-        // chance would make of two that are as good.
+        // Both use the same registers: the squares of their errors differ by more than chance would
+        // give for two equally good estimates.
         let gains: Vec<f64> = errors
             .iter()
             .map(|[jointly, separately]| separately.powi(2) - jointly.powi(2))
@@ -178,7 +179,7 @@ fn swapping_the_sketches_swaps_the_numbers() {
     for (x, y) in [(one.only_a, other.only_b), (one.both, other.both), (one.union, other.union)] {
         let half_width = 0.5 * (x.high - x.low);
         assert!((x.value - y.value).abs() <= CONVERGED * half_width, "{x:?} {y:?}");
-        // The ends are searched to a hundredth of the half width and a thousandth of a flow.
+        // The ends are located to a hundredth of the half width and a thousandth of a flow.
         for (x, y) in [(x.low, y.low), (x.high, y.high)] {
             assert!((x - y).abs() <= (0.01 + CONVERGED) * half_width + 1e-3, "{x} {y}");
         }

@@ -4,7 +4,7 @@ use super::super::{
     CEILING, Estimate, Estimator, Histogram, StaggeredEstimator, estimate, joint, staggered,
 };
 
-/// Levels that a sketch can hold, likely or not: of any spread about any height.
+/// Generates levels that a sketch can have, likely or not, of any spread around any mean.
 fn levels(p: u8) -> impl Strategy<Value = Vec<u8>> {
     (0..=33 - p, 1..=33_u8).prop_flat_map(move |(lowest, spread)| {
         let highest = (33 - p).min(lowest.saturating_add(spread));
@@ -70,7 +70,7 @@ proptest! {
         }
     }
 
-    // Not so for `flajolet`, which falls where it hands over from linear counting.
+    // Except `flajolet`, which decreases where the raw estimate takes over from linear counting.
     #[test]
     fn merging_never_lowers_ertl_or_mle((a, b) in two_sketches()) {
         let merged = merge(&a, &b);

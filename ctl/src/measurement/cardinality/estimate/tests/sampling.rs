@@ -19,7 +19,7 @@ impl Source {
         z ^ (z >> 31)
     }
 
-    /// In (0, 1].
+    /// Returns a random number in (0, 1].
     fn unit(&mut self) -> f64 {
         ((self.word() >> 11) + 1) as f64 / (1_u64 << 53) as f64
     }
@@ -35,14 +35,15 @@ impl Source {
         }
     }
 
-    /// The level of one register at `rate` flows on average, by the inverse of its distribution.
+    /// Draws the level of one register at `rate` flows on average, by the inverse of its
+    /// distribution.
     pub(super) fn level(&mut self, rate: f64, p: u8) -> u8 {
         let rounds = (rate / -self.unit().ln()).log2().ceil();
         rounds.clamp(0.0, f64::from(33 - p)) as u8
     }
 }
 
-/// A sketch of exactly `flows` flows.
+/// Returns a sketch of exactly `flows` flows.
 pub(super) fn sketch(flows: u64, p: u8, source: &mut Source) -> Vec<u8> {
     let mut levels = vec![0; 1 << p];
     for _ in 0..flows {
@@ -51,14 +52,14 @@ pub(super) fn sketch(flows: u64, p: u8, source: &mut Source) -> Vec<u8> {
     levels
 }
 
-/// A sketch of a Poisson number of flows, `flows` on average: as good as an exact number where
-/// 1/sqrt(n) is far below the estimators' error, and quick at any n.
+/// Returns a sketch of a Poisson number of flows, `flows` on average: equivalent to an exact number
+/// if 1/sqrt(n) is far below the estimators' error, and fast for any n.
 pub(super) fn large_sketch(flows: f64, p: u8, source: &mut Source) -> Vec<u8> {
     let rate = flows / f64::from(1_u32 << p);
     (0..1 << p).map(|_| source.level(rate, p)).collect()
 }
 
-/// A staggered sketch at `flows` new flows a window, its ages a whole number of slots.
+/// Returns a staggered sketch at `flows` new flows per window, with ages of whole slots.
 pub(super) fn staggered_sketch(flows: f64, p: u8, source: &mut Source) -> (Vec<u8>, Vec<f64>) {
     let m = 1_u32 << p;
     (0..m)
@@ -70,16 +71,16 @@ pub(super) fn staggered_sketch(flows: f64, p: u8, source: &mut Source) -> (Vec<u
         .unzip()
 }
 
-/// How estimates of one true number came out.
+/// Results of repeated estimates of one true number.
 #[derive(Debug)]
 pub(super) struct Summary {
     /// Mean error, relative to the truth.
     pub(super) bias: f64,
     /// Root mean square error, relative to the truth.
     pub(super) rmse: f64,
-    /// Intervals that hold the truth.
+    /// Number of intervals that contain the truth.
     pub(super) held: u64,
-    /// Of so many.
+    /// Number of trials.
     pub(super) trials: u64,
     /// Standard deviation of the logarithm of the estimates.
     pub(super) spread: f64,
@@ -90,28 +91,29 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    /// Whether intervals of 95 % hold the truth as often as they say, for all that chance allows.
+    /// Returns whether 95 % intervals contain the truth as often as they claim, within what chance
+    /// allows.
     pub(super) fn is_honest(&self) -> bool {
         self.held >= *binomial(self.trials, 0.95).start()
     }
 
-    /// Whether intervals are no wider than the errors call for. They are even on the logarithmic
-    /// scale, of 1.96 deviations either way, and by what counting in whole flows adds, at most one
-    /// flow, wider. One that is cleared of a bias may have to be wider to hold the estimate. The
-    /// deviation of so many trials is too small by chance by as much as [`scatter`] says.
+    /// Returns whether intervals are no wider than the errors require. They extend 1.96 deviations
+    /// both ways on the logarithmic scale, and at most one flow more because flows are whole. One
+    /// that is corrected for a bias may have to be wider to contain the estimate. The deviation
+    /// over the trials may be too small by chance by as much as [`scatter`] allows.
     pub(super) fn is_narrow(&self) -> bool {
         let half = (Z95 * self.spread * (1.0 + scatter(self.trials))).sinh();
         self.half_width <= half.max(0.5 * (half + self.bias.abs())) + self.one
     }
 
-    /// The largest mean error of an estimator without bias: what chance makes of so many trials.
+    /// Returns the largest mean error by chance of an unbiased estimator over these trials.
     pub(super) fn chance(&self) -> f64 {
         of_mean(self.rmse, self.trials)
     }
 }
 
-/// How far chance moves a standard deviation, or a root mean square error, of so many trials,
-/// relative to it.
+/// Returns how far chance changes a standard deviation, or a root mean square error, over `trials`
+/// trials, relative to it.
 pub(super) fn scatter(trials: u64) -> f64 {
     DEVIATIONS / (2.0 * trials as f64).sqrt()
 }

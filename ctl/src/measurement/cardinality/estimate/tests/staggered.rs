@@ -50,16 +50,16 @@ fn harmonic_has_no_bias_at_many_flows() {
     assert!(summary.is_honest(), "{summary:?}");
 }
 
-/// Where most registers are empty the harmonic mean is far too high, by what the model of a
-/// register says. The likelihood's error is the least that any estimator without bias has: the
-/// inverse of the information in all registers.
+/// If most registers are empty the harmonic mean is far too high, as the model of a register
+/// predicts. The error of the likelihood is the minimum for any unbiased estimator: the inverse of
+/// the information in all registers.
 #[test]
 fn likelihood_is_better_than_the_harmonic_mean_at_few_flows() {
     const FLOWS: f64 = 1000.0;
     let (p, q, m) = (11, 21, 2048.0);
     let (_, ages) = staggered_sketch(FLOWS, p, &mut Source::new(0));
     let exposures = || ages.iter().map(|age| 2.0 * age / m);
-    // The youngest eighth is left out.
+    // Without the youngest eighth.
     let mature = || exposures().filter(|exposure| *exposure > 0.25);
     let sum: f64 = mature().map(|exposure| exposure * moments(FLOWS / m * exposure, q).mean).sum();
     let expected = alpha(2048) * m * mature().count() as f64 / sum / FLOWS - 1.0;
@@ -73,8 +73,8 @@ fn likelihood_is_better_than_the_harmonic_mean_at_few_flows() {
     let likelihood = simulate(FLOWS, p, StaggeredEstimator::Mle, 100);
     assert!(harmonic.is_honest(), "{harmonic:?}");
     let deviation = (harmonic.rmse.powi(2) - harmonic.bias.powi(2)).sqrt();
-    // Both formulas are those of many registers: what comes behind is of the order of one over
-    // their number.
+    // Both formulas are asymptotic: the remainder is of the order of one over the number of
+    // registers.
     let (allowed, rest) = (of_mean(deviation, harmonic.trials), 1.0 / m);
     assert!((harmonic.bias - expected).abs() <= allowed + rest, "{expected}: {harmonic:?}");
     assert!(
@@ -84,8 +84,8 @@ fn likelihood_is_better_than_the_harmonic_mean_at_few_flows() {
     assert!(likelihood.rmse < expected, "{likelihood:?} {harmonic:?}");
 }
 
-/// The most flows that leave nothing in 2.5 % of all cases: `exp(-n) = 0.025` where all registers
-/// together are exposed for a window each.
+/// Largest number of flows that leaves no trace in 2.5 % of all cases: `exp(-n) = 0.025` if all
+/// registers are exposed for one window each in total.
 #[test]
 fn no_flow_leaves_room_for_three() {
     let ages: Vec<f64> = (1..=2048).map(f64::from).collect();
