@@ -16,7 +16,7 @@
 use crate::number::{Number, Z95};
 use flowgauge_core::delay::Counts;
 use flowgauge_core::delay::histogram::{BUCKETS, Bucket, Histogram, least};
-use flowgauge_core::delay::weights::{SOON_BITS, SQUARE_BITS, WEIGHT_BITS};
+use flowgauge_core::delay::weights::{SQUARE_BITS, WEIGHT_BITS, share_soon};
 
 /// The percentiles that are told, and their names.
 pub const PERCENTILES: [(f64, &str); 5] =
@@ -49,16 +49,8 @@ const SYSTEMATIC: f64 = 1.0 / 128.0;
 /// Standard deviations by which slots are taken [soon](Counts::soon) more often than by chance.
 const SIGNIFICANT: f64 = 4.0;
 
-/// Returns the share of slots that are taken [soon](Counts::soon) if each request takes any slot with
-/// the same probability.
-fn share_soon(slots_log2: u8) -> f64 {
-    let slots = 2_f64.powi(slots_log2.into());
-    let within = 2_i32.pow(u32::from(slots_log2).saturating_sub(SOON_BITS));
-    1.0 - (1.0 - 1.0 / slots).powi(within - 1)
-}
-
-/// Returns whether the same requests take the same slots again and again, so that survival does not
-/// follow from the number of requests.
+/// Whether the same requests take the same slots again and again, so that survival does not follow
+/// from the number of requests.
 #[must_use]
 pub fn is_repetitive(counts: &Counts, fridge_slots_log2: u8) -> bool {
     let share = share_soon(fridge_slots_log2);

@@ -43,6 +43,16 @@ pub const fn is_soon(number: u32, last: u32, slots_log2: u8) -> bool {
     last != 0 && since.wrapping_shr((slots_log2 as u32).wrapping_sub(SOON_BITS)) == 0
 }
 
+/// The share of slots that are taken soon if requests take any with the same probability.
+#[must_use]
+pub fn share_soon(slots_log2: u8) -> f64 {
+    let slots = 1_u32.wrapping_shl(slots_log2.into());
+    let free = 1.0 - 1.0 / f64::from(slots);
+    // No power of a number with places is in `core`.
+    let within = slots.wrapping_shr(SOON_BITS);
+    1.0 - (1..within).fold(1.0, |share, _| share * free)
+}
+
 /// What a delay counts for, and its square.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Weight {
