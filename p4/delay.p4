@@ -377,12 +377,7 @@ struct flowgauge_delays_t {
     }; \
     Register<bit<32>, bit<FLOWGAUGE_DELAY_INDEX_BITS>>(1 << FLOWGAUGE_DELAY_INDEX_BITS, 0) stamps##number; \
     RegisterAction<bit<32>, bit<FLOWGAUGE_DELAY_INDEX_BITS>, bit<32>>(stamps##number) ask_stamp##number = { \
-        void apply(inout bit<32> stamp, out bit<32> since) { \
-            if (stamp == 0) { \
-                since = 0; \
-            } else { \
-                since = asked_number - stamp; \
-            } \
+        void apply(inout bit<32> stamp) { \
             stamp = asked_number; \
         } \
     };
@@ -470,26 +465,12 @@ struct flowgauge_delays_t {
 // Whether another request waits in the slot.
 #define FLOWGAUGE_DELAY_IS_REFUSED (waits != 0 && waits != md.flowgauge.asked.signature)
 #endif
-// Whether a request took a slot that it did not have, and a slot soon after it was taken last: before a 16th as many requests as there are slots.
-#if FLOWGAUGE_DELAY_QUIC_SPIN
-#define FLOWGAUGE_DELAY_IS_STORED FLOWGAUGE_DELAY_BEGINS
-#else
-#define FLOWGAUGE_DELAY_IS_STORED (md.flowgauge.asked.is_admitted == 1 && md.flowgauge.is_again == 0)
-#endif
-#define FLOWGAUGE_DELAY_SOON_BITS (FLOWGAUGE_DELAY_SLOT_BITS - FLOWGAUGE_DELAY_FRIDGE_BITS - 4)
 #define FLOWGAUGE_DELAY_ASK_SIGNATURE(number) md.flowgauge.is_again = ask_signature##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.asked))
 #define FLOWGAUGE_DELAY_ANSWER_SIGNATURE(number) md.flowgauge.is_found = answer_signature##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.answered))
 #define FLOWGAUGE_DELAY_ASK_TIME(number) ask_time##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.asked))
 #define FLOWGAUGE_DELAY_INSERT(number) asked_number = insert##number.execute(FLOWGAUGE_DELAY_INSERTIONS(md.flowgauge.asked))
-// A request that comes again takes its slot from no other one: it is not counted.
-#define FLOWGAUGE_DELAY_INSERT_OTHER(number) \
-    if (md.flowgauge.is_again == 0) { \
-        FLOWGAUGE_DELAY_INSERT(number); \
-    } else { \
-        asked_number = inserted##number.execute(FLOWGAUGE_DELAY_INSERTIONS(md.flowgauge.asked)); \
-    }
 #define FLOWGAUGE_DELAY_INSERTED(number) answered_number = inserted##number.execute(FLOWGAUGE_DELAY_INSERTIONS(md.flowgauge.answered))
-#define FLOWGAUGE_DELAY_ASK_STAMP(number) since_taken = ask_stamp##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.asked))
+#define FLOWGAUGE_DELAY_ASK_STAMP(number) ask_stamp##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.asked))
 #define FLOWGAUGE_DELAY_ANSWER_STAMP(number) insertions = answer_stamp##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.answered))
 
 // What is counted of each bucket: kind by kind, group by group, direction by direction, fridge by fridge.
@@ -576,8 +557,6 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     bit<32> answered_number;
 #endif
     bit<32> insertions = 0;
-    // How many requests took slots since the one of this request was taken last.
-    bit<32> since_taken = 0;
     bit<32> weight_complement;
     bit<32> square;
     bit<32> square_complement;
@@ -593,10 +572,6 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     FLOWGAUGE_DELAY_COUNT(backward)
 #if FLOWGAUGE_DELAY_EXPIRES
     FLOWGAUGE_DELAY_COUNT(refused)
-#endif
-#if FLOWGAUGE_DELAY_WEIGHS
-    FLOWGAUGE_DELAY_COUNT(stored)
-    FLOWGAUGE_DELAY_COUNT(soon)
 #endif
 
     FLOWGAUGE_DELAY_TABLE(0)
@@ -1274,12 +1249,11 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         if (md.flowgauge.asked.counts == 1) {
             count_admitted.execute(FLOWGAUGE_DELAY_COUNTS_INDEX(md.flowgauge.asked));
         }
+#if FLOWGAUGE_DELAY_WEIGHS
+        FLOWGAUGE_DELAY_EXCHANGE(FLOWGAUGE_DELAY_IS_ASKED, FLOWGAUGE_DELAY_INSERT, md.flowgauge.answered.is_admitted == 1, FLOWGAUGE_DELAY_INSERTED)
+#endif
         FLOWGAUGE_DELAY_EXCHANGE(FLOWGAUGE_DELAY_IS_ASKED, FLOWGAUGE_DELAY_ASK_SIGNATURE, md.flowgauge.answered.is_admitted == 1,
                                  FLOWGAUGE_DELAY_ANSWER_SIGNATURE)
-#if FLOWGAUGE_DELAY_WEIGHS
-        FLOWGAUGE_DELAY_EXCHANGE(FLOWGAUGE_DELAY_IS_ASKED, FLOWGAUGE_DELAY_INSERT_OTHER, md.flowgauge.answered.is_admitted == 1,
-                                 FLOWGAUGE_DELAY_INSERTED)
-#endif
 #endif
 #endif
 #if !FLOWGAUGE_DELAY_EXPIRES
@@ -1296,14 +1270,6 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
             md.flowgauge.is_found = 0;
         }
 #endif
-#endif
-#if FLOWGAUGE_DELAY_WEIGHS
-        if (FLOWGAUGE_DELAY_IS_STORED) {
-            count_stored.execute(FLOWGAUGE_DELAY_COUNTS_INDEX(md.flowgauge.asked));
-            if (since_taken != 0 && since_taken[31:FLOWGAUGE_DELAY_SOON_BITS] == 0) {
-                count_soon.execute(FLOWGAUGE_DELAY_COUNTS_INDEX(md.flowgauge.asked));
-            }
-        }
 #endif
         buckets.apply();
         // Some answers only take their requests away.

@@ -90,11 +90,6 @@ fn recorded(capture: &[u8], follows: bool) -> Vec<Record> {
         follows,
         ..delay::Settings::DEFAULT
     };
-    recorded_with(capture, delay, 1)
-}
-
-/// Records of windows of so many seconds, and of all of them.
-fn recorded_with(capture: &[u8], delay: delay::Settings, seconds: u64) -> Vec<Record> {
     let off =
         cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
     let settings = Settings { delay, ..Settings::only(off) };
@@ -104,9 +99,9 @@ fn recorded_with(capture: &[u8], delay: delay::Settings, seconds: u64) -> Vec<Re
     );
     let (gate, mut kept) = (poll.gate(), Kept::default());
     let mut options = Estimation::default();
-    options.delay.tune = delay.slots_log2 == 6;
+    options.delay.tune = true;
     let intervals = Intervals {
-        window: Some(Duration::from_secs(seconds)),
+        window: Some(Duration::from_secs(1)),
         read_every: None,
         duration: None,
         align: false,
@@ -287,161 +282,4 @@ fn native_histograms_have_the_delays_that_were_seen() {
         );
         assert_eq!(value(&line), bucket.cumulative_count().to_string());
     }
-}
-
-/// What is repeated besides exchanges that are answered.
-#[derive(Clone, Copy, Debug)]
-enum Repeated {
-    Syn,
-    Data,
-    Query,
-    /// Half-open connections, each of its own.
-    Different,
-}
-
-impl Repeated {
-    fn kind(self) -> Delayed {
-        match self {
-            Repeated::Syn | Repeated::Different => Delayed::TcpHandshake,
-            Repeated::Data => Delayed::TcpData,
-            Repeated::Query => Delayed::Dns,
-        }
-    }
-
-    /// A request of a host, or its answer.
-    fn frame(self, host: u32, token: u32, is_answer: bool) -> Vec<u8> {
-        let (host, server) = ((0x0a00_0000 + host).to_be_bytes(), [192, 0, 2, 1]);
-        let (from, to) = if is_answer { (server, host) } else { (host, server) };
-        let port = |server: u16| if is_answer { (server, 4000) } else { (4000, server) };
-        let mut transport = Vec::new();
-        let protocol = match self {
-            Repeated::Query => {
-                let (from, to) = port(53);
-                transport.extend([from, to, 20, 0, token as u16].map(u16::to_be_bytes).concat());
-                transport.extend([if is_answer { 0x80 } else { 1 }, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-                17
-            }
-            Repeated::Syn | Repeated::Different | Repeated::Data => {
-                let (from, to) = port(443);
-                let (is_data, len) = (matches!(self, Repeated::Data), 1);
-                let (flags, end) =
-                    if is_data { (16, token.wrapping_add(len)) } else { (2, token + 1) };
-                let (flags, numbers, len) = match (is_answer, is_data) {
-                    (false, true) => (flags, [token, 7], len),
-                    (false, false) => (flags, [token, 0], 0),
-                    (true, _) => (flags | 16, [7, end], 0),
-                };
-                transport.extend([from, to].map(u16::to_be_bytes).concat());
-                transport.extend(numbers.map(u32::to_be_bytes).concat());
-                transport.extend([0x50, flags, 1, 0, 0, 0, 0, 0]);
-                transport.resize(20 + len as usize, 0);
-                6
-            }
-        };
-        let mut bytes = vec![0; 12];
-        bytes.extend([8, 0, 0x45, 0]);
-        bytes.extend((20 + transport.len() as u16).to_be_bytes());
-        bytes.extend([0, 0, 0, 0, 64, protocol, 0, 0]);
-        bytes.extend([from, to].concat());
-        bytes.extend(transport);
-        bytes
-    }
-}
-
-/// What a record says of exchanges among requests that are repeated.
-#[derive(Clone, Copy, Default)]
-struct Outcome {
-    crowded: bool,
-    answered: bool,
-    percentiles: [bool; PERCENTILES.len()],
-}
-
-/// Exchanges of so many seconds, 500 a second, with log-normal delays around 20 ms; and `different`
-/// requests, which nobody answers, `rate` times a second in turn.
-fn among(repeated: Repeated, (different, rate): (u32, u64), seconds: u64, seed: u64) -> Outcome {
-    let mut random = ChaCha8Rng::seed_from_u64(seed);
-    let (mut packets, mut delays) = (Vec::new(), Vec::new());
-    for number in 0..500 * seconds as u32 {
-        let at = random.random_range(0..seconds * SECOND);
-        let [one, two] = [random.random::<f64>(), random.random::<f64>()];
-        let normal = (-2.0 * (1.0 - one).ln()).sqrt() * (std::f64::consts::TAU * two).cos();
-        let delay = (20e6 * (0.5 * normal).exp()) as u64;
-        let token = random.random::<u32>() >> 1;
-        packets.push((at, repeated.frame(number, token, false)));
-        packets.push((at + delay, repeated.frame(number, token, true)));
-        delays.push(delay);
-    }
-    let requests = rate * seconds;
-    let tokens: Vec<u32> = (0..different).map(|_| random.random::<u32>() >> 1).collect();
-    for index in 0..requests {
-        let number = (index % u64::from(different)) as u32;
-        let frame = repeated.frame(1 << 23 | number, tokens[number as usize], false);
-        packets.push((index * seconds * SECOND / requests, frame));
-    }
-    packets.sort_by_key(|(at, _)| *at);
-    delays.sort_unstable();
-    let packets: Vec<Packet> =
-        packets.into_iter().map(|(at, bytes)| Packet::new(START + at, bytes)).collect();
-    let delay =
-        delay::Settings { kinds: Kinds::NONE.with(repeated.kind()), ..delay::Settings::DEFAULT };
-    let records = recorded_with(&captured(&packets), delay, seconds + 10);
-    let total = records.iter().find(|record| record.kind == Kind::Total).unwrap();
-    let delay = total.reports.delay.as_ref().unwrap().0[0].clone();
-    let found = delay.distribution.unwrap();
-    let exact =
-        |share: f64| delays[((share * delays.len() as f64).ceil() as usize).max(1) - 1] as f64;
-    let holds = |nth: usize| {
-        let (percentile, exact) = (found.corrected[nth], exact(PERCENTILES[nth].0));
-        percentile.low <= exact && percentile.high.is_none_or(|high| exact <= high)
-    };
-    let number = delays.len() as f64;
-    Outcome {
-        crowded: found.crowded,
-        answered: (found.answered.low..=found.answered.high).contains(&number),
-        percentiles: std::array::from_fn(holds),
-    }
-}
-
-/// Prints and checks how many of 20 trials hold, of those that are not crowded.
-fn repeated(repeated: Repeated, (different, rate): (u32, u64), seconds: u64) {
-    const TRIALS: u64 = 20;
-    let outcomes: Vec<Outcome> =
-        (0..TRIALS).map(|seed| among(repeated, (different, rate), seconds, seed)).collect();
-    let number = |is: &dyn Fn(&Outcome) -> bool| outcomes.iter().filter(|it| is(it)).count();
-    let crowded = number(&|it| it.crowded);
-    let answered = number(&|it| it.answered && !it.crowded);
-    let percentiles: Vec<usize> = (0..PERCENTILES.len())
-        .map(|nth| number(&|it| it.percentiles[nth] && !it.crowded))
-        .collect();
-    let what = format!(
-        "{repeated:?}, {different} at {rate} a second: {crowded} of {TRIALS} crowded, answered \
-         {answered}, percentiles {percentiles:?}"
-    );
-    println!("{what}");
-    // 92 %, or one of few.
-    let enough = |held: usize| (outcomes.len() - crowded - held) * 100 <= 8 * outcomes.len();
-    assert!(enough(answered) && percentiles.into_iter().all(enough), "{what}");
-}
-
-#[test]
-fn requests_that_are_repeated_weigh_nothing_or_are_told() {
-    for kind in [Repeated::Syn, Repeated::Data, Repeated::Query] {
-        for different in [1, 4, 1024, 4096] {
-            repeated(kind, (different, 20_000), 2);
-        }
-    }
-}
-
-/// As above, for longer and faster.
-#[test]
-#[ignore = "takes minutes"]
-fn requests_that_are_repeated_for_long() {
-    for kind in [Repeated::Syn, Repeated::Data, Repeated::Query] {
-        for different in [1, 4, 40, 300, 1024, 4096] {
-            for rate in [10_000, 100_000] {
-                repeated(kind, (different, rate), 4);
-            }
-        }
-    }
-    repeated(Repeated::Different, (400_000, 100_000), 4);
 }

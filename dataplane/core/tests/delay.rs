@@ -191,7 +191,7 @@ fn each_kind_matches_its_answers_over_both_families() {
         tcp.is(Kind::TcpHandshake, &[5 * MS]);
         assert_eq!(
             tcp.counts(Kind::TcpHandshake),
-            Counts { requests: 1, admitted: 1, stored: 1, ..Counts::default() }
+            Counts { requests: 1, admitted: 1, ..Counts::default() }
         );
 
         let mut data = Counting::of(Kind::TcpData);
@@ -306,7 +306,7 @@ fn a_segment_that_is_sent_again_counts_from_its_first_packet() {
     tcp.is(Kind::TcpHandshake, &[1020 * MS]);
     assert_eq!(
         tcp.counts(Kind::TcpHandshake),
-        Counts { requests: 2, admitted: 2, stored: 1, ..Counts::default() }
+        Counts { requests: 2, admitted: 2, ..Counts::default() }
     );
     // The port is used again by another connection.
     tcp.packet(5000 * MS, &Tcp { flags: SYN, sequence: 4000, ..TCP }.frame(false));
@@ -609,74 +609,4 @@ fn shares_that_change_leave_no_bias() {
     // Windows of different shares add up.
     assert_eq!(total.delay.admit_log2(&settings, kind), 0);
     assert_eq!(of(&total.delay), (sum, samples));
-}
-
-/// A request that comes again takes its slot from no other one, so that others weigh as before.
-#[test]
-fn a_request_that_is_repeated_weighs_nothing() {
-    for algorithm in [Algorithm::Fridge, Algorithm::MultiFridge] {
-        for kind in [Kind::TcpHandshake, Kind::TcpData, Kind::Dns] {
-            let settings = Delays { kinds: Kinds::NONE.with(kind), algorithm, ..Delays::DEFAULT };
-            let resolver = (SERVER.0, 53);
-            let frame = |port: u16, is_answer: bool| {
-                let from = (CLIENT.0, port);
-                match (kind, is_answer) {
-                    (Kind::TcpHandshake, false) => {
-                        Tcp { from, flags: SYN, sequence: 9, ..TCP }.frame(false)
-                    }
-                    (Kind::TcpHandshake, true) => {
-                        let answer = Tcp { from: SERVER, to: from, flags: SYN | ACK, ..TCP };
-                        Tcp { acknowledgement: 10, ..answer }.frame(false)
-                    }
-                    (Kind::TcpData, false) => {
-                        Tcp { from, sequence: 9, payload: 1, ..TCP }.frame(false)
-                    }
-                    (Kind::Dns, false) => dns(from, resolver, 9, false),
-                    (Kind::Dns, true) => dns(resolver, from, 9, true),
-                    _ => Tcp { from: SERVER, to: from, acknowledgement: 10, ..TCP }.frame(false),
-                }
-            };
-            let weights = |times: u32| {
-                let mut all = Counting::new(settings);
-                all.packet(0, &frame(1, false));
-                all.packet(0, &frame(2, false));
-                (0..times).for_each(|_| all.packet(MS, &frame(1, false)));
-                all.packet(2 * MS, &frame(2, true));
-                let histograms = (0..settings.fridges())
-                    .filter_map(|fridge| all.delay().histogram(&settings, kind, false, fridge));
-                let buckets = histograms.flat_map(|histogram| histogram.buckets());
-                let sum = buckets.map(|bucket| bucket.weight).sum::<u64>();
-                (sum, all.counts(kind).stored, all.counts(kind).soon)
-            };
-            assert_eq!(weights(20_000), weights(1), "{algorithm:?} {kind:?}");
-            assert_eq!((weights(1).1, weights(1).2), (2, 0), "{algorithm:?} {kind:?}");
-            assert!(weights(1).0 > 0, "{algorithm:?} {kind:?}");
-        }
-    }
-}
-
-/// Requests that share a slot take it from each other: each time that is soon.
-#[test]
-fn requests_that_take_turns_are_found() {
-    let mut icmp = Counting::new(Delays {
-        kinds: Kinds::NONE.with(Kind::Icmp),
-        slots_log2: 6,
-        ..Delays::DEFAULT
-    });
-    for number in 0..200_u32 {
-        let from = Ipv4Addr::from_bits(0x0b00_0000 + number);
-        icmp.packet(0, &echo(false, from, SERVER.0, false, 1));
-    }
-    let once = icmp.counts(Kind::Icmp);
-    // Three of 64 are soon: binomial, 9.2 +- 3.
-    assert!(once.stored == 200 && once.soon < 22, "{once:?}");
-    for _ in 0..50 {
-        for number in [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15] {
-            let from = Ipv4Addr::from_bits(0x0b00_0000 + number);
-            icmp.packet(0, &echo(false, from, SERVER.0, false, 1));
-        }
-    }
-    let again = icmp.counts(Kind::Icmp);
-    let stored = again.stored - once.stored;
-    assert!(stored > 0 && stored < 800 && (again.soon - once.soon) * 2 > stored, "{again:?}");
 }

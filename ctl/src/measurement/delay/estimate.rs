@@ -14,9 +14,8 @@
 //! around a bucket. These weights depend on what was seen, so that nothing is promised about bias.
 
 use crate::number::{Number, Z95};
-use flowgauge_core::delay::Counts;
 use flowgauge_core::delay::histogram::{BUCKETS, Bucket, Histogram, least};
-use flowgauge_core::delay::weights::{SQUARE_BITS, WEIGHT_BITS, share_soon};
+use flowgauge_core::delay::weights::{SQUARE_BITS, WEIGHT_BITS};
 
 /// The percentiles that are told, and their names.
 pub const PERCENTILES: [(f64, &str); 5] =
@@ -41,24 +40,6 @@ pub struct Percentile {
     pub high: Option<f64>,
 }
 
-/// Relative error of weights that is no chance: half a class of
-/// [survival](flowgauge_core::delay::weights), and as many slots that no request can wait in because
-/// others take them at once.
-const SYSTEMATIC: f64 = 1.0 / 128.0;
-
-/// Standard deviations by which slots are taken [soon](Counts::soon) more often than by chance.
-const SIGNIFICANT: f64 = 4.0;
-
-/// Whether the same requests take the same slots again and again, so that survival does not follow
-/// from the number of requests.
-#[must_use]
-pub fn is_repetitive(counts: &Counts, fridge_slots_log2: u8) -> bool {
-    let share = share_soon(fridge_slots_log2);
-    let stored = counts.stored as f64;
-    let deviation = (stored * share * (1.0 - share)).sqrt();
-    counts.soon as f64 > stored * (share + SYSTEMATIC) + SIGNIFICANT * deviation
-}
-
 /// What a fridge has seen.
 #[derive(Clone, Copy)]
 pub struct Fridge<'a> {
@@ -75,8 +56,8 @@ pub struct Distribution {
     pub samples: u64,
     /// Those whose weight is bounded, so that they count for too little.
     pub beyond: u64,
-    /// Whether bounds may be too narrow: some delays stand for so many that most requests are
-    /// overwritten long before such answers come, or [requests repeat](is_repetitive).
+    /// Whether some delays stand for so many that bounds are too narrow: most requests are
+    /// overwritten long before such answers come.
     pub crowded: bool,
     /// No delay that was seen is longer, in nanoseconds.
     pub longest: f64,
@@ -139,8 +120,8 @@ pub fn estimate(fridges: &[Fridge<'_>], tick_ns: f64, clock_ns: f64) -> Option<D
         raw,
         answered: Number {
             value: number,
-            low: (number * (1.0 - SYSTEMATIC) - deviation).max(samples as f64),
-            high: number * (1.0 + SYSTEMATIC) + deviation,
+            low: (number - deviation).max(samples as f64),
+            high: number + deviation,
         },
         corrected: PERCENTILES
             .map(|(share, _)| bounded(percentile(&counted, share, tick_ns).widened(step_ns))),

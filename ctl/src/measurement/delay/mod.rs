@@ -228,13 +228,6 @@ fn of(reading: &Reading<'_>, kind: Kind, leaves: bool, group: Option<u8>) -> Del
         .fold(Counts::default(), |sum, label| sum.plus(&bank.counts(&settings, kind, label)));
     let direction = if leaves { Direction::Egress } else { Direction::Ingress };
     let clock = reading.besides.and_then(|besides| besides.delay.clock).unwrap_or(reading.clock);
-    let tick_ns = f64::from(1_u32 << kind.tick_bits());
-    let distribution = estimate::estimate(&fridges, tick_ns, clock.resolution_ns as f64);
-    // Groups and directions share tables.
-    let of_kind = (0..settings.labels()).fold(Counts::default(), |sum, label| {
-        sum.plus(&bank.counts(&settings, kind, settings.labelled(label)))
-    });
-    let is_repetitive = estimate::is_repetitive(&of_kind, settings.fridge_slots_log2());
     Delay {
         kind,
         direction: (settings.sides() > 1 && kind != Kind::TcpDuration).then_some(direction),
@@ -245,10 +238,11 @@ fn of(reading: &Reading<'_>, kind: Kind, leaves: bool, group: Option<u8>) -> Del
         is_part: reading.is_part,
         counts,
         suggested: None,
-        distribution: distribution.map(|distribution| Distribution {
-            crowded: distribution.crowded || is_repetitive,
-            ..distribution
-        }),
+        distribution: estimate::estimate(
+            &fridges,
+            f64::from(1_u32 << kind.tick_bits()),
+            clock.resolution_ns as f64,
+        ),
     }
 }
 
@@ -317,8 +311,6 @@ fn counts(rows: &[Labelled<'_>], counted: &Counted) -> Vec<(Cow<'static, str>, C
         ("refused".into(), ints(|it| it.refused)),
         ("backward".into(), ints(|it| it.backward)),
         ("unsampled".into(), ints(|it| it.unsampled)),
-        ("stored".into(), ints(|it| it.stored)),
-        ("soon".into(), ints(|it| it.soon)),
         ("admit_log2".into(), Cells::Int(rows.iter().map(share).collect())),
         ("p50_ns".into(), percentile(0)),
         ("p95_ns".into(), percentile(2)),
@@ -571,9 +563,6 @@ impl Measurement for Delays {
         let [requests, admitted, refused, backward, unsampled, shares] = columns;
         let (requests, admitted, refused, backward) = (requests?, admitted?, refused?, backward?);
         let (unsampled, shares, names) = (unsampled?, shares?, table.texts("group")?);
-        // Earlier versions did not count these.
-        let [stored, soon] =
-            ["stored", "soon"].map(|column| table.ints(column).unwrap_or_default());
         let at =
             |cells: &[i64], index: usize| cells.get(index).copied().unwrap_or(0).unsigned_abs();
         for index in 0..table.len() {
@@ -585,8 +574,6 @@ impl Measurement for Delays {
                 refused: at(refused, index),
                 backward: at(backward, index),
                 unsampled: at(unsampled, index),
-                stored: at(stored, index),
-                soon: at(soon, index),
             };
             bank.delay.set_counts(&delay, kind, label, counts);
             // Below zero is none.

@@ -219,13 +219,6 @@ impl Settings {
         }
     }
 
-    /// Whether delays have weights.
-    #[inline(always)]
-    #[must_use]
-    pub const fn weighs(&self) -> bool {
-        matches!(self.algorithm, Algorithm::Fridge | Algorithm::MultiFridge)
-    }
-
     /// Fridges whose delays are kept apart.
     #[inline(always)]
     #[must_use]
@@ -358,12 +351,6 @@ pub struct Counts {
     pub backward: u64,
     /// Delays that were to be passed on [one by one](sample) and found no room.
     pub unsampled: u64,
-    /// Requests that took a slot, whether their answers count or not. A request that comes again
-    /// while it waits takes none ([fridges](Settings::weighs)).
-    pub stored: u64,
-    /// Those of them whose slot had been taken shortly before ([`weights::is_soon`]): more than
-    /// chance has if the same requests take the same slots again and again.
-    pub soon: u64,
 }
 
 impl Counts {
@@ -380,21 +367,11 @@ impl Counts {
         self.refused = self.refused.wrapping_add(other.refused);
         self.backward = self.backward.wrapping_add(other.backward);
         self.unsampled = self.unsampled.wrapping_add(other.unsampled);
-        self.stored = self.stored.wrapping_add(other.stored);
-        self.soon = self.soon.wrapping_add(other.soon);
     }
 }
 
 impl Empty for Counts {
-    const EMPTY: Self = Counts {
-        requests: 0,
-        admitted: 0,
-        refused: 0,
-        backward: 0,
-        unsampled: 0,
-        stored: 0,
-        soon: 0,
-    };
+    const EMPTY: Self = Counts { requests: 0, admitted: 0, refused: 0, backward: 0, unsampled: 0 };
 }
 
 /// Counts of all kinds, groups and directions.
@@ -698,41 +675,28 @@ impl<P: Packets> Exchange<'_, P> {
         inserted & (MAX_FRIDGES - 1)
     }
 
-    /// Keeps a request; says whether it was put in a table, and how it took its slot.
+    /// Keeps a request; says whether it was put in a table.
     #[inline(always)]
-    fn ask(&self, place: &Place, fridge: usize) -> (Asked, Taken) {
+    fn ask(&self, place: &Place, fridge: usize) -> Asked {
         if self.settings.algorithm == Algorithm::Expiry {
-            return (self.wait(place), Taken::NOT);
+            return self.wait(place);
         }
         let slot = self.slot(place.slot(self.settings, fridge));
         let is_again = slot.request().signature() == place.signature;
-        if is_again && self.kind.repeats() {
-            return (Asked::Again, Taken::NOT);
+        if self.kind.repeats() && is_again {
+            return Asked::Again;
         }
-        if is_again && self.kind.keeps_first() {
-            return (Asked::Kept, Taken::NOT);
+        let stamp = (self.sharing.add(self.requests.inserted(self.inserted(place, fridge)), 1)
+            as u32)
+            .wrapping_add(1);
+        if self.kind.keeps_first() && is_again {
+            return Asked::Kept;
         }
-        // A request that comes again takes its slot from no other one.
-        let (stamp, taken) = self.take(slot, place, fridge, !is_again);
         // Of requests that only the first packet asks, time zero says that they were answered.
         let now = self.now();
         let time = if self.kind.repeats() && now == 0 { 1 } else { now };
         slot.put(Request::new(place.signature, time), stamp);
-        (Asked::Kept, taken)
-    }
-
-    /// Counts a request that is about to take a slot, if another one may have had it. Returns the
-    /// stamp of the request.
-    #[inline(always)]
-    fn take(&self, slot: &Slot, place: &Place, fridge: usize, is_other: bool) -> (u32, Taken) {
-        let counter = self.requests.inserted(self.inserted(place, fridge));
-        let before = self.sharing.add(counter, i32::from(is_other)) as u32;
-        let stamp = before.wrapping_add(u32::from(is_other));
-        if !is_other || !self.settings.weighs() {
-            return (stamp, Taken::NOT);
-        }
-        let is_soon = weights::is_soon(stamp, slot.stamp(), self.settings.fridge_slots_log2());
-        (stamp, Taken { stored: 1, soon: u8::from(is_soon) })
+        Asked::Kept
     }
 
     /// Chen et al.: takes a slot that is empty or has a request that has expired, of the first
@@ -826,23 +790,23 @@ impl<P: Packets> Exchange<'_, P> {
     /// A round that ends with an edge of the spin bit. The lowest bit of the signature is the bit
     /// itself; time zero says that nobody has seen the edge since which it has this value.
     #[inline(always)]
-    fn spin(&self, place: &Place, fridge: usize, bit: u8) -> (Asked, Taken, Option<Found>) {
+    fn spin(&self, place: &Place, fridge: usize, bit: u8) -> (Asked, Option<Found>) {
         let slot = self.slot(place.slot(self.settings, fridge));
         let mine = place.signature & !1 | u32::from(bit);
         let request = slot.request();
         if request.signature() == mine {
-            return (Asked::Again, Taken::NOT, None);
-        }
-        if request.signature() ^ mine != 1 {
-            let (stamp, taken) = self.take(slot, place, fridge, true);
-            slot.put(Request::new(mine, 0), stamp);
-            return (Asked::Again, taken, None);
+            return (Asked::Again, None);
         }
         let counter = self.requests.inserted(self.inserted(place, fridge));
+        if request.signature() ^ mine != 1 {
+            let stamp = (self.sharing.add(counter, 1) as u32).wrapping_add(1);
+            slot.put(Request::new(mine, 0), stamp);
+            return (Asked::Again, None);
+        }
         let (stamp, inserted) = (slot.stamp(), counter.load() as u32);
         let now = self.now().max(1);
         if !slot.replace(self.sharing, request, Request::new(mine, now)) {
-            return (Asked::Again, Taken::NOT, None);
+            return (Asked::Again, None);
         }
         slot.restamp(inserted);
         let found = Found {
@@ -850,7 +814,7 @@ impl<P: Packets> Exchange<'_, P> {
             insertions: inserted.wrapping_sub(stamp),
             fridge,
         };
-        (Asked::Kept, Taken::NOT, (request.time() != 0).then_some(found))
+        (Asked::Kept, (request.time() != 0).then_some(found))
     }
 }
 
@@ -861,17 +825,6 @@ enum Asked {
     Refused,
     /// It was there already, or is none.
     Again,
-}
-
-/// How a request took its slot, as terms of [`Counts`].
-#[derive(Clone, Copy)]
-struct Taken {
-    stored: u8,
-    soon: u8,
-}
-
-impl Taken {
-    const NOT: Taken = Taken { stored: 0, soon: 0 };
 }
 
 impl Delay {
@@ -961,14 +914,14 @@ impl Delay {
         }
         if asks {
             let place = Place::of((from, to), request, rank, table, tabulation);
-            let (mut became, mut taken) = (Asked::Again, Taken::NOT);
+            let mut became = Asked::Again;
             // Of some that are put in a table answers do not count yet, but take them away: later
             // ones are none.
             let is_counted = exchange.counts(&place, pass.bank);
             if let Some(fridge) = place.fridge(settings, exchange.shares(pass.bank).0) {
                 if kind == Kind::QuicSpin {
-                    let (asked, took, found) = exchange.spin(&place, fridge, packet.segment.flags);
-                    (became, taken) = (asked, took);
+                    let (asked, found) = exchange.spin(&place, fridge, packet.segment.flags);
+                    became = asked;
                     if let Some(found) = found
                         && is_counted
                     {
@@ -976,7 +929,7 @@ impl Delay {
                         self.count(settings, exchange.row(rank, true), requests, found, outbox);
                     }
                 } else {
-                    (became, taken) = exchange.ask(&place, fridge);
+                    became = exchange.ask(&place, fridge);
                 }
             }
             let index = exchange.row(rank, true) & (ROOM - 1);
@@ -989,10 +942,6 @@ impl Delay {
             let counts = &mut self.counts[index];
             counts.requests = counts.requests.wrapping_add(u64::from(is_known));
             counts.admitted = counts.admitted.wrapping_add(u64::from(is_kept));
-            if settings.weighs() {
-                counts.stored = counts.stored.wrapping_add(u64::from(taken.stored));
-                counts.soon = counts.soon.wrapping_add(u64::from(taken.soon));
-            }
             if became == Asked::Refused {
                 counts.refused = counts.refused.wrapping_add(1);
             }

@@ -10,11 +10,6 @@
 //! of those in it, to 12 binary places; that of the squares has 8. Classes end at `8 M`, which one
 //! request in 3,000 survives: what is beyond weighs as much as the last class, and is counted
 //! apart.
-//!
-//! That holds if each request that takes a slot is as likely to take any. A request that comes again
-//! takes the slot that it has, and is not counted. Requests that come again and again and have one
-//! slot between them take it from each other, and from whoever comes there: these are found by how
-//! soon slots are taken after they were taken last ([`is_soon`]).
 
 use crate::counter::SharedCounter;
 use crate::measurement::Empty;
@@ -30,28 +25,6 @@ pub const WEIGHT_BITS: u32 = 12;
 
 /// Binary places of squares of weights.
 pub const SQUARE_BITS: u32 = 8;
-
-/// A slot whose number is less than its table's slots, over two to this power, after its last one
-/// was taken soon.
-pub const SOON_BITS: u32 = 4;
-
-/// Whether a slot was taken soon after it was taken last, by their numbers; zero is none.
-#[inline(always)]
-#[must_use]
-pub const fn is_soon(number: u32, last: u32, slots_log2: u8) -> bool {
-    let since = number.wrapping_sub(last);
-    last != 0 && since.wrapping_shr((slots_log2 as u32).wrapping_sub(SOON_BITS)) == 0
-}
-
-/// The share of slots that are taken soon if requests take any with the same probability.
-#[must_use]
-pub fn share_soon(slots_log2: u8) -> f64 {
-    let slots = 1_u32.wrapping_shl(slots_log2.into());
-    let free = 1.0 - 1.0 / f64::from(slots);
-    // No power of a number with places is in `core`.
-    let within = slots.wrapping_shr(SOON_BITS);
-    1.0 - (1..within).fold(1.0, |share, _| share * free)
-}
 
 /// What a delay counts for, and its square.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -97,7 +97,6 @@ const LOCAL: &str = "FLOWGAUGE_DELAY_LOCAL";
 const MAX_ROW_BITS: u32 = 5;
 
 const COUNTS: [&str; 3] = ["delay.requests", "delay.admitted", "delay.backward"];
-const REPEATED: [&str; 2] = ["delay.stored", "delay.soon"];
 const REFUSED: &str = "delay.refused";
 const DELAYS: &str = "delay.delays";
 const SAMPLES: [&str; 2] = ["samples", "beyond"];
@@ -257,9 +256,8 @@ impl OnSwitch for Delay {
                     .map(|name| MatchTable::of_register(name.to_owned(), move |_| -age)),
             );
         }
-        if delay.weighs() {
+        if weighs(&delay) {
             arrays.extend(SUMS.map(|sum| Array::new(sum.to_owned(), per_bank, &HALVES)));
-            arrays.extend(REPEATED.map(|it| Array::new(it.to_owned(), per_count, &HALVES)));
             let (keys, parameters) =
                 (vec![(INSERTIONS, 32)], WEIGHT.map(|name| (name, 32)).to_vec());
             let filling = move |_: &DesiredState| classes(delay.fridge_slots_log2());
@@ -302,15 +300,11 @@ impl OnSwitch for Delay {
             };
             let refused =
                 sums.first().filter(|_| delay.algorithm == Algorithm::Expiry).map_or(0, of);
-            let repeated =
-                |nth: usize| sums.get(SUMS.len() + nth).filter(|_| delay.weighs()).map_or(0, of);
             *cells = Counts {
                 requests: of(requests),
                 admitted: of(admitted),
                 refused,
                 backward: of(backward),
-                stored: repeated(0),
-                soon: repeated(1),
                 ..*cells
             };
         }
@@ -330,7 +324,7 @@ impl OnSwitch for Delay {
                 .take(delay.histograms());
             for (row, (cells, histogram)) in rows.enumerate() {
                 for (number, [samples, beyond]) in cells.iter().enumerate() {
-                    let (weight, squares) = if delay.weighs() {
+                    let (weight, squares) = if weighs(delay) {
                         sums((row << BUCKET_BITS) + number)
                     } else {
                         let times = |one: u32| u64::from(one).wrapping_mul(u64::from(*samples));
@@ -413,6 +407,11 @@ fn name(kind: Kind) -> String {
 /// Returns the number of index bits for the kind.
 fn kind_bits(kinds: Kinds) -> u32 {
     kinds.number().next_power_of_two().trailing_zeros()
+}
+
+/// Returns whether delays have weights.
+fn weighs(delay: &delay::Settings) -> bool {
+    matches!(delay.algorithm, Algorithm::Fridge | Algorithm::MultiFridge)
 }
 
 /// Returns the width of a delay on a switch, in bits.

@@ -5,7 +5,7 @@ use crate::frames::{IPV4, IPV6, ethernet, ipv4_packet, ipv6_packet};
 use crate::samples::passed_on;
 use flowgauge_core::delay::histogram::least;
 use flowgauge_core::delay::prefixes::{Owned, Prefix, fingerprint};
-use flowgauge_core::delay::weights::{Weight, is_soon, weights};
+use flowgauge_core::delay::weights::{Weight, weights};
 use flowgauge_core::delay::{
     Admission, Algorithm, Counts, Directions, Kind, Kinds, Label, Settings as Delays,
 };
@@ -276,8 +276,6 @@ fn side(from: u32, to: u32) -> usize {
 struct Expected {
     requests: u64,
     admitted: u64,
-    stored: u64,
-    soon: u64,
     /// Delays, weights and squares of each fridge.
     sums: Vec<[u64; 3]>,
     /// Counts per bucket.
@@ -295,8 +293,6 @@ struct Model {
     /// Admission of the open window.
     admission: Admission,
     slots: HashMap<Slot, (u32, u32, u64)>,
-    /// The stamps of the last requests that took slots, answered or not.
-    stamps: HashMap<Slot, u32>,
     inserted: HashMap<(Kind, usize, usize), u32>,
 }
 
@@ -310,7 +306,6 @@ impl Model {
             weights,
             admission,
             slots: HashMap::new(),
-            stamps: HashMap::new(),
             inserted: HashMap::new(),
         }
     }
@@ -395,17 +390,10 @@ impl Model {
         let inserted = self.inserted.entry((kind, side, fridge)).or_default();
         if !is_answer {
             let again = self.slots.get(&slot).is_some_and(|(found, ..)| *found == signature);
-            *inserted += u32::from(!again);
+            *inserted += 1;
             expected.admitted += u64::from(is_counted);
-            if !again && self.settings.weighs() {
-                let last = self.stamps.get(&slot).copied().unwrap_or(0);
-                let slots_log2 = self.settings.fridge_slots_log2();
-                expected.stored += 1;
-                expected.soon += u64::from(is_soon(*inserted, last, slots_log2));
-            }
             if !(again && matches!(kind, Kind::TcpHandshake | Kind::TcpData)) {
                 self.slots.insert(slot, (signature, *inserted, at));
-                self.stamps.insert(slot, *inserted);
             }
         } else if let Some((_, stamp, since)) =
             self.slots.get(&slot).copied().filter(|(found, ..)| *found == signature)
@@ -580,8 +568,6 @@ pub fn every_kind_and_algorithm(backend: &dyn Backend) {
                     Counts {
                         requests: expected.requests,
                         admitted: expected.admitted,
-                        stored: expected.stored,
-                        soon: expected.soon,
                         ..Counts::default()
                     },
                     "{delays:?} {kind:?} {label:?}"
