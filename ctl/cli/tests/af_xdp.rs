@@ -143,8 +143,7 @@ fn a_capture_is_sent_as_far_as_the_interface_can() {
         let outcome = run(["generate", "--pcap", &broken, "--rate", "max", "--to", "af_xdp:tx"]);
         assert_eq!(outcome.code, Some(1));
         assert!(
-            outcome.stdout.contains("49 skipped")
-                && outcome.complaint().contains("broken.pcap"),
+            outcome.stdout.contains("49 skipped") && outcome.complaint().contains("broken.pcap"),
             "{outcome:?}"
         );
     });

@@ -289,10 +289,7 @@ fn a_filter_that_a_killed_run_left_without_pins_is_named_replaced_and_removed() 
         assert_eq!(packets, 50);
         assert_eq!(filters(), "");
         killed(3);
-        assert_eq!(
-            flowgauge().arg("detach").output().unwrap().stdout,
-            b"rx ingress: detached\n"
-        );
+        assert_eq!(flowgauge().arg("detach").output().unwrap().stdout, b"rx ingress: detached\n");
         assert_eq!(filters(), "");
     });
 }
