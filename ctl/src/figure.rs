@@ -1,8 +1,8 @@
-//! What there is to draw of a window: numbers with their bounds, counts, distributions and
-//! rankings, with names and units.
+//! Figures of a window: numbers with their bounds, counts, distributions and rankings, with names
+//! and units.
 //!
-//! Metrics, the live page and the terminal view draw figures, and know no measurement by name. A
-//! measurement says its own ([`Figures`]).
+//! Metrics, OTLP, the live page and the terminal view draw figures and know no measurement by name;
+//! each measurement adds its own beside its fields.
 
 use crate::number::Number;
 use serde::Serialize;
