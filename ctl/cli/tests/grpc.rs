@@ -40,7 +40,7 @@ impl AgentRun {
         let line = served.next_message();
         let address = line
             .split_once("grpc://")
-            .map(|(_, address)| address.split(' ').next().unwrap())
+            .map(|(_, address)| address.split_whitespace().next().unwrap())
             .unwrap_or_else(|| panic!("{line}"));
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         AgentRun { address: address.parse().unwrap(), served, runtime }

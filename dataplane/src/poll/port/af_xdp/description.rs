@@ -169,7 +169,7 @@ mod tests {
             ("", "name an interface"),
             (":2", "name an interface"),
             ("rx:0", "1 to 1024"),
-            ("rx:all", "no number"),
+            ("rx:all", "is not a number"),
             ("rx:1025", "1 to 1024"),
             ("rx,frames=100", "power of two"),
             ("rx,frames=32", "64 to 65536"),
