@@ -1,43 +1,43 @@
-//! The ledger of packets: what devices received is counted, or lost by a cause that is known, or
-//! not accounted for.
+//! The ledger of packets: every packet that a device received is counted, lost for a known cause,
+//! or unaccounted.
 
 use crate::text::counted;
 use flowgauge_dataplane::Tally;
 use serde::{Deserialize, Serialize};
 
-/// What became of the packets that devices received. `received = counted + lost + unaccounted`, in
-/// every window and in all.
+/// Balance of the packets that devices received: `received = counted + lost + unaccounted`, in
+/// every window and in total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
-    /// Packets received, by the devices' own counters: between `low` and `high`, and as near to
-    /// what is accounted for as they allow.
+    /// Packets received, by the devices' own counters: the value between `low` and `high` that is
+    /// closest to `counted + lost`.
     pub received: u64,
-    /// At least so many were received: a device counts on while it is asked.
+    /// Lower bound of the packets received: a device counts on while its counters are read.
     pub low: u64,
-    /// At most so many were received.
+    /// Upper bound of the packets received.
     pub high: u64,
-    /// Packets that were counted.
+    /// Packets counted.
     pub counted: u64,
-    /// Packets that were lost for certain, by causes that are known.
+    /// Packets lost for a known cause.
     pub lost: u64,
-    /// Packets that are missing for no cause that is known; below zero if more were counted than
-    /// the devices have told of so far.
+    /// Packets received, but neither counted nor known to be lost. Negative if more were counted
+    /// than the devices have reported so far.
     pub unaccounted: i64,
 }
 
-/// What is known of all windows so far.
+/// Sum of all windows since the last one without a tally.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Book {
     ledger: Ledger,
-    /// Windows that are in it.
+    /// Number of windows in the sum.
     windows: u64,
-    /// Whether one is not.
+    /// Whether a window had no tally and is missing from the sum.
     partial: bool,
 }
 
 impl Book {
-    /// Books a window. Without a tally nothing is known of it, and the book begins anew with the
-    /// next one.
+    /// Adds a window and returns its ledger. A window without a tally has none; the sum restarts
+    /// after it.
     pub(crate) fn window(
         &mut self,
         counted: u64,
@@ -51,8 +51,8 @@ impl Book {
         let before = self.ledger;
         let (all_counted, all_lost) = (before.counted + counted, before.lost + lost);
         let accounted = all_counted + all_lost;
-        // What is missing is missing until the devices' counters say otherwise: no packet is told
-        // twice.
+        // A packet stays unaccounted until the devices' counters explain it, so that none is
+        // reported twice.
         let unaccounted =
             before.unaccounted.max(between(least, accounted)).min(between(most, accounted));
         let received = accounted.saturating_add_signed(unaccounted);
@@ -75,14 +75,15 @@ impl Book {
         })
     }
 
-    /// All windows together, if all are in the book.
+    /// Returns the sum, if every window is in it.
     pub(crate) fn total(&self) -> Option<Ledger> {
         Some(self.ledger).filter(|_| !self.partial && self.windows > 0)
     }
 }
 
 impl Ledger {
-    /// This one and that of the window after it; bounds are those of both apart.
+    /// Adds the ledger of the next window. The bounds add up as well, and are wider than those of
+    /// one window of both.
     #[must_use]
     pub fn plus(self, next: Ledger) -> Ledger {
         Ledger {
@@ -95,7 +96,7 @@ impl Ledger {
         }
     }
 
-    /// What does not balance, for people; nothing if all is accounted for.
+    /// Describes an imbalance for people; `None` if every packet is accounted for.
     #[must_use]
     pub fn told(&self) -> Option<String> {
         let packets = counted(self.unaccounted.unsigned_abs(), "packet");
@@ -111,7 +112,7 @@ impl Ledger {
     }
 }
 
-/// How much the first is more than the second.
+/// Returns `first - second`, saturated.
 fn between(first: u64, second: u64) -> i64 {
     let difference = i128::from(first) - i128::from(second);
     i64::try_from(difference).unwrap_or(if difference < 0 { i64::MIN } else { i64::MAX })
