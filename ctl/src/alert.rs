@@ -56,7 +56,8 @@ impl Rule {
     }
 
     /// Evaluates the rule. Of several figures with its name and labels, the one that is closest to
-    /// firing counts; `None` without one.
+    /// firing counts. Returns `None` without one, unless the figure is a count that is omitted
+    /// while it is zero.
     #[must_use]
     pub fn judge(&self, figures: &[Figure]) -> Option<Alert> {
         if LEFT_OUT.contains(&self.figure.as_str())
