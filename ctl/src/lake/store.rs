@@ -1,4 +1,4 @@
-//! Files of a lake in an object store: S3, and what speaks its protocol.
+//! Files of a lake in an object store: S3, or a service with the same protocol.
 
 use super::parquet::{Input, Spool};
 use bytes::Bytes;
@@ -11,14 +11,14 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
-/// A request takes at most so long, and is tried once more; after that the store is away.
+/// Time limit of a request, which is retried once. After that the store counts as unavailable.
 const LONGEST: Duration = Duration::from_secs(20);
-/// Requests for objects that are under way together.
+/// Maximum number of concurrent requests for objects.
 const AT_ONCE: usize = 8;
-/// What URLs of stores begin with.
+/// Prefix of the URLs of stores.
 pub const SCHEME: &str = "s3://";
 
-/// A place below which the files of a lake are, such as `s3://bucket/lake`.
+/// Location of a lake in an object store, such as `s3://bucket/lake`.
 pub struct Store {
     url: String,
     objects: Arc<dyn ObjectStore>,
@@ -26,24 +26,25 @@ pub struct Store {
     runtime: Runtime,
 }
 
-/// What became of an object that was to be new.
+/// Result of creating an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Put {
-    /// It is there now.
+    /// The object was created.
     New,
     /// Another object has its name.
     Taken,
 }
 
 impl Store {
-    /// The store of a URL. The environment says where it is and who asks: `AWS_ACCESS_KEY_ID`,
-    /// `AWS_ENDPOINT_URL` and the others that `object_store` knows. Nothing is asked of it yet.
+    /// Opens the store of a URL. The environment has its address and credentials:
+    /// `AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL` and the others that `object_store` supports. No
+    /// request is made yet.
     ///
     /// # Errors
-    /// If the URL is none of a bucket, or the environment makes no sense.
+    /// If the URL has no bucket, or the environment is invalid.
     pub fn open(url: &str) -> io::Result<Self> {
         let outside = |error: object_store::Error| io::Error::other(told(&error));
-        // Refused only if there is one already, which will do.
+        // Fails only if a provider is installed already, which is sufficient.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let path = url
             .strip_prefix(SCHEME)
@@ -53,7 +54,7 @@ impl Store {
         let client = ClientOptions::new().with_timeout(LONGEST).with_connect_timeout(LONGEST / 4);
         let retry =
             RetryConfig { max_retries: 1, retry_timeout: LONGEST, ..RetryConfig::default() };
-        // What the environment says of HTTP goes before, and would be lost.
+        // The HTTP setting of the environment would otherwise be overridden.
         let client = match std::env::var("AWS_ALLOW_HTTP").as_deref() {
             Ok("true" | "1") => client.with_allow_http(true),
             _ => client,
@@ -72,7 +73,7 @@ impl Store {
         })
     }
 
-    /// Its URL.
+    /// Returns the URL.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
@@ -82,7 +83,7 @@ impl Store {
         name.split('/').fold(self.prefix.clone(), |path, part| path.join(part))
     }
 
-    /// Puts an object whose name no other one has. It is seen when it is whole.
+    /// Creates an object, which appears only when it is complete. An existing one is not replaced.
     pub(crate) fn put(&self, name: &str, bytes: Bytes) -> io::Result<Put> {
         let options = PutOptions::from(PutMode::Create);
         match self.runtime.block_on(self.objects.put_opts(&self.path(name), bytes.into(), options))
@@ -93,13 +94,13 @@ impl Store {
         }
     }
 
-    /// An object.
+    /// Downloads an object.
     pub(crate) fn get(&self, name: &str) -> io::Result<Bytes> {
         let object = async { self.objects.get(&self.path(name)).await?.bytes().await };
         self.runtime.block_on(object).map_err(|error| io::Error::other(told(&error)))
     }
 
-    /// Objects by their names, several at a time.
+    /// Downloads objects by name, several at a time.
     pub(crate) fn fetch(&self, names: &[String]) -> io::Result<Vec<Input>> {
         let mut spool = Spool::new()?;
         let mut places = vec![(0, 0); names.len()];
@@ -134,13 +135,13 @@ impl Store {
         Ok(places.into_iter().map(|(start, length)| all.part(start, length)).collect())
     }
 
-    /// Puts an object, in the place of one that has its name.
+    /// Writes an object, and replaces an existing one.
     pub(crate) fn replace(&self, name: &str, bytes: Bytes) -> io::Result<()> {
         let put = self.runtime.block_on(self.objects.put(&self.path(name), bytes.into()));
         put.map(|_| ()).map_err(|error| io::Error::other(told(&error)))
     }
 
-    /// Removes an object, if it is there.
+    /// Removes an object if it exists.
     pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
         match self.runtime.block_on(self.objects.delete(&self.path(name))) {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
@@ -148,8 +149,8 @@ impl Store {
         }
     }
 
-    /// Names of all objects below it that end so, sorted; directories that are not wanted are not
-    /// listed.
+    /// Returns the names of all objects with a suffix, sorted. Directories that are not wanted are
+    /// not listed.
     pub(crate) fn names(
         &self,
         end: &str,
@@ -179,7 +180,7 @@ impl Store {
     }
 }
 
-/// An error with its causes, which say what matters, on one line.
+/// Formats an error with its causes, which have the details, on one line.
 fn told(error: &object_store::Error) -> String {
     let mut told = error.to_string();
     let mut cause = std::error::Error::source(error);

@@ -1,20 +1,21 @@
 //! Time coverage of a place: missing time, and time counted by two runs.
 
-/// Shorter gaps and overlaps are clock differences, not windows. Half a window if that is less.
+/// Maximum difference between clocks: shorter gaps and overlaps do not count, nor do those of less
+/// than half a window.
 const CLOCKS_NS: u64 = 1_000_000_000;
 
-/// The time of one window of a place.
+/// Time of one window at a place.
 #[derive(Clone, Copy)]
 pub(super) struct Span {
     pub(super) begin: u64,
     pub(super) end: u64,
-    /// Of the schedule, in nanoseconds.
+    /// Scheduled length, in nanoseconds.
     pub(super) length: u64,
-    /// Which run counted it, by number.
+    /// Number of the run that counted it.
     pub(super) run: u32,
-    /// Its number in the run, and that of the last window in it.
+    /// Numbers of its first and last window in the run.
     pub(super) windows: (u64, u64),
-    /// Windows of the run before it in which there was no packet, and which have no row.
+    /// Number of windows without packets, and without rows, just before it.
     pub(super) silent: u64,
 }
 
@@ -24,7 +25,7 @@ impl Span {
     }
 }
 
-/// Coverage by the windows so far, which are added in the order of their times.
+/// Coverage of a place by its windows, which are added in order of time.
 pub(super) struct Coverage {
     begin: u64,
     reached: u64,
@@ -53,7 +54,7 @@ impl Coverage {
         self.last = span;
     }
 
-    /// Missing and duplicated nanoseconds of a range.
+    /// Returns the missing and the doubly counted nanoseconds of a range.
     pub(super) fn of(&self, (begin, end): (u64, u64)) -> (u64, u64) {
         let tolerance = self.last.tolerance();
         let ends = [self.begin.saturating_sub(begin), end.saturating_sub(self.reached)];

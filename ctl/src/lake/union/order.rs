@@ -1,5 +1,5 @@
-//! Merges the rows of many files in one order: by time, then by place. The order depends on the
-//! rows only, not on files, so that compaction does not change the result of a union.
+//! Merges the rows of many files in one order: by time, then by place. The order depends only on
+//! the rows, not on the files, so that compaction does not change the result of a union.
 
 use super::selection::{Found, Selection};
 use super::{About, Fit, UnionError};
@@ -12,7 +12,7 @@ use std::io;
 use std::path::Path;
 use std::rc::Rc;
 
-/// Files whose values take no more are read whole.
+/// Files with at most this many bytes of values are read whole.
 const SMALL: u64 = 4 << 20;
 /// Columns that the survey reads.
 const ABOUT: [&str; 15] = [
@@ -33,16 +33,16 @@ const ABOUT: [&str; 15] = [
     "inner",
 ];
 
-/// A row, and what is known of it.
+/// A row with its header and origin.
 pub(super) struct Counted {
     pub(super) about: About,
     pub(super) row: Row,
-    /// Counted from one, in its file.
+    /// Number of the row in its file, from one.
     pub(super) number: u64,
     pub(super) path: Rc<Path>,
 }
 
-/// A file with rows that were selected.
+/// A file with selected rows.
 pub(super) struct Source {
     found: Found,
     first: About,
@@ -53,15 +53,15 @@ pub(super) struct Source {
 #[derive(Default)]
 pub(super) struct Survey {
     pub(super) sources: Vec<Source>,
-    /// Rows across the ends of the range, and others.
+    /// Number of rows that extend beyond the range.
     pub(super) crossing: u64,
-    /// Whether rows cross the start and the end of the range.
+    /// Whether rows extend beyond the start and the end of the range.
     pub(super) is_cut: (bool, bool),
     pub(super) left_out: u64,
 }
 
 impl Survey {
-    /// Looks at a file: which of its rows are selected, and whether they are in order.
+    /// Surveys a file: which of its rows are selected, and whether they are sorted.
     pub(super) fn add(
         &mut self,
         found: Found,
@@ -107,14 +107,14 @@ impl Survey {
     }
 }
 
-/// All rows of files in order, whatever they are hashed by.
+/// Rows of several files in order, for any hash.
 pub(crate) struct Files {
     rows: Ordered<fn(&str) -> bool>,
     last: Option<Counted>,
 }
 
 impl Files {
-    /// Opens files.
+    /// Opens the files.
     pub(crate) fn ordered(files: impl Iterator<Item = Found>) -> Result<Self, UnionError> {
         let mut survey = Survey::default();
         for found in files {
@@ -123,8 +123,8 @@ impl Files {
         Ok(Files { rows: Ordered::new(survey.sources, |_| true, true), last: None })
     }
 
-    /// The next row, and whether it says the same as the one before. Rows of one window that say
-    /// something else are an error.
+    /// Returns the next row, and whether it duplicates the one before. Rows of one window with
+    /// different values are an error.
     pub(crate) fn next(&mut self) -> Result<Option<(Row, bool)>, UnionError> {
         let Some(next) = self.rows.next(&Selection::default())? else { return Ok(None) };
         let last = self.last.as_ref().filter(|last| last.about.order(&next.about).is_eq());
@@ -145,7 +145,7 @@ impl Files {
 
 type Rows = Box<dyn Iterator<Item = Result<Counted, UnionError>>>;
 
-/// Rows of all sources in order. A file is open from its first row to its last.
+/// Merging iterator over the rows of all sources. A file is open from its first row to its last.
 pub(super) struct Ordered<F> {
     /// Files to open, in reverse order.
     sources: Vec<Source>,
@@ -154,7 +154,7 @@ pub(super) struct Ordered<F> {
     is_summed: bool,
 }
 
-/// The next row of an open file.
+/// Next row of an open file.
 struct Next {
     row: Counted,
     rows: Rows,
@@ -178,13 +178,13 @@ impl Ord for Next {
 }
 
 impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
-    /// Of the columns that are wanted, or of all that a lake has.
+    /// Reads the wanted columns. `is_summed` verifies checksums, which takes all columns.
     pub(super) fn new(mut sources: Vec<Source>, is_wanted: F, is_summed: bool) -> Self {
         sources.sort_by(|one, other| other.first.order(&one.first));
         Ordered { sources, open: BinaryHeap::new(), is_wanted: Rc::new(is_wanted), is_summed }
     }
 
-    /// The next row of those that are selected.
+    /// Returns the next selected row.
     pub(super) fn next(&mut self, selection: &Selection) -> Result<Option<Counted>, UnionError> {
         loop {
             let is_due = |source: &Source| {
@@ -222,7 +222,7 @@ impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
             move |name| is_known(name) && (ABOUT.contains(&name) || is_wanted(name)),
             self.is_summed,
         )?;
-        // A reader takes more memory than a small file's rows.
+        // A reader takes more memory than the rows of a small file.
         if size <= SMALL {
             let mut rows = rows.collect::<Result<Vec<_>, _>>()?;
             rows.sort_by(|one, other| one.about.order(&other.about));
@@ -253,7 +253,7 @@ fn read(
     })))
 }
 
-/// Writes rows to a temporary file, and reads them in order. In memory are their places in it.
+/// Sorts rows by way of a temporary file. Only their headers and positions stay in memory.
 fn sorted_on_disk(rows: Rows, path: &Rc<Path>) -> Result<Rows, UnionError> {
     let failed = |source: io::Error| UnionError::Read {
         path: path.to_path_buf(),
