@@ -265,10 +265,10 @@ mod tests {
             "entropy{key=src < 3",
             "entropy{src} < 3",
         ] {
-            let told = text.parse::<Rule>().unwrap_err();
+            let error = text.parse::<Rule>().unwrap_err();
             assert!(
-                told.contains("rule") || told.contains("number") || told.contains("label"),
-                "{text}: {told}"
+                error.contains("rule") || error.contains("number") || error.contains("label"),
+                "{text}: {error}"
             );
         }
         assert_eq!("distinct_flows>1.5k".parse::<Rule>().map(|rule| rule.bound), Ok(1500.0));

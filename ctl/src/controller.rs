@@ -7,7 +7,7 @@
 
 use crate::alert::Rule;
 use crate::clock::{Clock, Woken, nanoseconds};
-use crate::ledger::Book;
+use crate::ledger::LedgerAccumulator;
 use crate::measurement::alarm::{Alarm, Watch};
 use crate::measurement::delay::tune::Tuner;
 use crate::measurement::delay::{Ends, Sample};
@@ -207,15 +207,15 @@ pub struct Controller {
     /// Key of an entropy that left its bounds in the open window and was not reported yet.
     crossed: Option<KeyKind>,
     /// Whether the warning of full counters was logged.
-    told_of_full_counters: bool,
+    warned_of_full_counters: bool,
     /// Whether the warning of an EtherType that is not opened was logged.
-    told_unopened: bool,
+    warned_of_unopened: bool,
     /// Name of the source, if the run has several.
     source: Option<Arc<str>>,
     changes: Changes,
     /// Rules that fire, and rules without a figure that were logged.
     firing: BTreeSet<String>,
-    told_idle: BTreeSet<String>,
+    logged_idle: BTreeSet<String>,
 }
 
 /// Sums over all windows.
@@ -226,8 +226,8 @@ struct Total {
     late: u64,
     /// Losses at the start of the current window.
     losses: Losses,
-    book: Book,
-    together: Option<Together>,
+    ledger: LedgerAccumulator,
+    merged: Option<MergedBank>,
     /// Whether a part of a window was lost.
     gap: bool,
     /// CPU time of the workers, in nanoseconds.
@@ -235,7 +235,7 @@ struct Total {
 }
 
 /// Banks of all windows merged, except entropies and their sketches.
-struct Together {
+struct MergedBank {
     bank: Arc<WideBank>,
     hash: HashIdentity,
     truth: Option<Truth>,
@@ -312,12 +312,12 @@ impl Controller {
             stalled: false,
             last_read: None,
             crossed: None,
-            told_of_full_counters: false,
-            told_unopened: false,
+            warned_of_full_counters: false,
+            warned_of_unopened: false,
             source: None,
             changes: Changes::default(),
             firing: BTreeSet::new(),
-            told_idle: BTreeSet::new(),
+            logged_idle: BTreeSet::new(),
         })
     }
 
@@ -366,7 +366,7 @@ impl Controller {
                 self.schedule
                     .skip_to(self.window_start.min(self.schedule.stop().unwrap_or(u64::MAX)));
             }
-            self.take_up_changes(&due)?;
+            self.apply_changes(&due)?;
             // Packets that arrive while the last window is closed are beyond the end of the run.
             if let Some(Due { at, action: Action::Stop }) = self.schedule.peek()
                 && self.window_start >= at
@@ -416,9 +416,9 @@ impl Controller {
             let next = deadline.min(self.clock.now().saturating_add(nanoseconds(EVENT_INTERVAL)));
             let next = if self.clock.next_packet().is_some() { deadline } else { next };
             let woken = self.clock.wait_until(next);
-            self.look_after_events()?;
-            self.tell_crossing(sink)?;
-            self.look_after_delays(sink)?;
+            self.handle_events()?;
+            self.report_crossing(sink)?;
+            self.send_pending_delays(sink)?;
             sink.heartbeat(&*self.dataplane, &self.summary);
             if woken != Woken::Reached || next == deadline {
                 return Ok(Some(woken));
@@ -450,7 +450,7 @@ impl Controller {
         Ok(())
     }
 
-    fn look_after_events(&mut self) -> Result<(), ControlError> {
+    fn handle_events(&mut self) -> Result<(), ControlError> {
         if let Attempt::Done(events, _) = self.attempt("events", Dataplane::events)? {
             for event in events {
                 match event {
@@ -474,7 +474,7 @@ impl Controller {
     }
 
     /// Reports that an entropy left its bounds in the open window, and takes a sample of it.
-    fn tell_crossing(&mut self, sink: &mut dyn Sink) -> Result<(), ControlError> {
+    fn report_crossing(&mut self, sink: &mut dyn Sink) -> Result<(), ControlError> {
         let Some(key) = self.crossed.take() else { return Ok(()) };
         let at = self.clock.now();
         let mut records = match self.attempt("sample", Dataplane::sample)? {
@@ -493,7 +493,7 @@ impl Controller {
     }
 
     /// Applies requested changes between two windows.
-    fn take_up_changes(&mut self, due: &Due) -> Result<(), ControlError> {
+    fn apply_changes(&mut self, due: &Due) -> Result<(), ControlError> {
         // Staggered registers have no windows: changes apply at any time.
         if matches!(due.action, Action::Read) && self.has_windows() {
             return Ok(());
@@ -519,16 +519,16 @@ impl Controller {
     }
 
     /// Passes single delays to the sink, if they were asked for.
-    fn look_after_delays(&mut self, sink: &mut dyn Sink) -> Result<(), ControlError> {
+    fn send_pending_delays(&mut self, sink: &mut dyn Sink) -> Result<(), ControlError> {
         if self.dataplane.settings().delay.samples
             && let Attempt::Done(delays, _) = self.attempt("delays", Dataplane::delays)?
         {
-            self.tell_delays(self.first_window + self.schedule.window(), &delays, sink)?;
+            self.send_delays(self.first_window + self.schedule.window(), &delays, sink)?;
         }
         Ok(())
     }
 
-    fn tell_delays(
+    fn send_delays(
         &self,
         window: u64,
         delays: &[DelaySample],
@@ -538,13 +538,13 @@ impl Controller {
             (&self.dataplane.settings().delay, &self.dataplane.capabilities().places);
         let options = &self.plan.options.delay;
         for delays in delays.chunks(DELAYS) {
-            let told: Vec<Sample<'_>> = delays
+            let samples: Vec<Sample<'_>> = delays
                 .iter()
                 .filter_map(|delay| {
                     Sample::of(window, settings, options, places, &self.ends, delay)
                 })
                 .collect();
-            sink.delays(&told)?;
+            sink.delays(&samples)?;
         }
         Ok(())
     }
@@ -640,7 +640,7 @@ impl Controller {
                 late: drops.take(LossCause::Late),
                 drops,
                 reports: self.reports(Kind::Sample, part, snapshot, taken)?,
-                ..self.counted(part, snapshot)
+                ..self.counters_record(part, snapshot)
             });
         }
         Ok(records)
@@ -661,7 +661,7 @@ impl Controller {
             );
             return Ok(());
         };
-        self.tell_delays(window, &snapshot.delays, sink)?;
+        self.send_delays(window, &snapshot.delays, sink)?;
         let end_ns = end.unwrap_or(called).max(self.window_start);
         let (late_ns, over) = if complete { self.lateness(called) } else { (0, 0) };
         let last_window = (over > 0).then_some(window + over);
@@ -688,7 +688,7 @@ impl Controller {
                 drops,
                 reports: self.reports(Kind::Window, part, snapshot, end_ns)?,
                 counted: Some(self.registers(snapshot)),
-                ..self.counted(part, snapshot)
+                ..self.counters_record(part, snapshot)
             };
             if let (None, Some(watch)) = (part, &mut self.watch) {
                 let packets = record.counters.ipv4.wrapping_add(record.counters.ipv6);
@@ -710,19 +710,22 @@ impl Controller {
                 let received = part.map_or(received, |index| {
                     whole.parts.get(index).and_then(|part| part.received)
                 });
-                record.ledger =
-                    total.book.window(record.counters.packets(), record.drops.total(), received);
+                record.ledger = total.ledger.add_window(
+                    record.counters.packets(),
+                    record.drops.total(),
+                    received,
+                );
                 total.add(&record, snapshot, self.dataplane.settings());
                 total.losses = losses.clone();
             }
             record.judge(&self.plan.options.alerts);
             if part.is_none() {
-                self.tell_alerts(&record);
+                self.log_alerts(&record);
             }
             self.warn_of_full_counters(&record);
             sink.record(&record)?;
         }
-        self.tell_unopened(&snapshot.bank);
+        self.warn_of_unopened(&snapshot.bank);
         self.window_start = end_ns;
         (self.is_short, self.stepped) = (false, None);
         self.clock.closed(end_ns);
@@ -789,11 +792,11 @@ impl Controller {
     }
 
     /// Logs rules that start or stop firing, and, once, rules without a figure.
-    fn tell_alerts(&mut self, record: &Record) {
+    fn log_alerts(&mut self, record: &Record) {
         let (origin, window) = (record.origin(), record.window);
         let is_judged = |rule: &Rule| record.alerts.iter().any(|alert| alert.rule == rule.text());
         for rule in self.plan.options.alerts.iter().filter(|rule| !is_judged(rule)) {
-            if self.told_idle.insert(rule.text().to_owned()) {
+            if self.logged_idle.insert(rule.text().to_owned()) {
                 tracing::warn!("{}", idle_rule(rule, record));
             }
         }
@@ -816,7 +819,7 @@ impl Controller {
             .filter(|(_, report)| report.is_full())
             .map(|(name, _)| name)
             .collect();
-        if full.is_empty() || std::mem::replace(&mut self.told_of_full_counters, true) {
+        if full.is_empty() || std::mem::replace(&mut self.warned_of_full_counters, true) {
             return;
         }
         let of = full.join(" and ");
@@ -830,12 +833,12 @@ impl Controller {
     }
 
     /// Warns once if most frames have one EtherType that is not opened.
-    fn tell_unopened(&mut self, bank: &WideBank) {
-        if self.told_unopened {
+    fn warn_of_unopened(&mut self, bank: &WideBank) {
+        if self.warned_of_unopened {
             return;
         }
         if let Some(warning) = unopened::warning(bank) {
-            self.told_unopened = true;
+            self.warned_of_unopened = true;
             tracing::warn!("{warning}");
             self.summary.warnings.push(warning);
         }
@@ -852,8 +855,8 @@ impl Controller {
         may_hold_packets: bool,
         sink: &mut dyn Sink,
     ) -> Result<Summary, ControlError> {
-        self.look_after_events()?;
-        self.tell_crossing(sink)?;
+        self.handle_events()?;
+        self.report_crossing(sink)?;
         if !self.has_windows() {
             self.finish_staggered(sink)?;
         } else {
@@ -877,7 +880,7 @@ impl Controller {
     /// Publishes the totals.
     fn conclude(mut self, sink: &mut dyn Sink) -> Result<Summary, ControlError> {
         // Events of the last rotation.
-        self.look_after_events()?;
+        self.handle_events()?;
         if self.has_windows() {
             let parts: Vec<Option<Record>> = (0..self.parts.len())
                 .map(|part| self.sum_up(Some(part)))
@@ -892,7 +895,7 @@ impl Controller {
     }
 
     fn finish_staggered(&mut self, sink: &mut dyn Sink) -> Result<(), ControlError> {
-        self.look_after_delays(sink)?;
+        self.send_pending_delays(sink)?;
         let now = self.clock.now();
         let Attempt::Done(snapshot, _) = self.attempt("sample", Dataplane::sample)? else {
             return Ok(());
@@ -923,7 +926,7 @@ impl Controller {
 
     fn sum_up(&self, part: Option<usize>) -> Result<Option<Record>, ControlError> {
         let total = self.total_of(part);
-        let Some(Together { bank, hash, truth }) = &total.together else { return Ok(None) };
+        let Some(MergedBank { bank, hash, truth }) = &total.merged else { return Ok(None) };
         let reading = self.reading(Kind::Total, part, bank, *hash, *truth);
         let reading = Reading { span_ns: self.window_start.saturating_sub(self.start), ..reading };
         let packets = total.counters.packets();
@@ -936,16 +939,16 @@ impl Controller {
             counters: total.counters,
             packets_before_after: (packets, packets),
             drops: total.drops.clone(),
-            ledger: total.book.total(),
+            ledger: total.ledger.total(),
             late: total.late,
             cpu_ns: total.cpu_ns,
-            reports: self.told(&reading)?,
+            reports: self.compute_reports(&reading)?,
             ..self.empty(part)
         }))
     }
 
     /// Makes a record of a snapshot's counters.
-    fn counted(&self, part: Option<usize>, snapshot: &Snapshot) -> Record {
+    fn counters_record(&self, part: Option<usize>, snapshot: &Snapshot) -> Record {
         Record {
             counters: snapshot.bank.counters,
             packets_before_after: (snapshot.packets_before, snapshot.packets_after),
@@ -975,7 +978,12 @@ impl Controller {
         let reading = self.reading(kind, part, &snapshot.bank, snapshot.hash, snapshot.truth);
         let snapshot = Some(snapshot).filter(|_| kind != Kind::Total);
         let begun = if snapshot.is_some() { self.window_start } else { self.start };
-        self.told(&Reading { snapshot, now_ns, span_ns: now_ns.saturating_sub(begun), ..reading })
+        self.compute_reports(&Reading {
+            snapshot,
+            now_ns,
+            span_ns: now_ns.saturating_sub(begun),
+            ..reading
+        })
     }
 
     /// Makes a reading without a snapshot, as of a total.
@@ -1007,7 +1015,7 @@ impl Controller {
         }
     }
 
-    fn told(&self, reading: &Reading<'_>) -> Result<Reports, ControlError> {
+    fn compute_reports(&self, reading: &Reading<'_>) -> Result<Reports, ControlError> {
         let damaged =
             |source: Damaged| ControlError::Registers { interface: self.interface(), source };
         Reports::of(reading).map_err(damaged)
@@ -1157,13 +1165,13 @@ impl Total {
             *self.cpu_ns.get_or_insert(0) += used;
         }
         let Snapshot { hash, truth, .. } = *snapshot;
-        match &mut self.together {
-            Some(together) => {
-                unite(&mut together.bank, &snapshot.bank, settings);
-                (together.hash, together.truth) = (hash, truth);
+        match &mut self.merged {
+            Some(merged) => {
+                unite(&mut merged.bank, &snapshot.bank, settings);
+                (merged.hash, merged.truth) = (hash, truth);
             }
             None => {
-                self.together = Some(Together { bank: Arc::clone(&snapshot.bank), hash, truth })
+                self.merged = Some(MergedBank { bank: Arc::clone(&snapshot.bank), hash, truth })
             }
         }
     }

@@ -27,7 +27,7 @@ pub struct Ledger {
 
 /// Sum of all windows since the last one without a tally.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Book {
+pub(crate) struct LedgerAccumulator {
     ledger: Ledger,
     /// Number of windows in the sum.
     windows: u64,
@@ -35,17 +35,17 @@ pub(crate) struct Book {
     partial: bool,
 }
 
-impl Book {
+impl LedgerAccumulator {
     /// Adds a window and returns its ledger. A window without a tally has none; the sum restarts
     /// after it.
-    pub(crate) fn window(
+    pub(crate) fn add_window(
         &mut self,
         counted: u64,
         lost: u64,
         tally: Option<Tally>,
     ) -> Option<Ledger> {
         let Some(Tally { least, most }) = tally else {
-            *self = Book { partial: true, ..Book::default() };
+            *self = LedgerAccumulator { partial: true, ..LedgerAccumulator::default() };
             return None;
         };
         let before = self.ledger;
@@ -138,42 +138,48 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told_once() {
-        let mut book = Book::default();
-        assert_eq!(balances(book.window(90, 10, exact(100))), 0);
-        assert_eq!(balances(book.window(90, 3, exact(200))), 7);
-        assert_eq!(balances(book.window(100, 0, exact(300))), 0);
-        assert_eq!(balances(book.total()), 7);
+    fn an_unaccounted_packet_is_reported_once() {
+        let mut accumulator = LedgerAccumulator::default();
+        assert_eq!(balances(accumulator.add_window(90, 10, exact(100))), 0);
+        assert_eq!(balances(accumulator.add_window(90, 3, exact(200))), 7);
+        assert_eq!(balances(accumulator.add_window(100, 0, exact(300))), 0);
+        assert_eq!(balances(accumulator.total()), 7);
     }
 
     #[test]
     fn packets_on_their_way_are_not_missing() {
-        let mut book = Book::default();
-        assert_eq!(balances(book.window(90, 0, Some(Tally { least: 80, most: 120 }))), 0);
-        assert_eq!(balances(book.window(110, 0, Some(Tally { least: 195, most: 230 }))), 0);
-        let last = book.window(0, 0, exact(203));
+        let mut accumulator = LedgerAccumulator::default();
+        assert_eq!(
+            balances(accumulator.add_window(90, 0, Some(Tally { least: 80, most: 120 }))),
+            0
+        );
+        assert_eq!(
+            balances(accumulator.add_window(110, 0, Some(Tally { least: 195, most: 230 }))),
+            0
+        );
+        let last = accumulator.add_window(0, 0, exact(203));
         assert_eq!(balances(last), 3);
         assert_eq!(last.map(|last| (last.low, last.high)), Some((0, 8)));
         assert_eq!(
-            book.total().map(|all| (all.received, all.low, all.high)),
+            accumulator.total().map(|all| (all.received, all.low, all.high)),
             Some((203, 203, 203))
         );
     }
 
     #[test]
     fn a_device_that_tells_late_is_caught_up_with() {
-        let mut book = Book::default();
-        assert_eq!(balances(book.window(100, 0, exact(60))), -40);
-        assert_eq!(balances(book.window(0, 0, exact(100))), 40);
-        assert_eq!(balances(book.total()), 0);
+        let mut accumulator = LedgerAccumulator::default();
+        assert_eq!(balances(accumulator.add_window(100, 0, exact(60))), -40);
+        assert_eq!(balances(accumulator.add_window(0, 0, exact(100))), 40);
+        assert_eq!(balances(accumulator.total()), 0);
     }
 
     #[test]
     fn a_window_that_nothing_is_known_of_begins_it_anew() {
-        let mut book = Book::default();
-        assert_eq!(balances(book.window(10, 0, exact(10))), 0);
-        assert_eq!(book.window(500, 0, None), None);
-        assert_eq!(balances(book.window(20, 0, exact(21))), 1);
-        assert_eq!(book.total(), None, "not of all windows");
+        let mut accumulator = LedgerAccumulator::default();
+        assert_eq!(balances(accumulator.add_window(10, 0, exact(10))), 0);
+        assert_eq!(accumulator.add_window(500, 0, None), None);
+        assert_eq!(balances(accumulator.add_window(20, 0, exact(21))), 1);
+        assert_eq!(accumulator.total(), None, "not of all windows");
     }
 }

@@ -39,11 +39,11 @@ impl United {
     /// Returns the description as lines of text.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
-        self.told().into_iter().map(|phrases| phrases.join(" ")).collect()
+        self.phrases().into_iter().map(|phrases| phrases.join(" ")).collect()
     }
 
     /// Describes the union: the phrases of each line below it.
-    pub(crate) fn told(&self) -> Vec<Vec<String>> {
+    pub(crate) fn phrases(&self) -> Vec<Vec<String>> {
         let of = format!("of {} of {}", counted(self.places, "place"), counted(self.hosts, "host"));
         let mut lines = vec![vec![counted(self.rows, "window"), of]];
         let some = |number: u64, singular: &str, rest: &str| {

@@ -3,13 +3,13 @@
 use flowgauge_core::WideBank;
 
 /// Frames in a window below which there is no warning.
-const LEAST: u64 = 100;
+const MIN_FRAMES: u64 = 100;
 
 /// Returns a warning if more than half of a window's frames have one EtherType that is not opened.
 pub(crate) fn warning(bank: &WideBank) -> Option<String> {
     let packets = bank.counters.packets();
     let (ethertype, frames) = bank.unopened.most()?;
-    if packets < LEAST || frames.saturating_mul(2) <= packets {
+    if packets < MIN_FRAMES || frames.saturating_mul(2) <= packets {
         return None;
     }
     let share = u128::from(frames) * 100 / u128::from(packets);

@@ -19,10 +19,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Interval at which the directory is scanned.
-const OFTEN: Duration = Duration::from_secs(1);
+const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Upload of files from a directory into a store.
-pub(super) struct Carrier {
+pub(super) struct Uploader {
     pub(super) buffer: PathBuf,
     pub(super) store: Store,
     /// Maximum size of the files on disk, in bytes.
@@ -31,13 +31,13 @@ pub(super) struct Carrier {
     /// Rows of files that were removed for lack of space.
     pub(super) lost: Arc<AtomicU64>,
     /// Whether the outage of the store was logged.
-    pub(super) is_told: bool,
+    pub(super) is_reported: bool,
 }
 
-impl Carrier {
+impl Uploader {
     /// Uploads until the sender is dropped; then once more, for the last files.
     pub(super) fn run(mut self, end: &Receiver<()>) {
-        while end.recv_timeout(OFTEN) == Err(RecvTimeoutError::Timeout) {
+        while end.recv_timeout(SCAN_INTERVAL) == Err(RecvTimeoutError::Timeout) {
             self.carry();
         }
         self.carry();
@@ -65,7 +65,7 @@ impl Carrier {
                 // Another process uploaded it.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => {
-                    if !std::mem::replace(&mut self.is_told, true) {
+                    if !std::mem::replace(&mut self.is_reported, true) {
                         let (buffer, room) = (self.buffer.display(), storage(self.room));
                         tracing::warn!(
                             "{}: cannot put a file: {error}; up to {room} of files wait in {buffer}, and are tried again",
@@ -75,7 +75,7 @@ impl Carrier {
                     break;
                 }
             }
-            if carried > 0 && std::mem::take(&mut self.is_told) {
+            if carried > 0 && std::mem::take(&mut self.is_reported) {
                 tracing::warn!("{}: files can be put again", self.store.url());
             }
         }

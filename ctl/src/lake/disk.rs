@@ -7,7 +7,7 @@
 
 use super::journal::{self, Journal};
 use super::parquet;
-use super::shared::{AGAIN, JOURNALS, Settings, Shared};
+use super::shared::{JOURNALS, RETRY_INTERVAL, Settings, Shared};
 use crate::row::{Row, Value};
 use crate::text::counted;
 use crossbeam::channel::{Receiver, RecvTimeoutError};
@@ -18,17 +18,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-pub(super) struct Disk {
+pub(super) struct Flusher {
     pub(super) shared: Arc<Shared>,
     /// Files of earlier runs, including their journals.
     pub(super) left: Vec<PathBuf>,
 }
 
-impl Disk {
+impl Flusher {
     /// Writes pending rows until the sender is dropped.
     pub(super) fn run(self, woken: &Receiver<()>) {
-        self.finish_what_others_left();
-        while !matches!(woken.recv_timeout(AGAIN), Err(RecvTimeoutError::Disconnected)) {
+        self.finish_earlier_runs();
+        while !matches!(woken.recv_timeout(RETRY_INTERVAL), Err(RecvTimeoutError::Disconnected)) {
             self.write_waiting();
         }
         self.write_waiting();
@@ -57,13 +57,13 @@ impl Disk {
     fn write_waiting(&self) {
         let unsynced = self.shared.pending().unsynced.take();
         if let Some(Err(error)) = unsynced.map(|journal| journal.sync_data()) {
-            self.shared.tell("a journal", &error);
+            self.shared.report("a journal", &error);
         }
         loop {
             let Some(rows) = self.shared.pending().waiting.pop_front() else { break };
             match place(&self.shared.settings, &rows.name, &rows.partition, &rows.rows) {
                 Ok(()) => {
-                    self.shared.is_told.store(false, Ordering::Relaxed);
+                    self.shared.is_reported.store(false, Ordering::Relaxed);
                     if let Some(Err(error)) = rows.journal.map(Journal::remove) {
                         tracing::debug!(
                             "{}: the journal of {} stays: {error}",
@@ -73,7 +73,7 @@ impl Disk {
                     }
                 }
                 Err(error) => {
-                    self.shared.tell(&rows.name, &error);
+                    self.shared.report(&rows.name, &error);
                     self.shared.pending().waiting.push_front(rows);
                     break;
                 }
@@ -81,7 +81,7 @@ impl Disk {
         }
     }
 
-    fn finish_what_others_left(&self) {
+    fn finish_earlier_runs(&self) {
         for path in
             self.left.iter().filter(|path| path.extension().is_some_and(|it| it == "journal"))
         {

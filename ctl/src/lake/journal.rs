@@ -16,9 +16,9 @@ use std::path::{Path, PathBuf};
 
 /// First bytes of a frame.
 const MARK: [u8; 4] = *b"FGR1";
-const HEAD: usize = 16;
+const HEADER_BYTES: usize = 16;
 /// Maximum length of an entry. A longer one is damage.
-const LONGEST: usize = 1 << 28;
+const MAX_ENTRY_BYTES: usize = 1 << 28;
 
 /// Journal that this process writes.
 pub(super) struct Journal {
@@ -71,8 +71,8 @@ impl Journal {
     }
 }
 
-fn head(entry: &[u8]) -> [u8; HEAD] {
-    let mut head = [0; HEAD];
+fn head(entry: &[u8]) -> [u8; HEADER_BYTES] {
+    let mut head = [0; HEADER_BYTES];
     head[..4].copy_from_slice(&MARK);
     head[4..8].copy_from_slice(&(entry.len() as u32).to_le_bytes());
     head[8..12].copy_from_slice(&crc32fast::hash(entry).to_le_bytes());
@@ -127,7 +127,7 @@ fn rows(bytes: &bytes::Bytes) -> (Vec<Row>, u64, bool) {
             // A truncated frame header at the end, or damage; consecutive damaged bytes count as
             // one place.
             if is_sound
-                && bytes.len() - at < HEAD
+                && bytes.len() - at < HEADER_BYTES
                 && MARK.starts_with(&bytes[at..bytes.len().min(at + MARK.len())])
             {
                 return (rows, damaged, true);
@@ -140,7 +140,7 @@ fn rows(bytes: &bytes::Bytes) -> (Vec<Row>, u64, bool) {
                 .map_or(bytes.len(), |more| 1 + more);
             continue;
         };
-        let (start, end) = (at + HEAD, at + HEAD + length);
+        let (start, end) = (at + HEADER_BYTES, at + HEADER_BYTES + length);
         if end > bytes.len() {
             return (rows, damaged, true);
         }
@@ -157,10 +157,12 @@ fn rows(bytes: &bytes::Bytes) -> (Vec<Row>, u64, bool) {
 
 /// Parses the header of a frame: length and CRC-32 of its entry.
 fn frame(bytes: &[u8]) -> Option<(usize, u32)> {
-    let head = bytes.first_chunk::<HEAD>()?;
+    let head = bytes.first_chunk::<HEADER_BYTES>()?;
     let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let length = word(4) as usize;
-    (head.starts_with(&MARK) && crc32fast::hash(&head[..12]) == word(12) && length <= LONGEST)
+    (head.starts_with(&MARK)
+        && crc32fast::hash(&head[..12]) == word(12)
+        && length <= MAX_ENTRY_BYTES)
         .then_some((length, word(8)))
 }
 
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_within_a_frame_is_told_from_damage() {
+    fn an_end_within_a_frame_is_not_damage() {
         let whole = journal(2);
         for end in journal(1).len() + 1..whole.len() {
             assert_eq!(windows(whole[..end].to_vec()), (vec![0], 0, true), "{end}");

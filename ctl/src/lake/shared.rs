@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Interval at which failed writes are retried.
-pub(super) const AGAIN: Duration = Duration::from_secs(1);
+pub(super) const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Directory of journals, hidden from engines.
 pub(super) const JOURNALS: &str = ".journal";
 
@@ -82,7 +82,7 @@ pub(super) struct Shared {
     pub(super) problems: Problems,
     pub(super) lost: Arc<AtomicU64>,
     /// Whether a failed write was reported since the last successful one.
-    pub(super) is_told: AtomicBool,
+    pub(super) is_reported: AtomicBool,
     pub(super) pending: Mutex<Pending>,
 }
 
@@ -109,8 +109,8 @@ impl Shared {
     }
 
     /// Reports a failed write, once until a write succeeds.
-    pub(super) fn tell(&self, name: &str, error: &io::Error) {
-        if !self.is_told.swap(true, Ordering::Relaxed) {
+    pub(super) fn report(&self, name: &str, error: &io::Error) {
+        if !self.is_reported.swap(true, Ordering::Relaxed) {
             let room = storage(self.settings.room as u64);
             (self.problems)(format!(
                 "{}: cannot write {name}: {error}; up to {room} of rows wait in memory",

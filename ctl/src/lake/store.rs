@@ -12,9 +12,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
 /// Time limit of a request, which is retried once. After that the store counts as unavailable.
-const LONGEST: Duration = Duration::from_secs(20);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum number of concurrent requests for objects.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_REQUESTS: usize = 8;
 /// Prefix of the URLs of stores.
 pub const SCHEME: &str = "s3://";
 
@@ -43,7 +43,7 @@ impl Store {
     /// # Errors
     /// If the URL has no bucket, or the environment is invalid.
     pub fn open(url: &str) -> io::Result<Self> {
-        let outside = |error: object_store::Error| io::Error::other(told(&error));
+        let outside = |error: object_store::Error| io::Error::other(error_chain(&error));
         // Fails only if a provider is installed already, which is sufficient.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let path = url
@@ -51,9 +51,14 @@ impl Store {
             .and_then(|rest| rest.split_once('/'))
             .map_or("", |(_, path)| path);
         let prefix = Path::parse(path.trim_end_matches('/')).map_err(io::Error::other)?;
-        let client = ClientOptions::new().with_timeout(LONGEST).with_connect_timeout(LONGEST / 4);
-        let retry =
-            RetryConfig { max_retries: 1, retry_timeout: LONGEST, ..RetryConfig::default() };
+        let client = ClientOptions::new()
+            .with_timeout(REQUEST_TIMEOUT)
+            .with_connect_timeout(REQUEST_TIMEOUT / 4);
+        let retry = RetryConfig {
+            max_retries: 1,
+            retry_timeout: REQUEST_TIMEOUT,
+            ..RetryConfig::default()
+        };
         // The HTTP setting of the environment would otherwise be overridden.
         let client = match std::env::var("AWS_ALLOW_HTTP").as_deref() {
             Ok("true" | "1") => client.with_allow_http(true),
@@ -90,14 +95,14 @@ impl Store {
         {
             Ok(_) => Ok(Put::New),
             Err(object_store::Error::AlreadyExists { .. }) => Ok(Put::Taken),
-            Err(error) => Err(io::Error::other(told(&error))),
+            Err(error) => Err(io::Error::other(error_chain(&error))),
         }
     }
 
     /// Downloads an object.
     pub(crate) fn get(&self, name: &str) -> io::Result<Bytes> {
         let object = async { self.objects.get(&self.path(name)).await?.bytes().await };
-        self.runtime.block_on(object).map_err(|error| io::Error::other(told(&error)))
+        self.runtime.block_on(object).map_err(|error| io::Error::other(error_chain(&error)))
     }
 
     /// Downloads objects by name, several at a time.
@@ -107,7 +112,7 @@ impl Store {
         self.runtime.block_on(async {
             let (mut left, mut requests) = (names.iter().enumerate(), JoinSet::new());
             loop {
-                while requests.len() < AT_ONCE
+                while requests.len() < MAX_CONCURRENT_REQUESTS
                     && let Some((index, name)) = left.next()
                 {
                     let (objects, path, name) =
@@ -117,7 +122,7 @@ impl Store {
                         (
                             index,
                             bytes.await.map_err(|error| {
-                                io::Error::other(format!("{name}: {}", told(&error)))
+                                io::Error::other(format!("{name}: {}", error_chain(&error)))
                             }),
                         )
                     });
@@ -138,14 +143,14 @@ impl Store {
     /// Writes an object, and replaces an existing one.
     pub(crate) fn replace(&self, name: &str, bytes: Bytes) -> io::Result<()> {
         let put = self.runtime.block_on(self.objects.put(&self.path(name), bytes.into()));
-        put.map(|_| ()).map_err(|error| io::Error::other(told(&error)))
+        put.map(|_| ()).map_err(|error| io::Error::other(error_chain(&error)))
     }
 
     /// Removes an object if it exists.
     pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
         match self.runtime.block_on(self.objects.delete(&self.path(name))) {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-            Err(error) => Err(io::Error::other(told(&error))),
+            Err(error) => Err(io::Error::other(error_chain(&error))),
         }
     }
 
@@ -161,7 +166,7 @@ impl Store {
         let beyond = self.prefix.parts().count();
         while let Some(directory) = left.pop() {
             let found = self.runtime.block_on(self.objects.list_with_delimiter(Some(&directory)));
-            let found = found.map_err(|error| io::Error::other(told(&error)))?;
+            let found = found.map_err(|error| io::Error::other(error_chain(&error)))?;
             let name = |path: &Path| {
                 path.parts()
                     .skip(beyond)
@@ -181,15 +186,15 @@ impl Store {
 }
 
 /// Formats an error with its causes, which have the details, on one line.
-fn told(error: &object_store::Error) -> String {
-    let mut told = error.to_string();
+fn error_chain(error: &object_store::Error) -> String {
+    let mut chain = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {
         let more = error.to_string();
-        if !told.contains(&more) {
-            told = format!("{told}: {more}");
+        if !chain.contains(&more) {
+            chain = format!("{chain}: {more}");
         }
         cause = error.source();
     }
-    told.split_whitespace().collect::<Vec<_>>().join(" ")
+    chain.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -8,11 +8,11 @@
 //! Rows that cannot be written wait in memory, up to a limit. Beyond it the oldest rows are lost,
 //! which is reported at once, at the end, and in all later rows (`lost_rows`).
 
-use super::carrier::Carrier;
-use super::disk::{Disk, begin, partition};
+use super::carrier::Uploader;
+use super::disk::{Flusher, begin, partition};
 use super::journal::Journal;
 use super::row;
-use super::shared::{AGAIN, JOURNALS, Pending, Problems, Rows, Settings, Shared};
+use super::shared::{JOURNALS, Pending, Problems, RETRY_INTERVAL, Rows, Settings, Shared};
 use super::store::Store;
 use crate::controller::Sink;
 use crate::identity::Identity;
@@ -29,7 +29,7 @@ use std::thread::JoinHandle;
 /// Maximum number of rows queued for the writing thread.
 const QUEUE: usize = 1024;
 /// Maximum number of rows appended to the journal at once.
-const TOGETHER: usize = 256;
+const MAX_BATCH_ROWS: usize = 256;
 /// Sink that writes windows into a lake. When it is dropped, all of them are on disk, or a problem
 /// was reported.
 pub struct Lake {
@@ -58,22 +58,22 @@ impl Lake {
         let (rows, received) = bounded(QUEUE);
         let lost = Arc::new(AtomicU64::new(0));
         let (identity, patient) = (settings.identity.clone(), settings.patient);
-        let carrier = store.map(|store| Carrier {
+        let carrier = store.map(|store| Uploader {
             buffer: settings.directory.clone(),
             store,
             room: settings.buffer,
             problems: Arc::clone(&problems),
             lost: Arc::clone(&lost),
-            is_told: false,
+            is_reported: false,
         });
         let journals = settings.directory.join(JOURNALS);
-        // These are files of earlier runs.
+        // Files of earlier runs.
         let left = fs::read_dir(&journals)?.flatten().map(|entry| entry.path()).collect();
         let shared = Arc::new(Shared {
             settings,
             problems: Arc::clone(&problems),
             lost: Arc::clone(&lost),
-            is_told: AtomicBool::new(false),
+            is_reported: AtomicBool::new(false),
             pending: Mutex::default(),
         });
         let (wake, woken) = bounded(1);
@@ -81,7 +81,7 @@ impl Lake {
         // Checks that the directory is writable.
         let probe = journals.join(format!("{}.probe", writer.name(0)));
         File::create(&probe).and_then(|_| fs::remove_file(&probe))?;
-        let disk = Disk { shared, left };
+        let disk = Flusher { shared, left };
         let disk = std::thread::Builder::new()
             .name("lake-disk".to_owned())
             .spawn(move || disk.run(&woken))?;
@@ -186,12 +186,12 @@ impl Writer {
     fn run(mut self, rows: &Receiver<Row>) {
         let mut seen = 0;
         loop {
-            let first = match rows.recv_timeout(AGAIN) {
+            let first = match rows.recv_timeout(RETRY_INTERVAL) {
                 Ok(row) => Some(row),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => break,
             };
-            for row in first.into_iter().chain(rows.try_iter()).take(TOGETHER) {
+            for row in first.into_iter().chain(rows.try_iter()).take(MAX_BATCH_ROWS) {
                 self.add(row);
             }
             self.keep();
@@ -255,7 +255,7 @@ impl Writer {
         let name = self.name(self.number);
         self.number += 1;
         let journal =
-            Journal::create(journal(&name)).map_err(|error| self.shared.tell(&name, &error)).ok();
+            Journal::create(journal(&name)).map_err(|error| self.shared.report(&name, &error)).ok();
         Rows { name, partition, rows: Vec::new(), bytes: 0, begin, journal, kept: 0 }
     }
 
@@ -270,7 +270,7 @@ impl Writer {
                 self.shared.pending().unsynced = Some(file);
                 self.wake_disk();
             }
-            Err(error) => self.shared.tell(&open.name, &error),
+            Err(error) => self.shared.report(&open.name, &error),
         }
     }
 

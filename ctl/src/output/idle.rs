@@ -26,7 +26,7 @@ impl<S: Sink> Idle<S> {
         Idle { sink, parts: Vec::new(), empty: 0, silence: None }
     }
 
-    fn tell(&mut self, record: &Record) -> io::Result<()> {
+    fn pass_on(&mut self, record: &Record) -> io::Result<()> {
         self.empty = 0;
         if let Some(silence) = self.silence.take() {
             self.sink.record(&silence)?;
@@ -59,7 +59,7 @@ impl<S: Sink> Sink for Idle<S> {
                 // A sample does not end the silence; its window may.
                 let empty =
                     if record.kind == Kind::Sample && is_empty(record) { self.empty } else { 0 };
-                self.tell(record)?;
+                self.pass_on(record)?;
                 self.empty = empty;
             }
             self.parts.clear();
@@ -68,7 +68,7 @@ impl<S: Sink> Sink for Idle<S> {
         self.empty += 1;
         if self.empty <= EMPTY_WINDOWS {
             let empty = self.empty;
-            self.tell(record)?;
+            self.pass_on(record)?;
             self.empty = empty;
             return Ok(());
         }

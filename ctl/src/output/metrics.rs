@@ -330,7 +330,7 @@ impl Collector for Metrics {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        self.families().iter().map(|(name, family)| family.told(name)).collect()
+        self.families().iter().map(|(name, family)| family.to_proto(name)).collect()
     }
 }
 
@@ -343,15 +343,15 @@ fn cpu_seconds() -> Option<f64> {
 }
 
 impl Family {
-    fn told(&self, name: &str) -> MetricFamily {
-        let mut told = MetricFamily::default();
-        told.set_name(name.to_owned());
-        told.set_help(self.help.to_owned());
-        told.set_field_type(self.kind);
-        told.set_metric(
+    fn to_proto(&self, name: &str) -> MetricFamily {
+        let mut family = MetricFamily::default();
+        family.set_name(name.to_owned());
+        family.set_help(self.help.to_owned());
+        family.set_field_type(self.kind);
+        family.set_metric(
             self.series.iter().map(|(labels, value)| self.metric(labels, value)).collect(),
         );
-        told
+        family
     }
 
     fn metric(&self, labels: &Labels, value: &Value) -> Metric {

@@ -3,7 +3,7 @@
 //! # Data flow
 //! Each output is a [`Sink`](crate::controller::Sink) that the controller, or a union of a lake,
 //! passes records to; [`Tee`] passes them to several. Outputs take a measurement's fields and
-//! figures from the record ([`crate::field`]) and know no measurement by name.
+//! figures from the record (`field`) and know no measurement by name.
 //!
 //! # Where to look
 //! `table` for people with its columns in `layout`, `csv` for calculation, `json` for programs,

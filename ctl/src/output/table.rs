@@ -121,7 +121,7 @@ impl<'w> Table<'w> {
             let zone = if offset == Offset::UTC {
                 "UTC".to_owned()
             } else {
-                format!("local (UTC{})", told(offset))
+                format!("local (UTC{})", format_utc_offset(offset))
             };
             let _ = writeln!(text, "{date}, times are {zone}");
             self.day = day;
@@ -239,8 +239,8 @@ impl<'w> Table<'w> {
             }
             below.styled(AnsiColor::Red.on_default(), &phrases);
         }
-        if let Some(told) = record.ledger.and_then(|ledger| ledger.told()) {
-            below.styled(AnsiColor::Red.on_default(), &[told]);
+        if let Some(imbalance) = record.ledger.and_then(|ledger| ledger.told()) {
+            below.styled(AnsiColor::Red.on_default(), &[imbalance]);
         }
         for alert in record.alerts.iter().filter(|alert| alert.firing) {
             below.styled(AnsiColor::Red.on_default(), &[format!("ALERT {alert}")]);
@@ -318,7 +318,7 @@ impl<'w> Table<'w> {
         }
         record.reports.all().for_each(|(_, report)| report.summary(record.part, &mut below));
         self.details(record, &mut below);
-        record.united.iter().flat_map(United::told).for_each(|phrases| below.line(&phrases));
+        record.united.iter().flat_map(United::phrases).for_each(|phrases| below.line(&phrases));
         if self.cut && !record.part {
             below
                 .line(&["* marks a window that was cut short, or of which something is missing"
@@ -395,7 +395,7 @@ fn place(record: &Record) -> String {
 }
 
 /// Formats an offset from UTC: `+1`, `-3:30`.
-fn told(offset: Offset) -> String {
+fn format_utc_offset(offset: Offset) -> String {
     let minutes = offset.seconds() / 60;
     let (sign, minutes) = (if minutes < 0 { '-' } else { '+' }, minutes.unsigned_abs());
     let rest =

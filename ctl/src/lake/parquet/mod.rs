@@ -7,7 +7,7 @@
 //! rows are compared with their checksums. The name of a column decides whether a byte array is
 //! text, since engines differ about annotations.
 //!
-//! [`write`] encodes rows, [`Parquet`] reads them, `thrift` parses metadata for `check`, and
+//! `write` encodes rows, [`Parquet`] reads them, `thrift` parses metadata for `check`, and
 //! `input` reads the bytes.
 
 mod check;

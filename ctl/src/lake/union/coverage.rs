@@ -2,7 +2,7 @@
 
 /// Maximum difference between clocks: shorter gaps and overlaps do not count, nor do those of less
 /// than half a window.
-const CLOCKS_NS: u64 = 1_000_000_000;
+const MAX_CLOCK_DIFFERENCE_NS: u64 = 1_000_000_000;
 
 /// Time of one window at a place.
 #[derive(Clone, Copy)]
@@ -21,7 +21,7 @@ pub(super) struct Span {
 
 impl Span {
     fn tolerance(&self) -> u64 {
-        CLOCKS_NS.min(self.length / 2).max(1)
+        MAX_CLOCK_DIFFERENCE_NS.min(self.length / 2).max(1)
     }
 }
 
@@ -55,7 +55,7 @@ impl Coverage {
     }
 
     /// Returns the missing and the doubly counted nanoseconds of a range.
-    pub(super) fn of(&self, (begin, end): (u64, u64)) -> (u64, u64) {
+    pub(super) fn missing_and_doubled(&self, (begin, end): (u64, u64)) -> (u64, u64) {
         let tolerance = self.last.tolerance();
         let ends = [self.begin.saturating_sub(begin), end.saturating_sub(self.reached)];
         (self.missing + ends.into_iter().filter(|gap| *gap >= tolerance).sum::<u64>(), self.doubled)
@@ -82,7 +82,7 @@ mod tests {
         };
         let mut coverage = Coverage::new(span(&spans[0]));
         spans[1..].iter().for_each(|it| coverage.add(span(it)));
-        coverage.of((0, 10 * length))
+        coverage.missing_and_doubled((0, 10 * length))
     }
 
     #[test]
@@ -111,8 +111,8 @@ mod tests {
         let mut coverage = Coverage::new(span(0, 1000 * MS, 0, 0));
         coverage.add(span(1400 * MS, 2000 * MS, 5, 0));
         coverage.add(span(9000 * MS, 10_000 * MS, 13, 7));
-        assert_eq!(coverage.of((0, 10_000 * MS)), (0, 0));
+        assert_eq!(coverage.missing_and_doubled((0, 10_000 * MS)), (0, 0));
         coverage.add(span(12_000 * MS, 13_000 * MS, 16, 1));
-        assert_eq!(coverage.of((0, 13_000 * MS)), (2000 * MS, 0));
+        assert_eq!(coverage.missing_and_doubled((0, 13_000 * MS)), (2000 * MS, 0));
     }
 }

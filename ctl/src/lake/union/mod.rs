@@ -147,8 +147,8 @@ impl Identities {
         }
     }
 
-    fn told(&self) -> String {
-        let told = self.0.iter().map(|(identity, (first, number))| {
+    fn describe(&self) -> String {
+        let described = self.0.iter().map(|(identity, (first, number))| {
             let names: Vec<String> = first.iter().map(|path| path.display().to_string()).collect();
             let more = if *number > NAMED as u64 {
                 format!(" and {} more", number - NAMED as u64)
@@ -157,7 +157,7 @@ impl Identities {
             };
             format!("{}{more} has {identity}", names.join(", "))
         });
-        told.collect::<Vec<_>>().join("; ")
+        described.collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -275,16 +275,16 @@ impl<'a> Unions<'a> {
         survey: &Survey,
     ) -> Result<Self, UnionError> {
         if survey.sources.is_empty() {
-            let told = |number: u64, what: &str| {
+            let described = |number: u64, what: &str| {
                 if number > 0 {
                     format!(", {} {what}", counted(number, "window"))
                 } else {
                     String::new()
                 }
             };
-            let told = told(survey.crossing, "across the ends of the range")
-                + &told(survey.left_out, "of other times, hosts or sources");
-            return Err(UnionError::Nothing(told));
+            let described = described(survey.crossing, "across the ends of the range")
+                + &described(survey.left_out, "of other times, hosts or sources");
+            return Err(UnionError::Nothing(described));
         }
         let now =
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
@@ -324,7 +324,7 @@ impl<'a> Unions<'a> {
     ) -> Result<(), UnionError> {
         let measure = &self.options.measure;
         let mut rows = Ordered::new(sources, Self::is_wanted(measure), measure.is_empty());
-        let (mut bank, mut last): (_, Option<About>) = (WideBank::boxed(), None);
+        let (mut bank, mut last): (_, Option<RowHeader>) = (WideBank::boxed(), None);
         while let Some(Counted { about, row, number, path }) = rows.next(self.selection)? {
             let misfit = |problem: Misfit| UnionError::Row {
                 path: path.to_path_buf(),
@@ -332,7 +332,7 @@ impl<'a> Unions<'a> {
                 problem,
             };
             let key = about.key(self.options.by);
-            let is_twice = last.as_ref().is_some_and(|last| last.order(&about).is_eq());
+            let is_duplicate = last.as_ref().is_some_and(|last| last.order(&about).is_eq());
             if self.options.by == By::Window && !self.groups.contains_key(&key) {
                 if let Some(before) =
                     last.as_ref().filter(|last| last.scheduled.1 > about.scheduled.0)
@@ -342,14 +342,14 @@ impl<'a> Unions<'a> {
                         other: about.window_name(),
                     });
                 }
-                self.tell(common, done)?;
+                self.publish_complete(common, done)?;
             }
             let spare = &mut self.spare;
             let group = self
                 .groups
                 .entry(key)
                 .or_insert_with(|| Group::new(spare.take().unwrap_or_else(WideBank::boxed)));
-            if is_twice {
+            if is_duplicate {
                 group.united.twice += 1;
                 continue;
             }
@@ -386,16 +386,16 @@ impl<'a> Unions<'a> {
         done: &mut dyn FnMut(Record) -> io::Result<()>,
     ) -> Result<(), UnionError> {
         self.collect(sources, common, done)?;
-        self.tell_all(common, true, done)
+        self.publish(common, true, done)
     }
 
     /// Publishes the records of complete groups.
-    fn tell(
+    fn publish_complete(
         &mut self,
         common: &Common,
         done: &mut dyn FnMut(Record) -> io::Result<()>,
     ) -> Result<(), UnionError> {
-        self.tell_all(common, false, done)
+        self.publish(common, false, done)
     }
 
     /// Returns the range of time that a group should cover.
@@ -408,7 +408,7 @@ impl<'a> Unions<'a> {
         (begin, end)
     }
 
-    fn tell_all(
+    fn publish(
         &mut self,
         common: &Common,
         is_end: bool,
@@ -579,7 +579,7 @@ impl Common {
             })?;
         }
         if self.identities.0.len() > 1 {
-            return Err(UnionError::Mixed { what: "hashes", has: self.identities.told() });
+            return Err(UnionError::Mixed { what: "hashes", has: self.identities.describe() });
         }
         Ok(survey)
     }
@@ -593,7 +593,7 @@ impl Common {
     fn compare(
         &mut self,
         settings: &Settings,
-        about: &About,
+        about: &RowHeader,
         row: &Row,
         path: &Path,
     ) -> Result<(), UnionError> {
@@ -614,12 +614,16 @@ impl Common {
                 };
                 let is: BTreeMap<String, Value> = how(row, name).into_iter().collect();
                 let differs = was.iter().filter(|(column, value)| is.get(column) != Some(value));
-                let told = |value: Option<&Value>| {
+                let described = |value: Option<&Value>| {
                     value.map_or("nothing".to_owned(), |value| serde_json::json!(value).to_string())
                 };
                 let differs: Vec<String> = differs
                     .map(|(column, value)| {
-                        format!("{column} is {}, not {}", told(is.get(column)), told(Some(value)))
+                        format!(
+                            "{column} is {}, not {}",
+                            described(is.get(column)),
+                            described(Some(value))
+                        )
                     })
                     .collect();
                 let has = format!(
@@ -671,12 +675,12 @@ fn how(row: &Row, measurement: &str) -> Vec<(String, Value)> {
 }
 
 /// Maximum number of packets or bytes in a window: two days at 400 Gbit/s.
-const MOST: u64 = 1 << 53;
+const MAX_COUNT: u64 = 1 << 53;
 
 /// Returns a number of packets or bytes.
 fn count(row: &Row, column: &str) -> Result<u64, Misfit> {
     let count = row.number(column)?;
-    if count > MOST {
+    if count > MAX_COUNT {
         Err(format!("column {column} has {count}, more than a window can hold"))
     } else {
         Ok(count)
@@ -699,7 +703,7 @@ enum Fit {
 
 /// Columns of a row that do not belong to a measurement.
 #[derive(Clone)]
-struct About {
+struct RowHeader {
     place: Place,
     run: String,
     /// Numbers of the first and last window in the row.
@@ -714,8 +718,8 @@ struct About {
     inner: bool,
 }
 
-impl About {
-    fn of(row: &Row) -> Result<Self, Misfit> {
+impl RowHeader {
+    fn parse(row: &Row) -> Result<Self, Misfit> {
         let schema: u64 = row.number("schema")?;
         if schema != SCHEMA {
             return Err(format!(
@@ -740,7 +744,7 @@ impl About {
                 "a window {window} from {begin} to {end} ns, scheduled from {scheduled_begin} to {scheduled_end} ns"
             ));
         }
-        Ok(About {
+        Ok(RowHeader {
             place: Place {
                 host: text("host")?,
                 source: text("source")?,
@@ -761,7 +765,7 @@ impl About {
         })
     }
 
-    fn is_of(&self, selection: &Selection) -> Fit {
+    fn fit(&self, selection: &Selection) -> Fit {
         let Selection { host, exclude, source, direction, from, to, .. } = selection;
         let Place { host: my_host, source: my_source, direction: my_direction } = &self.place;
         let is_named = |wanted: &Option<String>, mine: &String| {
@@ -785,8 +789,8 @@ impl About {
     }
 
     /// Compares rows by their order in a union. Rows that compare equal are duplicates.
-    fn order(&self, other: &About) -> Ordering {
-        let key = |about: &'_ About| (about.scheduled.0, about.windows.0, about.begin);
+    fn order(&self, other: &RowHeader) -> Ordering {
+        let key = |about: &'_ RowHeader| (about.scheduled.0, about.windows.0, about.begin);
         let ((start, window, begin), (other_start, other_window, other_begin)) =
             (key(self), key(other));
         start
@@ -830,7 +834,7 @@ impl Group {
     fn add(
         &mut self,
         row: &Row,
-        about: &About,
+        about: &RowHeader,
         run: u32,
         settings: &Settings,
         bank: &WideBank,
@@ -879,7 +883,7 @@ impl Group {
                 })?,
                 u64::try_from(*packets)
                     .ok()
-                    .filter(|packets| *packets <= MOST)
+                    .filter(|packets| *packets <= MAX_COUNT)
                     .ok_or_else(|| format!("column drops has {packets}"))?,
             );
         }
@@ -931,7 +935,7 @@ impl Group {
             .map(|(name, rows)| (*name, *rows))
             .collect();
         for (place, coverage) in &self.places {
-            let (missing, doubled) = coverage.of(range);
+            let (missing, doubled) = coverage.missing_and_doubled(range);
             united.missing.extend((missing > 0).then(|| (place.name(), missing)));
             united.doubled.extend((doubled > 0).then(|| (place.name(), doubled)));
         }

@@ -2,7 +2,7 @@
 //! the rows, not on the files, so that compaction does not change the result of a union.
 
 use super::selection::{Found, Selection};
-use super::{About, Fit, UnionError};
+use super::{Fit, RowHeader, UnionError};
 use crate::lake::is_known;
 use crate::lake::parquet::{self, Parquet, Spool};
 use crate::row::Row;
@@ -15,7 +15,7 @@ use std::rc::Rc;
 /// Files with at most this many bytes of values are read whole.
 const SMALL: u64 = 4 << 20;
 /// Columns that the survey reads.
-const ABOUT: [&str; 15] = [
+const HEADER_COLUMNS: [&str; 15] = [
     "schema",
     "host",
     "source",
@@ -35,7 +35,7 @@ const ABOUT: [&str; 15] = [
 
 /// A row with its header and origin.
 pub(super) struct Counted {
-    pub(super) about: About,
+    pub(super) about: RowHeader,
     pub(super) row: Row,
     /// Number of the row in its file, from one.
     pub(super) number: u64,
@@ -45,7 +45,7 @@ pub(super) struct Counted {
 /// A file with selected rows.
 pub(super) struct Source {
     found: Found,
-    first: About,
+    first: RowHeader,
     is_sorted: bool,
 }
 
@@ -66,27 +66,27 @@ impl Survey {
         &mut self,
         found: Found,
         selection: &Selection,
-        mut each: impl FnMut(&About, &Path),
+        mut each: impl FnMut(&RowHeader, &Path),
     ) -> Result<(), UnionError> {
         let file = found.open()?;
         if selection.is_beyond(&file) {
             self.left_out += file.len();
             return Ok(());
         }
-        let mut last: Option<About> = None;
-        let (mut first, mut is_sorted): (Option<About>, bool) = (None, true);
+        let mut last: Option<RowHeader> = None;
+        let (mut first, mut is_sorted): (Option<RowHeader>, bool) = (None, true);
         for (number, row) in (1_u64..).zip(
-            file.rows(|name| ABOUT.contains(&name), false)
+            file.rows(|name| HEADER_COLUMNS.contains(&name), false)
                 .map_err(|it| UnionError::file(&found.path, &it))?,
         ) {
             let row = row.map_err(|it| UnionError::file(&found.path, &it))?;
-            let about = About::of(&row).map_err(|problem| UnionError::Row {
+            let about = RowHeader::parse(&row).map_err(|problem| UnionError::Row {
                 path: found.path.clone(),
                 row: number,
                 problem,
             })?;
             is_sorted &= last.as_ref().is_none_or(|last| last.order(&about).is_le());
-            match about.is_of(selection) {
+            match about.fit(selection) {
                 Fit::Within => {
                     each(&about, &found.path);
                     if first.as_ref().is_none_or(|first| about.order(first).is_lt()) {
@@ -198,7 +198,7 @@ impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
             }
             let Some(Reverse(Next { row, rows })) = self.open.pop() else { return Ok(None) };
             self.proceed(rows)?;
-            if let Fit::Within = row.about.is_of(selection) {
+            if let Fit::Within = row.about.fit(selection) {
                 return Ok(Some(row));
             }
         }
@@ -219,7 +219,7 @@ impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
         let rows = read(
             file,
             Rc::clone(&path),
-            move |name| is_known(name) && (ABOUT.contains(&name) || is_wanted(name)),
+            move |name| is_known(name) && (HEADER_COLUMNS.contains(&name) || is_wanted(name)),
             self.is_summed,
         )?;
         // A reader takes more memory than the rows of a small file.
@@ -244,7 +244,7 @@ fn read(
     let rows = file.rows(is_wanted, is_summed).map_err(|it| UnionError::file(&path, &it))?;
     Ok(Box::new((1_u64..).zip(rows).map(move |(number, row)| {
         let row = row.map_err(|it| UnionError::file(&path, &it))?;
-        let about = About::of(&row).map_err(|problem| UnionError::Row {
+        let about = RowHeader::parse(&row).map_err(|problem| UnionError::Row {
             path: path.to_path_buf(),
             row: number,
             problem,

@@ -35,7 +35,7 @@ impl Native {
     }
 
     /// Fills in the native fields of a histogram.
-    pub(super) fn tell(&self, histogram: &mut Histogram) {
+    pub(super) fn write_to(&self, histogram: &mut Histogram) {
         histogram.schema = Some(SCHEMA);
         histogram.zero_threshold = Some(self.threshold);
         histogram.zero_count = Some(self.zero);
@@ -69,9 +69,9 @@ mod tests {
     use super::*;
     use crate::figure::Range;
 
-    fn told(native: &Native) -> Histogram {
+    fn histogram_of(native: &Native) -> Histogram {
         let mut histogram = Histogram::default();
-        native.tell(&mut histogram);
+        native.write_to(&mut histogram);
         histogram
     }
 
@@ -101,7 +101,7 @@ mod tests {
         let window = Distribution { ranges: Vec::new(), sum: 0.0, narrow, zero: 1.0 };
         native.add(&window);
         native.add(&window);
-        let histogram = told(&native);
+        let histogram = histogram_of(&native);
         assert_eq!(
             (histogram.schema, histogram.zero_threshold, histogram.zero_count),
             (Some(4), Some(1.0), Some(14))
@@ -119,16 +119,16 @@ mod tests {
             ..window
         });
         assert_eq!(
-            told(&adjacent).positive_span,
+            histogram_of(&adjacent).positive_span,
             [BucketSpan { offset: Some(17), length: Some(2) }]
         );
-        assert_eq!(told(&adjacent).positive_delta, [1, 3]);
+        assert_eq!(histogram_of(&adjacent).positive_delta, [1, 3]);
     }
 
     #[test]
     fn what_has_no_values_is_native_all_the_same() {
         assert_eq!(
-            told(&Native::default()).positive_span,
+            histogram_of(&Native::default()).positive_span,
             [BucketSpan { offset: Some(0), length: Some(0) }]
         );
     }

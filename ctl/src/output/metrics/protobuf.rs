@@ -68,7 +68,7 @@ fn series(kind: proto::MetricType, labels: &Labels, value: &Value) -> Metric {
                 bucket: buckets.collect(),
                 ..Histogram::default()
             };
-            distributed.native.tell(&mut histogram);
+            distributed.native.write_to(&mut histogram);
             metric.histogram = Some(histogram);
         }
     }

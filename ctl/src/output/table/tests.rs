@@ -292,7 +292,7 @@ fn figures_that_mean_nothing_are_left_out() {
 }
 
 #[test]
-fn the_cost_of_a_packet_is_told_where_workers_had_work() {
+fn the_cost_of_a_packet_is_shown_where_workers_had_work() {
     let total = |packets: u64, times| {
         let counters = Counters { ipv4: packets, ..Counters::default() };
         let record = Record {
@@ -352,7 +352,7 @@ fn a_new_day_has_a_line_of_its_own() {
         shown(Look { times: Times::Utc, ..Look::default() }, &[hour(0), hour(1), hour(2), hour(3)]);
     let days: Vec<&str> = text.lines().filter(|line| line.contains("times are UTC")).collect();
     assert_eq!(days, ["2023-11-14, times are UTC", "2023-11-15, times are UTC"], "{text}");
-    let offset = |seconds| told(Offset::from_seconds(seconds).unwrap());
+    let offset = |seconds| format_utc_offset(Offset::from_seconds(seconds).unwrap());
     assert_eq!([3_600, -12_600, 20_700].map(offset), ["+1", "-3:30", "+5:45"]);
 }
 
