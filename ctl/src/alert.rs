@@ -1,8 +1,8 @@
-//! Alerts: rules about figures that fire only when it is certain that they hold.
+//! Alerts: rules about figures that fire only when the condition is certain.
 //!
-//! A rule compares a [figure](crate::figure) with a bound. `>` fires if even the low end of the
-//! figure's interval is above, `<` if even the high end is below. An estimate that may be on either
-//! side fires nothing.
+//! A rule compares a [figure](crate::figure) with a bound. `>` fires if the lower end of the
+//! figure's interval is above the bound, `<` if the upper end is below it. An estimate whose
+//! interval contains the bound does not fire.
 
 use crate::figure::{Figure, LEFT_OUT, Shape, Unit};
 use crate::text::scaled;
@@ -10,14 +10,14 @@ use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
 
-/// Which side of the bound is alarming.
+/// Side of the bound on which a rule fires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Above,
     Below,
 }
 
-/// A rule, as it was written: `distinct_flows > 1M`, `entropy{key=src} < 3`.
+/// An alert rule: `distinct_flows > 1M`, `entropy{key=src} < 3`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
     text: String,
@@ -27,36 +27,37 @@ pub struct Rule {
     bound: f64,
 }
 
-/// What a rule says of a window.
+/// Result of a rule for one window.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Alert {
-    /// The rule, as it was written.
+    /// Text of the rule.
     pub rule: String,
-    /// Whether it is certain that it holds.
+    /// Whether the condition certainly holds.
     pub firing: bool,
-    /// The figure, with its bounds.
+    /// Value of the figure.
     pub value: f64,
-    /// At least so much.
+    /// Lower bound of the value.
     pub low: f64,
-    /// At most so much.
+    /// Upper bound of the value.
     pub high: f64,
 }
 
 impl Rule {
-    /// The figure's name.
+    /// Returns the name of the figure.
     #[must_use]
     pub fn figure(&self) -> &str {
         &self.figure
     }
 
-    /// As it was written.
+    /// Returns the text of the rule.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// What it says of these figures: of the one that is nearest to firing, if several have its
-    /// name and labels. Nothing if none has.
+    /// Evaluates the rule. Of several figures with its name and labels, the one that is closest to
+    /// firing counts. Returns `None` without one, unless the figure is a count that is omitted
+    /// while it is zero.
     #[must_use]
     pub fn judge(&self, figures: &[Figure]) -> Option<Alert> {
         if LEFT_OUT.contains(&self.figure.as_str())
@@ -90,7 +91,7 @@ impl Rule {
         let has = |(name, value): &(String, String)| {
             figure.labels.iter().any(|(label, is)| label == name && is == value)
         };
-        // As in metrics, where the unit ends the name.
+        // Accepts the metric's name as well, which ends with the unit.
         let named = figure.name == self.figure
             || (figure.unit != Unit::Things
                 && self.figure == format!("{}{}", figure.name, figure.unit.suffix()));
@@ -98,7 +99,7 @@ impl Rule {
     }
 }
 
-/// A figure as one number, with what it is at least and at most.
+/// Returns the value of a figure with its lower and upper bound.
 fn bounds(shape: &Shape) -> Option<(f64, f64, f64)> {
     match shape {
         Shape::Number(number) => Some((number.value, number.low, number.high)),
@@ -115,7 +116,7 @@ fn bounds(shape: &Shape) -> Option<(f64, f64, f64)> {
     }
 }
 
-/// Returns the alerts of the rules whose figure is among these.
+/// Evaluates rules; those without a figure are omitted.
 #[must_use]
 pub fn judge(rules: &[Rule], figures: &[Figure]) -> Vec<Alert> {
     rules.iter().filter_map(|rule| rule.judge(figures)).collect()
@@ -170,14 +171,14 @@ impl FromStr for Rule {
         let bound = bound(right)
             .ok_or_else(|| format!("'{right}' is no number, such as 0.5, 1000 or 1M"))?;
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        // As a metric, or as the figure that it is made of.
+        // Accepts the name of a metric as well as that of a figure.
         let figure = figure.strip_prefix("flowgauge_").unwrap_or(figure);
         let figure = figure.strip_suffix("_total").unwrap_or(figure).to_owned();
         Ok(Rule { text, figure, labels, side, bound })
     }
 }
 
-/// A number, perhaps in thousands (k), millions (M) or billions (G).
+/// Parses a number, optionally in thousands (k), millions (M) or billions (G).
 fn bound(text: &str) -> Option<f64> {
     let (digits, factor) = match text.chars().last()? {
         'k' => (&text[..text.len() - 1], 1e3),
@@ -264,10 +265,10 @@ mod tests {
             "entropy{key=src < 3",
             "entropy{src} < 3",
         ] {
-            let told = text.parse::<Rule>().unwrap_err();
+            let error = text.parse::<Rule>().unwrap_err();
             assert!(
-                told.contains("rule") || told.contains("number") || told.contains("label"),
-                "{text}: {told}"
+                error.contains("rule") || error.contains("number") || error.contains("label"),
+                "{text}: {error}"
             );
         }
         assert_eq!("distinct_flows>1.5k".parse::<Rule>().map(|rule| rule.bound), Ok(1500.0));

@@ -1,4 +1,4 @@
-//! Clocks: what time it is for the controller, and how to wait.
+//! Clocks of the controller: they return the time, and wait.
 //!
 //! All times are nanoseconds since the Unix epoch, or since a trace's own origin.
 
@@ -6,25 +6,25 @@ use flowgauge_dataplane::poll::{Advance, Gate};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Why waiting ended.
+/// Reason for the end of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// The time has come.
+    /// The deadline was reached.
     Reached,
-    /// The operator wants an end.
+    /// The operator asked for the end of the run.
     Interrupted,
-    /// The trace is over; it ended at this time.
+    /// The trace is over.
     Ended {
-        /// Just behind the last packet, in nanoseconds.
+        /// Time just after the last packet, in nanoseconds.
         at: u64,
     },
-    /// The traffic broke off: a worker died.
+    /// A worker died.
     Failed,
 }
 
-/// A clock to run a schedule by.
+/// A clock that drives a schedule.
 pub trait Clock {
-    /// The time, in nanoseconds.
+    /// Returns the time, in nanoseconds.
     fn now(&self) -> u64;
 
     /// Waits until `deadline`, in nanoseconds.
@@ -33,22 +33,24 @@ pub trait Clock {
     /// Waits before a failed call is repeated. No trace time passes.
     fn back_off(&mut self, delay: Duration);
 
-    /// When the next packet is due, on a clock that can know.
+    /// Returns the time of the next packet, on a clock that knows it.
     fn next_packet(&self) -> Option<u64> {
         None
     }
 
-    /// How far the wall clock is from this one, in nanoseconds, on a clock that goes by it.
+    /// Returns the offset of the wall clock from this one, in nanoseconds, on a clock that follows
+    /// it.
     fn drift(&self) -> i64 {
         0
     }
 
-    /// Goes on as many nanoseconds later, or earlier.
+    /// Moves the clock by some nanoseconds, forward or back.
     fn shift(&mut self, by: i64) {
         let _ = by;
     }
 
-    /// Every window before `time` is closed: a packet from before it that is still to come is late.
+    /// Announces that every window before `time` is closed: earlier packets that still arrive are
+    /// late.
     fn closed(&mut self, time: u64) {
         let _ = time;
     }
@@ -59,20 +61,20 @@ pub trait Clock {
 pub struct Interrupt(Arc<(Mutex<bool>, Condvar)>);
 
 impl Interrupt {
-    /// Asks for an end.
+    /// Requests the end.
     pub fn trigger(&self) {
         let (triggered, changed) = &*self.0;
         *triggered.lock().unwrap_or_else(PoisonError::into_inner) = true;
         changed.notify_all();
     }
 
-    /// Whether an end was asked for.
+    /// Whether the end was requested.
     #[must_use]
     pub fn is_triggered(&self) -> bool {
         *self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sleeps, unless an end is asked for; says whether it was.
+    /// Sleeps until the end is requested, for at most `duration`. Returns whether it was requested.
     fn sleep(&self, duration: Duration) -> bool {
         let (triggered, changed) = &*self.0;
         let guard = triggered.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,18 +85,18 @@ impl Interrupt {
     }
 }
 
-/// Live time: a monotonic clock that is told how far it is from the wall clock, so that nothing
-/// jumps by surprise.
+/// Live time: a monotonic clock. The controller compares it with the wall clock and corrects it by
+/// [`Clock::shift`], so that the time never jumps by itself.
 #[derive(Debug)]
 pub struct Wall {
     started: Instant,
-    /// The time then, corrected since.
+    /// Unix time at `started`, with later corrections.
     started_unix_ns: u64,
     interrupt: Interrupt,
 }
 
 impl Wall {
-    /// A clock that starts now.
+    /// Starts a clock at the current time.
     #[must_use]
     pub fn new(interrupt: Interrupt) -> Self {
         Wall { started: Instant::now(), started_unix_ns: unix_ns(), interrupt }
@@ -128,9 +130,9 @@ impl Clock for Wall {
     }
 }
 
-/// Trace time: waiting until `t` means counting every packet with a timestamp before `t`. It begins
-/// at the earliest timestamp among the packets that the gate's lateness makes the source look at
-/// first.
+/// Trace time: waiting until `t` counts every packet with a timestamp before `t`. It begins at the
+/// earliest timestamp among the packets that the source examines first, which the gate's lateness
+/// determines.
 ///
 /// A 22-minute experiment replays in seconds and is repeatable to the bit.
 #[derive(Debug)]
@@ -141,7 +143,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// A clock at the first packet behind `gate`, whose workers must be running.
+    /// Creates a clock at the first packet behind `gate`. Its workers must be running.
     #[must_use]
     pub fn new(gate: Arc<Gate>) -> Self {
         let next_packet = match gate.advance(0) {
@@ -188,26 +190,26 @@ impl Clock for Trace {
     }
 }
 
-/// Virtual time: waiting takes none. Clones share one time, so that a test can let it pass
-/// elsewhere.
+/// Virtual time: waiting takes no real time. Clones share one time, so that a test can advance it.
 #[derive(Clone, Debug, Default)]
 pub struct Virtual(Arc<Mutex<u64>>, Arc<Mutex<Vec<(u64, i64)>>>);
 
 impl Virtual {
-    /// A clock at `now` nanoseconds.
+    /// Creates a clock at `now` nanoseconds.
     #[must_use]
     pub fn at(now: u64) -> Self {
         Virtual(Arc::new(Mutex::new(now)), Arc::default())
     }
 
-    /// Sets the wall clock when this one comes to a time, once for each.
+    /// Schedules steps of the wall clock: each pair is the time on this clock and the step in
+    /// nanoseconds.
     #[must_use]
     pub fn stepping(self, steps: &[(u64, i64)]) -> Self {
         *self.1.lock().unwrap_or_else(PoisonError::into_inner) = steps.to_vec();
         self
     }
 
-    /// Lets time pass.
+    /// Advances the time.
     pub fn advance(&self, nanoseconds: u64) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) += nanoseconds;
     }
@@ -243,7 +245,7 @@ impl Clock for Virtual {
     }
 }
 
-/// A duration in nanoseconds; 584 years at most.
+/// Converts a duration to nanoseconds, saturated at 584 years.
 #[must_use]
 pub fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)

@@ -1,8 +1,13 @@
-//! Runs a dataplane by a schedule on a clock.
+//! The main loop: runs a dataplane by a schedule on a clock.
+//!
+//! [`Controller::start`] installs the tables. [`Controller::run`] then waits for the next action of
+//! the [`Schedule`], takes a sample or closes a window, computes the reports of all measurements
+//! and passes the records to a [`Sink`]. Transient failures are retried; [`Summary`] counts what
+//! was late, skipped or repeated.
 
 use crate::alert::Rule;
 use crate::clock::{Clock, Woken, nanoseconds};
-use crate::ledger::Book;
+use crate::ledger::LedgerAccumulator;
 use crate::measurement::alarm::{Alarm, Watch};
 use crate::measurement::delay::tune::Tuner;
 use crate::measurement::delay::{Ends, Sample};
@@ -24,36 +29,36 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A read that starts later than this after its time is counted as late. Waking up takes a live
-/// clock about a tenth of it.
+/// A sample that starts later than this counts as late. Waking up takes a live clock about a tenth
+/// of it.
 const LATE: Duration = Duration::from_millis(1);
-/// Reads this many mean intervals overdue are given up, so that a dataplane slower than its reads
-/// cannot build up a backlog.
+/// Samples overdue by this many mean intervals are skipped, so that a dataplane slower than its
+/// samples cannot build up a backlog.
 const BACKLOG: u32 = 10;
-/// Empty windows in a row of a trace that are still published each; of more there is one record.
+/// Empty windows in a row of a trace that have a record each; longer silences have one record.
 const EMPTY_WINDOWS: u64 = 3;
-/// A window that ends later than this part of its length is counted as late.
+/// A window that ends later than this fraction of its length counts as late.
 const LATE_PART: u64 = 10;
-/// How long to wait before a failed call is repeated, at first; doubled each time.
+/// Pause before a failed call is first repeated; doubled for each retry.
 const BACK_OFF: Duration = Duration::from_millis(10);
-/// How often a failed call is repeated before the controller goes on without it.
+/// Retries of a failed call before the controller continues without its result.
 const RETRIES: u32 = 8;
-/// How far the wall clock may be from the controller's before it was set, and not just kept right.
+/// Difference from the wall clock that counts as a step, not as a gradual adjustment.
 const CLOCK_STEP_NS: u64 = 50_000_000;
-/// How often a waiting live controller looks for events.
+/// Interval at which a waiting live controller polls for events.
 const EVENT_INTERVAL: Duration = Duration::from_millis(100);
-/// Delays one by one that are handed on at a time.
+/// Maximum number of single delays passed to a sink at a time.
 const DELAYS: usize = 1024;
 
-/// Where records go.
+/// Destination of records.
 pub trait Sink {
-    /// Takes one record.
+    /// Writes one record.
     ///
     /// # Errors
-    /// If it cannot be written; the run ends, since nobody would see what it measures.
+    /// If it cannot be written. The run ends, since its results would be lost.
     fn record(&mut self, record: &Record) -> io::Result<()>;
 
-    /// Takes delays one by one; those of a window come before its record.
+    /// Writes single delays. Those of a window come before its record.
     ///
     /// # Errors
     /// As [`record`](Self::record).
@@ -62,67 +67,66 @@ pub trait Sink {
         Ok(())
     }
 
-    /// The controller is at work, and this is how far it and its dataplane are. A live one says so
-    /// every 100 ms, unless a call of its dataplane takes longer.
+    /// Reports that the controller is running, and its progress. Called every 100 ms live, unless a
+    /// call of the dataplane takes longer.
     fn heartbeat(&mut self, dataplane: &dyn Dataplane, summary: &Summary) {
         let _ = (dataplane, summary);
     }
 }
 
-/// Why a run broke off.
+/// Reason for the failure of a run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// The dataplane failed for good.
+    /// The dataplane failed permanently.
     #[error(transparent)]
     Dataplane(#[from] Error),
-    /// Records cannot be written.
+    /// A record could not be written.
     #[error("cannot write results: {0}")]
     Output(#[from] io::Error),
-    /// Registers that no hash can give.
+    /// The registers hold values that no hash can produce.
     #[error("the registers read from {interface} are damaged: {source}")]
     Registers {
-        /// Where they came from.
+        /// Interfaces or ports of the registers.
         interface: String,
-        /// What is wrong with them.
+        /// The defect.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The traffic broke off.
+    /// A worker died.
     #[error(
         "{interface}: a worker has died and its counts with it; restart, and report this as a bug with the log above"
     )]
     TrafficFailed {
-        /// Where the packets came from.
+        /// Interfaces or ports of the worker.
         interface: String,
     },
 }
 
-/// What a controller is to do.
+/// Settings of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// When windows end, reads happen and the run is over. With staggered registers there are no
-    /// windows.
+    /// Times of windows, samples and the end. With staggered registers there are no windows.
     pub intervals: Intervals,
-    /// Seed of hash tables and read times.
+    /// Seed of hash tables and sample times.
     pub seed: u64,
-    /// The secret of a keyed hash; without one the seed gives it, and it is no secret. Other hashes
-    /// have no use for it.
+    /// Secret of a keyed hash. Without one it is derived from the seed and not secret. Other hashes
+    /// ignore it.
     pub hash_key: Option<HashKey>,
-    /// Prefixes of groups of addresses and of our own side; those whose fingerprint the dataplane's
-    /// settings have.
+    /// Prefixes of address groups and of our own side: those whose fingerprints are in the
+    /// dataplane's settings.
     pub prefixes: Vec<Owned>,
-    /// How registers become numbers, and what to tell of them.
+    /// Estimators and the content of reports.
     pub options: Estimation,
 }
 
-/// What a run is to do from the next window on, from another thread: what can change without a
-/// packet being lost.
+/// Changes of a running plan, requested from another thread and applied between two windows without
+/// losing a packet.
 #[derive(Clone, Debug, Default)]
 pub struct Changes(Arc<Mutex<Option<Plan>>>);
 
 impl Changes {
-    /// Asks for other intervals and another estimation. Of a plan that was not taken up yet nothing
-    /// remains. What was given to the dataplane when it began stays: seed, hash key and prefixes.
+    /// Requests other intervals and another estimation, replacing a request that was not applied
+    /// yet. Seed, hash key and prefixes were given to the dataplane at the start and do not change.
     pub fn ask(&self, plan: Plan) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(plan);
     }
@@ -132,122 +136,123 @@ impl Changes {
     }
 }
 
-/// What a run did.
+/// Statistics of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// Windows published.
+    /// Number of windows published.
     pub windows: u64,
-    /// Reads published.
+    /// Number of samples published.
     pub samples: u64,
-    /// Reads that started more than a millisecond late.
+    /// Number of samples that started more than a millisecond late.
     pub late_reads: u64,
-    /// Reads given up: the dataplane did not answer, or a backlog built up.
+    /// Number of samples skipped: the dataplane did not answer, or a backlog built up.
     pub missed_reads: u64,
-    /// Windows that ended later than a tenth of their length after their time.
+    /// Number of windows that ended late by more than a tenth of their length.
     pub late_windows: u64,
-    /// How late the latest of them was, in nanoseconds.
+    /// Maximum lateness of a window, in nanoseconds.
     pub latest_ns: u64,
-    /// Windows that were over when one before them ended late: they are in its record.
+    /// Number of windows that were over when an earlier one ended late. Its record covers them.
     pub stalled_windows: u64,
-    /// Empty windows of a trace that are summed up.
+    /// Number of empty windows of a trace that share a record.
     pub silent_windows: u64,
-    /// How often the clock was set.
+    /// Number of steps of the clock.
     pub clock_steps: u64,
-    /// Rotations that failed at their time; their windows were closed later, no packet was lost.
+    /// Number of rotations that failed at their time. Their windows were closed later; no packet
+    /// was lost.
     pub late_rotations: u64,
-    /// Calls that were repeated.
+    /// Number of repeated calls.
     pub retries: u64,
-    /// Windows that raised the alarm.
+    /// Number of windows that raised the alarm.
     pub alarms: u64,
-    /// What the dataplane warned of.
+    /// Warnings of the dataplane.
     pub warnings: Vec<String>,
-    /// Everything together; `None` if nothing was counted.
+    /// Record of the whole run; `None` if nothing was counted.
     pub total: Option<Record>,
-    /// The same by place, when packets were counted at several.
+    /// The same by place, if packets were counted at several.
     pub parts: Vec<Record>,
 }
 
-/// Drives one dataplane.
+/// Main loop of one dataplane.
 pub struct Controller {
     dataplane: Box<dyn Dataplane>,
     clock: Box<dyn Clock>,
     plan: Plan,
     rows: Rows,
-    /// How delays one by one tell the ends of flows.
+    /// Maps the ends of flows to the identifiers in single delays.
     ends: Ends,
     watch: Option<Watch>,
-    /// What windows admit of the requests whose delays are measured, if that follows the traffic.
+    /// Tuner of the share of requests admitted to delay measurement, if it follows the traffic.
     tuner: Option<Tuner>,
     schedule: Schedule,
-    /// Start of the current window, in nanoseconds: where the one before it really ended.
+    /// Start of the current window, in nanoseconds: the actual end of the previous one.
     window_start: u64,
-    /// The current window began later than its schedule says.
+    /// Whether the current window began later than scheduled.
     is_short: bool,
-    /// By how much the clock was set while the current window was open.
+    /// Step of the clock during the current window, in nanoseconds.
     stepped: Option<i64>,
     start: u64,
-    /// Windows that an earlier process left open.
+    /// Starts of the windows that an earlier process left open.
     open_windows: Vec<u64>,
     /// Number of the first window of the schedule.
     first_window: u64,
     summary: Summary,
     total: Total,
-    /// The same for every place, if there are several.
+    /// Sums by place, if there are several.
     parts: Vec<Total>,
     ended: bool,
-    /// The last window ended so late that others were over.
+    /// Whether the last window ended so late that others were over.
     stalled: bool,
-    /// Packets that the last read of this window found.
+    /// Packets at the last sample of this window.
     last_read: Option<u64>,
-    /// An entropy that has left its bounds in the open window, of which the operator is to be told.
+    /// Key of an entropy that left its bounds in the open window and was not reported yet.
     crossed: Option<KeyKind>,
-    /// Whether the operator was told of counters that are full.
-    told_of_full_counters: bool,
-    /// Whether it was told what most frames are that are not opened.
-    told_unopened: bool,
-    /// The source's name, where a run has several.
+    /// Whether the warning of full counters was logged.
+    warned_of_full_counters: bool,
+    /// Whether the warning of an EtherType that is not opened was logged.
+    warned_of_unopened: bool,
+    /// Name of the source, if the run has several.
     source: Option<Arc<str>>,
     changes: Changes,
-    /// Rules that hold, and those about figures that there are none of.
+    /// Rules that fire, and rules without a figure that were logged.
     firing: BTreeSet<String>,
-    told_idle: BTreeSet<String>,
+    logged_idle: BTreeSet<String>,
 }
 
-/// What all windows have in common.
+/// Sums over all windows.
 #[derive(Default)]
 struct Total {
     counters: Counters,
     drops: Losses,
     late: u64,
-    /// Losses when the current window began.
+    /// Losses at the start of the current window.
     losses: Losses,
-    book: Book,
-    together: Option<Together>,
+    ledger: LedgerAccumulator,
+    merged: Option<MergedBank>,
     /// Whether a part of a window was lost.
     gap: bool,
     /// CPU time of the workers, in nanoseconds.
     cpu_ns: Option<u64>,
 }
 
-/// All windows together, entropies and their sketches excepted.
-struct Together {
+/// Banks of all windows merged, except entropies and their sketches.
+struct MergedBank {
     bank: Arc<WideBank>,
     hash: HashIdentity,
     truth: Option<Truth>,
 }
 
 enum Attempt<T> {
-    /// The answer, and when the call that brought it was made.
+    /// The result, and the time of the call that returned it.
     Done(T, u64),
     GivenUp,
 }
 
 impl Controller {
-    /// Installs the tables, which starts the dataplane, or takes over what an earlier process left
-    /// counting; `clock` makes the clock once packets flow.
+    /// Installs the tables, which starts the dataplane, or takes over the counters of an earlier
+    /// process. `clock` creates the clock once packets flow.
     ///
     /// # Errors
-    /// Whatever [`Dataplane::install`] fails with.
+    /// Any error of [`Dataplane::install`].
     pub fn start<C: Clock + 'static>(
         dataplane: impl Dataplane + 'static,
         plan: Plan,
@@ -307,32 +312,32 @@ impl Controller {
             stalled: false,
             last_read: None,
             crossed: None,
-            told_of_full_counters: false,
-            told_unopened: false,
+            warned_of_full_counters: false,
+            warned_of_unopened: false,
             source: None,
             changes: Changes::default(),
             firing: BTreeSet::new(),
-            told_idle: BTreeSet::new(),
+            logged_idle: BTreeSet::new(),
         })
     }
 
-    /// Has its records say that they are of this source.
+    /// Sets the source that records name.
     #[must_use]
     pub fn of_source(self, source: Option<Arc<str>>) -> Self {
         Controller { source, ..self }
     }
 
-    /// Takes up these changes between two windows.
+    /// Sets the changes that are applied between windows.
     #[must_use]
     pub fn with(self, changes: Changes) -> Self {
         Controller { changes, ..self }
     }
 
-    /// Runs until the schedule, the traffic or the operator ends it; every packet counted by then
+    /// Runs until the schedule, the traffic or the operator ends it. Every packet counted by then
     /// is in a record.
     ///
     /// # Errors
-    /// [`ControlError`]; what was published before stays published.
+    /// [`ControlError`]. Records published before it remain valid.
     pub fn run(mut self, sink: &mut dyn Sink) -> Result<Summary, ControlError> {
         self.close_open_windows(sink)?;
         loop {
@@ -342,7 +347,7 @@ impl Controller {
             match woken {
                 Woken::Reached => {}
                 Woken::Ended { .. } => break,
-                // In trace time packets were counted beyond the time reached last.
+                // In trace time, packets beyond the time reached last were counted.
                 Woken::Interrupted => return self.finish(true, sink),
                 Woken::Failed => {
                     return Err(ControlError::TrafficFailed { interface: self.interface() });
@@ -361,7 +366,7 @@ impl Controller {
                 self.schedule
                     .skip_to(self.window_start.min(self.schedule.stop().unwrap_or(u64::MAX)));
             }
-            self.take_up_changes(&due)?;
+            self.apply_changes(&due)?;
             // Packets that arrive while the last window is closed are beyond the end of the run.
             if let Some(Due { at, action: Action::Stop }) = self.schedule.peek()
                 && self.window_start >= at
@@ -373,7 +378,7 @@ impl Controller {
         self.finish(false, sink)
     }
 
-    /// Publishes what an earlier process counted and nobody has published.
+    /// Publishes the windows that an earlier process counted and did not publish.
     fn close_open_windows(&mut self, sink: &mut dyn Sink) -> Result<(), ControlError> {
         let open = std::mem::take(&mut self.open_windows);
         if !self.has_windows() {
@@ -389,8 +394,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Waits until something is due, looking after events meanwhile. Says nothing if the clock was
-    /// set, and other things are due.
+    /// Waits for the next action and handles events meanwhile. Returns `None` if the clock was set,
+    /// which changes the next action.
     fn wait(
         &mut self,
         due: Option<Due>,
@@ -398,7 +403,7 @@ impl Controller {
     ) -> Result<Option<Woken>, ControlError> {
         let deadline = due.map_or(u64::MAX, |due| due.at);
         loop {
-            // Asked first: something may always be due before there is time to look.
+            // Checked first: if actions are always overdue, the loop never waits.
             if self.ended {
                 return Ok(Some(Woken::Ended { at: self.clock.now() }));
             }
@@ -411,9 +416,9 @@ impl Controller {
             let next = deadline.min(self.clock.now().saturating_add(nanoseconds(EVENT_INTERVAL)));
             let next = if self.clock.next_packet().is_some() { deadline } else { next };
             let woken = self.clock.wait_until(next);
-            self.look_after_events()?;
-            self.tell_crossing(sink)?;
-            self.look_after_delays(sink)?;
+            self.handle_events()?;
+            self.report_crossing(sink)?;
+            self.send_pending_delays(sink)?;
             sink.heartbeat(&*self.dataplane, &self.summary);
             if woken != Woken::Reached || next == deadline {
                 return Ok(Some(woken));
@@ -421,8 +426,8 @@ impl Controller {
         }
     }
 
-    /// The clock was set. The open window ends by the old time, and the next one begins by the new
-    /// time: what is counted is counted once, in a window that says so.
+    /// Handles a step of the clock: the open window ends by the old time and the next one begins by
+    /// the new time. Each packet is counted once, and the record of the window states the step.
     fn step(&mut self, by: i64, sink: &mut dyn Sink) -> Result<(), ControlError> {
         let window = self.first_window + self.schedule.window();
         tracing::warn!(
@@ -436,7 +441,7 @@ impl Controller {
         }
         self.clock.shift(by);
         let now = self.clock.now();
-        // If the window could not be closed, it goes on.
+        // A window that could not be closed continues.
         self.window_start =
             if self.stepped.is_none() { now } else { self.window_start.saturating_add_signed(by) };
         self.start = self.start.saturating_add_signed(by);
@@ -445,7 +450,7 @@ impl Controller {
         Ok(())
     }
 
-    fn look_after_events(&mut self) -> Result<(), ControlError> {
+    fn handle_events(&mut self) -> Result<(), ControlError> {
         if let Attempt::Done(events, _) = self.attempt("events", Dataplane::events)? {
             for event in events {
                 match event {
@@ -468,8 +473,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Tells that an entropy has left its bounds in the open window, and reads what that holds.
-    fn tell_crossing(&mut self, sink: &mut dyn Sink) -> Result<(), ControlError> {
+    /// Reports that an entropy left its bounds in the open window, and takes a sample of it.
+    fn report_crossing(&mut self, sink: &mut dyn Sink) -> Result<(), ControlError> {
         let Some(key) = self.crossed.take() else { return Ok(()) };
         let at = self.clock.now();
         let mut records = match self.attempt("sample", Dataplane::sample)? {
@@ -487,9 +492,9 @@ impl Controller {
         Ok(())
     }
 
-    /// Between two windows, goes on as was asked meanwhile.
-    fn take_up_changes(&mut self, due: &Due) -> Result<(), ControlError> {
-        // Staggered registers have no windows: any time is as good.
+    /// Applies requested changes between two windows.
+    fn apply_changes(&mut self, due: &Due) -> Result<(), ControlError> {
+        // Staggered registers have no windows: changes apply at any time.
         if matches!(due.action, Action::Read) && self.has_windows() {
             return Ok(());
         }
@@ -513,17 +518,17 @@ impl Controller {
         Ok(())
     }
 
-    /// Hands on the delays that have come one by one, if somebody asks for them.
-    fn look_after_delays(&mut self, sink: &mut dyn Sink) -> Result<(), ControlError> {
+    /// Passes single delays to the sink, if they were asked for.
+    fn send_pending_delays(&mut self, sink: &mut dyn Sink) -> Result<(), ControlError> {
         if self.dataplane.settings().delay.samples
             && let Attempt::Done(delays, _) = self.attempt("delays", Dataplane::delays)?
         {
-            self.tell_delays(self.first_window + self.schedule.window(), &delays, sink)?;
+            self.send_delays(self.first_window + self.schedule.window(), &delays, sink)?;
         }
         Ok(())
     }
 
-    fn tell_delays(
+    fn send_delays(
         &self,
         window: u64,
         delays: &[DelaySample],
@@ -533,19 +538,19 @@ impl Controller {
             (&self.dataplane.settings().delay, &self.dataplane.capabilities().places);
         let options = &self.plan.options.delay;
         for delays in delays.chunks(DELAYS) {
-            let told: Vec<Sample<'_>> = delays
+            let samples: Vec<Sample<'_>> = delays
                 .iter()
                 .filter_map(|delay| {
                     Sample::of(window, settings, options, places, &self.ends, delay)
                 })
                 .collect();
-            sink.delays(&told)?;
+            sink.delays(&samples)?;
         }
         Ok(())
     }
 
-    /// Leaves out reads that would find nothing new, and sums up the windows before the next packet
-    /// when they are many. Takes the same time however long it is until then.
+    /// Skips samples that would find nothing new, and publishes one record for a long run of empty
+    /// windows before the next packet. Takes bounded time.
     fn skip_silence(&mut self, sink: &mut dyn Sink) -> Result<(), ControlError> {
         let Some(next) = self.clock.next_packet() else { return Ok(()) };
         self.schedule.skip_reads(next);
@@ -554,7 +559,7 @@ impl Controller {
         }
         let next = next.min(self.schedule.stop().unwrap_or(u64::MAX));
         let empty = self.schedule.windows_until(next);
-        // Only between two windows: one that was begun is closed at its regular end.
+        // Only between two windows: an open one is closed at its regular end.
         let between = self.summary.windows > 0 && self.clock.now() == self.window_start;
         if between && empty > EMPTY_WINDOWS {
             let window = self.first_window + self.schedule.window();
@@ -599,11 +604,11 @@ impl Controller {
             return Ok(());
         }
         let last_read = self.last_read.replace(snapshot.packets_after);
-        // Staggered registers tell something new without packets: old ones are forgotten.
+        // Staggered registers change without packets: old ones expire.
         if self.has_windows() && last_read == Some(snapshot.packets_after) {
             return Ok(());
         }
-        // Late counts from the call that was answered: repeated calls delay a read as well.
+        // Lateness counts from the call that succeeded: retries delay a sample as well.
         let late_ns = taken.saturating_sub(at);
         self.summary.late_reads += u64::from(late_ns > nanoseconds(LATE));
         let records = self.sample(&snapshot, at, late_ns, taken)?;
@@ -612,7 +617,7 @@ impl Controller {
         Ok(())
     }
 
-    /// The records of a sample: of every place, if there are several, and of all together.
+    /// Makes the records of a sample: of every place, if there are several, then of all.
     fn sample(
         &mut self,
         snapshot: &Snapshot,
@@ -635,13 +640,13 @@ impl Controller {
                 late: drops.take(LossCause::Late),
                 drops,
                 reports: self.reports(Kind::Sample, part, snapshot, taken)?,
-                ..self.counted(part, snapshot)
+                ..self.counters_record(part, snapshot)
             });
         }
         Ok(records)
     }
 
-    /// Closes a window and publishes it. It ends now unless it ended at another time.
+    /// Closes a window and publishes it. `end` is its end if it is not now.
     fn rotate(
         &mut self,
         window: u64,
@@ -656,7 +661,7 @@ impl Controller {
             );
             return Ok(());
         };
-        self.tell_delays(window, &snapshot.delays, sink)?;
+        self.send_delays(window, &snapshot.delays, sink)?;
         let end_ns = end.unwrap_or(called).max(self.window_start);
         let (late_ns, over) = if complete { self.lateness(called) } else { (0, 0) };
         let last_window = (over > 0).then_some(window + over);
@@ -683,7 +688,7 @@ impl Controller {
                 drops,
                 reports: self.reports(Kind::Window, part, snapshot, end_ns)?,
                 counted: Some(self.registers(snapshot)),
-                ..self.counted(part, snapshot)
+                ..self.counters_record(part, snapshot)
             };
             if let (None, Some(watch)) = (part, &mut self.watch) {
                 let packets = record.counters.ipv4.wrapping_add(record.counters.ipv6);
@@ -705,19 +710,22 @@ impl Controller {
                 let received = part.map_or(received, |index| {
                     whole.parts.get(index).and_then(|part| part.received)
                 });
-                record.ledger =
-                    total.book.window(record.counters.packets(), record.drops.total(), received);
+                record.ledger = total.ledger.add_window(
+                    record.counters.packets(),
+                    record.drops.total(),
+                    received,
+                );
                 total.add(&record, snapshot, self.dataplane.settings());
                 total.losses = losses.clone();
             }
             record.judge(&self.plan.options.alerts);
             if part.is_none() {
-                self.tell_alerts(&record);
+                self.log_alerts(&record);
             }
             self.warn_of_full_counters(&record);
             sink.record(&record)?;
         }
-        self.tell_unopened(&snapshot.bank);
+        self.warn_of_unopened(&snapshot.bank);
         self.window_start = end_ns;
         (self.is_short, self.stepped) = (false, None);
         self.clock.closed(end_ns);
@@ -738,7 +746,7 @@ impl Controller {
         self.bound()
     }
 
-    /// Has a dataplane that watches an entropy itself know what is usual by now.
+    /// Passes the current usual range of each entropy to a dataplane that watches them itself.
     fn bound(&mut self) -> Result<(), ControlError> {
         let Some((watch, first)) =
             self.watch.as_ref().zip(self.dataplane.capabilities().watches_from)
@@ -758,7 +766,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Has the window after the open one admit these requests.
+    /// Sets the shares of requests that the window after the open one admits.
     fn admit(&mut self, admissions: &[(delay::Kind, Admission)]) -> Result<(), ControlError> {
         if !admissions.is_empty()
             && let Attempt::GivenUp =
@@ -772,8 +780,8 @@ impl Controller {
         Ok(())
     }
 
-    /// How late the window that is due ends if it ends at `end`, in nanoseconds, and how many of
-    /// those after it are over by then.
+    /// Returns how late the due window ends if it ends at `end`, in nanoseconds, and the number of
+    /// later windows that are over by then.
     fn lateness(&mut self, end: u64) -> (u64, u64) {
         let Some(length) = self.plan.intervals.window.map(nanoseconds) else { return (0, 0) };
         let late_ns = end.saturating_sub(self.schedule.window_start().saturating_add(length));
@@ -783,13 +791,12 @@ impl Controller {
         (late_ns, self.schedule.windows_until(end).saturating_sub(1))
     }
 
-    /// Tells rules that begin to hold, those that do no longer, and, once, those that are about
-    /// nothing.
-    fn tell_alerts(&mut self, record: &Record) {
+    /// Logs rules that start or stop firing, and, once, rules without a figure.
+    fn log_alerts(&mut self, record: &Record) {
         let (origin, window) = (record.origin(), record.window);
         let is_judged = |rule: &Rule| record.alerts.iter().any(|alert| alert.rule == rule.text());
         for rule in self.plan.options.alerts.iter().filter(|rule| !is_judged(rule)) {
-            if self.told_idle.insert(rule.text().to_owned()) {
+            if self.logged_idle.insert(rule.text().to_owned()) {
                 tracing::warn!("{}", idle_rule(rule, record));
             }
         }
@@ -802,7 +809,8 @@ impl Controller {
         }
     }
 
-    /// Once: a window that is too long for its traffic is hardly the only one.
+    /// Warns once of full counters: a window that is too long for its traffic is hardly the only
+    /// one.
     fn warn_of_full_counters(&mut self, record: &Record) {
         let full: Vec<&str> = record
             .reports
@@ -811,7 +819,7 @@ impl Controller {
             .filter(|(_, report)| report.is_full())
             .map(|(name, _)| name)
             .collect();
-        if full.is_empty() || std::mem::replace(&mut self.told_of_full_counters, true) {
+        if full.is_empty() || std::mem::replace(&mut self.warned_of_full_counters, true) {
             return;
         }
         let of = full.join(" and ");
@@ -824,13 +832,13 @@ impl Controller {
         self.summary.warnings.push(warning);
     }
 
-    /// Once a run, says of what EtherType most frames are, if it is one that is not opened.
-    fn tell_unopened(&mut self, bank: &WideBank) {
-        if self.told_unopened {
+    /// Warns once if most frames have one EtherType that is not opened.
+    fn warn_of_unopened(&mut self, bank: &WideBank) {
+        if self.warned_of_unopened {
             return;
         }
         if let Some(warning) = unopened::warning(bank) {
-            self.told_unopened = true;
+            self.warned_of_unopened = true;
             tracing::warn!("{warning}");
             self.summary.warnings.push(warning);
         }
@@ -840,15 +848,15 @@ impl Controller {
         part.and_then(|index| self.parts.get(index)).unwrap_or(&self.total)
     }
 
-    /// Closes what is open and sums up. A window that has lasted no time is open only if it
+    /// Closes the open window and publishes the totals. A window of zero length is open only if it
     /// `may_hold_packets`.
     fn finish(
         mut self,
         may_hold_packets: bool,
         sink: &mut dyn Sink,
     ) -> Result<Summary, ControlError> {
-        self.look_after_events()?;
-        self.tell_crossing(sink)?;
+        self.handle_events()?;
+        self.report_crossing(sink)?;
         if !self.has_windows() {
             self.finish_staggered(sink)?;
         } else {
@@ -869,10 +877,10 @@ impl Controller {
         self.conclude(sink)
     }
 
-    /// Sums up.
+    /// Publishes the totals.
     fn conclude(mut self, sink: &mut dyn Sink) -> Result<Summary, ControlError> {
-        // What was noticed when the last window was closed.
-        self.look_after_events()?;
+        // Events of the last rotation.
+        self.handle_events()?;
         if self.has_windows() {
             let parts: Vec<Option<Record>> = (0..self.parts.len())
                 .map(|part| self.sum_up(Some(part)))
@@ -887,7 +895,7 @@ impl Controller {
     }
 
     fn finish_staggered(&mut self, sink: &mut dyn Sink) -> Result<(), ControlError> {
-        self.look_after_delays(sink)?;
+        self.send_pending_delays(sink)?;
         let now = self.clock.now();
         let Attempt::Done(snapshot, _) = self.attempt("sample", Dataplane::sample)? else {
             return Ok(());
@@ -906,7 +914,7 @@ impl Controller {
                 at_ns: None,
                 complete: true,
                 reports,
-                // Not the figures of the sample.
+                // The figures of the sample do not apply.
                 drawn: Drawn::default(),
                 ..record
             });
@@ -918,7 +926,7 @@ impl Controller {
 
     fn sum_up(&self, part: Option<usize>) -> Result<Option<Record>, ControlError> {
         let total = self.total_of(part);
-        let Some(Together { bank, hash, truth }) = &total.together else { return Ok(None) };
+        let Some(MergedBank { bank, hash, truth }) = &total.merged else { return Ok(None) };
         let reading = self.reading(Kind::Total, part, bank, *hash, *truth);
         let reading = Reading { span_ns: self.window_start.saturating_sub(self.start), ..reading };
         let packets = total.counters.packets();
@@ -931,16 +939,16 @@ impl Controller {
             counters: total.counters,
             packets_before_after: (packets, packets),
             drops: total.drops.clone(),
-            ledger: total.book.total(),
+            ledger: total.ledger.total(),
             late: total.late,
             cpu_ns: total.cpu_ns,
-            reports: self.told(&reading)?,
+            reports: self.compute_reports(&reading)?,
             ..self.empty(part)
         }))
     }
 
-    /// Packets of a snapshot.
-    fn counted(&self, part: Option<usize>, snapshot: &Snapshot) -> Record {
+    /// Makes a record of a snapshot's counters.
+    fn counters_record(&self, part: Option<usize>, snapshot: &Snapshot) -> Record {
         Record {
             counters: snapshot.bank.counters,
             packets_before_after: (snapshot.packets_before, snapshot.packets_after),
@@ -959,7 +967,7 @@ impl Controller {
         }
     }
 
-    /// What was measured, for a record of this kind.
+    /// Computes the reports of a record.
     fn reports(
         &self,
         kind: Kind,
@@ -970,10 +978,15 @@ impl Controller {
         let reading = self.reading(kind, part, &snapshot.bank, snapshot.hash, snapshot.truth);
         let snapshot = Some(snapshot).filter(|_| kind != Kind::Total);
         let begun = if snapshot.is_some() { self.window_start } else { self.start };
-        self.told(&Reading { snapshot, now_ns, span_ns: now_ns.saturating_sub(begun), ..reading })
+        self.compute_reports(&Reading {
+            snapshot,
+            now_ns,
+            span_ns: now_ns.saturating_sub(begun),
+            ..reading
+        })
     }
 
-    /// A reading of what several windows have in common.
+    /// Makes a reading without a snapshot, as of a total.
     fn reading<'a>(
         &'a self,
         kind: Kind,
@@ -1002,7 +1015,7 @@ impl Controller {
         }
     }
 
-    fn told(&self, reading: &Reading<'_>) -> Result<Reports, ControlError> {
+    fn compute_reports(&self, reading: &Reading<'_>) -> Result<Reports, ControlError> {
         let damaged =
             |source: Damaged| ControlError::Registers { interface: self.interface(), source };
         Reports::of(reading).map_err(damaged)
@@ -1012,7 +1025,7 @@ impl Controller {
         has_windows(self.dataplane.settings())
     }
 
-    /// The hooks of the kernel that count at a place, or at all, each once.
+    /// Returns the kernel hooks that count at a place, or anywhere, without duplicates.
     fn hook(&self, place: Option<&Place>) -> Option<String> {
         let programs = self.dataplane.status().programs;
         let here = programs
@@ -1069,7 +1082,7 @@ impl Controller {
         }
     }
 
-    /// Losses since the start; the last known ones if they cannot be read now.
+    /// Reads the losses since the start; returns the last known ones on failure.
     fn read_losses(&mut self) -> Result<Losses, ControlError> {
         Ok(match self.attempt("losses", Dataplane::losses)? {
             Attempt::Done(losses, _) => losses,
@@ -1077,7 +1090,7 @@ impl Controller {
         })
     }
 
-    /// Makes a call, repeating it with growing pauses while it fails transiently.
+    /// Makes a call, and repeats it with growing pauses while it fails transiently.
     fn attempt<T>(
         &mut self,
         operation: &str,
@@ -1108,7 +1121,7 @@ impl Controller {
     }
 }
 
-/// What to say of a rule about a figure that there is none of.
+/// Describes a rule without a figure.
 fn idle_rule(rule: &Rule, record: &Record) -> String {
     let names: BTreeSet<&str> = record.figures().iter().map(|figure| figure.name).collect();
     let names: Vec<&str> = names.into_iter().collect();
@@ -1119,8 +1132,8 @@ fn idle_rule(rule: &Rule, record: &Record) -> String {
     )
 }
 
-/// The parts of a snapshot by their number, if there are any, and then the whole of it, each with
-/// its losses.
+/// Returns the parts of a snapshot with their numbers, if there are any, then the whole snapshot,
+/// each with its losses.
 fn views<'a>(
     snapshot: &'a Snapshot,
     losses: &'a Losses,
@@ -1130,8 +1143,8 @@ fn views<'a>(
     parts.chain([(None, snapshot, losses)])
 }
 
-/// Adds a bank to another one, which others may hold: then to a new one in its place. Banks are
-/// larger than stacks.
+/// Merges a bank into another. A bank that is shared with readers is copied first, on the heap:
+/// banks are larger than stacks.
 fn unite(sum: &mut Arc<WideBank>, bank: &WideBank, settings: &Settings) {
     if Arc::get_mut(sum).is_none() {
         let held = std::mem::replace(sum, WideBank::counted());
@@ -1152,13 +1165,13 @@ impl Total {
             *self.cpu_ns.get_or_insert(0) += used;
         }
         let Snapshot { hash, truth, .. } = *snapshot;
-        match &mut self.together {
-            Some(together) => {
-                unite(&mut together.bank, &snapshot.bank, settings);
-                (together.hash, together.truth) = (hash, truth);
+        match &mut self.merged {
+            Some(merged) => {
+                unite(&mut merged.bank, &snapshot.bank, settings);
+                (merged.hash, merged.truth) = (hash, truth);
             }
             None => {
-                self.together = Some(Together { bank: Arc::clone(&snapshot.bank), hash, truth })
+                self.merged = Some(MergedBank { bank: Arc::clone(&snapshot.bank), hash, truth })
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Distinct flows, in a program of one's own.
+//! A counter of distinct flows for other programs.
 
 use crate::measurement::cardinality::estimate::{Estimate, Estimator, Histogram, estimate_from};
 use flowgauge_core::parse::{Packet, network};
@@ -31,7 +31,7 @@ pub struct Counter {
 impl Counter {
     const PRECISION: Precision = Precision::DEFAULT;
 
-    /// Nothing counted; `key` says what a flow is.
+    /// Creates an empty counter; `key` defines a flow.
     #[must_use]
     pub fn new(key: KeyKind) -> Self {
         Counter {
@@ -42,7 +42,7 @@ impl Counter {
         }
     }
 
-    /// Counts a frame that begins with its Ethernet header. It may be cut behind its headers.
+    /// Counts a frame that begins with its Ethernet header. It may be truncated after its headers.
     pub fn add(&mut self, frame: &[u8]) {
         self.counters.bytes += frame.len() as u64;
         match network(frame, Link::Ethernet) {
@@ -65,13 +65,13 @@ impl Counter {
         }
     }
 
-    /// Frames and bytes, with frames that belong to no flow by cause.
+    /// Returns the number of frames and bytes, and of frames that belong to no flow, by cause.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Distinct flows so far, with their 95 % interval.
+    /// Returns the estimated number of distinct flows so far, with its 95 % interval.
     #[must_use]
     pub fn estimate(&self) -> Estimate {
         estimate_from(&Histogram::of(&self.registers, Self::PRECISION), Estimator::Ertl)

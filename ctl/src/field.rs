@@ -12,18 +12,18 @@ use std::borrow::Cow;
 /// Value of a field.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Datum {
-    /// A number, flag or text; without one the field is left out.
+    /// A number, flag or text; an empty one is omitted.
     One(Value),
-    /// Nothing, which is written nevertheless.
+    /// An explicit null.
     Null,
-    /// Values by name. Those that hold nothing are left out.
+    /// Values by name; empty ones are omitted.
     Object(Vec<(Cow<'static, str>, Datum)>),
-    /// Values in their order.
+    /// Values in order.
     Array(Vec<Datum>),
 }
 
 impl Datum {
-    /// Whether a field with this value is left out.
+    /// Whether a field with this value is omitted.
     fn is_nothing(&self) -> bool {
         matches!(self, Datum::One(value) if value.is_nothing())
     }
@@ -42,14 +42,14 @@ impl From<Number> for Datum {
 }
 
 impl From<Fields> for Datum {
-    /// Of the fields with a name.
+    /// Makes an object of the fields that have a name.
     fn from(fields: Fields) -> Self {
         let named = fields.fields.into_iter().filter(|field| !field.name.is_empty());
         Datum::Object(named.map(|field| (field.name, field.value)).collect())
     }
 }
 
-/// Returns values by name.
+/// Makes an object of named values.
 pub(crate) fn object<const N: usize>(fields: [(&'static str, Datum); N]) -> Datum {
     Datum::Object(fields.into_iter().map(|(name, value)| (name.into(), value)).collect())
 }
@@ -67,15 +67,15 @@ impl Serialize for Datum {
     }
 }
 
-/// Column of the CSV.
+/// Column of the CSV output.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Column {
-    /// Its place among all columns, which never changes.
+    /// Position among all columns. It never changes.
     pub(crate) position: u16,
     pub(crate) name: Cow<'static, str>,
 }
 
-/// Field of a report.
+/// Field of a report, with its columns.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Field {
     /// Key in JSON; empty for a value that JSON has elsewhere.
@@ -86,13 +86,13 @@ pub(crate) struct Field {
 }
 
 impl Field {
-    /// Gives it a column of the CSV.
+    /// Adds the field to the CSV, at this position.
     pub(crate) fn csv(&mut self, position: u16, name: impl Into<Cow<'static, str>>) -> &mut Self {
         self.csv = Some(Column { position, name: name.into() });
         self
     }
 
-    /// Gives it a column of a lake.
+    /// Adds the field to a lake's rows.
     pub(crate) fn lake(&mut self, name: &'static str) -> &mut Self {
         self.lake = Some(name);
         self
@@ -103,14 +103,14 @@ impl Field {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Fields {
     fields: Vec<Field>,
-    /// JSON of a report that is no object of its fields.
+    /// JSON of a report that is not an object of its fields.
     json: Option<Datum>,
-    /// In the order in which they are drawn.
+    /// Figures in the order in which they are drawn.
     pub(crate) figures: Vec<Figure>,
 }
 
 impl Fields {
-    /// Adds a field with this key in JSON.
+    /// Adds a field with a key in JSON.
     pub(crate) fn field(
         &mut self,
         name: impl Into<Cow<'static, str>>,
@@ -120,17 +120,17 @@ impl Fields {
         self.fields.push_mut(field)
     }
 
-    /// Adds a field that only the CSV or a lake has.
+    /// Adds a field for the CSV or a lake only.
     pub(crate) fn column(&mut self, value: impl Into<Value>) -> &mut Field {
         self.field("", value)
     }
 
-    /// Sets the JSON of a report that is no object of its fields.
+    /// Replaces the object of fields as the report's JSON.
     pub(crate) fn json(&mut self, json: Datum) {
         self.json = Some(json);
     }
 
-    /// Returns the columns of the CSV, in the order in which they were added.
+    /// Returns the CSV columns, in the order in which they were added.
     pub(crate) fn cells(&self) -> impl Iterator<Item = (&Column, &Value)> {
         self.fields.iter().filter_map(|field| match (&field.csv, &field.value) {
             (Some(column), Datum::One(value)) => Some((column, value)),
@@ -138,7 +138,7 @@ impl Fields {
         })
     }
 
-    /// Adds the columns of a lake to a row.
+    /// Adds the lake columns to a row.
     pub(crate) fn store(&self, row: &mut Row) {
         for field in &self.fields {
             if let (Some(name), Datum::One(value)) = (field.lake, &field.value) {
@@ -160,7 +160,7 @@ impl Fields {
         self.figures.push(Figure { name, title, unit, labels, shape, truth: None });
     }
 
-    /// Draws a number with its interval or bounds.
+    /// Adds a figure: a number with its interval or bounds.
     pub(crate) fn number(
         &mut self,
         name: &'static str,
@@ -172,14 +172,14 @@ impl Fields {
         self.figure(name, title, unit, labels, Shape::Number(number));
     }
 
-    /// Adds the exact value to the figure that was drawn last, if it is known.
+    /// Sets the exact value of the last figure, if it is known.
     pub(crate) fn truth(&mut self, truth: Option<f64>) {
         if let Some(figure) = self.figures.last_mut() {
             figure.truth = truth;
         }
     }
 
-    /// Draws a number that those of other windows may be added to.
+    /// Adds a figure: a number that can be added up over windows.
     pub(crate) fn count(
         &mut self,
         name: &'static str,
@@ -191,7 +191,7 @@ impl Fields {
         self.figure(name, title, unit, labels, Shape::Count(count));
     }
 
-    /// Draws a flag.
+    /// Adds a figure: a flag.
     pub(crate) fn state(
         &mut self,
         name: &'static str,
@@ -202,7 +202,7 @@ impl Fields {
         self.figure(name, title, Unit::Things, labels, Shape::State(state));
     }
 
-    /// Draws the largest of many.
+    /// Adds a figure: the largest of many items.
     pub(crate) fn ranking(
         &mut self,
         name: &'static str,
@@ -214,7 +214,7 @@ impl Fields {
         self.figure(name, title, unit, labels, Shape::Ranking(all.into_iter().collect()));
     }
 
-    /// Draws a histogram.
+    /// Adds a figure: a histogram.
     pub(crate) fn distribution(
         &mut self,
         name: &'static str,

@@ -8,11 +8,11 @@ use crate::number::Number;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
-/// What a number is of. Its name ends those of metrics.
+/// Unit of a figure. Its suffix ends the names of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
-    /// A number of things, which the name says.
+    /// A number of things that the figure's name states.
     Things,
     /// Bits of information.
     Bits,
@@ -20,16 +20,16 @@ pub enum Unit {
     Bytes,
     /// Seconds.
     Seconds,
-    /// A share, from 0 to 1.
+    /// A ratio from 0 to 1.
     Ratio,
 }
 
 impl Unit {
-    /// The end of a metric's name.
+    /// Returns the suffix of a metric's name.
     #[must_use]
     pub fn suffix(self) -> &'static str {
         match self {
-            // Prometheus has no bits: an entropy's metric is in bits by its help.
+            // Prometheus has no unit for bits: the HELP text of an entropy states it.
             Unit::Things | Unit::Bits => "",
             Unit::Bytes => "_bytes",
             Unit::Seconds => "_seconds",
@@ -38,77 +38,77 @@ impl Unit {
     }
 }
 
-/// Something to draw.
+/// A named quantity of one window, ready to be drawn.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// As in metrics, without prefix and unit: `distinct_flows`.
+    /// Name as in metrics, without prefix and unit: `distinct_flows`.
     pub name: &'static str,
-    /// What it is, for people.
+    /// Title for people.
     pub title: &'static str,
-    /// Of what.
+    /// Unit of its values.
     pub unit: Unit,
-    /// Tells figures of one name apart. Their values are few, and never addresses.
+    /// Labels that distinguish figures of one name. They have few values, and never addresses.
     #[serde(serialize_with = "labels", skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<(&'static str, String)>,
-    /// What there is of it.
+    /// Value, by its shape.
     #[serde(flatten)]
     pub shape: Shape,
-    /// What the number is by an exact count, where there was one.
+    /// Exact value, where it was counted as well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub truth: Option<f64>,
 }
 
-/// What there is of a figure, in one window.
+/// Value of a figure in one window.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shape {
     /// A number, with its 95 % interval or its bounds.
     Number(Number),
-    /// A number that those of other windows may be added to.
+    /// A number that can be added up over windows.
     Count(f64),
-    /// How many there are in each range.
+    /// Number of values in each range.
     Distribution(Distribution),
-    /// The largest of many, first. What they are called may be an address.
+    /// The largest of many items, in descending order. Their names may be addresses.
     Ranking(Vec<Ranked>),
-    /// Whether something is so.
+    /// A flag.
     State(bool),
 }
 
-/// How many values there are in each range.
+/// Histogram of one window.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Distribution {
-    /// In the order of their bounds, and the same in all windows.
+    /// Ranges in ascending order, the same in all windows.
     pub ranges: Vec<Range>,
-    /// All values together, as well as they are known.
+    /// Sum of all values, as precisely as it is known.
     pub sum: f64,
-    /// The same values in ranges as narrow as they are known, without those that are empty. For
-    /// metrics: nobody draws so many.
+    /// The same values in the narrowest ranges that are known, without empty ones. For metrics
+    /// only: there are too many to draw.
     #[serde(skip)]
     pub narrow: Vec<Range>,
-    /// Ranges whose middle is not above this cannot be told from zero.
+    /// Ranges whose middle is at most this are indistinguishable from zero.
     #[serde(skip)]
     pub zero: f64,
 }
 
-/// A part of a distribution.
+/// One range of a distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Range {
-    /// Values are at least this.
+    /// Lower bound, included.
     pub low: f64,
-    /// They are at most this.
+    /// Upper bound, included.
     pub high: f64,
-    /// How many.
+    /// Number of values in the range.
     pub count: f64,
 }
 
-/// One of many.
+/// One item of a ranking.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ranked {
-    /// Such as an address.
+    /// Name, such as an address.
     pub name: String,
-    /// How large.
+    /// Size, with its bounds.
     pub number: Number,
-    /// What else there is to say, in words.
+    /// Further details as text.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub more: String,
 }
@@ -122,8 +122,8 @@ fn labels<S: Serializer>(
     map.end()
 }
 
-/// Names of counts that are left out where they are zero.
+/// Counts that are omitted while they are zero.
 pub(crate) const LEFT_OUT: [&str; 2] = ["lost_packets", "unaccounted_packets"];
 
-/// Title of the count of lost packets.
+/// Title of the count of dropped packets.
 pub(crate) const LOST: &str = "packets lost before they could be counted";

@@ -1,4 +1,4 @@
-//! Flow keys for people.
+//! Flow keys as text.
 
 use flowgauge_core::{FlowKey, KeyKind};
 use std::fmt;
@@ -8,11 +8,11 @@ use std::str::FromStr;
 /// A flow key as text: `10.0.0.1`, `10.0.0.1 > 10.0.0.2`, `10.0.0.1:1234 > 10.0.0.2:80 tcp`,
 /// `[2001:db8::1]:1234 > [2001:db8::2]:53 udp`.
 ///
-/// Ports are left out where both are zero: other protocols and later fragments have none. Bytes
-/// that are no key of the kind are shown in hexadecimal.
+/// Ports are omitted where both are zero: other protocols and later fragments have none. Bytes that
+/// are not a key of the kind are shown in hexadecimal.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyText<'a> {
-    /// What the key is made of.
+    /// Fields that the key consists of.
     pub kind: KeyKind,
     /// The key.
     pub key: &'a FlowKey,
@@ -21,13 +21,13 @@ pub struct KeyText<'a> {
 impl fmt::Display for KeyText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = self.key.as_bytes();
-        // Text first, so that width and alignment apply to the whole.
+        // Formatted first, so that width and alignment apply to the whole.
         let text = text::<4>(self.kind, bytes).or_else(|| text::<16>(self.kind, bytes));
         f.pad(&text.unwrap_or_else(|| bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 }
 
-/// The text of a key with addresses of `N` bytes; `None` if it is none.
+/// Formats a key with addresses of `N` bytes; `None` if the bytes are not such a key.
 fn text<const N: usize>(kind: KeyKind, bytes: &[u8]) -> Option<String>
 where
     Address<N>: Into<IpAddr>,
@@ -73,7 +73,7 @@ fn with_port(address: IpAddr, port: u16) -> String {
     SocketAddr::new(address, port).to_string()
 }
 
-/// The usual name of a protocol, or its number.
+/// Returns the usual name of a protocol, or its number.
 fn protocol_name(protocol: u8) -> String {
     let name = match protocol {
         1 => "icmp",
@@ -91,7 +91,7 @@ fn protocol_name(protocol: u8) -> String {
     name.to_owned()
 }
 
-/// A flow key written as [`KeyText`] shows it.
+/// A flow key parsed from the format of [`KeyText`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyFromText(pub FlowKey);
 
@@ -123,7 +123,7 @@ fn octets(address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// A pair of addresses, or a five-tuple, which names a protocol.
+/// Parses a pair of addresses, or a five-tuple, which names a protocol.
 fn pair(source: &str, rest: &str) -> Option<Vec<u8>> {
     let Some((destination, protocol)) = rest.split_once(' ') else {
         let (source, destination) = (address(source)?, address(rest)?);

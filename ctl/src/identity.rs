@@ -1,24 +1,24 @@
-//! Who counted, and how keys were hashed: what must be known before anything is united.
+//! Identity of the counting process and of the hash: rows are merged only where these permit it.
 
 use crate::row::{Misfit, Row};
 use flowgauge_core::{HashIdentity, HashMode};
 use std::sync::Arc;
 
-/// Version of the columns of a lake and of the keys of JSON lines; another one may mean something
-/// else by the same names.
+/// Version of a lake's columns and of the keys of JSON lines. The same names may mean something
+/// else in another version.
 pub const SCHEMA: u64 = 1;
 
-/// Which process counted.
+/// Identity of the process that counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The name of the machine, or the one given to it.
+    /// Name of the machine, or the configured one.
     pub host: Arc<str>,
-    /// What tells this run from all others.
+    /// Unique identifier of the run.
     pub run: Arc<str>,
 }
 
-/// A hash as a name, of letters, digits and underscores: `crc32_790900f3`, `tabulated_790900f3_1`,
-/// `keyed_0123456789abcdef`.
+/// Returns the name of a hash, of letters, digits and underscores: `crc32_790900f3`,
+/// `tabulated_790900f3_1`, `keyed_0123456789abcdef`.
 #[must_use]
 pub fn name(hash: &HashIdentity) -> String {
     let HashIdentity { mode, polynomial, seed, fingerprint } = *hash;
@@ -29,7 +29,7 @@ pub fn name(hash: &HashIdentity) -> String {
     }
 }
 
-/// The hash of such a name, if this version has it.
+/// Parses the name of a hash; `None` if this version does not implement it.
 #[must_use]
 pub fn parsed(text: &str) -> Option<HashIdentity> {
     let (mode, rest) = text.split_once('_')?;
@@ -39,16 +39,16 @@ pub fn parsed(text: &str) -> Option<HashIdentity> {
         HashMode::Tabulated => rest.split_once('_')?.1.parse().ok()?,
         HashMode::Keyed => u64::from_str_radix(rest, 16).ok()?,
     };
-    // Of another polynomial the name differs.
+    // A hash with another polynomial has another name.
     Some(HashIdentity::new(mode, origin)).filter(|hash| name(hash) == text)
 }
 
-/// The hash of a row's registers.
+/// Parses the hash of a row's registers.
 pub(crate) fn of(row: &Row) -> Result<HashIdentity, Misfit> {
     named(row, "hash")
 }
 
-/// The hash that a column names.
+/// Parses the hash that a column names.
 pub(crate) fn named(row: &Row, column: &str) -> Result<HashIdentity, Misfit> {
     let text = row.maybe_text(column).ok_or_else(|| format!("column {column} is missing"))?;
     parsed(text)

@@ -1,22 +1,22 @@
-//! What a record is of, which measurements and outputs ask alike.
+//! The kind of a record, which measurements and outputs share.
 
-/// Which kind of record.
+/// Kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A closed window.
     Window,
-    /// A read inside a window.
+    /// A sample of the open window.
     Sample,
-    /// Windows of a trace in which nothing came: one record for all of them.
+    /// Consecutive windows of a trace without packets, in one record.
     Silence,
-    /// Everything since the start: counters added up, registers united.
+    /// The whole run: counters added, registers merged.
     Total,
-    /// Rows of a lake together.
+    /// Merged rows of a lake.
     Union,
 }
 
 impl Kind {
-    /// The name used in outputs.
+    /// Returns the name used in outputs.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -28,7 +28,7 @@ impl Kind {
         }
     }
 
-    /// Whether it is of several windows together.
+    /// Whether the record merges several windows.
     pub(crate) fn is_sum(self) -> bool {
         matches!(self, Kind::Total | Kind::Union)
     }

@@ -1,58 +1,58 @@
-//! The ledger of packets: what devices received is counted, or lost by a cause that is known, or
-//! not accounted for.
+//! The ledger of packets: every packet that a device received is counted, lost for a known cause,
+//! or unaccounted.
 
 use crate::text::counted;
 use flowgauge_dataplane::Tally;
 use serde::{Deserialize, Serialize};
 
-/// What became of the packets that devices received. `received = counted + lost + unaccounted`, in
-/// every window and in all.
+/// Balance of the packets that devices received: `received = counted + lost + unaccounted`, in
+/// every window and in total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
-    /// Packets received, by the devices' own counters: between `low` and `high`, and as near to
-    /// what is accounted for as they allow.
+    /// Packets received, by the devices' own counters: the value between `low` and `high` that is
+    /// closest to `counted + lost`.
     pub received: u64,
-    /// At least so many were received: a device counts on while it is asked.
+    /// Lower bound of the packets received: a device counts on while its counters are read.
     pub low: u64,
-    /// At most so many were received.
+    /// Upper bound of the packets received.
     pub high: u64,
-    /// Packets that were counted.
+    /// Packets counted.
     pub counted: u64,
-    /// Packets that were lost for certain, by causes that are known.
+    /// Packets lost for a known cause.
     pub lost: u64,
-    /// Packets that are missing for no cause that is known; below zero if more were counted than
-    /// the devices have told of so far.
+    /// Packets received, but neither counted nor known to be lost. Negative if more were counted
+    /// than the devices have reported so far.
     pub unaccounted: i64,
 }
 
-/// What is known of all windows so far.
+/// Sum of all windows since the last one without a tally.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Book {
+pub(crate) struct LedgerAccumulator {
     ledger: Ledger,
-    /// Windows that are in it.
+    /// Number of windows in the sum.
     windows: u64,
-    /// Whether one is not.
+    /// Whether a window had no tally and is missing from the sum.
     partial: bool,
 }
 
-impl Book {
-    /// Books a window. Without a tally nothing is known of it, and the book begins anew with the
-    /// next one.
-    pub(crate) fn window(
+impl LedgerAccumulator {
+    /// Adds a window and returns its ledger. A window without a tally has none; the sum restarts
+    /// after it.
+    pub(crate) fn add_window(
         &mut self,
         counted: u64,
         lost: u64,
         tally: Option<Tally>,
     ) -> Option<Ledger> {
         let Some(Tally { least, most }) = tally else {
-            *self = Book { partial: true, ..Book::default() };
+            *self = LedgerAccumulator { partial: true, ..LedgerAccumulator::default() };
             return None;
         };
         let before = self.ledger;
         let (all_counted, all_lost) = (before.counted + counted, before.lost + lost);
         let accounted = all_counted + all_lost;
-        // What is missing is missing until the devices' counters say otherwise: no packet is told
-        // twice.
+        // A packet stays unaccounted until the devices' counters explain it, so that none is
+        // reported twice.
         let unaccounted =
             before.unaccounted.max(between(least, accounted)).min(between(most, accounted));
         let received = accounted.saturating_add_signed(unaccounted);
@@ -75,14 +75,15 @@ impl Book {
         })
     }
 
-    /// All windows together, if all are in the book.
+    /// Returns the sum, if every window is in it.
     pub(crate) fn total(&self) -> Option<Ledger> {
         Some(self.ledger).filter(|_| !self.partial && self.windows > 0)
     }
 }
 
 impl Ledger {
-    /// This one and that of the window after it; bounds are those of both apart.
+    /// Adds the ledger of the next window. The bounds add up as well, and are wider than those of
+    /// one window of both.
     #[must_use]
     pub fn plus(self, next: Ledger) -> Ledger {
         Ledger {
@@ -95,7 +96,7 @@ impl Ledger {
         }
     }
 
-    /// What does not balance, for people; nothing if all is accounted for.
+    /// Describes an imbalance for people; `None` if every packet is accounted for.
     #[must_use]
     pub fn told(&self) -> Option<String> {
         let packets = counted(self.unaccounted.unsigned_abs(), "packet");
@@ -111,7 +112,7 @@ impl Ledger {
     }
 }
 
-/// How much the first is more than the second.
+/// Returns `first - second`, saturated.
 fn between(first: u64, second: u64) -> i64 {
     let difference = i128::from(first) - i128::from(second);
     i64::try_from(difference).unwrap_or(if difference < 0 { i64::MIN } else { i64::MAX })
@@ -137,42 +138,48 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told_once() {
-        let mut book = Book::default();
-        assert_eq!(balances(book.window(90, 10, exact(100))), 0);
-        assert_eq!(balances(book.window(90, 3, exact(200))), 7);
-        assert_eq!(balances(book.window(100, 0, exact(300))), 0);
-        assert_eq!(balances(book.total()), 7);
+    fn an_unaccounted_packet_is_reported_once() {
+        let mut accumulator = LedgerAccumulator::default();
+        assert_eq!(balances(accumulator.add_window(90, 10, exact(100))), 0);
+        assert_eq!(balances(accumulator.add_window(90, 3, exact(200))), 7);
+        assert_eq!(balances(accumulator.add_window(100, 0, exact(300))), 0);
+        assert_eq!(balances(accumulator.total()), 7);
     }
 
     #[test]
     fn packets_on_their_way_are_not_missing() {
-        let mut book = Book::default();
-        assert_eq!(balances(book.window(90, 0, Some(Tally { least: 80, most: 120 }))), 0);
-        assert_eq!(balances(book.window(110, 0, Some(Tally { least: 195, most: 230 }))), 0);
-        let last = book.window(0, 0, exact(203));
+        let mut accumulator = LedgerAccumulator::default();
+        assert_eq!(
+            balances(accumulator.add_window(90, 0, Some(Tally { least: 80, most: 120 }))),
+            0
+        );
+        assert_eq!(
+            balances(accumulator.add_window(110, 0, Some(Tally { least: 195, most: 230 }))),
+            0
+        );
+        let last = accumulator.add_window(0, 0, exact(203));
         assert_eq!(balances(last), 3);
         assert_eq!(last.map(|last| (last.low, last.high)), Some((0, 8)));
         assert_eq!(
-            book.total().map(|all| (all.received, all.low, all.high)),
+            accumulator.total().map(|all| (all.received, all.low, all.high)),
             Some((203, 203, 203))
         );
     }
 
     #[test]
     fn a_device_that_tells_late_is_caught_up_with() {
-        let mut book = Book::default();
-        assert_eq!(balances(book.window(100, 0, exact(60))), -40);
-        assert_eq!(balances(book.window(0, 0, exact(100))), 40);
-        assert_eq!(balances(book.total()), 0);
+        let mut accumulator = LedgerAccumulator::default();
+        assert_eq!(balances(accumulator.add_window(100, 0, exact(60))), -40);
+        assert_eq!(balances(accumulator.add_window(0, 0, exact(100))), 40);
+        assert_eq!(balances(accumulator.total()), 0);
     }
 
     #[test]
     fn a_window_that_nothing_is_known_of_begins_it_anew() {
-        let mut book = Book::default();
-        assert_eq!(balances(book.window(10, 0, exact(10))), 0);
-        assert_eq!(book.window(500, 0, None), None);
-        assert_eq!(balances(book.window(20, 0, exact(21))), 1);
-        assert_eq!(book.total(), None, "not of all windows");
+        let mut accumulator = LedgerAccumulator::default();
+        assert_eq!(balances(accumulator.add_window(10, 0, exact(10))), 0);
+        assert_eq!(accumulator.add_window(500, 0, None), None);
+        assert_eq!(balances(accumulator.add_window(20, 0, exact(21))), 1);
+        assert_eq!(accumulator.total(), None, "not of all windows");
     }
 }

@@ -1,20 +1,20 @@
-//! The flowgauge controller: when to read a dataplane, what its registers mean, and where the
-//! results go.
+//! The flowgauge controller: decides when to read a dataplane, turns registers into estimates, and
+//! writes the results.
 //!
-//! # The way of a window
-//! 1. The [`schedule`] says what is due next: a read inside the window, at a random (Poisson) time,
-//!    or the end of the window.
+//! # Data flow
+//! 1. The [`schedule`] returns what is due next: a sample inside the window, at a random (Poisson)
+//!    time, or the end of the window.
 //! 2. The [`controller`] waits for it on a [`clock`], and samples or rotates the dataplane. A call
-//!    that failed for the moment is repeated; the window stays open until it works.
-//! 3. Each [`measurement`] that is on makes a report of the bank: an estimate with its 95 %
-//!    interval.
-//! 4. Counters, losses and reports are a [`record`], which goes to every
+//!    that failed transiently is repeated; the window stays open until it succeeds.
+//! 3. Each [`measurement`] that is on computes a report from the bank: estimates with 95 %
+//!    intervals.
+//! 4. Counters, losses and reports form a [`record`], which is passed to every
 //!    [`Sink`](controller::Sink): [`output`] has a table, CSV and JSON lines.
 //!
 //! # Where to look
-//! [`controller`] is the loop; [`measurement`] has a folder for each measurement, with its
-//! estimator; [`flow`] writes flow keys as text. [`Counter`] counts distinct flows in a program of
-//! your own, without a dataplane:
+//! [`controller`] is the main loop; [`measurement`] has a folder for each measurement, with its
+//! estimator; [`flow`] formats flow keys. [`Counter`] counts distinct flows in another program,
+//! without a dataplane:
 //!
 //! ```
 //! let mut counter = flowgauge_ctl::Counter::new(flowgauge_ctl::KeyKind::Src);

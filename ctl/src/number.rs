@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-/// Deviations of a normal distribution that 95 % are within, on both sides.
+/// Two-sided 95 % quantile of the standard normal distribution.
 pub(crate) const Z95: f64 = 1.959_963_984_540_054;
 
-/// A number with what it is between in 95 % of cases.
+/// An estimate with its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Number {
     /// The estimate.

@@ -1,4 +1,4 @@
-//! What the controller publishes: one record a window, a sample or a run.
+//! Records that the controller publishes: one for each window, sample and run.
 
 pub use crate::kind::Kind;
 
@@ -14,83 +14,83 @@ use flowgauge_dataplane::Losses;
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
-/// One window, sample or total.
+/// Result of one window, sample, silence, union or run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// Which kind.
+    /// Kind of record.
     pub kind: Kind,
     /// Number of the window, from zero.
     pub window: u64,
-    /// Number of the last window, where the record is of several: a silence, or a window that ended
-    /// so late that those after it were over as well.
+    /// Number of the last window, if the record covers several: a silence, or a window that ended
+    /// so late that the following ones were over as well.
     pub last_window: Option<u64>,
     /// Start of the window, in nanoseconds.
     pub start_ns: u64,
-    /// End of the window, in nanoseconds; for a sample the time it was taken.
+    /// End of the window, or the time of a sample, in nanoseconds.
     pub end_ns: u64,
-    /// Start and end of the window by the schedule, in nanoseconds: of
-    /// [aligned](crate::schedule::Intervals::align) windows of one length the same on all machines.
-    /// Nothing of windows that an earlier process left open, and of what is no window.
+    /// Scheduled start and end of the window, in nanoseconds.
+    /// [Aligned](crate::schedule::Intervals::align) windows of one length have the same on all
+    /// machines. `None` for windows that an earlier process left open, and for records other than
+    /// windows.
     pub scheduled: Option<(u64, u64)>,
-    /// When a sample was scheduled, in nanoseconds.
+    /// Scheduled time of a sample, in nanoseconds.
     pub at_ns: Option<u64>,
-    /// How long after its scheduled time a sample was taken or a window ended, in nanoseconds.
+    /// Delay of a sample or of a window's end after its scheduled time, in nanoseconds.
     pub late_ns: u64,
-    /// By how many nanoseconds the clock was set while the window was open, which ended it:
-    /// forward, or back if below zero.
+    /// Step of the clock that ended the window, in nanoseconds; negative if the clock was set back.
     pub clock_step_ns: Option<i64>,
-    /// Whether the window has at least its full length and nothing of it was lost; of a total,
+    /// Whether the window has at least its full length and no part of it was lost; for a total,
     /// whether nothing was lost. The first window of an
     /// [aligned](crate::schedule::Intervals::align) schedule is short.
     pub complete: bool,
-    /// The backend's name.
+    /// Name of the backend.
     pub backend: &'static str,
-    /// The name of the source, where a run has several.
+    /// Name of the source, if the run has several.
     pub source: Option<Arc<str>>,
-    /// Where the packets came from; several with commas between.
+    /// Interfaces or ports of the packets, separated by commas.
     pub interface: String,
-    /// Which way they crossed it: `ingress`, `egress` or `both`.
+    /// Direction of the packets: `ingress`, `egress` or `both`.
     pub direction: &'static str,
-    /// In which of the interface's hooks the kernel counts them, such as `native` or `tcx`; of
-    /// several places with commas between. Nothing where no interface has hooks.
+    /// Kernel hooks that count the packets, such as `native` or `tcx`, separated by commas. `None`
+    /// without kernel hooks.
     pub hook: Option<String>,
-    /// Whether this is one of several places, whose packets another record counts all together.
+    /// Whether the record covers one of several places. Another record covers all of them.
     pub part: bool,
-    /// Whether the innermost network header of tunnels counts, and not the outermost.
+    /// Whether the innermost network header of a tunnel is counted instead of the outermost.
     pub inner: bool,
-    /// Packets and bytes.
+    /// Packet and byte counters.
     pub counters: Counters,
-    /// The packet counter before and after the registers were read; equal where samples are atomic.
+    /// Packet counter before and after the registers were read; equal if samples are atomic.
     pub packets_before_after: (u64, u64),
     /// Packets lost in this window before they could be counted, by cause.
     pub drops: Losses,
-    /// What became of all packets that devices received in this window; nothing of samples, and
-    /// where no device tells.
+    /// Balance of the packets that devices received in this window. `None` for samples, and where
+    /// no device reports a count.
     pub ledger: Option<Ledger>,
-    /// Packets that were read in this window and belong to an earlier one, which was closed: they
-    /// are in no window. Only captures have such.
+    /// Packets read in this window that belong to an earlier, closed one. They are in no window.
+    /// Only captures have them.
     pub late: u64,
-    /// CPU time that the workers used for it, in nanoseconds; unknown of samples, and where the
-    /// kernel or a switch counts.
+    /// CPU time of the workers, in nanoseconds. `None` for samples, and where the kernel or a
+    /// switch counts.
     pub cpu_ns: Option<u64>,
-    /// What each measurement says.
+    /// Results of the measurements.
     pub reports: Reports,
-    /// What rules say of a window.
+    /// Results of the alert rules, for a window.
     pub alerts: Vec<Alert>,
-    /// Of which rows of a lake a union is.
+    /// Provenance of a union.
     pub united: Option<United>,
-    /// What a window's packets were counted in; nothing of other records.
+    /// Registers and sketches of a window; `None` for other records.
     pub counted: Option<Counted>,
-    /// Its fields and figures, once an output has asked for them.
+    /// Fields and figures, computed when an output first needs them.
     pub drawn: Drawn,
 }
 
-/// Fields and figures of a record, made when an output first asks for them and then the same for
-/// all outputs. A clone makes its own, since it may be changed into another record.
+/// Cache of a record's fields and figures, computed once for all outputs. A clone starts empty,
+/// since it may be changed into another record.
 #[derive(Debug, Default)]
 pub struct Drawn(OnceLock<Drawing>);
 
-/// Fields of each measurement, and figures of all.
+/// Fields of each measurement, and the figures of all.
 #[derive(Debug)]
 struct Drawing {
     described: Vec<Described>,
@@ -105,14 +105,14 @@ impl Clone for Drawn {
 
 impl PartialEq for Drawn {
     fn eq(&self, _: &Self) -> bool {
-        // They follow from the record.
+        // The cache follows from the record.
         true
     }
 }
 
 impl Record {
-    /// What tells its source, or the place there, from others of the run: the source's name, or
-    /// else the interface's.
+    /// Returns the name that distinguishes the record within its run: the source's, or else the
+    /// interface's.
     #[must_use]
     pub fn origin(&self) -> Cow<'_, str> {
         match &self.source {
@@ -122,7 +122,7 @@ impl Record {
         }
     }
 
-    /// Returns its figures: packets and losses, those of each measurement, and alerts last.
+    /// Returns the figures: packets and losses first, then those of each measurement, then alerts.
     #[must_use]
     pub fn figures(&self) -> &[Figure] {
         &self.drawn().figures
@@ -133,7 +133,7 @@ impl Record {
         &self.drawn().described
     }
 
-    /// Returns what measurements have in a lake: fields, registers and counters.
+    /// Returns the lake columns of all measurements: fields, registers and counters.
     pub(crate) fn sketches(&self, counted: &Counted) -> Row {
         let mut row = Row::default();
         let described = self.described().iter().filter(|it| it.is_on);
@@ -148,7 +148,7 @@ impl Record {
         self.drawn.0.get_or_init(|| self.draw())
     }
 
-    /// Sets the alerts to what these rules say of its figures.
+    /// Evaluates alert rules against the figures.
     pub(crate) fn judge(&mut self, rules: &[Rule]) {
         if rules.is_empty() {
             return;

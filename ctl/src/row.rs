@@ -1,28 +1,28 @@
-//! A row of a lake: named columns, as flat as engines like them.
+//! Rows of a lake: flat lists of named columns, which query engines handle best.
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use crc32fast::Hasher;
 use serde::{Serialize, Serializer};
 use std::borrow::Cow;
 
-/// What a column holds: one value, several numbers, or a table of its own.
+/// Value of a column: a scalar, a list of numbers, or a table.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// A number, or none.
+    /// An integer, or null.
     Int(Option<i64>),
-    /// A number, or none.
+    /// A floating-point number, or null.
     Float(Option<f64>),
-    /// Yes or no, or neither.
+    /// A flag, or null.
     Bool(Option<bool>),
-    /// Text, or none.
+    /// Text, or null.
     Text(Option<String>),
-    /// Bytes, or none.
+    /// Bytes, or null.
     Bytes(Option<Vec<u8>>),
     /// Microseconds since the Unix epoch.
     Time(i64),
-    /// Numbers.
+    /// A list of integers.
     List(Vec<i64>),
-    /// Rows of a table, column by column; all columns have as many cells.
+    /// A table, column by column; all columns have the same number of cells.
     Table(Vec<(Cow<'static, str>, Cells)>),
 }
 
@@ -54,12 +54,12 @@ from! {
     String => Text(|text| text);
 }
 
-/// A column of a table within a column.
+/// Cells of one column of a nested table.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cells {
-    /// Numbers.
+    /// Integers.
     Int(Vec<i64>),
-    /// Numbers; those that are unknown are no numbers.
+    /// Floating-point numbers; NaN where unknown.
     Float(Vec<f64>),
     /// Texts.
     Text(Vec<String>),
@@ -68,7 +68,7 @@ pub enum Cells {
 }
 
 impl Cells {
-    /// How many there are.
+    /// Returns the number of cells.
     pub(crate) fn len(&self) -> usize {
         match self {
             Cells::Int(cells) => cells.len(),
@@ -79,7 +79,7 @@ impl Cells {
     }
 }
 
-/// One window at one place.
+/// Row of one window at one place.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row(pub(crate) Vec<(Cow<'static, str>, Value)>);
 
@@ -95,7 +95,7 @@ impl Serialize for Value {
             }
             Value::Time(time) => time.serialize(serializer),
             Value::List(list) => list.serialize(serializer),
-            // Column by column, as it is.
+            // Serialized by column, as it is stored.
             Value::Table(columns) => {
                 serializer.collect_map(columns.iter().map(|(name, cells)| (name, cells)))
             }
@@ -116,14 +116,14 @@ impl Serialize for Cells {
     }
 }
 
-/// Column with the CRC-32 of the row's other values ([`Row::sum`]). It stays valid when an engine
+/// Column of the CRC-32 over the row's other values ([`Row::sum`]). It stays valid when an engine
 /// copies or rewrites the file.
 pub(crate) const CHECKSUM: &str = "checksum";
-/// A column that says again what others say.
+/// Column that repeats the value of another one.
 const REPEATED: &str = "time";
 
 impl Value {
-    /// Whether it holds nothing; a column that is not there says the same.
+    /// Whether the value is null or empty, which is equivalent to a missing column.
     pub(crate) fn is_nothing(&self) -> bool {
         match self {
             Value::Int(number) => number.is_none(),
@@ -172,12 +172,12 @@ fn ints(sum: &mut Hasher, numbers: &[i64]) {
 fn floats(sum: &mut Hasher, numbers: &[f64]) {
     sum.update(b"f");
     sum.update(&(numbers.len() as u64).to_le_bytes());
-    // Engines do not keep which no number it is.
+    // Engines do not preserve the payload of a NaN.
     let bits = |number: &f64| if number.is_nan() { f64::NAN.to_bits() } else { number.to_bits() };
     numbers.iter().for_each(|number| sum.update(&bits(number).to_le_bytes()));
 }
 
-/// Text as well: some engines annotate all bytes as text.
+/// Hashes bytes and text alike: some engines annotate all byte arrays as text.
 fn blobs<'a>(sum: &mut Hasher, blobs: impl Iterator<Item = &'a [u8]>) {
     for blob in blobs {
         sum.update(b"b");
@@ -186,50 +186,49 @@ fn blobs<'a>(sum: &mut Hasher, blobs: impl Iterator<Item = &'a [u8]>) {
     }
 }
 
-/// A number that a signed one of 64 bits holds; a larger one is the largest. Engines have no
-/// others.
+/// Converts to a signed integer, saturated: engines have no unsigned ones.
 pub(crate) fn int(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// What is wrong with a row.
+/// Description of a defect in a row.
 pub(crate) type Misfit = String;
 
 impl Row {
-    /// Adds a column.
+    /// Appends a column.
     pub(crate) fn put(&mut self, name: impl Into<Cow<'static, str>>, value: Value) {
         self.0.push((name.into(), value));
     }
 
-    /// Adds a column with a number.
+    /// Appends a column with an integer.
     pub(crate) fn int(&mut self, name: impl Into<Cow<'static, str>>, number: u64) {
         self.put(name, Value::Int(Some(int(number))));
     }
 
-    /// Adds a column with a number.
+    /// Appends a column with a floating-point number.
     pub(crate) fn float(&mut self, name: impl Into<Cow<'static, str>>, number: f64) {
         self.put(name, Value::Float(Some(number)));
     }
 
-    /// Adds a column with text.
+    /// Appends a column with text.
     pub(crate) fn text(&mut self, name: impl Into<Cow<'static, str>>, text: impl Into<String>) {
         self.put(name, Value::Text(Some(text.into())));
     }
 
-    /// All columns.
+    /// Returns all columns.
     pub fn columns(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.0.iter().map(|(name, value)| (name.as_ref(), value))
     }
 
-    /// A column by its name.
+    /// Returns a column by name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.columns().find_map(|(column, value)| (column == name).then_some(value))
     }
 
-    /// CRC-32 of its columns with something in them, in the order of their names: name, type and
-    /// value of each, numbers with the low byte first. Neither the order of columns nor columns
-    /// without a value count, since engines change these when they unite files.
+    /// Returns the CRC-32 of the columns that are not null, in the order of their names: name, type
+    /// and value of each, numbers with the low byte first. Neither the order of columns nor null
+    /// columns count, since engines change these when they merge files.
     fn sum(&self) -> i64 {
         let mut columns: Vec<_> = self
             .columns()
@@ -244,7 +243,7 @@ impl Row {
         i64::from(sum.finalize())
     }
 
-    /// Whether another row has the same values, whatever the order of its columns.
+    /// Whether another row has the same values; the order of columns does not matter.
     pub(crate) fn says_the_same(&self, other: &Row) -> bool {
         self.sum() == other.sum() && self.maybe_number(CHECKSUM) == other.maybe_number(CHECKSUM)
     }
@@ -255,12 +254,12 @@ impl Row {
         self.put(CHECKSUM, Value::Int(Some(sum)));
     }
 
-    /// Whether its checksum is that of its values; rows of versions before it have none.
+    /// Whether the checksum matches the values. Rows of versions that wrote no checksum pass.
     pub(crate) fn is_as_summed(&self) -> bool {
         self.maybe_number(CHECKSUM).is_none_or(|sum| sum == self.sum())
     }
 
-    /// Bytes that it takes, more or less.
+    /// Returns the approximate size in memory, in bytes.
     pub(crate) fn size(&self) -> usize {
         let cells = |cells: &Cells| match cells {
             Cells::Int(cells) => 8 * cells.len(),
@@ -278,7 +277,7 @@ impl Row {
         self.0.iter().map(|(name, it)| size_of_val(it) + name.len() + value(it)).sum()
     }
 
-    /// A number, if the column is there and has one.
+    /// Returns the integer of a column; `None` if it is missing or null.
     #[must_use]
     pub fn maybe_number(&self, name: &str) -> Option<i64> {
         match self.get(name)? {
@@ -287,7 +286,7 @@ impl Row {
         }
     }
 
-    /// A number.
+    /// Returns the integer of a column.
     pub(crate) fn number<T: TryFrom<i64>>(&self, name: &str) -> Result<T, Misfit> {
         let number = self
             .maybe_number(name)
@@ -295,7 +294,7 @@ impl Row {
         T::try_from(number).map_err(|_| format!("column {name} has {number}"))
     }
 
-    /// A number.
+    /// Returns the floating-point number of a column.
     pub(crate) fn real(&self, name: &str) -> Result<f64, Misfit> {
         match self.get(name) {
             Some(Value::Float(Some(number))) => Ok(*number),
@@ -303,7 +302,7 @@ impl Row {
         }
     }
 
-    /// A text, if the column is there and has one.
+    /// Returns the text of a column; `None` if it is missing or null.
     #[must_use]
     pub fn maybe_text(&self, name: &str) -> Option<&str> {
         match self.get(name)? {
@@ -312,7 +311,7 @@ impl Row {
         }
     }
 
-    /// One of several things by its name.
+    /// Returns the item that a text column names.
     pub(crate) fn named<T: Copy>(
         &self,
         name: &str,
@@ -326,7 +325,7 @@ impl Row {
             .ok_or_else(|| format!("column {name} has '{text}', which this version does not know"))
     }
 
-    /// Yes or no.
+    /// Returns the flag of a column.
     pub(crate) fn flag(&self, name: &str) -> Result<bool, Misfit> {
         match self.get(name) {
             Some(Value::Bool(Some(flag))) => Ok(*flag),
@@ -334,7 +333,7 @@ impl Row {
         }
     }
 
-    /// Bytes.
+    /// Returns the bytes of a column.
     pub(crate) fn bytes(&self, name: &str) -> Result<&[u8], Misfit> {
         match self.get(name) {
             Some(Value::Bytes(Some(bytes))) => Ok(bytes),
@@ -342,7 +341,7 @@ impl Row {
         }
     }
 
-    /// Numbers.
+    /// Returns the list of a column.
     pub(crate) fn list(&self, name: &str) -> Result<&[i64], Misfit> {
         match self.get(name) {
             Some(Value::List(list)) => Ok(list),
@@ -350,7 +349,7 @@ impl Row {
         }
     }
 
-    /// A table.
+    /// Returns the table of a column.
     pub(crate) fn table<'a>(&'a self, name: &'a str) -> Result<Inner<'a>, Misfit> {
         match self.get(name) {
             Some(Value::Table(columns)) => Ok(Inner { name, columns }),
@@ -360,14 +359,14 @@ impl Row {
     }
 }
 
-/// A table within a column.
+/// Table nested in a column.
 pub(crate) struct Inner<'a> {
     name: &'a str,
     columns: &'a [(Cow<'static, str>, Cells)],
 }
 
 impl<'a> Inner<'a> {
-    /// Rows.
+    /// Returns the number of rows.
     pub(crate) fn len(&self) -> usize {
         self.columns.first().map_or(0, |(_, cells)| cells.len())
     }
@@ -380,7 +379,7 @@ impl<'a> Inner<'a> {
         format!("column {}.{column} is missing, or of another type", self.name)
     }
 
-    /// A column of numbers.
+    /// Returns a column of integers.
     pub(crate) fn ints(&self, column: &str) -> Result<&'a [i64], Misfit> {
         match self.cells(column) {
             Some(Cells::Int(cells)) => Ok(cells),
@@ -389,7 +388,7 @@ impl<'a> Inner<'a> {
         }
     }
 
-    /// A column of texts.
+    /// Returns a column of text.
     pub(crate) fn texts(&self, column: &str) -> Result<&'a [String], Misfit> {
         match self.cells(column) {
             Some(Cells::Text(cells)) => Ok(cells),
@@ -398,7 +397,7 @@ impl<'a> Inner<'a> {
         }
     }
 
-    /// A column of bytes.
+    /// Returns a column of bytes.
     pub(crate) fn blobs(&self, column: &str) -> Result<&'a [Vec<u8>], Misfit> {
         match self.cells(column) {
             Some(Cells::Bytes(cells)) => Ok(cells),

@@ -1,11 +1,10 @@
-//! What is due when: Poisson reads inside windows of fixed length.
+//! The schedule of a run: samples at Poisson times inside windows of fixed length.
 //!
-//! Reads are a Poisson process so that they see time averages (PASTA; W-HLL thesis §2.4). Each
-//! arrival is drawn from the
-//! *scheduled* one before it: the thesis re-arms after a read has finished, which makes 1,654 reads out of 2,640. Windows end
-//! at exact multiples of their length; re-arming relatively, as the thesis does, lets them drift.
-//! [Aligned](Intervals::align) ones end at multiples since the Unix epoch, so that windows of
-//! several machines coincide.
+//! Samples form a Poisson process so that they see time averages (PASTA; W-HLL thesis §2.4). Each
+//! arrival is drawn from the *scheduled* one before it: the thesis re-arms after a sample has
+//! finished, which yields 1,654 samples instead of 2,640. Windows end at exact multiples of their
+//! length; re-arming relatively, as the thesis does, lets them drift. [Aligned](Intervals::align)
+//! windows end at multiples since the Unix epoch, so that those of several machines coincide.
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -14,51 +13,51 @@ use std::time::Duration;
 
 use crate::clock::nanoseconds;
 
-/// Something to do.
+/// Scheduled action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Take a sample.
     Read,
     /// Close the window with this number.
     Rotate {
-        /// Windows count from zero at the start.
+        /// Number of the window, counted from zero at the start.
         window: u64,
     },
-    /// Come to an end.
+    /// End the run.
     Stop,
 }
 
-/// When to do it.
+/// An action with its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Due {
     /// The time, in nanoseconds.
     pub at: u64,
-    /// What to do.
+    /// The action.
     pub action: Action,
 }
 
-/// What a schedule is made of.
+/// Settings of a schedule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Intervals {
-    /// Length of a window; `None` for no windows.
+    /// Length of a window; `None` without windows.
     pub window: Option<Duration>,
-    /// Mean time between reads; `None` for no reads.
+    /// Mean time between samples; `None` without samples.
     pub read_every: Option<Duration>,
-    /// When to stop; `None` for never.
+    /// Length of the run; `None` if it is unlimited.
     pub duration: Option<Duration>,
-    /// Whether windows end at multiples of their length since the Unix epoch; the first one is
-    /// short then. Else the first one begins at the start.
+    /// Whether windows end at multiples of their length since the Unix epoch, which shortens the
+    /// first one. Otherwise the first one begins at the start.
     pub align: bool,
 }
 
-/// Reads that are left out one by one before the process begins anew.
+/// Samples that are skipped one by one before the process restarts.
 const STEPS: u32 = 1000;
 
-/// The sequence of everything due. Where times coincide a read comes first, then a rotation, then
-/// the end.
+/// Sequence of scheduled actions. At equal times a sample comes first, then a rotation, then the
+/// end.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    /// When the window of number `first` begins, or would have begun.
+    /// Scheduled begin of the window with number `first`.
     start: u64,
     first: u64,
     align: bool,
@@ -66,13 +65,13 @@ pub struct Schedule {
     window: u64,
     reads: Option<Poisson>,
     stop: Option<u64>,
-    /// When it was made.
+    /// Start of the run.
     begun: u64,
 }
 
 impl Schedule {
-    /// A schedule that starts at `start` nanoseconds. Read times depend on nothing but `start`, the
-    /// mean and the seed.
+    /// Creates a schedule that starts at `start` nanoseconds. Sample times depend only on `start`,
+    /// the mean and the seed.
     #[must_use]
     pub fn new(start: u64, intervals: Intervals, seed: u64) -> Self {
         let window_ns = intervals.window.map(nanoseconds);
@@ -88,16 +87,16 @@ impl Schedule {
         }
     }
 
-    /// What is due next; nothing without windows, reads or an end, nor at the end of what 64 bits
-    /// of nanoseconds hold.
+    /// Returns the next action; `None` without windows, samples and end, and beyond the range of 64
+    /// bits of nanoseconds.
     #[must_use]
     pub fn peek(&self) -> Option<Due> {
         let read = self.reads.as_ref().map(|reads| Due { at: reads.next, action: Action::Read });
         let rotate =
             self.window_end().map(|at| Due { at, action: Action::Rotate { window: self.window } });
         let stop = self.stop.map(|at| Due { at, action: Action::Stop });
-        // `min_by_key` keeps the first of equals. Times saturate at the end of the clock, where
-        // nothing is due: it would be forever.
+        // `min_by_key` returns the first of equals. Times saturate at the end of the range, where
+        // an action would be due forever.
         [read, rotate, stop]
             .into_iter()
             .flatten()
@@ -105,7 +104,7 @@ impl Schedule {
             .min_by_key(|due| due.at)
     }
 
-    /// Takes note that what was due next was done.
+    /// Advances past the next action.
     pub fn pop(&mut self) {
         match self.peek().map(|due| due.action) {
             Some(Action::Read) => self.reads.iter_mut().for_each(Poisson::step),
@@ -115,7 +114,7 @@ impl Schedule {
         }
     }
 
-    /// Start of the current window, in nanoseconds.
+    /// Returns the start of the current window, in nanoseconds.
     #[must_use]
     pub fn window_start(&self) -> u64 {
         self.start.saturating_add(
@@ -123,8 +122,8 @@ impl Schedule {
         )
     }
 
-    /// Start and end of the current window and `over` of those after it, in nanoseconds; nothing
-    /// without windows.
+    /// Returns the scheduled start of the current window and the end of the one `over` windows
+    /// later, in nanoseconds; `None` without windows.
     #[must_use]
     pub fn slots(&self, over: u64) -> Option<(u64, u64)> {
         let length = self.window_ns?.saturating_mul(over.saturating_add(1));
@@ -132,8 +131,8 @@ impl Schedule {
         Some((start, start.saturating_add(length)))
     }
 
-    /// The clock was set to `now`, which is later by `by` nanoseconds than it would be, or earlier:
-    /// the window that was open is over, and the next one goes by the new time.
+    /// Follows a clock that was set to `now`, which is `by` nanoseconds later (or earlier) than it
+    /// would have been: the open window is over, and the next one follows the new time.
     pub fn step(&mut self, now: u64, by: i64) {
         self.window += 1;
         self.first = self.window;
@@ -141,14 +140,14 @@ impl Schedule {
         self.stop = self.stop.map(|stop| stop.saturating_add_signed(by));
         self.begun = self.begun.saturating_add_signed(by);
         if let Some(reads) = &mut self.reads {
-            // The process has no memory.
+            // The process has no memory: it restarts here.
             reads.next = now;
             reads.step();
         }
     }
 
-    /// Goes on with other intervals from `now` on, at which a window begins. Windows are numbered
-    /// on, and those of the same length stay where they are. The end is counted from the beginning.
+    /// Changes the intervals at `now`, where a window begins. Window numbers continue, and windows
+    /// of the same length keep their boundaries. The length of the run still counts from its start.
     pub fn change(&mut self, now: u64, intervals: Intervals, seed: u64) {
         let window_ns = intervals.window.map(nanoseconds);
         if (window_ns, intervals.align) != (self.window_ns, self.align) {
@@ -163,19 +162,19 @@ impl Schedule {
         self.stop = stop(self.begun, intervals);
     }
 
-    /// Number of the current window.
+    /// Returns the number of the current window.
     #[must_use]
     pub fn window(&self) -> u64 {
         self.window
     }
 
     fn window_end(&self) -> Option<u64> {
-        // Multiplied rather than added up, so that no error accumulates.
+        // Multiplied rather than accumulated, so that errors do not add up.
         let number = self.window.saturating_sub(self.first).saturating_add(1);
         self.window_ns.map(|length| self.start.saturating_add(length.saturating_mul(number)))
     }
 
-    /// Windows that would end between now and `time` without a packet.
+    /// Returns the number of windows that end between now and `time`, if no packet arrives.
     #[must_use]
     pub fn windows_until(&self, time: u64) -> u64 {
         match (self.window_ns, self.window_end()) {
@@ -184,16 +183,16 @@ impl Schedule {
         }
     }
 
-    /// When the run is to stop.
+    /// Returns the end of the run.
     #[must_use]
     pub fn stop(&self) -> Option<u64> {
         self.stop
     }
 
-    /// Leaves out the reads up to `time`, whatever their number.
+    /// Skips the samples up to `time`, in bounded time.
     pub fn skip_reads(&mut self, time: u64) {
         let Some(reads) = &mut self.reads else { return };
-        // The same reads as ever behind a short silence, which is most of them.
+        // A short silence, the usual case, leaves the sequence of samples unchanged.
         for _ in 0..STEPS {
             if reads.next > time {
                 return;
@@ -201,14 +200,13 @@ impl Schedule {
             reads.step();
         }
         if reads.next <= time {
-            // The process has no memory: it may as well begin anew.
+            // The process has no memory: it may restart here.
             reads.next = time;
             reads.step();
         }
     }
 
-    /// Leaves out everything due before the window that holds `time`, or without windows before
-    /// `time`.
+    /// Skips all actions before the window that contains `time`, or before `time` without windows.
     pub fn skip_to(&mut self, time: u64) {
         self.window += self.windows_until(time);
         let start = if self.window_ns.is_some() { self.window_start() } else { time };
@@ -220,12 +218,12 @@ fn stop(begun: u64, intervals: Intervals) -> Option<u64> {
     intervals.duration.map(|duration| begun.saturating_add(nanoseconds(duration)))
 }
 
-/// The last multiple of a window's length that is not later.
+/// Rounds down to a multiple of the window length.
 fn aligned(time: u64, window_ns: Option<u64>) -> u64 {
     window_ns.map_or(time, |length| time.wrapping_sub(time.checked_rem(length).unwrap_or(0)))
 }
 
-/// A Poisson process of reads.
+/// Poisson process of sample times.
 #[derive(Clone, Debug)]
 struct Poisson {
     mean_ns: f64,
@@ -274,7 +272,7 @@ mod tests {
 
     #[test]
     fn rotations_stand_at_exact_multiples_over_100_000_windows() {
-        // A length that no binary fraction holds, beside busy reads.
+        // A length without an exact binary fraction, and frequent samples.
         let intervals =
             Intervals { window: Some(Duration::from_nanos(333_333_333)), ..intervals(0, 100) };
         let start = 1_700_000_000_123_456_789;
@@ -359,14 +357,14 @@ mod tests {
             ..Intervals { window: Some(Duration::from_secs(4)), ..long }
         };
         schedule.change(10 * second, short, 1);
-        // The first one is short: it ends at a multiple of the new length.
+        // The first window is short: it ends at a multiple of the new length.
         assert_eq!((schedule.window(), schedule.window_start()), (1, 8 * second));
         let rest: Vec<(u64, Action)> =
             dues(&mut schedule).take(9).map(|due| (due.at / second, due.action)).collect();
         let windows =
             (12..).step_by(4).zip(1..).map(|(at, window)| (at, Action::Rotate { window }));
         assert_eq!(rest, windows.take(8).chain([(43, Action::Stop)]).collect::<Vec<_>>());
-        // The same again changes nothing.
+        // An identical change has no effect.
         let mut schedule = Schedule::new(3 * second, long, 1);
         schedule.pop();
         let before = schedule.peek();

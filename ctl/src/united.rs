@@ -1,49 +1,49 @@
-//! What a union of rows is of, as data: how many rows and hosts, and what is missing or duplicated.
+//! Provenance of a union: the number of rows and hosts, and what is missing or duplicated.
 
 use crate::text::{counted, lasted, optional};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 
-/// The rows of a union, and what is missing or duplicated.
+/// Rows of a union, and what is missing or duplicated.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct United {
-    /// Rows.
+    /// Number of rows.
     pub rows: u64,
-    /// Hosts.
+    /// Number of hosts.
     pub hosts: u64,
-    /// Interfaces and ports, with their directions.
+    /// Number of interfaces and ports, by direction.
     pub places: u64,
-    /// Rows that were there more than once and count once.
+    /// Number of duplicate rows; each is counted once.
     pub twice: u64,
-    /// Windows that were not counted from their beginning to their end.
+    /// Number of windows that were not counted from start to end.
     pub incomplete: u64,
-    /// Rows that hosts could not write, among those of the range.
+    /// Number of rows of the range that hosts failed to write.
     pub lost_rows: u64,
-    /// Places with missing time, and how many nanoseconds are missing.
+    /// Places with missing time, in nanoseconds.
     pub missing: Vec<(String, u64)>,
-    /// Places that two runs counted at once, so that their packets count twice, and for how many
-    /// nanoseconds.
+    /// Places that two runs counted at the same time, so that their packets count twice, with the
+    /// duration in nanoseconds.
     pub doubled: Vec<(String, u64)>,
-    /// Measurements that some rows do not have, and how many have them.
+    /// Measurements that only some rows have, with the number of those rows.
     pub partial: Vec<(&'static str, u64)>,
-    /// Rows that begin before the range and end in it, or begin in it and end after it.
+    /// Number of rows that extend beyond the range at its start or end. They are left out.
     pub crossing: u64,
-    /// Hosts that were expected, and have no row.
+    /// Expected hosts without a row.
     pub absent: Vec<String>,
-    /// Rows of versions that wrote no checksums.
+    /// Number of rows from versions that wrote no checksums.
     pub unchecked: u64,
 }
 
 impl United {
-    /// The same, a line each.
+    /// Returns the description as lines of text.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
-        self.told().into_iter().map(|phrases| phrases.join(" ")).collect()
+        self.phrases().into_iter().map(|phrases| phrases.join(" ")).collect()
     }
 
-    /// Lines below a union.
-    pub(crate) fn told(&self) -> Vec<Vec<String>> {
+    /// Describes the union: the phrases of each line below it.
+    pub(crate) fn phrases(&self) -> Vec<Vec<String>> {
         let of = format!("of {} of {}", counted(self.places, "place"), counted(self.hosts, "host"));
         let mut lines = vec![vec![counted(self.rows, "window"), of]];
         let some = |number: u64, singular: &str, rest: &str| {

@@ -1,15 +1,15 @@
-//! What to say of traffic that is mostly of one EtherType that is not opened.
+//! Warns of traffic that consists mostly of one EtherType that the parser does not open.
 
 use flowgauge_core::WideBank;
 
-/// Frames that a window needs before anything is said of them.
-const LEAST: u64 = 100;
+/// Frames in a window below which there is no warning.
+const MIN_FRAMES: u64 = 100;
 
-/// A warning, if more than half of a window's frames are of one EtherType that is not opened.
+/// Returns a warning if more than half of a window's frames have one EtherType that is not opened.
 pub(crate) fn warning(bank: &WideBank) -> Option<String> {
     let packets = bank.counters.packets();
     let (ethertype, frames) = bank.unopened.most()?;
-    if packets < LEAST || frames.saturating_mul(2) <= packets {
+    if packets < MIN_FRAMES || frames.saturating_mul(2) <= packets {
         return None;
     }
     let share = u128::from(frames) * 100 / u128::from(packets);
@@ -19,7 +19,7 @@ pub(crate) fn warning(bank: &WideBank) -> Option<String> {
     ))
 }
 
-/// What an operator knows an EtherType by.
+/// Returns the common name of an EtherType.
 fn name(ethertype: u16) -> Option<&'static str> {
     Some(match ethertype {
         0x0806 => "ARP",

@@ -1,8 +1,8 @@
-//! Carries the complete files of a directory into an object store, so that the directory is a
-//! buffer for times at which the store is away.
+//! Uploads the complete files of a directory into an object store. The directory serves as a buffer
+//! while the store is unavailable.
 //!
-//! A file leaves the directory when the store has it. A crash between the two has it put again: the
-//! store says that its name is taken, and by what.
+//! A file is removed from the directory once it is in the store. After a crash between the two it
+//! is uploaded again: the store reports that its name is taken, and the content is compared.
 
 use super::parquet::{Input, Parquet};
 use super::shared::Problems;
@@ -18,26 +18,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How often the directory is looked at.
-const OFTEN: Duration = Duration::from_secs(1);
+/// Interval at which the directory is scanned.
+const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where files are from and go to.
-pub(super) struct Carrier {
+/// Upload of files from a directory into a store.
+pub(super) struct Uploader {
     pub(super) buffer: PathBuf,
     pub(super) store: Store,
-    /// Files take at most so many bytes of the disk.
+    /// Maximum size of the files on disk, in bytes.
     pub(super) room: u64,
     pub(super) problems: Problems,
-    /// Rows of files that there was no room for.
+    /// Rows of files that were removed for lack of space.
     pub(super) lost: Arc<AtomicU64>,
-    /// Whether it was told that the store is away, since when it was.
-    pub(super) is_told: bool,
+    /// Whether the outage of the store was logged.
+    pub(super) is_reported: bool,
 }
 
-impl Carrier {
-    /// Until the other end of the channel is gone; then once more, for what was written last.
+impl Uploader {
+    /// Uploads until the sender is dropped; then once more, for the last files.
     pub(super) fn run(mut self, end: &Receiver<()>) {
-        while end.recv_timeout(OFTEN) == Err(RecvTimeoutError::Timeout) {
+        while end.recv_timeout(SCAN_INTERVAL) == Err(RecvTimeoutError::Timeout) {
             self.carry();
         }
         self.carry();
@@ -52,7 +52,7 @@ impl Carrier {
         }
     }
 
-    /// In the order of their times.
+    /// Returns the files in order of time.
     fn files(&self) -> Vec<PathBuf> {
         files(std::slice::from_ref(&self.buffer)).unwrap_or_default()
     }
@@ -62,10 +62,10 @@ impl Carrier {
         for path in self.files() {
             match self.put(&path) {
                 Ok(()) => carried += 1,
-                // Another process carried it.
+                // Another process uploaded it.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => {
-                    if !std::mem::replace(&mut self.is_told, true) {
+                    if !std::mem::replace(&mut self.is_reported, true) {
                         let (buffer, room) = (self.buffer.display(), storage(self.room));
                         tracing::warn!(
                             "{}: cannot put a file: {error}; up to {room} of files wait in {buffer}, and are tried again",
@@ -75,7 +75,7 @@ impl Carrier {
                     break;
                 }
             }
-            if carried > 0 && std::mem::take(&mut self.is_told) {
+            if carried > 0 && std::mem::take(&mut self.is_reported) {
                 tracing::warn!("{}: files can be put again", self.store.url());
             }
         }
@@ -86,7 +86,7 @@ impl Carrier {
         let bytes = Bytes::from(fs::read(path)?);
         let name = path.strip_prefix(&self.buffer).map_err(io::Error::other)?.with_extension("");
         let name = name.to_string_lossy();
-        // A run that was given the name of an earlier one overwrites none of its files.
+        // Files of an earlier run with the same name are not overwritten.
         let names = std::iter::once(format!("{name}.parquet"))
             .chain((1..).map(|number: u64| format!("{name}-{number}.parquet")));
         for name in names {
@@ -96,13 +96,13 @@ impl Carrier {
             }
         }
         fs::remove_file(path)?;
-        // Whoever is about to write into them makes them again.
+        // Writers recreate the directories when they need them.
         let _ = path.parent().map(fs::remove_dir);
         let _ = path.parent().and_then(Path::parent).map(fs::remove_dir);
         Ok(())
     }
 
-    /// Gives up the oldest files, if they take more than they may.
+    /// Removes the oldest files while the buffer exceeds its size.
     fn make_room(&mut self) {
         let sizes = self
             .files()

@@ -58,10 +58,10 @@ struct Manifest {
 }
 
 impl Compaction {
-    /// Opens a lake, and finishes what a compaction that was killed has left.
+    /// Opens a lake, and finishes or rolls back an interrupted compaction.
     ///
     /// # Errors
-    /// If it is not there, cannot be written, or another process compacts it.
+    /// If it does not exist, is not writable, or another process compacts it.
     pub fn open(path: &Path) -> Result<Self, UnionError> {
         let failed = |source| UnionError::Read { path: path.to_owned(), source };
         let url = path.to_string_lossy();
@@ -80,8 +80,8 @@ impl Compaction {
         Ok(compaction)
     }
 
-    /// Hours that ended before a time (nanoseconds since the Unix epoch) and have more than one
-    /// file that is not joined, or one beside joined ones; with the names of all their files.
+    /// Returns the hours that ended before a time (nanoseconds since the Unix epoch) and have
+    /// several files, at least one of them not joined; with the names of all their files.
     ///
     /// # Errors
     /// If the lake cannot be listed.
@@ -103,11 +103,10 @@ impl Compaction {
             .collect())
     }
 
-    /// Joins the files of an hour. They are left as they are if something is wrong with one of
-    /// them.
+    /// Joins the files of an hour. They stay unchanged if one of them is defective.
     ///
     /// # Errors
-    /// [`UnionError`]: what is wrong, and with which file.
+    /// [`UnionError`] with the defect and the file.
     pub fn join(&self, partition: &str, names: &[String]) -> Result<Joined, UnionError> {
         let failed = |source| UnionError::Read { path: self.place.path(partition), source };
         let sources = self.place.found(names).map_err(failed)?;
@@ -148,8 +147,8 @@ impl Compaction {
         })
     }
 
-    /// Writes the rows of files in order; files with rows of different columns are different. Gives
-    /// the new files, and how many rows they have and were there twice.
+    /// Writes the rows of files in order; rows with different columns go to different files.
+    /// Returns the new files, and the numbers of rows and of duplicates.
     fn write(
         &self,
         sources: &[Found],
@@ -192,13 +191,13 @@ impl Compaction {
         self.place.put(at, serde_json::to_vec(manifest)?)
     }
 
-    /// Removes the sources of files that are complete.
+    /// Removes the sources after the new files are complete.
     fn finish(&self, at: &str, manifest: &Manifest) -> io::Result<()> {
         manifest.sources.iter().try_for_each(|name| self.place.remove(name))?;
         self.place.remove(at)
     }
 
-    /// Removes files that are not complete.
+    /// Removes new files that are incomplete.
     fn take_back(&self, at: &str, manifest: &Manifest) -> io::Result<()> {
         let outputs = self
             .place
@@ -226,7 +225,7 @@ impl Compaction {
     }
 }
 
-/// Whether the new files have the rows of the old ones, as they are read back.
+/// Reads the new files back and compares their rows with the old ones.
 fn compare(sources: &[Found], outputs: &[Found]) -> Result<(), UnionError> {
     let (mut sources, mut outputs) =
         (Files::ordered(sources.iter().cloned())?, Files::ordered(outputs.iter().cloned())?);
@@ -255,7 +254,7 @@ fn manifest_of(partition: &str) -> String {
     format!("{MANIFESTS}/{}.json", partition.replace('/', "_"))
 }
 
-/// When the hour of a partition ends.
+/// Returns the end of a partition's hour.
 fn ended(partition: &str) -> Option<u64> {
     let (date, hour) = partition.rsplit_once('/').unwrap_or(("", partition));
     let (_, date) = date.rsplit_once("date=")?;
@@ -264,14 +263,14 @@ fn ended(partition: &str) -> Option<u64> {
     Some(u64::try_from(begin.as_nanosecond()).ok()? + HOUR_NS)
 }
 
-/// Where the files of a lake are. Names are those below it, with slashes.
+/// Location of a lake. Names are relative to it, with slashes.
 enum Place {
     Directory(PathBuf),
     Store(Store),
 }
 
 impl Place {
-    /// Names that end so, sorted.
+    /// Returns the names with a suffix, sorted.
     fn names(&self, end: &str) -> io::Result<Vec<String>> {
         let mut names = match self {
             Place::Store(store) => store.names(end, |_| true)?,
@@ -322,7 +321,7 @@ impl Place {
         }
     }
 
-    /// Writes a file, which is seen when it is whole, and is on disk then.
+    /// Writes a synchronized file, which appears under its name only when it is complete.
     fn put(&self, name: &str, bytes: Vec<u8>) -> io::Result<()> {
         let directory = match self {
             Place::Store(store) => return store.replace(name, bytes.into()),
@@ -337,7 +336,7 @@ impl Place {
         path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
     }
 
-    /// Removes a file, if it is there.
+    /// Removes a file if it exists.
     fn remove(&self, name: &str) -> io::Result<()> {
         match self {
             Place::Store(store) => store.remove(name),

@@ -1,12 +1,13 @@
-//! What of a lake waits for the disk.
+//! Writes pending rows of a lake to disk.
 //!
-//! Rows become a Parquet file under a temporary name, then, when it is on disk, under its own.
-//! Their journal is removed after that; if it is not, whoever starts next finds the file there and
-//! removes it, or writes the file. So no reader sees a broken file, and no row is in two.
+//! Rows become a Parquet file under a temporary name, which is renamed once it is synchronized.
+//! Their journal is removed after that. If it is not, the next process either finds the file and
+//! removes the journal, or writes the file. So no reader sees an incomplete file, and no row is in
+//! two files.
 
 use super::journal::{self, Journal};
 use super::parquet;
-use super::shared::{AGAIN, JOURNALS, Settings, Shared};
+use super::shared::{JOURNALS, RETRY_INTERVAL, Settings, Shared};
 use crate::row::{Row, Value};
 use crate::text::counted;
 use crossbeam::channel::{Receiver, RecvTimeoutError};
@@ -17,17 +18,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-pub(super) struct Disk {
+pub(super) struct Flusher {
     pub(super) shared: Arc<Shared>,
-    /// Files of earlier runs, among them their journals.
+    /// Files of earlier runs, including their journals.
     pub(super) left: Vec<PathBuf>,
 }
 
-impl Disk {
-    /// Writes what waits, until nothing more comes.
+impl Flusher {
+    /// Writes pending rows until the sender is dropped.
     pub(super) fn run(self, woken: &Receiver<()>) {
-        self.finish_what_others_left();
-        while !matches!(woken.recv_timeout(AGAIN), Err(RecvTimeoutError::Disconnected)) {
+        self.finish_earlier_runs();
+        while !matches!(woken.recv_timeout(RETRY_INTERVAL), Err(RecvTimeoutError::Disconnected)) {
             self.write_waiting();
         }
         self.write_waiting();
@@ -52,17 +53,17 @@ impl Disk {
         }
     }
 
-    /// Has journals survive a crash of the machine, and makes files of what is complete.
+    /// Synchronizes journals and writes complete files.
     fn write_waiting(&self) {
         let unsynced = self.shared.pending().unsynced.take();
         if let Some(Err(error)) = unsynced.map(|journal| journal.sync_data()) {
-            self.shared.tell("a journal", &error);
+            self.shared.report("a journal", &error);
         }
         loop {
             let Some(rows) = self.shared.pending().waiting.pop_front() else { break };
             match place(&self.shared.settings, &rows.name, &rows.partition, &rows.rows) {
                 Ok(()) => {
-                    self.shared.is_told.store(false, Ordering::Relaxed);
+                    self.shared.is_reported.store(false, Ordering::Relaxed);
                     if let Some(Err(error)) = rows.journal.map(Journal::remove) {
                         tracing::debug!(
                             "{}: the journal of {} stays: {error}",
@@ -72,7 +73,7 @@ impl Disk {
                     }
                 }
                 Err(error) => {
-                    self.shared.tell(&rows.name, &error);
+                    self.shared.report(&rows.name, &error);
                     self.shared.pending().waiting.push_front(rows);
                     break;
                 }
@@ -80,7 +81,7 @@ impl Disk {
         }
     }
 
-    fn finish_what_others_left(&self) {
+    fn finish_earlier_runs(&self) {
         for path in
             self.left.iter().filter(|path| path.extension().is_some_and(|it| it == "journal"))
         {
@@ -133,18 +134,18 @@ impl Disk {
     }
 }
 
-/// Start of a row's window, in microseconds.
+/// Returns the start of a row's window, in microseconds.
 pub(super) fn begin(row: &Row) -> i64 {
     if let Some(Value::Time(time)) = row.get("time") { *time } else { 0 }
 }
 
-/// The directory of a time: `date=2026-11-23/hour=14`, UTC.
+/// Returns the directory of a time: `date=2026-11-23/hour=14`, UTC.
 pub(super) fn partition(microseconds: i64) -> String {
     let time = Timestamp::from_microsecond(microseconds).unwrap_or_default();
     time.strftime("date=%Y-%m-%d/hour=%H").to_string()
 }
 
-/// Writes a file that is seen when it is whole, and on disk.
+/// Writes a synchronized file, which appears under its name only when it is complete.
 fn place(settings: &Settings, name: &str, partition: &str, rows: &[Row]) -> io::Result<()> {
     let bytes = parquet::write(rows, &super::about()).map_err(io::Error::other)?;
     let directory = settings.directory.join(partition);
@@ -155,7 +156,7 @@ fn place(settings: &Settings, name: &str, partition: &str, rows: &[Row]) -> io::
         fs::create_dir_all(&directory)
             .and_then(|()| fs::rename(&temporary, directory.join(format!("{name}.parquet"))))
     };
-    // Whoever carries files into a store removes directories that are empty.
+    // An upload into a store removes empty directories.
     let placed = written.and_then(|()| {
         rename().or_else(
             |error| if error.kind() == ErrorKind::NotFound { rename() } else { Err(error) },
@@ -166,7 +167,7 @@ fn place(settings: &Settings, name: &str, partition: &str, rows: &[Row]) -> io::
     }
     placed?;
     match File::open(&directory) {
-        // It was carried away already.
+        // The file was uploaded already.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         opened => opened?.sync_all(),
     }

@@ -1,10 +1,9 @@
-//! Rows on disk from the moment that they are written until they are in a file of the lake, so that
-//! a crash loses none of them.
+//! Journals of rows that are not in a file of the lake yet, so that a crash loses none of them.
 //!
 //! A journal is a sequence of frames: [`MARK`], the length of an entry, its CRC-32, and the CRC-32
-//! of these twelve bytes, of four bytes each, low byte first; then the entry, a Parquet file of one
-//! row. A reader skips damage up to the next frame. The process that writes a journal holds a lock
-//! on it, which ends with the process.
+//! of these twelve bytes, each of four bytes with the low byte first; then the entry, a Parquet
+//! file of one row. A reader skips damage up to the next frame. The process that writes a journal
+//! holds a lock on it, which ends with the process.
 
 use super::is_known;
 use super::parquet::{self, Input, Parquet};
@@ -17,11 +16,11 @@ use std::path::{Path, PathBuf};
 
 /// First bytes of a frame.
 const MARK: [u8; 4] = *b"FGR1";
-const HEAD: usize = 16;
-/// Longer entries are none: something else is in the file.
-const LONGEST: usize = 1 << 28;
+const HEADER_BYTES: usize = 16;
+/// Maximum length of an entry. A longer one is damage.
+const MAX_ENTRY_BYTES: usize = 1 << 28;
 
-/// A journal that this process writes.
+/// Journal that this process writes.
 pub(super) struct Journal {
     file: Flock<File>,
     path: PathBuf,
@@ -29,21 +28,21 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// A new one.
+    /// Creates a journal.
     pub(super) fn create(path: PathBuf) -> io::Result<Self> {
         loop {
             let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
             let file = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| error)?;
-            // Whoever found it before it was locked took it for one that was left, with nothing in
-            // it, and removed it.
+            // Another process may have removed the file before it was locked, as an empty journal
+            // of an earlier run.
             if file.metadata()?.nlink() > 0 {
                 return Ok(Journal { file, path, length: 0 });
             }
         }
     }
 
-    /// Adds rows, which then survive the end of this process; all of them or, if it fails, none.
-    /// When the file that it gives is synchronised, they survive the end of the machine.
+    /// Appends rows, all or none. They then survive the end of this process; once the returned file
+    /// is synchronized, they survive a crash of the machine.
     pub(super) fn append(&mut self, rows: &[Row]) -> io::Result<File> {
         let mut bytes = Vec::new();
         for row in rows {
@@ -59,21 +58,21 @@ impl Journal {
                 Ok(file)
             }
             Err(error) => {
-                // If this fails as well, what is left is no whole entry, and is passed over.
+                // If this fails as well, the incomplete entry is skipped by readers.
                 let _ = self.file.set_len(self.length);
                 Err(error)
             }
         }
     }
 
-    /// What it holds is in the lake.
+    /// Removes the journal after its rows are in the lake.
     pub(super) fn remove(self) -> io::Result<()> {
         fs::remove_file(&self.path)
     }
 }
 
-fn head(entry: &[u8]) -> [u8; HEAD] {
-    let mut head = [0; HEAD];
+fn head(entry: &[u8]) -> [u8; HEADER_BYTES] {
+    let mut head = [0; HEADER_BYTES];
     head[..4].copy_from_slice(&MARK);
     head[4..8].copy_from_slice(&(entry.len() as u32).to_le_bytes());
     head[8..12].copy_from_slice(&crc32fast::hash(entry).to_le_bytes());
@@ -82,20 +81,19 @@ fn head(entry: &[u8]) -> [u8; HEAD] {
     head
 }
 
-/// What a journal of a process that has ended holds.
+/// Content of a journal whose process has ended.
 pub(super) struct Left {
-    /// Rows of whole frames.
+    /// Rows of complete frames.
     pub(super) rows: Vec<Row>,
-    /// Places with something else than a whole frame, each of one row at least; without the end of
-    /// the file.
+    /// Number of damaged places, each of at least one row, without an incomplete frame at the end.
     pub(super) damaged: u64,
     /// Whether the file ends within a frame: the row that was being written.
     pub(super) is_cut: bool,
-    /// Keeps others from taking it as well.
+    /// Prevents other processes from taking the journal.
     _lock: Flock<File>,
 }
 
-/// Reads a journal, if the process that wrote it has ended.
+/// Reads a journal if the process that wrote it has ended.
 pub(super) fn left(path: &Path) -> io::Result<Option<Left>> {
     match fs::symlink_metadata(path) {
         Ok(about) if about.is_file() => {}
@@ -105,7 +103,7 @@ pub(super) fn left(path: &Path) -> io::Result<Option<Left>> {
     }
     let file = match OpenOptions::new().read(true).write(true).open(path) {
         Ok(file) => file,
-        // Another process has taken it.
+        // Another process took it.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
@@ -119,7 +117,8 @@ pub(super) fn left(path: &Path) -> io::Result<Option<Left>> {
     Ok(Some(Left { rows, damaged, is_cut, _lock: file }))
 }
 
-/// Rows of whole frames, damaged places, and whether the end is within a frame.
+/// Returns the rows of complete frames, the number of damaged places, and whether the end is within
+/// a frame.
 fn rows(bytes: &bytes::Bytes) -> (Vec<Row>, u64, bool) {
     let (mut rows, mut damaged, mut at) = (Vec::new(), 0, 0);
     let mut is_sound = true;
@@ -128,7 +127,7 @@ fn rows(bytes: &bytes::Bytes) -> (Vec<Row>, u64, bool) {
             // A truncated frame header at the end, or damage; consecutive damaged bytes count as
             // one place.
             if is_sound
-                && bytes.len() - at < HEAD
+                && bytes.len() - at < HEADER_BYTES
                 && MARK.starts_with(&bytes[at..bytes.len().min(at + MARK.len())])
             {
                 return (rows, damaged, true);
@@ -141,7 +140,7 @@ fn rows(bytes: &bytes::Bytes) -> (Vec<Row>, u64, bool) {
                 .map_or(bytes.len(), |more| 1 + more);
             continue;
         };
-        let (start, end) = (at + HEAD, at + HEAD + length);
+        let (start, end) = (at + HEADER_BYTES, at + HEADER_BYTES + length);
         if end > bytes.len() {
             return (rows, damaged, true);
         }
@@ -156,12 +155,14 @@ fn rows(bytes: &bytes::Bytes) -> (Vec<Row>, u64, bool) {
     (rows, damaged, false)
 }
 
-/// Length and CRC-32 of the entry of a frame.
+/// Parses the header of a frame: length and CRC-32 of its entry.
 fn frame(bytes: &[u8]) -> Option<(usize, u32)> {
-    let head = bytes.first_chunk::<HEAD>()?;
+    let head = bytes.first_chunk::<HEADER_BYTES>()?;
     let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let length = word(4) as usize;
-    (head.starts_with(&MARK) && crc32fast::hash(&head[..12]) == word(12) && length <= LONGEST)
+    (head.starts_with(&MARK)
+        && crc32fast::hash(&head[..12]) == word(12)
+        && length <= MAX_ENTRY_BYTES)
         .then_some((length, word(8)))
 }
 
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_within_a_frame_is_told_from_damage() {
+    fn an_end_within_a_frame_is_not_damage() {
         let whole = journal(2);
         for end in journal(1).len() + 1..whole.len() {
             assert_eq!(windows(whole[..end].to_vec()), (vec![0], 0, true), "{end}");

@@ -1,7 +1,14 @@
-//! Windows in files that existing engines read and unite: a row a window and place, in Parquet.
+//! A lake: windows in Parquet files that common query engines read and merge, with a row for each
+//! window and place.
 //!
-//! [`Lake`] writes them into a directory, or by way of one into an object store, and [`union`]
-//! reads them. What a row holds of a measurement, that measurement says.
+//! # Data flow
+//! [`Lake`] is a sink of records. It turns each window into a row, in which every measurement has
+//! its own columns; `writer` appends rows to a `journal` and collects them into files; `disk`
+//! writes the files into a directory; `carrier` uploads them into an object store, if there is one.
+//!
+//! # Where to look
+//! [`union`] selects and merges rows into records again, and [`compact`] joins the small files of
+//! an hour. `parquet` converts between rows and files.
 
 mod carrier;
 pub mod compact;
@@ -26,7 +33,7 @@ use crate::record::Record;
 use crate::row::{self, int};
 use flowgauge_core::Counters;
 
-/// The row of a record that knows what its packets were counted in.
+/// Makes the row of a record that has registers.
 fn row(record: &Record, identity: &Identity, lost: u64, silent: u64) -> Option<Row> {
     let counted = record.counted.as_ref()?;
     let (start, end) = record.scheduled.unwrap_or((record.start_ns, record.end_ns));
@@ -120,8 +127,8 @@ const COLUMNS: [&str; 32] = [
     row::CHECKSUM,
 ];
 
-/// Whether a column of this name can be one of a row: of every row, or of a measurement. Others are
-/// not read.
+/// Whether a row can have a column of this name, of its own or of a measurement. Others are not
+/// read.
 pub(crate) fn is_known(column: &str) -> bool {
     COLUMNS.contains(&column) || measurement::columns().any(|begin| column.starts_with(begin))
 }

@@ -1,24 +1,24 @@
-//! Object stores, where they are not built in.
+//! Placeholder for object stores in builds without them.
 
 use super::parquet::Input;
 use bytes::Bytes;
 use std::io;
 
-/// What URLs of stores begin with.
+/// Prefix of the URLs of stores.
 pub const SCHEME: &str = "s3://";
 
-/// A store; there is none.
+/// A store, which cannot exist in this build.
 pub enum Store {}
 
-/// What became of an object that was to be new.
+/// Result of creating an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Put {
-    /// It is there now.
+    /// The object was created.
     New,
 }
 
 impl Store {
-    /// Says what to do.
+    /// Fails with an explanation.
     ///
     /// # Errors
     /// Always.
@@ -28,7 +28,7 @@ impl Store {
         )))
     }
 
-    /// Its URL.
+    /// Returns the URL.
     #[must_use]
     pub fn url(&self) -> &str {
         match *self {}

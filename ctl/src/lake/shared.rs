@@ -1,4 +1,4 @@
-//! What the threads of a lake share: settings, rows on their way, and what was told of problems.
+//! State that the threads of a lake share: settings, pending rows and reported problems.
 
 use super::journal::Journal;
 use crate::identity::Identity;
@@ -12,37 +12,38 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How often it is tried again to write what could not be written.
-pub(super) const AGAIN: Duration = Duration::from_secs(1);
-/// Where journals are, out of the way of engines.
+/// Interval at which failed writes are retried.
+pub(super) const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// Directory of journals, hidden from engines.
 pub(super) const JOURNALS: &str = ".journal";
 
-/// Where and how to write.
+/// Settings of a lake's writer.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The lake, or the buffer before a store.
+    /// The lake, or the buffer in front of a store.
     pub directory: PathBuf,
-    /// Files in a buffer take at most so many bytes of the disk.
+    /// Maximum size of the files in a buffer, in bytes.
     pub buffer: u64,
-    /// Who writes.
+    /// Identity of this process.
     pub identity: Identity,
-    /// A file with rows of this length of time is complete.
+    /// Maximum time that the rows of a file span.
     pub longest: Duration,
-    /// So is one whose rows take so many bytes of memory.
+    /// Maximum size of the rows of a file in memory, in bytes.
     pub largest: usize,
-    /// Rows that wait to be written take at most so many bytes of memory.
+    /// Maximum size of pending rows in memory, in bytes.
     pub room: usize,
-    /// Whether to wait for the disk, and not lose rows: of captures, which wait as well.
+    /// Whether to wait for the disk instead of losing rows: for captures, which can wait as well.
     pub patient: bool,
 }
 
 impl Settings {
-    /// How long a file goes on.
+    /// Default time that a file spans.
     pub const LONGEST: Duration = Duration::from_secs(3600);
-    /// Bytes that files may take on disk while they wait for a store.
+    /// Default size of the buffer in front of a store, in bytes.
     pub const BUFFER: u64 = 1 << 30;
 
-    /// Files of an hour or 32 MiB; 128 MiB may wait in memory, and 1 GiB on disk for a store.
+    /// Returns the defaults: files of an hour or 32 MiB, 128 MiB of pending rows in memory, and 1
+    /// GiB of files that wait for a store.
     #[must_use]
     pub fn new(directory: PathBuf, identity: Identity) -> Self {
         Settings {
@@ -57,40 +58,40 @@ impl Settings {
     }
 }
 
-/// What is told of problems, as they come.
+/// Callback for problems as they occur.
 pub type Problems = Arc<dyn Fn(String) + Send + Sync>;
 
-/// Rows that become one file.
+/// Rows of one file.
 pub(super) struct Rows {
     pub(super) name: String,
-    /// Directory below the lake's.
+    /// Directory relative to the lake's.
     pub(super) partition: String,
     pub(super) rows: Vec<Row>,
     pub(super) bytes: usize,
-    /// When the first row begins, in microseconds.
+    /// Start of the first row, in microseconds.
     pub(super) begin: i64,
-    /// Nothing if it could not be made: then a crash loses the rows.
+    /// `None` if it could not be created; then a crash loses the rows.
     pub(super) journal: Option<Journal>,
-    /// How many rows are in the journal.
+    /// Number of rows in the journal.
     pub(super) kept: usize,
 }
 
-/// What both threads know.
+/// State shared by the writing threads.
 pub(super) struct Shared {
     pub(super) settings: Settings,
     pub(super) problems: Problems,
     pub(super) lost: Arc<AtomicU64>,
-    /// Whether it was told that something cannot be written, since when nothing was.
-    pub(super) is_told: AtomicBool,
+    /// Whether a failed write was reported since the last successful one.
+    pub(super) is_reported: AtomicBool,
     pub(super) pending: Mutex<Pending>,
 }
 
-/// What waits for the disk.
+/// Data that waits for the disk.
 #[derive(Default)]
 pub(super) struct Pending {
     /// Complete files, the oldest first.
     pub(super) waiting: VecDeque<Rows>,
-    /// A journal with rows that a crash of the machine would lose.
+    /// Journal with rows that a crash of the machine would lose.
     pub(super) unsynced: Option<File>,
 }
 
@@ -107,9 +108,9 @@ impl Shared {
         self.settings.directory.join(JOURNALS)
     }
 
-    /// Says once that something cannot be written.
-    pub(super) fn tell(&self, name: &str, error: &io::Error) {
-        if !self.is_told.swap(true, Ordering::Relaxed) {
+    /// Reports a failed write, once until a write succeeds.
+    pub(super) fn report(&self, name: &str, error: &io::Error) {
+        if !self.is_reported.swap(true, Ordering::Relaxed) {
             let room = storage(self.settings.room as u64);
             (self.problems)(format!(
                 "{}: cannot write {name}: {error}; up to {room} of rows wait in memory",

@@ -1,4 +1,4 @@
-//! Files of a lake in an object store: S3, and what speaks its protocol.
+//! Files of a lake in an object store: S3, or a service with the same protocol.
 
 use super::parquet::{Input, Spool};
 use bytes::Bytes;
@@ -11,14 +11,14 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
-/// A request takes at most so long, and is tried once more; after that the store is away.
-const LONGEST: Duration = Duration::from_secs(20);
-/// Requests for objects that are under way together.
-const AT_ONCE: usize = 8;
-/// What URLs of stores begin with.
+/// Time limit of a request, which is retried once. After that the store counts as unavailable.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
+/// Maximum number of concurrent requests for objects.
+const MAX_CONCURRENT_REQUESTS: usize = 8;
+/// Prefix of the URLs of stores.
 pub const SCHEME: &str = "s3://";
 
-/// A place below which the files of a lake are, such as `s3://bucket/lake`.
+/// Location of a lake in an object store, such as `s3://bucket/lake`.
 pub struct Store {
     url: String,
     objects: Arc<dyn ObjectStore>,
@@ -26,34 +26,40 @@ pub struct Store {
     runtime: Runtime,
 }
 
-/// What became of an object that was to be new.
+/// Result of creating an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Put {
-    /// It is there now.
+    /// The object was created.
     New,
     /// Another object has its name.
     Taken,
 }
 
 impl Store {
-    /// The store of a URL. The environment says where it is and who asks: `AWS_ACCESS_KEY_ID`,
-    /// `AWS_ENDPOINT_URL` and the others that `object_store` knows. Nothing is asked of it yet.
+    /// Opens the store of a URL. The environment has its address and credentials:
+    /// `AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL` and the others that `object_store` supports. No
+    /// request is made yet.
     ///
     /// # Errors
-    /// If the URL is none of a bucket, or the environment makes no sense.
+    /// If the URL has no bucket, or the environment is invalid.
     pub fn open(url: &str) -> io::Result<Self> {
-        let outside = |error: object_store::Error| io::Error::other(told(&error));
-        // Refused only if there is one already, which will do.
+        let outside = |error: object_store::Error| io::Error::other(error_chain(&error));
+        // Fails only if a provider is installed already, which is sufficient.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let path = url
             .strip_prefix(SCHEME)
             .and_then(|rest| rest.split_once('/'))
             .map_or("", |(_, path)| path);
         let prefix = Path::parse(path.trim_end_matches('/')).map_err(io::Error::other)?;
-        let client = ClientOptions::new().with_timeout(LONGEST).with_connect_timeout(LONGEST / 4);
-        let retry =
-            RetryConfig { max_retries: 1, retry_timeout: LONGEST, ..RetryConfig::default() };
-        // What the environment says of HTTP goes before, and would be lost.
+        let client = ClientOptions::new()
+            .with_timeout(REQUEST_TIMEOUT)
+            .with_connect_timeout(REQUEST_TIMEOUT / 4);
+        let retry = RetryConfig {
+            max_retries: 1,
+            retry_timeout: REQUEST_TIMEOUT,
+            ..RetryConfig::default()
+        };
+        // The HTTP setting of the environment would otherwise be overridden.
         let client = match std::env::var("AWS_ALLOW_HTTP").as_deref() {
             Ok("true" | "1") => client.with_allow_http(true),
             _ => client,
@@ -72,7 +78,7 @@ impl Store {
         })
     }
 
-    /// Its URL.
+    /// Returns the URL.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
@@ -82,31 +88,31 @@ impl Store {
         name.split('/').fold(self.prefix.clone(), |path, part| path.join(part))
     }
 
-    /// Puts an object whose name no other one has. It is seen when it is whole.
+    /// Creates an object, which appears only when it is complete. An existing one is not replaced.
     pub(crate) fn put(&self, name: &str, bytes: Bytes) -> io::Result<Put> {
         let options = PutOptions::from(PutMode::Create);
         match self.runtime.block_on(self.objects.put_opts(&self.path(name), bytes.into(), options))
         {
             Ok(_) => Ok(Put::New),
             Err(object_store::Error::AlreadyExists { .. }) => Ok(Put::Taken),
-            Err(error) => Err(io::Error::other(told(&error))),
+            Err(error) => Err(io::Error::other(error_chain(&error))),
         }
     }
 
-    /// An object.
+    /// Downloads an object.
     pub(crate) fn get(&self, name: &str) -> io::Result<Bytes> {
         let object = async { self.objects.get(&self.path(name)).await?.bytes().await };
-        self.runtime.block_on(object).map_err(|error| io::Error::other(told(&error)))
+        self.runtime.block_on(object).map_err(|error| io::Error::other(error_chain(&error)))
     }
 
-    /// Objects by their names, several at a time.
+    /// Downloads objects by name, several at a time.
     pub(crate) fn fetch(&self, names: &[String]) -> io::Result<Vec<Input>> {
         let mut spool = Spool::new()?;
         let mut places = vec![(0, 0); names.len()];
         self.runtime.block_on(async {
             let (mut left, mut requests) = (names.iter().enumerate(), JoinSet::new());
             loop {
-                while requests.len() < AT_ONCE
+                while requests.len() < MAX_CONCURRENT_REQUESTS
                     && let Some((index, name)) = left.next()
                 {
                     let (objects, path, name) =
@@ -116,7 +122,7 @@ impl Store {
                         (
                             index,
                             bytes.await.map_err(|error| {
-                                io::Error::other(format!("{name}: {}", told(&error)))
+                                io::Error::other(format!("{name}: {}", error_chain(&error)))
                             }),
                         )
                     });
@@ -134,22 +140,22 @@ impl Store {
         Ok(places.into_iter().map(|(start, length)| all.part(start, length)).collect())
     }
 
-    /// Puts an object, in the place of one that has its name.
+    /// Writes an object, and replaces an existing one.
     pub(crate) fn replace(&self, name: &str, bytes: Bytes) -> io::Result<()> {
         let put = self.runtime.block_on(self.objects.put(&self.path(name), bytes.into()));
-        put.map(|_| ()).map_err(|error| io::Error::other(told(&error)))
+        put.map(|_| ()).map_err(|error| io::Error::other(error_chain(&error)))
     }
 
-    /// Removes an object, if it is there.
+    /// Removes an object if it exists.
     pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
         match self.runtime.block_on(self.objects.delete(&self.path(name))) {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-            Err(error) => Err(io::Error::other(told(&error))),
+            Err(error) => Err(io::Error::other(error_chain(&error))),
         }
     }
 
-    /// Names of all objects below it that end so, sorted; directories that are not wanted are not
-    /// listed.
+    /// Returns the names of all objects with a suffix, sorted. Directories that are not wanted are
+    /// not listed.
     pub(crate) fn names(
         &self,
         end: &str,
@@ -160,7 +166,7 @@ impl Store {
         let beyond = self.prefix.parts().count();
         while let Some(directory) = left.pop() {
             let found = self.runtime.block_on(self.objects.list_with_delimiter(Some(&directory)));
-            let found = found.map_err(|error| io::Error::other(told(&error)))?;
+            let found = found.map_err(|error| io::Error::other(error_chain(&error)))?;
             let name = |path: &Path| {
                 path.parts()
                     .skip(beyond)
@@ -179,16 +185,16 @@ impl Store {
     }
 }
 
-/// An error with its causes, which say what matters, on one line.
-fn told(error: &object_store::Error) -> String {
-    let mut told = error.to_string();
+/// Formats an error with its causes, which have the details, on one line.
+fn error_chain(error: &object_store::Error) -> String {
+    let mut chain = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {
         let more = error.to_string();
-        if !told.contains(&more) {
-            told = format!("{told}: {more}");
+        if !chain.contains(&more) {
+            chain = format!("{chain}: {more}");
         }
         cause = error.source();
     }
-    told.split_whitespace().collect::<Vec<_>>().join(" ")
+    chain.split_whitespace().collect::<Vec<_>>().join(" ")
 }

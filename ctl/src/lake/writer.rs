@@ -1,19 +1,18 @@
 //! Writes rows into a directory: `date=2026-11-23/hour=14/HOST-RUN-000001.parquet`.
 //!
-//! Two threads of their own write, so that no window waits for a disk. The first has every row in a
-//! journal at once, which survives the end of this process. The second waits for the disk: it has
-//! journals survive the end of the machine, and when an hour is over, or a file is long or old
-//! enough, it makes a Parquet file of the rows ([`super::disk`]).
+//! Two threads write, so that no window waits for a disk. The first appends every row to a journal
+//! at once, which survives the end of this process. The second waits for the disk
+//! ([`super::disk`]): it synchronizes journals, so that they survive a crash of the machine, and
+//! writes the rows as a Parquet file when an hour is over or the file is long or old enough.
 //!
-//! What cannot be written for lack of room waits in memory, up to a bound. Beyond it the oldest
-//! rows are lost, which is told at once, at the end, and in all rows that come after them
-//! (`lost_rows`).
+//! Rows that cannot be written wait in memory, up to a limit. Beyond it the oldest rows are lost,
+//! which is reported at once, at the end, and in all later rows (`lost_rows`).
 
-use super::carrier::Carrier;
-use super::disk::{Disk, begin, partition};
+use super::carrier::Uploader;
+use super::disk::{Flusher, begin, partition};
 use super::journal::Journal;
 use super::row;
-use super::shared::{AGAIN, JOURNALS, Pending, Problems, Rows, Settings, Shared};
+use super::shared::{JOURNALS, Pending, Problems, RETRY_INTERVAL, Rows, Settings, Shared};
 use super::store::Store;
 use crate::controller::Sink;
 use crate::identity::Identity;
@@ -27,61 +26,62 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// Rows on their way to the thread that writes.
+/// Maximum number of rows queued for the writing thread.
 const QUEUE: usize = 1024;
-/// Rows that go to the journal at once.
-const TOGETHER: usize = 256;
-/// Writes windows into a lake. When it is dropped, all of them are on disk, or it was told why not.
+/// Maximum number of rows appended to the journal at once.
+const MAX_BATCH_ROWS: usize = 256;
+/// Sink that writes windows into a lake. When it is dropped, all of them are on disk, or a problem
+/// was reported.
 pub struct Lake {
     rows: Option<Sender<Row>>,
     writers: Option<[JoinHandle<()>; 2]>,
-    /// Who carries files into a store, until the sender is gone.
+    /// Thread that uploads files, which ends when the sender is dropped.
     carrier: Option<(Sender<()>, JoinHandle<()>)>,
     identity: Identity,
     patient: bool,
     lost: Arc<AtomicU64>,
     problems: Problems,
-    /// The last windows without packets that have no row: the first and the last of them.
+    /// First and last of the latest windows without packets, which have no row.
     silence: Option<(u64, u64)>,
-    /// Whether packets are counted at several places, each of which has rows of its own.
+    /// Whether packets are counted at several places, each with its own rows.
     places: bool,
 }
 
 impl Lake {
-    /// Begins to write; what earlier processes left unfinished is finished first. With a store,
-    /// files go there as they are complete, and wait in the directory while it is away.
+    /// Starts writing, after finishing the files of earlier processes. With a store, complete files
+    /// are uploaded, and wait in the directory while it is unavailable.
     ///
     /// # Errors
-    /// If there is no such directory and none can be made, or nothing can be written in it.
+    /// If the directory cannot be created or written.
     pub fn start(settings: Settings, store: Option<Store>, problems: Problems) -> io::Result<Self> {
         fs::create_dir_all(settings.directory.join(JOURNALS))?;
         let (rows, received) = bounded(QUEUE);
         let lost = Arc::new(AtomicU64::new(0));
         let (identity, patient) = (settings.identity.clone(), settings.patient);
-        let carrier = store.map(|store| Carrier {
+        let carrier = store.map(|store| Uploader {
             buffer: settings.directory.clone(),
             store,
             room: settings.buffer,
             problems: Arc::clone(&problems),
             lost: Arc::clone(&lost),
-            is_told: false,
+            is_reported: false,
         });
         let journals = settings.directory.join(JOURNALS);
-        // What there is now is of earlier runs.
+        // Files of earlier runs.
         let left = fs::read_dir(&journals)?.flatten().map(|entry| entry.path()).collect();
         let shared = Arc::new(Shared {
             settings,
             problems: Arc::clone(&problems),
             lost: Arc::clone(&lost),
-            is_told: AtomicBool::new(false),
+            is_reported: AtomicBool::new(false),
             pending: Mutex::default(),
         });
         let (wake, woken) = bounded(1);
         let writer = Writer { shared: Arc::clone(&shared), number: 0, open: None, wake };
-        // Shows whether the directory can be written in.
+        // Checks that the directory is writable.
         let probe = journals.join(format!("{}.probe", writer.name(0)));
         File::create(&probe).and_then(|_| fs::remove_file(&probe))?;
-        let disk = Disk { shared, left };
+        let disk = Flusher { shared, left };
         let disk = std::thread::Builder::new()
             .name("lake-disk".to_owned())
             .spawn(move || disk.run(&woken))?;
@@ -126,7 +126,7 @@ impl Sink for Lake {
         if record.kind != Kind::Window {
             return Ok(());
         }
-        // All together would count the packets of each place twice.
+        // The record of all places would count their packets twice.
         self.places |= record.part;
         if self.places && !record.part {
             return Ok(());
@@ -148,7 +148,7 @@ impl Sink for Lake {
         if let Err(has_ended) = sent {
             self.lost.fetch_add(1, Ordering::Relaxed);
             if has_ended {
-                // Its panic was told; now it is a problem of the run, once.
+                // Its panic was logged; report the problem once.
                 self.rows = None;
                 (self.problems)("the thread that writes the lake has ended: no more rows are written; restart the run".to_owned());
             }
@@ -186,12 +186,12 @@ impl Writer {
     fn run(mut self, rows: &Receiver<Row>) {
         let mut seen = 0;
         loop {
-            let first = match rows.recv_timeout(AGAIN) {
+            let first = match rows.recv_timeout(RETRY_INTERVAL) {
                 Ok(row) => Some(row),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => break,
             };
-            for row in first.into_iter().chain(rows.try_iter()).take(TOGETHER) {
+            for row in first.into_iter().chain(rows.try_iter()).take(MAX_BATCH_ROWS) {
                 self.add(row);
             }
             self.keep();
@@ -244,8 +244,8 @@ impl Writer {
         let (directory, journals) =
             (self.shared.settings.directory.join(&partition), self.shared.journals());
         let journal = |name: &str| journals.join(format!("{name}.journal"));
-        // A run that was given the name of an earlier one overwrites none of its files. A journal
-        // becomes a file before it goes, so it is looked for first.
+        // Files of an earlier run with the same name are not overwritten. A journal becomes a file
+        // before it is removed, so it is checked first.
         let is_taken = |name: &str| {
             journal(name).exists() || directory.join(format!("{name}.parquet")).exists()
         };
@@ -255,11 +255,11 @@ impl Writer {
         let name = self.name(self.number);
         self.number += 1;
         let journal =
-            Journal::create(journal(&name)).map_err(|error| self.shared.tell(&name, &error)).ok();
+            Journal::create(journal(&name)).map_err(|error| self.shared.report(&name, &error)).ok();
         Rows { name, partition, rows: Vec::new(), bytes: 0, begin, journal, kept: 0 }
     }
 
-    /// Has new rows survive a crash.
+    /// Appends new rows to the journal, so that they survive a crash.
     fn keep(&mut self) {
         let Some(open) = &mut self.open else { return };
         let new = open.rows.get(open.kept..).unwrap_or_default();
@@ -270,11 +270,11 @@ impl Writer {
                 self.shared.pending().unsynced = Some(file);
                 self.wake_disk();
             }
-            Err(error) => self.shared.tell(&open.name, &error),
+            Err(error) => self.shared.report(&open.name, &error),
         }
     }
 
-    /// The open file is complete.
+    /// Completes the open file.
     fn close(&mut self) {
         self.keep();
         let Some(complete) = self.open.take() else { return };
@@ -282,12 +282,12 @@ impl Writer {
         self.wake_disk();
     }
 
-    /// If it is awake, it looks once more by itself.
+    /// A thread that is awake already checks once more by itself.
     fn wake_disk(&self) {
         let _ = self.wake.try_send(());
     }
 
-    /// Gives up what there is no room for.
+    /// Drops the oldest rows while they exceed the memory limit.
     fn make_room(&mut self) {
         let mut pending = self.shared.pending();
         let held = |pending: &Pending, open: &Option<Rows>| {
@@ -297,7 +297,7 @@ impl Writer {
             let Some(oldest) = pending.waiting.pop_front().or_else(|| self.open.take()) else {
                 break;
             };
-            // What is in a journal is found by the next run.
+            // The next run finds the rows that are in a journal.
             self.shared.lost.fetch_add((oldest.rows.len() - oldest.kept) as u64, Ordering::Relaxed);
             if oldest.kept == 0 {
                 let _ = oldest.journal.map(Journal::remove);

@@ -1,4 +1,4 @@
-//! CSV: the four columns of the W-HLL thesis (§4.2.4) first, then the rest.
+//! CSV output: the four columns of the W-HLL thesis (§4.2.4) first, then the others.
 
 use super::Origin;
 use crate::controller::Sink;
@@ -9,10 +9,10 @@ use crate::row::Value;
 use crate::united::United;
 use std::io::{self, Write};
 
-/// One line a window or sample. `time` is in seconds since the first record's window began;
-/// `ground_truth` is empty unless flows were counted exactly. Of heavy hitters there is the first;
-/// the JSON lines have all, and the flows that were asked for. Totals are left out: a column of
-/// them would be added to the rest by mistake.
+/// Sink with one line per window or sample. `time` is in seconds since the start of the first
+/// record's window; `ground_truth` is empty unless flows were counted exactly. Of the heavy
+/// hitters, only the first has columns; JSON lines have all, and the queried flows. Totals are
+/// omitted: they would distort sums of a column.
 pub struct Csv<'a> {
     writer: Box<dyn Write + 'a>,
     begin: Option<u64>,
@@ -20,7 +20,7 @@ pub struct Csv<'a> {
 }
 
 impl<'a> Csv<'a> {
-    /// Writes to `writer`; the header comes with the first record.
+    /// Writes to `writer`. The header precedes the first record.
     pub fn new(writer: impl Write + 'a, origin: Origin) -> Self {
         Csv { writer: Box::new(writer), begin: None, origin }
     }
@@ -55,8 +55,8 @@ impl Sink for Csv<'_> {
     }
 }
 
-/// Returns the columns of the record itself. Positions 2 to 5, 20 to 29, 40 to 59 and 70 to 199 are
-/// of measurements.
+/// Returns the columns of the record itself. Positions 2 to 5, 20 to 29, 40 to 59 and 70 to 199
+/// belong to measurements.
 fn fields(record: &Record, origin: u64) -> Fields {
     let mut fields = Fields::default();
     let mut add = |position, name: &'static str, value: Value| {
@@ -88,7 +88,7 @@ fn fields(record: &Record, origin: u64) -> Fields {
     fields
 }
 
-/// Adds how many rows a union is of, and what of it is missing or duplicated.
+/// Adds the columns of a union: its rows, and what is missing or duplicated.
 fn describe_union(united: &United, complete: bool, fields: &mut Fields) {
     let sum = |pairs: &[(String, u64)]| pairs.iter().map(|(_, ns)| ns).sum::<u64>();
     let columns: [(&'static str, Value); 12] = [
@@ -110,7 +110,7 @@ fn describe_union(united: &United, complete: bool, fields: &mut Fields) {
     }
 }
 
-/// Returns the text of a cell, empty where there is no value.
+/// Formats a cell; empty without a value.
 fn text(value: &Value) -> String {
     match value {
         Value::Int(Some(number)) => number.to_string(),
@@ -121,8 +121,8 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// RFC 4180 §2: a field with commas, quotes or line breaks is quoted. Spreadsheets take a text that
-/// begins as a formula does for one: an apostrophe before it says that it is none.
+/// Quotes a field with commas, quotes or line breaks (RFC 4180 §2). Spreadsheets evaluate text that
+/// begins like a formula; a leading apostrophe prevents it.
 fn quoted(field: &str) -> String {
     let mark = if field.starts_with(['=', '+', '-', '@', '\t', '\r']) { "'" } else { "" };
     if field.contains([',', '"', '\n', '\r']) {

@@ -1,4 +1,4 @@
-//! Delays one by one, as JSON lines.
+//! Single delays as JSON lines.
 
 use crate::controller::Sink;
 use crate::measurement::delay::Sample;
@@ -6,11 +6,11 @@ use crate::record::{Kind, Record};
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// One JSON object a delay, and one a window, which says how many delays there were and how many
-/// are missing.
+/// Sink with one JSON object per delay, and one per window with the numbers of its delays and of
+/// missing ones.
 pub struct DelayLog<W>(W);
 
-/// A line of a window.
+/// Line of a window.
 #[derive(Serialize)]
 struct Window {
     record: &'static str,
@@ -29,7 +29,7 @@ impl<W: Write> DelayLog<W> {
 }
 
 impl DelayLog<Vec<u8>> {
-    /// Takes what was written since the last time.
+    /// Returns the output since the last call.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.0)
     }

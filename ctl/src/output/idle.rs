@@ -1,32 +1,32 @@
-//! A live run without packets, summed up.
+//! Summary of idle windows in a live run.
 
 use crate::controller::{Sink, Summary};
 use crate::record::{Kind, Record};
 use flowgauge_dataplane::Dataplane;
 use std::io;
 
-/// Empty windows in a row that are told each; of more there is one record.
+/// Empty windows in a row that are passed on; later ones share a record.
 const EMPTY_WINDOWS: u64 = 3;
 
-/// Sums up windows without packets and without losses, for people: a night without traffic is a
-/// line, which comes when there are packets again, or at the end.
+/// Sink that joins windows without packets and losses into one record: a night without traffic
+/// takes a line of the table. It is written when packets arrive again, or at the end.
 pub struct Idle<S> {
     sink: S,
-    /// Records of the places of one window, before the record of all together.
+    /// Records of the places of one window, which precede the record of all.
     parts: Vec<Record>,
-    /// Empty windows in a row.
+    /// Number of empty windows in a row.
     empty: u64,
-    /// Those that were not told.
+    /// Record of the empty windows that were not passed on.
     silence: Option<Record>,
 }
 
 impl<S: Sink> Idle<S> {
-    /// Tells `sink`.
+    /// Passes records to `sink`.
     pub fn new(sink: S) -> Self {
         Idle { sink, parts: Vec::new(), empty: 0, silence: None }
     }
 
-    fn tell(&mut self, record: &Record) -> io::Result<()> {
+    fn pass_on(&mut self, record: &Record) -> io::Result<()> {
         self.empty = 0;
         if let Some(silence) = self.silence.take() {
             self.sink.record(&silence)?;
@@ -48,7 +48,7 @@ fn is_empty(record: &Record) -> bool {
 impl<S: Sink> Sink for Idle<S> {
     fn record(&mut self, record: &Record) -> io::Result<()> {
         if record.part && record.kind != Kind::Total {
-            // Whoever holds registers keeps the dataplane from using their memory again.
+            // Registers are released, so that the dataplane can reuse their memory.
             self.parts.push(Record { counted: None, ..record.clone() });
             return Ok(());
         }
@@ -56,10 +56,10 @@ impl<S: Sink> Sink for Idle<S> {
             let shown =
                 self.empty <= EMPTY_WINDOWS || !is_empty(record) || record.kind != Kind::Sample;
             if shown {
-                // A read tells of the silence no sooner than its window does.
+                // A sample does not end the silence; its window may.
                 let empty =
                     if record.kind == Kind::Sample && is_empty(record) { self.empty } else { 0 };
-                self.tell(record)?;
+                self.pass_on(record)?;
                 self.empty = empty;
             }
             self.parts.clear();
@@ -68,7 +68,7 @@ impl<S: Sink> Sink for Idle<S> {
         self.empty += 1;
         if self.empty <= EMPTY_WINDOWS {
             let empty = self.empty;
-            self.tell(record)?;
+            self.pass_on(record)?;
             self.empty = empty;
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! JSON lines. Keys are part of the interface: add, never rename.
+//! JSON lines. Keys are part of the interface: they may be added, but not renamed.
 
 use super::Origin;
 use crate::controller::Sink;
@@ -13,14 +13,14 @@ use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// One JSON object a line, flushed line by line so that a reader sees it at once.
+/// Sink with one JSON object per line. Each line is flushed, so that a reader sees it at once.
 pub struct Json<'a> {
     writer: Box<dyn Write + 'a>,
     origin: Origin,
 }
 
 impl<'a> Json<'a> {
-    /// Writes to `writer` what comes from there.
+    /// Writes to `writer`, with the origin of the records.
     pub fn new(writer: impl Write + 'a, origin: Origin) -> Self {
         Json { writer: Box::new(writer), origin }
     }
@@ -34,18 +34,18 @@ impl Sink for Json<'_> {
     }
 }
 
-/// A record as a line, without its end.
+/// Formats a record as a line, without the line end.
 pub(crate) fn line(record: &Record, origin: &Origin) -> serde_json::Result<String> {
     serde_json::to_string(&Line { record, origin })
 }
 
-/// A record, who says it, and its registers if they are asked for.
+/// A record with its origin, and its registers if they are wanted.
 struct Line<'a> {
     record: &'a Record,
     origin: &'a Origin,
 }
 
-/// Registers and sketches, in the columns that they have in a lake.
+/// Registers and sketches, in the columns of a lake.
 struct Sketches(Row);
 
 impl Serialize for Sketches {

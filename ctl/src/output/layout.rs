@@ -1,6 +1,6 @@
-//! Which columns a table has in so many characters.
+//! Selects the columns of a table for a width in characters.
 
-/// What a column shows.
+/// Column of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Column {
     Time,
@@ -10,7 +10,7 @@ pub(super) enum Column {
     Bytes,
     PacketRate,
     BitRate,
-    /// The record's number, with the half of its interval unless that has a column.
+    /// The headline number, with half of its interval unless that has a column.
     Estimate,
     Interval,
     Truth,
@@ -18,33 +18,33 @@ pub(super) enum Column {
     Lost,
 }
 
-/// What is to be shown.
+/// Content to be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shown {
-    /// Places, apart and together.
+    /// Whether there are several places.
     pub(super) places: bool,
-    /// What the record's number is of.
+    /// Title of the headline number, if there is one.
     pub(super) headline: Option<&'static str>,
-    /// Its exact value.
+    /// Whether its exact value is known.
     pub(super) truth: bool,
-    /// Characters of a time.
+    /// Width of a time, in characters.
     pub(super) time: usize,
 }
 
-/// Columns with their widths, in their order, one blank between them.
+/// Columns with their widths, in order, separated by one blank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Layout(pub(super) Vec<(Column, usize)>);
 
-/// `eth0 out`, of a name of the greatest length.
+/// Width of a place: `eth0 out`, with an interface name of maximum length.
 const PLACE: usize = 19;
 const SHORTEST_PLACE: usize = 7;
-/// The number and the half of its interval.
+/// Width of the number with half of its interval.
 const ESTIMATE: usize = ESTIMATE_ALONE + 9;
 pub(super) const ESTIMATE_ALONE: usize = 11;
 const INTERVAL: usize = 25;
 
 impl Column {
-    /// The words above it.
+    /// Returns the title of the column.
     pub(super) fn title(self, shown: &Shown) -> &'static str {
         match self {
             Column::Time => "time",
@@ -64,8 +64,7 @@ impl Column {
 }
 
 impl Layout {
-    /// The columns that fit in `width`: those that must be, then the others as far as there is
-    /// room, the most important first.
+    /// Returns the columns that fit in `width`: the required ones, then others by importance.
     pub(super) fn new(shown: &Shown, width: usize) -> Self {
         let mut columns =
             vec![(Column::Time, shown.time), (Column::Window, 6), (Column::Packets, 12)];
@@ -106,7 +105,7 @@ impl Layout {
     }
 }
 
-/// Characters of these columns with the blanks between.
+/// Returns the width of columns with the blanks between them.
 fn taken(columns: &[(Column, usize)]) -> usize {
     columns.iter().map(|(_, width)| width + 1).sum::<usize>().saturating_sub(1)
 }

@@ -1,8 +1,7 @@
-//! Prometheus metrics, from figures.
+//! Prometheus metrics, derived from figures.
 //!
-//! Counts and distributions add up over windows; numbers are those of the window that was closed
-//! last. No label is an address: rankings of flows and prefixes are told by their places,
-//! `rank="1"`.
+//! Counts and distributions accumulate over windows; numbers are those of the last closed window.
+//! No label is an address: items of rankings are identified by their rank, `rank="1"`.
 
 mod distributed;
 mod native;
@@ -25,16 +24,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What all names begin with.
+/// Prefix of all names.
 const PREFIX: &str = "flowgauge_";
-/// Places of rankings that are told.
+/// Maximum rank of a ranking that is exported.
 const RANKS: usize = 10;
 
-/// A number and its bounds: ends of names, and of what is told of them.
+/// Suffixes of the names and HELP texts of a number and its bounds.
 const BOUNDS: [(&str, &str); 3] =
     [("", ""), ("_low", ": lower end of the interval"), ("_high", ": upper end of the interval")];
 
-/// Names and values of labels.
+/// Labels of a series: names and values.
 pub(crate) type Labels = Vec<(&'static str, String)>;
 
 /// A metric with all of its series.
@@ -45,7 +44,7 @@ pub(crate) struct Family {
     pub(crate) series: BTreeMap<Labels, Value>,
 }
 
-/// What there is of a series.
+/// Value of a series.
 #[derive(Clone)]
 pub(crate) enum Value {
     /// A number.
@@ -57,20 +56,20 @@ pub(crate) enum Value {
 #[derive(Default)]
 struct State {
     families: BTreeMap<String, Family>,
-    /// Sources that count packets at several places, each of which has records of its own.
+    /// Sources that count packets at several places, each with its own records.
     places: BTreeSet<Option<Arc<str>>>,
 }
 
-/// What is told of a run to whoever scrapes it; clones are of the same run.
+/// Metrics of a run, updated as a sink and read by exporters. Clones share their state.
 #[derive(Clone, Default)]
 pub struct Metrics {
     state: Arc<Mutex<State>>,
-    /// The name of the source, where a run has several.
+    /// Name of the source, if the run has several.
     source: Option<Arc<str>>,
 }
 
 impl Metrics {
-    /// Of one of several sources; all are told together.
+    /// Returns a handle for one of several sources. All share one state.
     #[must_use]
     pub fn of_source(&self, source: &Arc<str>) -> Self {
         Metrics { state: Arc::clone(&self.state), source: Some(Arc::clone(source)) }
@@ -80,7 +79,7 @@ impl Metrics {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts what is not answered over a protocol, and says in which metric.
+    /// Counts refused connections or requests of a protocol. Returns the name of the metric.
     pub(crate) fn refused(&self, protocol: &str, reason: &str, more: u64) -> String {
         let help = format!("connections and requests over {protocol} that got no answer");
         self.count(
@@ -91,13 +90,13 @@ impl Metrics {
         )
     }
 
-    /// Counts more of something; gives the full name of the metric.
+    /// Increments a counter. Returns the full name of the metric.
     pub(crate) fn count(&self, name: &str, help: &str, labels: Labels, more: u64) -> String {
         self.state().add(name.to_owned(), help, labels, more as f64);
         PREFIX.to_owned() + name
     }
 
-    /// All of them as of now, by their names.
+    /// Returns the current metrics by name.
     pub(crate) fn families(&self) -> Vec<(String, Family)> {
         let state = self.state();
         let all = state.families.iter().filter(|(_, family)| !family.series.is_empty());
@@ -122,17 +121,17 @@ impl Metrics {
         all
     }
 
-    /// All of them, in the protobuf format of Prometheus: messages with their lengths, histograms
-    /// also in native buckets.
+    /// Returns all metrics in the protobuf format of Prometheus: length-delimited messages, with
+    /// classic and native buckets.
     #[must_use]
     pub fn protobuf(&self) -> Vec<u8> {
         protobuf::encoded(&self.families())
     }
 
-    /// All of them, in the text format of Prometheus.
+    /// Returns all metrics in the text format of Prometheus.
     ///
     /// # Errors
-    /// If a number cannot be written, which none cannot.
+    /// If a number cannot be formatted, which does not happen.
     pub fn text(&self) -> io::Result<Vec<u8>> {
         let mut text = Vec::new();
         TextEncoder::new().encode(&self.collect(), &mut text).map_err(io::Error::other)?;
@@ -166,7 +165,7 @@ impl State {
         }
     }
 
-    /// What counts since the run began.
+    /// Sets a counter that has a total since the start of the run.
     fn reach(&mut self, name: &str, help: &str, labels: Labels, value: u64) {
         self.family(name.to_owned(), help, MetricType::COUNTER)
             .insert(labels, Value::One(value as f64));
@@ -209,7 +208,7 @@ impl State {
                         &format!("{title}{end}"),
                         MetricType::GAUGE,
                     );
-                    // Ranks that are no longer taken are gone.
+                    // Ranks that no item takes any more are removed.
                     family.retain(|series, _| !labels.iter().all(|label| series.contains(label)));
                     for (it, rank) in ranked.iter().take(RANKS).zip(1..) {
                         let labels = [labels.clone(), vec![("rank", rank.to_string())]].concat();
@@ -242,7 +241,7 @@ impl Sink for Metrics {
             ("source", record.origin().into_owned()),
             ("direction", record.direction.to_owned()),
         ];
-        // All together would count the packets of each place twice.
+        // The record of all places would count their packets twice.
         let is_sum = !record.part && state.places.contains(&record.source);
         if is_sum && record.source.is_none() {
             place[0].1 = "all".to_owned();
@@ -253,8 +252,8 @@ impl Sink for Metrics {
             }
         }
         if !is_sum {
-            // From zero, since a rate takes two values: of a counter that begins with its first
-            // packets these would be missed.
+            // Counters start at zero, since a rate needs two values: the first packets of a new
+            // counter would not be visible.
             for cause in LossCause::ALL {
                 let labels = [place.clone(), vec![("cause", cause.name().to_owned())]].concat();
                 state.add("lost_packets_total".to_owned(), LOST, labels, 0.0);
@@ -326,12 +325,12 @@ impl Sink for Metrics {
 
 impl Collector for Metrics {
     fn desc(&self) -> Vec<&Desc> {
-        // Which there are depends on what is measured.
+        // The set of metrics depends on the measurements.
         Vec::new()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        self.families().iter().map(|(name, family)| family.told(name)).collect()
+        self.families().iter().map(|(name, family)| family.to_proto(name)).collect()
     }
 }
 
@@ -344,15 +343,15 @@ fn cpu_seconds() -> Option<f64> {
 }
 
 impl Family {
-    fn told(&self, name: &str) -> MetricFamily {
-        let mut told = MetricFamily::default();
-        told.set_name(name.to_owned());
-        told.set_help(self.help.to_owned());
-        told.set_field_type(self.kind);
-        told.set_metric(
+    fn to_proto(&self, name: &str) -> MetricFamily {
+        let mut family = MetricFamily::default();
+        family.set_name(name.to_owned());
+        family.set_help(self.help.to_owned());
+        family.set_field_type(self.kind);
+        family.set_metric(
             self.series.iter().map(|(labels, value)| self.metric(labels, value)).collect(),
         );
-        told
+        family
     }
 
     fn metric(&self, labels: &Labels, value: &Value) -> Metric {

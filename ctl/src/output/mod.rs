@@ -1,4 +1,14 @@
-//! Records as text: a table to look at, CSV to calculate with, JSON lines to process.
+//! Outputs of records.
+//!
+//! # Data flow
+//! Each output is a [`Sink`](crate::controller::Sink) that the controller, or a union of a lake,
+//! passes records to; [`Tee`] passes them to several. Outputs take a measurement's fields and
+//! figures from the record (`field`) and know no measurement by name.
+//!
+//! # Where to look
+//! `table` for people with its columns in `layout`, `csv` for calculation, `json` for programs,
+//! `delays` for single delays, and `metrics` for Prometheus. `idle` summarizes windows without
+//! traffic.
 
 mod csv;
 mod delays;
@@ -26,15 +36,15 @@ use crate::record::Record;
 use flowgauge_dataplane::Dataplane;
 use std::io::{self, Write};
 
-/// How records are written.
+/// Format of records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// Aligned columns for people.
     #[default]
     Table,
-    /// One line a record, the thesis' columns first.
+    /// One line per record, with the columns of the thesis first.
     Csv,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -42,7 +52,7 @@ impl Format {
     /// All formats.
     pub const ALL: [Format; 3] = [Format::Table, Format::Csv, Format::Json];
 
-    /// The name used in options.
+    /// Returns the name used in options.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -52,7 +62,8 @@ impl Format {
         }
     }
 
-    /// A sink that writes this format; `look` is for the table, `origin` for programs.
+    /// Returns a sink that writes this format. `look` applies to the table, `origin` to CSV and
+    /// JSON.
     pub fn sink<'a>(
         self,
         writer: impl Write + 'a,
@@ -67,7 +78,7 @@ impl Format {
     }
 }
 
-/// Who says what programs read, and whether with registers.
+/// Origin of records, for formats that programs read.
 #[derive(Clone, Debug, Default)]
 pub struct Origin {
     /// Which process counted; nothing of unions, which name several.
@@ -92,7 +103,7 @@ impl<S: Sink + ?Sized> Sink for Box<S> {
     }
 }
 
-/// Sends every record to several sinks.
+/// Sink that passes every record to several sinks.
 #[derive(Default)]
 pub struct Tee<'a>(pub Vec<Box<dyn Sink + 'a>>);
 

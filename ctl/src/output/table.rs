@@ -1,4 +1,4 @@
-//! A table for people: one line a record, as it comes, and below it what has no column.
+//! A table for people: one line per record as it arrives, with details below it.
 
 use super::layout::{Column, ESTIMATE_ALONE, Layout, Shown};
 use crate::controller::Sink;
@@ -17,27 +17,28 @@ use std::io::{self, Write};
 
 /// Lines between two headers, so that one is always on the screen.
 const HEADER_EVERY: usize = 30;
-/// Narrower than this nothing is of use; lines are broken by the terminal.
+/// Minimum width. On narrower terminals, lines are broken by the terminal.
 const NARROWEST: usize = 40;
-/// Indent of what stands below a line, and of what goes on from there.
+/// Indent of the details below a line.
 const BELOW: usize = 4;
-/// Live workers that count fewer packets a second mostly wait, and what a packet costs them is that
-/// of waking up.
+/// Packets per second of live workers above which the CPU time per packet is shown. Slower workers
+/// mostly wait, and the cost of waking up dominates.
 const BUSY: f64 = 1e6;
-/// Of a replay: so many packets make up for the start.
+/// Packets of a replay above which the CPU time per packet is shown: fewer do not make up for the
+/// start.
 const MANY: u64 = 100_000;
 
-/// Shorter than this, in seconds, a capture or run has no rate.
+/// Minimum duration of a capture or run that has a rate, in seconds.
 const SHORTEST_SPAN: f64 = 1e-3;
 
-/// How a table looks.
+/// Appearance of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
-    /// Characters in a line, asked for again as terminals change.
+    /// Returns the width of a line in characters. Called repeatedly, since terminals change.
     pub width: fn() -> usize,
-    /// Whether losses and alarms are in colour.
+    /// Whether losses and alarms are coloured.
     pub colours: bool,
-    /// What times are shown.
+    /// Format of times.
     pub times: Times,
     /// Whether times have milliseconds.
     pub fine: bool,
@@ -49,29 +50,29 @@ impl Default for Look {
     }
 }
 
-/// What times a table shows.
+/// Format of a table's times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Times {
-    /// Since the start: of captures in their own time.
+    /// Time since the start; for captures, in their own time.
     #[default]
     Elapsed,
-    /// Of day, as clocks on the wall show them here.
+    /// Local time of day.
     Local,
-    /// Of day, UTC.
+    /// Time of day, UTC.
     Utc,
 }
 
-/// Aligned columns; one of them names the place if there are several.
+/// Sink that writes aligned columns. One of them names the place if there are several.
 pub struct Table<'w> {
     writer: Box<dyn Write + 'w>,
     look: Look,
     zone: TimeZone,
     origin: Option<u64>,
-    /// What the last header was for, and in how many characters.
+    /// Content and width of the last header.
     header: Option<(Shown, usize)>,
     layout: Layout,
     lines_since_header: usize,
-    /// Day and time zone of the last line.
+    /// Day and offset of the last line.
     day: Option<(Date, Offset)>,
     /// Whether there are several places.
     places: bool,
@@ -101,7 +102,7 @@ impl<'w> Table<'w> {
         (self.look.width)().max(NARROWEST)
     }
 
-    /// Prints a header where there is none on the screen, or none that fits.
+    /// Prints a header if none is on the screen, or the last one does not fit.
     fn header(&mut self, record: &Record, text: &mut String) {
         let headline = record.reports.headline();
         let shown = Shown {
@@ -120,7 +121,7 @@ impl<'w> Table<'w> {
             let zone = if offset == Offset::UTC {
                 "UTC".to_owned()
             } else {
-                format!("local (UTC{})", told(offset))
+                format!("local (UTC{})", format_utc_offset(offset))
             };
             let _ = writeln!(text, "{date}, times are {zone}");
             self.day = day;
@@ -135,7 +136,7 @@ impl<'w> Table<'w> {
         (self.header, self.lines_since_header) = (Some(wanted), 0);
     }
 
-    /// Day and offset of a record's time, unless times are since the start.
+    /// Returns day and offset of a record's time, unless times are since the start.
     fn day(&self, record: &Record) -> Option<(Date, Offset)> {
         let zoned = self.zoned(record.end_ns)?;
         Some((zoned.date(), zoned.offset()))
@@ -215,7 +216,7 @@ impl<'w> Table<'w> {
         }
     }
 
-    /// Below a row, or of a total.
+    /// Returns a writer for the details below a row, or of a total.
     fn below<'a>(&self, record: &Record, text: &'a mut String) -> Below<'a> {
         Below::new(
             text,
@@ -225,7 +226,7 @@ impl<'w> Table<'w> {
         )
     }
 
-    /// What has no column.
+    /// Writes the details that have no column.
     fn details(&self, record: &Record, below: &mut Below<'_>) {
         let lost = record.drops.total();
         if lost > 0 {
@@ -238,8 +239,8 @@ impl<'w> Table<'w> {
             }
             below.styled(AnsiColor::Red.on_default(), &phrases);
         }
-        if let Some(told) = record.ledger.and_then(|ledger| ledger.told()) {
-            below.styled(AnsiColor::Red.on_default(), &[told]);
+        if let Some(imbalance) = record.ledger.and_then(|ledger| ledger.told()) {
+            below.styled(AnsiColor::Red.on_default(), &[imbalance]);
         }
         for alert in record.alerts.iter().filter(|alert| alert.firing) {
             below.styled(AnsiColor::Red.on_default(), &[format!("ALERT {alert}")]);
@@ -287,7 +288,7 @@ impl<'w> Table<'w> {
             format!("{} in {}", counted(packets, "packet"), lasted(span_ns)),
             counted(counters.bytes, "byte"),
         ];
-        // A handful of packets at once is no rate.
+        // A handful of packets at once has no rate.
         if seconds >= SHORTEST_SPAN && packets > 0 {
             phrases.push(format!("{} packets/s", scaled(packets as f64 / seconds)));
             phrases.push(format!("{} bits/s", scaled(counters.bytes as f64 * 8.0 / seconds)));
@@ -317,7 +318,7 @@ impl<'w> Table<'w> {
         }
         record.reports.all().for_each(|(_, report)| report.summary(record.part, &mut below));
         self.details(record, &mut below);
-        record.united.iter().flat_map(United::told).for_each(|phrases| below.line(&phrases));
+        record.united.iter().flat_map(United::phrases).for_each(|phrases| below.line(&phrases));
         if self.cut && !record.part {
             below
                 .line(&["* marks a window that was cut short, or of which something is missing"
@@ -325,7 +326,7 @@ impl<'w> Table<'w> {
         }
     }
 
-    /// What counting a packet took, where workers counted rather than waited.
+    /// Returns the CPU time per packet, if workers were busy rather than waiting.
     fn cost(&self, record: &Record, rate: f64) -> Option<Vec<String>> {
         let (used, packets) = (record.cpu_ns? as f64, record.counters.packets());
         let each = format!("{:.1} ns of CPU a packet", used / packets.max(1) as f64);
@@ -344,7 +345,7 @@ impl Sink for Table<'_> {
         if record.kind.is_sum() {
             self.total(record, &mut text);
         } else {
-            // The records of several places come before the one of all together.
+            // The records of several places precede the record of all.
             self.places |= record.part;
             self.cut |= record.kind == Kind::Window && !record.complete;
             // A silence has no columns.
@@ -373,7 +374,7 @@ impl Sink for Table<'_> {
     }
 }
 
-/// A cell in its column.
+/// Aligns a cell in its column.
 fn aligned(column: Column, cell: &str, width: usize) -> String {
     if column == Column::Place { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
 }
@@ -383,7 +384,7 @@ fn push_line(text: &mut String, line: &str) {
     text.push('\n');
 }
 
-/// Where the packets of a part crossed an interface.
+/// Returns the interface and direction of a part.
 fn place(record: &Record) -> String {
     let way = match record.direction {
         "ingress" => " in",
@@ -393,8 +394,8 @@ fn place(record: &Record) -> String {
     format!("{}{way}", escaped(&record.interface))
 }
 
-/// An offset from UTC: `+1`, `-3:30`.
-fn told(offset: Offset) -> String {
+/// Formats an offset from UTC: `+1`, `-3:30`.
+fn format_utc_offset(offset: Offset) -> String {
     let minutes = offset.seconds() / 60;
     let (sign, minutes) = (if minutes < 0 { '-' } else { '+' }, minutes.unsigned_abs());
     let rest =
@@ -402,7 +403,7 @@ fn told(offset: Offset) -> String {
     format!("{sign}{}{rest}", minutes / 60)
 }
 
-/// A time since the start, in eight characters for the first three years.
+/// Formats a time since the start, in eight characters for the first three years.
 fn elapsed(ns: u64) -> String {
     let seconds = ns / 1_000_000_000;
     match seconds {

@@ -1,22 +1,22 @@
-//! Lines below a row of the table.
+//! Details below a row of the table.
 
 use super::wrapped;
 use anstyle::Style;
 
-/// Row of figures: a name and a value with its unit, and of what there is, its share of all and its
+/// Row of details: a name, a value with its unit, and optionally its share of the total and its
 /// interval.
 #[derive(Default)]
 pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) value: String,
     pub(crate) share: String,
-    /// In brackets.
+    /// Interval in brackets.
     pub(crate) interval: String,
-    /// What has no column.
+    /// Notes, which have no column.
     pub(crate) notes: Vec<String>,
 }
 
-/// Writes lines that are indented, and broken where they do not fit.
+/// Writer of indented lines, wrapped where they do not fit.
 pub(crate) struct Below<'a> {
     text: &'a mut String,
     indent: usize,
@@ -34,12 +34,12 @@ impl<'a> Below<'a> {
         self.text.push('\n');
     }
 
-    /// A line of phrases with commas between.
+    /// Writes phrases with commas between them.
     pub(crate) fn line(&mut self, phrases: &[String]) {
         self.push(&wrapped(self.indent, self.indent + 2, self.width, phrases));
     }
 
-    /// A line in this style, where there are colours.
+    /// Writes phrases in a style, if colours are on.
     pub(crate) fn styled(&mut self, style: Style, phrases: &[String]) {
         if !self.colours {
             return self.line(phrases);
@@ -49,8 +49,8 @@ impl<'a> Below<'a> {
         }
     }
 
-    /// Writes a row each, their cells below each other. Notes go on in the next line where they do
-    /// not fit; a name that leaves no room for its cells has a line of its own.
+    /// Writes rows as aligned cells. Notes that do not fit continue on the next line; a name that
+    /// leaves no room for its cells has its own line.
     pub(crate) fn rows(&mut self, rows: &[Row]) {
         let (indent, width) = (self.indent, self.width);
         let longest = |cell: fn(&Row) -> &String| {

@@ -1,5 +1,5 @@
-//! Text that measurements and outputs are made of: numbers and names as people read them, lines,
-//! JSON fields.
+//! Formatting shared by measurements and outputs: numbers and durations for people, wrapped lines,
+//! escaped text and optional JSON fields.
 
 mod below;
 
@@ -10,7 +10,7 @@ use serde::ser::SerializeMap;
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// A number with commas between its thousands.
+/// Formats a number with commas between its thousands.
 #[must_use]
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -24,18 +24,18 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// A number of things: `1 packet`, `2 packets`, `0 windows`.
+/// Formats a number of things: `1 packet`, `2 packets`, `0 windows`.
 #[must_use]
 pub fn counted(number: u64, singular: &str) -> String {
     format!("{} {}", grouped(number), plural(number, singular))
 }
 
-/// The word for so many things.
+/// Returns the singular or plural of a word.
 fn plural(number: u64, singular: &str) -> String {
     if number == 1 { singular.to_owned() } else { format!("{singular}s") }
 }
 
-/// A figure with three digits and a decimal prefix: `0`, `999`, `1.25 M`.
+/// Formats a number with three digits and a decimal prefix: `0`, `999`, `1.25 M`.
 #[must_use]
 pub fn scaled(value: f64) -> String {
     const PREFIXES: [&str; 6] = ["", " k", " M", " G", " T", " P"];
@@ -56,26 +56,26 @@ pub fn scaled(value: f64) -> String {
     format!("{value:.*}{}", if whole { 0 } else { decimals }, PREFIXES[index])
 }
 
-/// An amount of storage, in the largest unit that it has one of: `16 KiB`, `1 GiB`.
+/// Formats a size in the largest unit that it reaches: `16 KiB`, `1 GiB`.
 pub(crate) fn storage(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let power = (bytes.max(1).ilog2() / 10).min(4);
     format!("{} {}", bytes >> (10 * power), UNITS[power as usize])
 }
 
-/// A number with all its digits if they fit in `width`, or with three.
+/// Formats a number with all its digits if they fit in `width`, or with three.
 #[must_use]
 pub(crate) fn fitted(number: u64, width: usize) -> String {
     let text = grouped(number);
     if text.len() <= width { text } else { scaled(number as f64) }
 }
 
-/// Text from outside as people may see it: what would move the cursor, change colours or the order
-/// of letters, or begin a new line, is shown as an escape sequence of Rust's, such as `\n` or
+/// Escapes text from outside for display: characters that move the cursor, change colours or the
+/// order of letters, or begin a new line become escape sequences as in Rust, such as `\n` or
 /// `\u{1b}`.
 ///
-/// Names of interfaces, files and switches, and what other programs answer, can hold anything.
-/// Whatever prints them for people passes them through this.
+/// Names of interfaces, files and switches, and responses of other programs, can contain anything.
+/// All code that prints them for people must escape them.
 #[must_use]
 pub fn escaped(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unsafe) {
@@ -91,8 +91,8 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// Control characters, and those that are not seen: marks of the direction of writing (which
-/// reorder what stands beside them), spaces without width, separators of lines and paragraphs.
+/// Whether a character is a control character or invisible: marks of the writing direction (which
+/// reorder adjacent text), spaces without width, separators of lines and paragraphs.
 fn is_unsafe(character: char) -> bool {
     let unseen = |c| {
         matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
@@ -101,8 +101,8 @@ fn is_unsafe(character: char) -> bool {
     character.is_control() || unseen(character)
 }
 
-/// JSON for people: the same characters, as JSON escapes them. JSON itself lets all but the first
-/// 32 stand in its texts, and none of these stands anywhere else.
+/// Escapes the same characters in JSON for display, as JSON does. JSON requires it only for the
+/// first 32; the others occur only within strings.
 #[must_use]
 pub fn escaped_json(json: &str) -> String {
     let mut safe = String::with_capacity(json.len());
@@ -117,8 +117,8 @@ pub fn escaped_json(json: &str) -> String {
     safe
 }
 
-/// Splits a phrase where a line may end: at blanks, but neither between a number and its unit nor
-/// within an interval.
+/// Splits a phrase where a line may end: at blanks, except between a number and its unit and within
+/// an interval.
 fn breakable(phrase: &str) -> Vec<&str> {
     let is_number = |word: &str| {
         let digits = word.trim_start_matches(['(', '+', '-', '±', '≤']);
@@ -146,9 +146,9 @@ fn breakable(phrase: &str) -> Vec<&str> {
     parts
 }
 
-/// Phrases with commas between, broken into lines of at most `width` characters where there is
-/// room; all but the first are indented. No line ends between a number and its unit, or within an
-/// interval.
+/// Joins phrases with commas and wraps them into lines of at most `width` characters where
+/// possible; all but the first line are indented. No line ends between a number and its unit, or
+/// within an interval.
 pub(crate) fn wrapped(first: usize, rest: usize, width: usize, phrases: &[String]) -> String {
     let mut text = " ".repeat(first);
     let mut column = first;
@@ -158,8 +158,8 @@ pub(crate) fn wrapped(first: usize, rest: usize, width: usize, phrases: &[String
         for (word_index, word) in parts.iter().enumerate() {
             let comma = if word_index + 1 == parts.len() { comma } else { "" };
             let length = word.chars().count() + comma.len();
-            // A whole phrase goes to a new line, if it fits there; one that fits nowhere is broken
-            // between its words.
+            // A phrase that fits on a line of its own starts a new one; longer phrases are broken
+            // between words.
             let ahead = if word_index == 0 { phrase.chars().count() + comma.len() } else { length };
             let ahead = if rest + ahead > width { length } else { ahead };
             let begun = column > if text.contains('\n') { rest } else { first };
@@ -178,7 +178,7 @@ pub(crate) fn wrapped(first: usize, rest: usize, width: usize, phrases: &[String
     text
 }
 
-/// A time in nanoseconds, in the units that matter.
+/// Formats a duration in nanoseconds, in suitable units.
 pub(crate) fn lasted(nanoseconds: u64) -> String {
     let seconds = nanoseconds / 1_000_000_000;
     let fraction = nanoseconds as f64 / 1e9;
@@ -193,7 +193,7 @@ pub(crate) fn lasted(nanoseconds: u64) -> String {
     }
 }
 
-/// That the clock was set, by so many nanoseconds.
+/// Describes a step of the clock, in nanoseconds.
 pub(crate) fn stepped(by: i64) -> String {
     format!(
         "the clock was set {} by {}",
@@ -202,7 +202,7 @@ pub(crate) fn stepped(by: i64) -> String {
     )
 }
 
-/// `text` in at most `width` characters, with an ellipsis in the place of its middle.
+/// Shortens text to `width` characters, with an ellipsis in the middle.
 pub(crate) fn shortened(text: &str, width: usize) -> Cow<'_, str> {
     let length = text.chars().count();
     if length <= width {
@@ -214,7 +214,7 @@ pub(crate) fn shortened(text: &str, width: usize) -> Cow<'_, str> {
     Cow::Owned(start + "…" + &text.chars().skip(length - end).collect::<String>())
 }
 
-/// Writes a field that there is a value for.
+/// Writes a field if it has a value.
 pub(crate) fn optional<M: SerializeMap>(
     line: &mut M,
     name: &str,

@@ -10,39 +10,38 @@ use parquet::file::reader::ChunkReader;
 use std::io::{self, Read};
 use std::ops::Range;
 
-/// Annotations of byte arrays as text: converted types, and fields of the union of logical types.
+/// Annotations of byte arrays as text: converted types, and field numbers of logical types.
 const UTF8: i64 = 0;
 const ENUM: i64 = 4;
 const JSON: i64 = 19;
 const LOGICAL_TEXTS: [i16; 3] = [1, 4, 12];
 
-/// Length of the metadata and magic bytes, at the end.
+/// Length of the metadata and magic bytes, at the end of a file.
 const TAIL: u64 = 8;
 const MAGIC: &[u8; 4] = b"PAR1";
-/// Metadata of a file with 1,000 row groups takes 10 MiB.
+/// Maximum size of the metadata. A file with 1,000 row groups takes 10 MiB.
 const LONGEST_FOOTER: u64 = 16 << 20;
-/// Groups within groups. Rows of a lake have four.
+/// Maximum depth of nested groups. Rows of a lake have four levels.
 const DEEPEST: usize = 16;
 const MOST_ROWS: i64 = 1 << 26;
 const MOST_PAGES: usize = 1 << 16;
-/// Elements of a list in one row; the largest are the 65,536 slots of heavy hitters and counters of
-/// sketches.
+/// Maximum number of list elements in one row. The largest lists are the 65,536 slots of heavy
+/// hitters and the counters of sketches.
 const MOST_ELEMENTS: i64 = 1 << 17;
-/// A page header without statistics takes some 30 bytes.
+/// Bytes read first for a page header. One without statistics takes some 30 bytes.
 const HEADER: u64 = 256;
 const LONGEST_HEADER: u64 = 1 << 16;
-/// Bytes that the pages of all columns may take at once: of any file, and for each byte of the
+/// Maximum memory for the pages of all columns: a constant, plus this many bytes per byte of the
 /// file.
 const PAGES: u64 = 32 << 20;
 const PAGES_A_BYTE: u64 = 16;
-/// Memory of an entry of a dictionary beside its bytes.
+/// Memory overhead of a dictionary entry, in bytes.
 const ENTRY: u64 = 32;
-/// Maximum expansion of LZ4 in Hadoop's framing. Other codecs do not exceed the page's stated
-/// length, or are checked for it.
+/// Maximum expansion of LZ4 in Hadoop's framing. Other codecs do not exceed the stated length of a
+/// page, or are checked for it.
 const LZ4_RATIO: u64 = 255;
 
-/// Before the digits of the footer's own CRC-32, which is that of the footer with zeros in their
-/// place.
+/// Key before the digits of the footer's own CRC-32. It is computed with zeros in their place.
 const SUM_KEY: &str = "flowgauge.footer";
 const DIGITS: usize = 8;
 
@@ -50,20 +49,20 @@ pub(super) fn damaged(problem: impl Into<String>) -> ParquetError {
     ParquetError::General(problem.into())
 }
 
-/// The entry of a file's metadata that [`seal`] fills in.
+/// Returns the metadata entry that [`seal`] fills in.
 pub(super) fn unsealed() -> (&'static str, String) {
     (SUM_KEY, "0".repeat(DIGITS))
 }
 
 /// Prefix of `created_by` in files that this program wrote. Other writers copy our key-value
-/// metadata, and with it the footer's checksum, into their own footers.
+/// metadata, including the footer's checksum, into their own footers.
 pub(super) const CREATOR: &str = "flowgauge version ";
 
 fn contains(footer: &[u8], text: &str) -> bool {
     footer.windows(text.len()).any(|bytes| bytes == text.as_bytes())
 }
 
-/// Where the digits are in a footer.
+/// Returns the position of the digits in a footer.
 fn digits(footer: &[u8]) -> Option<Range<usize>> {
     let mark = [SUM_KEY.as_bytes(), &[0x18, DIGITS as u8]].concat();
     let at = footer.windows(mark.len()).rposition(|bytes| bytes == mark)? + mark.len();
@@ -95,7 +94,8 @@ fn footer_of(file: &[u8]) -> Option<(usize, usize)> {
     Some((end.checked_sub(length)?, end))
 }
 
-/// The metadata of a file, whose structure is sound, and whether a checksum of it was verified.
+/// Returns the metadata of a file, after checking its structure, and whether its checksum was
+/// verified.
 pub(super) fn footer(file: &impl ChunkReader) -> Result<(Vec<u8>, bool)> {
     let length = file.len();
     let end =
@@ -127,9 +127,8 @@ pub(super) fn footer(file: &impl ChunkReader) -> Result<(Vec<u8>, bool)> {
     Ok((as_bytes(&footer, &metadata), digits.is_some()))
 }
 
-/// Metadata in which texts are annotated as BSON instead: the library gives these as the bytes that
-/// they are, and refuses texts that are not UTF-8, as which some engines annotate every byte array.
-/// Each annotation keeps its length.
+/// Replaces text annotations by BSON of the same length: the library returns BSON as plain bytes,
+/// whereas it refuses texts that are not UTF-8, and some engines annotate every byte array as text.
 fn as_bytes(footer: &[u8], metadata: &Item) -> Vec<u8> {
     const BSON: u8 = 20 << 1;
     const BSON_LOGICAL: u8 = 13 << 4 | 12;
@@ -154,7 +153,7 @@ fn as_bytes(footer: &[u8], metadata: &Item) -> Vec<u8> {
     footer
 }
 
-/// Numbers of fields in `parquet.thrift`.
+/// Field numbers of `parquet.thrift`.
 mod number {
     pub(super) mod file {
         pub(in super::super) const SCHEMA: i16 = 2;
@@ -190,12 +189,12 @@ mod number {
         pub(in super::super) const DEFINITION_BYTES: i16 = 5;
         pub(in super::super) const REPETITION_BYTES: i16 = 6;
         pub(in super::super) const IS_COMPRESSED: i16 = 7;
-        /// In each of the three.
+        /// In all three structures.
         pub(in super::super) const VALUES: i16 = 1;
     }
 }
 
-/// Checks metadata before it is decoded; pages are in the first `end` bytes of the file.
+/// Checks metadata before it is decoded. Pages are in the first `end` bytes of the file.
 fn structure(metadata: &Item, end: u64) -> Result<()> {
     let schema = metadata.list(number::file::SCHEMA);
     let mut elements = schema.iter();
@@ -228,7 +227,7 @@ fn structure(metadata: &Item, end: u64) -> Result<()> {
     Ok(())
 }
 
-/// How many columns with values the first element of a schema has below it.
+/// Returns the number of leaf columns below the first element of a schema.
 fn leaves<'a>(elements: &mut impl Iterator<Item = &'a Item>, depth: usize) -> Option<usize> {
     let depth = depth.checked_sub(1)?;
     match elements.next()?.int(number::element::CHILDREN).unwrap_or(0) {
@@ -254,7 +253,7 @@ fn chunk_fits(column: &Item, rows: i64, end: u64) -> Option<()> {
     (start >= 4 && data >= start && start.checked_add(length)? <= end).then_some(())
 }
 
-/// Checks the headers of all pages of columns that are to be read.
+/// Checks the headers of all pages of the wanted columns.
 pub(super) fn pages(
     file: &impl ChunkReader,
     metadata: &ParquetMetaData,
@@ -281,7 +280,7 @@ pub(super) fn pages(
     Ok(())
 }
 
-/// Bytes that the pages of a chunk which are in memory at once take at most.
+/// Returns the maximum size of the pages of a chunk that are in memory at the same time.
 fn chunk(
     file: &impl ChunkReader,
     group: &RowGroupMetaData,
@@ -315,8 +314,8 @@ fn chunk(
             return Err("damaged: a page without a length".to_owned());
         };
         if matches!(column.compression(), Compression::GZIP(_)) {
-            // The levels of a page of the second version stand before its values as they are, and
-            // these may be so as well.
+            // In a page of version 2 the levels are uncompressed and precede the values, which may
+            // be uncompressed as well.
             let second = header.field(number::page::DATA_2);
             let levels = |number| {
                 second
@@ -340,7 +339,7 @@ fn chunk(
         let held = |number| header.field(number).and_then(|it| it.int(number::page::VALUES));
         let taken = uncompressed.max(compressed.saturating_mul(ratio));
         if let Some(more) = held(number::page::DATA).or_else(|| held(number::page::DATA_2)) {
-            // Levels of a value take two bytes each, and the value at least one bit.
+            // The levels of a value take two bytes each, and the value at least one bit.
             values = values.saturating_add(more).max(0);
             if more < 0 || values > column.num_values() {
                 return Err(format!(
@@ -350,7 +349,7 @@ fn chunk(
             }
             largest = largest.max(taken);
         } else if let Some(entries) = held(number::page::DICTIONARY) {
-            // An entry takes a byte of the page at least.
+            // An entry takes at least one byte of the page.
             if u64::try_from(entries).map_or(true, |entries| entries > uncompressed) {
                 return Err(format!(
                     "damaged: a dictionary of {entries} entries in {uncompressed} bytes"
@@ -368,15 +367,14 @@ fn chunk(
     Err(format!("more than {MOST_PAGES} pages"))
 }
 
-/// Whether gzip data decompresses to at most `most` bytes. The library decompresses it without a
-/// limit.
+/// Whether gzip data expands to at most `most` bytes. The library decompresses without a limit.
 fn fits(file: &impl ChunkReader, at: u64, compressed: u64, most: u64) -> bool {
     let Ok(bytes) = file.get_bytes(at, compressed as usize) else { return false };
     io::copy(&mut MultiGzDecoder::new(&bytes[..]).take(most + 1), &mut io::sink())
         .is_ok_and(|length| length <= most)
 }
 
-/// The header of a page, and its length.
+/// Reads the header of a page; returns it with its length.
 fn header(file: &impl ChunkReader, at: u64, end: u64) -> Option<(Item, u64)> {
     [HEADER, LONGEST_HEADER].into_iter().find_map(|length| {
         let bytes = file.get_bytes(at, length.min(end - at) as usize).ok()?;

@@ -1,4 +1,4 @@
-//! Where the bytes of a file are.
+//! Inputs of the Parquet reader: files, and bytes in memory.
 
 use bytes::{Buf, Bytes};
 use parquet::errors::{ParquetError, Result};
@@ -9,13 +9,13 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that are read at once when a page header is looked at.
+/// Bytes read at once for a page header.
 const AHEAD: usize = 512;
 
 /// A file on disk, or bytes in memory.
 #[derive(Clone)]
 pub(crate) enum Input {
-    /// Opened, where its bytes begin, and how many there are.
+    /// A file, the offset of the first byte, and the length.
     File(Arc<File>, u64, u64),
     Memory(Bytes),
 }
@@ -26,7 +26,7 @@ impl Input {
         Ok(Input::File(Arc::new(file), 0, length))
     }
 
-    /// Some of its bytes.
+    /// Returns a range of the bytes.
     pub(crate) fn part(&self, start: u64, length: u64) -> Self {
         match self {
             Input::File(file, before, _) => Input::File(Arc::clone(file), before + start, length),
@@ -37,8 +37,8 @@ impl Input {
     }
 }
 
-/// A temporary file without a name, which ends with the process: what does not belong into memory,
-/// piece by piece.
+/// Unnamed temporary file for data that is too large for memory. It is deleted when the process
+/// ends.
 pub(crate) struct Spool {
     file: File,
     end: u64,
@@ -54,7 +54,7 @@ impl Spool {
         Ok(Spool { file, end: 0 })
     }
 
-    /// Adds a piece; gives its place.
+    /// Appends a piece; returns its offset and length.
     pub(crate) fn add(&mut self, bytes: &[u8]) -> io::Result<(u64, u64)> {
         self.file.write_all(bytes)?;
         let (start, length) = (self.end, bytes.len() as u64);
@@ -62,7 +62,7 @@ impl Spool {
         Ok((start, length))
     }
 
-    /// All pieces together.
+    /// Returns the whole content.
     pub(crate) fn finish(self) -> Input {
         Input::File(Arc::new(self.file), 0, self.end)
     }
@@ -117,7 +117,7 @@ fn beyond(start: u64, length: usize) -> ParquetError {
     ParquetError::EOF(format!("{length} bytes at {start} are beyond its end"))
 }
 
-/// A file from a place on; others that read the same file do not move it.
+/// Reader of a file from an offset. Other readers of the same file are not affected.
 struct From {
     file: Arc<File>,
     at: u64,

@@ -1,11 +1,14 @@
-//! Rows as Parquet files, which every engine reads, and files of engines as rows.
+//! Converts rows to Parquet files, and files, also those of other engines, to rows.
 //!
 //! Lists and tables are LISTs of three levels, none of them optional. Times are whole microseconds,
-//! since engines differ about nanoseconds; these stand beside them as plain numbers.
+//! since engines differ about nanoseconds, which are in integer columns as well.
 //!
-//! A file may be damaged, or made to harm: [`check`] comes before the library that decodes it, and
-//! a row's values are held against its checksum. Whether a byte array is text follows from the name
-//! of its column, since engines differ about annotations.
+//! A file may be damaged or malicious: [`check`] validates it before the library decodes it, and
+//! rows are compared with their checksums. The name of a column decides whether a byte array is
+//! text, since engines differ about annotations.
+//!
+//! `write` encodes rows, [`Parquet`] reads them, `thrift` parses metadata for `check`, and
+//! `input` reads the bytes.
 
 mod check;
 mod input;
@@ -33,16 +36,16 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::{Arc, Once};
 
-/// Columns with bytes that are no text, and what names of images begin with. Some engines annotate
-/// every byte array as text, others none.
+/// Columns with binary data, and the name prefix of register images. Some engines annotate every
+/// byte array as text, others none.
 const BINARY: [&str; 2] = ["membership", "key"];
 const IMAGES: &str = "hll_";
-/// When a window begins, in microseconds. It follows from another column, and engines write it in
-/// many ways: it is not read.
+/// Start of a window, in microseconds. It is not read: another column has it in nanoseconds, and
+/// engines write it in many ways.
 const TIME: &str = "time";
 const BEGIN: &str = "scheduled_start_ns";
 
-/// A file to read.
+/// An opened file.
 pub(crate) struct Parquet {
     metadata: ParquetMetaData,
     /// Whether the metadata has a checksum, which was verified.
@@ -83,25 +86,25 @@ impl Parquet {
         Ok(Parquet { metadata, is_verified, input: Arc::new(input) })
     }
 
-    /// How many rows it has.
+    /// Returns the number of rows.
     pub(crate) fn len(&self) -> u64 {
         self.metadata.file_metadata().num_rows().unsigned_abs()
     }
 
-    /// A column that is not known.
+    /// Returns the name of a column that is not known.
     pub(crate) fn unknown_column(&self, is_known: impl Fn(&str) -> bool) -> Option<String> {
         let fields = self.metadata.file_metadata().schema().get_fields().iter();
         fields.map(|field| field.name()).find(|name| !is_known(name)).map(str::to_owned)
     }
 
-    /// Bytes of its values, before they were compressed.
+    /// Returns the uncompressed size of the values, in bytes.
     pub(crate) fn size(&self) -> u64 {
         let columns = self.metadata.row_groups().iter().flat_map(|group| group.columns());
         columns.map(|column| column.uncompressed_size().unsigned_abs()).fold(0, u64::saturating_add)
     }
 
-    /// The minimum and maximum of a column, if the file has them under a checksum: damaged
-    /// statistics would leave rows out silently.
+    /// Returns the minimum and maximum of a column, if the metadata was verified: damaged
+    /// statistics would hide rows.
     pub(crate) fn range(&self, column: &str) -> Option<(i64, i64)> {
         if !self.is_verified {
             return None;
@@ -117,8 +120,7 @@ impl Parquet {
         })?
     }
 
-    /// Its rows, of the columns that are wanted. Values are held against the row's checksum if all
-    /// columns are wanted that it is of.
+    /// Reads the wanted columns of all rows. Checksums are verified if all columns are wanted.
     pub(crate) fn rows(
         self,
         is_wanted: impl Fn(&str) -> bool,
@@ -203,7 +205,7 @@ fn caught<T>(decode: impl FnOnce() -> T) -> Result<T> {
     decoded.map_err(|_| damaged("damaged: it cannot be decoded"))
 }
 
-/// A row of the values of wanted columns; the name of the column that has a value of another kind.
+/// Converts decoded fields to a row. Fails with the name of a column whose value has another type.
 fn of_fields(
     fields: Vec<(String, Field)>,
     columns: &[(String, Value)],
@@ -225,7 +227,7 @@ fn of_fields(
     Ok(row)
 }
 
-/// The empty value of a column's type; `None` for types that no column of a lake has.
+/// Returns the empty value of a column's type; `None` for types that no lake column has.
 fn nothing(field: &Type) -> Option<Value> {
     if let Some(element) = element(field) {
         let columns = |fields: &[TypePtr]| {
@@ -261,7 +263,7 @@ fn is_list(field: &Type) -> bool {
         || about.converted_type() == ConvertedType::LIST
 }
 
-/// The element type of a list.
+/// Returns the element type of a list.
 fn element(field: &Type) -> Option<&Type> {
     let Type::GroupType { fields, .. } = field else { return None };
     let [repeated] = fields.as_slice() else { return None };
@@ -295,7 +297,7 @@ fn real(field: &Field) -> Option<f64> {
     match field {
         Field::Double(number) => Some(*number),
         Field::Float(number) => Some(f64::from(*number)),
-        // In a table what is unknown is no number, which some engines write as nothing.
+        // In tables unknown numbers are NaN, which some engines write as null.
         Field::Null => Some(f64::NAN),
         _ => None,
     }
@@ -309,7 +311,7 @@ fn text(field: &Field) -> Option<String> {
     bytes(field).and_then(|bytes| std::str::from_utf8(bytes).ok()).map(str::to_owned)
 }
 
-/// Converts a field to the kind of its column.
+/// Converts a field to the type of its column.
 fn value(field: Field, kind: &Value) -> Option<Value> {
     if let Field::Null = field {
         return Some(kind.clone());
@@ -414,7 +416,7 @@ mod tests {
             for bit in 0..8 {
                 let mut flipped = bytes.clone();
                 flipped[at] ^= 1 << bit;
-                // Some bits mean nothing to readers.
+                // Some bits have no effect on readers.
                 if let Ok(read) = read(flipped) {
                     assert_eq!(read, rows, "byte {at}, bit {bit}");
                 }

@@ -1,10 +1,10 @@
 //! Structures in Thrift's compact protocol, as the metadata of Parquet files is written.
 //!
-//! The library that decodes metadata trusts the lengths in it: a list that claims 2^31 elements is
-//! allocated, and nested structures are followed until the stack ends. [`read`] is given the same
-//! bytes first. It needs memory in proportion to them, and a bounded stack.
+//! The library that decodes metadata trusts the lengths in it: it allocates a list that claims 2^31
+//! elements, and follows nested structures until the stack overflows. [`read`] parses the same
+//! bytes first. Its memory is proportional to their number, and its stack is bounded.
 
-/// Structures within structures; metadata of Parquet has eight.
+/// Maximum depth of nested structures; metadata of Parquet has eight levels.
 const DEEPEST: usize = 16;
 
 /// A value of a field.
@@ -24,7 +24,7 @@ pub(super) enum Item {
 #[derive(Debug)]
 pub(super) struct Field {
     number: i16,
-    /// Where its first byte is, which holds its type and its distance from the field before.
+    /// Offset of its first byte, which holds its type and its distance from the previous field.
     pub(super) at: usize,
     pub(super) value: Item,
 }
@@ -36,22 +36,22 @@ impl Field {
 }
 
 impl Item {
-    /// The fields of a structure.
+    /// Returns the fields of a structure.
     pub(super) fn fields(&self) -> &[Field] {
         if let Item::Struct(fields) = self { fields } else { &[] }
     }
 
-    /// A field of a structure, with its place.
+    /// Returns a field of a structure, with its offset.
     pub(super) fn placed(&self, number: i16) -> Option<&Field> {
         self.fields().iter().find(|field| field.number == number)
     }
 
-    /// A field of a structure.
+    /// Returns the value of a field of a structure.
     pub(super) fn field(&self, number: i16) -> Option<&Item> {
         self.placed(number).map(|field| &field.value)
     }
 
-    /// A field with an integer.
+    /// Returns the integer of a field.
     pub(super) fn int(&self, number: i16) -> Option<i64> {
         match self.field(number)? {
             Item::Int(value) => Some(*value),
@@ -59,7 +59,7 @@ impl Item {
         }
     }
 
-    /// A field with a list; an empty one if it is missing.
+    /// Returns the list of a field; empty if it is missing.
     pub(super) fn list(&self, number: i16) -> &[Item] {
         match self.field(number) {
             Some(Item::List(items)) => items,
@@ -68,8 +68,8 @@ impl Item {
     }
 }
 
-/// Reads one structure. Gives it and its length in bytes; `None` if the bytes are not one whole
-/// structure.
+/// Reads one structure. Returns it with its length in bytes; `None` if the bytes do not begin with
+/// a complete structure.
 pub(super) fn read(bytes: &[u8]) -> Option<(Item, usize)> {
     let mut reader = Reader { bytes, at: 0 };
     let item = reader.structure(DEEPEST)?;
@@ -102,7 +102,7 @@ impl Reader<'_> {
         Some(byte)
     }
 
-    /// An unsigned integer of seven bits a byte.
+    /// Reads an unsigned integer of seven bits per byte.
     fn varint(&mut self) -> Option<u64> {
         let mut value = 0_u64;
         for shift in (0..64).step_by(7) {
@@ -115,14 +115,14 @@ impl Reader<'_> {
         None
     }
 
-    /// A signed integer, its sign in the lowest bit.
+    /// Reads a signed integer with its sign in the lowest bit.
     fn zigzag(&mut self) -> Option<i64> {
         let value = self.varint()?;
         Some((value >> 1).cast_signed() ^ -((value & 1).cast_signed()))
     }
 
-    /// A length in bytes or elements. Each element takes at least one byte, so it cannot exceed the
-    /// remaining input.
+    /// Reads a length in bytes or elements. Each element takes at least one byte, so the length
+    /// cannot exceed the remaining input.
     fn length(&mut self) -> Option<usize> {
         let length = usize::try_from(self.varint()?).ok()?;
         (length <= self.bytes.len() - self.at).then_some(length)
@@ -141,7 +141,7 @@ impl Reader<'_> {
                 0 => i16::try_from(self.zigzag()?).ok()?,
                 delta => number.checked_add(i16::from(delta))?,
             };
-            // A flag is in the type of its field.
+            // The type of the field contains the value of a flag.
             let value = match head & 0x0f {
                 kind::TRUE => Item::Int(1),
                 kind::FALSE => Item::Int(0),
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn lengths_are_not_believed_and_depth_is_bounded() {
-        // A list of 2^32 elements, a string of 2^32 bytes, and no end of structures in structures.
+        // A list of 2^32 elements, a string of 2^32 bytes, and unbounded nesting.
         assert!(read(&[0x19, 0xf5, 0x80, 0x80, 0x80, 0x80, 0x10, 0]).is_none());
         assert!(read(&[0x18, 0x80, 0x80, 0x80, 0x80, 0x10, 0]).is_none());
         assert!(read(&[0x1c; 100_000]).is_none());

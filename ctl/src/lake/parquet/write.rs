@@ -1,4 +1,4 @@
-//! Rows as a Parquet file: a row group, and in each page the CRC-32 that readers check.
+//! Writes rows as a Parquet file with one row group. Each page has the CRC-32 that readers verify.
 
 use super::check;
 use crate::row::{Cells, Row, Value};
@@ -18,18 +18,17 @@ use parquet::file::writer::{
 use parquet::schema::types::{ColumnPath, SchemaDescriptor, Type, TypePtr};
 use std::sync::Arc;
 
-/// How well to compress: more takes much longer and saves little.
+/// Compression level. Higher ones take much longer and save little.
 const ZSTD_LEVEL: i32 = 3;
 
-/// A file of these rows, all of which have the columns of the first one, in one row group. `about`
-/// is its metadata.
+/// Encodes rows, all of which have the columns of the first one. `about` is the key-value metadata.
 pub(crate) fn write(rows: &[Row], about: &[(&str, String)]) -> Result<Vec<u8>> {
     encode(rows, about, Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?))
 }
 
-/// A file of one row that is soon read again or removed. It is not compressed: a column of one
-/// value is made smaller by little, and each column would take longer to set its compressor up than
-/// all of them take to be written.
+/// Encodes one row for a file that is soon read again or removed. It is not compressed: single
+/// values shrink little, and setting up a compressor for each column would take longer than writing
+/// all of them.
 pub(crate) fn write_row(row: &Row) -> Result<Vec<u8>> {
     encode(std::slice::from_ref(row), &[], Compression::UNCOMPRESSED)
 }
@@ -48,7 +47,7 @@ fn encode(rows: &[Row], about: &[(&str, String)], compression: Compression) -> R
         .set_key_value_metadata(Some(metadata))
         .set_compression(compression);
     for (name, _) in first.columns().filter(|(_, value)| matches!(value, Value::Bytes(_))) {
-        // Sketches do not repeat.
+        // Sketches have no repeated values.
         properties =
             properties.set_column_dictionary_enabled(ColumnPath::new(vec![name.to_owned()]), false);
     }
@@ -72,7 +71,7 @@ fn encode(rows: &[Row], about: &[(&str, String)], compression: Compression) -> R
     Ok(bytes)
 }
 
-/// A row group that is being written, column by column.
+/// Row group in progress, written column by column.
 struct Group<'a> {
     columns: SchemaDescriptor,
     next: usize,
@@ -80,8 +79,7 @@ struct Group<'a> {
     writer: SerializedRowGroupWriter<'a, Vec<u8>>,
 }
 
-/// Pages of a column with the CRC-32 of each in its header, which the library checks but does not
-/// write.
+/// Page writer that adds the CRC-32 to each header. The library verifies it but does not write it.
 struct Pages<'a>(&'a mut Vec<u8>);
 
 impl PageWriter for Pages<'_> {
@@ -109,8 +107,8 @@ impl PageWriter for Pages<'_> {
     }
 }
 
-/// A page header (`PageHeader` in `parquet.thrift`, compact protocol) with field 4, the CRC-32,
-/// behind its first three, which are integers.
+/// Inserts field 4, the CRC-32, into a page header (`PageHeader` in `parquet.thrift`, compact
+/// protocol), after its first three fields, which are integers.
 fn with_sum(header: &[u8], sum: u32) -> Option<Vec<u8>> {
     const INTEGER: u8 = 0x15;
     const FIELD: u8 = 0x10;
@@ -147,7 +145,7 @@ fn leaf(
     Ok(Arc::new(leaf.build()?))
 }
 
-/// `required group NAME (LIST) { repeated group list { ELEMENT } }`.
+/// Makes the type `required group NAME (LIST) { repeated group list { ELEMENT } }`.
 fn list(name: &str, element: TypePtr) -> Result<TypePtr> {
     let repeated = Type::group_type_builder("list")
         .with_repetition(Repetition::REPEATED)
@@ -192,8 +190,7 @@ fn field(name: &str, value: &Value) -> Result<TypePtr> {
     }
 }
 
-/// Writes a leaf: its values, and for each of them how much of its path is there and where it
-/// repeats.
+/// Writes a leaf column: its values with their definition and repetition levels.
 fn batch<T: DataType>(
     group: &mut Group<'_>,
     values: &[T::T],
@@ -311,7 +308,7 @@ fn table_column(
     }
 }
 
-/// Which elements begin a row, and which rows have none.
+/// Definition and repetition levels of a list column.
 #[derive(Default)]
 struct Levels {
     definition: Vec<i16>,

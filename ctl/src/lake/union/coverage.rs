@@ -1,30 +1,31 @@
 //! Time coverage of a place: missing time, and time counted by two runs.
 
-/// Shorter gaps and overlaps are clock differences, not windows. Half a window if that is less.
-const CLOCKS_NS: u64 = 1_000_000_000;
+/// Maximum difference between clocks: shorter gaps and overlaps do not count, nor do those of less
+/// than half a window.
+const MAX_CLOCK_DIFFERENCE_NS: u64 = 1_000_000_000;
 
-/// The time of one window of a place.
+/// Time of one window at a place.
 #[derive(Clone, Copy)]
 pub(super) struct Span {
     pub(super) begin: u64,
     pub(super) end: u64,
-    /// Of the schedule, in nanoseconds.
+    /// Scheduled length, in nanoseconds.
     pub(super) length: u64,
-    /// Which run counted it, by number.
+    /// Number of the run that counted it.
     pub(super) run: u32,
-    /// Its number in the run, and that of the last window in it.
+    /// Numbers of its first and last window in the run.
     pub(super) windows: (u64, u64),
-    /// Windows of the run before it in which there was no packet, and which have no row.
+    /// Number of windows without packets, and without rows, just before it.
     pub(super) silent: u64,
 }
 
 impl Span {
     fn tolerance(&self) -> u64 {
-        CLOCKS_NS.min(self.length / 2).max(1)
+        MAX_CLOCK_DIFFERENCE_NS.min(self.length / 2).max(1)
     }
 }
 
-/// Coverage by the windows so far, which are added in the order of their times.
+/// Coverage of a place by its windows, which are added in order of time.
 pub(super) struct Coverage {
     begin: u64,
     reached: u64,
@@ -53,8 +54,8 @@ impl Coverage {
         self.last = span;
     }
 
-    /// Missing and duplicated nanoseconds of a range.
-    pub(super) fn of(&self, (begin, end): (u64, u64)) -> (u64, u64) {
+    /// Returns the missing and the doubly counted nanoseconds of a range.
+    pub(super) fn missing_and_doubled(&self, (begin, end): (u64, u64)) -> (u64, u64) {
         let tolerance = self.last.tolerance();
         let ends = [self.begin.saturating_sub(begin), end.saturating_sub(self.reached)];
         (self.missing + ends.into_iter().filter(|gap| *gap >= tolerance).sum::<u64>(), self.doubled)
@@ -81,7 +82,7 @@ mod tests {
         };
         let mut coverage = Coverage::new(span(&spans[0]));
         spans[1..].iter().for_each(|it| coverage.add(span(it)));
-        coverage.of((0, 10 * length))
+        coverage.missing_and_doubled((0, 10 * length))
     }
 
     #[test]
@@ -110,8 +111,8 @@ mod tests {
         let mut coverage = Coverage::new(span(0, 1000 * MS, 0, 0));
         coverage.add(span(1400 * MS, 2000 * MS, 5, 0));
         coverage.add(span(9000 * MS, 10_000 * MS, 13, 7));
-        assert_eq!(coverage.of((0, 10_000 * MS)), (0, 0));
+        assert_eq!(coverage.missing_and_doubled((0, 10_000 * MS)), (0, 0));
         coverage.add(span(12_000 * MS, 13_000 * MS, 16, 1));
-        assert_eq!(coverage.of((0, 13_000 * MS)), (2000 * MS, 0));
+        assert_eq!(coverage.missing_and_doubled((0, 13_000 * MS)), (2000 * MS, 0));
     }
 }

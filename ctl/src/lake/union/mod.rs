@@ -1,11 +1,12 @@
-//! Rows of a lake together: the same registers as if one machine had counted all of their packets
-//! in one window.
+//! Unions of rows: the same registers as if one machine had counted all of their packets in one
+//! window.
 //!
-//! Rows with different hashes, keys, shapes or versions are refused, and windows that overlap when
-//! united by window. Duplicate rows count once; missing time is reported.
+//! Rows with different hashes, keys, shapes or versions are refused, and so are overlapping windows
+//! in a union by window. Duplicate rows count once; missing time is reported.
 //!
 //! [`unite`] surveys all files first (`order::Survey`), then merges their rows in one order
-//! (`order::Ordered`) into groups.
+//! (`order::Ordered`) into groups, each of which becomes a record. `selection` finds and opens the
+//! files, and `coverage` computes missing time.
 
 mod coverage;
 mod order;
@@ -39,65 +40,65 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Files that an error names for each identity.
+/// Maximum number of files that an error names for each identity.
 const NAMED: usize = 3;
 
-/// Why rows cannot be united.
+/// Reason why rows cannot be merged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnionError {
     /// A file or directory cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// Which.
+        /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A file is no Parquet, or damaged.
+    /// A file is not Parquet, or is damaged.
     #[error("{}: {problem}", path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The defect.
         problem: String,
     },
-    /// A row holds what no lake holds.
+    /// A row is not one of a lake.
     #[error("{}, row {row}: {problem}", path.display())]
     Row {
-        /// Of which file.
+        /// The file.
         path: PathBuf,
-        /// Counted from one.
+        /// Number of the row, from one.
         row: u64,
-        /// What is wrong.
+        /// The defect.
         problem: String,
     },
-    /// Rows that no number can be made of together.
+    /// Rows that cannot be merged.
     #[error("{what} differ, and no number can be made of them together: {has}")]
     Mixed {
-        /// What differs.
+        /// The property that differs.
         what: &'static str,
-        /// Which files have which.
+        /// The files with each of its values.
         has: String,
     },
-    /// Windows that are not of the same times.
+    /// Windows with different boundaries.
     #[error(
         "windows do not coincide: {one} and {other} overlap; unite them by host, source or all together, or count them in windows of one length \
          that are aligned"
     )]
     Overlap {
-        /// A window.
+        /// The first window.
         one: String,
-        /// Another one.
+        /// The second window.
         other: String,
     },
-    /// Nothing to unite.
+    /// The selection is empty.
     #[error("no windows to unite{0}")]
     Nothing(String),
     /// A record could not be written.
     #[error("cannot write: {0}")]
     Output(#[source] io::Error),
-    /// A query needs the secret of the rows' hash.
+    /// A query for a flow needs the secret of the rows' hash.
     #[error("to ask for a flow takes the secret of the hash, {0}: give it with --hash-key")]
     Secret(String),
 }
@@ -112,7 +113,7 @@ impl UnionError {
     }
 }
 
-/// A place where packets were counted, of a fleet.
+/// A place in the fleet where packets were counted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     host: String,
@@ -131,7 +132,7 @@ impl Place {
     }
 }
 
-/// Hash identities, the first files with each, and how many files have it.
+/// Hash identities, each with its first files and their total number.
 #[derive(Default)]
 struct Identities(BTreeMap<String, (Vec<PathBuf>, u64)>);
 
@@ -146,8 +147,8 @@ impl Identities {
         }
     }
 
-    fn told(&self) -> String {
-        let told = self.0.iter().map(|(identity, (first, number))| {
+    fn describe(&self) -> String {
+        let described = self.0.iter().map(|(identity, (first, number))| {
             let names: Vec<String> = first.iter().map(|path| path.display().to_string()).collect();
             let more = if *number > NAMED as u64 {
                 format!(" and {} more", number - NAMED as u64)
@@ -156,11 +157,11 @@ impl Identities {
             };
             format!("{}{more} has {identity}", names.join(", "))
         });
-        told.collect::<Vec<_>>().join("; ")
+        described.collect::<Vec<_>>().join("; ")
     }
 }
 
-/// Which rows make one union.
+/// Key of a group: its name, begin and end.
 type Key = (String, u64, u64);
 
 struct Group {
@@ -195,18 +196,18 @@ impl Group {
     }
 }
 
-/// Settings in which nothing is measured.
+/// Returns settings with all measurements off.
 fn none(cardinality: cardinality::Settings) -> Settings {
     Settings::only(cardinality::Settings { mode: Mode::Off, ..cardinality })
 }
 
-/// Unites the rows of a selection, and gives a record of each union in the order of names or times.
-/// Of unions by window it holds one at a time. Heavy hitters that a union has no room for depend on
-/// the order of rows: it is that of their times, then of host, source, direction and run.
+/// Merges the selected rows and passes a record of each union on, in the order of names or times. A
+/// union by window holds one window in memory. If heavy hitters exceed their capacity, the result
+/// depends on the order of rows: by time, then host, source, direction and run.
 ///
 /// # Errors
-/// [`UnionError`]. Rows with different hashes are refused before the first record; what is wrong
-/// with a later row may be found after records of earlier windows.
+/// [`UnionError`]. Different hashes are refused before the first record; other defects may be found
+/// after records of earlier windows.
 pub fn unite(
     selection: &Selection,
     options: &Options,
@@ -219,14 +220,13 @@ pub fn unite(
 
 /// One side of a comparison.
 pub struct Side {
-    /// What distinct flows are by, and the registers of all rows together; nothing if no row has
-    /// any.
+    /// Key of distinct flows, and the merged registers; `None` if no row has any.
     pub registers: Option<(KeyKind, Vec<u8>)>,
-    /// Of which rows it is.
+    /// Provenance of the rows.
     pub united: United,
 }
 
-/// Unites two selections whose rows could be united with each other.
+/// Merges two selections whose rows could be merged with each other.
 ///
 /// # Errors
 /// As [`unite`].
@@ -249,22 +249,22 @@ pub fn sides(one: &Selection, other: &Selection) -> Result<[Side; 2], UnionError
     Ok([side(one)?, side(other)?])
 }
 
-/// Unions that are being made.
+/// Unions in progress.
 struct Unions<'a> {
     selection: &'a Selection,
     options: &'a Options,
     groups: BTreeMap<Key, Group>,
     crossing: u64,
-    /// Whether rows cross the start and the end of the range.
+    /// Whether rows extend beyond the start and the end of the range.
     is_cut: (bool, bool),
     now: u64,
-    /// Lost rows of each run, as of its last row so far.
+    /// Number of lost rows of each run, as its last row so far states it.
     lost: BTreeMap<u32, u64>,
     /// Places with a row so far. A later window without a row of such a place is reported as
     /// missing.
     places: BTreeSet<Place>,
     records: u64,
-    /// An empty bank for the next window.
+    /// An empty bank for the next window, for reuse.
     spare: Option<Box<WideBank>>,
 }
 
@@ -275,16 +275,16 @@ impl<'a> Unions<'a> {
         survey: &Survey,
     ) -> Result<Self, UnionError> {
         if survey.sources.is_empty() {
-            let told = |number: u64, what: &str| {
+            let described = |number: u64, what: &str| {
                 if number > 0 {
                     format!(", {} {what}", counted(number, "window"))
                 } else {
                     String::new()
                 }
             };
-            let told = told(survey.crossing, "across the ends of the range")
-                + &told(survey.left_out, "of other times, hosts or sources");
-            return Err(UnionError::Nothing(told));
+            let described = described(survey.crossing, "across the ends of the range")
+                + &described(survey.left_out, "of other times, hosts or sources");
+            return Err(UnionError::Nothing(described));
         }
         let now =
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
@@ -314,7 +314,8 @@ impl<'a> Unions<'a> {
         }
     }
 
-    /// Adds all rows to their groups. By window, a group goes to `done` when a later one begins.
+    /// Adds all rows to their groups. By window, a group is passed to `done` when a later one
+    /// begins.
     fn collect(
         &mut self,
         sources: Vec<Source>,
@@ -323,7 +324,7 @@ impl<'a> Unions<'a> {
     ) -> Result<(), UnionError> {
         let measure = &self.options.measure;
         let mut rows = Ordered::new(sources, Self::is_wanted(measure), measure.is_empty());
-        let (mut bank, mut last): (_, Option<About>) = (WideBank::boxed(), None);
+        let (mut bank, mut last): (_, Option<RowHeader>) = (WideBank::boxed(), None);
         while let Some(Counted { about, row, number, path }) = rows.next(self.selection)? {
             let misfit = |problem: Misfit| UnionError::Row {
                 path: path.to_path_buf(),
@@ -331,7 +332,7 @@ impl<'a> Unions<'a> {
                 problem,
             };
             let key = about.key(self.options.by);
-            let is_twice = last.as_ref().is_some_and(|last| last.order(&about).is_eq());
+            let is_duplicate = last.as_ref().is_some_and(|last| last.order(&about).is_eq());
             if self.options.by == By::Window && !self.groups.contains_key(&key) {
                 if let Some(before) =
                     last.as_ref().filter(|last| last.scheduled.1 > about.scheduled.0)
@@ -341,14 +342,14 @@ impl<'a> Unions<'a> {
                         other: about.window_name(),
                     });
                 }
-                self.tell(common, done)?;
+                self.publish_complete(common, done)?;
             }
             let spare = &mut self.spare;
             let group = self
                 .groups
                 .entry(key)
                 .or_insert_with(|| Group::new(spare.take().unwrap_or_else(WideBank::boxed)));
-            if is_twice {
+            if is_duplicate {
                 group.united.twice += 1;
                 continue;
             }
@@ -360,8 +361,8 @@ impl<'a> Unions<'a> {
             group.besides.restore(&row, &mut settings, &mut bank).map_err(misfit)?;
             common.compare(&settings, &about, &row, &path)?;
             let lost: u64 = row.number("lost_rows").map_err(misfit)?;
-            // Before the first row of a run in a range that begins later, it is not known when they
-            // were lost.
+            // If the range has a start, the first row of a run does not show when its lost rows
+            // occurred.
             let before = self.lost.insert(run, lost).unwrap_or(if self.selection.from.is_some() {
                 lost
             } else {
@@ -385,19 +386,19 @@ impl<'a> Unions<'a> {
         done: &mut dyn FnMut(Record) -> io::Result<()>,
     ) -> Result<(), UnionError> {
         self.collect(sources, common, done)?;
-        self.tell_all(common, true, done)
+        self.publish(common, true, done)
     }
 
-    /// Gives the records of what is complete.
-    fn tell(
+    /// Publishes the records of complete groups.
+    fn publish_complete(
         &mut self,
         common: &Common,
         done: &mut dyn FnMut(Record) -> io::Result<()>,
     ) -> Result<(), UnionError> {
-        self.tell_all(common, false, done)
+        self.publish(common, false, done)
     }
 
-    /// The time that a group is to cover.
+    /// Returns the range of time that a group should cover.
     fn range(&self, group: &Group) -> (u64, u64) {
         let Selection { from, to, .. } = *self.selection;
         let begin =
@@ -407,7 +408,7 @@ impl<'a> Unions<'a> {
         (begin, end)
     }
 
-    fn tell_all(
+    fn publish(
         &mut self,
         common: &Common,
         is_end: bool,
@@ -426,7 +427,7 @@ impl<'a> Unions<'a> {
             }
             group.conclude(range, self.options);
             if last && is_end {
-                // They belong to no group.
+                // Rows beyond the range belong to no group.
                 group.united.crossing = self.crossing;
                 if !is_by_window {
                     group.united.absent = common.absent(&self.options.expect);
@@ -515,8 +516,7 @@ impl<'a> Unions<'a> {
         })
     }
 
-    /// How rows of sketches are hashed; with which words, only those who ask for flows have to
-    /// know.
+    /// Returns the row hashes of sketches. The secret of a keyed hash is needed only for queries.
     fn rows(&self, common: &Common) -> Result<Rows, UnionError> {
         let asks = !self.options.estimation.queries.is_empty();
         Rows::of(common.row_hash, self.options.key.as_ref()).or_else(|hash| {
@@ -532,14 +532,14 @@ struct Common {
     row_hash: HashIdentity,
     /// Hosts with rows.
     hosts: BTreeSet<String>,
-    /// Runs by numbers, since rows are many.
+    /// Numbers of runs. Rows are many, so they store the number instead of the name.
     runs: BTreeMap<String, u32>,
-    /// Settings so far, and the first row that had a measurement on.
+    /// Merged settings so far, and the first row with each measurement on.
     settings: Option<Settings>,
     first: BTreeMap<&'static str, First>,
 }
 
-/// The first row that had a measurement on.
+/// First row that has a measurement on.
 struct First {
     path: PathBuf,
     host: String,
@@ -562,7 +562,7 @@ impl Default for Common {
 }
 
 impl Common {
-    /// Looks at all files of a selection, and refuses those whose hashes differ.
+    /// Surveys all files of a selection, and refuses different hashes.
     fn survey(&mut self, selection: &Selection) -> Result<Survey, UnionError> {
         let mut survey = Survey::default();
         for found in found(selection)? {
@@ -579,7 +579,7 @@ impl Common {
             })?;
         }
         if self.identities.0.len() > 1 {
-            return Err(UnionError::Mixed { what: "hashes", has: self.identities.told() });
+            return Err(UnionError::Mixed { what: "hashes", has: self.identities.describe() });
         }
         Ok(survey)
     }
@@ -588,11 +588,12 @@ impl Common {
         expected.iter().filter(|host| !self.hosts.contains(*host)).cloned().collect()
     }
 
-    /// Whether a row measures as those before it do; what they do not measure, it may.
+    /// Checks that a row's settings match those of the rows before it. Measurements that were off
+    /// before are added.
     fn compare(
         &mut self,
         settings: &Settings,
-        about: &About,
+        about: &RowHeader,
         row: &Row,
         path: &Path,
     ) -> Result<(), UnionError> {
@@ -613,12 +614,16 @@ impl Common {
                 };
                 let is: BTreeMap<String, Value> = how(row, name).into_iter().collect();
                 let differs = was.iter().filter(|(column, value)| is.get(column) != Some(value));
-                let told = |value: Option<&Value>| {
+                let described = |value: Option<&Value>| {
                     value.map_or("nothing".to_owned(), |value| serde_json::json!(value).to_string())
                 };
                 let differs: Vec<String> = differs
                     .map(|(column, value)| {
-                        format!("{column} is {}, not {}", told(is.get(column)), told(Some(value)))
+                        format!(
+                            "{column} is {}, not {}",
+                            described(is.get(column)),
+                            described(Some(value))
+                        )
                     })
                     .collect();
                 let has = format!(
@@ -636,7 +641,7 @@ impl Common {
     }
 }
 
-/// Values of the columns that hold a measurement's settings.
+/// Returns the columns with a measurement's settings.
 fn how(row: &Row, measurement: &str) -> Vec<(String, Value)> {
     const ENDS: [&str; 16] = [
         "key",
@@ -669,36 +674,36 @@ fn how(row: &Row, measurement: &str) -> Vec<(String, Value)> {
         .collect()
 }
 
-/// Maximum of packets or bytes in a window: two days at 400 Gbit/s.
-const MOST: u64 = 1 << 53;
+/// Maximum number of packets or bytes in a window: two days at 400 Gbit/s.
+const MAX_COUNT: u64 = 1 << 53;
 
-/// A number of packets or bytes.
+/// Returns a number of packets or bytes.
 fn count(row: &Row, column: &str) -> Result<u64, Misfit> {
     let count = row.number(column)?;
-    if count > MOST {
+    if count > MAX_COUNT {
         Err(format!("column {column} has {count}, more than a window can hold"))
     } else {
         Ok(count)
     }
 }
 
-/// The number of a name, a new one if it has none.
+/// Returns the number of a name, and assigns the next one to a new name.
 fn numbered<T: Ord + Clone>(numbers: &mut BTreeMap<T, u32>, name: &T) -> u32 {
     let next = numbers.len() as u32;
     numbers.get(name).copied().unwrap_or_else(|| *numbers.entry(name.clone()).or_insert(next))
 }
 
-/// How a row fits a selection.
+/// Relation of a row's time and place to a selection.
 enum Fit {
     Within,
-    /// Of some of its time.
+    /// Partly within the range.
     Across,
     Beyond,
 }
 
-/// What is known of a row before its measurements.
+/// Columns of a row that do not belong to a measurement.
 #[derive(Clone)]
-struct About {
+struct RowHeader {
     place: Place,
     run: String,
     /// Numbers of the first and last window in the row.
@@ -713,8 +718,8 @@ struct About {
     inner: bool,
 }
 
-impl About {
-    fn of(row: &Row) -> Result<Self, Misfit> {
+impl RowHeader {
+    fn parse(row: &Row) -> Result<Self, Misfit> {
         let schema: u64 = row.number("schema")?;
         if schema != SCHEMA {
             return Err(format!(
@@ -739,7 +744,7 @@ impl About {
                 "a window {window} from {begin} to {end} ns, scheduled from {scheduled_begin} to {scheduled_end} ns"
             ));
         }
-        Ok(About {
+        Ok(RowHeader {
             place: Place {
                 host: text("host")?,
                 source: text("source")?,
@@ -760,7 +765,7 @@ impl About {
         })
     }
 
-    fn is_of(&self, selection: &Selection) -> Fit {
+    fn fit(&self, selection: &Selection) -> Fit {
         let Selection { host, exclude, source, direction, from, to, .. } = selection;
         let Place { host: my_host, source: my_source, direction: my_direction } = &self.place;
         let is_named = |wanted: &Option<String>, mine: &String| {
@@ -783,9 +788,9 @@ impl About {
         }
     }
 
-    /// Order of rows in a union. Rows that compare equal are duplicates.
-    fn order(&self, other: &About) -> Ordering {
-        let key = |about: &'_ About| (about.scheduled.0, about.windows.0, about.begin);
+    /// Compares rows by their order in a union. Rows that compare equal are duplicates.
+    fn order(&self, other: &RowHeader) -> Ordering {
+        let key = |about: &'_ RowHeader| (about.scheduled.0, about.windows.0, about.begin);
         let ((start, window, begin), (other_start, other_window, other_begin)) =
             (key(self), key(other));
         start
@@ -803,7 +808,7 @@ impl About {
         format!("{} to {} of {}", time(self.scheduled.0), time(self.scheduled.1), self.place.name())
     }
 
-    /// What other rows must have as well.
+    /// Describes the properties that all rows of a union must share.
     fn identity(&self) -> String {
         let (hash, row_hash) = (identity::name(&self.hash), identity::name(&self.row_hash));
         let rows =
@@ -816,7 +821,7 @@ impl About {
             By::All => ("all".to_owned(), 0, 0),
             By::Host => (self.place.host.clone(), 0, 0),
             By::Source => (self.place.name(), 0, 0),
-            // In the order of their times, which as text have as many digits.
+            // Ordered by time: as text, all times have the same number of digits.
             By::Window => {
                 let (begin, end) = self.scheduled;
                 (format!("{begin:020}…{end:020}"), begin, end)
@@ -829,7 +834,7 @@ impl Group {
     fn add(
         &mut self,
         row: &Row,
-        about: &About,
+        about: &RowHeader,
         run: u32,
         settings: &Settings,
         bank: &WideBank,
@@ -878,7 +883,7 @@ impl Group {
                 })?,
                 u64::try_from(*packets)
                     .ok()
-                    .filter(|packets| *packets <= MOST)
+                    .filter(|packets| *packets <= MAX_COUNT)
                     .ok_or_else(|| format!("column drops has {packets}"))?,
             );
         }
@@ -930,7 +935,7 @@ impl Group {
             .map(|(name, rows)| (*name, *rows))
             .collect();
         for (place, coverage) in &self.places {
-            let (missing, doubled) = coverage.of(range);
+            let (missing, doubled) = coverage.missing_and_doubled(range);
             united.missing.extend((missing > 0).then(|| (place.name(), missing)));
             united.doubled.extend((doubled > 0).then(|| (place.name(), doubled)));
         }

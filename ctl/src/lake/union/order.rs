@@ -1,8 +1,8 @@
-//! Merges the rows of many files in one order: by time, then by place. The order depends on the
-//! rows only, not on files, so that compaction does not change the result of a union.
+//! Merges the rows of many files in one order: by time, then by place. The order depends only on
+//! the rows, not on the files, so that compaction does not change the result of a union.
 
 use super::selection::{Found, Selection};
-use super::{About, Fit, UnionError};
+use super::{Fit, RowHeader, UnionError};
 use crate::lake::is_known;
 use crate::lake::parquet::{self, Parquet, Spool};
 use crate::row::Row;
@@ -12,10 +12,10 @@ use std::io;
 use std::path::Path;
 use std::rc::Rc;
 
-/// Files whose values take no more are read whole.
+/// Files with at most this many bytes of values are read whole.
 const SMALL: u64 = 4 << 20;
 /// Columns that the survey reads.
-const ABOUT: [&str; 15] = [
+const HEADER_COLUMNS: [&str; 15] = [
     "schema",
     "host",
     "source",
@@ -33,19 +33,19 @@ const ABOUT: [&str; 15] = [
     "inner",
 ];
 
-/// A row, and what is known of it.
+/// A row with its header and origin.
 pub(super) struct Counted {
-    pub(super) about: About,
+    pub(super) about: RowHeader,
     pub(super) row: Row,
-    /// Counted from one, in its file.
+    /// Number of the row in its file, from one.
     pub(super) number: u64,
     pub(super) path: Rc<Path>,
 }
 
-/// A file with rows that were selected.
+/// A file with selected rows.
 pub(super) struct Source {
     found: Found,
-    first: About,
+    first: RowHeader,
     is_sorted: bool,
 }
 
@@ -53,40 +53,40 @@ pub(super) struct Source {
 #[derive(Default)]
 pub(super) struct Survey {
     pub(super) sources: Vec<Source>,
-    /// Rows across the ends of the range, and others.
+    /// Number of rows that extend beyond the range.
     pub(super) crossing: u64,
-    /// Whether rows cross the start and the end of the range.
+    /// Whether rows extend beyond the start and the end of the range.
     pub(super) is_cut: (bool, bool),
     pub(super) left_out: u64,
 }
 
 impl Survey {
-    /// Looks at a file: which of its rows are selected, and whether they are in order.
+    /// Surveys a file: which of its rows are selected, and whether they are sorted.
     pub(super) fn add(
         &mut self,
         found: Found,
         selection: &Selection,
-        mut each: impl FnMut(&About, &Path),
+        mut each: impl FnMut(&RowHeader, &Path),
     ) -> Result<(), UnionError> {
         let file = found.open()?;
         if selection.is_beyond(&file) {
             self.left_out += file.len();
             return Ok(());
         }
-        let mut last: Option<About> = None;
-        let (mut first, mut is_sorted): (Option<About>, bool) = (None, true);
+        let mut last: Option<RowHeader> = None;
+        let (mut first, mut is_sorted): (Option<RowHeader>, bool) = (None, true);
         for (number, row) in (1_u64..).zip(
-            file.rows(|name| ABOUT.contains(&name), false)
+            file.rows(|name| HEADER_COLUMNS.contains(&name), false)
                 .map_err(|it| UnionError::file(&found.path, &it))?,
         ) {
             let row = row.map_err(|it| UnionError::file(&found.path, &it))?;
-            let about = About::of(&row).map_err(|problem| UnionError::Row {
+            let about = RowHeader::parse(&row).map_err(|problem| UnionError::Row {
                 path: found.path.clone(),
                 row: number,
                 problem,
             })?;
             is_sorted &= last.as_ref().is_none_or(|last| last.order(&about).is_le());
-            match about.is_of(selection) {
+            match about.fit(selection) {
                 Fit::Within => {
                     each(&about, &found.path);
                     if first.as_ref().is_none_or(|first| about.order(first).is_lt()) {
@@ -107,14 +107,14 @@ impl Survey {
     }
 }
 
-/// All rows of files in order, whatever they are hashed by.
+/// Rows of several files in order, for any hash.
 pub(crate) struct Files {
     rows: Ordered<fn(&str) -> bool>,
     last: Option<Counted>,
 }
 
 impl Files {
-    /// Opens files.
+    /// Opens the files.
     pub(crate) fn ordered(files: impl Iterator<Item = Found>) -> Result<Self, UnionError> {
         let mut survey = Survey::default();
         for found in files {
@@ -123,8 +123,8 @@ impl Files {
         Ok(Files { rows: Ordered::new(survey.sources, |_| true, true), last: None })
     }
 
-    /// The next row, and whether it says the same as the one before. Rows of one window that say
-    /// something else are an error.
+    /// Returns the next row, and whether it duplicates the one before. Rows of one window with
+    /// different values are an error.
     pub(crate) fn next(&mut self) -> Result<Option<(Row, bool)>, UnionError> {
         let Some(next) = self.rows.next(&Selection::default())? else { return Ok(None) };
         let last = self.last.as_ref().filter(|last| last.about.order(&next.about).is_eq());
@@ -145,7 +145,7 @@ impl Files {
 
 type Rows = Box<dyn Iterator<Item = Result<Counted, UnionError>>>;
 
-/// Rows of all sources in order. A file is open from its first row to its last.
+/// Merging iterator over the rows of all sources. A file is open from its first row to its last.
 pub(super) struct Ordered<F> {
     /// Files to open, in reverse order.
     sources: Vec<Source>,
@@ -154,7 +154,7 @@ pub(super) struct Ordered<F> {
     is_summed: bool,
 }
 
-/// The next row of an open file.
+/// Next row of an open file.
 struct Next {
     row: Counted,
     rows: Rows,
@@ -178,13 +178,13 @@ impl Ord for Next {
 }
 
 impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
-    /// Of the columns that are wanted, or of all that a lake has.
+    /// Reads the wanted columns. `is_summed` verifies checksums, which takes all columns.
     pub(super) fn new(mut sources: Vec<Source>, is_wanted: F, is_summed: bool) -> Self {
         sources.sort_by(|one, other| other.first.order(&one.first));
         Ordered { sources, open: BinaryHeap::new(), is_wanted: Rc::new(is_wanted), is_summed }
     }
 
-    /// The next row of those that are selected.
+    /// Returns the next selected row.
     pub(super) fn next(&mut self, selection: &Selection) -> Result<Option<Counted>, UnionError> {
         loop {
             let is_due = |source: &Source| {
@@ -198,7 +198,7 @@ impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
             }
             let Some(Reverse(Next { row, rows })) = self.open.pop() else { return Ok(None) };
             self.proceed(rows)?;
-            if let Fit::Within = row.about.is_of(selection) {
+            if let Fit::Within = row.about.fit(selection) {
                 return Ok(Some(row));
             }
         }
@@ -219,10 +219,10 @@ impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
         let rows = read(
             file,
             Rc::clone(&path),
-            move |name| is_known(name) && (ABOUT.contains(&name) || is_wanted(name)),
+            move |name| is_known(name) && (HEADER_COLUMNS.contains(&name) || is_wanted(name)),
             self.is_summed,
         )?;
-        // A reader takes more memory than a small file's rows.
+        // A reader takes more memory than the rows of a small file.
         if size <= SMALL {
             let mut rows = rows.collect::<Result<Vec<_>, _>>()?;
             rows.sort_by(|one, other| one.about.order(&other.about));
@@ -244,7 +244,7 @@ fn read(
     let rows = file.rows(is_wanted, is_summed).map_err(|it| UnionError::file(&path, &it))?;
     Ok(Box::new((1_u64..).zip(rows).map(move |(number, row)| {
         let row = row.map_err(|it| UnionError::file(&path, &it))?;
-        let about = About::of(&row).map_err(|problem| UnionError::Row {
+        let about = RowHeader::parse(&row).map_err(|problem| UnionError::Row {
             path: path.to_path_buf(),
             row: number,
             problem,
@@ -253,7 +253,7 @@ fn read(
     })))
 }
 
-/// Writes rows to a temporary file, and reads them in order. In memory are their places in it.
+/// Sorts rows by way of a temporary file. Only their headers and positions stay in memory.
 fn sorted_on_disk(rows: Rows, path: &Rc<Path>) -> Result<Rows, UnionError> {
     let failed = |source: io::Error| UnionError::Read {
         path: path.to_path_buf(),

@@ -13,32 +13,32 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Files up to this length are held in memory while their rows are read, so that a fleet's do not
-/// take a descriptor each.
+/// Files up to this length are read into memory at once, so that a fleet's files do not take a
+/// descriptor each.
 const SMALL: u64 = 1 << 20;
 const HOUR_NS: u64 = 3_600_000_000_000;
 
-/// Which rows, of which files.
+/// Selection of files and rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Files, directories with files below them, and URLs of stores with objects below them.
+    /// Files, directories and URLs of stores. Directories and stores are searched recursively.
     pub paths: Vec<PathBuf>,
-    /// Of this host only.
+    /// Host to include; all if `None`.
     pub host: Option<String>,
-    /// Of no host of these.
+    /// Hosts to exclude.
     pub exclude: Vec<String>,
-    /// Of this source only.
+    /// Source to include; all if `None`.
     pub source: Option<String>,
-    /// Of this direction only.
+    /// Direction to include; all if `None`.
     pub direction: Option<String>,
-    /// Windows that begin then or later, in nanoseconds since the Unix epoch.
+    /// Start of the range: windows that begin then or later, in nanoseconds since the Unix epoch.
     pub from: Option<u64>,
-    /// Windows that end then or earlier.
+    /// End of the range: windows that end then or earlier.
     pub to: Option<u64>,
 }
 
 impl Selection {
-    /// Whether no window of a file is in the range of times.
+    /// Whether the file has no window in the range.
     pub(super) fn is_beyond(&self, file: &Parquet) -> bool {
         let range = |column| {
             file.range(column)
@@ -52,7 +52,7 @@ impl Selection {
     }
 
     /// Whether a directory `date=2026-11-23` or `date=2026-11-23/hour=14` can hold windows of the
-    /// range. Windows that begin an hour before it are looked at, since they can end in it.
+    /// range. The hour before the range counts, since its windows can end in it.
     fn has_partition(&self, path: &str) -> bool {
         let value = |name| path.split('/').find_map(|part| part.strip_prefix(name));
         let Some(date) = value("date=") else { return true };
@@ -71,25 +71,25 @@ impl Selection {
     }
 }
 
-/// Grouping of rows.
+/// Grouping of rows into unions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum By {
-    /// All together.
+    /// One union of all rows.
     #[default]
     All,
-    /// Host by host.
+    /// One union for each host.
     Host,
-    /// Source by source: interface or port of a host, and direction.
+    /// One union for each source: interface or port of a host, and direction.
     Source,
-    /// Window by window, of all hosts.
+    /// One union for each window, of all hosts.
     Window,
 }
 
 impl By {
-    /// All of them.
+    /// All groupings.
     pub const ALL: [By; 4] = [By::All, By::Host, By::Source, By::Window];
 
-    /// The name used in options.
+    /// Returns the name used in options.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -104,23 +104,23 @@ impl By {
 /// Options of a union.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// What they are by.
+    /// Grouping of rows.
     pub by: By,
     /// Measurements to read; all if empty.
     pub measure: Vec<MeasurementKind>,
     /// Hosts that must have rows.
     pub expect: Vec<String>,
-    /// How registers become numbers.
+    /// Estimators and the content of reports.
     pub estimation: Estimation,
-    /// The secret of keyed hashes, with which flows are asked for.
+    /// Secret of a keyed hash, needed for queries of flows.
     pub key: Option<HashKey>,
 }
 
-/// A file of a lake.
+/// A file of a lake, or a downloaded object.
 #[derive(Clone)]
 pub(crate) struct Found {
     pub(crate) path: PathBuf,
-    /// Of an object, what it holds.
+    /// Content of an object; `None` for a file.
     object: Option<Input>,
 }
 
@@ -129,7 +129,7 @@ impl Found {
         Found { path, object: None }
     }
 
-    /// Objects of a store, by their names. Meanwhile they are in a temporary file.
+    /// Downloads objects of a store by name. Their content is in a temporary file.
     pub(crate) fn objects(store: &Store, names: &[String]) -> io::Result<Vec<Self>> {
         let path = |name: &String| PathBuf::from(format!("{}/{name}", store.url()));
         let inputs = store.fetch(names)?;
@@ -162,7 +162,7 @@ fn local(path: &Path) -> io::Result<Input> {
     }
 }
 
-/// The files and objects of a selection, sorted; those in partitions of other times are left out.
+/// Returns the files and objects of a selection, sorted, without partitions of other times.
 pub(crate) fn found(selection: &Selection) -> Result<Vec<Found>, UnionError> {
     let (urls, paths): (Vec<&PathBuf>, Vec<&PathBuf>) =
         selection.paths.iter().partition(|path| path.to_string_lossy().starts_with(SCHEME));
@@ -180,8 +180,8 @@ pub(crate) fn found(selection: &Selection) -> Result<Vec<Found>, UnionError> {
     Ok(found)
 }
 
-/// The files of paths: those below directories, but for what has a hidden name, and other files as
-/// they are; sorted. Links are followed.
+/// Returns the files of some paths, sorted: directories are searched for files without a hidden
+/// name, other paths are returned as they are. Links are followed.
 ///
 /// # Errors
 /// [`UnionError::Read`].
@@ -203,7 +203,7 @@ fn files_where(
             found.insert(path);
             continue;
         }
-        // Links can lead back.
+        // Links can form a cycle.
         if !visited.insert((about.dev(), about.ino())) {
             continue;
         }
@@ -215,7 +215,7 @@ fn files_where(
             }
             let is_directory = match fs::metadata(&path) {
                 Ok(about) => about.is_dir(),
-                // Who compacts or carries files away removes them meanwhile.
+                // A concurrent compaction or upload may have removed the file.
                 Err(error)
                     if error.kind() == io::ErrorKind::NotFound && !entry.path().is_symlink() =>
                 {
@@ -250,7 +250,7 @@ mod tests {
             ("lake/date=2026-11-23", true),
             ("lake/date=2026-11-24", false),
             ("lake/date=2026-11-23/hour=12", false),
-            // Its windows can end behind 14:00.
+            // Its windows can end after 14:00.
             ("lake/date=2026-11-23/hour=13", true),
             ("lake/date=2026-11-23/hour=23", true),
             ("lake", true),

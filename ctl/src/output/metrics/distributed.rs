@@ -1,9 +1,9 @@
-//! Distributions of all windows so far.
+//! Distributions accumulated over all windows.
 
 use super::native::Native;
 use crate::figure::{Distribution, Range};
 
-/// How many values there were since the run began.
+/// Histogram of all values since the start of the run.
 #[derive(Clone, Default)]
 pub(crate) struct Distributed {
     ranges: Vec<Range>,
@@ -26,8 +26,8 @@ impl Distributed {
         }
     }
 
-    /// Upper bounds, and how many values are not above them: rounded all together, so that ranges
-    /// make up the whole.
+    /// Returns upper bounds with the numbers of values up to them. The running sum is rounded, so
+    /// that the ranges add up to the total.
     pub(crate) fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> {
         self.ranges.iter().scan(0.0, |all, range| {
             *all += range.count;
@@ -35,7 +35,7 @@ impl Distributed {
         })
     }
 
-    /// How many values there were.
+    /// Returns the number of values.
     pub(crate) fn count(&self) -> u64 {
         self.cumulative().last().map_or(0, |(_, count)| count)
     }

@@ -1,23 +1,20 @@
-//! Native histograms of Prometheus: buckets that grow by a factor, of which those that are empty
-//! are not told.
+//! Native histograms of Prometheus: buckets that grow by a factor, without empty ones.
 //!
-//! A bucket of number `i` ends at `2^(i / 16)`. The values of a range are counted in the bucket
-//! that has the range's middle, all of them: shares of a range would be guessed, and if they were
-//! rounded, counts could fall.
+//! Bucket `i` ends at `2^(i / 16)`. All values of a range are counted in the bucket of the range's
+//! middle: dividing them among buckets would be a guess, and after rounding, counts could decrease.
 
 use super::proto::{BucketSpan, Histogram};
 use crate::figure::Distribution;
 use std::collections::BTreeMap;
 
-/// Each doubling is cut into `2^4` buckets, which are 4.4 % wide. Finer ones, 2.2 %, are narrower
-/// than the ranges that delays are counted in, of up to 3.1 %: some of them would be empty for no
-/// other reason.
+/// Schema with `2^4` buckets per doubling, each 4.4 % wide. The next finer one, 2.2 %, has buckets
+/// narrower than the ranges of delays, which are up to 3.1 % wide: some would always be empty.
 const SCHEMA: i32 = 4;
 
-/// Values by the number of their bucket.
+/// Numbers of values by bucket.
 #[derive(Clone, Default)]
 pub(super) struct Native {
-    /// What is not above this is zero.
+    /// Values up to this count as zero.
     threshold: f64,
     zero: u64,
     buckets: BTreeMap<i32, u64>,
@@ -37,8 +34,8 @@ impl Native {
         }
     }
 
-    /// Adds to a histogram what is native in it.
-    pub(super) fn tell(&self, histogram: &mut Histogram) {
+    /// Fills in the native fields of a histogram.
+    pub(super) fn write_to(&self, histogram: &mut Histogram) {
         histogram.schema = Some(SCHEMA);
         histogram.zero_threshold = Some(self.threshold);
         histogram.zero_count = Some(self.zero);
@@ -55,14 +52,14 @@ impl Native {
             (next, before) = (bucket + 1, count);
         }
         if histogram.positive_span.is_empty() {
-            // Without it, what has no zero bucket and no values would not be taken for native.
+            // Without a span, a histogram without a zero bucket and values would not be recognized
+            // as native.
             histogram.positive_span.push(BucketSpan { offset: Some(0), length: Some(0) });
         }
     }
 }
 
-/// The number of the bucket that a value above zero is in: it is above its lower end, and not above
-/// its upper one.
+/// Returns the bucket of a positive value: the lower end is excluded, the upper end included.
 fn bucket(value: f64) -> i32 {
     (value.log2() * f64::from(1 << SCHEMA)).ceil() as i32
 }
@@ -72,9 +69,9 @@ mod tests {
     use super::*;
     use crate::figure::Range;
 
-    fn told(native: &Native) -> Histogram {
+    fn histogram_of(native: &Native) -> Histogram {
         let mut histogram = Histogram::default();
-        native.tell(&mut histogram);
+        native.write_to(&mut histogram);
         histogram
     }
 
@@ -104,7 +101,7 @@ mod tests {
         let window = Distribution { ranges: Vec::new(), sum: 0.0, narrow, zero: 1.0 };
         native.add(&window);
         native.add(&window);
-        let histogram = told(&native);
+        let histogram = histogram_of(&native);
         assert_eq!(
             (histogram.schema, histogram.zero_threshold, histogram.zero_count),
             (Some(4), Some(1.0), Some(14))
@@ -122,16 +119,16 @@ mod tests {
             ..window
         });
         assert_eq!(
-            told(&adjacent).positive_span,
+            histogram_of(&adjacent).positive_span,
             [BucketSpan { offset: Some(17), length: Some(2) }]
         );
-        assert_eq!(told(&adjacent).positive_delta, [1, 3]);
+        assert_eq!(histogram_of(&adjacent).positive_delta, [1, 3]);
     }
 
     #[test]
     fn what_has_no_values_is_native_all_the_same() {
         assert_eq!(
-            told(&Native::default()).positive_span,
+            histogram_of(&Native::default()).positive_span,
             [BucketSpan { offset: Some(0), length: Some(0) }]
         );
     }

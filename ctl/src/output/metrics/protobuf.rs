@@ -1,11 +1,11 @@
-//! Metrics as Prometheus takes them in protocol buffers, which alone have native histograms.
+//! Metrics in the protocol-buffer format of Prometheus, the only one with native histograms.
 
 use super::{Family, Labels, Value};
 use prometheus::proto::MetricType;
 use prost::Message;
 use proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily};
 
-/// Messages of Prometheus, as far as they are used.
+/// Generated messages of Prometheus, as far as they are used.
 #[allow(
     missing_docs,
     unreachable_pub,
@@ -17,7 +17,7 @@ pub mod proto {
     include!("../../../proto/io/prometheus/client/metrics.rs");
 }
 
-/// Messages, each behind its length.
+/// Encodes the messages, each after its length.
 pub(super) fn encoded(families: &[(String, Family)]) -> Vec<u8> {
     families
         .iter()
@@ -55,7 +55,7 @@ fn series(kind: proto::MetricType, labels: &Labels, value: &Value) -> Metric {
         }
         Value::One(value) => metric.gauge = Some(Gauge { value: Some(*value) }),
         Value::Many(distributed) => {
-            // Both ways: who takes no native histograms takes these buckets.
+            // Classic buckets as well, for servers without native histograms.
             let buckets = distributed.cumulative();
             let buckets = buckets.map(|(high, count)| Bucket {
                 cumulative_count: Some(count),
@@ -68,7 +68,7 @@ fn series(kind: proto::MetricType, labels: &Labels, value: &Value) -> Metric {
                 bucket: buckets.collect(),
                 ..Histogram::default()
             };
-            distributed.native.tell(&mut histogram);
+            distributed.native.write_to(&mut histogram);
             metric.histogram = Some(histogram);
         }
     }

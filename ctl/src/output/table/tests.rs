@@ -21,7 +21,7 @@ fn hash() -> HashIdentity {
     HashIdentity::new(HashMode::Tabulated, 1)
 }
 
-/// A window of a second, without packets.
+/// Makes a window of a second without packets.
 fn window(number: u64) -> Record {
     Record {
         kind: Kind::Window,
@@ -68,8 +68,8 @@ fn distinct(key: KeyKind, value: f64, truth: Option<u64>) -> Reports {
     Reports { cardinality: Some(cardinality), ..Reports::default() }
 }
 
-/// Everything there is, with the largest figures that a link has: a terabit a second for a window
-/// of an hour.
+/// Makes a record with everything that a table shows, and the largest numbers of a link: a terabit
+/// per second for a window of an hour.
 fn everything(key: KeyKind, part: bool, kind: Kind) -> Record {
     let sketch =
         Sketched { key, kind: SketchKind::CountSketch, shape: Grid::COUNTERS, hash: hash() };
@@ -248,7 +248,7 @@ fn figures_that_mean_nothing_are_left_out() {
         ..window(1)
     };
     let one = Record { reports: reports(1.0, Some(1)), ..one };
-    // A read at the very start of a window has no rate.
+    // A sample at the very start of a window has no rate.
     let read = Record { kind: Kind::Sample, end_ns: START + SECOND, ..one.clone() };
     let wrong = Record { reports: reports(5_000_000.0, Some(1)), ..window(2) };
     let total = Record { kind: Kind::Total, start_ns: START, ..one.clone() };
@@ -267,7 +267,7 @@ fn figures_that_mean_nothing_are_left_out() {
         );
         assert!(text.contains("1 IPv4, 0 IPv6, none lost"), "{text}");
     }
-    // Four packets within a microsecond are no gigabits a second.
+    // Four packets within a microsecond are not gigabits per second.
     let burst = Record { end_ns: total.start_ns + 1000, ..total };
     assert!(!shown(Look::default(), &[burst]).contains("/s"));
     // The entropy of one flow is 0.
@@ -292,7 +292,7 @@ fn figures_that_mean_nothing_are_left_out() {
 }
 
 #[test]
-fn the_cost_of_a_packet_is_told_where_workers_had_work() {
+fn the_cost_of_a_packet_is_shown_where_workers_had_work() {
     let total = |packets: u64, times| {
         let counters = Counters { ipv4: packets, ..Counters::default() };
         let record = Record {
@@ -352,7 +352,7 @@ fn a_new_day_has_a_line_of_its_own() {
         shown(Look { times: Times::Utc, ..Look::default() }, &[hour(0), hour(1), hour(2), hour(3)]);
     let days: Vec<&str> = text.lines().filter(|line| line.contains("times are UTC")).collect();
     assert_eq!(days, ["2023-11-14, times are UTC", "2023-11-15, times are UTC"], "{text}");
-    let offset = |seconds| told(Offset::from_seconds(seconds).unwrap());
+    let offset = |seconds| format_utc_offset(Offset::from_seconds(seconds).unwrap());
     assert_eq!([3_600, -12_600, 20_700].map(offset), ["+1", "-3:30", "+5:45"]);
 }
 
