@@ -1,7 +1,7 @@
 //! Outputs of records.
 //!
 //! # Data flow
-//! Each output is a [`Sink`](crate::controller::Sink) that the controller, or a union of a lake,
+//! Each output is a [`Sink`] that the controller, or a union of a lake,
 //! passes records to; [`Tee`] passes them to several. Outputs take a measurement's fields and
 //! figures from the record (`field`) and know no measurement by name.
 //!
