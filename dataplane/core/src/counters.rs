@@ -28,13 +28,13 @@ impl Counters {
     /// Every frame seen, counted or rejected.
     #[must_use]
     pub fn packets(&self) -> u64 {
-        self.ipv4.wrapping_add(self.ipv6).wrapping_add(self.rejected())
+        self.ipv4 + self.ipv6 + self.rejected()
     }
 
     /// Frames that belong to no flow.
     #[must_use]
     pub fn rejected(&self) -> u64 {
-        self.non_ip.wrapping_add(self.truncated).wrapping_add(self.bad_header)
+        self.non_ip + self.truncated + self.bad_header
     }
 
     /// Counts packets that belong to no flow, but for their bytes.
@@ -45,16 +45,16 @@ impl Counters {
             Reject::Truncated => &mut self.truncated,
             Reject::BadHeader => &mut self.bad_header,
         };
-        *counter = counter.wrapping_add(packets);
+        *counter += packets;
     }
 
     /// Adds what another core counted.
     pub fn merge(&mut self, other: &Counters) {
-        self.bytes = self.bytes.wrapping_add(other.bytes);
-        self.ipv4 = self.ipv4.wrapping_add(other.ipv4);
-        self.ipv6 = self.ipv6.wrapping_add(other.ipv6);
-        self.non_ip = self.non_ip.wrapping_add(other.non_ip);
-        self.truncated = self.truncated.wrapping_add(other.truncated);
-        self.bad_header = self.bad_header.wrapping_add(other.bad_header);
+        self.bytes += other.bytes;
+        self.ipv4 += other.ipv4;
+        self.ipv6 += other.ipv6;
+        self.non_ip += other.non_ip;
+        self.truncated += other.truncated;
+        self.bad_header += other.bad_header;
     }
 }

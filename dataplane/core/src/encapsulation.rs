@@ -94,7 +94,7 @@ pub(crate) fn open<F: Frame + ?Sized>(
             _ if headers >= MAX_HEADERS => return Err(Reject::NonIp(ethertype)),
             1..=LONGEST | JUMBO_LLC => llc(frame, offset),
             MPLS | MPLS_MULTICAST => mpls(frame, ethertype, offset),
-            PPPOE => ppp(frame, offset.wrapping_add(6)),
+            PPPOE => ppp(frame, offset + 6),
             VLAN | SERVICE_VLAN | OLD_QINQ => behind(frame, offset, 4),
             HSR | REDUNDANCY_TAG | VN_TAG => behind(frame, offset, 6),
             E_TAG | CISCO_METADATA => behind(frame, offset, 8),
@@ -108,15 +108,15 @@ pub(crate) fn open<F: Frame + ?Sized>(
             _ => return Err(Reject::NonIp(ethertype)),
         };
         (ethertype, offset) = next?;
-        headers = headers.wrapping_add(1);
+        headers += 1;
     }
 }
 
 /// A header of so many bytes, the last two of which are an EtherType.
 #[inline(always)]
 fn behind<F: Frame + ?Sized>(frame: &F, offset: usize, length: usize) -> Next {
-    let end = offset.wrapping_add(length);
-    let ethertype = frame.number(end.wrapping_sub(2)).ok_or(Reject::Truncated)?;
+    let end = offset + length;
+    let ethertype = frame.number(end - 2).ok_or(Reject::Truncated)?;
     Ok((ethertype, end))
 }
 
@@ -135,8 +135,8 @@ pub(crate) fn ip<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
 #[inline(always)]
 pub(crate) fn llc<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
     match *frame.bytes(offset).ok_or(Reject::Truncated)? {
-        [0xaa, 0xaa, 3] => snap(frame, offset.wrapping_add(3)),
-        [6, _, 3] => ip(frame, offset.wrapping_add(3)),
+        [0xaa, 0xaa, 3] => snap(frame, offset + 3),
+        [6, _, 3] => ip(frame, offset + 3),
         _ => Err(Reject::NonIp(0)),
     }
 }
@@ -158,7 +158,7 @@ pub(crate) fn ppp<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
         1 => (u16::from(first), 1),
         _ => (frame.number(offset).ok_or(Reject::Truncated)?, 2),
     };
-    Ok((ethertype_of(protocol)?, offset.wrapping_add(length)))
+    Ok((ethertype_of(protocol)?, offset + length))
 }
 
 /// What a PPP protocol number stands for.
@@ -178,7 +178,7 @@ fn ethertype_of(protocol: u16) -> Result<u16, Reject> {
 #[inline(always)]
 pub(crate) fn ppp_in_hdlc<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
     match frame.bytes(offset) {
-        Some([0xff, 3]) => ppp(frame, offset.wrapping_add(2)),
+        Some([0xff, 3]) => ppp(frame, offset + 2),
         Some([0x0f | 0x8f, 0]) => behind(frame, offset, 4),
         _ => ppp(frame, offset),
     }
@@ -188,7 +188,7 @@ pub(crate) fn ppp_in_hdlc<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
 #[inline(always)]
 fn mpls<F: Frame + ?Sized>(frame: &F, ethertype: u16, offset: usize) -> Next {
     let [_, _, bottom, _] = *frame.bytes(offset).ok_or(Reject::Truncated)?;
-    let end = offset.wrapping_add(4);
+    let end = offset + 4;
     if bottom & 1 == 0 {
         return Ok((ethertype, end));
     }
@@ -197,8 +197,8 @@ fn mpls<F: Frame + ?Sized>(frame: &F, ethertype: u16, offset: usize) -> Next {
         0 => pseudo_wire(frame, end),
         // An associated channel (RFC 4385), whose types are those of PPP as far as IP goes.
         1 => {
-            let channel = frame.number(end.wrapping_add(2)).ok_or(Reject::Truncated)?;
-            Ok((ethertype_of(channel)?, end.wrapping_add(4)))
+            let channel = frame.number(end + 2).ok_or(Reject::Truncated)?;
+            Ok((ethertype_of(channel)?, end + 4))
         }
         4 => Ok((IPV4, end)),
         6 => Ok((IPV6, end)),
@@ -211,7 +211,7 @@ fn mpls<F: Frame + ?Sized>(frame: &F, ethertype: u16, offset: usize) -> Next {
 /// addresses, too.
 #[inline(always)]
 fn pseudo_wire<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
-    let without = frame.bytes(offset.wrapping_add(12)).is_some_and(|&[high, low, version]| {
+    let without = frame.bytes(offset + 12).is_some_and(|&[high, low, version]| {
         match u16::from_be_bytes([high, low]) {
             IPV4 => version >> 4 == 4,
             IPV6 => version >> 4 == 6,
@@ -219,15 +219,15 @@ fn pseudo_wire<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
         }
     });
     let control_word = if without { 0 } else { 4 };
-    behind(frame, offset, ETHERNET.wrapping_add(control_word))
+    behind(frame, offset, ETHERNET + control_word)
 }
 
 /// Six bytes, options, and an Ethernet header (RFC 6325 section 3.2).
 #[inline(always)]
 fn trill<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
     let flags = frame.number(offset).ok_or(Reject::Truncated)?;
-    let options = usize::from(flags >> 6 & 0x1f).wrapping_mul(4);
-    behind(frame, offset, options.wrapping_add(6 + ETHERNET))
+    let options = usize::from(flags >> 6 & 0x1f) * 4;
+    behind(frame, offset, options + (6 + ETHERNET))
 }
 
 /// A security tag in front of what is signed and not encrypted: its bits E and C are clear, and so
@@ -250,9 +250,9 @@ fn service<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
     let length = match metadata {
         // Always of four words, behind two others.
         1 => 24,
-        _ => usize::from(length & 0x3f).wrapping_mul(4).max(8),
+        _ => (usize::from(length & 0x3f) * 4).max(8),
     };
-    Ok((next_protocol(next)?, offset.wrapping_add(length)))
+    Ok((next_protocol(next)?, offset + length))
 }
 
 /// What a next protocol of a network service header stands for, and of VXLAN-GPE, which has the

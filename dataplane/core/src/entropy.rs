@@ -72,13 +72,11 @@ impl Entropy {
         let count = sketch.update_by_and_query(sharing, kind, shape, crc, tabulation, packets);
         if packets > 1 {
             // Counts from `count` on, as many as there are packets; those below 2 add nothing.
-            let before = i64::from(count).wrapping_sub(1);
+            let before = i64::from(count) - 1;
             let (before, last) =
-                (before.max(1) as u32, before.wrapping_add(i64::from(packets)).max(1) as u32);
-            let logarithms =
-                SUMS_PER_PACKET.up_to(last).wrapping_sub(SUMS_PER_PACKET.up_to(before));
-            let derivatives =
-                u64::from(last.wrapping_sub(before)).wrapping_mul(u64::from(DERIVATIVE_OF_LOG));
+                (before.max(1) as u32, (before + i64::from(packets)).max(1) as u32);
+            let logarithms = SUMS_PER_PACKET.up_to(last) - SUMS_PER_PACKET.up_to(before);
+            let derivatives = u64::from(last - before) * u64::from(DERIVATIVE_OF_LOG);
             self.sum = self.sum.saturating_add(logarithms).saturating_add(derivatives);
         } else if cfg!(target_arch = "bpf") {
             if count > 1 {
@@ -100,7 +98,7 @@ impl Entropy {
 /// What the packet adds that makes a flow's count so high.
 #[inline(always)]
 fn term_of(count: i32) -> u32 {
-    logarithm::of_packet(u64::from(count.unsigned_abs())).wrapping_add(DERIVATIVE_OF_LOG)
+    logarithm::of_packet(u64::from(count.unsigned_abs())) + DERIVATIVE_OF_LOG
 }
 
 impl Empty for Entropy {
@@ -142,11 +140,8 @@ impl Measurement for Entropy {
         }
         // All up to the last that is on.
         let [first, second] = settings;
-        let last = if second.is_on() {
-            size_of::<SharedSketch>().wrapping_add(second.bytes())
-        } else {
-            first.bytes()
-        };
+        let last =
+            if second.is_on() { size_of::<SharedSketch>() + second.bytes() } else { first.bytes() };
         Used { own: size_of::<[Entropy; ENTROPIES]>(), shared: last, ..Used::default() }
     }
 

@@ -59,19 +59,19 @@ impl Grid {
     #[inline(always)]
     #[must_use]
     pub const fn columns(self) -> usize {
-        1_usize.wrapping_shl(self.column_bits())
+        1_usize << self.column_bits()
     }
 
     /// Cells in all.
     #[must_use]
     pub const fn cells(self) -> usize {
-        self.rows().wrapping_shl(self.column_bits())
+        self.rows() << self.column_bits()
     }
 
     /// Cells that memory has room for: rows are padded to a power of two.
     #[must_use]
     pub const fn padded_cells(self) -> usize {
-        self.mask().wrapping_add(1)
+        self.mask() + 1
     }
 
     /// The mask that bounds an index of a cell, whatever is known of row and column: kernels refuse
@@ -79,10 +79,10 @@ impl Grid {
     #[inline(always)]
     pub(crate) const fn mask(self) -> usize {
         const { assert!(MAX_ROWS <= 16, "two steps fill the bits of a row") };
-        let last = self.rows().wrapping_sub(1);
+        let last = self.rows() - 1;
         let last = last | last >> 1;
         let last = last | last >> 2;
-        last.wrapping_shl(self.column_bits()) | self.columns().wrapping_sub(1)
+        (last << self.column_bits()) | (self.columns() - 1)
     }
 
     /// The same, with as many rows as usual, if it has them: as a constant, so that the compiler

@@ -43,17 +43,14 @@ pub struct Config {
 
 /// Words that make [`Config`] a multiple of eight bytes.
 const RESERVED: usize = {
-    let words =
-        size_of::<Settings>().wrapping_add(size_of::<Layout>()).wrapping_div(size_of::<u32>());
-    words.wrapping_add(4) & 1
+    let words = (size_of::<Settings>() + size_of::<Layout>()) / size_of::<u32>();
+    (words + 4) & 1
 };
 
 const _: () = {
-    let words = size_of::<Settings>().wrapping_add(size_of::<Layout>());
-    let rest = 2_usize
-        .wrapping_mul(size_of::<u64>())
-        .wrapping_add(RESERVED.wrapping_add(4).wrapping_mul(size_of::<u32>()));
-    assert!(size_of::<Config>() == words.wrapping_add(rest), "no padding");
+    let words = size_of::<Settings>() + size_of::<Layout>();
+    let rest = 2_usize * size_of::<u64>() + ((RESERVED + 4) * size_of::<u32>());
+    assert!(size_of::<Config>() == (words + rest), "no padding");
 };
 
 impl Config {
@@ -133,7 +130,7 @@ impl Layout {
     #[inline(always)]
     #[must_use]
     pub const fn bank(bank: usize, length: u32) -> usize {
-        size_of::<Core>().wrapping_add(bank.wrapping_mul(length as usize))
+        size_of::<Core>() + (bank * (length as usize))
     }
 
     /// Bytes that arrays take for so many CPUs: with these settings, or at most.
@@ -149,12 +146,12 @@ impl Layout {
                 )
             }
             None => (
-                size_of::<State>().wrapping_add(size_of::<Core>()),
+                size_of::<State>() + size_of::<Core>(),
                 size_of::<SharedBanks>(),
                 size_of::<SharedLasting>(),
             ),
         };
-        cpus.wrapping_mul(core).wrapping_add(shared).wrapping_add(together)
+        (cpus * core + shared) + together
     }
 
     /// Of what these settings use.
@@ -164,19 +161,19 @@ impl Layout {
         let mut end = Self::FIRST;
         for (offset, used) in layout.own.iter_mut().zip(used(settings)) {
             *offset = end as u32;
-            end = end.wrapping_add(used.own.next_multiple_of(8));
+            end += used.own.next_multiple_of(8);
         }
         layout.bank = end as u32;
-        end = Self::bank(0, 0).wrapping_add(BANKS.wrapping_mul(end));
+        end = Self::bank(0, 0) + (BANKS * end);
         for (offset, used) in layout.lasting.iter_mut().zip(used(settings)) {
             *offset = end as u32;
-            end = end.wrapping_add(used.lasting.next_multiple_of(8));
+            end += used.lasting.next_multiple_of(8);
         }
         layout.core = end as u32;
         end = 0;
         for (offset, used) in layout.shared_lasting.iter_mut().zip(used(settings)) {
             *offset = end as u32;
-            end = end.wrapping_add(used.shared_lasting.next_multiple_of(8));
+            end += used.shared_lasting.next_multiple_of(8);
         }
         layout.together = end as u32;
         layout

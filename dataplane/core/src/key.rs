@@ -217,7 +217,7 @@ impl FlowKey {
         let mut key = Self::EMPTY;
         for (slot, byte) in key.bytes.iter_mut().zip(bytes).take(MAX_KEY_BYTES) {
             *slot = *byte;
-            key.length = key.length.wrapping_add(1);
+            key.length += 1;
         }
         key
     }
@@ -240,7 +240,7 @@ impl Maker for FlowKey {
         }
         // There is no room for all of the longest key's last word.
         if let (Some(slot), Some([last, ..])) =
-            (self.bytes.get_mut(key.bytes.wrapping_sub(1)), key.words.last())
+            (self.bytes.get_mut(key.bytes - 1), key.words.last())
             && key.bytes % 4 == 1
         {
             *slot = *last;

@@ -22,12 +22,7 @@
     allow(internal_features, reason = "see counter.rs and branchless.rs"),
     feature(core_intrinsics, asm_experimental_arch)
 )]
-#![deny(
-    clippy::indexing_slicing,
-    clippy::float_arithmetic,
-    clippy::panic,
-    clippy::arithmetic_side_effects
-)]
+#![deny(clippy::indexing_slicing, clippy::float_arithmetic, clippy::panic)]
 
 #[cfg(not(target_arch = "bpf"))]
 extern crate alloc;

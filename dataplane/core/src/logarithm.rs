@@ -68,16 +68,16 @@ impl Logarithm {
         let Some(leading) = x.checked_ilog2() else { return 0 };
         // With the leading one shifted out, the bits below it are the highest; missing ones are
         // zeros.
-        let below = (x << (63_u32.wrapping_sub(leading) & 63)) << 1;
-        let index = if bits == 0 { 0 } else { below >> (64_u32.wrapping_sub(bits) & 63) };
+        let below = (x << ((63_u32 - leading) & 63)) << 1;
+        let index = if bits == 0 { 0 } else { below >> ((64_u32 - bits) & 63) };
         let fraction = self.constants.get(index as usize).copied().unwrap_or(0);
-        (leading << AMPLIFICATION_BITS).wrapping_add(fraction)
+        (leading << AMPLIFICATION_BITS) + fraction
     }
 
     /// `log_d(x)`, amplified, given `log_d(2)`, amplified (paper, algorithm 1, line 10).
     #[must_use]
     pub fn log(&self, x: u64, log_of_2: u32) -> u64 {
-        u64::from(self.log2(x)).wrapping_mul(u64::from(log_of_2)) >> AMPLIFICATION_BITS
+        (u64::from(self.log2(x)) * u64::from(log_of_2)) >> AMPLIFICATION_BITS
     }
 
     /// The logarithm of numbers of 32 bits as a longest-prefix-match table, for switches, which can
@@ -86,9 +86,9 @@ impl Logarithm {
     pub fn table(&self) -> impl Iterator<Item = LogarithmEntry> + '_ {
         (1..31_u32).flat_map(move |leading| {
             let looked_at = self.bits.min(leading);
-            let prefix_length = 32_u32.wrapping_sub(leading).wrapping_add(looked_at);
+            let prefix_length = 32_u32 - leading + looked_at;
             (0..1_u32 << looked_at).map(move |below| {
-                let value = (1_u32 << leading) | (below << (leading.wrapping_sub(looked_at) & 31));
+                let value = (1_u32 << leading) | (below << ((leading - looked_at) & 31));
                 LogarithmEntry { value, prefix_length, log2: self.log2(u64::from(value)) }
             })
         })
@@ -161,19 +161,16 @@ impl Sums {
         let width = width & 31;
         // Of the numbers from the power of two on: all, those of whole stretches, and those of the
         // one that x is in.
-        let numbers = u64::from(x.wrapping_sub(1_u32.wrapping_shl(leading))).wrapping_add(1);
-        let stretch = x.wrapping_shr(width) as usize & (SUBINTERVALS - 1);
-        let within = u64::from(x & 1_u32.wrapping_shl(width).wrapping_sub(1)).wrapping_add(1);
+        let numbers = u64::from(x - (1_u32 << leading)) + 1;
+        let stretch = (x >> width) as usize & (SUBINTERVALS - 1);
+        let within = u64::from(x & ((1_u32 << width) - 1)) + 1;
         let [below, before, constant] = [
             self.below.get(leading as usize & 31).copied().unwrap_or(0),
             self.constants.get(stretch).copied().map_or(0, u64::from),
             PER_PACKET.constants.get(stretch).copied().map_or(0, u64::from),
         ];
-        let whole = u64::from(leading.wrapping_shl(AMPLIFICATION_BITS)).wrapping_mul(numbers);
-        below
-            .wrapping_add(whole)
-            .wrapping_add(before.wrapping_shl(width))
-            .wrapping_add(constant.wrapping_mul(within))
+        let whole = u64::from(leading << AMPLIFICATION_BITS) * numbers;
+        below + whole + (before << width) + (constant * within)
     }
 }
 
@@ -214,7 +211,7 @@ impl Power {
     /// `x^d` (paper, algorithm 2), cut off to an integer; saturates.
     #[must_use]
     pub fn of(&self, x: u64, d: u64) -> u128 {
-        let (whole, factor) = self.split(d.wrapping_mul(u64::from(self.logarithm.log2(x))));
+        let (whole, factor) = self.split(d.saturating_mul(self.logarithm.log2(x).into()));
         let factor = u128::from(factor);
         match whole.checked_sub(AMPLIFICATION_BITS) {
             None => (factor << whole) >> AMPLIFICATION_BITS,
@@ -230,15 +227,14 @@ impl Power {
         // (1 + 1)^e = 1 + e + e(e - 1)/2! + …; every product is brought back to the amplification
         // of its factors.
         let (mut sum, mut product, mut factorial, mut term) =
-            (one.wrapping_add(fraction), fraction, 1_i64, 2_u32);
-        while term <= self.terms.min(20) {
-            let factor = fraction.wrapping_sub(i64::from(term.wrapping_sub(1)).wrapping_mul(one));
-            product = product.wrapping_mul(factor) >> AMPLIFICATION_BITS;
-            factorial = factorial.wrapping_mul(i64::from(term));
-            sum = sum.wrapping_add(
-                product.wrapping_mul(one.checked_div(factorial).unwrap_or(0)) >> AMPLIFICATION_BITS,
-            );
-            term = term.wrapping_add(1);
+            (one + fraction, fraction, 1_i64, 2_u32);
+        // From the seventh term on nothing is added: 7! is more than the amplification.
+        while term <= self.terms.min(6) {
+            let factor = fraction - (i64::from(term - 1) * one);
+            product = (product * factor) >> AMPLIFICATION_BITS;
+            factorial *= i64::from(term);
+            sum += (product * one.checked_div(factorial).unwrap_or(0)) >> AMPLIFICATION_BITS;
+            term += 1;
         }
         (whole, sum.unsigned_abs())
     }

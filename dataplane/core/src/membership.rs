@@ -185,8 +185,7 @@ impl Measurement for Membership {
 fn for_each_bit(shape: Grid, crc: u32, tabulation: &Tabulation, mut visit: impl FnMut(usize, u64)) {
     let column_bits = shape.column_bits();
     tabulation.for_each_row(crc, shape.rows(), |row, hash| {
-        let place = row.wrapping_shl(column_bits)
-            | hash.wrapping_shr(16_u32.wrapping_sub(column_bits)) as usize;
-        visit(place >> 6, 1_u64.wrapping_shl((place & 63) as u32));
+        let place = (row << column_bits) | (hash >> (16_u32 - column_bits)) as usize;
+        visit(place >> 6, 1_u64 << ((place & 63) as u32));
     });
 }

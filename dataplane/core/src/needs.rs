@@ -34,21 +34,21 @@ impl Needs {
     #[inline(always)]
     #[must_use]
     pub const fn key(key: KeyKind) -> Needs {
-        Needs(1_u32.wrapping_shl(key as u32))
+        Needs(1_u32 << (key as u32))
     }
 
     /// What an entry of the list of measurements has to know to be on.
     #[inline(always)]
     #[must_use]
     pub const fn measurement(index: usize) -> Needs {
-        Needs(1_u32.wrapping_shl((index as u32).wrapping_add(FIRST)))
+        Needs(1_u32 << ((index as u32) + FIRST))
     }
 
     /// These and those, if they are wanted.
     #[inline(always)]
     #[must_use]
     pub const fn with(self, others: Needs, are_wanted: bool) -> Needs {
-        Needs(self.0 | others.0.wrapping_mul(are_wanted as u32))
+        Needs(self.0 | (others.0 * (are_wanted as u32)))
     }
 
     /// These and those.

@@ -147,14 +147,14 @@ impl Ipv4<'_> {
     #[inline(always)]
     fn length(&self) -> usize {
         let [version_ihl] = field(self.header, 0);
-        usize::from(version_ihl & 0x0f).wrapping_mul(4)
+        usize::from(version_ihl & 0x0f) * 4
     }
 
     /// Offset of the transport header in the frame; `None` in a fragment that is not the first.
     #[inline(always)]
     fn transport(&self) -> Option<usize> {
         let fragment_offset = u16::from_be_bytes(field(self.header, 6)) & 0x1fff;
-        (fragment_offset == 0).then(|| self.offset.wrapping_add(self.length()))
+        (fragment_offset == 0).then(|| self.offset + self.length())
     }
 }
 
@@ -178,13 +178,13 @@ impl Ipv6<'_> {
     fn total_length(&self) -> u32 {
         match field(self.header, 4) {
             [0, 0, HOP_BY_HOP] => 0,
-            [high, low, _] => u32::from(u16::from_be_bytes([high, low])).wrapping_add(40),
+            [high, low, _] => u32::from(u16::from_be_bytes([high, low])) + 40,
         }
     }
 
     #[inline(always)]
     fn address(&self, offset: usize) -> [[u8; 4]; 4] {
-        [0, 4, 8, 12].map(|word| field(self.header, offset.wrapping_add(word)))
+        [0, 4, 8, 12].map(|word| field(self.header, offset + word))
     }
 }
 
@@ -355,7 +355,7 @@ fn address_family<F: Frame + ?Sized>(frame: &F, family: u8) -> Result<Packet<'_>
 #[inline(always)]
 fn behind_ethertype<F: Frame + ?Sized>(frame: &F, offset: usize) -> Result<Packet<'_>, Reject> {
     let first = frame.number(offset).ok_or(Reject::Truncated)?;
-    ethertype(frame, first, offset.wrapping_add(2))
+    ethertype(frame, first, offset + 2)
 }
 
 #[inline(always)]
@@ -366,9 +366,9 @@ fn ethertype<F: Frame + ?Sized>(
 ) -> Result<Packet<'_>, Reject> {
     let mut tags = 0;
     while is_vlan(ethertype) && tags < PLAIN_TAGS {
-        ethertype = frame.number(offset.wrapping_add(2)).ok_or(Reject::Truncated)?;
-        offset = offset.wrapping_add(4);
-        tags = tags.wrapping_add(1);
+        ethertype = frame.number(offset + 2).ok_or(Reject::Truncated)?;
+        offset += 4;
+        tags += 1;
     }
     match ethertype {
         IPV4 => ipv4(frame, offset),
@@ -431,7 +431,7 @@ pub(crate) fn locate<F: Frame + ?Sized>(frame: &F, packet: &Packet<'_>) -> (u8, 
         Packet::V4(ip) => (ip.protocol(), ip.transport()),
         Packet::V6(ip) => {
             let [next_header] = field(ip.header, 6);
-            behind_extensions(frame, next_header, ip.offset.wrapping_add(ip.header.len()))
+            behind_extensions(frame, next_header, ip.offset + ip.header.len())
         }
     }
 }
@@ -442,10 +442,9 @@ pub(crate) fn locate<F: Frame + ?Sized>(frame: &F, packet: &Packet<'_>) -> (u8, 
 #[inline(always)]
 pub fn headers<F: Frame + ?Sized>(frame: &F, packet: &Packet<'_>) -> usize {
     let (protocol, start) = match packet {
-        Packet::V4(ip) => (ip.protocol(), ip.offset.wrapping_add(ip.length())),
+        Packet::V4(ip) => (ip.protocol(), ip.offset + ip.length()),
         Packet::V6(ip) => {
-            let ([next_header], behind) =
-                (field(ip.header, 6), ip.offset.wrapping_add(ip.header.len()));
+            let ([next_header], behind) = (field(ip.header, 6), ip.offset + ip.header.len());
             match behind_extensions(frame, next_header, behind) {
                 (protocol, Some(start)) => (protocol, start),
                 (_, None) => return behind,
@@ -454,13 +453,13 @@ pub fn headers<F: Frame + ?Sized>(frame: &F, packet: &Packet<'_>) -> usize {
     };
     let length = match protocol {
         TCP => {
-            let [data_offset] = frame.bytes(start.wrapping_add(12)).copied().unwrap_or([5 << 4]);
-            usize::from(data_offset >> 4).wrapping_mul(4)
+            let [data_offset] = frame.bytes(start + 12).copied().unwrap_or([5 << 4]);
+            usize::from(data_offset >> 4) * 4
         }
         UDP | UDP_LITE => 8,
         _ => 0,
     };
-    start.wrapping_add(length)
+    start + length
 }
 
 /// Protocol and place of the transport header, or the protocol alone of a later fragment and where
@@ -487,9 +486,9 @@ fn behind_extensions<F: Frame + ?Sized>(
         }
         // RFC 4302 §2.2 counts the authentication header in 32-bit words less two, RFC 8200 §4 all
         // others in 64-bit words less one; the fragment header is always 8 bytes long.
-        offset = offset.wrapping_add(8).wrapping_add(usize::from(length).wrapping_mul(length_unit));
+        offset += 8 + (usize::from(length) * length_unit);
         protocol = next;
-        headers = headers.wrapping_add(1);
+        headers += 1;
     }
     (protocol, None)
 }

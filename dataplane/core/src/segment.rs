@@ -139,8 +139,8 @@ impl Segment {
         if data_offset < (TCP_LENGTH as u8 / 4) << 4 {
             return;
         }
-        let header_length = usize::from(data_offset >> 4).wrapping_mul(4);
-        let before = offset.wrapping_sub(packet.offset()).wrapping_add(header_length) as u32;
+        let header_length = usize::from(data_offset >> 4) * 4;
+        let before = (offset - packet.offset() + header_length) as u32;
         self.speaks = Speaks::Tcp;
         self.flags = flags & 0x3f;
         self.payload = packet.total_length().saturating_sub(before);
@@ -153,7 +153,7 @@ impl Segment {
 
     #[inline(always)]
     fn dns<F: Frame + ?Sized>(&mut self, frame: &F, offset: usize, from_server: bool) {
-        let Some(&[high, low, flags, _]) = frame.bytes(offset.wrapping_add(UDP_LENGTH)) else {
+        let Some(&[high, low, flags, _]) = frame.bytes(offset + UDP_LENGTH) else {
             return;
         };
         let is_answer = flags >> 7;
@@ -167,7 +167,7 @@ impl Segment {
 
     #[inline(always)]
     fn quic<F: Frame + ?Sized>(&mut self, frame: &F, offset: usize) {
-        let Some(&[first]) = frame.bytes(offset.wrapping_add(UDP_LENGTH)) else { return };
+        let Some(&[first]) = frame.bytes(offset + UDP_LENGTH) else { return };
         // Header form 0, fixed bit 1, spin bit (RFC 9000 §17.3.1).
         if first & 0xc0 != 0x40 {
             return;
@@ -196,7 +196,7 @@ fn timestamps_of<F: Frame + ?Sized>(frame: &F, offset: usize, header_length: usi
     const WINDOW_SCALE: (u8, u8) = (3, 3);
     const SACK_PERMITTED: (u8, u8) = (4, 2);
     const TIMESTAMPS: (u8, u8) = (8, 10);
-    let options = offset.wrapping_add(TCP_LENGTH);
+    let options = offset + TCP_LENGTH;
     let Some(&[b0, b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11]) = frame.bytes(options) else {
         return (0, 0);
     };
@@ -212,10 +212,10 @@ fn timestamps_of<F: Frame + ?Sized>(frame: &F, offset: usize, header_length: usi
         return (0, 0);
     };
     let _ = b7;
-    if header_length < TCP_LENGTH.wrapping_add(at).wrapping_add(8) {
+    if header_length < (TCP_LENGTH + at + 8) {
         return (0, 0);
     }
-    match frame.bytes(options.wrapping_add(at)) {
+    match frame.bytes(options + at) {
         Some(&[v0, v1, v2, v3, e0, e1, e2, e3]) => {
             (u32::from_be_bytes([v0, v1, v2, v3]), u32::from_be_bytes([e0, e1, e2, e3]))
         }

@@ -32,13 +32,13 @@ pub type Settings = OnOff;
 pub const fn bucket(length: u32) -> usize {
     let length = if length > MAX_LENGTH { MAX_LENGTH } else { length };
     let shift = shift(length);
-    shift.wrapping_shl(LINEAR_BITS - 1).wrapping_add(length.wrapping_shr(shift)) as usize
+    ((shift << (LINEAR_BITS - 1)) + (length >> shift)) as usize
 }
 
 /// Bits by which the buckets around a length are wide.
 #[inline(always)]
 const fn shift(length: u32) -> u32 {
-    let bits = u32::BITS.wrapping_sub(length.leading_zeros());
+    let bits = u32::BITS - length.leading_zeros();
     bits.saturating_sub(LINEAR_BITS)
 }
 
@@ -50,14 +50,14 @@ pub const fn least(bucket: usize) -> u32 {
         return bucket;
     }
     let half = 1 << (LINEAR_BITS - 1);
-    let shift = bucket.wrapping_shr(LINEAR_BITS - 1).wrapping_sub(1);
-    (bucket & (half - 1) | half).wrapping_shl(shift)
+    let shift = (bucket >> (LINEAR_BITS - 1)) - 1;
+    (bucket & (half - 1) | half) << shift
 }
 
 /// The greatest length of a bucket.
 #[must_use]
 pub const fn greatest(bucket: usize) -> u32 {
-    least(bucket.wrapping_add(1)).wrapping_sub(1)
+    least(bucket + 1) - 1
 }
 
 /// What is counted of the packets of one bucket. Counters stop at their ends.
@@ -92,7 +92,7 @@ impl Sizes {
     #[inline(always)]
     pub fn update(&mut self, length: u32, packets: u32) {
         let length = if length > MAX_LENGTH { MAX_LENGTH } else { length };
-        let beyond = length & 1_u32.wrapping_shl(shift(length)).wrapping_sub(1);
+        let beyond = length & ((1_u32 << shift(length)) - 1);
         #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
         let bucket = &mut self.buckets[bucket(length) & (ROOM - 1)];
         bucket.packets = bucket.packets.saturating_add(packets);
@@ -131,11 +131,10 @@ impl WideSizes {
         if let (Some(packets), Some(excess)) =
             (self.packets.get_mut(index), self.excess.get_mut(index))
         {
-            *packets = packets.wrapping_add(bucket.packets.into());
-            *excess = excess.wrapping_add(bucket.excess.into());
-            let full = u64::from(bucket.packets == u32::MAX)
-                .wrapping_add(u64::from(bucket.excess == u32::MAX));
-            self.full = self.full.wrapping_add(full);
+            *packets += u64::from(bucket.packets);
+            *excess += u64::from(bucket.excess);
+            let full = u64::from(bucket.packets == u32::MAX) + u64::from(bucket.excess == u32::MAX);
+            self.full += full;
         }
     }
 }
@@ -154,7 +153,7 @@ impl ExactSizes {
     /// Counts so many packets of one length.
     pub fn add(&mut self, length: u32, packets: u32) {
         if let Some(counted) = self.packets.get_mut(length.min(MAX_LENGTH) as usize) {
-            *counted = counted.wrapping_add(packets.into());
+            *counted += u64::from(packets);
         }
     }
 }
@@ -199,7 +198,7 @@ impl Measurement for Sizes {
         for packet in packets.each() {
             let (full, last) = packet.lengths();
             parts.own.update(last, 1);
-            let others = packet.number().wrapping_sub(1);
+            let others = packet.number() - 1;
             if others > 0 {
                 parts.own.update(full, others);
             }
@@ -226,10 +225,10 @@ impl Measurement for Sizes {
 
     fn unite(sum: &mut WideSizes, other: &WideSizes, settings: &Settings) {
         if settings.on {
-            let add = |(mine, theirs): (&mut u64, &u64)| *mine = mine.wrapping_add(*theirs);
+            let add = |(mine, theirs): (&mut u64, &u64)| *mine += theirs;
             sum.packets.iter_mut().zip(&other.packets).for_each(add);
             sum.excess.iter_mut().zip(&other.excess).for_each(add);
-            sum.full = sum.full.wrapping_add(other.full);
+            sum.full += other.full;
         }
     }
 

@@ -61,8 +61,8 @@ impl SketchKind {
     #[inline(always)]
     const fn range(self) -> (i32, u32) {
         match self {
-            SketchKind::CountSketch => (FULL.wrapping_sub(1), (FULL as u32).wrapping_sub(1) << 1),
-            SketchKind::CountMin => (0, u32::MAX.wrapping_sub(SLACK)),
+            SketchKind::CountSketch => (FULL - 1, ((FULL as u32) - 1) << 1),
+            SketchKind::CountMin => (0, u32::MAX - SLACK),
         }
     }
 }
@@ -73,7 +73,7 @@ pub const SLACK: u32 = 1 << 26;
 
 /// What a counter of a Count Sketch holds at least, or the negative of it at most, if it is full.
 /// Those of Count-Min are unsigned and full at 2^31 more.
-pub const FULL: i32 = i32::MAX.wrapping_sub(SLACK as i32).wrapping_add(1);
+pub const FULL: i32 = i32::MAX - (SLACK as i32) + 1;
 
 /// Whether a measurement that takes a sketch is on, and with which.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -143,7 +143,7 @@ impl Settings {
     /// Bytes of the counters.
     #[inline(always)]
     pub(crate) const fn bytes(&self) -> usize {
-        self.shape.padded_cells().wrapping_mul(size_of::<i32>())
+        self.shape.padded_cells() * size_of::<i32>()
     }
 }
 
@@ -226,7 +226,8 @@ impl Sketch {
             #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
             let cell = &mut self.cells[cell & mask & (MAX_CELLS - 1)];
             let term = sign.wrapping_mul(times as i32);
-            *cell = cell.wrapping_add(if LOOK { room_for(kind, *cell, term) } else { term });
+            let term = if LOOK { room_for(kind, *cell, term) } else { term };
+            *cell = cell.wrapping_add(term);
         });
     }
 
@@ -294,13 +295,13 @@ impl WideSketch {
     /// Adds a counter of a core or a device.
     pub fn add(&mut self, kind: SketchKind, index: usize, cell: i32) {
         if let Some(sum) = self.cells.get_mut(index) {
-            *sum = sum.wrapping_add(match kind {
+            *sum += match kind {
                 SketchKind::CountSketch => i64::from(cell),
                 SketchKind::CountMin => i64::from(cell as u32),
-            });
+            };
         }
         if let Some(word) = self.full.get_mut(index >> 6).filter(|_| kind.is_full(cell)) {
-            *word |= 1_u64.wrapping_shl(index as u32);
+            *word |= 1_u64 << (index & 63);
         }
     }
 
@@ -319,7 +320,7 @@ impl WideSketch {
             *cell = value;
         }
         if let Some(word) = self.full.get_mut(index >> 6) {
-            let bit = 1_u64.wrapping_shl(index as u32);
+            let bit = 1_u64 << (index & 63);
             *word = if full { *word | bit } else { *word & !bit };
         }
     }
@@ -328,7 +329,7 @@ impl WideSketch {
     /// full in the sum.
     pub fn unite(&mut self, other: &WideSketch, shape: Grid) {
         for (mine, theirs) in self.cells.iter_mut().zip(other.cells(shape)) {
-            *mine = mine.wrapping_add(*theirs);
+            *mine += theirs;
         }
         self.full.iter_mut().zip(&other.full).for_each(|(mine, theirs)| *mine |= theirs);
     }
@@ -342,7 +343,7 @@ impl WideSketch {
     /// Whether what came to a counter of this index was more than it can hold.
     #[must_use]
     pub fn is_full(&self, index: usize) -> bool {
-        self.full.get(index >> 6).is_some_and(|word| word.wrapping_shr(index as u32) & 1 == 1)
+        self.full.get(index >> 6).is_some_and(|word| (word >> (index & 63)) & 1 == 1)
     }
 
     /// How many of the counters in use are full.
@@ -361,7 +362,7 @@ impl WideSketch {
         mut visit: impl FnMut(Said),
     ) {
         for_each_row(kind, shape, crc, tabulation, |_, cell, sign| {
-            let value = self.cells.get(cell).copied().unwrap_or(0).wrapping_mul(i64::from(sign));
+            let value = self.cells.get(cell).copied().unwrap_or(0) * i64::from(sign);
             visit(Said { value, full: self.is_full(cell) });
         });
     }
@@ -373,7 +374,7 @@ impl WideSketch {
         self.rows(kind, shape, crc, tabulation, |said| {
             if let Some(value) = values.get_mut(rows) {
                 *value = said.value;
-                rows = rows.wrapping_add(1);
+                rows += 1;
             }
         });
         let (values, _) = values.split_at_mut(rows);
@@ -399,7 +400,7 @@ impl SketchKind {
             SketchKind::CountSketch => {
                 let (low, high) =
                     (value(rows.len().saturating_sub(1) >> 1), value(rows.len() >> 1));
-                low.wrapping_add(high).wrapping_add(1) >> 1
+                (low + high + 1) >> 1
             }
         }
     }
@@ -599,12 +600,11 @@ fn for_each_row(
 ) {
     let column_bits = shape.column_bits();
     tabulation.for_each_row(crc, shape.rows(), |row, hash| {
-        let cell = row.wrapping_shl(column_bits)
-            | hash.wrapping_shr(16_u32.wrapping_sub(column_bits)) as usize;
+        let cell = (row << column_bits) | (hash >> (16_u32 - column_bits)) as usize;
         let sign = match kind {
             SketchKind::CountMin => 1,
             // 1 or -1.
-            SketchKind::CountSketch => (hash as i32 & 1).wrapping_neg() | 1,
+            SketchKind::CountSketch => -(hash as i32 & 1) | 1,
         };
         visit(row, cell, sign);
     });
@@ -674,14 +674,14 @@ impl Values {
             }
         }
         let value = |index: usize| sorted.get(index).copied().unwrap_or(0);
-        mean(value(rows.wrapping_sub(1) >> 1), value(rows >> 1))
+        mean(value((rows - 1) >> 1), value(rows >> 1))
     }
 }
 
 /// The mean, rounded up: entropies come out closer than with half of the counts too low by a half.
 #[inline(always)]
 fn mean(a: i32, b: i32) -> i32 {
-    (i64::from(a).wrapping_add(i64::from(b)).wrapping_add(1) >> 1) as i32
+    ((i64::from(a) + i64::from(b) + 1) >> 1) as i32
 }
 
 /// The smaller and the larger of two.

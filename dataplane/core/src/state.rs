@@ -326,7 +326,7 @@ pub trait Record: Memory {
         let number = observation.number();
         let packets = u64::from(number);
         let counters = self.counters();
-        counters.bytes = counters.bytes.wrapping_add(u64::from(observation.arrival.wire_length));
+        counters.bytes += u64::from(observation.arrival.wire_length);
         let packet = match parse::plain(frame, link, context.headers) {
             Some(packet) => packet,
             None => match parse::any(frame, link, context.headers) {
@@ -341,7 +341,7 @@ pub trait Record: Memory {
         match packet {
             Packet::V4(_) => {
                 let counters = self.counters();
-                counters.ipv4 = counters.ipv4.wrapping_add(packets);
+                counters.ipv4 += packets;
                 if FLOW {
                     observation.note_flow::<KEYED, _>(context, frame, &packet);
                 } else {
@@ -350,7 +350,7 @@ pub trait Record: Memory {
             }
             Packet::V6(_) => {
                 let counters = self.counters();
-                counters.ipv6 = counters.ipv6.wrapping_add(packets);
+                counters.ipv6 += packets;
                 if FLOW {
                     observation.note_flow::<KEYED, _>(context, frame, &packet);
                 } else {
@@ -403,7 +403,7 @@ pub trait Record: Memory {
         let Context { tabulation, sharing, slot_ns, .. } = *context;
         // No counter holds more than all packets of its bank, where one core counts.
         let counters = self.counters();
-        let counted = counters.ipv4.wrapping_add(counters.ipv6);
+        let counted = counters.ipv4 + counters.ipv6;
         Pass {
             tabulation,
             sharing: sharing.of(counted),

@@ -63,31 +63,26 @@ fn generic<F: Frame + ?Sized>(frame: &F, offset: usize) -> Inside {
     let [flags, version, high, low] = *frame.bytes(offset)?;
     let ethertype = u16::from_be_bytes([high, low]);
     let optional = |flags: u8, bit: u8| if flags & bit == 0 { 0 } else { 4 };
-    let behind = |length: usize| offset.wrapping_add(length);
+    let behind = |length: usize| offset + length;
     let sequence: usize = optional(flags, 0x10);
     match (version & 7, flags & 0x40) {
         (0, 0) => {
-            let end = behind(
-                sequence
-                    .wrapping_add(4)
-                    .wrapping_add(optional(flags, 0x80))
-                    .wrapping_add(optional(flags, 0x20)),
-            );
+            let end = behind(sequence + 4 + optional(flags, 0x80) + optional(flags, 0x20));
             match ethertype {
                 // The first version has neither a sequence number nor a header of its own.
                 ERSPAN if sequence == 0 => Some((TRANSPARENT_ETHERNET, end)),
-                ERSPAN => Some((TRANSPARENT_ETHERNET, end.wrapping_add(8))),
+                ERSPAN => Some((TRANSPARENT_ETHERNET, end + 8)),
                 ERSPAN_3 => {
                     let [.., last] = *frame.bytes::<12>(end)?;
                     let platform = if last & 1 == 0 { 0 } else { 8 };
-                    Some((TRANSPARENT_ETHERNET, end.wrapping_add(12).wrapping_add(platform)))
+                    Some((TRANSPARENT_ETHERNET, end + 12 + platform))
                 }
                 PPP_IN_GRE => encapsulation::ppp_in_hdlc(frame, end).ok(),
                 _ => Some((ethertype, end)),
             }
         }
         (1, 0) if ethertype == PPP_IN_GRE => {
-            let length = sequence.wrapping_add(8).wrapping_add(optional(version, 0x80));
+            let length = sequence + 8 + optional(version, 0x80);
             encapsulation::ppp_in_hdlc(frame, behind(length)).ok()
         }
         _ => None,
@@ -97,20 +92,18 @@ fn generic<F: Frame + ?Sized>(frame: &F, offset: usize) -> Inside {
 /// Tunnels in UDP, by the destination's port: what comes from such a port may be an answer to
 /// anything.
 fn datagram<F: Frame + ?Sized>(frame: &F, offset: usize) -> Inside {
-    let payload = offset.wrapping_add(8);
-    match frame.number(offset.wrapping_add(2))? {
-        VXLAN_PORT => Some((TRANSPARENT_ETHERNET, payload.wrapping_add(8))),
+    let payload = offset + 8;
+    match frame.number(offset + 2)? {
+        VXLAN_PORT => Some((TRANSPARENT_ETHERNET, payload + 8)),
         VXLAN_GPE_PORT => {
             let [_, _, _, next] = *frame.bytes(payload)?;
-            Some((encapsulation::next_protocol(next).ok()?, payload.wrapping_add(8)))
+            Some((encapsulation::next_protocol(next).ok()?, payload + 8))
         }
         GENEVE_PORT => {
             let [first, _, high, low] = *frame.bytes(payload)?;
-            let options = usize::from(first & 0x3f).wrapping_mul(4);
+            let options = usize::from(first & 0x3f) * 4;
             let is_known = first >> 6 == 0;
-            is_known.then(|| {
-                (u16::from_be_bytes([high, low]), payload.wrapping_add(8).wrapping_add(options))
-            })
+            is_known.then(|| (u16::from_be_bytes([high, low]), payload + 8 + options))
         }
         GTP_USER_PORT => gtp(frame, payload),
         _ => None,
@@ -125,10 +118,10 @@ fn gtp<F: Frame + ?Sized>(frame: &F, offset: usize) -> Inside {
     if flags & 0xf0 != 0x30 || message != USER_PACKET {
         return None;
     }
-    let mut end = offset.wrapping_add(8);
+    let mut end = offset + 8;
     if flags & 7 != 0 {
-        end = end.wrapping_add(4);
-        let [mut next] = *frame.bytes(end.wrapping_sub(1))?;
+        end += 4;
+        let [mut next] = *frame.bytes(end - 1)?;
         // Without the bit the field is there and means nothing.
         if flags & 4 == 0 {
             next = 0;
@@ -141,8 +134,8 @@ fn gtp<F: Frame + ?Sized>(frame: &F, offset: usize) -> Inside {
             if words == 0 {
                 return None;
             }
-            end = end.wrapping_add(usize::from(words).wrapping_mul(4));
-            [next] = *frame.bytes(end.wrapping_sub(1))?;
+            end += usize::from(words) * 4;
+            [next] = *frame.bytes(end - 1)?;
         }
         if next != 0 {
             return None;

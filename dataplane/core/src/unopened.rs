@@ -25,9 +25,9 @@ impl Unopened {
         if self.ethertype == ethertype {
             self.votes = self.votes.saturating_add(votes);
         } else if self.votes >= votes {
-            self.votes = self.votes.wrapping_sub(votes);
+            self.votes -= votes;
         } else {
-            *self = Unopened { ethertype, votes: votes.wrapping_sub(self.votes) };
+            *self = Unopened { ethertype, votes: votes - self.votes };
         }
     }
 

@@ -64,20 +64,20 @@ impl Precision {
     #[inline(always)]
     #[must_use]
     pub const fn rank_bits(self) -> u32 {
-        32_u32.wrapping_sub(self.bits())
+        32_u32 - self.bits()
     }
 
     /// `m`: registers in use.
     #[inline(always)]
     #[must_use]
     pub const fn registers(self) -> usize {
-        1_usize.wrapping_shl(self.bits())
+        1_usize << self.bits()
     }
 
     /// The highest level a register can hold.
     #[must_use]
     pub const fn max_level(self) -> u8 {
-        self.rank_bits().wrapping_add(1) as u8
+        (self.rank_bits() + 1) as u8
     }
 
     /// Register index and level of a hash.
@@ -91,14 +91,14 @@ impl Precision {
     /// Register index of a hash, and its rank bits left-aligned.
     #[inline(always)]
     const fn divide(self, hash: u32) -> (usize, u32) {
-        (hash.wrapping_shr(self.rank_bits()) as usize, hash.wrapping_shl(self.bits()))
+        ((hash >> self.rank_bits()) as usize, hash << self.bits())
     }
 
     /// Leading zeros of rank bits plus one. A bit below them stops the count if all are zero.
     #[inline(always)]
     const fn level(self, rank: u32) -> u8 {
-        let sentinel = 1_u32.wrapping_shl(self.bits().wrapping_sub(1));
-        (rank | sentinel).leading_zeros().wrapping_add(1) as u8
+        let sentinel = 1_u32 << (self.bits() - 1);
+        ((rank | sentinel).leading_zeros() + 1) as u8
     }
 }
 
@@ -182,7 +182,7 @@ impl Cardinality {
         // level). Most packets raise nothing, and for them a shift is cheaper than counting zeros,
         // which BPF has no instruction for, and than a store. Rank bits that are all zero get past
         // this test at any level.
-        if u64::from(rank).wrapping_shl(u32::from(*register)) >> 32 == 0 {
+        if (u64::from(rank) << u32::from(*register)) >> 32 == 0 {
             *register = precision.level(rank).max(*register);
         }
     }
@@ -263,9 +263,7 @@ impl Measurement for Cardinality {
         match settings.mode {
             Mode::Off => Used::default(),
             Mode::Windowed => Used { own: registers, ..Used::default() },
-            Mode::Staggered => {
-                Used { lasting: registers.wrapping_mul(size_of::<u32>()), ..Used::default() }
-            }
+            Mode::Staggered => Used { lasting: registers * size_of::<u32>(), ..Used::default() },
         }
     }
 

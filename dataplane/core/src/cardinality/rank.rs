@@ -18,7 +18,7 @@ pub struct RankEntry {
 pub fn rank_table(precision: Precision) -> impl Iterator<Item = RankEntry> {
     let bits = precision.rank_bits();
     (1..=bits).map(move |level| RankEntry {
-        value: 1_u32.wrapping_shl(bits.wrapping_sub(level)),
+        value: 1_u32 << (bits - level),
         prefix_length: level,
         level: level as u8,
     })

@@ -33,11 +33,7 @@ impl Staggered {
     #[inline(always)]
     fn round(index: usize, precision: Precision, slot: u32) -> u32 {
         let bits = precision.bits();
-        slot.wrapping_sub(index as u32).wrapping_shr(bits).wrapping_shl(if bits < LEVEL_BITS {
-            LEVEL_BITS
-        } else {
-            bits
-        })
+        (slot.wrapping_sub(index as u32) >> bits) << bits.max(LEVEL_BITS)
     }
 
     /// Raises the register of a hash in `slot`, starting it afresh if its round is over.
@@ -46,8 +42,7 @@ impl Staggered {
         let (index, level) = precision.split(hash);
         let round = Self::round(index, precision, slot);
         #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
-        let word =
-            &mut self.words[index & precision.registers().wrapping_sub(1) & (MAX_REGISTERS - 1)];
+        let word = &mut self.words[index & (precision.registers() - 1) & (MAX_REGISTERS - 1)];
         let candidate = round | u32::from(level);
         if is_ahead(candidate, *word) {
             *word = candidate;
@@ -116,7 +111,7 @@ impl Slots {
         if timestamp.wrapping_sub(self.start_ns) >= self.length_ns {
             let slot = timestamp.checked_div(self.length_ns).unwrap_or(0);
             self.current = slot as u32;
-            self.start_ns = slot.wrapping_mul(self.length_ns);
+            self.start_ns = slot * self.length_ns;
         }
         self.current
     }

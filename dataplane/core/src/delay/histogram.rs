@@ -19,9 +19,9 @@ const LINEAR_BITS: u32 = 6;
 #[inline(always)]
 #[must_use]
 pub const fn bucket(delay: u32) -> usize {
-    let bits = u32::BITS.wrapping_sub(delay.leading_zeros());
+    let bits = u32::BITS - delay.leading_zeros();
     let shift = bits.saturating_sub(LINEAR_BITS);
-    shift.wrapping_shl(LINEAR_BITS - 1).wrapping_add(delay.wrapping_shr(shift)) as usize
+    ((shift << (LINEAR_BITS - 1)) + (delay >> shift)) as usize
 }
 
 /// The least delay of a bucket, in ticks.
@@ -32,8 +32,8 @@ pub const fn least(bucket: usize) -> u32 {
         return bucket;
     }
     let half = 1 << (LINEAR_BITS - 1);
-    let shift = bucket.wrapping_shr(LINEAR_BITS - 1).wrapping_sub(1);
-    (bucket & (half - 1) | half).wrapping_shl(shift)
+    let shift = (bucket >> (LINEAR_BITS - 1)) - 1;
+    (bucket & (half - 1) | half) << shift
 }
 
 /// What is counted of the delays of one bucket. Nothing wraps.
@@ -53,10 +53,10 @@ pub struct Bucket {
 impl Bucket {
     /// The same delays, each of which stands for so many doublings more, at most 16.
     fn raised(self, doublings: u32) -> Bucket {
-        let by = |doublings: u32| 1_u64.wrapping_shl(doublings);
+        let by = |doublings: u32| 1_u64 << doublings;
         let (weight, squares) = (
             self.weight.saturating_mul(by(doublings)),
-            self.squares.saturating_mul(by(doublings.wrapping_mul(2))),
+            self.squares.saturating_mul(by(doublings * 2)),
         );
         Bucket { weight, squares, ..self }
     }

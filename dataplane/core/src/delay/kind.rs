@@ -72,7 +72,7 @@ impl Kind {
     #[inline(always)]
     pub(crate) const fn other(segment: &Segment) -> usize {
         // Without a branch, of which the kernel's verifier would follow both ways.
-        ((segment.flags & SYN) as usize).wrapping_shr(SYN.trailing_zeros())
+        ((segment.flags & SYN) as usize) >> SYN.trailing_zeros()
     }
 
     /// The name used in options and outputs.
@@ -181,7 +181,7 @@ static PADDED: [u8; 1 << KINDS] = {
         #[allow(clippy::indexing_slicing, reason = "within the array, at compile time")]
         let entry = &mut padded[set];
         *entry = set.count_ones().next_power_of_two() as u8;
-        set = set.wrapping_add(1);
+        set += 1;
     }
     padded
 };
@@ -201,14 +201,14 @@ impl Kinds {
     /// The same, and one more.
     #[must_use]
     pub const fn with(self, kind: Kind) -> Self {
-        Kinds(self.0 | 1_u8.wrapping_shl(kind as u32))
+        Kinds(self.0 | (1_u8 << (kind as u32)))
     }
 
     /// Whether a kind is one of them.
     #[inline(always)]
     #[must_use]
     pub const fn has(self, kind: Kind) -> bool {
-        self.0 & 1_u8.wrapping_shl(kind as u32) != 0
+        self.0 & (1_u8 << (kind as u32)) != 0
     }
 
     /// Whether there are any.
@@ -230,7 +230,7 @@ impl Kinds {
     #[must_use]
     pub const fn padded(self) -> usize {
         #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
-        let padded = PADDED[self.0 as usize & (PADDED.len().wrapping_sub(1))];
+        let padded = PADDED[self.0 as usize & (PADDED.len() - 1)];
         padded as usize
     }
 
@@ -244,7 +244,7 @@ impl Kinds {
     /// How many there are before the one of this number.
     #[inline(always)]
     pub(super) const fn before(self, number: usize) -> usize {
-        Kinds(self.0 & 1_u8.wrapping_shl(number as u32).wrapping_sub(1)).number()
+        Kinds(self.0 & ((1_u8 << (number as u32)) - 1)).number()
     }
 
     /// Each of them, in order.

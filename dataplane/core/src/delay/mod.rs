@@ -193,20 +193,20 @@ impl Settings {
     #[inline(always)]
     #[must_use]
     pub const fn slots(&self) -> usize {
-        self.kinds.number().wrapping_mul(TABLES).wrapping_shl(self.slots_log2 as u32)
+        (self.kinds.number() * TABLES) << (self.slots_log2 as u32)
     }
 
     /// Slots that memory has room for: a power of two, so that a mask bounds an index (`BPF.md`,
     /// bounds).
     #[inline(always)]
     pub(crate) const fn padded_slots(&self) -> usize {
-        self.kinds.padded().wrapping_mul(TABLES).wrapping_shl(self.slots_log2 as u32)
+        (self.kinds.padded() * TABLES) << (self.slots_log2 as u32)
     }
 
     /// As [`padded_slots`](Self::padded_slots), of histograms.
     #[inline(always)]
     const fn padded_histograms(&self) -> usize {
-        self.kinds.padded().wrapping_mul(self.labels()).wrapping_mul(self.fridges())
+        self.kinds.padded() * self.labels() * self.fridges()
     }
 
     /// Slots among which a request has one, as a power of two: of several fridges those of one.
@@ -243,32 +243,29 @@ impl Settings {
     #[inline(always)]
     #[must_use]
     pub const fn groups(&self) -> usize {
-        1_usize.wrapping_shl(self.groups_log2 as u32)
+        1_usize << (self.groups_log2 as u32)
     }
 
     /// Groups and directions that are kept apart.
     #[inline(always)]
     #[must_use]
     pub const fn labels(&self) -> usize {
-        self.sides().wrapping_mul(self.groups())
+        self.sides() * self.groups()
     }
 
     /// Which of a kind's [labels](Self::labels).
     #[inline(always)]
     fn label(&self, label: Label) -> usize {
-        let leaves = label.leaves as usize & self.sides().wrapping_sub(1);
-        let group = label.group as usize & self.groups().wrapping_sub(1);
-        group.wrapping_mul(self.sides()).wrapping_add(leaves)
+        let leaves = label.leaves as usize & (self.sides() - 1);
+        let group = label.group as usize & (self.groups() - 1);
+        group * self.sides() + leaves
     }
 
     /// What one of a kind's [labels](Self::labels) says.
     #[must_use]
     pub const fn labelled(&self, index: usize) -> Label {
         let sides = self.sides();
-        Label {
-            leaves: index & sides.wrapping_sub(1) == 1,
-            group: index.wrapping_shr(sides.trailing_zeros()) as u8,
-        }
+        Label { leaves: index & (sides - 1) == 1, group: (index >> sides.trailing_zeros()) as u8 }
     }
 
     /// Whether any delays of a kind are kept apart by direction or group.
@@ -288,7 +285,7 @@ impl Settings {
     #[inline(always)]
     #[must_use]
     pub const fn histograms(&self) -> usize {
-        self.kinds.number().wrapping_mul(self.labels()).wrapping_mul(self.fridges())
+        self.kinds.number() * self.labels() * self.fridges()
     }
 
     /// The share of requests that a fridge admits.
@@ -299,9 +296,9 @@ impl Settings {
             // All that fewer zeros than the next one wants, of those that two more zeros would
             // leave.
             Algorithm::MultiFridge if fridge < FRIDGES - 1 => {
-                (3, bits.wrapping_add(2).wrapping_add((fridge as u32) << 1))
+                (3, bits + 2 + ((fridge as u32) << 1))
             }
-            Algorithm::MultiFridge => (1, bits.wrapping_add((fridge as u32) << 1)),
+            Algorithm::MultiFridge => (1, bits + ((fridge as u32) << 1)),
             Algorithm::Fridge | Algorithm::Overwrite | Algorithm::Expiry => (1, bits),
         }
     }
@@ -362,11 +359,11 @@ impl Counts {
     }
 
     fn merge(&mut self, other: &Counts, raise: u32) {
-        self.requests = self.requests.wrapping_add(other.requests.wrapping_shl(raise));
-        self.admitted = self.admitted.wrapping_add(other.admitted);
-        self.refused = self.refused.wrapping_add(other.refused);
-        self.backward = self.backward.wrapping_add(other.backward);
-        self.unsampled = self.unsampled.wrapping_add(other.unsampled);
+        self.requests += other.requests << raise;
+        self.admitted += other.admitted;
+        self.refused += other.refused;
+        self.backward += other.backward;
+        self.unsampled += other.unsampled;
     }
 }
 
@@ -418,7 +415,7 @@ impl Delay {
         fridge: usize,
     ) -> Option<&Histogram> {
         let row = Self::row(settings, kind, label.into());
-        self.histograms.get(row.wrapping_mul(settings.fridges()).wrapping_add(fridge))
+        self.histograms.get(row * settings.fridges() + fridge)
     }
 
     /// The delays of a kind and a fridge, to be filled.
@@ -430,7 +427,7 @@ impl Delay {
         fridge: usize,
     ) -> Option<&mut Histogram> {
         let row = Self::row(settings, kind, label);
-        self.histograms.get_mut(row.wrapping_mul(settings.fridges()).wrapping_add(fridge))
+        self.histograms.get_mut(row * settings.fridges() + fridge)
     }
 
     /// Sets what was counted of a kind's requests.
@@ -442,11 +439,7 @@ impl Delay {
     }
 
     fn row(settings: &Settings, kind: Kind, label: Label) -> usize {
-        settings
-            .kinds
-            .rank(kind)
-            .wrapping_mul(settings.labels())
-            .wrapping_add(settings.label(label))
+        settings.kinds.rank(kind) * settings.labels() + settings.label(label)
     }
 
     /// The share of a kind's requests that its delays stand for, as a power of two.
@@ -471,12 +464,12 @@ impl Delay {
         self.counted
             .get_mut(kind as usize)
             .into_iter()
-            .for_each(|counted| *counted = u32::from(admit_log2).wrapping_add(1));
+            .for_each(|counted| *counted = u32::from(admit_log2) + 1);
     }
 
     fn clear(&mut self, settings: &Settings) {
         self.counted = [0; SHARES];
-        let rows = settings.kinds.number().wrapping_mul(settings.labels());
+        let rows = settings.kinds.number() * settings.labels();
         self.counts.iter_mut().take(rows).for_each(|counts| *counts = Counts::EMPTY);
         self.histograms.iter_mut().take(settings.histograms()).for_each(Histogram::clear);
     }
@@ -495,22 +488,19 @@ impl Delay {
             if let Some(counted) = self.counted.get_mut(kind as usize) {
                 *counted = if mine == 0 || theirs == 0 { mine | theirs } else { mine.min(theirs) };
             }
-            let first = rank.wrapping_mul(labels);
+            let first = rank * labels;
             let counts = self.counts.iter_mut().zip(&other.counts).skip(first).take(labels);
             counts.for_each(|(mine, theirs)| {
                 if kind.is_known_if_kept() {
-                    mine.requests = mine.requests.wrapping_shl(raise_mine);
+                    mine.requests = mine.requests << raise_mine;
                 }
                 mine.merge(theirs, if kind.is_known_if_kept() { raise_theirs } else { 0 });
             });
             let histograms = self.histograms.iter_mut().zip(&other.histograms);
-            histograms
-                .skip(first.wrapping_mul(fridges))
-                .take(labels.wrapping_mul(fridges))
-                .for_each(|(mine, theirs)| {
-                    mine.raise(raise_mine);
-                    mine.merge_raised(theirs, raise_theirs);
-                });
+            histograms.skip(first * fridges).take(labels * fridges).for_each(|(mine, theirs)| {
+                mine.raise(raise_mine);
+                mine.merge_raised(theirs, raise_theirs);
+            });
         }
     }
 }
@@ -538,17 +528,13 @@ impl Place {
         // cancel the same difference between two tokens.
         let token = Crc32::of_number(token).rotate_left(24);
         let signature = from ^ to.rotate_left(16) ^ token;
-        Place {
-            signature,
-            hash: tabulation.hash(signature),
-            table: kind_rank.wrapping_mul(TABLES).wrapping_add(table),
-        }
+        Place { signature, hash: tabulation.hash(signature), table: kind_rank * TABLES + table }
     }
 
     /// Whether it is of a share.
     #[inline(always)]
     fn is_of(&self, admit: u32) -> bool {
-        self.hash.wrapping_shr(admit).wrapping_shl(admit) == self.hash
+        ((self.hash >> admit) << admit) == self.hash
     }
 
     /// The fridge that admits it, if it is of the share.
@@ -561,7 +547,7 @@ impl Place {
         if settings.fridges() == 1 {
             return Some(0);
         }
-        let rest = self.hash.wrapping_shr(admit);
+        let rest = self.hash >> admit;
         Some(match rest {
             _ if rest & 0x3 != 0 => 0,
             _ if rest & 0xf != 0 => 1,
@@ -574,16 +560,13 @@ impl Place {
     #[inline(always)]
     fn slot(&self, settings: &Settings, fridge: usize) -> usize {
         let bits = u32::from(settings.slots_log2);
-        let base = self.table.wrapping_shl(bits);
-        let unused = u32::BITS.wrapping_sub(bits);
+        let base = self.table << bits;
+        let unused = u32::BITS - bits;
         if settings.fridges() == 1 {
-            return base.wrapping_add(self.hash.wrapping_shr(unused) as usize);
+            return base + ((self.hash >> unused) as usize);
         }
-        let index = (self.hash as usize).wrapping_shr(unused.wrapping_add(FRIDGE_BITS.into()));
-        base.wrapping_add(
-            (fridge & (FRIDGES - 1)).wrapping_shl(bits.wrapping_sub(FRIDGE_BITS.into())),
-        )
-        .wrapping_add(index)
+        let index = (self.hash as usize) >> (unused + u32::from(FRIDGE_BITS));
+        base + ((fridge & (FRIDGES - 1)) << (bits - u32::from(FRIDGE_BITS))) + index
     }
 }
 
@@ -609,7 +592,7 @@ impl<P: Packets> Exchange<'_, P> {
     /// as all the rest.
     #[inline(always)]
     fn now(&self) -> u32 {
-        self.packet.time().wrapping_shr(self.kind.tick_bits()) as u32
+        (self.packet.time() >> self.kind.tick_bits()) as u32
     }
 
     /// The powers of two of what is kept, and of what counts. Looked up where they are asked for:
@@ -627,7 +610,7 @@ impl<P: Packets> Exchange<'_, P> {
     /// A slot of all tables.
     #[inline(always)]
     fn slot(&self, index: usize) -> &Slot {
-        self.requests.slot(index & self.settings.padded_slots().wrapping_sub(1))
+        self.requests.slot(index & (self.settings.padded_slots() - 1))
     }
 
     /// The row of delays that one of a request belongs to: of the one that the packet is, or that
@@ -635,7 +618,7 @@ impl<P: Packets> Exchange<'_, P> {
     #[inline(always)]
     fn row(&self, rank: usize, asks: bool) -> usize {
         if self.settings.keeps_apart() {
-            rank.wrapping_mul(self.settings.labels()).wrapping_add(self.label(asks))
+            rank * self.settings.labels() + self.label(asks)
         } else {
             rank
         }
@@ -667,11 +650,7 @@ impl<P: Packets> Exchange<'_, P> {
     #[inline(always)]
     fn inserted(&self, place: &Place, fridge: usize) -> usize {
         let table = place.table;
-        let inserted = if self.settings.fridges() == 1 {
-            table
-        } else {
-            table.wrapping_mul(FRIDGES).wrapping_add(fridge)
-        };
+        let inserted = if self.settings.fridges() == 1 { table } else { table * FRIDGES + fridge };
         inserted & (MAX_FRIDGES - 1)
     }
 
@@ -704,7 +683,7 @@ impl<P: Packets> Exchange<'_, P> {
     #[inline(always)]
     fn wait(&self, place: &Place) -> Asked {
         let now = self.expiring_now();
-        let age = self.settings.expiry_ns.wrapping_shr(self.kind.tick_bits());
+        let age = self.settings.expiry_ns >> self.kind.tick_bits();
         let mut stage = 0;
         while stage < STAGES {
             let slot = self.slot(self.stage(place, stage));
@@ -714,7 +693,7 @@ impl<P: Packets> Exchange<'_, P> {
                 return Asked::Again;
             }
             let since = request.time();
-            let waits = request.signature() != 0 && since <= now && now.wrapping_sub(since) <= age;
+            let waits = request.signature() != 0 && since <= now && (now - since) <= age;
             if !waits {
                 slot.put(Request::new(place.signature, now), 0);
                 return Asked::Kept;
@@ -722,7 +701,7 @@ impl<P: Packets> Exchange<'_, P> {
             if is_own {
                 return Asked::Kept;
             }
-            stage = stage.wrapping_add(1);
+            stage += 1;
         }
         Asked::Refused
     }
@@ -730,17 +709,17 @@ impl<P: Packets> Exchange<'_, P> {
     /// Ticks of requests that expire: never zero, by which a switch says that a slot has no answer.
     #[inline(always)]
     fn expiring_now(&self) -> u32 {
-        (self.now() & (u32::MAX.wrapping_shr(u32::BITS.wrapping_sub(EXPIRING_BITS)))).max(1)
+        (self.now() & (u32::MAX >> (u32::BITS - EXPIRING_BITS))).max(1)
     }
 
     /// The slot of a request that expires, in a stage: it has half of a table.
     #[inline(always)]
     fn stage(&self, place: &Place, stage: usize) -> usize {
-        let bits = u32::from(self.settings.slots_log2).wrapping_sub(1);
+        let bits = u32::from(self.settings.slots_log2) - 1;
         let hash = if stage == 0 { place.hash } else { place.hash.rotate_left(16) };
-        let index = hash.wrapping_shr(u32::BITS.wrapping_sub(bits)) as usize;
-        let base = place.table.wrapping_shl(u32::from(self.settings.slots_log2));
-        base.wrapping_add(stage.wrapping_shl(bits)).wrapping_add(index)
+        let index = (hash >> (u32::BITS - bits)) as usize;
+        let base = place.table << u32::from(self.settings.slots_log2);
+        base + (stage << bits) + index
     }
 
     /// Finds the request that a packet answers, and takes it away.
@@ -769,10 +748,9 @@ impl<P: Packets> Exchange<'_, P> {
         }
         if is_expiring {
             // The sign of a difference of so many bits.
-            let unused = u32::BITS.wrapping_sub(EXPIRING_BITS);
-            let delay =
-                self.expiring_now().wrapping_sub(request.time()).wrapping_shl(unused) as i32;
-            return Some(Found { delay: delay.wrapping_shr(unused) as u32, insertions: 0, fridge });
+            let unused = u32::BITS - EXPIRING_BITS;
+            let delay = (self.expiring_now().wrapping_sub(request.time()) << unused) as i32;
+            return Some(Found { delay: (delay >> unused) as u32, insertions: 0, fridge });
         }
         Some(self.found(request.time(), stamp, place, fridge))
     }
@@ -869,9 +847,9 @@ impl Delay {
                 if number != other {
                     self.exchange(settings, (kind, rank), requests, pass, packet, outbox);
                 }
-                rank = rank.wrapping_add(1);
+                rank += 1;
             }
-            number = number.wrapping_add(1);
+            number += 1;
         }
     }
 
@@ -940,10 +918,10 @@ impl Delay {
             }
             #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
             let counts = &mut self.counts[index];
-            counts.requests = counts.requests.wrapping_add(u64::from(is_known));
-            counts.admitted = counts.admitted.wrapping_add(u64::from(is_kept));
+            counts.requests += u64::from(is_known);
+            counts.admitted += u64::from(is_kept);
             if became == Asked::Refused {
-                counts.refused = counts.refused.wrapping_add(1);
+                counts.refused += 1;
             }
         }
     }
@@ -955,7 +933,7 @@ impl Delay {
         if settings.follows {
             #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
             let told = &mut self.counted[*kind as usize & (SHARES - 1)];
-            *told = requests.shares.of(bank, *kind).1.wrapping_add(1);
+            *told = requests.shares.of(bank, *kind).1 + 1;
         }
     }
 
@@ -986,18 +964,14 @@ impl Delay {
                     self.miss(row);
                 }
             }
-            let index = if settings.fridges() == 1 {
-                row
-            } else {
-                row.wrapping_mul(FRIDGES).wrapping_add(fridge)
-            };
-            let index = index & settings.padded_histograms().wrapping_sub(1) & (MAX_HISTOGRAMS - 1);
+            let index = if settings.fridges() == 1 { row } else { row * FRIDGES + fridge };
+            let index = index & (settings.padded_histograms() - 1) & (MAX_HISTOGRAMS - 1);
             #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
             self.histograms[index].add(found.delay, weight, is_beyond);
         } else {
             #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
             let counts = &mut self.counts[row & (ROOM - 1)];
-            counts.backward = counts.backward.wrapping_add(1);
+            counts.backward += 1;
         }
     }
 }
@@ -1017,7 +991,7 @@ impl Delay {
     pub fn miss(&mut self, row: usize) {
         #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
         let counts = &mut self.counts[row & (ROOM - 1)];
-        counts.unsampled = counts.unsampled.wrapping_add(1);
+        counts.unsampled += 1;
     }
 }
 
@@ -1025,7 +999,7 @@ impl Delay {
 /// direction.
 #[inline(always)]
 fn table(from: u32, to: u32) -> usize {
-    from.wrapping_sub(to).wrapping_shr(31) as usize
+    (from.wrapping_sub(to) >> 31) as usize
 }
 
 impl Measurement for Delay {
@@ -1072,9 +1046,9 @@ impl Measurement for Delay {
         if !settings.kinds.any() {
             return Used::default();
         }
-        let histograms = settings.padded_histograms().wrapping_mul(size_of::<Histogram>());
+        let histograms = settings.padded_histograms() * size_of::<Histogram>();
         Used {
-            own: core::mem::offset_of!(Delay, histograms).wrapping_add(histograms),
+            own: core::mem::offset_of!(Delay, histograms) + histograms,
             lasting: if settings.samples { Outbox::IN_KERNEL } else { 0 },
             shared_lasting: Requests::bytes(settings.padded_slots()),
             ..Used::default()
@@ -1132,9 +1106,9 @@ impl Measurement for Delay {
     }
 
     fn tell(sum: &Delay, settings: &Settings, told: &mut dyn FnMut(&'static str, &[u64])) {
-        let of_kind = settings.labels().wrapping_mul(settings.fridges());
+        let of_kind = settings.labels() * settings.fridges();
         for (index, kind) in settings.kinds.each().enumerate() {
-            for histogram in sum.histograms.iter().skip(index.wrapping_mul(of_kind)).take(of_kind) {
+            for histogram in sum.histograms.iter().skip(index * of_kind).take(of_kind) {
                 let mut samples = [0; histogram::BUCKETS];
                 samples
                     .iter_mut()

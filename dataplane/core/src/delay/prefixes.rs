@@ -34,7 +34,7 @@ const LOCAL: u32 = 1 << 8;
 pub(crate) fn addresses(packet: &Packet<'_>) -> (u64, u64) {
     let of_v4 = |address: [u8; 4]| IPV4 | u64::from(u32::from_be_bytes(address));
     let of_v6 = |high: [u8; 4], low: [u8; 4]| {
-        u64::from(u32::from_be_bytes(high)).wrapping_shl(32) | u64::from(u32::from_be_bytes(low))
+        (u64::from(u32::from_be_bytes(high)) << 32) | u64::from(u32::from_be_bytes(low))
     };
     match packet {
         Packet::V4(ip) => (of_v4(ip.src()), of_v4(ip.dst())),
@@ -58,14 +58,12 @@ impl Prefix {
     pub fn of(address: IpAddr, length: u8) -> Option<Self> {
         let (number, bits) = match address {
             IpAddr::V4(address) if length <= 32 => {
-                (IPV4 | u64::from(u32::from(address)), length.wrapping_add(32))
+                (IPV4 | u64::from(u32::from(address)), length + 32)
             }
-            IpAddr::V6(address) if length <= 64 => {
-                (u128::from(address).wrapping_shr(64) as u64, length)
-            }
+            IpAddr::V6(address) if length <= 64 => ((u128::from(address) >> 64) as u64, length),
             _ => return None,
         };
-        let mask = u64::MAX.checked_shl(64_u32.wrapping_sub(bits.into())).unwrap_or(0);
+        let mask = u64::MAX.checked_shl(64 - u32::from(bits)).unwrap_or(0);
         let prefix = Prefix { first: number & mask, bits };
         (prefix.is_v4() == address.is_ipv4()).then_some(prefix)
     }
@@ -78,7 +76,7 @@ impl Prefix {
     #[must_use]
     pub fn parts(&self) -> (bool, u64, u8) {
         if self.is_v4() {
-            (true, self.first ^ IPV4, self.bits.wrapping_sub(32))
+            (true, self.first ^ IPV4, self.bits - 32)
         } else {
             (false, self.first, self.bits)
         }
@@ -101,7 +99,7 @@ impl fmt::Display for Prefix {
         match self.parts() {
             (true, address, bits) => write!(f, "{}/{bits}", Ipv4Addr::from(address as u32)),
             (false, address, bits) => {
-                write!(f, "{}/{bits}", Ipv6Addr::from(u128::from(address).wrapping_shl(64)))
+                write!(f, "{}/{bits}", Ipv6Addr::from(u128::from(address) << 64))
             }
         }
     }
@@ -149,13 +147,12 @@ pub fn owner(owned: &[Owned], prefix: &Prefix) -> Owner {
 #[must_use]
 pub fn fingerprint(owned: &[Owned]) -> u32 {
     let word = |Owned { prefix, group, is_local }: &Owned| {
-        let owner = group.map_or(0, |group| u64::from(group).wrapping_add(1)).wrapping_shl(1)
-            | u64::from(*is_local);
-        [prefix.first, u64::from(prefix.bits).wrapping_shl(32) | owner]
+        let owner = (group.map_or(0, |group| u64::from(group) + 1) << 1) | u64::from(*is_local);
+        [prefix.first, (u64::from(prefix.bits) << 32) | owner]
     };
     let words = owned.iter().flat_map(word).flat_map(u64::to_be_bytes);
     words.fold(owned.len() as u32, |sum, byte| {
-        (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193).rotate_left(5)
+        ((sum ^ u32::from(byte)).wrapping_mul(0x0100_0193)).rotate_left(5)
     })
 }
 
@@ -185,7 +182,7 @@ impl Ranges {
             #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
             let first = self.first[next].load();
             index |= step & not_below(address, first);
-            step = opaque(step).wrapping_shr(1);
+            step = opaque(step) >> 1;
         }
         #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
         let owner = self.owners[opaque(index) & (RANGES - 1)].load() as u32;

@@ -101,8 +101,8 @@ impl Empty for Outbox {
 
 impl Outbox {
     /// Bytes that it takes in the kernel.
-    pub(super) const IN_KERNEL: usize = core::mem::offset_of!(Outbox, samples)
-        .wrapping_add(PER_PACKET.wrapping_mul(size_of::<Sample>()));
+    pub(super) const IN_KERNEL: usize =
+        core::mem::offset_of!(Outbox, samples) + (PER_PACKET * size_of::<Sample>());
 
     /// Room for one more, if there is any.
     #[inline(always)]
@@ -112,7 +112,7 @@ impl Outbox {
         if cfg!(not(target_arch = "bpf")) && length >= ROOM as u32 {
             return None;
         }
-        self.length = length.wrapping_add(1);
+        self.length += 1;
         #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
         Some(&mut self.samples[length as usize & (ROOM - 1)])
     }
@@ -128,7 +128,7 @@ impl Outbox {
             sample.at = packet.time();
             (sample.source, sample.destination) = packet.ends;
             sample.bank = bank as u8;
-            index = index.wrapping_add(1);
+            index += 1;
         }
     }
 

@@ -57,7 +57,7 @@ impl Shares {
 
     /// Sets what a bank admits; of a bank that nobody counts in.
     pub fn set(&self, bank: usize, kind: Kind, admission: Admission) {
-        let word = i32::from(admission.kept) | i32::from(admission.counted).wrapping_shl(8);
+        let word = i32::from(admission.kept) | (i32::from(admission.counted) << 8);
         self.banks
             .get(bank)
             .and_then(|bank| bank.get(kind as usize))
@@ -70,7 +70,7 @@ impl Shares {
     pub(super) fn of(&self, bank: usize, kind: Kind) -> (u32, u32) {
         #[allow(clippy::indexing_slicing, reason = "masked to the arrays' lengths")]
         let word = self.banks[bank & (BANKS - 1)][kind as usize & (SHARES - 1)].load() as u32;
-        (word & 0x1f, word.wrapping_shr(8) & 0x1f)
+        (word & 0x1f, (word >> 8) & 0x1f)
     }
 }
 
@@ -115,7 +115,7 @@ impl Empty for Requests {
 impl Requests {
     /// Bytes that so many slots take.
     pub(super) const fn bytes(slots: usize) -> usize {
-        core::mem::offset_of!(Requests, slots).wrapping_add(slots.wrapping_mul(size_of::<Slot>()))
+        core::mem::offset_of!(Requests, slots) + (slots * size_of::<Slot>())
     }
 
     #[inline(always)]
@@ -147,12 +147,12 @@ pub(super) struct Request(u64);
 impl Request {
     #[inline(always)]
     pub(super) fn new(signature: u32, time: u32) -> Self {
-        Request(u64::from(signature).wrapping_shl(32) | u64::from(time))
+        Request((u64::from(signature) << 32) | u64::from(time))
     }
 
     #[inline(always)]
     pub(super) fn signature(self) -> u32 {
-        self.0.wrapping_shr(32) as u32
+        (self.0 >> 32) as u32
     }
 
     #[inline(always)]

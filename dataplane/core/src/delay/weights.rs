@@ -44,21 +44,19 @@ impl Weight {
 /// the same everywhere.
 pub fn weights(slots_log2: u8) -> impl Iterator<Item = Weight> {
     const ONE: u128 = 1 << 48;
-    let slots = 1_u128.wrapping_shl(slots_log2.into());
-    let width = slots.wrapping_shr(CLASS_BITS).max(1);
+    let slots = 1_u128 << slots_log2;
+    let width = (slots >> CLASS_BITS).max(1);
     let mut weight = ONE;
     (0..CLASSES).map(move |_| {
         let (mut sum, mut squares) = (0_u128, 0_u128);
         for _ in 0..width {
-            sum = sum.wrapping_add(weight);
-            squares = squares.wrapping_add(weight.wrapping_mul(weight).wrapping_shr(48));
-            weight =
-                weight.wrapping_mul(slots).checked_div(slots.wrapping_sub(1)).unwrap_or(u128::MAX);
+            sum += weight;
+            squares += (weight * weight) >> 48;
+            weight = (weight * slots).checked_div(slots - 1).unwrap_or(u128::MAX);
         }
         let rounded = |sum: u128, bits: u32| {
-            let unit = width.wrapping_shl(48_u32.wrapping_sub(bits));
-            u32::try_from(sum.wrapping_add(unit.wrapping_shr(1)).checked_div(unit).unwrap_or(0))
-                .unwrap_or(u32::MAX)
+            let unit = width << (48_u32 - bits);
+            u32::try_from((sum + (unit >> 1)).checked_div(unit).unwrap_or(0)).unwrap_or(u32::MAX)
         };
         Weight { weight: rounded(sum, WEIGHT_BITS), square: rounded(squares, SQUARE_BITS) }
     })
@@ -89,7 +87,7 @@ impl Weights {
     /// should be more.
     #[inline(always)]
     pub(crate) fn of(&self, insertions: u32, slots_log2: u8) -> (Weight, bool) {
-        let class = insertions.wrapping_shr(u32::from(slots_log2).wrapping_sub(CLASS_BITS));
+        let class = insertions >> (u32::from(slots_log2) - CLASS_BITS);
         let last = const { CLASSES as u32 - 1 };
         let (class, is_beyond) = if class > last { (last, true) } else { (class, false) };
         #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]

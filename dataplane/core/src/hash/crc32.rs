@@ -169,9 +169,8 @@ impl Crc32 {
     /// have, and what is left of these.
     #[inline(always)]
     fn upto_four<const N: usize>(self, words: &[[u8; 4]; N], from: usize, bytes: usize) -> Self {
-        let (first, second) = (word(words, from), word(words, from.wrapping_add(1)));
-        let (third, fourth) =
-            (word(words, from.wrapping_add(2)), word(words, from.wrapping_add(3)));
+        let (first, second) = (word(words, from), word(words, from + 1));
+        let (third, fourth) = (word(words, from + 2), word(words, from + 3));
         match (bytes >> 2).saturating_sub(from) {
             0 => self,
             1 => self.words_and_left([first], second, bytes),

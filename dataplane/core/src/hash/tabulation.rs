@@ -126,13 +126,13 @@ impl Tabulation {
             }
             let hashes = self.row_block(signature, block);
             for offset in 0..ROWS_PER_BLOCK {
-                let index = first.wrapping_add(offset);
+                let index = first + offset;
                 if index >= rows {
                     break;
                 }
                 visit(index, u32::from(row(hashes, offset)));
             }
-            first = first.wrapping_add(ROWS_PER_BLOCK);
+            first += ROWS_PER_BLOCK;
         }
     }
 }

@@ -65,12 +65,8 @@ impl<const N: usize> Table<N> {
             self.sink(get(&self.ranking.places, slot));
             return;
         }
-        let entry = |inherited: u64| Entry {
-            signature,
-            key: *key,
-            count: inherited.wrapping_add(weight),
-            inherited,
-        };
+        let entry =
+            |inherited: u64| Entry { signature, key: *key, count: inherited + weight, inherited };
         if self.has_free_slot(settings) {
             self.take_slot(settings, &entry(0));
             return;
@@ -95,7 +91,7 @@ impl<const N: usize> Table<N> {
 
     /// Makes a heap of counts that were changed anywhere.
     pub(super) fn restore_heap(&mut self) {
-        for place in (0..(self.taken as usize).wrapping_shr(1)).rev() {
+        for place in (0..((self.taken as usize) >> 1)).rev() {
             self.sink(place);
         }
     }
@@ -110,13 +106,13 @@ impl<const N: usize> Table<N> {
     }
 
     fn chain(settings: &Settings, signature: u32) -> usize {
-        hash(signature) as usize & Self::slots(settings).wrapping_sub(1)
+        hash(signature) as usize & (Self::slots(settings) - 1)
     }
 
     pub(super) fn find_any_slot(&self, settings: &Settings, signature: u32) -> Option<usize> {
         let mut link = get(&self.ranking.heads, Self::chain(settings, signature));
         while link != 0 {
-            let slot = link.wrapping_sub(1);
+            let slot = link - 1;
             if self.signature(slot) == signature {
                 return Some(slot);
             }
@@ -127,7 +123,7 @@ impl<const N: usize> Table<N> {
 
     fn take_slot(&mut self, settings: &Settings, entry: &Entry) {
         let slot = self.taken as usize;
-        self.taken = self.taken.wrapping_add(1);
+        self.taken += 1;
         self.ranking.place(slot, slot);
         self.set_slot(slot, entry);
         self.link(settings, slot);
@@ -146,20 +142,20 @@ impl<const N: usize> Table<N> {
         let chain = Self::chain(settings, self.signature(slot));
         let first = get(&self.ranking.heads, chain);
         set(&mut self.ranking.next, slot, first);
-        set(&mut self.ranking.heads, chain, slot.wrapping_add(1));
+        set(&mut self.ranking.heads, chain, slot + 1);
     }
 
     fn unlink(&mut self, settings: &Settings, slot: usize) {
         let chain = Self::chain(settings, self.signature(slot));
         let after = get(&self.ranking.next, slot);
         let mut link = get(&self.ranking.heads, chain);
-        if link == slot.wrapping_add(1) {
+        if link == (slot + 1) {
             set(&mut self.ranking.heads, chain, after);
         }
         while link != 0 {
-            let before = link.wrapping_sub(1);
+            let before = link - 1;
             link = get(&self.ranking.next, before);
-            if link == slot.wrapping_add(1) {
+            if link == (slot + 1) {
                 set(&mut self.ranking.next, before, after);
                 break;
             }
@@ -176,17 +172,17 @@ impl<const N: usize> Table<N> {
         let slot = self.ranking.slot_at(place);
         let rank = self.rank(slot);
         loop {
-            let left = place.wrapping_mul(2).wrapping_add(1);
+            let left = place * 2 + 1;
             if left >= self.taken as usize {
                 break;
             }
             let mut child = self.ranking.slot_at(left);
             let mut below = left;
-            if left.wrapping_add(1) < self.taken as usize {
-                let right = self.ranking.slot_at(left.wrapping_add(1));
+            if (left + 1) < self.taken as usize {
+                let right = self.ranking.slot_at(left + 1);
                 if self.rank(right) < self.rank(child) {
                     child = right;
-                    below = left.wrapping_add(1);
+                    below = left + 1;
                 }
             }
             if rank < self.rank(child) {
@@ -202,7 +198,7 @@ impl<const N: usize> Table<N> {
     fn rise(&mut self, mut place: usize) {
         let slot = self.ranking.slot_at(place);
         while place > 0 {
-            let above = place.wrapping_sub(1).wrapping_shr(1);
+            let above = (place - 1) >> 1;
             let parent = self.ranking.slot_at(above);
             if self.rank(parent) < self.rank(slot) {
                 break;

@@ -36,7 +36,7 @@ impl<const N: usize> Table<N> {
             Algorithm::Precision => PRECISION_STAGES_LOG2,
             _ => HASH_PIPE_STAGES_LOG2,
         };
-        let stages = 1_usize.wrapping_shl(stages_log2);
+        let stages = 1_usize << stages_log2;
         (0..stages).map(move |stage| Self::stage_slot(settings, stages_log2, stage, signature))
     }
 
@@ -46,23 +46,23 @@ impl<const N: usize> Table<N> {
     fn stage_slot(settings: &Settings, stages_log2: u32, stage: usize, signature: u32) -> usize {
         let crc = if stage & 1 == 0 { FIRST.hash(signature) } else { SECOND.hash(signature) };
         let slice = if stage & 2 == 0 { crc } else { crc >> 16 };
-        let bits = Self::slots_log2(settings).wrapping_sub(stages_log2);
-        let within = slice as usize & 1_usize.wrapping_shl(bits).wrapping_sub(1);
-        stage.wrapping_shl(bits) | within
+        let bits = Self::slots_log2(settings) - stages_log2;
+        let within = slice as usize & ((1_usize << bits) - 1);
+        (stage << bits) | within
     }
 
     /// The first of the 8 slots of a signature's set.
     #[inline(always)]
     fn set_start(settings: &Settings, signature: u32) -> usize {
-        let sets = Self::slots(settings).wrapping_shr(WAYS_LOG2);
-        (FIRST.hash(signature) as usize & sets.wrapping_sub(1)).wrapping_shl(WAYS_LOG2)
+        let sets = Self::slots(settings) >> WAYS_LOG2;
+        (FIRST.hash(signature) as usize & (sets - 1)) << WAYS_LOG2
     }
 
     /// The slots of a signature, whatever the algorithm.
     pub(super) fn few_slots(settings: &Settings, signature: u32) -> impl Iterator<Item = usize> {
         let set = Self::set_start(settings, signature);
         let in_set = settings.algorithm == Algorithm::DWayRap;
-        let set = (set..set.wrapping_add(1 << WAYS_LOG2)).filter(move |_| in_set);
+        let set = (set..(set + (1 << WAYS_LOG2))).filter(move |_| in_set);
         set.chain(Self::stage_slots(settings, signature).filter(move |_| !in_set))
     }
 
@@ -74,7 +74,7 @@ impl<const N: usize> Table<N> {
         }
         let (smallest, minimum) = self.smallest_in_set(first);
         if admits(coin(item.signature, self.packets), minimum, weight) {
-            self.put(smallest, item.signature, item.key, minimum.wrapping_add(weight), minimum);
+            self.put(smallest, item.signature, item.key, minimum + weight, minimum);
         }
     }
 
@@ -92,7 +92,7 @@ impl<const N: usize> Table<N> {
         let smallest = if self.count(second) < self.count(first) { second } else { first };
         let minimum = self.count(smallest);
         if admits_by_power(coin(item.signature, self.packets), minimum, weight) {
-            self.put(smallest, item.signature, item.key, minimum.wrapping_add(weight), minimum);
+            self.put(smallest, item.signature, item.key, minimum + weight, minimum);
         }
     }
 
@@ -126,7 +126,7 @@ impl<const N: usize> Table<N> {
         }
         // All at once: which way a flow has, no branch can foretell.
         let mut equal = ways.fold(0_u32, |equal, way| {
-            equal | u32::from(self.signature(first | way) == signature).wrapping_shl(way as u32)
+            equal | (u32::from(self.signature(first | way) == signature) << (way as u32))
         });
         // A slot that is free has the signature 0.
         while equal != 0 {
@@ -134,7 +134,7 @@ impl<const N: usize> Table<N> {
             if self.holds(slot, signature) {
                 return Some(slot);
             }
-            equal &= equal.wrapping_sub(1);
+            equal &= equal - 1;
         }
         None
     }

@@ -208,7 +208,7 @@ pub struct Table<const N: usize> {
 impl<const N: usize> Table<N> {
     const MASK: usize = {
         assert!(N.is_power_of_two() && N >= 1 << MIN_SLOTS_LOG2 && N <= 1 << 14);
-        N.wrapping_sub(1)
+        N - 1
     };
 
     /// An empty table.
@@ -243,7 +243,7 @@ impl<const N: usize> Table<N> {
     /// Slots in use, stages and sets together.
     #[must_use]
     pub const fn slots(settings: &Settings) -> usize {
-        1_usize.wrapping_shl(Self::slots_log2(settings))
+        1_usize << Self::slots_log2(settings)
     }
 
     /// Counts a packet.
@@ -369,7 +369,7 @@ impl<const N: usize> Table<N> {
             if count == 0 {
                 *placed = true;
             } else if let Some(slot) = self.find(settings, signature) {
-                self.add(slot, count.wrapping_sub(inherited));
+                self.add(slot, count - inherited);
                 self.add_inherited(slot, inherited);
                 *placed = true;
             }
@@ -379,8 +379,8 @@ impl<const N: usize> Table<N> {
         }
         for (slot, _) in (0..Self::slots(settings)).zip(&placed).filter(|(_, placed)| !**placed) {
             let mut entry = other.entry(slot);
-            entry.count = entry.count.wrapping_add(mine);
-            entry.inherited = entry.inherited.wrapping_add(mine);
+            entry.count += mine;
+            entry.inherited += mine;
             if settings.algorithm.takes_any_slot() {
                 self.place_any_slot(settings, &entry);
             } else {
@@ -416,8 +416,8 @@ impl<const N: usize> Table<N> {
                         return None;
                     }
                     let Entry { count, inherited, .. } = self.entry(other);
-                    entry.count = entry.count.wrapping_add(count);
-                    entry.inherited = entry.inherited.wrapping_add(inherited);
+                    entry.count += count;
+                    entry.inherited += inherited;
                 }
             }
         }
@@ -463,7 +463,7 @@ impl<const N: usize> Table<N> {
     #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
     fn add(&mut self, slot: usize, weight: u64) {
         let count = &mut self.counts[slot & Self::MASK];
-        *count = count.wrapping_add(weight);
+        *count += weight;
     }
 
     #[inline(always)]
@@ -471,7 +471,7 @@ impl<const N: usize> Table<N> {
     fn add_inherited(&mut self, slot: usize, weight: u64) {
         self.add(slot, weight);
         let inherited = &mut self.inherited[slot & Self::MASK];
-        *inherited = inherited.wrapping_add(weight);
+        *inherited += weight;
     }
 
     #[inline(always)]

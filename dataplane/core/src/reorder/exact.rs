@@ -56,7 +56,7 @@ impl ExactReorder {
 
     /// Takes what was counted in a bank, in the order of prefixes. It is empty then.
     pub fn take(&mut self, bank: usize) -> Vec<Prefix> {
-        self.windows = self.windows.wrapping_add(1);
+        self.windows += 1;
         self.banks.get_mut(bank).map(core::mem::take).unwrap_or_default().into_values().collect()
     }
 }

@@ -129,14 +129,14 @@ impl Settings {
     pub(crate) fn prefix(&self, packet: &Packet<'_>) -> u64 {
         match packet {
             Packet::V4(ip) => {
-                let mask = u32::MAX.wrapping_shl(32_u32.wrapping_sub(self.v4_bits.into()));
-                u64::from(u32::from_be_bytes(ip.src()) & mask).wrapping_shl(32) | 4
+                let mask = u32::MAX << (32 - u32::from(self.v4_bits));
+                (u64::from(u32::from_be_bytes(ip.src()) & mask) << 32) | 4
             }
             Packet::V6(ip) => {
                 let [high, low, ..] = ip.src();
-                let address = u64::from(u32::from_be_bytes(high)).wrapping_shl(32)
+                let address = (u64::from(u32::from_be_bytes(high)) << 32)
                     | u64::from(u32::from_be_bytes(low));
-                address & u64::MAX.wrapping_shl(64_u32.wrapping_sub(self.v6_bits.into())) | 6
+                address & (u64::MAX << (64 - u32::from(self.v6_bits))) | 6
             }
         }
     }
@@ -300,7 +300,7 @@ impl Expected {
         } else if segment.payload <= 1 && sequence.wrapping_add(1) == next {
             (Seen::KeepAlive, missing)
         } else if missing >= segment.payload {
-            (Seen::OutOfOrder, missing.wrapping_sub(segment.payload))
+            (Seen::OutOfOrder, missing - segment.payload)
         } else {
             (Seen::Retransmitted, missing)
         };
@@ -343,10 +343,10 @@ impl Slot {
         if word == HELD {
             return (Followed::Contended, Cluster::default());
         }
-        let now = data.time.wrapping_shr(TICK_BITS) as u32;
+        let now = (data.time >> TICK_BITS) as u32;
         // Without wrapping: whatever clocks do, the bits of a hash let somebody in.
         let is_idle = self.until.load() as u32 <= now;
-        let is_mine = word.wrapping_shr(32) as u32 == mine;
+        let is_mine = (word >> 32) as u32 == mine;
         let is_last = data.segment.flags & flags::FIN != 0;
         if !is_mine && !is_idle && (is_last || !admits) {
             return (Followed::No, Cluster::default());
@@ -360,7 +360,7 @@ impl Slot {
         let cluster = self.count(!is_mine || is_idle, seen, data.packets, pass.bank);
         // Behind the last segment only late ones follow: anybody may take the slot.
         self.until.store(if is_last { 0 } else { now.wrapping_add(IDLE_TICKS) as i32 });
-        self.word.publish(u64::from(mine).wrapping_shl(32) | u64::from(expected.next));
+        self.word.publish((u64::from(mine) << 32) | u64::from(expected.next));
         (Followed::Yes(seen), cluster)
     }
 
@@ -368,21 +368,21 @@ impl Slot {
     /// than a window, it counts anew.
     #[inline(always)]
     fn count(&self, is_anew: bool, seen: Seen, packets: u32, bank: usize) -> Cluster {
-        let mark = (bank as u32).wrapping_add(1).wrapping_shl(16);
+        let mark = ((bank as u32) + 1) << 16;
         let before = self.late.load() as u32;
         let is_new = is_anew || before & !0xffff != mark;
         let was = if is_new { 0 } else { before & 0xffff };
-        let sum = was.wrapping_add(if seen == Seen::OutOfOrder { packets } else { 0 });
+        let sum = was + if seen == Seen::OutOfOrder { packets } else { 0 };
         let late = if sum > MOST_LATE { MOST_LATE } else { sum };
         self.late.store((mark | late) as i32);
-        Cluster { is_new, square: late.wrapping_mul(late).wrapping_sub(was.wrapping_mul(was)) }
+        Cluster { is_new, square: late * late - (was * was) }
     }
 
     /// A connection begins anew, or is followed elsewhere.
     #[inline(always)]
     fn forget(&self, mine: u32, sharing: Sharing) {
         let word = self.word.load();
-        if word.wrapping_shr(32) as u32 == mine && sharing.replace(&self.word, word, HELD) {
+        if (word >> 32) as u32 == mine && sharing.replace(&self.word, word, HELD) {
             self.until.store(0);
             self.word.publish(0);
         }
@@ -400,7 +400,7 @@ impl Flows {
 /// Whether a hash lets a segment in, once in `2^log2`.
 #[inline(always)]
 fn admits(hash: u32, log2: u32) -> bool {
-    hash.wrapping_shr(32_u32.wrapping_sub(log2)) == 0
+    (hash >> (32_u32 - log2)) == 0
 }
 
 impl Totals {
@@ -413,16 +413,15 @@ impl Totals {
             return;
         }
         let mine = data.signature | 1;
-        let [high, low] = [data.prefix.wrapping_shr(32) as u32, data.prefix as u32];
+        let [high, low] = [(data.prefix >> 32) as u32, data.prefix as u32];
         let places = pass
             .tabulation
             .hash(Crc32::new().words([high.to_be_bytes(), low.to_be_bytes()]).finish());
         let is_hybrid = settings.algorithm == Algorithm::Hybrid;
-        let size_log2 = u32::from(settings.slots_log2).wrapping_sub(u32::from(is_hybrid));
-        let size = 1_u32.wrapping_shl(size_log2);
-        let bucket = flows.slot(places.wrapping_shr(16) & size.wrapping_sub(1));
-        let large = flows
-            .slot(size.wrapping_add(pass.tabulation.hash(data.signature) & size.wrapping_sub(1)));
+        let size_log2 = u32::from(settings.slots_log2) - u32::from(is_hybrid);
+        let size = 1_u32 << size_log2;
+        let bucket = flows.slot((places >> 16) & (size - 1));
+        let large = flows.slot(size + (pass.tabulation.hash(data.signature) & (size - 1)));
         if means == Means::Begins {
             bucket.forget(mine, pass.sharing);
             if is_hybrid {
@@ -439,7 +438,7 @@ impl Totals {
             }
         }
         if followed == Followed::No {
-            let random = random.wrapping_shl(LARGE_ADMITS_LOG2);
+            let random = random << LARGE_ADMITS_LOG2;
             (followed, cluster) =
                 bucket.follow(mine, data, admits(random, SAMPLING_ADMITS_LOG2), pass);
         }
@@ -472,7 +471,7 @@ impl Totals {
         let total = if first.is_of(prefix, sharing) {
             first
         } else {
-            let second = self.place(places.wrapping_shr(14) & (HALF - 1) | HALF);
+            let second = self.place((places >> 14) & (HALF - 1) | HALF);
             if !second.is_of(prefix, sharing) {
                 sharing.add(&self.crowded, packets);
                 return;
@@ -543,12 +542,12 @@ impl Prefix {
     pub const fn plus(&self, other: &Prefix) -> Prefix {
         Prefix {
             prefix: self.prefix,
-            packets: self.packets.wrapping_add(other.packets),
-            out_of_order: self.out_of_order.wrapping_add(other.out_of_order),
-            retransmitted: self.retransmitted.wrapping_add(other.retransmitted),
-            gaps: self.gaps.wrapping_add(other.gaps),
-            flows: self.flows.wrapping_add(other.flows),
-            squares: self.squares.wrapping_add(other.squares),
+            packets: self.packets + other.packets,
+            out_of_order: self.out_of_order + other.out_of_order,
+            retransmitted: self.retransmitted + other.retransmitted,
+            gaps: self.gaps + other.gaps,
+            flows: self.flows + other.flows,
+            squares: self.squares + other.squares,
         }
     }
 }
@@ -596,7 +595,7 @@ impl WideReorder {
         let mut places = from.iter_mut().chain(before);
         match places.find(|place| place.prefix == other.prefix || place.prefix == 0) {
             Some(place) => *place = Prefix { prefix: other.prefix, ..place.plus(other) },
-            None => self.crowded = self.crowded.wrapping_add(other.packets),
+            None => self.crowded += other.packets,
         }
     }
 }
@@ -648,10 +647,10 @@ impl Measurement for Reorder {
         if !Self::is_on(settings) {
             return Used::default();
         }
-        let slots = 1_usize.wrapping_shl(settings.slots_log2.into());
+        let slots = 1_usize << settings.slots_log2;
         Used {
             shared: size_of::<Totals>(),
-            shared_lasting: slots.wrapping_mul(size_of::<Slot>()),
+            shared_lasting: slots * size_of::<Slot>(),
             ..Used::default()
         }
     }
@@ -709,9 +708,9 @@ impl Measurement for Reorder {
 
     fn merge_shared(sum: &mut WideReorder, totals: &Totals, settings: &Settings) {
         if Self::is_on(settings) {
-            sum.unfollowed = sum.unfollowed.wrapping_add(wide(&totals.unfollowed));
-            sum.contended = sum.contended.wrapping_add(wide(&totals.contended));
-            sum.crowded = sum.crowded.wrapping_add(wide(&totals.crowded));
+            sum.unfollowed += wide(&totals.unfollowed);
+            sum.contended += wide(&totals.contended);
+            sum.crowded += wide(&totals.crowded);
             for total in totals.prefixes.iter().filter(|total| total.prefix.load() != 0) {
                 sum.add(&Prefix {
                     prefix: total.prefix.load(),
@@ -728,9 +727,9 @@ impl Measurement for Reorder {
 
     fn unite(sum: &mut WideReorder, other: &WideReorder, settings: &Settings) {
         if Self::is_on(settings) {
-            sum.unfollowed = sum.unfollowed.wrapping_add(other.unfollowed);
-            sum.contended = sum.contended.wrapping_add(other.contended);
-            sum.crowded = sum.crowded.wrapping_add(other.crowded);
+            sum.unfollowed += other.unfollowed;
+            sum.contended += other.contended;
+            sum.crowded += other.crowded;
             other.prefixes().for_each(|prefix| sum.add(prefix));
         }
     }
