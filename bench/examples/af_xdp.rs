@@ -143,7 +143,7 @@ fn compare() -> Outcome<()> {
         settings
     };
     let off = with(|settings| settings.mode = cardinality::Mode::Off);
-    let crc32 = with(|settings| settings.hash = HashMode::Crc32);
+    let crc32 = Settings::default().with_hash(HashMode::Crc32);
     let tabulated = Settings::default();
     for _ in 0..ROUNDS {
         flowgauge("packets alone", "rx", off, PollMode::Adaptive)?;

@@ -221,7 +221,8 @@ const PARSE: &str = "parse";
 #[inline(always)]
 fn settings(mode: Mode, key: KeyKind, hash: HashMode) -> Settings {
     Settings {
-        cardinality: cardinality::Settings { mode, key, hash, ..cardinality::Settings::DEFAULT },
+        hash,
+        cardinality: cardinality::Settings { mode, key, ..cardinality::Settings::DEFAULT },
         ..Settings::DEFAULT
     }
 }
@@ -253,8 +254,8 @@ fn counting<'a>(frames: &'a Frames, settings: impl Fn() -> Settings + 'a) -> Con
                 let context = context(settings(), &tabulation);
                 let mut filling = batch.fill(state.active(&shared, 0), &context);
                 for bytes in received {
-                    let cardinality = settings().cardinality;
-                    filling.record(cardinality.key, cardinality.hash, &frame(bytes));
+                    let Settings { hash, cardinality, .. } = settings();
+                    filling.record(cardinality.key, hash, &frame(bytes));
                 }
                 filling.finish();
             }

@@ -43,13 +43,9 @@ struct Peer<'a> {
 
 /// Counts like a worker, batch by batch.
 fn ours<'a>(hash: HashMode, tabulation: &'a Tabulation) -> Count<'a> {
-    let cardinality = cardinality::Settings {
-        mode: Mode::Windowed,
-        key: KeyKind::Src,
-        hash,
-        precision: PRECISION,
-    };
-    let settings = Settings::only(cardinality);
+    let cardinality =
+        cardinality::Settings { mode: Mode::Windowed, key: KeyKind::Src, precision: PRECISION };
+    let settings = Settings::only(cardinality).with_hash(hash);
     let (mut state, shared) = (State::boxed(), Shared::boxed());
     let mut batch = Batch::new(&settings, tabulation, Instructions::in_use());
     Box::new(move |addresses| {

@@ -198,7 +198,7 @@ fn cost<P: Port>(ports: Ports<P>, work: Work, cpus: Cpus, quick: bool) -> Result
     let mut settings = Settings::default();
     match work {
         Work::Read | Work::Port => return Ok(received(ports, cpus, time)),
-        Work::Count(hash) => settings.cardinality.hash = hash,
+        Work::Count(hash) => settings.hash = hash,
     }
     counted(ports, settings, cpus, time)
 }

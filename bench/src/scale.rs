@@ -86,12 +86,8 @@ fn count(precision: Precision, hash: impl Fn() -> HashMode) -> impl FnMut(&mut S
     let tabulation = Tabulation::from_seed(1);
     let shared = Shared::boxed();
     let settings = move |hash| {
-        Settings::only(cardinality::Settings {
-            mode: Mode::Windowed,
-            key: KeyKind::Src,
-            hash,
-            precision,
-        })
+        Settings::only(cardinality::Settings { mode: Mode::Windowed, key: KeyKind::Src, precision })
+            .with_hash(hash)
     };
     let mut batch = Batch::new(&settings(hash()), &tabulation, Instructions::in_use());
     move |state, frames| {
@@ -260,7 +256,7 @@ pub(crate) fn count_all<P: Port>(
     hash: HashMode,
 ) -> Result<Duration, ReproduceError> {
     let mut options = poll::Options::default();
-    options.settings.cardinality.hash = hash;
+    options.settings.hash = hash;
     let interface = ports.interface.clone();
     let mut poll = Poll::new(ports, options.clone());
     let start = Instant::now();

@@ -219,7 +219,7 @@ fn on_net_null(effort: Effort, cpus: Cpus) -> Result<DeviceFindings, Failure> {
     let null = Null::start(cpus)?;
     let ours = |hash, written| -> Result<f64, Failure> {
         let mut settings = Settings::default();
-        settings.cardinality.hash = hash;
+        settings.hash = hash;
         Ok(live::counted(null.ports(written)?, settings, cpus, effort.turn)?)
     };
     let series = take_turns(

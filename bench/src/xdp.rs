@@ -149,7 +149,8 @@ fn time(effort: Effort, run: impl FnOnce(u32) -> Result<(), Error>) -> Result<f6
 /// Returns the programs to measure.
 fn programs() -> Vec<Program> {
     let settings = |mode, key, hash| {
-        Settings::only(cardinality::Settings { mode, key, hash, ..cardinality::Settings::DEFAULT })
+        Settings::only(cardinality::Settings { mode, key, ..cardinality::Settings::DEFAULT })
+            .with_hash(hash)
     };
     let nothing = settings(Mode::Off, KeyKind::Src, HashMode::Crc32);
     let mut programs = vec![Program::new("counters alone", nothing, None)];

@@ -49,7 +49,7 @@ fn frame(source: &[u8]) -> Vec<u8> {
 /// Returns the relative error of one seed.
 fn error_of(hash: HashMode, (_, source): Plan, flows: u32, seed: u64) -> f64 {
     let mut settings = Settings::default();
-    (settings.cardinality.key, settings.cardinality.hash) = (KeyKind::Src, hash);
+    (settings.cardinality.key, settings.hash) = (KeyKind::Src, hash);
     let tables = Tables::new(&settings, seed);
     let context = Context::new(settings, &tables.tabulation, Sharing::Alone);
     let mut state = State::boxed();

@@ -150,7 +150,7 @@ impl Capabilities {
         }
         // Sketch rows are always tabulated, except with the keyed hash.
         let is_on = MeasurementKind::ALL.iter().any(|kind| kind.is_on(settings));
-        if is_on && cardinality.hash == HashMode::Keyed && !self.hashes.contains(&HashMode::Keyed) {
+        if is_on && settings.hash == HashMode::Keyed && !self.hashes.contains(&HashMode::Keyed) {
             let advice = "its hashes are CRCs; use --hash tabulated with a --seed that is a secret (docs/security.md says what that helps)";
             return refuse(
                 "hash by keyed, which takes multiplications of 64 bits".to_owned(),
@@ -158,9 +158,9 @@ impl Capabilities {
             );
         }
         if cardinality.mode != cardinality::Mode::Off {
-            if !self.hashes.contains(&cardinality.hash) {
+            if !self.hashes.contains(&settings.hash) {
                 return refuse(
-                    format!("hash by {}", cardinality.hash.name()),
+                    format!("hash by {}", settings.hash.name()),
                     names("it can hash by", self.hashes.iter().map(|hash| hash.name()).collect()),
                 );
             }

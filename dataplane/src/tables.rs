@@ -38,24 +38,20 @@ impl Tables {
     /// the seed, which is not secret: for tests and benchmarks.
     #[must_use]
     pub fn new(settings: &Settings, seed: u64) -> Self {
-        let key = (settings.cardinality.hash == HashMode::Keyed).then(|| HashKey::from_seed(seed));
+        let key = (settings.hash == HashMode::Keyed).then(|| HashKey::from_seed(seed));
         Self::with_key(settings, seed, key)
     }
 
     /// Creates the tables for these settings and this secret. Only a keyed hash uses the secret.
     #[must_use]
     pub fn keyed(settings: &Settings, seed: u64, key: &HashKey) -> Self {
-        Self::with_key(
-            settings,
-            seed,
-            (settings.cardinality.hash == HashMode::Keyed).then(|| key.clone()),
-        )
+        Self::with_key(settings, seed, (settings.hash == HashMode::Keyed).then(|| key.clone()))
     }
 
     fn with_key(settings: &Settings, seed: u64, key: Option<HashKey>) -> Self {
         Tables {
             seed,
-            hash: identity(settings.cardinality.hash, seed, key.as_ref()),
+            hash: identity(settings.hash, seed, key.as_ref()),
             tabulation: words(seed, key.as_ref()),
             key,
             rank: rank_table(settings.cardinality.precision).collect(),
@@ -91,16 +87,16 @@ impl Tables {
     pub fn check(&self, settings: &Settings, target: &str) -> Result<(), Error> {
         let misfit = |table, problem| Error::Table { target: target.to_owned(), table, problem };
         let cardinality = settings.cardinality;
-        if self.hash.mode != cardinality.hash {
+        if self.hash.mode != settings.hash {
             let problem = format!(
                 "tables are for {}, settings for {}",
                 self.hash.mode.name(),
-                cardinality.hash.name()
+                settings.hash.name()
             );
             return Err(misfit("tabulation", problem));
         }
         // Merging of sketches relies on the identity, so it must be that of the computed hash.
-        let hash = identity(cardinality.hash, self.seed, self.key.as_ref());
+        let hash = identity(settings.hash, self.seed, self.key.as_ref());
         if self.hash != hash {
             return Err(misfit(
                 "tabulation",

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use flowgauge_core::Grid;
+use flowgauge_core::HostMeasurement;
 use flowgauge_core::heavy::{self, Algorithm, Unit};
-use flowgauge_core::measurement::{Empty, Measurement};
 use flowgauge_core::sizes::{self, Sizes, WideSizes};
 use flowgauge_core::sketch::{self, SketchKind};
 use flowgauge_core::{
@@ -107,8 +107,8 @@ fn compare(snapshot: &Snapshot, bank: &Bank, shared: &Shared, settings: &Setting
     }
     assert!(snapshot.bank.frequency == *frequency && snapshot.bank.heavy == bank.heavy);
     assert!(snapshot.bank.cardinality == bank.cardinality);
-    let mut sizes = Box::new(WideSizes::EMPTY);
-    <Sizes as Measurement>::merge(&mut sizes, &bank.sizes, &settings.sizes);
+    let mut sizes = WideSizes::boxed();
+    Sizes::merge_core(&mut sizes, &bank.sizes, &settings.sizes);
     assert!(snapshot.bank.sizes == *sizes);
     for ((shared, held), settings) in
         shared.banks[0].entropy.iter().zip(&snapshot.bank.entropy.sketches).zip(&settings.entropy)

@@ -16,7 +16,7 @@ use core::ffi::c_void;
 use core::ptr::NonNull;
 use flowgauge_core::delay::sample::{Outbox, ROOM, Sample};
 use flowgauge_core::kernel::{Core, Layout};
-use flowgauge_core::measurement::MEASUREMENTS;
+use flowgauge_core::list::MEASUREMENTS;
 use flowgauge_core::{
     BANKS, Delay, Listed, Memory, Needs, One, Packets, Record, Segments, Sharing,
 };

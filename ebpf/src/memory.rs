@@ -144,7 +144,7 @@ impl Memory for Place {
         } else {
             M::shared(&SHARED.get(0)?[self.bank & (BANKS - 1)])
         };
-        let shared_lasting = if size_of::<M::SharedLasting>() == 0 {
+        let shared_lasting = if size_of::<M::SharedPersistent>() == 0 {
             // SAFETY: as above.
             unsafe { NonNull::dangling().as_ref() }
         } else {
@@ -221,9 +221,11 @@ pub(crate) fn packet<'a, P>(core: NonNull<Core>) -> &'a mut Observation<P> {
 pub(crate) fn context(sharing: Sharing) -> Context<'static, &'static Settings> {
     let needs = config!(needs);
     let slot_ns = if needs.has(Needs::TIME) { config!(slot_ns) } else { 1 };
+    let settings = settings();
     Context {
-        settings: settings(),
+        settings,
         headers: parse::Settings::DEFAULT,
+        hash: settings.hash,
         tabulation: tabulation(),
         sharing,
         slot_ns,

@@ -3,11 +3,12 @@
 use flowgauge_core::delay::histogram::Histogram;
 use flowgauge_core::delay::sample::Outbox;
 use flowgauge_core::delay::{Algorithm, Kind, Kinds, Settings};
-use flowgauge_core::measurement::{Empty, Listed, Parts, Pass};
+use flowgauge_core::measurement::{Parts, Pass};
 use flowgauge_core::{
     Arrival, Bank, Context, Delay, Link, Measurement, Observation, Record, Shared, SharedLasting,
     Sharing, State, Tabulation, Zeroed,
 };
+use flowgauge_core::{HashMode, HostMeasurement as _, Listed as _};
 use flowgauge_ctl::measurement::delay::estimate::{Fridge, quantiles};
 use flowgauge_dataplane::traffic::delay::{DelayProfile, DelayTraffic, Request, Shape};
 
@@ -301,12 +302,12 @@ impl CountingTable {
         let settings = setup.settings(delays);
         let lasting = SharedLasting::boxed();
         Delay::prepare(Delay::shared_lasting(&lasting), &settings);
-        CountingTable { setup, settings, bank: Bank::boxed(), lasting, outbox: Outbox::EMPTY }
+        CountingTable { setup, settings, bank: Bank::boxed(), lasting, outbox: *Outbox::boxed() }
     }
 
     fn count(&mut self, pass: &Pass<'_>, packets: &[Observation]) {
         let parts = Parts {
-            own: Delay::own(&mut self.bank),
+            own: Delay::core(&mut self.bank),
             lasting: &mut self.outbox,
             shared: &(),
             shared_lasting: Delay::shared_lasting(&self.lasting),
@@ -316,7 +317,7 @@ impl CountingTable {
 
     fn results(&mut self, recipe: Recipe, truth: &[f64]) -> TableResult {
         let settings = self.settings;
-        let delay = Delay::own(&mut self.bank);
+        let delay = Delay::core(&mut self.bank);
         let histogram = |fridge| {
             let (share, bits) = settings.admitted(fridge);
             let histogram = delay.histogram(&settings, Kind::TcpData, false, fridge)?;
@@ -358,6 +359,7 @@ impl Run {
 
         let tabulation = Tabulation::from_seed(self.seed);
         let pass = Pass {
+            hash: HashMode::Tabulated,
             tabulation: &tabulation,
             sharing: Sharing::Alone,
             own: Sharing::Alone,

@@ -1,12 +1,13 @@
 //! Traffic of many prefixes, some of them reordering packets, through tables of both algorithms and
 //! several sizes.
 
-use flowgauge_core::measurement::{Listed, Parts, Pass};
+use flowgauge_core::measurement::{Parts, Pass};
 use flowgauge_core::reorder::{Algorithm, IDLE_TICKS, Prefix, Settings};
 use flowgauge_core::{
     Arrival, Context, Link, Measurement, Observation, Record, Reorder, Shared, Sharing, State,
     Tabulation, WideBank, Zeroed,
 };
+use flowgauge_core::{HashMode, HostMeasurement as _, Listed as _};
 use flowgauge_ctl::measurement::reorder::estimate::{LEAST_LATE, MUCH, reorders, share};
 use flowgauge_dataplane::traffic::reorder::{PrefixTruth, ReorderProfile, ReorderTraffic};
 use std::collections::HashMap;
@@ -292,6 +293,7 @@ impl Run {
             setups.iter().map(|setup| CountingTable::new(*setup)).collect();
         let tabulation = Tabulation::from_seed(self.seed);
         let pass = Pass {
+            hash: HashMode::Tabulated,
             tabulation: &tabulation,
             sharing: Sharing::Alone,
             own: Sharing::Alone,

@@ -188,10 +188,8 @@ impl Experiment {
     /// # Errors
     /// Any error of the dataplane.
     pub fn run(&self) -> Result<Run, ReproduceError> {
-        let settings = Settings::only(cardinality::Settings {
-            hash: self.hash,
-            ..cardinality::Settings::default()
-        });
+        let settings = Settings::only(cardinality::Settings { ..cardinality::Settings::default() })
+            .with_hash(self.hash);
         let truth = self.traffic.needs_exact_count();
         let ports = memory(self.traffic.profile(self.seed), 1, Pace::Trace);
         let options =

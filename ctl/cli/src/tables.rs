@@ -88,7 +88,7 @@ impl Tables {
         }
         let mut settings = Settings::default();
         settings.cardinality.precision = self.registers;
-        settings.cardinality.hash = self.hash;
+        settings.hash = self.hash;
         let tables = match (self.hash, &self.hash_key) {
             (HashMode::Keyed, Some(path)) => {
                 Installed::keyed(&settings, self.seed, &HashKey::read(path)?)

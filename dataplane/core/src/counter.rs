@@ -12,12 +12,70 @@ pub use bpf::{SharedCounter, SharedWord};
 #[cfg(not(target_arch = "bpf"))]
 pub use host::{SharedCounter, SharedWord};
 
+/// Whether other cores count in the same memory at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// No other core does: plain loads and stores suffice.
+    Alone,
+    /// No other core does, and all packets together are too few to fill a counter, so that no
+    /// check is needed.
+    AloneWithFew,
+    /// Others do.
+    Shared,
+}
+
+impl Sharing {
+    /// The same; unknown to the kernel's programs, whose verifier would look at each way.
+    #[inline(always)]
+    pub(crate) fn known(self) -> Option<Self> {
+        (!cfg!(target_arch = "bpf")).then_some(self)
+    }
+
+    /// Adds to a counter; gives what it was before.
+    #[inline(always)]
+    pub(crate) fn add(self, counter: &SharedCounter, term: i32) -> i32 {
+        match self {
+            Sharing::Alone | Sharing::AloneWithFew => counter.store_alone(counter.load(), term),
+            Sharing::Shared => counter.add(term),
+        }
+    }
+
+    /// Sets a word if it is what is expected; says whether it was.
+    #[inline(always)]
+    pub(crate) fn replace(self, word: &SharedWord, expected: u64, value: u64) -> bool {
+        match self {
+            Sharing::Alone | Sharing::AloneWithFew => {
+                let is_expected = word.load() == expected;
+                if is_expected {
+                    word.publish(value);
+                }
+                is_expected
+            }
+            Sharing::Shared => word.replace(expected, value),
+        }
+    }
+
+    /// The same for a bank in which so many packets were counted, the present one included. `full`:
+    /// how many fill a counter.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn of(self, packets: u64, full: u64) -> Self {
+        // The kernel's verifier would look at each way.
+        if self == Sharing::Alone && packets < full && !cfg!(target_arch = "bpf") {
+            Sharing::AloneWithFew
+        } else {
+            self
+        }
+    }
+}
+
 #[cfg(not(target_arch = "bpf"))]
 mod host {
     use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+    use zerocopy::FromZeros;
 
     /// 64 bits that several cores change in one step.
-    #[derive(Debug, Default)]
+    #[derive(Debug, Default, FromZeros)]
     #[repr(transparent)]
     pub struct SharedWord(AtomicU64);
 
@@ -49,7 +107,7 @@ mod host {
     }
 
     /// 32 bits that several cores add to.
-    #[derive(Debug, Default)]
+    #[derive(Debug, Default, FromZeros)]
     #[repr(transparent)]
     pub struct SharedCounter(AtomicI32);
 
@@ -97,9 +155,10 @@ mod host {
 mod bpf {
     use core::cell::UnsafeCell;
     use core::intrinsics::{AtomicOrdering, atomic_cxchg, atomic_xadd};
+    use zerocopy::FromZeros;
 
     /// 64 bits that several cores change in one step.
-    #[derive(Debug, Default)]
+    #[derive(Debug, Default, FromZeros)]
     #[repr(transparent)]
     pub struct SharedWord(UnsafeCell<u64>);
 
@@ -146,7 +205,7 @@ mod bpf {
     }
 
     /// 32 bits that several cores add to.
-    #[derive(Debug, Default)]
+    #[derive(Debug, Default, FromZeros)]
     #[repr(transparent)]
     pub struct SharedCounter(UnsafeCell<i32>);
 

@@ -1,9 +1,10 @@
 //! Packet and byte counters, with every rejected frame counted by cause.
 
-use crate::parse::Reject;
+use crate::packet::Reject;
+use zerocopy::FromZeros;
 
 /// What one bank saw. Every frame is in exactly one of the five packet counters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Counters {
     /// Bytes on the wire of all frames, rejected ones included.

@@ -6,7 +6,7 @@
 //! (Ethernet in MPLS without a control word), the rule is written down here.
 
 use crate::frame::Frame;
-use crate::parse::Reject;
+use crate::packet::{Packet, Reject, ipv4, ipv6};
 
 /// Headers that are opened, VLAN tags and MPLS labels among them, before a frame counts as non-IP.
 pub const MAX_HEADERS: usize = 16;
@@ -76,6 +76,22 @@ pub(crate) fn opens(ethertype: u16) -> bool {
                 | NSH
                 | REDUNDANCY_TAG
         )
+}
+
+/// Opens encapsulations from `ethertype` on and reads the network header behind them. Not inlined
+/// in user space, to keep it away from hot code.
+#[cfg_attr(target_arch = "bpf", inline(always))]
+#[cfg_attr(not(target_arch = "bpf"), cold, inline(never))]
+pub(crate) fn encapsulated<F: Frame + ?Sized>(
+    frame: &F,
+    ethertype: u16,
+    offset: usize,
+    headers: usize,
+) -> Result<Packet<'_>, Reject> {
+    match open(frame, ethertype, offset, headers)? {
+        (IPV4, offset) => ipv4(frame, offset),
+        (_, offset) => ipv6(frame, offset),
+    }
 }
 
 /// Opens headers up to the network's; `headers` were opened before. The EtherType that it gives is

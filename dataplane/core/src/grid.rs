@@ -1,11 +1,16 @@
 //! Rows and columns of sketches and filters.
 
 use crate::hash::{MAX_ROWS, ROWS_PER_BLOCK};
-use crate::membership::MAX_FILTER_BITS;
-use crate::sketch::MAX_CELLS;
+use zerocopy::{Immutable, IntoBytes};
+
+/// Counters of the largest sketch.
+pub const MAX_CELLS: usize = 1 << 14;
+
+/// Bits of the largest filter.
+pub const MAX_FILTER_BITS: usize = 1 << 19;
 
 /// Rows of cells, each of as many as a power of two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Immutable, IntoBytes)]
 #[repr(C)]
 pub struct Grid {
     rows: u8,

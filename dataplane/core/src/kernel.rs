@@ -6,12 +6,15 @@
 //! a [`SharedBanks`] as it is; what of that lasts is an array of its own, which all programs of a
 //! run share, with as much of each measurement as it uses.
 
+#[cfg(not(target_arch = "bpf"))]
+mod host;
+
 use crate::arrival::Segments;
 use crate::counters::Counters;
-use crate::measurement::{MEASUREMENTS, Settings, SharedBank, SharedLasting, used};
+use crate::list::{MEASUREMENTS, Settings, SharedBank};
 use crate::needs::Needs;
 use crate::observation::Observation;
-use crate::state::{BANKS, State};
+use crate::state::BANKS;
 use crate::unopened::Unopened;
 
 /// What all CPUs count in together between rotations.
@@ -131,51 +134,5 @@ impl Layout {
     #[must_use]
     pub const fn bank(bank: usize, length: u32) -> usize {
         size_of::<Core>() + (bank * (length as usize))
-    }
-
-    /// Bytes that arrays take for so many CPUs: with these settings, or at most.
-    #[must_use]
-    pub fn memory(settings: Option<&Settings>, cpus: usize) -> usize {
-        let (core, shared, together) = match settings {
-            Some(settings) => {
-                let layout = Self::of(settings);
-                (
-                    layout.core as usize,
-                    if settings.shares() { size_of::<SharedBanks>() } else { 0 },
-                    layout.together as usize,
-                )
-            }
-            None => (
-                size_of::<State>() + size_of::<Core>(),
-                size_of::<SharedBanks>(),
-                size_of::<SharedLasting>(),
-            ),
-        };
-        (cpus * core + shared) + together
-    }
-
-    /// Of what these settings use.
-    #[must_use]
-    pub fn of(settings: &Settings) -> Self {
-        let mut layout = Layout::NONE;
-        let mut end = Self::FIRST;
-        for (offset, used) in layout.own.iter_mut().zip(used(settings)) {
-            *offset = end as u32;
-            end += used.own.next_multiple_of(8);
-        }
-        layout.bank = end as u32;
-        end = Self::bank(0, 0) + (BANKS * end);
-        for (offset, used) in layout.lasting.iter_mut().zip(used(settings)) {
-            *offset = end as u32;
-            end += used.lasting.next_multiple_of(8);
-        }
-        layout.core = end as u32;
-        end = 0;
-        for (offset, used) in layout.shared_lasting.iter_mut().zip(used(settings)) {
-            *offset = end as u32;
-            end += used.shared_lasting.next_multiple_of(8);
-        }
-        layout.together = end as u32;
-        layout
     }
 }

@@ -1,11 +1,13 @@
 //! Flow keys: which packets belong to one flow.
 
+use crate::flow_key::{FlowKey, LaidOut, Maker};
 use crate::frame::Frame;
 use crate::hash::{Crc32, HashMode, Tabulation};
-use crate::parse::{Packet, Transport, transport};
+use crate::packet::{Packet, Transport, transport};
+use zerocopy::{Immutable, IntoBytes};
 
 /// Which fields make a flow. Bytes are in network order, fields in the order named.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Immutable, IntoBytes)]
 #[repr(u8)]
 pub enum KeyKind {
     /// Source address (W-HLL thesis): 4 or 16 bytes.
@@ -162,90 +164,4 @@ fn end_over_ipv4<M: Maker>(address: [u8; 4], port: [u8; 4], maker: M) -> M::Made
 #[inline(always)]
 fn end_over_ipv6<M: Maker>([a0, a1, a2, a3]: [[u8; 4]; 4], port: [u8; 4], maker: M) -> M::Made {
     maker.make(LaidOut { words: [a0, a1, a2, a3, port], bytes: 18, over_ipv6: true })
-}
-
-/// A key in words of four bytes.
-#[derive(Clone, Copy, Debug)]
-pub struct LaidOut<const WORDS: usize> {
-    /// Fields in network order. The last word ends with zeros if the key is no whole number of
-    /// words.
-    pub words: [[u8; 4]; WORDS],
-    /// How many bytes the key has.
-    pub bytes: usize,
-    /// Over IPv6 and not over IPv4.
-    pub over_ipv6: bool,
-}
-
-/// What makes something of a key: a signature, a [`FlowKey`], an entry of a batch.
-pub trait Maker {
-    /// What it makes.
-    type Made;
-
-    /// Makes it.
-    fn make<const WORDS: usize>(self, key: LaidOut<WORDS>) -> Self::Made;
-}
-
-/// Length of the longest key: an IPv6 five-tuple.
-pub const MAX_KEY_BYTES: usize = 37;
-
-/// What makes a key with its length a multiple of eight bytes.
-const ROOM: usize = 39;
-
-/// The bytes of one flow key. Aligned, and without padding, because the kernel's verifier takes
-/// neither misaligned writes to a program's stack nor reads of what was not written there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(C, align(8))]
-pub struct FlowKey {
-    bytes: [u8; ROOM],
-    length: u8,
-}
-
-impl Default for FlowKey {
-    fn default() -> Self {
-        Self::EMPTY
-    }
-}
-
-impl FlowKey {
-    /// The key of no bytes.
-    pub(crate) const EMPTY: FlowKey = FlowKey { bytes: [0; ROOM], length: 0 };
-
-    /// A key with these bytes, fields in the order of [`KeyKind`]; what is beyond [`MAX_KEY_BYTES`]
-    /// is left out.
-    #[must_use]
-    pub fn new(bytes: &[u8]) -> Self {
-        let mut key = Self::EMPTY;
-        for (slot, byte) in key.bytes.iter_mut().zip(bytes).take(MAX_KEY_BYTES) {
-            *slot = *byte;
-            key.length += 1;
-        }
-        key
-    }
-
-    /// The key's bytes in network order.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
-        self.bytes.get(..usize::from(self.length)).unwrap_or(&self.bytes)
-    }
-}
-
-impl Maker for FlowKey {
-    type Made = Self;
-
-    #[inline(always)]
-    fn make<const WORDS: usize>(mut self, key: LaidOut<WORDS>) -> Self {
-        const { assert!(4 * WORDS <= ROOM.next_multiple_of(4)) };
-        for (slot, word) in self.bytes.as_chunks_mut().0.iter_mut().zip(key.words) {
-            *slot = word;
-        }
-        // There is no room for all of the longest key's last word.
-        if let (Some(slot), Some([last, ..])) =
-            (self.bytes.get_mut(key.bytes - 1), key.words.last())
-            && key.bytes % 4 == 1
-        {
-            *slot = *last;
-        }
-        self.length = key.bytes as u8;
-        self
-    }
 }

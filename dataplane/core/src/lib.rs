@@ -6,8 +6,7 @@
 //! controller.
 //!
 //! ```
-//! use flowgauge_core::sketch::Sharing;
-//! use flowgauge_core::{Arrival, Context, Link, Settings, Shared, State, Tabulation, Zeroed};
+//! use flowgauge_core::{Arrival, Context, Link, Settings, Shared, Sharing, State, Tabulation, Zeroed};
 //!
 //! let tabulation = Tabulation::from_seed(1);
 //! let context = Context::new(Settings::default(), &tabulation, Sharing::Alone);
@@ -20,6 +19,7 @@
 #![cfg_attr(
     target_arch = "bpf",
     allow(internal_features, reason = "see counter.rs and branchless.rs"),
+    allow(dead_code, reason = "user space calls the rest"),
     feature(core_intrinsics, asm_experimental_arch)
 )]
 #![deny(clippy::indexing_slicing, clippy::float_arithmetic, clippy::panic)]
@@ -36,19 +36,24 @@ pub mod counters;
 pub mod delay;
 pub mod encapsulation;
 pub mod entropy;
+mod flow_key;
 pub mod frame;
 pub mod frequency;
 pub mod grid;
 pub mod hash;
 pub mod heavy;
+#[cfg(not(target_arch = "bpf"))]
+mod host;
 pub mod kernel;
 pub mod key;
 pub mod link;
+pub mod list;
 pub mod logarithm;
 pub mod measurement;
 pub mod membership;
 pub mod needs;
 pub mod observation;
+pub mod packet;
 pub mod parse;
 pub mod reorder;
 pub mod segment;
@@ -57,34 +62,36 @@ pub mod sketch;
 pub mod state;
 pub mod tunnel;
 pub mod unopened;
-mod words;
 #[cfg(not(target_arch = "bpf"))]
 mod zeroed;
 
 pub use arrival::{Arrival, One, Packets, Segments};
 pub use cardinality::{Cardinality, Precision};
+pub use counter::Sharing;
 pub use counters::Counters;
 pub use delay::Delay;
 pub use entropy::{ENTROPIES, Entropy};
+pub use flow_key::{FlowKey, LaidOut, MAX_KEY_BYTES, Maker};
 pub use frame::Frame;
 pub use frequency::Frequency;
 pub use grid::Grid;
 pub use hash::{HashIdentity, HashMode, Tabulation};
 pub use heavy::Heavy;
-pub use key::{FlowKey, KeyKind, LaidOut, Maker};
+#[cfg(not(target_arch = "bpf"))]
+pub use host::HostMeasurement;
+pub use key::KeyKind;
 pub use link::Link;
-pub use measurement::{
-    Bank, Lasting, Listed, Measurement, MeasurementKind, Memory, Parts, Settings, SharedBank,
-    SharedLasting,
-};
-pub use measurement::{Exact, WideBank};
+pub use list::{Bank, Lasting, Listed, Memory, Settings, SharedBank, SharedLasting};
+#[cfg(not(target_arch = "bpf"))]
+pub use list::{Exact, MeasurementKind, SETTINGS_WORDS, WideBank};
+pub use measurement::{Measurement, Parts};
 pub use membership::Membership;
 pub use needs::Needs;
 pub use observation::{Observation, Observed};
 pub use reorder::Reorder;
 pub use segment::Segment;
 pub use sketch::WideSketch;
-pub use sketch::{SharedSketch, Sharing, Sketch, SketchKind};
-pub use state::{Active, BANKS, Context, Record, SETTINGS_WORDS, Shared, State};
+pub use sketch::{SharedSketch, Sketch, SketchKind};
+pub use state::{Active, BANKS, Context, Record, Shared, State};
 #[cfg(not(target_arch = "bpf"))]
 pub use zeroed::Zeroed;

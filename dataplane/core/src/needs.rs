@@ -30,6 +30,11 @@ impl Needs {
     /// Of all that, what distinct flows have to know.
     pub const OF_FLOWS: Needs = Needs(0b1_1111 | 1 << FIRST);
 
+    /// Fails to compile unless there are bits for so many keys and measurements.
+    pub(crate) const fn check_room(keys: usize, measurements: usize) {
+        assert!(keys <= 4 && measurements <= 16, "bits of their own");
+    }
+
     /// Its signature by a key.
     #[inline(always)]
     #[must_use]
@@ -75,6 +80,3 @@ impl Needs {
 
 /// The bit of the first measurement.
 const FIRST: u32 = 16;
-
-const _: () =
-    assert!(KeyKind::ALL.len() <= 4 && crate::measurement::MEASUREMENTS <= 16, "bits of their own");

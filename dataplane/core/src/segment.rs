@@ -2,7 +2,7 @@
 //! order of data.
 
 use crate::frame::Frame;
-use crate::parse::{ICMP, ICMPV6, Packet, TCP, Transport, UDP};
+use crate::packet::{ICMP, ICMPV6, Packet, TCP, Transport, UDP};
 
 const DNS_PORT: u16 = 53;
 const QUIC_PORT: u16 = 443;

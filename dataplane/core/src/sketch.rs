@@ -13,14 +13,12 @@
 //! 64 bits ([`WideSketch`]).
 
 use crate::branchless;
-use crate::counter::{SharedCounter, SharedWord};
+use crate::counter::{SharedCounter, Sharing};
 use crate::grid::Grid;
+pub use crate::grid::MAX_CELLS;
 use crate::hash::{MAX_ROWS, Tabulation};
 use crate::key::KeyKind;
-use crate::measurement::Empty;
-
-/// Counters of the largest sketch.
-pub const MAX_CELLS: usize = 1 << 14;
+use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 /// Bits of the number of columns of the longest row.
 pub const MAX_COLUMN_BITS: u32 = 14;
@@ -76,7 +74,7 @@ pub const SLACK: u32 = 1 << 26;
 pub const FULL: i32 = i32::MAX - (SLACK as i32) + 1;
 
 /// Whether a measurement that takes a sketch is on, and with which.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Immutable, IntoBytes)]
 #[repr(u8)]
 pub enum Mode {
     /// Not measured.
@@ -111,7 +109,7 @@ impl From<SketchKind> for Mode {
 }
 
 /// What to measure with a sketch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Immutable, IntoBytes)]
 #[repr(C)]
 pub struct Settings {
     /// Whether to measure, and with which sketch.
@@ -134,12 +132,6 @@ impl Settings {
         self.mode != Mode::Off
     }
 
-    /// Whether to measure by this key.
-    #[inline(always)]
-    pub(crate) fn uses(&self, key: KeyKind) -> bool {
-        self.is_on() && self.key == key
-    }
-
     /// Bytes of the counters.
     #[inline(always)]
     pub(crate) const fn bytes(&self) -> usize {
@@ -154,7 +146,7 @@ impl Default for Settings {
 }
 
 /// Counters, row by row; the first [`Grid::cells`] are in use.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Sketch {
     cells: [i32; MAX_CELLS],
@@ -262,7 +254,7 @@ impl Sketch {
 
 /// Counters of 64 bits, row by row: what cores, interfaces and windows have counted together. They
 /// cannot wrap: it would take 2^32 full counters.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct WideSketch {
     cells: [i64; MAX_CELLS],
@@ -406,19 +398,8 @@ impl SketchKind {
     }
 }
 
-impl Empty for Sketch {
-    const EMPTY: Self = Self::new();
-}
-
-impl Empty for SharedSketch {
-    const EMPTY: Self = Self::new();
-}
-
-impl Empty for WideSketch {
-    const EMPTY: Self = Self::new();
-}
-
 /// A sketch that several cores count in.
+#[derive(FromZeros)]
 #[repr(C)]
 pub struct SharedSketch {
     cells: [SharedCounter; MAX_CELLS],
@@ -427,62 +408,6 @@ pub struct SharedSketch {
 impl Default for SharedSketch {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-/// Whether other cores count in the same sketch at the same time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sharing {
-    /// Nobody else does: plain loads and stores will do.
-    Alone,
-    /// Nobody else does, and all packets together are too few to fill a counter: nobody has to
-    /// look.
-    AloneWithFew,
-    /// Others do.
-    Shared,
-}
-
-impl Sharing {
-    /// The same; unknown to the kernel's programs, whose verifier would look at each way.
-    #[inline(always)]
-    fn known(self) -> Option<Self> {
-        (!cfg!(target_arch = "bpf")).then_some(self)
-    }
-
-    /// Adds to a counter; gives what it was before.
-    #[inline(always)]
-    pub(crate) fn add(self, counter: &SharedCounter, term: i32) -> i32 {
-        match self {
-            Sharing::Alone | Sharing::AloneWithFew => counter.store_alone(counter.load(), term),
-            Sharing::Shared => counter.add(term),
-        }
-    }
-
-    /// Sets a word if it is what is expected; says whether it was.
-    #[inline(always)]
-    pub(crate) fn replace(self, word: &SharedWord, expected: u64, value: u64) -> bool {
-        match self {
-            Sharing::Alone | Sharing::AloneWithFew => {
-                let is_expected = word.load() == expected;
-                if is_expected {
-                    word.publish(value);
-                }
-                is_expected
-            }
-            Sharing::Shared => word.replace(expected, value),
-        }
-    }
-
-    /// The same for a bank that so many packets were counted in, this one among them.
-    #[inline(always)]
-    #[must_use]
-    pub(crate) fn of(self, packets: u64) -> Self {
-        // The kernel's verifier would look at each way.
-        if self == Sharing::Alone && packets < FULL as u64 && !cfg!(target_arch = "bpf") {
-            Sharing::AloneWithFew
-        } else {
-            self
-        }
     }
 }
 

@@ -1,71 +1,32 @@
 //! A core's whole state and what one frame does to it.
 
 use crate::arrival::{Arrival, Packets};
+use crate::cardinality::Cardinality;
+use crate::counter::Sharing;
 use crate::counters::Counters;
-use crate::delay::Delay;
+use crate::delay::{Delay, prefixes};
 use crate::frame::Frame;
 use crate::hash::{Crc32, HashMode, Tabulation};
+use crate::heavy::Heavy;
 use crate::key::{self, KeyKind};
 use crate::link::Link;
-use crate::measurement::{
-    Bank, Lasting, Listed, MeasurementKind, Memory, Parts, Pass, Settings, SharedBank,
-    SharedLasting, empty, measure, measure_by, used,
+use crate::list::{
+    Bank, Lasting, Listed, Memory, Settings, SharedBank, SharedLasting, measure, measure_by,
 };
+use crate::measurement::{Parts, Pass};
 use crate::needs::Needs;
 use crate::observation::{Observation, Observed};
-use crate::parse::{self, Packet, Transport};
-use crate::segment::Segment;
-use crate::sketch::Sharing;
+use crate::packet::{Packet, Transport, locate, ports};
+use crate::parse;
+use crate::reorder::Reorder;
+use crate::segment::{Segment, Speaks};
+use crate::sketch::FULL;
 use crate::unopened::Unopened;
 use core::borrow::Borrow;
+use zerocopy::FromZeros;
 
 /// Banks of every windowed measurement: one is written while the other is read and cleared.
 pub const BANKS: usize = 2;
-
-/// Words of 32 bits in [`Settings`].
-pub const SETTINGS_WORDS: usize = size_of::<Settings>() / size_of::<u32>();
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self::DEFAULT
-    }
-}
-
-impl Settings {
-    /// Nothing but distinct flows.
-    #[must_use]
-    pub const fn only(cardinality: crate::cardinality::Settings) -> Settings {
-        Settings { cardinality, ..Settings::DEFAULT }
-    }
-
-    /// Whether anything is on beside distinct flows.
-    #[must_use]
-    pub fn beyond_cardinality(&self) -> bool {
-        MeasurementKind::ALL
-            .into_iter()
-            .any(|kind| kind != MeasurementKind::Cardinality && kind.is_on(self))
-    }
-
-    /// Whether any measurement uses memory that lasts beyond rotations.
-    #[must_use]
-    pub fn lasts(&self) -> bool {
-        used(self).any(|used| used.lasting > 0)
-    }
-
-    /// Whether any measurement uses memory that cores share and rotates.
-    #[must_use]
-    pub fn shares(&self) -> bool {
-        used(self).any(|used| used.shared > 0)
-    }
-
-    /// As words.
-    #[must_use]
-    pub fn words(&self) -> [u32; SETTINGS_WORDS] {
-        let mut words = [0; SETTINGS_WORDS];
-        words.iter_mut().zip(crate::words::of(self)).for_each(|(to, from)| *to = from);
-        words
-    }
-}
 
 /// Settings and installed tables, as every update needs them.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +36,9 @@ pub struct Context<'a, S = Settings> {
     pub settings: S,
     /// Which of a frame's headers say what its flow is, whatever `settings` say.
     pub headers: parse::Settings,
-    /// The words that hashes are made of.
+    /// How signatures become hashes of registers, whatever `settings` say.
+    pub hash: HashMode,
+    /// Tables of hashes.
     pub tabulation: &'a Tabulation,
     /// Whether other cores count in the same sketches.
     pub sharing: Sharing,
@@ -93,6 +56,7 @@ impl<'a> Context<'a> {
         Context {
             settings,
             headers: settings.headers,
+            hash: settings.hash,
             tabulation,
             sharing,
             slot_ns: 1,
@@ -132,8 +96,8 @@ impl<S> Context<'_, S> {
         if !self.needs.has(Needs::SEGMENT.and(Needs::key(KeyKind::FiveTuple))) {
             return Transport::NONE;
         }
-        let (protocol, offset) = parse::locate(frame, packet);
-        let transport = parse::ports(frame, protocol, offset);
+        let (protocol, offset) = locate(frame, packet);
+        let transport = ports(frame, protocol, offset);
         if self.needs.has(Needs::SEGMENT) {
             segment.read(frame, packet, transport, offset, self.needs.has(Needs::TIMESTAMPS));
         }
@@ -155,7 +119,64 @@ impl<S> Context<'_, S> {
     }
 }
 
+impl<P: Packets> Observation<P> {
+    /// Notes what is asked of a packet that was found in a frame. What nobody asks for stays as it
+    /// was. In place, because there is no room for two on the stack of a program in the kernel.
+    #[inline(always)]
+    pub fn note<const KEYED: bool, F: Frame + ?Sized>(
+        &mut self,
+        context: &Context<'_, impl Borrow<Settings>>,
+        frame: &F,
+        packet: &Packet<'_>,
+    ) {
+        self.header_length = packet.total_length();
+        let transport = context.transport(frame, packet, &mut self.segment);
+        if context.needs.has(Needs::ENDS) && self.segment.speaks != Speaks::Nothing {
+            self.ends = context.ends::<KEYED>(packet, transport.ports);
+        }
+        if context.needs.has(Needs::key(KeyKind::Src)) {
+            self.src = context.signature::<KEYED>(KeyKind::Src, packet, transport);
+        }
+        if context.needs.has(Needs::key(KeyKind::Dst)) {
+            self.dst = context.signature::<KEYED>(KeyKind::Dst, packet, transport);
+        }
+        if context.needs.has(Needs::key(KeyKind::SrcDst)) {
+            self.src_dst = context.signature::<KEYED>(KeyKind::SrcDst, packet, transport);
+        }
+        if context.needs.has(Needs::key(KeyKind::FiveTuple)) {
+            self.five_tuple = context.signature::<KEYED>(KeyKind::FiveTuple, packet, transport);
+        }
+        if context.needs.has(Needs::ADDRESSES) {
+            self.addresses = prefixes::addresses(packet);
+        }
+        if context.needs.has(Needs::measurement(Heavy::INDEX)) {
+            self.heavy = context.settings.borrow().heavy.key.extract(packet, transport);
+        }
+        if context.needs.has(Needs::measurement(Reorder::INDEX)) {
+            self.prefix = context.settings.borrow().reorder.prefix(packet);
+        }
+    }
+
+    /// Notes what distinct flows have to know of a packet, where nothing else is measured: the
+    /// signature of their key, which nobody asks for by another one.
+    #[inline(always)]
+    pub fn note_flow<const KEYED: bool, F: Frame + ?Sized>(
+        &mut self,
+        context: &Context<'_, impl Borrow<Settings>>,
+        frame: &F,
+        packet: &Packet<'_>,
+    ) {
+        if context.needs.has(Needs::measurement(Cardinality::INDEX)) {
+            let key = context.settings.borrow().cardinality.key;
+            let signature = context.signature::<KEYED>(key, packet, key.transport(frame, packet));
+            (self.src, self.dst, self.src_dst, self.five_tuple) =
+                (signature, signature, signature, signature);
+        }
+    }
+}
+
 /// What all cores count in together.
+#[derive(FromZeros)]
 #[repr(C)]
 pub struct Shared {
     /// What rotates.
@@ -165,7 +186,7 @@ pub struct Shared {
 }
 
 /// The state of one core: plain integers, valid and empty when zeroed, no pointers.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct State {
     /// What rotates.
@@ -173,9 +194,6 @@ pub struct State {
     /// What lasts.
     pub lasting: Lasting,
 }
-
-empty!(Shared { banks: [const { SharedBank::new() }; BANKS], lasting: SharedLasting::new() });
-empty!(State { banks: [const { Bank::new() }; BANKS], lasting: Lasting::new() });
 
 impl State {
     /// What a bank's packets are counted in.
@@ -227,7 +245,7 @@ impl Memory for Active<'_> {
     #[inline(always)]
     fn parts<M: Listed>(&mut self, _: &M::Settings) -> Option<Parts<'_, M>> {
         Some(Parts {
-            own: M::own(self.bank),
+            own: M::core(self.bank),
             lasting: M::lasting(self.lasting),
             shared: M::shared(self.shared),
             shared_lasting: M::shared_lasting(self.shared_lasting),
@@ -275,7 +293,7 @@ pub trait Record: Memory {
         Self: Sized,
     {
         let mut observation = Observation::of(&arrival);
-        let is_counted = match context.settings.cardinality.hash {
+        let is_counted = match context.settings.hash {
             HashMode::Crc32 | HashMode::Tabulated => {
                 self.observe::<false, F, _>(context, link, frame, &mut observation)
             }
@@ -400,14 +418,15 @@ pub trait Record: Memory {
     #[doc(hidden)]
     #[inline(always)]
     fn pass<'a>(&mut self, context: &Context<'a, impl Copy>) -> Pass<'a> {
-        let Context { tabulation, sharing, slot_ns, .. } = *context;
+        let Context { hash, tabulation, sharing, slot_ns, .. } = *context;
         // No counter holds more than all packets of its bank, where one core counts.
         let counters = self.counters();
         let counted = counters.ipv4 + counters.ipv6;
         Pass {
+            hash,
             tabulation,
-            sharing: sharing.of(counted),
-            own: Sharing::Alone.of(counted),
+            sharing: sharing.of(counted, FULL as u64),
+            own: Sharing::Alone.of(counted, FULL as u64),
             slot_ns,
             bank: self.bank(),
         }

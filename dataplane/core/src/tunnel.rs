@@ -4,9 +4,9 @@
 //! be found counts. A tunnel whose inside is cut off, encrypted or no IP leaves the header around
 //! it, so that no packet is lost for being in a tunnel.
 
-use crate::encapsulation::{self, IPV4, IPV6, TRANSPARENT_ETHERNET};
+use crate::encapsulation::{self, IPV4, IPV6, TRANSPARENT_ETHERNET, encapsulated};
 use crate::frame::Frame;
-use crate::parse::{Packet, encapsulated, locate};
+use crate::packet::{Packet, locate};
 
 /// Tunnels in tunnels that are opened; what is in more of them is not looked at.
 pub const MAX_TUNNELS: usize = 4;

@@ -1,8 +1,10 @@
 //! Of what EtherType the frames are that count as non-IP, if it is one.
 
+use zerocopy::FromZeros;
+
 /// The EtherType with the most votes, by Boyer and Moore: one number and one count, and whatever
 /// has more than half of all votes is it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Unopened {
     ethertype: u32,

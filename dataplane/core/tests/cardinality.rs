@@ -65,7 +65,8 @@ fn flows_that_are_all_that_is_measured_give_the_same_bits() {
             KeyKind::ALL.into_iter().flat_map(|key| HashMode::PUBLIC.map(|hash| (key, hash)))
         {
             let settings =
-                Settings::only(cardinality::Settings { mode, key, hash, ..Default::default() });
+                Settings::only(cardinality::Settings { mode, key, ..Default::default() })
+                    .with_hash(hash);
             let context = Context::new(settings, &tabulation, Sharing::Alone);
             let shared = Shared::boxed();
             let (mut whole, mut flows) = (State::boxed(), State::boxed());

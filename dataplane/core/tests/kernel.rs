@@ -3,7 +3,6 @@
 use flowgauge_core::delay::{self, Kinds};
 use flowgauge_core::heavy::{self, Algorithm};
 use flowgauge_core::kernel::{Core, Head, Layout, SharedBanks};
-use flowgauge_core::measurement::used;
 use flowgauge_core::sketch::{self, SketchKind};
 use flowgauge_core::{BANKS, Grid, KeyKind, Precision, Settings, cardinality, membership};
 
@@ -52,10 +51,10 @@ fn what_is_off_takes_nothing() {
     let none = size_of::<Core>() + BANKS * size_of::<Head>();
     assert_eq!(Layout::memory(Some(&nothing()), 1), none);
     for settings in each() {
-        let banked: usize = used(&settings).map(|used| used.own).sum();
-        let lasting: usize = used(&settings).map(|used| used.lasting).sum();
+        let banked: usize = settings.used().into_iter().map(|used| used.own).sum();
+        let lasting: usize = settings.used().into_iter().map(|used| used.lasting).sum();
         let shared = if settings.entropy[1].is_on() { size_of::<SharedBanks>() } else { 0 };
-        let together: usize = used(&settings).map(|used| used.shared_lasting).sum();
+        let together: usize = settings.used().into_iter().map(|used| used.shared_lasting).sum();
         let expected = 3 * (none + BANKS * banked + lasting) + shared + together;
         assert_eq!(Layout::memory(Some(&settings), 3), expected, "{settings:?}");
         assert!(Layout::memory(Some(&settings), 3) <= Layout::memory(None, 3));
@@ -68,7 +67,7 @@ fn parts_are_aligned_and_do_not_overlap() {
         let layout = Layout::of(&settings);
         let (mut own, mut lasting) =
             (Layout::FIRST, Layout::bank(0, 0) + BANKS * layout.bank as usize);
-        for (index, used) in used(&settings).enumerate() {
+        for (index, used) in settings.used().into_iter().enumerate() {
             assert!(used.own.is_multiple_of(8) && used.lasting.is_multiple_of(8), "{settings:?}");
             assert_eq!(
                 (layout.own[index] as usize, layout.lasting[index] as usize),

@@ -4,15 +4,17 @@ use flowgauge_core::parse::{
     Packet, Reject, Transport, network, plain_ipv4, plain_ipv6, tagged_ipv4, transport, unopened,
 };
 use flowgauge_core::{
-    Arrival, Context, Frame, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation, hash,
+    Arrival, Context, Frame, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation, Zeroed,
+    hash,
 };
 use proptest::prelude::*;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// Too large for a stack.
-static COUNTING: Mutex<(State, Shared)> = Mutex::new((State::new(), Shared::new()));
+static COUNTING: LazyLock<Mutex<(Box<State>, Box<Shared>)>> =
+    LazyLock::new(|| Mutex::new((State::boxed(), Shared::boxed())));
 
-fn nothing_counted(settings: &Settings) -> MutexGuard<'static, (State, Shared)> {
+fn nothing_counted(settings: &Settings) -> MutexGuard<'static, (Box<State>, Box<Shared>)> {
     let mut counting = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
     counting.0.banks.iter_mut().for_each(|bank| bank.clear(settings));
     counting

@@ -1,6 +1,6 @@
 //! Reordering: what segments are, which flows are followed, and which prefixes are found.
 
-use flowgauge_core::measurement::{Empty, Measurement};
+use flowgauge_core::HostMeasurement;
 use flowgauge_core::reorder::{
     Algorithm, IDLE_TICKS, MOST_LATE, Prefix, SAMPLING_ADMITS_LOG2, Settings as Reordering,
     WideReorder,
@@ -79,8 +79,8 @@ impl Counting {
     }
 
     fn sum(&self) -> Box<WideReorder> {
-        let mut sum = Box::new(WideReorder::EMPTY);
-        <Reorder as Measurement>::merge_shared(
+        let mut sum = WideReorder::boxed();
+        Reorder::merge_shared(
             &mut sum,
             &self.shared.banks[self.bank].reorder,
             &self.settings.reorder,
@@ -244,16 +244,13 @@ fn prefixes_are_as_long_as_settings_say_and_sums_add_up() {
     ];
     assert_eq!(found, expected);
     let mut both = counting.sum();
-    <Reorder as Measurement>::unite(&mut both, &sum, &counting.settings.reorder);
+    Reorder::merge_totals(&mut both, &sum, &counting.settings.reorder);
     let packets = |sum: &WideReorder| {
         sum.prefixes().map(|prefix| prefix.packets).sum::<u64>() + sum.unfollowed
     };
     assert_eq!((packets(&sum), packets(&both), both.prefixes().count()), (6, 12, 4));
-    <Reorder as Measurement>::clear_shared(
-        &counting.shared.banks[0].reorder,
-        &counting.settings.reorder,
-    );
-    assert!(*counting.sum() == WideReorder::EMPTY);
+    Reorder::clear_shared(&counting.shared.banks[0].reorder, &counting.settings.reorder);
+    assert!(counting.sum() == WideReorder::boxed());
 }
 
 #[test]

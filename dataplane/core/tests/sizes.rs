@@ -1,10 +1,10 @@
 //! Packet lengths: buckets, and what they hold.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use flowgauge_core::measurement::{Empty, Measurement};
 use flowgauge_core::sizes::{
     BUCKETS, Bucket, MAX_LENGTH, Settings, Sizes, WideSizes, bucket, greatest, least,
 };
+use flowgauge_core::{HostMeasurement, Zeroed};
 
 #[test]
 fn every_length_has_one_bucket_that_is_narrow_enough() {
@@ -22,14 +22,14 @@ fn every_length_has_one_bucket_that_is_narrow_enough() {
 }
 
 fn sum(own: &Sizes) -> Box<WideSizes> {
-    let mut sum = Box::new(WideSizes::EMPTY);
-    <Sizes as Measurement>::merge(&mut sum, own, &Settings::ON);
+    let mut sum = WideSizes::boxed();
+    Sizes::merge_core(&mut sum, own, &Settings::ON);
     sum
 }
 
 #[test]
 fn packets_and_bytes_follow_from_buckets() {
-    let mut sizes = Box::new(Sizes::EMPTY);
+    let mut sizes = Sizes::boxed();
     let lengths = [20, 40, 127, 128, 129, 576, 1499, 1500, 1500, 9000, 65_535];
     lengths.into_iter().for_each(|length| sizes.update(length, 1));
     let sum = sum(&sizes);
@@ -43,7 +43,7 @@ fn packets_and_bytes_follow_from_buckets() {
 
 #[test]
 fn what_is_longer_than_the_longest_counts_as_that() {
-    let (mut longer, mut longest) = (Box::new(Sizes::EMPTY), Box::new(Sizes::EMPTY));
+    let (mut longer, mut longest) = (Sizes::boxed(), Sizes::boxed());
     [65_536, 65_575, u32::MAX].into_iter().for_each(|length| longer.update(length, 1));
     longest.update(65_535, 3);
     assert!(longer == longest);
@@ -51,7 +51,7 @@ fn what_is_longer_than_the_longest_counts_as_that() {
 
 #[test]
 fn many_at_once_are_many_one_by_one() {
-    let (mut at_once, mut one_by_one) = (Box::new(Sizes::EMPTY), Box::new(Sizes::EMPTY));
+    let (mut at_once, mut one_by_one) = (Sizes::boxed(), Sizes::boxed());
     for length in (0..=70_000).step_by(37) {
         let packets = length % 5;
         at_once.update(length, packets);
@@ -62,12 +62,12 @@ fn many_at_once_are_many_one_by_one() {
 
 #[test]
 fn counters_stop_at_their_ends_and_say_so() {
-    let mut sizes = Box::new(Sizes::EMPTY);
+    let mut sizes = Sizes::boxed();
     // 1503 is 15 above the least of its bucket.
     (0..3).for_each(|_| sizes.update(1503, 2_000_000_000));
     assert_eq!(sizes.buckets()[bucket(1503)], Bucket { packets: u32::MAX, excess: u32::MAX });
     let mut both = sum(&sizes);
     assert_eq!(both.full, 2);
-    <Sizes as Measurement>::unite(&mut both, &sum(&sizes), &Settings::ON);
+    Sizes::merge_totals(&mut both, &sum(&sizes), &Settings::ON);
     assert_eq!((both.full, both.packets[bucket(1503)]), (4, 2 * u64::from(u32::MAX)));
 }

@@ -1,9 +1,10 @@
 //! Count Sketch and Count-Min against slow models.
 
 use flowgauge_core::Grid;
+use flowgauge_core::Sharing;
 use flowgauge_core::hash::MAX_ROWS;
 use flowgauge_core::sketch::{
-    FULL, MAX_CELLS, MAX_COLUMN_BITS, SLACK, SharedSketch, Sharing, Sketch, SketchKind, WideSketch,
+    FULL, MAX_CELLS, MAX_COLUMN_BITS, SLACK, SharedSketch, Sketch, SketchKind, WideSketch,
 };
 use flowgauge_core::{
     Arrival, Context, KeyKind, Link, Settings, Shared, State, Tabulation, Zeroed, hash,

@@ -65,7 +65,7 @@ impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
         let filter =
             membership.on.then(|| hex(snapshot.bank.membership.words(membership.shape), 16));
         // Signatures next to their keys would reveal the secret of a keyed hash.
-        let shows_signatures = cardinality.hash != HashMode::Keyed;
+        let shows_signatures = self.inner.settings().hash != HashMode::Keyed;
         let table = (heavy.algorithm != Algorithm::Off).then(|| {
             let slots = snapshot.bank.heavy.slot_entries(heavy).map(|Entry { signature, key, count, inherited }| {
                 let signature = shows_signatures.then(|| format!("{signature:08x}"));

@@ -10,11 +10,14 @@ use super::lot::{CAPACITY, KeyColumns};
 use super::port::Frame;
 use super::vector::RegisterUpdates;
 use flowgauge_core::Frame as _;
-use flowgauge_core::cardinality::{self, Mode};
+use flowgauge_core::cardinality::Mode;
+use flowgauge_core::packet::Ipv4;
 use flowgauge_core::parse::{
-    Ipv4, Packet, Reject, network, plain_ipv4, plain_ipv6, tagged_ipv4, unopened,
+    Packet, Reject, network, plain_ipv4, plain_ipv6, tagged_ipv4, unopened,
 };
-use flowgauge_core::{Active, Bank, Context, HashMode, KeyKind, Link, Settings, Tabulation};
+use flowgauge_core::{
+    Active, Bank, Context, HashMode, KeyKind, Link, Precision, Settings, Tabulation,
+};
 
 /// Length of the longest key of an IPv4 packet (a five-tuple, whose last word is the protocol), in
 /// words of four bytes.
@@ -31,7 +34,8 @@ pub struct Batch {
     /// Non-IP frames not yet added to the bank.
     run: Run,
     updates: RegisterUpdates,
-    cardinality: cardinality::Settings,
+    key: KeyKind,
+    hashed: (HashMode, Precision),
 }
 
 /// Writer of packets into a bank, which contains all of them once this is [finished](Self::finish).
@@ -66,14 +70,16 @@ impl Batch {
         {
             return None;
         }
+        let hashed = (settings.hash, cardinality.precision);
         let [bytes, bytes_over_ipv6] = cardinality.key.lengths();
         Some(Box::new(Batch {
-            ipv4: KeyColumns::new(bytes, cardinality, tabulation, instructions),
-            ipv6: KeyColumns::new(bytes_over_ipv6, cardinality, tabulation, instructions),
+            ipv4: KeyColumns::new(bytes, hashed, tabulation, instructions),
+            ipv6: KeyColumns::new(bytes_over_ipv6, hashed, tabulation, instructions),
             waiting_ipv6: 0,
             run: Run::default(),
             updates: RegisterUpdates::EMPTY,
-            cardinality,
+            key: cardinality.key,
+            hashed,
         }))
     }
 
@@ -89,13 +95,7 @@ impl Batch {
     #[inline(never)]
     fn flush(&mut self, keys: usize, bank: &mut Bank, tabulation: &Tabulation) {
         bank.counters.ipv4 = bank.counters.ipv4.wrapping_add(keys as u64);
-        self.ipv4.raise(
-            keys,
-            &mut self.updates,
-            self.cardinality,
-            &mut bank.cardinality,
-            tabulation,
-        );
+        self.ipv4.raise(keys, &mut self.updates, self.hashed, &mut bank.cardinality, tabulation);
     }
 
     /// Adds the current run of non-IP frames to a bank. The bank's result depends on the order of
@@ -116,7 +116,7 @@ impl Batch {
         self.ipv6.raise(
             self.waiting_ipv6,
             &mut self.updates,
-            self.cardinality,
+            self.hashed,
             &mut bank.cardinality,
             tabulation,
         );
@@ -206,7 +206,7 @@ fn record_found<'a>(
     match packet {
         Ok(Packet::V4(ip)) => return Some(ip),
         Ok(packet @ Packet::V6(_)) => {
-            let cardinality::Settings { key, hash, .. } = batch.cardinality;
+            let (key, (hash, _)) = (batch.key, batch.hashed);
             batch.ipv6.put(
                 batch.waiting_ipv6,
                 key,
@@ -273,7 +273,7 @@ impl Filling<'_> {
     /// # Panics
     /// If a key of the settings does not have `N` words.
     pub fn extend<const N: usize>(&mut self, mut keys: &[[u32; N]]) {
-        let cardinality::Settings { key, hash, .. } = self.batch.cardinality;
+        let (key, (hash, _)) = (self.batch.key, self.batch.hashed);
         let [bytes, _] = key.lengths();
         assert!(bytes.div_ceil(4) == N, "keys of {bytes} bytes, and not of {N} words");
         while !keys.is_empty() {
@@ -315,7 +315,7 @@ pub(super) mod tests {
     use super::*;
     use flowgauge_core::Zeroed;
     use flowgauge_core::hash::crc32;
-    use flowgauge_core::{Arrival, Precision, Shared, Sharing, State};
+    use flowgauge_core::{Arrival, Shared, Sharing, State};
     use flowgauge_testing::skip;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
@@ -370,7 +370,7 @@ pub(super) mod tests {
             for hash in HashMode::ALL {
                 for precision in (4..=16).filter_map(Precision::new) {
                     let mut settings = Settings::default();
-                    (settings.cardinality.key, settings.cardinality.hash) = (key, hash);
+                    (settings.cardinality.key, settings.hash) = (key, hash);
                     settings.cardinality.precision = precision;
                     Instructions::available().for_each(|instructions| body(settings, instructions));
                 }
@@ -403,7 +403,7 @@ pub(super) mod tests {
                     );
                     filling.record(
                         settings.cardinality.key,
-                        settings.cardinality.hash,
+                        settings.hash,
                         &Frame { bytes, wire_length, timestamp: 0, link: *link },
                     );
                 }
@@ -453,7 +453,7 @@ pub(super) mod tests {
             };
             filling.record(
                 cardinality.key,
-                cardinality.hash,
+                settings.hash,
                 &Frame { bytes, wire_length: 0, timestamp: 0, link: Link::Ethernet },
             );
             let key = cardinality
@@ -484,7 +484,7 @@ pub(super) mod tests {
         tell_what_is_missing();
         let tabulation = Tabulation::from_seed(7);
         let mut settings = Settings::default();
-        settings.cardinality.hash = HashMode::Crc32;
+        settings.hash = HashMode::Crc32;
         let precision = settings.cardinality.precision;
         let context = Context::new(settings, &tabulation, Sharing::Alone);
         // Sources whose CRC is a chosen number: the CRC of a word is a bijection, inverted bit by
@@ -524,7 +524,7 @@ pub(super) mod tests {
                 for _ in 0..2 {
                     filling.record(
                         settings.cardinality.key,
-                        settings.cardinality.hash,
+                        settings.hash,
                         &Frame {
                             bytes: &bytes,
                             wire_length: 60,

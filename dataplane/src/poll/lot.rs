@@ -2,7 +2,7 @@
 
 use super::instructions::Instructions;
 use super::vector::{RegisterUpdates, Vectors, vectors};
-use flowgauge_core::cardinality::{self, Cardinality, MAX_REGISTERS};
+use flowgauge_core::cardinality::{Cardinality, MAX_REGISTERS};
 use flowgauge_core::hash::Crc32;
 use flowgauge_core::parse::{Packet, Transport};
 use flowgauge_core::{HashMode, KeyKind, LaidOut, Maker, Precision, Tabulation};
@@ -35,11 +35,11 @@ pub(super) struct KeyColumns<const WORDS: usize> {
 impl<const WORDS: usize> KeyColumns<WORDS> {
     pub(super) fn new(
         bytes: usize,
-        settings: cardinality::Settings,
+        (hash, precision): (HashMode, Precision),
         tables: &Tabulation,
         instructions: Instructions,
     ) -> Self {
-        let vectors = vectors(instructions, bytes, settings, tables);
+        let vectors = vectors(instructions, bytes, hash, precision, tables);
         KeyColumns { columns: [[0; CAPACITY]; WORDS], vectors, bytes, many: false }
     }
 
@@ -99,7 +99,7 @@ impl<const WORDS: usize> KeyColumns<WORDS> {
         &mut self,
         length: usize,
         updates: &mut RegisterUpdates,
-        settings: cardinality::Settings,
+        (hash, precision): (HashMode, Precision),
         registers: &mut Cardinality,
         tabulation: &Tabulation,
     ) {
@@ -113,14 +113,14 @@ impl<const WORDS: usize> KeyColumns<WORDS> {
                 few
             }
         };
-        self.raise_one_by_one(few, settings, registers, tabulation);
+        self.raise_one_by_one(few, (hash, precision), registers, tabulation);
     }
 
     #[inline(always)]
     fn raise_one_by_one(
         &self,
         keys: Range<usize>,
-        cardinality::Settings { hash, precision, .. }: cardinality::Settings,
+        (hash, precision): (HashMode, Precision),
         registers: &mut Cardinality,
         tabulation: &Tabulation,
     ) {

@@ -131,7 +131,7 @@ mod tests {
         let packets: Vec<(Vec<u8>, Link)> = (0..512).map(|_| packet(&mut random)).collect();
         let of_each_hash = |hash| {
             settings().map(move |mut settings| {
-                settings.cardinality.hash = hash;
+                settings.hash = hash;
                 settings
             })
         };
@@ -152,7 +152,7 @@ mod tests {
                         Arrival::new(wire_length, timestamp),
                     );
                     let frame = Frame { bytes, wire_length, timestamp, link: *link };
-                    match settings.cardinality.hash {
+                    match settings.hash {
                         HashMode::Keyed => {
                             passes.record::<true>(&mut active, &context, &frame, timestamp)
                         }

@@ -2,7 +2,7 @@
 
 use super::instructions::Instructions;
 use super::lot::{CAPACITY, Column};
-use flowgauge_core::{Tabulation, cardinality};
+use flowgauge_core::{HashMode, Precision, Tabulation};
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -73,16 +73,19 @@ pub(super) fn has(instructions: Instructions) -> bool {
 pub(super) fn vectors(
     instructions: Instructions,
     key_bytes: usize,
-    settings: cardinality::Settings,
+    hash: HashMode,
+    precision: Precision,
     tables: &Tabulation,
 ) -> Option<Box<dyn Vectors>> {
     match instructions {
         #[cfg(target_arch = "x86_64")]
-        Instructions::Avx2 => Some(Box::new(avx2::Avx2::new(key_bytes, settings)?)),
+        Instructions::Avx2 => Some(Box::new(avx2::Avx2::new(key_bytes, hash, precision)?)),
         #[cfg(target_arch = "x86_64")]
-        Instructions::Avx512 => Some(Box::new(avx512::Avx512::new(key_bytes, settings, tables)?)),
+        Instructions::Avx512 => {
+            Some(Box::new(avx512::Avx512::new(key_bytes, hash, precision, tables)?))
+        }
         #[cfg(target_arch = "aarch64")]
-        Instructions::Neon => Some(Box::new(neon::Neon::new(key_bytes, settings)?)),
+        Instructions::Neon => Some(Box::new(neon::Neon::new(key_bytes, hash, precision)?)),
         _ => None,
     }
 }

@@ -159,14 +159,14 @@ impl<P: Port> Worker<P> {
     /// Selects the code for these settings once instead of for every packet.
     fn receiver(&self) -> fn(&mut Self) -> Received {
         let cardinality = self.settings.cardinality;
-        let passes = match cardinality.hash {
+        let passes = match self.settings.hash {
             HashMode::Crc32 | HashMode::Tabulated => Self::receive_passes::<false>,
             HashMode::Keyed => Self::receive_passes::<true>,
         };
         if self.batch.is_none() || self.truth.is_some() {
             return passes;
         }
-        match SPECIAL.iter().position(|special| *special == (cardinality.key, cardinality.hash)) {
+        match SPECIAL.iter().position(|special| *special == (cardinality.key, self.settings.hash)) {
             Some(0) => Self::receive_batch::<0>,
             Some(1) => Self::receive_batch::<1>,
             Some(2) => Self::receive_batch::<2>,

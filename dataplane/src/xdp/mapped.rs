@@ -130,7 +130,9 @@ pub(super) fn prepare(map: &MapData, settings: &Settings, tables: &Tables) -> io
         prepared.delay.ranges.write(&tables.prefixes);
     }
     let from = (&raw const *prepared).cast::<u64>();
-    for ((offset, bytes), to) in SharedLasting::used(settings).zip(layout.shared_lasting) {
+    for ((offset, bytes), to) in
+        SharedLasting::used(settings).into_iter().zip(layout.shared_lasting)
+    {
         let to = mapping.at(0, to as usize, bytes).cast();
         // SAFETY: as in `Cores::merge`; no program that uses the array runs yet.
         unsafe { copy_words(from.add(offset / 8), to, bytes / 8) };
@@ -194,7 +196,7 @@ impl Cores {
             (self.bank.counters, self.bank.unopened) = (counters, unopened);
             let to = (&raw mut *self.bank).cast::<u64>();
             let start = Layout::bank(bank, self.layout.bank);
-            for ((offset, bytes), from) in Bank::used(settings).zip(self.layout.own) {
+            for ((offset, bytes), from) in Bank::used(settings).into_iter().zip(self.layout.own) {
                 let from = self.mapping.at(cpu, start + from as usize, bytes).cast_const();
                 // SAFETY: parts are within a bank and within `self.bank`, aligned to words, and of
                 // integers, valid with any bits.
@@ -220,7 +222,9 @@ impl Cores {
         let (mut all, mut one) = (Lasting::boxed(), Lasting::boxed());
         for cpu in 0..self.mapping.count {
             let to = (&raw mut *one).cast::<u64>();
-            for ((offset, bytes), from) in Lasting::used(settings).zip(self.layout.lasting) {
+            for ((offset, bytes), from) in
+                Lasting::used(settings).into_iter().zip(self.layout.lasting)
+            {
                 let from = self.mapping.at(cpu, from as usize, bytes).cast_const();
                 // SAFETY: as in `merge`.
                 unsafe { copy_words(from.cast(), to.add(offset / 8), bytes / 8) };

@@ -224,7 +224,7 @@ impl Options {
             (true, false) => object::TCX,
             (true, true) => object::TCX_ALL,
         };
-        if self.settings.cardinality.hash == HashMode::Keyed { keyed } else { public }
+        if self.settings.hash == HashMode::Keyed { keyed } else { public }
     }
 }
 

@@ -15,7 +15,7 @@ use aya::programs::{Program, ProgramError};
 use aya::{Ebpf, EbpfError, EbpfLoader, Pod, include_bytes_aligned};
 use flowgauge_core::hash::{BLOCKS, MULTILINEAR_WORDS};
 use flowgauge_core::kernel::{Config, SharedBanks};
-use flowgauge_core::measurement::{MEASUREMENTS, used};
+use flowgauge_core::list::MEASUREMENTS;
 use flowgauge_core::{HashMode, MeasurementKind, Settings, Tabulation};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -152,7 +152,9 @@ fn followers(settings: &Settings) -> Vec<(usize, String)> {
     let locked = !probe::has_fetching_atomics();
     let on = MeasurementKind::ALL.into_iter().filter(|kind| kind.is_on(settings));
     let name = |kind: MeasurementKind| {
-        let shares = used(settings)
+        let shares = settings
+            .used()
+            .into_iter()
             .nth(kind as usize)
             .is_some_and(|used| used.shared > 0 || used.shared_lasting > 0);
         format!("{}{}", kind.name(), if shares && locked { "_locked" } else { "" })
@@ -226,7 +228,7 @@ fn load_one(programs: &mut Ebpf, name: &str) -> Result<(), ProgramError> {
 /// Returns the programs of one hook that count with these settings: distinct flows alone first,
 /// then the packet parser, then measurements; each as a description and the program's name.
 pub(super) fn named(prefix: &str, settings: &Settings) -> Vec<(String, String)> {
-    let keyed = if settings.cardinality.hash == HashMode::Keyed { "_keyed" } else { "" };
+    let keyed = if settings.hash == HashMode::Keyed { "_keyed" } else { "" };
     let firsts = [("cardinality alone", ""), ("packets", "_all")];
     let firsts = firsts
         .map(|(what, suffix)| (what.to_owned(), format!("flowgauge_{prefix}{suffix}{keyed}")));

@@ -2,7 +2,7 @@
 
 use crate::model::Model;
 use flowgauge_core::delay::prefixes::Owned;
-use flowgauge_core::{Precision, Settings};
+use flowgauge_core::{HashMode, Precision, Settings};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::{Capabilities, Dataplane, Snapshot, Tables};
 use std::fmt::Display;
@@ -105,6 +105,11 @@ impl Setup {
         let mut setup = Setup::default();
         change(&mut setup.settings.cardinality);
         setup
+    }
+
+    pub fn with_hash(mut self, hash: HashMode) -> Self {
+        self.settings.hash = hash;
+        self
     }
 
     pub fn precision(&self) -> Precision {

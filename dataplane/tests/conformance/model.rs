@@ -108,7 +108,8 @@ pub struct Model {
 
 impl Model {
     pub fn new(settings: &Settings, seed: u64) -> Self {
-        let cardinality::Settings { key, hash, precision, .. } = settings.cardinality;
+        let (hash, cardinality::Settings { key, precision, .. }) =
+            (settings.hash, settings.cardinality);
         let (tables, words) = match hash {
             HashMode::Crc32 | HashMode::Tabulated => (tabulation(seed), Vec::new()),
             HashMode::Keyed => (*keyed().tables(), keyed().multilinear().words().to_vec()),

@@ -92,8 +92,7 @@ impl Sketches {
             let mut flows: HashMap<Vec<u16>, i64> = HashMap::new();
             for frame in frames {
                 if let Verdict::V4(key) | Verdict::V6(key) = verdict(frame, entropy.key) {
-                    *flows.entry(row_hashes(settings.cardinality.hash, seed, &key)).or_default() +=
-                        1;
+                    *flows.entry(row_hashes(settings.hash, seed, &key)).or_default() += 1;
                 }
             }
             let mut cells: HashMap<(usize, usize, i64), i64> = HashMap::new();
@@ -146,9 +145,7 @@ impl Sketches {
 
     fn add(&mut self, settings: &Settings, seed: u64, frame: &OwnedFrame) {
         let hashes = |key| match verdict(frame, key) {
-            Verdict::V4(key) | Verdict::V6(key) => {
-                Some(row_hashes(settings.cardinality.hash, seed, &key))
-            }
+            Verdict::V4(key) | Verdict::V6(key) => Some(row_hashes(settings.hash, seed, &key)),
             _ => None,
         };
         for (index, entropy) in settings.entropy.iter().enumerate() {

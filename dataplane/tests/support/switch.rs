@@ -98,7 +98,7 @@ pub fn schema(settings: &Settings) -> String {
         hash(15, "ipv4", 32),
         hash(16, "ipv6", 128),
     ];
-    if cardinality.hash == HashMode::Tabulated {
+    if settings.hash == HashMode::Tabulated {
         tables.extend((0..4).map(|index| {
             let set_words = format!("Ingress.flowgauge.hash.tabulation.set_words{index}");
             let byte = key(1, "byte", "Exact", r#""bytes", "width": 8"#);
@@ -345,7 +345,7 @@ impl Switch {
 
 impl Lookup {
     fn new(state: &State, settings: &Settings) -> Self {
-        let mode = settings.cardinality.hash;
+        let mode = settings.hash;
         let rank_table = format!("cardinality_by_{}.rank", by(settings.cardinality.key));
         let default = |table: &str| state.defaults.get(&format!("{PREFIX}.{table}"));
         let entries =

@@ -88,7 +88,7 @@ fn a_program_with_other_settings_is_refused_with_compiler_options() {
     let lab = Lab::new(1);
     let mut settings = settings(11);
     settings.cardinality.key = KeyKind::FiveTuple;
-    settings.cardinality.hash = HashMode::Crc32;
+    settings.hash = HashMode::Crc32;
     let failed = failure(Tofino::connect(lab.options(), settings));
     assert_eq!(
         failed.to_string(),

@@ -112,7 +112,7 @@ fn the_program_decides_key_and_hash() {
         (KeyKind::Dst, HashMode::Crc32),
     ] {
         let mut settings = settings(8);
-        (settings.cardinality.key, settings.cardinality.hash) = (key, hash);
+        (settings.cardinality.key, settings.hash) = (key, hash);
         let lab = Lab::with(settings, 1);
         let mut tofino = lab.counting();
         let capabilities = tofino.capabilities();

@@ -215,7 +215,8 @@ const OFF: Settings = Settings::only(cardinality::Settings {
 
 fn distinct(key: KeyKind, hash: HashMode, precision: u8) -> Settings {
     let precision = Precision::new(precision).unwrap();
-    Settings::only(cardinality::Settings { key, hash, precision, ..cardinality::Settings::DEFAULT })
+    Settings::only(cardinality::Settings { key, precision, ..cardinality::Settings::DEFAULT })
+        .with_hash(hash)
 }
 
 fn staggered(key: KeyKind, hash: HashMode, precision: u8) -> Settings {

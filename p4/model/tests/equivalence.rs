@@ -32,7 +32,7 @@ const SEED: u64 = 7;
 
 fn settings(key: KeyKind, hash: HashMode, p: u8) -> Settings {
     let precision = Precision::new(p).unwrap();
-    Settings::only(Cardinality { key, hash, precision, ..Cardinality::default() })
+    Settings::only(Cardinality { key, precision, ..Cardinality::default() }).with_hash(hash)
 }
 
 /// Returns settings with counters only.

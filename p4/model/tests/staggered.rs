@@ -26,7 +26,7 @@ const CLOCK: u64 = 1 << 48;
 
 fn settings(key: KeyKind, hash: HashMode, p: u8) -> Settings {
     let precision = Precision::new(p).unwrap();
-    Settings::only(cardinality::Settings { mode: Mode::Staggered, key, hash, precision })
+    Settings::only(cardinality::Settings { mode: Mode::Staggered, key, precision }).with_hash(hash)
 }
 
 /// Switch and core that see the same packets.

@@ -335,7 +335,8 @@ impl Options {
         let precision = self.measurement_args.cardinality.registers.unwrap_or_default();
         let key = self.key(MeasurementKind::Cardinality);
         let mut settings =
-            Settings::only(cardinality::Settings { mode: Mode::Off, key, hash, precision });
+            Settings::only(cardinality::Settings { mode: Mode::Off, key, precision })
+                .with_hash(hash);
         if self.inner.unwrap_or_default() {
             settings.headers = parse::Settings::INNER;
         }

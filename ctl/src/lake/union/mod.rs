@@ -354,10 +354,7 @@ impl<'a> Unions<'a> {
                 continue;
             }
             let run = numbered(&mut common.runs, &about.run);
-            let mut settings = none(cardinality::Settings {
-                hash: about.hash.mode,
-                ..cardinality::Settings::default()
-            });
+            let mut settings = none(cardinality::Settings::default()).with_hash(about.hash.mode);
             group.besides.restore(&row, &mut settings, &mut bank).map_err(misfit)?;
             common.compare(&settings, &about, &row, &path)?;
             let lost: u64 = row.number("lost_rows").map_err(misfit)?;
@@ -843,7 +840,7 @@ impl Group {
             kind.take_over(&mut self.settings, settings);
             *self.measured.entry(kind.name()).or_default() += 1;
         }
-        self.settings.cardinality.hash = settings.cardinality.hash;
+        self.settings.hash = settings.hash;
         self.settings.headers.inner = about.inner;
         self.bank.unite(bank, settings);
         let counters = Counters {

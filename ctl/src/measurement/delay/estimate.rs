@@ -347,9 +347,9 @@ fn gamma(mean: f64, variance: f64, deviations: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flowgauge_core::Zeroed;
     use flowgauge_core::delay::histogram::bucket;
     use flowgauge_core::delay::weights::{Weight, weights};
-    use flowgauge_core::measurement::Empty;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
     use std::cmp::Reverse;
@@ -383,8 +383,7 @@ mod tests {
         let mut slots = vec![None; 1 << slots_log2];
         // Answers to come: the earliest first.
         let mut answers: BinaryHeap<(Reverse<u32>, usize, u32)> = BinaryHeap::new();
-        let (mut histogram, mut truth, mut inserted) =
-            (Box::new(Histogram::EMPTY), Vec::new(), 0_u32);
+        let (mut histogram, mut truth, mut inserted) = (Histogram::boxed(), Vec::new(), 0_u32);
         for request in 0..requests {
             let now = if bursty {
                 request / 2000 * 2000 + (request % 2000).saturating_sub(1000) * 2
@@ -491,7 +490,7 @@ mod tests {
 
     #[test]
     fn few_delays_have_no_upper_bound() {
-        let mut histogram = Box::new(Histogram::EMPTY);
+        let mut histogram = Histogram::boxed();
         for delay in [100, 200, 300] {
             let bucket = histogram.bucket_mut(bucket(delay)).unwrap();
             (bucket.samples, bucket.weight, bucket.squares) =
@@ -504,7 +503,7 @@ mod tests {
         assert_eq!((p99.high, p999.high), (None, None));
         assert!(told.corrected.iter().all(|it| it.low <= it.value));
         assert_eq!(
-            estimate(&[Fridge { histogram: &Histogram::EMPTY, admitted: 1.0 }], 1.0, 1.0),
+            estimate(&[Fridge { histogram: &Histogram::boxed(), admitted: 1.0 }], 1.0, 1.0),
             None
         );
     }

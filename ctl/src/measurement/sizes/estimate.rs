@@ -137,14 +137,14 @@ pub fn exact(counts: &ExactSizes) -> Option<Truth> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flowgauge_core::measurement::Empty;
+    use flowgauge_core::Zeroed;
     use flowgauge_core::sizes::{Bucket, bucket};
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
     /// Counts the same lengths by bucket and one by one.
     fn counted(lengths: impl Iterator<Item = u32>) -> (Box<WideSizes>, Box<ExactSizes>) {
-        let (mut wide, mut exact) = (Box::new(WideSizes::EMPTY), Box::new(ExactSizes::EMPTY));
+        let (mut wide, mut exact) = (WideSizes::boxed(), ExactSizes::boxed());
         for length in lengths {
             let index = bucket(length);
             wide.add(index, Bucket { packets: 1, excess: length - least(index) });

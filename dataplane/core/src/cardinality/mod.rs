@@ -5,6 +5,8 @@
 //! All-zero lower bits give level `33 - p`; the thesis' match table gives 0 there, which loses the
 //! packet and caps the estimate.
 
+#[cfg(not(target_arch = "bpf"))]
+mod host;
 mod rank;
 mod staggered;
 
@@ -12,17 +14,17 @@ pub use rank::{RankEntry, rank_table};
 pub use staggered::{Slots, Staggered};
 
 use crate::arrival::Packets;
-use crate::hash::HashMode;
 use crate::key::KeyKind;
-use crate::measurement::{Empty, Measurement, Parts, Pass, Used};
+use crate::measurement::{MAX_KEYS, Measurement, Parts, Pass, Used};
 use crate::needs::Needs;
 use crate::observation::Observed;
+use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 /// Registers in a bank at the highest precision.
 pub const MAX_REGISTERS: usize = 1 << Precision::MAX.0;
 
 /// Register count as a power of two: `m = 2^p`, `p` in 4..=16.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Immutable, IntoBytes)]
 #[repr(transparent)]
 pub struct Precision(u8);
 
@@ -103,7 +105,7 @@ impl Precision {
 }
 
 /// Whether the measurement runs, and over which time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Immutable, IntoBytes)]
 #[repr(u8)]
 pub enum Mode {
     /// Not measured.
@@ -116,32 +118,25 @@ pub enum Mode {
 }
 
 /// What to count and how.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Immutable, IntoBytes)]
 #[repr(C)]
 pub struct Settings {
     /// Whether and how to measure.
     pub mode: Mode,
     /// What makes a flow.
     pub key: KeyKind,
-    /// How keys are hashed, for all measurements; where it is a CRC, rows of sketches and filters
-    /// are tabulated nonetheless.
-    pub hash: HashMode,
     /// How many registers are used.
     pub precision: Precision,
 }
 
 impl Settings {
     /// As [`Default`], for statics: windowed, by source, tabulated, 2048 registers.
-    pub const DEFAULT: Settings = Settings {
-        mode: Mode::Windowed,
-        key: KeyKind::Src,
-        hash: HashMode::Tabulated,
-        precision: Precision::DEFAULT,
-    };
+    pub const DEFAULT: Settings =
+        Settings { mode: Mode::Windowed, key: KeyKind::Src, precision: Precision::DEFAULT };
 }
 
 /// One bank of registers; the first `m` are in use.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Cardinality {
     registers: [u8; MAX_REGISTERS],
@@ -199,18 +194,6 @@ impl Cardinality {
         let (used, _) = self.registers.split_at_mut(precision.registers().min(MAX_REGISTERS));
         used
     }
-
-    /// Union with the registers of another core or window: the higher level of each pair.
-    pub fn merge(&mut self, other: &Cardinality, precision: Precision) {
-        for (mine, theirs) in self.levels_mut(precision).iter_mut().zip(other.levels(precision)) {
-            *mine = (*mine).max(*theirs);
-        }
-    }
-
-    /// Empties the registers in use.
-    pub fn clear(&mut self, precision: Precision) {
-        self.levels_mut(precision).fill(0);
-    }
 }
 
 impl Default for Cardinality {
@@ -219,32 +202,18 @@ impl Default for Cardinality {
     }
 }
 
-impl Empty for Cardinality {
-    const EMPTY: Self = Self::new();
-}
-
-impl Empty for Staggered {
-    const EMPTY: Self = Self::new();
-}
-
 impl Measurement for Cardinality {
     const NAME: &'static str = "cardinality";
     type Settings = Settings;
     const DEFAULT: Settings = Settings::DEFAULT;
-    type Own = Cardinality;
-    type Lasting = Staggered;
+    type PerCore = Cardinality;
+    type Persistent = Staggered;
     type Shared = ();
-    type SharedLasting = ();
-    type Sum = Cardinality;
-    type Exact = ();
-
-    fn key(settings: &Settings, nth: usize) -> Option<KeyKind> {
-        (Self::is_on(settings) && nth == 0).then_some(settings.key)
-    }
+    type SharedPersistent = ();
 
     #[inline(always)]
-    fn uses(settings: &Settings, key: KeyKind) -> bool {
-        Self::is_on(settings) && settings.key == key
+    fn keys(settings: &Settings) -> [Option<KeyKind>; MAX_KEYS] {
+        [Self::is_on(settings).then_some(settings.key), None]
     }
 
     #[inline(always)]
@@ -274,12 +243,12 @@ impl Measurement for Cardinality {
         pass: &Pass<'_>,
         packets: &(impl Observed<P> + ?Sized),
     ) {
-        let Settings { mode, key, hash, precision } = *settings;
+        let Settings { mode, key, precision } = *settings;
         match mode {
             Mode::Off => {}
             Mode::Windowed => {
                 for packet in packets.each() {
-                    parts.own.update(hash.hash(packet.by(key), pass.tabulation), precision);
+                    parts.own.update(pass.hash.hash(packet.by(key), pass.tabulation), precision);
                 }
             }
             Mode::Staggered => {
@@ -287,44 +256,12 @@ impl Measurement for Cardinality {
                 for packet in packets.each() {
                     let slot = slots.of(packet.time());
                     parts.lasting.update(
-                        hash.hash(packet.by(key), pass.tabulation),
+                        pass.hash.hash(packet.by(key), pass.tabulation),
                         precision,
                         slot,
                     );
                 }
             }
-        }
-    }
-
-    fn clear(own: &mut Cardinality, settings: &Settings) {
-        if settings.mode == Mode::Windowed {
-            own.clear(settings.precision);
-        }
-    }
-
-    fn clear_sum(sum: &mut Cardinality, settings: &Settings) {
-        <Self as Measurement>::clear(sum, settings);
-    }
-
-    fn merge(sum: &mut Cardinality, own: &Cardinality, settings: &Settings) {
-        if settings.mode == Mode::Windowed {
-            sum.merge(own, settings.precision);
-        }
-    }
-
-    fn unite(sum: &mut Cardinality, other: &Cardinality, settings: &Settings) {
-        <Self as Measurement>::merge(sum, other, settings);
-    }
-
-    fn merge_lasting(lasting: &mut Staggered, other: &Staggered, settings: &Settings) {
-        if settings.mode == Mode::Staggered {
-            lasting.merge(other, settings.precision);
-        }
-    }
-
-    fn clear_lasting(lasting: &mut Staggered, settings: &Settings) {
-        if settings.mode == Mode::Staggered {
-            lasting.clear(settings.precision);
         }
     }
 }

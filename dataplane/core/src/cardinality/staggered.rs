@@ -10,11 +10,12 @@
 //! for half of 2^32 slots is empty, and may stay so for as long again.
 
 use super::{MAX_REGISTERS, Precision};
+use zerocopy::FromZeros;
 
 const LEVEL_BITS: u32 = 8;
 
 /// Registers with their rounds; the first `m` are in use.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Staggered {
     /// Round in the upper bits, at most 24 of them, level in the lower 8.

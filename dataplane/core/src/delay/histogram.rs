@@ -5,7 +5,7 @@
 //! is within 1.6 % of every delay in it.
 
 use super::weights::Weight;
-use crate::measurement::Empty;
+use zerocopy::FromZeros;
 
 /// Buckets in use: delays have 31 bits.
 pub const BUCKETS: usize = 864;
@@ -37,7 +37,7 @@ pub const fn least(bucket: usize) -> u32 {
 }
 
 /// What is counted of the delays of one bucket. Nothing wraps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Bucket {
     /// Sum of [weights](super::weights).
@@ -70,12 +70,8 @@ impl Bucket {
     }
 }
 
-impl Empty for Bucket {
-    const EMPTY: Self = Bucket { weight: 0, squares: 0, samples: 0, beyond: 0 };
-}
-
 /// Delays of one kind, one direction and one fridge.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Histogram {
     buckets: [Bucket; ROOM],
@@ -85,7 +81,7 @@ impl Histogram {
     /// Those of several together.
     #[must_use]
     pub fn sum<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Self {
-        histograms.fold(Self::EMPTY, |mut sum, histogram| {
+        histograms.fold(Self::new_zeroed(), |mut sum, histogram| {
             sum.merge(histogram);
             sum
         })
@@ -135,10 +131,6 @@ impl Histogram {
 
     /// Empties it.
     pub fn clear(&mut self) {
-        self.buckets.fill(Bucket::EMPTY);
+        self.buckets.zero();
     }
-}
-
-impl Empty for Histogram {
-    const EMPTY: Self = Histogram { buckets: [Bucket::EMPTY; ROOM] };
 }

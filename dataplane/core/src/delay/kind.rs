@@ -2,6 +2,7 @@
 
 use crate::segment::flags::{ACK, FIN, RST, SYN};
 use crate::segment::{Segment, Speaks};
+use zerocopy::{Immutable, IntoBytes};
 
 /// Kinds that there are.
 pub const KINDS: usize = 7;
@@ -187,7 +188,7 @@ static PADDED: [u8; 1 << KINDS] = {
 };
 
 /// A set of kinds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Immutable, IntoBytes)]
 #[repr(transparent)]
 pub struct Kinds(u8);
 

@@ -11,6 +11,8 @@
 //! every backend admits the same.
 
 pub mod histogram;
+#[cfg(not(target_arch = "bpf"))]
+mod host;
 mod kind;
 pub mod prefixes;
 pub mod sample;
@@ -22,18 +24,19 @@ pub use kind::{KINDS, Kind, Kinds};
 pub use table::{Admission, MAX_SLOTS, Requests, Shares};
 
 use crate::arrival::Packets;
+use crate::counter::Sharing;
 use crate::hash::{Crc32, Tabulation};
 use crate::key::KeyKind;
-use crate::measurement::{Empty, Measurement, Parts, Pass, Used};
+use crate::measurement::{MAX_KEYS, Measurement, Parts, Pass, Used};
 use crate::needs::Needs;
 use crate::observation::{Observation, Observed};
 use crate::segment::Speaks;
-use crate::sketch::Sharing;
 use histogram::Histogram;
 use sample::Outbox;
 use sample::Sample;
 use table::{MAX_FRIDGES, Request, SHARES, Slot};
 use weights::Weight;
+use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 /// Fridges of [`Algorithm::MultiFridge`].
 pub const FRIDGES: usize = 4;
@@ -60,7 +63,7 @@ const STAGES: usize = 2;
 pub const MAX_ADMIT_BITS: u8 = 16;
 
 /// How the bias against long delays is dealt with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Immutable, IntoBytes)]
 #[repr(u8)]
 pub enum Algorithm {
     /// Requests overwrite each other; delays are weighted by how likely theirs was to survive
@@ -94,7 +97,7 @@ impl Algorithm {
 }
 
 /// Which delays are kept apart.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Immutable, IntoBytes)]
 #[repr(u8)]
 pub enum Directions {
     /// None: nobody knows which packets leave.
@@ -108,7 +111,7 @@ pub enum Directions {
 }
 
 /// What to measure and how.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Immutable, IntoBytes)]
 #[repr(C)]
 pub struct Settings {
     /// Of which kinds; none, if delays are not measured.
@@ -332,7 +335,7 @@ impl From<bool> for Label {
 const FRIDGE_BITS: u8 = FRIDGES.trailing_zeros() as u8;
 
 /// What is counted of one kind, group and direction.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Counts {
     /// Requests, admitted or not; of [timestamps](Kind::TcpTimestamps) and the
@@ -367,15 +370,11 @@ impl Counts {
     }
 }
 
-impl Empty for Counts {
-    const EMPTY: Self = Counts { requests: 0, admitted: 0, refused: 0, backward: 0, unsampled: 0 };
-}
-
 /// Counts of all kinds, groups and directions.
 const ROOM: usize = MAX_HISTOGRAMS;
 
 /// Delays that were counted.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Delay {
     /// By number of kind, one more than the power of two of the share that
@@ -387,14 +386,6 @@ pub struct Delay {
     pub counts: [Counts; ROOM],
     /// As [`Settings::histograms`]; the first ones are in use.
     pub histograms: [Histogram; MAX_HISTOGRAMS],
-}
-
-impl Empty for Delay {
-    const EMPTY: Self = Delay {
-        counted: [0; SHARES],
-        counts: [Counts::EMPTY; ROOM],
-        histograms: [const { Histogram::EMPTY }; MAX_HISTOGRAMS],
-    };
 }
 
 impl Delay {
@@ -465,43 +456,6 @@ impl Delay {
             .get_mut(kind as usize)
             .into_iter()
             .for_each(|counted| *counted = u32::from(admit_log2) + 1);
-    }
-
-    fn clear(&mut self, settings: &Settings) {
-        self.counted = [0; SHARES];
-        let rows = settings.kinds.number() * settings.labels();
-        self.counts.iter_mut().take(rows).for_each(|counts| *counts = Counts::EMPTY);
-        self.histograms.iter_mut().take(settings.histograms()).for_each(Histogram::clear);
-    }
-
-    fn merge(&mut self, other: &Delay, settings: &Settings) {
-        let (labels, fridges) = (settings.labels(), settings.fridges());
-        for (rank, kind) in settings.kinds.each().enumerate() {
-            let [mine, theirs] =
-                [&*self, other].map(|it| it.counted.get(kind as usize).copied().unwrap_or(0));
-            // What was counted with a smaller share stands for more, by as many doublings.
-            let (raise_mine, raise_theirs) = if mine == 0 || theirs == 0 {
-                (0, 0)
-            } else {
-                (mine.saturating_sub(theirs), theirs.saturating_sub(mine))
-            };
-            if let Some(counted) = self.counted.get_mut(kind as usize) {
-                *counted = if mine == 0 || theirs == 0 { mine | theirs } else { mine.min(theirs) };
-            }
-            let first = rank * labels;
-            let counts = self.counts.iter_mut().zip(&other.counts).skip(first).take(labels);
-            counts.for_each(|(mine, theirs)| {
-                if kind.is_known_if_kept() {
-                    mine.requests = mine.requests << raise_mine;
-                }
-                mine.merge(theirs, if kind.is_known_if_kept() { raise_theirs } else { 0 });
-            });
-            let histograms = self.histograms.iter_mut().zip(&other.histograms);
-            histograms.skip(first * fridges).take(labels * fridges).for_each(|(mine, theirs)| {
-                mine.raise(raise_mine);
-                mine.merge_raised(theirs, raise_theirs);
-            });
-        }
     }
 }
 
@@ -1006,20 +960,14 @@ impl Measurement for Delay {
     const NAME: &'static str = "delay";
     type Settings = Settings;
     const DEFAULT: Settings = Settings::DEFAULT;
-    type Own = Delay;
-    type Lasting = Outbox;
+    type PerCore = Delay;
+    type Persistent = Outbox;
     type Shared = ();
-    type SharedLasting = Requests;
-    type Sum = Delay;
-    type Exact = ();
-
-    fn key(_: &Settings, _: usize) -> Option<KeyKind> {
-        None
-    }
+    type SharedPersistent = Requests;
 
     #[inline(always)]
-    fn uses(_: &Settings, _: KeyKind) -> bool {
-        false
+    fn keys(_: &Settings) -> [Option<KeyKind>; MAX_KEYS] {
+        [None; MAX_KEYS]
     }
 
     #[inline(always)]
@@ -1076,46 +1024,6 @@ impl Measurement for Delay {
             Self::each(&usual, parts, pass, packets);
         } else {
             Self::each(settings, parts, pass, packets);
-        }
-    }
-
-    fn clear(own: &mut Delay, settings: &Settings) {
-        if settings.kinds.any() {
-            own.clear(settings);
-        }
-    }
-
-    fn prepare(requests: &Requests, settings: &Settings) {
-        if settings.kinds.any() {
-            requests.prepare(settings);
-        }
-    }
-
-    fn clear_sum(sum: &mut Delay, settings: &Settings) {
-        Self::clear(sum, settings);
-    }
-
-    fn merge(sum: &mut Delay, own: &Delay, settings: &Settings) {
-        if settings.kinds.any() {
-            sum.merge(own, settings);
-        }
-    }
-
-    fn unite(sum: &mut Delay, other: &Delay, settings: &Settings) {
-        <Self as Measurement>::merge(sum, other, settings);
-    }
-
-    fn tell(sum: &Delay, settings: &Settings, told: &mut dyn FnMut(&'static str, &[u64])) {
-        let of_kind = settings.labels() * settings.fridges();
-        for (index, kind) in settings.kinds.each().enumerate() {
-            for histogram in sum.histograms.iter().skip(index * of_kind).take(of_kind) {
-                let mut samples = [0; histogram::BUCKETS];
-                samples
-                    .iter_mut()
-                    .zip(histogram.buckets())
-                    .for_each(|(to, from)| *to = from.samples.into());
-                told(kind.name(), &samples);
-            }
         }
     }
 }

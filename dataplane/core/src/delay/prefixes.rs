@@ -6,10 +6,10 @@
 
 use crate::branchless::{not_below, opaque};
 use crate::counter::{SharedCounter, SharedWord};
-use crate::measurement::Empty;
-use crate::parse::Packet;
+use crate::packet::Packet;
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use zerocopy::FromZeros;
 
 /// Groups of prefixes, that of all other addresses included.
 pub const MAX_GROUPS: usize = 64;
@@ -157,19 +157,13 @@ pub fn fingerprint(owned: &[Owned]) -> u32 {
 }
 
 /// Ranges of addresses, in memory that all cores read.
+#[derive(FromZeros)]
 #[repr(C)]
 pub struct Ranges {
     /// Where each begins, in order; the first one at zero, those without use at the end.
     first: [SharedWord; RANGES],
     /// A group, and whether it is ours.
     owners: [SharedCounter; RANGES],
-}
-
-impl Empty for Ranges {
-    const EMPTY: Self = Ranges {
-        first: [const { SharedWord::new() }; RANGES],
-        owners: [const { SharedCounter::new() }; RANGES],
-    };
 }
 
 impl Ranges {
@@ -212,6 +206,7 @@ impl Ranges {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Zeroed;
     extern crate std;
     use std::vec::Vec;
 
@@ -235,7 +230,7 @@ mod tests {
 
     /// Whose addresses are, by every way there is.
     fn check(owned: &[Owned], expected: &[(&str, u8, bool)]) {
-        let ranges = alloc::boxed::Box::new(Ranges::EMPTY);
+        let ranges = Ranges::boxed();
         ranges.write(owned);
         for (address, group, is_local) in expected {
             let expected = Owner { group: *group, is_local: *is_local };
@@ -320,7 +315,7 @@ mod tests {
         }
         owned.sort_by_key(|owned| owned.prefix);
         owned.dedup_by_key(|owned| owned.prefix);
-        let ranges = alloc::boxed::Box::new(Ranges::EMPTY);
+        let ranges = Ranges::boxed();
         ranges.write(&owned);
         for _ in 0..20_000 {
             let address = IPV4 | 10 << 24 | next(1 << 24);

@@ -5,8 +5,8 @@
 //! cannot be passed on is counted in the bank of its window.
 
 use crate::arrival::Packets;
-use crate::measurement::Empty;
 use crate::observation::Observation;
+use zerocopy::FromZeros;
 
 /// Delays that one packet can end: one of each kind of TCP.
 pub const PER_PACKET: usize = 4;
@@ -15,7 +15,7 @@ pub const PER_PACKET: usize = 4;
 pub const ROOM: usize = if cfg!(target_arch = "bpf") { PER_PACKET } else { 64 * PER_PACKET };
 
 /// One delay.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Sample {
     /// When the answer came, in nanoseconds since the Unix epoch.
@@ -86,17 +86,13 @@ impl Sample {
 }
 
 /// Delays that nobody has taken yet.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Outbox {
     pub(super) length: u32,
     /// No padding.
     reserved: u32,
     pub(super) samples: [Sample; ROOM],
-}
-
-impl Empty for Outbox {
-    const EMPTY: Self = Outbox { length: 0, reserved: 0, samples: [Sample::EMPTY; ROOM] };
 }
 
 impl Outbox {
@@ -177,7 +173,7 @@ mod tests {
 
     #[test]
     fn an_outbox_has_room_for_a_pass_and_no_more() {
-        let mut outbox = Outbox::EMPTY;
+        let mut outbox = Outbox::new_zeroed();
         for number in 0..64 * PER_PACKET as u64 {
             outbox.next().unwrap().at = number;
         }

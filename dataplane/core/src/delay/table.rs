@@ -10,10 +10,10 @@ use super::Settings;
 use super::prefixes::Ranges;
 use super::weights::Weights;
 use super::{KINDS, Kind};
+use crate::counter::Sharing;
 use crate::counter::{SharedCounter, SharedWord};
-use crate::measurement::Empty;
-use crate::sketch::Sharing;
 use crate::state::BANKS;
+use zerocopy::FromZeros;
 
 /// Slots of all tables together.
 pub const MAX_SLOTS: usize = 1 << 18;
@@ -40,15 +40,11 @@ pub struct Admission {
 }
 
 /// What each bank admits, by number of kind.
+#[derive(FromZeros)]
 #[repr(C)]
 pub struct Shares {
     /// Powers of two: the lower byte of what is kept, the next of what counts.
     banks: [[SharedCounter; SHARES]; BANKS],
-}
-
-impl Empty for Shares {
-    const EMPTY: Self =
-        Shares { banks: [const { [const { SharedCounter::new() }; SHARES] }; BANKS] };
 }
 
 impl Shares {
@@ -75,6 +71,7 @@ impl Shares {
 }
 
 /// One waiting request.
+#[derive(FromZeros)]
 #[repr(C)]
 pub(super) struct Slot {
     word: SharedWord,
@@ -83,11 +80,8 @@ pub(super) struct Slot {
     reserved: u32,
 }
 
-impl Empty for Slot {
-    const EMPTY: Self = Slot { word: SharedWord::new(), stamp: SharedCounter::new(), reserved: 0 };
-}
-
 /// What all cores know of requests.
+#[derive(FromZeros)]
 #[repr(C)]
 pub struct Requests {
     /// What delays count for.
@@ -100,16 +94,6 @@ pub struct Requests {
     pub ranges: Ranges,
     /// Slots, kind by kind, for each two tables.
     slots: [Slot; MAX_SLOTS],
-}
-
-impl Empty for Requests {
-    const EMPTY: Self = Requests {
-        weights: Weights::EMPTY,
-        inserted: [const { SharedCounter::new() }; MAX_FRIDGES],
-        shares: Shares::EMPTY,
-        ranges: Ranges::EMPTY,
-        slots: [const { Slot::EMPTY }; MAX_SLOTS],
-    };
 }
 
 impl Requests {

@@ -12,7 +12,7 @@
 //! apart.
 
 use crate::counter::SharedCounter;
-use crate::measurement::Empty;
+use zerocopy::FromZeros;
 
 /// Classes of survival.
 pub const CLASSES: usize = 512;
@@ -63,15 +63,11 @@ pub fn weights(slots_log2: u8) -> impl Iterator<Item = Weight> {
 }
 
 /// The weights, where whoever counts finds them.
+#[derive(FromZeros)]
 #[repr(C)]
 pub struct Weights {
     /// Weight and square, class by class.
     classes: [[SharedCounter; 2]; CLASSES],
-}
-
-impl Empty for Weights {
-    const EMPTY: Self =
-        Weights { classes: [const { [const { SharedCounter::new() }; 2] }; CLASSES] };
 }
 
 impl Weights {

@@ -1,7 +1,7 @@
 //! CRC32 with the thesis' polynomial, by slicing: up to 16 bytes at once.
 
 use crate::branchless::opaque;
-use crate::key::{LaidOut, Maker};
+use crate::flow_key::{LaidOut, Maker};
 
 /// Polynomial in normal form (W-HLL thesis §3.3.2).
 pub const POLYNOMIAL: u32 = 0x7909_00f3;

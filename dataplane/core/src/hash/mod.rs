@@ -23,10 +23,11 @@ pub use crc32::{Crc32, POLYNOMIAL, crc32};
 pub use multilinear::{MULTILINEAR_WORDS, Multilinear};
 pub use tabulation::{BLOCKS, MAX_ROWS, ROWS_PER_BLOCK, Tabulation, row};
 
-use crate::key::FlowKey;
+use crate::flow_key::FlowKey;
+use zerocopy::{Immutable, IntoBytes};
 
 /// How a flow key becomes 32 bits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Immutable, IntoBytes)]
 #[repr(u8)]
 pub enum HashMode {
     /// CRC32 alone (the thesis).

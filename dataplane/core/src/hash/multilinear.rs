@@ -11,7 +11,7 @@
 //! does not depend on the multipliers. The constant `k` is one for IPv4 and another one for IPv6,
 //! so that this holds for a key of either family next to one of the other as well.
 
-use crate::key::{FlowKey, LaidOut, Maker};
+use crate::flow_key::{FlowKey, LaidOut, Maker};
 
 /// Words of 32 bits of the longest key: an IPv6 five-tuple, whose protocol takes a word.
 const KEY_WORDS: usize = 10;

@@ -7,9 +7,10 @@
 use super::admission::{admits, coin};
 use super::few_slots::hash;
 use super::{Algorithm, Entry, Item, Settings, Table};
+use zerocopy::FromZeros;
 
 /// Where the slots are; valid when zeroed.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub(super) struct Ranking<const N: usize> {
     /// Slots as a binary heap, the smallest first.

@@ -31,15 +31,19 @@
 mod admission;
 mod any_slot;
 mod few_slots;
+#[cfg(not(target_arch = "bpf"))]
+mod host;
 
 pub use admission::{AdmissionEntry, admission_table};
 pub use few_slots::{PRECISION_STAGES, STAGE_POLYNOMIALS};
 
 use crate::arrival::Packets;
-use crate::key::{FlowKey, KeyKind};
-use crate::measurement::{Empty, Measurement, Parts, Pass, Used};
+use crate::flow_key::FlowKey;
+use crate::key::KeyKind;
+use crate::measurement::{MAX_KEYS, Measurement, Parts, Pass, Used};
 use crate::observation::Observed;
 use any_slot::Ranking;
+use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 /// Slots of a [`Heavy`].
 pub const MAX_SLOTS: usize = 1 << MAX_SLOTS_LOG2;
@@ -47,7 +51,7 @@ const MIN_SLOTS_LOG2: u8 = 4;
 const MAX_SLOTS_LOG2: u8 = 12;
 
 /// How flows come into the table and leave it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Immutable, IntoBytes)]
 #[repr(u8)]
 pub enum Algorithm {
     /// Not measured.
@@ -97,7 +101,7 @@ impl Algorithm {
 }
 
 /// What a flow is heavy by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Immutable, IntoBytes)]
 #[repr(u8)]
 pub enum Unit {
     /// Packets.
@@ -122,7 +126,7 @@ impl Unit {
 }
 
 /// What to count and how.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Immutable, IntoBytes)]
 #[repr(C)]
 pub struct Settings {
     /// Whether and how to measure.
@@ -188,7 +192,7 @@ pub struct Entry {
 pub type Heavy = Table<MAX_SLOTS>;
 
 /// A table of `N` slots at most, a power of two in 16..=16384.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Table<const N: usize> {
     /// Weight of all packets.
@@ -491,28 +495,18 @@ impl<const N: usize> Default for Table<N> {
     }
 }
 
-impl Empty for Heavy {
-    const EMPTY: Self = Self::new();
-}
-
 impl Measurement for Heavy {
     const NAME: &'static str = "heavy";
     type Settings = Settings;
     const DEFAULT: Settings = Settings::DEFAULT;
-    type Own = Heavy;
-    type Lasting = ();
+    type PerCore = Heavy;
+    type Persistent = ();
     type Shared = ();
-    type SharedLasting = ();
-    type Sum = Heavy;
-    type Exact = ();
-
-    fn key(settings: &Settings, nth: usize) -> Option<KeyKind> {
-        (Self::is_on(settings) && nth == 0).then_some(settings.key)
-    }
+    type SharedPersistent = ();
 
     #[inline(always)]
-    fn uses(settings: &Settings, key: KeyKind) -> bool {
-        Self::is_on(settings) && settings.key == key
+    fn keys(settings: &Settings) -> [Option<KeyKind>; MAX_KEYS] {
+        [Self::is_on(settings).then_some(settings.key), None]
     }
 
     #[inline(always)]
@@ -540,23 +534,5 @@ impl Measurement for Heavy {
                 Item { signature: packet.by(settings.key), packets, bytes, key: &packet.heavy },
             );
         }
-    }
-
-    fn clear(own: &mut Heavy, settings: &Settings) {
-        if Self::is_on(settings) {
-            own.clear(settings);
-        }
-    }
-
-    fn clear_sum(sum: &mut Heavy, settings: &Settings) {
-        <Self as Measurement>::clear(sum, settings);
-    }
-
-    fn merge(sum: &mut Heavy, own: &Heavy, settings: &Settings) {
-        sum.merge(own, settings);
-    }
-
-    fn unite(sum: &mut Heavy, other: &Heavy, settings: &Settings) {
-        sum.merge(other, settings);
     }
 }

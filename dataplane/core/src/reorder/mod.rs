@@ -25,21 +25,27 @@
 //! on how much was counted there.
 
 #[cfg(not(target_arch = "bpf"))]
+mod host;
+
+#[cfg(not(target_arch = "bpf"))]
+pub use host::{Prefix, WideReorder};
+#[cfg(not(target_arch = "bpf"))]
 mod exact;
 
 #[cfg(not(target_arch = "bpf"))]
 pub use exact::ExactReorder;
 
 use crate::arrival::Packets;
+use crate::counter::Sharing;
 use crate::counter::{SharedCounter, SharedWord};
 use crate::hash::Crc32;
 use crate::key::KeyKind;
-use crate::measurement::{Empty, Measurement, Parts, Pass, Used};
+use crate::measurement::{MAX_KEYS, Measurement, Parts, Pass, Used};
 use crate::needs::Needs;
 use crate::observation::Observed;
-use crate::parse::Packet;
+use crate::packet::Packet;
 use crate::segment::{Segment, Speaks, flags};
-use crate::sketch::Sharing;
+use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 /// Most slots, as a power of two.
 pub const MAX_SLOTS_LOG2: u8 = 16;
@@ -65,7 +71,7 @@ pub const MOST_LATE: u32 = (1 << 14) - 1;
 const HELD: u64 = u64::MAX - (1 << 32);
 
 /// Which flows are followed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Immutable, IntoBytes)]
 #[repr(u8)]
 pub enum Algorithm {
     /// None: not measured.
@@ -93,7 +99,7 @@ impl Algorithm {
 }
 
 /// What to measure and how.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Immutable, IntoBytes)]
 #[repr(C, align(4))]
 pub struct Settings {
     /// Which flows are followed.
@@ -158,6 +164,7 @@ pub struct Data {
 }
 
 /// A followed flow.
+#[derive(FromZeros)]
 #[repr(C)]
 struct Slot {
     /// Signature above `next`; zero if free.
@@ -173,26 +180,14 @@ struct Slot {
 }
 
 /// Flows that are followed, shared by all cores, and lasting.
+#[derive(FromZeros)]
 #[repr(C)]
 pub struct Flows {
     slots: [Slot; MAX_SLOTS],
 }
 
-impl Empty for Flows {
-    const EMPTY: Self = Flows {
-        slots: [const {
-            Slot {
-                word: SharedWord::new(),
-                until: SharedCounter::new(),
-                missing: SharedCounter::new(),
-                late: SharedCounter::new(),
-                reserved: 0,
-            }
-        }; MAX_SLOTS],
-    };
-}
-
 /// What the followed flows of a prefix did, modulo 2^32.
+#[derive(FromZeros)]
 #[repr(C)]
 struct Total {
     prefix: SharedWord,
@@ -207,6 +202,7 @@ struct Total {
 
 /// What all cores count in a window: prefixes have one of two places each, the first to come. So it
 /// does not depend on how many cores there are.
+#[derive(FromZeros)]
 #[repr(C)]
 pub struct Totals {
     /// Segments of flows that were not followed.
@@ -218,26 +214,6 @@ pub struct Totals {
     /// No padding.
     reserved: u32,
     prefixes: [Total; MAX_PREFIXES],
-}
-
-impl Empty for Totals {
-    const EMPTY: Self = Totals {
-        unfollowed: SharedCounter::new(),
-        contended: SharedCounter::new(),
-        crowded: SharedCounter::new(),
-        reserved: 0,
-        prefixes: [const {
-            Total {
-                prefix: SharedWord::new(),
-                packets: SharedCounter::new(),
-                out_of_order: SharedCounter::new(),
-                retransmitted: SharedCounter::new(),
-                gaps: SharedCounter::new(),
-                flows: SharedCounter::new(),
-                squares: SharedCounter::new(),
-            }
-        }; MAX_PREFIXES],
-    };
 }
 
 /// What a segment was.
@@ -516,94 +492,6 @@ impl Total {
     }
 }
 
-/// What the followed flows of a prefix did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Prefix {
-    /// Upper bits, and in the lowest byte 4 or 6; zero if there is none.
-    pub prefix: u64,
-    /// Data segments, whatever they were.
-    pub packets: u64,
-    /// Of these, segments that came late.
-    pub out_of_order: u64,
-    /// Of these, segments that were seen before.
-    pub retransmitted: u64,
-    /// Of these, segments before which something was missing.
-    pub gaps: u64,
-    /// Flows that were followed; those that were silent for [`IDLE_TICKS`], once more.
-    pub flows: u64,
-    /// Of every flow, the square of how many of its segments were out of order, modulo 2^32; a sum
-    /// of squares as long as no more than [`MOST_LATE`] are.
-    pub squares: u64,
-}
-
-impl Prefix {
-    /// What both did.
-    #[must_use]
-    pub const fn plus(&self, other: &Prefix) -> Prefix {
-        Prefix {
-            prefix: self.prefix,
-            packets: self.packets + other.packets,
-            out_of_order: self.out_of_order + other.out_of_order,
-            retransmitted: self.retransmitted + other.retransmitted,
-            gaps: self.gaps + other.gaps,
-            flows: self.flows + other.flows,
-            squares: self.squares + other.squares,
-        }
-    }
-}
-
-/// What cores, places and windows have counted together.
-#[derive(PartialEq, Eq)]
-pub struct WideReorder {
-    /// As [`Totals`].
-    pub unfollowed: u64,
-    /// As [`Totals`].
-    pub contended: u64,
-    /// As [`Totals`]; and of prefixes that had no place in the sum.
-    pub crowded: u64,
-    prefixes: [Prefix; MAX_PREFIXES],
-}
-
-impl Empty for WideReorder {
-    const EMPTY: Self = WideReorder {
-        unfollowed: 0,
-        contended: 0,
-        crowded: 0,
-        prefixes: [Prefix {
-            prefix: 0,
-            packets: 0,
-            out_of_order: 0,
-            retransmitted: 0,
-            gaps: 0,
-            flows: 0,
-            squares: 0,
-        }; MAX_PREFIXES],
-    };
-}
-
-impl WideReorder {
-    /// Prefixes of which a flow was followed.
-    pub fn prefixes(&self) -> impl Iterator<Item = &Prefix> {
-        self.prefixes.iter().filter(|prefix| prefix.prefix != 0)
-    }
-
-    /// Adds what was counted of a prefix. A prefix is in the first free place from its own on.
-    pub fn add(&mut self, other: &Prefix) {
-        let home =
-            (other.prefix.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50) as usize & (MAX_PREFIXES - 1);
-        let (before, from) = self.prefixes.split_at_mut(home);
-        let mut places = from.iter_mut().chain(before);
-        match places.find(|place| place.prefix == other.prefix || place.prefix == 0) {
-            Some(place) => *place = Prefix { prefix: other.prefix, ..place.plus(other) },
-            None => self.crowded += other.packets,
-        }
-    }
-}
-
-fn wide(counter: &SharedCounter) -> u64 {
-    u64::from(counter.load() as u32)
-}
-
 /// The measurement; a core has nothing of its own.
 pub struct Reorder;
 
@@ -611,20 +499,14 @@ impl Measurement for Reorder {
     const NAME: &'static str = "reorder";
     type Settings = Settings;
     const DEFAULT: Settings = Settings::DEFAULT;
-    type Own = ();
-    type Lasting = ();
+    type PerCore = ();
+    type Persistent = ();
     type Shared = Totals;
-    type SharedLasting = Flows;
-    type Sum = WideReorder;
-    type Exact = ();
-
-    fn key(settings: &Settings, nth: usize) -> Option<KeyKind> {
-        (Self::is_on(settings) && nth == 0).then_some(KeyKind::FiveTuple)
-    }
+    type SharedPersistent = Flows;
 
     #[inline(always)]
-    fn uses(settings: &Settings, key: KeyKind) -> bool {
-        Self::is_on(settings) && key == KeyKind::FiveTuple
+    fn keys(settings: &Settings) -> [Option<KeyKind>; MAX_KEYS] {
+        [Self::is_on(settings).then_some(KeyKind::FiveTuple), None]
     }
 
     #[inline(always)]
@@ -672,65 +554,6 @@ impl Measurement for Reorder {
                 packets: packet.number(),
             };
             parts.shared.count(&settings, parts.shared_lasting, pass, &data);
-        }
-    }
-
-    fn clear((): &mut (), _: &Settings) {}
-
-    fn clear_shared(totals: &Totals, settings: &Settings) {
-        if Self::is_on(settings) {
-            [&totals.unfollowed, &totals.contended, &totals.crowded]
-                .into_iter()
-                .for_each(|counter| counter.store(0));
-            for total in &totals.prefixes {
-                total.prefix.publish(0);
-                let counters = [
-                    &total.packets,
-                    &total.out_of_order,
-                    &total.retransmitted,
-                    &total.gaps,
-                    &total.flows,
-                    &total.squares,
-                ];
-                counters.into_iter().for_each(|counter| counter.store(0));
-            }
-        }
-    }
-
-    fn clear_sum(sum: &mut WideReorder, settings: &Settings) {
-        if Self::is_on(settings) {
-            (sum.unfollowed, sum.contended, sum.crowded) = (0, 0, 0);
-            sum.prefixes.fill(Prefix::default());
-        }
-    }
-
-    fn merge(_: &mut WideReorder, (): &(), _: &Settings) {}
-
-    fn merge_shared(sum: &mut WideReorder, totals: &Totals, settings: &Settings) {
-        if Self::is_on(settings) {
-            sum.unfollowed += wide(&totals.unfollowed);
-            sum.contended += wide(&totals.contended);
-            sum.crowded += wide(&totals.crowded);
-            for total in totals.prefixes.iter().filter(|total| total.prefix.load() != 0) {
-                sum.add(&Prefix {
-                    prefix: total.prefix.load(),
-                    packets: wide(&total.packets),
-                    out_of_order: wide(&total.out_of_order),
-                    retransmitted: wide(&total.retransmitted),
-                    gaps: wide(&total.gaps),
-                    flows: wide(&total.flows),
-                    squares: wide(&total.squares),
-                });
-            }
-        }
-    }
-
-    fn unite(sum: &mut WideReorder, other: &WideReorder, settings: &Settings) {
-        if Self::is_on(settings) {
-            sum.unfollowed += other.unfollowed;
-            sum.contended += other.contended;
-            sum.crowded += other.crowded;
-            other.prefixes().for_each(|prefix| sum.add(prefix));
         }
     }
 }

@@ -12,7 +12,7 @@
 use super::super::lot::Column;
 use super::changes::{self, OfHalf};
 use super::{RegisterUpdates, Vectors};
-use flowgauge_core::{HashMode, Precision, Tabulation, cardinality};
+use flowgauge_core::{HashMode, Precision, Tabulation};
 use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::{
     __m256i, _mm_cvtsi32_si128, _mm_loadu_si128, _mm256_add_epi32, _mm256_and_si256,
@@ -104,8 +104,7 @@ impl Vectors for Avx2 {
 }
 
 impl Avx2 {
-    pub(super) fn new(key_bytes: usize, settings: cardinality::Settings) -> Option<Self> {
-        let cardinality::Settings { hash, precision, .. } = settings;
+    pub(super) fn new(key_bytes: usize, hash: HashMode, precision: Precision) -> Option<Self> {
         is_available().then(|| Avx2 {
             tables: changes::halves(key_bytes),
             constant: changes::constant(key_bytes),

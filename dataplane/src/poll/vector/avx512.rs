@@ -11,7 +11,7 @@
 
 use super::super::lot::{CAPACITY, Column};
 use super::{RegisterUpdates, Vectors, changes};
-use flowgauge_core::{HashMode, Precision, Tabulation, cardinality};
+use flowgauge_core::{HashMode, Precision, Tabulation};
 use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::{
     __m512i, _mm_cvtsi32_si128, _mm_setr_epi8, _mm_storeu_si128, _mm256_storeu_si256,
@@ -94,10 +94,10 @@ impl Vectors for Avx512 {
 impl Avx512 {
     pub(super) fn new(
         key_bytes: usize,
-        settings: cardinality::Settings,
+        hash: HashMode,
+        precision: Precision,
         tabulation: &Tabulation,
     ) -> Option<Self> {
-        let cardinality::Settings { hash, precision, .. } = settings;
         is_available().then(|| Avx512 {
             matrices: matrices(key_bytes),
             constant: changes::constant(key_bytes),

@@ -11,7 +11,7 @@
 use super::super::lot::{CAPACITY, Column};
 use super::changes::{self, OfHalf};
 use super::{RegisterUpdates, Vectors};
-use flowgauge_core::{HashMode, Precision, Tabulation, cardinality};
+use flowgauge_core::{HashMode, Precision, Tabulation};
 use std::arch::aarch64::{
     uint8x16_t, uint8x16x4_t, vandq_u8, vdupq_n_u8, veorq_u8, vld1q_u8, vld4q_u8, vqtbl1q_u8,
     vshrq_n_u8, vst4q_u8,
@@ -76,8 +76,7 @@ impl Vectors for Neon {
 impl Neon {
     /// Creates the hash; `None` without the instructions, and for a keyed hash: it has no CRC, and
     /// its tables, registers and levels take fewer instructions one by one.
-    pub(super) fn new(key_bytes: usize, settings: cardinality::Settings) -> Option<Self> {
-        let cardinality::Settings { hash, precision, .. } = settings;
+    pub(super) fn new(key_bytes: usize, hash: HashMode, precision: Precision) -> Option<Self> {
         if !is_available() || hash == HashMode::Keyed {
             return None;
         }

@@ -29,8 +29,8 @@ impl OnSwitch for Cardinality {
         (KIND, "FLOWGAUGE_CARDINALITY")
     }
 
-    fn check(&self, Settings { cardinality, .. }: &Settings) -> Result<(), Failure> {
-        if cardinality.hash == HashMode::Keyed {
+    fn check(&self, settings: &Settings) -> Result<(), Failure> {
+        if settings.hash == HashMode::Keyed {
             return Err(Failure::program(
                 "it hashes by CRCs and not by keyed, which takes multiplications of 64 bits",
             ));
@@ -57,13 +57,13 @@ impl OnSwitch for Cardinality {
         } else {
             return Ok(());
         };
-        settings.cardinality =
-            cardinality::Settings { mode, key, hash: hash::find(schema)?, precision };
+        settings.hash = hash::find(schema)?;
+        settings.cardinality = cardinality::Settings { mode, key, precision };
         Ok(())
     }
 
-    fn layout(&self, Settings { cardinality, .. }: &Settings) -> Layout {
-        let cardinality::Settings { mode, key, hash, precision } = *cardinality;
+    fn layout(&self, &Settings { ref cardinality, hash, .. }: &Settings) -> Layout {
+        let cardinality::Settings { mode, key, precision } = *cardinality;
         let registers = Array::new(
             names::of(KIND, key, REGISTERS),
             precision.registers(),
@@ -126,11 +126,11 @@ impl OnSwitch for Cardinality {
 
     fn capabilities(
         &self,
-        Settings { cardinality, .. }: &Settings,
+        Settings { cardinality, hash, .. }: &Settings,
         capabilities: &mut Capabilities,
     ) {
         capabilities.hashes =
-            (cardinality.mode != Mode::Off).then_some(cardinality.hash).into_iter().collect();
+            (cardinality.mode != Mode::Off).then_some(*hash).into_iter().collect();
         capabilities.precision = cardinality.precision..=cardinality.precision;
         capabilities.staggered = cardinality.mode == Mode::Staggered;
     }

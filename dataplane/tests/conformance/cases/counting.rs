@@ -40,7 +40,7 @@ fn check(backend: &dyn Backend, setup: &Setup, frames: &[OwnedFrame]) {
     let what = format!(
         "{}, {}, {} registers",
         cardinality.key.name(),
-        cardinality.hash.name(),
+        setup.settings.hash.name(),
         cardinality.precision.registers()
     );
     let model = setup.model();
@@ -74,9 +74,10 @@ pub fn every_key_hash_and_precision(backend: &dyn Backend) {
                 .map(|(_, p)| p)
             {
                 let setup = Setup::with(|cardinality| {
-                    (cardinality.key, cardinality.hash) = (key, hash);
+                    cardinality.key = key;
                     cardinality.precision = Precision::new(p).unwrap();
-                });
+                })
+                .with_hash(hash);
                 check(backend, &setup, &frames);
             }
         }

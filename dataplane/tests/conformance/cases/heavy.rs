@@ -34,12 +34,10 @@ fn check(backend: &dyn Backend, settings: Settings) {
 }
 
 fn check_hash(backend: &dyn Backend, settings: Settings, hash: HashMode) {
-    let off = cardinality::Settings {
-        mode: cardinality::Mode::Off,
-        hash,
-        ..cardinality::Settings::DEFAULT
-    };
-    let mut setup = Setup { settings: flowgauge_core::Settings::only(off), ..Setup::default() };
+    let off =
+        cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
+    let mut setup =
+        Setup { settings: flowgauge_core::Settings::only(off).with_hash(hash), ..Setup::default() };
     setup.settings.heavy = settings;
     let Some(mut rig) = start(backend, &setup) else { return };
     for window in 0..2 {
@@ -60,7 +58,7 @@ pub fn assert_holds(
     frames: &[OwnedFrame],
     what: &str,
 ) {
-    let (hash, settings) = (settings.cardinality.hash, &settings.heavy);
+    let (hash, settings) = (settings.hash, &settings.heavy);
     let mut expected = Box::new(Heavy::new());
     for core in backend.cores(frames) {
         let mut table = Box::new(Heavy::new());

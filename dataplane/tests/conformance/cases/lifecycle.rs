@@ -123,7 +123,7 @@ fn wrong(tables: &Tables) -> Vec<(&'static str, Tables)> {
 
 pub fn wrong_tables_are_refused(backend: &dyn Backend) {
     for hash in HashMode::ALL {
-        let setup = Setup::with(|cardinality| cardinality.hash = hash);
+        let setup = Setup::default().with_hash(hash);
         // Only to find out whether the backend supports this.
         if start(backend, &setup).is_none() {
             continue;

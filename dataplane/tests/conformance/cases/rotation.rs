@@ -79,7 +79,7 @@ pub fn many_rotations_lose_nothing(backend: &dyn Backend) {
 /// exactly the next `n` packets.
 pub fn registers_belong_to_the_counter(backend: &dyn Backend) {
     // The CRC of an address is a bijection: no two packets look alike.
-    let setup = Setup::with(|cardinality| cardinality.hash = HashMode::Crc32);
+    let setup = Setup::default().with_hash(HashMode::Crc32);
     let Some(mut rig) = start(backend, &setup) else { return };
     if !counts_in_order(rig.dataplane.capabilities()) {
         not_for_this_backend("one worker with atomic snapshots");

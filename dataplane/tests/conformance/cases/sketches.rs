@@ -211,11 +211,7 @@ pub fn everything_together(backend: &dyn Backend) {
 /// Measures everything with a keyed hash, which all measurements share, with and without distinct
 /// flows.
 pub fn everything_by_a_keyed_hash(backend: &dyn Backend) {
-    let keyed = |mode| cardinality::Settings {
-        mode,
-        hash: HashMode::Keyed,
-        ..cardinality::Settings::DEFAULT
-    };
+    let keyed = |mode| cardinality::Settings { mode, ..cardinality::Settings::DEFAULT };
     for (mode, key) in [
         (cardinality::Mode::Windowed, KeyKind::FiveTuple),
         (cardinality::Mode::Off, KeyKind::SrcDst),
@@ -223,6 +219,7 @@ pub fn everything_by_a_keyed_hash(backend: &dyn Backend) {
         check(
             backend,
             &with(|settings| {
+                *settings = settings.with_hash(HashMode::Keyed);
                 settings.cardinality = keyed(mode);
                 settings.entropy = [KeyKind::SrcDst, KeyKind::Dst]
                     .map(|key| sketch(SketchKind::CountSketch, key, 4, 1024));

@@ -60,7 +60,7 @@ pub fn last_round_in_trace_time(backend: &dyn Backend) {
             ..Setup::with(|cardinality| cardinality.mode = Mode::Staggered)
         };
         setup.settings.cardinality.precision = Precision::new(p).unwrap();
-        setup.settings.cardinality.hash = hash;
+        setup.settings.hash = hash;
         let m = setup.precision().registers() as u64;
         let packets = 1500;
         // Starts in the middle of a round; some flows return, some slots stay empty.

@@ -14,8 +14,7 @@ fn raised(
     precision: Precision,
     frames: Vec<OwnedFrame>,
 ) -> Option<Vec<(usize, u8)>> {
-    let setup =
-        Setup::with(|cardinality| (cardinality.hash, cardinality.precision) = (hash, precision));
+    let setup = Setup::with(|cardinality| cardinality.precision = precision).with_hash(hash);
     let mut rig = start(backend, &setup)?;
     rig.feed(frames);
     let window = rig.rotate();

@@ -105,7 +105,7 @@ impl Switch {
                 self.add(&table, "rank_bits", prefix, "set_level", &[("level", &[entry.level])]);
             }
         }
-        if cardinality.mode != cardinality::Mode::Off && cardinality.hash == HashMode::Tabulated {
+        if cardinality.mode != cardinality::Mode::Off && self.settings.hash == HashMode::Tabulated {
             for (number, words) in tables.tabulation.tables().iter().enumerate() {
                 self.add_words(
                     "hash.tabulation",

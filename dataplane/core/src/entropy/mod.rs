@@ -9,18 +9,25 @@
 //! not additive. So all cores count in one sketch, and the packet that makes the count f adds what
 //! belongs to f, wherever it arrives; the sums are the cores' own.
 
+#[cfg(not(target_arch = "bpf"))]
+mod host;
+
+#[cfg(not(target_arch = "bpf"))]
+pub use host::EntropyTotals;
+
 use crate::arrival::Packets;
+use crate::counter::Sharing;
 use crate::grid::Grid;
 use crate::hash::Tabulation;
 use crate::key::KeyKind;
 use crate::logarithm::{self, AMPLIFICATION_BITS, Logarithm, PER_WINDOW, Power, SUMS_PER_PACKET};
-use crate::measurement::{Empty, Measurement, Parts, Pass, Used};
+use crate::measurement::{MAX_KEYS, Measurement, Parts, Pass, Used};
 use crate::observation::Observed;
-use crate::sketch::WideSketch;
-use crate::sketch::{SharedSketch, Sharing, SketchKind};
+use crate::sketch::{SharedSketch, SketchKind};
 use core::hint::select_unpredictable;
 
 pub use crate::sketch::{Mode, Settings};
+use zerocopy::FromZeros;
 
 /// Entropies that are measured at once, each over a key of its own: an attack shows in those of
 /// sources and destinations.
@@ -30,7 +37,7 @@ pub const ENTROPIES: usize = 2;
 pub const DERIVATIVE_OF_LOG: u32 = 1474;
 
 /// What one core adds up in one bank.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Entropy {
     /// Sum of `log2 f + 1.44` over the packets that made a flow's count f, f > 1; amplified.
@@ -101,32 +108,18 @@ fn term_of(count: i32) -> u32 {
     logarithm::of_packet(u64::from(count.unsigned_abs())) + DERIVATIVE_OF_LOG
 }
 
-impl Empty for Entropy {
-    const EMPTY: Self = Entropy { sum: 0 };
-}
-
-impl Empty for Sum {
-    const EMPTY: Self = Sum { sums: Empty::EMPTY, sketches: Empty::EMPTY };
-}
-
 impl Measurement for Entropy {
     const NAME: &'static str = "entropy";
     type Settings = [Settings; ENTROPIES];
     const DEFAULT: Self::Settings = [Settings::DEFAULT; ENTROPIES];
-    type Own = [Entropy; ENTROPIES];
-    type Lasting = ();
+    type PerCore = [Entropy; ENTROPIES];
+    type Persistent = ();
     type Shared = [SharedSketch; ENTROPIES];
-    type SharedLasting = ();
-    type Sum = Sum;
-    type Exact = ();
-
-    fn key(settings: &Self::Settings, nth: usize) -> Option<KeyKind> {
-        settings.iter().filter(|entropy| entropy.is_on()).map(|entropy| entropy.key).nth(nth)
-    }
+    type SharedPersistent = ();
 
     #[inline(always)]
-    fn uses([first, second]: &Self::Settings, key: KeyKind) -> bool {
-        first.uses(key) || second.uses(key)
+    fn keys(settings: &Self::Settings) -> [Option<KeyKind>; MAX_KEYS] {
+        settings.map(|entropy| entropy.is_on().then_some(entropy.key))
     }
 
     #[inline(always)]
@@ -183,55 +176,6 @@ impl Measurement for Entropy {
             }
         }
     }
-
-    fn clear(own: &mut Self::Own, _: &Self::Settings) {
-        *own = [Entropy::default(); ENTROPIES];
-    }
-
-    fn clear_shared(shared: &Self::Shared, settings: &Self::Settings) {
-        let on = shared.iter().zip(settings).filter(|(_, entropy)| entropy.is_on());
-        on.for_each(|(sketch, entropy)| sketch.clear(entropy.shape));
-    }
-
-    fn clear_sum(sum: &mut Sum, settings: &Self::Settings) {
-        sum.sums = [Entropy::default(); ENTROPIES];
-        let on = sum.sketches.iter_mut().zip(settings).filter(|(_, entropy)| entropy.is_on());
-        on.for_each(|(sketch, entropy)| sketch.clear(entropy.shape));
-    }
-
-    fn merge(sum: &mut Sum, own: &Self::Own, _: &Self::Settings) {
-        sum.sums.iter_mut().zip(own).for_each(|(mine, theirs)| mine.merge(theirs));
-    }
-
-    fn merge_shared(sum: &mut Sum, shared: &Self::Shared, settings: &Self::Settings) {
-        for ((sketch, shared), entropy) in sum.sketches.iter_mut().zip(shared).zip(settings) {
-            if let Some(kind) = entropy.mode.sketch() {
-                shared.merge_into(sketch, kind, entropy.shape);
-            }
-        }
-    }
-
-    fn unite(sum: &mut Sum, other: &Sum, settings: &Self::Settings) {
-        <Self as Measurement>::merge(sum, &other.sums, settings);
-        for ((sketch, theirs), entropy) in
-            sum.sketches.iter_mut().zip(&other.sketches).zip(settings)
-        {
-            if entropy.is_on() {
-                sketch.unite(theirs, entropy.shape);
-            }
-        }
-    }
-}
-
-/// What cores, places and windows have added up together.
-#[derive(Clone, PartialEq, Eq)]
-#[repr(C)]
-pub struct Sum {
-    /// Sums, entropy by entropy.
-    pub sums: [Entropy; ENTROPIES],
-    /// What their packets were counted in. In a sample some packets may be in here that are not in
-    /// the sums yet.
-    pub sketches: [WideSketch; ENTROPIES],
 }
 
 /// The entropy of a window in bits, amplified, in integers as a switch would compute it:

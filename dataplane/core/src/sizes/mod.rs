@@ -6,11 +6,17 @@
 //! longer than its least length, from which follow their bytes. Packets whose header has no length
 //! are in bucket 0.
 
+#[cfg(not(target_arch = "bpf"))]
+mod host;
+
+#[cfg(not(target_arch = "bpf"))]
+pub use host::{ExactSizes, WideSizes};
+
 use crate::arrival::Packets;
 use crate::key::KeyKind;
-use crate::measurement::{Empty, Measurement, OnOff, Parts, Pass, Used};
-use crate::observation::Observation;
+use crate::measurement::{MAX_KEYS, Measurement, OnOff, Parts, Pass, Used};
 use crate::observation::Observed;
+use zerocopy::FromZeros;
 
 /// Buckets in use.
 pub const BUCKETS: usize = 704;
@@ -61,7 +67,7 @@ pub const fn greatest(bucket: usize) -> u32 {
 }
 
 /// What is counted of the packets of one bucket. Counters stop at their ends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Bucket {
     /// Packets.
@@ -70,21 +76,11 @@ pub struct Bucket {
     pub excess: u32,
 }
 
-impl Empty for Bucket {
-    const EMPTY: Self = Bucket { packets: 0, excess: 0 };
-}
-
 /// A core's counts.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Sizes {
     buckets: [Bucket; ROOM],
-}
-
-impl Default for Sizes {
-    fn default() -> Self {
-        Self::EMPTY
-    }
 }
 
 impl Sizes {
@@ -106,76 +102,18 @@ impl Sizes {
     }
 }
 
-impl Empty for Sizes {
-    const EMPTY: Self = Sizes { buckets: [Bucket::EMPTY; ROOM] };
-}
-
-/// What cores, places and windows have counted together.
-#[derive(Clone, PartialEq, Eq)]
-pub struct WideSizes {
-    /// Packets by bucket.
-    pub packets: [u64; BUCKETS],
-    /// As [`Bucket::excess`].
-    pub excess: [u64; BUCKETS],
-    /// Counters, of all buckets and of whoever counts, that are full and so count no more.
-    pub full: u64,
-}
-
-impl Empty for WideSizes {
-    const EMPTY: Self = WideSizes { packets: [0; BUCKETS], excess: [0; BUCKETS], full: 0 };
-}
-
-impl WideSizes {
-    /// Adds a bucket that somebody has counted in.
-    pub fn add(&mut self, index: usize, bucket: Bucket) {
-        if let (Some(packets), Some(excess)) =
-            (self.packets.get_mut(index), self.excess.get_mut(index))
-        {
-            *packets += u64::from(bucket.packets);
-            *excess += u64::from(bucket.excess);
-            let full = u64::from(bucket.packets == u32::MAX) + u64::from(bucket.excess == u32::MAX);
-            self.full += full;
-        }
-    }
-}
-
-/// Packets by length, each on its own.
-pub struct ExactSizes {
-    /// By length, up to [`MAX_LENGTH`].
-    pub packets: [u64; MAX_LENGTH as usize + 1],
-}
-
-impl Empty for ExactSizes {
-    const EMPTY: Self = ExactSizes { packets: [0; MAX_LENGTH as usize + 1] };
-}
-
-impl ExactSizes {
-    /// Counts so many packets of one length.
-    pub fn add(&mut self, length: u32, packets: u32) {
-        if let Some(counted) = self.packets.get_mut(length.min(MAX_LENGTH) as usize) {
-            *counted += u64::from(packets);
-        }
-    }
-}
-
 impl Measurement for Sizes {
     const NAME: &'static str = "sizes";
     type Settings = Settings;
     const DEFAULT: Settings = Settings::OFF;
-    type Own = Sizes;
-    type Lasting = ();
+    type PerCore = Sizes;
+    type Persistent = ();
     type Shared = ();
-    type SharedLasting = ();
-    type Sum = WideSizes;
-    type Exact = ExactSizes;
-
-    fn key(_: &Settings, _: usize) -> Option<KeyKind> {
-        None
-    }
+    type SharedPersistent = ();
 
     #[inline(always)]
-    fn uses(_: &Settings, _: KeyKind) -> bool {
-        false
+    fn keys(_: &Settings) -> [Option<KeyKind>; MAX_KEYS] {
+        [None; MAX_KEYS]
     }
 
     #[inline(always)]
@@ -202,49 +140,6 @@ impl Measurement for Sizes {
             if others > 0 {
                 parts.own.update(full, others);
             }
-        }
-    }
-
-    fn clear(own: &mut Sizes, settings: &Settings) {
-        if settings.on {
-            own.buckets.fill(Bucket::EMPTY);
-        }
-    }
-
-    fn clear_sum(sum: &mut WideSizes, settings: &Settings) {
-        if settings.on {
-            *sum = WideSizes::EMPTY;
-        }
-    }
-
-    fn merge(sum: &mut WideSizes, own: &Sizes, settings: &Settings) {
-        if settings.on {
-            own.buckets().iter().enumerate().for_each(|(index, bucket)| sum.add(index, *bucket));
-        }
-    }
-
-    fn unite(sum: &mut WideSizes, other: &WideSizes, settings: &Settings) {
-        if settings.on {
-            let add = |(mine, theirs): (&mut u64, &u64)| *mine += theirs;
-            sum.packets.iter_mut().zip(&other.packets).for_each(add);
-            sum.excess.iter_mut().zip(&other.excess).for_each(add);
-            sum.full += other.full;
-        }
-    }
-
-    fn has_exact(settings: &Settings) -> bool {
-        settings.on
-    }
-
-    fn measure_exactly(exact: &mut ExactSizes, packet: &Observation) {
-        let (_, length) = packet.lengths();
-        exact.add(length, 1);
-    }
-
-    fn tell(sum: &WideSizes, settings: &Settings, told: &mut dyn FnMut(&'static str, &[u64])) {
-        if settings.on {
-            told("packets", &sum.packets);
-            told("excess", &sum.excess);
         }
     }
 }

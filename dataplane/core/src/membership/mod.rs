@@ -1,20 +1,22 @@
 //! Whether a flow was seen: a Bloom filter (Bloom 1970), partitioned: every hash has a row of bits
 //! of its own.
 
+#[cfg(not(target_arch = "bpf"))]
+mod host;
+
 use crate::arrival::Packets;
 use crate::grid::Grid;
+pub use crate::grid::MAX_FILTER_BITS;
 use crate::hash::Tabulation;
 use crate::key::KeyKind;
-use crate::measurement::{Empty, Measurement, Parts, Pass, Used};
+use crate::measurement::{MAX_KEYS, Measurement, Parts, Pass, Used};
 use crate::observation::Observed;
-
-/// Bits of the largest filter.
-pub const MAX_FILTER_BITS: usize = 1 << 19;
+use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 const WORDS: usize = MAX_FILTER_BITS / 64;
 
 /// What to remember and how.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Immutable, IntoBytes)]
 #[repr(C)]
 pub struct Settings {
     /// Whether to.
@@ -37,7 +39,7 @@ impl Default for Settings {
 }
 
 /// The bits, row by row; of a word the lowest first.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Membership {
     words: [u64; WORDS],
@@ -112,28 +114,18 @@ impl Membership {
     }
 }
 
-impl Empty for Membership {
-    const EMPTY: Self = Self::new();
-}
-
 impl Measurement for Membership {
     const NAME: &'static str = "membership";
     type Settings = Settings;
     const DEFAULT: Settings = Settings::DEFAULT;
-    type Own = Membership;
-    type Lasting = ();
+    type PerCore = Membership;
+    type Persistent = ();
     type Shared = ();
-    type SharedLasting = ();
-    type Sum = Membership;
-    type Exact = ();
-
-    fn key(settings: &Settings, nth: usize) -> Option<KeyKind> {
-        (settings.on && nth == 0).then_some(settings.key)
-    }
+    type SharedPersistent = ();
 
     #[inline(always)]
-    fn uses(settings: &Settings, key: KeyKind) -> bool {
-        settings.on && settings.key == key
+    fn keys(settings: &Settings) -> [Option<KeyKind>; MAX_KEYS] {
+        [settings.on.then_some(settings.key), None]
     }
 
     #[inline(always)]
@@ -157,26 +149,6 @@ impl Measurement for Membership {
         for packet in packets.each() {
             parts.own.update(settings.shape, packet.by(settings.key), pass.tabulation);
         }
-    }
-
-    fn clear(own: &mut Membership, settings: &Settings) {
-        if settings.on {
-            own.clear(settings.shape);
-        }
-    }
-
-    fn clear_sum(sum: &mut Membership, settings: &Settings) {
-        <Self as Measurement>::clear(sum, settings);
-    }
-
-    fn merge(sum: &mut Membership, own: &Membership, settings: &Settings) {
-        if settings.on {
-            sum.merge(own, settings.shape);
-        }
-    }
-
-    fn unite(sum: &mut Membership, other: &Membership, settings: &Settings) {
-        <Self as Measurement>::merge(sum, other, settings);
     }
 }
 

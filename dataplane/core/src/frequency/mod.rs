@@ -4,12 +4,15 @@
 //! Count Sketch has no bias, and an error that grows with the root of the sum of squares of the
 //! flows' packets; Count-Min is never too low, and its error grows with the number of packets.
 
+#[cfg(not(target_arch = "bpf"))]
+mod host;
+
 use crate::arrival::Packets;
+use crate::counter::Sharing;
 use crate::key::KeyKind;
-use crate::measurement::{Measurement, Parts, Pass, Used};
+use crate::measurement::{MAX_KEYS, Measurement, Parts, Pass, Used};
 use crate::observation::Observed;
-use crate::sketch::WideSketch;
-use crate::sketch::{Sharing, Sketch};
+use crate::sketch::Sketch;
 
 pub use crate::sketch::{Mode, Settings};
 
@@ -21,20 +24,14 @@ impl Measurement for Frequency {
     const NAME: &'static str = "frequency";
     type Settings = Settings;
     const DEFAULT: Settings = Settings::DEFAULT;
-    type Own = Sketch;
-    type Lasting = ();
+    type PerCore = Sketch;
+    type Persistent = ();
     type Shared = ();
-    type SharedLasting = ();
-    type Sum = WideSketch;
-    type Exact = ();
-
-    fn key(settings: &Settings, nth: usize) -> Option<KeyKind> {
-        (settings.is_on() && nth == 0).then_some(settings.key)
-    }
+    type SharedPersistent = ();
 
     #[inline(always)]
-    fn uses(settings: &Settings, key: KeyKind) -> bool {
-        settings.uses(key)
+    fn keys(settings: &Settings) -> [Option<KeyKind>; MAX_KEYS] {
+        [settings.is_on().then_some(settings.key), None]
     }
 
     #[inline(always)]
@@ -64,30 +61,6 @@ impl Measurement for Frequency {
             for packet in packets.each() {
                 parts.own.update_by(kind, shape, packet.by(key), pass.tabulation, packet.number());
             }
-        }
-    }
-
-    fn clear(own: &mut Sketch, settings: &Settings) {
-        if settings.is_on() {
-            own.clear(settings.shape);
-        }
-    }
-
-    fn clear_sum(sum: &mut WideSketch, settings: &Settings) {
-        if settings.is_on() {
-            sum.clear(settings.shape);
-        }
-    }
-
-    fn merge(sum: &mut WideSketch, own: &Sketch, settings: &Settings) {
-        if let Some(kind) = settings.mode.sketch() {
-            sum.merge(own, kind, settings.shape);
-        }
-    }
-
-    fn unite(sum: &mut WideSketch, other: &WideSketch, settings: &Settings) {
-        if settings.is_on() {
-            sum.unite(other, settings.shape);
         }
     }
 }

@@ -1,0 +1,53 @@
+//! Layout of memory by settings, as the loader creates it.
+
+use super::{Core, Layout, SharedBanks};
+use crate::list::{Settings, SharedLasting};
+use crate::state::{BANKS, State};
+
+impl Layout {
+    /// Bytes that arrays take for so many CPUs: with these settings, or at most.
+    #[must_use]
+    pub fn memory(settings: Option<&Settings>, cpus: usize) -> usize {
+        let (core, shared, together) = match settings {
+            Some(settings) => {
+                let layout = Self::of(settings);
+                (
+                    layout.core as usize,
+                    if settings.shares() { size_of::<SharedBanks>() } else { 0 },
+                    layout.together as usize,
+                )
+            }
+            None => (
+                size_of::<State>() + size_of::<Core>(),
+                size_of::<SharedBanks>(),
+                size_of::<SharedLasting>(),
+            ),
+        };
+        (cpus * core + shared) + together
+    }
+
+    /// Of what these settings use.
+    #[must_use]
+    pub fn of(settings: &Settings) -> Self {
+        let mut layout = Layout::NONE;
+        let mut end = Self::FIRST;
+        for (offset, used) in layout.own.iter_mut().zip(settings.used()) {
+            *offset = end as u32;
+            end += used.own.next_multiple_of(8);
+        }
+        layout.bank = end as u32;
+        end = Self::bank(0, 0) + (BANKS * end);
+        for (offset, used) in layout.lasting.iter_mut().zip(settings.used()) {
+            *offset = end as u32;
+            end += used.lasting.next_multiple_of(8);
+        }
+        layout.core = end as u32;
+        end = 0;
+        for (offset, used) in layout.shared_lasting.iter_mut().zip(settings.used()) {
+            *offset = end as u32;
+            end += used.shared_lasting.next_multiple_of(8);
+        }
+        layout.together = end as u32;
+        layout
+    }
+}

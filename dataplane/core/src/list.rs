@@ -1,0 +1,305 @@
+//! The list of all measurements, and whatever is made of it: settings, banks, and loops over them.
+//!
+//! A new measurement is a module that implements [`Measurement`] and
+//! [`HostMeasurement`](crate::HostMeasurement), and an entry of [`measurements!`] at the end of this
+//! file. A macro defines what only a macro can: structs with a field per measurement, and
+//! [`Listed`], by which generic code reaches the fields. The loops are plain functions that run a
+//! block [for each measurement](for_each_measurement).
+
+use crate::arrival::Packets;
+use crate::counters::Counters;
+use crate::hash::HashMode;
+use crate::key::KeyKind;
+use crate::measurement::{Measurement, Parts, Pass, Used};
+use crate::needs::Needs;
+use crate::observation::Observed;
+use crate::parse::{self, Reject};
+use crate::unopened::Unopened;
+use core::borrow::Borrow;
+use zerocopy::{FromZeros, Immutable, IntoBytes};
+
+#[cfg(not(target_arch = "bpf"))]
+mod host;
+
+#[cfg(not(target_arch = "bpf"))]
+pub use host::{Exact, MeasurementKind, SETTINGS_WORDS, WideBank};
+
+/// Memory in which packets are counted.
+pub trait Memory {
+    /// Packets and bytes.
+    fn counters(&mut self) -> &mut Counters;
+
+    /// Most frequent EtherType of frames that count as non-IP.
+    fn unopened(&mut self) -> &mut Unopened;
+
+    /// Index of the [bank](crate::state::BANKS).
+    fn bank(&self) -> usize;
+
+    /// Returns the memory of a measurement; `None` if there is none.
+    fn parts<M: Listed>(&mut self, settings: &M::Settings) -> Option<Parts<'_, M>>;
+
+    /// Counts packets that belong to no flow, but for their bytes.
+    #[inline(always)]
+    fn reject(&mut self, reject: Reject, packets: u32) {
+        self.counters().reject(reject, u64::from(packets));
+        // Not in the kernel: of other rejects the register of the EtherType holds whatever was
+        // there, which the verifier refuses to look at.
+        #[cfg(not(target_arch = "bpf"))]
+        if let Reject::NonIp(ethertype) = reject {
+            self.unopened().vote(ethertype, packets);
+        }
+    }
+}
+
+/// Hands the list of measurements to a macro: documentation, module, type and type of settings of
+/// each.
+#[macro_export]
+macro_rules! measurements {
+    ($callback:ident $($arguments:tt)?) => {
+        $callback! {
+            $($arguments)?
+            "Distinct flows." cardinality: Cardinality($crate::cardinality::Settings),
+            "Entropy of traffic over flows, each over a key of its own." entropy: Entropy([$crate::entropy::Settings; $crate::entropy::ENTROPIES]),
+            "Packets of any flow." frequency: Frequency($crate::frequency::Settings),
+            "Flows seen." membership: Membership($crate::membership::Settings),
+            "Flows with the most packets or bytes." heavy: Heavy($crate::heavy::Settings),
+            "Packet lengths." sizes: Sizes($crate::sizes::Settings),
+            "Round-trip delays." delay: Delay($crate::delay::Settings),
+            "Reordering by prefix." reorder: Reorder($crate::reorder::Settings),
+        }
+    };
+}
+
+/// Runs an expression for each measurement, with its type as `$M`.
+macro_rules! for_each_measurement {
+    ($M:ident => $block:expr) => {
+        $crate::measurements!(for_each_listed ($M => $block))
+    };
+}
+macro_rules! for_each_listed {
+    (($M:ident => $block:expr) $($doc:literal $name:ident: $Kind:ident($Settings:ty),)+) => {{
+        $({
+            type $M = $crate::$name::$Kind;
+            $block;
+        })+
+    }};
+}
+#[cfg(not(target_arch = "bpf"))]
+pub(crate) use {for_each_listed, for_each_measurement};
+
+macro_rules! list {
+    ($($doc:literal $name:ident: $Kind:ident($Settings:ty),)+) => {
+        /// Settings of all measurements. They do not change while a dataplane runs.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoBytes, Immutable)]
+        #[repr(C)]
+        pub struct Settings {
+            /// How keys are hashed, by all measurements; where it is a CRC, rows of sketches and
+            /// filters are tabulated nonetheless.
+            pub hash: HashMode,
+            $(#[doc = $doc] pub $name: $Settings,)+
+            /// Which of a frame's headers define its flow.
+            pub headers: parse::Settings,
+        }
+
+        impl Settings {
+            /// [`Default`] in constants.
+            pub const DEFAULT: Settings = Settings {
+                hash: HashMode::Tabulated,
+                $($name: <crate::$name::$Kind as Measurement>::DEFAULT,)+
+                headers: parse::Settings::DEFAULT,
+            };
+        }
+
+        /// Per-core memory of a window.
+        #[derive(Clone, PartialEq, Eq, FromZeros)]
+        #[repr(C)]
+        pub struct Bank {
+            /// Packets and bytes.
+            pub counters: Counters,
+            /// Most frequent EtherType of frames that count as non-IP.
+            pub unopened: Unopened,
+            $(#[doc = $doc] pub $name: <crate::$name::$Kind as Measurement>::PerCore,)+
+        }
+
+        /// Per-core memory that is kept across windows.
+        #[derive(Clone, PartialEq, Eq, FromZeros)]
+        #[repr(C)]
+        pub struct Lasting {
+            $(#[doc = $doc] pub $name: <crate::$name::$Kind as Measurement>::Persistent,)+
+        }
+
+        /// Memory of a window that all cores share.
+        #[derive(FromZeros)]
+        #[repr(C)]
+        pub struct SharedBank {
+            $(#[doc = $doc] pub $name: <crate::$name::$Kind as Measurement>::Shared,)+
+        }
+
+        /// Memory that all cores share and that is kept across windows.
+        #[derive(FromZeros)]
+        #[repr(C)]
+        pub struct SharedLasting {
+            $(#[doc = $doc] pub $name: <crate::$name::$Kind as Measurement>::SharedPersistent,)+
+        }
+
+        /// Position of each measurement in the list.
+        #[repr(usize)]
+        enum Index {
+            $($Kind,)+
+        }
+
+        /// Measurements in the list.
+        pub const MEASUREMENTS: usize = [$(Index::$Kind),+].len();
+
+        $(impl Listed for crate::$name::$Kind {
+            const INDEX: usize = Index::$Kind as usize;
+            const OWN_OFFSET: usize = core::mem::offset_of!(Bank, $name);
+            const LASTING_OFFSET: usize = core::mem::offset_of!(Lasting, $name);
+            const SHARED_LASTING_OFFSET: usize = core::mem::offset_of!(SharedLasting, $name);
+
+            #[inline(always)]
+            fn settings(settings: &Settings) -> &Self::Settings {
+                &settings.$name
+            }
+
+            #[inline(always)]
+            fn core(bank: &mut Bank) -> &mut Self::PerCore {
+                &mut bank.$name
+            }
+
+            #[inline(always)]
+            fn lasting(lasting: &mut Lasting) -> &mut Self::Persistent {
+                &mut lasting.$name
+            }
+
+            #[inline(always)]
+            fn shared(bank: &SharedBank) -> &Self::Shared {
+                &bank.$name
+            }
+
+            #[inline(always)]
+            fn shared_lasting(lasting: &SharedLasting) -> &Self::SharedPersistent {
+                &lasting.$name
+            }
+        })+
+    };
+}
+measurements!(list);
+
+const _: () = Needs::check_room(KeyKind::ALL.len(), MEASUREMENTS);
+
+/// A measurement of the list, and its fields in the structs that are made of the list.
+pub trait Listed: Measurement {
+    /// Its position in the list.
+    const INDEX: usize;
+    /// Bytes before its part of a [`Bank`].
+    const OWN_OFFSET: usize;
+    /// Bytes before its part of [`Lasting`].
+    const LASTING_OFFSET: usize;
+    /// Bytes before its part of [`SharedLasting`].
+    const SHARED_LASTING_OFFSET: usize;
+
+    /// Its settings.
+    fn settings(settings: &Settings) -> &Self::Settings;
+
+    /// Its part of a core's bank.
+    fn core(bank: &mut Bank) -> &mut Self::PerCore;
+
+    /// Its part of a core's persistent memory.
+    fn lasting(lasting: &mut Lasting) -> &mut Self::Persistent;
+
+    /// Its part of a bank that cores share.
+    fn shared(bank: &SharedBank) -> &Self::Shared;
+
+    /// Its part of the persistent memory that cores share.
+    fn shared_lasting(lasting: &SharedLasting) -> &Self::SharedPersistent;
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+impl Settings {
+    /// Distinct flows alone.
+    #[must_use]
+    pub const fn only(cardinality: crate::cardinality::Settings) -> Settings {
+        Settings { cardinality, ..Settings::DEFAULT }
+    }
+
+    /// Returns the settings with another hash.
+    #[must_use]
+    pub const fn with_hash(self, hash: HashMode) -> Settings {
+        Settings { hash, ..self }
+    }
+
+    /// Returns the packet fields that measurements need that are on, and which are on.
+    #[inline(always)]
+    #[must_use]
+    pub fn needs(&self) -> Needs {
+        let mut needs = Needs::NONE;
+        for_each_measurement!(M => {
+            let settings = M::settings(self);
+            let is_on = M::is_on(settings);
+            needs = needs.with(Needs::measurement(M::INDEX), is_on).with(M::needs(settings), is_on);
+            for key in M::keys(settings) {
+                needs = match key {
+                    Some(key) => needs.and(Needs::key(key)),
+                    None => needs,
+                };
+            }
+        });
+        needs
+    }
+
+    /// Returns whether packets have to be counted in the order in which they arrived, across
+    /// workers that share a capture.
+    #[inline(always)]
+    #[must_use]
+    pub fn wants_order(&self) -> bool {
+        let mut wants_order = false;
+        for_each_measurement!(M => wants_order |= M::wants_order(M::settings(self)));
+        wants_order
+    }
+
+    /// Returns how much each measurement uses of each kind of memory.
+    #[must_use]
+    pub fn used(&self) -> [Used; MEASUREMENTS] {
+        let mut used = [Used::default(); MEASUREMENTS];
+        let mut each = used.iter_mut();
+        for_each_measurement!(M => if let Some(used) = each.next() {
+            *used = M::used(M::settings(self));
+        });
+        used
+    }
+}
+
+/// Counts packets by all measurements that are on, one measurement after the other.
+#[inline(always)]
+pub(crate) fn measure<P: Packets>(
+    memory: &mut impl Memory,
+    settings: impl Borrow<Settings>,
+    needs: Needs,
+    pass: &Pass<'_>,
+    packets: &(impl Observed<P> + ?Sized),
+) {
+    let settings: &Settings = settings.borrow();
+    for_each_measurement!(M => if needs.has(Needs::measurement(M::INDEX)) {
+        measure_by::<M, P>(memory, settings, pass, packets);
+    });
+}
+
+/// Counts packets by one measurement, which is on.
+#[inline(always)]
+pub(crate) fn measure_by<M: Listed, P: Packets>(
+    memory: &mut impl Memory,
+    settings: &Settings,
+    pass: &Pass<'_>,
+    packets: &(impl Observed<P> + ?Sized),
+) {
+    let settings = M::settings(settings);
+    if let Some(parts) = memory.parts::<M>(settings) {
+        M::measure(settings, parts, pass, packets);
+    }
+}
