@@ -127,10 +127,10 @@ mod kernel {
     use super::*;
     use crate::hosts::connected;
     use flowgauge_core::delay::Directions;
-    use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER};
     use flowgauge_dataplane::xdp::{Mode, Options, Xdp};
     use flowgauge_dataplane::{Direction, Error, Place};
     use flowgauge_testing::skip;
+    use flowgauge_traffic::veth::{RECEIVER, SENDER};
     use std::net::UdpSocket;
     use std::sync::mpsc::TryRecvError;
     use std::thread;

@@ -6,10 +6,10 @@
 
 use flowgauge_core::{Link, Settings};
 use flowgauge_dataplane::poll::port::af_xdp;
-use flowgauge_dataplane::xdp::veth::ip;
 use flowgauge_dataplane::xdp::{Mode, Options, Xdp, link_of};
 use flowgauge_dataplane::{Dataplane, Direction, Error, Event, Place, Poll, Tables, poll};
 use flowgauge_testing::{on_veth, skip};
+use flowgauge_traffic::veth::ip;
 use std::fs::File;
 use std::io::Write;
 use std::net::UdpSocket;

@@ -9,7 +9,7 @@ use flowgauge_core::{
     Sharing, State, Tabulation, Zeroed,
 };
 use flowgauge_ctl::measurement::delay::estimate::{Fridge, quantiles};
-use flowgauge_dataplane::traffic::delay::{DelayProfile, DelayTraffic, Request, Shape};
+use flowgauge_traffic::delay::{DelayProfile, DelayTraffic, Request, Shape};
 
 /// Requests of a trace.
 pub const REQUESTS: u64 = 1_250_000;

@@ -236,7 +236,7 @@ fn a_switch_is_checked_with_the_vendors_client() {
         return;
     }
     on_veth(move || {
-        flowgauge_dataplane::xdp::veth::ip("link set dev lo up").unwrap();
+        flowgauge_traffic::veth::ip("link set dev lo up").unwrap();
         let scratch = common::Scratch::new("vendors-client");
         let switch = switch();
         let running = Running::start(

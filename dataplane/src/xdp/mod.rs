@@ -39,7 +39,6 @@ pub(crate) mod redirect;
 mod sender;
 mod trial;
 mod verifier;
-pub mod veth;
 mod watch;
 
 pub use conversation::{Conversation, ROUND_TRIP};

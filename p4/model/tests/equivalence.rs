@@ -21,9 +21,9 @@ use flowgauge_core::{
     Arrival, Context, HashMode, KeyKind, Link, Precision, Settings, Shared, Sharing, SketchKind,
     State, Zeroed, sketch,
 };
+use flowgauge_dataplane::Tables;
 use flowgauge_dataplane::poll::port::OwnedFrame;
-use flowgauge_dataplane::traffic::{Generator, Profile};
-use flowgauge_dataplane::{Tables, traffic};
+use flowgauge_traffic::{Generator, Profile};
 use frames::{opened_by_a_switch, within_reach_of_a_switch as within_reach};
 use proptest::prelude::*;
 use switch::{ROWS, Switch, Window, shape};
@@ -484,7 +484,7 @@ fn generated_traffic() {
         "zipf,flows=5k,ipv6,size=80",
         "zipf,flows=1k,alpha=1.3,size=200",
     ] {
-        let profile: Profile = text.parse::<traffic::Profile>().unwrap();
+        let profile: Profile = text.parse().unwrap();
         let generator = Generator::new(profile);
         let frame = |index| {
             let mut frame = generator.template().to_vec();
