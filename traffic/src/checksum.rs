@@ -1,10 +1,5 @@
 //! Checksums of IP, TCP and UDP (RFC 1071).
 
-/// Protocol number of TCP.
-pub(crate) const TCP: u8 = 6;
-/// Protocol number of UDP.
-pub(crate) const UDP: u8 = 17;
-
 /// Returns the one's complement sum of these bytes, not yet complemented.
 pub(crate) fn internet_sum(bytes: &[u8]) -> u16 {
     let mut sum: u64 = bytes

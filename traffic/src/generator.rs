@@ -1,6 +1,7 @@
 //! Frames of a profile, written in place.
 
-use crate::checksum::{TCP, internet_sum};
+use crate::checksum::internet_sum;
+use crate::frame::TCP;
 use crate::profile::{Profile, Sources, TCP_HEADER_BYTES};
 use crate::random::{CounterRng, Permuted, mix};
 use rand::RngExt;

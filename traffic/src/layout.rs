@@ -1,6 +1,7 @@
 //! Frames of TCP and UDP, with checksums and the options that Linux sends.
 
-use crate::checksum::{TCP, UDP, add, internet_sum};
+use crate::checksum::{add, internet_sum};
+use crate::frame::{TCP, UDP, flag};
 use crate::option::{ProfileError, parse_count, parse_vlan};
 use crate::profile::MAX_FRAME_BYTES;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,15 +12,6 @@ const MIN_FRAME_BYTES: usize = 60;
 const CLIENT_MAC: [u8; 6] = [0x3a, 0xfb, 0xf6, 0xe9, 0xbe, 0x5f];
 const SERVER_MAC: [u8; 6] = [0xf6, 0x22, 0x3b, 0xa1, 0x3a, 0xfb];
 const WINDOW: u16 = 502;
-
-/// Flags of TCP.
-pub(crate) mod flag {
-    pub(crate) const FIN: u8 = 0x01;
-    pub(crate) const SYN: u8 = 0x02;
-    pub(crate) const RST: u8 = 0x04;
-    pub(crate) const PSH: u8 = 0x08;
-    pub(crate) const ACK: u8 = 0x10;
-}
 
 /// Headers and length of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,11 +16,13 @@
 //! - [`Sources`], [`Attack`] and [`Burst`]: parts of a profile; `option`: values in its text;
 //! - [`Layout`]: TCP and UDP frames of sequences; `reader`: a parser of them that shares no code
 //!   with it, for tests;
+//! - [`frame`]: builders of single frames, for tests;
 //! - [`send`]: transmission through an interface, at a rate;
 //! - `veth`: isolated networks to send in, for tests and benchmarks (Linux).
 
 mod checksum;
 pub mod delay;
+pub mod frame;
 mod generator;
 mod layout;
 mod option;

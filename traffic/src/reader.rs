@@ -1,7 +1,7 @@
 //! Parser of generated frames that shares no code with their generator. It rejects frames that no
 //! host would send.
 
-use crate::layout::flag;
+use crate::frame::flag;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// A parsed packet.

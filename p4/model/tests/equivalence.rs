@@ -189,7 +189,10 @@ fn every_header_length_with_every_total_length() {
     let mut all = Vec::new();
     for ihl in 0..16_u8 {
         for total_length in 0..=64_u8 {
-            let mut packet = frames::ipv4_packet([10, 0, 0, 1], [10, 0, 0, 2], 40, 0, 17, &[1; 8]);
+            let mut packet = {
+                let ip = frames::Ip::new([10, 0, 0, 1], [10, 0, 0, 2], 17);
+                frames::Ip { options: &[1; 40], ..ip }.packet(&[1; 8])
+            };
             (packet[0], packet[3]) = (0x40 | ihl, total_length);
             all.push(OwnedFrame::ethernet(frames::ethernet(&[], frames::IPV4, &packet)));
         }

@@ -8,7 +8,8 @@ use super::{
     Agenda, CLIENT_PORTS, DelayProfile, HTTPS, Kind, RoundTrip, SERVER_BITS, SERVERS,
     SHORTEST_TIMEOUT_NS, Tell, log_uniform,
 };
-use crate::layout::{Layout, Segment, first_sequence, flag, ticks};
+use crate::frame::flag;
+use crate::layout::{Layout, Segment, first_sequence, ticks};
 use crate::random::{CounterRng, mix, unique_source};
 use rand::RngExt;
 use std::net::{IpAddr, SocketAddr};

@@ -1,5 +1,5 @@
 use super::*;
-use crate::layout::flag;
+use crate::frame::flag;
 use crate::reader::{Packet, Tcp, Transport, read, word};
 use flowgauge_testing::chance::binomial;
 use std::collections::{HashMap, HashSet};

@@ -7,7 +7,8 @@
 #[cfg(test)]
 mod tests;
 
-use crate::layout::{Layout, Segment, first_sequence, flag, ticks};
+use crate::frame::flag;
+use crate::layout::{Layout, Segment, first_sequence, ticks};
 use crate::option::{ProfileError, parse, parse_count, parse_number, parse_share};
 use crate::random::{CounterRng, mix};
 use rand::RngExt;
