@@ -9,9 +9,9 @@ use flowgauge_dataplane::poll::port::{
     AfXdpPort, Duty, Frame, Port, Ports, Received, Waker, af_xdp,
 };
 use flowgauge_dataplane::poll::{Options, PollMode};
-use flowgauge_dataplane::xdp::Sender;
 use flowgauge_dataplane::{Dataplane, Poll, Tables};
 use flowgauge_traffic::Generator;
+use flowgauge_traffic::kernel::Sender;
 use flowgauge_traffic::veth::{SENDER, isolated};
 use std::error::Error;
 use std::sync::Arc;

@@ -5,8 +5,9 @@ use crate::error::Error;
 /// An interface that sends packets unmodified.
 ///
 /// Outlets are defined next to their sockets and programs:
-/// [`FrameSender`](crate::poll::port::FrameSender) (AF_XDP), [`LiveSender`](crate::xdp::LiveSender)
-/// (in the kernel) and `DpdkSender` in [`poll::port`](crate::poll::port).
+/// [`FrameSender`](crate::poll::port::FrameSender) (AF_XDP) and `DpdkSender` in
+/// [`poll::port`](crate::poll::port), and `LiveSender` (in the kernel) in the crate
+/// `flowgauge-traffic`.
 pub trait Outlet {
     /// Returns the interface name used in outputs.
     fn interface(&self) -> &str;

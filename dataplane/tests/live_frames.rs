@@ -6,9 +6,10 @@
 use flowgauge_core::{Settings, WideBank, Zeroed};
 use flowgauge_dataplane::poll::port::{AfXdpPort, Outlet, Port, Ports, Received, af_xdp};
 use flowgauge_dataplane::poll::{self, Pace};
-use flowgauge_dataplane::xdp::{DeviceCounters, LiveSender, Options, Xdp};
+use flowgauge_dataplane::xdp::{DeviceCounters, Options, Xdp};
 use flowgauge_dataplane::{Dataplane, Place, Poll, Tables};
 use flowgauge_testing::on_veth;
+use flowgauge_traffic::kernel::LiveSender;
 use flowgauge_traffic::veth::{RECEIVER, SENDER, ip};
 use flowgauge_traffic::{Generator, Profile, memory};
 

@@ -7,15 +7,13 @@ use flowgauge_core::cardinality::Mode as Registers;
 use flowgauge_core::delay::{self, Kind, Kinds};
 use flowgauge_core::{KeyKind, Precision, Settings, cardinality};
 use flowgauge_dataplane::poll::port::{FrameSender, Outlet};
-use flowgauge_dataplane::xdp::{
-    Conversation, DIRECTORY, DeviceCounters, Keep, Mode, Options, ROUND_TRIP, Sender, Wait, Xdp,
-    detach,
-};
+use flowgauge_dataplane::xdp::{DIRECTORY, DeviceCounters, Keep, Mode, Options, Wait, Xdp, detach};
 use flowgauge_dataplane::{
     Adopted, Dataplane, Direction, Error, Event, LossCause, Place, Snapshot, Tables,
 };
 use flowgauge_testing::{on_veth, skip};
 use flowgauge_traffic::frame::{IPV4, Ip, TAG, UDP, ethernet};
+use flowgauge_traffic::kernel::{Conversation, ROUND_TRIP, Sender};
 use flowgauge_traffic::veth::{self, RECEIVER, SENDER, ip};
 use flowgauge_traffic::{Generator, Profile, Sources};
 use std::net::UdpSocket;

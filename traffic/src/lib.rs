@@ -17,6 +17,7 @@
 //! - [`Layout`]: TCP and UDP frames of sequences; `reader`: a parser of them that shares no code
 //!   with it, for tests;
 //! - [`frame`]: builders of single frames, for tests;
+//! - `kernel`: senders in the kernel (Linux);
 //! - [`send`]: transmission through an interface, at a rate;
 //! - `veth`: isolated networks to send in, for tests and benchmarks (Linux).
 
@@ -24,6 +25,8 @@ mod checksum;
 pub mod delay;
 pub mod frame;
 mod generator;
+#[cfg(target_os = "linux")]
+pub mod kernel;
 mod layout;
 mod option;
 mod port;

@@ -13,8 +13,8 @@ use flowgauge_dataplane::poll::Pace;
 #[cfg(feature = "dpdk")]
 use flowgauge_dataplane::poll::port::DpdkSender;
 use flowgauge_dataplane::poll::port::{FrameSender, Outlet, Ports, pcap, pcap_reader};
-use flowgauge_dataplane::xdp::LiveSender;
 use flowgauge_traffic::delay::{DelayProfile, DelayTraffic, RoundTrip};
+use flowgauge_traffic::kernel::LiveSender;
 use flowgauge_traffic::reorder::{PrefixTruth, ReorderProfile, ReorderTraffic};
 use flowgauge_traffic::send::{Sent, Transmission};
 use flowgauge_traffic::{Generator, Profile, ProfileError, memory};
