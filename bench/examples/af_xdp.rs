@@ -9,10 +9,10 @@ use flowgauge_dataplane::poll::port::{
     AfXdpPort, Duty, Frame, Port, Ports, Received, Waker, af_xdp,
 };
 use flowgauge_dataplane::poll::{Options, PollMode};
-use flowgauge_dataplane::traffic::Generator;
-use flowgauge_dataplane::xdp::Sender;
-use flowgauge_dataplane::xdp::veth::{SENDER, isolated};
 use flowgauge_dataplane::{Dataplane, Poll, Tables};
+use flowgauge_traffic::Generator;
+use flowgauge_traffic::kernel::Sender;
+use flowgauge_traffic::veth::{SENDER, isolated};
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -17,7 +17,7 @@ use flowgauge_core::{
 };
 use flowgauge_dataplane::poll::port::{AHEAD, Frame, prefetch};
 use flowgauge_dataplane::poll::{Batch, Instructions, Passes};
-use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
+use flowgauge_traffic::{Generator, Profile, Sources};
 use std::hint::black_box;
 
 /// Bytes of a frame.

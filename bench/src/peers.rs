@@ -15,7 +15,7 @@ use flowgauge_core::{
 };
 use flowgauge_ctl::measurement::cardinality::estimate::{Estimator, estimate};
 use flowgauge_dataplane::poll::{Batch, Instructions};
-use flowgauge_dataplane::traffic::Sources;
+use flowgauge_traffic::Sources;
 use hashbrown::HashSet;
 use hyperloglogplus::{HyperLogLog, HyperLogLogPlus};
 use nix::sys::resource::{UsageWho, getrusage};

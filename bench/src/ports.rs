@@ -9,10 +9,10 @@ use crate::scale::{Capture, count_all};
 use crate::turns::Best;
 use flowgauge_core::{HashMode, Settings};
 use flowgauge_dataplane::Error;
-use flowgauge_dataplane::poll::port::{Port, Ports, Received, memory, pcap};
+use flowgauge_dataplane::poll::port::{Port, Ports, Received, pcap};
 use flowgauge_dataplane::poll::{Instructions, Pace};
-use flowgauge_dataplane::traffic::{Profile, Sources};
-use flowgauge_dataplane::xdp::veth::isolated;
+use flowgauge_traffic::veth::isolated;
+use flowgauge_traffic::{Profile, Sources, memory};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 

@@ -10,10 +10,10 @@ use flowgauge_core::{
     Context, HashMode, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation, Zeroed,
 };
 use flowgauge_dataplane::capture::{Writer, link_type};
-use flowgauge_dataplane::poll::port::{Frame, Port, Ports, memory, pcap};
+use flowgauge_dataplane::poll::port::{Frame, Port, Ports, pcap};
 use flowgauge_dataplane::poll::{self, Advance, Batch, Instructions, Pace};
-use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
 use flowgauge_dataplane::{Dataplane, Poll, Tables};
+use flowgauge_traffic::{Generator, Profile, Sources, memory};
 use std::fs::{self, File};
 use std::hint::black_box;
 use std::io::{self, BufWriter};

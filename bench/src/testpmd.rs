@@ -13,7 +13,7 @@ use crate::live::Null;
 use crate::live::{self, Cpus, Failure, Traffic, WITHOUT_HUGEPAGES, missing};
 use crate::statistics::median;
 use flowgauge_core::Settings;
-use flowgauge_dataplane::xdp::veth::{RECEIVER, isolated};
+use flowgauge_traffic::veth::{RECEIVER, isolated};
 use std::fs;
 use std::io::{Read, Write};
 use std::path::Path;

@@ -14,12 +14,11 @@ use flowgauge_core::delay::{self, Kinds};
 use flowgauge_core::heavy::{self, Algorithm};
 use flowgauge_core::sketch::{self, SketchKind};
 use flowgauge_core::{HashMode, KeyKind, Settings, cardinality, membership, reorder};
-use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
-use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, isolated};
-use flowgauge_dataplane::xdp::{
-    Conversation, DeviceCounters, Injector, Options, Sender, Task, Xdp,
-};
+use flowgauge_dataplane::xdp::{DeviceCounters, Injector, Options, Task, Xdp};
 use flowgauge_dataplane::{Dataplane, Direction, Error, Place, Tables};
+use flowgauge_traffic::kernel::{Conversation, Sender};
+use flowgauge_traffic::veth::{RECEIVER, SENDER, isolated};
+use flowgauge_traffic::{Generator, Profile, Sources};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 

@@ -5,8 +5,8 @@
 use flowgauge_bench::line_rate::{Options, measure};
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::{AfXdp, FrameSender, Outlet, af_xdp};
-use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER};
 use flowgauge_testing::on_veth;
+use flowgauge_traffic::veth::{RECEIVER, SENDER};
 use std::time::Duration;
 
 fn search() {

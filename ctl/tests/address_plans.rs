@@ -7,6 +7,7 @@ use flowgauge_core::{
 };
 use flowgauge_ctl::measurement::cardinality::estimate::{Estimator, estimate};
 use flowgauge_dataplane::Tables;
+use flowgauge_traffic::frame::{Ip, TCP};
 
 const SEEDS: u64 = 40;
 const FLOWS: [u32; 3] = [300, 5_000, 60_000];
@@ -32,18 +33,17 @@ const PLANS: [Plan; 5] = [
     }),
 ];
 
+/// Next header of an IPv6 packet that ends with its header.
+const NO_NEXT_HEADER: u8 = 59;
+
 fn frame(source: &[u8]) -> Vec<u8> {
-    let mut frame = vec![0; 12];
-    if source.len() == 4 {
-        frame.extend([0x08, 0x00, 0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0]);
-        frame.extend(source);
-        frame.extend([192, 0, 2, 1]);
-    } else {
-        frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, 59, 64]);
-        frame.extend(source);
-        frame.extend([0; 16]);
+    match source.first_chunk::<16>() {
+        Some(source) => Ip::new(*source, [0; 16], NO_NEXT_HEADER).frame(&[]),
+        None => {
+            let source = [source[0], source[1], source[2], source[3]];
+            Ip::new(source, [192, 0, 2, 1], TCP).frame(&[])
+        }
     }
-    frame
 }
 
 /// Returns the relative error of one seed.

@@ -22,13 +22,14 @@ use flowgauge_ctl::record::{Kind, Record};
 use flowgauge_ctl::schedule::{Action, Intervals, Schedule};
 use flowgauge_dataplane::capture::build::{self, Packet, PcapOptions, PcapVariant};
 use flowgauge_dataplane::middleware::{FaultInjector, Faults};
-use flowgauge_dataplane::poll::port::{memory, pcap_reader};
+use flowgauge_dataplane::poll::port::pcap_reader;
 use flowgauge_dataplane::poll::{self, Gate, Pace, Poll};
 use flowgauge_dataplane::{
     Adopted, Capabilities, Dataplane, DelaySample, Direction, Error, Event, LossCause, Losses,
     Part, Place, Snapshot, Tables, Tally,
 };
 use flowgauge_testing::chance::{binomial, poisson};
+use flowgauge_traffic::memory;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::io::{self, Cursor};

@@ -15,6 +15,7 @@ use flowgauge_dataplane::capture::build::{self, Packet, PcapOptions, PcapVariant
 use flowgauge_dataplane::poll::port::pcap_reader;
 use flowgauge_dataplane::poll::{self, Pace, Poll};
 use flowgauge_testing::chance::binomial;
+use flowgauge_traffic::frame;
 use prost::Message;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -34,13 +35,7 @@ const P95: usize = 2;
 fn echo(host: u32, sequence: u16, is_reply: bool) -> Vec<u8> {
     let (host, server) = ((0x0a00_0000 + host).to_be_bytes(), [192, 0, 2, 1]);
     let (from, to) = if is_reply { (server, host) } else { (host, server) };
-    let mut bytes = vec![0; 12];
-    bytes.extend([8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 1, 0, 0]);
-    bytes.extend(from);
-    bytes.extend(to);
-    bytes.extend([if is_reply { 0 } else { 8 }, 0, 0, 0, 0, 1]);
-    bytes.extend(sequence.to_be_bytes());
-    bytes
+    frame::echo(from, to, 0x0001_0000 | u32::from(sequence), is_reply)
 }
 
 /// Returns requests at these rates, second by second, with log-uniform delays from 1 to 100 ms, and

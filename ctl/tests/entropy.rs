@@ -15,12 +15,12 @@ use flowgauge_core::{
 };
 use flowgauge_ctl::measurement::alarm::judge::{self, Judge, Verdict};
 use flowgauge_ctl::measurement::entropy::estimate::{Entropy, estimate};
-use flowgauge_dataplane::poll::port::{self, OwnedFrame, Port, Ports, memory};
+use flowgauge_dataplane::poll::port::{self, OwnedFrame, Port, Ports};
 use flowgauge_dataplane::poll::{Options, Pace};
-use flowgauge_dataplane::traffic::Profile;
 use flowgauge_dataplane::{Dataplane, Event, Poll, Snapshot, Tables};
 use flowgauge_testing::chance::{DEVIATIONS, of_mean};
 use flowgauge_testing::skip;
+use flowgauge_traffic::{Profile, memory};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 

@@ -15,12 +15,12 @@
 //!    backend may retain the bank.
 //!
 //! # Where to look
-//! - [`poll`]: worker threads of this process; their [ports](poll::port) are captures, generators,
-//!   AF_XDP and DPDK;
+//! - [`poll`]: worker threads of this process; their [ports](poll::port) are captures, AF_XDP,
+//!   DPDK and frames in memory;
 //! - [`xdp`]: programs in the kernel, at an interface (Linux);
 //! - [`tofino`]: a switch that runs `p4/flowgauge.p4`;
 //! - [`middleware`]: wrappers of a dataplane that log its calls or inject faults;
-//! - [`capture`]: capture file formats; [`traffic`]: generated packets; [`send`]: transmission;
+//! - [`capture`]: capture file formats; [`Outlet`](poll::port::Outlet): transmission;
 //! - crate `flowgauge-core`: what one packet does to a bank; workers and the kernel run the same
 //!   code.
 //!
@@ -36,11 +36,11 @@ pub mod hash_key;
 mod interface;
 pub mod losses;
 pub mod middleware;
+mod outlet;
 mod place;
 pub mod poll;
 mod poll_mode;
 mod sampled;
-pub mod send;
 pub mod snapshot;
 mod spares;
 pub mod status;
@@ -57,7 +57,6 @@ pub mod tofino {
     pub use options::{Fec, Options, Port, Speed, Tls};
     pub use slot::{SLOT_BITS, nearest_slot, slot_bits};
 }
-pub mod traffic;
 #[cfg(target_os = "linux")]
 pub mod xdp;
 

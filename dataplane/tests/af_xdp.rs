@@ -8,11 +8,11 @@ use flowgauge_dataplane::poll::port::{
     AfXdp, AfXdpPort, Duty, Frame, FrameSender, Outlet, Port, Ports, Received, Waker, af_xdp,
 };
 use flowgauge_dataplane::poll::{Options, PollMode};
-use flowgauge_dataplane::traffic::Generator;
-use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, ip};
 use flowgauge_dataplane::xdp::{DeviceCounters, Mode, Xdp};
 use flowgauge_dataplane::{Dataplane, Error, Event, LossCause, Losses, Place, Poll, Tables, xdp};
 use flowgauge_testing::{on_veth, skip};
+use flowgauge_traffic::Generator;
+use flowgauge_traffic::veth::{RECEIVER, SENDER, ip};
 use std::net::UdpSocket;
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -7,10 +7,10 @@
 mod kernel;
 
 use flowgauge_core::Settings;
-use flowgauge_dataplane::xdp::veth::{self, RECEIVER, SENDER};
 use flowgauge_dataplane::xdp::{DIRECTORY, Keep, Mode, Options, Xdp, detach, left};
 use flowgauge_dataplane::{Adopted, Dataplane, Direction, Event, Place, Snapshot, Tables};
 use flowgauge_testing::on_veth;
+use flowgauge_traffic::veth::{self, RECEIVER, SENDER};
 use kernel::Other;
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};

@@ -12,6 +12,7 @@ use flowgauge_core::delay::{self, Kind, Kinds};
 use flowgauge_core::{Settings, cardinality};
 use flowgauge_dataplane::poll::port::{OwnedFrame, frames};
 use flowgauge_dataplane::{Dataplane, DelaySample, Poll, Tables, poll};
+use flowgauge_traffic::frame::{self, Ip, UDP, udp};
 use samples::passed_on;
 use std::sync::Arc;
 
@@ -29,22 +30,10 @@ fn settings() -> Settings {
 
 /// Builds a query of a client, or the answer to it.
 fn dns(client: u16, is_answer: bool) -> OwnedFrame {
-    let ([from, to], [source, destination]) =
+    let ([from, to], ports) =
         if is_answer { ([2, 1], [53, client]) } else { ([1, 2], [client, 53]) };
-    let ports = [source.to_be_bytes(), destination.to_be_bytes()].concat();
-    let ip = [
-        &[0x45, 0, 0, 40, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, from, 10, 0, 0, to][..],
-        &ports,
-        &[0, 20, 0, 0],
-    ]
-    .concat();
-    let mut frame = [
-        &[0; 12][..],
-        &[8, 0],
-        &ip,
-        &[0, 1, if is_answer { 0x80 } else { 1 }, 0, 0, 1, 0, 0, 0, 0, 0, 0],
-    ]
-    .concat();
+    let message = udp(ports, &frame::dns(1, is_answer));
+    let mut frame = Ip::new([10, 0, 0, from], [10, 0, 0, to], UDP).frame(&message);
     frame.resize(60, 0);
     OwnedFrame::ethernet(frame)
 }
@@ -127,10 +116,10 @@ mod kernel {
     use super::*;
     use crate::hosts::connected;
     use flowgauge_core::delay::Directions;
-    use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER};
     use flowgauge_dataplane::xdp::{Mode, Options, Xdp};
     use flowgauge_dataplane::{Direction, Error, Place};
     use flowgauge_testing::skip;
+    use flowgauge_traffic::veth::{RECEIVER, SENDER};
     use std::net::UdpSocket;
     use std::sync::mpsc::TryRecvError;
     use std::thread;

@@ -11,12 +11,12 @@ use flowgauge_dataplane::poll::port::{
     DpdkSender, Duty, Frame, Outlet, Port, Ports, Received, dpdk, dpdk_device, pcap,
 };
 use flowgauge_dataplane::poll::{Options, Pace, Poll};
-use flowgauge_dataplane::traffic::{Generator, Profile};
 use flowgauge_dataplane::xdp::DeviceCounters;
-use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER};
 use flowgauge_dataplane::{Dataplane, Error, Event, LossCause, Snapshot, Tables};
 use flowgauge_dpdk::{Device, Queues};
 use flowgauge_testing::on_veth;
+use flowgauge_traffic::veth::{RECEIVER, SENDER};
+use flowgauge_traffic::{Generator, Profile};
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::ops::Range;

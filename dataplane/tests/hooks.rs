@@ -7,7 +7,6 @@
 mod kernel;
 
 use flowgauge_core::Settings;
-use flowgauge_dataplane::xdp::veth::{self, RECEIVER, SENDER, ip};
 use flowgauge_dataplane::xdp::{
     DIRECTORY, Keep, Mode, Options, Wait, Xdp, detach, left, supported,
 };
@@ -15,6 +14,7 @@ use flowgauge_dataplane::{
     Adopted, Dataplane, Direction, Event, LossCause, Place, Snapshot, Tables,
 };
 use flowgauge_testing::{on_veth, skip};
+use flowgauge_traffic::veth::{self, RECEIVER, SENDER, ip};
 use kernel::Other;
 use nix::sched::{CloneFlags, unshare};
 use std::fs::{self, Permissions};

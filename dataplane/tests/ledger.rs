@@ -8,11 +8,12 @@ mod kernel;
 
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::{FrameSender, Outlet, af_xdp};
-use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
-use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, ip};
-use flowgauge_dataplane::xdp::{DIRECTORY, DeviceCounters, Keep, Mode, Options, Sender, Xdp};
+use flowgauge_dataplane::xdp::{DIRECTORY, DeviceCounters, Keep, Mode, Options, Xdp};
 use flowgauge_dataplane::{Dataplane, Direction, LossCause, Place, Poll, Tables, poll};
 use flowgauge_testing::{on_veth, skip};
+use flowgauge_traffic::kernel::Sender;
+use flowgauge_traffic::veth::{RECEIVER, SENDER, ip};
+use flowgauge_traffic::{Generator, Profile, Sources};
 use std::net::UdpSocket;
 use std::process::Command;
 use std::sync::{Arc, Barrier};

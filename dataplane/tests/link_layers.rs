@@ -6,10 +6,11 @@
 
 use flowgauge_core::{Link, Settings};
 use flowgauge_dataplane::poll::port::af_xdp;
-use flowgauge_dataplane::xdp::veth::ip;
 use flowgauge_dataplane::xdp::{Mode, Options, Xdp, link_of};
 use flowgauge_dataplane::{Dataplane, Direction, Error, Event, Place, Poll, Tables, poll};
 use flowgauge_testing::{on_veth, skip};
+use flowgauge_traffic::frame::{IPV4, Ip, UDP, ethernet, udp};
+use flowgauge_traffic::veth::ip;
 use std::fs::File;
 use std::io::Write;
 use std::net::UdpSocket;
@@ -43,45 +44,11 @@ fn on_device(kind: libc::c_int, test: impl FnOnce(File) + Send + 'static) {
 
 /// Builds an IPv4 UDP packet with a source per number.
 fn packet(number: u8) -> Vec<u8> {
-    let mut packet = vec![
-        0x45,
-        0,
-        0,
-        32,
-        0,
-        0,
-        0x40,
-        0,
-        64,
-        17,
-        0,
-        0,
-        10,
-        79,
-        0,
-        100 + number,
-        10,
-        79,
-        0,
-        9,
-        0,
-        1,
-        0,
-        9,
-        0,
-        12,
-        0,
-        0,
-    ];
-    packet.resize(32, 0);
-    packet
+    Ip::new([10, 79, 0, 100 + number], [10, 79, 0, 9], UDP).packet(&udp([1, 9], &[0; 4]))
 }
 
 fn ipv6() -> Vec<u8> {
-    let mut packet = vec![0x60, 0, 0, 0, 0, 8, 17, 64];
-    packet.resize(40, 0xfd);
-    packet.extend([0, 1, 0, 9, 0, 8, 0, 0]);
-    packet
+    Ip::new([0xfd; 16], [0xfd; 16], UDP).packet(&udp([1, 9], &[]))
 }
 
 /// Returns packets of IPv4, of IPv6 and others, and their bytes.
@@ -157,8 +124,8 @@ fn packets_of_a_tap_device_have_an_ethernet_header() {
         on_device(libc::IFF_TAP, move |mut file| {
             let mut xdp = xdp(Direction::Ingress, mode);
             for number in 0..20 {
-                let ethernet = [&[2; 12][..], &[0x08, 0x00], &packet(number)].concat();
-                file.write_all(&ethernet).unwrap();
+                let frame = ethernet(&[], IPV4, &packet(number));
+                file.write_all(&frame).unwrap();
             }
             assert_eq!(collect(&mut xdp, 20), (20, 0, 0, 20 * 46), "{mode:?}");
         });

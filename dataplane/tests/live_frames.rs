@@ -4,13 +4,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use flowgauge_core::{Settings, WideBank, Zeroed};
-use flowgauge_dataplane::poll::port::{AfXdpPort, Outlet, Port, Ports, Received, af_xdp, memory};
+use flowgauge_dataplane::poll::port::{AfXdpPort, Outlet, Port, Ports, Received, af_xdp};
 use flowgauge_dataplane::poll::{self, Pace};
-use flowgauge_dataplane::traffic::{Generator, Profile};
-use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, ip};
-use flowgauge_dataplane::xdp::{DeviceCounters, LiveSender, Options, Xdp};
+use flowgauge_dataplane::xdp::{DeviceCounters, Options, Xdp};
 use flowgauge_dataplane::{Dataplane, Place, Poll, Tables};
 use flowgauge_testing::on_veth;
+use flowgauge_traffic::kernel::LiveSender;
+use flowgauge_traffic::veth::{RECEIVER, SENDER, ip};
+use flowgauge_traffic::{Generator, Profile, memory};
 
 /// Less than the 256 packets that a veth device queues for its peer.
 const FEW: u64 = 192;

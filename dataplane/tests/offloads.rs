@@ -13,12 +13,12 @@ mod hosts;
 
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::af_xdp;
-use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER};
 use flowgauge_dataplane::xdp::{DeviceCounters, Mode, Options, Xdp};
 use flowgauge_dataplane::{
     Dataplane, Direction, Event, LossCause, Losses, Place, Poll, Tables, poll,
 };
 use flowgauge_testing::skip;
+use flowgauge_traffic::veth::{RECEIVER, SENDER};
 use hosts::Host;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs, UdpSocket};

@@ -13,6 +13,7 @@ use flowgauge_core::{
 use flowgauge_dataplane::xdp::{Mode, Offload, Options, Xdp};
 use flowgauge_dataplane::{Dataplane, Direction, Error, Snapshot, Tables};
 use flowgauge_testing::skip;
+use flowgauge_traffic::frame::{IPV6, Ip, TAG, TCP, Tcp, UDP, ethernet, udp};
 
 /// Enables every measurement that counts packets or bytes.
 fn settings(unit: Unit) -> Settings {
@@ -44,27 +45,23 @@ fn detached(direction: Direction, settings: Settings) -> Option<Xdp> {
     }
 }
 
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-
 /// Builds headers up to the payload: Ethernet, tags in the frame, IPv4 or IPv6, TCP with options or
-/// UDP.
+/// UDP. The IP header has no length.
 fn headers(tags: usize, v6: bool, protocol: u8) -> Vec<u8> {
-    let mut frame = vec![2; 12];
-    (0..tags).for_each(|_| frame.extend([0x81, 0x00, 0, 5]));
-    if v6 {
-        frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, protocol, 64]);
-        frame.extend([7; 32]);
+    let transport = if protocol == TCP {
+        Tcp { options: &[0; 12], ..Tcp::default() }.segment(&[])
     } else {
-        frame.extend([0x08, 0x00, 0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, protocol, 0, 0]);
-        frame.extend([10, 0, 0, 1, 10, 0, 0, 2]);
-    }
-    let mut transport = if protocol == TCP { vec![0; 32] } else { vec![0; 8] };
-    if protocol == TCP {
-        transport[12] = 8 << 4;
-    }
-    frame.extend(transport);
-    frame
+        udp([0; 2], &[])
+    };
+    let ip = if v6 {
+        Ip::new([7; 16], [7; 16], protocol)
+    } else {
+        Ip::new([10, 0, 0, 1], [10, 0, 0, 2], protocol)
+    };
+    let mut packet = ip.packet(&transport);
+    let length = if ip.ethertype() == IPV6 { 4..6 } else { 2..4 };
+    packet[length].fill(0);
+    ethernet(&vec![TAG; tags], ip.ethertype(), &packet)
 }
 
 /// Builds a frame with this payload and no length in its header, like large super-packets.

@@ -7,16 +7,15 @@ use flowgauge_core::cardinality::Mode as Registers;
 use flowgauge_core::delay::{self, Kind, Kinds};
 use flowgauge_core::{KeyKind, Precision, Settings, cardinality};
 use flowgauge_dataplane::poll::port::{FrameSender, Outlet};
-use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
-use flowgauge_dataplane::xdp::veth::{self, RECEIVER, SENDER, ip};
-use flowgauge_dataplane::xdp::{
-    Conversation, DIRECTORY, DeviceCounters, Keep, Mode, Options, ROUND_TRIP, Sender, Wait, Xdp,
-    detach,
-};
+use flowgauge_dataplane::xdp::{DIRECTORY, DeviceCounters, Keep, Mode, Options, Wait, Xdp, detach};
 use flowgauge_dataplane::{
     Adopted, Dataplane, Direction, Error, Event, LossCause, Place, Snapshot, Tables,
 };
 use flowgauge_testing::{on_veth, skip};
+use flowgauge_traffic::frame::{IPV4, Ip, TAG, UDP, ethernet};
+use flowgauge_traffic::kernel::{Conversation, ROUND_TRIP, Sender};
+use flowgauge_traffic::veth::{self, RECEIVER, SENDER, ip};
+use flowgauge_traffic::{Generator, Profile, Sources};
 use std::net::UdpSocket;
 use std::path::Path;
 use std::process::Command;
@@ -221,13 +220,10 @@ fn a_vlan_tag_that_the_kernel_took_out_is_a_part_of_the_packet() {
             let mut sender = FrameSender::new(SENDER.0).unwrap();
             let mut lengths = 0;
             for tags in 0..3 {
-                let tags: Vec<u8> = (0..tags).flat_map(|_| [0x81, 0x00, 0, 5]).collect();
-                let ip = [
-                    0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 10, 77, 0, 1, 10, 77, 0, 2, 0, 1, 0,
-                    9,
-                ];
-                let mut frame = [&[2; 12][..], &tags, &[0x08, 0x00], &ip].concat();
-                frame.resize(100 + tags.len(), 0);
+                let packet = Ip::new([10, 77, 0, 1], [10, 77, 0, 2], UDP)
+                    .packet(&[0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0]);
+                let mut frame = ethernet(&vec![TAG; tags], IPV4, &packet);
+                frame.resize(100 + 4 * tags, 0);
                 lengths += frame.len() as u64;
                 sender.send(&frame).unwrap();
             }

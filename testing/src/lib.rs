@@ -41,12 +41,12 @@ fn note(path: &Path, line: &str) -> std::io::Result<()> {
     File::options().create(true).append(true).open(path)?.write_all(line.as_bytes())
 }
 
-/// Runs a test in a [network namespace of its own](flowgauge_dataplane::xdp::veth::isolated). Skips
+/// Runs a test in a [network namespace of its own](flowgauge_traffic::veth::isolated). Skips
 /// it if there can be none.
 #[cfg(target_os = "linux")]
 #[track_caller]
 pub fn on_veth<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) {
-    if let Err(need) = flowgauge_dataplane::xdp::veth::isolated(test) {
+    if let Err(need) = flowgauge_traffic::veth::isolated(test) {
         skip(need);
     }
 }

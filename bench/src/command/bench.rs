@@ -8,7 +8,7 @@ use flowgauge_bench::findings::Findings;
 use flowgauge_bench::{line_rate, packet, peers, scale, xdp};
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::{AfXdp, FrameSender, Outlet, af_xdp};
-use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, isolated};
+use flowgauge_traffic::veth::{RECEIVER, SENDER, isolated};
 use std::io::{self, Write};
 use std::time::Duration;
 

@@ -10,7 +10,7 @@ use flowgauge_core::{
 };
 use flowgauge_core::{HashMode, HostMeasurement as _, Listed as _};
 use flowgauge_ctl::measurement::delay::estimate::{Fridge, quantiles};
-use flowgauge_dataplane::traffic::delay::{DelayProfile, DelayTraffic, Request, Shape};
+use flowgauge_traffic::delay::{DelayProfile, DelayTraffic, Request, Shape};
 
 /// Requests of a trace.
 pub const REQUESTS: u64 = 1_250_000;

@@ -18,7 +18,7 @@ use flowgauge_core::hash::crc32;
 use flowgauge_core::logarithm::{PER_PACKET, PER_WINDOW};
 use flowgauge_core::{Entropy, Grid, SharedSketch, Sharing, SketchKind, Tabulation, WideSketch};
 use flowgauge_ctl::measurement::entropy::estimate::estimate;
-use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
+use flowgauge_traffic::{Generator, Profile, Sources};
 use hashbrown::HashMap;
 use std::io::{self, Write};
 use std::num::NonZero;

@@ -3,7 +3,7 @@
 use flowgauge_core::hash::crc32;
 use flowgauge_core::heavy::{Algorithm, Item, Settings, Table};
 use flowgauge_core::{FlowKey, Heavy};
-use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
+use flowgauge_traffic::{Generator, Profile, Sources};
 use hashbrown::HashMap;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -9,7 +9,7 @@ use flowgauge_core::{
 };
 use flowgauge_core::{HashMode, HostMeasurement as _, Listed as _};
 use flowgauge_ctl::measurement::reorder::estimate::{LEAST_LATE, MUCH, reorders, share};
-use flowgauge_dataplane::traffic::reorder::{PrefixTruth, ReorderProfile, ReorderTraffic};
+use flowgauge_traffic::reorder::{PrefixTruth, ReorderProfile, ReorderTraffic};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::ops::Range;

@@ -2,7 +2,7 @@ use super::experiment::PrefixBehaviour;
 use super::*;
 use flowgauge_core::reorder::Prefix;
 use flowgauge_ctl::measurement::reorder::estimate::{LEAST_LATE, MUCH, reorders};
-use flowgauge_dataplane::traffic::reorder::{PrefixTruth, ReorderProfile};
+use flowgauge_traffic::reorder::{PrefixTruth, ReorderProfile};
 use std::net::{IpAddr, Ipv4Addr};
 
 fn findings(seeds: u64, packets: u64, traffic: &[Traffic], setups: &[Setup]) -> Findings {

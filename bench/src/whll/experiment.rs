@@ -6,10 +6,9 @@ use flowgauge_core::{HashMode, Settings, cardinality};
 use flowgauge_ctl::clock::{Clock, Trace, Woken, nanoseconds};
 use flowgauge_ctl::measurement::cardinality::estimate::{Estimator, Histogram, estimate_from};
 use flowgauge_ctl::schedule::{Action, Intervals, Schedule};
-use flowgauge_dataplane::poll::port::memory;
 use flowgauge_dataplane::poll::{self, Pace};
-use flowgauge_dataplane::traffic::{Burst, Profile, Sources};
 use flowgauge_dataplane::{Dataplane, Poll, Snapshot, Tables};
+use flowgauge_traffic::{Burst, Profile, Sources, memory};
 use std::collections::VecDeque;
 use std::time::Duration;
 

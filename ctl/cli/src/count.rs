@@ -13,9 +13,10 @@ use flowgauge_dataplane::Tofino;
 use flowgauge_dataplane::poll::Pace;
 #[cfg(feature = "dpdk")]
 use flowgauge_dataplane::poll::port::dpdk;
-use flowgauge_dataplane::poll::port::{Capture, af_xdp, captures, memory, pcap};
+use flowgauge_dataplane::poll::port::{Capture, af_xdp, captures, pcap};
 use flowgauge_dataplane::tofino::{self, Tls};
 use flowgauge_dataplane::xdp::{self, Keep, Xdp};
+use flowgauge_traffic::memory;
 use std::path::Path;
 
 /// Counts until the source ends, or the run.

@@ -4,9 +4,9 @@ use crate::error::Failure;
 use flowgauge_dataplane::capture::{Writer, link_type};
 use flowgauge_dataplane::poll::Pace;
 use flowgauge_dataplane::poll::port::{Capture, PcapPort, Ports, captures};
-use flowgauge_dataplane::traffic::delay::{DelayProfile, DelayTraffic};
-use flowgauge_dataplane::traffic::reorder::{ReorderProfile, ReorderTraffic};
-use flowgauge_dataplane::traffic::{Generator, Profile};
+use flowgauge_traffic::delay::{DelayProfile, DelayTraffic};
+use flowgauge_traffic::reorder::{ReorderProfile, ReorderTraffic};
+use flowgauge_traffic::{Generator, Profile};
 use std::io::{self, Read};
 
 /// Link with an attack: from second 22 on, many sources send to one destination for eight seconds

@@ -12,12 +12,12 @@ use flowgauge_dataplane::capture::{Writer, link_type};
 use flowgauge_dataplane::poll::Pace;
 #[cfg(feature = "dpdk")]
 use flowgauge_dataplane::poll::port::DpdkSender;
-use flowgauge_dataplane::poll::port::{FrameSender, Ports, memory, pcap, pcap_reader};
-use flowgauge_dataplane::send::{Outlet, Sent, Transmission};
-use flowgauge_dataplane::traffic::delay::{DelayProfile, DelayTraffic, RoundTrip};
-use flowgauge_dataplane::traffic::reorder::{PrefixTruth, ReorderProfile, ReorderTraffic};
-use flowgauge_dataplane::traffic::{Generator, Profile, ProfileError};
-use flowgauge_dataplane::xdp::LiveSender;
+use flowgauge_dataplane::poll::port::{FrameSender, Outlet, Ports, pcap, pcap_reader};
+use flowgauge_traffic::delay::{DelayProfile, DelayTraffic, RoundTrip};
+use flowgauge_traffic::kernel::LiveSender;
+use flowgauge_traffic::reorder::{PrefixTruth, ReorderProfile, ReorderTraffic};
+use flowgauge_traffic::send::{Sent, Transmission};
+use flowgauge_traffic::{Generator, Profile, ProfileError, memory};
 use indicatif::ProgressBar;
 use std::fmt::Display;
 use std::fs::File;
@@ -277,9 +277,7 @@ impl Generate {
                 let packets = Some(packets(&profile));
                 let transmission = Transmission::new(sender, None, &is_interrupted);
                 let ports = memory(Profile { packets, ..profile }, 1, Pace::RealTime);
-                transmit(ports, &interface, |ports, progress| {
-                    transmission.send_generated(ports, progress)
-                })
+                transmit(ports, &interface, |ports, progress| transmission.send(ports, progress))
             }
             (None, Some(path)) => {
                 let is_piped = path.as_os_str() == "-";
@@ -289,9 +287,7 @@ impl Generate {
                     pcap(&path, 1, pace)?
                 };
                 let transmission = Transmission::new(sender, rate, &is_interrupted);
-                transmit(ports, &interface, |ports, progress| {
-                    transmission.send_capture(ports, progress)
-                })
+                transmit(ports, &interface, |ports, progress| transmission.send(ports, progress))
             }
             (None, None) => Err(Failure::Usage("give a PROFILE, or --pcap FILE".to_owned())),
         }

@@ -10,7 +10,7 @@ use crate::options::run::Run;
 use crate::run_config::{Interfaces, Source};
 use crate::value::PortSpec;
 use clap::ArgMatches;
-use flowgauge_dataplane::traffic::{Profile, Sources};
+use flowgauge_traffic::{Profile, Sources};
 use std::time::Duration;
 
 /// Runs `flowgauge run`: counts the sources that the command line, the environment and the

@@ -11,8 +11,8 @@ use flowgauge_ctl::measurement::cardinality::estimate::Estimator;
 use flowgauge_ctl::output::Format;
 use flowgauge_dataplane::poll::PollMode;
 use flowgauge_dataplane::poll::port::AfXdp;
-use flowgauge_dataplane::traffic::Profile;
 use flowgauge_dataplane::{Direction, MeasurementKind, tofino, xdp};
+use flowgauge_traffic::Profile;
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
@@ -236,7 +236,7 @@ pub(crate) fn port(text: &str) -> Result<PortSpec, String> {
         Some(("af_xdp", description)) => description.parse().map(PortSpec::AfXdp),
         Some(("pcap", path)) if !path.is_empty() => Ok(PortSpec::Pcap(path.into())),
         Some(("memory", profile)) => {
-            profile.parse().map(PortSpec::Memory).map_err(|error: flowgauge_dataplane::traffic::ProfileError| error.to_string())
+            profile.parse().map(PortSpec::Memory).map_err(|error: flowgauge_traffic::ProfileError| error.to_string())
         }
         Some(("dpdk", device)) => dpdk(device).map(PortSpec::Dpdk),
         _ => Err("use af_xdp:IFACE, pcap:FILE, memory:PROFILE or dpdk:DEVICE, such as memory:zipf,flows=100k,rate=1M".to_owned()),

@@ -6,8 +6,8 @@
 mod common;
 
 use common::{Running, Scratch, check, number, of_kind, parse, run};
-use flowgauge_dataplane::xdp::veth::ip;
 use flowgauge_testing::on_veth;
+use flowgauge_traffic::veth::ip;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;

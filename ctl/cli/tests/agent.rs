@@ -6,8 +6,8 @@ mod common;
 
 use common::served::Served;
 use common::{Outcome, Running, Scratch, flowgauge, number, of_kind, parse, text};
-use flowgauge_dataplane::xdp::veth::{self, RECEIVER, SENDER};
 use flowgauge_testing::on_veth;
+use flowgauge_traffic::veth::{self, RECEIVER, SENDER};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -9,6 +9,7 @@ use flowgauge_bfruntime::server::{Running, Target};
 use flowgauge_p4_model::wire::{Wire, wait};
 use flowgauge_p4_model::{Model, Options, Switch};
 use flowgauge_testing::{on_veth, skip};
+use flowgauge_traffic::frame;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -236,7 +237,7 @@ fn a_switch_is_checked_with_the_vendors_client() {
         return;
     }
     on_veth(move || {
-        flowgauge_dataplane::xdp::veth::ip("link set dev lo up").unwrap();
+        flowgauge_traffic::veth::ip("link set dev lo up").unwrap();
         let scratch = common::Scratch::new("vendors-client");
         let switch = switch();
         let running = Running::start(
@@ -339,9 +340,7 @@ fn switch() -> Arc<Switch> {
 /// Returns an echo request from 10.0.0.1 to 10.0.0.2, or its reply.
 fn echo(is_reply: bool) -> Vec<u8> {
     let (from, to) = if is_reply { (2, 1) } else { (1, 2) };
-    let ip = [0x45, 0, 0, 28, 0, 0, 0, 0, 64, 1, 0, 0, 10, 0, 0, from, 10, 0, 0, to];
-    let message = [if is_reply { 0 } else { 8 }, 0, 0, 0, 0, 7, 0, 1];
-    let mut frame = [&[2; 12][..], &[8, 0], &ip, &message].concat();
+    let mut frame = frame::echo([10, 0, 0, from], [10, 0, 0, to], 0x0007_0001, is_reply);
     frame.resize(60, 0);
     frame
 }

@@ -5,10 +5,10 @@ mod common;
 
 use common::{Outcome, Scratch, flowgauge, run, text};
 use flowgauge_core::Settings;
-use flowgauge_dataplane::xdp::veth::ip;
 use flowgauge_dataplane::xdp::{Options, Xdp};
 use flowgauge_dataplane::{Dataplane, Place, Tables};
 use flowgauge_testing::{on_veth, skip};
+use flowgauge_traffic::veth::ip;
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 use serde_json::Value;
 use std::fs;

@@ -7,6 +7,7 @@ mod common;
 use common::tshark::{has_tshark, tshark};
 use common::{SECOND, START, Scratch, frames, number, parse, replay, total};
 use flowgauge_dataplane::capture::build::{self, Packet, PcapOptions};
+use flowgauge_traffic::frame;
 use std::collections::HashSet;
 use std::path::Path;
 
@@ -139,8 +140,7 @@ fn agree(scratch: &Scratch, captures: Vec<(String, Vec<Vec<u8>>)>, header: Heade
 }
 
 fn udp(host: u16) -> Vec<u8> {
-    let [high, low] = (0xc000 | host).to_be_bytes();
-    vec![high, low, 0xc0, 0x02, 0, 12, 0, 0, 1, 2, 3, 4]
+    frame::udp([0xc000 | host, 0xc002], &[1, 2, 3, 4])
 }
 
 fn v4(host: u8) -> Vec<u8> {

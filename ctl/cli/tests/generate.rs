@@ -5,8 +5,8 @@ mod common;
 
 use common::tshark::{has_tshark, tshark};
 use common::{Outcome, Scratch, flowgauge, number, of_kind, records, run, total};
-use flowgauge_dataplane::traffic::{Generator, Profile};
 use flowgauge_testing::skip;
+use flowgauge_traffic::{Generator, Profile};
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};

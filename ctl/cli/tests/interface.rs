@@ -5,10 +5,11 @@
 mod common;
 
 use common::{Scratch, flowgauge};
-use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
-use flowgauge_dataplane::xdp::veth::{self, RECEIVER, SENDER};
-use flowgauge_dataplane::xdp::{DIRECTORY, DeviceCounters, Sender};
+use flowgauge_dataplane::xdp::{DIRECTORY, DeviceCounters};
 use flowgauge_testing::{on_veth, skip};
+use flowgauge_traffic::kernel::Sender;
+use flowgauge_traffic::veth::{self, RECEIVER, SENDER};
+use flowgauge_traffic::{Generator, Profile, Sources};
 use nix::mount::{MsFlags, mount, umount};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

@@ -14,6 +14,7 @@ use flowgauge_dataplane::capture::build::{
 use flowgauge_dataplane::capture::{Resolution, link_type};
 use flowgauge_testing::chance::{binomial, of_mean, poisson};
 use flowgauge_testing::skip;
+use flowgauge_traffic::frame;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::Write;
@@ -1022,9 +1023,7 @@ fn one_capture_may_hold_several_link_types() {
 fn echo(number: u32, is_reply: bool) -> Vec<u8> {
     let (host, server) = ([10, 0, (number >> 8) as u8, number as u8], [192, 0, 2, 1]);
     let (from, to) = if is_reply { (server, host) } else { (host, server) };
-    let icmp = [if is_reply { 0 } else { 8 }, 0, 0, 0, 0, 1, (number >> 8) as u8, number as u8];
-    let header = [0x45, 0, 0, 28, 0, 0, 0, 0, 64, 1, 0, 0];
-    frames::ethernet(&[], 0x0800, &[&header[..], &from, &to, &icmp].concat())
+    frame::echo(from, to, 0x0001_0000 | number & 0xffff, is_reply)
 }
 
 /// Returns round trips of 1 to 41 ms by a clock with this step, and their durations.

@@ -7,7 +7,7 @@ use common::served::exchange;
 use common::{Running, SECOND, START, Scratch, flowgauge};
 use flowgauge_dataplane::capture::Writer;
 use flowgauge_dataplane::capture::link_type;
-use flowgauge_dataplane::traffic::{Generator, Profile};
+use flowgauge_traffic::{Generator, Profile};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};

@@ -4,8 +4,8 @@
 mod common;
 
 use common::{Outcome, Running, Scratch, flowgauge, number, text};
-use flowgauge_dataplane::xdp::veth::RECEIVER;
 use flowgauge_testing::{on_veth, skip};
+use flowgauge_traffic::veth::RECEIVER;
 use serde_json::Value;
 use std::fs;
 use std::io::Write;

@@ -11,8 +11,9 @@ use faults::{Faulty, Proxy, Reads, Tampering};
 use flowgauge_bfruntime::proto::bf_runtime_server::BfRuntimeServer;
 use flowgauge_bfruntime::proto::{self, data_field, entity};
 use flowgauge_bfruntime::server::{Costs, MAX_MESSAGE, Pace, Running, Server, Target};
-use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
 use flowgauge_p4_model::{Model, Options, Switch};
+use flowgauge_traffic::frame::{Ip, UDP, echo, udp};
+use flowgauge_traffic::{Generator, Profile, Sources};
 use serde_json::Value;
 use std::process;
 use std::sync::Arc;
@@ -391,13 +392,6 @@ fn damage(round: u64, mut answer: proto::ReadResponse) -> Reads {
         _ => answer.entities.reverse(),
     }
     Reads::Answer(vec![answer], None)
-}
-
-/// Returns an echo request or reply between two addresses.
-fn echo(src: [u8; 4], dst: [u8; 4], number: u32, is_reply: bool) -> Vec<u8> {
-    let header = [0x45, 0, 0, 28, 0, 0, 0, 0, 64, 1, 0, 0];
-    let icmp = [if is_reply { 0 } else { 8 }, 0, 0, 0];
-    [&[0; 12][..], &[8, 0], &header, &src, &dst, &icmp, &number.to_be_bytes()].concat()
 }
 
 /// Delays by group and direction, as samples and in windows, with adaptive shares, while
@@ -896,10 +890,9 @@ fn read_times_tell_how_often_staggered_registers_can_be_read() {
 
 /// Returns an empty UDP datagram.
 fn datagram(src: u32, dst: u32) -> Vec<u8> {
-    let header =
-        [&[0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0][..], &src.to_be_bytes(), &dst.to_be_bytes()]
-            .concat();
-    [&[0; 12][..], &[8, 0], &header, &[0; 26]].concat()
+    let mut frame = Ip::new(src.to_be_bytes(), dst.to_be_bytes(), UDP).frame(&udp([0; 2], &[]));
+    frame.resize(60, 0);
+    frame
 }
 
 /// The switch computes the entropy of destinations itself, and reports when it leaves the range

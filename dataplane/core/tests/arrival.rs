@@ -1,6 +1,10 @@
 //! A frame that stands for several packets on the wire counts as they would one by one.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+#[path = "../../../traffic/src/frame.rs"]
+#[allow(dead_code, unreachable_pub, reason = "all tests build frames with it")]
+mod frame;
+
 use flowgauge_core::Grid;
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::heavy::{self, Algorithm, Unit};
@@ -10,17 +14,14 @@ use flowgauge_core::{
     Arrival, Context, KeyKind, Link, Segments, Settings, Shared, Sharing, State, Tabulation,
     Zeroed, membership,
 };
+use frame::{IPV4, Ip, TCP, Tcp, ethernet};
 
 /// Ethernet, IPv4, TCP; every eighth is no IP.
-fn frame(flow: u8, number: usize) -> [u8; 54] {
-    let mut bytes = [0; 54];
-    bytes[12..15].copy_from_slice(&[0x08, if number % 8 == 7 { 0x06 } else { 0x00 }, 0x45]);
-    bytes[17] = 40;
-    bytes[23] = 6;
-    bytes[26..30].copy_from_slice(&[10, 0, 0, flow]);
-    bytes[30..34].copy_from_slice(&[192, 0, 2, flow / 4]);
-    bytes[34..38].copy_from_slice(&[1, flow, 0, 80]);
-    bytes
+fn frame(flow: u8, number: usize) -> Vec<u8> {
+    let ports = [u16::from_be_bytes([1, flow]), 80];
+    let segment = Tcp { ports, ..Tcp::default() }.segment(&[]);
+    let packet = Ip::new([10, 0, 0, flow], [192, 0, 2, flow / 4], TCP).packet(&segment);
+    ethernet(&[], if number % 8 == 7 { 0x0806 } else { IPV4 }, &packet)
 }
 
 fn settings(sketches: SketchKind, shape: Grid, heavy: (Algorithm, Unit)) -> Settings {

@@ -1,11 +1,16 @@
 //! Registers: split, rank table, merge laws, staggering.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+#[path = "../../../traffic/src/frame.rs"]
+#[allow(dead_code, unreachable_pub, reason = "all tests build frames with it")]
+mod frame;
+
 use flowgauge_core::cardinality::{self, Cardinality, Mode, Staggered, rank_table};
 use flowgauge_core::{
     Arrival, Context, HashMode, KeyKind, Link, Observation, Precision, Record, Settings, Shared,
     Sharing, State, Tabulation, Zeroed,
 };
+use frame::{Ip, TCP, Tcp};
 use proptest::prelude::*;
 
 fn precision() -> impl Strategy<Value = Precision> {
@@ -43,18 +48,14 @@ fn thesis_rank_table_has_21_disjoint_entries() {
 
 /// IPv4 and IPv6, TCP.
 fn frame(number: u8) -> Vec<u8> {
-    let mut frame = vec![0; 74];
+    let ports = [u16::from_be_bytes([1, number]), 80];
+    let segment = Tcp { ports, ..Tcp::default() }.segment(&[]);
     if number.is_multiple_of(2) {
-        frame[12..15].copy_from_slice(&[0x08, 0x00, 0x45]);
-        (frame[17], frame[23]) = (40, 6);
-        frame[26..38].copy_from_slice(&[10, 0, 0, number, 192, 0, 2, number / 4, 1, number, 0, 80]);
+        Ip::new([10, 0, 0, number], [192, 0, 2, number / 4], TCP).frame(&segment)
     } else {
-        frame[12..15].copy_from_slice(&[0x86, 0xdd, 0x60]);
-        frame[20] = 6;
-        (frame[37], frame[53]) = (number, number / 4);
-        frame[54..58].copy_from_slice(&[1, number, 0, 80]);
+        let address = |last: u8| [0, 0, 0, 0, 0, 0, 0, u16::from(last)];
+        Ip::new(address(number), address(number / 4), TCP).frame(&segment)
     }
-    frame
 }
 
 #[test]

@@ -1,5 +1,9 @@
 //! Round-trip delays: what is a request and what answers it, and which delay comes out.
 
+#[path = "../../../traffic/src/frame.rs"]
+#[allow(dead_code, unreachable_pub, reason = "all tests build frames with it")]
+mod frame;
+
 use flowgauge_core::delay::histogram::{BUCKETS, bucket, least};
 use flowgauge_core::delay::weights::{CLASSES, SQUARE_BITS, WEIGHT_BITS, weights};
 use flowgauge_core::delay::{
@@ -8,12 +12,9 @@ use flowgauge_core::delay::{
 use flowgauge_core::{
     Arrival, Context, Link, Settings, Shared, Sharing, State, Tabulation, WideBank, Zeroed,
 };
-use std::net::Ipv4Addr;
-
-const FIN: u8 = 1;
-const SYN: u8 = 2;
-const RST: u8 = 4;
-const ACK: u8 = 16;
+use frame::flag::{ACK, FIN, RST, SYN};
+use frame::{Ip, UDP, udp};
+use std::net::{IpAddr, Ipv4Addr};
 
 const CLIENT: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 1), 40_000);
 const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 0, 2, 7), 443);
@@ -22,37 +23,13 @@ type End = (Ipv4Addr, u16);
 /// Nanoseconds that both of the kinds' clocks can tell.
 const MS: u64 = 1_000_000;
 
-/// An Ethernet frame; over IPv6 addresses are mapped ones.
-fn frame(
-    v6: bool,
-    protocol: u8,
-    (src, sport): End,
-    (dst, dport): End,
-    has_ports: bool,
-    body: &[u8],
-) -> Vec<u8> {
-    let mut transport = Vec::new();
-    if has_ports {
-        transport.extend(sport.to_be_bytes());
-        transport.extend(dport.to_be_bytes());
-    }
-    transport.extend(body);
-    let mut bytes = vec![0; 12];
-    if v6 {
-        bytes.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
-        bytes.extend((transport.len() as u16).to_be_bytes());
-        bytes.extend([protocol, 64]);
-        bytes.extend(src.to_ipv6_mapped().octets());
-        bytes.extend(dst.to_ipv6_mapped().octets());
-    } else {
-        bytes.extend([8, 0, 0x45, 0]);
-        bytes.extend((20 + transport.len() as u16).to_be_bytes());
-        bytes.extend([0, 0, 0, 0, 64, protocol, 0, 0]);
-        bytes.extend(src.octets());
-        bytes.extend(dst.octets());
-    }
-    bytes.extend(transport);
-    bytes
+/// An address; for IPv6 a mapped one.
+fn address(v6: bool, address: Ipv4Addr) -> IpAddr {
+    if v6 { address.to_ipv6_mapped().into() } else { address.into() }
+}
+
+fn frame(v6: bool, protocol: u8, from: End, to: End, transport: &[u8]) -> Vec<u8> {
+    Ip::new(address(v6, from.0), address(v6, to.0), protocol).frame(transport)
 }
 
 #[derive(Clone, Copy)]
@@ -78,12 +55,10 @@ const TCP: Tcp<'_> = Tcp {
 
 impl Tcp<'_> {
     fn frame(self, v6: bool) -> Vec<u8> {
-        let mut body = self.sequence.to_be_bytes().to_vec();
-        body.extend(self.acknowledgement.to_be_bytes());
-        body.extend([((20 + self.options.len()) * 4) as u8, self.flags, 0, 0, 0, 0, 0, 0]);
-        body.extend(self.options);
-        body.extend(vec![0; self.payload]);
-        frame(v6, 6, self.from, self.to, true, &body)
+        let Tcp { from, to, flags, sequence, acknowledgement, payload, options } = self;
+        let ports = [from.1, to.1];
+        let tcp = frame::Tcp { ports, flags, sequence, acknowledgement, options };
+        frame(v6, frame::TCP, from, to, &tcp.segment(&vec![0; payload]))
     }
 
     fn back(self) -> Self {
@@ -92,26 +67,17 @@ impl Tcp<'_> {
 }
 
 fn dns(from: End, to: End, id: u16, is_answer: bool) -> Vec<u8> {
-    let mut body = vec![0, 20, 0, 0];
-    body.extend(id.to_be_bytes());
-    body.extend([if is_answer { 0x81 } else { 1 }, 0, 0, 0, 0, 0]);
-    frame(false, 17, from, to, true, &body)
+    frame(false, UDP, from, to, &udp([from.1, to.1], &frame::dns(id, is_answer)))
 }
 
 fn echo(v6: bool, from: Ipv4Addr, to: Ipv4Addr, is_reply: bool, sequence: u16) -> Vec<u8> {
-    let kind = match (v6, is_reply) {
-        (false, false) => 8,
-        (false, true) => 0,
-        (true, false) => 128,
-        (true, true) => 129,
-    };
-    let mut body = vec![kind, 0, 0, 0, 0x12, 0x34];
-    body.extend(sequence.to_be_bytes());
-    frame(v6, if v6 { 58 } else { 1 }, (from, 0), (to, 0), false, &body)
+    let token = 0x1234_0000 | u32::from(sequence);
+    frame::echo(address(v6, from), address(v6, to), token, is_reply)
 }
 
 fn quic(from: End, to: End, spin: bool) -> Vec<u8> {
-    frame(false, 17, from, to, true, &[0, 20, 0, 0, if spin { 0x60 } else { 0x40 }, 1, 2, 3])
+    let packet = [if spin { 0x60 } else { 0x40 }, 1, 2, 3];
+    frame(false, UDP, from, to, &udp([from.1, to.1], &packet))
 }
 
 /// Somebody who counts delays.

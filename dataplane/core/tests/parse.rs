@@ -1,5 +1,9 @@
 //! Packets by hand: link layers, tags, options, extension headers, fragments, and what is rejected.
 
+#[path = "../../../traffic/src/frame.rs"]
+#[allow(dead_code, unreachable_pub, reason = "all tests build frames with it")]
+mod frame;
+
 use flowgauge_core::parse::{
     Packet, Reject, Transport, network, plain_ipv4, plain_ipv6, tagged_ipv4, transport, unopened,
 };
@@ -7,6 +11,7 @@ use flowgauge_core::{
     Arrival, Context, Frame, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation, Zeroed,
     hash,
 };
+use frame::{Ip, ethernet};
 use proptest::prelude::*;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
@@ -32,39 +37,12 @@ fn address6(last: u8) -> [u8; 16] {
 }
 
 fn ipv4(options: usize, fragment: u16, protocol: u8) -> Vec<u8> {
-    let header_length = 20 + options;
-    let mut bytes = vec![0x40 | (header_length / 4) as u8, 0];
-    bytes.extend(((header_length + 8) as u16).to_be_bytes());
-    bytes.extend([0, 0]);
-    bytes.extend(fragment.to_be_bytes());
-    bytes.extend([64, protocol, 0, 0]);
-    bytes.extend(SRC4);
-    bytes.extend(DST4);
-    bytes.extend(vec![1; options]);
-    bytes.extend(PORTS);
-    bytes.extend([0; 4]);
-    bytes
+    let ip = Ip { fragment, options: &vec![1; options], ..Ip::new(SRC4, DST4, protocol) };
+    ip.packet(&[PORTS, [0; 4]].concat())
 }
 
 fn ipv6(next_header: u8, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![0x60, 0, 0, 0];
-    bytes.extend((payload.len() as u16).to_be_bytes());
-    bytes.extend([next_header, 64]);
-    bytes.extend(address6(1));
-    bytes.extend(address6(2));
-    bytes.extend(payload);
-    bytes
-}
-
-fn ethernet(tags: &[u16], ethertype: u16, payload: &[u8]) -> Vec<u8> {
-    let mut frame = vec![2; 12];
-    for tag in tags {
-        frame.extend(tag.to_be_bytes());
-        frame.extend([0x20, 0x64]);
-    }
-    frame.extend(ethertype.to_be_bytes());
-    frame.extend(payload);
-    frame
+    Ip::new(address6(1), address6(2), next_header).packet(payload)
 }
 
 fn parse(link: Link, frame: &[u8]) -> Result<(Packet<'_>, Transport), Reject> {

@@ -1,5 +1,9 @@
 //! Reordering: what segments are, which flows are followed, and which prefixes are found.
 
+#[path = "../../../traffic/src/frame.rs"]
+#[allow(dead_code, unreachable_pub, reason = "all tests build frames with it")]
+mod frame;
+
 use flowgauge_core::HostMeasurement;
 use flowgauge_core::reorder::{
     Algorithm, IDLE_TICKS, MOST_LATE, Prefix, SAMPLING_ADMITS_LOG2, Settings as Reordering,
@@ -8,42 +12,31 @@ use flowgauge_core::reorder::{
 use flowgauge_core::{
     Arrival, Context, Link, Reorder, Settings, Shared, Sharing, State, Tabulation, Zeroed,
 };
+use frame::flag::{ACK, FIN, RST, SYN};
+use frame::{Ip, TCP, Tcp};
 use std::collections::{HashMap, HashSet};
 
-const FIN: u8 = 1;
-const SYN: u8 = 2;
-const RST: u8 = 4;
-const ACK: u8 = 16;
 const MS: u64 = 1_000_000;
 const SAMPLING: Reordering = Reordering { algorithm: Algorithm::Sampling, ..Reordering::DEFAULT };
 const HYBRID: Reordering = Reordering { algorithm: Algorithm::Hybrid, ..Reordering::DEFAULT };
 
-/// An Ethernet frame of a TCP segment from 10.0.0.0/8, by address and port.
+/// An Ethernet frame of a TCP segment from 10.0.0.0/8, by address and port, without its data.
 fn tcp(source: u32, port: u16, flags: u8, sequence: u32, payload: u16) -> Vec<u8> {
-    let mut frame = vec![0; 12];
-    frame.extend([8, 0, 0x45, 0]);
-    frame.extend((40 + payload).to_be_bytes());
-    frame.extend([0, 0, 0, 0, 64, 6, 0, 0]);
-    frame.extend((10 << 24 | source).to_be_bytes());
-    frame.extend([192, 0, 2, 1]);
-    frame.extend(port.to_be_bytes());
-    frame.extend([1, 187]);
-    frame.extend(sequence.to_be_bytes());
-    frame.extend([0, 0, 0, 0, 5 << 4, flags, 0, 0, 0, 0, 0, 0]);
+    let tcp = Tcp { ports: [port, 443], flags, sequence, ..Tcp::default() };
+    let segment = tcp.segment(&vec![0; payload.into()]);
+    let mut frame = Ip::new((10 << 24 | source).to_be_bytes(), [192, 0, 2, 1], TCP).frame(&segment);
+    frame.truncate(frame.len() - usize::from(payload));
     frame
 }
 
 /// The same over IPv6, from 2001:db8::/32 and 16 bits more.
 fn tcp_over_ipv6(source: u16, sequence: u32, payload: u16) -> Vec<u8> {
-    let mut frame = vec![0; 12];
-    frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
-    frame.extend((20 + payload).to_be_bytes());
-    frame.extend([6, 64, 0x20, 1, 0xd, 0xb8]);
-    frame.extend(source.to_be_bytes());
-    frame.extend([7; 26]);
-    frame.extend([1, 2, 3, 4]);
-    frame.extend(sequence.to_be_bytes());
-    frame.extend([0, 0, 0, 0, 5 << 4, ACK, 0, 0, 0, 0, 0, 0]);
+    let tcp = Tcp { ports: [0x0102, 0x0304], flags: ACK, sequence, ..Tcp::default() };
+    let segment = tcp.segment(&vec![0; payload.into()]);
+    let rest = 0x0707;
+    let source = [0x2001, 0x0db8, source, rest, rest, rest, rest, rest];
+    let mut frame = Ip::new(source, [7; 16], TCP).frame(&segment);
+    frame.truncate(frame.len() - usize::from(payload));
     frame
 }
 

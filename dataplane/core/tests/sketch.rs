@@ -1,5 +1,9 @@
 //! Count Sketch and Count-Min against slow models.
 
+#[path = "../../../traffic/src/frame.rs"]
+#[allow(dead_code, unreachable_pub, reason = "all tests build frames with it")]
+mod frame;
+
 use flowgauge_core::Grid;
 use flowgauge_core::Sharing;
 use flowgauge_core::hash::MAX_ROWS;
@@ -9,6 +13,7 @@ use flowgauge_core::sketch::{
 use flowgauge_core::{
     Arrival, Context, KeyKind, Link, Settings, Shared, State, Tabulation, Zeroed, hash,
 };
+use frame::{Ip, TCP};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -281,8 +286,7 @@ fn many_packets_look_at_counters() {
         key: KeyKind::Src,
         shape: Grid::COUNTERS,
     };
-    let mut frame = [0; 60];
-    frame[12..24].copy_from_slice(&[8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 6]);
+    let frame = Ip::new([0; 4], [0; 4], TCP).frame(&[0; 26]);
     for (kind, sharing) in SketchKind::ALL
         .into_iter()
         .flat_map(|kind| [Sharing::Alone, Sharing::Shared].map(|sharing| (kind, sharing)))

@@ -1,40 +1,32 @@
 //! Tunnels by hand: which network header counts, wherever a frame is cut, and any bytes.
 
+#[path = "../../../traffic/src/frame.rs"]
+#[allow(dead_code, unreachable_pub, reason = "all tests build frames with it")]
+mod frame;
+
 use flowgauge_core::Link;
 use flowgauge_core::parse::{Packet, Reject, Settings, counted, transport};
 use flowgauge_core::tunnel::MAX_TUNNELS;
+use frame::Ip;
 use proptest::prelude::*;
 
 const PORTS: [u8; 4] = [0xc0, 0x01, 0xc0, 0x02];
 
 fn ipv4(source: u8, protocol: u8, payload: &[u8]) -> Vec<u8> {
-    let length = (20 + payload.len() as u16).to_be_bytes();
-    [
-        &[
-            0x45, 0, length[0], length[1], 0, 1, 0, 0, 64, protocol, 0, 0, 10, 0, 0, source, 192,
-            0, 2, 7,
-        ],
-        payload,
-    ]
-    .concat()
+    Ip::new([10, 0, 0, source], [192, 0, 2, 7], protocol).packet(payload)
 }
 
 fn ipv6(source: u8, next_header: u8, payload: &[u8]) -> Vec<u8> {
-    let length = (payload.len() as u16).to_be_bytes();
-    let mut packet = vec![0x60, 0, 0, 0, length[0], length[1], next_header, 64];
-    packet.extend([0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, source]);
-    packet.extend([0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1]);
-    packet.extend(payload);
-    packet
+    let address = |host: u16| [0x2001, 0x0db8, 0, 0, 0, 0, 0, host];
+    Ip::new(address(source.into()), address(0x0101), next_header).packet(payload)
 }
 
 fn udp(port: u16, payload: &[u8]) -> Vec<u8> {
-    let ([high, low], length) = (port.to_be_bytes(), (8 + payload.len() as u16).to_be_bytes());
-    [&[0xc0, 9, high, low, length[0], length[1], 0, 0], payload].concat()
+    frame::udp([0xc009, port], payload)
 }
 
 fn ethernet(ethertype: u16, payload: &[u8]) -> Vec<u8> {
-    [&[2; 12], &ethertype.to_be_bytes()[..], payload].concat()
+    frame::ethernet(&[], ethertype, payload)
 }
 
 /// The last byte of the source address that counts, and the ports of its packet.

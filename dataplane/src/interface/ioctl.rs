@@ -73,13 +73,17 @@ struct DriverInfo {
 }
 
 /// Handle for queries about an interface of the network namespace that it was opened in.
-pub(crate) struct Interface {
+pub struct Interface {
     name: [libc::c_char; libc::IFNAMSIZ],
     socket: OwnedFd,
 }
 
 impl Interface {
-    pub(crate) fn new(interface: &str) -> io::Result<Self> {
+    /// Opens a handle. The interface need not exist.
+    ///
+    /// # Errors
+    /// The name is too long, or there is no socket left.
+    pub fn new(interface: &str) -> io::Result<Self> {
         let mut name = [0; libc::IFNAMSIZ];
         if interface.len() >= name.len() {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -191,7 +195,10 @@ impl Interface {
     }
 
     /// Returns the MTU: the largest packet without its Ethernet header, in bytes.
-    pub(crate) fn mtu(&self) -> io::Result<u32> {
+    ///
+    /// # Errors
+    /// There is no such interface.
+    pub fn mtu(&self) -> io::Result<u32> {
         let mut request = self.request();
         // SAFETY: the kernel writes a number into the request.
         unsafe { self.ask(libc::SIOCGIFMTU as libc::c_ulong, &mut request)? };
@@ -209,7 +216,8 @@ impl Interface {
     }
 
     /// Returns whether it is up and has a carrier; `None` if it is gone.
-    pub(crate) fn is_running(&self) -> Option<bool> {
+    #[must_use]
+    pub fn is_running(&self) -> Option<bool> {
         let mut request = self.request();
         // SAFETY: the kernel writes flags into the request.
         unsafe { self.ask(libc::SIOCGIFFLAGS as libc::c_ulong, &mut request) }.ok()?;

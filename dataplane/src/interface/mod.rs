@@ -11,5 +11,5 @@ mod queue;
 mod statistics;
 
 pub use device::{DeviceCounters, link_of, merged};
-pub(crate) use ioctl::Interface;
+pub use ioctl::Interface;
 pub use links::LinkChanges;

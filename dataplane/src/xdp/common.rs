@@ -134,13 +134,13 @@ fn mount() -> io::Result<OwnedFd> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use super::super::veth::RECEIVER;
     use super::super::{Keep, Mode, Options, Xdp};
     use crate::place::{Direction, Place};
     use crate::{Dataplane, Tables};
     use flowgauge_core::delay::{Kind, Kinds};
     use flowgauge_core::{Settings, delay};
     use flowgauge_testing::on_veth;
+    use flowgauge_traffic::veth::RECEIVER;
 
     /// Counts on ingress, or on ingress and egress; returns the clocks of the counting points.
     fn clocks(places: &[Direction], adopt: bool) -> (Xdp, Vec<u64>) {

@@ -695,6 +695,17 @@ pub(super) fn loading<E: Loading>(error: &E) -> Problem {
 }
 
 pub(super) fn why_not_loaded<E: Loading>(error: &E) -> String {
+    describe(error, error.program())
+}
+
+/// Returns the error of a program that counts nothing, such as a sender, if the kernel refuses it or
+/// its maps.
+#[must_use]
+pub fn not_loaded(interface: &str, error: &(dyn std::error::Error + 'static)) -> Error {
+    refused(&Place::ingress(interface), Problem(describe(error, None), reason(error)))
+}
+
+fn describe(error: &(dyn std::error::Error + 'static), program: Option<&NotLoaded>) -> String {
     let (text, cause) = (error.to_string(), io_error(error));
     // The verifier's refusal has the same error number as a lack of privileges.
     if let Some(refusal) = verifier::Refusal::parse(&text) {
@@ -708,7 +719,7 @@ pub(super) fn why_not_loaded<E: Loading>(error: &E) -> String {
         }
         tracing::debug!("{text}");
         refusal.log();
-        return refusal.problem(error.program());
+        return refusal.problem(program);
     }
     format!("cannot load the programs: {text}{}", advice(cause))
 }

@@ -4,6 +4,7 @@ use super::hook::{refused, tcx, xdp};
 use crate::error::Error;
 use crate::place::Place;
 use aya::Ebpf;
+use aya::maps::{MapData, ProgramArray};
 use aya::programs::{TestRun, TestRunOptions};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -82,6 +83,21 @@ impl Injector {
             ..TestRunOptions::default()
         };
         self.run(options, frame.len())
+    }
+
+    /// Sets the program into the first slot of an array of programs, for others to call.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] before tables are installed, and if the kernel refuses.
+    pub fn set_into(&self, programs: &mut ProgramArray<&mut MapData>) -> Result<(), Error> {
+        let mut counting = locked(&self.programs);
+        let counting = counting
+            .as_mut()
+            .ok_or_else(|| refused(&self.place, "install tables first".to_owned()))?;
+        let failed = |problem: String| refused(&self.place, problem);
+        let program = xdp(counting, self.program).map_err(|error| failed(error.to_string()))?;
+        let program = program.fd().map_err(|error| failed(error.to_string()))?;
+        programs.set(0, program, 0).map_err(|error| failed(error.to_string()))
     }
 
     fn run(&self, options: TestRunOptions<'_>, length: usize) -> Result<(), Error> {

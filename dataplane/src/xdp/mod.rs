@@ -17,41 +17,34 @@
 //! `hook`: one program at one counting point; `link` and `clsact`: attachment; `object`: the
 //! programs, with settings inserted; `mapped`: the arrays; `grace`: the wait in a rotation;
 //! `common`: state shared by counting points; `watch`: supervision of attached programs; `pins`:
-//! state that outlives the process; `inject`: frames without an interface, for tests;
-//! `conversation`: varying packets, for benchmarks. `redirect` sends packets to AF_XDP sockets;
-//! [`Sender`] and [`LiveSender`] transmit from the kernel.
+//! state that outlives the process; `inject`: frames without an interface, for tests
+//! and benchmarks. `redirect` sends packets to AF_XDP sockets.
 
 mod clsact;
 mod common;
-mod conversation;
 mod cost;
 mod elements;
 mod grace;
 mod hook;
 mod inject;
 mod link;
-mod live;
 mod mapped;
 mod object;
 mod pins;
 mod probe;
 pub(crate) mod redirect;
-mod sender;
 mod trial;
 mod verifier;
-pub mod veth;
 mod watch;
 
-pub use conversation::{Conversation, ROUND_TRIP};
 pub use cost::{Cost, costs, costs_are_measured};
 pub use grace::Wait;
+pub use hook::not_loaded;
 pub use inject::{Injector, Offload};
-pub use live::LiveSender;
 pub use pins::{DIRECTORY, Left, MOUNT, detach, kept_key, left, supported};
-pub use sender::Sender;
 pub use trial::{Loaded, Trial, trials};
 
-pub use crate::interface::{DeviceCounters, LinkChanges, link_of, merged};
+pub use crate::interface::{DeviceCounters, Interface, LinkChanges, link_of, merged};
 
 use crate::capabilities::Capabilities;
 use crate::error::Error;

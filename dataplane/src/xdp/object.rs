@@ -29,10 +29,6 @@ static OBJECT: &[u8] =
 static REDIRECT_OBJECT: &[u8] =
     include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/ebpf/redirect.o"));
 
-/// Object for senders, separate since counting does not use its maps.
-static SEND_OBJECT: &[u8] =
-    include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/ebpf/send.o"));
-
 /// Wrapper for values that the kernel may copy byte by byte.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
@@ -69,12 +65,6 @@ pub(super) const TCX: [&str; 2] = ["flowgauge_tcx", "flowgauge_tcx_keyed"];
 pub(super) const TCX_ALL: [&str; 2] = ["flowgauge_tcx_all", "flowgauge_tcx_all_keyed"];
 pub(super) const TCX_IP: [&str; 2] = ["flowgauge_tcx_ip", "flowgauge_tcx_ip_keyed"];
 pub(super) const EMPTY: &str = "flowgauge_empty";
-pub(super) const SEND: &str = "flowgauge_send";
-pub(super) const SEND_BATCH: &str = "flowgauge_send_batch";
-pub(super) const CONVERSE: &str = "flowgauge_converse";
-pub(super) const LISTENER: &str = "LISTENER";
-pub(super) const STARTS: &str = "STARTS";
-pub(super) const PROGRESS: &str = "PROGRESS";
 pub(super) const REDIRECT: &str = "flowgauge_redirect";
 pub(super) const REDIRECT_FRAGS: &str = "flowgauge_redirect_frags";
 pub(super) const SOCKETS: &str = "SOCKETS";
@@ -244,21 +234,6 @@ pub(super) fn load_alone(programs: &mut Ebpf, name: &str) -> Result<(), NotLoade
 
 /// Element size of an unused array, in bytes.
 const UNUSED_ELEMENT_BYTES: u32 = 8;
-
-/// Loads the sender, whose packets have `sources` different source addresses.
-pub(super) fn load_sender(sources: u32) -> Result<Ebpf, EbpfError> {
-    EbpfLoader::new().override_global("SOURCES", &sources, true).load(SEND_OBJECT)
-}
-
-/// Loads the program that generates packets of a conversation.
-pub(super) fn load_conversation() -> Result<Ebpf, EbpfError> {
-    EbpfLoader::new().load(SEND_OBJECT)
-}
-
-/// Loads the sender of batches of `parts` parts.
-pub(super) fn load_batch_sender(parts: u32) -> Result<Ebpf, EbpfError> {
-    EbpfLoader::new().map_max_entries(STARTS, parts).load(SEND_OBJECT)
-}
 
 /// Loads the program that redirects packets to sockets.
 pub(super) fn load_redirect() -> Result<Ebpf, EbpfError> {

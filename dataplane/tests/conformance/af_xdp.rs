@@ -6,8 +6,8 @@ use crate::poll::options;
 use flowgauge_core::Link;
 use flowgauge_dataplane::Poll;
 use flowgauge_dataplane::poll::port::{AfXdp, Copies, FrameSender, Outlet, OwnedFrame, af_xdp};
-use flowgauge_dataplane::xdp::veth::ip;
 use flowgauge_testing::on_veth;
+use flowgauge_traffic::veth::ip;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 

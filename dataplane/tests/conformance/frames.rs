@@ -2,66 +2,23 @@
 
 use flowgauge_core::Link;
 use flowgauge_dataplane::poll::port::OwnedFrame;
+use flowgauge_traffic::frame::TAG;
+pub use flowgauge_traffic::frame::{IPV4, IPV6, Ip, ethernet};
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::ops::Range;
 use std::sync::Arc;
 
-pub const IPV4: u16 = 0x0800;
-pub const IPV6: u16 = 0x86dd;
 const ARP: u16 = 0x0806;
-const TAG: u16 = 0x8100;
 const SERVICE_TAG: u16 = 0x88a8;
 const OLD_TAG: u16 = 0x9100;
 
 const PORTS: [u8; 8] = [0x30, 0x39, 0x00, 0x50, 0, 8, 0, 0];
 
-pub fn ethernet(tags: &[u16], ethertype: u16, packet: &[u8]) -> Vec<u8> {
-    let mut frame = vec![2; 12];
-    for tag in tags {
-        frame.extend(tag.to_be_bytes());
-        frame.extend([0x20, 0x64]);
-    }
-    frame.extend(ethertype.to_be_bytes());
-    frame.extend(packet);
-    frame
-}
-
-pub fn ipv4_packet(
-    src: [u8; 4],
-    dst: [u8; 4],
-    options: usize,
-    fragment: u16,
-    protocol: u8,
-    payload: &[u8],
-) -> Vec<u8> {
-    let header_length = 20 + options;
-    let mut packet = vec![0x40 | (header_length / 4) as u8, 0];
-    packet.extend(((header_length + payload.len()) as u16).to_be_bytes());
-    packet.extend([0, 1]);
-    packet.extend(fragment.to_be_bytes());
-    packet.extend([64, protocol, 0, 0]);
-    packet.extend(src);
-    packet.extend(dst);
-    packet.extend(vec![1; options]);
-    packet.extend(payload);
-    packet
-}
-
-pub fn ipv6_packet(src: [u8; 16], dst: [u8; 16], next_header: u8, payload: &[u8]) -> Vec<u8> {
-    let mut packet = vec![0x60, 0, 0, 0];
-    packet.extend((payload.len() as u16).to_be_bytes());
-    packet.extend([next_header, 64]);
-    packet.extend(src);
-    packet.extend(dst);
-    packet.extend(payload);
-    packet
-}
-
 /// Builds a UDP packet from `src`, in a frame of 60 bytes.
 pub fn from_source(src: [u8; 4]) -> OwnedFrame {
-    let mut frame = ethernet(&[], IPV4, &ipv4_packet(src, [192, 0, 2, 7], 0, 0, 17, &PORTS));
+    let mut frame = Ip::new(src, [192, 0, 2, 7], 17).frame(&PORTS);
     frame.resize(60, 0);
     OwnedFrame::ethernet(frame)
 }
@@ -102,16 +59,13 @@ fn fragment(next: u8, offset: u16) -> Vec<u8> {
 /// Builds one Ethernet frame of each kind that parsers treat differently.
 pub fn kinds() -> Vec<OwnedFrame> {
     let v4 = |options, fragment, protocol| {
-        ipv4_packet([10, 1, 2, 3], [192, 0, 2, 7], options, fragment, protocol, &PORTS)
+        let ip = Ip::new([10, 1, 2, 3], [192, 0, 2, 7], protocol);
+        Ip { fragment, options: &vec![1; options], ..ip }.packet(&PORTS)
     };
-    let address = |last| {
-        let mut address = [0; 16];
-        address[..4].copy_from_slice(&[0x20, 0x01, 0x0d, 0xb8]);
-        address[15] = last;
-        address
-    };
+    let address = |last| [0x2001, 0x0db8, 0, 0, 0, 0, 0, last];
     let v6 = |next, parts: &[&[u8]]| {
-        ipv6_packet(address(1), address(2), next, &[parts.concat(), PORTS.to_vec()].concat())
+        let payload = [parts.concat(), PORTS.to_vec()].concat();
+        Ip::new(address(1), address(2), next).packet(&payload)
     };
     let damaged = |mut packet: Vec<u8>, at: usize, value: u8| {
         packet[at] = value;
@@ -233,8 +187,9 @@ pub fn encapsulations() -> Vec<(u16, Vec<u8>)> {
 
 /// Builds the same packets with the link layers that only captures have.
 pub fn other_links() -> Vec<OwnedFrame> {
-    let v4 = ipv4_packet([10, 4, 5, 6], [192, 0, 2, 7], 4, 0, 17, &PORTS);
-    let v6 = ipv6_packet([0x21; 16], [0x22; 16], 6, &PORTS);
+    let ip = Ip::new([10, 4, 5, 6], [192, 0, 2, 7], 17);
+    let v4 = Ip { options: &[1; 4], ..ip }.packet(&PORTS);
+    let v6 = Ip::new([0x21; 16], [0x22; 16], 6).packet(&PORTS);
     let sll =
         |protocol: u16, packet: &[u8]| [&[0; 14], &protocol.to_be_bytes()[..], packet].concat();
     let sll2 =
@@ -309,12 +264,15 @@ fn random_frame(rng: &mut impl Rng) -> OwnedFrame {
             let fragment = if rng.random_bool(0.2) { rng.random() } else { 0x4000 };
             let protocol =
                 if rng.random_bool(0.8) { pick(rng, &[1, 6, 17, 132, 136]) } else { rng.random() };
-            (IPV4, ipv4_packet(rng.random(), rng.random(), options, fragment, protocol, &payload))
+            let ip = Ip::new(rng.random::<[u8; 4]>(), rng.random::<[u8; 4]>(), protocol);
+            let ip = Ip { fragment, options: &vec![1; options], ..ip };
+            (IPV4, ip.packet(&payload))
         }
         _ => {
             let transport = pick(rng, &[6, 17, 58, 132, 136]);
             let (next, extensions) = random_extensions(rng, transport);
-            (IPV6, ipv6_packet(rng.random(), rng.random(), next, &[extensions, payload].concat()))
+            let ip = Ip::new(rng.random::<[u8; 16]>(), rng.random::<[u8; 16]>(), next);
+            (IPV6, ip.packet(&[extensions, payload].concat()))
         }
     };
     let tags: Vec<u16> = (0..rng.random_range(0..8_usize).saturating_sub(3))

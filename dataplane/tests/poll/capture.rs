@@ -10,6 +10,7 @@ use flowgauge_dataplane::capture::{Resolution, Step, Walker, open};
 use flowgauge_dataplane::poll::port::{OwnedFrame, pcap, pcap_reader};
 use flowgauge_dataplane::poll::{Advance, Options, Pace};
 use flowgauge_dataplane::{Dataplane, Event, Poll, Tables, Truth};
+use flowgauge_traffic::frame::{Ip, UDP};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::HashSet;
@@ -34,10 +35,8 @@ pub fn model() -> Model {
 
 /// Builds an IPv4 frame of `length` bytes, at least 38.
 pub fn frame(source: u32, length: usize) -> Vec<u8> {
-    let mut frame = vec![2; 12];
-    frame.extend([0x08, 0x00, 0x45, 0, 0, 24, 0, 1, 0, 0, 64, 17, 0, 0]);
-    frame.extend(source.to_be_bytes());
-    frame.extend([192, 0, 2, 7, 0, 1, 0, 2]);
+    let ports = [0, 1, 0, 2];
+    let mut frame = Ip::new(source.to_be_bytes(), [192, 0, 2, 7], UDP).frame(&ports);
     frame.resize(length, source as u8);
     frame
 }

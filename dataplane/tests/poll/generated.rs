@@ -4,10 +4,10 @@
 use crate::capture::{SEED, counting, started};
 use crate::model::{Expected, Model};
 use flowgauge_core::{Link, Precision, Settings};
-use flowgauge_dataplane::poll::port::{OwnedFrame, memory};
+use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::poll::{Advance, Options, Pace};
-use flowgauge_dataplane::traffic::{Generator, Profile};
 use flowgauge_dataplane::{Dataplane, Event, Poll};
+use flowgauge_traffic::{Generator, Profile, memory};
 
 fn profile(text: &str) -> Profile {
     text.parse().unwrap()

@@ -3,8 +3,8 @@
 
 pub(crate) mod relay;
 
-use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, ip};
 use flowgauge_testing::on_veth;
+use flowgauge_traffic::veth::{RECEIVER, SENDER, ip};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::gettid;
 use std::sync::mpsc::{Receiver, Sender, channel};

@@ -1,9 +1,9 @@
 //! A host between two others, which delays packets.
 
 use super::Host;
-use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, carrier, ip};
 use flowgauge_p4_model::wire::{Wire, wait};
 use flowgauge_testing::{on_veth, skip};
+use flowgauge_traffic::veth::{RECEIVER, SENDER, carrier, ip};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::process::Command;

@@ -5,8 +5,8 @@
 
 use flowgauge_core::Settings;
 use flowgauge_dataplane::Tables;
-use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
 use flowgauge_p4_model::{ActionCall, Entry, Match, Model, Options};
+use flowgauge_traffic::{Generator, Profile, Sources};
 use std::error::Error;
 use std::time::Instant;
 

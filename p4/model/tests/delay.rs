@@ -17,8 +17,10 @@ use flowgauge_core::{
 use flowgauge_dataplane::tofino::{Options, definitions};
 use flowgauge_dataplane::{Dataplane, Tables, Tofino};
 use flowgauge_p4_model::{Model, Switch};
+use flowgauge_traffic::frame::{self, Ip, UDP, udp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -182,29 +184,21 @@ fn sum(delay: &Delay, count: impl Fn(&Counts) -> u64) -> u64 {
     delay.counts.iter().map(count).sum()
 }
 
-/// An Ethernet frame; over IPv6 addresses have the same last four bytes.
-fn frame(v6: bool, protocol: u8, src: u32, dst: u32, transport: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![0; 12];
+/// An address; over IPv6 with the same last four bytes.
+fn address(v6: bool, last: u32) -> IpAddr {
     if v6 {
-        let address = |last: u32| {
-            [&[0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0][..], &last.to_be_bytes()].concat()
-        };
-        bytes.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
-        bytes.extend((transport.len() as u16).to_be_bytes());
-        bytes.extend([protocol, 64]);
-        bytes.extend([address(src), address(dst)].concat());
+        Ipv6Addr::from_bits(0x2001_0db8_u128 << 96 | u128::from(last)).into()
     } else {
-        bytes.extend([8, 0, 0x45, 0]);
-        bytes.extend((20 + transport.len() as u16).to_be_bytes());
-        bytes.extend([0, 0, 0, 0, 64, protocol, 0, 0]);
-        bytes.extend([src.to_be_bytes(), dst.to_be_bytes()].concat());
+        last.to_be_bytes().into()
     }
-    bytes.extend(transport);
-    bytes
 }
 
-fn ports(from: End, to: End) -> Vec<u8> {
-    [from.1.to_be_bytes(), to.1.to_be_bytes()].concat()
+fn frame(v6: bool, protocol: u8, from: End, to: End, transport: &[u8]) -> Vec<u8> {
+    Ip::new(address(v6, from.0), address(v6, to.0), protocol).frame(transport)
+}
+
+fn ports(from: End, to: End) -> [u16; 2] {
+    [from.1, to.1]
 }
 
 struct Tcp {
@@ -243,36 +237,29 @@ impl Before {
 }
 
 fn tcp(v6: bool, from: End, to: End, tcp: &Tcp) -> Vec<u8> {
-    let mut bytes = ports(from, to);
-    bytes.extend(tcp.sequence.to_be_bytes());
-    bytes.extend(tcp.acknowledgement.to_be_bytes());
-    bytes.extend([((5 + tcp.option_words) << 4) as u8, tcp.flags, 0, 0, 0, 0, 0, 0]);
+    let mut rest = Vec::new();
     if let Some((before, [sent, echoed])) = tcp.timestamps {
-        bytes.extend([before.bytes(), &sent.to_be_bytes(), &echoed.to_be_bytes()].concat());
+        rest.extend([before.bytes(), &sent.to_be_bytes(), &echoed.to_be_bytes()].concat());
     }
     // Where options are longer than the header says, they are data.
-    bytes.resize((20 + 4 * tcp.option_words + tcp.payload).max(bytes.len()), 1);
-    frame(v6, 6, from.0, to.0, &bytes)
+    rest.resize((4 * tcp.option_words + tcp.payload).max(rest.len()), 1);
+    let (options, data) = rest.split_at(4 * tcp.option_words);
+    let header = frame::Tcp {
+        ports: ports(from, to),
+        flags: tcp.flags,
+        sequence: tcp.sequence,
+        acknowledgement: tcp.acknowledgement,
+        options,
+    };
+    frame(v6, frame::TCP, from, to, &header.segment(data))
 }
 
 fn dns(v6: bool, from: End, to: End, id: u16, is_answer: bool) -> Vec<u8> {
-    let mut bytes = ports(from, to);
-    bytes.extend([0, 20, 0, 0]);
-    bytes.extend(id.to_be_bytes());
-    bytes.extend([if is_answer { 0x81 } else { 1 }, 0, 0, 0, 0, 0]);
-    frame(v6, 17, from.0, to.0, &bytes)
+    frame(v6, UDP, from, to, &udp(ports(from, to), &frame::dns(id, is_answer)))
 }
 
 fn echo(v6: bool, from: End, to: End, token: u32, is_reply: bool) -> Vec<u8> {
-    let kind = match (v6, is_reply) {
-        (false, false) => 8,
-        (false, true) => 0,
-        (true, false) => 128,
-        (true, true) => 129,
-    };
-    let mut bytes = vec![kind, 0, 0, 0];
-    bytes.extend(token.to_be_bytes());
-    frame(v6, if v6 { 58 } else { 1 }, from.0, to.0, &bytes)
+    frame::echo(address(v6, from.0), address(v6, to.0), token, is_reply)
 }
 
 /// What a conversation is about to send.
@@ -292,9 +279,7 @@ struct Conversation {
 }
 
 fn quic(v6: bool, from: End, to: End, first: u8) -> Vec<u8> {
-    let mut bytes = ports(from, to);
-    bytes.extend([0, 20, 0, 0, first, 1, 2, 3]);
-    frame(v6, 17, from.0, to.0, &bytes)
+    frame(v6, UDP, from, to, &udp(ports(from, to), &[first, 1, 2, 3]))
 }
 
 impl Conversation {

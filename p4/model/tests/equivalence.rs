@@ -21,9 +21,9 @@ use flowgauge_core::{
     Arrival, Context, HashMode, KeyKind, Link, Precision, Settings, Shared, Sharing, SketchKind,
     State, Zeroed, sketch,
 };
+use flowgauge_dataplane::Tables;
 use flowgauge_dataplane::poll::port::OwnedFrame;
-use flowgauge_dataplane::traffic::{Generator, Profile};
-use flowgauge_dataplane::{Tables, traffic};
+use flowgauge_traffic::{Generator, Profile};
 use frames::{opened_by_a_switch, within_reach_of_a_switch as within_reach};
 use proptest::prelude::*;
 use switch::{ROWS, Switch, Window, shape};
@@ -189,7 +189,10 @@ fn every_header_length_with_every_total_length() {
     let mut all = Vec::new();
     for ihl in 0..16_u8 {
         for total_length in 0..=64_u8 {
-            let mut packet = frames::ipv4_packet([10, 0, 0, 1], [10, 0, 0, 2], 40, 0, 17, &[1; 8]);
+            let mut packet = {
+                let ip = frames::Ip::new([10, 0, 0, 1], [10, 0, 0, 2], 17);
+                frames::Ip { options: &[1; 40], ..ip }.packet(&[1; 8])
+            };
             (packet[0], packet[3]) = (0x40 | ihl, total_length);
             all.push(OwnedFrame::ethernet(frames::ethernet(&[], frames::IPV4, &packet)));
         }
@@ -484,7 +487,7 @@ fn generated_traffic() {
         "zipf,flows=5k,ipv6,size=80",
         "zipf,flows=1k,alpha=1.3,size=200",
     ] {
-        let profile: Profile = text.parse::<traffic::Profile>().unwrap();
+        let profile: Profile = text.parse().unwrap();
         let generator = Generator::new(profile);
         let frame = |index| {
             let mut frame = generator.template().to_vec();

@@ -10,6 +10,7 @@ use flowgauge_core::{Grid, KeyKind, Settings, SketchKind, cardinality, sketch};
 use flowgauge_dataplane::tofino::{Options, definitions};
 use flowgauge_dataplane::{Dataplane, Tables, Tofino};
 use flowgauge_p4_model::{Model, Switch};
+use flowgauge_traffic::frame::{Ip, UDP, udp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rbfrt::SwitchConnection;
@@ -75,9 +76,7 @@ impl Lab {
         let mut entrance = self.switch.enter();
         for destination in destinations {
             let mut frame =
-                [&[2; 12][..], &[8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1]]
-                    .concat();
-            frame.extend(destination.to_be_bytes());
+                Ip::new([10, 0, 0, 1], destination.to_be_bytes(), UDP).frame(&udp([0; 2], &[]));
             frame.resize(60, 0);
             entrance.arrive(self.switch.port(0), &frame).unwrap();
         }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use flowgauge_p4_model::{Counted, Model, Options, Pipes};
+use flowgauge_traffic::frame::{Ip, UDP, udp};
 use std::path::Path;
 
 #[test]
@@ -9,8 +10,7 @@ fn counts_in_a_program_of_its_users() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/own.p4");
     let mut model = Model::from_file(&source, &Options::default()).unwrap();
     let mut frame = vec![0xaa, 0xbb, 0xcc, 0xdd];
-    frame.extend([2; 12]);
-    frame.extend([0x08, 0x00, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame.extend(Ip::new([10, 0, 0, 1], [10, 0, 0, 2], UDP).frame(&udp([0; 2], &[])));
     frame.resize(64, 0);
     let output = model.inject(0, &frame).unwrap();
     assert_eq!((output[0].port, &output[0].frame[..]), (5, &frame[4..]));

@@ -4,8 +4,8 @@
 
 use flowgauge_bfruntime::server::{Running, Target};
 use flowgauge_dataplane::poll::port::OwnedFrame;
-use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
 use flowgauge_p4_model::{Model, Options, Switch};
+use flowgauge_traffic::{Generator, Profile, Sources};
 use rbfrt::SwitchConnection;
 use rbfrt::register;
 use rbfrt::table::{MatchValue, Request, TableOperation, ToBytes};

@@ -13,6 +13,7 @@ use flowgauge_core::{
 use flowgauge_dataplane::tofino::{Options, definitions};
 use flowgauge_dataplane::{Dataplane, Tables, Tofino};
 use flowgauge_p4_model::{Model, Switch};
+use flowgauge_traffic::frame::{self, Ip};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;
@@ -146,25 +147,18 @@ struct Tcp {
 /// words of the source are the same.
 fn frame(segment: &Tcp) -> Vec<u8> {
     let &Tcp { v6, source, port, flags, sequence, payload, option_words } = segment;
-    let length = 20 + 4 * u16::from(option_words) + payload;
-    let mut frame = vec![0; 12];
-    if v6 {
-        frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
-        frame.extend(length.to_be_bytes());
-        frame.extend([6, 64, 0x20, 1, 0xd, 0xb8]);
-        (0..3).for_each(|_| frame.extend(source.to_be_bytes()));
-        frame.extend([9; 16]);
+    let options = &vec![0; 4 * usize::from(option_words)];
+    let tcp = frame::Tcp { ports: [port, 443], flags, sequence, options, ..Default::default() };
+    let transport = tcp.segment(&vec![0; payload.into()]);
+    let source = source.to_be_bytes();
+    let mut frame = if v6 {
+        let [a, b, c, d] = source;
+        let source = [0x20, 1, 0xd, 0xb8, a, b, c, d, a, b, c, d, a, b, c, d];
+        Ip::new(source, [9; 16], frame::TCP).frame(&transport)
     } else {
-        frame.extend([8, 0, 0x45, 0]);
-        frame.extend((20 + length).to_be_bytes());
-        frame.extend([0, 0, 0, 0, 64, 6, 0, 0]);
-        frame.extend(source.to_be_bytes());
-        frame.extend([192, 0, 2, 1]);
-    }
-    frame.extend(port.to_be_bytes());
-    frame.extend([1, 187]);
-    frame.extend(sequence.to_be_bytes());
-    frame.extend([0, 0, 0, 0, (5 + option_words) << 4, flags, 0, 0, 0, 0, 0, 0]);
+        Ip::new(source, [192, 0, 2, 1], frame::TCP).frame(&transport)
+    };
+    frame.truncate(frame.len() - options.len() - usize::from(payload));
     frame
 }
 

@@ -1,8 +1,7 @@
-//! Port on generated traffic, in memory.
+//! Port on frames in memory that are a function of their number.
 
 use super::{Duty, Frame, Port, Ports, Received, Source};
 use crate::poll::gate::{Busy, Gate, Pace};
-use crate::traffic::{Generator, Profile};
 use flowgauge_core::Link;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,31 +11,52 @@ const BATCH: u64 = 4096;
 /// Packets that are generated at once: frames of 64 bytes fit the first-level cache.
 const POOL: usize = 256;
 
+/// Frames that are a function of their number, all of one length.
+pub trait NumberedFrames: Send + Sync {
+    /// Returns the name of the source in outputs.
+    fn name(&self) -> String;
+
+    /// Returns the number of frames; `None` if there is no end.
+    fn packets(&self) -> Option<u64>;
+
+    /// Returns whether frames have times. Without, they are counted as fast as possible.
+    fn is_timed(&self) -> bool;
+
+    /// Returns the time of a frame, in nanoseconds; no earlier than that of the frame before.
+    fn timestamp(&self, index: u64) -> u64;
+
+    /// Returns a frame for [`fill`](Self::fill).
+    fn template(&self) -> &[u8];
+
+    /// Turns consecutive templates, or earlier frames, into frame `first` and the following ones,
+    /// and writes their times.
+    fn fill(&self, first: u64, frames: &mut [u8], timestamps: &mut [u64]);
+}
+
 struct Shared {
     /// Number of the next packet.
     next: Mutex<u64>,
     gate: Arc<Gate>,
-    profile: Profile,
+    frames: Arc<dyn NumberedFrames>,
 }
 
 impl Source for Shared {
     fn progress(&self) -> Option<(u64, u64)> {
         let done = *self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        self.profile.packets.map(|packets| (done, packets))
+        self.frames.packets().map(|packets| (done, packets))
     }
 }
 
-/// Creates ports that share the packets of one profile among `workers`.
+/// Creates ports that share the frames among `workers`.
 #[must_use]
-pub fn memory(profile: Profile, workers: usize, pace: Pace) -> Ports<MemoryPort> {
-    let pace = if profile.rate.is_none() { Pace::Open } else { pace };
+pub fn memory(frames: Arc<dyn NumberedFrames>, workers: usize, pace: Pace) -> Ports<MemoryPort> {
+    let pace = if frames.is_timed() { pace } else { Pace::Open };
     let gate = Arc::new(Gate::new(pace));
-    let interface = format!("memory:{profile}");
-    let generator = Generator::new(profile.clone());
-    let shared = Arc::new(Shared { next: Mutex::new(0), gate: Arc::clone(&gate), profile });
+    let interface = frames.name();
+    let shared = Arc::new(Shared { next: Mutex::new(0), gate: Arc::clone(&gate), frames });
     let port = || MemoryPort {
-        pool: generator.template().repeat(POOL),
-        generator: generator.clone(),
+        pool: shared.frames.template().repeat(POOL),
+        timestamps: [0; POOL],
         shared: Arc::clone(&shared),
     };
     Ports {
@@ -47,11 +67,11 @@ pub fn memory(profile: Profile, workers: usize, pace: Pace) -> Ports<MemoryPort>
     }
 }
 
-/// One worker's share of generated traffic.
+/// One worker's share of the frames.
 pub struct MemoryPort {
-    generator: Generator,
     /// Frames, rewritten in place so that they stay in the cache.
     pool: Vec<u8>,
+    timestamps: [u64; POOL],
     shared: Arc<Shared>,
 }
 
@@ -64,24 +84,24 @@ impl Shared {
     fn claim(&self) -> Claim<'_> {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let first = *next;
-        let left = self.profile.packets.map_or(u64::MAX, |packets| packets.saturating_sub(first));
+        let left = self.frames.packets().map_or(u64::MAX, |packets| packets.saturating_sub(first));
         if left == 0 {
             self.gate.end();
             return Claim::Nothing(Received::Ended);
         }
         let limit = self.gate.limit(0);
         let mut batch = left.min(BATCH);
-        if self.profile.timestamp(first + batch - 1) >= limit {
-            let due = |count: &u64| self.profile.timestamp(first + count - 1) < limit;
+        if self.frames.timestamp(first + batch - 1) >= limit {
+            let due = |count: &u64| self.frames.timestamp(first + count - 1) < limit;
             batch = partition_point(batch, due);
         }
         if batch == 0 {
-            self.gate.block(self.profile.timestamp(first), limit);
+            self.gate.block(self.frames.timestamp(first), limit);
             return Claim::Nothing(Received::Idle);
         }
         *next += batch;
         let mut busy = self.gate.begin();
-        busy.last = Some(self.profile.timestamp(*next - 1));
+        busy.last = Some(self.frames.timestamp(*next - 1));
         Claim::Packets(first..*next, busy)
     }
 }
@@ -103,13 +123,14 @@ impl Port for MemoryPort {
             Claim::Packets(packets, busy) => (packets, busy),
             Claim::Nothing(received) => return received,
         };
-        let length = self.generator.frame_length();
+        let generated = &*self.shared.frames;
+        let length = self.pool.len() / POOL;
         for first in packets.clone().step_by(POOL) {
             let count = (packets.end - first).min(POOL as u64) as usize;
-            let frames = &mut self.pool[..count * length];
-            self.generator.fill_all(first, frames);
-            for (index, bytes) in (first..).zip(frames.chunks_exact(length)) {
-                let timestamp = self.shared.profile.timestamp(index);
+            let (frames, timestamps) =
+                (&mut self.pool[..count * length], &mut self.timestamps[..count]);
+            generated.fill(first, frames, timestamps);
+            for (bytes, &timestamp) in frames.chunks_exact(length).zip(&*timestamps) {
                 sink(Frame { bytes, wire_length: length as u32, timestamp, link: Link::Ethernet });
             }
         }

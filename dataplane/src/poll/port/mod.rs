@@ -6,8 +6,8 @@
 //! source for losses, warnings and progress.
 //!
 //! `pcap` reads captures (`merge` several of them, `held` buffers packets out of order), `af_xdp`
-//! and `dpdk` receive from devices, `memory` generates packets, `frames` takes them from the
-//! embedding program.
+//! and `dpdk` receive from devices, `memory` takes packets that are a function of their number,
+//! `frames` takes any from the embedding program.
 
 #[cfg(target_os = "linux")]
 mod af_xdp;
@@ -27,11 +27,11 @@ pub use ahead::{AHEAD, prefetch};
 #[cfg(feature = "dpdk")]
 pub use dpdk::{DpdkPort, DpdkSender, EAL, dpdk, dpdk_device};
 pub use frames::{Injector, OwnedFrame, frames};
-pub use memory::{MemoryPort, memory};
+pub use memory::{MemoryPort, NumberedFrames, memory};
 pub use merge::{Capture, captures};
 pub use pcap::{CHUNK, PcapPort, pcap, pcap_reader};
 
-pub use crate::send::Outlet;
+pub use crate::outlet::Outlet;
 
 pub use super::worker::Duty;
 

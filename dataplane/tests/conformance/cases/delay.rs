@@ -1,7 +1,7 @@
 //! Round-trip delays: which requests are stored, which answers match them, and the weight of each.
 
 use crate::backend::{Backend, Breadth, SEED, Setup, start};
-use crate::frames::{IPV4, IPV6, ethernet, ipv4_packet, ipv6_packet};
+use crate::frames::Ip;
 use crate::samples::passed_on;
 use flowgauge_core::delay::histogram::least;
 use flowgauge_core::delay::prefixes::{Owned, Prefix, fingerprint};
@@ -12,9 +12,12 @@ use flowgauge_core::delay::{
 use flowgauge_core::hash::crc32;
 use flowgauge_core::{Settings, Tabulation, WideBank, cardinality};
 use flowgauge_dataplane::poll::port::OwnedFrame;
+use flowgauge_traffic::frame::flag::{ACK, FIN, SYN};
+use flowgauge_traffic::frame::{TCP, Tcp, UDP, dns, echo, udp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::LazyLock;
 
 /// Meaning of a frame.
@@ -50,6 +53,14 @@ impl End {
         let v6 =
             || [&[0x20, 1, 0xd, 0xb8, 0, 0, 0, self.number][..], &[0; 7], &[self.number]].concat();
         if self.v6 { v6() } else { vec![10, 0, 0, self.number] }
+    }
+
+    fn address(self) -> IpAddr {
+        let bytes = self.bytes();
+        match bytes.first_chunk::<16>() {
+            Some(bytes) => (*bytes).into(),
+            None => [bytes[0], bytes[1], bytes[2], bytes[3]].into(),
+        }
     }
 
     /// Returns its group by [`PREFIXES`].
@@ -96,18 +107,10 @@ impl Traffic {
     fn push(
         &mut self,
         (from, to): (End, End),
-        protocol: u8,
-        transport: &[u8],
+        mut frame: Vec<u8>,
         exchanges: &[(Kind, u32, bool)],
     ) {
         let at = 1_000_000_000 + self.frames.len() as u64 * 100_000;
-        let array = |end: End| end.bytes().try_into().unwrap_or([0; 16]);
-        let mut frame = if from.v6 {
-            ethernet(&[], IPV6, &ipv6_packet(array(from), array(to), protocol, transport))
-        } else {
-            let (from, to) = (from.bytes().try_into().unwrap(), to.bytes().try_into().unwrap());
-            ethernet(&[], IPV4, &ipv4_packet(from, to, 0, 0, protocol, transport))
-        };
         frame.resize(frame.len().max(60), 0);
         let exchange = |&(kind, token, is_answer): &(Kind, u32, bool)| {
             let (asker, answerer) = if is_answer { (to, from) } else { (from, to) };
@@ -131,36 +134,23 @@ impl Traffic {
         payload: u32,
         exchanges: &[(Kind, u32, bool)],
     ) {
-        let mut bytes = [from.port.to_be_bytes(), to.port.to_be_bytes()].concat();
-        bytes.extend([sequence.to_be_bytes(), acknowledgement.to_be_bytes()].concat());
-        bytes.extend([0x50, flags, 1, 0, 0, 0, 0, 0]);
-        bytes.resize(20 + payload as usize, 0);
-        self.push((from, to), 6, &bytes, exchanges);
+        let ports = [from.port, to.port];
+        let tcp = Tcp { ports, flags, sequence, acknowledgement, ..Tcp::default() };
+        let segment = tcp.segment(&vec![0; payload as usize]);
+        let ip = Ip::new(from.address(), to.address(), TCP);
+        self.push((from, to), ip.frame(&segment), exchanges);
     }
 
-    fn udp(&mut self, ends: (End, End), id: u16, is_answer: bool) {
-        let mut bytes = [
-            ends.0.port.to_be_bytes(),
-            ends.1.port.to_be_bytes(),
-            [0, 20],
-            [0, 0],
-            id.to_be_bytes(),
-        ]
-        .concat();
-        bytes.extend([if is_answer { 0x80 } else { 1 }, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-        self.push(ends, 17, &bytes, &[(Kind::Dns, id.into(), is_answer)]);
+    fn udp(&mut self, (from, to): (End, End), id: u16, is_answer: bool) {
+        let datagram = udp([from.port, to.port], &dns(id, is_answer));
+        let ip = Ip::new(from.address(), to.address(), UDP);
+        self.push((from, to), ip.frame(&datagram), &[(Kind::Dns, id.into(), is_answer)]);
     }
 
-    fn echo(&mut self, ends: (End, End), sequence: u16, is_answer: bool) {
-        let (kind, protocol) = match (ends.0.v6, is_answer) {
-            (false, false) => (8, 1),
-            (false, true) => (0, 1),
-            (true, false) => (128, 58),
-            (true, true) => (129, 58),
-        };
+    fn echo(&mut self, (from, to): (End, End), sequence: u16, is_answer: bool) {
         let token = 0x1234_0000 | u32::from(sequence);
-        let bytes = [&[kind, 0, 0, 0][..], &token.to_be_bytes()].concat();
-        self.push(ends, protocol, &bytes, &[(Kind::Icmp, token, is_answer)]);
+        let frame = echo(from.address(), to.address(), token, is_answer);
+        self.push((from, to), frame, &[(Kind::Icmp, token, is_answer)]);
     }
 
     /// Creates conversations that start one after another and continue concurrently.
@@ -193,9 +183,6 @@ impl Traffic {
         &mut self,
         (client, server, [here, there], step): &mut (End, End, [u32; 2], usize),
     ) -> bool {
-        const FIN: u8 = 1;
-        const SYN: u8 = 2;
-        const ACK: u8 = 16;
         let (forth, back) = ((*client, *server), (*server, *client));
         let payload = 1 + (*here & 63);
         let named = |end: End, port| End { port, ..end };

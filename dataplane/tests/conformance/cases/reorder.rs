@@ -2,11 +2,12 @@
 //! that they count for.
 
 use crate::backend::{Backend, Breadth, SEED, Setup, start};
-use crate::frames::{IPV4, IPV6, ethernet, ipv4_packet, ipv6_packet};
+use crate::frames::Ip;
 use flowgauge_core::hash::crc32;
 use flowgauge_core::reorder::{Algorithm, Prefix, Settings as Reordering};
 use flowgauge_core::{Settings, Tabulation, WideBank, cardinality};
 use flowgauge_dataplane::poll::port::OwnedFrame;
+use flowgauge_traffic::frame::{TCP, Tcp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::{BTreeMap, HashMap};
@@ -49,10 +50,8 @@ impl Traffic {
     fn push(&mut self, flow: &Flow, flags: u8, sequence: u32, payload: u32, apart: u64) {
         let at = self.frames.last().map_or(1_000_000_000, |frame| frame.timestamp) + apart;
         let ports = [flow.port.to_be_bytes(), 443_u16.to_be_bytes()].concat();
-        let mut transport =
-            [ports.as_slice(), &sequence.to_be_bytes(), &[0; 4], &[0x50, flags, 1, 0, 0, 0, 0, 0]]
-                .concat();
-        transport.resize(20 + payload as usize, 0);
+        let tcp = Tcp { ports: [flow.port, 443], flags, sequence, ..Tcp::default() };
+        let transport = tcp.segment(&vec![0; payload as usize]);
         let (frame, key, prefix) = if flow.v6 {
             let (mut from, to) = (
                 [0x20, 1, 0xd, 0xb8, 0, flow.subnet, 0, 0, 0, 0, 0, 0, 0, 0, 0, flow.host],
@@ -61,7 +60,7 @@ impl Traffic {
             from[7] = flow.host;
             let key = [&from[..], &to, &ports, &[6]].concat();
             (
-                ethernet(&[], IPV6, &ipv6_packet(from, to, 6, &transport)),
+                Ip::new(from, to, TCP).frame(&transport),
                 key,
                 0x2001_0db8_0000_0006 | u64::from(flow.subnet) << 16,
             )
@@ -69,7 +68,7 @@ impl Traffic {
             let (from, to) = ([10, 1, flow.subnet, flow.host], [192, 0, 2, 1]);
             let key = [&from[..], &to, &ports, &[6]].concat();
             let prefix = u64::from(u32::from_be_bytes([10, 1, flow.subnet, 0])) << 32 | 4;
-            (ethernet(&[], IPV4, &ipv4_packet(from, to, 0, 0, 6, &transport)), key, prefix)
+            (Ip::new(from, to, TCP).frame(&transport), key, prefix)
         };
         let mut frame = frame;
         frame.resize(frame.len().max(60), 0);

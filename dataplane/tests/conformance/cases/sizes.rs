@@ -1,7 +1,7 @@
 //! Packet lengths, bucket by bucket.
 
 use crate::backend::{Backend, Setup, start};
-use crate::frames::{IPV4, IPV6, ethernet, ipv4_packet, ipv6_packet};
+use crate::frames::{IPV4, IPV6, Ip, ethernet};
 use flowgauge_core::{Settings, cardinality, sizes};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use rand::{RngExt, SeedableRng};
@@ -30,13 +30,13 @@ fn frames(seed: u64) -> Vec<(OwnedFrame, u32)> {
         OwnedFrame::ethernet(frame)
     };
     let ipv4 = |number: usize, length: u32| {
-        let mut packet = ipv4_packet([10, 0, 0, 1], [192, 0, 2, 7], 0, 0, 17, &[0; 8]);
+        let mut packet = Ip::new([10, 0, 0, 1], [192, 0, 2, 7], 17).packet(&[0; 8]);
         packet[2..4].copy_from_slice(&(length as u16).to_be_bytes());
         (framed(number, IPV4, &packet), length)
     };
     let ipv6 = |number: usize, payload: u32, next_header: u8| {
         // If options follow, nothing comes after them.
-        let mut packet = ipv6_packet([1; 16], [2; 16], next_header, &[59, 0, 0, 0, 0, 0, 0, 0]);
+        let mut packet = Ip::new([1; 16], [2; 16], next_header).packet(&[59, 0, 0, 0, 0, 0, 0, 0]);
         packet[4..6].copy_from_slice(&(payload as u16).to_be_bytes());
         // The length of a jumbogram is in an option.
         (

@@ -7,10 +7,10 @@ use flowgauge_bfruntime::server::{Costs, Pace as Time, Running, Server, Target};
 use flowgauge_core::Link;
 use flowgauge_dataplane::poll::Pace;
 use flowgauge_dataplane::poll::port::{self, Frame, Port, Ports, Received};
-use flowgauge_dataplane::traffic::{Profile, ProfileError};
 #[cfg(target_os = "linux")]
 use flowgauge_p4_model::wire::{self, Wire};
 use flowgauge_p4_model::{Model, Options, Switch};
+use flowgauge_traffic::{Profile, ProfileError, memory};
 use std::error::Error;
 use std::io::{Write, stdout};
 use std::net::SocketAddr;
@@ -151,7 +151,7 @@ fn serve(command: Command) -> Result<(), Box<dyn Error>> {
     stdout().flush()?;
     let arrived = match (command.pcap, command.traffic) {
         (Some(path), _) => feed(&switch, port::pcap(&path, 1, Pace::RealTime)?, &stop)?,
-        (None, Some(profile)) => feed(&switch, port::memory(profile, 1, Pace::RealTime), &stop)?,
+        (None, Some(profile)) => feed(&switch, memory(profile, 1, Pace::RealTime), &stop)?,
         (None, None) if command.port.is_empty() => 0,
         (None, None) => wired(&switch, wires, &stop)?,
     };

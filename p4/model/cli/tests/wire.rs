@@ -8,10 +8,10 @@ mod frames;
 
 use flowgauge_core::{Precision, Settings};
 use flowgauge_dataplane::tofino::Options;
-use flowgauge_dataplane::xdp::veth::{self};
 use flowgauge_dataplane::{Dataplane, Tables, Tofino};
 use flowgauge_p4_model::wire::{Wire, wait};
 use flowgauge_testing::on_veth;
+use flowgauge_traffic::veth::{self};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;

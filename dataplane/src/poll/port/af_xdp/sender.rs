@@ -4,7 +4,7 @@ use super::socket::{Config, Socket, Task};
 use super::{HEADROOM, LINK_HEADER, advice, opened};
 use crate::error::Error;
 use crate::interface::{DeviceCounters, Interface, device};
-use crate::send::Outlet;
+use crate::outlet::Outlet;
 
 /// Packets that the kernel sends per call.
 const BATCH: u32 = 32;

@@ -1,24 +1,17 @@
 //! Frames of TCP and UDP, with checksums and the options that Linux sends.
 
-use super::{MAX_FRAME, ProfileError, TCP, internet_sum, parse_count, parse_vlan};
+use crate::checksum::{add, internet_sum};
+use crate::frame::{TCP, UDP, flag};
+use crate::option::{ProfileError, parse_count, parse_vlan};
+use crate::profile::MAX_FRAME_BYTES;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Length of the shortest Ethernet frame, in bytes without check sequence. Shorter ones are padded
 /// with zeros.
 const MIN_FRAME_BYTES: usize = 60;
-const UDP: u8 = 17;
 const CLIENT_MAC: [u8; 6] = [0x3a, 0xfb, 0xf6, 0xe9, 0xbe, 0x5f];
 const SERVER_MAC: [u8; 6] = [0xf6, 0x22, 0x3b, 0xa1, 0x3a, 0xfb];
 const WINDOW: u16 = 502;
-
-/// Flags of TCP.
-pub(super) mod flag {
-    pub(in super::super) const FIN: u8 = 0x01;
-    pub(in super::super) const SYN: u8 = 0x02;
-    pub(in super::super) const RST: u8 = 0x04;
-    pub(in super::super) const PSH: u8 = 0x08;
-    pub(in super::super) const ACK: u8 = 0x10;
-}
 
 /// Headers and length of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,22 +33,22 @@ impl Default for Layout {
 }
 
 /// A TCP segment. Its data are zeros.
-pub(super) struct Segment {
-    pub(super) source: SocketAddr,
-    pub(super) destination: SocketAddr,
-    pub(super) flags: u8,
-    pub(super) sequence: u32,
+pub(crate) struct Segment {
+    pub(crate) source: SocketAddr,
+    pub(crate) destination: SocketAddr,
+    pub(crate) flags: u8,
+    pub(crate) sequence: u32,
     /// Acknowledgement number, for segments with the flag.
-    pub(super) acknowledgement: u32,
+    pub(crate) acknowledgement: u32,
     /// `TSval` and `TSecr`, if the layout has timestamps.
-    pub(super) stamps: [u32; 2],
+    pub(crate) stamps: [u32; 2],
     /// Bytes of data.
-    pub(super) data: usize,
+    pub(crate) data: usize,
 }
 
 impl Layout {
     /// Sets an option of a profile; returns whether there is one of this name.
-    pub(super) fn set(&mut self, key: &str, value: &str) -> Result<bool, ProfileError> {
+    pub(crate) fn set(&mut self, key: &str, value: &str) -> Result<bool, ProfileError> {
         match key {
             "size" => self.size = parse_count(key, value)? as usize,
             "ipv6" if value.is_empty() => self.ipv6 = true,
@@ -67,7 +60,7 @@ impl Layout {
     }
 
     /// Returns the options for [`set`](Self::set).
-    pub(super) fn options(&self) -> String {
+    pub(crate) fn options(&self) -> String {
         let mut options = String::new();
         if let Some(id) = self.vlan {
             options += &format!(",vlan={id}");
@@ -79,12 +72,12 @@ impl Layout {
     }
 
     /// Rejects frames without room for two bytes of data: one byte could be a keep-alive.
-    pub(super) fn check(&self) -> Result<(), ProfileError> {
+    pub(crate) fn check(&self) -> Result<(), ProfileError> {
         let smallest = self.headers() + 2;
-        if (smallest..=MAX_FRAME).contains(&self.size) {
+        if (smallest..=MAX_FRAME_BYTES).contains(&self.size) {
             return Ok(());
         }
-        let range = format!("{smallest} to {MAX_FRAME} bytes for these headers");
+        let range = format!("{smallest} to {MAX_FRAME_BYTES} bytes for these headers");
         Err(ProfileError::value("size", &self.size.to_string(), &range))
     }
 
@@ -95,12 +88,12 @@ impl Layout {
     }
 
     /// Returns the bytes of data in a segment with data.
-    pub(super) fn data(&self) -> usize {
+    pub(crate) fn data(&self) -> usize {
         self.size.saturating_sub(self.headers())
     }
 
     /// Returns an address: in IPv6 the last 32 bits in 2001:db8::/96.
-    pub(super) fn address(&self, bits: u32) -> IpAddr {
+    pub(crate) fn address(&self, bits: u32) -> IpAddr {
         if self.ipv6 {
             IpAddr::V6(Ipv6Addr::from_bits(0x2001_0db8_u128 << 96 | u128::from(bits)))
         } else {
@@ -109,7 +102,7 @@ impl Layout {
     }
 
     /// Writes this segment to `frame`.
-    pub(super) fn tcp(&self, segment: &Segment, frame: &mut Vec<u8>) {
+    pub(crate) fn tcp(&self, segment: &Segment, frame: &mut Vec<u8>) {
         let Segment {
             source,
             destination,
@@ -149,7 +142,7 @@ impl Layout {
     }
 
     /// Writes a datagram with this message to `frame`.
-    pub(super) fn udp(
+    pub(crate) fn udp(
         &self,
         source: SocketAddr,
         destination: SocketAddr,
@@ -236,19 +229,13 @@ impl Layout {
 
 /// Returns the first sequence number of a host: random, but one in eight is near the end of the
 /// range, so that numbers wrap.
-pub(super) fn first_sequence(random: u64) -> u32 {
+pub(crate) fn first_sequence(random: u64) -> u32 {
     let [high, low] = [random >> 32, random & 0x3ff].map(|part| part as u32);
     if high % 8 == 0 { u32::MAX - low } else { high }
 }
 
 /// Returns the value of a TCP timestamp clock at a time in nanoseconds: as in Linux, it counts
 /// milliseconds from a random number.
-pub(super) fn ticks(clock: u32, at: u64) -> u32 {
+pub(crate) fn ticks(clock: u32, at: u64) -> u32 {
     clock.wrapping_add((at / 1_000_000) as u32)
-}
-
-/// Adds in one's complement.
-fn add(left: u16, right: u16) -> u16 {
-    let (sum, carry) = left.overflowing_add(right);
-    sum + u16::from(carry)
 }

@@ -1,6 +1,6 @@
 use super::*;
-use crate::traffic::frames::flag;
-use crate::traffic::reader::{Packet, Tcp, Transport, read, word};
+use crate::frame::flag;
+use crate::reader::{Packet, Tcp, Transport, read, word};
 use flowgauge_testing::chance::binomial;
 use std::collections::{HashMap, HashSet};
 

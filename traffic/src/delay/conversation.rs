@@ -8,8 +8,9 @@ use super::{
     Agenda, CLIENT_PORTS, DelayProfile, HTTPS, Kind, RoundTrip, SERVER_BITS, SERVERS,
     SHORTEST_TIMEOUT_NS, Tell, log_uniform,
 };
-use crate::traffic::frames::{Layout, Segment, first_sequence, flag, ticks};
-use crate::traffic::{CounterRng, mix, unique_source};
+use crate::frame::flag;
+use crate::layout::{Layout, Segment, first_sequence, ticks};
+use crate::random::{CounterRng, mix, unique_source};
 use rand::RngExt;
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,37 +1,37 @@
 //! Parser of generated frames that shares no code with their generator. It rejects frames that no
 //! host would send.
 
-use super::frames::flag;
+use crate::frame::flag;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// A parsed packet.
 #[derive(Clone, Debug)]
-pub(super) struct Packet {
-    pub(super) source: SocketAddr,
-    pub(super) destination: SocketAddr,
-    pub(super) vlan: Option<u16>,
-    pub(super) transport: Transport,
+pub(crate) struct Packet {
+    pub(crate) source: SocketAddr,
+    pub(crate) destination: SocketAddr,
+    pub(crate) vlan: Option<u16>,
+    pub(crate) transport: Transport,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Transport {
+pub(crate) enum Transport {
     Tcp(Tcp),
     Udp(Vec<u8>),
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Tcp {
-    pub(super) flags: u8,
-    pub(super) sequence: u32,
-    pub(super) acknowledgement: u32,
+pub(crate) struct Tcp {
+    pub(crate) flags: u8,
+    pub(crate) sequence: u32,
+    pub(crate) acknowledgement: u32,
     /// `TSval` and `TSecr`.
-    pub(super) stamps: Option<[u32; 2]>,
-    pub(super) data: usize,
+    pub(crate) stamps: Option<[u32; 2]>,
+    pub(crate) data: usize,
 }
 
 impl Tcp {
     /// Returns the sequence number after the segment.
-    pub(super) fn end(&self) -> u32 {
+    pub(crate) fn end(&self) -> u32 {
         let length = self.data as u32
             + u32::from(self.flags & flag::SYN != 0)
             + u32::from(self.flags & flag::FIN != 0);
@@ -39,7 +39,7 @@ impl Tcp {
     }
 }
 
-pub(super) fn word(bytes: &[u8], at: usize) -> u16 {
+pub(crate) fn word(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes(bytes[at..at + 2].try_into().unwrap())
 }
 
@@ -57,7 +57,7 @@ fn sums(parts: &[&[u8]]) -> bool {
     sum > 0 && sum.is_multiple_of(0xffff)
 }
 
-pub(super) fn read(frame: &[u8]) -> Packet {
+pub(crate) fn read(frame: &[u8]) -> Packet {
     assert!(frame.len() >= 60, "{} bytes", frame.len());
     let (vlan, network) =
         if word(frame, 12) == 0x8100 { (Some(word(frame, 14)), 18) } else { (None, 14) };

@@ -3,8 +3,9 @@
 use super::{
     Agenda, CLIENT_PORTS, DelayProfile, HTTPS, Kind, Request, RoundTrip, SERVER_BITS, SERVERS, Tell,
 };
-use crate::traffic::frames::{Segment, first_sequence, flag, ticks};
-use crate::traffic::{mix, unique_source};
+use crate::frame::flag;
+use crate::layout::{Segment, first_sequence, ticks};
+use crate::random::{mix, unique_source};
 use std::net::SocketAddr;
 
 #[derive(Debug, Default)]

@@ -7,8 +7,10 @@
 #[cfg(test)]
 mod tests;
 
-use super::frames::{Layout, Segment, first_sequence, flag, ticks};
-use super::{CounterRng, ProfileError, mix, parse, parse_count, parse_number, parse_share};
+use crate::frame::flag;
+use crate::layout::{Layout, Segment, first_sequence, ticks};
+use crate::option::{ProfileError, parse, parse_count, parse_number, parse_share};
+use crate::random::{CounterRng, mix};
 use rand::RngExt;
 use rand::seq::SliceRandom;
 use rand_distr::Zipf;

@@ -9,8 +9,9 @@ mod requests;
 #[cfg(test)]
 mod tests;
 
-use super::frames::Layout;
-use super::{CounterRng, ProfileError, mix, parse, parse_count, parse_duration, parse_number};
+use crate::layout::Layout;
+use crate::option::{ProfileError, parse, parse_count, parse_duration, parse_number, parse_share};
+use crate::random::{CounterRng, mix};
 use conversation::Conversations;
 use rand::RngExt;
 use requests::Requests;
@@ -134,7 +135,7 @@ impl DelayProfile {
             ("answered", _) => self.answered = parse_number(key, value)?,
             ("min", _) => self.min_ns = time()?,
             ("max", _) => self.max_ns = time()?,
-            ("loss", _) => self.loss = super::parse_share(key, value)?,
+            ("loss", _) => self.loss = parse_share(key, value)?,
             ("seed", _) => self.seed = parse(key, value, "a whole number")?,
             ("alpha", Shape::HeavyTail { alpha }) => *alpha = parse_number(key, value)?,
             ("flows", Shape::LogUniform | Shape::Bimodal | Shape::HeavyTail { .. }) => {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::traffic::reader::{Packet, Tcp, Transport, read};
+use crate::reader::{Packet, Tcp, Transport, read};
 use flowgauge_testing::chance::binomial;
 use std::collections::{BTreeMap, HashSet};
 

@@ -1,46 +1,10 @@
-//! Transmission of generated and captured packets.
-//!
-//! Senders are defined next to their sockets and programs:
-//! [`FrameSender`](crate::poll::port::FrameSender) (AF_XDP), [`LiveSender`](crate::xdp::LiveSender)
-//! (in the kernel) and `DpdkSender` in [`poll::port`](crate::poll::port).
+//! Transmission of generated and captured packets through an [`Outlet`].
 
-use crate::error::Error;
-use crate::poll::port::{Frame, MemoryPort, PcapPort, Port, Ports, Received};
 use flowgauge_core::Link;
+use flowgauge_dataplane::Error;
+use flowgauge_dataplane::poll::port::{Frame, Outlet, Port, Ports, Received};
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// An interface that sends packets unmodified.
-pub trait Outlet {
-    /// Returns the interface name used in outputs.
-    fn interface(&self) -> &str;
-
-    /// Returns the size of the largest packet, in bytes without frame check sequence.
-    fn largest(&self) -> usize;
-
-    /// Queues a packet of up to [`largest`](Self::largest) bytes. It is handed to the interface
-    /// when [`flush`](Self::flush) returns, or after some more packets.
-    ///
-    /// # Errors
-    /// The packet is too large, or the interface is down or gone.
-    fn send(&mut self, packet: &[u8]) -> Result<(), Error>;
-
-    /// Hands all queued packets to the interface.
-    ///
-    /// # Errors
-    /// As [`send`](Self::send).
-    fn flush(&mut self) -> Result<(), Error>;
-
-    /// Waits until every packet was sent or dropped.
-    ///
-    /// # Errors
-    /// As [`send`](Self::send).
-    fn finish(&mut self) -> Result<(), Error>;
-
-    /// Returns the packets of any sender that the interface dropped on transmission since this
-    /// outlet was created.
-    fn dropped(&self) -> u64;
-}
 
 /// Interval between checks whether a packet is due.
 const CHECK_INTERVAL: Duration = Duration::from_micros(50);
@@ -94,31 +58,15 @@ impl<'a> Transmission<'a> {
         }
     }
 
-    /// Sends the packets of a capture and calls `progress` repeatedly.
+    /// Sends the packets of these ports and calls `progress` repeatedly.
     ///
     /// # Errors
     /// Failures of the sender.
-    pub fn send_capture(
-        self,
-        ports: Ports<PcapPort>,
+    pub fn send<P: Port>(
+        mut self,
+        ports: Ports<P>,
         progress: &mut dyn FnMut(),
     ) -> Result<Sent, Error> {
-        self.run(ports, progress)
-    }
-
-    /// Sends generated packets; otherwise like [`send_capture`](Self::send_capture).
-    ///
-    /// # Errors
-    /// Failures of the sender.
-    pub fn send_generated(
-        self,
-        ports: Ports<MemoryPort>,
-        progress: &mut dyn FnMut(),
-    ) -> Result<Sent, Error> {
-        self.run(ports, progress)
-    }
-
-    fn run<P: Port>(mut self, ports: Ports<P>, progress: &mut dyn FnMut()) -> Result<Sent, Error> {
         self.started = Instant::now();
         for mut port in ports.ports {
             while self.failure.is_none() && !(self.is_interrupted)() {

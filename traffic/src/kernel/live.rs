@@ -1,20 +1,20 @@
-//! Transmission of any packets as live frames: the kernel generates them, and a program writes the
-//! start of each.
+//! Any packets as live frames: a program writes the start of each.
 
-use super::hook::{self, loading, refused, xdp};
-use super::object::{PROGRESS, SEND_BATCH, STARTS, load_batch_sender};
-use super::redirect::take;
-use super::sender::{cannot_send, send};
-use crate::error::Error;
-use crate::interface::{DeviceCounters, Interface, device};
-use crate::place::Place;
-use crate::send::Outlet;
-use aya::Ebpf;
-use aya::maps::{Array, MapData, MapError};
+use super::{cannot_send, index, load, program, refused, send};
+use aya::maps::{Array, Map, MapData, MapError};
 use aya::programs::ProgramError;
+use aya::{Ebpf, EbpfLoader};
+use flowgauge_dataplane::Error;
+use flowgauge_dataplane::poll::port::Outlet;
+use flowgauge_dataplane::xdp::{DeviceCounters, Interface};
 use std::io::ErrorKind;
 use std::thread;
 use std::time::{Duration, Instant};
+
+/// Program that sends the packets, and its maps.
+const PROGRAM: &str = "flowgauge_send_batch";
+const STARTS: &str = "STARTS";
+const PROGRESS: &str = "PROGRESS";
 
 /// Packets per part of a batch, and individual bytes at the start of each packet; as in
 /// `ebpf/src/send.rs`. With VLAN tag and IPv6 they include the TCP header.
@@ -44,7 +44,7 @@ type Part = [[u8; START]; PART];
 /// The packets bypass queueing disciplines, firewalls and egress hooks. A veth device accepts them
 /// only while its peer runs a native XDP program or merges packets (GRO).
 pub struct LiveSender {
-    place: Place,
+    interface: String,
     index: u32,
     programs: Ebpf,
     starts: Array<MapData, Part>,
@@ -70,26 +70,22 @@ impl LiveSender {
     /// [`Error::Kernel`] if the interface does not exist or is down, or the kernel refuses the
     /// program.
     pub fn new(interface: &str) -> Result<Self, Error> {
-        let place = Place { interface: interface.to_owned(), direction: crate::Direction::Egress };
-        let there = device::index(interface)
-            .zip(DeviceCounters::read(interface))
-            .zip(Interface::new(interface).ok());
-        let ((index, before), device) =
-            there.ok_or_else(|| refused(&place, hook::NO_INTERFACE.to_owned()))?;
-        let mtu = device
-            .mtu()
-            .map_err(|error| refused(&place, format!("cannot read its MTU: {error}")))?;
+        let index = index(interface)?;
+        let failed = |error| refused(interface, format!("cannot read its MTU: {error}"));
+        let device = Interface::new(interface).map_err(failed)?;
+        let mtu = device.mtu().map_err(failed)?;
+        let before = DeviceCounters::read(interface)
+            .ok_or_else(|| refused(interface, "cannot read its counters".to_owned()))?;
         if device.is_running() != Some(true) {
-            return Err(refused(&place, "cannot send: is it up (`ip link set … up`)?".to_owned()));
+            let problem = "cannot send: is it up (`ip link set … up`)?".to_owned();
+            return Err(refused(interface, problem));
         }
-        let mut programs =
-            load_batch_sender(PARTS).map_err(|error| refused(&place, loading(&error)))?;
-        let program = xdp(&mut programs, SEND_BATCH).and_then(|program| program.load());
-        program.map_err(|error| refused(&place, loading(&error)))?;
+        let mut loader = EbpfLoader::new();
+        let mut programs = load(interface, loader.map_max_entries(STARTS, PARTS), PROGRAM)?;
         let (starts, progress) =
-            (take(&mut programs, &place, STARTS)?, take(&mut programs, &place, PROGRESS)?);
+            (take(&mut programs, interface, STARTS)?, take(&mut programs, interface, PROGRESS)?);
         Ok(LiveSender {
-            place,
+            interface: interface.to_owned(),
             index,
             programs,
             starts,
@@ -105,7 +101,7 @@ impl LiveSender {
     }
 
     fn failed(&self, error: &MapError) -> Error {
-        refused(&self.place, format!("cannot hand packets to the kernel: {error}"))
+        refused(&self.interface, format!("cannot hand packets to the kernel: {error}"))
     }
 
     /// Stores the part that contains the last packet of the batch.
@@ -120,12 +116,12 @@ impl LiveSender {
         self.progress.set(0, [0, packets], 0).map_err(|error| self.failed(&error))?;
         let mut left = packets;
         while left > 0 {
-            let program = xdp(&mut self.programs, SEND_BATCH);
+            let program = program(&mut self.programs, PROGRAM);
             match program.and_then(|program| send(program, self.index, &self.frame, left)) {
                 Ok(()) => break,
                 Err(ProgramError::SyscallError(error))
                     if error.io_error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(cannot_send(&self.place, &error)),
+                Err(error) => return Err(cannot_send(&self.interface, &error)),
             }
             let [sent, _] = self.progress.get(&0, 0).map_err(|error| self.failed(&error))?;
             left = packets - sent;
@@ -138,7 +134,7 @@ impl LiveSender {
     fn unaccounted(&self) -> u64 {
         let started = Instant::now();
         loop {
-            let taken = DeviceCounters::read(&self.place.interface).map_or(0, |now| {
+            let taken = DeviceCounters::read(&self.interface).map_or(0, |now| {
                 let (taken, before) =
                     (now.sent + now.send_dropped, self.before.sent + self.before.send_dropped);
                 taken.saturating_sub(before)
@@ -153,7 +149,7 @@ impl LiveSender {
 
 impl Outlet for LiveSender {
     fn interface(&self) -> &str {
-        &self.place.interface
+        &self.interface
     }
 
     fn largest(&self) -> usize {
@@ -167,7 +163,7 @@ impl Outlet for LiveSender {
                 packet.len(),
                 self.largest
             );
-            return Err(refused(&self.place, problem));
+            return Err(refused(&self.interface, problem));
         }
         // The program writes whole words.
         let own = (packet.len() / 4 * 4).min(START);
@@ -197,7 +193,7 @@ impl Outlet for LiveSender {
         if first && self.unaccounted() == self.sent {
             let problem = "takes no live frames; a veth device takes them while its peer runs XDP natively (`flowgauge run -i`) or \
                            merges packets (`ethtool -K … gro on`); or send to af_xdp:";
-            return Err(refused(&self.place, format!("{problem}{}", self.place.interface)));
+            return Err(refused(&self.interface, format!("{problem}{}", self.interface)));
         }
         Ok(())
     }
@@ -211,6 +207,17 @@ impl Outlet for LiveSender {
     fn dropped(&self) -> u64 {
         let dropped =
             |now: DeviceCounters| now.send_dropped.saturating_sub(self.before.send_dropped);
-        self.ignored + DeviceCounters::read(&self.place.interface).map_or(0, dropped)
+        self.ignored + DeviceCounters::read(&self.interface).map_or(0, dropped)
     }
+}
+
+fn take<M: TryFrom<Map, Error = MapError>>(
+    programs: &mut Ebpf,
+    interface: &str,
+    name: &str,
+) -> Result<M, Error> {
+    let map = programs.take_map(name).and_then(|map| M::try_from(map).ok());
+    map.ok_or_else(|| {
+        refused(interface, format!("the object has no map {name}; rebuild it with ebpf/build"))
+    })
 }
