@@ -253,8 +253,11 @@ fn counting<'a>(frames: &'a Frames, settings: impl Fn() -> Settings + 'a) -> Con
                 let context = context(settings(), &tabulation);
                 let mut filling = batch.fill(state.active(&shared, 0), &context);
                 for bytes in received {
-                    let cardinality = settings().cardinality;
-                    filling.record(cardinality.key, cardinality.hash, &frame(bytes));
+                    let (cardinality, frame) = (settings().cardinality, frame(bytes));
+                    match cardinality.hash {
+                        HashMode::Keyed => filling.record::<true, false>(cardinality.key, &frame),
+                        _ => filling.record::<false, false>(cardinality.key, &frame),
+                    }
                 }
                 filling.finish();
             }

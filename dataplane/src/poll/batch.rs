@@ -12,9 +12,11 @@ use super::vector::RegisterUpdates;
 use flowgauge_core::Frame as _;
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::parse::{
-    Ipv4, Packet, Reject, network, plain_ipv4, plain_ipv6, tagged_ipv4, unopened,
+    Ipv4, Packet, Reject, network, plain_ipv4, plain_ipv6, tagged_ipv4, transport, unopened,
 };
-use flowgauge_core::{Active, Bank, Context, HashMode, KeyKind, Link, Settings, Tabulation};
+use flowgauge_core::{
+    Active, Bank, Context, HashMode, KeyKind, Link, Settings, Tabulation, tunnel,
+};
 
 /// Length of the longest key of an IPv4 packet (a five-tuple, whose last word is the protocol), in
 /// words of four bytes.
@@ -60,10 +62,7 @@ impl Batch {
         instructions: Instructions,
     ) -> Option<Box<Self>> {
         let cardinality = settings.cardinality;
-        if cardinality.mode != Mode::Windowed
-            || settings.beyond_cardinality()
-            || settings.headers.inner
-        {
+        if cardinality.mode != Mode::Windowed || settings.beyond_cardinality() {
             return None;
         }
         let [bytes, bytes_over_ipv6] = cardinality.key.lengths();
@@ -145,9 +144,9 @@ impl Run {
 
 /// Counts an Ethernet frame, except for its bytes, unless it is IPv4, which it returns. The
 /// parameters fit into registers: passing the filling or the frame by reference would force them
-/// into memory.
+/// into memory. With `INNER` the innermost network header counts, not the outermost.
 #[inline(never)]
-fn record_other<'a>(
+fn record_other<'a, const INNER: bool>(
     batch: &mut Batch,
     bank: &mut Bank,
     tabulation: &Tabulation,
@@ -155,7 +154,9 @@ fn record_other<'a>(
 ) -> Option<Ipv4<'a>> {
     // The rest needs few registers, and the final call is a tail call.
     if plain_ipv6(bytes).is_none() {
-        if let Some(ip) = tagged_ipv4(bytes) {
+        if let Some(ip) = tagged_ipv4(bytes)
+            && !(INNER && may_be_tunnel(bytes, ip))
+        {
             return Some(ip);
         }
         if let Some(ethertype) = unopened(bytes) {
@@ -164,13 +165,13 @@ fn record_other<'a>(
             return None;
         }
     }
-    record_rest(batch, bank, tabulation, bytes)
+    record_rest::<INNER>(batch, bank, tabulation, bytes)
 }
 
 /// Handles the frames that [`record_other`] leaves. Separate from [`record_unlikely`], so that IPv6
 /// is found without checking the link layer.
 #[inline(never)]
-fn record_rest<'a>(
+fn record_rest<'a, const INNER: bool>(
     batch: &mut Batch,
     bank: &mut Bank,
     tabulation: &Tabulation,
@@ -180,41 +181,59 @@ fn record_rest<'a>(
         Some(ip) => Ok(Packet::V6(ip)),
         None => network(bytes, Link::Ethernet),
     };
-    record_found(batch, bank, tabulation, bytes, packet)
+    record_found::<INNER>(batch, bank, tabulation, bytes, packet)
 }
 
 /// Does the same as [`record_other`] for other link layers.
 #[inline(never)]
-fn record_unlikely<'a>(
+fn record_unlikely<'a, const INNER: bool>(
     batch: &mut Batch,
     bank: &mut Bank,
     tabulation: &Tabulation,
     bytes: &'a [u8],
     link: Link,
 ) -> Option<Ipv4<'a>> {
-    record_found(batch, bank, tabulation, bytes, network(bytes, link))
+    record_found::<INNER>(batch, bank, tabulation, bytes, network(bytes, link))
 }
 
-#[inline(always)]
-fn record_found<'a>(
+/// Counts the innermost network header of an IPv4 packet, unless it is IPv4, which it returns.
+#[inline(never)]
+fn record_innermost<'a>(
     batch: &mut Batch,
     bank: &mut Bank,
     tabulation: &Tabulation,
-    bytes: &[u8],
-    packet: Result<Packet<'a>, Reject>,
+    bytes: &'a [u8],
+    ip: Ipv4<'a>,
 ) -> Option<Ipv4<'a>> {
+    record_found::<true>(batch, bank, tabulation, bytes, Ok(Packet::V4(ip)))
+}
+
+/// Returns whether a packet may be a [tunnel]: rules out TCP, so that most packets need no call.
+#[inline(always)]
+fn may_be_tunnel(bytes: &[u8], ip: Ipv4<'_>) -> bool {
+    const TCP: u8 = 6;
+    transport(bytes, &Packet::V4(ip)).protocol != TCP
+}
+
+#[inline(always)]
+fn record_found<'a, const INNER: bool>(
+    batch: &mut Batch,
+    bank: &mut Bank,
+    tabulation: &Tabulation,
+    bytes: &'a [u8],
+    outermost: Result<Packet<'a>, Reject>,
+) -> Option<Ipv4<'a>> {
+    let packet = match outermost {
+        Ok(packet) if INNER => Ok(tunnel::innermost(bytes, packet)),
+        packet => packet,
+    };
     match packet {
         Ok(Packet::V4(ip)) => return Some(ip),
         Ok(packet @ Packet::V6(_)) => {
             let cardinality::Settings { key, hash, .. } = batch.cardinality;
-            batch.ipv6.put(
-                batch.waiting_ipv6,
-                key,
-                hash,
-                tabulation,
-                &packet,
-                key.transport(bytes, &packet),
-            );
+            let (at, transport) = (batch.waiting_ipv6, key.transport(bytes, &packet));
+            let is_keyed = hash == HashMode::Keyed;
+            batch.ipv6.put(at, key, is_keyed, tabulation, &packet, transport);
             batch.waiting_ipv6 += 1;
             if batch.waiting_ipv6 == CAPACITY {
                 batch.flush_ipv6(bank, tabulation);
@@ -237,11 +256,16 @@ fn reject(bank: &mut Bank, cause: Reject, frames: u32) {
 }
 
 impl Filling<'_> {
-    /// Counts a frame as [`Active::record`] does. `key` and `hash` are those of the settings;
-    /// passed as constants, they let the compiler specialise the code. The remaining settings stay
-    /// out of the hot code.
+    /// Counts a frame as [`Active::record`] does. `key` is that of the settings; passed as a
+    /// constant, it lets the compiler specialise the code, like `KEYED` (whether the hash of the
+    /// settings is [`HashMode::Keyed`]) and `INNER` (whether the innermost network header counts).
+    /// The remaining settings stay out of the hot code.
     #[inline(always)]
-    pub fn record(&mut self, key: KeyKind, hash: HashMode, frame: &Frame<'_>) {
+    pub fn record<const KEYED: bool, const INNER: bool>(
+        &mut self,
+        key: KeyKind,
+        frame: &Frame<'_>,
+    ) {
         let Frame { bytes, wire_length, link, .. } = *frame;
         let tabulation = self.context.tabulation;
         let (batch, bank) = (&mut *self.batch, &mut *self.active.bank);
@@ -249,21 +273,18 @@ impl Filling<'_> {
         let found = match link {
             Link::Ethernet => match plain_ipv4(bytes) {
                 None if batch.run.extend(bytes) => return,
-                None => record_other(batch, bank, tabulation, bytes),
+                None => record_other::<INNER>(batch, bank, tabulation, bytes),
+                Some(ip) if INNER && may_be_tunnel(bytes, ip) => {
+                    record_innermost(batch, bank, tabulation, bytes, ip)
+                }
                 found => found,
             },
-            _ => record_unlikely(batch, bank, tabulation, bytes, link),
+            _ => record_unlikely::<INNER>(batch, bank, tabulation, bytes, link),
         };
         let Some(ip) = found else { return };
         let packet = Packet::V4(ip);
-        self.batch.ipv4.put(
-            self.waiting,
-            key,
-            hash,
-            tabulation,
-            &packet,
-            key.transport(bytes, &packet),
-        );
+        let transport = key.transport(bytes, &packet);
+        self.batch.ipv4.put(self.waiting, key, KEYED, tabulation, &packet, transport);
         self.advance(1);
     }
 
@@ -315,7 +336,7 @@ pub(super) mod tests {
     use super::*;
     use flowgauge_core::Zeroed;
     use flowgauge_core::hash::crc32;
-    use flowgauge_core::{Arrival, Precision, Shared, Sharing, State};
+    use flowgauge_core::{Arrival, Precision, Shared, Sharing, State, parse};
     use flowgauge_testing::skip;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
@@ -358,6 +379,42 @@ pub(super) mod tests {
         }
     }
 
+    /// Generates a random packet, often in a tunnel: VXLAN or IP in IP, over IPv4 or IPv6.
+    fn tunnelled(random: &mut ChaCha8Rng) -> (Vec<u8>, Link) {
+        const UDP: u8 = 17;
+        let (mut bytes, link) = packet(random);
+        let (header, protocol) = match bytes.get(12..15) {
+            Some([0x08, 0x00, 0x45]) => (34, 23),
+            Some([0x86, 0xdd, 0x60]) => (54, 20),
+            _ => return (bytes, link),
+        };
+        if link != Link::Ethernet || bytes.len() < header || random.random_ratio(1, 3) {
+            return (bytes, link);
+        }
+        bytes.truncate(header);
+        let (inner, _) = if random.random() { tunnelled(random) } else { packet(random) };
+        if random.random() {
+            bytes[protocol] = UDP;
+            bytes.extend([0x30, 0x39, 0x12, 0xb5, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 1, 0]);
+            bytes.extend(inner);
+        } else {
+            bytes[protocol] = if inner.get(12) == Some(&0x86) { 41 } else { 4 };
+            bytes.extend(inner.iter().skip(14));
+        }
+        (bytes, link)
+    }
+
+    /// Records a frame with the constants of the settings.
+    fn record(filling: &mut Filling<'_>, settings: &Settings, frame: &Frame<'_>) {
+        let cardinality::Settings { key, hash, .. } = settings.cardinality;
+        match (hash == HashMode::Keyed, settings.headers.inner) {
+            (false, false) => filling.record::<false, false>(key, frame),
+            (false, true) => filling.record::<false, true>(key, frame),
+            (true, false) => filling.record::<true, false>(key, frame),
+            (true, true) => filling.record::<true, true>(key, frame),
+        }
+    }
+
     /// Reports instructions that cannot be tested here.
     fn tell_what_is_missing() {
         if cfg!(target_arch = "x86_64") && !Instructions::Avx512.is_available() {
@@ -373,6 +430,11 @@ pub(super) mod tests {
                     (settings.cardinality.key, settings.cardinality.hash) = (key, hash);
                     settings.cardinality.precision = precision;
                     Instructions::available().for_each(|instructions| body(settings, instructions));
+                    if precision == Precision::DEFAULT {
+                        settings.headers = parse::Settings::INNER;
+                        Instructions::available()
+                            .for_each(|instructions| body(settings, instructions));
+                    }
                 }
             }
         }
@@ -383,7 +445,7 @@ pub(super) mod tests {
         tell_what_is_missing();
         let tabulation = Tabulation::from_seed(7);
         let mut random = ChaCha8Rng::seed_from_u64(1);
-        let packets: Vec<(Vec<u8>, Link)> = (0..4096).map(|_| packet(&mut random)).collect();
+        let packets: Vec<(Vec<u8>, Link)> = (0..4096).map(|_| tunnelled(&mut random)).collect();
         let shared = Shared::boxed();
         each_setting(|settings, instructions| {
             let context = Context::new(settings, &tabulation, Sharing::Alone);
@@ -401,11 +463,8 @@ pub(super) mod tests {
                         bytes.as_slice(),
                         Arrival::new(wire_length, 0),
                     );
-                    filling.record(
-                        settings.cardinality.key,
-                        settings.cardinality.hash,
-                        &Frame { bytes, wire_length, timestamp: 0, link: *link },
-                    );
+                    let frame = Frame { bytes, wire_length, timestamp: 0, link: *link };
+                    record(&mut filling, &settings, &frame);
                 }
                 filling.finish();
                 let ([one, _], [many, _]) = (&mut one_by_one.banks, &mut batched.banks);
@@ -448,14 +507,13 @@ pub(super) mod tests {
         let mut filling = batch.fill(by_frame.active(&shared, 0), &context);
         let mut keys: Vec<[u32; N]> = Vec::new();
         for bytes in &frames {
-            let Ok(packet @ Packet::V4(_)) = network(bytes.as_slice(), Link::Ethernet) else {
+            let Ok(packet @ Packet::V4(_)) =
+                parse::counted(bytes.as_slice(), Link::Ethernet, &settings.headers)
+            else {
                 continue;
             };
-            filling.record(
-                cardinality.key,
-                cardinality.hash,
-                &Frame { bytes, wire_length: 0, timestamp: 0, link: Link::Ethernet },
-            );
+            let frame = Frame { bytes, wire_length: 0, timestamp: 0, link: Link::Ethernet };
+            record(&mut filling, &settings, &frame);
             let key = cardinality
                 .key
                 .extract(&packet, cardinality.key.transport(bytes.as_slice(), &packet));
@@ -522,16 +580,9 @@ pub(super) mod tests {
                 );
                 // Twice, to fill the vectors.
                 for _ in 0..2 {
-                    filling.record(
-                        settings.cardinality.key,
-                        settings.cardinality.hash,
-                        &Frame {
-                            bytes: &bytes,
-                            wire_length: 60,
-                            timestamp: 0,
-                            link: Link::Ethernet,
-                        },
-                    );
+                    let (wire_length, timestamp, link) = (60, 0, Link::Ethernet);
+                    let frame = Frame { bytes: &bytes, wire_length, timestamp, link };
+                    record(&mut filling, &settings, &frame);
                 }
             }
             filling.finish();

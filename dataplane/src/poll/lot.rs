@@ -43,13 +43,14 @@ impl<const WORDS: usize> KeyColumns<WORDS> {
         KeyColumns { columns: [[0; CAPACITY]; WORDS], vectors, bytes, many: false }
     }
 
-    /// Writes a packet's key at an index below [`CAPACITY`].
+    /// Writes a packet's key at an index below [`CAPACITY`]. `is_keyed`: whether the hash is
+    /// [`HashMode::Keyed`].
     #[inline(always)]
     pub(super) fn put(
         &mut self,
         at: usize,
         key: KeyKind,
-        hash: HashMode,
+        is_keyed: bool,
         tabulation: &Tabulation,
         packet: &Packet<'_>,
         transport: Transport,
@@ -57,8 +58,8 @@ impl<const WORDS: usize> KeyColumns<WORDS> {
         let at = at & (CAPACITY - 1);
         // Products of 64 bits are faster one by one than as vectors, and a signature is shorter
         // than its key.
-        if hash == HashMode::Keyed {
-            let signature = key.signature(hash, tabulation, packet, transport);
+        if is_keyed {
+            let signature = key.signature(HashMode::Keyed, tabulation, packet, transport);
             self.columns.iter_mut().take(1).for_each(|column| column[at] = signature);
         } else {
             key.lay_out(packet, transport, Entry { columns: &mut self.columns, at });
