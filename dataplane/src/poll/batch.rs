@@ -3,7 +3,7 @@
 //! Keys of packets are buffered; once there are enough, [`Instructions`] of the CPU compute the
 //! registers and levels of all of them. The code that parses frames is the same for all CPUs, and
 //! small enough to stay in registers. Registers take the maximum, so late updates in another order
-//! give the same result, provided that no one reads the bank before its [`Filling`] is finished.
+//! give the same result, provided that no one reads the bank before its [`BatchWriter`] is finished.
 
 use super::instructions::Instructions;
 use super::lot::{CAPACITY, KeyColumns};
@@ -12,7 +12,8 @@ use super::vector::RegisterUpdates;
 use flowgauge_core::Frame as _;
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::parse::{
-    Ipv4, Packet, Reject, network, plain_ipv4, plain_ipv6, tagged_ipv4, transport, unopened,
+    Ipv4, Packet, Reject, Transport, network, plain_ipv4, plain_ipv6, tagged_ipv4, transport,
+    unopened,
 };
 use flowgauge_core::{
     Active, Bank, Context, HashMode, KeyKind, Link, Settings, Tabulation, tunnel,
@@ -41,7 +42,7 @@ pub struct Batch {
 /// The state that changes with every packet is a part of this type, not of the bank or the batch,
 /// so that it stays in registers.
 #[must_use = "packets are missing until it is finished"]
-pub struct Filling<'a> {
+pub struct BatchWriter<'a> {
     batch: &'a mut Batch,
     active: Active<'a>,
     context: &'a Context<'a>,
@@ -78,10 +79,10 @@ impl Batch {
 
     /// Starts to count in a bank, with the settings and tables that the batch was created for.
     #[inline(always)]
-    pub fn fill<'a>(&'a mut self, active: Active<'a>, context: &'a Context<'a>) -> Filling<'a> {
+    pub fn fill<'a>(&'a mut self, active: Active<'a>, context: &'a Context<'a>) -> BatchWriter<'a> {
         self.waiting_ipv6 = 0;
         self.run.frames = 0;
-        Filling { batch: self, active, context, waiting: 0, bytes: 0 }
+        BatchWriter { batch: self, active, context, waiting: 0, bytes: 0 }
     }
 
     /// Adds the first `keys` keys of IPv4 packets to a bank.
@@ -143,7 +144,7 @@ impl Run {
 }
 
 /// Counts an Ethernet frame, except for its bytes, unless it is IPv4, which it returns. The
-/// parameters fit into registers: passing the filling or the frame by reference would force them
+/// parameters fit into registers: passing the writer or the frame by reference would force them
 /// into memory. With `INNER` the innermost network header counts, not the outermost.
 #[inline(never)]
 fn record_other<'a, const INNER: bool>(
@@ -155,7 +156,7 @@ fn record_other<'a, const INNER: bool>(
     // The rest needs few registers, and the final call is a tail call.
     if plain_ipv6(bytes).is_none() {
         if let Some(ip) = tagged_ipv4(bytes)
-            && !(INNER && may_be_tunnel(bytes, ip))
+            && !(INNER && may_be_tunnel(bytes, &Packet::V4(ip)))
         {
             return Some(ip);
         }
@@ -208,11 +209,25 @@ fn record_innermost<'a>(
     record_found::<true>(batch, bank, tabulation, bytes, Ok(Packet::V4(ip)))
 }
 
-/// Returns whether a packet may be a [tunnel]: rules out TCP, so that most packets need no call.
+/// Returns whether a packet may be a [tunnel], so that most packets need no further look. False only
+/// if [`tunnel::innermost`] finds none.
 #[inline(always)]
-fn may_be_tunnel(bytes: &[u8], ip: Ipv4<'_>) -> bool {
-    const TCP: u8 = 6;
-    transport(bytes, &Packet::V4(ip)).protocol != TCP
+fn may_be_tunnel(bytes: &[u8], packet: &Packet<'_>) -> bool {
+    const IPV4: u8 = 4;
+    const UDP: u8 = 17;
+    const IPV6: u8 = 41;
+    const GRE: u8 = 47;
+    const GTP_USER: u16 = 2152;
+    const VXLAN: u16 = 4789;
+    const VXLAN_GPE: u16 = 4790;
+    const GENEVE: u16 = 6081;
+    let Transport { protocol, ports: [_, _, high, low] } = transport(bytes, packet);
+    match protocol {
+        UDP => {
+            matches!(u16::from_be_bytes([high, low]), GTP_USER | VXLAN | VXLAN_GPE | GENEVE)
+        }
+        protocol => matches!(protocol, IPV4 | IPV6 | GRE),
+    }
 }
 
 #[inline(always)]
@@ -224,7 +239,9 @@ fn record_found<'a, const INNER: bool>(
     outermost: Result<Packet<'a>, Reject>,
 ) -> Option<Ipv4<'a>> {
     let packet = match outermost {
-        Ok(packet) if INNER => Ok(tunnel::innermost(bytes, packet)),
+        Ok(packet) if INNER && may_be_tunnel(bytes, &packet) => {
+            Ok(tunnel::innermost(bytes, packet))
+        }
         packet => packet,
     };
     match packet {
@@ -255,7 +272,7 @@ fn reject(bank: &mut Bank, cause: Reject, frames: u32) {
     }
 }
 
-impl Filling<'_> {
+impl BatchWriter<'_> {
     /// Counts a frame as [`Active::record`] does. `key` is that of the settings; passed as a
     /// constant, it lets the compiler specialise the code, like `KEYED` (whether the hash of the
     /// settings is [`HashMode::Keyed`]) and `INNER` (whether the innermost network header counts).
@@ -274,7 +291,7 @@ impl Filling<'_> {
             Link::Ethernet => match plain_ipv4(bytes) {
                 None if batch.run.extend(bytes) => return,
                 None => record_other::<INNER>(batch, bank, tabulation, bytes),
-                Some(ip) if INNER && may_be_tunnel(bytes, ip) => {
+                Some(ip) if INNER && may_be_tunnel(bytes, &Packet::V4(ip)) => {
                     record_innermost(batch, bank, tabulation, bytes, ip)
                 }
                 found => found,
@@ -340,6 +357,7 @@ pub(super) mod tests {
     use flowgauge_testing::skip;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
+    use std::collections::HashSet;
 
     /// Generates a random packet: mostly IPv4 with ports, often IPv6, rarely something else, with
     /// or without a tag, truncated anywhere.
@@ -405,13 +423,13 @@ pub(super) mod tests {
     }
 
     /// Records a frame with the constants of the settings.
-    fn record(filling: &mut Filling<'_>, settings: &Settings, frame: &Frame<'_>) {
+    fn record(writer: &mut BatchWriter<'_>, settings: &Settings, frame: &Frame<'_>) {
         let cardinality::Settings { key, hash, .. } = settings.cardinality;
         match (hash == HashMode::Keyed, settings.headers.inner) {
-            (false, false) => filling.record::<false, false>(key, frame),
-            (false, true) => filling.record::<false, true>(key, frame),
-            (true, false) => filling.record::<true, false>(key, frame),
-            (true, true) => filling.record::<true, true>(key, frame),
+            (false, false) => writer.record::<false, false>(key, frame),
+            (false, true) => writer.record::<false, true>(key, frame),
+            (true, false) => writer.record::<true, false>(key, frame),
+            (true, true) => writer.record::<true, true>(key, frame),
         }
     }
 
@@ -454,7 +472,7 @@ pub(super) mod tests {
             let mut rest = packets.iter().cycle();
             let step = if settings.cardinality.precision == Precision::DEFAULT { 1 } else { 7 };
             for length in (0..=300).step_by(step) {
-                let mut filling = batch.fill(batched.active(&shared, 0), &context);
+                let mut writer = batch.fill(batched.active(&shared, 0), &context);
                 for (bytes, link) in rest.by_ref().take(length) {
                     let wire_length = 1000 + bytes.len() as u32;
                     one_by_one.active(&shared, 0).record(
@@ -464,9 +482,9 @@ pub(super) mod tests {
                         Arrival::new(wire_length, 0),
                     );
                     let frame = Frame { bytes, wire_length, timestamp: 0, link: *link };
-                    record(&mut filling, &settings, &frame);
+                    record(&mut writer, &settings, &frame);
                 }
-                filling.finish();
+                writer.finish();
                 let ([one, _], [many, _]) = (&mut one_by_one.banks, &mut batched.banks);
                 assert_eq!(
                     one.counters, many.counters,
@@ -484,6 +502,43 @@ pub(super) mod tests {
             }
             assert!(one_by_one == batched, "{instructions}, {settings:?}");
         });
+    }
+
+    /// Every protocol and every port, before contents of all kinds of tunnels.
+    #[test]
+    fn no_tunnel_is_overlooked() {
+        const UDP: u8 = 17;
+        let inner: Vec<u8> = [0x45, 0, 0, 20].into_iter().chain([0; 16]).collect();
+        let frame = [&[0; 12], &[0x08, 0x00][..], &inner].concat();
+        let headers: [(&[u8], &[u8]); 8] = [
+            (&[], &inner),
+            (&[0, 0, 0x08, 0x00], &inner),
+            (&[0, 0, 0x65, 0x58], &frame),
+            (&[8, 0, 0, 0, 0, 0, 0, 0], &frame),
+            (&[8, 0, 0, 1, 0, 0, 0, 0], &inner),
+            (&[0, 0, 0x65, 0x58, 0, 0, 0, 0], &frame),
+            (&[0x30, 0xff, 0, 20, 0, 0, 0, 0], &inner),
+            (&[0x60, 0, 0, 0, 0, 20, 59, 0], &[0; 40]),
+        ];
+        let mut found = HashSet::new();
+        let mut check = |protocol: u8, port: u16, header: &[u8], content: &[u8]| {
+            let mut bytes = frame.clone();
+            bytes[23] = protocol;
+            if protocol == UDP {
+                bytes.extend([0, 9, (port >> 8) as u8, port as u8, 0, 0, 0, 0]);
+            }
+            let bytes = [&bytes, header, content].concat();
+            let Ok(packet) = network(bytes.as_slice(), Link::Ethernet) else { panic!("{bytes:?}") };
+            if tunnel::innermost(bytes.as_slice(), packet) != packet {
+                found.insert((protocol, port));
+                assert!(may_be_tunnel(&bytes, &packet), "protocol {protocol}, port {port}");
+            }
+        };
+        for (header, content) in headers {
+            (0..=u8::MAX).for_each(|protocol| check(protocol, 0, header, content));
+            (0..=u16::MAX).for_each(|port| check(UDP, port, header, content));
+        }
+        assert_eq!(found.len(), 7, "{found:?}");
     }
 
     #[test]
@@ -504,7 +559,7 @@ pub(super) mod tests {
         let frames: Vec<Vec<u8>> = (0..700).map(|_| packet(&mut random).0).collect();
         let mut batch = Batch::new(&settings, &tabulation, instructions).unwrap();
         let (mut by_frame, mut by_key) = (State::boxed(), State::boxed());
-        let mut filling = batch.fill(by_frame.active(&shared, 0), &context);
+        let mut writer = batch.fill(by_frame.active(&shared, 0), &context);
         let mut keys: Vec<[u32; N]> = Vec::new();
         for bytes in &frames {
             let Ok(packet @ Packet::V4(_)) =
@@ -513,7 +568,7 @@ pub(super) mod tests {
                 continue;
             };
             let frame = Frame { bytes, wire_length: 0, timestamp: 0, link: Link::Ethernet };
-            record(&mut filling, &settings, &frame);
+            record(&mut writer, &settings, &frame);
             let key = cardinality
                 .key
                 .extract(&packet, cardinality.key.transport(bytes.as_slice(), &packet));
@@ -521,19 +576,19 @@ pub(super) mod tests {
             words.as_flattened_mut()[..key.as_bytes().len()].copy_from_slice(key.as_bytes());
             keys.push(words.map(u32::from_le_bytes));
         }
-        filling.finish();
-        let mut filling = batch.fill(by_key.active(&shared, 0), &context);
+        writer.finish();
+        let mut writer = batch.fill(by_key.active(&shared, 0), &context);
         let mut rest = keys.as_slice();
         // Pieces that end within a batch, at its end and in a later one.
         for length in (1..).map(|piece: usize| piece * 37 % 300) {
             let (now, later) = rest.split_at(length.min(rest.len()));
-            filling.extend(now);
+            writer.extend(now);
             rest = later;
             if rest.is_empty() {
                 break;
             }
         }
-        filling.finish();
+        writer.finish();
         assert!(by_frame == by_key, "{instructions}, {settings:?}");
     }
 
@@ -569,7 +624,7 @@ pub(super) mod tests {
         for instructions in Instructions::available() {
             let mut batch = Batch::new(&settings, &tabulation, instructions).unwrap();
             let (mut state, shared) = (State::boxed(), Shared::boxed());
-            let mut filling = batch.fill(state.active(&shared, 0), &context);
+            let mut writer = batch.fill(state.active(&shared, 0), &context);
             for register in 0..u32::from(precision.max_level()) {
                 let rank = (1_u32 << precision.rank_bits() >> 1).checked_shr(register).unwrap_or(0);
                 let mut bytes = [0; 34];
@@ -582,10 +637,10 @@ pub(super) mod tests {
                 for _ in 0..2 {
                     let (wire_length, timestamp, link) = (60, 0, Link::Ethernet);
                     let frame = Frame { bytes: &bytes, wire_length, timestamp, link };
-                    record(&mut filling, &settings, &frame);
+                    record(&mut writer, &settings, &frame);
                 }
             }
-            filling.finish();
+            writer.finish();
             for (register, level) in state.banks[0]
                 .cardinality
                 .levels(precision)

@@ -29,7 +29,7 @@ pub(super) struct KeyColumns<const WORDS: usize> {
     /// Length of a key, in bytes.
     bytes: usize,
     /// Whether many of the last keys raised their registers, as at the start of a window.
-    many: bool,
+    mostly_raises: bool,
 }
 
 impl<const WORDS: usize> KeyColumns<WORDS> {
@@ -40,7 +40,7 @@ impl<const WORDS: usize> KeyColumns<WORDS> {
         instructions: Instructions,
     ) -> Self {
         let vectors = vectors(instructions, bytes, settings, tables);
-        KeyColumns { columns: [[0; CAPACITY]; WORDS], vectors, bytes, many: false }
+        KeyColumns { columns: [[0; CAPACITY]; WORDS], vectors, bytes, mostly_raises: false }
     }
 
     /// Writes a packet's key at an index below [`CAPACITY`]. `is_keyed`: whether the hash is
@@ -110,7 +110,7 @@ impl<const WORDS: usize> KeyColumns<WORDS> {
                 let group = vectors.group();
                 let (groups, few) = whole(&mut self.columns, group, length);
                 vectors.split(&self.columns, groups, tabulation, updates);
-                raise_to(updates, groups * group, registers, &mut self.many);
+                raise_to(updates, groups * group, registers, &mut self.mostly_raises);
                 few
             }
         };
@@ -208,14 +208,15 @@ impl Raise<'_> {
     }
 }
 
-/// Raises registers to the first `length` levels, a multiple of eight. On entry, `many` says
-/// whether many of the previous keys raised theirs; on return, whether many of these did.
+/// Raises registers to the first `length` levels, a multiple of eight. On entry,
+/// `mostly_raises` says whether many of the previous keys raised theirs; on return, whether many of
+/// these did.
 #[inline(always)]
 fn raise_to(
     updates: &RegisterUpdates,
     length: usize,
     registers: &mut Cardinality,
-    many: &mut bool,
+    mostly_raises: &mut bool,
 ) {
     let Ok(registers) = <&mut [u8; MAX_REGISTERS]>::try_from(registers.levels_mut(Precision::MAX))
     else {
@@ -230,7 +231,7 @@ fn raise_to(
             // If many keys raise registers, the branch is unpredictable, and a store for every key
             // is cheaper than mispredictions. If few do, all keys may be of one flow, and every
             // store would wait for the previous one.
-            if *many {
+            if *mostly_raises {
                 raised += usize::from(level > *register);
                 *register = level.max(*register);
             } else if level > *register {
@@ -239,7 +240,7 @@ fn raise_to(
             }
         }
     }
-    *many = raised > length / RAISE_THRESHOLD;
+    *mostly_raises = raised > length / RAISE_THRESHOLD;
 }
 
 /// Completes the last group of the first `length` keys. Returns the number of groups, and the range

@@ -169,19 +169,19 @@ impl<P: Port> Worker<P> {
 
     /// Counts the distinct flows of one batch of the port. Nothing stays buffered: the bank may
     /// change before the next batch. `KEY` is a [`KeyKind`]; `KEYED` and `INNER` as in
-    /// [`Filling::record`](super::Filling::record).
+    /// [`BatchWriter::record`](super::BatchWriter::record).
     fn receive_batch<const KEY: usize, const KEYED: bool, const INNER: bool>(
         &mut self,
     ) -> Received {
         let (settings, tabulation, sharing) = (self.settings, &*self.tabulation, self.sharing);
         let Some(batch) = &mut self.batch else { return Received::Idle };
         let context = Context::new(settings, tabulation, sharing);
-        let mut filling = batch.fill(self.writer.active(), &context);
+        let mut batch_writer = batch.fill(self.writer.active(), &context);
         let received = self.port.receive(&mut |frame: Frame<'_>| {
             // Inside the closure, so that the key is a constant.
-            filling.record::<KEYED, INNER>(const { KeyKind::ALL[KEY] }, &frame);
+            batch_writer.record::<KEYED, INNER>(const { KeyKind::ALL[KEY] }, &frame);
         });
-        filling.finish();
+        batch_writer.finish();
         received
     }
 
