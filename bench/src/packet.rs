@@ -254,8 +254,11 @@ fn counting<'a>(frames: &'a Frames, settings: impl Fn() -> Settings + 'a) -> Con
                 let context = context(settings(), &tabulation);
                 let mut filling = batch.fill(state.active(&shared, 0), &context);
                 for bytes in received {
-                    let Settings { hash, cardinality, .. } = settings();
-                    filling.record(cardinality.key, hash, &frame(bytes));
+                    let (Settings { hash, cardinality, .. }, frame) = (settings(), frame(bytes));
+                    match hash {
+                        HashMode::Keyed => filling.record::<true, false>(cardinality.key, &frame),
+                        _ => filling.record::<false, false>(cardinality.key, &frame),
+                    }
                 }
                 filling.finish();
             }

@@ -96,11 +96,11 @@ fn count(precision: Precision, hash: impl Fn() -> HashMode) -> impl FnMut(&mut S
         let mut filling = batch.fill(state.active(&shared, 0), &context);
         for bytes in frames {
             let wire_length = bytes.len() as u32;
-            filling.record(
-                KeyKind::Src,
-                hash(),
-                &Frame { bytes, wire_length, timestamp: 0, link: Link::Ethernet },
-            );
+            let frame = Frame { bytes, wire_length, timestamp: 0, link: Link::Ethernet };
+            match hash() {
+                HashMode::Keyed => filling.record::<true, false>(KeyKind::Src, &frame),
+                _ => filling.record::<false, false>(KeyKind::Src, &frame),
+            }
         }
         filling.finish();
     }

@@ -218,8 +218,7 @@ fn on_net_null(effort: Effort, cpus: Cpus) -> Result<DeviceFindings, Failure> {
     theirs()?;
     let null = Null::start(cpus)?;
     let ours = |hash, written| -> Result<f64, Failure> {
-        let mut settings = Settings::default();
-        settings.hash = hash;
+        let settings = Settings::default().with_hash(hash);
         Ok(live::counted(null.ports(written)?, settings, cpus, effort.turn)?)
     };
     let series = take_turns(

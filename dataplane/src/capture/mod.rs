@@ -3,7 +3,8 @@
 //! # Path of the bytes
 //! Only [`Writer`] and [`decompress`] do I/O. A reader passes its bytes, in pieces of any size, to
 //! a [`Walker`], which returns one [`Step`] at a time: a packet's [`Record`], something to skip, or
-//! [`Damage`]. So files and pipes share one implementation. Frames of link types that the parser
+//! [`Damage`]. So files and pipes share one implementation. It also walks over a [`PacketList`], of
+//! packets that were taken out of captures. Frames of link types that the parser
 //! lacks are decoded by [`open`].
 //!
 //! # Where to look
@@ -14,7 +15,6 @@
 //! [`build`]: captures for tests. The ports that count captures are in
 //! [`poll::port`](crate::poll::port).
 
-pub(crate) mod block;
 pub mod build;
 mod compression;
 mod damage;
@@ -22,6 +22,7 @@ mod encapsulation;
 mod granularity;
 mod interface;
 pub mod link_type;
+mod list;
 mod pcap;
 mod pcapng;
 #[cfg(test)]
@@ -35,8 +36,9 @@ pub use damage::{Damage, Guess, Piece, Place};
 pub use encapsulation::open;
 pub use granularity::Granularity;
 pub use interface::{Interface, Resolution};
+pub use list::PacketList;
 pub use walker::{
-    Format, MAX_CAPTURED, MAX_NEED, PacketsIn, Passed, Plain, Record, Run, Step, Stop, Taken,
+    Format, MAX_CAPTURED, MAX_NEED, PacketsIn, Passed, Plain, Record, Run, Step, Stop, TimeRange,
     Walker,
 };
 pub use writer::Writer;

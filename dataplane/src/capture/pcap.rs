@@ -2,7 +2,7 @@
 
 use flowgauge_core::Link;
 
-use super::walker::{Run, Within};
+use super::walker::{Run, TimeRange};
 use super::{
     Damage, Format, Interface, MAX_CAPTURED, Place, Record, Resolution, SECOND, link_type,
 };
@@ -191,11 +191,11 @@ impl RecordLayout {
 
     /// Passes over the complete records at the start of `bytes` up to one with a timestamp out of
     /// range. Returns their length in bytes and their summary.
-    pub(super) fn pass(&self, bytes: &[u8], within: Within) -> (usize, Run) {
+    pub(super) fn pass(&self, bytes: &[u8], range: TimeRange) -> (usize, Run) {
         let layout = *self;
         let (mut unread, mut run) = (bytes, Run::default());
         while let Some((record, consumed)) = layout.record(unread)
-            && within.holds(record.timestamp)
+            && range.contains(record.timestamp)
         {
             unread = unread.get(consumed..).unwrap_or_default();
             run.packets += 1;

@@ -607,14 +607,14 @@ fn packets_in_huge_blocks_are_read() {
     // A walk that stops before such a packet can continue with it.
     let file = block(6, long, long);
     let mut walker = Walker::new();
-    let Passed { consumed: passed, stop, .. } = walker.pass(&file, 0, 2 << 32);
+    let Passed { consumed: passed, stop, .. } = walker.pass(&file, TimeRange::new(0, 2 << 32));
     assert_eq!((stop, walker.packets()), (Stop::Limit { next: 2 << 32 }, 1));
-    let again = walker.pass(&file[passed..], 0, 2 << 32);
+    let again = walker.pass(&file[passed..], TimeRange::new(0, 2 << 32));
     assert_eq!(
         again,
         Passed { consumed: 0, run: Run::default(), stop: Stop::Limit { next: 2 << 32 } }
     );
-    let Passed { consumed: rest, .. } = walker.pass(&file[passed..], 0, u64::MAX);
+    let Passed { consumed: rest, .. } = walker.pass(&file[passed..], TimeRange::new(0, u64::MAX));
     assert_eq!((passed + rest, walker.packets()), (file.len(), 3));
 }
 
@@ -677,7 +677,8 @@ fn old_versions_of_pcap_have_their_lengths_the_other_way_round() {
             }
             // A worker counts exactly what the walk before it has passed.
             let mut walker = Walker::new();
-            let Passed { consumed: passed, run, stop } = walker.pass(&file, 0, 2000);
+            let Passed { consumed: passed, run, stop } =
+                walker.pass(&file, TimeRange::new(0, 2000));
             assert_eq!((stop, walker.packets()), (Stop::Limit { next: 2000 }, 1));
             assert_eq!(run, Run { packets: 1, captured: 3, earliest: 1000, latest: 1000 });
             let counted: usize =
@@ -714,8 +715,8 @@ fn plain_packets_end_where_a_walk_over_them_does() {
             counted.next(&file);
             let mut unread = &file[header..length];
             while !unread.is_empty() {
-                let passed = walked.pass(unread, floor, limit);
-                let mut plain = counted.plain_in(unread, floor, limit).unwrap();
+                let passed = walked.pass(unread, TimeRange::new(floor, limit));
+                let mut plain = counted.plain_in(unread, TimeRange::new(floor, limit)).unwrap();
                 let frames: Vec<_> = plain
                     .by_ref()
                     .map(|(record, frame)| (record.timestamp, frame.len() as u64 * 1000))
@@ -728,12 +729,9 @@ fn plain_packets_end_where_a_walk_over_them_does() {
                     latest: times().max().unwrap_or(0),
                 };
                 let (left, taken) = plain.left();
-                counted.took(unread.len() - left, taken);
+                counted.took(unread.len() - left, taken.packets);
                 assert!(frames.iter().all(|(timestamp, bytes)| timestamp == bytes));
-                assert_eq!(
-                    (unread.len() - left, taken),
-                    (passed.consumed, Taken { packets: run.packets, latest: run.latest })
-                );
+                assert_eq!((unread.len() - left, taken), (passed.consumed, run));
                 assert_eq!(passed.run, run);
                 assert_eq!(
                     (walked.offset(), walked.packets()),
@@ -757,7 +755,7 @@ fn plain_packets_end_where_a_walk_over_them_does() {
         let file = build::pcap(&options, &packets);
         let mut walker = Walker::new();
         walker.next(&file);
-        assert!(walker.plain_in(&file[header..], 0, u64::MAX).is_none());
+        assert!(walker.plain_in(&file[header..], TimeRange::new(0, u64::MAX)).is_none());
     }
 }
 

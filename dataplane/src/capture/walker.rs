@@ -3,9 +3,10 @@
 use flowgauge_core::Link;
 
 use super::{
-    Damage, Guess, Interface, Piece, Place, damage::GUESS_BYTES, pcap::PcapHeader,
+    Damage, Guess, Interface, PacketList, Piece, Place, damage::GUESS_BYTES, pcap::PcapHeader,
     pcap::RecordLayout, pcapng,
 };
+use std::sync::Arc;
 
 /// Maximum captured length of a packet, 256 KiB: Wireshark's limit for link types that carry IP.
 pub const MAX_CAPTURED: u32 = 262_144;
@@ -53,13 +54,15 @@ pub struct Walker {
     pub(super) section: pcapng::Section,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
     Start,
     Pcap,
     /// A version of pcap before 2.4, with another order of lengths in records.
     OldPcap,
     PcapNg,
+    /// A [list](PacketList) with these records. The next one has the number of packets so far.
+    Listed(Arc<[Record]>),
 }
 
 /// The format of a capture.
@@ -101,23 +104,39 @@ pub enum Step {
     Damaged(Damage),
 }
 
-/// A range of timestamps, tested with one comparison.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Within {
+/// A range of timestamps, in nanoseconds since 1970, tested with one comparison.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimeRange {
     floor: u64,
     length: u64,
 }
 
-impl Within {
+impl TimeRange {
     /// All possible timestamps.
-    const ALWAYS: Self = Within { floor: 0, length: u64::MAX };
+    pub const ALL: Self = TimeRange { floor: 0, length: u64::MAX };
 
-    fn new(floor: u64, limit: u64) -> Self {
-        Within { floor, length: limit.saturating_sub(floor) }
+    /// Creates the range of timestamps from `floor` on and before `limit`.
+    #[must_use]
+    pub fn new(floor: u64, limit: u64) -> Self {
+        TimeRange { floor, length: limit.saturating_sub(floor) }
     }
 
+    /// Returns the earliest timestamp.
+    #[must_use]
+    pub fn floor(self) -> u64 {
+        self.floor
+    }
+
+    /// Returns the exclusive upper bound.
+    #[must_use]
+    pub fn limit(self) -> u64 {
+        self.floor + self.length
+    }
+
+    /// Returns whether a timestamp is in the range.
     #[inline(always)]
-    pub(super) fn holds(self, timestamp: u64) -> bool {
+    #[must_use]
+    pub fn contains(self, timestamp: u64) -> bool {
         timestamp.wrapping_sub(self.floor) < self.length
     }
 }
@@ -142,7 +161,9 @@ impl Default for Run {
 }
 
 impl Run {
-    fn add(&mut self, other: Run) {
+    /// Adds other packets.
+    #[inline(always)]
+    pub fn add(&mut self, other: Run) {
         self.packets += other.packets;
         self.captured += other.captured;
         self.earliest = self.earliest.min(other.earliest);
@@ -151,6 +172,7 @@ impl Run {
 }
 
 impl From<&Record> for Run {
+    #[inline(always)]
     fn from(record: &Record) -> Self {
         Run {
             packets: 1,
@@ -240,23 +262,20 @@ pub struct PacketsIn<'a> {
 pub struct Plain<'a> {
     bytes: &'a [u8],
     fraction_unit: u32,
-    within: Within,
-    taken: Taken,
-}
-
-/// Summary of the packets taken from [`Plain`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Taken {
-    /// Number of packets.
-    pub packets: u64,
-    /// Latest timestamp, in nanoseconds since 1970; 0 without packets.
-    pub latest: u64,
+    range: TimeRange,
+    taken: Run,
 }
 
 impl Plain<'_> {
+    /// Ends at the first packet with a timestamp outside the range.
+    #[must_use]
+    pub fn within(self, range: TimeRange) -> Self {
+        Plain { range, ..self }
+    }
+
     /// Returns the number of bytes not taken, and a summary of the packets taken.
     #[must_use]
-    pub fn left(&self) -> (usize, Taken) {
+    pub fn left(&self) -> (usize, Run) {
         (self.bytes.len(), self.taken)
     }
 }
@@ -275,14 +294,11 @@ impl<'a> Iterator for Plain<'a> {
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         let (record, frame, bytes) = RecordLayout::plain(self.fraction_unit).split(self.bytes)?;
-        if !self.within.holds(record.timestamp) {
+        if !self.range.contains(record.timestamp) {
             return None;
         }
         self.bytes = bytes;
-        self.taken = Taken {
-            packets: self.taken.packets + 1,
-            latest: self.taken.latest.max(record.timestamp),
-        };
+        self.taken.add(Run::from(&record));
         Some((record, frame))
     }
 }
@@ -319,6 +335,26 @@ impl Walker {
         }
     }
 
+    /// Creates a walk over the packets of a [`PacketList`].
+    pub(super) fn listed(records: Vec<Record>) -> Self {
+        Self { phase: Phase::Listed(records.into()), ..Self::new() }
+    }
+
+    /// Returns the records that follow in a [`PacketList`]; `None` in a capture.
+    pub fn listed_records(&self) -> Option<&[Record]> {
+        match &self.phase {
+            Phase::Listed(records) => records.get(self.packets as usize..),
+            _ => None,
+        }
+    }
+
+    /// Frees the records of a [`PacketList`] that were passed.
+    pub fn forget_passed(&mut self) {
+        if let Some(records) = self.listed_records() {
+            (self.phase, self.packets) = (Phase::Listed(records.into()), 0);
+        }
+    }
+
     /// Parses the item at the start of `bytes`, the unread bytes of the file, which need not be
     /// complete.
     // Not an iterator: the bytes are passed with each call.
@@ -342,10 +378,15 @@ impl Walker {
     /// For hot loops: unlike a [`Step`], the result need not go through memory.
     #[inline]
     pub fn next_packet(&mut self, bytes: &[u8]) -> Option<(Record, usize)> {
-        let (record, consumed) = match self.phase {
+        let (record, consumed) = match &self.phase {
             Phase::Pcap => self.layout.record(bytes)?,
             Phase::OldPcap => self.layout.old_record(bytes)?,
             Phase::PcapNg => self.section.enhanced_packet(bytes)?,
+            Phase::Listed(records) => {
+                let record = records.get(self.packets as usize)?;
+                let length = PacketList::length(record);
+                (length <= bytes.len()).then_some((*record, length))?
+            }
             Phase::Start => return None,
         };
         self.count(consumed);
@@ -353,17 +394,16 @@ impl Walker {
     }
 
     /// Passes over everything in `bytes`, the unread bytes of the file, up to the first packet with
-    /// a timestamp outside `floor..limit`, which stays unread.
+    /// a timestamp outside `range`, which stays unread.
     ///
     /// This parses only what is needed to find the next record, so that a reader learns quickly
     /// where the packets that a worker may count end.
-    pub fn pass(&mut self, bytes: &[u8], floor: u64, limit: u64) -> Passed {
+    pub fn pass(&mut self, bytes: &[u8], range: TimeRange) -> Passed {
         let (mut passed, mut run) = (0, Run::default());
-        let within = Within::new(floor, limit);
         loop {
             let unread = bytes.get(passed..).unwrap_or_default();
             if self.phase == Phase::Pcap {
-                let (consumed, more) = self.layout.pass(unread, within);
+                let (consumed, more) = self.layout.pass(unread, range);
                 self.packets += more.packets;
                 run.add(more);
                 self.offset += consumed as u64;
@@ -372,7 +412,7 @@ impl Walker {
             let unread = bytes.get(passed..).unwrap_or_default();
             let mark = (self.offset, self.packets, self.section.previous_timestamp);
             let stop = match self.next(unread) {
-                Step::Packet { record, .. } if !within.holds(record.timestamp) => {
+                Step::Packet { record, .. } if !range.contains(record.timestamp) => {
                     (self.offset, self.packets, self.section.previous_timestamp) = mark;
                     // A packet never comes from inside a block, but the rest of its own block may
                     // have to be skipped.
@@ -417,7 +457,7 @@ impl Walker {
     #[inline]
     #[must_use]
     pub fn packets_in(self, bytes: &[u8]) -> PacketsIn<'_> {
-        let (plain, unread) = match self.plain(bytes, Within::ALWAYS) {
+        let (plain, unread) = match self.plain_in(bytes, TimeRange::ALL) {
             Some(plain) => (plain, Default::default()),
             None => (Plain::default(), bytes),
         };
@@ -425,30 +465,22 @@ impl Walker {
     }
 
     /// Returns an iterator over the packets at the start of `bytes`, the unread bytes of the file,
-    /// up to the first with a timestamp outside `floor..limit`; `None` unless all records of the
-    /// file are [`Plain`].
+    /// up to the first with a timestamp outside `range`; `None` unless all records of the file are
+    /// [`Plain`].
     ///
     /// For a single reader, which need not [pass](Self::pass) over packets before it counts them.
     /// It reports its progress by [`took`](Self::took).
     #[must_use]
-    pub fn plain_in<'a>(&self, bytes: &'a [u8], floor: u64, limit: u64) -> Option<Plain<'a>> {
-        self.plain(bytes, Within::new(floor, limit))
+    pub fn plain_in<'a>(&self, bytes: &'a [u8], range: TimeRange) -> Option<Plain<'a>> {
+        let is_plain = self.phase == Phase::Pcap && self.layout.is_plain();
+        let (fraction_unit, taken) = (self.layout.fraction_unit(), Run::default());
+        is_plain.then_some(Plain { bytes, fraction_unit, range, taken })
     }
 
     /// Advances past packets of [`plain_in`](Self::plain_in), which take `consumed` bytes.
-    pub fn took(&mut self, consumed: usize, taken: Taken) {
+    pub fn took(&mut self, consumed: usize, packets: u64) {
         self.offset += consumed as u64;
-        self.packets += taken.packets;
-    }
-
-    fn plain<'a>(&self, bytes: &'a [u8], within: Within) -> Option<Plain<'a>> {
-        let is_plain = self.phase == Phase::Pcap && self.layout.is_plain();
-        is_plain.then(|| Plain {
-            bytes,
-            fraction_unit: self.layout.fraction_unit(),
-            within,
-            taken: Taken::default(),
-        })
+        self.packets += packets;
     }
 
     /// Checks that the file may end after `bytes`, the unread ones, that is, between records.
@@ -476,6 +508,14 @@ impl Walker {
         &self.section.interfaces
     }
 
+    /// Returns the coarsest unit of the timestamps of all interfaces, in nanoseconds; 0 without
+    /// interfaces.
+    #[must_use]
+    pub fn unit_ns(&self) -> u64 {
+        let units = self.interfaces().iter().map(|interface| interface.resolution.nanoseconds());
+        units.max().unwrap_or(0)
+    }
+
     /// Returns the packets dropped by the interfaces of all sections, from their last statistics
     /// blocks, saturating; 0 in pcap.
     #[must_use]
@@ -494,7 +534,7 @@ impl Walker {
     #[must_use]
     pub fn format(&self) -> Option<Format> {
         match self.phase {
-            Phase::Start => None,
+            Phase::Start | Phase::Listed(_) => None,
             Phase::Pcap | Phase::OldPcap => Some(self.layout.format()),
             Phase::PcapNg => Some(Format::PcapNg),
         }
@@ -545,6 +585,7 @@ impl Walker {
             Phase::Start => self.next_at_start(bytes),
             Phase::Pcap | Phase::OldPcap => self.no_whole_record(bytes),
             Phase::PcapNg => self.next_block(bytes),
+            Phase::Listed(_) => Step::NeedMore { at_least: bytes.len() + 1 },
         }
     }
 
@@ -584,7 +625,7 @@ impl Walker {
                 return Err(Damage::NotACapture { guess: Guess::of(unread) });
             }
             Phase::Start => Piece::FileHeader,
-            Phase::Pcap | Phase::OldPcap => Piece::Record,
+            Phase::Pcap | Phase::OldPcap | Phase::Listed(_) => Piece::Record,
             Phase::PcapNg => Piece::Block,
         };
         if let Some(skipping) = &self.section.skipping {

@@ -3,7 +3,7 @@
 //! Keys of packets are buffered; once there are enough, [`Instructions`] of the CPU compute the
 //! registers and levels of all of them. The code that parses frames is the same for all CPUs, and
 //! small enough to stay in registers. Registers take the maximum, so late updates in another order
-//! give the same result, provided that no one reads the bank before its [`Filling`] is finished.
+//! give the same result, provided that no one reads the bank before its [`BatchWriter`] is finished.
 
 use super::instructions::Instructions;
 use super::lot::{CAPACITY, KeyColumns};
@@ -13,10 +13,10 @@ use flowgauge_core::Frame as _;
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::packet::Ipv4;
 use flowgauge_core::parse::{
-    Packet, Reject, network, plain_ipv4, plain_ipv6, tagged_ipv4, unopened,
+    Packet, Reject, Transport, network, plain_ipv4, plain_ipv6, tagged_ipv4, transport, unopened,
 };
 use flowgauge_core::{
-    Active, Bank, Context, HashMode, KeyKind, Link, Precision, Settings, Tabulation,
+    Active, Bank, Context, HashMode, KeyKind, Link, Precision, Settings, Tabulation, tunnel,
 };
 
 /// Length of the longest key of an IPv4 packet (a five-tuple, whose last word is the protocol), in
@@ -43,7 +43,7 @@ pub struct Batch {
 /// The state that changes with every packet is a part of this type, not of the bank or the batch,
 /// so that it stays in registers.
 #[must_use = "packets are missing until it is finished"]
-pub struct Filling<'a> {
+pub struct BatchWriter<'a> {
     batch: &'a mut Batch,
     active: Active<'a>,
     context: &'a Context<'a>,
@@ -64,10 +64,7 @@ impl Batch {
         instructions: Instructions,
     ) -> Option<Box<Self>> {
         let cardinality = settings.cardinality;
-        if cardinality.mode != Mode::Windowed
-            || settings.beyond_cardinality()
-            || settings.headers.inner
-        {
+        if cardinality.mode != Mode::Windowed || settings.beyond_cardinality() {
             return None;
         }
         let hashed = (settings.hash, cardinality.precision);
@@ -85,10 +82,10 @@ impl Batch {
 
     /// Starts to count in a bank, with the settings and tables that the batch was created for.
     #[inline(always)]
-    pub fn fill<'a>(&'a mut self, active: Active<'a>, context: &'a Context<'a>) -> Filling<'a> {
+    pub fn fill<'a>(&'a mut self, active: Active<'a>, context: &'a Context<'a>) -> BatchWriter<'a> {
         self.waiting_ipv6 = 0;
         self.run.frames = 0;
-        Filling { batch: self, active, context, waiting: 0, bytes: 0 }
+        BatchWriter { batch: self, active, context, waiting: 0, bytes: 0 }
     }
 
     /// Adds the first `keys` keys of IPv4 packets to a bank.
@@ -144,10 +141,10 @@ impl Run {
 }
 
 /// Counts an Ethernet frame, except for its bytes, unless it is IPv4, which it returns. The
-/// parameters fit into registers: passing the filling or the frame by reference would force them
-/// into memory.
+/// parameters fit into registers: passing the writer or the frame by reference would force them
+/// into memory. With `INNER` the innermost network header counts, not the outermost.
 #[inline(never)]
-fn record_other<'a>(
+fn record_other<'a, const INNER: bool>(
     batch: &mut Batch,
     bank: &mut Bank,
     tabulation: &Tabulation,
@@ -155,7 +152,9 @@ fn record_other<'a>(
 ) -> Option<Ipv4<'a>> {
     // The rest needs few registers, and the final call is a tail call.
     if plain_ipv6(bytes).is_none() {
-        if let Some(ip) = tagged_ipv4(bytes) {
+        if let Some(ip) = tagged_ipv4(bytes)
+            && !(INNER && may_be_tunnel(bytes, &Packet::V4(ip)))
+        {
             return Some(ip);
         }
         if let Some(ethertype) = unopened(bytes) {
@@ -164,13 +163,13 @@ fn record_other<'a>(
             return None;
         }
     }
-    record_rest(batch, bank, tabulation, bytes)
+    record_rest::<INNER>(batch, bank, tabulation, bytes)
 }
 
 /// Handles the frames that [`record_other`] leaves. Separate from [`record_unlikely`], so that IPv6
 /// is found without checking the link layer.
 #[inline(never)]
-fn record_rest<'a>(
+fn record_rest<'a, const INNER: bool>(
     batch: &mut Batch,
     bank: &mut Bank,
     tabulation: &Tabulation,
@@ -180,41 +179,75 @@ fn record_rest<'a>(
         Some(ip) => Ok(Packet::V6(ip)),
         None => network(bytes, Link::Ethernet),
     };
-    record_found(batch, bank, tabulation, bytes, packet)
+    record_found::<INNER>(batch, bank, tabulation, bytes, packet)
 }
 
 /// Does the same as [`record_other`] for other link layers.
 #[inline(never)]
-fn record_unlikely<'a>(
+fn record_unlikely<'a, const INNER: bool>(
     batch: &mut Batch,
     bank: &mut Bank,
     tabulation: &Tabulation,
     bytes: &'a [u8],
     link: Link,
 ) -> Option<Ipv4<'a>> {
-    record_found(batch, bank, tabulation, bytes, network(bytes, link))
+    record_found::<INNER>(batch, bank, tabulation, bytes, network(bytes, link))
 }
 
-#[inline(always)]
-fn record_found<'a>(
+/// Counts the innermost network header of an IPv4 packet, unless it is IPv4, which it returns.
+#[inline(never)]
+fn record_innermost<'a>(
     batch: &mut Batch,
     bank: &mut Bank,
     tabulation: &Tabulation,
-    bytes: &[u8],
-    packet: Result<Packet<'a>, Reject>,
+    bytes: &'a [u8],
+    ip: Ipv4<'a>,
 ) -> Option<Ipv4<'a>> {
+    record_found::<true>(batch, bank, tabulation, bytes, Ok(Packet::V4(ip)))
+}
+
+/// Returns whether a packet may be a [tunnel], so that most packets need no further look. False only
+/// if [`tunnel::innermost`] finds none.
+#[inline(always)]
+fn may_be_tunnel(bytes: &[u8], packet: &Packet<'_>) -> bool {
+    const IPV4: u8 = 4;
+    const UDP: u8 = 17;
+    const IPV6: u8 = 41;
+    const GRE: u8 = 47;
+    const GTP_USER: u16 = 2152;
+    const VXLAN: u16 = 4789;
+    const VXLAN_GPE: u16 = 4790;
+    const GENEVE: u16 = 6081;
+    let Transport { protocol, ports: [_, _, high, low] } = transport(bytes, packet);
+    match protocol {
+        UDP => {
+            matches!(u16::from_be_bytes([high, low]), GTP_USER | VXLAN | VXLAN_GPE | GENEVE)
+        }
+        protocol => matches!(protocol, IPV4 | IPV6 | GRE),
+    }
+}
+
+#[inline(always)]
+fn record_found<'a, const INNER: bool>(
+    batch: &mut Batch,
+    bank: &mut Bank,
+    tabulation: &Tabulation,
+    bytes: &'a [u8],
+    outermost: Result<Packet<'a>, Reject>,
+) -> Option<Ipv4<'a>> {
+    let packet = match outermost {
+        Ok(packet) if INNER && may_be_tunnel(bytes, &packet) => {
+            Ok(tunnel::innermost(bytes, packet))
+        }
+        packet => packet,
+    };
     match packet {
         Ok(Packet::V4(ip)) => return Some(ip),
         Ok(packet @ Packet::V6(_)) => {
             let (key, (hash, _)) = (batch.key, batch.hashed);
-            batch.ipv6.put(
-                batch.waiting_ipv6,
-                key,
-                hash,
-                tabulation,
-                &packet,
-                key.transport(bytes, &packet),
-            );
+            let (at, transport) = (batch.waiting_ipv6, key.transport(bytes, &packet));
+            let is_keyed = hash == HashMode::Keyed;
+            batch.ipv6.put(at, key, is_keyed, tabulation, &packet, transport);
             batch.waiting_ipv6 += 1;
             if batch.waiting_ipv6 == CAPACITY {
                 batch.flush_ipv6(bank, tabulation);
@@ -236,12 +269,17 @@ fn reject(bank: &mut Bank, cause: Reject, frames: u32) {
     }
 }
 
-impl Filling<'_> {
-    /// Counts a frame as [`Active::record`] does. `key` and `hash` are those of the settings;
-    /// passed as constants, they let the compiler specialise the code. The remaining settings stay
-    /// out of the hot code.
+impl BatchWriter<'_> {
+    /// Counts a frame as [`Active::record`] does. `key` is that of the settings; passed as a
+    /// constant, it lets the compiler specialise the code, like `KEYED` (whether the hash of the
+    /// settings is [`HashMode::Keyed`]) and `INNER` (whether the innermost network header counts).
+    /// The remaining settings stay out of the hot code.
     #[inline(always)]
-    pub fn record(&mut self, key: KeyKind, hash: HashMode, frame: &Frame<'_>) {
+    pub fn record<const KEYED: bool, const INNER: bool>(
+        &mut self,
+        key: KeyKind,
+        frame: &Frame<'_>,
+    ) {
         let Frame { bytes, wire_length, link, .. } = *frame;
         let tabulation = self.context.tabulation;
         let (batch, bank) = (&mut *self.batch, &mut *self.active.bank);
@@ -249,21 +287,18 @@ impl Filling<'_> {
         let found = match link {
             Link::Ethernet => match plain_ipv4(bytes) {
                 None if batch.run.extend(bytes) => return,
-                None => record_other(batch, bank, tabulation, bytes),
+                None => record_other::<INNER>(batch, bank, tabulation, bytes),
+                Some(ip) if INNER && may_be_tunnel(bytes, &Packet::V4(ip)) => {
+                    record_innermost(batch, bank, tabulation, bytes, ip)
+                }
                 found => found,
             },
-            _ => record_unlikely(batch, bank, tabulation, bytes, link),
+            _ => record_unlikely::<INNER>(batch, bank, tabulation, bytes, link),
         };
         let Some(ip) = found else { return };
         let packet = Packet::V4(ip);
-        self.batch.ipv4.put(
-            self.waiting,
-            key,
-            hash,
-            tabulation,
-            &packet,
-            key.transport(bytes, &packet),
-        );
+        let transport = key.transport(bytes, &packet);
+        self.batch.ipv4.put(self.waiting, key, KEYED, tabulation, &packet, transport);
         self.advance(1);
     }
 
@@ -315,10 +350,11 @@ pub(super) mod tests {
     use super::*;
     use flowgauge_core::Zeroed;
     use flowgauge_core::hash::crc32;
-    use flowgauge_core::{Arrival, Shared, Sharing, State};
+    use flowgauge_core::{Arrival, Shared, Sharing, State, parse};
     use flowgauge_testing::skip;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
+    use std::collections::HashSet;
 
     /// Generates a random packet: mostly IPv4 with ports, often IPv6, rarely something else, with
     /// or without a tag, truncated anywhere.
@@ -358,6 +394,42 @@ pub(super) mod tests {
         }
     }
 
+    /// Generates a random packet, often in a tunnel: VXLAN or IP in IP, over IPv4 or IPv6.
+    fn tunnelled(random: &mut ChaCha8Rng) -> (Vec<u8>, Link) {
+        const UDP: u8 = 17;
+        let (mut bytes, link) = packet(random);
+        let (header, protocol) = match bytes.get(12..15) {
+            Some([0x08, 0x00, 0x45]) => (34, 23),
+            Some([0x86, 0xdd, 0x60]) => (54, 20),
+            _ => return (bytes, link),
+        };
+        if link != Link::Ethernet || bytes.len() < header || random.random_ratio(1, 3) {
+            return (bytes, link);
+        }
+        bytes.truncate(header);
+        let (inner, _) = if random.random() { tunnelled(random) } else { packet(random) };
+        if random.random() {
+            bytes[protocol] = UDP;
+            bytes.extend([0x30, 0x39, 0x12, 0xb5, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 1, 0]);
+            bytes.extend(inner);
+        } else {
+            bytes[protocol] = if inner.get(12) == Some(&0x86) { 41 } else { 4 };
+            bytes.extend(inner.iter().skip(14));
+        }
+        (bytes, link)
+    }
+
+    /// Records a frame with the constants of the settings.
+    fn record(writer: &mut BatchWriter<'_>, settings: &Settings, frame: &Frame<'_>) {
+        let (key, hash) = (settings.cardinality.key, settings.hash);
+        match (hash == HashMode::Keyed, settings.headers.inner) {
+            (false, false) => writer.record::<false, false>(key, frame),
+            (false, true) => writer.record::<false, true>(key, frame),
+            (true, false) => writer.record::<true, false>(key, frame),
+            (true, true) => writer.record::<true, true>(key, frame),
+        }
+    }
+
     /// Reports instructions that cannot be tested here.
     fn tell_what_is_missing() {
         if cfg!(target_arch = "x86_64") && !Instructions::Avx512.is_available() {
@@ -373,6 +445,11 @@ pub(super) mod tests {
                     (settings.cardinality.key, settings.hash) = (key, hash);
                     settings.cardinality.precision = precision;
                     Instructions::available().for_each(|instructions| body(settings, instructions));
+                    if precision == Precision::DEFAULT {
+                        settings.headers = parse::Settings::INNER;
+                        Instructions::available()
+                            .for_each(|instructions| body(settings, instructions));
+                    }
                 }
             }
         }
@@ -383,7 +460,7 @@ pub(super) mod tests {
         tell_what_is_missing();
         let tabulation = Tabulation::from_seed(7);
         let mut random = ChaCha8Rng::seed_from_u64(1);
-        let packets: Vec<(Vec<u8>, Link)> = (0..4096).map(|_| packet(&mut random)).collect();
+        let packets: Vec<(Vec<u8>, Link)> = (0..4096).map(|_| tunnelled(&mut random)).collect();
         let shared = Shared::boxed();
         each_setting(|settings, instructions| {
             let context = Context::new(settings, &tabulation, Sharing::Alone);
@@ -392,7 +469,7 @@ pub(super) mod tests {
             let mut rest = packets.iter().cycle();
             let step = if settings.cardinality.precision == Precision::DEFAULT { 1 } else { 7 };
             for length in (0..=300).step_by(step) {
-                let mut filling = batch.fill(batched.active(&shared, 0), &context);
+                let mut writer = batch.fill(batched.active(&shared, 0), &context);
                 for (bytes, link) in rest.by_ref().take(length) {
                     let wire_length = 1000 + bytes.len() as u32;
                     one_by_one.active(&shared, 0).record(
@@ -401,13 +478,10 @@ pub(super) mod tests {
                         bytes.as_slice(),
                         Arrival::new(wire_length, 0),
                     );
-                    filling.record(
-                        settings.cardinality.key,
-                        settings.hash,
-                        &Frame { bytes, wire_length, timestamp: 0, link: *link },
-                    );
+                    let frame = Frame { bytes, wire_length, timestamp: 0, link: *link };
+                    record(&mut writer, &settings, &frame);
                 }
-                filling.finish();
+                writer.finish();
                 let ([one, _], [many, _]) = (&mut one_by_one.banks, &mut batched.banks);
                 assert_eq!(
                     one.counters, many.counters,
@@ -425,6 +499,43 @@ pub(super) mod tests {
             }
             assert!(one_by_one == batched, "{instructions}, {settings:?}");
         });
+    }
+
+    /// Every protocol and every port, before contents of all kinds of tunnels.
+    #[test]
+    fn no_tunnel_is_overlooked() {
+        const UDP: u8 = 17;
+        let inner: Vec<u8> = [0x45, 0, 0, 20].into_iter().chain([0; 16]).collect();
+        let frame = [&[0; 12], &[0x08, 0x00][..], &inner].concat();
+        let headers: [(&[u8], &[u8]); 8] = [
+            (&[], &inner),
+            (&[0, 0, 0x08, 0x00], &inner),
+            (&[0, 0, 0x65, 0x58], &frame),
+            (&[8, 0, 0, 0, 0, 0, 0, 0], &frame),
+            (&[8, 0, 0, 1, 0, 0, 0, 0], &inner),
+            (&[0, 0, 0x65, 0x58, 0, 0, 0, 0], &frame),
+            (&[0x30, 0xff, 0, 20, 0, 0, 0, 0], &inner),
+            (&[0x60, 0, 0, 0, 0, 20, 59, 0], &[0; 40]),
+        ];
+        let mut found = HashSet::new();
+        let mut check = |protocol: u8, port: u16, header: &[u8], content: &[u8]| {
+            let mut bytes = frame.clone();
+            bytes[23] = protocol;
+            if protocol == UDP {
+                bytes.extend([0, 9, (port >> 8) as u8, port as u8, 0, 0, 0, 0]);
+            }
+            let bytes = [&bytes, header, content].concat();
+            let Ok(packet) = network(bytes.as_slice(), Link::Ethernet) else { panic!("{bytes:?}") };
+            if tunnel::innermost(bytes.as_slice(), packet) != packet {
+                found.insert((protocol, port));
+                assert!(may_be_tunnel(&bytes, &packet), "protocol {protocol}, port {port}");
+            }
+        };
+        for (header, content) in headers {
+            (0..=u8::MAX).for_each(|protocol| check(protocol, 0, header, content));
+            (0..=u16::MAX).for_each(|port| check(UDP, port, header, content));
+        }
+        assert_eq!(found.len(), 7, "{found:?}");
     }
 
     #[test]
@@ -445,17 +556,16 @@ pub(super) mod tests {
         let frames: Vec<Vec<u8>> = (0..700).map(|_| packet(&mut random).0).collect();
         let mut batch = Batch::new(&settings, &tabulation, instructions).unwrap();
         let (mut by_frame, mut by_key) = (State::boxed(), State::boxed());
-        let mut filling = batch.fill(by_frame.active(&shared, 0), &context);
+        let mut writer = batch.fill(by_frame.active(&shared, 0), &context);
         let mut keys: Vec<[u32; N]> = Vec::new();
         for bytes in &frames {
-            let Ok(packet @ Packet::V4(_)) = network(bytes.as_slice(), Link::Ethernet) else {
+            let Ok(packet @ Packet::V4(_)) =
+                parse::counted(bytes.as_slice(), Link::Ethernet, &settings.headers)
+            else {
                 continue;
             };
-            filling.record(
-                cardinality.key,
-                settings.hash,
-                &Frame { bytes, wire_length: 0, timestamp: 0, link: Link::Ethernet },
-            );
+            let frame = Frame { bytes, wire_length: 0, timestamp: 0, link: Link::Ethernet };
+            record(&mut writer, &settings, &frame);
             let key = cardinality
                 .key
                 .extract(&packet, cardinality.key.transport(bytes.as_slice(), &packet));
@@ -463,19 +573,19 @@ pub(super) mod tests {
             words.as_flattened_mut()[..key.as_bytes().len()].copy_from_slice(key.as_bytes());
             keys.push(words.map(u32::from_le_bytes));
         }
-        filling.finish();
-        let mut filling = batch.fill(by_key.active(&shared, 0), &context);
+        writer.finish();
+        let mut writer = batch.fill(by_key.active(&shared, 0), &context);
         let mut rest = keys.as_slice();
         // Pieces that end within a batch, at its end and in a later one.
         for length in (1..).map(|piece: usize| piece * 37 % 300) {
             let (now, later) = rest.split_at(length.min(rest.len()));
-            filling.extend(now);
+            writer.extend(now);
             rest = later;
             if rest.is_empty() {
                 break;
             }
         }
-        filling.finish();
+        writer.finish();
         assert!(by_frame == by_key, "{instructions}, {settings:?}");
     }
 
@@ -483,8 +593,7 @@ pub(super) mod tests {
     fn every_level_is_found() {
         tell_what_is_missing();
         let tabulation = Tabulation::from_seed(7);
-        let mut settings = Settings::default();
-        settings.hash = HashMode::Crc32;
+        let settings = Settings::default().with_hash(HashMode::Crc32);
         let precision = settings.cardinality.precision;
         let context = Context::new(settings, &tabulation, Sharing::Alone);
         // Sources whose CRC is a chosen number: the CRC of a word is a bijection, inverted bit by
@@ -511,7 +620,7 @@ pub(super) mod tests {
         for instructions in Instructions::available() {
             let mut batch = Batch::new(&settings, &tabulation, instructions).unwrap();
             let (mut state, shared) = (State::boxed(), Shared::boxed());
-            let mut filling = batch.fill(state.active(&shared, 0), &context);
+            let mut writer = batch.fill(state.active(&shared, 0), &context);
             for register in 0..u32::from(precision.max_level()) {
                 let rank = (1_u32 << precision.rank_bits() >> 1).checked_shr(register).unwrap_or(0);
                 let mut bytes = [0; 34];
@@ -522,19 +631,12 @@ pub(super) mod tests {
                 );
                 // Twice, to fill the vectors.
                 for _ in 0..2 {
-                    filling.record(
-                        settings.cardinality.key,
-                        settings.hash,
-                        &Frame {
-                            bytes: &bytes,
-                            wire_length: 60,
-                            timestamp: 0,
-                            link: Link::Ethernet,
-                        },
-                    );
+                    let (wire_length, timestamp, link) = (60, 0, Link::Ethernet);
+                    let frame = Frame { bytes: &bytes, wire_length, timestamp, link };
+                    record(&mut writer, &settings, &frame);
                 }
             }
-            filling.finish();
+            writer.finish();
             for (register, level) in state.banks[0]
                 .cardinality
                 .levels(precision)

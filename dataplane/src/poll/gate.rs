@@ -5,6 +5,7 @@
 //! replay is reproducible to the bit. In real time the limit follows the clock; an open gate has no
 //! limit.
 
+use crate::capture::TimeRange;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Thread};
@@ -41,15 +42,6 @@ pub enum Advance {
         /// Timestamp of the last packet counted, in nanoseconds; `None` if there was none.
         last: Option<u64>,
     },
-}
-
-/// Range of timestamps that a source may deliver.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bounds {
-    /// Earliest timestamp; earlier packets are late, since their window is closed.
-    pub floor: u64,
-    /// Exclusive upper bound.
-    pub limit: u64,
 }
 
 /// Barrier shared by the workers of one source and the controller.
@@ -227,12 +219,13 @@ impl Gate {
         }
     }
 
-    /// Returns the range of valid timestamps. `first` as for [`limit`](Self::limit).
-    pub fn bounds(&self, first: u64) -> Bounds {
+    /// Returns the range of timestamps that may be delivered. Earlier packets are late, since their
+    /// window is closed. `first` as for [`limit`](Self::limit).
+    pub fn range(&self, first: u64) -> TimeRange {
         let limit = self.limit(first);
         let floor = if self.pace == Pace::Trace { self.progress().floor } else { 0 };
         // After an interruption the range is empty.
-        Bounds { floor: floor.min(limit), limit }
+        TimeRange::new(floor.min(limit), limit)
     }
 
     /// Registers a batch that is about to be counted. A source calls this before it lets other

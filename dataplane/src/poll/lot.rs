@@ -29,7 +29,7 @@ pub(super) struct KeyColumns<const WORDS: usize> {
     /// Length of a key, in bytes.
     bytes: usize,
     /// Whether many of the last keys raised their registers, as at the start of a window.
-    many: bool,
+    mostly_raises: bool,
 }
 
 impl<const WORDS: usize> KeyColumns<WORDS> {
@@ -40,16 +40,17 @@ impl<const WORDS: usize> KeyColumns<WORDS> {
         instructions: Instructions,
     ) -> Self {
         let vectors = vectors(instructions, bytes, hash, precision, tables);
-        KeyColumns { columns: [[0; CAPACITY]; WORDS], vectors, bytes, many: false }
+        KeyColumns { columns: [[0; CAPACITY]; WORDS], vectors, bytes, mostly_raises: false }
     }
 
-    /// Writes a packet's key at an index below [`CAPACITY`].
+    /// Writes a packet's key at an index below [`CAPACITY`]. `is_keyed`: whether the hash is
+    /// [`HashMode::Keyed`].
     #[inline(always)]
     pub(super) fn put(
         &mut self,
         at: usize,
         key: KeyKind,
-        hash: HashMode,
+        is_keyed: bool,
         tabulation: &Tabulation,
         packet: &Packet<'_>,
         transport: Transport,
@@ -57,8 +58,8 @@ impl<const WORDS: usize> KeyColumns<WORDS> {
         let at = at & (CAPACITY - 1);
         // Products of 64 bits are faster one by one than as vectors, and a signature is shorter
         // than its key.
-        if hash == HashMode::Keyed {
-            let signature = key.signature(hash, tabulation, packet, transport);
+        if is_keyed {
+            let signature = key.signature(HashMode::Keyed, tabulation, packet, transport);
             self.columns.iter_mut().take(1).for_each(|column| column[at] = signature);
         } else {
             key.lay_out(packet, transport, Entry { columns: &mut self.columns, at });
@@ -109,7 +110,7 @@ impl<const WORDS: usize> KeyColumns<WORDS> {
                 let group = vectors.group();
                 let (groups, few) = whole(&mut self.columns, group, length);
                 vectors.split(&self.columns, groups, tabulation, updates);
-                raise_to(updates, groups * group, registers, &mut self.many);
+                raise_to(updates, groups * group, registers, &mut self.mostly_raises);
                 few
             }
         };
@@ -207,14 +208,15 @@ impl Raise<'_> {
     }
 }
 
-/// Raises registers to the first `length` levels, a multiple of eight. On entry, `many` says
-/// whether many of the previous keys raised theirs; on return, whether many of these did.
+/// Raises registers to the first `length` levels, a multiple of eight. On entry,
+/// `mostly_raises` says whether many of the previous keys raised theirs; on return, whether many of
+/// these did.
 #[inline(always)]
 fn raise_to(
     updates: &RegisterUpdates,
     length: usize,
     registers: &mut Cardinality,
-    many: &mut bool,
+    mostly_raises: &mut bool,
 ) {
     let Ok(registers) = <&mut [u8; MAX_REGISTERS]>::try_from(registers.levels_mut(Precision::MAX))
     else {
@@ -229,7 +231,7 @@ fn raise_to(
             // If many keys raise registers, the branch is unpredictable, and a store for every key
             // is cheaper than mispredictions. If few do, all keys may be of one flow, and every
             // store would wait for the previous one.
-            if *many {
+            if *mostly_raises {
                 raised += usize::from(level > *register);
                 *register = level.max(*register);
             } else if level > *register {
@@ -238,7 +240,7 @@ fn raise_to(
             }
         }
     }
-    *many = raised > length / RAISE_THRESHOLD;
+    *mostly_raises = raised > length / RAISE_THRESHOLD;
 }
 
 /// Completes the last group of the first `length` keys. Returns the number of groups, and the range

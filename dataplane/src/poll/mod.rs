@@ -34,7 +34,7 @@ mod truth;
 mod vector;
 mod worker;
 
-pub use batch::{Batch, Filling};
+pub use batch::{Batch, BatchWriter};
 pub use gate::{Advance, Gate, Pace};
 pub use instructions::{Instructions, NotAvailable, VARIABLE as INSTRUCTIONS_VARIABLE};
 pub use passes::Passes;

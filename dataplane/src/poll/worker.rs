@@ -103,22 +103,6 @@ struct Worker<P> {
     passes: Passes,
 }
 
-/// Combinations of key and hash that get specialised code for windowed counts.
-const SPECIAL: [(KeyKind, HashMode); 12] = [
-    (KeyKind::Src, HashMode::Crc32),
-    (KeyKind::Src, HashMode::Tabulated),
-    (KeyKind::Dst, HashMode::Crc32),
-    (KeyKind::Dst, HashMode::Tabulated),
-    (KeyKind::SrcDst, HashMode::Crc32),
-    (KeyKind::SrcDst, HashMode::Tabulated),
-    (KeyKind::FiveTuple, HashMode::Crc32),
-    (KeyKind::FiveTuple, HashMode::Tabulated),
-    (KeyKind::Src, HashMode::Keyed),
-    (KeyKind::Dst, HashMode::Keyed),
-    (KeyKind::SrcDst, HashMode::Keyed),
-    (KeyKind::FiveTuple, HashMode::Keyed),
-];
-
 impl<P: Port> Worker<P> {
     fn run(mut self) {
         let _alarm = Alarm(Arc::clone(&self.gate));
@@ -166,36 +150,38 @@ impl<P: Port> Worker<P> {
         if self.batch.is_none() || self.truth.is_some() {
             return passes;
         }
-        match SPECIAL.iter().position(|special| *special == (cardinality.key, self.settings.hash)) {
-            Some(0) => Self::receive_batch::<0>,
-            Some(1) => Self::receive_batch::<1>,
-            Some(2) => Self::receive_batch::<2>,
-            Some(3) => Self::receive_batch::<3>,
-            Some(4) => Self::receive_batch::<4>,
-            Some(5) => Self::receive_batch::<5>,
-            Some(6) => Self::receive_batch::<6>,
-            Some(7) => Self::receive_batch::<7>,
-            Some(8) => Self::receive_batch::<8>,
-            Some(9) => Self::receive_batch::<9>,
-            Some(10) => Self::receive_batch::<10>,
-            Some(11) => Self::receive_batch::<11>,
-            _ => passes,
+        match cardinality.key {
+            KeyKind::Src => self.batch_receiver::<{ KeyKind::Src as usize }>(),
+            KeyKind::Dst => self.batch_receiver::<{ KeyKind::Dst as usize }>(),
+            KeyKind::SrcDst => self.batch_receiver::<{ KeyKind::SrcDst as usize }>(),
+            KeyKind::FiveTuple => self.batch_receiver::<{ KeyKind::FiveTuple as usize }>(),
+        }
+    }
+
+    fn batch_receiver<const KEY: usize>(&self) -> fn(&mut Self) -> Received {
+        match (self.settings.hash == HashMode::Keyed, self.settings.headers.inner) {
+            (false, false) => Self::receive_batch::<KEY, false, false>,
+            (false, true) => Self::receive_batch::<KEY, false, true>,
+            (true, false) => Self::receive_batch::<KEY, true, false>,
+            (true, true) => Self::receive_batch::<KEY, true, true>,
         }
     }
 
     /// Counts the distinct flows of one batch of the port. Nothing stays buffered: the bank may
-    /// change before the next batch. `SPECIALISED` is an index into [`SPECIAL`].
-    fn receive_batch<const SPECIALISED: usize>(&mut self) -> Received {
+    /// change before the next batch. `KEY` is a [`KeyKind`]; `KEYED` and `INNER` as in
+    /// [`BatchWriter::record`](super::BatchWriter::record).
+    fn receive_batch<const KEY: usize, const KEYED: bool, const INNER: bool>(
+        &mut self,
+    ) -> Received {
         let (settings, tabulation, sharing) = (self.settings, &*self.tabulation, self.sharing);
         let Some(batch) = &mut self.batch else { return Received::Idle };
         let context = Context::new(settings, tabulation, sharing);
-        let mut filling = batch.fill(self.writer.active(), &context);
+        let mut batch_writer = batch.fill(self.writer.active(), &context);
         let received = self.port.receive(&mut |frame: Frame<'_>| {
-            // Inside the closure, so that both are constants.
-            let (key, hash) = const { SPECIAL[SPECIALISED] };
-            filling.record(key, hash, &frame);
+            // Inside the closure, so that the key is a constant.
+            batch_writer.record::<KEYED, INNER>(const { KeyKind::ALL[KEY] }, &frame);
         });
-        filling.finish();
+        batch_writer.finish();
         received
     }
 

@@ -4,7 +4,7 @@
 use crate::capture::{CHUNK, ShortReads, TemporaryFile, counting, frame, started};
 use flowgauge_core::Settings;
 use flowgauge_dataplane::capture::build::{self, Packet, PcapOptions};
-use flowgauge_dataplane::poll::port::{pcap, pcap_reader};
+use flowgauge_dataplane::poll::port::{Capture, captures, pcap, pcap_reader};
 use flowgauge_dataplane::poll::{Advance, Pace};
 use flowgauge_dataplane::{Dataplane, LossCause, Poll};
 use rand::{RngExt, SeedableRng};
@@ -90,13 +90,15 @@ fn expected(packets: &[Packet], window: u64) -> Replayed {
     Replayed { first, windows, late: 0, last: packets.iter().map(|packet| packet.timestamp).max() }
 }
 
-/// Checks the same capture from a file and from pipes that deliver pieces of several lengths, read
-/// by several workers.
+/// Checks the same capture from a file, merged with one without packets, and from pipes that deliver
+/// pieces of several lengths, read by several workers.
 fn everywhere(name: &str, packets: &[Packet], mut check: impl FnMut(bool, usize, Poll)) {
     let nanoseconds = build::PcapVariant::Nanoseconds;
     let bytes =
         build::pcap(&PcapOptions { variant: nanoseconds, ..PcapOptions::default() }, packets);
     let file = TemporaryFile::new(&format!("order-{name}"), &bytes);
+    let empty = build::pcap(&PcapOptions::default(), &[]);
+    let empty = TemporaryFile::new(&format!("order-{name}-empty"), &empty);
     for workers in 1..=3 {
         let counting = || counting(false);
         check(
@@ -104,6 +106,9 @@ fn everywhere(name: &str, packets: &[Packet], mut check: impl FnMut(bool, usize,
             workers,
             Poll::new(pcap(file.path(), workers, Pace::Trace).unwrap(), counting()),
         );
+        let both = [&empty, &file].map(|file| Capture::open(file.path()).unwrap());
+        let merged = captures(both.into(), workers, Pace::Trace).unwrap();
+        check(true, workers, Poll::new(merged, counting()));
         let whole = Cursor::new(bytes.clone());
         check(
             false,

@@ -185,11 +185,13 @@ fn a_bomb_is_read_in_pieces() {
     assert_eq!((counted, said), ((64 << 20) / 16, vec![]));
 }
 
-/// Distributes packets over captures of all formats, some of them compressed.
-fn dealt(packets: &[Packet], count: usize) -> Vec<Vec<u8>> {
+/// Distributes packets, several in a row, over captures of all formats, some of them compressed.
+fn dealt(packets: &[Packet], count: usize, in_a_row: usize) -> Vec<Vec<u8>> {
     let mut rng = ChaCha8Rng::seed_from_u64(15);
     let mut hands = vec![Vec::new(); count];
-    packets.iter().for_each(|packet| hands[rng.random_range(0..count)].push(packet.clone()));
+    packets
+        .chunks(in_a_row)
+        .for_each(|packets| hands[rng.random_range(0..count)].extend(packets.iter().cloned()));
     let capture = |(index, hand): (usize, &Vec<Packet>)| {
         let mut formats = formats(hand);
         let (_, bytes) = formats.swap_remove(index % formats.len());
@@ -206,11 +208,12 @@ fn dealt(packets: &[Packet], count: usize) -> Vec<Vec<u8>> {
 fn several_captures_count_as_one_in_the_order_of_time() {
     let packets = packets(16, 6000);
     let limits = limits(&packets);
-    for number in [2, 7] {
-        let files: Vec<TemporaryFile> = dealt(&packets, number)
+    for (number, in_a_row) in [(2, 1), (7, 1), (2, 500), (7, 100)] {
+        let name = |index| format!("dealt-{number}-{in_a_row}-{index}");
+        let files: Vec<TemporaryFile> = dealt(&packets, number, in_a_row)
             .iter()
             .enumerate()
-            .map(|(index, bytes)| TemporaryFile::new(&format!("dealt-{number}-{index}"), bytes))
+            .map(|(index, bytes)| TemporaryFile::new(&name(index), bytes))
             .collect();
         for workers in 1..=3 {
             let truth = workers != 2;
@@ -228,7 +231,11 @@ fn several_captures_count_as_one_in_the_order_of_time() {
             let poll = started(Poll::new(ports, counting(truth)), &Settings::default());
             let state = poll.source();
             let (windows, events) = replay(poll, &limits);
-            assert_same(&windows, &expected, &format!("{number} captures with {workers} workers"));
+            assert_same(
+                &windows,
+                &expected,
+                &format!("{number} captures, {in_a_row} in a row, {workers} workers"),
+            );
             assert_eq!(events, [Event::TrafficEnded]);
             // The pcapng captures report 5 lost packets.
             assert_eq!(
@@ -236,6 +243,38 @@ fn several_captures_count_as_one_in_the_order_of_time() {
                 [5, 10][usize::from(number == 7)] * u64::from(number == 7)
             );
         }
+    }
+}
+
+/// Captures that follow each other, of different formats, one of which arrives through a pipe.
+#[test]
+fn captures_that_follow_each_other_count_as_one() {
+    let mut packets = packets(18, 9000);
+    // Frames without bytes take no room.
+    packets.iter_mut().step_by(40).for_each(|packet| packet.frame.clear());
+    let limits = limits(&packets);
+    let mut parts = Vec::new();
+    for (index, part) in packets.chunks(1000).enumerate() {
+        let mut formats = formats(part);
+        parts.push(formats.swap_remove(index % formats.len()).1);
+    }
+    let name = |index| format!("follow-{index}");
+    let files: Vec<TemporaryFile> = parts
+        .iter()
+        .enumerate()
+        .map(|(index, bytes)| TemporaryFile::new(&name(index), bytes))
+        .collect();
+    for workers in 1..=3 {
+        let expected = windows(&packets, &limits, true);
+        let mut opened: Vec<Capture> =
+            files.iter().map(|file| Capture::open(file.path()).unwrap()).collect();
+        opened[4] = Capture::reader(ShortReads::new(Cursor::new(parts[4].clone())), "pipe");
+        opened.reverse();
+        let ports = captures(opened, workers, Pace::Trace).unwrap();
+        let poll = started(Poll::new(ports, counting(true)), &Settings::default());
+        let (windows, events) = replay(poll, &limits);
+        assert_same(&windows, &expected, &format!("consecutive captures, {workers} workers"));
+        assert_eq!(events, [Event::TrafficEnded]);
     }
 }
 

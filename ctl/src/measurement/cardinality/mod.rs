@@ -210,8 +210,7 @@ impl Measurement for Cardinality {
         }
         estimate::estimate(levels, Estimator::default())
             .map_err(|error| format!("column {column}: {error}"))?;
-        settings.cardinality =
-            cardinality::Settings { mode: Mode::Windowed, key, precision, ..settings.cardinality };
+        settings.cardinality = cardinality::Settings { mode: Mode::Windowed, key, precision };
         bank.cardinality.levels_mut(precision).copy_from_slice(levels);
         Ok(())
     }

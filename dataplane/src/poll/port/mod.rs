@@ -5,31 +5,27 @@
 //! [`Port::receive`] for batches and [`Port::wait`] when there are none; the controller asks the
 //! source for losses, warnings and progress.
 //!
-//! `pcap` reads captures (`merge` several of them, `held` buffers packets out of order), `af_xdp`
-//! and `dpdk` receive from devices, `memory` takes packets that are a function of their number,
-//! `frames` takes any from the embedding program.
+//! `capture` reads captures, `af_xdp` and `dpdk` receive from devices, `memory` takes
+//! packets that are a function of their number, `frames` takes any from the embedding program.
 
 #[cfg(target_os = "linux")]
 mod af_xdp;
 mod ahead;
+mod capture;
 #[cfg(feature = "dpdk")]
 mod dpdk;
 mod frames;
-mod held;
 mod huge;
 mod memory;
-mod merge;
-mod pcap;
 
 #[cfg(target_os = "linux")]
 pub use af_xdp::{AfXdp, AfXdpPort, Copies, FrameSender, af_xdp, try_af_xdp};
 pub use ahead::{AHEAD, prefetch};
+pub use capture::{CHUNK, Capture, PcapPort, captures, pcap, pcap_reader};
 #[cfg(feature = "dpdk")]
 pub use dpdk::{DpdkPort, DpdkSender, EAL, dpdk, dpdk_device};
 pub use frames::{Injector, OwnedFrame, frames};
 pub use memory::{MemoryPort, NumberedFrames, memory};
-pub use merge::{Capture, captures};
-pub use pcap::{CHUNK, PcapPort, pcap, pcap_reader};
 
 pub use crate::outlet::Outlet;
 

@@ -1,20 +1,21 @@
 //! Merge of several captures in the order of their packets' timestamps.
 //!
-//! A thread walks through all captures and repeatedly writes the earliest of their next packets
-//! into a pcapng stream, which the workers read like a pipe. Every capture keeps its own order,
-//! even if its packets are out of order. A capture is open only from its first packet to its last:
-//! any number of consecutive captures take one file descriptor at a time.
+//! A thread walks through all captures and passes on the earliest of their next packets. While one
+//! capture is ahead of all others, as always where captures follow each other, whole pieces of it
+//! are passed on as they were read; otherwise packets are copied into a [list](PacketList). Every
+//! capture keeps its own order, even if its packets are out of order. A capture is open only from
+//! its first packet to its last: any number of consecutive captures take one file descriptor at a
+//! time.
 
-use super::Ports;
-use super::pcap::{
-    Buffer, CHUNK, CountedReads, InputInfo, PcapPort, PieceSink, WITNESSES, WITNESSES_LIVE, begin,
-    open_file, pcap, pieces_of, ports, reader_ports, unit_ns,
+use super::buffer::{Buffer, CHUNK};
+use super::input::{ChunkSink, CountedReads, Input, open_file, read_head};
+use crate::capture::{
+    Damage, PacketList, Passed, Record, Step, Stop, TimeRange, Walker, decompress, read_full,
 };
-use crate::capture::{Damage, Record, Step, Walker, block, decompress, read_full};
 use crate::error::Error;
-use crate::poll::gate::Pace;
+use crate::poll::gate::Gate;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BinaryHeap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -22,8 +23,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes of a capture that are read at once.
+/// Bytes of a capture that are read at once. As many captures may be open, more are read only
+/// while one capture is ahead of all others.
 const WINDOW: usize = 1 << 16;
+const WINDOW_AHEAD: usize = 1 << 18;
+/// Packets of one capture in a row after which it may be ahead of all others for long.
+const PACKETS_AHEAD: u32 = 32;
 
 /// A capture to count, alone or merged with others.
 pub struct Capture {
@@ -44,10 +49,9 @@ impl Capture {
     /// # Errors
     /// [`Error::File`] if it cannot be opened.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let opened = open_file(path)?;
-        let source = match opened.length {
-            Some(length) => Source::File { length },
-            None => Source::Once(Box::new(widened(opened.file))),
+        let source = match open_file(path)? {
+            (_, Some(length)) => Source::File { length },
+            (pipe, None) => Source::Once(Box::new(widened(pipe))),
         };
         Ok(Capture { path: path.to_owned(), source })
     }
@@ -67,6 +71,12 @@ impl Capture {
         Ok(Self::reader(widened(File::from(opened)), NAME))
     }
 
+    /// Creates a capture that arrives through a pipe.
+    #[must_use]
+    pub fn reader(reader: impl Read + Send + 'static, name: &str) -> Self {
+        Capture { path: name.into(), source: Source::Once(Box::new(reader)) }
+    }
+
     /// Returns its length in bytes, if known.
     fn length(&self) -> Option<u64> {
         match self.source {
@@ -74,28 +84,14 @@ impl Capture {
             Source::Once(_) => None,
         }
     }
-
-    /// Creates a capture that arrives through a pipe.
-    #[must_use]
-    pub fn reader(reader: impl Read + Send + 'static, name: &str) -> Self {
-        Capture { path: name.into(), source: Source::Once(Box::new(reader)) }
-    }
 }
 
-/// Creates ports on captures, merged by the timestamps of their packets.
-///
-/// # Errors
-/// As [`pcap`]. Of several captures, those without a capture header are reported as
-/// [warnings](crate::Event::Warning), unless there is no other.
-pub fn captures(
-    captures: Vec<Capture>,
-    workers: usize,
-    pace: Pace,
-) -> Result<Ports<PcapPort>, Error> {
+/// Creates the input of captures.
+pub(super) fn input(captures: Vec<Capture>, gate: &Arc<Gate>) -> Result<Input, Error> {
     let captures = match <[Capture; 1]>::try_from(captures) {
-        Ok([Capture { path, source: Source::File { .. } }]) => return pcap(&path, workers, pace),
+        Ok([Capture { path, source: Source::File { .. } }]) => return Input::open(&path, gate),
         Ok([Capture { path, source: Source::Once(reader) }]) => {
-            return reader_ports(reader, path, None, workers, pace);
+            return Input::of_reader(reader, path, gate);
         }
         Err(captures) => captures,
     };
@@ -108,14 +104,7 @@ pub fn captures(
         .iter()
         .map(Capture::length)
         .try_fold(0_u64, |total, length| Some(total.saturating_add(length?)));
-    let read = Arc::new(AtomicU64::new(0));
-    // Without a pipe among them, reading ahead is cheap.
-    let witnesses = if total.is_some() { WITNESSES } else { WITNESSES_LIVE };
-    let info = InputInfo {
-        progress: total.map(|total| (Arc::clone(&read), total)),
-        ..InputInfo::new(witnesses)
-    };
-    let mut merge = Merge::new(read, &info);
+    let mut merge = Merge::default();
     let mut failures = Vec::new();
     for capture in captures {
         match merge.add(capture) {
@@ -130,14 +119,16 @@ pub fn captures(
         return Err(error);
     }
     failures.iter().for_each(|error| merge.warn(error.to_string()));
-    let info = InputInfo { unit_ns: merge.unit_ns, ..info };
-    Ok(ports(
-        |gate| pieces_of("capture-merger", |hand| merge.run(hand), gate),
-        name.into(),
-        info,
-        workers,
-        pace,
-    ))
+    let (read, drops, unit_ns) = (Arc::clone(&merge.read), Arc::clone(&merge.drops), merge.unit_ns);
+    let warnings = Arc::clone(&merge.warnings);
+    let run = move |sink: &mut ChunkSink<'_>| {
+        // `None`: the ports are gone.
+        let _ = merge.run(&mut Chunks { list: PacketList::default(), sink });
+    };
+    let mut input =
+        Input::of_thread("capture-merger", run, name.into(), gate).with_total(read, total);
+    (input.warnings, input.drops, input.unit_ns) = (warnings, Some(drops), unit_ns);
+    Ok(input)
 }
 
 /// Largest pipe buffer without root, in bytes.
@@ -198,38 +189,27 @@ enum Ended {
 }
 
 impl Open {
-    /// Opens a capture at its first packet.
+    /// Opens a capture at its start.
     fn new(reader: impl Read + Send + 'static, path: &Path) -> Result<Self, Error> {
         let mut reader = decompress(reader);
-        let buffer = begin(&mut reader, path)?;
-        let mut open = Open {
-            reader,
-            failure: None,
-            walker: Walker::new(),
-            buffer,
-            start: 0,
-            next: Err(Ended::InOrder),
-        };
-        open.advance(0);
-        Ok(open)
+        let buffer = read_head(&mut reader, path)?;
+        let (walker, next) = (Walker::new(), Err(Ended::InOrder));
+        Ok(Open { reader, failure: None, walker, buffer, start: 0, next })
     }
 
-    /// Returns the timestamp of the next packet; 0 if there is none, so that problems are reported
-    /// first.
-    fn timestamp(&self) -> u64 {
-        self.next.as_ref().map_or(0, |(record, _)| record.timestamp)
+    fn unread(&self) -> &[u8] {
+        self.buffer.get(self.start..).unwrap_or_default()
     }
 
-    /// Skips `consumed` bytes and parses the next packet.
-    fn advance(&mut self, consumed: usize) {
-        self.start += consumed;
+    /// Parses the next packet.
+    fn advance(&mut self) {
         self.next = loop {
             match self.walker.next(self.buffer.get(self.start..).unwrap_or_default()) {
                 Step::Packet { record, consumed } => break Ok((record, consumed)),
                 Step::Skip { consumed } => self.start += consumed,
                 Step::Damaged(damage) => break Err(Ended::Damaged(damage)),
                 Step::NeedMore { at_least } => {
-                    if !self.fill(at_least) {
+                    if !self.fill(at_least, WINDOW) {
                         break Err(self.end());
                     }
                 }
@@ -237,19 +217,47 @@ impl Open {
         };
     }
 
-    /// Reads until there are `at_least` unread bytes; returns false at the end of the input.
-    fn fill(&mut self, at_least: usize) -> bool {
+    /// Reads until there are `at_least` unread bytes, and up to `window` if there are more; returns
+    /// false at the end of the input.
+    fn fill(&mut self, at_least: usize, window: usize) -> bool {
         self.buffer.drain(..self.start);
         self.start = 0;
-        let kept = self.buffer.len();
+        let unread = self.buffer.len();
         if self.failure.is_none() {
-            self.buffer.resize(at_least.max(WINDOW), 0);
+            self.buffer.resize(at_least.max(window), 0);
             let (read, failure) =
-                read_full(&mut self.reader, self.buffer.get_mut(kept..).unwrap_or_default());
-            self.buffer.truncate(kept + read);
+                read_full(&mut self.reader, self.buffer.get_mut(unread..).unwrap_or_default());
+            self.buffer.truncate(unread + read);
             self.failure = failure;
         }
         self.buffer.len() >= at_least
+    }
+
+    /// Passes on the unread bytes as they are, as long as all packets in them are before `limit`;
+    /// `None` once the ports are gone.
+    fn pass_on(&mut self, limit: u64, out: &mut Chunks<'_, '_>) -> Option<()> {
+        let (before_limit, mut window) = (TimeRange::new(0, limit), WINDOW);
+        loop {
+            let before = self.walker.clone();
+            let Passed { consumed, run, stop } =
+                self.walker.pass(self.buffer.get(self.start..).unwrap_or_default(), before_limit);
+            let Stop::NeedMore { at_least } = stop else {
+                self.walker = before;
+                return Some(());
+            };
+            if run.packets == 0 {
+                self.start += consumed;
+            } else {
+                let rest = self.unread().get(consumed..).unwrap_or_default().to_vec();
+                let bytes = std::mem::replace(&mut self.buffer, rest);
+                let start = std::mem::take(&mut self.start);
+                out.chunk(Buffer::part(bytes, start, consumed), before)?;
+                window = WINDOW_AHEAD;
+            }
+            if !self.fill(at_least, window) {
+                return Some(());
+            }
+        }
     }
 
     fn end(&mut self) -> Ended {
@@ -262,6 +270,7 @@ impl Open {
 }
 
 /// State of the merge of all captures.
+#[derive(Default)]
 struct Merge {
     tracks: Vec<Track>,
     /// Timestamp of the next packet of each capture, with its index, which breaks ties.
@@ -269,33 +278,21 @@ struct Merge {
     read: Arc<AtomicU64>,
     warnings: Arc<Mutex<Vec<String>>>,
     drops: Arc<AtomicU64>,
-    /// Coarsest timestamp unit of the captures, all of which are converted to nanoseconds.
+    /// Coarsest timestamp unit of the captures.
     unit_ns: u64,
-    out: Blocks,
 }
 
 impl Merge {
-    fn new(read: Arc<AtomicU64>, info: &InputInfo) -> Self {
-        let (warnings, drops) = (Arc::clone(&info.warnings), Arc::clone(&info.drops));
-        Merge {
-            tracks: Vec::new(),
-            turns: BinaryHeap::new(),
-            read,
-            warnings,
-            drops,
-            unit_ns: 0,
-            out: Blocks::new(),
-        }
-    }
-
     fn add(&mut self, capture: Capture) -> Result<(), Error> {
         let Capture { path, source } = capture;
-        let (open, again) = match source {
-            Source::File { .. } => (Open::new(open_file(&path)?.file, &path)?, true),
+        let (mut open, again) = match source {
+            Source::File { .. } => (Open::new(open_file(&path)?.0, &path)?, true),
             Source::Once(reader) => (Open::new(reader, &path)?, false),
         };
-        self.unit_ns = self.unit_ns.max(unit_ns(&open.walker));
-        let timestamp = open.timestamp();
+        open.advance();
+        self.unit_ns = self.unit_ns.max(open.walker.unit_ns());
+        // Without a packet its turn is first, so that problems are reported first.
+        let timestamp = open.next.as_ref().map_or(0, |(record, _)| record.timestamp);
         let state = if again { TrackState::Closed } else { TrackState::Open(Box::new(open)) };
         self.turns.push(Reverse((timestamp, self.tracks.len())));
         self.tracks.push(Track { path, state });
@@ -303,42 +300,48 @@ impl Merge {
     }
 
     fn warn(&self, warning: String) {
-        warn(&self.warnings, warning);
+        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).push(warning);
     }
 
-    /// Passes all packets to the workers.
-    fn run(self, hand: &mut PieceSink<'_>) {
-        let Merge { mut tracks, mut turns, read, warnings, drops, mut out, .. } = self;
-        while let Some(Reverse((_, index))) = turns.pop() {
-            let others = turns.peek().map(|Reverse(turn)| *turn);
+    /// Passes all packets to the workers; `None` once the ports are gone.
+    fn run(mut self, out: &mut Chunks<'_, '_>) -> Option<()> {
+        let mut tracks = std::mem::take(&mut self.tracks);
+        while let Some(Reverse((_, index))) = self.turns.pop() {
+            let others = self.turns.peek().map(|Reverse(turn)| *turn);
+            let limit = others
+                .map_or(u64::MAX, |(time, other)| time.saturating_add(u64::from(index < other)));
             let Some(track) = tracks.get_mut(index) else { continue };
-            let open = match &mut track.state {
-                TrackState::Open(open) => open,
-                TrackState::Closed => match open_again(&track.path, &read) {
-                    Ok(open) => {
+            if matches!(track.state, TrackState::Closed) {
+                match open_again(&track.path, &self.read) {
+                    Ok(mut open) => {
+                        // It often begins when the others have ended.
+                        open.pass_on(limit, out)?;
+                        open.advance();
                         track.state = TrackState::Open(Box::new(open));
-                        let TrackState::Open(open) = &mut track.state else { continue };
-                        open
                     }
                     Err(warning) => {
-                        warn(&warnings, warning);
+                        self.warn(warning);
                         continue;
                     }
-                },
-            };
+                }
+            }
+            let TrackState::Open(open) = &mut track.state else { continue };
+            let mut in_a_row = 0;
             // While it is this capture's turn; the file may have changed since its first packet was
             // read.
             while let Ok((record, consumed)) = open.next {
                 let turn = (record.timestamp, index);
                 if others.is_some_and(|others| others < turn) {
-                    turns.push(Reverse(turn));
+                    self.turns.push(Reverse(turn));
                     break;
                 }
-                let bytes = open.buffer.get(open.start..).unwrap_or_default();
-                if !out.packet(&record, record.frame(bytes), hand) {
-                    return;
+                out.packet(&record, record.frame(open.unread()))?;
+                open.start += consumed;
+                in_a_row += 1;
+                if in_a_row == PACKETS_AHEAD {
+                    open.pass_on(limit, out)?;
                 }
-                open.advance(consumed);
+                open.advance();
             }
             if let Err(ended) = &open.next {
                 let warning = match ended {
@@ -348,24 +351,21 @@ impl Merge {
                         Some(format!("{}: cannot read on: {error}", track.path.display()))
                     }
                 };
-                drops.fetch_add(open.walker.drops(), Ordering::Relaxed);
+                self.drops.fetch_add(open.walker.drops(), Ordering::Relaxed);
                 track.state = TrackState::Closed;
-                warning.into_iter().for_each(|warning| warn(&warnings, warning));
+                warning.into_iter().for_each(|warning| self.warn(warning));
             }
         }
-        out.flush(hand);
+        // The last chunk ends between packets, whatever became of the last capture.
+        out.flush()
     }
-}
-
-fn warn(warnings: &Mutex<Vec<String>>, warning: String) {
-    warnings.lock().unwrap_or_else(PoisonError::into_inner).push(warning);
 }
 
 /// Reopens a file that was examined before.
 fn open_again(path: &Path, read: &Arc<AtomicU64>) -> Result<Open, String> {
     // EMFILE and ENFILE.
     const TOO_MANY: [Option<i32>; 2] = [Some(24), Some(23)];
-    open_file(path).and_then(|opened| Open::new(CountedReads { file: opened.file, read: Arc::clone(read) }, path)).map_err(
+    open_file(path).and_then(|(file, _)| Open::new(CountedReads { file, read: Arc::clone(read) }, path)).map_err(
         |error| {
             let too_many = matches!(&error, Error::File { source, .. } if TOO_MANY.contains(&source.raw_os_error()));
             let advice =
@@ -375,41 +375,37 @@ fn open_again(path: &Path, read: &Arc<AtomicU64>) -> Result<Open, String> {
     )
 }
 
-/// Writer of the merged capture, in pieces.
-struct Blocks {
-    piece: Vec<u8>,
-    /// Interface number of each link type.
-    interfaces: BTreeMap<u16, u32>,
+/// Writer of the merged packets, in chunks.
+struct Chunks<'a, 'b> {
+    /// Packets not yet passed on.
+    list: PacketList,
+    sink: &'a mut ChunkSink<'b>,
 }
 
-impl Blocks {
-    fn new() -> Self {
-        let mut piece = Vec::with_capacity(CHUNK);
-        block::section(&mut piece);
-        Blocks { piece, interfaces: BTreeMap::new() }
+impl Chunks<'_, '_> {
+    /// Writes a copy of a packet; `None` once the ports are gone.
+    fn packet(&mut self, record: &Record, frame: &[u8]) -> Option<()> {
+        if self.list.bytes().len() + frame.len() >= CHUNK {
+            self.flush()?;
+        }
+        self.list.push(record, frame);
+        Some(())
     }
 
-    /// Writes a packet; returns false once the receiver is gone.
-    fn packet(&mut self, record: &Record, frame: &[u8], hand: &mut PieceSink<'_>) -> bool {
-        if self.piece.len() + block::MOST_BESIDE_FRAME + frame.len() > CHUNK && !self.flush(hand) {
-            return false;
+    /// Writes whole records after all packets before them; `walker` is the parser state before
+    /// them.
+    fn chunk(&mut self, buffer: Buffer, walker: Walker) -> Option<()> {
+        if !self.list.records().is_empty() {
+            self.flush()?;
         }
-        let following = self.interfaces.len() as u32;
-        let interface = *self.interfaces.entry(record.link_type).or_insert_with(|| {
-            block::interface(&mut self.piece, record.link_type);
-            following
-        });
-        block::packet(&mut self.piece, interface, record.timestamp, record.wire, frame);
-        true
+        (self.sink)(Ok((buffer, Some(walker)))).map(drop)
     }
 
-    fn flush(&mut self, hand: &mut PieceSink<'_>) -> bool {
-        if self.piece.is_empty() {
-            return true;
-        }
-        let room = hand(Ok(std::mem::take(&mut self.piece).into()));
-        let wanted = room.is_some();
-        self.piece = room.map(Buffer::emptied).unwrap_or_default();
-        wanted
+    /// Passes on the list, even if it is empty.
+    fn flush(&mut self) -> Option<()> {
+        let (bytes, walker) = std::mem::take(&mut self.list).into_parts();
+        let room = (self.sink)(Ok((bytes.into(), Some(walker))))?;
+        self.list = PacketList::with_memory(room.into_memory());
+        Some(())
     }
 }

@@ -1,0 +1,89 @@
+//! Packets taken out of captures.
+
+use super::{Record, Run, Walker};
+
+/// Copies of packets: their frames, one after the other, with their records.
+///
+/// Read by a [`Walker`] like a capture, but without parsing.
+#[derive(Clone, Debug, Default)]
+pub struct PacketList {
+    bytes: Vec<u8>,
+    records: Vec<Record>,
+    run: Run,
+}
+
+impl PacketList {
+    /// Creates an empty list that uses `memory`, whatever is in it.
+    #[must_use]
+    pub fn with_memory(mut memory: Vec<u8>) -> Self {
+        memory.clear();
+        PacketList { bytes: memory, ..Self::default() }
+    }
+
+    /// Adds a copy of a packet.
+    pub fn push(&mut self, record: &Record, frame: &[u8]) {
+        let record = Record { start: 0, captured: frame.len() as u32, ..*record };
+        self.bytes.extend_from_slice(frame);
+        self.bytes.resize(self.bytes.len() + Self::length(&record) - frame.len(), 0);
+        self.records.push(record);
+        self.run.add(Run::from(&record));
+    }
+
+    /// Returns the bytes that a packet takes in the list: a step of a walk consumes at least one.
+    pub(super) fn length(record: &Record) -> usize {
+        record.captured.max(1) as usize
+    }
+
+    /// Returns the records, in the order in which packets were added.
+    #[must_use]
+    pub fn records(&self) -> &[Record] {
+        &self.records
+    }
+
+    /// Returns the frames.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Returns the summary of the packets.
+    #[must_use]
+    pub fn run(&self) -> Run {
+        self.run
+    }
+
+    /// Returns the packets ordered by timestamp; ties stay in their order.
+    #[must_use]
+    pub fn sorted(self) -> Self {
+        if self.records.is_sorted_by_key(|record| record.timestamp) {
+            return self;
+        }
+        let mut rest = self.bytes.as_slice();
+        let mut packets: Vec<(&Record, &[u8])> = self
+            .records
+            .iter()
+            .map(|record| {
+                let (packet, behind) =
+                    rest.split_at_checked(Self::length(record)).unwrap_or_default();
+                rest = behind;
+                (record, record.frame(packet))
+            })
+            .collect();
+        packets.sort_by_key(|(record, _)| record.timestamp);
+        packets.into_iter().map(|(record, frame)| (*record, frame)).collect()
+    }
+
+    /// Returns the bytes and the parser state before them.
+    #[must_use]
+    pub fn into_parts(self) -> (Vec<u8>, Walker) {
+        (self.bytes, Walker::listed(self.records))
+    }
+}
+
+impl<'a> FromIterator<(Record, &'a [u8])> for PacketList {
+    fn from_iter<I: IntoIterator<Item = (Record, &'a [u8])>>(packets: I) -> Self {
+        let mut list = PacketList::default();
+        packets.into_iter().for_each(|(record, frame)| list.push(&record, frame));
+        list
+    }
+}

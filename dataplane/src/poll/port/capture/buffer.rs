@@ -1,0 +1,65 @@
+//! Memory of chunks of a capture.
+
+use super::super::huge::{HUGE_PAGE, advise};
+use std::ops::Deref;
+
+/// Bytes of a capture file that a worker reads at once: enough for the kernel's copy to reach full
+/// speed.
+pub const CHUNK: usize = 2 << 20;
+
+/// Bytes of a chunk: a part of a buffer that is reused.
+pub(super) struct Buffer {
+    bytes: Vec<u8>,
+    start: usize,
+    length: usize,
+}
+
+impl Default for Buffer {
+    /// Allocates space for [`CHUNK`] bytes, aligned for huge pages.
+    fn default() -> Self {
+        let mut bytes = vec![0; CHUNK + HUGE_PAGE];
+        let start = bytes.as_ptr().align_offset(HUGE_PAGE).min(HUGE_PAGE);
+        advise(&mut bytes[start..start + CHUNK]);
+        Buffer { bytes, start, length: 0 }
+    }
+}
+
+impl From<Vec<u8>> for Buffer {
+    fn from(bytes: Vec<u8>) -> Self {
+        Buffer { start: 0, length: bytes.len(), bytes }
+    }
+}
+
+impl Buffer {
+    /// Creates a chunk of `length` bytes from `start` on.
+    pub(super) fn part(bytes: Vec<u8>, start: usize, length: usize) -> Self {
+        Buffer { bytes, start, length }
+    }
+
+    /// Returns the space for [`CHUNK`] bytes.
+    pub(super) fn room(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..self.start + CHUNK]
+    }
+
+    /// Sets the number of bytes at the start of the [space](Self::room) that belong to the chunk.
+    pub(super) fn set_length(&mut self, length: usize) {
+        self.length = length;
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.bytes.len() == CHUNK + HUGE_PAGE
+    }
+
+    /// Returns the memory, with old contents, without the alignment.
+    pub(super) fn into_memory(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.start..self.start + self.length]
+    }
+}
