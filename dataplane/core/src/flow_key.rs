@@ -48,7 +48,7 @@ impl FlowKey {
     /// The key of no bytes.
     pub(crate) const EMPTY: FlowKey = FlowKey { bytes: [0; ROOM], length: 0 };
 
-    /// A key with these bytes, fields in the order of [`KeyKind`]; what is beyond [`MAX_KEY_BYTES`]
+    /// A key with these bytes, fields in the order of [`KeyKind`](crate::KeyKind); what is beyond [`MAX_KEY_BYTES`]
     /// is left out.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Self {

@@ -1,10 +1,10 @@
 //! The list of all measurements, and whatever is made of it: settings, banks, and loops over them.
 //!
 //! A new measurement is a module that implements [`Measurement`] and
-//! [`HostMeasurement`](crate::HostMeasurement), and an entry of [`measurements!`] at the end of this
+//! [`HostMeasurement`](crate::HostMeasurement), and an entry of [`measurements!`](crate::measurements) at the end of this
 //! file. A macro defines what only a macro can: structs with a field per measurement, and
 //! [`Listed`], by which generic code reaches the fields. The loops are plain functions that run a
-//! block [for each measurement](for_each_measurement).
+//! block `for_each_measurement!`.
 
 use crate::arrival::Packets;
 use crate::counters::Counters;

@@ -19,10 +19,10 @@ pub struct Prefix {
     pub retransmitted: u64,
     /// Of these, segments before which something was missing.
     pub gaps: u64,
-    /// Flows that were followed; those that were silent for [`IDLE_TICKS`], once more.
+    /// Flows that were followed; those that were silent for [`IDLE_TICKS`](super::IDLE_TICKS), once more.
     pub flows: u64,
     /// Of every flow, the square of how many of its segments were out of order, modulo 2^32; a sum
-    /// of squares as long as no more than [`MOST_LATE`] are.
+    /// of squares as long as no more than [`MOST_LATE`](super::MOST_LATE) are.
     pub squares: u64,
 }
 
