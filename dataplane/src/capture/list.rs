@@ -52,27 +52,6 @@ impl PacketList {
         self.run
     }
 
-    /// Returns the packets ordered by timestamp; ties stay in their order.
-    #[must_use]
-    pub fn sorted(self) -> Self {
-        if self.records.is_sorted_by_key(|record| record.timestamp) {
-            return self;
-        }
-        let mut rest = self.bytes.as_slice();
-        let mut packets: Vec<(&Record, &[u8])> = self
-            .records
-            .iter()
-            .map(|record| {
-                let (packet, behind) =
-                    rest.split_at_checked(Self::length(record)).unwrap_or_default();
-                rest = behind;
-                (record, record.frame(packet))
-            })
-            .collect();
-        packets.sort_by_key(|(record, _)| record.timestamp);
-        packets.into_iter().map(|(record, frame)| (*record, frame)).collect()
-    }
-
     /// Returns the bytes and the parser state before them.
     #[must_use]
     pub fn into_parts(self) -> (Vec<u8>, Walker) {

@@ -7,9 +7,7 @@
 use super::buffer::CHUNK;
 use super::input::Chunk;
 use super::reorder::{self, ReorderBuffer, Segment};
-use crate::capture::{
-    Damage, Granularity, PacketList, Passed, Record, Run, Step, Stop, TimeRange, Walker,
-};
+use crate::capture::{Damage, Granularity, Passed, Record, Run, Step, Stop, TimeRange, Walker};
 use crate::poll::gate::Gate;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -133,6 +131,7 @@ impl Walk {
             place: chunk.position..chunk.position,
             walker: Walker::new(),
             run: Run::default(),
+            is_sorted: false,
         };
         loop {
             // Until the first packet is known, stop at any packet.
@@ -230,8 +229,7 @@ impl Walk {
                 if record.timestamp < range.unwrap_or_default().floor() {
                     self.late += 1;
                 } else {
-                    let packet = (record, record.frame(&bytes));
-                    self.buffered.push(Segment::sorted([packet].into_iter().collect()));
+                    self.buffered.push(Segment::sorted(vec![(record, record.frame(&bytes))]));
                     if range.is_none() {
                         *range = Some(self.begin(gate, record.timestamp));
                     }
@@ -277,7 +275,8 @@ impl Walk {
         }
         let walker = std::mem::replace(&mut self.walker, behind);
         let place = chunk.position..chunk.position + consumed;
-        self.buffered.push(Segment { buffer: Arc::clone(&chunk.buffer), place, walker, run });
+        let buffer = Arc::clone(&chunk.buffer);
+        self.buffered.push(Segment { buffer, place, walker, run, is_sorted: false });
         chunk.position += consumed;
         true
     }
@@ -287,14 +286,12 @@ impl Walk {
         let (floor, limit) = (within.floor(), within.limit());
         let unread = &chunk.buffer[chunk.position..];
         let (mut consumed, mut bytes) = (0, self.buffered.bytes());
-        let mut packets = PacketList::default();
+        let mut packets: Vec<(Record, &[u8])> = Vec::new();
         let horizon = |next: u64| limit.max(next).saturating_add(lateness);
         let mut next = self.buffered.next().unwrap_or(u64::MAX);
         let mut beyond = self.buffered.beyond(horizon(next));
-        while packets.records().is_empty()
-            || (beyond < self.witnesses
-                && bytes < reorder::MAX_BYTES
-                && packets.records().len() < COPIED)
+        while packets.is_empty()
+            || (beyond < self.witnesses && bytes < reorder::MAX_BYTES && packets.len() < COPIED)
         {
             match self.walker.next(&unread[consumed..]) {
                 Step::Packet { record, consumed: length } => {
@@ -302,15 +299,16 @@ impl Walk {
                     if timestamp < floor {
                         self.late += 1;
                     } else {
-                        packets.push(&record, record.frame(&unread[consumed..]));
+                        packets.push((record, record.frame(&unread[consumed..])));
                     }
                     if timestamp >= limit {
                         bytes += reorder::cost(&Run::from(&record));
                         if timestamp < next {
                             next = timestamp;
-                            let later = |record: &&Record| record.timestamp >= horizon(next);
-                            beyond = self.buffered.beyond(horizon(next))
-                                + packets.records().iter().filter(later).count();
+                            let horizon = horizon(next);
+                            let later =
+                                packets.iter().filter(|(record, _)| record.timestamp >= horizon);
+                            beyond = self.buffered.beyond(horizon) + later.count();
                         } else {
                             beyond += usize::from(timestamp >= horizon(next));
                         }
@@ -322,8 +320,8 @@ impl Walk {
                 Step::NeedMore { .. } | Step::Damaged(_) => break,
             }
         }
-        chunk.position += consumed;
         self.buffered.push(Segment::sorted(packets));
+        chunk.position += consumed;
     }
 
     /// Ends the walk at damage.

@@ -28,14 +28,19 @@ pub(super) struct Segment {
     pub(super) walker: Walker,
     /// Summary of the packets.
     pub(super) run: Run,
+    /// Whether the packets are [sorted](Self::sorted) by time.
+    pub(super) is_sorted: bool,
 }
 
 impl Segment {
-    /// Creates a segment of the packets of a list, by time; ties stay in their order.
-    pub(super) fn sorted(packets: PacketList) -> Self {
-        let run = packets.run();
-        let (bytes, walker) = packets.sorted().into_parts();
-        Segment { place: 0..bytes.len(), buffer: Arc::new(bytes.into()), walker, run }
+    /// Creates a segment of copies of packets, by time; ties stay in their order.
+    pub(super) fn sorted(mut packets: Vec<(Record, &[u8])>) -> Self {
+        packets.sort_by_key(|(record, _)| record.timestamp);
+        let list: PacketList = packets.into_iter().collect();
+        let run = list.run();
+        let (bytes, walker) = list.into_parts();
+        let (place, buffer) = (0..bytes.len(), Arc::new(bytes.into()));
+        Segment { buffer, place, walker, run, is_sorted: true }
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
@@ -59,15 +64,14 @@ impl Segment {
 
     /// Returns the number of packets with timestamp `time` or later.
     fn beyond(&self, time: u64) -> usize {
-        let is_later = |record: &Record| record.timestamp >= time;
         match (&self.run, self.walker.listed_records()) {
             (run, _) if run.latest < time => 0,
             (run, _) if run.earliest >= time => run.packets as usize,
-            (run, Some(records)) => {
-                let records = records.iter().take(run.packets as usize);
-                records.filter(|record| is_later(record)).count()
+            (run, Some(records)) if self.is_sorted => {
+                let before = records.partition_point(|record| record.timestamp < time);
+                (run.packets as usize).saturating_sub(before)
             }
-            (_, None) => self.packets().filter(|(record, _)| is_later(record)).count(),
+            _ => self.packets().filter(|(record, _)| record.timestamp >= time).count(),
         }
     }
 
@@ -81,11 +85,15 @@ impl Segment {
         if middle + consumed < end {
             return Segment::sorted(self.packets().collect()).split(limit);
         }
-        let Segment { buffer, place, walker, .. } = self;
-        [
-            Segment { buffer: Arc::clone(&buffer), place: place.start..middle, walker, run: due },
-            Segment { buffer, place: middle..end, walker: behind, run: later },
-        ]
+        let later = Segment {
+            buffer: Arc::clone(&self.buffer),
+            place: middle..end,
+            walker: behind,
+            run: later,
+            ..self
+        };
+        let due = Segment { place: self.place.start..middle, run: due, ..self };
+        [due, later]
     }
 
     /// Copies the packets into a buffer of their own, unless `used`, the bytes that all segments of
@@ -240,7 +248,8 @@ mod tests {
                 let run = walker.clone().pass(&file, TimeRange::ALL).run;
                 listed.push(Segment::sorted(walker.clone().packets_in(&file).collect()));
                 let place = 0..file.len();
-                runs.push(Segment { buffer: Arc::new(file.into()), place, walker, run });
+                let buffer = Arc::new(file.into());
+                runs.push(Segment { buffer, place, walker, run, is_sorted: false });
             }
             for limit in (1000..).step_by(97) {
                 let beyond = limit + 150;
@@ -275,7 +284,7 @@ mod tests {
             let Passed { consumed, run, .. } =
                 walker.pass(&file[at..file.len().min(at + 7600)], TimeRange::ALL);
             let (buffer, place) = (Arc::clone(&file), at..at + consumed);
-            buffered.push(Segment { buffer, place, walker: before, run });
+            buffered.push(Segment { buffer, place, walker: before, run, is_sorted: false });
             at += consumed;
         }
         let count = || Arc::strong_count(&file);
