@@ -348,10 +348,11 @@ impl Walker {
         }
     }
 
-    /// Frees the records of a [`PacketList`] that were passed.
-    pub fn forget_passed(&mut self) {
+    /// Frees all records of a [`PacketList`] but the next `packets`.
+    pub fn keep_listed(&mut self, packets: u64) {
         if let Some(records) = self.listed_records() {
-            (self.phase, self.packets) = (Phase::Listed(records.into()), 0);
+            let kept = records.get(..packets as usize).unwrap_or(records);
+            (self.phase, self.packets) = (Phase::Listed(kept.into()), 0);
         }
     }
 
