@@ -25,6 +25,7 @@ pub mod link_type;
 mod list;
 mod pcap;
 mod pcapng;
+mod run;
 #[cfg(test)]
 mod tests;
 mod walker;
@@ -37,9 +38,9 @@ pub use encapsulation::open;
 pub use granularity::Granularity;
 pub use interface::{Interface, Resolution};
 pub use list::PacketList;
+pub use run::{Run, TimeRange};
 pub use walker::{
-    Format, MAX_CAPTURED, MAX_NEED, PacketsIn, Passed, Plain, Record, Run, Step, Stop, TimeRange,
-    Walker,
+    Format, MAX_CAPTURED, MAX_NEED, PacketsIn, Passed, Plain, Record, Step, Stop, Walker,
 };
 pub use writer::Writer;
 

@@ -2,9 +2,9 @@
 
 use flowgauge_core::Link;
 
-use super::walker::{Run, TimeRange};
 use super::{
-    Damage, Format, Interface, MAX_CAPTURED, Place, Record, Resolution, SECOND, link_type,
+    Damage, Format, Interface, MAX_CAPTURED, Place, Record, Resolution, Run, SECOND, TimeRange,
+    link_type,
 };
 
 /// Magic number of files with timestamps in microseconds (section 4).

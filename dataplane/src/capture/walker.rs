@@ -3,8 +3,8 @@
 use flowgauge_core::Link;
 
 use super::{
-    Damage, Guess, Interface, PacketList, Piece, Place, damage::GUESS_BYTES, pcap::PcapHeader,
-    pcap::RecordLayout, pcapng,
+    Damage, Guess, Interface, PacketList, Piece, Place, Run, TimeRange, damage::GUESS_BYTES,
+    pcap::PcapHeader, pcap::RecordLayout, pcapng,
 };
 use std::sync::Arc;
 
@@ -102,85 +102,6 @@ pub enum Step {
     },
     /// The walk cannot continue; every further call returns the same.
     Damaged(Damage),
-}
-
-/// A range of timestamps, in nanoseconds since 1970, tested with one comparison.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TimeRange {
-    floor: u64,
-    length: u64,
-}
-
-impl TimeRange {
-    /// All possible timestamps.
-    pub const ALL: Self = TimeRange { floor: 0, length: u64::MAX };
-
-    /// Creates the range of timestamps from `floor` on and before `limit`.
-    #[must_use]
-    pub fn new(floor: u64, limit: u64) -> Self {
-        TimeRange { floor, length: limit.saturating_sub(floor) }
-    }
-
-    /// Returns the earliest timestamp.
-    #[must_use]
-    pub fn floor(self) -> u64 {
-        self.floor
-    }
-
-    /// Returns the exclusive upper bound.
-    #[must_use]
-    pub fn limit(self) -> u64 {
-        self.floor + self.length
-    }
-
-    /// Returns whether a timestamp is in the range.
-    #[inline(always)]
-    #[must_use]
-    pub fn contains(self, timestamp: u64) -> bool {
-        timestamp.wrapping_sub(self.floor) < self.length
-    }
-}
-
-/// Consecutive packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
-    /// Number of packets.
-    pub packets: u64,
-    /// Bytes of their frames in the file.
-    pub captured: u64,
-    /// Earliest timestamp, in nanoseconds since 1970; `u64::MAX` without packets.
-    pub earliest: u64,
-    /// Latest timestamp, in nanoseconds since 1970; 0 without packets.
-    pub latest: u64,
-}
-
-impl Default for Run {
-    fn default() -> Self {
-        Run { packets: 0, captured: 0, earliest: u64::MAX, latest: 0 }
-    }
-}
-
-impl Run {
-    /// Adds other packets.
-    #[inline(always)]
-    pub fn add(&mut self, other: Run) {
-        self.packets += other.packets;
-        self.captured += other.captured;
-        self.earliest = self.earliest.min(other.earliest);
-        self.latest = self.latest.max(other.latest);
-    }
-}
-
-impl From<&Record> for Run {
-    #[inline(always)]
-    fn from(record: &Record) -> Self {
-        Run {
-            packets: 1,
-            captured: record.captured.into(),
-            earliest: record.timestamp,
-            latest: record.timestamp,
-        }
-    }
 }
 
 /// Result of [`Walker::pass`].
@@ -348,10 +269,11 @@ impl Walker {
         }
     }
 
-    /// Frees the records of a [`PacketList`] that were passed.
-    pub fn forget_passed(&mut self) {
+    /// Frees all records of a [`PacketList`] but the next `packets`.
+    pub fn keep_listed(&mut self, packets: u64) {
         if let Some(records) = self.listed_records() {
-            (self.phase, self.packets) = (Phase::Listed(records.into()), 0);
+            let kept = records.get(..packets as usize).unwrap_or(records);
+            (self.phase, self.packets) = (Phase::Listed(kept.into()), 0);
         }
     }
 

@@ -103,7 +103,7 @@ impl Segment {
             return;
         }
         let bytes = self.bytes().to_vec();
-        self.walker.forget_passed();
+        self.walker.keep_listed(self.run.packets);
         (self.place, self.buffer) = (0..bytes.len(), Arc::new(bytes.into()));
     }
 }
@@ -297,6 +297,30 @@ mod tests {
         assert_eq!(count(), 1);
         let rest = contents(&buffered.release(u64::MAX));
         assert!(rest.iter().map(|(time, ..)| *time).eq(9000..10_000));
+    }
+
+    #[test]
+    fn compacted_segments_keep_their_own_records_only() {
+        let record = |time| Record {
+            start: 0,
+            captured: 10,
+            wire: 10,
+            timestamp: time,
+            link: Link::Ethernet,
+            link_type: 1,
+            interface: 0,
+        };
+        let packets: PacketList = (0..1000).map(|time| (record(time), &[7; 10][..])).collect();
+        let (bytes, mut walker) = packets.into_parts();
+        let Passed { consumed, .. } = walker.pass(&bytes, TimeRange::new(0, 100));
+        let Passed { consumed: length, run, .. } =
+            walker.clone().pass(&bytes[consumed..], TimeRange::new(100, 120));
+        let (buffer, place) = (Arc::new(bytes.into()), consumed..consumed + length);
+        let mut segment = Segment { buffer, place, walker, run, is_sorted: false };
+        segment.compact(length);
+        assert_eq!(segment.buffer.len(), 200);
+        assert_eq!(segment.walker.listed_records().unwrap().len(), 20);
+        assert!(segment.packets().map(|(record, _)| record.timestamp).eq(100..120));
     }
 
     /// Returns times, lengths and first bytes of packets, sorted.
