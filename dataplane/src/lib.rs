@@ -91,6 +91,7 @@ use flowgauge_core::{KeyKind, Settings};
 /// # Failure
 /// A call that fails with a [transient](Error::is_transient) error may be repeated. A repeated
 /// `rotate` completes the rotation already in progress. A failed read is an error, never a zero.
+#[auto_impl::auto_impl(Box)]
 pub trait Dataplane: Send {
     /// Returns the features and limits of this dataplane.
     fn capabilities(&self) -> &Capabilities;
@@ -189,60 +190,6 @@ pub trait Dataplane: Send {
     /// Returns the locally known state, without I/O.
     fn status(&self) -> Status {
         Status::default()
-    }
-}
-
-impl<D: Dataplane + ?Sized> Dataplane for Box<D> {
-    fn capabilities(&self) -> &Capabilities {
-        (**self).capabilities()
-    }
-
-    fn settings(&self) -> &Settings {
-        (**self).settings()
-    }
-
-    fn install(&mut self, tables: &Tables) -> Result<Option<Adopted>, Error> {
-        (**self).install(tables)
-    }
-
-    fn sample(&mut self) -> Result<Snapshot, Error> {
-        (**self).sample()
-    }
-
-    fn rotate(&mut self) -> Result<Snapshot, Error> {
-        (**self).rotate()
-    }
-
-    fn published(&mut self, window: u64) -> Result<(), Error> {
-        (**self).published(window)
-    }
-
-    fn events(&mut self) -> Result<Vec<Event>, Error> {
-        (**self).events()
-    }
-
-    fn losses(&mut self) -> Result<Losses, Error> {
-        (**self).losses()
-    }
-
-    fn received(&mut self) -> Result<Option<Tally>, Error> {
-        (**self).received()
-    }
-
-    fn delays(&mut self) -> Result<Vec<DelaySample>, Error> {
-        (**self).delays()
-    }
-
-    fn admit(&mut self, admissions: &[(Kind, Admission)]) -> Result<(), Error> {
-        (**self).admit(admissions)
-    }
-
-    fn watch(&mut self, bounds: &[Bounds]) -> Result<(), Error> {
-        (**self).watch(bounds)
-    }
-
-    fn status(&self) -> Status {
-        (**self).status()
     }
 }
 
