@@ -6,7 +6,7 @@
 
 use flowgauge_core::{HashMode, Settings, cardinality};
 use flowgauge_dataplane::poll::port::{
-    AfXdpPort, Duty, Frame, Port, Ports, Received, Waker, af_xdp,
+    AfXdpPort, Frame, Port, Ports, Received, Waker, WorkerConfig, af_xdp,
 };
 use flowgauge_dataplane::poll::{Options, PollMode};
 use flowgauge_dataplane::{Dataplane, Poll, Tables};
@@ -55,8 +55,8 @@ impl Port for TimedPort {
         self.port.waker()
     }
 
-    fn work(self, duty: Duty) {
-        duty.run(self);
+    fn work(self, worker: WorkerConfig) {
+        worker.run(self);
     }
 }
 

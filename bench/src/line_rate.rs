@@ -6,7 +6,7 @@ use crate::figure::{Figure, Unit};
 use crate::findings::{Findings, Grid, Row};
 use crate::machine::Machine;
 use flowgauge_core::Settings;
-use flowgauge_dataplane::poll::port::{Duty, Frame, Outlet, Port, Ports, Received, Waker};
+use flowgauge_dataplane::poll::port::{Frame, Outlet, Port, Ports, Received, Waker, WorkerConfig};
 use flowgauge_dataplane::poll::{self, PollMode};
 use flowgauge_dataplane::{Dataplane, Error, Poll, Tables};
 use flowgauge_traffic::{Generator, Profile, Sources};
@@ -122,8 +122,8 @@ impl<P: Port> Port for TimedPort<P> {
         self.port.waker()
     }
 
-    fn work(self, duty: Duty) {
-        duty.run(self);
+    fn work(self, worker: WorkerConfig) {
+        worker.run(self);
     }
 }
 

@@ -5,7 +5,8 @@
 
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::{
-    AfXdp, AfXdpPort, Duty, Frame, FrameSender, Outlet, Port, Ports, Received, Waker, af_xdp,
+    AfXdp, AfXdpPort, Frame, FrameSender, Outlet, Port, Ports, Received, Waker, WorkerConfig,
+    af_xdp,
 };
 use flowgauge_dataplane::poll::{Options, PollMode};
 use flowgauge_dataplane::xdp::{DeviceCounters, Mode, Xdp};
@@ -267,8 +268,8 @@ impl Port for Stalling {
         self.port.waker()
     }
 
-    fn work(self, duty: Duty) {
-        duty.run(self);
+    fn work(self, worker: WorkerConfig) {
+        worker.run(self);
     }
 }
 

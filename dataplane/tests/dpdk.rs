@@ -8,7 +8,7 @@ mod support;
 use flowgauge_core::{Counters, KeyKind, Settings, WideBank, Zeroed};
 use flowgauge_dataplane::capture::{Step, Walker, Writer, link_type};
 use flowgauge_dataplane::poll::port::{
-    DpdkSender, Duty, Frame, Outlet, Port, Ports, Received, dpdk, dpdk_device, pcap,
+    DpdkSender, Frame, Outlet, Port, Ports, Received, WorkerConfig, dpdk, dpdk_device, pcap,
 };
 use flowgauge_dataplane::poll::{Options, Pace, Poll};
 use flowgauge_dataplane::xdp::DeviceCounters;
@@ -142,8 +142,8 @@ impl<P: Port> Port for FirstBatches<P> {
         self.port.receive(sink)
     }
 
-    fn work(self, duty: Duty) {
-        duty.run(self);
+    fn work(self, worker: WorkerConfig) {
+        worker.run(self);
     }
 }
 

@@ -5,10 +5,11 @@
 //! small enough to stay in registers. Registers take the maximum, so late updates in another order
 //! give the same result, provided that no one reads the bank before its [`BatchWriter`] is finished.
 
-use super::instructions::Instructions;
-use super::lot::{CAPACITY, KeyColumns};
+use super::lot::KeyColumns;
 use super::port::Frame;
+use super::vector::CAPACITY;
 use super::vector::RegisterUpdates;
+use super::vector::instructions::Instructions;
 use flowgauge_core::Frame as _;
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::packet::Ipv4;

@@ -1,19 +1,13 @@
 //! Buffer of packet keys of one IP version.
 
-use super::instructions::Instructions;
-use super::vector::{RegisterUpdates, Vectors, vectors};
+use super::vector::instructions::Instructions;
+use super::vector::{CAPACITY, Column, RegisterUpdates, Vectors, vectors};
 use flowgauge_core::cardinality::{Cardinality, MAX_REGISTERS};
 use flowgauge_core::hash::Crc32;
 use flowgauge_core::parse::{Packet, Transport};
 use flowgauge_core::{HashMode, KeyKind, LaidOut, Maker, Precision, Tabulation};
 use std::array;
 use std::ops::Range;
-
-/// Buffered keys; a power of two. The more keys, the less the wait for the last store matters.
-pub(super) const CAPACITY: usize = 256;
-
-/// One word of four bytes of each key, as it is in memory.
-pub(super) type Column = [u32; CAPACITY];
 
 /// Threshold of raises, one key in this many, above which stores have no branch: a misprediction
 /// costs tens of stores.

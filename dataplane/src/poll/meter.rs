@@ -1,11 +1,7 @@
-//! Time accounting of a worker, measured at its port.
-//!
-//! The clock is read after empty polls and after the first poll with packets: a worker that never
-//! runs out of packets never reads it.
+//! Time accounting of a worker: what it writes, and the load that the controller reads.
 
 use super::cpu;
 use super::handoff::Reader;
-use super::port::{Frame, Port, Received};
 use crate::status::Load;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -15,7 +11,7 @@ use std::time::{Duration, Instant};
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Doing {
+pub(super) enum Doing {
     WithPackets,
     Polling,
     Asleep,
@@ -26,14 +22,14 @@ enum Doing {
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct LoadMeter {
-    started: OnceLock<Instant>,
-    thread: AtomicU32,
+    pub(super) started: OnceLock<Instant>,
+    pub(super) thread: AtomicU32,
     /// Current activity, as an index into `times`; it started at the sum of all times.
     doing: AtomicU8,
     /// Nanoseconds per activity.
     times: [AtomicU64; 3],
     /// Polls that found packets.
-    batches: AtomicU64,
+    pub(super) batches: AtomicU64,
 }
 
 impl LoadMeter {
@@ -49,11 +45,11 @@ impl LoadMeter {
         }
     }
 
-    fn begin(&self, doing: Doing) {
+    pub(super) fn begin(&self, doing: Doing) {
         self.doing.store(doing as u8, Ordering::Relaxed);
     }
 
-    fn add(&self, doing: Doing, time: Duration) {
+    pub(super) fn add(&self, doing: Doing, time: Duration) {
         increase(&self.times[doing as usize], time.as_nanos() as u64);
     }
 
@@ -70,72 +66,8 @@ impl LoadMeter {
 
 /// Adds to a counter that has no other writer.
 #[inline(always)]
-fn increase(sum: &AtomicU64, by: u64) {
+pub(super) fn increase(sum: &AtomicU64, by: u64) {
     sum.store(sum.load(Ordering::Relaxed) + by, Ordering::Relaxed);
-}
-
-/// Port that accounts for its worker's time.
-pub(super) struct TimedPort<P> {
-    port: P,
-    meter: Arc<LoadMeter>,
-    /// Time up to which time was accounted for.
-    accounted: Instant,
-    /// Consecutive polls that found packets, at most two.
-    streak: u8,
-}
-
-impl<P: Port> TimedPort<P> {
-    /// Creates the port, in the worker's thread; accounting starts now.
-    pub(super) fn new(port: P, meter: Arc<LoadMeter>) -> Self {
-        let now = Instant::now();
-        meter.thread.store(cpu::thread_number(), Ordering::Relaxed);
-        let accounted = *meter.started.get_or_init(|| now);
-        TimedPort { port, meter, accounted, streak: 0 }
-    }
-
-    fn account(&mut self, doing: Doing) {
-        let now = Instant::now();
-        self.meter.add(doing, now - self.accounted);
-        self.accounted = now;
-    }
-
-    #[inline]
-    fn found_packets(&mut self) {
-        increase(&self.meter.batches, 1);
-        if self.streak == 0 {
-            self.account(Doing::WithPackets);
-            self.meter.begin(Doing::WithPackets);
-        }
-        self.streak = 2.min(self.streak + 1);
-    }
-
-    fn found_nothing(&mut self) {
-        // The first busy poll is already accounted for; only this one remains.
-        self.account(if self.streak > 1 { Doing::WithPackets } else { Doing::Polling });
-        if self.streak > 0 {
-            self.meter.begin(Doing::Polling);
-            self.streak = 0;
-        }
-    }
-}
-
-impl<P: Port> TimedPort<P> {
-    #[inline(always)]
-    pub(super) fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
-        let received = self.port.receive(sink);
-        match received {
-            Received::Frames => self.found_packets(),
-            Received::Idle | Received::Ended => self.found_nothing(),
-        }
-        received
-    }
-
-    pub(super) fn wait(&mut self, most: Duration) {
-        self.meter.begin(Doing::Asleep);
-        self.port.wait(most);
-        self.account(Doing::Asleep);
-        self.meter.begin(Doing::Polling);
-    }
 }
 
 /// Counters of a worker at one time.
@@ -232,7 +164,8 @@ impl LoadHistory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::poll::port::Duty;
+    use crate::poll::port::{Frame, Port, Received, WorkerConfig};
+    use crate::poll::timed_port::TimedPort;
 
     /// Port that returns a given sequence of results.
     struct Scripted(Vec<Received>);
@@ -244,8 +177,8 @@ mod tests {
 
         fn wait(&mut self, _: Duration) {}
 
-        fn work(self, duty: Duty) {
-            duty.run(self);
+        fn work(self, worker: WorkerConfig) {
+            worker.run(self);
         }
     }
 

@@ -24,20 +24,21 @@ mod batch;
 mod cpu;
 mod gate;
 mod handoff;
-mod instructions;
 mod lot;
 mod meter;
 mod passes;
 pub mod port;
 mod tap;
+mod timed_port;
 mod truth;
 mod vector;
 mod worker;
+mod worker_config;
 
 pub use batch::{Batch, BatchWriter};
 pub use gate::{Advance, Gate, Pace};
-pub use instructions::{Instructions, NotAvailable, VARIABLE as INSTRUCTIONS_VARIABLE};
 pub use passes::Passes;
+pub use vector::instructions::{Instructions, NotAvailable, VARIABLE as INSTRUCTIONS_VARIABLE};
 
 pub use crate::poll_mode::PollMode;
 
@@ -56,7 +57,7 @@ use flowgauge_core::delay::{Admission, Kind};
 use flowgauge_core::{BANKS, HashIdentity, Lasting, Settings, Sharing, Tabulation, WideBank};
 use handoff::{Reader, handoff};
 use meter::LoadHistory;
-use port::{Duty, Port, Ports, Source, Waker};
+use port::{Port, Ports, Source, Waker, WorkerConfig};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle, Thread};
@@ -171,7 +172,7 @@ impl Poll {
             let (meter, truth, gate, stop) =
                 (account.meter(), truth.clone(), Arc::clone(&gate), Arc::clone(&stop));
             bodies.push(Box::new(move |tabulation| {
-                port.work(Duty {
+                port.work(WorkerConfig {
                     meter,
                     poll_mode,
                     writer,

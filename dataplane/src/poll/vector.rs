@@ -1,8 +1,7 @@
 //! Vectorised hashing of many keys, with instructions that not every CPU has.
 
-use super::instructions::Instructions;
-use super::lot::{CAPACITY, Column};
 use flowgauge_core::{HashMode, Precision, Tabulation};
+use instructions::Instructions;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -10,8 +9,15 @@ mod avx2;
 mod avx512;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod changes;
+pub(super) mod instructions;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+
+/// Buffered keys; a power of two. The more keys, the less the wait for the last store matters.
+pub(super) const CAPACITY: usize = 256;
+
+/// One word of four bytes of each key, as it is in memory.
+pub(super) type Column = [u32; CAPACITY];
 
 /// Register updates of a batch of keys.
 #[repr(C, align(64))]

@@ -7,12 +7,12 @@ use super::PollMode;
 use super::batch::Batch;
 use super::gate::{Gate, Pace};
 use super::handoff::Writer;
-use super::instructions::Instructions;
-use super::meter::{LoadMeter, TimedPort};
 use super::passes::Passes;
 use super::port::{Frame, Port, Received};
-use super::tap::SampleSender;
+use super::timed_port::TimedPort;
 use super::truth::{ExactFlows, PacketKey};
+use super::vector::instructions::Instructions;
+use super::worker_config::WorkerConfig;
 use flowgauge_core::parse::{counted, transport};
 use flowgauge_core::{
     Arrival, Context, HashMode, KeyKind, Needs, Observation, Settings, Sharing, Tabulation,
@@ -30,26 +30,10 @@ const IDLE_LIVE: Duration = Duration::from_micros(50);
 /// takes.
 const MAX_EMPTY_POLLS: u32 = 200;
 
-/// Configuration of a worker, with the state that it shares with the backend.
-pub struct Duty {
-    pub(super) meter: Arc<LoadMeter>,
-    pub(super) poll_mode: PollMode,
-    pub(super) writer: Writer,
-    pub(super) tap: Option<SampleSender>,
-    pub(super) sharing: Sharing,
-    pub(super) settings: Settings,
-    pub(super) tabulation: Arc<Tabulation>,
-    /// Length of a slot of staggered registers, in nanoseconds.
-    pub(super) slot_ns: u64,
-    pub(super) truth: Option<Arc<ExactFlows>>,
-    pub(super) gate: Arc<Gate>,
-    pub(super) stop: Arc<AtomicBool>,
-}
-
-impl Duty {
+impl WorkerConfig {
     /// Counts the packets of this port until the backend is dropped.
     pub fn run<P: Port>(self, port: P) {
-        let Duty {
+        let WorkerConfig {
             meter,
             poll_mode,
             writer,

@@ -2,7 +2,7 @@
 
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::{
-    Duty, Frame, OwnedFrame, Port, Ports, Received, Source, frames,
+    Frame, OwnedFrame, Port, Ports, Received, Source, WorkerConfig, frames,
 };
 use flowgauge_dataplane::poll::{Gate, Options, Pace};
 use flowgauge_dataplane::{Dataplane, Event, Poll, Tables};
@@ -16,8 +16,8 @@ impl Port for Silent {
         Received::Idle
     }
 
-    fn work(self, duty: Duty) {
-        duty.run(self);
+    fn work(self, worker: WorkerConfig) {
+        worker.run(self);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::capture::frame;
 use flowgauge_core::{Link, Settings};
-use flowgauge_dataplane::poll::port::{Duty, Frame, Port, Ports, Received, Source};
+use flowgauge_dataplane::poll::port::{Frame, Port, Ports, Received, Source, WorkerConfig};
 use flowgauge_dataplane::poll::{Advance, Gate, Options, Pace};
 use flowgauge_dataplane::{Dataplane, Error, Poll, Snapshot, Tables};
 use std::sync::Arc;
@@ -77,8 +77,8 @@ impl Port for Obedient {
         Received::Frames
     }
 
-    fn work(self, duty: Duty) {
-        duty.run(self);
+    fn work(self, worker: WorkerConfig) {
+        worker.run(self);
     }
 }
 

@@ -1,7 +1,7 @@
 //! DPDK's software devices, in this process.
 #![allow(dead_code, reason = "every test binary needs another part of this")]
 
-use flowgauge_dataplane::poll::port::{Duty, Frame, Port, Ports, Received};
+use flowgauge_dataplane::poll::port::{Frame, Port, Ports, Received, WorkerConfig};
 use flowgauge_dpdk::{Device, Eal, Error, Queues, SendQueue};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,8 +44,8 @@ impl<P: Port> Port for Counted<P> {
         received
     }
 
-    fn work(self, duty: Duty) {
-        duty.run(self);
+    fn work(self, worker: WorkerConfig) {
+        worker.run(self);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Port for frames supplied by the embedding program, and for tests that know every packet.
 
-use super::{Duty, Frame, Port, Ports, Received, Source};
+use super::{Frame, Port, Ports, Received, Source, WorkerConfig};
 use crate::poll::gate::{Gate, Pace};
 use crossbeam::channel::{Receiver, Sender, TryRecvError, unbounded};
 use crossbeam::sync::WaitGroup;
@@ -98,7 +98,7 @@ impl Port for FramesPort {
 
     // Instantiated by the crate that uses it: other programs, and tests.
     #[inline]
-    fn work(self, duty: Duty) {
-        duty.run(self);
+    fn work(self, worker: WorkerConfig) {
+        worker.run(self);
     }
 }

@@ -1,6 +1,6 @@
 //! Port on frames in memory that are a function of their number.
 
-use super::{Duty, Frame, Port, Ports, Received, Source};
+use super::{Frame, Port, Ports, Received, Source, WorkerConfig};
 use crate::poll::gate::{Busy, Gate, Pace};
 use flowgauge_core::Link;
 use std::ops::Range;
@@ -137,7 +137,7 @@ impl Port for MemoryPort {
         Received::Frames
     }
 
-    fn work(self, duty: Duty) {
-        duty.run(self);
+    fn work(self, worker: WorkerConfig) {
+        worker.run(self);
     }
 }

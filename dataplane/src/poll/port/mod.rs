@@ -29,7 +29,7 @@ pub use memory::{MemoryPort, NumberedFrames, memory};
 
 pub use crate::outlet::Outlet;
 
-pub use super::worker::Duty;
+pub use super::worker_config::WorkerConfig;
 
 use crate::losses::Losses;
 use crate::tally::Tally;
@@ -83,9 +83,9 @@ pub trait Port: Send + 'static {
     }
 
     /// Counts the port's packets in this thread until there are none left. Every port implements it
-    /// as `duty.run(self)`: the compiler then instantiates the worker in the port's crate, once,
+    /// as `worker.run(self)`: the compiler then instantiates the worker in the port's crate, once,
     /// and not in each crate that starts workers.
-    fn work(self, duty: Duty);
+    fn work(self, worker: WorkerConfig);
 }
 
 /// Function that ends the current wait of a worker, or its next one.

@@ -9,7 +9,7 @@
     reason = "instructions that not every CPU has; this module calls them only where they were found, and reads and writes whole arrays"
 )]
 
-use super::super::lot::Column;
+use super::Column;
 use super::changes::{self, OfHalf};
 use super::{RegisterUpdates, Vectors};
 use flowgauge_core::{HashMode, Precision, Tabulation};

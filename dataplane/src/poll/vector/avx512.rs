@@ -9,7 +9,7 @@
     reason = "instructions that not every CPU has; this module calls them only where they were found, and reads and writes whole arrays"
 )]
 
-use super::super::lot::{CAPACITY, Column};
+use super::{CAPACITY, Column};
 use super::{RegisterUpdates, Vectors, changes};
 use flowgauge_core::{HashMode, Precision, Tabulation};
 use std::arch::is_x86_feature_detected;

@@ -8,8 +8,8 @@
     reason = "loads and stores of whole arrays, which take their bytes apart and put them together"
 )]
 
-use super::super::lot::{CAPACITY, Column};
 use super::changes::{self, OfHalf};
+use super::{CAPACITY, Column};
 use super::{RegisterUpdates, Vectors};
 use flowgauge_core::{HashMode, Precision, Tabulation};
 use std::arch::aarch64::{

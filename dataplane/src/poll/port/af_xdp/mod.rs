@@ -11,7 +11,7 @@ mod socket;
 pub use description::{AfXdp, Copies};
 pub use sender::FrameSender;
 
-use super::{Duty, Frame, Port, Ports, Received, Source, Waker};
+use super::{Frame, Port, Ports, Received, Source, Waker, WorkerConfig};
 use crate::error::Error;
 use crate::interface::Interface;
 use crate::interface::device::{self, Counted, DeviceCounters};
@@ -633,7 +633,7 @@ impl Port for AfXdpPort {
         Some(Arc::new(move || _ = rustix::io::write(&*event, &1_u64.to_ne_bytes())))
     }
 
-    fn work(self, duty: Duty) {
-        duty.run(self);
+    fn work(self, worker: WorkerConfig) {
+        worker.run(self);
     }
 }

@@ -12,7 +12,7 @@ use super::reorder::Segment;
 use crate::capture::{Record, TimeRange, link_type, open};
 use crate::losses::{LossCause, Losses};
 use crate::poll::gate::{Busy, Gate};
-use crate::poll::port::{Duty, Frame, Port, Ports, Received, Source};
+use crate::poll::port::{Frame, Port, Ports, Received, Source, WorkerConfig};
 use crossbeam::queue::SegQueue;
 use flowgauge_core::Link;
 use std::collections::BTreeMap;
@@ -238,8 +238,8 @@ impl Port for PcapPort {
         Received::Frames
     }
 
-    fn work(self, duty: Duty) {
-        duty.run(self);
+    fn work(self, worker: WorkerConfig) {
+        worker.run(self);
     }
 }
 

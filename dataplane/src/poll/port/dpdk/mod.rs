@@ -4,7 +4,7 @@ mod sender;
 
 pub use sender::DpdkSender;
 
-use super::{Duty, Frame, Port, Ports, Received, Source};
+use super::{Frame, Port, Ports, Received, Source, WorkerConfig};
 use crate::error::Error;
 use crate::losses::{LossCause, Losses};
 use crate::poll::gate::{Gate, Pace};
@@ -129,8 +129,8 @@ impl Port for DpdkPort {
         if self.empty < SPINS { std::hint::spin_loop() } else { thread::yield_now() }
     }
 
-    fn work(self, duty: Duty) {
-        duty.run(self);
+    fn work(self, worker: WorkerConfig) {
+        worker.run(self);
     }
 }
 

@@ -1,6 +1,5 @@
 //! CPU instruction sets for counting packets.
 
-use super::vector;
 use std::sync::OnceLock;
 use std::{env, fmt};
 
@@ -59,7 +58,7 @@ impl Instructions {
     /// Returns whether this CPU has them.
     #[must_use]
     pub fn is_available(self) -> bool {
-        vector::has(self)
+        super::has(self)
     }
 
     /// Returns those that this CPU has, slowest first.

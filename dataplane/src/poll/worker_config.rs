@@ -1,0 +1,27 @@
+//! Configuration of a worker.
+
+use super::gate::Gate;
+use super::handoff::Writer;
+use super::meter::LoadMeter;
+use super::tap::SampleSender;
+use super::truth::ExactFlows;
+use crate::poll_mode::PollMode;
+use flowgauge_core::{Settings, Sharing, Tabulation};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Configuration of a worker, with the state that it shares with the backend.
+pub struct WorkerConfig {
+    pub(super) meter: Arc<LoadMeter>,
+    pub(super) poll_mode: PollMode,
+    pub(super) writer: Writer,
+    pub(super) tap: Option<SampleSender>,
+    pub(super) sharing: Sharing,
+    pub(super) settings: Settings,
+    pub(super) tabulation: Arc<Tabulation>,
+    /// Length of a slot of staggered registers, in nanoseconds.
+    pub(super) slot_ns: u64,
+    pub(super) truth: Option<Arc<ExactFlows>>,
+    pub(super) gate: Arc<Gate>,
+    pub(super) stop: Arc<AtomicBool>,
+}
