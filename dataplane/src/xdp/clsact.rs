@@ -10,7 +10,7 @@
 //! discipline. Filters of a killed process are found by that name; the filter of a
 //! [pinned](super::pins) program is found by the program's ID.
 
-use super::link;
+use super::syscall;
 use crate::Event;
 use crate::interface::netlink::{
     NLM_F_CREATE, NLM_F_EXCL, ROUTE, RTM_GETQDISC, TCMSG, Which, ask, attribute, change, find, word,
@@ -292,7 +292,7 @@ impl Classifier {
         owner: Owner,
     ) -> io::Result<Self> {
         let program = program.try_clone_to_owned()?;
-        let number = link::program_number(&program)?;
+        let number = syscall::program_number(&program)?;
         let mut classifier =
             Classifier { index, direction, owner, program, number, made_qdisc: false };
         classifier.attach_again()?;
@@ -306,7 +306,7 @@ impl Classifier {
         direction: Direction,
         owner: Owner,
     ) -> io::Result<Self> {
-        let number = link::program_number(&program)?;
+        let number = syscall::program_number(&program)?;
         let filters = filters(index, direction)?;
         let made_qdisc =
             filters.iter().any(|filter| filter.program == number && filter.made_qdisc());

@@ -4,7 +4,7 @@
     reason = "aya makes no maps of maps, and the kernel offers membarrier as a system call; this module makes them"
 )]
 
-use super::link::{bpf, descriptor};
+use super::syscall::{bpf, descriptor};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 

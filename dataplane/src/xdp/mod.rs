@@ -33,6 +33,7 @@ mod object;
 mod pins;
 mod probe;
 pub(crate) mod redirect;
+mod syscall;
 mod trial;
 mod verifier;
 mod watch;

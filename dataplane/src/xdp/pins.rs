@@ -31,6 +31,7 @@ use super::clsact::{self, Classifier, Owner};
 use super::hook::reason;
 use super::link::{self, Link};
 use super::object::{KEPT, NoteArray, Pinned, Plain};
+use super::syscall;
 use crate::error::Error;
 use crate::hash_key::HashKey;
 use crate::interface::device;
@@ -451,14 +452,19 @@ impl Pins {
     fn open(&self) -> io::Result<Link> {
         let program = self.path(PROGRAM);
         if !program.exists() {
-            return link::open(&self.path(LINK)).map(Link::Bpf);
+            return syscall::open(&self.path(LINK)).map(Link::Bpf);
         }
         // Filters of another network namespace cannot be queried.
         if !self.spot.is_here() {
             return Err(io::ErrorKind::NotFound.into());
         }
-        Classifier::open(link::open(&program)?, self.spot.index, self.spot.direction, self.owner())
-            .map(Link::Classifier)
+        Classifier::open(
+            syscall::open(&program)?,
+            self.spot.index,
+            self.spot.direction,
+            self.owner(),
+        )
+        .map(Link::Classifier)
     }
 
     /// Returns the owner name of filters that belong to these pins.
@@ -576,7 +582,8 @@ impl Pins {
         if name == PROGRAM && self.path(name).exists() {
             return Ok(());
         }
-        let pinned = self.unpin(name).and_then(|()| link::pin(link.pinnable(), &self.path(name)));
+        let pinned =
+            self.unpin(name).and_then(|()| syscall::pin(link.pinnable(), &self.path(name)));
         pinned.map_err(|error| self.failed(&format!("pin the {name}"), &error))
     }
 
@@ -585,7 +592,7 @@ impl Pins {
     pub(super) fn attach_classifier(&self, program: BorrowedFd<'_>) -> io::Result<Classifier> {
         let Spot { direction, index, .. } = self.spot;
         self.unpin(PROGRAM)?;
-        link::pin(program, &self.path(PROGRAM))?;
+        syscall::pin(program, &self.path(PROGRAM))?;
         Classifier::attach(program, index, direction, self.owner()).inspect_err(|_| {
             if let Err(error) = self.unpin(PROGRAM) {
                 tracing::debug!(

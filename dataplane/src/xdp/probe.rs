@@ -4,7 +4,7 @@
     reason = "aya has no call for it; this module makes a system call on a structure of the kernel"
 )]
 
-use super::link::descriptor;
+use super::syscall::descriptor;
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 

@@ -3,7 +3,7 @@
 
 use super::hook::{cpus, loading, refused};
 use super::object::{self, Pinned};
-use super::{Options, link};
+use super::{Options, syscall};
 use crate::error::Error;
 use crate::place::Place;
 use crate::tables::Tables;
@@ -70,7 +70,7 @@ fn attempt(programs: &mut Ebpf, name: &str) -> Result<Loaded, String> {
     let info = program.and_then(|program| program.info().ok());
     let instructions = program
         .and_then(|program| program.fd().ok())
-        .and_then(|program| link::instructions(program.as_fd()).ok());
+        .and_then(|program| syscall::instructions(program.as_fd()).ok());
     let stack_bytes = instructions
         .filter(|instructions| !instructions.is_empty())
         .map(|instructions| stack(&instructions));

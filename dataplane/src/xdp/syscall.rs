@@ -1,0 +1,122 @@
+//! The system call `bpf`, and what it does with objects that links and programs have in common.
+#![allow(unsafe_code, reason = "aya has no calls for it; system calls on structures of the kernel")]
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+const BPF_OBJ_PIN: libc::c_int = 6;
+const BPF_OBJ_GET: libc::c_int = 7;
+pub(super) const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
+
+/// Fields of `union bpf_attr` that the commands read; the rest is zero.
+#[repr(C)]
+struct ObjectPath {
+    path: u64,
+    descriptor: u32,
+    flags: u32,
+}
+
+#[repr(C)]
+pub(super) struct ObjectInfo {
+    pub(super) descriptor: RawFd,
+    pub(super) length: u32,
+    pub(super) info: u64,
+}
+
+/// Start of `struct bpf_prog_info`.
+#[repr(C)]
+#[derive(Default)]
+struct ProgramInfo {
+    kind: u32,
+    id: u32,
+    tag: u64,
+    machine_code_bytes: u32,
+    instruction_bytes: u32,
+    machine_code: u64,
+    instructions: u64,
+}
+
+/// # Safety
+/// `attributes` must be the structure of the command; pointers in it must be valid for what the
+/// command reads and writes.
+pub(super) unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_long> {
+    // SAFETY: the kernel reads and writes as many bytes as `size_of` says; the rest is guaranteed
+    // by the caller.
+    match unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attributes, size_of::<T>()) } {
+        -1 => Err(io::Error::last_os_error()),
+        answer => Ok(answer),
+    }
+}
+
+/// # Safety
+/// As [`bpf`]; the command must answer with a new descriptor.
+pub(super) unsafe fn descriptor<T>(
+    command: libc::c_int,
+    attributes: &mut T,
+) -> io::Result<OwnedFd> {
+    // SAFETY: guaranteed by the caller.
+    let descriptor = unsafe { bpf(command, attributes)? };
+    let descriptor = RawFd::try_from(descriptor).map_err(io::Error::other)?;
+    // SAFETY: the kernel has just created this descriptor for this process, and no other owner
+    // exists.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// Opens a pinned link or program.
+pub(super) fn open(pin: &Path) -> io::Result<OwnedFd> {
+    let path = CString::new(pin.as_os_str().as_bytes())?;
+    let mut get = ObjectPath { path: path.as_ptr() as u64, descriptor: 0, flags: 0 };
+    // SAFETY: the structure of this command, which creates a descriptor; the path ends with a zero
+    // and lives until it returns.
+    unsafe { descriptor(BPF_OBJ_GET, &mut get) }
+}
+
+/// Pins a link or a program, so that it outlives this process.
+pub(super) fn pin(pinned: BorrowedFd<'_>, pin: &Path) -> io::Result<()> {
+    let path = CString::new(pin.as_os_str().as_bytes())?;
+    let descriptor = pinned.as_raw_fd().unsigned_abs();
+    let mut pin = ObjectPath { path: path.as_ptr() as u64, descriptor, flags: 0 };
+    // SAFETY: the structure of this command; the path ends with a zero and lives until it returns.
+    unsafe { bpf(BPF_OBJ_PIN, &mut pin) }.map(drop)
+}
+
+/// Returns the ID of a program.
+pub(super) fn program_number(program: &OwnedFd) -> io::Result<u32> {
+    let mut info = ProgramInfo::default();
+    let length = size_of::<ProgramInfo>() as u32;
+    let mut ask =
+        ObjectInfo { descriptor: program.as_raw_fd(), length, info: &raw mut info as u64 };
+    // SAFETY: the structure of this command, which writes no more than `length` bytes of integers
+    // to where `info` points.
+    unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut ask)? };
+    Ok(info.id)
+}
+
+/// Returns the instructions of a program as the verifier left them, eight bytes each; empty if the
+/// kernel does not show them.
+pub(super) fn instructions(program: BorrowedFd<'_>) -> io::Result<Vec<[u8; 8]>> {
+    let mut info = ProgramInfo::default();
+    let length = size_of::<ProgramInfo>() as u32;
+    let mut ask =
+        ObjectInfo { descriptor: program.as_raw_fd(), length, info: &raw mut info as u64 };
+    // SAFETY: the structure of this command, which writes no more than `length` bytes of integers
+    // to where `info` points.
+    unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut ask)? };
+    let mut instructions = vec![[0; 8]; info.instruction_bytes as usize / 8];
+    let instruction_bytes = (instructions.len() * 8) as u32;
+    info = ProgramInfo {
+        instruction_bytes,
+        instructions: instructions.as_mut_ptr() as u64,
+        ..ProgramInfo::default()
+    };
+    let mut ask =
+        ObjectInfo { descriptor: program.as_raw_fd(), length, info: &raw mut info as u64 };
+    // SAFETY: as above; it writes no more than `instruction_bytes` to where `instructions` points,
+    // which lives until it returns.
+    unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut ask)? };
+    // The kernel clears the pointer if it may not show them.
+    if info.instructions == 0 { Ok(Vec::new()) } else { Ok(instructions) }
+}
