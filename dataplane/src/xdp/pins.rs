@@ -58,7 +58,7 @@ const NOTE: &str = "note";
 
 /// Version of the pinned data. Changes whenever `kernel`, `Note` or the programs change in a way
 /// that another version would misread.
-const VERSION: u32 = 10;
+const VERSION: u32 = 11;
 
 /// Settings of a program and progress of its controller. All bit patterns are valid, and there is
 /// no padding.
@@ -204,8 +204,8 @@ impl Note {
         String::from_utf8_lossy(name).into_owned()
     }
 
-    /// Returns mode, key, hash and precision of distinct flows, which are the first word of the
-    /// settings.
+    /// Returns the hash, and mode, key and precision of distinct flows, which are the first word of
+    /// the settings.
     fn distinct(&self) -> [u8; 4] {
         let [first, ..] = self.settings;
         first.to_ne_bytes()
@@ -229,7 +229,7 @@ impl Note {
         {
             return Some("it counted at another interface of this name, which is gone".to_owned());
         }
-        let ([has_mode, has_key, has_hash, has_precision], [mode, key, hash, precision]) =
+        let ([has_hash, has_mode, has_key, has_precision], [hash, mode, key, precision]) =
             (self.distinct(), wanted.distinct());
         let options = [
             ("--measure and --staggered", has_mode, mode, mode_name as fn(u8) -> String),
