@@ -5,9 +5,10 @@
 //! creates separate arrays, unless an array is pinned at the path that the loader is given: on a
 //! private BPF file system, which vanishes with this process.
 
-use super::hook::{array, refused};
+use super::attach::array;
 use super::mapped;
 use super::object::{LASTING, Pinned};
+use super::refusal::refused;
 use super::{Options, now_ns};
 use crate::Event;
 use crate::error::Error;

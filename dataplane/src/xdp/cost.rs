@@ -37,7 +37,7 @@ pub fn costs(programs: &[u32]) -> io::Result<Vec<Cost>> {
             Ok(_) => {}
             // Programs may be unloaded while they are listed.
             Err(error)
-                if super::hook::io_error(&error).is_some_and(|code| code == libc::ENOENT) => {}
+                if super::refusal::io_error(&error).is_some_and(|code| code == libc::ENOENT) => {}
             Err(error) => return Err(io::Error::other(error)),
         }
     }

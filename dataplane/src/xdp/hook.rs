@@ -1,13 +1,15 @@
 //! One program at one counting point, with the memory it counts in.
 
-use super::clsact::{self, Classifier, Owner};
+use super::attach::{Refusal, array, attach, cpus, verify};
+use super::clsact;
 use super::common::Common;
 use super::link::{self, Link};
 use super::mapped::{AdmissionShares, Cores, SharedMemory};
+use super::note::{Identity, Note, Secret};
 use super::object::{self, NoteArray, Pinned, Plain};
-use super::pins::{self, Found, Identity, Note, Pins, Secret};
-use super::verifier::{self, NotLoaded};
-use super::watch::{LastCheck, State};
+use super::pins::{self, Found, Pins};
+use super::refusal::{NO_INTERFACE, TCX_SINCE, loading, no_tcx, refused, release};
+use super::verifier::NotLoaded;
 use super::{Mode, Options, now_ns};
 use crate::Event;
 use crate::error::Error;
@@ -19,26 +21,73 @@ use crate::snapshot::Snapshot;
 use crate::spares::BankPool;
 use crate::tables::Tables;
 use crate::tally::{Odometer, Tally};
-use aya::maps::{Map, MapData, RingBuf};
-use aya::programs::xdp::XdpMode;
-use aya::programs::{ProgramError, ProgramFd, SchedClassifier, Xdp as Program};
-use aya::{Ebpf, EbpfError};
+use aya::Ebpf;
+use aya::maps::{MapData, RingBuf};
+use aya::programs::ProgramError;
 use flowgauge_core::delay::sample::{BYTES, Sample};
 use flowgauge_core::delay::{Admission, Kind};
 use flowgauge_core::kernel::{Config, Layout};
 use flowgauge_core::{Link as Layer, Settings, WideBank};
-use rustix::system::uname;
-use rustix::thread::{CapabilitySet, capabilities};
 use std::io;
 use std::ops::RangeInclusive;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-pub(super) const NO_INTERFACE: &str = "there is no such interface; `ip link` lists them";
-
 /// Interface index that means "none".
 const NO_INDEX: u32 = 0;
+
+/// State of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// It is counting.
+    Counting,
+    /// It is detached, and could not be attached again.
+    Lost {
+        /// Time when it was last seen attached.
+        since: Instant,
+        /// Checks since the last attempt.
+        looks: u32,
+    },
+    /// Its interface is gone.
+    Gone,
+}
+
+/// State of an interface at the last check.
+pub(super) struct LastCheck {
+    pub(super) at: Instant,
+    /// Name of the interface.
+    pub(super) name: String,
+    /// Number of its receive queues, and whether it was up.
+    pub(super) queues: u32,
+    pub(super) running: bool,
+    /// Times that the program was moved before others.
+    pub(super) contests: u32,
+    /// Programs before it that were already reported.
+    pub(super) before: Vec<u32>,
+    /// Whether it was reported that pins cannot be restored.
+    pub(super) unpinned: bool,
+    /// Checks since the interface reappeared.
+    pub(super) looks: u32,
+}
+
+impl LastCheck {
+    /// Reads the present state of an interface.
+    pub(super) fn at(name: &str) -> Self {
+        let interface = Interface::new(name).ok();
+        let queues = interface.as_ref().map_or(1, Interface::receive_queues);
+        let running = interface.as_ref().and_then(Interface::is_running).unwrap_or(true);
+        LastCheck {
+            at: Instant::now(),
+            name: name.to_owned(),
+            queues,
+            running,
+            contests: 0,
+            before: Vec::new(),
+            unpinned: false,
+            looks: 0,
+        }
+    }
+}
 
 /// One program at one place.
 pub(super) struct Hook {
@@ -346,21 +395,6 @@ fn choose(
     Err(Refusal::Loading(NotLoaded::new("", ProgramError::NotLoaded)).into_error(place, in_stack))
 }
 
-/// First kernel with TCX.
-const TCX_SINCE: &str = "Linux 6.6";
-
-/// Returns the kernel's release, such as `6.1.0-50-amd64`.
-fn release() -> String {
-    uname().release().to_string_lossy().into_owned()
-}
-
-fn no_tcx() -> String {
-    format!(
-        "TCX needs {TCX_SINCE}; this is {}; leave out --xdp-mode, or use --xdp-mode clsact",
-        release()
-    )
-}
-
 fn identity(place: &Place, options: &Options, tables: &Tables, common: &Common) -> Identity {
     let Options { settings, slot_ns, .. } = *options;
     let secret = Secret::new(tables.key.as_ref());
@@ -373,20 +407,6 @@ fn identity(place: &Place, options: &Options, tables: &Tables, common: &Common) 
         boot_ns: common.boot_ns(),
         attached,
     }
-}
-
-/// Returns the number of possible CPUs. It must be known: packets on other CPUs would not be
-/// counted.
-pub(super) fn cpus(place: &Place) -> Result<usize, Error> {
-    super::cpus().map_err(|error| {
-        refused(
-            place,
-            format!(
-                "cannot read {}, which says how many CPUs may count: {error}; mount sysfs at /sys",
-                super::POSSIBLE_CPUS
-            ),
-        )
-    })
 }
 
 /// Loads the object with its pinned memory, if any. `number` is that of the interface in this run.
@@ -412,20 +432,6 @@ fn load(
     };
     object::load(&config, &tables.tabulation, cpus(place)?, options.delay_ring, pinned)
         .map_err(|error| refused(place, loading(&error)))
-}
-
-pub(super) fn array<'a>(
-    place: &Place,
-    programs: &'a Ebpf,
-    name: &str,
-) -> Result<&'a MapData, Error> {
-    match programs.map(name) {
-        Some(Map::Array(data) | Map::ProgramArray(data)) => Ok(data),
-        _ => Err(refused(
-            place,
-            format!("the object has no array {name}; rebuild it with ebpf/build"),
-        )),
-    }
 }
 
 /// Returns the [arrays](object::KEPT) to pin, in their order.
@@ -457,341 +463,6 @@ fn ring(place: &Place, programs: &mut Ebpf) -> Result<RingBuf<MapData>, Error> {
     })?;
     RingBuf::try_from(ring)
         .map_err(|error| refused(place, format!("cannot map the ring of delays: {error}")))
-}
-
-/// Returns an XDP program, loaded or not.
-pub(super) fn xdp<'a>(programs: &'a mut Ebpf, name: &str) -> Result<&'a mut Program, ProgramError> {
-    programs.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()
-}
-
-/// Returns a TCX program, loaded or not.
-pub(super) fn tcx<'a>(
-    programs: &'a mut Ebpf,
-    name: &str,
-) -> Result<&'a mut SchedClassifier, ProgramError> {
-    programs.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()
-}
-
-fn verify(place: &Place, options: &Options, programs: &mut Ebpf) -> Result<(), NotLoaded> {
-    let mode = options.usual(place.direction);
-    program(mode, options.program(mode, Layer::Ethernet), &options.settings, programs).map(drop)
-}
-
-/// Attaches the program to the interface of this index and link layer, loading it if needed.
-/// `pins`: the pins that will own it.
-pub(super) fn attach(
-    place: &Place,
-    index: u32,
-    layer: Layer,
-    mode: Mode,
-    options: &Options,
-    programs: &mut Ebpf,
-    pins: Option<&Pins>,
-) -> Result<Link, Refusal> {
-    with_program(layer, mode, options, programs, |program| match (mode, pins) {
-        (Mode::Tcx, _) => Link::tcx(program, index, place.direction),
-        (Mode::Clsact, Some(pins)) => pins.attach_classifier(program).map(Link::Classifier),
-        (Mode::Clsact, None) => {
-            Classifier::attach(program, index, place.direction, Owner::process())
-                .map(Link::Classifier)
-        }
-        (Mode::Native | Mode::Skb | Mode::Offload, _) => Link::xdp(program, index, mode),
-    })
-}
-
-const GENERIC: &str = "leave out --xdp-mode for the best hook that works here: --xdp-mode tcx (before Linux 6.6 clsact) and --xdp-mode skb \
-                       work on every interface, but are slower";
-
-/// Makes a link run the program instead of its present one.
-pub(super) fn put(
-    layer: Layer,
-    mode: Mode,
-    options: &Options,
-    programs: &mut Ebpf,
-    link: &Link,
-) -> Result<(), Refusal> {
-    with_program(layer, mode, options, programs, |program| link.replace(program))
-}
-
-/// Reason why a program could not be installed.
-pub(super) enum Refusal {
-    Loading(NotLoaded),
-    Attaching(io::Error),
-}
-
-impl Refusal {
-    /// Converts the refusal to the caller's error.
-    pub(super) fn into_error(self, place: &Place, mode: Mode) -> Error {
-        let problem = match &self {
-            Refusal::Loading(error) => loading(error),
-            Refusal::Attaching(error) => match native_limits(error, place, mode) {
-                Some(problem) => Problem(problem, reason(error)),
-                None => attaching(error, mode, GENERIC),
-            },
-        };
-        refused(place, problem)
-    }
-
-    fn code(&self) -> Option<i32> {
-        match self {
-            Refusal::Loading(error) => io_error(error),
-            Refusal::Attaching(error) => error.raw_os_error(),
-        }
-    }
-
-    /// Returns whether the variant for packets in one or several pieces may be accepted where this
-    /// one was not.
-    fn is_about_pieces(&self) -> bool {
-        !matches!(
-            self.code(),
-            Some(libc::EBUSY | libc::EEXIST | libc::EPERM | libc::EACCES | libc::ENODEV)
-        )
-    }
-
-    /// Returns whether another hook may accept the program.
-    fn is_about_hook(&self) -> bool {
-        matches!(self, Refusal::Attaching(_))
-            && !matches!(self.code(), Some(libc::EPERM | libc::EACCES | libc::ENODEV))
-    }
-
-    /// Returns a short reason, for the notice that names the hook used instead.
-    fn reason(&self, place: &Place, mode: Mode) -> String {
-        let Refusal::Attaching(error) = self else {
-            return "its program was not loaded".to_owned();
-        };
-        if mode != Mode::Native {
-            return format!("{} is refused: {error}", mode.name());
-        }
-        let interface = Interface::new(&place.interface).ok();
-        let mtu = interface.as_ref().and_then(|interface| interface.mtu().ok()).unwrap_or_default();
-        let driver =
-            interface.map(|interface| interface.driver()).filter(|driver| !driver.is_empty());
-        match error.raw_os_error() {
-            Some(libc::EBUSY | libc::EEXIST) => "another XDP program is attached".to_owned(),
-            Some(libc::ENOSPC) => {
-                "its peer has more transmit queues than it has receive queues".to_owned()
-            }
-            Some(libc::ERANGE) => {
-                format!("its MTU ({mtu}) or that of its peer is too large for native XDP")
-            }
-            Some(libc::EINVAL | libc::EOPNOTSUPP | libc::E2BIG) if mtu > IN_A_PAGE => {
-                format!("its driver has no native XDP at an MTU of {mtu}")
-            }
-            Some(libc::EINVAL | libc::EOPNOTSUPP) => match driver {
-                Some(driver) => format!("the driver {driver} has no native XDP"),
-                None => "it has no native XDP".to_owned(),
-            },
-            _ => format!("native XDP is refused ({error})"),
-        }
-    }
-}
-
-/// Largest packet in one page, in bytes: drivers keep a packet, headroom and `skb_shared_info` in
-/// one page, unless they support packets in pieces.
-const IN_A_PAGE: u32 = 3498;
-
-/// Uses the first program that is accepted; returns the refusal of the first one if none is.
-fn with_program<T>(
-    layer: Layer,
-    mode: Mode,
-    options: &Options,
-    programs: &mut Ebpf,
-    mut used: impl FnMut(BorrowedFd<'_>) -> io::Result<T>,
-) -> Result<T, Refusal> {
-    let mut first = None;
-    for name in options.programs(mode, layer) {
-        let refusal = match program(mode, name, &options.settings, programs) {
-            Err(error) => Refusal::Loading(error),
-            Ok(program) => match used(program.as_fd()) {
-                Ok(done) => return Ok(done),
-                Err(error) => Refusal::Attaching(error),
-            },
-        };
-        if !refusal.is_about_pieces() {
-            return Err(refusal);
-        }
-        first.get_or_insert(refusal);
-    }
-    Err(first.unwrap_or(Refusal::Loading(NotLoaded::new("", ProgramError::NotLoaded))))
-}
-
-/// Returns the loaded program, loading it if needed.
-fn program<'a>(
-    mode: Mode,
-    name: &str,
-    settings: &Settings,
-    programs: &'a mut Ebpf,
-) -> Result<&'a ProgramFd, NotLoaded> {
-    object::load_chain(programs, name, settings)?;
-    let program = if mode.is_xdp() {
-        xdp(programs, name).and_then(|program| program.fd())
-    } else {
-        tcx(programs, name).and_then(|program| program.fd())
-    };
-    program.map_err(|error| NotLoaded::new(name, error))
-}
-
-/// Describes the property of an interface that prevents its driver from running programs, as far as
-/// it can be derived from the kernel's error and the interface's limits.
-fn native_limits(error: &io::Error, place: &Place, mode: Mode) -> Option<String> {
-    if mode != Mode::Native {
-        return None;
-    }
-    let name = &place.interface;
-    let interface = Interface::new(name).ok()?;
-    let (queues, mtu) = (interface.receive_queues(), interface.mtu().unwrap_or_default());
-    let generic = GENERIC;
-    match error.raw_os_error()? {
-        libc::ENOSPC => Some(format!(
-            "cannot count in its driver: its peer has more transmit queues than it has receive queues ({queues}); `ethtool -L {name} rx \
-             N` gives it more; or {generic}"
-        )),
-        libc::ERANGE => Some(format!(
-            "cannot count in its driver: its MTU ({mtu}) or that of its peer is too large for XDP programs, also for those that take \
-             packets in several pieces; lower it; or {generic}"
-        )),
-        libc::EINVAL | libc::EOPNOTSUPP | libc::E2BIG if mtu > IN_A_PAGE => Some(format!(
-            "cannot count in its driver: most take no XDP programs with an MTU of {mtu}, but up to some {IN_A_PAGE}, and this one takes \
-             none for packets in several pieces; lower the MTU; or {generic}"
-        )),
-        libc::ENOMEM => Some(format!(
-            "cannot count in its driver: it has no memory, or no free transmit queues, for XDP with {queues} receive queues; `ethtool \
-             -L {name}` changes their number; or {generic}"
-        )),
-        libc::ENOTCONN => Some("cannot count in its driver: its peer is gone".to_owned()),
-        _ => None,
-    }
-}
-
-/// Mode of aya for an XDP mode.
-impl From<Mode> for XdpMode {
-    fn from(mode: Mode) -> Self {
-        match mode {
-            // Other modes are not used for XDP programs.
-            Mode::Native | Mode::Tcx | Mode::Clsact => XdpMode::Driver,
-            Mode::Skb => XdpMode::Skb,
-            Mode::Offload => XdpMode::Hardware,
-        }
-    }
-}
-
-/// Message of a refusal, and the system's error.
-pub(super) struct Problem(String, Option<io::Error>);
-
-impl From<String> for Problem {
-    fn from(problem: String) -> Self {
-        Problem(problem, None)
-    }
-}
-
-pub(super) fn refused(place: &Place, problem: impl Into<Problem>) -> Error {
-    let Problem(problem, source) = problem.into();
-    Error::Kernel { interface: place.interface.clone(), problem, source }
-}
-
-/// Describes why programs cannot be loaded.
-pub(super) fn loading<E: Loading>(error: &E) -> Problem {
-    Problem(why_not_loaded(error), reason(error))
-}
-
-pub(super) fn why_not_loaded<E: Loading>(error: &E) -> String {
-    describe(error, error.program())
-}
-
-/// Returns the error of a program that counts nothing, such as a sender, if the kernel refuses it or
-/// its maps.
-#[must_use]
-pub fn not_loaded(interface: &str, error: &(dyn std::error::Error + 'static)) -> Error {
-    refused(&Place::ingress(interface), Problem(describe(error, None), reason(error)))
-}
-
-fn describe(error: &(dyn std::error::Error + 'static), program: Option<&NotLoaded>) -> String {
-    let (text, cause) = (error.to_string(), io_error(error));
-    // The verifier's refusal has the same error number as a lack of privileges.
-    if let Some(refusal) = verifier::Refusal::parse(&text) {
-        // Without it the verifier accepts no program with pointer arithmetic.
-        if capabilities(None).is_ok_and(|own| {
-            !own.effective.intersects(CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN)
-        }) {
-            return "cannot load the programs: the kernel's verifier refuses them to a process without the capability CAP_PERFMON; it \
-                    takes root, or the capabilities CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
-                .to_owned();
-        }
-        tracing::debug!("{text}");
-        refusal.log();
-        return refusal.problem(program);
-    }
-    format!("cannot load the programs: {text}{}", advice(cause))
-}
-
-/// Errors of loading maps and programs.
-pub(super) trait Loading: std::error::Error + 'static {
-    /// Returns the refused program, if known.
-    fn program(&self) -> Option<&NotLoaded> {
-        None
-    }
-}
-
-impl Loading for EbpfError {}
-impl Loading for ProgramError {}
-impl Loading for NotLoaded {
-    fn program(&self) -> Option<&NotLoaded> {
-        Some(self)
-    }
-}
-
-/// Describes why a program cannot be attached. `generic`: the options for modes that every
-/// interface supports.
-pub(super) fn attaching<E: std::error::Error + 'static>(
-    error: &E,
-    mode: Mode,
-    generic: &str,
-) -> Problem {
-    Problem(why_not_attached(error, mode, generic), reason(error))
-}
-
-fn why_not_attached<E: std::error::Error + 'static>(
-    error: &E,
-    mode: Mode,
-    generic: &str,
-) -> String {
-    let cause = io_error(error);
-    match (cause, mode) {
-        (Some(libc::EBUSY | libc::EEXIST), Mode::Native | Mode::Skb | Mode::Offload) => {
-            "another XDP program is attached; --xdp-mode tcx counts beside it (before Linux 6.6 clsact); `ip link` shows its number, \
-             `ip link set … xdp off` removes it"
-                .to_owned()
-        }
-        (Some(libc::EOPNOTSUPP | libc::EINVAL), Mode::Native) => {
-            format!("its driver does not run XDP programs natively here; {generic}")
-        }
-        (code, Mode::Offload) if code != Some(libc::EPERM) => {
-            "its card does not run XDP programs; leave out --xdp-mode for the best that works here".to_owned()
-        }
-        (Some(libc::EINVAL), Mode::Tcx) => no_tcx(),
-        _ => format!("cannot attach: {error}{}", advice(cause)),
-    }
-}
-
-fn advice(code: Option<i32>) -> &'static str {
-    match code {
-        Some(libc::EPERM | libc::EACCES) => {
-            "; it takes root, or the capabilities CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
-        }
-        _ => "",
-    }
-}
-
-/// Returns the system's error number at the root of an error.
-pub(super) fn io_error(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
-    std::iter::successors(Some(error), |error| error.source())
-        .filter_map(|error| error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error))
-        .last()
-}
-
-/// Returns the system's error at the root of an error, as the source of another.
-pub(super) fn reason(error: &(dyn std::error::Error + 'static)) -> Option<io::Error> {
-    io_error(error).map(io::Error::from_raw_os_error)
 }
 
 impl Hook {

@@ -1,6 +1,7 @@
 //! Frames run through a program in the kernel without an interface (BPF_PROG_TEST_RUN).
 
-use super::hook::{refused, tcx, xdp};
+use super::attach::{tcx, xdp};
+use super::refusal::refused;
 use crate::error::Error;
 use crate::place::Place;
 use aya::Ebpf;

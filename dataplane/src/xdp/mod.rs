@@ -20,6 +20,7 @@
 //! state that outlives the process; `inject`: frames without an interface, for tests
 //! and benchmarks. `redirect` sends packets to AF_XDP sockets.
 
+mod attach;
 mod clsact;
 mod common;
 mod cost;
@@ -29,10 +30,12 @@ mod hook;
 mod inject;
 mod link;
 mod mapped;
+mod note;
 mod object;
 mod pins;
 mod probe;
 pub(crate) mod redirect;
+mod refusal;
 mod syscall;
 mod trial;
 mod verifier;
@@ -40,9 +43,9 @@ mod watch;
 
 pub use cost::{Cost, costs, costs_are_measured};
 pub use grace::Wait;
-pub use hook::not_loaded;
 pub use inject::{Injector, Offload};
 pub use pins::{DIRECTORY, Left, MOUNT, detach, kept_key, left, supported};
+pub use refusal::not_loaded;
 pub use trial::{Loaded, Trial, trials};
 
 pub use crate::interface::{DeviceCounters, Interface, LinkChanges, link_of, merged};
@@ -65,13 +68,12 @@ use flowgauge_core::delay::{Admission, Kind};
 use flowgauge_core::heavy::Algorithm;
 use flowgauge_core::{HashMode, Lasting, Link, Settings};
 use grace::Grace;
-use hook::{Hook, Hooked};
+use hook::{Hook, Hooked, State};
 use inject::{Programs, locked};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
-use watch::State;
 
 /// Hook in which an interface runs the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

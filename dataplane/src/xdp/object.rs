@@ -5,10 +5,9 @@
 )]
 
 use super::elements;
-use super::hook::io_error;
-use super::pins::Note;
+use super::note::Note;
 use super::probe;
-use super::redirect::QUEUES;
+use super::refusal::io_error;
 use super::verifier::NotLoaded;
 use aya::maps::{MapError, ProgramArray};
 use aya::programs::{Program, ProgramError};
@@ -234,6 +233,9 @@ pub(super) fn load_alone(programs: &mut Ebpf, name: &str) -> Result<(), NotLoade
 
 /// Element size of an unused array, in bytes.
 const UNUSED_ELEMENT_BYTES: u32 = 8;
+
+/// Maximum number of queues with sockets.
+pub(crate) const QUEUES: u32 = 1024;
 
 /// Loads the program that redirects packets to sockets.
 pub(super) fn load_redirect() -> Result<Ebpf, EbpfError> {

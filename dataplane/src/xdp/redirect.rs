@@ -1,9 +1,11 @@
 //! Redirection of an interface's packets to AF_XDP sockets.
 
 use super::Mode;
+use super::attach::xdp;
 use super::grace::Grace;
-use super::hook::{self, attaching, loading, refused, why_not_loaded, xdp};
+pub(crate) use super::object::QUEUES;
 use super::object::{self, load_redirect};
+use super::refusal::{NO_INTERFACE, attaching, loading, refused, why_not_loaded};
 use crate::error::Error;
 use crate::interface::device;
 use crate::place::Place;
@@ -11,9 +13,6 @@ use aya::maps::{Map, MapError, PerCpuArray, XskMap};
 use aya::programs::ProgramError;
 use aya::programs::xdp::XdpLink;
 use std::os::fd::AsRawFd;
-
-/// Maximum number of queues with sockets.
-pub(crate) const QUEUES: u32 = 1024;
 
 /// Program that redirects the packets of each queue to the queue's socket, and passes packets of
 /// queues without one. It is detached on drop, or when the process ends (before Linux 5.9 only at a
@@ -53,7 +52,7 @@ impl Redirect {
     ) -> Result<Self, Error> {
         let place = Place::ingress(interface);
         if device::index(interface).is_none() {
-            return Err(refused(&place, hook::NO_INTERFACE.to_owned()));
+            return Err(refused(&place, NO_INTERFACE.to_owned()));
         }
         let mut programs = load_redirect().map_err(|error| refused(&place, loading(&error)))?;
         let mut map: XskMap<_> = take(&mut programs, &place, object::SOCKETS)?;

@@ -1,8 +1,9 @@
 //! Trial loading of single programs: whether this kernel accepts them, and the cost of
 //! verification.
 
-use super::hook::{cpus, loading, refused};
+use super::attach::cpus;
 use super::object::{self, Pinned};
+use super::refusal::{loading, refused};
 use super::{Options, syscall};
 use crate::error::Error;
 use crate::place::Place;
@@ -64,7 +65,7 @@ pub fn trials(settings: &Settings) -> Result<Vec<Trial>, Error> {
 
 fn attempt(programs: &mut Ebpf, name: &str) -> Result<Loaded, String> {
     let began = Instant::now();
-    object::load_alone(programs, name).map_err(|error| super::hook::why_not_loaded(&error))?;
+    object::load_alone(programs, name).map_err(|error| super::refusal::why_not_loaded(&error))?;
     let time = began.elapsed();
     let program = programs.program(name);
     let info = program.and_then(|program| program.info().ok());

@@ -4,8 +4,10 @@
 //! Problems are repaired where possible, and reported. A window in which packets may have been
 //! missed is marked.
 
-use super::hook::{Hook, Hooked, Refusal, attach, loading, put, refused, xdp};
+use super::attach::{Refusal, attach, put, xdp};
+use super::hook::{Hook, Hooked, LastCheck, State};
 use super::link::{Attachment, Link};
+use super::refusal::{loading, refused};
 use super::{Mode, Options};
 use crate::Event;
 use crate::error::Error;
@@ -19,59 +21,6 @@ const RETRY_CHECKS: u32 = 10;
 /// Maximum times that a program is moved before others attached later: two programs that both
 /// insist on being first would never stop.
 const MAX_CONTESTS: u32 = 3;
-
-/// State of a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
-    /// It is counting.
-    Counting,
-    /// It is detached, and could not be attached again.
-    Lost {
-        /// Time when it was last seen attached.
-        since: Instant,
-        /// Checks since the last attempt.
-        looks: u32,
-    },
-    /// Its interface is gone.
-    Gone,
-}
-
-/// State of an interface at the last check.
-pub(super) struct LastCheck {
-    at: Instant,
-    /// Name of the interface.
-    pub(super) name: String,
-    /// Number of its receive queues, and whether it was up.
-    queues: u32,
-    running: bool,
-    /// Times that the program was moved before others.
-    contests: u32,
-    /// Programs before it that were already reported.
-    before: Vec<u32>,
-    /// Whether it was reported that pins cannot be restored.
-    unpinned: bool,
-    /// Checks since the interface reappeared.
-    looks: u32,
-}
-
-impl LastCheck {
-    /// Reads the present state of an interface.
-    pub(super) fn at(name: &str) -> Self {
-        let interface = Interface::new(name).ok();
-        let queues = interface.as_ref().map_or(1, Interface::receive_queues);
-        let running = interface.as_ref().and_then(Interface::is_running).unwrap_or(true);
-        LastCheck {
-            at: Instant::now(),
-            name: name.to_owned(),
-            queues,
-            running,
-            contests: 0,
-            before: Vec::new(),
-            unpinned: false,
-            looks: 0,
-        }
-    }
-}
 
 /// Formats a duration for people.
 fn lasted(time: Duration) -> String {

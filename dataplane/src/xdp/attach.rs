@@ -1,0 +1,267 @@
+//! Attachment of loaded programs to interfaces, and the programs and arrays of an object by name.
+
+use super::clsact::{Classifier, Owner};
+use super::link::Link;
+use super::object;
+use super::pins::Pins;
+use super::refusal::{Problem, attaching, io_error, loading, reason, refused};
+use super::verifier::NotLoaded;
+use super::{Mode, Options};
+use crate::error::Error;
+use crate::interface::Interface;
+use crate::place::Place;
+use aya::Ebpf;
+use aya::maps::{Map, MapData};
+use aya::programs::xdp::XdpMode;
+use aya::programs::{ProgramError, ProgramFd, SchedClassifier, Xdp as Program};
+use flowgauge_core::{Link as Layer, Settings};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// Returns the number of possible CPUs. It must be known: packets on other CPUs would not be
+/// counted.
+pub(super) fn cpus(place: &Place) -> Result<usize, Error> {
+    super::cpus().map_err(|error| {
+        refused(
+            place,
+            format!(
+                "cannot read {}, which says how many CPUs may count: {error}; mount sysfs at /sys",
+                super::POSSIBLE_CPUS
+            ),
+        )
+    })
+}
+
+pub(super) fn array<'a>(
+    place: &Place,
+    programs: &'a Ebpf,
+    name: &str,
+) -> Result<&'a MapData, Error> {
+    match programs.map(name) {
+        Some(Map::Array(data) | Map::ProgramArray(data)) => Ok(data),
+        _ => Err(refused(
+            place,
+            format!("the object has no array {name}; rebuild it with ebpf/build"),
+        )),
+    }
+}
+
+/// Returns an XDP program, loaded or not.
+pub(super) fn xdp<'a>(programs: &'a mut Ebpf, name: &str) -> Result<&'a mut Program, ProgramError> {
+    programs.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()
+}
+
+/// Returns a TCX program, loaded or not.
+pub(super) fn tcx<'a>(
+    programs: &'a mut Ebpf,
+    name: &str,
+) -> Result<&'a mut SchedClassifier, ProgramError> {
+    programs.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()
+}
+
+pub(super) fn verify(
+    place: &Place,
+    options: &Options,
+    programs: &mut Ebpf,
+) -> Result<(), NotLoaded> {
+    let mode = options.usual(place.direction);
+    program(mode, options.program(mode, Layer::Ethernet), &options.settings, programs).map(drop)
+}
+
+/// Attaches the program to the interface of this index and link layer, loading it if needed.
+/// `pins`: the pins that will own it.
+pub(super) fn attach(
+    place: &Place,
+    index: u32,
+    layer: Layer,
+    mode: Mode,
+    options: &Options,
+    programs: &mut Ebpf,
+    pins: Option<&Pins>,
+) -> Result<Link, Refusal> {
+    with_program(layer, mode, options, programs, |program| match (mode, pins) {
+        (Mode::Tcx, _) => Link::tcx(program, index, place.direction),
+        (Mode::Clsact, Some(pins)) => pins.attach_classifier(program).map(Link::Classifier),
+        (Mode::Clsact, None) => {
+            Classifier::attach(program, index, place.direction, Owner::process())
+                .map(Link::Classifier)
+        }
+        (Mode::Native | Mode::Skb | Mode::Offload, _) => Link::xdp(program, index, mode),
+    })
+}
+
+pub(super) const GENERIC: &str = "leave out --xdp-mode for the best hook that works here: --xdp-mode tcx (before Linux 6.6 clsact) and --xdp-mode skb \
+                       work on every interface, but are slower";
+
+/// Makes a link run the program instead of its present one.
+pub(super) fn put(
+    layer: Layer,
+    mode: Mode,
+    options: &Options,
+    programs: &mut Ebpf,
+    link: &Link,
+) -> Result<(), Refusal> {
+    with_program(layer, mode, options, programs, |program| link.replace(program))
+}
+
+/// Reason why a program could not be installed.
+pub(super) enum Refusal {
+    Loading(NotLoaded),
+    Attaching(io::Error),
+}
+
+impl Refusal {
+    /// Converts the refusal to the caller's error.
+    pub(super) fn into_error(self, place: &Place, mode: Mode) -> Error {
+        let problem = match &self {
+            Refusal::Loading(error) => loading(error),
+            Refusal::Attaching(error) => match native_limits(error, place, mode) {
+                Some(problem) => Problem(problem, reason(error)),
+                None => attaching(error, mode, GENERIC),
+            },
+        };
+        refused(place, problem)
+    }
+
+    fn code(&self) -> Option<i32> {
+        match self {
+            Refusal::Loading(error) => io_error(error),
+            Refusal::Attaching(error) => error.raw_os_error(),
+        }
+    }
+
+    /// Returns whether the variant for packets in one or several pieces may be accepted where this
+    /// one was not.
+    fn is_about_pieces(&self) -> bool {
+        !matches!(
+            self.code(),
+            Some(libc::EBUSY | libc::EEXIST | libc::EPERM | libc::EACCES | libc::ENODEV)
+        )
+    }
+
+    /// Returns whether another hook may accept the program.
+    pub(super) fn is_about_hook(&self) -> bool {
+        matches!(self, Refusal::Attaching(_))
+            && !matches!(self.code(), Some(libc::EPERM | libc::EACCES | libc::ENODEV))
+    }
+
+    /// Returns a short reason, for the notice that names the hook used instead.
+    pub(super) fn reason(&self, place: &Place, mode: Mode) -> String {
+        let Refusal::Attaching(error) = self else {
+            return "its program was not loaded".to_owned();
+        };
+        if mode != Mode::Native {
+            return format!("{} is refused: {error}", mode.name());
+        }
+        let interface = Interface::new(&place.interface).ok();
+        let mtu = interface.as_ref().and_then(|interface| interface.mtu().ok()).unwrap_or_default();
+        let driver =
+            interface.map(|interface| interface.driver()).filter(|driver| !driver.is_empty());
+        match error.raw_os_error() {
+            Some(libc::EBUSY | libc::EEXIST) => "another XDP program is attached".to_owned(),
+            Some(libc::ENOSPC) => {
+                "its peer has more transmit queues than it has receive queues".to_owned()
+            }
+            Some(libc::ERANGE) => {
+                format!("its MTU ({mtu}) or that of its peer is too large for native XDP")
+            }
+            Some(libc::EINVAL | libc::EOPNOTSUPP | libc::E2BIG) if mtu > IN_A_PAGE => {
+                format!("its driver has no native XDP at an MTU of {mtu}")
+            }
+            Some(libc::EINVAL | libc::EOPNOTSUPP) => match driver {
+                Some(driver) => format!("the driver {driver} has no native XDP"),
+                None => "it has no native XDP".to_owned(),
+            },
+            _ => format!("native XDP is refused ({error})"),
+        }
+    }
+}
+
+/// Largest packet in one page, in bytes: drivers keep a packet, headroom and `skb_shared_info` in
+/// one page, unless they support packets in pieces.
+const IN_A_PAGE: u32 = 3498;
+
+/// Uses the first program that is accepted; returns the refusal of the first one if none is.
+fn with_program<T>(
+    layer: Layer,
+    mode: Mode,
+    options: &Options,
+    programs: &mut Ebpf,
+    mut used: impl FnMut(BorrowedFd<'_>) -> io::Result<T>,
+) -> Result<T, Refusal> {
+    let mut first = None;
+    for name in options.programs(mode, layer) {
+        let refusal = match program(mode, name, &options.settings, programs) {
+            Err(error) => Refusal::Loading(error),
+            Ok(program) => match used(program.as_fd()) {
+                Ok(done) => return Ok(done),
+                Err(error) => Refusal::Attaching(error),
+            },
+        };
+        if !refusal.is_about_pieces() {
+            return Err(refusal);
+        }
+        first.get_or_insert(refusal);
+    }
+    Err(first.unwrap_or(Refusal::Loading(NotLoaded::new("", ProgramError::NotLoaded))))
+}
+
+/// Returns the loaded program, loading it if needed.
+fn program<'a>(
+    mode: Mode,
+    name: &str,
+    settings: &Settings,
+    programs: &'a mut Ebpf,
+) -> Result<&'a ProgramFd, NotLoaded> {
+    object::load_chain(programs, name, settings)?;
+    let program = if mode.is_xdp() {
+        xdp(programs, name).and_then(|program| program.fd())
+    } else {
+        tcx(programs, name).and_then(|program| program.fd())
+    };
+    program.map_err(|error| NotLoaded::new(name, error))
+}
+
+/// Describes the property of an interface that prevents its driver from running programs, as far as
+/// it can be derived from the kernel's error and the interface's limits.
+fn native_limits(error: &io::Error, place: &Place, mode: Mode) -> Option<String> {
+    if mode != Mode::Native {
+        return None;
+    }
+    let name = &place.interface;
+    let interface = Interface::new(name).ok()?;
+    let (queues, mtu) = (interface.receive_queues(), interface.mtu().unwrap_or_default());
+    let generic = GENERIC;
+    match error.raw_os_error()? {
+        libc::ENOSPC => Some(format!(
+            "cannot count in its driver: its peer has more transmit queues than it has receive queues ({queues}); `ethtool -L {name} rx \
+             N` gives it more; or {generic}"
+        )),
+        libc::ERANGE => Some(format!(
+            "cannot count in its driver: its MTU ({mtu}) or that of its peer is too large for XDP programs, also for those that take \
+             packets in several pieces; lower it; or {generic}"
+        )),
+        libc::EINVAL | libc::EOPNOTSUPP | libc::E2BIG if mtu > IN_A_PAGE => Some(format!(
+            "cannot count in its driver: most take no XDP programs with an MTU of {mtu}, but up to some {IN_A_PAGE}, and this one takes \
+             none for packets in several pieces; lower the MTU; or {generic}"
+        )),
+        libc::ENOMEM => Some(format!(
+            "cannot count in its driver: it has no memory, or no free transmit queues, for XDP with {queues} receive queues; `ethtool \
+             -L {name}` changes their number; or {generic}"
+        )),
+        libc::ENOTCONN => Some("cannot count in its driver: its peer is gone".to_owned()),
+        _ => None,
+    }
+}
+
+/// Mode of aya for an XDP mode.
+impl From<Mode> for XdpMode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            // Other modes are not used for XDP programs.
+            Mode::Native | Mode::Tcx | Mode::Clsact => XdpMode::Driver,
+            Mode::Skb => XdpMode::Skb,
+            Mode::Offload => XdpMode::Hardware,
+        }
+    }
+}
