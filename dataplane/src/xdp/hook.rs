@@ -698,8 +698,8 @@ pub(super) fn why_not_loaded<E: Loading>(error: &E) -> String {
     describe(error, error.program())
 }
 
-/// Returns the error of a program that counts nothing, such as a sender, if the kernel refuses it or
-/// its maps.
+/// Returns the error of a program that counts nothing, such as a sender, if the kernel refuses it
+/// or its maps.
 #[must_use]
 pub fn not_loaded(interface: &str, error: &(dyn std::error::Error + 'static)) -> Error {
     refused(&Place::ingress(interface), Problem(describe(error, None), reason(error)))
@@ -940,8 +940,8 @@ impl Hook {
             .is_some_and(|link| link.attachment().is_ok_and(|attachment| attachment.index == here))
     }
 
-    /// Returns the packets that the interface lost since counting began. On egress there are none:
-    /// packets are counted before the interface loses them.
+    /// Returns the packets that the interface lost since counting began; none on egress, where
+    /// packets are counted before the interface can lose them.
     pub(super) fn losses(&self) -> Losses {
         if self.place.direction == Direction::Egress {
             return Losses::default();
