@@ -51,7 +51,7 @@ impl Serialize for Unit {
 }
 
 impl Figure {
-    /// Whether the figure exceeds its limit by more than the noise of this run.
+    /// Returns whether the figure exceeds its limit by more than the noise of this run.
     #[must_use]
     pub fn breaks_limit(&self) -> bool {
         match self.limit {

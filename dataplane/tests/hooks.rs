@@ -273,7 +273,7 @@ fn queues_that_come_are_counted() {
     });
 }
 
-/// Options that leave the same state as a killed process.
+/// Returns options that leave the same state as a killed process.
 fn doomed() -> Options {
     Options {
         pins: Some(Keep { directory: DIRECTORY.into(), adopt: false, leave: true }),

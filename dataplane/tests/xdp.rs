@@ -39,7 +39,7 @@ fn kept(adopt: bool) -> Options {
     Options { pins: Some(Keep { directory: DIRECTORY.into(), adopt, leave: false }), ..options() }
 }
 
-/// Options that leave the same state as a killed process.
+/// Returns options that leave the same state as a killed process.
 fn doomed(adopt: bool) -> Options {
     Options { pins: Some(Keep { directory: DIRECTORY.into(), adopt, leave: true }), ..options() }
 }

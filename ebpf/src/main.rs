@@ -1,11 +1,13 @@
-//! The programs that count in the kernel: thin wrappers around `flowgauge_core`.
+//! eBPF programs that count packets in the kernel: thin wrappers around `flowgauge_core`.
 //!
-//! The first program of a hook finds the packet in the frame, counts it, and notes what
-//! measurements have to know of it in its CPU's memory ([`memory`]). Where distinct flows alone are
-//! measured it counts these as well; else a program for each measurement that is on follows
-//! ([`measure`]). Settings are read-only globals, so that the verifier drops what is switched off.
-//! Each CPU owns one element of an array that user space maps into its memory: nothing is copied,
-//! locked or looked up by key.
+//! The first program of a hook finds the packet in the frame, counts it, and stores the fields that
+//! measurements need in its CPU's memory ([`memory`]). If only distinct flows are measured, it
+//! counts these as well; otherwise a tail call runs one program for each measurement that is on
+//! ([`measure`]).
+//!
+//! Settings are read-only globals, so that the verifier removes code that is switched off. Each CPU
+//! owns one element of an array that user space maps into its memory: packets cause no copies,
+//! locks or lookups by key. `dataplane/core/BPF.md` lists the rules that this code follows.
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch)]
@@ -27,9 +29,9 @@ use frame::Window;
 use measure::{Hook, Pieces, Tcx, Whole, program};
 use memory::{Live, Place, config, context, core, packet};
 
-/// Counts a frame: distinct flows and nothing else, if not `EVERYTHING`: with one word of settings
-/// the rest of the code has registers to spare. Else says whether there is a packet for
-/// measurements.
+/// Counts a frame. Without `EVERYTHING`, counts distinct flows only and returns false: with one
+/// word of settings, the rest of the code has registers to spare. Otherwise returns whether there
+/// is a packet for the measurements that follow.
 #[inline(always)]
 fn count<const EVERYTHING: bool, const KEYED: bool, P: Packets>(
     core: NonNull<Core>,
@@ -54,7 +56,8 @@ fn count<const EVERYTHING: bool, const KEYED: bool, P: Packets>(
     }
 }
 
-/// How a packet comes, as far as the loader says, and anybody asks.
+/// Returns the metadata of a packet; interface and direction, which the loader sets, only if a
+/// measurement needs them.
 #[inline(always)]
 fn arrival<P>(wire_length: u32, packets: P) -> Arrival<Live<P>> {
     let (interface, leaves) = if config!(needs).has(Needs::PLACE) {
@@ -86,7 +89,7 @@ fn arrived_whole<const EVERYTHING: bool, const KEYED: bool>(link: Link, ctx: *mu
     arrived::<Whole, EVERYTHING, KEYED>(link, &ctx, (ctx.data_end() - ctx.data()) as u32)
 }
 
-/// Headers are in the first piece.
+/// Counts a packet in several pieces, whose headers are in the first piece.
 #[inline(always)]
 fn arrived_in_pieces<const EVERYTHING: bool, const KEYED: bool>(ctx: *mut c_void) -> i32 {
     let ctx = XdpContext::new(ctx.cast());
@@ -95,8 +98,8 @@ fn arrived_in_pieces<const EVERYTHING: bool, const KEYED: bool>(ctx: *mut c_void
     arrived::<Pieces, EVERYTHING, KEYED>(Link::Ethernet, &ctx, length)
 }
 
-/// A packet with segmentation or receive offload counts as the packets on the wire that it stands
-/// for, and a VLAN tag that the device inserts or removed is a part of each.
+/// Counts a packet with segmentation or receive offload as the wire packets that it contains. A
+/// VLAN tag that the device inserts or has removed is part of each.
 #[inline(always)]
 fn passes<const EVERYTHING: bool, const KEYED: bool>(link: Link, ctx: *mut c_void) -> i32 {
     let skb = TcContext::new(ctx.cast());
@@ -111,9 +114,9 @@ fn passes<const EVERYTHING: bool, const KEYED: bool>(link: Link, ctx: *mut c_voi
     Tcx::verdict()
 }
 
-/// The first programs of each hook, for one kind of signature: distinct flows alone, or packets for
-/// the measurements that follow; of interfaces without link headers; of packets in several pieces,
-/// which takes Linux 5.18.
+/// Defines the first programs of each hook, for one kind of signature: for distinct flows only, and
+/// for packets whose measurements follow; for interfaces without link headers; for packets in
+/// several pieces, which requires Linux 5.18.
 macro_rules! first_programs {
     ($keyed:literal, $suffix:literal) => {
         program!(
@@ -164,5 +167,5 @@ macro_rules! first_programs {
 first_programs!(false, "");
 first_programs!(true, "_keyed");
 
-// Does nothing but decide: what benchmarks compare with.
+// Only returns the verdict: baseline of benchmarks.
 program!("xdp", |_| Whole::verdict(), "flowgauge_empty");

@@ -1,9 +1,9 @@
-//! One program a measurement, one after the other by tail calls: each has a verification and 512
-//! bytes of stack of its own.
+//! One program per measurement, chained by tail calls: each has a verification and 512 bytes of
+//! stack of its own.
 //!
-//! The loader puts into slot `n` of a hook's array the program of the first measurement from entry
-//! `n` of the list on that is on. So a chain is as long as there are measurements on, and ends at
-//! an empty slot.
+//! The loader puts into slot `n` of a hook's program array the program of the first measurement
+//! from position `n` of the list on that is on. So the chain is as long as the number of
+//! measurements that are on, and ends at an empty slot.
 
 use crate::memory::{DELAYS, Live, Place, config, context, core, now, packet, settings};
 use aya_ebpf::bindings::{bpf_spin_lock, tcx_action_base};
@@ -38,21 +38,21 @@ macro_rules! program {
 }
 pub(crate) use program;
 
-/// A hook, and the programs that follow the first one there.
+/// A hook, and the chain of programs after its first one.
 pub(crate) trait Hook {
-    /// Packets on the wire that a packet there stands for.
+    /// Number of wire packets in a packet at this hook.
     type Packets: Packets;
 
-    /// Programs by slot; all are of one kind.
+    /// Returns the programs by slot; all are of one program type.
     fn chain() -> &'static ProgramArray;
 
-    /// Return value of every program.
+    /// Returns the return value of every program.
     fn verdict() -> i32;
 
-    /// Continues with the program in a slot; returns if there is none.
+    /// Continues with the program in a slot; returns only if the slot is empty.
     #[inline(always)]
     fn call(ctx: *mut c_void, slot: usize) {
-        // SAFETY: programs in the chain are made for this hook, and leave the packet as it is; any
+        // SAFETY: programs in the chain are made for this hook and do not modify the packet; any
         // context type passes the pointer on.
         unsafe { Self::chain().tail_call(&XdpContext::new(ctx.cast()), slot as u32) }
     }
@@ -82,15 +82,15 @@ macro_rules! hooks {
     };
 }
 hooks! {
-    /// XDP, packets in one piece.
+    /// XDP, for packets in one piece.
     Whole, XDP_CHAIN, One, config!(verdict) as i32;
-    /// XDP, packets in several pieces.
+    /// XDP, for packets in several pieces.
     Pieces, FRAGS_CHAIN, One, config!(verdict) as i32;
-    /// TCX, and classifiers.
+    /// TCX and TC classifiers.
     Tcx, TCX_CHAIN, Segments, tcx_action_base::TCX_NEXT;
 }
 
-/// Counts the packet that the first program has found.
+/// Counts the packet that the first program found.
 #[inline(always)]
 fn count<M: Listed, H: Hook>(ctx: *mut c_void) -> i32 {
     if let Some(core) = core() {
@@ -100,8 +100,8 @@ fn count<M: Listed, H: Hook>(ctx: *mut c_void) -> i32 {
     H::verdict()
 }
 
-/// Lock that keeps other CPUs out where the kernel or its JIT has no addition that returns what was
-/// there (x86 since Linux 5.12, arm64 since 5.18).
+/// Lock that excludes other CPUs where the kernel or its JIT has no atomic addition that returns
+/// the previous value (x86 has it since Linux 5.12, arm64 since 5.18).
 #[repr(C)]
 struct Lock {
     lock: bpf_spin_lock,
@@ -110,7 +110,7 @@ struct Lock {
 #[btf_map]
 static LOCK: btf_maps::Array<Lock, 1> = btf_maps::Array::new();
 
-/// Packets whose time was noted: no helper may be called while the lock is held.
+/// Packets whose time was stored before: no helper may be called while the lock is held.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 struct Noted<P>(Live<P>);
@@ -141,10 +141,10 @@ fn count_alone<M: Listed, H: Hook>(ctx: *mut c_void) -> i32 {
         let mut place = Place::of(core);
         let pass = place.pass(&context(Sharing::Alone));
         if let Some(parts) = place.parts::<M>(settings) {
-            // SAFETY: the lock is in a map whose type says so.
+            // SAFETY: the lock is in a map whose type declares it.
             unsafe { lock(&raw mut (*held).lock) };
             M::measure(settings, parts, &pass, &*packet);
-            // SAFETY: as above; it is held.
+            // SAFETY: as above; the lock is held.
             unsafe { unlock(&raw mut (*held).lock) };
         }
     }
@@ -167,22 +167,23 @@ macro_rules! locked_programs {
         program!("classifier", count_alone::<flowgauge_core::$name::$Kind, Tcx>, "tcx_", stringify!($name), "_locked");)+
     };
 }
-// Measurements in memory that CPUs share.
+// Programs with a lock, for measurements in memory that CPUs share.
 locked_programs! {
     entropy: Entropy,
     delay: Delay,
     reorder: Reorder,
 }
 
-/// User space looks by itself.
+/// Flag of the ring buffer: no wakeup, because user space polls.
 const NO_WAKEUP: u64 = 1;
 
-/// Passes the packet's delays on one by one: the last program, with `--delay-samples`.
+/// Sends the packet's delays to user space one by one. Last program of the chain, with
+/// `--delay-samples`.
 #[inline(always)]
 fn pass_on<H: Hook>(_: *mut c_void) -> i32 {
     let Some(core) = core() else { return H::verdict() };
     let outbox = config!(layout.lasting[Delay::INDEX]) as usize;
-    // SAFETY: where the loader put it, aligned to words.
+    // SAFETY: at the offset that the loader chose, aligned to words.
     let outbox: &mut Outbox = unsafe { core.cast::<u8>().add(outbox).cast().as_mut() };
     let (length, samples) = outbox.parts();
     let mut index = 0;
@@ -201,7 +202,7 @@ program!("xdp", pass_on::<Whole>, "xdp_samples");
 program!("xdp.frags", pass_on::<Pieces>, "frags_samples");
 program!("classifier", pass_on::<Tcx>, "tcx_samples");
 
-/// Counts a delay for which there is no room, in the bank that it was counted in.
+/// Counts a delay that did not fit into the ring buffer, in the bank in which it was counted.
 #[inline(always)]
 fn missed(core: NonNull<Core>, sample: &Sample) {
     let bank = Layout::bank(sample.bank as usize & (BANKS - 1), config!(layout.bank));

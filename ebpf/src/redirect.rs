@@ -1,5 +1,5 @@
-//! The program that hands packets to AF_XDP sockets. An object of its own: kernels without such
-//! sockets cannot make its map.
+//! Program that redirects packets to AF_XDP sockets. A separate object: kernels without such
+//! sockets cannot create its map.
 #![no_std]
 #![no_main]
 
@@ -10,10 +10,10 @@ use aya_ebpf::macros::{map, xdp};
 use aya_ebpf::maps::{PerCpuArray, XskMap};
 use aya_ebpf::programs::XdpContext;
 
-/// The sockets, by receive queue. User space sets their number.
+/// Sockets by receive queue. User space sets their number.
 #[map]
 static SOCKETS: XskMap = XskMap::with_max_entries(1, 0);
-/// Packets that were passed on because their queue has no socket.
+/// Packets passed to the kernel because their queue has no socket.
 #[map]
 static PASSED: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
 
@@ -31,13 +31,13 @@ fn redirect(ctx: &XdpContext) -> u32 {
     verdict
 }
 
-/// Packets in one piece.
+/// Redirects packets in one piece.
 #[xdp]
 pub fn flowgauge_redirect(ctx: XdpContext) -> u32 {
     redirect(&ctx)
 }
 
-/// Packets in several pieces as well, which takes Linux 5.18.
+/// Redirects packets in several pieces as well, which requires Linux 5.18.
 #[xdp(frags)]
 pub fn flowgauge_redirect_frags(ctx: XdpContext) -> u32 {
     redirect(&ctx)

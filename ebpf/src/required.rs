@@ -1,4 +1,4 @@
-//! What every object must have.
+//! Panic handler and license, which every object needs.
 
 #[cfg(not(test))]
 #[panic_handler]

@@ -1,5 +1,5 @@
-//! Programs that make packets of one frame (BPF_PROG_TEST_RUN). An object of its own: counting has
-//! no use for its maps.
+//! Traffic generators: programs that turn one frame into many packets (BPF_PROG_TEST_RUN). A
+//! separate object: counting has no use for its maps.
 #![no_std]
 #![no_main]
 
@@ -10,14 +10,15 @@ use aya_ebpf::macros::{map, xdp};
 use aya_ebpf::maps::{Array, PerCpuArray, ProgramArray};
 use aya_ebpf::programs::XdpContext;
 
-/// Number of addresses that [`flowgauge_send`] writes, and which comes next on each CPU that sends.
+/// Number of addresses that [`flowgauge_send`] writes, and the next one on each sending CPU.
 #[unsafe(no_mangle)]
 static SOURCES: u32 = 1;
 #[map]
 static NEXT: PerCpuArray<u32> = PerCpuArray::with_max_entries(1, 0);
 
-/// Sends IPv4 packets back the way they came, each from the next source address of 10.0.0.0/8. With
-/// live frames this makes a sender; nobody checks the IPv4 checksum that it leaves wrong.
+/// Sends IPv4 packets back the way they came, each from the next source address in 10.0.0.0/8. With
+/// live frames this is a traffic generator. The IPv4 checksum becomes wrong; receivers under test
+/// do not check it.
 #[xdp]
 pub fn flowgauge_send(ctx: XdpContext) -> u32 {
     const SOURCE: usize = 26;
@@ -25,7 +26,7 @@ pub fn flowgauge_send(ctx: XdpContext) -> u32 {
     if let Some(next) = NEXT.get_ptr_mut(0)
         && start + 4 <= ctx.data_end()
     {
-        // SAFETY: this CPU's own word; the bytes lie between `data` and `end`; volatile, because
+        // SAFETY: this CPU's own word; the bytes are between `data` and `end`; volatile, because
         // the loader writes another number into the object.
         unsafe {
             let source = *next % (&raw const SOURCES).read_volatile().max(1);
@@ -36,31 +37,31 @@ pub fn flowgauge_send(ctx: XdpContext) -> u32 {
     XDP_TX
 }
 
-/// Packets of a part of a batch, and words of 32 bits at the start of each that are its own: as in
-/// `xdp/live.rs`.
+/// Packets in a part of a batch, and 32-bit words at the start of each packet that differ between
+/// packets. The same as in `xdp/live.rs`.
 const PART: usize = 1024;
 const WORDS: usize = 20;
 
-/// How the packets of a batch begin. User space sets the number of parts.
+/// First words of the packets of a batch. User space sets the number of parts.
 #[map]
 static STARTS: Array<[[u32; WORDS]; PART]> = Array::with_max_entries(1, 0);
-/// How many packets of the batch were sent, of how many in all.
+/// Number of packets sent, and number of packets in the batch.
 #[map]
 static PROGRESS: Array<[u32; 2]> = Array::with_max_entries(1, 0);
 
-/// Sends the next packet of the batch, and none beyond it: the kernel makes frames by the dozen,
-/// the last dozen in full. All words are written, since the kernel uses frames again and receivers
-/// may have written to them.
+/// Sends the next packet of the batch, and drops frames beyond its end: the kernel makes frames in
+/// groups, and the last group in full. Writes all words, since the kernel reuses frames and
+/// receivers may have modified them.
 #[xdp]
 pub fn flowgauge_send_batch(ctx: XdpContext) -> u32 {
     let Some(progress) = PROGRESS.get_ptr_mut(0) else { return XDP_DROP };
-    // SAFETY: one thread runs this program, and touches the maps while it does not run.
+    // SAFETY: one thread runs this program, and accesses the maps only while it does not run.
     let [sent, packets] = unsafe { *progress };
     if sent >= packets {
         return XDP_DROP;
     }
     let Some(part) = STARTS.get_ptr(sent / PART as u32) else { return XDP_DROP };
-    // SAFETY: as above; the remainder lies within the part.
+    // SAFETY: as above; the remainder is within the part.
     let words = unsafe {
         (*progress)[0] = sent + 1;
         &(*part)[sent as usize % PART]
@@ -71,26 +72,27 @@ pub fn flowgauge_send_batch(ctx: XdpContext) -> u32 {
         if place + 4 > end {
             break;
         }
-        // SAFETY: the bytes lie between `data` and `end`.
+        // SAFETY: the bytes are between `data` and `end`.
         unsafe { *(place as *mut u32) = *value };
     }
     XDP_TX
 }
 
-/// Connections that take turns in [`flowgauge_converse`].
+/// Number of connections of [`flowgauge_converse`], which take turns.
 const CONNECTIONS: u32 = 64;
-/// Bytes of data in a segment: those of a frame of 60 bytes.
+/// Payload bytes of a segment; they fill a frame of 60 bytes.
 const DATA: u32 = 6;
-/// Which packet of a conversation comes next on each CPU.
+/// Index of the conversation's next packet on each CPU.
 #[map]
 static TURN: PerCpuArray<u32> = PerCpuArray::with_max_entries(1, 0);
-/// The program that takes what [`flowgauge_converse`] makes.
+/// Program that receives the packets of [`flowgauge_converse`].
 #[map]
 static LISTENER: ProgramArray = ProgramArray::with_max_entries(1, 0);
 
-/// Makes the next packet of a conversation of a frame with IPv4 and TCP, and hands it to another
-/// program. Clients send data by turns; before one sends again, what it has sent is acknowledged.
-/// So each packet is a new request, or answers one that has waited for 126 packets.
+/// Turns a frame with IPv4 and TCP into the next packet of a conversation, and passes it to another
+/// program. Clients take turns to send data; before a client sends again, its last data is
+/// acknowledged. So each packet is either a new request, or the answer to one that has waited for
+/// 126 packets.
 #[xdp]
 pub fn flowgauge_converse(ctx: XdpContext) -> u32 {
     const FRAME: usize = 60;
@@ -120,7 +122,7 @@ pub fn flowgauge_converse(ctx: XdpContext) -> u32 {
         let numbers = if is_answer { [1, sequence.wrapping_add(DATA)] } else { [sequence, 1] };
         let [sequence, acknowledged] = numbers;
         let (length, flags) = if is_answer { (40, 0x5010) } else { (40 + DATA as u16, 0x5018) };
-        // SAFETY: all bytes lie between `data` and `end`.
+        // SAFETY: all bytes are between `data` and `end`.
         unsafe {
             *((start + 16) as *mut u16) = u16::to_be(length);
             *((start + 26) as *mut u32) = from.to_be();
@@ -130,7 +132,7 @@ pub fn flowgauge_converse(ctx: XdpContext) -> u32 {
             *((start + 42) as *mut u32) = acknowledged.to_be();
             *((start + 46) as *mut u16) = u16::to_be(flags);
         }
-        // SAFETY: the map is one of programs. It returns only if there is none.
+        // SAFETY: the map holds programs. The call returns only if the slot is empty.
         let _ = unsafe { LISTENER.tail_call(&ctx, 0) };
     }
     XDP_ABORTED

@@ -1,4 +1,4 @@
-//! Packets at hooks behind the driver, which may stand for several on the wire.
+//! Packets at hooks after the driver, which may contain several wire packets.
 
 use crate::frame::Window;
 use crate::memory::config;
@@ -6,29 +6,29 @@ use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
 use flowgauge_core::{Link, Segments, parse};
 
-/// What a non-linear packet is made linear up to: Ethernet with all VLAN tags (30), IPv6 (40), a
-/// few extension headers, ports.
+/// Bytes that are made linear in a non-linear packet: Ethernet with all VLAN tags (30), IPv6 (40),
+/// a few extension headers, ports.
 const HEADERS: u32 = 128;
 
-/// Makes headers readable; returns the packet's length.
+/// Makes the headers readable; returns the packet's length.
 #[inline(always)]
 pub(crate) fn pull_headers(ctx: &TcContext) -> u32 {
     let length = ctx.len();
     let wanted = length.min(HEADERS) as usize;
     if ctx.data() + wanted > ctx.data_end() {
-        // Where this fails, what is linear is counted. It invalidates the pointers, hence they are
-        // read later.
+        // If this fails, the linear bytes are parsed. The call invalidates the pointers, hence they
+        // are read later.
         let _ = ctx.pull_data(wanted as u32);
     }
     length
 }
 
-/// What of the packet can be read. Read anew each time: of a window that was compared with the
-/// verifier follows every outcome apart.
+/// Returns the readable bytes of the packet. The pointers are read again at each call: for a window
+/// that was already compared, the verifier follows every outcome separately.
 #[inline(always)]
 pub(crate) fn linear(skb: *mut __sk_buff) -> Window {
-    // SAFETY: the context is valid as long as the program runs; volatile, so that the compiler does
-    // not keep it.
+    // SAFETY: the context is valid while the program runs; volatile, so that the compiler does not
+    // cache it.
     let (data, end) = unsafe {
         ((&raw const (*skb).data).read_volatile(), (&raw const (*skb).data_end).read_volatile())
     };
@@ -37,7 +37,7 @@ pub(crate) fn linear(skb: *mut __sk_buff) -> Window {
 
 const VLAN_TAG: u32 = 4;
 
-/// Bytes and packets that a packet of this length is on the wire.
+/// Returns the wire bytes and wire packets of a packet of this length.
 #[inline(always)]
 pub(crate) fn on_the_wire(link: Link, skb: *mut __sk_buff, length: u32) -> (u32, Segments) {
     // SAFETY: as above.
@@ -50,13 +50,13 @@ pub(crate) fn on_the_wire(link: Link, skb: *mut __sk_buff, length: u32) -> (u32,
     let frame = linear(skb);
     let (before, headers) = parse::network(&frame, link)
         .map_or((0, 0), |packet| (packet.offset() as u32, parse::headers(&frame, &packet) as u32));
-    // What comes from a virtual machine or a tun device says only how long segments are.
+    // Packets from a virtual machine or a tun device only declare the length of segments, not their
+    // number.
     let segments =
         if segments == 0 { length.saturating_sub(headers).div_ceil(payload) } else { segments }
             .max(1);
     let leaves = config!(leaves) != 0;
-    // On the way out the kernel has added the headers of all segments up, those inside of tunnels
-    // included.
+    // On egress the kernel has added the headers of all segments, those inside tunnels included.
     let bytes =
         if leaves && on_egress > length { on_egress } else { length + (segments - 1) * headers };
     let full = headers.saturating_sub(before) + payload;

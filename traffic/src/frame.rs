@@ -2,7 +2,7 @@
 //!
 //! A DNS query is `Ip::new(client, server, UDP).frame(&udp([40_000, 53], &dns(7, false)))`.
 //! Lengths are those of the payload. Checksums are zero: nothing that counts packets verifies them.
-//! What a test wants to be wrong it changes in the bytes.
+//! Tests that need an invalid frame change its bytes.
 
 use std::net::{IpAddr, Ipv6Addr};
 

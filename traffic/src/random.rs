@@ -3,7 +3,8 @@
 use rand::TryRng;
 use std::convert::Infallible;
 
-/// Sources of [`Sources::Unique`](crate::Sources::Unique) per leading octet: the last octet is never zero.
+/// Sources of [`Sources::Unique`](crate::Sources::Unique) per leading octet: the last octet is
+/// never zero.
 pub(crate) const UNIQUE_PER_OCTET: u64 = 256 * 256 * 255;
 
 /// Distinct random addresses: a bijection instead of a set of used addresses.

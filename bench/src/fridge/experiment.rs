@@ -70,8 +70,8 @@ impl Recipe {
         }
     }
 
-    /// Whether a percentile counts towards the gap. Those next to the step between two groups do
-    /// not.
+    /// Returns whether a percentile counts towards the gap. Those next to the step between two
+    /// groups do not.
     fn counts_for_gap(self, percentile: u32) -> bool {
         (5..=95).contains(&percentile)
             && (self == Recipe::LogUniform || percentile.abs_diff(50) > 5)

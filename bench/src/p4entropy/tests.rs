@@ -42,8 +42,8 @@ fn groups(mut errors: Vec<f64>) -> Vec<Spread> {
 /// Two-sided 99 % quantiles of Student's t, from one degree of freedom on.
 const STUDENT: [f64; 9] = [63.66, 9.92, 5.84, 4.60, 4.03, 3.71, 3.50, 3.36, 3.25];
 
-/// Returns how far one more window, printed with so many digits, may be from the mean of a group in
-/// 99 % of cases.
+/// Returns the maximum distance, in 99 % of cases, of one more window from the mean of a group, if
+/// it is printed with the digits of `known`.
 fn allowed(group: &Spread, known: &str) -> f64 {
     let digits = known.split_once('.').map_or(0, |(_, digits)| digits.len() as i32);
     let degrees = group.count.saturating_sub(1).clamp(1, STUDENT.len());

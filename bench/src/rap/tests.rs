@@ -49,7 +49,7 @@ fn rap_stores_nearly_all_heavy_flows_and_space_saving_their_share_of_the_packets
     for heavy_share in HEAVY_SHARES {
         for size_log2 in SIZES {
             let rap = findings.heavy_held(heavy_share, Algorithm::Rap, size_log2);
-            // Limit in SPECIFICATION.md. The lowest of ten runs was 0.86, in the smallest table,
+            // A round limit below the lowest of ten runs, which was 0.86, in the smallest table,
             // with a deviation of 0.02.
             assert!(
                 rap.len() == 3 && rap.iter().all(|share| *share > 0.8),

@@ -113,7 +113,7 @@ impl Table {
         groups
     }
 
-    /// Whether a column is the first of its group.
+    /// Returns whether a column is the first of its group.
     fn begins_group(&self, index: usize) -> bool {
         let group = |index: usize| self.columns.get(index).map(|column| &column.group);
         index > 0 && group(index) != group(index - 1)

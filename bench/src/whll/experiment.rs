@@ -56,7 +56,7 @@ impl Traffic {
         Profile { rate: Some(rate), burst, seed, ..Profile::new(sources) }
     }
 
-    /// Whether the number of packets differs from the number of flows (§4.4).
+    /// Returns whether the number of packets differs from the number of flows (§4.4).
     const fn needs_exact_count(self) -> bool {
         matches!(self, Traffic::Bursty)
     }

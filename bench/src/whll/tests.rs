@@ -137,7 +137,7 @@ fn sequential_addresses_defeat_the_linear_hash_only() {
         );
         format!("{estimator} {linear:+.0} {tabulated:+.1}")
     });
-    // Deterministic, as stated in SPECIFICATION.md.
+    // Deterministic. docs/reproductions.md states the errors of `ertl`.
     assert_eq!(errors, ["ertl +99 -0.5", "flajolet +99 +2.4", "mle +94 -0.2"]);
 }
 

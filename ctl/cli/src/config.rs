@@ -412,12 +412,12 @@ fn unknown<'a>(key: &str, known: impl Iterator<Item = &'a str>) -> String {
     format!("unknown option '{key}'; {advice}")
 }
 
-/// Whether an option may be repeated.
+/// Returns whether an option may be repeated.
 fn is_list(option: &Arg) -> bool {
     matches!(option.get_action(), ArgAction::Append)
 }
 
-/// Whether an option needs no value on the command line.
+/// Returns whether an option needs no value on the command line.
 fn is_switch(option: &Arg) -> bool {
     option.get_num_args().is_some_and(|values| values.min_values() == 0)
 }

@@ -90,9 +90,8 @@ fn on_interfaces(
     measure_live(Xdp::at(places, options), key, config, handle)
 }
 
-/// Where programs and counts are kept for the next run. Without a BPF file system they end with
-/// this one, which only those who asked for more must hear as an error, and others need not hear at
-/// all.
+/// Returns where programs and counts are stored for the next run. Without a BPF file system they
+/// end with this run: an error if storing them was requested, otherwise only an entry in the log.
 fn kept(interfaces: &Interfaces) -> Result<Option<Keep>, Failure> {
     let Some(keep) = interfaces.keep.clone() else { return Ok(None) };
     match xdp::supported(&keep.directory) {
@@ -116,7 +115,7 @@ fn on_switch(switch: &Switch, config: &RunConfig, handle: &Handle) -> Result<(),
     measure_live(Tofino::connect(options, config.settings)?, key, config, handle)
 }
 
-/// Options of the connection to a switch, with certificates and key read.
+/// Returns the options of the connection to a switch, and reads its certificates and key.
 pub(crate) fn switch_options(access: &Access) -> Result<tofino::Options, Failure> {
     let mut options = tofino::Options::new(&access.address);
     options.tls = access.tls.as_ref().map(tls).transpose()?;

@@ -32,7 +32,7 @@ pub(crate) fn names_up() -> Vec<String> {
     all().into_iter().filter(is_up).map(|interface| interface.name).collect()
 }
 
-/// Whether a name is a pattern. The name of an existing interface is not.
+/// Returns whether a name is a pattern. The name of an existing interface is not.
 pub(crate) fn is_pattern(name: &str) -> bool {
     name.contains(['*', '?', '[']) && !all().iter().any(|interface| interface.name == name)
 }

@@ -8,8 +8,8 @@
 //! 2. `options` declares them and resolves them to a `run_config::RunConfig`.
 //! 3. `run`, `replay` and `demo` start one source; `agent` starts several, a thread each.
 //! 4. `count` opens the dataplane of a source, and `measure` drives its controller and the outputs:
-//!    tables and records (`handle`, `writers`), network services (`listen`), the report for `status`
-//!    (`status::publish`) and the service manager (`service`).
+//!    tables and records (`handle`, `writers`), network services (`listen`), the report for
+//!    `status` (`status::publish`) and the service manager (`service`).
 //!
 //! `signals` ends a run. `value` parses the values of options.
 

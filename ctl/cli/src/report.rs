@@ -1,4 +1,4 @@
-//! `flowgauge report`: a page about a capture, in one file.
+//! `flowgauge report`: a page about captures, in one file.
 
 use crate::config::{Configuration, Given, fill};
 use crate::error::Failure;
@@ -23,15 +23,15 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Windows that a page should have: a chart shows that many.
+/// Maximum number of windows to aim for: a chart shows that many.
 const WINDOWS: u32 = 120;
-/// Lengths of windows that people know, in milliseconds.
+/// Familiar lengths of windows, in milliseconds.
 const LENGTHS: [u64; 22] = [
     1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000,
     300_000, 600_000, 1_800_000, 3_600_000, 21_600_000, 86_400_000,
 ];
-/// Captures of up to so many bytes are also counted exactly: what that takes is less than the
-/// capture.
+/// Maximum size of the captures, in bytes, for exact counts by default: these take less memory than
+/// the captures.
 const EXACT: u64 = 1 << 30;
 
 /// Make a page about captures: one HTML file with charts, which loads nothing from elsewhere.
@@ -111,7 +111,7 @@ impl Report {
     }
 }
 
-/// Options of other outputs are refused: whoever gives them believes that something is written
+/// Refuses options of other outputs, because users who give them expect something to be written
 /// there.
 fn refuse_other_outputs(given: &[Given]) -> Result<(), Failure> {
     const OTHERS: [&str; 12] = [
@@ -137,7 +137,8 @@ fn refuse_other_outputs(given: &[Given]) -> Result<(), Failure> {
 }
 
 impl Options {
-    /// What a report measures unless it is told otherwise: everything that needs no question.
+    /// Fills in the defaults of a report: all measurements (those of queried flows only with
+    /// queries), the alarm, and exact counts if the captures have at most [`EXACT`] bytes.
     fn filled(self, size: u64) -> Options {
         let asked = self.query.is_empty();
         let asks = [MeasurementKind::Frequency, MeasurementKind::Membership];
@@ -155,7 +156,8 @@ impl Options {
     }
 }
 
-/// A window such that there are some hundred of them.
+/// Returns the shortest familiar length of a window that divides the captures into at most
+/// [`WINDOWS`] windows, or the longest one if none does.
 fn window_for(files: &[PathBuf], options: &Options) -> Result<Duration, Failure> {
     let Options { duration, lateness, workers, .. } = *options;
     let day = Some(Duration::from_secs(86_400));
@@ -169,7 +171,7 @@ fn window_for(files: &[PathBuf], options: &Options) -> Result<Duration, Failure>
     Ok(Duration::from_millis(fitting.unwrap_or(longest)))
 }
 
-/// What was counted.
+/// Results of counting.
 struct Told {
     report: serve::Report,
     summary: Summary,
@@ -208,7 +210,7 @@ fn count(files: &[PathBuf], config: &RunConfig) -> Result<Told, Failure> {
     Ok(Told { report, summary, problems })
 }
 
-/// A sink that somebody else keeps.
+/// Sink that borrows the report.
 struct Borrowed<'a>(&'a mut serve::Report);
 
 impl Sink for Borrowed<'_> {
@@ -218,7 +220,7 @@ impl Sink for Borrowed<'_> {
 }
 
 impl Told {
-    /// What the page says beside its charts.
+    /// Returns the facts that the page shows beside its charts.
     fn facts(&self, files: &[PathBuf], size: u64, config: &RunConfig) -> Vec<Fact> {
         let fact = |name, value: String| Fact { name, value };
         let names: Vec<String> =

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How one source of packets is counted, and where the results go.
+/// Configuration of a run: how one source of packets is counted, and where the results go.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RunConfig {
     pub(crate) source: Source,
@@ -25,13 +25,12 @@ pub(crate) struct RunConfig {
     pub(crate) secret: Secret,
     /// Whether flows are counted exactly as well.
     pub(crate) truth: bool,
-    /// Worker threads. Unless they are given there is one, of an AF_XDP port one for each receive
-    /// queue.
+    /// Number of worker threads. By default one; for an AF_XDP port, one for each receive queue.
     pub(crate) workers: Option<usize>,
-    /// CPUs that workers are pinned to, in turn; none for wherever they may run.
+    /// CPUs that workers are pinned to, in turn; empty if they are not pinned.
     pub(crate) cpus: Vec<usize>,
     pub(crate) poll_mode: PollMode,
-    /// How much later than others a packet of a capture may come.
+    /// Maximum by which a packet of a capture may be earlier than packets before it.
     pub(crate) lateness: Duration,
     /// Plan of the controller. Its hash key is filled in when counting begins.
     pub(crate) plan: Plan,
@@ -52,7 +51,7 @@ impl RunConfig {
     }
 }
 
-/// Where packets come from.
+/// Source of packets.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Source {
     /// Network interfaces of this machine, in the kernel.
@@ -182,7 +181,7 @@ pub(crate) struct TlsFiles {
     pub(crate) server_name: Option<String>,
 }
 
-/// Where the key of a hash comes from.
+/// Source of the key of a hash.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Secret {
     /// The hash has none.
@@ -207,10 +206,10 @@ impl Secret {
     }
 }
 
-/// Where results go.
+/// Destinations of results.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Outputs {
-    /// How they are printed; `None` for not at all.
+    /// Format on standard output; `None` for no output there.
     pub(crate) format: Option<Format>,
     /// Whether the table's times of day are UTC, and not local time.
     pub(crate) utc: bool,
@@ -218,7 +217,7 @@ pub(crate) struct Outputs {
     pub(crate) no_csv_header: bool,
     /// Whether registers and sketches are written to JSON.
     pub(crate) sketches: bool,
-    /// Where new CSV and JSON-lines files are made.
+    /// Directory for new CSV and JSON-lines files.
     pub(crate) directory: Option<PathBuf>,
     pub(crate) lake: Option<LakeOutput>,
     pub(crate) listen: Option<Listen>,
@@ -230,7 +229,7 @@ pub(crate) struct Outputs {
     pub(crate) otlp: Option<Otlp>,
     /// The name of this machine.
     pub(crate) host: Arc<str>,
-    /// Where exchanges with the dataplane are recorded.
+    /// File in which exchanges with the dataplane are recorded.
     pub(crate) exchanges: Option<PathBuf>,
     /// File for individual delays.
     pub(crate) delay_samples: Option<PathBuf>,
@@ -249,7 +248,7 @@ pub(crate) struct LakeOutput {
     pub(crate) longest: Duration,
 }
 
-/// Where the page and metrics are served.
+/// Address at which the page and metrics are served.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Listen {
     pub(crate) address: SocketAddr,

@@ -75,7 +75,7 @@ pub(crate) fn listen() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Starts a reload of the configuration; returns `false` if there is none.
+/// Starts a reload of the configuration; returns `false` if the run has none to reload.
 fn reloads() -> bool {
     let state = state();
     state.reload.iter().for_each(|reload| reload());
@@ -134,12 +134,12 @@ pub(crate) fn on_reload(reload: impl Fn() + Send + 'static) {
     state().reload = Some(Box::new(reload));
 }
 
-/// Whether the run is to end.
+/// Returns whether the run is to end.
 pub(crate) fn is_ending() -> bool {
     state().first.is_some()
 }
 
-/// Whether to stop waiting for readers of the output.
+/// Returns whether to stop waiting for readers of the output.
 pub(crate) fn is_impatient() -> bool {
     let state = state();
     state.urgent || state.first.is_some_and(|first| first.elapsed() > READER_GRACE)

@@ -28,7 +28,7 @@ pub(crate) fn init(color: Color) {
     let _ = COLOR.set(color);
 }
 
-/// Whether to use colours on a stream.
+/// Returns whether to use colours on a stream.
 pub(crate) fn colours(stream: &impl IsTerminal) -> bool {
     match COLOR.get().copied().unwrap_or_default() {
         Color::Always => true,
@@ -52,7 +52,7 @@ pub(crate) fn width() -> usize {
     of_terminal().filter(known).or_else(|| of_environment().filter(known)).unwrap_or(DEFAULT_WIDTH)
 }
 
-/// Whether standard output is a terminal.
+/// Returns whether standard output is a terminal.
 pub(crate) fn is_watched() -> bool {
     io::stdout().is_terminal()
 }

@@ -225,7 +225,7 @@ impl PortSpec {
         matches!(self, PortSpec::Dpdk(_))
     }
 
-    /// Whether its packets come from a network.
+    /// Returns whether its packets come from a network.
     pub(crate) fn is_live(&self) -> bool {
         matches!(self, PortSpec::Dpdk(_) | PortSpec::AfXdp(_))
     }

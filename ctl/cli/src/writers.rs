@@ -1,5 +1,5 @@
-//! Where records are written to: a reader that may stop reading, and files on a disk that may
-//! become full.
+//! Writers of records: to standard output, whose reader may stop reading, and to files on a disk
+//! that may become full.
 
 use crate::signals;
 use flowgauge_ctl::Record;
@@ -14,13 +14,13 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What a pipe that has room takes without waiting (`PIPE_BUF` of Linux).
+/// Bytes that a pipe with room accepts without blocking (`PIPE_BUF` of Linux).
 const PIECE: usize = 4096;
-/// How often a writer that waits looks whether it is to end.
+/// Interval at which a waiting writer checks whether to stop.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// Standard output. A reader that does not read is waited for, but no longer once the run is to
-/// end.
+/// Standard output. Writing waits for a reader that does not read, but not once the run has to end
+/// (see [`signals::is_impatient`]).
 pub(crate) struct Patient(Stdout);
 
 impl Patient {
@@ -55,7 +55,7 @@ impl Write for Patient {
     }
 }
 
-/// A new file that holds whole records: one that could not be written whole is taken back.
+/// New file of whole records: a record that was only partly written is removed again.
 pub(crate) struct Whole {
     file: File,
     record: Vec<u8>,
@@ -77,7 +77,7 @@ impl Write for Whole {
     fn flush(&mut self) -> io::Result<()> {
         let written = self.file.write_all(&self.record);
         if written.is_err() {
-            // What cannot be taken back either is a cut line, which whoever reads the file notices.
+            // If truncating fails too, a cut line remains, which readers of the file notice.
             let _ = self.file.set_len(self.length);
         }
         self.length += self.record.len() as u64;
@@ -86,7 +86,7 @@ impl Write for Whole {
     }
 }
 
-/// What went wrong with files, told at the end of the run.
+/// Problems with files, reported at the end of the run.
 #[derive(Clone, Default)]
 pub(crate) struct Problems(Arc<Mutex<Vec<String>>>);
 
@@ -100,7 +100,7 @@ impl Problems {
     }
 }
 
-/// A sink for a file: if it fails the run goes on without it.
+/// Sink for a file. If it fails, the run continues without it.
 pub(crate) struct Expendable<S> {
     sink: Option<S>,
     path: PathBuf,

@@ -1,20 +1,20 @@
-//! What a frame brings beside its bytes.
+//! Metadata of a frame: wire length, packets, arrival time, interface.
 
-/// How many packets on the wire a frame stands for: a type of its own for one, so that it costs
-/// nothing where it is never another number.
+/// Number of wire packets in a frame. A type of its own for one packet ([`One`]) makes the common
+/// case a compile-time constant.
 pub trait Packets: Copy {
-    /// The number, at least 1.
+    /// Returns the number of packets, at least 1.
     fn number(self) -> u32;
 
-    /// When they came, in nanoseconds since the Unix epoch. `timestamp`: what the arrival says,
-    /// which is ignored where a look at a clock is put off until somebody asks.
+    /// Returns the arrival time in nanoseconds since the Unix epoch. `timestamp`: time from the
+    /// [`Arrival`]; ignored by types that read a clock only when a measurement needs the time.
     #[inline(always)]
     fn time(self, timestamp: u64) -> u64 {
         timestamp
     }
 
-    /// Lengths of all packets but the last, and of the last, from their network headers on.
-    /// `header`: what the frame's header says.
+    /// Returns the length of each packet but the last, and of the last, from the network header on.
+    /// `header`: length from the frame's network header.
     #[inline(always)]
     fn lengths(self, header: u32) -> (u32, u32) {
         (0, header)
@@ -32,15 +32,15 @@ impl Packets for One {
     }
 }
 
-/// A frame that a device sends in several segments (segmentation offload), or put together from
+/// A frame that a device splits into several segments (segmentation offload) or has merged from
 /// several (receive offload).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segments {
-    /// How many. Zero is taken for one.
+    /// Number of segments. Zero counts as one.
     pub number: u32,
-    /// Bytes of each from its network header on, but for the last one; ignored of a single packet.
+    /// Bytes of each segment but the last, from its network header on; ignored for a single packet.
     pub full: u32,
-    /// Bytes of the last one from its network header on; ignored of a single packet.
+    /// Bytes of the last segment, from its network header on; ignored for a single packet.
     pub last: u32,
 }
 
@@ -61,26 +61,26 @@ impl Packets for Segments {
     }
 }
 
-/// What is known of a frame beside its bytes. What it does to a state is what its packets do one
-/// after the other, none between them.
+/// Metadata of a frame. A frame of several packets changes the state as these packets would one by
+/// one, with no others between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival<P = One> {
-    /// Bytes on the wire of all its packets together; a capture may have cut the frame.
+    /// Wire bytes of all its packets; a capture may have truncated the frame.
     pub wire_length: u32,
     /// Packets on the wire.
     pub packets: P,
-    /// When it came, in nanoseconds since the Unix epoch. Ignored unless a measurement
+    /// Arrival time in nanoseconds since the Unix epoch. Ignored unless a measurement
     /// [needs](crate::Needs::TIME) it.
     pub timestamp: u64,
-    /// At which interface, as its number in the run. Ignored, as whether it leaves, unless a
-    /// measurement [needs](crate::Needs::PLACE) it.
+    /// Number of the interface in the run. Ignored, like `leaves`, unless a measurement
+    /// [needs](crate::Needs::PLACE) it.
     pub interface: u16,
-    /// Whether it leaves there; it arrives if not.
+    /// Whether the frame leaves at the interface; otherwise it arrives.
     pub leaves: bool,
 }
 
 impl Arrival {
-    /// One packet that arrives at the first interface.
+    /// Creates the metadata of one packet that arrives at the first interface.
     #[inline(always)]
     #[must_use]
     pub const fn new(wire_length: u32, timestamp: u64) -> Self {

@@ -1,19 +1,19 @@
-//! Choices without branches, for the kernel's verifier, which follows both ways of each branch: of
-//! twelve rows 4096 paths.
+//! Choices without branches, for the kernel's verifier, which follows both sides of each branch:
+//! twelve rows would give 4096 paths.
 //!
-//! BPF has no instruction that chooses, so that LLVM makes a branch of whatever it knows to be a
-//! choice. It does not see through the instruction that this module asks for.
+//! BPF has no conditional-move instruction, so LLVM compiles any choice that it recognises into a
+//! branch. It cannot see through the inline assembly of this module.
 #![cfg_attr(
     target_arch = "bpf",
     allow(unsafe_code, reason = "see above; the arguments are at the calls")
 )]
 
-/// All ones if a number is negative, else zero.
+/// Returns all ones if a number is negative, else zero.
 #[inline(always)]
 #[cfg_attr(not(target_arch = "bpf"), allow(unused_mut, reason = "see above"))]
 fn sign(mut number: i64) -> i64 {
     #[cfg(target_arch = "bpf")]
-    // SAFETY: changes the one register that it names.
+    // SAFETY: changes only the register that it names.
     unsafe {
         core::arch::asm!("{0} s>>= 63", inout(reg) number, options(pure, nomem, nostack, preserves_flags));
         number
@@ -24,41 +24,41 @@ fn sign(mut number: i64) -> i64 {
     }
 }
 
-/// The same number, of which the compiler knows nothing: it unrolls no loop that ends there. The
-/// verifier knows what it knew.
+/// Returns `number` through inline assembly, as an optimization barrier: LLVM assumes nothing about
+/// it and unrolls no loop that depends on it. The verifier keeps its bounds.
 #[inline(always)]
 #[cfg_attr(not(target_arch = "bpf"), allow(unused_mut, reason = "see above"))]
 pub(crate) fn opaque(mut number: usize) -> usize {
     #[cfg(target_arch = "bpf")]
-    // SAFETY: the register is what it was.
+    // SAFETY: the register keeps its value.
     unsafe {
         core::arch::asm!("{0} = {0}", inout(reg) number, options(pure, nomem, nostack, preserves_flags));
     }
     number
 }
 
-/// `number`, or zero if `amount` is larger than `limit`.
+/// Returns `number`, or zero if `amount` exceeds `limit`.
 #[inline(always)]
 pub(crate) fn unless_beyond(number: i32, amount: u32, limit: u32) -> i32 {
     let beyond = sign(i64::from(limit).wrapping_sub(i64::from(amount)));
     number & !(beyond as i32)
 }
 
-/// `number`, or the largest if it is negative.
+/// Returns `number`, or `i32::MAX` if it is negative.
 #[inline(always)]
 pub(crate) fn not_negative(number: i32) -> i32 {
     let negative = sign(i64::from(number)) as i32;
     (number | negative) & (i32::MAX | !negative)
 }
 
-/// All ones if `number` is at least `least`, else zero.
+/// Returns all ones if `number` is at least `least`, else zero.
 #[inline(always)]
 pub(crate) fn not_below(number: u64, least: u64) -> usize {
     let borrow = !number & least | !(number ^ least) & number.wrapping_sub(least);
     !sign(borrow as i64) as usize
 }
 
-/// The smaller and the larger of two.
+/// Returns the smaller and the larger of two numbers.
 #[inline(always)]
 pub(crate) fn order(a: i32, b: i32) -> (i32, i32) {
     let difference = i64::from(a).wrapping_sub(i64::from(b));

@@ -1,7 +1,7 @@
-//! A counter that several cores add to.
+//! Counters and words that several cores change.
 //!
-//! Rust has no atomic additions for BPF, whose instruction set has: on that target this module asks
-//! the compiler's back end for them.
+//! BPF has atomic additions, but Rust does not offer them on that target. There this module calls
+//! the compiler's intrinsics. `BPF.md` explains which kernels support them.
 #![cfg_attr(
     target_arch = "bpf",
     allow(unsafe_code, reason = "see above; the argument is at the one call")
@@ -17,21 +17,21 @@ pub use host::{SharedCounter, SharedWord};
 pub enum Sharing {
     /// No other core does: plain loads and stores suffice.
     Alone,
-    /// No other core does, and all packets together are too few to fill a counter, so that no
+    /// No other core does, and the packets of the bank are too few to fill a counter, so that no
     /// check is needed.
     AloneWithFew,
-    /// Others do.
+    /// Other cores do.
     Shared,
 }
 
 impl Sharing {
-    /// The same; unknown to the kernel's programs, whose verifier would look at each way.
+    /// Returns itself, or `None` in the kernel's programs, whose verifier would follow each case.
     #[inline(always)]
     pub(crate) fn known(self) -> Option<Self> {
         (!cfg!(target_arch = "bpf")).then_some(self)
     }
 
-    /// Adds to a counter; gives what it was before.
+    /// Adds to a counter; returns the previous value.
     #[inline(always)]
     pub(crate) fn add(self, counter: &SharedCounter, term: i32) -> i32 {
         match self {
@@ -40,7 +40,7 @@ impl Sharing {
         }
     }
 
-    /// Sets a word if it is what is expected; says whether it was.
+    /// Sets a word if it has the expected value; returns whether it had.
     #[inline(always)]
     pub(crate) fn replace(self, word: &SharedWord, expected: u64, value: u64) -> bool {
         match self {
@@ -55,12 +55,12 @@ impl Sharing {
         }
     }
 
-    /// The same for a bank in which so many packets were counted, the present one included. `full`:
-    /// how many fill a counter.
+    /// Returns the sharing of a bank in which `packets` were counted, the present one included.
+    /// `full`: number of packets that fill a counter.
     #[inline(always)]
     #[must_use]
     pub(crate) fn of(self, packets: u64, full: u64) -> Self {
-        // The kernel's verifier would look at each way.
+        // The kernel's verifier would follow both cases.
         if self == Sharing::Alone && packets < full && !cfg!(target_arch = "bpf") {
             Sharing::AloneWithFew
         } else {
@@ -74,76 +74,77 @@ mod host {
     use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
     use zerocopy::FromZeros;
 
-    /// 64 bits that several cores change in one step.
+    /// Word of 64 bits that several cores change atomically.
     #[derive(Debug, Default, FromZeros)]
     #[repr(transparent)]
     pub struct SharedWord(AtomicU64);
 
     impl SharedWord {
-        /// Zero.
+        /// Creates a word of zero.
         #[must_use]
         pub const fn new() -> Self {
             SharedWord(AtomicU64::new(0))
         }
 
-        /// What it is.
+        /// Returns the value.
         #[inline(always)]
         pub fn load(&self) -> u64 {
             self.0.load(Ordering::Acquire)
         }
 
-        /// Sets it, after everything that was set before. What is set after it may seem to be set
-        /// earlier, unless it is [published](SharedCounter::publish).
+        /// Sets the value, after all earlier stores. Later stores may become visible before it,
+        /// unless they are [published](SharedCounter::publish) too.
         #[inline(always)]
         pub fn publish(&self, value: u64) {
             self.0.store(value, Ordering::Release);
         }
 
-        /// Sets it if it is what is expected; says whether it was.
+        /// Sets the value if it is the expected one; returns whether it was.
         #[inline(always)]
         pub fn replace(&self, expected: u64, value: u64) -> bool {
             self.0.compare_exchange(expected, value, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         }
     }
 
-    /// 32 bits that several cores add to.
+    /// Counter of 32 bits that several cores add to.
     #[derive(Debug, Default, FromZeros)]
     #[repr(transparent)]
     pub struct SharedCounter(AtomicI32);
 
     impl SharedCounter {
-        /// Zero.
+        /// Creates a counter of zero.
         #[must_use]
         pub const fn new() -> Self {
             SharedCounter(AtomicI32::new(0))
         }
 
-        /// Adds; gives what it was before.
+        /// Adds atomically; returns the previous value.
         #[inline(always)]
         pub fn add(&self, term: i32) -> i32 {
             self.0.fetch_add(term, Ordering::Relaxed)
         }
 
-        /// As [`add`](Self::add), when nobody else adds since it was `seen`: a plain store will do.
+        /// As [`add`](Self::add), where no other core has added since the value was `seen`: a plain
+        /// store suffices.
         #[inline(always)]
         pub fn store_alone(&self, seen: i32, term: i32) -> i32 {
             self.store(seen.wrapping_add(term));
             seen
         }
 
-        /// What it is.
+        /// Returns the value.
         #[inline(always)]
         pub fn load(&self) -> i32 {
             self.0.load(Ordering::Relaxed)
         }
 
-        /// Sets it.
+        /// Sets the value.
         #[inline(always)]
         pub fn store(&self, value: i32) {
             self.0.store(value, Ordering::Relaxed);
         }
 
-        /// Sets it, after everything that was set before.
+        /// Sets the value, after all earlier stores.
         #[inline(always)]
         pub fn publish(&self, value: i32) {
             self.0.store(value, Ordering::Release);
@@ -157,39 +158,39 @@ mod bpf {
     use core::intrinsics::{AtomicOrdering, atomic_cxchg, atomic_xadd};
     use zerocopy::FromZeros;
 
-    /// 64 bits that several cores change in one step.
+    /// Word of 64 bits that several cores change atomically.
     #[derive(Debug, Default, FromZeros)]
     #[repr(transparent)]
     pub struct SharedWord(UnsafeCell<u64>);
 
-    // SAFETY: it is only ever touched by atomic changes and by loads of the whole word.
+    // SAFETY: accessed only by atomic changes, and by loads and stores of the whole word.
     unsafe impl Sync for SharedWord {}
 
     impl SharedWord {
-        /// Zero.
+        /// Creates a word of zero.
         #[must_use]
         pub const fn new() -> Self {
             SharedWord(UnsafeCell::new(0))
         }
 
-        /// What it is.
+        /// Returns the value.
         #[inline(always)]
         pub fn load(&self) -> u64 {
-            // SAFETY: the pointer is valid and aligned, as `self` is, and a load of a word is whole
-            // while others change it.
+            // SAFETY: the pointer is valid and aligned, as `self` is, and a load of a word is never
+            // torn while others change it.
             unsafe { self.0.get().read_volatile() }
         }
 
-        /// Sets it, after everything that was set before. On x86, whose cores see stores in their
-        /// order; on others a core may see the next word with what was set before it missing. No
-        /// instruction of older kernels forbids that at a lower price than an exchange.
+        /// Sets the value, after all earlier stores. This order holds on x86, whose cores see
+        /// stores in program order; on other architectures a core may see the new value before
+        /// earlier stores. On older kernels no instruction cheaper than an exchange prevents that.
         #[inline(always)]
         pub fn publish(&self, value: u64) {
-            // SAFETY: as above; a store of a word is whole as well.
+            // SAFETY: as above; a store of a word is never torn either.
             unsafe { self.0.get().write_volatile(value) }
         }
 
-        /// Sets it if it is what is expected; says whether it was.
+        /// Sets the value if it is the expected one; returns whether it was.
         #[inline(always)]
         pub fn replace(&self, expected: u64, value: u64) -> bool {
             // SAFETY: as above.
@@ -204,53 +205,54 @@ mod bpf {
         }
     }
 
-    /// 32 bits that several cores add to.
+    /// Counter of 32 bits that several cores add to.
     #[derive(Debug, Default, FromZeros)]
     #[repr(transparent)]
     pub struct SharedCounter(UnsafeCell<i32>);
 
-    // SAFETY: it is only ever touched by atomic additions and by loads of the whole word.
+    // SAFETY: accessed only by atomic additions, and by loads and stores of the whole word.
     unsafe impl Sync for SharedCounter {}
 
     impl SharedCounter {
-        /// Zero.
+        /// Creates a counter of zero.
         #[must_use]
         pub const fn new() -> Self {
             SharedCounter(UnsafeCell::new(0))
         }
 
-        /// Adds; gives what it was before.
+        /// Adds atomically; returns the previous value.
         #[inline(always)]
         pub fn add(&self, term: i32) -> i32 {
-            // With relaxed ordering LLVM picks an instruction that does not say what was there
-            // before. SAFETY: the pointer is valid and aligned, as `self` is, and all others add
+            // With relaxed ordering LLVM picks an instruction that does not return the previous
+            // value. SAFETY: the pointer is valid and aligned, as `self` is, and all others add
             // atomically too.
             unsafe { atomic_xadd::<i32, i32, { AtomicOrdering::AcqRel }>(self.0.get(), term) }
         }
 
-        /// As [`add`](Self::add), when nobody else adds since it was `seen`: a plain store will do.
+        /// As [`add`](Self::add), where no other core has added since the value was `seen`: a plain
+        /// store suffices.
         #[inline(always)]
         pub fn store_alone(&self, seen: i32, term: i32) -> i32 {
             self.store(seen.wrapping_add(term));
             seen
         }
 
-        /// What it is.
+        /// Returns the value.
         #[inline(always)]
         pub fn load(&self) -> i32 {
-            // SAFETY: the pointer is valid and aligned, as `self` is, and a load of a word is whole
-            // while others add.
+            // SAFETY: the pointer is valid and aligned, as `self` is, and a load of a word is never
+            // torn while others add.
             unsafe { self.0.get().read_volatile() }
         }
 
-        /// Sets it.
+        /// Sets the value.
         #[inline(always)]
         pub fn store(&self, value: i32) {
-            // SAFETY: as above, of a store.
+            // SAFETY: as above, for a store.
             unsafe { self.0.get().write_volatile(value) }
         }
 
-        /// Sets it, after everything that was set before; see [`SharedWord::publish`].
+        /// Sets the value, after all earlier stores; see [`SharedWord::publish`].
         #[inline(always)]
         pub fn publish(&self, value: i32) {
             self.store(value);

@@ -1,17 +1,17 @@
-//! Packet and byte counters, with every rejected frame counted by cause.
+//! Packet and byte counters; rejected frames are counted by cause.
 
 use crate::packet::Reject;
 use zerocopy::FromZeros;
 
-/// What one bank saw. Every frame is in exactly one of the five packet counters.
+/// Counters of one bank. Every frame is in exactly one of the five packet counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Counters {
-    /// Bytes on the wire of all frames, rejected ones included.
+    /// Wire bytes of all frames, rejected ones included.
     pub bytes: u64,
-    /// Packets with a sound IPv4 header.
+    /// Packets with a valid IPv4 header.
     pub ipv4: u64,
-    /// Packets with a sound IPv6 header.
+    /// Packets with a valid IPv6 header.
     pub ipv6: u64,
     /// Frames that carry neither IPv4 nor IPv6.
     pub non_ip: u64,
@@ -22,23 +22,23 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Nothing counted.
+    /// Zero counters.
     pub const ZERO: Counters =
         Counters { bytes: 0, ipv4: 0, ipv6: 0, non_ip: 0, truncated: 0, bad_header: 0 };
 
-    /// Every frame seen, counted or rejected.
+    /// Returns the number of all frames, counted or rejected.
     #[must_use]
     pub fn packets(&self) -> u64 {
         self.ipv4 + self.ipv6 + self.rejected()
     }
 
-    /// Frames that belong to no flow.
+    /// Returns the number of frames that belong to no flow.
     #[must_use]
     pub fn rejected(&self) -> u64 {
         self.non_ip + self.truncated + self.bad_header
     }
 
-    /// Counts packets that belong to no flow, but for their bytes.
+    /// Counts rejected packets by cause. The caller counts their bytes.
     #[inline(always)]
     pub fn reject(&mut self, reject: Reject, packets: u64) {
         let counter = match reject {
@@ -49,7 +49,7 @@ impl Counters {
         *counter += packets;
     }
 
-    /// Adds what another core counted.
+    /// Adds the counters of another core.
     pub fn merge(&mut self, other: &Counters) {
         self.bytes += other.bytes;
         self.ipv4 += other.ipv4;

@@ -1,14 +1,15 @@
-//! What lies between a link and the network header, and has no network header of its own.
+//! Headers between the link and the network header that have no network header of their own.
 //!
-//! A header says by an EtherType, or by something that stands for one, what follows it. So headers
-//! are opened one after the other, in whatever order they come, until there is IPv4 or IPv6. What
-//! an EtherType means is what Wireshark takes it for; where Wireshark looks at more than the frame
-//! (Ethernet in MPLS without a control word), the rule is written down here.
+//! Each header names its successor by an EtherType, or by a number that maps to one. Headers are
+//! therefore opened one after the other, in any order, until IPv4 or IPv6 follows. EtherTypes are
+//! interpreted as in Wireshark; where Wireshark uses more than the frame (Ethernet in MPLS without
+//! a control word), the comment at the function gives the rule.
 
 use crate::frame::Frame;
 use crate::packet::{Packet, Reject, ipv4, ipv6};
 
-/// Headers that are opened, VLAN tags and MPLS labels among them, before a frame counts as non-IP.
+/// Maximum number of headers, VLAN tags and MPLS labels included; a frame with more counts as
+/// non-IP.
 pub const MAX_HEADERS: usize = 16;
 
 /// EtherType of IPv4.
@@ -20,12 +21,12 @@ const VLAN: u16 = 0x8100;
 const SERVICE_VLAN: u16 = 0x88a8;
 const OLD_QINQ: u16 = 0x9100;
 const TRILL: u16 = 0x22f3;
-/// Ethernet, bridged.
+/// Bridged Ethernet.
 pub(crate) const TRANSPARENT_ETHERNET: u16 = 0x6558;
 const MPLS: u16 = 0x8847;
 const MPLS_MULTICAST: u16 = 0x8848;
 const PPPOE: u16 = 0x8864;
-/// LLC in frames that are longer than a length field may say.
+/// LLC in frames longer than a length field can express.
 const JUMBO_LLC: u16 = 0x8870;
 const MACSEC: u16 = 0x88e5;
 const BACKBONE_SERVICE: u16 = 0x88e7;
@@ -36,21 +37,21 @@ const HSR: u16 = 0x892f;
 const E_TAG: u16 = 0x893f;
 const NSH: u16 = 0x894f;
 const REDUNDANCY_TAG: u16 = 0xf1c1;
-/// What is at most a length, of an LLC header and what follows it.
+/// Largest value that is a length (of an LLC header and its payload) and not an EtherType.
 const LONGEST: u16 = 1500;
 
 const ETHERNET: usize = 14;
 
-/// What follows a header, as an EtherType, and where it begins.
+/// EtherType and offset of the next header.
 type Next = Result<(u16, usize), Reject>;
 
-/// Whether an EtherType is that of a VLAN tag.
+/// Returns whether an EtherType is that of a VLAN tag.
 #[inline(always)]
 pub(crate) fn is_vlan(ethertype: u16) -> bool {
     matches!(ethertype, VLAN | SERVICE_VLAN | OLD_QINQ)
 }
 
-/// Whether [`open`] knows a header of this EtherType.
+/// Returns whether [`open`] knows headers of this EtherType.
 #[inline(always)]
 pub(crate) fn opens(ethertype: u16) -> bool {
     is_vlan(ethertype)
@@ -78,8 +79,8 @@ pub(crate) fn opens(ethertype: u16) -> bool {
         )
 }
 
-/// Opens encapsulations from `ethertype` on and reads the network header behind them. Not inlined
-/// in user space, to keep it away from hot code.
+/// Opens encapsulations from `ethertype` on and reads the network header after them. Not inlined in
+/// user space, to keep it out of hot code.
 #[cfg_attr(target_arch = "bpf", inline(always))]
 #[cfg_attr(not(target_arch = "bpf"), cold, inline(never))]
 pub(crate) fn encapsulated<F: Frame + ?Sized>(
@@ -94,8 +95,8 @@ pub(crate) fn encapsulated<F: Frame + ?Sized>(
     }
 }
 
-/// Opens headers up to the network's; `headers` were opened before. The EtherType that it gives is
-/// that of IPv4 or IPv6.
+/// Opens headers up to the network header; `headers` were opened before. Returns the EtherType of
+/// IPv4 or IPv6, and the offset.
 #[inline(always)]
 pub(crate) fn open<F: Frame + ?Sized>(
     frame: &F,
@@ -115,7 +116,7 @@ pub(crate) fn open<F: Frame + ?Sized>(
             HSR | REDUNDANCY_TAG | VN_TAG => behind(frame, offset, 6),
             E_TAG | CISCO_METADATA => behind(frame, offset, 8),
             TRANSPARENT_ETHERNET => behind(frame, offset, ETHERNET),
-            // An outer header has the place of an Ethernet header, and two bytes more.
+            // An outer header in place of an Ethernet header, and two more bytes.
             FABRIC_PATH => behind(frame, offset, 2 + ETHERNET),
             BACKBONE_SERVICE => behind(frame, offset, 4 + ETHERNET),
             TRILL => trill(frame, offset),
@@ -128,7 +129,7 @@ pub(crate) fn open<F: Frame + ?Sized>(
     }
 }
 
-/// A header of so many bytes, the last two of which are an EtherType.
+/// Skips a header of `length` bytes, the last two of which are an EtherType.
 #[inline(always)]
 fn behind<F: Frame + ?Sized>(frame: &F, offset: usize, length: usize) -> Next {
     let end = offset + length;
@@ -136,7 +137,7 @@ fn behind<F: Frame + ?Sized>(frame: &F, offset: usize, length: usize) -> Next {
     Ok((ethertype, end))
 }
 
-/// IP of the version in its first half byte.
+/// Determines the IP version from the first four bits.
 #[inline(always)]
 pub(crate) fn ip<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
     let [first] = *frame.bytes(offset).ok_or(Reject::Truncated)?;
@@ -147,7 +148,7 @@ pub(crate) fn ip<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
     }
 }
 
-/// IEEE 802.2: SNAP, or IP in frames of its own (SAP 6).
+/// Opens IEEE 802.2: SNAP, or IP directly (SAP 6).
 #[inline(always)]
 pub(crate) fn llc<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
     match *frame.bytes(offset).ok_or(Reject::Truncated)? {
@@ -157,7 +158,8 @@ pub(crate) fn llc<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
     }
 }
 
-/// An organisation and a number of it. Zero (RFC 1042) and 0x0000f8 (802.1H) have EtherTypes.
+/// Opens SNAP: an organisation and its protocol number. Organisations zero (RFC 1042) and 0x0000f8
+/// (802.1H) use EtherTypes.
 #[inline(always)]
 pub(crate) fn snap<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
     match *frame.bytes(offset).ok_or(Reject::Truncated)? {
@@ -166,7 +168,7 @@ pub(crate) fn snap<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
     }
 }
 
-/// PPP: its protocol number in two bytes, or in one (RFC 1661 section 6.5), which is odd.
+/// Opens PPP: the protocol number has two bytes, or one, which is odd (RFC 1661 section 6.5).
 #[inline(always)]
 pub(crate) fn ppp<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
     let [first] = *frame.bytes(offset).ok_or(Reject::Truncated)?;
@@ -177,7 +179,7 @@ pub(crate) fn ppp<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
     Ok((ethertype_of(protocol)?, offset + length))
 }
 
-/// What a PPP protocol number stands for.
+/// Maps a PPP protocol number to an EtherType.
 #[inline(always)]
 fn ethertype_of(protocol: u16) -> Result<u16, Reject> {
     match protocol {
@@ -189,8 +191,8 @@ fn ethertype_of(protocol: u16) -> Result<u16, Reject> {
     }
 }
 
-/// PPP as on serial lines: behind an address and a control byte (RFC 1662), which may be left out,
-/// or Cisco's HDLC, which has an EtherType there.
+/// Opens PPP as on serial lines: after an optional address and control byte (RFC 1662); or Cisco's
+/// HDLC, which has an EtherType there.
 #[inline(always)]
 pub(crate) fn ppp_in_hdlc<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
     match frame.bytes(offset) {
@@ -200,7 +202,8 @@ pub(crate) fn ppp_in_hdlc<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
     }
 }
 
-/// A label. Behind the last one the first half byte tells IP from other things (RFC 4928).
+/// Opens an MPLS label. After the last label, the first four bits distinguish IP from other
+/// payloads (RFC 4928).
 #[inline(always)]
 fn mpls<F: Frame + ?Sized>(frame: &F, ethertype: u16, offset: usize) -> Next {
     let [_, _, bottom, _] = *frame.bytes(offset).ok_or(Reject::Truncated)?;
@@ -211,7 +214,7 @@ fn mpls<F: Frame + ?Sized>(frame: &F, ethertype: u16, offset: usize) -> Next {
     let [first] = *frame.bytes(end).ok_or(Reject::Truncated)?;
     match first >> 4 {
         0 => pseudo_wire(frame, end),
-        // An associated channel (RFC 4385), whose types are those of PPP as far as IP goes.
+        // An associated channel (RFC 4385), whose channel types equal PPP protocol numbers for IP.
         1 => {
             let channel = frame.number(end + 2).ok_or(Reject::Truncated)?;
             Ok((ethertype_of(channel)?, end + 4))
@@ -222,9 +225,9 @@ fn mpls<F: Frame + ?Sized>(frame: &F, ethertype: u16, offset: usize) -> Next {
     }
 }
 
-/// Ethernet behind a control word, as RFC 8469 wants it; without one, if there is IP or a VLAN tag
-/// where the Ethernet header then has its EtherType. Wireshark looks at the vendors of the
-/// addresses, too.
+/// Opens Ethernet after a control word, as RFC 8469 requires; without a control word if IP or a
+/// VLAN tag is where the Ethernet header would then have its EtherType. Wireshark checks the
+/// vendors of the addresses, too.
 #[inline(always)]
 fn pseudo_wire<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
     let without = frame.bytes(offset + 12).is_some_and(|&[high, low, version]| {
@@ -238,7 +241,7 @@ fn pseudo_wire<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
     behind(frame, offset, ETHERNET + control_word)
 }
 
-/// Six bytes, options, and an Ethernet header (RFC 6325 section 3.2).
+/// Opens TRILL: six bytes, options, and an Ethernet header (RFC 6325 section 3.2).
 #[inline(always)]
 fn trill<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
     let flags = frame.number(offset).ok_or(Reject::Truncated)?;
@@ -246,8 +249,9 @@ fn trill<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
     behind(frame, offset, options + (6 + ETHERNET))
 }
 
-/// A security tag in front of what is signed and not encrypted: its bits E and C are clear, and so
-/// is the version. Bit SC says that it names its channel. The signature is at the frame's end.
+/// Opens a MACsec tag in front of payload that is signed but not encrypted: bits E and C and the
+/// version are zero. Bit SC indicates an explicit channel identifier. The signature is at the end
+/// of the frame.
 #[inline(always)]
 fn macsec<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
     let [control] = *frame.bytes(offset).ok_or(Reject::Truncated)?;
@@ -258,21 +262,21 @@ fn macsec<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
     }
 }
 
-/// A network service header (RFC 8300): its length in words of four bytes, the type of its metadata
-/// and what follows.
+/// Opens a network service header (RFC 8300): its length in words of four bytes, metadata type and
+/// next protocol.
 #[inline(always)]
 fn service<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
     let [_, length, metadata, next] = *frame.bytes(offset).ok_or(Reject::Truncated)?;
     let length = match metadata {
-        // Always of four words, behind two others.
+        // Always four words of metadata, after two other words.
         1 => 24,
         _ => (usize::from(length & 0x3f) * 4).max(8),
     };
     Ok((next_protocol(next)?, offset + length))
 }
 
-/// What a next protocol of a network service header stands for, and of VXLAN-GPE, which has the
-/// same numbers.
+/// Maps a next protocol of the network service header to an EtherType. VXLAN-GPE uses the same
+/// numbers.
 #[inline(always)]
 pub(crate) fn next_protocol(number: u8) -> Result<u16, Reject> {
     match number {

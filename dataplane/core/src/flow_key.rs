@@ -5,32 +5,32 @@ use zerocopy::FromZeros;
 /// A key in words of four bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct LaidOut<const WORDS: usize> {
-    /// Fields in network order. The last word ends with zeros if the key is no whole number of
-    /// words.
+    /// Fields in network order. The last word is padded with zeros if the key is not a multiple of
+    /// four bytes.
     pub words: [[u8; 4]; WORDS],
-    /// How many bytes the key has.
+    /// Length of the key in bytes.
     pub bytes: usize,
-    /// Over IPv6 and not over IPv4.
+    /// Whether the key is of an IPv6 packet; otherwise of an IPv4 packet.
     pub over_ipv6: bool,
 }
 
-/// What makes something of a key: a signature, a [`FlowKey`], an entry of a batch.
+/// Consumer of a laid-out key: it makes a signature, a [`FlowKey`] or an entry of a batch from it.
 pub trait Maker {
-    /// What it makes.
+    /// Result type.
     type Made;
 
-    /// Makes it.
+    /// Makes the result from a key.
     fn make<const WORDS: usize>(self, key: LaidOut<WORDS>) -> Self::Made;
 }
 
 /// Length of the longest key: an IPv6 five-tuple.
 pub const MAX_KEY_BYTES: usize = 37;
 
-/// What makes a key with its length a multiple of eight bytes.
+/// Bytes of the buffer: buffer and length together fill a multiple of eight bytes.
 const ROOM: usize = 39;
 
-/// The bytes of one flow key. Aligned, and without padding, because the kernel's verifier takes
-/// neither misaligned writes to a program's stack nor reads of what was not written there.
+/// Bytes of one flow key. Aligned and without padding, because the verifier allows neither
+/// misaligned writes to a program's stack nor reads of bytes that were not written there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, FromZeros)]
 #[repr(C, align(8))]
 pub struct FlowKey {
@@ -45,11 +45,11 @@ impl Default for FlowKey {
 }
 
 impl FlowKey {
-    /// The key of no bytes.
+    /// The empty key.
     pub(crate) const EMPTY: FlowKey = FlowKey { bytes: [0; ROOM], length: 0 };
 
-    /// A key with these bytes, fields in the order of [`KeyKind`](crate::KeyKind); what is beyond [`MAX_KEY_BYTES`]
-    /// is left out.
+    /// Creates a key from bytes, fields in the order of [`KeyKind`](crate::KeyKind). Bytes beyond
+    /// [`MAX_KEY_BYTES`] are dropped.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Self {
         let mut key = Self::EMPTY;
@@ -60,7 +60,7 @@ impl FlowKey {
         key
     }
 
-    /// The key's bytes in network order.
+    /// Returns the key's bytes in network order.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.length)).unwrap_or(&self.bytes)
@@ -76,7 +76,7 @@ impl Maker for FlowKey {
         for (slot, word) in self.bytes.as_chunks_mut().0.iter_mut().zip(key.words) {
             *slot = word;
         }
-        // There is no room for all of the longest key's last word.
+        // The buffer has no room for all of the longest key's last word.
         if let (Some(slot), Some([last, ..])) =
             (self.bytes.get_mut(key.bytes - 1), key.words.last())
             && key.bytes % 4 == 1

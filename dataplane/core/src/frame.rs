@@ -1,22 +1,23 @@
 //! Bounded access to the bytes of a frame.
 
-/// The captured bytes of one frame.
+/// Captured bytes of one frame.
 ///
 /// Parsers read only through this trait, so that the eBPF programs can supply an implementation
 /// whose bounds the verifier understands (a comparison with `data_end`), while user space reads
 /// slices.
 pub trait Frame {
-    /// The `N` bytes at `offset`, or `None` if the frame ends before or inside them.
+    /// Returns the `N` bytes at `offset`, or `None` if the frame ends before or inside them.
     fn bytes<const N: usize>(&self, offset: usize) -> Option<&[u8; N]>;
 
-    /// The number in network order at `offset`, or `None` if the frame ends inside it.
+    /// Returns the number of 16 bits in network order at `offset`, or `None` if the frame ends
+    /// inside it.
     #[inline(always)]
     fn number(&self, offset: usize) -> Option<u16> {
         self.bytes(offset).copied().map(u16::from_be_bytes)
     }
 
-    /// The same offset. A verifier knows no more of it than that it can be an offset, and so
-    /// follows the code behind it once, instead of once for each of the ways that led there.
+    /// Returns the same offset. The verifier then knows no more about it than its range, and so
+    /// follows the code after it once, instead of once for each path that led there (`BPF.md`).
     #[inline(always)]
     fn forget(&self, offset: usize) -> usize {
         offset

@@ -1,15 +1,15 @@
-//! Rows and columns of sketches and filters.
+//! Shape of sketches and filters: rows and columns.
 
 use crate::hash::{MAX_ROWS, ROWS_PER_BLOCK};
 use zerocopy::{Immutable, IntoBytes};
 
-/// Counters of the largest sketch.
+/// Maximum number of counters of a sketch.
 pub const MAX_CELLS: usize = 1 << 14;
 
-/// Bits of the largest filter.
+/// Maximum number of bits of a filter.
 pub const MAX_FILTER_BITS: usize = 1 << 19;
 
-/// Rows of cells, each of as many as a power of two.
+/// Rows of equal length, a power of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Immutable, IntoBytes)]
 #[repr(C)]
 pub struct Grid {
@@ -18,20 +18,21 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// Four rows of 1024: what sketches have by default.
+    /// Four rows of 1024: the default of sketches.
     pub const COUNTERS: Grid = Grid { rows: 4, column_bits: 10 };
-    /// Four rows of 65,536: what filters have by default.
+    /// Four rows of 65,536: the default of filters.
     pub const BITS: Grid = Grid { rows: 4, column_bits: 16 };
 
-    /// Of counters: `rows` from 1 to [`MAX_ROWS`], `columns` a power of two from 16 up, together at
-    /// most [`MAX_CELLS`].
+    /// Returns the shape of a sketch, or `None` if it is out of range: `rows` from 1 to
+    /// [`MAX_ROWS`], `columns` a power of two from 16, in total at most [`MAX_CELLS`] counters.
     #[must_use]
     pub const fn of_counters(rows: usize, columns: usize) -> Option<Self> {
         Self::new(rows, columns, 16, MAX_CELLS)
     }
 
-    /// Of bits: `rows` from 1 to [`MAX_ROWS`] (one hash each), `columns` a power of two from 64 to
-    /// 65,536, together at most [`MAX_FILTER_BITS`].
+    /// Returns the shape of a filter, or `None` if it is out of range: `rows` from 1 to
+    /// [`MAX_ROWS`] (one hash each), `columns` a power of two from 64 to 65,536, in total at most
+    /// [`MAX_FILTER_BITS`].
     #[must_use]
     pub const fn of_bits(rows: usize, columns: usize) -> Option<Self> {
         if columns > 1 << 16 { None } else { Self::new(rows, columns, 64, MAX_FILTER_BITS) }
@@ -46,41 +47,41 @@ impl Grid {
         }
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     #[inline(always)]
     #[must_use]
     pub const fn rows(self) -> usize {
         self.rows as usize
     }
 
-    /// Number of columns as a power of two.
+    /// Returns the number of columns as a power of two.
     #[inline(always)]
     #[must_use]
     pub const fn column_bits(self) -> u32 {
         self.column_bits as u32
     }
 
-    /// Cells in a row.
+    /// Returns the number of cells in a row.
     #[inline(always)]
     #[must_use]
     pub const fn columns(self) -> usize {
         1_usize << self.column_bits()
     }
 
-    /// Cells in all.
+    /// Returns the number of cells in all rows.
     #[must_use]
     pub const fn cells(self) -> usize {
         self.rows() << self.column_bits()
     }
 
-    /// Cells that memory has room for: rows are padded to a power of two.
+    /// Returns the number of cells in memory: rows are padded to a power of two.
     #[must_use]
     pub const fn padded_cells(self) -> usize {
         self.mask() + 1
     }
 
-    /// The mask that bounds an index of a cell, whatever is known of row and column: kernels refuse
-    /// programs that may go beyond the end (`BPF.md`, bounds).
+    /// Returns the mask that bounds a cell's index, whatever is known of row and column: the
+    /// verifier refuses programs whose index may exceed the memory (`BPF.md`, bounds).
     #[inline(always)]
     pub(crate) const fn mask(self) -> usize {
         const { assert!(MAX_ROWS <= 16, "two steps fill the bits of a row") };
@@ -90,8 +91,8 @@ impl Grid {
         (last << self.column_bits()) | (self.columns() - 1)
     }
 
-    /// The same, with as many rows as usual, if it has them: as a constant, so that the compiler
-    /// knows them one by one.
+    /// Returns the same shape with a constant number of rows, if it is the usual one, so that the
+    /// compiler knows each row.
     #[inline(always)]
     pub(crate) fn usual(self) -> Option<Self> {
         (self.rows() == ROWS_PER_BLOCK).then_some(Grid { rows: ROWS_PER_BLOCK as u8, ..self })

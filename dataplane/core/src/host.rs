@@ -5,7 +5,7 @@ use crate::measurement::Measurement;
 use crate::observation::Observation;
 use zerocopy::FromZeros;
 
-/// A measurement's operations between windows, in user space. They are called only if it is on.
+/// Operations of a measurement between windows, in user space. Called only if it is on.
 pub trait HostMeasurement: Measurement {
     /// Totals over cores, interfaces and windows.
     type Totals: FromZeros;
@@ -28,7 +28,7 @@ pub trait HostMeasurement: Measurement {
     /// Adds shared memory of a window to totals.
     fn merge_shared(_: &mut Self::Totals, _: &Self::Shared, _: &Self::Settings) {}
 
-    /// Adds totals of another place or window.
+    /// Adds totals of another source or window.
     fn merge_totals(totals: &mut Self::Totals, other: &Self::Totals, settings: &Self::Settings);
 
     /// Writes the initial content of shared persistent memory, before the first packet.
@@ -40,7 +40,7 @@ pub trait HostMeasurement: Measurement {
     /// Empties per-core persistent memory.
     fn clear_persistent(_: &mut Self::Persistent, _: &Self::Settings) {}
 
-    /// Returns whether these settings count [exactly](Self::Exact) beside the estimate.
+    /// Returns whether these settings ask for [exact](Self::Exact) counts beside the estimate.
     fn has_exact(_: &Self::Settings) -> bool {
         false
     }
@@ -48,8 +48,8 @@ pub trait HostMeasurement: Measurement {
     /// Counts a packet exactly.
     fn measure_exactly(_: &mut Self::Exact, _: &Observation) {}
 
-    /// Visits the counters of totals that identify their content, by name; sketches, filters and
-    /// tables have none.
+    /// Calls `visit` for each counter of the totals that identifies their content, with its name.
+    /// Sketches, filters and tables have none.
     fn for_each_counter(
         _: &Self::Totals,
         _: &Self::Settings,

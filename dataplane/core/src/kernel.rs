@@ -1,10 +1,18 @@
-//! The memory that programs in the kernel share with user space.
+//! Layout of the memory that eBPF programs share with user space.
 //!
-//! Each CPU has an element of an array: a [`Core`], then two banks, then what lasts. A bank begins
-//! with a [`Head`]; behind it each measurement that is on has as much as it
-//! [uses](crate::measurement::Used), where the [`Layout`] says. What all CPUs count in together is
-//! a [`SharedBanks`] as it is; what of that lasts is an array of its own, which all programs of a
-//! run share, with as much of each measurement as it uses.
+//! Three array maps, created by the loader and mapped into user space:
+//!
+//! - Per core: each CPU has one element, a [`Core`] followed by two banks and the persistent
+//!   memory. A bank starts with a [`Head`]; after it each measurement that is on has as many bytes
+//!   as it [uses](crate::measurement::Used), at the offset in [`Layout`].
+//! - Shared, banked: [`SharedBanks`] as it is.
+//! - Shared, persistent: an array that all programs of a run share, with as many bytes of each
+//!   measurement as it uses.
+//!
+//! A packet's first program stores its arrival and its fields in [`Core`], from where the programs
+//! of the measurements read them. Settings and layout reach the programs as [`Config`], in
+//! read-only memory. The loader computes the layout in the submodule `host`; the programs are in
+//! `ebpf/src`, and `BPF.md` has the rules that their code follows.
 
 #[cfg(not(target_arch = "bpf"))]
 mod host;
@@ -17,30 +25,30 @@ use crate::observation::Observation;
 use crate::state::BANKS;
 use crate::unopened::Unopened;
 
-/// What all CPUs count in together between rotations.
+/// Banked memory that all CPUs share.
 pub type SharedBanks = [SharedBank; BANKS];
 
-/// What is written into the programs' read-only memory. No padding.
+/// Configuration in the programs' read-only memory, written by the loader. No padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Config {
     /// Length of a slot of staggered registers, in nanoseconds.
     pub slot_ns: u64,
-    /// When the kernel's monotonic clock was zero, in nanoseconds since the Unix epoch.
+    /// Offset of the kernel's monotonic clock: its zero, in nanoseconds since the Unix epoch.
     pub boot_ns: u64,
-    /// What to measure and how, as [words](Settings::words).
+    /// Settings of all measurements, as [words](Settings::words).
     pub settings: Settings,
-    /// What these settings have to know of packets.
+    /// Packet fields that these settings need.
     pub needs: Needs,
-    /// What becomes of a packet that was counted.
+    /// Return value of the program for a packet that was counted.
     pub verdict: u32,
-    /// Where it is counted.
+    /// Offsets of the memory in which packets are counted.
     pub layout: Layout,
-    /// Whether a program counts packets that leave: not 0 if so.
+    /// Direction of the packets that a program counts: non-zero if they leave.
     pub leaves: u32,
-    /// At which interface, as its number in the run.
+    /// Number of the interface in the run.
     pub interface: u32,
-    /// No padding.
+    /// Fills up to a multiple of eight bytes, so that there is no padding.
     pub reserved: [u32; RESERVED],
 }
 
@@ -57,7 +65,7 @@ const _: () = {
 };
 
 impl Config {
-    /// Of default settings.
+    /// Configuration of default settings.
     pub const DEFAULT: Config = Config {
         slot_ns: 1,
         boot_ns: 0,
@@ -71,48 +79,49 @@ impl Config {
     };
 }
 
-/// Words of what a program knows of a packet.
+/// Words of 64 bits that hold the observation of a packet.
 pub const PACKET_WORDS: usize = size_of::<Observation<Segments>>().div_ceil(size_of::<u64>());
 
-/// What the element of a CPU begins with.
+/// Start of a CPU's element.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Core {
     /// Index of the bank to count in.
     pub bank: u32,
-    /// No padding.
+    /// Explicit, so that there is no padding.
     pub reserved: u32,
-    /// The program's own: how a packet came.
+    /// Arrival of the packet; used by programs only.
     pub arrival: [u64; 4],
-    /// The program's own: what it knows of a packet.
+    /// Observation of the packet; used by programs only.
     pub packet: [u64; PACKET_WORDS],
 }
 
-/// What a bank begins with.
+/// Start of a bank.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Head {
     /// Packets and bytes.
     pub counters: Counters,
-    /// What most frames are that count as non-IP.
+    /// Most frequent EtherType of frames that count as non-IP.
     pub unopened: Unopened,
 }
 
-/// Where measurements have their parts, by entry of the list, in bytes.
+/// Offsets and lengths of the measurements' memory, in bytes; arrays are indexed by position in the
+/// list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Layout {
     /// Length of a bank.
     pub bank: u32,
-    /// From the beginning of a bank.
+    /// Offsets from the start of a bank.
     pub own: [u32; MEASUREMENTS],
-    /// From the beginning of a CPU's element.
+    /// Offsets from the start of a CPU's element.
     pub lasting: [u32; MEASUREMENTS],
-    /// From the beginning of what all CPUs share and lasts.
+    /// Offsets from the start of the shared persistent memory.
     pub shared_lasting: [u32; MEASUREMENTS],
     /// Length of a CPU's element.
     pub core: u32,
-    /// Length of what all CPUs share and lasts.
+    /// Length of the shared persistent memory.
     pub together: u32,
 }
 
@@ -126,10 +135,10 @@ impl Layout {
         together: 0,
     };
 
-    /// Where the first measurement has its part of a bank, whatever the settings.
+    /// Offset of the first measurement's memory in a bank; it does not depend on settings.
     pub const FIRST: usize = size_of::<Head>();
 
-    /// Where a bank begins in a CPU's element, of two.
+    /// Returns the offset of a bank, 0 or 1, in a CPU's element.
     #[inline(always)]
     #[must_use]
     pub const fn bank(bank: usize, length: u32) -> usize {

@@ -1,4 +1,4 @@
-//! Flow keys: which packets belong to one flow.
+//! Flow keys: the fields that define a flow.
 
 use crate::flow_key::{FlowKey, LaidOut, Maker};
 use crate::frame::Frame;
@@ -6,7 +6,7 @@ use crate::hash::{Crc32, HashMode, Tabulation};
 use crate::packet::{Packet, Transport, transport};
 use zerocopy::{Immutable, IntoBytes};
 
-/// Which fields make a flow. Bytes are in network order, fields in the order named.
+/// Fields that define a flow. Bytes are in network order, fields in the order named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Immutable, IntoBytes)]
 #[repr(u8)]
 pub enum KeyKind {
@@ -25,7 +25,7 @@ impl KeyKind {
     /// All kinds.
     pub const ALL: [KeyKind; 4] = [KeyKind::Src, KeyKind::Dst, KeyKind::SrcDst, KeyKind::FiveTuple];
 
-    /// The name used in options and outputs.
+    /// Returns the name used in options and outputs.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -36,7 +36,7 @@ impl KeyKind {
         }
     }
 
-    /// Bytes of a key over IPv4 and over IPv6.
+    /// Returns the bytes of a key over IPv4 and over IPv6.
     #[must_use]
     pub const fn lengths(self) -> [usize; 2] {
         match self {
@@ -46,14 +46,14 @@ impl KeyKind {
         }
     }
 
-    /// What a packet's key has to know of its transport header.
+    /// Reads the fields of the transport header that the key needs.
     #[inline(always)]
     #[must_use]
     pub fn transport<F: Frame + ?Sized>(self, frame: &F, packet: &Packet<'_>) -> Transport {
         if self == KeyKind::FiveTuple { transport(frame, packet) } else { Transport::NONE }
     }
 
-    /// The signature of a packet's key: 32 bits that all measurements are made with.
+    /// Returns the signature of a packet's key: 32 bits that all measurements use.
     #[inline(always)]
     #[must_use]
     pub fn signature(
@@ -69,7 +69,7 @@ impl KeyKind {
         }
     }
 
-    /// The same, with a kind of signature that the compiler knows.
+    /// As [`signature`](Self::signature), with a kind of signature that the compiler knows.
     #[inline(always)]
     pub(crate) fn signature_of<const KEYED: bool>(
         self,
@@ -81,16 +81,16 @@ impl KeyKind {
         self.signature(hash, tabulation, packet, transport)
     }
 
-    /// The key itself.
+    /// Returns the bytes of a packet's key.
     #[inline(always)]
     #[must_use]
     pub fn extract(self, packet: &Packet<'_>, transport: Transport) -> FlowKey {
         self.lay_out(packet, transport, FlowKey::EMPTY)
     }
 
-    /// Puts a packet's key together, and makes something of it: the one place that says which field
-    /// is where. Every byte has a place that the compiler knows, as the kernel's verifier wants it
-    /// on a program's stack.
+    /// Lays out a packet's key and passes it to `maker`. Only this function defines the order of
+    /// fields. All offsets are compile-time constants, as the verifier requires on a program's
+    /// stack.
     #[inline(always)]
     pub fn lay_out<M: Maker>(
         self,
@@ -135,8 +135,8 @@ impl KeyKind {
     }
 }
 
-/// Lays out both ends of a conversation, source and destination: an address, then a port in network
-/// order.
+/// Lays out both endpoints of a conversation, source and destination: an address, then a port in
+/// network order.
 #[inline(always)]
 pub(crate) fn ends<M: Maker + Copy>(
     packet: &Packet<'_>,

@@ -1,9 +1,22 @@
-//! What one packet does to a flowgauge state: parsing, flow keys, hashing and sketch updates.
+//! Per-packet code of flowgauge: parsing, flow keys, hashing and sketch updates.
 //!
-//! Every software dataplane runs this code: a poll-mode worker calls it on its own [`State`], and
-//! the kernel runs it as eBPF. It is therefore `no_std`, never allocates, never panics on the
-//! packet path and uses no floating point. Estimators that turn registers into numbers live in the
-//! controller.
+//! Every software dataplane runs this code: poll-mode workers call it on a [`State`] per core, and
+//! the eBPF programs compile it for the kernel. It is therefore `no_std`, never allocates, never
+//! panics on the packet path and uses no floating point. Estimators, which turn registers into
+//! results, live in the controller.
+//!
+//! Data flows from a [`Frame`] and its [`Arrival`] (length, time, interface) to a bank:
+//!
+//! 1. [`parse`] finds the network header, and [`segment`] reads the transport header. A frame
+//!    without a usable network header is counted in [`Counters`] by cause.
+//! 2. [`key`] lays out flow keys, and [`hash`] turns each into a signature of 32 bits.
+//! 3. An [`Observation`] collects the fields that the configured measurements [need](Needs).
+//! 4. Each [`Measurement`] that is on updates its memory in the open [`Bank`].
+//!
+//! Where to look: [`state`] runs these steps for one frame; [`measurement`] defines what a
+//! measurement is, and [`list`] names all of them; [`kernel`] describes the memory that eBPF
+//! programs share with user space. `BPF.md` lists the rules that keep the kernel's verifier
+//! content.
 //!
 //! ```
 //! use flowgauge_core::{Arrival, Context, Link, Settings, Shared, Sharing, State, Tabulation, Zeroed};

@@ -1,6 +1,6 @@
-//! Link layers: where the network header starts and what it claims to be.
+//! Link layers: the offset of the network header and its declared type.
 
-/// What precedes the network header in a frame.
+/// Link layer of a frame: the headers before the network header.
 ///
 /// Live interfaces and switches deliver [`Link::Ethernet`]; capture files bring the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -17,13 +17,13 @@ pub enum Link {
     LinuxSll2 = 3,
     /// BSD loopback: four bytes of address family, in either byte order.
     Null = 4,
-    /// A link type that is not understood; its frames count as non-IP.
+    /// An unsupported link type; its frames count as non-IP.
     Unsupported = 5,
-    /// An EtherType, and what it says.
+    /// An EtherType and its payload.
     EtherType = 6,
-    /// The same with two bytes between, as IP over InfiniBand has it.
+    /// An EtherType, two bytes of padding, and the payload, as in IP over InfiniBand.
     PaddedEtherType = 7,
-    /// An IEEE 802.2 header: SNAP, or a SAP of IP.
+    /// An IEEE 802.2 header: SNAP, or the SAP of IP.
     Llc = 8,
     /// A SNAP header without the LLC header: organisation and protocol, five bytes.
     Snap = 9,

@@ -1,10 +1,18 @@
-//! The list of all measurements, and whatever is made of it: settings, banks, and loops over them.
+//! The list of all measurements, and everything derived from it: settings, banks and loops.
 //!
 //! A new measurement is a module that implements [`Measurement`] and
-//! [`HostMeasurement`](crate::HostMeasurement), and an entry of [`measurements!`](crate::measurements) at the end of this
-//! file. A macro defines what only a macro can: structs with a field per measurement, and
-//! [`Listed`], by which generic code reaches the fields. The loops are plain functions that run a
-//! block `for_each_measurement!`.
+//! [`HostMeasurement`](crate::HostMeasurement), and one entry of
+//! [`measurements!`](crate::measurements) in this file. One with memory that cores share also needs
+//! an entry of `locked_programs!` in `ebpf/src/measure.rs`.
+//!
+//! From the list the macro `list!` generates the structs with one field per measurement
+//! ([`Settings`], [`Bank`], [`Lasting`], [`SharedBank`], [`SharedLasting`]) and the implementations
+//! of [`Listed`], through which generic code reaches those fields. Loops over all measurements are
+//! plain functions whose body is run by `for_each_measurement!`.
+//!
+//! On the packet path, `measure` passes the packets to each measurement that is on, with its
+//! [`Parts`] of the [`Memory`]. The submodule `host` has the loops of user space: clear, merge, and
+//! exact counts.
 
 use crate::arrival::Packets;
 use crate::counters::Counters;
@@ -32,18 +40,18 @@ pub trait Memory {
     /// Most frequent EtherType of frames that count as non-IP.
     fn unopened(&mut self) -> &mut Unopened;
 
-    /// Index of the [bank](crate::state::BANKS).
+    /// Returns the index of the [bank](crate::state::BANKS).
     fn bank(&self) -> usize;
 
     /// Returns the memory of a measurement; `None` if there is none.
     fn parts<M: Listed>(&mut self, settings: &M::Settings) -> Option<Parts<'_, M>>;
 
-    /// Counts packets that belong to no flow, but for their bytes.
+    /// Counts rejected packets by cause. The caller counts their bytes.
     #[inline(always)]
     fn reject(&mut self, reject: Reject, packets: u32) {
         self.counters().reject(reject, u64::from(packets));
-        // Not in the kernel: of other rejects the register of the EtherType holds whatever was
-        // there, which the verifier refuses to look at.
+        // Not in the kernel: for other rejects the EtherType's register is uninitialised, and the
+        // verifier refuses to read it.
         #[cfg(not(target_arch = "bpf"))]
         if let Reject::NonIp(ethertype) = reject {
             self.unopened().vote(ethertype, packets);
@@ -51,7 +59,7 @@ pub trait Memory {
     }
 }
 
-/// Hands the list of measurements to a macro: documentation, module, type and type of settings of
+/// Passes the list of measurements to a macro: documentation, module, type and settings type of
 /// each.
 #[macro_export]
 macro_rules! measurements {
@@ -93,16 +101,16 @@ macro_rules! list {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoBytes, Immutable)]
         #[repr(C)]
         pub struct Settings {
-            /// How keys are hashed, by all measurements; where it is a CRC, rows of sketches and
+            /// Hash of keys, for all measurements. With [`HashMode::Crc32`], rows of sketches and
             /// filters are tabulated nonetheless.
             pub hash: HashMode,
             $(#[doc = $doc] pub $name: $Settings,)+
-            /// Which of a frame's headers define its flow.
+            /// Header of a frame that defines its flow.
             pub headers: parse::Settings,
         }
 
         impl Settings {
-            /// [`Default`] in constants.
+            /// The same as [`Default`], usable in constants.
             pub const DEFAULT: Settings = Settings {
                 hash: HashMode::Tabulated,
                 $($name: <crate::$name::$Kind as Measurement>::DEFAULT,)+
@@ -121,7 +129,7 @@ macro_rules! list {
             $(#[doc = $doc] pub $name: <crate::$name::$Kind as Measurement>::PerCore,)+
         }
 
-        /// Per-core memory that is kept across windows.
+        /// Per-core memory that persists across windows.
         #[derive(Clone, PartialEq, Eq, FromZeros)]
         #[repr(C)]
         pub struct Lasting {
@@ -135,7 +143,7 @@ macro_rules! list {
             $(#[doc = $doc] pub $name: <crate::$name::$Kind as Measurement>::Shared,)+
         }
 
-        /// Memory that all cores share and that is kept across windows.
+        /// Memory that all cores share and that persists across windows.
         #[derive(FromZeros)]
         #[repr(C)]
         pub struct SharedLasting {
@@ -148,7 +156,7 @@ macro_rules! list {
             $($Kind,)+
         }
 
-        /// Measurements in the list.
+        /// Number of measurements in the list.
         pub const MEASUREMENTS: usize = [$(Index::$Kind),+].len();
 
         $(impl Listed for crate::$name::$Kind {
@@ -188,30 +196,30 @@ measurements!(list);
 
 const _: () = Needs::check_room(KeyKind::ALL.len(), MEASUREMENTS);
 
-/// A measurement of the list, and its fields in the structs that are made of the list.
+/// A measurement of the list, with access to its fields in the generated structs.
 pub trait Listed: Measurement {
-    /// Its position in the list.
+    /// Position in the list.
     const INDEX: usize;
-    /// Bytes before its part of a [`Bank`].
+    /// Byte offset of its field in [`Bank`].
     const OWN_OFFSET: usize;
-    /// Bytes before its part of [`Lasting`].
+    /// Byte offset of its field in [`Lasting`].
     const LASTING_OFFSET: usize;
-    /// Bytes before its part of [`SharedLasting`].
+    /// Byte offset of its field in [`SharedLasting`].
     const SHARED_LASTING_OFFSET: usize;
 
-    /// Its settings.
+    /// Returns its settings.
     fn settings(settings: &Settings) -> &Self::Settings;
 
-    /// Its part of a core's bank.
+    /// Returns its field of a core's bank.
     fn core(bank: &mut Bank) -> &mut Self::PerCore;
 
-    /// Its part of a core's persistent memory.
+    /// Returns its field of a core's persistent memory.
     fn lasting(lasting: &mut Lasting) -> &mut Self::Persistent;
 
-    /// Its part of a bank that cores share.
+    /// Returns its field of a shared bank.
     fn shared(bank: &SharedBank) -> &Self::Shared;
 
-    /// Its part of the persistent memory that cores share.
+    /// Returns its field of the shared persistent memory.
     fn shared_lasting(lasting: &SharedLasting) -> &Self::SharedPersistent;
 }
 
@@ -222,7 +230,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Distinct flows alone.
+    /// Returns settings that measure distinct flows only.
     #[must_use]
     pub const fn only(cardinality: crate::cardinality::Settings) -> Settings {
         Settings { cardinality, ..Settings::DEFAULT }
@@ -234,7 +242,8 @@ impl Settings {
         Settings { hash, ..self }
     }
 
-    /// Returns the packet fields that measurements need that are on, and which are on.
+    /// Returns the packet fields that the measurements that are on need, and a bit for each of
+    /// these measurements.
     #[inline(always)]
     #[must_use]
     pub fn needs(&self) -> Needs {
@@ -253,8 +262,8 @@ impl Settings {
         needs
     }
 
-    /// Returns whether packets have to be counted in the order in which they arrived, across
-    /// workers that share a capture.
+    /// Returns whether packets must be counted in the order of their arrival, across workers that
+    /// share a capture.
     #[inline(always)]
     #[must_use]
     pub fn wants_order(&self) -> bool {
@@ -263,7 +272,7 @@ impl Settings {
         wants_order
     }
 
-    /// Returns how much each measurement uses of each kind of memory.
+    /// Returns the bytes that each measurement uses of each kind of memory.
     #[must_use]
     pub fn used(&self) -> [Used; MEASUREMENTS] {
         let mut used = [Used::default(); MEASUREMENTS];
@@ -275,7 +284,7 @@ impl Settings {
     }
 }
 
-/// Counts packets by all measurements that are on, one measurement after the other.
+/// Counts packets with every measurement that is on, one measurement after the other.
 #[inline(always)]
 pub(crate) fn measure<P: Packets>(
     memory: &mut impl Memory,
@@ -290,7 +299,7 @@ pub(crate) fn measure<P: Packets>(
     });
 }
 
-/// Counts packets by one measurement, which is on.
+/// Counts packets with one measurement. The caller has checked that it is on.
 #[inline(always)]
 pub(crate) fn measure_by<M: Listed, P: Packets>(
     memory: &mut impl Memory,

@@ -1,24 +1,24 @@
-//! Logarithms and powers in integers: P4Log and P4Exp (P4Entropy paper, section III).
+//! Integer logarithms and powers: P4Log and P4Exp (P4Entropy paper, section III).
 //!
-//! Fractions are carried as integers times 2^10 ("amplified").
+//! Fractions are stored as integers times 2^10 ("amplified").
 
-/// Fractions are amplified by 2 to this power.
+/// Binary logarithm of the amplification factor.
 pub const AMPLIFICATION_BITS: u32 = 10;
 
-/// Bits below the leading one that can be looked at.
+/// Maximum number of bits below the leading one that a logarithm uses.
 pub const MAX_BITS: u32 = 8;
 
-/// Decimal digits that constants can have.
+/// Maximum number of decimal digits of constants.
 pub const MAX_DIGITS: u32 = 5;
 
-/// What the dataplane uses for every packet (paper, table II): 4 bits, 3 digits. At most 1.1 % from
-/// the logarithm, at 67; 0.05 % on the average of 64-bit numbers.
+/// Logarithm for every packet (paper, table II): 4 bits, 3 digits. The maximum error is 1.1 % of
+/// the logarithm, at 67; the mean over 64-bit numbers is 0.05 %.
 pub static PER_PACKET: Logarithm = Logarithm::new(PER_PACKET_BITS, 3);
 
-/// What is used once a window, where it costs nothing: 7 bits, 3 digits.
+/// Logarithm for once a window, where cost does not matter: 7 bits, 3 digits.
 pub static PER_WINDOW: Logarithm = Logarithm::new(7, 3);
 
-/// Sums of [`PER_PACKET`], for packets that come many at once.
+/// Sums of [`PER_PACKET`], for packets counted many at once.
 pub static SUMS_PER_PACKET: Sums = Sums::new();
 
 /// P4Log: `log2(x)` from the position of the leading one and a constant for the bits below it
@@ -30,8 +30,9 @@ pub struct Logarithm {
 }
 
 impl Logarithm {
-    /// Looks at `bits` bits below the leading one, at most [`MAX_BITS`]; constants are rounded to
-    /// `digits` decimal digits, at most [`MAX_DIGITS`] (Nbits and Ndigits in the paper).
+    /// Creates a logarithm that uses `bits` bits below the leading one, at most [`MAX_BITS`], with
+    /// constants rounded to `digits` decimal digits, at most [`MAX_DIGITS`] (Nbits and Ndigits in
+    /// the paper).
     #[must_use]
     #[allow(
         clippy::indexing_slicing,
@@ -46,7 +47,7 @@ impl Logarithm {
         let mut index = 0;
         while index < 1 << bits {
             let fraction = log2_of_fraction(index as u64, bits);
-            // Rounded to a decimal number first, and then cut off, as the paper's program does.
+            // Rounded to a decimal number first, then truncated, as in the paper's program.
             let decimal = ((fraction as u128 * unit as u128 + (1 << (FRACTION_BITS - 1)))
                 >> FRACTION_BITS) as u64;
             constants[index] = ((decimal << AMPLIFICATION_BITS) / unit) as u32;
@@ -55,18 +56,18 @@ impl Logarithm {
         Logarithm { bits, constants }
     }
 
-    /// `log2(x)`, amplified; of 0 it is 0.
+    /// Returns `log2(x)`, amplified; 0 for 0.
     #[inline(always)]
     #[must_use]
     pub fn log2(&self, x: u64) -> u32 {
         self.log2_by(self.bits, x)
     }
 
-    /// The same, where the compiler may know the number of bits.
+    /// As [`log2`](Self::log2), where the compiler may know the number of bits.
     #[inline(always)]
     fn log2_by(&self, bits: u32, x: u64) -> u32 {
         let Some(leading) = x.checked_ilog2() else { return 0 };
-        // With the leading one shifted out, the bits below it are the highest; missing ones are
+        // With the leading one shifted out, the bits below it are the highest; missing bits are
         // zeros.
         let below = (x << ((63_u32 - leading) & 63)) << 1;
         let index = if bits == 0 { 0 } else { below >> ((64_u32 - bits) & 63) };
@@ -74,15 +75,15 @@ impl Logarithm {
         (leading << AMPLIFICATION_BITS) + fraction
     }
 
-    /// `log_d(x)`, amplified, given `log_d(2)`, amplified (paper, algorithm 1, line 10).
+    /// Returns `log_d(x)`, amplified, given `log_d(2)`, amplified (paper, algorithm 1, line 10).
     #[must_use]
     pub fn log(&self, x: u64, log_of_2: u32) -> u64 {
         (u64::from(self.log2(x)) * u64::from(log_of_2)) >> AMPLIFICATION_BITS
     }
 
-    /// The logarithm of numbers of 32 bits as a longest-prefix-match table, for switches, which can
-    /// neither shift by a variable nor find a leading one: disjoint entries for 2 to 2^31 - 1. What
-    /// is more is negative in a Count Sketch.
+    /// Returns the logarithm of 32-bit numbers as a longest-prefix-match table, for switches, which
+    /// can neither shift by a variable nor find a leading one: disjoint entries for 2 to 2^31 - 1.
+    /// Larger numbers are negative in a Count Sketch.
     pub fn table(&self) -> impl Iterator<Item = LogarithmEntry> + '_ {
         (1..31_u32).flat_map(move |leading| {
             let looked_at = self.bits.min(leading);
@@ -98,21 +99,21 @@ impl Logarithm {
 const PER_PACKET_BITS: u32 = 4;
 const SUBINTERVALS: usize = 1 << PER_PACKET_BITS;
 
-/// The logarithm of a packet's count, as [`PER_PACKET`] has it.
+/// Returns the logarithm of a packet's count by [`PER_PACKET`].
 #[inline(always)]
 pub(crate) fn of_packet(count: u64) -> u32 {
     PER_PACKET.log2_by(PER_PACKET_BITS, count)
 }
 
-/// Sums of [`PER_PACKET`]'s logarithms of 1, 2, 3 and so on, each exactly the sum of its terms:
-/// from a power of two to the next there are 16 stretches of equal logarithms.
+/// Prefix sums of [`PER_PACKET`]'s logarithms, each exactly the sum of its terms: between two
+/// powers of two there are 16 intervals of equal logarithms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sums {
-    /// Of the numbers up to the index.
+    /// Sums over the numbers up to the index.
     small: [u64; SUBINTERVALS],
-    /// Of the numbers below 2 to the power of the index.
+    /// Sums over the numbers below 2 to the power of the index.
     below: [u64; 32],
-    /// Of the constants before the index.
+    /// Sums of the constants before the index.
     constants: [u32; SUBINTERVALS],
 }
 
@@ -129,7 +130,7 @@ impl Sums {
         while index < SUBINTERVALS {
             constants[index] = constants[index - 1] + logarithm.constants[index - 1];
             let leading = index.ilog2();
-            // Below the leading one there are fewer bits than are looked at.
+            // Below the leading one there are fewer bits than the logarithm uses.
             let fraction =
                 logarithm.constants[(index << (PER_PACKET_BITS - leading)) & (SUBINTERVALS - 1)];
             small[index] = small[index - 1] + ((leading << AMPLIFICATION_BITS) + fraction) as u64;
@@ -150,7 +151,7 @@ impl Sums {
         Sums { small, below, constants }
     }
 
-    /// `log2(1) + … + log2(x)`, amplified.
+    /// Returns `log2(1) + … + log2(x)`, amplified.
     #[inline(always)]
     #[must_use]
     pub fn up_to(&self, x: u32) -> u64 {
@@ -159,8 +160,8 @@ impl Sums {
             return self.small.get(x as usize).copied().unwrap_or(0);
         };
         let width = width & 31;
-        // Of the numbers from the power of two on: all, those of whole stretches, and those of the
-        // one that x is in.
+        // Three parts for the numbers from the power of two on: whole part of all, constants of
+        // whole intervals, constants of the interval of x.
         let numbers = u64::from(x - (1_u32 << leading)) + 1;
         let stretch = (x >> width) as usize & (SUBINTERVALS - 1);
         let within = u64::from(x & ((1_u32 << width) - 1)) + 1;
@@ -174,15 +175,15 @@ impl Sums {
     }
 }
 
-/// One entry: numbers of 32 bits that start with `value` over `prefix_length` bits have this
-/// logarithm.
+/// Entry of the table: 32-bit numbers that start with the upper `prefix_length` bits of `value`
+/// have this logarithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogarithmEntry {
-    /// The smallest number.
+    /// Smallest number of the entry.
     pub value: u32,
-    /// Bits of the prefix.
+    /// Length of the prefix in bits.
     pub prefix_length: u32,
-    /// Their logarithm to base 2, amplified.
+    /// Binary logarithm, amplified.
     pub log2: u32,
 }
 
@@ -194,21 +195,21 @@ pub struct Power {
 }
 
 impl Power {
-    /// Of the series `terms` terms (Nterms in the paper) beyond the constant one; from the seventh
-    /// on they add nothing, since 1024 / 7! is less than one.
+    /// Creates a power from `terms` terms of the series (Nterms in the paper) beyond the constant
+    /// one. From the seventh on terms add nothing, since 1024 / 7! is less than one.
     #[must_use]
     pub const fn new(logarithm: Logarithm, terms: u32) -> Self {
         Power { logarithm, terms }
     }
 
-    /// `2^y`, amplified, of an amplified `y`; saturates.
+    /// Returns `2^y`, amplified, for an amplified `y`; saturates.
     #[must_use]
     pub fn of_2(&self, y: u64) -> u128 {
         let (whole, factor) = self.split(y);
         u128::from(factor).checked_shl(whole).filter(|_| whole < 96).unwrap_or(u128::MAX)
     }
 
-    /// `x^d` (paper, algorithm 2), cut off to an integer; saturates.
+    /// Returns `x^d` (paper, algorithm 2), truncated to an integer; saturates.
     #[must_use]
     pub fn of(&self, x: u64, d: u64) -> u128 {
         let (whole, factor) = self.split(d.saturating_mul(self.logarithm.log2(x).into()));
@@ -219,16 +220,17 @@ impl Power {
         }
     }
 
-    /// The whole part of an amplified exponent, and 2 to its fraction, amplified.
+    /// Returns the whole part of an amplified exponent, and 2 to the power of its fraction,
+    /// amplified.
     fn split(&self, exponent: u64) -> (u32, u64) {
         let whole = u32::try_from(exponent >> AMPLIFICATION_BITS).unwrap_or(u32::MAX);
         let fraction = (exponent & ((1 << AMPLIFICATION_BITS) - 1)) as i64;
         let one = 1_i64 << AMPLIFICATION_BITS;
-        // (1 + 1)^e = 1 + e + e(e - 1)/2! + …; every product is brought back to the amplification
-        // of its factors.
+        // (1 + 1)^e = 1 + e + e(e - 1)/2! + …; every product is scaled back to the amplification of
+        // its factors.
         let (mut sum, mut product, mut factorial, mut term) =
             (one + fraction, fraction, 1_i64, 2_u32);
-        // From the seventh term on nothing is added: 7! is more than the amplification.
+        // Terms from the seventh on add nothing: 7! exceeds the amplification.
         while term <= self.terms.min(6) {
             let factor = fraction - (i64::from(term - 1) * one);
             product = (product * factor) >> AMPLIFICATION_BITS;
@@ -240,11 +242,11 @@ impl Power {
     }
 }
 
-/// Bits of the fractions that constants are computed in.
+/// Fractional bits in the computation of constants.
 const FRACTION_BITS: u32 = 40;
 
-/// `log2(1 + k / 2^bits)` with [`FRACTION_BITS`] bits, by squaring: a square of two and more gives
-/// a one.
+/// Returns `log2(1 + k / 2^bits)` with [`FRACTION_BITS`] bits, by squaring: a square of at least
+/// two yields a one bit.
 #[allow(
     clippy::arithmetic_side_effects,
     reason = "a number from one to two, times 2^62, and its square fit"

@@ -1,15 +1,18 @@
-//! The packet half of a measurement: settings, memory, and what one packet changes there.
+//! The packet half of a measurement: settings, memory, and the update for one packet.
 //!
 //! Each measurement is a folder or a file named after it, with two halves. The half in `mod.rs`
 //! implements [`Measurement`]; it is compiled for user space and for the kernel, and runs once per
 //! packet. The half in `host.rs` implements [`HostMeasurement`](crate::HostMeasurement): clearing,
-//! merging and totals, in user space only. [`list`](crate::list) names all measurements, and makes
-//! of the list whatever has to know all of them: settings, banks, loops.
+//! merging and totals, in user space only. [`list`](crate::list) names all measurements and
+//! generates the code that needs to know all of them: settings, banks, loops.
 //!
-//! A measurement has memory of four kinds: per core or shared by all cores, and banked or
-//! persistent. Of banked memory there are two [banks](crate::state::BANKS): packets are counted in
-//! one while the other is read and cleared. Persistent memory is kept across windows. Memory that
-//! is all zeros is empty. A kind that a measurement does not use is `()`.
+//! A measurement has up to four kinds of memory: per core or shared by all cores, and banked or
+//! persistent. Banked memory exists twice (two [banks](crate::state::BANKS)): packets are counted
+//! in one bank while the other is read and cleared. Persistent memory keeps its content across
+//! windows. Memory of zeros is empty. A measurement uses `()` for a kind that it does not need.
+//!
+//! For each packet, [`Measurement::measure`] gets the settings, its [`Parts`] of the memory, a
+//! [`Pass`] (hash tables, sharing, bank) and the [observed](crate::Observed) packet fields.
 
 use crate::arrival::Packets;
 use crate::counter::Sharing;
@@ -20,7 +23,7 @@ use crate::observation::Observed;
 use core::fmt::Debug;
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
-/// Most keys that one measurement counts by.
+/// Maximum number of keys of one measurement.
 pub const MAX_KEYS: usize = 2;
 
 /// A measurement's settings, memory and per-packet update.
@@ -29,42 +32,41 @@ pub trait Measurement: Sized {
     const NAME: &'static str;
     /// Settings, without padding: they are written to the kernel and to pins as bytes.
     type Settings: Copy + Debug + PartialEq + IntoBytes + Immutable;
-    /// Settings of a run that asks for nothing.
+    /// Settings of a run that does not configure the measurement.
     const DEFAULT: Self::Settings;
 
-    /// Per core, banked.
+    /// Per-core banked memory.
     type PerCore: FromZeros;
-    /// Per core, persistent.
+    /// Per-core persistent memory.
     type Persistent: FromZeros;
-    /// Shared by all cores, banked.
+    /// Banked memory, shared by all cores.
     type Shared: FromZeros;
-    /// Shared by all cores, persistent.
+    /// Persistent memory, shared by all cores.
     type SharedPersistent: FromZeros;
 
-    /// Returns the keys that it counts by; none if it is off.
+    /// Returns the keys that it counts by; empty if it is off.
     fn keys(settings: &Self::Settings) -> [Option<KeyKind>; MAX_KEYS];
 
-    /// Returns whether it measures anything.
+    /// Returns whether it is on.
     fn is_on(settings: &Self::Settings) -> bool;
 
-    /// Returns the packet fields that it needs beside its keys, if it is on. [`Needs::TIME`] costs
-    /// a clock read per packet.
+    /// Returns the packet fields that it needs beside its keys. Only called if it is on.
+    /// [`Needs::TIME`] costs a clock read per packet.
     #[inline(always)]
     fn needs(_: &Self::Settings) -> Needs {
         Needs::NONE
     }
 
-    /// Returns whether packets have to be counted in the order in which they arrived, across all
-    /// workers.
+    /// Returns whether packets must be counted in the order of their arrival, across all workers.
     #[inline(always)]
     fn wants_order(_: &Self::Settings) -> bool {
         false
     }
 
-    /// Returns how many bytes of each kind of memory it uses; none if it is off.
+    /// Returns the bytes that it uses of each kind of memory; zero if it is off.
     fn used(settings: &Self::Settings) -> Used;
 
-    /// Counts packets. It is on.
+    /// Counts packets. Only called if it is on.
     fn measure<P: Packets>(
         settings: &Self::Settings,
         parts: Parts<'_, Self>,
@@ -89,45 +91,45 @@ impl OnOff {
     pub const ON: OnOff = OnOff { on: true, reserved: [0; 3] };
 }
 
-/// Bytes in use of each kind of memory, from its start; multiples of eight.
+/// Bytes in use of each kind of memory, counted from its start; multiples of eight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
-    /// Of [`Measurement::PerCore`].
+    /// Bytes of [`Measurement::PerCore`].
     pub own: usize,
-    /// Of [`Measurement::Persistent`].
+    /// Bytes of [`Measurement::Persistent`].
     pub lasting: usize,
-    /// Of [`Measurement::Shared`].
+    /// Bytes of [`Measurement::Shared`].
     pub shared: usize,
-    /// Of [`Measurement::SharedPersistent`].
+    /// Bytes of [`Measurement::SharedPersistent`].
     pub shared_lasting: usize,
 }
 
-/// Memory of one measurement. A part of which [`Used`] says zero bytes must not be touched: in the
-/// kernel it is not there.
+/// Memory of one measurement. A part whose [`Used`] size is zero must not be accessed: in the
+/// kernel it does not exist.
 pub struct Parts<'a, M: Measurement> {
-    /// Per core, banked.
+    /// Per-core banked memory.
     pub own: &'a mut M::PerCore,
-    /// Per core, persistent.
+    /// Per-core persistent memory.
     pub lasting: &'a mut M::Persistent,
-    /// Shared by all cores, banked.
+    /// Banked memory, shared by all cores.
     pub shared: &'a M::Shared,
-    /// Shared by all cores, persistent.
+    /// Persistent memory, shared by all cores.
     pub shared_lasting: &'a M::SharedPersistent,
 }
 
 /// Inputs of a measurement beside its settings and the packets.
 #[derive(Clone, Copy, Debug)]
 pub struct Pass<'a> {
-    /// How signatures become hashes of registers.
+    /// Mode by which signatures become register hashes.
     pub hash: HashMode,
-    /// Tables of hashes.
+    /// Hash tables.
     pub tabulation: &'a Tabulation,
-    /// Whether other cores count in shared memory.
+    /// Whether other cores count in the shared memory at the same time.
     pub sharing: Sharing,
-    /// As `sharing`, for memory per core.
+    /// As `sharing`, for per-core memory.
     pub own: Sharing,
     /// Length of a slot of staggered registers, in nanoseconds.
     pub slot_ns: u64,
-    /// Index of the bank that is counted in, 0 or 1; the other one is that of the window before.
+    /// Index of the open bank, 0 or 1; the other bank belongs to the previous window.
     pub bank: usize,
 }

@@ -1,76 +1,76 @@
-//! What measurements that are on have to know of packets, as bits.
+//! Packet fields that the measurements that are on need, as bits.
 //!
-//! Settings say so as well, but at a comparison or two for each measurement. In the kernel nothing
-//! of that would go away: the verifier takes away branches that settings rule out, and leaves the
-//! arithmetic by which they are found.
+//! Settings contain the same information, at the cost of one or two comparisons per measurement. In
+//! the kernel that cost would remain: the verifier removes branches that settings rule out, but not
+//! the arithmetic that computes their conditions.
 
 use crate::key::KeyKind;
 
-/// Bits that say what has to be known of a packet, and which measurements count it. Made of
+/// Set of packet fields and of measurements that are on, one bit each. Computed from
 /// [settings](crate::Settings::needs) once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Needs(u32);
 
 impl Needs {
-    /// Nothing.
+    /// The empty set.
     pub const NONE: Needs = Needs(0);
-    /// When it comes.
+    /// Arrival time.
     pub const TIME: Needs = Needs(1 << 4);
-    /// Where it comes or leaves.
+    /// Interface and direction.
     pub const PLACE: Needs = Needs(1 << 5);
-    /// What its transport header says of a conversation.
+    /// Conversation fields of the transport header.
     pub const SEGMENT: Needs = Needs(1 << 6);
-    /// The timestamps of a TCP segment.
+    /// Timestamps of a TCP segment.
     pub const TIMESTAMPS: Needs = Needs(1 << 7);
-    /// The hashes of both ends of a conversation.
+    /// Hashes of both endpoints of a conversation.
     pub const ENDS: Needs = Needs(1 << 8);
-    /// The addresses of both ends.
+    /// Addresses of both endpoints.
     pub const ADDRESSES: Needs = Needs(1 << 9);
-    /// Of all that, what distinct flows have to know.
+    /// Mask of the bits that distinct flows may need.
     pub const OF_FLOWS: Needs = Needs(0b1_1111 | 1 << FIRST);
 
-    /// Fails to compile unless there are bits for so many keys and measurements.
+    /// Fails to compile unless there are bits for this number of keys and measurements.
     pub(crate) const fn check_room(keys: usize, measurements: usize) {
         assert!(keys <= 4 && measurements <= 16, "bits of their own");
     }
 
-    /// Its signature by a key.
+    /// Returns the bit of a key's signature.
     #[inline(always)]
     #[must_use]
     pub const fn key(key: KeyKind) -> Needs {
         Needs(1_u32 << (key as u32))
     }
 
-    /// What an entry of the list of measurements has to know to be on.
+    /// Returns the bit of the measurement at this position in the list.
     #[inline(always)]
     #[must_use]
     pub const fn measurement(index: usize) -> Needs {
         Needs(1_u32 << ((index as u32) + FIRST))
     }
 
-    /// These and those, if they are wanted.
+    /// Adds `others` if `are_wanted`.
     #[inline(always)]
     #[must_use]
     pub const fn with(self, others: Needs, are_wanted: bool) -> Needs {
         Needs(self.0 | (others.0 * (are_wanted as u32)))
     }
 
-    /// These and those.
+    /// Returns the union of both sets.
     #[inline(always)]
     #[must_use]
     pub const fn and(self, others: Needs) -> Needs {
         Needs(self.0 | others.0)
     }
 
-    /// Those of them that are among the others.
+    /// Returns the intersection of both sets.
     #[inline(always)]
     #[must_use]
     pub const fn among(self, others: Needs) -> Needs {
         Needs(self.0 & others.0)
     }
 
-    /// Whether any of them is among the others.
+    /// Returns whether the sets have a bit in common.
     #[inline(always)]
     #[must_use]
     pub const fn has(self, others: Needs) -> bool {
@@ -78,5 +78,5 @@ impl Needs {
     }
 }
 
-/// The bit of the first measurement.
+/// Bit of the first measurement.
 const FIRST: u32 = 16;

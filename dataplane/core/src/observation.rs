@@ -1,4 +1,4 @@
-//! What measurements have to know of packets.
+//! Packet fields that measurements need.
 
 use crate::arrival::{Arrival, One, Packets};
 use crate::delay::prefixes::{Owner, Ranges};
@@ -6,9 +6,9 @@ use crate::flow_key::FlowKey;
 use crate::key::KeyKind;
 use crate::segment::Segment;
 
-/// One packet or many. One does not have to lie in memory, as a slice would have it.
+/// One or more observed packets. A single packet need not be in memory, as a slice would require.
 pub trait Observed<P> {
-    /// Every packet, in order.
+    /// Returns the packets, in order.
     fn each<'a>(&'a self) -> impl Iterator<Item = &'a Observation<P>>
     where
         P: 'a;
@@ -34,32 +34,32 @@ impl<P> Observed<P> for [Observation<P>] {
     }
 }
 
-/// What measurements have to know of a packet: of its keys those that are used, each made once,
-/// however many measurements are by it.
+/// Fields of one packet that measurements need. Each key's signature is computed once, however many
+/// measurements use it; unused fields hold stale values.
 #[derive(Clone, Copy)]
 pub struct Observation<P = One> {
-    /// Signatures of keys.
+    /// Signatures by key.
     pub(crate) src: u32,
     pub(crate) dst: u32,
     pub(crate) src_dst: u32,
     pub(crate) five_tuple: u32,
     pub(crate) arrival: Arrival<P>,
-    /// Bytes from the network header on, as it says.
+    /// Bytes from the network header on, as it declares.
     pub(crate) header_length: u32,
-    /// The key of heavy hitters itself.
+    /// Key of heavy hitters.
     pub(crate) heavy: FlowKey,
-    /// Its part in a conversation, and the hashes of both ends, source and destination.
+    /// Conversation fields, and the hashes of both endpoints: source and destination.
     pub(crate) segment: Segment,
     pub(crate) ends: (u32, u32),
-    /// Their addresses, as [prefixes] have them, and whose these are.
+    /// Addresses of both endpoints, in the form of [prefixes], and their owners.
     pub(crate) addresses: (u64, u64),
     pub(crate) owners: (Owner, Owner),
-    /// The source prefix of reordering; zero if nobody asks.
+    /// Source prefix for reordering; zero if no measurement needs it.
     pub(crate) prefix: u64,
 }
 
 impl Observation {
-    /// Of no packet; to be overwritten.
+    /// An observation of no packet, to be overwritten.
     pub const EMPTY: Observation = Observation {
         src: 0,
         dst: 0,
@@ -77,7 +77,7 @@ impl Observation {
 }
 
 impl<P: Packets> Observation<P> {
-    /// Of a frame in which no packet was found yet.
+    /// Creates the observation of a frame that is not yet parsed.
     #[inline(always)]
     #[must_use]
     pub fn of(arrival: &Arrival<P>) -> Self {
@@ -97,26 +97,26 @@ impl<P: Packets> Observation<P> {
         }
     }
 
-    /// Begins anew with another frame; what nobody asks for stays as it was.
+    /// Starts over with another frame; the other fields keep stale values.
     #[inline(always)]
     pub fn arrive(&mut self, arrival: Arrival<P>) {
         self.arrival = arrival;
     }
 
-    /// Finds out whose the addresses are that were noted.
+    /// Looks up the owners of the stored addresses.
     #[inline(always)]
     pub(crate) fn find_owners(&mut self, ranges: &Ranges) {
         let (source, destination) = self.addresses;
         self.owners = (ranges.owner(source), ranges.owner(destination));
     }
 
-    /// Notes a time as that of its arrival.
+    /// Sets the arrival time.
     #[inline(always)]
     pub fn note_time(&mut self, timestamp: u64) {
         self.arrival.timestamp = timestamp;
     }
 
-    /// When it came, in nanoseconds since the Unix epoch.
+    /// Returns the arrival time in nanoseconds since the Unix epoch.
     #[inline(always)]
     pub(crate) fn time(&self) -> u64 {
         self.arrival.packets.time(self.arrival.timestamp)
@@ -127,7 +127,7 @@ impl<P: Packets> Observation<P> {
         self.arrival.packets.number()
     }
 
-    /// Lengths of all packets but the last, and of the last, from their network headers on.
+    /// Returns the length of each packet but the last, and of the last, from the network header on.
     #[inline(always)]
     #[must_use]
     pub fn lengths(&self) -> (u32, u32) {

@@ -1,11 +1,12 @@
 //! Packets: network and transport headers.
 //!
-//! Only what flow keys need is read. A cut-off transport header or an unknown extension header
-//! leaves the ports at zero.
+//! Only the fields that flow keys need are read. If the transport header is truncated or an
+//! extension header unknown, ports are zero.
 
 use crate::frame::Frame;
 
-/// IPv6 extension headers followed to find the transport header; behind more, ports are zero.
+/// Maximum number of IPv6 extension headers before the transport header; after more, ports are
+/// zero.
 pub const MAX_EXTENSION_HEADERS: usize = 8;
 
 const HOP_BY_HOP: u8 = 0;
@@ -23,19 +24,18 @@ const UDP_LITE: u8 = 136;
 const HIP: u8 = 139;
 const SHIM6: u8 = 140;
 
-/// Why a frame belongs to no flow.
+/// Reason why a frame belongs to no flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reject {
-    /// Neither IPv4 nor IPv6, but this EtherType, which is not opened; zero where the frame has
-    /// none.
+    /// Neither IPv4 nor IPv6. Has the EtherType that was not opened; zero if the frame has none.
     NonIp(u16),
-    /// The link header or the fixed network header is cut off.
+    /// The link header or the fixed network header is truncated.
     Truncated,
     /// Wrong IP version, a header length under 20 bytes, or a total length shorter than the header.
     BadHeader,
 }
 
-/// A sound network header. Fields are read where they are used: most keys need few of them.
+/// A valid network header. Fields are read on use: most keys need few of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet<'a> {
     /// IPv4.
@@ -44,24 +44,24 @@ pub enum Packet<'a> {
     V6(Ipv6<'a>),
 }
 
-/// A sound IPv4 header.
+/// A valid IPv4 header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv4<'a> {
     pub(crate) header: &'a [u8; 20],
-    /// Where it begins in the frame.
+    /// Offset of the header in the frame.
     pub(crate) offset: usize,
 }
 
-/// A sound IPv6 header.
+/// A valid IPv6 header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv6<'a> {
     pub(crate) header: &'a [u8; 40],
-    /// Where it begins in the frame.
+    /// Offset of the header in the frame.
     pub(crate) offset: usize,
 }
 
 impl Packet<'_> {
-    /// Bytes from this header on, as it says; zero if it does not.
+    /// Returns the bytes from this header on, as it declares; zero if it does not.
     #[inline(always)]
     #[must_use]
     pub fn total_length(&self) -> u32 {
@@ -71,7 +71,7 @@ impl Packet<'_> {
         }
     }
 
-    /// Where the header begins in the frame.
+    /// Returns the offset of the header in the frame.
     #[inline(always)]
     #[must_use]
     pub fn offset(&self) -> usize {
@@ -82,21 +82,21 @@ impl Packet<'_> {
     }
 }
 
-/// Bytes of a header, at an offset within it.
+/// Returns `N` bytes of a header, at an offset within it; zeros if they are out of bounds.
 #[inline(always)]
 pub(crate) fn field<const N: usize>(header: &[u8], offset: usize) -> [u8; N] {
     header.get(offset..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
 }
 
 impl Ipv4<'_> {
-    /// Source address.
+    /// Returns the source address.
     #[inline(always)]
     #[must_use]
     pub fn src(&self) -> [u8; 4] {
         field(self.header, 12)
     }
 
-    /// Destination address.
+    /// Returns the destination address.
     #[inline(always)]
     #[must_use]
     pub fn dst(&self) -> [u8; 4] {
@@ -109,21 +109,22 @@ impl Ipv4<'_> {
         protocol
     }
 
-    /// Bytes from this header on, as it says; zero where a device is still to split it and nobody
-    /// has set it.
+    /// Returns the bytes from this header on, as it declares; zero in a packet before segmentation
+    /// offload whose length was never set.
     #[inline(always)]
     pub(crate) fn total_length(&self) -> u32 {
         u32::from(u16::from_be_bytes(field(self.header, 2)))
     }
 
-    /// Bytes from the start of this header to the transport header.
+    /// Returns the bytes from the start of this header to the transport header.
     #[inline(always)]
     fn length(&self) -> usize {
         let [version_ihl] = field(self.header, 0);
         usize::from(version_ihl & 0x0f) * 4
     }
 
-    /// Offset of the transport header in the frame; `None` in a fragment that is not the first.
+    /// Returns the offset of the transport header in the frame; `None` for a fragment other than
+    /// the first.
     #[inline(always)]
     fn transport(&self) -> Option<usize> {
         let fragment_offset = u16::from_be_bytes(field(self.header, 6)) & 0x1fff;
@@ -132,21 +133,22 @@ impl Ipv4<'_> {
 }
 
 impl Ipv6<'_> {
-    /// Source address.
+    /// Returns the source address.
     #[inline(always)]
     #[must_use]
     pub fn src(&self) -> [[u8; 4]; 4] {
         self.address(8)
     }
 
-    /// Destination address.
+    /// Returns the destination address.
     #[inline(always)]
     #[must_use]
     pub fn dst(&self) -> [[u8; 4]; 4] {
         self.address(24)
     }
 
-    /// Bytes from this header on, as it says; zero where only an option does (RFC 2675).
+    /// Returns the bytes from this header on, as it declares; zero where only an option does (RFC
+    /// 2675).
     #[inline(always)]
     fn total_length(&self) -> u32 {
         match field(self.header, 4) {
@@ -168,12 +170,13 @@ const NO_PORTS: [u8; 4] = [0; 4];
 pub struct Transport {
     /// Protocol number of the transport header, or of the last header that could be read.
     pub protocol: u8,
-    /// Source and destination port; zero for other protocols, later fragments and cut-off headers.
+    /// Source and destination port; zero for other protocols, later fragments and truncated
+    /// headers.
     pub ports: [u8; 4],
 }
 
 impl Transport {
-    /// As [`Default`]: what keys without ports have to know.
+    /// No protocol and no ports, for keys that need neither; the same as [`Default`].
     pub const NONE: Transport = Transport { protocol: 0, ports: NO_PORTS };
 }
 
@@ -200,15 +203,15 @@ pub(crate) fn ipv6<F: Frame + ?Sized>(frame: &F, offset: usize) -> Result<Packet
     if version >> 4 == 6 { Ok(Packet::V6(Ipv6 { header, offset })) } else { Err(Reject::BadHeader) }
 }
 
-/// Protocol and ports, following IPv6 extension headers.
+/// Returns protocol and ports, following IPv6 extension headers.
 #[inline(always)]
 pub fn transport<F: Frame + ?Sized>(frame: &F, packet: &Packet<'_>) -> Transport {
     let (protocol, offset) = locate(frame, packet);
     ports(frame, protocol, offset)
 }
 
-/// Protocol and place of the transport header, following IPv6 extension headers; the protocol alone
-/// in a fragment that is not the first, and where headers are cut off.
+/// Returns the protocol and the offset of the transport header, following IPv6 extension headers.
+/// There is no offset for a fragment other than the first, and for truncated headers.
 #[inline(always)]
 pub(crate) fn locate<F: Frame + ?Sized>(frame: &F, packet: &Packet<'_>) -> (u8, Option<usize>) {
     match packet {
@@ -220,9 +223,9 @@ pub(crate) fn locate<F: Frame + ?Sized>(frame: &F, packet: &Packet<'_>) -> (u8, 
     }
 }
 
-/// Bytes of all headers up to the payload of TCP and UDP, which every segment of a super-packet
-/// has; of other protocols up to their own header, and of fragments up to where the headers end
-/// that could be read.
+/// Returns the bytes of all headers that every segment of a super-packet repeats: up to the payload
+/// for TCP and UDP, up to their own header for other protocols, and up to the last readable header
+/// for fragments.
 #[inline(always)]
 pub fn headers<F: Frame + ?Sized>(frame: &F, packet: &Packet<'_>) -> usize {
     let (protocol, start) = match packet {
@@ -246,8 +249,8 @@ pub fn headers<F: Frame + ?Sized>(frame: &F, packet: &Packet<'_>) -> usize {
     start + length
 }
 
-/// Protocol and place of the transport header, or the protocol alone of a later fragment and where
-/// headers are cut off.
+/// Returns the protocol and the offset of the transport header; no offset for a later fragment and
+/// for truncated headers.
 #[inline(always)]
 fn behind_extensions<F: Frame + ?Sized>(
     frame: &F,
@@ -277,7 +280,7 @@ fn behind_extensions<F: Frame + ?Sized>(
     (protocol, None)
 }
 
-/// Protocol and ports of a transport header that is somewhere, or not to be found.
+/// Returns protocol and ports of the transport header at `offset`, if it has one.
 #[inline(always)]
 pub(crate) fn ports<F: Frame + ?Sized>(
     frame: &F,

@@ -1,9 +1,16 @@
-//! Frames to packets: finds the network header that counts.
+//! Parser: finds the network header that defines a frame's flow.
 //!
-//! Headers between link and network are opened ([`crate::encapsulation`]). Tunnels, which have a
-//! network header of their own, are opened only if [settings](Settings) ask for it; otherwise the
-//! outermost network header counts. A frame is rejected only if its network header is missing or
-//! contradicts itself, so that a packet's class never depends on the key in use.
+//! A frame passes through up to three steps: headers between link and network are skipped
+//! ([`crate::encapsulation`]), the outermost IPv4 or IPv6 header is read and checked
+//! ([`crate::packet`]), and if [settings](Settings) ask for it, tunnels are opened down to the
+//! innermost network header ([`crate::tunnel`]). The result is a [`Packet`]; its transport header
+//! is read later, and only if a key or a measurement needs it ([`transport`]).
+//!
+//! A frame is rejected ([`Reject`]) only if its network header is missing or contradicts itself, so
+//! that the class of a packet never depends on the key in use.
+//!
+//! [`counted`] is the entry point. `plain` is the fast path of user space for IPv4 or IPv6 directly
+//! over Ethernet, and `any` handles all other frames.
 
 use crate::encapsulation::{self, IPV4, IPV6, encapsulated, is_vlan};
 use crate::frame::Frame;
@@ -14,32 +21,31 @@ use zerocopy::{Immutable, IntoBytes};
 
 pub use crate::packet::{MAX_EXTENSION_HEADERS, Packet, Reject, Transport, headers, transport};
 
-/// VLAN tags that are skipped where the compiler sees them; what comes then is an
-/// [`encapsulation`].
+/// Number of VLAN tags skipped inline; [`encapsulation`] skips any further ones.
 const PLAIN_TAGS: usize = 4;
 
-/// Which network header of a frame counts.
+/// Selection of the network header that defines the flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Immutable, IntoBytes)]
 #[repr(C, align(4))]
 pub struct Settings {
-    /// The innermost in [tunnels](crate::tunnel), not the outermost.
+    /// Select the innermost header in [tunnels](crate::tunnel) instead of the outermost one.
     pub inner: bool,
-    /// No padding.
+    /// Explicit, so that there is no padding.
     reserved: [u8; 3],
 }
 
 impl Settings {
-    /// As [`Default`], for statics: the outermost.
+    /// The outermost header; the same as [`Default`], usable in statics.
     pub const DEFAULT: Settings = Settings { inner: false, reserved: [0; 3] };
-    /// The innermost.
+    /// The innermost header.
     pub const INNER: Settings = Settings { inner: true, reserved: [0; 3] };
 }
 
-/// Finds and checks the network header of a frame that counts. The programs in the kernel open no
+/// Finds and checks the network header that defines a frame's flow. The kernel's programs open no
 /// tunnels.
 ///
 /// # Errors
-/// A [`Reject`] says why the frame belongs to no flow.
+/// Returns the [`Reject`] reason if the frame belongs to no flow.
 #[inline(always)]
 pub fn counted<'a, F: Frame + ?Sized>(
     frame: &'a F,
@@ -53,9 +59,9 @@ pub fn counted<'a, F: Frame + ?Sized>(
     Ok(outermost)
 }
 
-/// Returns the packet of an ordinary frame: IPv4 or IPv6 over Ethernet without tags. `None` says
-/// nothing about any other frame. An option, because a result would have the packet in memory, in
-/// pieces of other sizes than those by which it is read.
+/// Returns the packet of a plain frame: IPv4 or IPv6 over Ethernet, without tags. `None` implies
+/// nothing about any other frame. An `Option`, because a `Result` would put the packet into memory
+/// in pieces of other sizes than those by which it is read.
 #[inline(always)]
 pub(crate) fn plain<F: Frame + ?Sized>(
     frame: &F,
@@ -72,8 +78,9 @@ pub(crate) fn plain<F: Frame + ?Sized>(
     }
 }
 
-/// As [`counted`], for frames that are not plain: a function of its own in user space, to keep the
-/// code of plain frames short. Settings by value: a reference would put constants into memory.
+/// As [`counted`], for frames that are not plain: a separate function in user space, to keep the
+/// code of plain frames short. Takes settings by value: a reference would put constants into
+/// memory.
 #[cfg_attr(target_arch = "bpf", inline(always))]
 #[cfg_attr(not(target_arch = "bpf"), inline(never))]
 pub(crate) fn any<F: Frame + ?Sized>(
@@ -87,7 +94,7 @@ pub(crate) fn any<F: Frame + ?Sized>(
 /// Finds and checks the outermost network header of a frame.
 ///
 /// # Errors
-/// A [`Reject`] says why the frame belongs to no flow.
+/// Returns the [`Reject`] reason if the frame belongs to no flow.
 #[inline(always)]
 pub fn network<F: Frame + ?Sized>(frame: &F, link: Link) -> Result<Packet<'_>, Reject> {
     match link {
@@ -105,8 +112,8 @@ pub fn network<F: Frame + ?Sized>(frame: &F, link: Link) -> Result<Packet<'_>, R
             [first, _, _, _] if first >> 4 == 6 => ipv6(frame, 0),
             _ => Err(Reject::BadHeader),
         },
-        // The family is in the byte order of the machine that captured: of the four bytes, one end
-        // is zero.
+        // The family has the byte order of the capturing machine: of the four bytes, either the
+        // first three or the last three are zero.
         Link::Null => match *frame.bytes(0).ok_or(Reject::Truncated)? {
             [family, 0, 0, 0] | [0, 0, 0, family] => address_family(frame, family),
             _ => Err(Reject::NonIp(0)),
@@ -121,7 +128,8 @@ pub fn network<F: Frame + ?Sized>(frame: &F, link: Link) -> Result<Packet<'_>, R
     }
 }
 
-/// Apart, because only captures have these.
+/// Finds the network header for link types without an EtherType. Not inlined, because only captures
+/// have them.
 #[cold]
 #[cfg_attr(not(target_arch = "bpf"), inline(never))]
 fn without_ethertype<F: Frame + ?Sized>(frame: &F, link: Link) -> Result<Packet<'_>, Reject> {
@@ -134,7 +142,7 @@ fn without_ethertype<F: Frame + ?Sized>(frame: &F, link: Link) -> Result<Packet<
 }
 
 /// Returns the packet of a frame with IPv4 over Ethernet, without tags and options, at constant
-/// offsets. `None` says nothing about any other frame.
+/// offsets. `None` implies nothing about any other frame.
 #[inline(always)]
 pub fn plain_ipv4<F: Frame + ?Sized>(frame: &F) -> Option<Ipv4<'_>> {
     let whole: &[u8; 34] = frame.bytes(0)?;
@@ -144,7 +152,7 @@ pub fn plain_ipv4<F: Frame + ?Sized>(frame: &F) -> Option<Ipv4<'_>> {
     (is_plain && ip.total_length() >= 20).then_some(ip)
 }
 
-/// As [`plain_ipv4`], behind one tag of a VLAN.
+/// As [`plain_ipv4`], after one VLAN tag.
 #[inline(always)]
 pub fn tagged_ipv4<F: Frame + ?Sized>(frame: &F) -> Option<Ipv4<'_>> {
     let whole: &[u8; 38] = frame.bytes(0)?;
@@ -155,7 +163,7 @@ pub fn tagged_ipv4<F: Frame + ?Sized>(frame: &F) -> Option<Ipv4<'_>> {
         .then_some(ip)
 }
 
-/// As [`plain_ipv4`]: IPv6 without tags.
+/// As [`plain_ipv4`], for IPv6 without tags.
 #[inline(always)]
 pub fn plain_ipv6<F: Frame + ?Sized>(frame: &F) -> Option<Ipv6<'_>> {
     let whole: &[u8; 54] = frame.bytes(0)?;
@@ -164,7 +172,7 @@ pub fn plain_ipv6<F: Frame + ?Sized>(frame: &F) -> Option<Ipv6<'_>> {
     is_plain.then_some(Ipv6 { header, offset: 14 })
 }
 
-/// The EtherType of an Ethernet frame behind which [`network`] looks for nothing. `None` says
+/// Returns the EtherType of an Ethernet frame that [`network`] does not open. `None` implies
 /// nothing about any other frame.
 #[inline(always)]
 pub fn unopened<F: Frame + ?Sized>(frame: &F) -> Option<u16> {
@@ -177,13 +185,13 @@ pub fn unopened<F: Frame + ?Sized>(frame: &F) -> Option<u16> {
 fn address_family<F: Frame + ?Sized>(frame: &F, family: u8) -> Result<Packet<'_>, Reject> {
     match family {
         2 => ipv4(frame, 4),
-        // AF_INET6 of Linux, Windows, NetBSD/OpenBSD, FreeBSD, Darwin.
+        // AF_INET6 on Linux, Windows, NetBSD/OpenBSD, FreeBSD and Darwin.
         10 | 23 | 24 | 28 | 30 => ipv6(frame, 4),
         _ => Err(Reject::NonIp(0)),
     }
 }
 
-/// Reads the EtherType at `offset`, which the payload (or a VLAN tag) follows.
+/// Reads the EtherType at `offset`, and then the payload or VLAN tag that follows it.
 #[inline(always)]
 fn behind_ethertype<F: Frame + ?Sized>(frame: &F, offset: usize) -> Result<Packet<'_>, Reject> {
     let first = frame.number(offset).ok_or(Reject::Truncated)?;

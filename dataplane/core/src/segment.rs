@@ -1,5 +1,5 @@
-//! A packet's part in a conversation: what its transport header says of requests, answers and the
-//! order of data.
+//! Conversation fields of a packet: requests, answers and the order of data, from its transport
+//! header.
 
 use crate::frame::Frame;
 use crate::packet::{ICMP, ICMPV6, Packet, TCP, Transport, UDP};
@@ -11,11 +11,11 @@ const UDP_LENGTH: usize = 8;
 /// Bytes of a TCP header without options.
 const TCP_LENGTH: usize = 20;
 
-/// Who speaks.
+/// Protocol of a conversation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Speaks {
-    /// Nobody who is listened to; all else says nothing.
+    /// Not a protocol that we follow; the other fields are then unset.
     #[default]
     Nothing = 0,
     /// TCP.
@@ -30,41 +30,40 @@ pub enum Speaks {
 
 /// Flags of a TCP segment (RFC 9293 §3.1).
 pub mod flags {
-    /// No more data from the sender.
+    /// The sender has no more data.
     pub const FIN: u8 = 1;
     /// Synchronise sequence numbers.
     pub const SYN: u8 = 2;
     /// Reset the connection.
     pub const RST: u8 = 4;
-    /// The acknowledgement number counts.
+    /// The acknowledgement number is valid.
     pub const ACK: u8 = 16;
 }
 
-/// What is known of a packet's part in a conversation.
+/// Conversation fields of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Segment {
-    /// Who speaks.
+    /// Protocol.
     pub speaks: Speaks,
-    /// Of TCP its [`flags`]; of DNS and echoes 1 for answers; of QUIC the spin bit.
+    /// TCP: its [`flags`]. DNS and echo: 1 for answers. QUIC: the spin bit.
     pub flags: u8,
-    /// No padding.
+    /// Explicit, so that there is no padding.
     reserved: u16,
-    /// Bytes that a TCP segment carries; zero if its network header does not say how long it is.
+    /// Payload bytes of a TCP segment; zero if its network header does not give its length.
     pub payload: u32,
-    /// Sequence number of TCP; id of DNS; identifier and sequence number of an echo, as 16 bits
-    /// each.
+    /// TCP: sequence number. DNS: id. Echo: identifier and sequence number, 16 bits each.
     pub sequence: u32,
-    /// Acknowledgement number of TCP.
+    /// TCP: acknowledgement number.
     pub acknowledgement: u32,
-    /// TCP's own timestamp (TSval, RFC 7323 §3), if asked for and where senders usually put it.
+    /// TCP: timestamp of the sender (TSval, RFC 7323 §3), if required and at a usual offset.
     pub sent: u32,
-    /// The peer's timestamp that TCP echoes (TSecr), as `sent`.
+    /// TCP: echoed timestamp of the peer (TSecr), under the same conditions as `sent`.
     pub echoed: u32,
 }
 
 impl Segment {
-    /// Nothing that is listened to.
+    /// A packet of no protocol that we follow.
     pub const NONE: Segment = Segment {
         speaks: Speaks::Nothing,
         flags: 0,
@@ -76,14 +75,14 @@ impl Segment {
         echoed: 0,
     };
 
-    /// Whether all of these flags are set, and none of those.
+    /// Returns whether all flags in `set` are set, and none in `unset`.
     #[inline(always)]
     #[must_use]
     pub const fn is(&self, set: u8, unset: u8) -> bool {
         self.flags & (set | unset) == set
     }
 
-    /// The sequence number behind the segment: what acknowledges all of it.
+    /// Returns the sequence number after the segment: the number that acknowledges all of it.
     #[inline(always)]
     #[must_use]
     pub const fn end(&self) -> u32 {
@@ -92,8 +91,9 @@ impl Segment {
         self.sequence.wrapping_add(self.payload).wrapping_add(syn).wrapping_add(fin)
     }
 
-    /// Reads what begins at an offset in a frame. `timestamps`: whether TCP's are asked for. In
-    /// place: a segment that is returned has all of its fields in registers, on each way out.
+    /// Reads the transport header at `offset`. `timestamps`: whether those of TCP are required.
+    /// Works in place: a segment returned by value would have all of its fields in registers at
+    /// every return.
     #[inline(always)]
     pub(crate) fn read<F: Frame + ?Sized>(
         &mut self,
@@ -135,7 +135,7 @@ impl Segment {
         else {
             return;
         };
-        // No host takes a segment with a shorter header (RFC 9293 §3.1).
+        // No host accepts a segment with a shorter header (RFC 9293 §3.1).
         if data_offset < (TCP_LENGTH as u8 / 4) << 4 {
             return;
         }
@@ -157,7 +157,8 @@ impl Segment {
             return;
         };
         let is_answer = flags >> 7;
-        // Both sides may use the port (a server that asks another one); else the bit has to fit.
+        // Both sides may use the port (a server that queries another one); otherwise the bit must
+        // match.
         if is_answer == 1 && !from_server {
             return;
         }
@@ -186,9 +187,10 @@ impl Segment {
     }
 }
 
-/// TSval and TSecr, where Linux, the BSDs and macOS put them: first of all options, behind two that
-/// pad; in the SYN of Linux behind MSS and SACK permitted; in that of the others behind MSS, window
-/// scale and padding. A loop over options would take a switch a pass each.
+/// Returns TSval and TSecr, or zeros, from the offsets that common stacks use: as the first option,
+/// after two bytes of padding (Linux, the BSDs and macOS); in Linux' SYN after MSS and SACK
+/// permitted; in the others' SYN after MSS, window scale and padding. A loop over options would
+/// cost a switch per iteration.
 #[inline(always)]
 fn timestamps_of<F: Frame + ?Sized>(frame: &F, offset: usize, header_length: usize) -> (u32, u32) {
     const PAD: u8 = 1;

@@ -1,16 +1,18 @@
-//! Frequencies in rows of counters: Count Sketch (Charikar et al. 2002) and Count-Min (Cormode and
-//! Muthukrishnan 2005).
+//! Frequency sketches, rows of counters: Count Sketch (Charikar et al. 2002) and Count-Min (Cormode
+//! and Muthukrishnan 2005).
 //!
 //! A key has one counter in every row. Count-Min adds one to each, and the smallest is never too
-//! small. Count Sketch adds or subtracts one, by a sign of its own for every row, so that what
-//! other keys add cancels out on the average, and takes the median. Row hashes have 16 bits: the
-//! column is in the upper ones, the sign is the lowest, which no column uses.
+//! small. Count Sketch adds or subtracts one, by an independent sign per row, so that the
+//! contributions of other keys cancel out on average, and takes the median. Row hashes have 16
+//! bits: the upper ones select the column; the lowest, which no column uses, is the sign.
 //!
-//! Counters never wrap. One that comes near the end of its 32 bits stays where it is, whatever
-//! comes, so that its readers know it ([`SketchKind::is_full`]). The end is near within [`SLACK`]:
-//! cores that add at the same time have looked before one of them filled the counter, and each may
-//! still add the packets of a frame. What cores, interfaces and windows have counted is added up in
-//! 64 bits ([`WideSketch`]).
+//! Counters never wrap. A counter near the end of its 32-bit range is full: it keeps its value, so
+//! that readers recognise it ([`SketchKind::is_full`]). The margin is [`SLACK`]: cores that add at
+//! the same time may have checked the counter before one of them filled it, and each may still add
+//! the packets of one frame.
+//!
+//! [`Sketch`] is the memory of one core, and [`SharedSketch`] that of all cores. Both are added up
+//! over cores, interfaces and windows in the 64-bit counters of [`WideSketch`].
 
 use crate::branchless;
 use crate::counter::{SharedCounter, Sharing};
@@ -20,17 +22,17 @@ use crate::hash::{MAX_ROWS, Tabulation};
 use crate::key::KeyKind;
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
-/// Bits of the number of columns of the longest row.
+/// Bits of the number of columns in the longest row.
 pub const MAX_COLUMN_BITS: u32 = 14;
 
-/// How rows become a frequency.
+/// Kind of sketch: how row counters become a frequency.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum SketchKind {
-    /// Signed counters, the median of rows: no bias.
+    /// Signed counters, median of rows: unbiased.
     #[default]
     CountSketch = 0,
-    /// Unsigned counters, the smallest of rows: never too low.
+    /// Unsigned counters, minimum of rows: never too low.
     CountMin = 1,
 }
 
@@ -38,7 +40,7 @@ impl SketchKind {
     /// Both kinds.
     pub const ALL: [SketchKind; 2] = [SketchKind::CountSketch, SketchKind::CountMin];
 
-    /// The name used in options and outputs.
+    /// Returns the name used in options and outputs.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -47,7 +49,7 @@ impl SketchKind {
         }
     }
 
-    /// Whether a counter has come so near the end of its range that it counts no more.
+    /// Returns whether a counter is so near the end of its range that it no longer counts.
     #[inline(always)]
     #[must_use]
     pub const fn is_full(self, cell: i32) -> bool {
@@ -55,7 +57,8 @@ impl SketchKind {
         cell.wrapping_add(offset) as u32 > span
     }
 
-    /// A counter counts while it and the first number together are, unsigned, at most the second.
+    /// Returns `(offset, span)`: a counter counts while `counter + offset`, as an unsigned number,
+    /// is at most `span`.
     #[inline(always)]
     const fn range(self) -> (i32, u32) {
         match self {
@@ -65,15 +68,15 @@ impl SketchKind {
     }
 }
 
-/// How near the end of its range a counter is full: more than all cores together add between
-/// looking at it and adding.
+/// Distance from the end of its range at which a counter is full: more than all cores can add
+/// between the check and the addition.
 pub const SLACK: u32 = 1 << 26;
 
-/// What a counter of a Count Sketch holds at least, or the negative of it at most, if it is full.
-/// Those of Count-Min are unsigned and full at 2^31 more.
+/// Smallest absolute value of a full counter of a Count Sketch. Counters of Count-Min are unsigned,
+/// and full at 2^31 more.
 pub const FULL: i32 = i32::MAX - (SLACK as i32) + 1;
 
-/// Whether a measurement that takes a sketch is on, and with which.
+/// Whether a measurement that uses a sketch is on, and with which kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Immutable, IntoBytes)]
 #[repr(u8)]
 pub enum Mode {
@@ -87,7 +90,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// The sketch, if the measurement is on.
+    /// Returns the kind of sketch, if the measurement is on.
     #[inline(always)]
     #[must_use]
     pub fn sketch(self) -> Option<SketchKind> {
@@ -108,31 +111,31 @@ impl From<SketchKind> for Mode {
     }
 }
 
-/// What to measure with a sketch.
+/// Settings of a measurement that uses a sketch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Immutable, IntoBytes)]
 #[repr(C)]
 pub struct Settings {
-    /// Whether to measure, and with which sketch.
+    /// Whether to measure, and with which kind of sketch.
     pub mode: Mode,
-    /// What makes a flow.
+    /// Fields that define a flow.
     pub key: KeyKind,
     /// Rows and columns.
     pub shape: Grid,
 }
 
 impl Settings {
-    /// As [`Default`], for statics: off; by source, four rows of 1024.
+    /// Off, by source, four rows of 1024; the same as [`Default`], usable in statics.
     pub const DEFAULT: Settings =
         Settings { mode: Mode::Off, key: KeyKind::Src, shape: Grid::COUNTERS };
 
-    /// Whether to measure.
+    /// Returns whether the measurement is on.
     #[inline(always)]
     #[must_use]
     pub fn is_on(&self) -> bool {
         self.mode != Mode::Off
     }
 
-    /// Bytes of the counters.
+    /// Returns the bytes of the counters.
     #[inline(always)]
     pub(crate) const fn bytes(&self) -> usize {
         self.shape.padded_cells() * size_of::<i32>()
@@ -159,7 +162,7 @@ impl Default for Sketch {
 }
 
 impl Sketch {
-    /// Zeros.
+    /// Creates a sketch of zeros.
     #[must_use]
     pub const fn new() -> Self {
         Sketch { cells: [0; MAX_CELLS] }
@@ -171,7 +174,7 @@ impl Sketch {
         self.update_by(kind, shape, crc, tabulation, 1);
     }
 
-    /// Counts a key so many times.
+    /// Counts a key `times` times.
     #[inline(always)]
     pub fn update_by(
         &mut self,
@@ -187,8 +190,8 @@ impl Sketch {
         }
     }
 
-    /// As [`update_by`](Self::update_by), where all packets together are
-    /// [too few](Sharing::AloneWithFew) to fill a counter.
+    /// As [`update_by`](Self::update_by), where the packets of the bank are [too
+    /// few](Sharing::AloneWithFew) to fill a counter.
     #[inline(always)]
     pub(crate) fn update_few(
         &mut self,
@@ -223,7 +226,7 @@ impl Sketch {
         });
     }
 
-    /// How often a key was counted, as far as the sketch can say.
+    /// Returns the estimate of a key's count.
     #[must_use]
     pub fn query(&self, kind: SketchKind, shape: Grid, crc: u32, tabulation: &Tabulation) -> i32 {
         let mut values = Values::new();
@@ -233,13 +236,13 @@ impl Sketch {
         values.answer(kind, shape)
     }
 
-    /// The counters in use, row by row. Those of Count-Min are unsigned.
+    /// Returns the counters in use, row by row. Those of Count-Min are unsigned.
     #[must_use]
     pub fn cells(&self, shape: Grid) -> &[i32] {
         self.cells.get(..shape.cells()).unwrap_or(&self.cells)
     }
 
-    /// The counters in use, to be filled from a device.
+    /// Returns the counters in use, to be filled from a device.
     #[must_use]
     pub fn cells_mut(&mut self, shape: Grid) -> &mut [i32] {
         let (used, _) = self.cells.split_at_mut(shape.cells().min(MAX_CELLS));
@@ -252,13 +255,13 @@ impl Sketch {
     }
 }
 
-/// Counters of 64 bits, row by row: what cores, interfaces and windows have counted together. They
-/// cannot wrap: it would take 2^32 full counters.
+/// Counters of 64 bits, row by row: sums over cores, interfaces and windows. They cannot wrap: that
+/// would take 2^32 full counters.
 #[derive(Clone, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct WideSketch {
     cells: [i64; MAX_CELLS],
-    /// A bit for every counter, set if one that it was added up from is full.
+    /// One bit per counter, set if one of its summands is full.
     full: [u64; MAX_CELLS >> 6],
 }
 
@@ -268,17 +271,17 @@ impl Default for WideSketch {
     }
 }
 
-/// A row's word on a key.
+/// Estimate of one sketch row for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Said {
-    /// How often the key was counted, as far as this row can say.
+    /// Estimated count.
     pub value: i64,
-    /// Whether the row's counter is full: what came later is not in it.
+    /// Whether the row's counter is full: it lacks later packets.
     pub full: bool,
 }
 
 impl WideSketch {
-    /// Zeros.
+    /// Creates a sketch of zeros.
     #[must_use]
     pub const fn new() -> Self {
         WideSketch { cells: [0; MAX_CELLS], full: [0; MAX_CELLS >> 6] }
@@ -306,7 +309,7 @@ impl WideSketch {
             .for_each(|(index, &cell)| self.add(kind, index, cell));
     }
 
-    /// Sets a counter to what it was when somebody wrote it down.
+    /// Restores a counter from its serialized value.
     pub fn set(&mut self, index: usize, value: i64, full: bool) {
         if let Some(cell) = self.cells.get_mut(index) {
             *cell = value;
@@ -317,8 +320,8 @@ impl WideSketch {
         }
     }
 
-    /// The sketch of two streams together: counters add up, and a counter that is full in one is
-    /// full in the sum.
+    /// Adds the counters of another sketch. A counter that is full in either one is full in the
+    /// sum.
     pub fn unite(&mut self, other: &WideSketch, shape: Grid) {
         for (mine, theirs) in self.cells.iter_mut().zip(other.cells(shape)) {
             *mine += theirs;
@@ -326,25 +329,25 @@ impl WideSketch {
         self.full.iter_mut().zip(&other.full).for_each(|(mine, theirs)| *mine |= theirs);
     }
 
-    /// The counters in use, row by row.
+    /// Returns the counters in use, row by row.
     #[must_use]
     pub fn cells(&self, shape: Grid) -> &[i64] {
         self.cells.get(..shape.cells()).unwrap_or(&self.cells)
     }
 
-    /// Whether what came to a counter of this index was more than it can hold.
+    /// Returns whether a summand of this counter was full.
     #[must_use]
     pub fn is_full(&self, index: usize) -> bool {
         self.full.get(index >> 6).is_some_and(|word| (word >> (index & 63)) & 1 == 1)
     }
 
-    /// How many of the counters in use are full.
+    /// Returns how many of the counters in use are full.
     #[must_use]
     pub fn full(&self, shape: Grid) -> usize {
         (0..shape.cells()).filter(|&index| self.is_full(index)).count()
     }
 
-    /// What the rows say of a key.
+    /// Returns the estimate of each row for a key.
     pub fn rows(
         &self,
         kind: SketchKind,
@@ -359,7 +362,7 @@ impl WideSketch {
         });
     }
 
-    /// How often a key was counted, as far as the sketch can say.
+    /// Returns the estimate of a key's count.
     #[must_use]
     pub fn query(&self, kind: SketchKind, shape: Grid, crc: u32, tabulation: &Tabulation) -> i64 {
         let (mut values, mut rows) = ([i64::MAX; MAX_ROWS], 0);
@@ -381,8 +384,8 @@ impl WideSketch {
 }
 
 impl SketchKind {
-    /// What the rows say together: the smallest, or the median; of an even number of rows the mean
-    /// of the two in the middle, rounded up. Sorts them.
+    /// Combines the estimates of all rows, and sorts them: the minimum, or the median; for an even
+    /// number of rows the mean of the two in the middle, rounded up.
     #[must_use]
     pub fn answer(self, rows: &mut [i64]) -> i64 {
         rows.sort_unstable();
@@ -398,7 +401,7 @@ impl SketchKind {
     }
 }
 
-/// A sketch that several cores count in.
+/// Sketch that several cores count in.
 #[derive(FromZeros)]
 #[repr(C)]
 pub struct SharedSketch {
@@ -412,13 +415,13 @@ impl Default for SharedSketch {
 }
 
 impl SharedSketch {
-    /// Zeros.
+    /// Creates a sketch of zeros.
     #[must_use]
     pub const fn new() -> Self {
         SharedSketch { cells: [const { SharedCounter::new() }; MAX_CELLS] }
     }
 
-    /// Counts a key once, and says how often it was counted, as far as the sketch can say.
+    /// Counts a key once, and returns the estimate of its count.
     #[inline(always)]
     pub fn update_and_query(
         &self,
@@ -431,9 +434,9 @@ impl SharedSketch {
         self.update_by_and_query(sharing, kind, shape, crc, tabulation, 1)
     }
 
-    /// Counts a key so many times, and says how often it was counted after the first of them. After
-    /// each further one the answer is higher by one, since every row is: the median and the
-    /// smallest of rows rise with them.
+    /// Counts a key `times` times, and returns the estimate of its count after the first of them.
+    /// Each further one raises the estimate by one: every row rises by one, and so do their median
+    /// and minimum.
     #[inline(always)]
     pub fn update_by_and_query(
         &self,
@@ -445,7 +448,8 @@ impl SharedSketch {
         times: u32,
     ) -> i32 {
         match (shape.usual(), sharing.known()) {
-            // Without others in the counters the usual case has its own code.
+            // Code of its own for the usual case: the usual shape, and no other core in the
+            // counters.
             (Some(shape), Some(Sharing::AloneWithFew)) => {
                 self.update_rows(Sharing::AloneWithFew, kind, shape, crc, tabulation, times)
             }
@@ -480,14 +484,14 @@ impl SharedSketch {
         values.answer(kind, shape)
     }
 
-    /// Adds the counters in use to those of another sketch.
+    /// Adds the counters in use to another sketch.
     pub fn merge_into(&self, sketch: &mut WideSketch, kind: SketchKind, shape: Grid) {
         for (index, cell) in self.cells.iter().take(shape.cells()).enumerate() {
             sketch.add(kind, index, cell.load());
         }
     }
 
-    /// Sets a counter, to begin a test where it takes a device days to come.
+    /// Sets a counter. Test hook: starts from a value that a device would take days to reach.
     pub fn set(&self, index: usize, value: i32) {
         if let Some(cell) = self.cells.get(index) {
             cell.store(value);
@@ -500,7 +504,7 @@ impl SharedSketch {
     }
 }
 
-/// What is added to a counter: the term, or nothing if the counter is full.
+/// Returns the amount to add to a counter: `term`, or zero if the counter is full.
 #[inline(always)]
 fn room_for(kind: SketchKind, cell: i32, term: i32) -> i32 {
     if cfg!(target_arch = "bpf") {
@@ -513,7 +517,7 @@ fn room_for(kind: SketchKind, cell: i32, term: i32) -> i32 {
     }
 }
 
-/// Calls `visit(row, cell, sign)` for every row: the index of the key's counter, and what is added
+/// Calls `visit(row, cell, sign)` for every row: index of the key's counter, and the amount to add
 /// to it.
 #[inline(always)]
 fn for_each_row(
@@ -535,13 +539,13 @@ fn for_each_row(
     });
 }
 
-/// What the rows say.
+/// Row estimates of a key.
 struct Values([i32; MAX_ROWS]);
 
 impl Values {
     #[inline(always)]
     fn new() -> Self {
-        // Rows that are not there sort behind all others.
+        // Unused rows sort after all others.
         Values([i32::MAX; MAX_ROWS])
     }
 
@@ -560,13 +564,14 @@ impl Values {
         }
     }
 
-    /// Counters of Count-Min are unsigned.
+    /// Returns the minimum of the rows. Counters of Count-Min are unsigned.
     #[inline(always)]
     fn smallest(&self) -> i32 {
         self.0.iter().fold(i32::MAX, |least, &value| order(least, not_negative(value)).0)
     }
 
-    /// The median; of an even number of rows the mean of the two in the middle, rounded up.
+    /// Returns the median; for an even number of rows the mean of the two in the middle, rounded
+    /// up.
     #[inline(always)]
     fn median(&self, shape: Grid) -> i32 {
         let [a, b, c, d, ..] = self.0;
@@ -588,8 +593,8 @@ impl Values {
     #[inline(always)]
     fn middle(&self, rows: usize) -> i32 {
         let mut sorted = self.0;
-        // Neighbours are put in order as often as there are values: no branch depends on a value,
-        // which the eBPF verifier would follow both ways.
+        // Odd-even sort: neighbours are ordered in as many rounds as there are values. No branch
+        // depends on a value; the eBPF verifier would follow both sides.
         for round in 0..MAX_ROWS {
             let (_, from) = sorted.split_at_mut(round & 1);
             for pair in from.chunks_exact_mut(2) {
@@ -603,19 +608,20 @@ impl Values {
     }
 }
 
-/// The mean, rounded up: entropies come out closer than with half of the counts too low by a half.
+/// Returns the mean, rounded up: rounding down would make half of the counts too low by one half,
+/// and entropies less exact.
 #[inline(always)]
 fn mean(a: i32, b: i32) -> i32 {
     ((i64::from(a) + i64::from(b) + 1) >> 1) as i32
 }
 
-/// The smaller and the larger of two.
+/// Returns the smaller and the larger of two numbers.
 #[inline(always)]
 fn order(a: i32, b: i32) -> (i32, i32) {
     if cfg!(target_arch = "bpf") { branchless::order(a, b) } else { (a.min(b), a.max(b)) }
 }
 
-/// A counter of Count-Min, or the largest that is an answer.
+/// Returns a counter of Count-Min, limited to `i32::MAX`.
 #[inline(always)]
 fn not_negative(value: i32) -> i32 {
     if cfg!(target_arch = "bpf") {

@@ -1,4 +1,17 @@
-//! A core's whole state and what one frame does to it.
+//! Per-core state, and the path of one frame through it.
+//!
+//! [`State`] is the memory of one core, and [`Shared`] the memory that all cores count in. Both are
+//! plain integers without pointers, and empty when zeroed. [`State::active`] borrows the memory of
+//! one bank as [`Active`], which implements [`Memory`]. A [`Context`] has the settings and hash
+//! tables of a run.
+//!
+//! [`Record::record`] counts one frame in two steps. [`Record::observe`] parses the frame, counts
+//! packets and bytes, and fills an [`Observation`] with the fields that measurements need.
+//! [`Record::measure`] then runs each measurement that is on. Workers that count packets in batches
+//! call the two steps separately, and so do the eBPF programs, which have another [`Memory`].
+//!
+//! Where to look: [`parse`] for headers, [`list`](crate::list) for the loop over measurements,
+//! [`kernel`](crate::kernel) for the kernel's memory layout.
 
 use crate::arrival::{Arrival, Packets};
 use crate::cardinality::Cardinality;
@@ -25,31 +38,31 @@ use crate::unopened::Unopened;
 use core::borrow::Borrow;
 use zerocopy::FromZeros;
 
-/// Banks of every windowed measurement: one is written while the other is read and cleared.
+/// Banks of every banked measurement: packets are counted in one while the other is read and
+/// cleared.
 pub const BANKS: usize = 2;
 
-/// Settings and installed tables, as every update needs them.
+/// Settings and hash tables that every update needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a, S = Settings> {
-    /// What to measure and how: the settings, where the compiler may know them, or a reference to
-    /// them.
+    /// Settings of all measurements: by value where the compiler may know them, else by reference.
     pub settings: S,
-    /// Which of a frame's headers say what its flow is, whatever `settings` say.
+    /// Header of a frame that defines its flow; overrides `settings`.
     pub headers: parse::Settings,
-    /// How signatures become hashes of registers, whatever `settings` say.
+    /// Mode by which signatures become register hashes; overrides `settings`.
     pub hash: HashMode,
-    /// Tables of hashes.
+    /// Hash tables.
     pub tabulation: &'a Tabulation,
-    /// Whether other cores count in the same sketches.
+    /// Whether other cores count in the same sketches at the same time.
     pub sharing: Sharing,
     /// Length of a slot of staggered registers, in nanoseconds.
     pub slot_ns: u64,
-    /// What has to be known of packets.
+    /// Packet fields that measurements need.
     pub needs: Needs,
 }
 
 impl<'a> Context<'a> {
-    /// Of settings and tables.
+    /// Creates a context from settings and hash tables, with slots of one nanosecond.
     #[inline(always)]
     #[must_use]
     pub fn new(settings: Settings, tabulation: &'a Tabulation, sharing: Sharing) -> Self {
@@ -64,7 +77,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// The same with slots of this length, in nanoseconds; of one nanosecond, if nobody says.
+    /// Returns the context with slots of `slot_ns` nanoseconds.
     #[inline(always)]
     #[must_use]
     pub fn with_slots(self, slot_ns: u64) -> Self {
@@ -73,7 +86,7 @@ impl<'a> Context<'a> {
 }
 
 impl<S> Context<'_, S> {
-    /// A key's signature.
+    /// Returns the signature of a packet's key.
     #[inline(always)]
     pub(crate) fn signature<const KEYED: bool>(
         &self,
@@ -84,8 +97,8 @@ impl<S> Context<'_, S> {
         key.signature_of::<KEYED>(self.tabulation, packet, transport)
     }
 
-    /// What all keys that are in use, and all measurements of conversations, have to know of the
-    /// transport header. The segment stays as it was if nobody asks for it.
+    /// Reads the fields of the transport header that the keys in use and the conversation
+    /// measurements need. Leaves `segment` unchanged unless a measurement needs it.
     #[inline(always)]
     pub(crate) fn transport<F: Frame + ?Sized>(
         &self,
@@ -104,7 +117,7 @@ impl<S> Context<'_, S> {
         transport
     }
 
-    /// Hashes of both ends of a conversation, source and destination.
+    /// Returns the hashes of both endpoints of a conversation: source and destination.
     #[inline(always)]
     pub(crate) fn ends<const KEYED: bool>(
         &self,
@@ -120,8 +133,9 @@ impl<S> Context<'_, S> {
 }
 
 impl<P: Packets> Observation<P> {
-    /// Notes what is asked of a packet that was found in a frame. What nobody asks for stays as it
-    /// was. In place, because there is no room for two on the stack of a program in the kernel.
+    /// Fills the fields that measurements need from a parsed packet; the others keep their stale
+    /// values. Works in place, because the stack of an eBPF program has no room for two
+    /// observations.
     #[inline(always)]
     pub fn note<const KEYED: bool, F: Frame + ?Sized>(
         &mut self,
@@ -157,8 +171,8 @@ impl<P: Packets> Observation<P> {
         }
     }
 
-    /// Notes what distinct flows have to know of a packet, where nothing else is measured: the
-    /// signature of their key, which nobody asks for by another one.
+    /// Fills the fields that distinct flows need, where no other measurement is on: the signature
+    /// of their key. It is stored for all keys, since no other key is in use.
     #[inline(always)]
     pub fn note_flow<const KEYED: bool, F: Frame + ?Sized>(
         &mut self,
@@ -175,28 +189,28 @@ impl<P: Packets> Observation<P> {
     }
 }
 
-/// What all cores count in together.
+/// Memory that all cores count in.
 #[derive(FromZeros)]
 #[repr(C)]
 pub struct Shared {
-    /// What rotates.
+    /// Banked memory, which rotates with windows.
     pub banks: [SharedBank; BANKS],
-    /// What lasts.
+    /// Persistent memory.
     pub lasting: SharedLasting,
 }
 
-/// The state of one core: plain integers, valid and empty when zeroed, no pointers.
+/// State of one core: plain integers without pointers, valid and empty when zeroed.
 #[derive(Clone, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct State {
-    /// What rotates.
+    /// Banked memory, which rotates with windows.
     pub banks: [Bank; BANKS],
-    /// What lasts.
+    /// Persistent memory.
     pub lasting: Lasting,
 }
 
 impl State {
-    /// What a bank's packets are counted in.
+    /// Returns the memory in which packets of a bank are counted.
     #[inline(always)]
     pub fn active<'a>(&'a mut self, shared: &'a Shared, bank: usize) -> Active<'a> {
         let index = bank & (BANKS - 1);
@@ -212,17 +226,17 @@ impl State {
     }
 }
 
-/// What packets are counted in, where a core has a whole [`State`].
+/// Memory of one bank, where a core has a whole [`State`].
 pub struct Active<'a> {
-    /// Which bank it is.
+    /// Index of the bank.
     pub index: usize,
-    /// The core's own bank.
+    /// Per-core bank.
     pub bank: &'a mut Bank,
-    /// The core's own lasting memory.
+    /// Per-core persistent memory.
     pub lasting: &'a mut Lasting,
-    /// What all cores count in.
+    /// Bank that all cores share.
     pub shared: &'a SharedBank,
-    /// What lasts of that.
+    /// Persistent memory that all cores share.
     pub shared_lasting: &'a SharedLasting,
 }
 
@@ -254,7 +268,7 @@ impl Memory for Active<'_> {
 }
 
 impl Active<'_> {
-    /// The same, for code that is to keep where it counts in registers.
+    /// Borrows the same memory for a shorter time, so that the caller's pointers stay in registers.
     #[inline(always)]
     pub fn reborrow(&mut self) -> Active<'_> {
         Active {
@@ -279,7 +293,7 @@ impl Active<'_> {
     }
 }
 
-/// Counting, wherever packets are counted.
+/// Counting of frames in any [`Memory`].
 pub trait Record: Memory {
     /// Counts one frame.
     #[inline(always)]
@@ -304,10 +318,10 @@ pub trait Record: Memory {
         }
     }
 
-    /// The first half of [`record`](Self::record): packets and bytes, and what
-    /// [`measure`](Self::measure) has to know of a packet, if there is one: then it says so.
-    /// `KEYED` says whether the settings' hash is the keyed one: code for one kind of signature
-    /// takes fewer registers, and no packet has to ask.
+    /// Counts packets and bytes of a frame, and fills the fields that [`measure`](Self::measure)
+    /// needs: the first half of [`record`](Self::record). Returns whether the frame has a packet to
+    /// measure. `KEYED`: whether the settings' hash is the keyed one; code for one kind of
+    /// signature takes fewer registers, and no packet has to check.
     #[inline(always)]
     fn observe<const KEYED: bool, F: Frame + ?Sized, P: Packets>(
         &mut self,
@@ -319,7 +333,7 @@ pub trait Record: Memory {
         self.find::<false, KEYED, F, P>(context, link, frame, observation)
     }
 
-    /// As [`observe`](Self::observe), where distinct flows alone are measured.
+    /// As [`observe`](Self::observe), where only distinct flows are measured.
     #[inline(always)]
     fn observe_flow<const KEYED: bool, F: Frame + ?Sized, P: Packets>(
         &mut self,
@@ -331,7 +345,7 @@ pub trait Record: Memory {
         self.find::<true, KEYED, F, P>(context, link, frame, observation)
     }
 
-    /// Counts a frame, and notes what is asked of the packet in it.
+    /// Counts a frame, and fills the required fields from the packet in it.
     #[doc(hidden)]
     #[inline(always)]
     fn find<const FLOW: bool, const KEYED: bool, F: Frame + ?Sized, P: Packets>(
@@ -355,7 +369,7 @@ pub trait Record: Memory {
                 }
             },
         };
-        // Keys are inlined for each family, so that nothing has to be told apart twice.
+        // Key code is inlined once per family, so that the family is tested only once.
         match packet {
             Packet::V4(_) => {
                 let counters = self.counters();
@@ -385,9 +399,10 @@ pub trait Record: Memory {
         true
     }
 
-    /// The second half of [`record`](Self::record), for packets in the order in which they came:
-    /// one measurement after the other, so that each finds its own tables in the nearest cache.
-    /// None of them looks at another, and so the result is that of packets one by one.
+    /// Runs the measurements on packets in the order of their arrival: the second half of
+    /// [`record`](Self::record). Runs one measurement after the other, so that each finds its
+    /// tables in the nearest cache. Measurements are independent, so the result is the same as
+    /// packet by packet.
     #[inline(always)]
     fn measure<P: Packets>(
         &mut self,
@@ -397,11 +412,12 @@ pub trait Record: Memory {
         Self: Sized,
     {
         let pass = self.pass(context);
-        // By value: a reference to what may be constants would keep the compiler from seeing them.
+        // By value: a reference to settings that may be constants would hide them from the
+        // compiler.
         measure(self, context.settings, context.needs, &pass, packets);
     }
 
-    /// As [`measure`](Self::measure), by one measurement, which is on.
+    /// As [`measure`](Self::measure), for one measurement, which is on.
     #[inline(always)]
     fn measure_by<M: Listed, P: Packets>(
         &mut self,
@@ -414,12 +430,12 @@ pub trait Record: Memory {
         measure_by::<M, P>(self, context.settings.borrow(), &pass, packets);
     }
 
-    /// What measurements know beside their settings.
+    /// Returns the inputs of measurements beside their settings.
     #[doc(hidden)]
     #[inline(always)]
     fn pass<'a>(&mut self, context: &Context<'a, impl Copy>) -> Pass<'a> {
         let Context { hash, tabulation, sharing, slot_ns, .. } = *context;
-        // No counter holds more than all packets of its bank, where one core counts.
+        // Where one core counts, no counter exceeds the number of packets of its bank.
         let counters = self.counters();
         let counted = counters.ipv4 + counters.ipv6;
         Pass {

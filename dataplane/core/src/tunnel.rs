@@ -1,17 +1,17 @@
-//! Tunnels: network headers in what other network headers carry.
+//! Tunnels: network headers in the payload of other network headers.
 //!
-//! Opened only if [settings](crate::parse::Settings) ask for it. Then the innermost header that can
-//! be found counts. A tunnel whose inside is cut off, encrypted or no IP leaves the header around
-//! it, so that no packet is lost for being in a tunnel.
+//! Tunnels are opened only if [settings](crate::parse::Settings) ask for it. The innermost header
+//! that can be found then defines the flow. If the inner part of a tunnel is truncated, encrypted
+//! or not IP, the header around it counts, so that no packet is dropped for being in a tunnel.
 
 use crate::encapsulation::{self, IPV4, IPV6, TRANSPARENT_ETHERNET, encapsulated};
 use crate::frame::Frame;
 use crate::packet::{Packet, locate};
 
-/// Tunnels in tunnels that are opened; what is in more of them is not looked at.
+/// Maximum number of nested tunnels that are opened; deeper ones are ignored.
 pub const MAX_TUNNELS: usize = 4;
 
-/// Extension headers of GTP-U that are followed; a tunnel with more is not opened.
+/// Maximum number of GTP-U extension headers; a tunnel with more is not opened.
 const MAX_GTP_EXTENSIONS: usize = 4;
 
 const IPV4_IN_IP: u8 = 4;
@@ -28,10 +28,10 @@ const PPP_IN_GRE: u16 = 0x880b;
 const ERSPAN: u16 = 0x88be;
 const ERSPAN_3: u16 = 0x22eb;
 
-/// What is inside, as an EtherType, and where it begins.
+/// EtherType and offset of the header inside a tunnel.
 type Inside = Option<(u16, usize)>;
 
-/// The innermost network header of a packet.
+/// Returns the innermost network header of a packet.
 #[inline(never)]
 pub fn innermost<'a, F: Frame + ?Sized>(frame: &'a F, outermost: Packet<'a>) -> Packet<'a> {
     let mut packet = outermost;
@@ -56,9 +56,9 @@ fn inside<'a, F: Frame + ?Sized>(frame: &'a F, packet: &Packet<'_>) -> Option<Pa
     encapsulated(frame, ethertype, offset, 0).ok()
 }
 
-/// GRE with checksum, key and sequence number (RFC 2890), in which Ethernet (NVGRE too), ERSPAN and
-/// MPLS may be, and that of PPTP (RFC 2637). Source routes, which RFC 2784 took out, are not
-/// opened.
+/// Opens GRE with checksum, key and sequence number (RFC 2890), which may carry Ethernet (also
+/// NVGRE), ERSPAN and MPLS, and the GRE of PPTP (RFC 2637). Source routes, which RFC 2784 removed,
+/// are not opened.
 fn generic<F: Frame + ?Sized>(frame: &F, offset: usize) -> Inside {
     let [flags, version, high, low] = *frame.bytes(offset)?;
     let ethertype = u16::from_be_bytes([high, low]);
@@ -69,7 +69,7 @@ fn generic<F: Frame + ?Sized>(frame: &F, offset: usize) -> Inside {
         (0, 0) => {
             let end = behind(sequence + 4 + optional(flags, 0x80) + optional(flags, 0x20));
             match ethertype {
-                // The first version has neither a sequence number nor a header of its own.
+                // ERSPAN type I has neither a sequence number nor a header of its own.
                 ERSPAN if sequence == 0 => Some((TRANSPARENT_ETHERNET, end)),
                 ERSPAN => Some((TRANSPARENT_ETHERNET, end + 8)),
                 ERSPAN_3 => {
@@ -89,7 +89,7 @@ fn generic<F: Frame + ?Sized>(frame: &F, offset: usize) -> Inside {
     }
 }
 
-/// Tunnels in UDP, by the destination's port: what comes from such a port may be an answer to
+/// Opens tunnels in UDP, by destination port only: a packet from such a port may be an answer to
 /// anything.
 fn datagram<F: Frame + ?Sized>(frame: &F, offset: usize) -> Inside {
     let payload = offset + 8;
@@ -110,7 +110,7 @@ fn datagram<F: Frame + ?Sized>(frame: &F, offset: usize) -> Inside {
     }
 }
 
-/// A packet of a user in GTP version 1 (3GPP TS 29.281), behind optional fields and extension
+/// Opens a user packet in GTP version 1 (3GPP TS 29.281), after optional fields and extension
 /// headers.
 fn gtp<F: Frame + ?Sized>(frame: &F, offset: usize) -> Inside {
     const USER_PACKET: u8 = 0xff;
@@ -122,7 +122,7 @@ fn gtp<F: Frame + ?Sized>(frame: &F, offset: usize) -> Inside {
     if flags & 7 != 0 {
         end += 4;
         let [mut next] = *frame.bytes(end - 1)?;
-        // Without the bit the field is there and means nothing.
+        // Without the E bit the field is present but has no meaning.
         if flags & 4 == 0 {
             next = 0;
         }

@@ -1,14 +1,14 @@
-//! Of what EtherType the frames are that count as non-IP, if it is one.
+//! Most frequent EtherType of frames that count as non-IP.
 
 use zerocopy::FromZeros;
 
-/// The EtherType with the most votes, by Boyer and Moore: one number and one count, and whatever
-/// has more than half of all votes is it.
+/// The EtherType with the most votes, by Boyer and Moore's majority vote: one number and one count.
+/// An EtherType with more than half of all votes always wins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Unopened {
     ethertype: u32,
-    /// Votes for it, less those of others that came since.
+    /// Votes for it, minus later votes for others.
     votes: u32,
 }
 
@@ -16,7 +16,7 @@ impl Unopened {
     /// No votes.
     pub(crate) const NONE: Unopened = Unopened { ethertype: 0, votes: 0 };
 
-    /// Frames of an EtherType; zero for those that have none.
+    /// Votes for an EtherType; zero for frames without one.
     #[inline(always)]
     pub fn vote(&mut self, ethertype: u16, frames: u32) {
         self.vote_for(u32::from(ethertype), frames);
@@ -38,15 +38,15 @@ impl Unopened {
         self.vote_for(other.ethertype, other.votes);
     }
 
-    /// An EtherType, and how many frames it has at least. `None` if they have none, or if there
-    /// were none.
+    /// Returns the EtherType and a lower bound of its frames. `None` if these frames have no
+    /// EtherType, or there were none.
     #[must_use]
     pub fn most(&self) -> Option<(u16, u64)> {
         let ethertype = u16::try_from(self.ethertype)
             .ok()
             .filter(|&ethertype| ethertype != 0 && self.votes > 0)?;
-        // Each vote that is left is a frame of its own; of the pairs that cancelled out, none need
-        // be of this EtherType.
+        // Each remaining vote is a frame; of the pairs that cancelled out, possibly none had this
+        // EtherType.
         Some((ethertype, u64::from(self.votes)))
     }
 }

@@ -1,4 +1,4 @@
-//! Large values on the heap that never were on a stack.
+//! Allocation of large values on the heap without a copy on the stack.
 
 use alloc::alloc::handle_alloc_error;
 use alloc::boxed::Box;
@@ -14,7 +14,7 @@ pub trait Zeroed: FromZeros + Sized {
         Self::new_box_zeroed().unwrap_or_else(|_| handle_alloc_error(Layout::new::<Self>()))
     }
 
-    /// Allocates an empty value that is shared.
+    /// Allocates an empty value with shared ownership.
     #[must_use]
     fn counted() -> Arc<Self> {
         Arc::from(Self::boxed())

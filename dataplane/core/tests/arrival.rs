@@ -1,4 +1,4 @@
-//! A frame that stands for several packets on the wire counts as they would one by one.
+//! A frame of several wire packets counts like these packets one by one.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 #[path = "../../../traffic/src/frame.rs"]
@@ -16,7 +16,7 @@ use flowgauge_core::{
 };
 use frame::{IPV4, Ip, TCP, Tcp, ethernet};
 
-/// Ethernet, IPv4, TCP; every eighth is no IP.
+/// Returns a frame with Ethernet, IPv4 and TCP; every eighth is not IP.
 fn frame(flow: u8, number: usize) -> Vec<u8> {
     let ports = [u16::from_be_bytes([1, flow]), 80];
     let segment = Tcp { ports, ..Tcp::default() }.segment(&[]);
@@ -32,7 +32,7 @@ fn settings(sketches: SketchKind, shape: Grid, heavy: (Algorithm, Unit)) -> Sett
     settings.frequency = sketch(KeyKind::Dst);
     settings.membership =
         membership::Settings { on: true, key: KeyKind::FiveTuple, ..Default::default() };
-    // Slots for all flows.
+    // One slot per flow.
     let (algorithm, unit) = heavy;
     settings.heavy = heavy::Settings { algorithm, unit, key: KeyKind::FiveTuple, slots_log2: 12 };
     settings
@@ -42,14 +42,14 @@ fn empty() -> (Box<State>, Box<Shared>) {
     (State::boxed(), Shared::boxed())
 }
 
-/// Numbers of segments, that of a large super-packet included.
+/// Numbers of segments, including that of a large super-packet.
 const SEGMENTS: [u32; 8] = [1, 2, 45, 1, 3, 64, 17, 7282];
 
 #[test]
 fn a_super_packet_gives_the_bits_that_its_segments_give() {
     let tabulation = Box::new(Tabulation::from_seed(3));
     let kinds = SketchKind::ALL.into_iter().cycle();
-    // Few columns, so that flows share them and estimates of a Count Sketch are below zero too.
+    // Few columns, so that flows share them and some estimates of a Count Sketch are negative.
     let shapes =
         [Grid::COUNTERS, Grid::of_counters(5, 16).unwrap(), Grid::of_counters(7, 64).unwrap()]
             .into_iter()
@@ -64,7 +64,7 @@ fn a_super_packet_gives_the_bits_that_its_segments_give() {
         for (number, segments) in SEGMENTS.into_iter().cycle().enumerate().take(300) {
             let frame = frame((number * 7 % 61) as u8, number);
             let (frame, timestamp) = (frame.as_slice(), 0);
-            // All but the last are full.
+            // All but the last have full length.
             let lengths = (1..segments).map(|_| 1514).chain([60 + number as u32]);
             let mut active = single.active(&single_shared, 0);
             lengths.clone().for_each(|length| {
@@ -101,7 +101,7 @@ fn a_super_packet_gives_the_bits_that_its_segments_give() {
     }
 }
 
-/// Of a table that is full, one coin decides for all segments: counts and bounds stay sound.
+/// In a full table one random decision applies to all segments: counts and bounds stay valid.
 #[test]
 fn totals_of_a_full_table_are_those_of_the_segments() {
     let tabulation = Box::new(Tabulation::from_seed(3));
@@ -144,7 +144,7 @@ fn sums_of_logarithms_are_those_of_their_terms() {
         sum += u64::from(PER_PACKET.log2(u64::from(x)));
         assert_eq!(SUMS_PER_PACKET.up_to(x), sum, "{x}");
     }
-    // Further up: at the edges of all stretches, a term at a time.
+    // Larger numbers: at the edges of all intervals, one term at a time.
     for leading in 17..32 {
         for stretch in 0..16 {
             let edge = (1_u32 << leading) + (stretch << (leading - 4));

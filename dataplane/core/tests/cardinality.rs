@@ -46,7 +46,7 @@ fn thesis_rank_table_has_21_disjoint_entries() {
     assert_eq!((table[20].value, table[20].prefix_length, table[20].level), (1, 21, 21));
 }
 
-/// IPv4 and IPv6, TCP.
+/// Returns a TCP frame over IPv4 or IPv6.
 fn frame(number: u8) -> Vec<u8> {
     let ports = [u16::from_be_bytes([1, number]), 80];
     let segment = Tcp { ports, ..Tcp::default() }.segment(&[]);
@@ -175,14 +175,15 @@ proptest! {
     }
 }
 
-/// Slots of a millisecond wrap every 50 days.
+/// Numbers of slots of a millisecond wrap every 50 days.
 #[test]
 fn staggered_registers_go_on_when_the_number_of_slots_wraps() {
     for p in 4..=16 {
         let p = Precision::new(p).unwrap();
         let (m, mut registers, mut merged) =
             (p.registers() as u32, Box::new(Staggered::new()), Box::new(Staggered::new()));
-        // Three rounds before and after; every register is raised in every round of its own.
+        // Three rounds before and three after the wrap; every register is raised in each of its
+        // rounds.
         for step in 0..6 * m {
             let slot = (step).wrapping_sub(3 * m);
             let index = slot % m;

@@ -1,4 +1,4 @@
-//! Round-trip delays: what is a request and what answers it, and which delay comes out.
+//! Round-trip delays: requests, their answers, and the resulting delays.
 
 #[path = "../../../traffic/src/frame.rs"]
 #[allow(dead_code, unreachable_pub, reason = "all tests build frames with it")]
@@ -20,10 +20,10 @@ const CLIENT: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 1), 40_000);
 const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 0, 2, 7), 443);
 type End = (Ipv4Addr, u16);
 
-/// Nanoseconds that both of the kinds' clocks can tell.
+/// One millisecond in nanoseconds: both clocks that kinds use resolve it.
 const MS: u64 = 1_000_000;
 
-/// An address; for IPv6 a mapped one.
+/// Returns an address; an IPv4-mapped one for IPv6.
 fn address(v6: bool, address: Ipv4Addr) -> IpAddr {
     if v6 { address.to_ipv6_mapped().into() } else { address.into() }
 }
@@ -80,7 +80,7 @@ fn quic(from: End, to: End, spin: bool) -> Vec<u8> {
     frame(false, UDP, from, to, &udp([from.1, to.1], &packet))
 }
 
-/// Somebody who counts delays.
+/// Observer that counts delays.
 struct Counting {
     settings: Delays,
     tabulation: Tabulation,
@@ -127,7 +127,7 @@ impl Counting {
         self.delay().counts(&self.settings, kind, false)
     }
 
-    /// The buckets that delays of a kind are in, each as often as it counts.
+    /// Returns the buckets of a kind's delays, each as often as it counts.
     fn buckets(&self, kind: Kind, leaves: bool) -> Vec<usize> {
         let histogram = self.delay().histogram(&self.settings, kind, leaves, 0);
         let buckets =
@@ -163,12 +163,12 @@ fn each_kind_matches_its_answers_over_both_families() {
         let mut data = Counting::of(Kind::TcpData);
         data.packet(0, &Tcp { sequence: 1000, payload: 100, ..TCP }.frame(v6));
         data.packet(MS, &Tcp { sequence: 1100, payload: 200, ..TCP }.frame(v6));
-        // The acknowledgement of the second segment says nothing of the first, whose own one comes
-        // late.
+        // The acknowledgement of the second segment does not measure the first, whose own one
+        // arrives late.
         data.packet(8 * MS, &Tcp { acknowledgement: 1300, ..TCP }.back().frame(v6));
         data.packet(9 * MS, &Tcp { acknowledgement: 1100, ..TCP }.back().frame(v6));
         data.is(Kind::TcpData, &[7 * MS, 9 * MS]);
-        // Once answered, it is gone.
+        // An answered request is removed.
         data.packet(10 * MS, &Tcp { acknowledgement: 1300, ..TCP }.back().frame(v6));
         data.is(Kind::TcpData, &[7 * MS, 9 * MS]);
 
@@ -221,7 +221,7 @@ fn what_asks_for_nothing_is_no_request() {
         data.packet(0, &Tcp { flags, sequence: 5, ..TCP }.frame(false));
     }
     assert_eq!(data.counts(Kind::TcpData).requests, 0);
-    // A keep-alive with the byte that was acknowledged before is answered as any other data.
+    // A keep-alive with the byte that was acknowledged before is answered like any other data.
     data.packet(MS, &Tcp { sequence: 99, payload: 1, ..TCP }.frame(false));
     data.packet(2 * MS, &Tcp { acknowledgement: 100, ..TCP }.back().frame(false));
     data.is(Kind::TcpData, &[MS]);
@@ -231,7 +231,7 @@ fn what_asks_for_nothing_is_no_request() {
     data.is(Kind::TcpData, &[MS]);
 }
 
-/// Hosts drop segments whose header says that it is shorter than any is (RFC 9293 §3.1).
+/// Hosts drop segments whose header declares less than the minimum length (RFC 9293 §3.1).
 #[test]
 fn headers_of_less_than_five_words_ask_and_answer_nothing() {
     let with = |words: u8, mut frame: Vec<u8>| {
@@ -274,7 +274,7 @@ fn a_segment_that_is_sent_again_counts_from_its_first_packet() {
         tcp.counts(Kind::TcpHandshake),
         Counts { requests: 2, admitted: 2, ..Counts::default() }
     );
-    // The port is used again by another connection.
+    // The port is reused by another connection.
     tcp.packet(5000 * MS, &Tcp { flags: SYN, sequence: 4000, ..TCP }.frame(false));
     tcp.packet(
         5001 * MS,
@@ -312,7 +312,7 @@ fn timestamps_count_from_their_first_packet() {
     for at in [10, 11] {
         tcp.packet(at * MS, &Tcp { options: &reply, ..TCP }.back().frame(false));
     }
-    // Retransmissions do not spoil it, nor does a packet with the same stamp that comes later.
+    // Retransmissions do not distort it, nor does a later packet with the same timestamp.
     tcp.packet(12 * MS, &Tcp { payload: 100, options: &ask, ..TCP }.frame(false));
     tcp.packet(12 * MS + 1, &Tcp { options: &reply, ..TCP }.back().frame(false));
     tcp.is(Kind::TcpTimestamps, &[10 * MS]);
@@ -334,7 +334,7 @@ fn timestamps_count_from_their_first_packet() {
 #[test]
 fn the_spin_bit_counts_from_edge_to_edge() {
     let mut udp = Counting::of(Kind::QuicSpin);
-    // Nobody knows since when the bit is as it is first seen.
+    // The age of a bit that is seen for the first time is unknown.
     for (at, spin) in
         [(0, false), (5, false), (10, true), (15, true), (30, false), (31, false), (60, true)]
     {
@@ -410,7 +410,7 @@ fn a_flood_of_half_open_connections_leaves_what_is_answered_right() {
             110 * MS,
             &Tcp { flags: SYN | ACK, acknowledgement: 10, ..TCP }.back().frame(false),
         );
-        // Whichever fridge it was in: there is one delay, and it is right.
+        // In whichever fridge it was: there is one delay, and it is correct.
         let found: Vec<usize> = (0..tcp.settings.fridges())
             .flat_map(|fridge| {
                 let histogram = tcp
@@ -456,10 +456,10 @@ fn what_is_not_admitted_is_not_looked_for() {
                 icmp.delay().histogram(&icmp.settings, Kind::Icmp, false, fridge).unwrap();
             histogram.buckets().iter().map(|bucket| u64::from(bucket.samples)).sum::<u64>()
         };
-        // All that were admitted were answered at once.
+        // All admitted requests were answered at once.
         assert_eq!((0..settings.fridges()).map(samples).sum::<u64>(), counts.admitted);
-        // Binomial: 1000 +- 29.6; four deviations are wrong once in 16,000 seeds, and the seed is
-        // fixed.
+        // Binomial: 1000 +- 29.6; four standard deviations fail once in 16,000 seeds, and the seed
+        // is fixed.
         assert!(counts.admitted.abs_diff(1000) < 119, "{}", counts.admitted);
         for fridge in 0..settings.fridges() {
             let (share, bits) = settings.admitted(fridge);
@@ -515,7 +515,7 @@ fn buckets_are_in_order_and_narrow() {
 
 #[test]
 fn shares_that_change_leave_no_bias() {
-    // Answers come one and a half windows after their requests: they reach into two earlier
+    // Answers arrive one and a half windows after their requests: they reach into two earlier
     // windows.
     const KEPT: [u8; 9] = [0, 0, 3, 3, 1, 0, 0, 0, 0];
     const COUNTED: [u8; 9] = [0, 0, 3, 3, 3, 3, 1, 0, 0];
@@ -562,7 +562,7 @@ fn shares_that_change_leave_no_bias() {
             _ => REQUESTS,
         });
         let (estimate, seen) = of(delay);
-        // Of those that are counted few are overwritten, one in three at most: a delay weighs less
+        // Few of the counted requests are overwritten, at most one in three: a delay weighs less
         // than twice the reciprocal of the share.
         let weight = f64::from(2_u32 << counted);
         assert!(

@@ -1,4 +1,4 @@
-//! The sums of entropies, and what becomes of them in integers.
+//! Sums of entropies, and the entropies computed from them in integers.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use flowgauge_core::entropy::{DERIVATIVE_OF_LOG, POWER, in_integers, of_window};
@@ -13,12 +13,12 @@ fn tabulation() -> &'static Tabulation {
     TABULATION.get_or_init(|| Box::new(Tabulation::from_seed(1)))
 }
 
-/// Wide enough that each of some twenty keys is alone in most rows.
+/// A shape so wide that each of about twenty keys is alone in most rows.
 fn wide() -> Grid {
     Grid::of_counters(12, 1024).unwrap()
 }
 
-/// What the packets of these flows add up to, each counted exactly.
+/// Returns the sum for the packets of these flows, each counted exactly.
 fn sum(keys: &[u8]) -> u64 {
     let mut counts: BTreeMap<u8, u64> = BTreeMap::new();
     let term = |key: &u8| {
@@ -33,13 +33,13 @@ fn sum(keys: &[u8]) -> u64 {
     keys.iter().map(term).sum()
 }
 
-/// `log2 S - sum / S`, nothing amplified.
+/// Returns `log2 S - sum / S`, not amplified.
 fn in_floats(packets: u64, sum: u64) -> f64 {
     (packets as f64).log2() - sum as f64 / 1024.0 / packets as f64
 }
 
-/// Algorithm 3 as the paper has it: the exponent, which is amplified already, is taken for a plain
-/// one. What does not fit 128 bits is zero in P4 (paper, section III-B).
+/// Algorithm 3 taken literally: the exponent, which is already amplified, is treated as plain. A
+/// value that exceeds 128 bits is zero in P4 (paper, section III-B).
 fn literally(packets: u64, sum: u64) -> f64 {
     let difference = u64::from(PER_WINDOW.log2(sum >> 10) - PER_WINDOW.log2(packets));
     let power = if difference < 128 { POWER.of(2, difference) } else { 0 };
@@ -56,7 +56,7 @@ fn known_windows() {
     // One flow of 4: log2 of 2, 3 and 4 with constants of three digits, and three times the
     // derivative.
     assert_eq!(sum(&[7; 4]), (1024 + 1474) + (1024 + 599 + 1474) + (2048 + 1474));
-    // As many flows as packets: nothing is added, and the entropy is the logarithm of the packets.
+    // As many flows as packets: the sum is zero, and the entropy is the logarithm of the packets.
     assert_eq!(of_window(1 << 20, 0), 20 << 10);
     assert_eq!(
         of_window(1 << 20, (1 << 30) - 1),
@@ -73,16 +73,17 @@ fn known_windows() {
     assert_eq!(of_window(1, u64::MAX), 0, "never below zero");
 }
 
-/// How far the entropy in integers may be from that in floating point. A logarithm of seven bits is
-/// too small by up to that of 1 + 1/128, and by what its constants of three digits and of 1024ths
-/// lose; that happens once in the difference and once in the exponent of the quotient. The quotient
-/// is a power within 1 %, of a sum that was cut off to whole bits.
+/// Returns the allowed difference between the entropy in integers and in floating point. A
+/// logarithm of seven bits is too small by up to that of 1 + 1/128, and by the rounding of its
+/// constants to three digits and to 1024ths. This error occurs once in the difference and once in
+/// the exponent of the quotient. The quotient is a power within 1 %, of a sum truncated to whole
+/// bits.
 fn allowed(packets: u64, quotient: f64) -> f64 {
     let logarithm = (1.0 + 1.0_f64 / 128.0).log2() + 0.0005 + 1.0 / 1024.0;
     logarithm + quotient * (1.01 * logarithm.exp2() * (1.0 + 1.0 / packets as f64) - 1.0)
 }
 
-/// Both in floating point and in integers: the first is exact but for the sum.
+/// Compares floating point with integers: the former is exact except for the sum.
 #[test]
 fn integers_with_seven_bits_are_near_the_floats() {
     let mut worst: f64 = 0.0;
@@ -114,7 +115,7 @@ fn seven_bits_are_better_than_four_and_the_literal_algorithm_is_no_use() {
         seven += (of_window(packets, sum) as f64 / 1024.0 - exact).abs();
     }
     assert!(seven < four, "4 bits {four}, 7 bits {seven}");
-    // The power is lost, and what is left is the logarithm of the packets.
+    // The power is dropped, and the result is the logarithm of the packets.
     for (tenths, wrong) in [(58, "38.2"), (128, "156.1")] {
         let (packets, sum) = (1 << 21, (1_u64 << 21) * 1024 * tenths / 10);
         let exact = in_floats(packets, sum);
@@ -140,8 +141,8 @@ proptest! {
         }
     }
 
-    /// Packets of one flow on several cores: the sketch is one, and the sums add up to that of one
-    /// core.
+    /// Packets of one flow on several cores: there is one sketch, and the sums add up to that of
+    /// one core.
     #[test]
     fn cores_add_up(packets in prop::collection::vec((0..20_u8, 0..4_usize), 0..400)) {
         let (sketch, mut cores) = (Box::new(SharedSketch::new()), [Entropy::default(); 4]);

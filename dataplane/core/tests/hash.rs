@@ -1,10 +1,10 @@
-//! Known answers and laws of the flow hashes.
+//! Known answers and algebraic laws of the flow hashes.
 
 use flowgauge_core::hash::{Crc32, POLYNOMIAL, crc32};
 use flowgauge_core::{HashIdentity, HashMode, Tabulation};
 use proptest::prelude::*;
 
-/// Bit by bit, from the definition: shares nothing with the tables under test.
+/// Bit by bit, from the definition; shares no code with the tables under test.
 fn crc32_by_definition(bytes: &[u8]) -> u32 {
     let mut register = u32::MAX;
     for byte in bytes {
@@ -56,8 +56,8 @@ fn crc32_sketches_share_an_identity_whatever_the_seed() {
 #[test]
 fn crc32_of_addresses_is_a_bijection() {
     let origin = crc32(&[10, 0, 0, 0]);
-    // Affine, so it is one-to-one exactly if its linear part is: 32 images of single bits must be
-    // independent.
+    // The function is affine, and so one-to-one exactly if its linear part is: the images of the 32
+    // single bits must be independent.
     let mut basis: Vec<u32> =
         (0..32).map(|bit| crc32(&(0x0a00_0000_u32 ^ (1 << bit)).to_be_bytes()) ^ origin).collect();
     let mut rank = 0;

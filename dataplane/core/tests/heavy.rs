@@ -1,5 +1,5 @@
-//! Heavy hitters: every algorithm against a slow model of its definition, shares of the true top
-//! flows, bounds, merges.
+//! Heavy hitters: every algorithm compared with a slow model of its definition; shares of the true
+//! top flows, bounds, merges.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use flowgauge_core::FlowKey;
@@ -15,7 +15,7 @@ fn settings(algorithm: Algorithm, unit: Unit, slots_log2: u8) -> Settings {
     Settings { algorithm, unit, slots_log2, ..Settings::DEFAULT }
 }
 
-/// A table small enough for many of them.
+/// A table so small that tests can use many of them.
 type Small = Table<64>;
 
 fn signature(flow: u32) -> u32 {
@@ -35,7 +35,7 @@ fn count<const N: usize>(table: &mut Table<N>, settings: &Settings, packets: &[(
     }
 }
 
-/// Any CRC with input and output reflected and all ones at both ends, bit by bit.
+/// Any CRC with input and output reflected, initial value and final XOR all ones, bit by bit.
 fn slow_crc(polynomial: u32, bytes: &[u8]) -> u32 {
     let mut state = u32::MAX;
     for bit in bytes.iter().flat_map(|byte| (0..8).map(move |bit| u32::from(byte >> bit & 1))) {
@@ -53,7 +53,7 @@ fn coin(signature: u32, packets: u32) -> u32 {
     slow_crc(POLYNOMIAL, &[signature.to_be_bytes(), packets.to_be_bytes()].concat())
 }
 
-/// The definitions, with searches through all slots.
+/// Literal versions of the definitions, which search all slots.
 struct Model {
     settings: Settings,
     slots: Vec<Entry>,
@@ -137,7 +137,7 @@ impl Model {
 }
 
 fn packets(flows: u32) -> impl Strategy<Value = Vec<(u32, u32)>> {
-    // The product of two makes some flows heavier than others.
+    // The product of two random numbers makes some flows heavier than others.
     let packet =
         (0..flows, 0..flows, 60_u32..1515).prop_map(move |(a, b, bytes)| (a * b / flows, bytes));
     prop::collection::vec(packet, 0..1500)
@@ -159,7 +159,7 @@ fn truth(unit: Unit, packets: &[(u32, u32)]) -> HashMap<u32, u64> {
     counts
 }
 
-/// All that a table promises of the flows in it and of those that are not.
+/// Checks all guarantees of a table, for the flows in it and for others.
 fn assert_bounds<const N: usize>(table: &Table<N>, settings: &Settings, truth: &HashMap<u32, u64>) {
     let algorithm = settings.algorithm;
     let entries: Vec<Entry> = table.entries(settings).collect();
@@ -235,7 +235,7 @@ proptest! {
         }
         let mut packets = cores.concat();
         assert_bounds(&merged, &settings, &truth(unit, &packets));
-        // A merged table goes on counting.
+        // A merged table continues to count.
         count(&mut merged, &settings, &cores[0]);
         packets.extend(&cores[0]);
         assert_bounds(&merged, &settings, &truth(unit, &packets));
@@ -376,8 +376,8 @@ proptest! {
         prop_assert_eq!(coin & matching[0].coin_mask == 0, coin.trailing_zeros() >= power);
     }
 
-    /// What `p4-notes` has a switch do: pairs of signature and count plus one, which begin as {0,
-    /// 1}; a second pass writes.
+    /// The algorithm that `p4-notes` gives for a switch: pairs of signature and count plus one,
+    /// initially {0, 1}; a second pass writes.
     #[test]
     fn a_switch_has_the_same_table(packets in packets(300)) {
         let settings = settings(Algorithm::Precision, Unit::Packets, 6);
@@ -411,7 +411,7 @@ proptest! {
 
 #[test]
 fn slots_are_chosen_by_known_crcs() {
-    // CRC-32 of Ethernet, gzip and PNG; its check value is that of every catalogue.
+    // CRC-32 of Ethernet, gzip and PNG, with its check value from the catalogues.
     assert_eq!(STAGE_POLYNOMIALS[0], 0x04c1_1db7);
     assert_eq!(slow_crc(STAGE_POLYNOMIALS[0], b"123456789"), 0xcbf4_3926);
     assert_eq!(slow_crc(POLYNOMIAL, b"123456789"), 0x76dc_f3a1);
@@ -515,7 +515,7 @@ fn large_counts_are_replaced_as_seldom_as_they_should_be() {
 
 #[test]
 fn bytes_make_other_flows_heavy_than_packets() {
-    // Eight flows of few large packets among a thousand of many small ones.
+    // Eight flows of few large packets among a thousand flows of many small ones.
     let packets: Vec<(u32, u32)> = (0..200_000_u32)
         .map(|i| if i % 50 == 0 { (1 + i / 50 % 8, 9000) } else { (1000 + i * 7 % 1009, 64) })
         .collect();
@@ -533,14 +533,13 @@ fn bytes_make_other_flows_heavy_than_packets() {
         let by_bytes = top(Unit::Bytes);
         assert!(by_bytes.iter().all(large), "{}: {by_bytes:?}", algorithm.name());
         for entry in by_bytes {
-            // 500 packets of 9000 bytes each; all came while the flow had a slot but for the first
-            // few.
+            // 500 packets of 9000 bytes each; the flow had a slot for all but the first few.
             assert!(entry.count - entry.inherited >= 4_000_000, "{}: {entry:?}", algorithm.name());
         }
     }
 }
 
-/// Flows of packets by Zipf's law, as ranks among 200,000.
+/// Returns the flow of each packet, as a rank among 200,000, by Zipf's law.
 fn zipf(alpha: f64, seed: u64) -> Vec<u32> {
     let mut sum = 0.0;
     let sums: Vec<f64> = (1..=200_000)
@@ -564,10 +563,10 @@ fn zipf(alpha: f64, seed: u64) -> Vec<u32> {
         .collect()
 }
 
-/// The share of the true top 256 that 256 slots hold, of every algorithm.
+/// Returns the share of the true top 256 flows in 256 slots, for every algorithm.
 fn shares(alpha: f64, seed: u64) -> [f64; Algorithm::ALL.len()] {
     let packets = zipf(alpha, seed);
-    // Addresses in no order, so that a rank says nothing of a slot.
+    // Scrambled addresses, so that a rank is independent of its slot.
     let flow = |rank: u32| rank.wrapping_mul(0x9e37_79b1) ^ seed as u32;
     let mut counts = vec![0_u32; 200_000];
     packets.iter().for_each(|&rank| counts[rank as usize] += 1);
@@ -585,9 +584,9 @@ fn shares(alpha: f64, seed: u64) -> [f64; Algorithm::ALL.len()] {
     })
 }
 
-/// Known shares from a simulation of the definitions by another program, with the standard
-/// deviation of one run, which is that of ours over ten seeds. Two runs of ours against a figure of
-/// theirs, taken for one of one run.
+/// Compares shares with those of an independent simulation of the definitions. Its figures have the
+/// standard deviation of one run, which equals that of our runs over ten seeds. The mean of two of
+/// our runs is compared with a figure that is treated as the result of one run.
 fn assert_shares(alpha: f64, known: [(f64, f64); Algorithm::ALL.len()]) {
     let runs = [1, 2].map(|seed| shares(alpha, seed));
     for (index, (known, deviation)) in known.into_iter().enumerate() {

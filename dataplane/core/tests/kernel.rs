@@ -1,4 +1,4 @@
-//! Memory shared with the kernel: as much as settings use, and nothing twice.
+//! Memory shared with the kernel: as many bytes as the settings use, without overlaps.
 
 use flowgauge_core::delay::{self, Kinds};
 use flowgauge_core::heavy::{self, Algorithm};
@@ -12,7 +12,7 @@ fn nothing() -> Settings {
     settings
 }
 
-/// Each measurement alone, and all together.
+/// Returns settings with each measurement alone, and with all of them.
 fn each() -> Vec<Settings> {
     let sketch = sketch::Settings {
         mode: SketchKind::CountSketch.into(),

@@ -1,4 +1,5 @@
-//! P4Log and P4Exp against floating point, and against the paper's algorithms written down slowly.
+//! P4Log and P4Exp compared with floating point, and with a literal version of the paper's
+//! algorithms.
 
 use flowgauge_core::logarithm::{
     Logarithm, LogarithmEntry, MAX_BITS, MAX_DIGITS, PER_PACKET, PER_WINDOW, Power,
@@ -7,19 +8,19 @@ use proptest::prelude::*;
 
 const AMPLIFICATION: f64 = 1024.0;
 
-/// Relative error of P4Log in percent.
+/// Returns the relative error of P4Log in percent.
 fn log_error(logarithm: &Logarithm, x: u64) -> f64 {
     let exact = (x as f64).log2();
     (f64::from(logarithm.log2(x)) / AMPLIFICATION - exact).abs() / exact * 100.0
 }
 
-/// Relative error of P4Exp in percent.
+/// Returns the relative error of P4Exp in percent.
 fn power_error(power: &Power, x: u64, d: u64) -> f64 {
     let exact = (x as f64).powf(d as f64);
     (power.of(x, d) as f64 - exact).abs() / exact * 100.0
 }
 
-/// Random numbers of 64 bits by a method that the crate does not use.
+/// Returns random numbers of 64 bits, by a method that the crate does not use.
 fn random() -> impl Iterator<Item = u64> {
     std::iter::successors(Some(0x2545_f491_4f6c_dd1d_u64), |&x| {
         let x = x ^ (x << 13);
@@ -29,8 +30,7 @@ fn random() -> impl Iterator<Item = u64> {
     .skip(1)
 }
 
-/// Algorithm 1 line by line, with the branches of figure 1 (those of the text are the other way
-/// round).
+/// Algorithm 1 line by line, with the branches of figure 1 (those of the text are reversed).
 fn algorithm_1(x: u64, bits: u32, digits: u32) -> u32 {
     let mut w = x | x >> 1;
     for i in 1..6 {
@@ -141,7 +141,8 @@ fn tables_are_disjoint_complete_and_give_the_logarithm() {
             let length = 1_u64 << (32 - prefix_length);
             assert_eq!(next % length, 0, "a prefix of {prefix_length} bits");
             next += length;
-            // Every number of the short entries, ends and a walk through the long ones.
+            // Every number of the short entries; of the long ones the ends and regular steps
+            // between.
             let step = (length / 256).max(1) as usize;
             let numbers = (u64::from(value)..next).step_by(step).chain([next - 1]);
             for x in numbers {
@@ -167,7 +168,7 @@ proptest! {
         prop_assert!(logarithm.log2(low) <= logarithm.log2(high));
     }
 
-    /// A series of seven terms, each cut off, is within 1 % of the power between two integers.
+    /// A series of seven terms, each truncated, is within 1 % of the power between two integers.
     #[test]
     fn powers_of_two_are_near(y in 0..96_u64 << 10) {
         let power = Power::new(PER_WINDOW.clone(), 7).of_2(y) as f64 / AMPLIFICATION;

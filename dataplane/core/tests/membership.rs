@@ -1,4 +1,4 @@
-//! The Bloom filter against a set, and against its theory.
+//! The Bloom filter compared with a set, and with its theory.
 
 use flowgauge_core::Grid;
 use flowgauge_core::Tabulation;
@@ -21,7 +21,7 @@ fn shape() -> impl Strategy<Value = Grid> {
     prop::sample::select(shapes().collect::<Vec<_>>())
 }
 
-/// The bits of a key, numbered through all rows, from the words of the tables.
+/// Returns the bits of a key, numbered through all rows, from the words of the tables.
 fn bits(crc: u32, shape: Grid) -> impl Iterator<Item = u64> {
     (0..shape.rows()).map(move |row| {
         let tables = &tabulation().rows()[row / 4];
@@ -50,8 +50,7 @@ fn shapes_have_their_limits() {
     assert_eq!(Grid::of_bits(4, 1 << 16), Some(Grid::BITS));
 }
 
-/// Keys that were not remembered are taken for others as often as the theory says: (1 -
-/// e^(-n/bits))^rows.
+/// The false-positive rate matches the theory: (1 - e^(-n/bits))^rows.
 #[test]
 fn false_positives_are_as_predicted() {
     const ASKED: u32 = 200_000;
@@ -71,7 +70,7 @@ fn false_positives_are_as_predicted() {
             .count();
         let each = 1.0 - (-f64::from(keys) / f64::from(1_u32 << row_bits)).exp();
         let expected = f64::from(ASKED) * each.powi(rows as i32);
-        // Of the asked, and of the bits that happened to be set.
+        // Scatter of the queries, and of the bits that happened to be set.
         let scatter =
             expected.sqrt() + expected * rows as f64 / f64::from(1_u32 << row_bits).sqrt();
         assert!(

@@ -1,4 +1,4 @@
-//! Packets by hand: link layers, tags, options, extension headers, fragments, and what is rejected.
+//! Hand-made packets: link layers, tags, options, extension headers, fragments, and rejects.
 
 #[path = "../../../traffic/src/frame.rs"]
 #[allow(dead_code, unreachable_pub, reason = "all tests build frames with it")]
@@ -15,7 +15,7 @@ use frame::{Ip, ethernet};
 use proptest::prelude::*;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-/// Too large for a stack.
+/// Static, because it is too large for a stack.
 static COUNTING: LazyLock<Mutex<(Box<State>, Box<Shared>)>> =
     LazyLock::new(|| Mutex::new((State::boxed(), Shared::boxed())));
 
@@ -137,8 +137,8 @@ fn rejects_are_told_apart() {
     }
 }
 
-/// Headers between Ethernet's and the network's: EtherType, bytes, and whether they lead to IPv6.
-/// What Wireshark makes of them is held by the command line's tests.
+/// Headers between Ethernet and the network header: EtherType, bytes, and whether IPv6 follows. The
+/// command line's tests compare them with Wireshark.
 fn encapsulations() -> Vec<(&'static str, u16, Vec<u8>, bool)> {
     let inner = |ethertype: u16| [&[2; 12][..], &ethertype.to_be_bytes()].concat();
     let pppoe = |protocol: &[u8]| [&[0x11, 0, 0, 1, 0, 0][..], protocol].concat();
@@ -290,8 +290,8 @@ fn encapsulations_of_live_links_are_opened_and_cut_ones_are_truncated() {
         let network = frame.len() - if is_ipv6 { 44 } else { 28 };
         let header = if is_ipv6 { 40 } else { 20 };
         for length in 0..network + header {
-            // A cut Ethernet header in MPLS may look as if there were a control word; it is cut all
-            // the same.
+            // A truncated Ethernet header in MPLS may look like a control word; the frame is
+            // truncated in either case.
             assert_eq!(
                 parse(Link::Ethernet, &frame[..length]).unwrap_err(),
                 Reject::Truncated,
@@ -434,7 +434,7 @@ fn one_frame_raises_one_counter_and_one_register() {
     assert_eq!(state.banks[0].counters.packets(), 0);
 }
 
-/// A frame whose every load is checked against its length.
+/// Frame that checks every load against its length.
 struct Guarded<'a>(&'a [u8]);
 
 impl Guarded<'_> {
@@ -461,7 +461,7 @@ fn any_link() -> impl Strategy<Value = Link> {
     prop::sample::select([&ethernet[..], &others].concat())
 }
 
-/// Bytes that look like a packet often enough to get past the first checks.
+/// Generates bytes that look like a packet often enough to pass the first checks.
 fn plausible_frame() -> impl Strategy<Value = Vec<u8>> {
     let packet =
         prop_oneof![
@@ -480,7 +480,7 @@ fn plausible_frame() -> impl Strategy<Value = Vec<u8>> {
     let nested = (headers, any::<bool>()).prop_map(|(headers, is_ipv6)| {
         let mut frame = vec![2; 12];
         for (_, ethertype, header, _) in headers {
-            // Each says that the next follows where it has an EtherType at its end.
+            // Each declares the next one, if it ends with an EtherType.
             let end = frame.len();
             if end > 12 && frame[end - 2..] == [8, 0] {
                 frame.truncate(end - 2);

@@ -1,4 +1,4 @@
-//! Reordering: what segments are, which flows are followed, and which prefixes are found.
+//! Reordering: classification of segments, flows that are followed, and prefixes that are found.
 
 #[path = "../../../traffic/src/frame.rs"]
 #[allow(dead_code, unreachable_pub, reason = "all tests build frames with it")]
@@ -20,7 +20,8 @@ const MS: u64 = 1_000_000;
 const SAMPLING: Reordering = Reordering { algorithm: Algorithm::Sampling, ..Reordering::DEFAULT };
 const HYBRID: Reordering = Reordering { algorithm: Algorithm::Hybrid, ..Reordering::DEFAULT };
 
-/// An Ethernet frame of a TCP segment from 10.0.0.0/8, by address and port, without its data.
+/// Returns an Ethernet frame of a TCP segment from 10.0.0.0/8, by address and port, without its
+/// data.
 fn tcp(source: u32, port: u16, flags: u8, sequence: u32, payload: u16) -> Vec<u8> {
     let tcp = Tcp { ports: [port, 443], flags, sequence, ..Tcp::default() };
     let segment = tcp.segment(&vec![0; payload.into()]);
@@ -29,7 +30,7 @@ fn tcp(source: u32, port: u16, flags: u8, sequence: u32, payload: u16) -> Vec<u8
     frame
 }
 
-/// The same over IPv6, from 2001:db8::/32 and 16 bits more.
+/// As above, over IPv6, from 2001:db8::/32 and 16 more bits.
 fn tcp_over_ipv6(source: u16, sequence: u32, payload: u16) -> Vec<u8> {
     let tcp = Tcp { ports: [0x0102, 0x0304], flags: ACK, sequence, ..Tcp::default() };
     let segment = tcp.segment(&vec![0; payload.into()]);
@@ -81,7 +82,7 @@ impl Counting {
         sum
     }
 
-    /// Of the only prefix.
+    /// Asserts the counts of the only prefix.
     #[track_caller]
     fn is(&self, packets: u64, out_of_order: u64, retransmitted: u64, gaps: u64, flows: u64) {
         let sum = self.sum();
@@ -96,7 +97,7 @@ impl Counting {
     }
 }
 
-/// Segments of 100 bytes of one flow, by number, from a sequence number on.
+/// Counts segments of 100 bytes of one flow, given by number, from a sequence number on.
 fn flow(reorder: Reordering, first: u32, segments: &[u32]) -> Counting {
     let mut counting = Counting::new(reorder, 1);
     for segment in segments {
@@ -110,14 +111,14 @@ fn segments_are_what_they_are_wherever_sequence_numbers_wrap() {
     for algorithm in [SAMPLING, HYBRID] {
         for first in [0, 1000, u32::MAX - 99, u32::MAX - 250, i32::MAX as u32 - 150] {
             flow(algorithm, first, &[0, 1, 2, 3, 4]).is(5, 0, 0, 0, 1);
-            // Late, and in order from then on; what comes again was seen.
+            // One late segment, then in order again; a repeated segment was seen before.
             flow(algorithm, first, &[0, 2, 1, 3, 4, 1, 2]).is(7, 1, 2, 1, 1);
-            // Three late ones in a row fill the hole from below.
+            // Three late segments in a row fill the hole from below.
             flow(algorithm, first, &[0, 4, 1, 2, 3, 5, 1]).is(7, 3, 1, 1, 1);
-            // Two holes, the later one filled first.
+            // Two holes; the later one is filled first.
             flow(algorithm, first, &[0, 2, 4, 3, 1, 1]).is(6, 2, 1, 2, 1);
-            // What was seen takes the place of what is missing, which then counts as seen: the
-            // numbers stay right.
+            // A repeated segment is taken for the missing one, which then counts as seen: the
+            // totals stay correct.
             flow(algorithm, first, &[0, 2, 3, 3, 1, 1]).is(6, 1, 2, 1, 1);
         }
     }
@@ -128,13 +129,13 @@ fn what_carries_no_data_does_not_count() {
     let mut counting = flow(HYBRID, 1000, &[0, 1]);
     counting.packet(0, &tcp(1, 1, ACK, 1100, 0));
     counting.packet(0, &tcp(1, 1, ACK | RST, 1100, 20));
-    // Keep-alives, without and with a byte.
+    // Keep-alives, without data and with one byte.
     counting.packet(0, &tcp(1, 1, ACK, 1199, 0));
     counting.packet(0, &tcp(1, 1, ACK, 1199, 1));
     counting.is(2, 0, 0, 0, 1);
     counting.packet(0, &tcp(1, 1, ACK, 1198, 1));
     counting.is(3, 0, 1, 0, 1);
-    // A port that is used again, with data in the SYN.
+    // A reused port, with data in the SYN.
     counting.packet(0, &tcp(1, 1, SYN, 5, 10));
     counting.packet(0, &tcp(1, 1, ACK, 16, 10));
     counting.is(4, 0, 1, 0, 1 + 1);
@@ -154,7 +155,7 @@ fn flows_last_beyond_rotations_and_until_they_are_idle() {
     counting.is(3, 1, 1, 0, 2);
     counting.packet(3000 * MS, &tcp(2, 2, ACK, 100, 100));
     counting.is(4, 1, 1, 0, 3);
-    // The first one has lost its slot.
+    // The first flow was evicted from its slot.
     counting.packet(5000 * MS, &tcp(1, 1, ACK, 300, 100));
     counting.is(5, 1, 1, 0, 4);
 }
@@ -173,7 +174,7 @@ fn late_segments_are_squared_by_flow_and_window() {
     counting.bank = 1;
     counting.packet(0, &tcp(1, 1, ACK, 300, 100));
     assert_eq!(squares(&counting), 1);
-    // Beyond the most the square does not grow.
+    // Beyond the maximum the square does not grow.
     let mut counting = flow(HYBRID, 0, &[0, 1]);
     for number in 0..MOST_LATE + 10 {
         counting.packet(0, &tcp(1, 1, ACK, number * 200 + 300, 100));
@@ -194,7 +195,7 @@ fn another_flow_gets_a_slot_by_its_hash_or_when_it_is_idle() {
         counting.packet(0, &tcp(1, 2, ACK, number * 100, 100));
         if counting.sum().unfollowed == before {
             admitted += 1;
-            // A new connection gives it up.
+            // A new connection releases the slot.
             counting.packet(0, &tcp(1, 2, SYN, 0, 0));
             counting.packet(0, &first);
         }
@@ -303,17 +304,17 @@ impl Random {
     }
 }
 
-/// Recall and precision of prefixes of whose segments more than 1 % are out of order, among 2,000.
-/// Ten seconds of traffic; the n-th prefix has traffic in proportion to 1/n. Of the first 76 every
-/// other one reorders 2 to 8 %, and all other prefixes 0.2 %. Flows have 2 to 5,000 segments, in
-/// proportion to 1/n^2.
+/// Returns recall and precision for prefixes with more than 1 % of their segments out of order,
+/// among 2,000 prefixes. Ten seconds of traffic, where the n-th prefix has traffic in proportion to
+/// 1/n. Of the first 76 prefixes, every other one reorders 2 to 8 %, and all other prefixes reorder
+/// 0.2 %. Flows have 2 to 5,000 segments, in proportion to 1/n^2.
 fn experiment(algorithm: Algorithm, slots_log2: u8, seed: u64) -> (f64, f64) {
     const PREFIXES: u64 = 2000;
     const HEAVY: u64 = 38;
     const PACKETS: u64 = 400_000;
-    /// Flows of a prefix at a time.
+    /// Concurrent flows of a prefix.
     const LANES: u64 = 4;
-    /// Of 1,000 segments of the other prefixes, how many are late.
+    /// Late segments per 1,000 segments of the other prefixes.
     const BACKGROUND: u64 = 2;
     let reorders = |prefix: u64| prefix < 2 * HEAVY && prefix.is_multiple_of(2);
     let mut random = Random(seed);
@@ -325,7 +326,7 @@ fn experiment(algorithm: Algorithm, slots_log2: u8, seed: u64) -> (f64, f64) {
     }
     let unit = |random: &mut Random| random.below(1 << 53) as f64 / (1_u64 << 53) as f64;
     let rates = (0..HEAVY * 2).map(|_| 20 + random.below(60)).collect::<Vec<_>>();
-    // Of a flow: the next segment, how many are left, and one that is late.
+    // Per flow: next segment, remaining segments, and a delayed segment.
     let mut flows = HashMap::<(u64, u64), (u16, u32, u64, Option<u32>)>::new();
     for packet in 0..PACKETS {
         let point = unit(&mut random) * weights[weights.len() - 1];
@@ -379,9 +380,9 @@ fn experiment(algorithm: Algorithm, slots_log2: u8, seed: u64) -> (f64, f64) {
 
 #[test]
 fn heavy_prefixes_that_reorder_are_found() {
-    // The bounds are the target. Of seeds 1 to 40 hybrid finds 74 to 100 %, 86 % in the mean, and
-    // sampling 66 to 90 %, 78 % in the mean; five of them are below 80 % with hybrid, where one
-    // prefix is 2.6 %.
+    // The bounds are the target. Over seeds 1 to 40, hybrid finds 74 to 100 % (mean 86 %), and
+    // sampling 66 to 90 % (mean 78 %). Hybrid is below 80 % for five of these seeds; one prefix is
+    // 2.6 %.
     let runs = |algorithm| (1..=10).map(|seed| experiment(algorithm, 8, seed)).collect::<Vec<_>>();
     let mean = |runs: &[(f64, f64)]| {
         runs.iter().map(|(recall, _)| recall).sum::<f64>() / runs.len() as f64

@@ -1,4 +1,4 @@
-//! Packet lengths: buckets, and what they hold.
+//! Packet lengths: buckets and their counters.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use flowgauge_core::sizes::{
@@ -16,7 +16,7 @@ fn every_length_has_one_bucket_that_is_narrow_enough() {
     for bucket in 0..BUCKETS {
         assert_eq!(greatest(bucket) + 1, least(bucket + 1));
         let width = greatest(bucket) - least(bucket) + 1;
-        // Not wider than one, or than 1/64 of what is in it.
+        // Not wider than one, or than 1/64 of its lengths.
         assert!(width == 1 || 64 * width <= least(bucket), "{bucket}: {width}");
     }
 }
@@ -63,7 +63,7 @@ fn many_at_once_are_many_one_by_one() {
 #[test]
 fn counters_stop_at_their_ends_and_say_so() {
     let mut sizes = Sizes::boxed();
-    // 1503 is 15 above the least of its bucket.
+    // 1503 is 15 above the lowest length of its bucket.
     (0..3).for_each(|_| sizes.update(1503, 2_000_000_000));
     assert_eq!(sizes.buckets()[bucket(1503)], Bucket { packets: u32::MAX, excess: u32::MAX });
     let mut both = sum(&sizes);

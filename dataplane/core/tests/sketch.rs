@@ -1,4 +1,4 @@
-//! Count Sketch and Count-Min against slow models.
+//! Count Sketch and Count-Min compared with slow models.
 
 #[path = "../../../traffic/src/frame.rs"]
 #[allow(dead_code, unreachable_pub, reason = "all tests build frames with it")]
@@ -23,14 +23,14 @@ fn tabulation() -> &'static Tabulation {
     TABULATION.get_or_init(|| Box::new(Tabulation::from_seed(1)))
 }
 
-/// Every shape that there may be.
+/// Returns every possible shape.
 fn shapes() -> impl Iterator<Item = Grid> {
     (1..=MAX_ROWS).flat_map(|rows| {
         (4..=MAX_COLUMN_BITS).filter_map(move |bits| Grid::of_counters(rows, 1 << bits))
     })
 }
 
-/// Sketches are too large for a test's stack.
+/// Allocates a sketch, which is too large for a test's stack.
 fn sketch() -> Box<Sketch> {
     Box::new(Sketch::new())
 }
@@ -45,7 +45,7 @@ fn shared() -> Box<SharedSketch> {
     Box::new(SharedSketch::new())
 }
 
-/// Column and sign of a key in a row, from the words of the tables.
+/// Returns column and sign of a key in a row, from the words of the tables.
 fn place(crc: u32, row: usize, column_bits: u32, tabulation: &Tabulation) -> (u32, i64) {
     let tables = &tabulation.rows()[row / 4];
     let words =
@@ -102,7 +102,7 @@ impl Model {
     }
 }
 
-/// Keys of which some come often.
+/// Generates keys, some of them frequent.
 fn keys() -> impl Strategy<Value = Vec<u32>> {
     prop::collection::vec(prop_oneof![0..8_u32, any::<u32>()], 0..200)
 }
@@ -145,7 +145,7 @@ fn shapes_have_their_limits() {
     assert_eq!(Grid::of_counters(4, 1024), Some(Grid::COUNTERS));
 }
 
-/// 300 keys, some often, in every shape: answers on the way and counters at the end.
+/// 300 keys, some frequent, in every shape: answers after each packet and counters at the end.
 #[test]
 fn every_shape_counts_as_its_model() {
     for (number, shape) in (1_u32..).zip(shapes()) {
@@ -184,7 +184,7 @@ fn every_shape_counts_as_its_model() {
     }
 }
 
-/// The last values that count, and the first that do not, as bits.
+/// Returns the last values that count, and the first that do not, as bits.
 fn ends(kind: SketchKind) -> [[i32; 2]; 2] {
     match kind {
         SketchKind::CountSketch => [[FULL - 1, FULL], [1 - FULL, -FULL]],
@@ -192,7 +192,7 @@ fn ends(kind: SketchKind) -> [[i32; 2]; 2] {
     }
 }
 
-/// Whatever a counter may hold, of a core's own sketch and of a shared one, alone and not.
+/// Any value of a counter, in a per-core sketch and in a shared one, alone and not.
 #[test]
 fn counters_near_their_ends_stay_where_they_are() {
     let shape = Grid::of_counters(1, 16).unwrap();
@@ -223,7 +223,7 @@ fn counters_near_their_ends_stay_where_they_are() {
     }
 }
 
-/// A counter that has been full is so for good, though packets of the other sign come.
+/// A full counter stays full, even if packets of the other sign follow.
 #[test]
 fn a_full_counter_does_not_become_another_number() {
     let shape = Grid::of_counters(1, 16).unwrap();
@@ -242,7 +242,7 @@ fn a_full_counter_does_not_become_another_number() {
     );
 }
 
-/// Several cores add at the same time, and none has seen that the others have filled the counter.
+/// Several cores add at the same time, before any has seen that the others filled the counter.
 #[test]
 fn cores_that_fill_a_counter_together_do_not_wrap_it() {
     let shape = Grid::of_counters(1, 16).unwrap();
@@ -272,8 +272,8 @@ fn cores_that_fill_a_counter_together_do_not_wrap_it() {
     }
 }
 
-/// A bank knows from its packets whether a counter can be full, and looks from then on.
-/// Banks are large, and without optimisation they pass over the stack more than once.
+/// A bank detects from its packets whether a counter can be full, and checks counters from then on.
+/// Banks are large, and without optimisation they are copied on the stack more than once.
 #[test]
 fn a_bank_of_many_packets_looks_at_its_counters() {
     let thread = std::thread::Builder::new().stack_size(16 << 20);
@@ -297,7 +297,7 @@ fn many_packets_look_at_counters() {
         let context = Context::new(settings, tabulation(), sharing);
         let (mut state, shared) = (State::boxed(), Shared::boxed());
         state.active(&shared, 0).record(&context, Link::Ethernet, &frame[..], Arrival::new(60, 0));
-        // As if all packets so far had been of this flow.
+        // As after packets of this flow only.
         let bank = &mut state.banks[0];
         bank.counters.ipv4 = u64::from(up as u32);
         for (index, cell) in bank.frequency.cells_mut(Grid::COUNTERS).iter_mut().enumerate() {
@@ -342,7 +342,8 @@ fn sums_of_many_full_counters_do_not_wrap() {
     }
 }
 
-/// Beyond 2^31 - 1 a counter of Count-Min says the most that an answer can be, and others decide.
+/// Beyond 2^31 - 1 the row of a Count-Min counter gives the largest possible estimate, and other
+/// rows decide.
 #[test]
 fn counters_of_count_min_are_unsigned() {
     let shape = Grid::of_counters(3, 16).unwrap();
@@ -355,7 +356,7 @@ fn counters_of_count_min_are_unsigned() {
     assert_eq!(sketch.query(SketchKind::CountMin, shape, 7, tabulation()), 5);
 }
 
-/// Any values in the rows' counters, as a device may hold.
+/// Any values in the row counters, as read from a device.
 #[test]
 fn medians_of_extreme_values() {
     const EXTREMES: [i32; 7] = [i32::MIN + 1, -1, 0, 1, 2, i32::MAX - 1, i32::MAX];
@@ -378,7 +379,7 @@ fn medians_of_extreme_values() {
     }
 }
 
-/// Chi-squared over column and sign together: 32 places, 31 degrees of freedom.
+/// Chi-squared over column and sign: 32 cells, 31 degrees of freedom.
 #[test]
 fn sign_and_column_are_independent() {
     const KEYS: u32 = 64_000;
@@ -393,14 +394,14 @@ fn sign_and_column_are_independent() {
             let expected = f64::from(KEYS) / 32.0;
             let chi_squared: f64 =
                 places.iter().map(|&count| (f64::from(count) - expected).powi(2) / expected).sum();
-            // 99.99 % of 31 degrees of freedom.
+            // The 99.99 % quantile for 31 degrees of freedom is below 70.
             assert!(chi_squared < 70.0, "seed {seed}, row {row}: {chi_squared}");
         }
     }
 }
 
-/// What collides in a column has signs of its own, so that Count Sketch has no bias; and so have
-/// the rows among themselves.
+/// Keys that collide in a column have independent signs, so that Count Sketch is unbiased; the
+/// signs of different rows are independent, too.
 #[test]
 fn signs_of_keys_that_collide_cancel_out() {
     let tabulation = tabulation();
@@ -418,16 +419,16 @@ fn signs_of_keys_that_collide_cancel_out() {
                 (pairs, sum) = (pairs + 1, sum + sign * other);
             }
         }
-        // 1,999,000 pairs, of which one in 1024 meets: four deviations either way.
+        // 1,999,000 pairs, one in 1024 of which collides; four standard deviations either way.
         assert!((1776..2129).contains(&pairs), "row {row}: {pairs} pairs in a column");
         assert!((sum as f64).abs() < 4.0 * (pairs as f64).sqrt(), "row {row}: {sum} of {pairs}");
         for (other, theirs) in places[..row].iter().enumerate() {
             let same: i64 = keys.iter().zip(theirs).map(|(mine, theirs)| mine.1 * theirs.1).sum();
-            // Two thousand signs deviate by 45.
+            // The standard deviation of two thousand signs is 45.
             assert!(same.abs() < 4 * 45, "rows {row} and {other}: {same}");
             let columns =
                 keys.iter().zip(theirs).filter(|(mine, theirs)| mine.0 == theirs.0).count();
-            // Two on average; eleven and more have a probability of 1 in 100,000.
+            // Two on average; eleven or more have a probability of 1 in 100,000.
             assert!(
                 columns < 11,
                 "rows {row} and {other}: {columns} keys in the same column of both"

@@ -1,4 +1,5 @@
-//! Tunnels by hand: which network header counts, wherever a frame is cut, and any bytes.
+//! Tunnels in hand-made packets: the header that defines the flow, frames truncated at every
+//! length, and arbitrary bytes.
 
 #[path = "../../../traffic/src/frame.rs"]
 #[allow(dead_code, unreachable_pub, reason = "all tests build frames with it")]
@@ -29,7 +30,7 @@ fn ethernet(ethertype: u16, payload: &[u8]) -> Vec<u8> {
     frame::ethernet(&[], ethertype, payload)
 }
 
-/// The last byte of the source address that counts, and the ports of its packet.
+/// Returns the last byte of the source address that defines the flow, and the ports of its packet.
 fn source(packet: &[u8], settings: &Settings) -> Result<(u8, [u8; 4]), Reject> {
     let found = counted(packet, Link::Ip, settings)?;
     let ports = transport(packet, &found).ports;
@@ -39,8 +40,8 @@ fn source(packet: &[u8], settings: &Settings) -> Result<(u8, [u8; 4]), Reject> {
     })
 }
 
-/// What the outermost header, of protocol and payload, carries: a name, the protocol, what is
-/// before the inner packet, and its version.
+/// Payloads of the outermost header: name, protocol, bytes before the inner packet, and its IP
+/// version.
 fn tunnels() -> Vec<(&'static str, u8, Vec<u8>, u8)> {
     let gre = |flags: u16, protocol: u16, rest: &[u8]| {
         [&flags.to_be_bytes()[..], &protocol.to_be_bytes(), rest].concat()
@@ -230,7 +231,8 @@ fn a_rejected_frame_is_rejected_for_the_same_reason() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
-    /// The family may differ from the outermost's, and nothing else: tunnels reject no packet.
+    /// The family may differ from that of the outermost header, and nothing else: tunnels reject no
+    /// packet.
     #[test]
     fn any_bytes_count_with_tunnels_as_often_as_without(
         chosen in prop::sample::select(tunnels()), tail in prop::collection::vec(any::<u8>(), 0..80),

@@ -221,7 +221,7 @@ pub enum Guess {
     Erf,
     /// Text.
     Text,
-    /// None of these: the first bytes, zero-padded.
+    /// Unknown format: the first bytes, zero-padded.
     Unknown([u8; 4]),
 }
 

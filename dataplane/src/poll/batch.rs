@@ -3,7 +3,8 @@
 //! Keys of packets are buffered; once there are enough, [`Instructions`] of the CPU compute the
 //! registers and levels of all of them. The code that parses frames is the same for all CPUs, and
 //! small enough to stay in registers. Registers take the maximum, so late updates in another order
-//! give the same result, provided that no one reads the bank before its [`BatchWriter`] is finished.
+//! give the same result, provided that no one reads the bank before its [`BatchWriter`] is
+//! finished.
 
 use super::lot::KeyColumns;
 use super::port::Frame;
@@ -207,8 +208,8 @@ fn record_innermost<'a>(
     record_found::<true>(batch, bank, tabulation, bytes, Ok(Packet::V4(ip)))
 }
 
-/// Returns whether a packet may be a [tunnel], so that most packets need no further look. False only
-/// if [`tunnel::innermost`] finds none.
+/// Returns whether a packet may be a [tunnel], so that most packets need no further look. False
+/// only if [`tunnel::innermost`] finds none.
 #[inline(always)]
 fn may_be_tunnel(bytes: &[u8], packet: &Packet<'_>) -> bool {
     const IPV4: u8 = 4;

@@ -18,7 +18,7 @@ pub enum Pace {
     Trace,
     /// The clock: packets are spaced as their timestamps are.
     RealTime,
-    /// None: packets are counted as fast as possible.
+    /// No limit: packets are counted as fast as possible.
     Open,
 }
 

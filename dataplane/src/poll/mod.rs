@@ -355,7 +355,7 @@ impl Dataplane for Poll {
                 if let (Some(merged), Some(theirs)) = (&mut lasting, &sample.lasting) {
                     merged.merge(theirs, settings);
                 }
-                // The exact sets are shared by workers, so the latest answer has the largest count.
+                // Workers share the exact sets, so the latest answer has the largest count.
                 truth = truth.max(sample.truth);
             }
             bank.merge_shared(&self.shared_sketches.banks[active % BANKS], settings);

@@ -119,7 +119,7 @@ impl Speed {
 /// Forward error correction of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fec {
-    /// None.
+    /// No error correction.
     #[default]
     None,
     /// Fire code.

@@ -611,8 +611,8 @@ impl Hook {
             .is_some_and(|link| link.attachment().is_ok_and(|attachment| attachment.index == here))
     }
 
-    /// Returns the packets that the interface lost since counting began. On egress there are none:
-    /// packets are counted before the interface loses them.
+    /// Returns the packets that the interface lost since counting began; none on egress, where
+    /// packets are counted before the interface can lose them.
     pub(super) fn losses(&self) -> Losses {
         if self.place.direction == Direction::Egress {
             return Losses::default();

@@ -116,7 +116,7 @@ impl Link {
     /// Attaches an XDP program.
     pub(super) fn xdp(program: BorrowedFd<'_>, index: u32, mode: Mode) -> io::Result<Self> {
         let flags = match mode {
-            // These modes are not used for XDP programs.
+            // TCX and clsact are never used for XDP programs.
             Mode::Native | Mode::Tcx | Mode::Clsact => XDP_FLAGS_DRV_MODE,
             Mode::Skb => XDP_FLAGS_SKB_MODE,
             Mode::Offload => XDP_FLAGS_HW_MODE,

@@ -90,8 +90,8 @@ fn expected(packets: &[Packet], window: u64) -> Replayed {
     Replayed { first, windows, late: 0, last: packets.iter().map(|packet| packet.timestamp).max() }
 }
 
-/// Checks the same capture from a file, merged with one without packets, and from pipes that deliver
-/// pieces of several lengths, read by several workers.
+/// Checks the same capture from a file, merged with one without packets, and from pipes that
+/// deliver pieces of several lengths, read by several workers.
 fn everywhere(name: &str, packets: &[Packet], mut check: impl FnMut(bool, usize, Poll)) {
     let nanoseconds = build::PcapVariant::Nanoseconds;
     let bytes =

@@ -120,7 +120,7 @@ fn changed(before: &[Given], after: &[Given]) -> BTreeSet<String> {
 mod tests {
     use super::*;
 
-    /// Whether a run with the configuration `before` can continue with `after`.
+    /// Returns whether a run with the configuration `before` can continue with `after`.
     fn changes(before: &str, after: &str) -> bool {
         let given = |text: &str| {
             let text =

@@ -41,7 +41,7 @@ impl Interface {
         self.name == "lo"
     }
 
-    /// Whether the driver has a feature; `None` if unknown.
+    /// Returns whether the driver has a feature; `None` if unknown.
     pub(super) fn has(&self, feature: &str) -> Option<bool> {
         self.xdp_features.as_ref().map(|features| features.contains(&feature))
     }

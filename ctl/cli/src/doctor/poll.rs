@@ -29,7 +29,7 @@ pub(super) fn checks(machine: &Machine, interfaces: &[Interface]) -> Vec<Check> 
     checks
 }
 
-/// Whether this build supports a port of `run --port`.
+/// Returns whether this build supports a port of `run --port`.
 fn offered(name: &str) -> bool {
     value::port(&format!("{name}:0")).is_ok()
 }

@@ -236,7 +236,8 @@ fn capabilities(machine: &Machine, release: Option<Release>, runs: bool) -> Chec
     }
 }
 
-/// Whether this process is in a user namespace. The initial namespace maps all users to themselves.
+/// Returns whether this process is in a user namespace. The initial namespace maps all users to
+/// themselves.
 fn in_user_namespace(machine: &Machine) -> bool {
     let map = machine.text("proc/self/uid_map");
     map.is_some_and(|map| {

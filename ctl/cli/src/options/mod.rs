@@ -268,7 +268,7 @@ impl Options {
         }
     }
 
-    /// Whether the alarm is enabled.
+    /// Returns whether the alarm is enabled.
     fn watches(&self) -> bool {
         self.alarm.unwrap_or_default()
     }

@@ -167,7 +167,7 @@ impl Run {
         }
     }
 
-    /// Whether the options name a source.
+    /// Returns whether the options name a source.
     pub(crate) fn has_source(&self, given: &[Given]) -> bool {
         self.port.is_some()
             || self.backend.is_some()
@@ -215,7 +215,7 @@ impl Run {
 }
 
 impl Kernel {
-    /// Whether an option was given that only applies to an interface.
+    /// Returns whether an option was given that only applies to an interface.
     fn is_asked(&self) -> bool {
         self.xdp_mode.is_some()
             || self.direction.is_some()

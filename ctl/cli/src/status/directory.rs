@@ -53,14 +53,14 @@ pub(super) fn all() -> Vec<PathBuf> {
 /// (`DynamicUser=`).
 const SERVICE_USERS: [RangeInclusive<u32>; 2] = [1..=999, 61_184..=65_519];
 
-/// Whether files of this user in a directory are trusted: the user of this process, root, and the
-/// user of a service that root gave the directory to.
+/// Returns whether files of this user in a directory are trusted: the user of this process, root,
+/// and the user of a service that root gave the directory to.
 pub(super) fn is_trusted(user: u32, directory: &Path) -> bool {
     user == 0 || user == rustix::process::geteuid().as_raw() || is_given_to(directory, user)
 }
 
-/// Whether root gave this directory to the user of a service: it belongs to that user, and only
-/// root can write its parents.
+/// Returns whether root gave this directory to the user of a service: it belongs to that user, and
+/// only root can write its parents.
 fn is_given_to(directory: &Path, user: u32) -> bool {
     let found = |path: &Path, is_right: &dyn Fn(&Metadata) -> bool| {
         fs::symlink_metadata(path).is_ok_and(|found| is_right(&found))

@@ -137,7 +137,7 @@ fn lines(run: &RunView, width: usize) -> Vec<Line<'static>> {
     lines
 }
 
-/// Omit zeros and normal states.
+/// Returns whether a figure is shown: counts that stay zero, empty ones and states are not.
 fn is_worth_a_line(figure: &Figure, run: &RunView) -> bool {
     match &figure.shape {
         Shape::Count(_) => {

@@ -15,13 +15,13 @@
 //! its own to one destination, adds about `p (1 + log2 p / log2 S)` less p times the usual spread.
 //!
 //! A mean deviation averaged over some 25 windows is often too small by chance. The deviation is
-//! therefore assumed to be at least what so many packets cause by themselves; see
+//! therefore assumed to be at least what that number of packets causes by itself; see
 //! [`Options::scatter`]. A flood of a tenth of the packets exceeds 3.5 of these from about 500
 //! packets on, one of a quarter from about 70 on. Windows of fewer than [`Options::least`] packets
 //! are not judged, and do not change the averages.
 //!
-//! Neither do windows that are alarms, as in the source. So a lasting change is an alarm for as
-//! long as it lasts.
+//! Windows that raise the alarm do not change the averages either, as in the paper. A lasting
+//! change therefore raises the alarm for as long as it lasts.
 
 /// Parameters of the detection.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,7 +73,7 @@ pub enum Verdict {
     Short,
     /// Not judged: the averages are still being learned.
     Learning,
-    /// As usual.
+    /// No alarm: the window is as usual.
     Quiet,
     /// An attack.
     Raised,

@@ -14,13 +14,13 @@ use estimate::{Estimate, EstimateError, Estimator, StaggeredEstimator, staggered
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::{HashIdentity, HashMode, KeyKind, Precision, Settings, WideBank};
 
-/// Returns whether windows end; with staggered registers there are none.
+/// Returns whether counts end with windows; staggered registers have no windows.
 #[must_use]
 pub fn has_windows(settings: &Settings) -> bool {
     settings.cardinality.mode != Mode::Staggered
 }
 
-/// Returns the words for distinct flows by a key.
+/// Returns the name of the distinct flows by a key, in the plural.
 #[must_use]
 pub fn distinct(key: KeyKind) -> &'static str {
     match key {

@@ -1,85 +1,84 @@
-//! Percentiles of delays, as they were seen, and as they are once those that were lost are made up
-//! for.
+//! Percentiles of delays: raw, and corrected for the delays that were not seen.
 //!
-//! A delay that was seen stands for `w` delays, `w` being the reciprocal of the probability that
-//! its request was admitted and not overwritten (dissertation, §2.2.2). The sum of these weights
-//! estimates without bias how many delays of a bucket there were, and the sum of `w (w - 1)` the
-//! variance of that (Horvitz and Thompson 1952). A percentile surely lies behind a bucket if the
-//! sums up to there and beyond, with bounds of their own, cannot be in its proportion; these are
-//! combined as Zou and Donner (2008) do. Weights are unequal and long delays few, so that bounds
-//! are those of a gamma distribution, and beyond what was seen there may be one more (Fay and Feuer
-//! 1997). Where that would be enough, a percentile has no upper bound.
+//! A delay that was seen stands for `w` delays, where `w` is the reciprocal of the probability that
+//! its request was admitted and not overwritten (dissertation, §2.2.2). The sum of these weights is
+//! an unbiased estimate of the number of delays in a bucket, and the sum of `w (w - 1)` is one of
+//! its variance (Horvitz and Thompson 1952). A percentile certainly lies beyond a bucket if the
+//! sums up to the bucket and beyond it, within their bounds, exclude its proportion. The bounds are
+//! combined as Zou and Donner (2008) do. Because weights are unequal and long delays are few, they
+//! are bounds of a gamma distribution, and allow for one unseen delay beyond those seen (Fay and
+//! Feuer 1997). Where that one would be enough, a percentile has no upper bound.
 //!
-//! Several fridges are weighted by the reciprocals of their variances (§2.3.2), from the delays
-//! around a bucket. These weights depend on what was seen, so that nothing is promised about bias.
+//! Several fridges are weighted by the reciprocals of their variances (§2.3.2), estimated from the
+//! delays around a bucket. These weights depend on the delays seen, so the result may be biased.
 
 use crate::number::{Number, Z95};
 use flowgauge_core::delay::histogram::{BUCKETS, Bucket, Histogram, least};
 use flowgauge_core::delay::weights::{SQUARE_BITS, WEIGHT_BITS};
 
-/// The percentiles that are told, and their names.
+/// Reported percentiles, and their names.
 pub const PERCENTILES: [(f64, &str); 5] =
     [(0.5, "p50"), (0.9, "p90"), (0.95, "p95"), (0.99, "p99"), (0.999, "p99.9")];
 
-/// Buckets to either side that tell how variable a fridge is at one.
+/// Buckets on either side of a bucket from which the variance of a fridge is estimated.
 const AROUND: usize = 32;
 
-/// The weight of a delay whose request survived four times as many others as there are slots:
-/// `e^4`. Beyond, intervals held the truth in 87 to 95 % of trials and not in 92 to 100 %
+/// Weight of a delay whose request survived four times as many others as there are slots: `e^4`.
+/// With larger weights, intervals held the truth in 87 to 95 % of trials instead of 92 to 100 %
 /// (`tests::intervals_hold_the_truth`, with other slots and shares).
 const CROWDED: f64 = 54.6;
 
-/// A percentile in nanoseconds, with what it is between in 95 % of cases.
+/// Percentile in nanoseconds, with its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Percentile {
-    /// The estimate.
+    /// Estimate.
     pub value: f64,
-    /// The lower bound.
+    /// Lower bound.
     pub low: f64,
-    /// The upper bound; none if too few delays were seen.
+    /// Upper bound; `None` if too few delays were seen, or if the weights of some are bounded.
     pub high: Option<f64>,
 }
 
-/// What a fridge has seen.
+/// Content of a fridge.
 #[derive(Clone, Copy)]
 pub struct Fridge<'a> {
-    /// Its delays.
+    /// Histogram of its delays.
     pub histogram: &'a Histogram,
-    /// The share of requests that it admits.
+    /// Share of requests that it admits, over 0 and up to 1.
     pub admitted: f64,
 }
 
-/// How long answers took.
+/// Distribution of the delays of answers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Distribution {
-    /// Delays that were seen.
+    /// Number of delays seen.
     pub samples: u64,
-    /// Those whose weight is bounded, so that they count for too little.
+    /// Number of them whose weight is bounded, and therefore too small.
     pub beyond: u64,
-    /// Whether some delays stand for so many that bounds are too narrow: most requests are
-    /// overwritten long before such answers come.
+    /// Whether some weights are so large that the bounds are too narrow: most requests are
+    /// overwritten long before such answers arrive.
     pub crowded: bool,
-    /// No delay that was seen is longer, in nanoseconds.
+    /// Upper bound of the delays seen, in nanoseconds.
     pub longest: f64,
-    /// By how many nanoseconds a delay may be longer or shorter because the clock has steps that
-    /// are longer than a tick; else zero.
+    /// Maximum error of a delay, in either direction, if the steps of the clock are longer than a
+    /// tick, in nanoseconds; else zero.
     pub step_ns: f64,
-    /// Percentiles of what was seen, in nanoseconds.
+    /// Percentiles of the delays seen, in nanoseconds.
     pub raw: [f64; PERCENTILES.len()],
-    /// How many delays there were, whether they were seen or not.
+    /// Estimated number of delays, seen or not.
     pub answered: Number,
-    /// Percentiles of all of them.
+    /// Percentiles of all delays, seen or not.
     pub corrected: [Percentile; PERCENTILES.len()],
 }
 
-/// Delays by bucket: how many, and the variance of that.
+/// Estimated number of delays in each bucket, and its variance.
 struct Counted {
     delays: Vec<f64>,
     variances: Vec<f64>,
 }
 
-/// How long answers took; nothing if there were none. `tick_ns`: nanoseconds of a tick; `clock_ns`:
-/// of a step of the clock.
+/// Estimates the distribution of delays; `None` if no delay was seen. `tick_ns`: nanoseconds per
+/// tick; `clock_ns`: nanoseconds per step of the clock.
 #[must_use]
 pub fn estimate(fridges: &[Fridge<'_>], tick_ns: f64, clock_ns: f64) -> Option<Distribution> {
     let step_ns = if clock_ns > tick_ns { clock_ns } else { 0.0 };
@@ -99,8 +98,8 @@ pub fn estimate(fridges: &[Fridge<'_>], tick_ns: f64, clock_ns: f64) -> Option<D
         (counted.delays.iter().sum::<f64>(), counted.variances.iter().sum::<f64>());
     let deviation = variance.sqrt() * Z95;
     let beyond: u64 = all().map(|bucket| u64::from(bucket.beyond)).sum();
-    // There are more delays as long as these than anybody can tell, so that percentiles may be
-    // longer, and there may be more of all.
+    // Delays with a bounded weight stand for an unknown number of others that are as long, so
+    // percentiles, and the number of all delays, may be higher.
     let bounded = |percentile: Percentile| {
         if beyond > 0 { Percentile { high: None, ..percentile } } else { percentile }
     };
@@ -128,8 +127,8 @@ pub fn estimate(fridges: &[Fridge<'_>], tick_ns: f64, clock_ns: f64) -> Option<D
     })
 }
 
-/// The times in nanoseconds that these shares of all delays are within; nothing if none were seen.
-/// `tick_ns`: nanoseconds of a tick.
+/// Returns the times in nanoseconds within which these shares of all delays lie; `None` if no delay
+/// was seen. `tick_ns`: nanoseconds per tick.
 #[must_use]
 pub fn quantiles(fridges: &[Fridge<'_>], shares: &[f64], tick_ns: f64) -> Option<Vec<f64>> {
     let counted = counted(fridges);
@@ -139,10 +138,9 @@ pub fn quantiles(fridges: &[Fridge<'_>], shares: &[f64], tick_ns: f64) -> Option
         .collect()
 }
 
-/// Delays of all fridges together, bucket by bucket.
+/// Estimates the delays in each bucket from all fridges.
 fn counted(fridges: &[Fridge<'_>]) -> Counted {
-    // How many delays one that was seen stands for, among those around; nothing where none was
-    // seen.
+    // Mean weight of the delays around each bucket, by fridge; `None` where no delay was seen.
     let weights: Vec<Vec<Option<f64>>> = match fridges {
         [_] => Vec::new(),
         _ => fridges
@@ -174,19 +172,20 @@ fn counted(fridges: &[Fridge<'_>]) -> Counted {
     Counted { delays, variances }
 }
 
-/// What a delay of a bucket stands for, of those that were admitted.
+/// Returns the mean weight of a bucket's delays, among admitted requests.
 fn heaviness(bucket: &Bucket) -> f64 {
     bucket.weight as f64 / f64::from(1_u32 << WEIGHT_BITS) / f64::from(bucket.samples)
 }
 
-/// The sum of a bucket's weights, and that of their squares.
+/// Returns the sum of a bucket's weights, and the sum of their squares.
 fn of(bucket: &Bucket, admitted: f64) -> (f64, f64) {
     let weight = bucket.weight as f64 / f64::from(1_u32 << WEIGHT_BITS) / admitted;
     let squares = bucket.squares as f64 / f64::from(1_u32 << SQUARE_BITS) / (admitted * admitted);
     (weight, squares)
 }
 
-/// The mean weight of delays around each bucket, by weight.
+/// Returns the mean weight of the delays around each bucket, weighted by the weights themselves;
+/// `None` where no delay was seen.
 fn around(buckets: &[Bucket], admitted: f64) -> Vec<Option<f64>> {
     let mut sums = vec![(0.0, 0.0)];
     for bucket in buckets {
@@ -201,13 +200,14 @@ fn around(buckets: &[Bucket], admitted: f64) -> Vec<Option<f64>> {
     (0..buckets.len()).map(mean).collect()
 }
 
-/// Rounds a delay to whole steps, as all delays are; without steps it stays as it is.
+/// Rounds a delay to whole steps, as all measured delays are; without steps returns it unchanged.
 fn nearest(delay_ns: f64, step_ns: f64) -> f64 {
     if step_ns > 0.0 { (delay_ns / step_ns).round() * step_ns } else { delay_ns }
 }
 
 impl Percentile {
-    /// The same by a clock of such steps: both times of a delay are cut to whole ones.
+    /// Widens the interval by a step of the clock and rounds the estimate: the clock truncates both
+    /// times of a delay to whole steps.
     fn widened(self, step_ns: f64) -> Percentile {
         let Percentile { value, low, high } = self;
         Percentile {
@@ -218,23 +218,24 @@ impl Percentile {
     }
 }
 
-/// A place in a distribution.
+/// Position in a distribution, in ticks.
 struct At {
-    /// In ticks: between, and at the ends of the bucket.
+    /// Position within the bucket, interpolated.
     middle: f64,
+    /// Lower end of the bucket, less a tick.
     low: f64,
+    /// Upper end of the bucket.
     high: f64,
 }
 
-/// Where a share of the delays ends; nothing if there are none.
+/// Returns the position where a share of the delays ends; `None` without delays.
 fn quantile(delays: &[f64], share: f64) -> Option<At> {
     let wanted = share.clamp(0.0, 1.0) * delays.iter().sum::<f64>();
     let mut before = 0.0;
     let mut last = None;
     for (bucket, &number) in delays.iter().enumerate().filter(|(_, number)| **number > 0.0) {
         let part = ((wanted - before) / number).min(1.0);
-        // The difference of two times in whole ticks is up to a tick more or less than that of the
-        // times.
+        // A difference of times in whole ticks is off by up to a tick in either direction.
         let (low, next) = (f64::from(least(bucket)), f64::from(least(bucket + 1)));
         let middle = (low - 0.5 + part * (next - low)).max(0.0);
         let at = At { middle, low: (low - 1.0).max(0.0), high: next };
@@ -247,7 +248,7 @@ fn quantile(delays: &[f64], share: f64) -> Option<At> {
     last
 }
 
-/// A share's end with what it is between in 95 % of cases.
+/// Returns the delay within which a share of the delays lies, with its 95 % interval.
 fn percentile(counted: &Counted, share: f64, tick_ns: f64) -> Percentile {
     let Some(at) = quantile(&counted.delays, share) else {
         return Percentile { value: 0.0, low: 0.0, high: None };
@@ -255,8 +256,7 @@ fn percentile(counted: &Counted, share: f64, tick_ns: f64) -> Percentile {
     let (mut below, mut above) = (Sum::default(), Sum::default());
     counted.sums().for_each(|sum| above.add(&sum));
     let heaviest = above.heaviest;
-    // The last bucket that surely ends before the percentile, and the first that surely ends behind
-    // it.
+    // Last bucket that certainly ends before the percentile, and first that certainly ends beyond.
     let (mut last, mut first) = (None, None);
     for (bucket, sum) in counted.sums().enumerate() {
         below.add(&sum);
@@ -274,20 +274,20 @@ fn percentile(counted: &Counted, share: f64, tick_ns: f64) -> Percentile {
             first = Some(bucket);
         }
     }
-    // A difference of times in whole ticks is up to a tick more or less than that of the times.
+    // As in `quantile`, a difference in whole ticks is off by up to a tick.
     let low = last.map_or(0.0, |bucket| f64::from(least(bucket + 1)) - 1.0).min(at.low);
     let high = first.map(|bucket| f64::from(least(bucket + 1)).max(at.high) * tick_ns);
     Percentile { value: at.middle * tick_ns, low: low * tick_ns, high }
 }
 
-/// A sum of weights.
+/// Sum of weights.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     number: f64,
     variance: f64,
-    /// The variance of that variance.
+    /// Variance of `variance`.
     spread: f64,
-    /// By how much the heaviest of them is more than one.
+    /// Heaviest weight, less one.
     heaviest: f64,
 }
 
@@ -308,7 +308,7 @@ impl Sum {
         self.heaviest = self.heaviest.max(other.heaviest);
     }
 
-    /// Leaves one bucket out: what remains begins at `from`.
+    /// Subtracts one bucket; the remaining ones begin at `from`.
     fn take(&mut self, other: &Sum, counted: &Counted, from: usize) {
         let is_last = counted.delays.iter().skip(from).all(|delays| *delays == 0.0);
         let rest = |all: f64, part: f64| if is_last { 0.0 } else { (all - part).max(0.0) };
@@ -317,12 +317,11 @@ impl Sum {
         self.spread = rest(self.spread, other.spread);
     }
 
-    /// What it is between in 95 % of cases: gamma bounds for weighted sums of numbers that are few
-    /// (Fay and Feuer 1997). For the upper one there is room for one more that was not seen, as
-    /// heavy as any.
+    /// Returns the 95 % interval: gamma bounds for weighted sums of small counts (Fay and Feuer
+    /// 1997). The upper bound allows for one more, unseen delay, as heavy as the heaviest.
     fn bounds(&self, heaviest: f64) -> [f64; 2] {
-        // A variance that is known from few heavy weights is not known well: deviations are those
-        // of Student's t, its degrees of freedom by Satterthwaite.
+        // A variance estimated from few heavy weights is uncertain: deviations are those of
+        // Student's t, with degrees of freedom by Satterthwaite.
         let freedom = if self.spread > 0.0 {
             2.0 * self.variance * self.variance / self.spread
         } else {
@@ -334,8 +333,8 @@ impl Sum {
     }
 }
 
-/// The value of a gamma distribution of this mean and variance that is so many deviations of a
-/// normal one from its middle (Wilson and Hilferty 1931).
+/// Returns the quantile of a gamma distribution with this mean and variance that corresponds to
+/// `deviations` standard deviations of a normal distribution (Wilson and Hilferty 1931).
 fn gamma(mean: f64, variance: f64, deviations: f64) -> f64 {
     if variance <= 0.0 {
         return mean;
@@ -355,12 +354,12 @@ mod tests {
     use std::cmp::Reverse;
     use std::collections::BinaryHeap;
 
-    /// Delays in ticks, log-uniform over three decades: the dissertation's synthetic recipe.
+    /// Draws a delay in ticks, log-uniform over three decades: the dissertation's synthetic recipe.
     fn log_uniform(random: &mut ChaCha8Rng) -> u32 {
         (100.0 * 10_f64.powf(3.0 * random.random::<f64>())) as u32
     }
 
-    /// Most answers at once, some very late.
+    /// Draws a delay in ticks, short for most answers and very long for some.
     fn bimodal(random: &mut ChaCha8Rng) -> u32 {
         let (mean, spread) = if random.random_ratio(4, 5) { (500, 100) } else { (40_000, 8_000) };
         mean + random.random_range(0..spread)
@@ -368,9 +367,9 @@ mod tests {
 
     type Shape = fn(&mut ChaCha8Rng) -> u32;
 
-    /// What a fridge of `2^slots_log2` slots sees of so many requests, one each tick, that are
-    /// admitted with a probability of `2^-admit_log2`; and the true delays, in order. `bursty`:
-    /// every other thousand of requests comes at once.
+    /// Returns the histogram of a fridge of `2^slots_log2` slots, and the true delays, in order. A
+    /// request arrives each tick, and is admitted with a probability of `2^-admit_log2`. `bursty`:
+    /// every other thousand requests arrives at once.
     fn fridge(
         seed: u64,
         requests: u32,
@@ -381,7 +380,7 @@ mod tests {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let weights: Vec<Weight> = weights(slots_log2).collect();
         let mut slots = vec![None; 1 << slots_log2];
-        // Answers to come: the earliest first.
+        // Pending answers, the earliest first.
         let mut answers: BinaryHeap<(Reverse<u32>, usize, u32)> = BinaryHeap::new();
         let (mut histogram, mut truth, mut inserted) = (Histogram::boxed(), Vec::new(), 0_u32);
         for request in 0..requests {
@@ -415,7 +414,7 @@ mod tests {
             }
             if random.random_ratio(2, 5) {
                 let delay = shape(&mut random);
-                // Those at the end have no time to be answered.
+                // Answers after the last request are not counted.
                 if now + delay < requests {
                     truth.push(delay);
                     if is_admitted {
@@ -428,7 +427,8 @@ mod tests {
         (histogram, truth)
     }
 
-    /// Nominal are 95 %, and 92 % are promised, of fridges that are not crowded. Seeds are fixed.
+    /// The nominal coverage is 95 %; the guarantee for fridges that are not crowded is 92 %. Seeds
+    /// are fixed.
     #[test]
     fn intervals_hold_the_truth() {
         const TRIALS: u64 = 100;
@@ -466,7 +466,7 @@ mod tests {
 
     #[test]
     fn what_is_seen_whole_is_exact() {
-        // As many slots as requests: all weights are nearly one.
+        // Many more slots than requests: all weights are nearly one.
         let (histogram, truth) =
             fridge(1, 4000, (16, 0), |random| 100 + random.random_range(0..100), false);
         let told = estimate(&[Fridge { histogram: &histogram, admitted: 1.0 }], 1.0, 1.0).unwrap();

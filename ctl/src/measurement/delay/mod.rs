@@ -1,4 +1,4 @@
-//! How long answers take.
+//! Reports of delays: how long answers take.
 
 pub mod estimate;
 mod sample;
@@ -20,17 +20,17 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use tune::{Load, Suggestion};
 
-/// What to tell.
+/// Options of delay reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Slots and shares that fit the traffic.
+    /// Whether to suggest slots and shares that fit the traffic.
     pub tune: bool,
-    /// Names of groups of prefixes, of those from 1 on.
+    /// Names of groups of prefixes, from group 1 on.
     pub groups: Vec<Arc<str>>,
 }
 
 impl Options {
-    /// The name of a group, if groups are kept apart.
+    /// Returns the name of a group; `None` if there are no groups.
     #[must_use]
     pub fn group(&self, settings: &Settings, group: u8) -> Option<Arc<str>> {
         let index = usize::from(group).checked_sub(1);
@@ -40,64 +40,64 @@ impl Options {
     }
 }
 
-/// What a union of rows knows beside registers.
+/// State of a union of lake rows beside the registers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Beside {
     /// Names of groups, as in [`Options`].
     groups: Vec<Arc<str>>,
-    /// The clock of all rows that have delays, or the coarsest.
+    /// Clock of the rows that have delays, with the coarsest of their resolutions.
     clock: Option<Clock>,
 }
 
-/// The group of addresses that are in no prefix.
+/// Name of the group of addresses that are in no prefix.
 pub const OTHERS: &str = "others";
 
-/// Delays of all kinds that are measured.
+/// Report of delays of all measured kinds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delays(pub Vec<Delay>);
 
-/// Delays of one kind, of requests of one direction, and to one group of prefixes or to all.
+/// Report of delays of one kind, for requests of one direction to one group of prefixes or to all.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delay {
-    /// Of which kind.
+    /// Kind of the delays.
     pub kind: Kind,
-    /// Where requests go; nothing if directions are not kept apart.
+    /// Direction of requests; `None` if directions are not distinguished.
     pub direction: Option<Direction>,
-    /// The group that answers; nothing of all of them together.
+    /// Group that answers; `None` for all groups.
     pub group: Option<Arc<str>>,
-    /// Its number.
+    /// Number of the group.
     pub number: Option<u8>,
-    /// How they were measured; if shares follow the traffic, with that of this kind.
+    /// Settings of the measurement, with the share of this kind if shares follow the traffic.
     pub settings: Settings,
-    /// What packets were timed by.
+    /// Clock that timestamped the packets.
     pub clock: Clock,
-    /// Whether these are the packets of one of several places, of which another one may see the
+    /// Whether the packets are those of one of several sources, so that another one may see the
     /// answers.
     pub is_part: bool,
-    /// Requests and what became of them.
+    /// Requests and their outcomes.
     pub counts: Counts,
-    /// Slots and share that fit the traffic, if they are asked for and known.
+    /// Slots and share that fit the traffic, if requested and known.
     pub suggested: Option<Suggestion>,
-    /// Nothing if no answer came.
+    /// Distribution of the delays; `None` if no answer was seen.
     pub distribution: Option<Distribution>,
 }
 
 impl Delays {
-    /// Those of all groups together.
+    /// Iterates over the delays to all groups, one for each kind and direction.
     pub fn together(&self) -> impl Iterator<Item = &Delay> {
         self.0.iter().filter(|delay| delay.group.is_none())
     }
 }
 
 impl Delay {
-    /// Whether delays that were lost are made up for.
+    /// Returns whether the algorithm corrects for delays that were not seen.
     #[must_use]
     pub fn is_corrected(&self) -> bool {
         matches!(self.settings.algorithm, Algorithm::Fridge | Algorithm::MultiFridge)
     }
 
-    /// Requests: those that came, or where only those are known that were put in a table, as many
-    /// as these stand for.
+    /// Returns the number of requests. For TCP timestamps and the spin bit, only requests put in a
+    /// table are counted, so the number is an estimate from their share.
     #[must_use]
     pub fn requests(&self) -> f64 {
         match self.kind {
@@ -108,21 +108,22 @@ impl Delay {
         }
     }
 
-    /// Delays that were seen.
+    /// Returns the number of delays seen.
     #[must_use]
     pub fn answers(&self) -> u64 {
         self.distribution.as_ref().map_or(0, |it| it.samples)
     }
 
-    /// Requests that were never answered, as far as that is known. Of data an acknowledgement
-    /// answers the last segment that it covers, and no other one.
+    /// Estimates the number of requests that were never answered; `None` if delays are not
+    /// corrected or another source may see the answers. An acknowledgement of data answers only the
+    /// last segment that it covers.
     #[must_use]
     pub fn unanswered(&self) -> Option<f64> {
         let answered = self.distribution.as_ref().map_or(0.0, |it| it.answered.value);
         (self.is_corrected() && !self.is_part).then(|| (self.requests() - answered).max(0.0))
     }
 
-    /// The shortest time that can be told, in nanoseconds.
+    /// Returns the resolution, in nanoseconds: a tick, or a step of the clock if that is longer.
     #[must_use]
     pub fn resolution_ns(&self) -> u64 {
         self.clock.resolution_ns.max(1 << self.kind.tick_bits())
@@ -142,12 +143,12 @@ impl Delay {
     }
 }
 
-/// A share in percent, with no more digits than it has.
+/// Formats a share in percent, with up to four decimals and no trailing zeros.
 fn percent(share: f64) -> String {
     ((share * 1e6).round() / 1e4).to_string()
 }
 
-/// Delays of all groups and fridges, in seconds.
+/// Returns the distribution of delays over all groups and fridges, in seconds.
 fn seen(delay: &Delay, settings: &Settings, counted: &Counted) -> figure::Distribution {
     let tick = 2_f64.powi(delay.kind.tick_bits() as i32) / 1e9;
     let mut samples = vec![0; histogram::BUCKETS];
@@ -174,8 +175,7 @@ fn seen(delay: &Delay, settings: &Settings, counted: &Counted) -> figure::Distri
             *doubling += count;
         }
         sum += count * f64::midpoint(low.into(), high.into()) * tick;
-        // The difference of two times in whole ticks is up to a tick more or less than that of the
-        // times.
+        // A difference of times in whole ticks is off by up to a tick in either direction.
         narrow.push(Range {
             low: f64::from(low.saturating_sub(1)) * tick,
             high: f64::from(high) * tick,
@@ -188,11 +188,11 @@ fn seen(delay: &Delay, settings: &Settings, counted: &Counted) -> figure::Distri
         high: bound(power + 1),
         count,
     });
-    // The middle of what is shorter than a tick.
+    // Middle of the range that is shorter than a tick.
     figure::Distribution { ranges: ranges.collect(), sum, narrow, zero: tick / 2.0 }
 }
 
-/// The name of a group, as options say, or the rows of a lake.
+/// Returns the name of a group, from the options or from the rows of a lake.
 fn name(reading: &Reading<'_>, settings: &Settings, group: u8) -> Option<Arc<str>> {
     match reading.besides {
         None => reading.options.delay.group(settings, group),
@@ -202,7 +202,7 @@ fn name(reading: &Reading<'_>, settings: &Settings, group: u8) -> Option<Arc<str
     }
 }
 
-/// Of one group, or of all.
+/// Builds the report of one group, or of all groups if `group` is `None`.
 fn of(reading: &Reading<'_>, kind: Kind, leaves: bool, group: Option<u8>) -> Delay {
     let (settings, bank) = (reading.settings.delay, &reading.bank.delay);
     let settings = Settings { admit_log2: bank.admit_log2(&settings, kind), ..settings };
@@ -212,7 +212,7 @@ fn of(reading: &Reading<'_>, kind: Kind, leaves: bool, group: Option<u8>) -> Del
     let fridges = 0..settings.fridges();
     let each =
         |fridge| groups().filter_map(move |label| bank.histogram(&settings, kind, label, fridge));
-    // Of one group there is nothing to add up.
+    // A single group needs no sum.
     let sums: Vec<Histogram> = fridges
         .clone()
         .filter(|_| groups().len() > 1)
@@ -246,11 +246,11 @@ fn of(reading: &Reading<'_>, kind: Kind, leaves: bool, group: Option<u8>) -> Del
     }
 }
 
-/// A row of the lake's table of delays.
+/// Row of the lake's table of delays.
 struct Labelled<'a> {
     kind: Kind,
     label: Label,
-    /// What was said of it, if anything was.
+    /// Report of the row's delays; `None` if nothing was counted.
     report: Option<&'a Delay>,
 }
 
@@ -270,8 +270,8 @@ impl Delays {
         let leaves = |delay: &Delay| {
             delay.direction.is_none_or(|direction| (direction == Direction::Egress) == label.leaves)
         };
-        // Groups come in their order, those without requests left out: so they are found by what
-        // they counted.
+        // Groups that counted nothing have no report, so a group is found by its number and not by
+        // its position.
         self.0.iter().find(|delay| {
             delay.kind == kind
                 && leaves(delay)
@@ -318,7 +318,7 @@ fn counts(rows: &[Labelled<'_>], counted: &Counted) -> Vec<(Cow<'static, str>, C
     ]
 }
 
-/// A bucket that is not empty.
+/// Bucket that is not empty.
 struct Filled<'a> {
     row: &'a Labelled<'a>,
     fridge: usize,
@@ -356,7 +356,7 @@ fn filled(buckets: &[Filled<'_>]) -> Vec<(Cow<'static, str>, Cells)> {
     ]
 }
 
-/// Whose the rows of a table of a lake are.
+/// Columns that identify the kind and label of a row in a lake's tables.
 struct Labels<'a> {
     kinds: &'a [String],
     leaves: &'a [i64],
@@ -418,7 +418,7 @@ impl Beside {
         if self.groups.len() <= index {
             self.groups.resize(index + 1, Arc::from(""));
         }
-        // A group without requests has no name there.
+        // The row of a group that counted nothing has no name.
         if let Some(known) = self.groups.get_mut(index).filter(|_| !name.is_empty()) {
             *known = Arc::from(name);
         }
@@ -467,7 +467,7 @@ impl Measurement for Delays {
     }
 
     fn fields(report: Option<&Self>, counted: Option<&Counted>, to: &mut Fields) {
-        // Columns only of kinds that are measured: all of them would be many.
+        // Only measured kinds have columns, because those of all kinds would be too many.
         let Some(delays) = report else { return };
         for (delay, index) in delays.together().zip(0..) {
             delay.columns(100 + 5 * index, to);
@@ -576,7 +576,7 @@ impl Measurement for Delays {
                 unsampled: at(unsampled, index),
             };
             bank.delay.set_counts(&delay, kind, label, counts);
-            // Below zero is none.
+            // A negative number means that no share was stored.
             if let Some(share) = shares.get(index).and_then(|share| u8::try_from(*share).ok()) {
                 bank.delay.set_admit_log2(kind, share);
             }
@@ -625,10 +625,10 @@ impl Measurement for Delays {
     }
 }
 
-/// What to do about a table whose requests are overwritten too soon.
+/// Advice for a table whose requests are overwritten too soon.
 const CROWDED: &str = "long delays are uncertain: admit fewer requests (--delay-admit) or take more slots (--delay-slots)";
 
-/// Requests of a kind and what became of them.
+/// Returns the phrases about requests of a kind and their outcomes.
 fn phrases(delay: &Delay) -> Vec<String> {
     let direction =
         delay.direction.map(|direction| format!(" {}", direction.name())).unwrap_or_default();
@@ -643,7 +643,7 @@ fn phrases(delay: &Delay) -> Vec<String> {
         counted(delay.requests().round() as u64, "request"),
     ];
     if let Some(unanswered) = delay.unanswered().filter(|_| delay.requests() > 0.0) {
-        // One acknowledgement is for all data before it.
+        // One acknowledgement covers all data before it.
         let what = if delay.kind == Kind::TcpData {
             "without an answer of their own"
         } else {
@@ -676,7 +676,7 @@ fn phrases(delay: &Delay) -> Vec<String> {
     phrases
 }
 
-/// A percentile with its bounds, where they differ.
+/// Returns the row of a percentile, with its bounds if they differ as printed.
 fn row(name: &str, percentile: &Percentile) -> text::Row {
     let interval = match percentile.high {
         Some(high) if time(percentile.low) == time(high) => String::new(),
@@ -691,7 +691,7 @@ fn row(name: &str, percentile: &Percentile) -> text::Row {
     }
 }
 
-/// Nanoseconds with three digits and a unit.
+/// Formats nanoseconds with three digits and a unit.
 fn time(nanoseconds: f64) -> String {
     let (value, unit) = match nanoseconds {
         it if it < 999.5 => (it, "ns"),
@@ -710,7 +710,7 @@ fn time(nanoseconds: f64) -> String {
 
 impl From<Percentile> for Datum {
     fn from(Percentile { value, low, high }: Percentile) -> Self {
-        // A bound that is unknown is null.
+        // An unknown bound is null.
         let high = high.map_or(Datum::Null, Datum::from);
         object([("value", value.into()), ("low", low.into()), ("high", high)])
     }

@@ -1,4 +1,4 @@
-//! Delays one by one.
+//! Records of single delays.
 
 use super::Options;
 use crate::text::optional;
@@ -10,38 +10,38 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-/// A delay as it is told.
+/// Record of one delay.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample<'a> {
     /// Number of the window that it is counted in.
     pub window: u64,
-    /// Where its answer was counted, if there are several interfaces.
+    /// Interface that counted the answer, if there are several.
     pub interface: Option<&'a str>,
-    /// Of which kind.
+    /// Kind of the delay.
     pub kind: Kind,
-    /// Where the request went; nothing if directions are not kept apart.
+    /// Direction of the request; `None` if directions are not distinguished.
     pub direction: Option<Direction>,
-    /// The group that answers, if groups are kept apart.
+    /// Group of prefixes that answers, if there are groups.
     pub group: Option<Arc<str>>,
-    /// When the answer came, in nanoseconds since the Unix epoch.
+    /// Arrival of the answer, in nanoseconds since the Unix epoch.
     pub time_ns: u64,
-    /// How long it took, in nanoseconds.
+    /// Delay, in nanoseconds.
     pub delay_ns: u64,
-    /// How many requests it stands for: those that were lost, and those that were not admitted.
+    /// Number of requests that it stands for, including those overwritten and those not admitted.
     pub weight: f64,
-    /// Whether it should weigh more than any weight does.
+    /// Whether its true weight is larger than the largest available one.
     pub is_underweighted: bool,
-    /// Identifiers of the ends: the one that asked, the one that answered.
+    /// Identifiers of the ends: the requester, then the responder.
     pub flow: [u32; 2],
 }
 
-/// How the ends of a flow are told: by what they are hashed to or, if that would give the secret of
-/// the hash away, by a pseudorandom function of it (SipHash-1-3) with a random key of this run.
+/// Identifiers of the ends of a flow: their hashes or, if these would reveal the secret of the
+/// hash, a pseudorandom function of them (SipHash-1-3) with a random key of this run.
 #[derive(Clone, Debug)]
 pub struct Ends(Option<RandomState>);
 
 impl Ends {
-    /// As the hash of a run asks for.
+    /// Returns the identifiers for a run with this hash.
     #[must_use]
     pub fn new(hash: HashMode) -> Self {
         Ends((hash == HashMode::Keyed).then(RandomState::new))
@@ -53,8 +53,8 @@ impl Ends {
 }
 
 impl<'a> Sample<'a> {
-    /// A delay that a dataplane with these settings and places has passed on; nothing if there is
-    /// no such kind.
+    /// Returns the record of a delay from a dataplane with these settings and places; `None` if the
+    /// settings have no such kind.
     #[must_use]
     pub fn of(
         window: u64,
@@ -90,7 +90,7 @@ impl<'a> Sample<'a> {
                 * 2_f64.powi(bits as i32)
                 / f64::from(share),
             is_underweighted: sample.beyond != 0,
-            // The sender of an edge of the spin bit has sent the one before as well.
+            // An edge of the spin bit and the edge before it have the same sender.
             flow: if kind == Kind::QuicSpin {
                 [source, destination]
             } else {
@@ -147,7 +147,7 @@ mod tests {
         assert!(
             ends.iter().all(|ends| ends.told(7) == ends.told(7) && ends.told(7) != ends.told(8))
         );
-        // Twice 32 bits equal by chance once in 2^64.
+        // Two pairs of 32-bit values are equal by chance once in 2^64.
         assert!(
             [7, 8].map(|it| ends[0].told(it)) != [7, 8]
                 && [7, 8].map(|it| ends[0].told(it)) != [7, 8].map(|it| ends[1].told(it))
@@ -182,10 +182,10 @@ mod tests {
         assert_eq!(line(&settings, &one, 0, sample), expected);
         let expected = r#"{"record":"delay-sample","window":7,"interface":"eth1","kind":"quic-spin","direction":"ingress","time_ns":123,"delay_ns":128,"weight":12.0,"underweighted":true,"flow":"0000000a0000000b"}"#;
         assert_eq!(line(&settings, &two, 2, Passed { row: 6, beyond: 1, ..sample }), expected);
-        // Connections have no direction, and ticks of their own.
+        // Connections have no direction, and a longer tick.
         let expected = r#"{"record":"delay-sample","window":7,"kind":"tcp-duration","time_ns":123,"delay_ns":8192,"weight":12.0,"flow":"0000000b0000000a"}"#;
         assert_eq!(line(&settings, &one, 1, Passed { row: 2, ..sample }), expected);
-        // Fridges of several admit less, each.
+        // Each of several fridges admits a smaller share.
         let several = Settings { algorithm: Algorithm::MultiFridge, admit_log2: 0, ..settings };
         let weight = |fridge| {
             Sample::of(

@@ -1,51 +1,52 @@
-//! How many requests to admit, and how large a table to take, for the traffic that there is.
+//! Share of requests to admit, and size of the table, adapted to the traffic.
 //!
-//! Of `r` requests a second a share `p` is put in a table of `M` slots. A delay `D` is seen if its
-//! request is admitted and not overwritten, which has a probability of `p e^(-p r D / M)`. That is
-//! largest for `p = M / (r D)`: as many requests are put in the table during `D` as it has slots.
-//! With half of that share 82 % as many delays of this length are seen, with twice as much 74 %.
-//! `D` is the 99th percentile: of shorter delays a smaller part is lost, and a table holds several
-//! times as many requests as come during a typical one. Shares are powers of two, and the largest
-//! one is taken that is no larger than that.
+//! A share `p` of `r` requests per second is put in a table of `M` slots. A delay `D` is seen if
+//! its request is admitted and not overwritten, which has a probability of `p e^(-p r D / M)`. The
+//! maximum is at `p = M / (r D)`: during `D`, the table receives as many requests as it has slots.
+//! Half of that share sees 82 % as many delays of this length, twice that share 74 %. `D` is the
+//! 99th percentile: shorter delays are lost less often, and a table has room for several times the
+//! requests that arrive during a typical one. Shares are powers of two: the largest one up to
+//! `M / (r D)` is chosen.
 //!
-//! A smaller share is free of bias at once, so that it is taken as soon as it is needed. A larger
-//! one is taken one step a window, and only if the table has room for it and a quarter of a
-//! doubling more: what is seen of the same traffic differs from window to window. [`Admission`]
-//! says why answers of a larger share count later; [`Tuner`] finds out when.
+//! A smaller share is free of bias at once, so it applies as soon as it is needed. The share grows
+//! by one step per window, and only if the table has room for the larger one and a quarter of a
+//! doubling more, because results for the same traffic differ from window to window. [`Admission`]
+//! explains why answers under a larger share count later; [`Tuner`] determines when.
 
 use super::Delays;
 use flowgauge_core::delay::{Admission, Kind, MAX_ADMIT_BITS, MAX_SLOTS, SLOT_BITS, Settings};
 use std::collections::VecDeque;
 
-/// Answers without which nothing is known of the 99th percentile.
+/// Minimum number of answers for an estimate of the 99th percentile.
 const ANSWERS: u64 = 100;
-/// Which percentile a table is made for: the place of the 99th.
+/// Index of the percentile that tables are sized for: the 99th.
 const LONG: usize = 3;
-/// What a table has to have room for, beyond a larger share, in doublings.
+/// Additional room that a table needs for a larger share, in doublings.
 const MARGIN: f64 = 0.25;
-/// Windows that are remembered.
+/// Maximum number of windows in the history of a kind.
 const WINDOWS: usize = 64;
 
-/// What a window says of a kind's requests, whatever their direction.
+/// Load that one kind's requests of both directions cause in a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
-    /// Requests of the window that have the same table, admitted or not.
+    /// Requests per table in the window, admitted or not.
     pub requests: f64,
-    /// How long the window was, in nanoseconds.
+    /// Length of the window, in nanoseconds.
     pub span_ns: u64,
-    /// The delay that a table is made for, in nanoseconds, if enough answers were seen.
+    /// Delay that the table is sized for, in nanoseconds; `None` if too few answers were seen.
     pub long_ns: Option<f64>,
-    /// No delay that was seen is longer, in nanoseconds.
+    /// Upper bound of the delays seen, in nanoseconds.
     pub longest_ns: f64,
 }
 
 impl Load {
-    /// What the reports of a window say; nothing of one that took no time.
+    /// Derives the load from the reports of a window; `None` if the window has no length or the
+    /// kind no report.
     #[must_use]
     pub fn of(delays: &Delays, kind: Kind, span_ns: u64) -> Option<Self> {
         let of_kind = || delays.together().filter(|delay| delay.kind == kind);
         let distributions = || of_kind().filter_map(|delay| delay.distribution.as_ref());
-        // Requests of the two directions have a table each; those that begin connections have one.
+        // Each direction of requests has a table; requests that begin connections share one.
         let tables = if kind == Kind::TcpDuration { 1.0 } else { 2.0 };
         let known = distributions().filter(|it| it.samples >= ANSWERS);
         (span_ns > 0 && of_kind().next().is_some()).then(|| Load {
@@ -56,13 +57,14 @@ impl Load {
         })
     }
 
-    /// Requests that come to a table during a long delay, as a power of two.
+    /// Returns the binary logarithm of the requests that arrive at a table during a long delay.
     fn log2(&self) -> Option<f64> {
         let during = self.requests / self.span_ns as f64 * self.long_ns?;
         Some(during.max(1.0).log2())
     }
 
-    /// The share, as a power of two, for tables of so many slots, if the last one was `admit_log2`.
+    /// Returns the next share for tables of `2^slots_log2` slots if the last one was `admit_log2`:
+    /// one request in two to this power.
     #[must_use]
     pub fn share(&self, slots_log2: u8, admit_log2: u8) -> u8 {
         let slots = f64::from(slots_log2);
@@ -73,8 +75,8 @@ impl Load {
             }
             Some(_) => admit_log2,
             None => {
-                // Too few answers. Either hardly a request is admitted, and those of a whole window
-                // find room in the table, or they are overwritten before their answers come.
+                // Too few answers. Either hardly any requests are admitted, and the table has room
+                // for a whole window, or they are overwritten before their answers arrive.
                 let admitted = self.requests.max(1.0).log2() - f64::from(admit_log2) - slots;
                 match admitted {
                     it if it <= 0.0 => admit_log2.saturating_sub(1),
@@ -86,9 +88,9 @@ impl Load {
         next.min(MAX_ADMIT_BITS)
     }
 
-    /// The smallest table that has room for all requests, or else the largest one and a share;
-    /// nothing if too few answers were seen. `kinds`: how many of them are measured, each of which
-    /// has such tables.
+    /// Suggests the smallest table that has room for all requests, or else the largest one and a
+    /// share; `None` if too few answers were seen. `kinds`: number of measured kinds, each with
+    /// tables of that size.
     #[must_use]
     pub fn suggested(&self, kinds: usize) -> Option<Suggestion> {
         let requests = self.log2()?;
@@ -111,13 +113,13 @@ pub struct Suggestion {
 }
 
 impl Suggestion {
-    /// Slots of a table.
+    /// Returns the number of slots of a table.
     #[must_use]
     pub fn slots(&self) -> u32 {
         1 << self.slots_log2
     }
 
-    /// The share, as options take it.
+    /// Returns the share in the notation of options, such as `1/16`.
     #[must_use]
     pub fn share(&self) -> String {
         if self.admit_log2 == 0 {
@@ -128,7 +130,7 @@ impl Suggestion {
     }
 }
 
-/// Has shares follow the traffic, from window to window.
+/// Adapts the shares to the traffic, from window to window.
 pub struct Tuner {
     settings: Settings,
     /// Length of a window, in nanoseconds.
@@ -136,17 +138,18 @@ pub struct Tuner {
     kinds: Vec<Followed>,
 }
 
-/// The shares of a kind.
+/// History of one kind's shares.
 struct Followed {
     kind: Kind,
-    /// Those of the windows of late; the last one is of the window after the open one.
+    /// Shares of recent windows; the last one is for the window after the open one.
     admissions: VecDeque<Admission>,
-    /// The longest delays of the windows of late, in nanoseconds.
+    /// Longest delay of each recent window, in nanoseconds.
     longest: VecDeque<f64>,
 }
 
 impl Tuner {
-    /// For windows of this length; nothing if shares do not change.
+    /// Returns a tuner for windows of this length; `None` if shares do not follow the traffic, no
+    /// kind is measured, or the length is zero.
     #[must_use]
     pub fn new(settings: Settings, window_ns: u64) -> Option<Self> {
         let first = Admission { kept: settings.admit_log2, counted: settings.admit_log2 };
@@ -163,7 +166,7 @@ impl Tuner {
         })
     }
 
-    /// Looks at a window that was closed, and says what the window after the open one is to admit.
+    /// Evaluates a closed window and returns the shares for the window after the open one.
     pub fn look(&mut self, delays: &Delays, span_ns: u64) -> Vec<(Kind, Admission)> {
         let (slots_log2, window_ns) = (self.settings.slots_log2, self.window_ns);
         let next = |followed: &mut Followed| {
@@ -179,8 +182,8 @@ impl Tuner {
 }
 
 impl Followed {
-    /// The window that was closed was counted with this share: if with another one than was set, an
-    /// earlier process has set it, and that of the open window.
+    /// Adopts the share that the closed window was counted with, if it is not the one set here: an
+    /// earlier process set it, and that of the open window.
     fn take_over(&mut self, counted: Option<u8>) {
         let closed = self.admissions.iter().rev().nth(1).map(|admission| admission.counted);
         if let Some(counted) = counted.filter(|counted| Some(*counted) != closed) {
@@ -194,8 +197,8 @@ impl Followed {
         let last = self.admissions.back().map_or(0, |admission| admission.kept);
         let kept = load.map_or(last, |load| load.share(slots_log2, last));
         self.longest.push_back(load.map_or(0.0, |load| load.longest_ns));
-        // Requests that are answered in a window came in it, or so many windows before. It is one
-        // that has not begun.
+        // Requests that are answered in the window of this share, which has not begun, arrive in it
+        // or in one of the `before` windows ahead of it.
         let longest = self.longest.iter().copied().fold(0.0, f64::max);
         let before = ((longest / window_ns as f64).ceil() as usize).clamp(1, WINDOWS);
         let earlier = self.admissions.iter().rev().take(before).map(|admission| admission.kept);
@@ -217,7 +220,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// A second with so many requests to a table, and a long delay of so many milliseconds.
+    /// Returns the load of a second with `requests` per table and a long delay of `long_ms`.
     fn load(requests: f64, long_ms: Option<f64>) -> Load {
         let long_ns = long_ms.map(|long| long * 1e6);
         Load { requests, span_ns: SECOND, long_ns, longest_ns: long_ns.unwrap_or(0.0) * 2.0 }
@@ -240,8 +243,8 @@ mod tests {
     #[test]
     fn a_share_grows_by_a_step_and_with_room_to_spare() {
         let share = |requests| load(requests, Some(100.0)).share(10, 4);
-        // 2^13 requests during the delay take 1/8, which is taken when there are a quarter of a
-        // doubling less.
+        // 2^13 requests during the delay fit a share of 1/8, which is chosen once there are fewer
+        // by a quarter of a doubling.
         let during = |log2: f64| 2_f64.powf(log2) * 10.0;
         assert_eq!([share(during(13.9)), share(during(13.0)), share(during(12.8))], [4, 4, 4]);
         assert_eq!([share(during(12.74)), share(during(5.0))], [3, 3]);
@@ -265,7 +268,7 @@ mod tests {
         assert_eq!(suggested(10.0, 1), of(64, "1"));
         assert_eq!(suggested(10_241.0, 1), of(2048, "1"));
         assert_eq!(suggested(1e7, 1), of(65_536, "1/16"));
-        // All tables together have 262,144 slots.
+        // The limit for all tables is 262,144 slots.
         assert_eq!(suggested(1e7, 3), of(32_768, "1/32"));
         assert_eq!(load(1e7, None).suggested(1), None);
     }
@@ -278,7 +281,7 @@ mod tests {
             admissions: VecDeque::from([first; 2]),
             longest: VecDeque::new(),
         };
-        // The longest delays, of 2.4 windows, reach into three earlier ones.
+        // The longest delays take 2.4 windows, so their requests are up to three windows older.
         let mut next = |requests| {
             followed.next(
                 Some(Load { longest_ns: 2.4e9, ..load(requests, Some(100.0)) }),

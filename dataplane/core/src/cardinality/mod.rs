@@ -1,9 +1,9 @@
 //! Distinct flows: HyperLogLog registers (W-HLL thesis, chapter 3; Flajolet et al. 2007).
 //!
-//! Of a 32-bit hash the upper `p` bits choose one of `m = 2^p` registers, and the lower `32 - p`
-//! bits give the level: their leading zeros plus one. A register keeps the highest level it saw.
-//! All-zero lower bits give level `33 - p`; the thesis' match table gives 0 there, which loses the
-//! packet and caps the estimate.
+//! The upper `p` bits of a 32-bit hash select one of `m = 2^p` registers. The lower `32 - p` bits
+//! give the level: their leading zeros plus one. A register keeps the highest level. Lower bits of
+//! zero give level `33 - p`; the thesis' match table gives 0 there, which drops the packet and caps
+//! the estimate.
 
 #[cfg(not(target_arch = "bpf"))]
 mod host;
@@ -20,7 +20,7 @@ use crate::needs::Needs;
 use crate::observation::Observed;
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
-/// Registers in a bank at the highest precision.
+/// Registers of a bank at the highest precision.
 pub const MAX_REGISTERS: usize = 1 << Precision::MAX.0;
 
 /// Register count as a power of two: `m = 2^p`, `p` in 4..=16.
@@ -29,7 +29,7 @@ pub const MAX_REGISTERS: usize = 1 << Precision::MAX.0;
 pub struct Precision(u8);
 
 impl Default for Precision {
-    /// 2048 registers, as in the thesis.
+    /// Returns 2048 registers, as in the thesis.
     fn default() -> Self {
         Self::DEFAULT
     }
@@ -43,46 +43,46 @@ impl Precision {
     /// 65,536 registers.
     pub const MAX: Precision = Precision(16);
 
-    /// `p` itself, if it is in 4..=16.
+    /// Returns precision `p`, if it is in 4..=16.
     #[must_use]
     pub const fn new(p: u8) -> Option<Self> {
         if p < Self::MIN.0 || p > Self::MAX.0 { None } else { Some(Precision(p)) }
     }
 
-    /// The precision with `m` registers, if `m` is a power of two in 16..=65536.
+    /// Returns the precision with `m` registers, if `m` is a power of two in 16..=65536.
     #[must_use]
     pub const fn from_registers(m: usize) -> Option<Self> {
         if m.is_power_of_two() { Self::new(m.trailing_zeros() as u8) } else { None }
     }
 
-    /// `p`: bits of the hash that choose the register.
+    /// Returns `p`: hash bits that select the register.
     #[inline(always)]
     #[must_use]
     pub const fn bits(self) -> u32 {
         self.0 as u32
     }
 
-    /// `32 - p`: bits of the hash that give the level.
+    /// Returns `32 - p`: hash bits that give the level.
     #[inline(always)]
     #[must_use]
     pub const fn rank_bits(self) -> u32 {
         32_u32 - self.bits()
     }
 
-    /// `m`: registers in use.
+    /// Returns `m`: number of registers in use.
     #[inline(always)]
     #[must_use]
     pub const fn registers(self) -> usize {
         1_usize << self.bits()
     }
 
-    /// The highest level a register can hold.
+    /// Returns the highest level of a register.
     #[must_use]
     pub const fn max_level(self) -> u8 {
         (self.rank_bits() + 1) as u8
     }
 
-    /// Register index and level of a hash.
+    /// Returns register index and level of a hash.
     #[inline(always)]
     #[must_use]
     pub const fn split(self, hash: u32) -> (usize, u8) {
@@ -90,13 +90,14 @@ impl Precision {
         (index, self.level(rank))
     }
 
-    /// Register index of a hash, and its rank bits left-aligned.
+    /// Returns the register index of a hash, and its rank bits, left-aligned.
     #[inline(always)]
     const fn divide(self, hash: u32) -> (usize, u32) {
         ((hash >> self.rank_bits()) as usize, hash << self.bits())
     }
 
-    /// Leading zeros of rank bits plus one. A bit below them stops the count if all are zero.
+    /// Returns the leading zeros of rank bits plus one. A bit set below them stops the count if all
+    /// are zero.
     #[inline(always)]
     const fn level(self, rank: u32) -> u8 {
         let sentinel = 1_u32 << (self.bits() - 1);
@@ -104,33 +105,33 @@ impl Precision {
     }
 }
 
-/// Whether the measurement runs, and over which time.
+/// Whether the measurement is on, and over which period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Immutable, IntoBytes)]
 #[repr(u8)]
 pub enum Mode {
     /// Not measured.
     Off = 0,
-    /// Counted from one rotation to the next (W-HLL).
+    /// Counted per window (W-HLL).
     #[default]
     Windowed = 1,
     /// Current at every instant, without windows (ST-HLL).
     Staggered = 2,
 }
 
-/// What to count and how.
+/// Settings of the measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Immutable, IntoBytes)]
 #[repr(C)]
 pub struct Settings {
     /// Whether and how to measure.
     pub mode: Mode,
-    /// What makes a flow.
+    /// Fields that define a flow.
     pub key: KeyKind,
-    /// How many registers are used.
+    /// Number of registers.
     pub precision: Precision,
 }
 
 impl Settings {
-    /// As [`Default`], for statics: windowed, by source, tabulated, 2048 registers.
+    /// Windowed, by source, 2048 registers; the same as [`Default`], usable in statics.
     pub const DEFAULT: Settings =
         Settings { mode: Mode::Windowed, key: KeyKind::Src, precision: Precision::DEFAULT };
 }
@@ -143,7 +144,7 @@ pub struct Cardinality {
 }
 
 impl Cardinality {
-    /// Empty registers.
+    /// Creates empty registers.
     #[must_use]
     pub const fn new() -> Self {
         Cardinality { registers: [0; MAX_REGISTERS] }
@@ -152,7 +153,7 @@ impl Cardinality {
     /// Raises the register of a hash to the hash's level.
     #[inline(always)]
     pub fn update(&mut self, hash: u32, precision: Precision) {
-        // Of the usual precision the compiler knows all shifts.
+        // For the usual precision all shifts are compile-time constants.
         if precision == Precision::DEFAULT {
             self.raise(hash, Precision::DEFAULT);
         } else {
@@ -160,7 +161,8 @@ impl Cardinality {
         }
     }
 
-    /// Away from the code of the usual precision, which the compiler would mix with this.
+    /// Raises the register at any precision. Not inlined: the compiler would mix this code with
+    /// that of the usual precision.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     #[cfg_attr(not(target_arch = "bpf"), inline(never))]
     fn raise_any(&mut self, hash: u32, precision: Precision) {
@@ -170,25 +172,24 @@ impl Cardinality {
     #[inline(always)]
     fn raise(&mut self, hash: u32, precision: Precision) {
         let (index, rank) = precision.divide(hash);
-        // `p` is at most 16, which the mask lets the compiler know.
+        // `p` is at most 16; the mask makes that known to the compiler.
         #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
         let register = &mut self.registers[index & (MAX_REGISTERS - 1)];
-        // A rank with more leading zeros than the register's level less one is below 2^(32 -
-        // level). Most packets raise nothing, and for them a shift is cheaper than counting zeros,
-        // which BPF has no instruction for, and than a store. Rank bits that are all zero get past
-        // this test at any level.
+        // A rank with at least `level` leading zeros is below 2^(32 - level). Most packets raise
+        // nothing; for them a shift is cheaper than counting zeros, for which BPF has no
+        // instruction, and than a store. Rank bits of zero pass this test at any level.
         if (u64::from(rank) << u32::from(*register)) >> 32 == 0 {
             *register = precision.level(rank).max(*register);
         }
     }
 
-    /// The levels of the `m` registers in use.
+    /// Returns the levels of the `m` registers in use.
     #[must_use]
     pub fn levels(&self, precision: Precision) -> &[u8] {
         self.registers.get(..precision.registers()).unwrap_or(&self.registers)
     }
 
-    /// The levels of the `m` registers in use, to be filled from a device.
+    /// Returns the levels of the `m` registers in use, to be filled from a device.
     #[must_use]
     pub fn levels_mut(&mut self, precision: Precision) -> &mut [u8] {
         let (used, _) = self.registers.split_at_mut(precision.registers().min(MAX_REGISTERS));

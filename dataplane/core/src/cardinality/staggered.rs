@@ -1,13 +1,12 @@
 //! Staggered HyperLogLog: a cardinality that is current at every instant (Cornacchia et al. 2022).
 //!
-//! Time is cut into slots, and in every slot one register starts afresh, round robin, so that a
-//! register of index `j` in slot `s` is `(s - j) mod m` slots old. No one has to clear anything: a
-//! register carries the number of its current round, and the first packet of a new round replaces
-//! what an old round left.
+//! Time is divided into slots, and in every slot one register is reset, round robin: in slot `s`,
+//! register `j` is `(s - j) mod m` slots old. No code clears registers: each stores the number of
+//! its round, and the first packet of a new round replaces the value of an old one.
 //!
-//! The number of a slot has 32 bits and wraps, and rounds wrap with it: a register's round takes
-//! the upper bits of its word, as many as rounds can differ in. A register that no packet came to
-//! for half of 2^32 slots is empty, and may stay so for as long again.
+//! The number of a slot has 32 bits and wraps, and rounds wrap with it: the round takes as many
+//! upper bits of a register's word as rounds can differ in. A register without packets for half of
+//! 2^32 slots is empty, and may stay so for as long again.
 
 use super::{MAX_REGISTERS, Precision};
 use zerocopy::FromZeros;
@@ -23,21 +22,21 @@ pub struct Staggered {
 }
 
 impl Staggered {
-    /// Empty registers.
+    /// Creates empty registers.
     #[must_use]
     pub const fn new() -> Self {
         Staggered { words: [0; MAX_REGISTERS] }
     }
 
-    /// The round that register `index` is in during `slot`, in the upper bits; it ends, and the
-    /// register starts afresh, every `m` slots.
+    /// Returns the round of register `index` during `slot`, in the upper bits. A round ends, and
+    /// the register is reset, every `m` slots.
     #[inline(always)]
     fn round(index: usize, precision: Precision, slot: u32) -> u32 {
         let bits = precision.bits();
         (slot.wrapping_sub(index as u32) >> bits) << bits.max(LEVEL_BITS)
     }
 
-    /// Raises the register of a hash in `slot`, starting it afresh if its round is over.
+    /// Raises the register of a hash in `slot`; resets it first if its round is over.
     #[inline(always)]
     pub fn update(&mut self, hash: u32, precision: Precision, slot: u32) {
         let (index, level) = precision.split(hash);
@@ -50,8 +49,8 @@ impl Staggered {
         }
     }
 
-    /// The levels of the `m` registers as they stand in `slot`; a register whose round is over
-    /// counts as empty.
+    /// Returns the levels of the `m` registers in `slot`; a register whose round is over counts as
+    /// empty.
     pub fn levels(&self, precision: Precision, slot: u32) -> impl Iterator<Item = u8> {
         self.words.iter().take(precision.registers()).enumerate().map(move |(index, &word)| {
             let current = word & !0xff == Self::round(index, precision, slot);
@@ -59,20 +58,20 @@ impl Staggered {
         })
     }
 
-    /// The `m` registers as they are kept: round in the upper bits, level in the lower 8.
+    /// Returns the words of the `m` registers: round in the upper bits, level in the lower 8.
     #[must_use]
     pub fn words(&self, precision: Precision) -> &[u32] {
         self.words.get(..precision.registers()).unwrap_or(&self.words)
     }
 
-    /// The `m` registers as they are kept, to be filled from a device.
+    /// Returns the words of the `m` registers, to be filled from a device.
     #[must_use]
     pub fn words_mut(&mut self, precision: Precision) -> &mut [u32] {
         let (used, _) = self.words.split_at_mut(precision.registers().min(MAX_REGISTERS));
         used
     }
 
-    /// Union with the registers of another core: of two rounds the later, of one round the higher
+    /// Merges the registers of another core: the later round, or in the same round the higher
     /// level.
     pub fn merge(&mut self, other: &Staggered, precision: Precision) {
         let pairs = self.words.iter_mut().zip(&other.words).take(precision.registers());
@@ -89,7 +88,7 @@ impl Staggered {
     }
 }
 
-/// Slots of time, counted from the Unix epoch, so that all cores and those who read agree on them.
+/// Slots of time, counted from the Unix epoch, so that all cores and readers agree on them.
 #[derive(Clone, Copy, Debug)]
 pub struct Slots {
     length_ns: u64,
@@ -98,14 +97,14 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// Slots of a length in nanoseconds, at least one.
+    /// Creates slots of `length_ns` nanoseconds, at least one.
     #[inline(always)]
     #[must_use]
     pub fn new(length_ns: u64) -> Self {
         Slots { length_ns: length_ns.max(1), current: 0, start_ns: 0 }
     }
 
-    /// The slot that a time falls into. Divides only when the slot changes.
+    /// Returns the slot of a time. Divides only when the slot changes.
     #[inline(always)]
     #[must_use]
     pub fn of(&mut self, timestamp: u64) -> u32 {
@@ -118,8 +117,8 @@ impl Slots {
     }
 }
 
-/// Whether a word is of a later round than another, or of the same with a higher level. Rounds
-/// wrap, so that later is the shorter way round; zero was never written.
+/// Returns whether a word has a later round than another, or the same round and a higher level.
+/// Rounds wrap, so the later one is the nearer one in forward direction. Zero was never written.
 #[inline(always)]
 fn is_ahead(word: u32, other: u32) -> bool {
     other == 0 || word.wrapping_sub(other).wrapping_sub(1) < (1 << 31) - 1

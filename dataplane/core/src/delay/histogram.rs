@@ -1,8 +1,8 @@
-//! Delays in buckets, as they were seen and as they are weighted.
+//! Histograms of delays, both as seen and weighted.
 //!
-//! Delays below 64 ticks have a bucket each. From there on, each doubling is cut into 32 buckets of
-//! equal width, as in HdrHistogram: none is wider than 1/32 of its least delay, so that its middle
-//! is within 1.6 % of every delay in it.
+//! Delays below 64 ticks have a bucket each. Above, each doubling is divided into 32 buckets of
+//! equal width, as in HdrHistogram: no bucket is wider than 1/32 of its smallest delay, so that its
+//! midpoint is within 1.6 % of every delay in it.
 
 use super::weights::Weight;
 use zerocopy::FromZeros;
@@ -10,12 +10,12 @@ use zerocopy::FromZeros;
 /// Buckets in use: delays have 31 bits.
 pub const BUCKETS: usize = 864;
 
-/// A power of two, so that a mask keeps what is out of bounds in them.
+/// Length of the array: a power of two, so that a mask keeps an index in bounds.
 const ROOM: usize = 1024;
-/// Doublings begin to be cut above `2^LINEAR_BITS`.
+/// Bits of the delays with a bucket each; doublings are divided from `2^LINEAR_BITS` on.
 const LINEAR_BITS: u32 = 6;
 
-/// The bucket of a delay in ticks, below 2^31.
+/// Returns the bucket of a delay in ticks, below 2^31.
 #[inline(always)]
 #[must_use]
 pub const fn bucket(delay: u32) -> usize {
@@ -24,7 +24,7 @@ pub const fn bucket(delay: u32) -> usize {
     ((shift << (LINEAR_BITS - 1)) + (delay >> shift)) as usize
 }
 
-/// The least delay of a bucket, in ticks.
+/// Returns the smallest delay of a bucket, in ticks.
 #[must_use]
 pub const fn least(bucket: usize) -> u32 {
     let bucket = bucket as u32;
@@ -36,22 +36,23 @@ pub const fn least(bucket: usize) -> u32 {
     (bucket & (half - 1) | half) << shift
 }
 
-/// What is counted of the delays of one bucket. Nothing wraps.
+/// Counts of the delays of one bucket. They saturate instead of wrapping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Bucket {
     /// Sum of [weights](super::weights).
     pub weight: u64,
-    /// Sum of their squares.
+    /// Sum of the squares of the weights.
     pub squares: u64,
-    /// Delays.
+    /// Number of delays.
     pub samples: u32,
-    /// Those of them that should weigh more than any weight does.
+    /// Number of delays that should weigh more than the largest weight.
     pub beyond: u32,
 }
 
 impl Bucket {
-    /// The same delays, each of which stands for so many doublings more, at most 16.
+    /// Returns the counts as if each delay represented `2^doublings` times as many; at most 16
+    /// doublings.
     fn raised(self, doublings: u32) -> Bucket {
         let by = |doublings: u32| 1_u64 << doublings;
         let (weight, squares) = (
@@ -61,7 +62,7 @@ impl Bucket {
         Bucket { weight, squares, ..self }
     }
 
-    /// Adds what was counted elsewhere.
+    /// Adds the counts of another bucket.
     pub fn merge(&mut self, other: &Bucket) {
         self.weight = self.weight.saturating_add(other.weight);
         self.squares = self.squares.saturating_add(other.squares);
@@ -70,7 +71,7 @@ impl Bucket {
     }
 }
 
-/// Delays of one kind, one direction and one fridge.
+/// Delays of one kind, group, direction and fridge.
 #[derive(Clone, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Histogram {
@@ -78,7 +79,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Those of several together.
+    /// Returns the sum of several histograms.
     #[must_use]
     pub fn sum<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Self {
         histograms.fold(Self::new_zeroed(), |mut sum, histogram| {
@@ -98,23 +99,24 @@ impl Histogram {
         bucket.beyond = bucket.beyond.saturating_add(u32::from(is_beyond));
     }
 
-    /// The buckets in use.
+    /// Returns the buckets in use.
     #[must_use]
     pub fn buckets(&self) -> &[Bucket] {
         self.buckets.get(..BUCKETS).unwrap_or(&self.buckets)
     }
 
-    /// A bucket, to be filled from a device.
+    /// Returns a bucket, to be filled from a device.
     pub fn bucket_mut(&mut self, index: usize) -> Option<&mut Bucket> {
         self.buckets.get_mut(index)
     }
 
-    /// Adds what was counted elsewhere.
+    /// Adds another histogram.
     pub fn merge(&mut self, other: &Histogram) {
         self.merge_raised(other, 0);
     }
 
-    /// As [`merge`](Self::merge), of delays each of which stands for so many doublings more.
+    /// Adds another histogram as [`merge`](Self::merge), each of whose delays represents
+    /// `2^doublings` times as many.
     pub(crate) fn merge_raised(&mut self, other: &Histogram, doublings: u32) {
         self.buckets
             .iter_mut()
@@ -122,14 +124,14 @@ impl Histogram {
             .for_each(|(mine, theirs)| mine.merge(&theirs.raised(doublings)));
     }
 
-    /// Each delay stands for so many doublings more.
+    /// Makes each delay represent `2^doublings` times as many.
     pub(crate) fn raise(&mut self, doublings: u32) {
         if doublings > 0 {
             self.buckets.iter_mut().for_each(|bucket| *bucket = bucket.raised(doublings));
         }
     }
 
-    /// Empties it.
+    /// Clears all buckets.
     pub fn clear(&mut self) {
         self.buckets.zero();
     }

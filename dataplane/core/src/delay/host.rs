@@ -19,7 +19,7 @@ impl Delay {
         for (rank, kind) in settings.kinds.each().enumerate() {
             let [mine, theirs] =
                 [&*self, other].map(|it| it.counted.get(kind as usize).copied().unwrap_or(0));
-            // What was counted with a smaller share stands for more, by as many doublings.
+            // Delays counted with a smaller share represent more requests, by as many doublings.
             let (raise_mine, raise_theirs) = if mine == 0 || theirs == 0 {
                 (0, 0)
             } else {

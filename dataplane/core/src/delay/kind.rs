@@ -4,31 +4,32 @@ use crate::segment::flags::{ACK, FIN, RST, SYN};
 use crate::segment::{Segment, Speaks};
 use zerocopy::{Immutable, IntoBytes};
 
-/// Kinds that there are.
+/// Number of kinds.
 pub const KINDS: usize = 7;
 
-/// What is taken for a request, and what for its answer. Both carry the same token.
+/// Kind of delay: the packets that count as a request and as its answer. Both carry the same token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// SYN to SYN/ACK: the acknowledgement that the SYN asks for.
+    /// SYN to SYN/ACK; the token is the acknowledgement number that the SYN calls for.
     TcpHandshake = 0,
-    /// Data to its acknowledgement: the sequence number behind the data.
+    /// Data to its acknowledgement; the token is the sequence number after the data.
     TcpData = 1,
-    /// SYN to the first FIN or RST of either side: the connection itself.
+    /// SYN to the first FIN or RST of either side; there is no token, the ends identify the
+    /// connection.
     TcpDuration = 2,
-    /// TSval to TSecr (RFC 7323): the timestamp.
+    /// TSval to TSecr (RFC 7323); the token is the timestamp.
     TcpTimestamps = 3,
-    /// Query to answer: the id.
+    /// Query to answer; the token is the id.
     Dns = 4,
-    /// Echo request to reply of ICMP and ICMPv6: identifier and sequence number.
+    /// Echo request to reply of ICMP and ICMPv6; the token is identifier and sequence number.
     Icmp = 5,
     /// From one edge of QUIC's spin bit to the next of the same sender (RFC 9000 §17.4).
     QuicSpin = 6,
 }
 
 impl Kind {
-    /// All kinds; each is at the index of its number.
+    /// All kinds, each at the index of its number.
     pub const ALL: [Kind; KINDS] = [
         Kind::TcpHandshake,
         Kind::TcpData,
@@ -39,7 +40,7 @@ impl Kind {
         Kind::QuicSpin,
     ];
 
-    /// The kind of a number, if there is one.
+    /// Returns the kind of a number, or `None` for an unknown number.
     #[inline(always)]
     #[must_use]
     pub const fn of(number: usize) -> Option<Self> {
@@ -55,7 +56,7 @@ impl Kind {
         }
     }
 
-    /// The numbers of the kinds in which somebody may take part, from the first to the one behind
+    /// Returns the numbers of the kinds that a protocol may take part in: the first, and one past
     /// the last.
     #[inline(always)]
     pub(crate) const fn range(speaks: Speaks) -> (usize, usize) {
@@ -68,15 +69,15 @@ impl Kind {
         }
     }
 
-    /// The number of a kind of TCP in which a segment surely takes no part: data if it begins a
-    /// connection, else the handshake.
+    /// Returns the number of a kind of TCP in which a segment certainly takes no part: data if it
+    /// has the SYN flag, else the handshake.
     #[inline(always)]
     pub(crate) const fn other(segment: &Segment) -> usize {
-        // Without a branch, of which the kernel's verifier would follow both ways.
+        // Without a branch, because the kernel's verifier would follow both paths.
         ((segment.flags & SYN) as usize) >> SYN.trailing_zeros()
     }
 
-    /// The name used in options and outputs.
+    /// Returns the name used in options and outputs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -90,8 +91,8 @@ impl Kind {
         }
     }
 
-    /// Nanoseconds of a tick of this kind's clock, as a power of two: 64 ns, so that delays up to
-    /// 2^31 ticks are 137 s; of whole connections 4096 ns, and 2.4 hours.
+    /// Returns the nanoseconds per tick of this kind's clock, as a power of two: 64 ns, so that
+    /// 2^31 ticks are 137 s; for whole connections 4096 ns, and 2.4 hours.
     #[inline(always)]
     #[must_use]
     pub const fn tick_bits(self) -> u32 {
@@ -101,26 +102,28 @@ impl Kind {
         }
     }
 
-    /// Whether a request that comes again while it waits keeps the time of its first packet: TCP
-    /// sends the same segment again. Other tokens may be used for something new.
+    /// Returns whether a request that is repeated while it waits keeps the time of its first
+    /// packet: TCP retransmits the same segment. Tokens of other kinds may be reused for a new
+    /// request.
     #[inline(always)]
     pub(crate) const fn keeps_first(self) -> bool {
         matches!(self, Kind::TcpHandshake | Kind::TcpData | Kind::TcpTimestamps)
     }
 
-    /// Whether packets repeat a token beyond its answer, so that only the first one counts.
+    /// Returns whether packets repeat a token even after its answer, so that only the first packet
+    /// with it counts.
     #[inline(always)]
     pub(crate) const fn repeats(self) -> bool {
         matches!(self, Kind::TcpTimestamps)
     }
 
-    /// Whether only those requests are known that were put in a table.
+    /// Returns whether a request is known to be one only once it is stored in a table.
     #[inline(always)]
     pub(crate) const fn is_known_if_kept(self) -> bool {
         self.repeats() || matches!(self, Kind::QuicSpin)
     }
 
-    /// What a packet does. Only for kinds of the packet's [range](Self::range).
+    /// Returns the roles of a packet. Only for kinds of the packet's [range](Self::range).
     #[inline(always)]
     pub(crate) const fn roles(self, segment: &Segment) -> Roles {
         let (has_data, end, acknowledged) =
@@ -133,7 +136,7 @@ impl Kind {
                 segment.is(SYN | ACK, FIN | RST),
                 acknowledged,
             ),
-            // Resets acknowledge nothing: their number is a guess of the other side's.
+            // Resets acknowledge nothing: their number is a guess at that of the other side.
             Kind::TcpData => (
                 has_data && segment.is(0, SYN | RST),
                 end,
@@ -142,7 +145,7 @@ impl Kind {
             ),
             Kind::TcpDuration => (is_syn, 0, segment.is(FIN, SYN) || segment.is(RST, SYN), 0),
             Kind::TcpTimestamps => {
-                // Nobody answers a pure acknowledgement at once.
+                // Pure acknowledgements are not answered at once.
                 let asks = has_data || segment.is(SYN, RST) || segment.is(FIN, RST);
                 (
                     asks && segment.sent != 0,
@@ -159,22 +162,22 @@ impl Kind {
     }
 }
 
-/// What a packet does for a kind. Not options: the compiler leaves what an option does not hold to
-/// chance, and the kernel's verifier refuses to look at that.
+/// Roles of a packet for a kind. Not `Option`s: the compiler leaves the contents of `None`
+/// undefined, and the kernel's verifier refuses to read that.
 #[derive(Clone, Copy)]
 pub(crate) struct Roles {
-    /// Whether it is a request.
+    /// Whether the packet is a request.
     pub(crate) asks: bool,
-    /// The token of that.
+    /// Token of the request.
     pub(crate) request: u32,
-    /// Whether it is an answer.
+    /// Whether the packet is an answer.
     pub(crate) answers: bool,
-    /// The token of the request that it answers.
+    /// Token of the request that it answers.
     pub(crate) answer: u32,
 }
 
-/// [`Kinds::padded`] of each set. Looked up, because a program in the kernel takes a dozen
-/// instructions to count bits.
+/// [`Kinds::padded`] of each set. Looked up, because counting bits takes a dozen instructions in a
+/// kernel program.
 static PADDED: [u8; 1 << KINDS] = {
     let mut padded = [0; 1 << KINDS];
     let mut set = 0_usize;
@@ -187,46 +190,46 @@ static PADDED: [u8; 1 << KINDS] = {
     padded
 };
 
-/// A set of kinds.
+/// Set of kinds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Immutable, IntoBytes)]
 #[repr(transparent)]
 pub struct Kinds(u8);
 
 impl Kinds {
-    /// None.
+    /// Empty set.
     pub const NONE: Kinds = Kinds(0);
     /// Handshakes, data and DNS.
     pub const USUAL: Kinds =
         Kinds::NONE.with(Kind::TcpHandshake).with(Kind::TcpData).with(Kind::Dns);
 
-    /// The same, and one more.
+    /// Returns the set with `kind` added.
     #[must_use]
     pub const fn with(self, kind: Kind) -> Self {
         Kinds(self.0 | (1_u8 << (kind as u32)))
     }
 
-    /// Whether a kind is one of them.
+    /// Returns whether the set contains a kind.
     #[inline(always)]
     #[must_use]
     pub const fn has(self, kind: Kind) -> bool {
         self.0 & (1_u8 << (kind as u32)) != 0
     }
 
-    /// Whether there are any.
+    /// Returns whether the set contains any kind.
     #[inline(always)]
     #[must_use]
     pub const fn any(self) -> bool {
         self.0 != 0
     }
 
-    /// How many there are.
+    /// Returns the number of kinds in the set.
     #[inline(always)]
     #[must_use]
     pub const fn number(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// How many memory has room for: a power of two.
+    /// Returns the number of kinds that memory has room for: a power of two.
     #[inline(always)]
     #[must_use]
     pub const fn padded(self) -> usize {
@@ -235,20 +238,20 @@ impl Kinds {
         padded as usize
     }
 
-    /// How many there are before a kind.
+    /// Returns the number of kinds in the set that precede a kind.
     #[inline(always)]
     #[must_use]
     pub const fn rank(self, kind: Kind) -> usize {
         self.before(kind as usize)
     }
 
-    /// How many there are before the one of this number.
+    /// Returns the number of kinds in the set that precede the one of this number.
     #[inline(always)]
     pub(super) const fn before(self, number: usize) -> usize {
         Kinds(self.0 & ((1_u8 << (number as u32)) - 1)).number()
     }
 
-    /// Each of them, in order.
+    /// Returns the kinds in the set, in order.
     pub fn each(self) -> impl Iterator<Item = Kind> {
         Kind::ALL.into_iter().filter(move |kind| self.has(*kind))
     }

@@ -1,14 +1,21 @@
-//! How long answers take: requests are kept until their answers come (dissertation, chapter 2).
+//! Delays between requests and answers: requests are stored until their answers arrive
+//! (dissertation, chapter 2).
 //!
 //! Requests and answers of a [`Kind`] are matched by a signature of both ends and of a token that
-//! the answer repeats. A request of one direction is kept in one of two tables and answered from
-//! the other side, so that a packet that is both, data that acknowledges data, looks into one and
-//! is put in the other. The order of the ends' hashes says which: every device finds the same.
+//! the answer repeats. Each kind has two tables, one per direction. A request is stored in one
+//! table and answered from the other side, so that a packet that is both, data that acknowledges
+//! data, reads one table and writes the other. The order of the ends' hashes selects the table, so
+//! that every device selects the same one.
 //!
-//! Memory is small, so that requests overwrite each other, and long delays are lost more often than
-//! short ones. [`Algorithm::Fridge`] makes up for that: a delay counts for all those that were as
-//! likely to be lost ([`weights`]). Which requests are admitted follows from their hash, so that
-//! every backend admits the same.
+//! Memory is small, so requests overwrite each other, and long delays are lost more often than
+//! short ones. [`Algorithm::Fridge`] corrects for that: a delay is weighted by the reciprocal of
+//! the probability that its request survived ([`weights`]). Admission of a request depends on its
+//! hash alone, so that every backend admits the same requests.
+//!
+//! Per packet and kind, `kind` determines the packet's roles. An answer removes its request from
+//! the slots in `table`; its delay is added to a [`histogram`] and, if requested, to an outbox of
+//! single delays ([`sample`]). A request is then stored. [`prefixes`] maps addresses to groups and
+//! to our own side; `host` clears and merges the results.
 
 pub mod histogram;
 #[cfg(not(target_arch = "bpf"))]
@@ -38,44 +45,45 @@ use table::{MAX_FRIDGES, Request, SHARES, Slot};
 use weights::Weight;
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
-/// Fridges of [`Algorithm::MultiFridge`].
+/// Number of fridges of [`Algorithm::MultiFridge`].
 pub const FRIDGES: usize = 4;
 
-/// Histograms of all kinds, directions, groups and fridges together.
+/// Most histograms, over all kinds, directions, groups and fridges.
 pub const MAX_HISTOGRAMS: usize = 256;
 
-/// Tables of a kind: one for requests of either direction.
+/// Tables per kind: one for the requests of each direction.
 const TABLES: usize = 2;
 
-/// The fewest and the most slots of a table, as powers of two.
+/// Range of the slots of a table, as powers of two.
 pub const SLOT_BITS: core::ops::RangeInclusive<u8> = 6..=16;
 
-/// Bits of the time of requests that expire. When these wrap, every 137 s
-/// ([durations](Kind::TcpDuration): every 2.4 hours), requests from before have expired, whatever
-/// their age: a switch has no third comparison for them. Their answers still find them, until
-/// others take their slots.
+/// Bits of the time of requests that expire. The time wraps every 137 s
+/// ([durations](Kind::TcpDuration): every 2.4 hours). Requests from before a wrap count as expired,
+/// whatever their age, because a switch has no third comparison for them. Their answers still match
+/// until other requests take their slots.
 pub const EXPIRING_BITS: u32 = 31;
 
-/// Halves of a table that has two stages.
+/// Stages of a two-stage table; each has half of the slots.
 const STAGES: usize = 2;
 
-/// The smallest share of requests that is admitted: one in two to this power.
+/// Smallest share of requests that may be admitted: one in two to this power.
 pub const MAX_ADMIT_BITS: u8 = 16;
 
-/// How the bias against long delays is dealt with.
+/// Treatment of the bias against long delays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Immutable, IntoBytes)]
 #[repr(u8)]
 pub enum Algorithm {
-    /// Requests overwrite each other; delays are weighted by how likely theirs was to survive
-    /// (dissertation, §2.2.2).
+    /// Requests overwrite each other; a delay is weighted by the reciprocal of its request's
+    /// survival probability (dissertation, §2.2.2).
     #[default]
     Fridge = 0,
-    /// Four fridges that admit ever fewer requests, for ever longer delays (dissertation, §2.3.2).
+    /// Four fridges that admit ever smaller shares of requests, for ever longer delays
+    /// (dissertation, §2.3.2).
     MultiFridge = 1,
-    /// Requests overwrite each other, and delays count as they come (dissertation, §2.1.1).
+    /// Requests overwrite each other; delays are not weighted (dissertation, §2.1.1).
     Overwrite = 2,
-    /// A request stays until it expires, and others go to a second stage or are refused (Chen et
-    /// al. 2020). Times have [31 bits](EXPIRING_BITS).
+    /// A request stays until it expires; other requests go to a second stage or are refused (Chen
+    /// et al. 2020). Times have [31 bits](EXPIRING_BITS).
     Expiry = 3,
 }
 
@@ -84,7 +92,7 @@ impl Algorithm {
     pub const ALL: [Algorithm; 4] =
         [Algorithm::Fridge, Algorithm::MultiFridge, Algorithm::Overwrite, Algorithm::Expiry];
 
-    /// The name used in options and outputs.
+    /// Returns the name used in options and outputs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -96,54 +104,55 @@ impl Algorithm {
     }
 }
 
-/// Which delays are kept apart.
+/// Separation of delays by direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Immutable, IntoBytes)]
 #[repr(u8)]
 pub enum Directions {
-    /// None: nobody knows which packets leave.
+    /// No separation: it is unknown which packets leave.
     #[default]
     Together = 0,
-    /// Those of requests that arrive from those of requests that leave.
+    /// Delays of arriving requests are separate from those of leaving requests.
     Apart = 1,
-    /// Those of requests of our own addresses, which leave, from those of others, wherever packets
-    /// were seen.
+    /// Delays of requests from our own addresses, which leave, are separate from those of other
+    /// requests, wherever the packets were seen.
     Local = 2,
 }
 
-/// What to measure and how.
+/// Settings of the delay measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Immutable, IntoBytes)]
 #[repr(C)]
 pub struct Settings {
-    /// Of which kinds; none, if delays are not measured.
+    /// Kinds to measure; the empty set turns the measurement off.
     pub kinds: Kinds,
-    /// How.
+    /// Treatment of the bias against long delays.
     pub algorithm: Algorithm,
-    /// Slots of a table, as a power of two in [`SLOT_BITS`]; all tables together have at most
-    /// [`MAX_SLOTS`].
+    /// Slots per table, as a power of two in [`SLOT_BITS`]; all tables have at most [`MAX_SLOTS`]
+    /// in total.
     pub slots_log2: u8,
-    /// One request in two to this power is admitted, at most [`MAX_ADMIT_BITS`]; if the share
-    /// [follows](Self::follows), at first.
+    /// Admitted share: one request in two to this power, at most [`MAX_ADMIT_BITS`]; the initial
+    /// share if it [follows](Self::follows) the traffic.
     pub admit_log2: u8,
-    /// Whether directions are kept apart.
+    /// Separation by direction.
     pub directions: Directions,
-    /// Whether delays are passed on one by one as well.
+    /// Whether each delay is also passed on as a single [sample].
     pub samples: bool,
-    /// Whether each window has [shares of its own](Shares), by kind ([`Algorithm::Fridge`]).
+    /// Whether each window has [its own shares](Shares) by kind, which follow the traffic
+    /// ([`Algorithm::Fridge`] only).
     pub follows: bool,
-    /// Groups of prefixes that are kept apart, as a power of two up to [`prefixes::MAX_GROUPS`];
-    /// the first one is of all addresses of no prefix. The group is that of the address that
-    /// answers, because that is where the delay comes from; of a [connection](Kind::TcpDuration)
-    /// the higher one of both ends.
+    /// Number of groups of prefixes, as a power of two; at most [`prefixes::MAX_GROUPS`] groups.
+    /// Group 0 has all addresses outside the prefixes. A delay belongs to the group of the
+    /// answering address, because it arises there; for a [connection](Kind::TcpDuration), to the
+    /// higher group of both ends.
     pub groups_log2: u8,
-    /// After how many nanoseconds a request may be replaced ([`Algorithm::Expiry`]).
+    /// Nanoseconds after which a request may be replaced ([`Algorithm::Expiry`]).
     pub expiry_ns: u32,
     /// [Fingerprint](prefixes::fingerprint) of the prefixes of groups and of our own side; zero
-    /// without.
+    /// without prefixes.
     pub prefixes: u32,
 }
 
 impl Settings {
-    /// As [`Default`], for statics: off; fridges of 1024 slots that admit everything.
+    /// [`Default`] as a constant, for statics: off; fridges of 1024 slots that admit every request.
     pub const DEFAULT: Settings = Settings {
         kinds: Kinds::NONE,
         algorithm: Algorithm::Fridge,
@@ -157,11 +166,12 @@ impl Settings {
         prefixes: 0,
     };
 
-    /// Why no device can measure so, if none can.
+    /// Returns why no device can measure with these settings, or `None` if one can.
     #[must_use]
     pub fn problem(&self) -> Option<&'static str> {
         let widest = if self.algorithm == Algorithm::MultiFridge { 10 } else { MAX_ADMIT_BITS };
-        // The second stage is chosen by the bits that admit.
+        // The second stage's index is taken from the lower half of the hash and must not overlap
+        // the admission bits.
         let is_narrow = self.algorithm == Algorithm::Expiry
             && self.admit_log2.saturating_add(self.slots_log2) > 17;
         if !SLOT_BITS.contains(&self.slots_log2) || self.fridge_slots_log2() < *SLOT_BITS.start() {
@@ -173,8 +183,8 @@ impl Settings {
         } else if self.admit_log2 > widest {
             Some("too few requests are admitted: 1/65536 is the least, and 1/1024 for multi-fridge")
         } else if self.follows && self.algorithm != Algorithm::Fridge {
-            // Several fridges share hashes out by the bits behind those that admit; the others
-            // weigh no delays.
+            // Several fridges share requests out by the hash bits above the admission bits; the
+            // other algorithms do not weight delays.
             Some(
                 "--delay-admit auto is for --delay-algorithm fridge; give a share, or leave out the other algorithm",
             )
@@ -192,27 +202,29 @@ impl Settings {
         }
     }
 
-    /// Slots of all tables.
+    /// Returns the number of slots of all tables.
     #[inline(always)]
     #[must_use]
     pub const fn slots(&self) -> usize {
         (self.kinds.number() * TABLES) << (self.slots_log2 as u32)
     }
 
-    /// Slots that memory has room for: a power of two, so that a mask bounds an index (`BPF.md`,
-    /// bounds).
+    /// Returns the number of slots that memory has room for: a power of two, so that a mask bounds
+    /// an index (`BPF.md`, bounds).
     #[inline(always)]
     pub(crate) const fn padded_slots(&self) -> usize {
         (self.kinds.padded() * TABLES) << (self.slots_log2 as u32)
     }
 
-    /// As [`padded_slots`](Self::padded_slots), of histograms.
+    /// Returns the number of histograms that memory has room for, as
+    /// [`padded_slots`](Self::padded_slots).
     #[inline(always)]
     const fn padded_histograms(&self) -> usize {
         self.kinds.padded() * self.labels() * self.fridges()
     }
 
-    /// Slots among which a request has one, as a power of two: of several fridges those of one.
+    /// Returns the number of slots that a request's hash selects from, as a power of two: with
+    /// several fridges, the slots of one.
     #[inline(always)]
     #[must_use]
     pub const fn fridge_slots_log2(&self) -> u8 {
@@ -222,7 +234,7 @@ impl Settings {
         }
     }
 
-    /// Fridges whose delays are kept apart.
+    /// Returns the number of fridges; each has its own histograms.
     #[inline(always)]
     #[must_use]
     pub const fn fridges(&self) -> usize {
@@ -232,7 +244,7 @@ impl Settings {
         }
     }
 
-    /// Directions that are kept apart.
+    /// Returns the number of directions with separate delays.
     #[inline(always)]
     #[must_use]
     pub const fn sides(&self) -> usize {
@@ -242,21 +254,21 @@ impl Settings {
         }
     }
 
-    /// Groups that are kept apart, that of all other addresses included; a power of two.
+    /// Returns the number of groups, including the group of all other addresses; a power of two.
     #[inline(always)]
     #[must_use]
     pub const fn groups(&self) -> usize {
         1_usize << (self.groups_log2 as u32)
     }
 
-    /// Groups and directions that are kept apart.
+    /// Returns the number of labels of a kind: groups times directions.
     #[inline(always)]
     #[must_use]
     pub const fn labels(&self) -> usize {
         self.sides() * self.groups()
     }
 
-    /// Which of a kind's [labels](Self::labels).
+    /// Returns the index of a label among a kind's [labels](Self::labels).
     #[inline(always)]
     fn label(&self, label: Label) -> usize {
         let leaves = label.leaves as usize & (self.sides() - 1);
@@ -264,40 +276,42 @@ impl Settings {
         group * self.sides() + leaves
     }
 
-    /// What one of a kind's [labels](Self::labels) says.
+    /// Returns the label at an index of a kind's [labels](Self::labels).
     #[must_use]
     pub const fn labelled(&self, index: usize) -> Label {
         let sides = self.sides();
         Label { leaves: index & (sides - 1) == 1, group: (index >> sides.trailing_zeros()) as u8 }
     }
 
-    /// Whether any delays of a kind are kept apart by direction or group.
+    /// Returns whether a kind's delays are separated by direction or group.
     #[inline(always)]
     const fn keeps_apart(&self) -> bool {
         self.groups_log2 > 0 || !matches!(self.directions, Directions::Together)
     }
 
-    /// Whether anybody asks whose an address is.
+    /// Returns whether the measurement needs the owners of a packet's addresses: for groups or for
+    /// [`Directions::Local`].
     #[inline(always)]
     #[must_use]
     pub fn asks_addresses(&self) -> bool {
         self.groups_log2 > 0 || self.directions == Directions::Local
     }
 
-    /// Histograms in use: kind by kind, group by group, direction by direction, fridge by fridge.
+    /// Returns the number of histograms in use, in order of kind, group, direction and fridge.
     #[inline(always)]
     #[must_use]
     pub const fn histograms(&self) -> usize {
         self.kinds.number() * self.labels() * self.fridges()
     }
 
-    /// The share of requests that a fridge admits.
+    /// Returns the share of requests that a fridge admits: a numerator, and the denominator's power
+    /// of two.
     #[must_use]
     pub fn admitted(&self, fridge: usize) -> (u32, u32) {
         let bits = u32::from(self.admit_log2);
         match self.algorithm {
-            // All that fewer zeros than the next one wants, of those that two more zeros would
-            // leave.
+            // Three quarters of the requests that the preceding fridges leave over: the next two
+            // bits of their hash are not both zero.
             Algorithm::MultiFridge if fridge < FRIDGES - 1 => {
                 (3, bits + 2 + ((fridge as u32) << 1))
             }
@@ -313,15 +327,15 @@ impl Default for Settings {
     }
 }
 
-/// Groups at most, as a power of two.
+/// Most groups, as a power of two.
 const GROUP_BITS: u8 = prefixes::MAX_GROUPS.trailing_zeros() as u8;
 
-/// Delays of a kind that are kept apart from others of it.
+/// Group and direction of a delay; each label of a kind has its own counts and histograms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Label {
-    /// Whether requests leave; without [directions](Directions) that is not asked.
+    /// Whether the request leaves; ignored without [directions](Directions).
     pub leaves: bool,
-    /// Of which [group](Settings::groups_log2).
+    /// Number of the [group](Settings::groups_log2).
     pub group: u8,
 }
 
@@ -331,30 +345,30 @@ impl From<bool> for Label {
     }
 }
 
-/// Fridges of several, as a power of two.
+/// Number of fridges of [`Algorithm::MultiFridge`], as a power of two.
 const FRIDGE_BITS: u8 = FRIDGES.trailing_zeros() as u8;
 
-/// What is counted of one kind, group and direction.
+/// Counts of one kind, group and direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Counts {
-    /// Requests, admitted or not; of [timestamps](Kind::TcpTimestamps) and the
-    /// [spin bit](Kind::QuicSpin) only those that were put in a table, as nobody can tell others
-    /// from repetitions: these stand for others, as delays do.
+    /// Requests, admitted or not. For [timestamps](Kind::TcpTimestamps) and the
+    /// [spin bit](Kind::QuicSpin) only those stored in a table, because others cannot be
+    /// distinguished from repetitions; each of these represents others, as a delay does.
     pub requests: u64,
-    /// Requests that were put in a table, of those whose answers [count](Admission::counted).
+    /// Requests stored in a table, out of those whose answers [count](Admission::counted).
     pub admitted: u64,
     /// Requests that found no free slot ([`Algorithm::Expiry`]).
     pub refused: u64,
-    /// Answers that came before their requests, or 2^31 ticks after them: a clock was set, or
-    /// packets are out of order.
+    /// Answers that came before their requests, or at least 2^31 ticks after them: a clock was set,
+    /// or packets are out of order.
     pub backward: u64,
-    /// Delays that were to be passed on [one by one](sample) and found no room.
+    /// Delays that should be passed on as single [samples](sample) and found no room.
     pub unsampled: u64,
 }
 
 impl Counts {
-    /// These and those.
+    /// Returns the sum of both.
     #[must_use]
     pub fn plus(mut self, other: &Counts) -> Counts {
         self.merge(other, 0);
@@ -370,33 +384,32 @@ impl Counts {
     }
 }
 
-/// Counts of all kinds, groups and directions.
+/// Length of the array of [`Counts`] of all kinds, groups and directions.
 const ROOM: usize = MAX_HISTOGRAMS;
 
-/// Delays that were counted.
+/// Request counts and delay histograms, of a bank or merged.
 #[derive(Clone, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Delay {
-    /// By number of kind, one more than the power of two of the share that
-    /// [counts](Admission::counted), if shares [follow](Settings::follows) and anything was
-    /// counted; zero else. Of a sum, the largest of its shares: what was counted with smaller ones
-    /// weighs so much more.
+    /// One plus the power of two of the share that [counts](Admission::counted), by number of kind,
+    /// if shares [follow](Settings::follows) the traffic and anything was counted; else zero. After
+    /// a merge the largest of the shares: delays counted with smaller ones are weighted up.
     counted: [u32; SHARES],
-    /// Kind by kind, group by group, direction by direction; the first ones are in use.
+    /// Counts in order of kind, group and direction; those in use come first.
     pub counts: [Counts; ROOM],
-    /// As [`Settings::histograms`]; the first ones are in use.
+    /// Histograms in the order of [`Settings::histograms`]; those in use come first.
     pub histograms: [Histogram; MAX_HISTOGRAMS],
 }
 
 impl Delay {
-    /// What was counted of a kind's requests. Without [directions](Directions) all arrive; without
-    /// groups all are of the first.
+    /// Returns the counts of a kind and label. Without [directions](Directions) all requests
+    /// arrive; without groups all are of group 0.
     #[must_use]
     pub fn counts(&self, settings: &Settings, kind: Kind, label: impl Into<Label>) -> Counts {
         self.counts.get(Self::row(settings, kind, label.into())).copied().unwrap_or_default()
     }
 
-    /// The delays of a kind and a fridge.
+    /// Returns the delays of a kind, label and fridge.
     #[must_use]
     pub fn histogram(
         &self,
@@ -409,7 +422,7 @@ impl Delay {
         self.histograms.get(row * settings.fridges() + fridge)
     }
 
-    /// The delays of a kind and a fridge, to be filled.
+    /// Returns the delays of a kind, label and fridge, for the caller to fill.
     pub fn histogram_mut(
         &mut self,
         settings: &Settings,
@@ -421,7 +434,7 @@ impl Delay {
         self.histograms.get_mut(row * settings.fridges() + fridge)
     }
 
-    /// Sets what was counted of a kind's requests.
+    /// Sets the counts of a kind and label.
     pub fn set_counts(&mut self, settings: &Settings, kind: Kind, label: Label, counts: Counts) {
         self.counts
             .get_mut(Self::row(settings, kind, label))
@@ -433,14 +446,14 @@ impl Delay {
         settings.kinds.rank(kind) * settings.labels() + settings.label(label)
     }
 
-    /// The share of a kind's requests that its delays stand for, as a power of two.
+    /// Returns the share of a kind's requests that its delays represent, as a power of two.
     #[must_use]
     pub fn admit_log2(&self, settings: &Settings, kind: Kind) -> u8 {
         let counted = self.counted.get(kind as usize).and_then(|counted| counted.checked_sub(1));
         counted.map_or(settings.admit_log2, |bits| bits as u8)
     }
 
-    /// The same, if it follows the traffic and anything was counted with it.
+    /// Returns the same share if shares follow the traffic and anything was counted with it.
     #[must_use]
     pub fn counted_admit_log2(&self, kind: Kind) -> Option<u8> {
         self.counted
@@ -449,7 +462,7 @@ impl Delay {
             .map(|bits| bits as u8)
     }
 
-    /// Says which share of a kind's requests its delays stand for, of a device that counted
+    /// Sets the share of a kind's requests that its delays represent, for a device that counted
     /// anything with it.
     pub fn set_admit_log2(&mut self, kind: Kind, admit_log2: u8) {
         self.counted
@@ -459,17 +472,17 @@ impl Delay {
     }
 }
 
-/// Where a request is kept, or would be.
+/// Hash and table that determine a request's slot.
 #[derive(Clone, Copy)]
 struct Place {
     signature: u32,
     hash: u32,
-    /// Of all tables.
+    /// Index among all tables.
     table: usize,
 }
 
 impl Place {
-    /// Of a request from one end to the other, in one of a kind's tables.
+    /// Returns the place of a request from one end to the other, in one of a kind's tables.
     #[inline(always)]
     fn of(
         (from, to): (u32, u32),
@@ -478,23 +491,23 @@ impl Place {
         table: usize,
         tabulation: &Tabulation,
     ) -> Self {
-        // Turned as well, because CRCs are linear: else the difference between two ports would
-        // cancel the same difference between two tokens.
+        // The token's CRC is rotated as well because CRCs are linear: otherwise the difference
+        // between two ports would cancel the same difference between two tokens.
         let token = Crc32::of_number(token).rotate_left(24);
         let signature = from ^ to.rotate_left(16) ^ token;
         Place { signature, hash: tabulation.hash(signature), table: kind_rank * TABLES + table }
     }
 
-    /// Whether it is of a share.
+    /// Returns whether the hash is within the share of one in `2^admit`.
     #[inline(always)]
     fn is_of(&self, admit: u32) -> bool {
         ((self.hash >> admit) << admit) == self.hash
     }
 
-    /// The fridge that admits it, if it is of the share.
+    /// Returns the fridge that admits the request, or `None` if the request is outside the share.
     #[inline(always)]
     fn fridge(&self, settings: &Settings, admit: u32) -> Option<usize> {
-        // Zero stands for an empty slot.
+        // Signature zero marks an empty slot.
         if self.signature == 0 || !self.is_of(admit) {
             return None;
         }
@@ -510,7 +523,8 @@ impl Place {
         })
     }
 
-    /// Its slot among all, in a fridge. Upper bits of the hash say so, which do not admit.
+    /// Returns the slot in a fridge, as an index among all slots. The upper bits of the hash
+    /// determine it; admission uses the lower ones.
     #[inline(always)]
     fn slot(&self, settings: &Settings, fridge: usize) -> usize {
         let bits = u32::from(settings.slots_log2);
@@ -524,7 +538,7 @@ impl Place {
     }
 }
 
-/// How long an answer took, and since when.
+/// Delay of an answered request, and the insertions since the request was stored.
 #[derive(Clone, Copy)]
 struct Found {
     delay: u32,
@@ -532,7 +546,7 @@ struct Found {
     fridge: usize,
 }
 
-/// What one packet does for one kind.
+/// One packet and one kind that it is matched for.
 struct Exchange<'a, P> {
     settings: &'a Settings,
     kind: Kind,
@@ -542,15 +556,15 @@ struct Exchange<'a, P> {
 }
 
 impl<P: Packets> Exchange<'_, P> {
-    /// Ticks. Only for those who have a use for it: in the kernel a look at the clock costs as much
-    /// as all the rest.
+    /// Returns the packet's time in ticks of the kind. Called only where the time is used: in the
+    /// kernel, reading the clock costs as much as all the rest.
     #[inline(always)]
     fn now(&self) -> u32 {
         (self.packet.time() >> self.kind.tick_bits()) as u32
     }
 
-    /// The powers of two of what is kept, and of what counts. Looked up where they are asked for:
-    /// in the kernel there is no room to keep them.
+    /// Returns the powers of two of the stored and of the counted share. Looked up at each use: a
+    /// kernel program has no room to store them.
     #[inline(always)]
     fn shares(&self, bank: usize) -> (u32, u32) {
         if self.settings.follows {
@@ -561,14 +575,13 @@ impl<P: Packets> Exchange<'_, P> {
         }
     }
 
-    /// A slot of all tables.
+    /// Returns the slot at an index among all slots.
     #[inline(always)]
     fn slot(&self, index: usize) -> &Slot {
         self.requests.slot(index & (self.settings.padded_slots() - 1))
     }
 
-    /// The row of delays that one of a request belongs to: of the one that the packet is, or that
-    /// it answers.
+    /// Returns the row of a request's label: the packet is the request (`asks`), or answers it.
     #[inline(always)]
     fn row(&self, rank: usize, asks: bool) -> usize {
         if self.settings.keeps_apart() {
@@ -578,13 +591,13 @@ impl<P: Packets> Exchange<'_, P> {
         }
     }
 
-    /// Which of the kind's delays that is.
+    /// Returns the index of the same request's label among the kind's labels.
     #[inline(always)]
     fn label(&self, asks: bool) -> usize {
         let Exchange { settings, kind, packet, .. } = self;
         let (source, destination) = packet.owners;
         let (asked, answers) = if asks { (source, destination) } else { (destination, source) };
-        // Who ends a connection says nothing of who began it.
+        // The end that closes a connection is not necessarily the one that opened it.
         let has_sides = *kind != Kind::TcpDuration;
         let leaves = match settings.directions {
             Directions::Together => false,
@@ -595,7 +608,7 @@ impl<P: Packets> Exchange<'_, P> {
         settings.label(Label { leaves, group })
     }
 
-    /// Whether answers to a request of its share count.
+    /// Returns whether answers to an admitted request count.
     #[inline(always)]
     fn counts(&self, place: &Place, bank: usize) -> bool {
         !self.settings.follows || place.is_of(self.shares(bank).1)
@@ -608,7 +621,7 @@ impl<P: Packets> Exchange<'_, P> {
         inserted & (MAX_FRIDGES - 1)
     }
 
-    /// Keeps a request; says whether it was put in a table.
+    /// Stores a request and returns the outcome.
     #[inline(always)]
     fn ask(&self, place: &Place, fridge: usize) -> Asked {
         if self.settings.algorithm == Algorithm::Expiry {
@@ -625,15 +638,15 @@ impl<P: Packets> Exchange<'_, P> {
         if self.kind.keeps_first() && is_again {
             return Asked::Kept;
         }
-        // Of requests that only the first packet asks, time zero says that they were answered.
+        // If packets repeat tokens, time zero marks a request that was answered.
         let now = self.now();
         let time = if self.kind.repeats() && now == 0 { 1 } else { now };
         slot.put(Request::new(place.signature, time), stamp);
         Asked::Kept
     }
 
-    /// Chen et al.: takes a slot that is empty or has a request that has expired, of the first
-    /// stage or else of the second. Its own request that still waits stays as it is.
+    /// Stores a request as in Chen et al.: in a slot that is empty or whose request has expired, of
+    /// the first stage or else of the second. An equal request that still waits stays as it is.
     #[inline(always)]
     fn wait(&self, place: &Place) -> Asked {
         let now = self.expiring_now();
@@ -660,13 +673,14 @@ impl<P: Packets> Exchange<'_, P> {
         Asked::Refused
     }
 
-    /// Ticks of requests that expire: never zero, by which a switch says that a slot has no answer.
+    /// Returns the time in ticks of requests that expire, never zero: a switch uses zero for a slot
+    /// without an answer.
     #[inline(always)]
     fn expiring_now(&self) -> u32 {
         (self.now() & (u32::MAX >> (u32::BITS - EXPIRING_BITS))).max(1)
     }
 
-    /// The slot of a request that expires, in a stage: it has half of a table.
+    /// Returns the slot of an expiring request in a stage; each stage has half of the table.
     #[inline(always)]
     fn stage(&self, place: &Place, stage: usize) -> usize {
         let bits = u32::from(self.settings.slots_log2) - 1;
@@ -676,7 +690,7 @@ impl<P: Packets> Exchange<'_, P> {
         base + (stage << bits) + index
     }
 
-    /// Finds the request that a packet answers, and takes it away.
+    /// Finds the request that a packet answers and removes it.
     #[inline(always)]
     fn answer(&self, place: &Place, fridge: usize) -> Option<Found> {
         let is_expiring = self.settings.algorithm == Algorithm::Expiry;
@@ -694,14 +708,15 @@ impl<P: Packets> Exchange<'_, P> {
             return None;
         }
         let stamp = slot.stamp();
-        // What others repeat stays, so that it is not put in again, without a time.
+        // A token that packets repeat stays, without a time, so that a repetition is not stored
+        // again.
         let rest =
             if self.kind.repeats() { Request::new(place.signature, 0) } else { Request::new(0, 0) };
         if request == rest || !slot.replace(self.sharing, request, rest) {
             return None;
         }
         if is_expiring {
-            // The sign of a difference of so many bits.
+            // Sign-extends the difference, which has only EXPIRING_BITS bits.
             let unused = u32::BITS - EXPIRING_BITS;
             let delay = (self.expiring_now().wrapping_sub(request.time()) << unused) as i32;
             return Some(Found { delay: (delay >> unused) as u32, insertions: 0, fridge });
@@ -719,8 +734,8 @@ impl<P: Packets> Exchange<'_, P> {
         }
     }
 
-    /// A round that ends with an edge of the spin bit. The lowest bit of the signature is the bit
-    /// itself; time zero says that nobody has seen the edge since which it has this value.
+    /// Measures a round that ends with an edge of the spin bit. The lowest bit of the signature is
+    /// the spin bit itself; time zero means that the edge before its current value was not seen.
     #[inline(always)]
     fn spin(&self, place: &Place, fridge: usize, bit: u8) -> (Asked, Option<Found>) {
         let slot = self.slot(place.slot(self.settings, fridge));
@@ -750,12 +765,12 @@ impl<P: Packets> Exchange<'_, P> {
     }
 }
 
-/// What became of a request.
+/// Outcome of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asked {
     Kept,
     Refused,
-    /// It was there already, or is none.
+    /// No new request in the table: already stored, not admitted, or a spin bit without an edge.
     Again,
 }
 
@@ -772,8 +787,8 @@ impl Delay {
                 let before = parts.lasting.length;
                 parts.own.packet(settings, parts.shared_lasting, pass, packet, parts.lasting);
                 if settings.samples {
-                    // What all of a packet have in common comes last, when there is room for it in
-                    // registers.
+                    // The fields that all delays of a packet have in common come last, when
+                    // registers are free for them.
                     parts.lasting.address(before, packet, pass.bank);
                 }
             }
@@ -789,10 +804,10 @@ impl Delay {
         packet: &Observation<P>,
         outbox: &mut Outbox,
     ) {
-        // One copy of the code for all kinds: in the kernel there is no room for more.
+        // One copy of the code for all kinds: a kernel program has no room for more.
         let (mut number, end) = Kind::range(packet.segment.speaks);
         let other = Kind::other(&packet.segment);
-        // Nothing to count for TCP, which comes first.
+        // TCP's kinds come first, so their rank needs no counting.
         let mut rank = if number == 0 { 0 } else { settings.kinds.before(number) };
         while number < end {
             if let Some(kind) = Kind::of(number)
@@ -824,7 +839,7 @@ impl Delay {
         let (exchange, tabulation) =
             (Exchange { settings, kind, requests, sharing: pass.sharing, packet }, pass.tabulation);
         let (source, destination) = packet.ends;
-        // Either side ends a connection.
+        // Either side may end a connection.
         let has_sides = kind != Kind::TcpDuration;
         let (forth, back) = (table(source, destination), table(destination, source));
         let ((from, to), table, (back_from, back_to), back_table) = match (has_sides, forth) {
@@ -832,8 +847,8 @@ impl Delay {
             (false, 0) => ((source, destination), 0, (source, destination), 0),
             (false, _) => ((destination, source), 0, (destination, source), 0),
         };
-        // An end that speaks to itself has both in one table, which a switch looks into once: it
-        // asks.
+        // If both ends are equal, request and answer are in one table, which a switch reads once:
+        // the packet counts as a request.
         if answers && (!asks || forth != back) {
             let place = Place::of((back_from, back_to), answer, rank, back_table, tabulation);
             if let Some(fridge) = place.fridge(settings, exchange.shares(pass.bank).0)
@@ -847,8 +862,8 @@ impl Delay {
         if asks {
             let place = Place::of((from, to), request, rank, table, tabulation);
             let mut became = Asked::Again;
-            // Of some that are put in a table answers do not count yet, but take them away: later
-            // ones are none.
+            // Some stored requests do not count yet. An answer removes them, so that a duplicate
+            // answer finds nothing.
             let is_counted = exchange.counts(&place, pass.bank);
             if let Some(fridge) = place.fridge(settings, exchange.shares(pass.bank).0) {
                 if kind == Kind::QuicSpin {
@@ -880,7 +895,7 @@ impl Delay {
         }
     }
 
-    /// Notes the share that something is counted with, if shares follow the traffic.
+    /// Records the share that something is counted with, if shares follow the traffic.
     #[inline(always)]
     fn tell_share<P>(&mut self, exchange: &Exchange<'_, P>, bank: usize) {
         let Exchange { settings, kind, requests, .. } = exchange;
@@ -891,7 +906,7 @@ impl Delay {
         }
     }
 
-    /// Counts an answer.
+    /// Counts an answer, as backward if its request has a later time.
     #[inline(always)]
     fn count(
         &mut self,
@@ -931,7 +946,7 @@ impl Delay {
 }
 
 impl Delay {
-    /// Passes on what is in an outbox, and counts what there is no room for.
+    /// Passes on the samples of an outbox and counts those that `take` has no room for.
     pub fn pass_on(&mut self, outbox: &mut Outbox, mut take: impl FnMut(&Sample) -> bool) {
         for sample in outbox.take() {
             if !take(sample) {
@@ -940,7 +955,7 @@ impl Delay {
         }
     }
 
-    /// Counts a delay that is not passed on.
+    /// Counts a delay that is not passed on as a sample.
     #[inline(always)]
     pub fn miss(&mut self, row: usize) {
         #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
@@ -949,8 +964,8 @@ impl Delay {
     }
 }
 
-/// The table of requests from one end to another: the other one for those of the opposite
-/// direction.
+/// Returns the table of requests from one end to another; the opposite direction has the other
+/// table.
 #[inline(always)]
 fn table(from: u32, to: u32) -> usize {
     (from.wrapping_sub(to) >> 31) as usize
@@ -1010,8 +1025,8 @@ impl Measurement for Delay {
         pass: &Pass<'_>,
         packets: &(impl Observed<P> + ?Sized),
     ) {
-        // What is usual has a copy of the code, in which the compiler knows most of the settings.
-        // Programs are verified with their settings.
+        // The usual settings have their own copy of the code, in which the compiler knows most of
+        // them. Kernel programs do not need it: they are verified with their settings.
         let is_usual =
             settings.algorithm == Algorithm::Fridge && !settings.follows && !settings.samples;
         if is_usual && !cfg!(target_arch = "bpf") {
@@ -1035,8 +1050,8 @@ mod tests {
     extern crate std;
     use std::collections::HashSet;
 
-    /// Queries of one resolver to another, with ids and ports that follow each other: each has a
-    /// signature of its own.
+    /// Queries of one resolver to another, with consecutive ids and ports: their signatures are
+    /// distinct.
     #[test]
     fn tokens_and_ports_that_differ_alike_are_told_apart() {
         let tabulation = Tabulation::from_seed(1);

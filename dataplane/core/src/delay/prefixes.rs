@@ -1,8 +1,8 @@
-//! Whose addresses are: groups that delays are counted by, and our own side.
+//! Owners of addresses: the groups that delays are counted by, and our own side.
 //!
-//! Addresses are numbers of 64 bits: the upper half of an IPv6 address, and an IPv4 address in
-//! `ffff:ffff::/32`, which no IPv6 packet comes from. Prefixes cut them into ranges of one owner
-//! each, sorted by where they begin, so that a search takes the same few steps for every address.
+//! Addresses are 64-bit numbers: the upper half of an IPv6 address, or an IPv4 address in
+//! `ffff:ffff::/32`, from which no IPv6 packet comes. Prefixes divide them into ranges of one owner
+//! each, sorted by first address, so that a search takes the same few steps for every address.
 
 use crate::branchless::{not_below, opaque};
 use crate::counter::{SharedCounter, SharedWord};
@@ -11,25 +11,25 @@ use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use zerocopy::FromZeros;
 
-/// Groups of prefixes, that of all other addresses included.
+/// Most groups, including the group of all other addresses.
 pub const MAX_GROUPS: usize = 64;
-/// Prefixes of all groups and of our own side.
+/// Most prefixes, of all groups and of our own side.
 pub const MAX_PREFIXES: usize = 1023;
 
-/// Ranges, as a power of two: each prefix begins one and ends one.
+/// Number of ranges, as a power of two: each prefix begins one range and ends one.
 const RANGES_LOG2: u32 = 11;
 const RANGES: usize = 1 << RANGES_LOG2;
 
 const _: () = assert!(RANGES >= 2 * MAX_PREFIXES + 2);
 
-/// Where IPv4 addresses are.
+/// Number of the first IPv4 address.
 const IPV4: u64 = 0xffff_ffff_0000_0000;
-/// The part of a range's word that is a group.
+/// Mask of the group in a range's word.
 const GROUP: u32 = MAX_GROUPS as u32 - 1;
-/// The bit of it that says whether addresses are ours.
+/// Bit of a range's word that is set if the addresses are ours.
 const LOCAL: u32 = 1 << 8;
 
-/// A packet's source and destination as numbers.
+/// Returns a packet's source and destination as numbers.
 #[inline(always)]
 pub(crate) fn addresses(packet: &Packet<'_>) -> (u64, u64) {
     let of_v4 = |address: [u8; 4]| IPV4 | u64::from(u32::from_be_bytes(address));
@@ -45,7 +45,7 @@ pub(crate) fn addresses(packet: &Packet<'_>) -> (u64, u64) {
     }
 }
 
-/// A prefix of IPv4, or of IPv6 up to /64.
+/// Prefix of IPv4, or of IPv6 up to /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Prefix {
     first: u64,
@@ -53,7 +53,8 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// The prefix of this length that an address is in; nothing if there is none.
+    /// Returns the prefix of this length that contains an address, or `None` for a length above /32
+    /// (IPv4) or /64 (IPv6), and for an IPv6 prefix in `ffff:ffff::/32`.
     #[must_use]
     pub fn of(address: IpAddr, length: u8) -> Option<Self> {
         let (number, bits) = match address {
@@ -72,7 +73,8 @@ impl Prefix {
         self.bits >= 32 && self.first >= IPV4
     }
 
-    /// Whether it is one of IPv4, the upper bits of its first address, and its length.
+    /// Returns whether the prefix is of IPv4, its first address, and its length. The address is all
+    /// 32 bits of IPv4 or the upper 64 bits of IPv6.
     #[must_use]
     pub fn parts(&self) -> (bool, u64, u8) {
         if self.is_v4() {
@@ -86,8 +88,8 @@ impl Prefix {
         self.first | u64::MAX.checked_shr(self.bits.into()).unwrap_or(0)
     }
 
-    /// Whether it has all addresses of another one. What is short enough to have IPv4 addresses is
-    /// of IPv6.
+    /// Returns whether the prefix contains all addresses of another one. A prefix of numbers short
+    /// enough to contain those of IPv4 is of IPv6, so it contains no prefix of IPv4.
     #[must_use]
     pub fn has(&self, other: &Prefix) -> bool {
         self.is_v4() == other.is_v4() && self.first <= other.first && other.last() <= self.last()
@@ -105,32 +107,32 @@ impl fmt::Display for Prefix {
     }
 }
 
-/// Whose addresses are.
+/// Owner of an address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
-    /// Number of the group; zero of none.
+    /// Number of the group; zero without a group.
     pub group: u8,
-    /// Whether they are ours.
+    /// Whether the address is ours.
     pub is_local: bool,
 }
 
 impl Owner {
-    /// Nobody that was named.
+    /// Owner of an address outside all prefixes.
     pub const NONE: Owner = Owner { group: 0, is_local: false };
 }
 
-/// Who owns a prefix: both a group and our own side may have named it.
+/// Owner of a prefix: a group, our own side, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owned {
-    /// The prefix.
+    /// Prefix that is owned.
     pub prefix: Prefix,
-    /// The group that it is of; of two, the one with the longest prefix has an address.
+    /// Group of the prefix; an address belongs to the group of the longest prefix that contains it.
     pub group: Option<u8>,
-    /// Whether it is ours, and all that is in it.
+    /// Whether the prefix is ours, with all addresses in it.
     pub is_local: bool,
 }
 
-/// Whose the addresses of a prefix are, of which no other one has only a part.
+/// Returns the owner of a prefix's addresses. No owned prefix may contain only a part of them.
 #[must_use]
 pub fn owner(owned: &[Owned], prefix: &Prefix) -> Owner {
     let around = || owned.iter().filter(|other| other.prefix.has(prefix));
@@ -143,7 +145,7 @@ pub fn owner(owned: &[Owned], prefix: &Prefix) -> Owner {
     }
 }
 
-/// What tells apart tables that are not the same.
+/// Returns a fingerprint by which different tables can be distinguished.
 #[must_use]
 pub fn fingerprint(owned: &[Owned]) -> u32 {
     let word = |Owned { prefix, group, is_local }: &Owned| {
@@ -160,14 +162,14 @@ pub fn fingerprint(owned: &[Owned]) -> u32 {
 #[derive(FromZeros)]
 #[repr(C)]
 pub struct Ranges {
-    /// Where each begins, in order; the first one at zero, those without use at the end.
+    /// First address of each range, in order; the first one is zero, unused ones are at the end.
     first: [SharedWord; RANGES],
-    /// A group, and whether it is ours.
+    /// Owner of each range: its group, and `LOCAL` if it is ours.
     owners: [SharedCounter; RANGES],
 }
 
 impl Ranges {
-    /// Whose an address is.
+    /// Returns the owner of an address.
     #[inline(always)]
     pub(crate) fn owner(&self, address: u64) -> Owner {
         let (mut index, mut step) = (0, RANGES / 2);
@@ -183,8 +185,8 @@ impl Ranges {
         Owner { group: (owner & GROUP) as u8, is_local: owner & LOCAL != 0 }
     }
 
-    /// Cuts addresses into ranges, before the first packet. What is beyond [`MAX_PREFIXES`] is left
-    /// out.
+    /// Divides addresses into ranges, before the first packet. Prefixes beyond [`MAX_PREFIXES`] are
+    /// left out.
     pub fn write(&self, owned: &[Owned]) {
         let owned = owned.get(..MAX_PREFIXES).unwrap_or(owned);
         let mut first = [u64::MAX; RANGES];
@@ -228,7 +230,7 @@ mod tests {
         Prefix::of(address, if address.is_ipv4() { 32 } else { 64 }).unwrap().first
     }
 
-    /// Whose addresses are, by every way there is.
+    /// Asserts the owner of each address.
     fn check(owned: &[Owned], expected: &[(&str, u8, bool)]) {
         let ranges = Ranges::boxed();
         ranges.write(owned);
@@ -297,8 +299,8 @@ mod tests {
         assert_eq!(Prefix::of("0.0.0.0".parse().unwrap(), 33), None);
     }
 
-    /// As many prefixes as there may be, in and beside each other: a search finds what a look at
-    /// all of them does.
+    /// As many prefixes as possible, nested and adjacent: a search finds the same owner as a scan
+    /// of all of them.
     #[test]
     fn a_search_finds_what_a_look_at_all_prefixes_does() {
         let mut random = 1_u64;

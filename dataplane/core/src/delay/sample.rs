@@ -1,51 +1,50 @@
-//! Delays one by one, for those who ask for them ([`Settings::samples`](super::Settings::samples)).
+//! Single delays, if requested ([`Settings::samples`](super::Settings::samples)).
 //!
-//! A delay that is counted is also put in the core's [`Outbox`]. Whoever counts empties it before
-//! there is no more room: the kernel's programs after each packet, workers after each pass. What
+//! A delay that is counted is also appended to the core's [`Outbox`]. The code that counts empties
+//! it before it is full: kernel programs after each packet, workers after each pass. A delay that
 //! cannot be passed on is counted in the bank of its window.
 
 use crate::arrival::Packets;
 use crate::observation::Observation;
 use zerocopy::FromZeros;
 
-/// Delays that one packet can end: one of each kind of TCP.
+/// Most delays that one packet can end: one of each kind of TCP.
 pub const PER_PACKET: usize = 4;
 
-/// Room in an outbox: in the kernel for one packet, else for a pass of 64.
+/// Capacity of an outbox: in the kernel one packet, else a pass of 64.
 pub const ROOM: usize = if cfg!(target_arch = "bpf") { PER_PACKET } else { 64 * PER_PACKET };
 
-/// One delay.
+/// Single delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Sample {
-    /// When the answer came, in nanoseconds since the Unix epoch.
+    /// Time of the answer, in nanoseconds since the Unix epoch.
     pub at: u64,
-    /// Hashes of address and port of the packet that brought the answer: of its source, and of its
-    /// destination.
+    /// Hash of the source address and port of the packet that brought the answer.
     pub source: u32,
-    /// As above.
+    /// Hash of the destination address and port of that packet.
     pub destination: u32,
-    /// In ticks of its kind.
+    /// Delay in ticks of its kind.
     pub delay: u32,
-    /// What it counts for, as [`Weight::weight`](super::weights::Weight::weight).
+    /// Weight of the delay, as [`Weight::weight`](super::weights::Weight::weight).
     pub weight: u32,
-    /// Where it is counted: kind by kind, direction by direction.
+    /// Row that it is counted in, in order of kind, group and direction.
     pub row: u8,
-    /// The fridge that its request was in.
+    /// Fridge that its request was in.
     pub fridge: u8,
-    /// The bank that it is counted in.
+    /// Bank that it is counted in.
     pub bank: u8,
-    /// 1 if it should weigh more than any weight does, else 0.
+    /// 1 if it should weigh more than the largest weight, else 0.
     pub beyond: u8,
-    /// No padding.
+    /// Explicit padding.
     pub reserved: u32,
 }
 
-/// Bytes of a sample.
+/// Size of a sample in bytes.
 pub const BYTES: usize = size_of::<Sample>();
 
 impl Sample {
-    /// None, to be overwritten.
+    /// Empty sample, to be overwritten.
     pub const EMPTY: Sample = Sample {
         at: 0,
         source: 0,
@@ -59,7 +58,7 @@ impl Sample {
         reserved: 0,
     };
 
-    /// Out of the memory of a program on this machine.
+    /// Reads a sample from its bytes in native order, as a program on this machine writes it.
     #[must_use]
     pub fn of_bytes(bytes: &[u8; BYTES]) -> Self {
         let [words @ .., last] = bytes.as_chunks::<8>().0 else { return Self::EMPTY };
@@ -85,26 +84,26 @@ impl Sample {
     }
 }
 
-/// Delays that nobody has taken yet.
+/// Delays not yet passed on.
 #[derive(Clone, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Outbox {
     pub(super) length: u32,
-    /// No padding.
+    /// Explicit padding.
     reserved: u32,
     pub(super) samples: [Sample; ROOM],
 }
 
 impl Outbox {
-    /// Bytes that it takes in the kernel.
+    /// Size of an outbox in the kernel, in bytes.
     pub(super) const IN_KERNEL: usize =
         core::mem::offset_of!(Outbox, samples) + (PER_PACKET * size_of::<Sample>());
 
-    /// Room for one more, if there is any.
+    /// Returns room for one more delay, or `None` if the outbox is full.
     #[inline(always)]
     pub(super) fn next(&mut self) -> Option<&mut Sample> {
         let length = self.length;
-        // In the kernel there always is, and no register to spare for the question.
+        // In the kernel there is always room, and no register is free for the check.
         if cfg!(not(target_arch = "bpf")) && length >= ROOM as u32 {
             return None;
         }
@@ -113,7 +112,8 @@ impl Outbox {
         Some(&mut self.samples[length as usize & (ROOM - 1)])
     }
 
-    /// Notes what the delays of one packet have in common: those from a number on.
+    /// Sets the fields that the delays of one packet have in common, from the delay at index
+    /// `first` on.
     #[inline(always)]
     pub(super) fn address<P: Packets>(&mut self, first: u32, packet: &Observation<P>, bank: usize) {
         let length = self.length as usize;
@@ -128,13 +128,14 @@ impl Outbox {
         }
     }
 
-    /// What is in it; it is empty from then on.
+    /// Returns the delays and empties the outbox.
     pub(super) fn take(&mut self) -> &[Sample] {
         let length = core::mem::take(&mut self.length) as usize;
         self.samples.get(..length).unwrap_or_default()
     }
 
-    /// How many there are, and each of them: for programs in the kernel, which empty it themselves.
+    /// Returns the number of delays and the delays, for kernel programs, which empty the outbox
+    /// themselves.
     #[cfg(target_arch = "bpf")]
     #[inline(always)]
     pub fn parts(&mut self) -> (&mut u32, &[Sample; ROOM]) {

@@ -1,10 +1,10 @@
-//! Requests that wait for their answers, shared by all cores, and lasting: the answer may come on
+//! Requests that wait for their answers. Shared by all cores and persistent: the answer may come on
 //! another core and in another window.
 //!
-//! A slot is a word of 64 bits, the request's signature above its time, and beside it a stamp. The
-//! word is all that says whose the slot is. It changes in one step, so that a request is answered
-//! once, and never with the time of another one. Who writes a slot first makes the word zero; who
-//! reads one takes the word away last. So a stamp that was read belongs to the word that was taken.
+//! A slot is a word of 64 bits, the request's signature above its time, and a separate stamp. The
+//! word alone determines the request that has the slot. It changes in one step, so that a request
+//! is answered once, and never with the time of another one. A writer first sets the word to zero;
+//! a reader removes the word last. So a stamp that was read belongs to the word that was removed.
 
 use super::Settings;
 use super::prefixes::Ranges;
@@ -15,43 +15,44 @@ use crate::counter::{SharedCounter, SharedWord};
 use crate::state::BANKS;
 use zerocopy::FromZeros;
 
-/// Slots of all tables together.
+/// Most slots of all tables in total.
 pub const MAX_SLOTS: usize = 1 << 18;
 
-/// Fridges of all tables together, as a power of two.
+/// Number of fridges of all tables, rounded up to a power of two.
 pub(super) const MAX_FRIDGES: usize = 64;
 
-/// Room for the shares of all kinds.
+/// Length of an array of all kinds' shares, a power of two.
 pub(super) const SHARES: usize = KINDS.next_power_of_two();
 
-/// Which requests of a kind a window admits.
+/// Shares of a kind's requests that a window stores and counts.
 ///
 /// Requests are admitted by bits of their hash, so that a smaller share is a part of a larger one.
-/// When the share becomes smaller, answers count of the new one only: of older requests as many, by
-/// share, are in the table. When it becomes larger, too few of the older ones are there; until
-/// these are answered, answers of the smaller share count, and others just take their requests
-/// away. So each delay that counts stands for as many as any other of its window.
+/// When the share becomes smaller, only answers of the new share count; older requests of that
+/// share are in the table in the same proportion. When it becomes larger, too few of the older
+/// requests are there: until they are answered, only answers of the smaller share count, and other
+/// answers just remove their requests. So each delay that counts represents as many as any other of
+/// its window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Admission {
-    /// One request in two to this power is put in a table.
+    /// One request in two to this power is stored in a table.
     pub kept: u8,
     /// Answers to one request in two to this power count: at least `kept`.
     pub counted: u8,
 }
 
-/// What each bank admits, by number of kind.
+/// Admission of each bank, by number of kind.
 #[derive(FromZeros)]
 #[repr(C)]
 pub struct Shares {
-    /// Powers of two: the lower byte of what is kept, the next of what counts.
+    /// Powers of two: the stored share in the lower byte, the counted share in the next.
     banks: [[SharedCounter; SHARES]; BANKS],
 }
 
 impl Shares {
-    /// Where they are among what all cores know, in bytes.
+    /// Offset in [`Requests`], in bytes.
     pub const OFFSET: usize = core::mem::offset_of!(Requests, shares);
 
-    /// Sets what a bank admits; of a bank that nobody counts in.
+    /// Sets the admission of a kind in a bank that no core counts in.
     pub fn set(&self, bank: usize, kind: Kind, admission: Admission) {
         let word = i32::from(admission.kept) | (i32::from(admission.counted) << 8);
         self.banks
@@ -61,7 +62,7 @@ impl Shares {
             .for_each(|share| share.store(word));
     }
 
-    /// The powers of two of what is kept, and of what counts.
+    /// Returns the powers of two of the stored and of the counted share.
     #[inline(always)]
     pub(super) fn of(&self, bank: usize, kind: Kind) -> (u32, u32) {
         #[allow(clippy::indexing_slicing, reason = "masked to the arrays' lengths")]
@@ -70,34 +71,34 @@ impl Shares {
     }
 }
 
-/// One waiting request.
+/// Slot of one waiting request.
 #[derive(FromZeros)]
 #[repr(C)]
 pub(super) struct Slot {
     word: SharedWord,
     stamp: SharedCounter,
-    /// No padding.
+    /// Explicit padding.
     reserved: u32,
 }
 
-/// What all cores know of requests.
+/// Shared state of all cores: stored requests, weights, admission and owners of addresses.
 #[derive(FromZeros)]
 #[repr(C)]
 pub struct Requests {
-    /// What delays count for.
+    /// Weights of delays.
     pub(super) weights: Weights,
     /// Requests that were put in each fridge, modulo 2^32.
     pub(super) inserted: [SharedCounter; MAX_FRIDGES],
-    /// Which requests are put there, if that changes.
+    /// Admission of each bank; used only if shares follow the traffic.
     pub shares: Shares,
-    /// Whose addresses are, if anybody asks.
+    /// Owners of addresses; used only if a measurement needs them.
     pub ranges: Ranges,
-    /// Slots, kind by kind, for each two tables.
+    /// Slots in order of kind, two tables each.
     slots: [Slot; MAX_SLOTS],
 }
 
 impl Requests {
-    /// Bytes that so many slots take.
+    /// Returns the size in bytes with this number of slots.
     pub(super) const fn bytes(slots: usize) -> usize {
         core::mem::offset_of!(Requests, slots) + (slots * size_of::<Slot>())
     }
@@ -114,7 +115,7 @@ impl Requests {
         &self.inserted[fridge & (MAX_FRIDGES - 1)]
     }
 
-    /// Writes what settings say.
+    /// Writes everything that depends on the settings alone.
     pub(super) fn prepare(&self, settings: &Settings) {
         self.weights.write(settings.fridge_slots_log2());
         let admission = Admission { kept: settings.admit_log2, counted: settings.admit_log2 };
@@ -124,7 +125,7 @@ impl Requests {
     }
 }
 
-/// A request as a slot's word. Nobody's is zero.
+/// Word of a slot: a request, or zero if the slot is free.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Request(u64);
 
@@ -156,7 +157,7 @@ impl Slot {
         self.stamp.load() as u32
     }
 
-    /// Puts a request in, whoever's the slot is.
+    /// Stores a request, whatever is in the slot.
     #[inline(always)]
     pub(super) fn put(&self, request: Request, stamp: u32) {
         self.word.publish(0);
@@ -164,13 +165,13 @@ impl Slot {
         self.word.publish(request.0);
     }
 
-    /// Puts `next` in the place of `request`, if the slot still has it.
+    /// Replaces `request` by `next` if it is still in the slot; returns whether it was.
     #[inline(always)]
     pub(super) fn replace(&self, sharing: Sharing, request: Request, next: Request) -> bool {
         sharing.replace(&self.word, request.0, next.0)
     }
 
-    /// Writes the stamp of a request that was put in the place of another one of its own.
+    /// Writes the stamp of a request that has replaced another one of the same flow.
     #[inline(always)]
     pub(super) fn restamp(&self, stamp: u32) {
         self.stamp.store(stamp as i32);

@@ -1,23 +1,23 @@
-//! What a delay counts for: the reciprocal of the probability that its request was still there
+//! Weight of a delay: the reciprocal of the probability that its request was still stored
 //! (dissertation, §2.2).
 //!
-//! Each request that is put in the table is put in one of `M` slots. One that was put there `x`
-//! requests ago is still there with a probability of `(1 - 1/M)^x`. So its delay stands for
-//! `(1 - 1/M)^-x` delays, most of whose requests were overwritten. The stamp counts requests that
-//! were admitted; the dissertation's `(1 - p/M)^-x` belongs to one that counts all.
+//! Each stored request takes one of `M` slots. A request that was stored `x` insertions ago is
+//! still there with a probability of `(1 - 1/M)^x`. So its delay represents `(1 - 1/M)^-x` delays,
+//! most of whose requests were overwritten. The stamp counts admitted requests; the dissertation's
+//! `(1 - p/M)^-x` belongs to a stamp that counts all requests.
 //!
-//! A device looks weights up. A class is a range of `x` of a 64th of `M`, and its weight the mean
-//! of those in it, to 12 binary places; that of the squares has 8. Classes end at `8 M`, which one
-//! request in 3,000 survives: what is beyond weighs as much as the last class, and is counted
-//! apart.
+//! A device looks weights up in a table. A class covers `M`/64 values of `x`; its weight is the
+//! mean over them, with 12 binary places, and its square has 8. Classes end at `8 M`, which one
+//! request in 3,000 survives: a delay beyond has the weight of the last class and is also counted
+//! separately.
 
 use crate::counter::SharedCounter;
 use zerocopy::FromZeros;
 
-/// Classes of survival.
+/// Number of classes of survival.
 pub const CLASSES: usize = 512;
 
-/// Classes that `M` requests make, as a power of two: the fewest slots that a table can have.
+/// Classes per `M` insertions, as a power of two: equal to the fewest slots of a table.
 pub const CLASS_BITS: u32 = 6;
 
 /// Binary places of weights.
@@ -26,22 +26,22 @@ pub const WEIGHT_BITS: u32 = 12;
 /// Binary places of squares of weights.
 pub const SQUARE_BITS: u32 = 8;
 
-/// What a delay counts for, and its square.
+/// Weight of a delay, and the weight's square.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Weight {
-    /// With [`WEIGHT_BITS`] binary places.
+    /// Weight with [`WEIGHT_BITS`] binary places.
     pub weight: u32,
-    /// With [`SQUARE_BITS`] binary places.
+    /// Square with [`SQUARE_BITS`] binary places.
     pub square: u32,
 }
 
 impl Weight {
-    /// That of a request that cannot have been overwritten.
+    /// Weight of a request that cannot have been overwritten.
     pub const ONE: Weight = Weight { weight: 1 << WEIGHT_BITS, square: 1 << SQUARE_BITS };
 }
 
-/// The weights of a table of `2^slots_log2` slots, class by class, in integers, so that they are
-/// the same everywhere.
+/// Returns the weights of a table of `2^slots_log2` slots, in order of class. Computed in integers,
+/// so that they are the same on every device.
 pub fn weights(slots_log2: u8) -> impl Iterator<Item = Weight> {
     const ONE: u128 = 1 << 48;
     let slots = 1_u128 << slots_log2;
@@ -62,16 +62,16 @@ pub fn weights(slots_log2: u8) -> impl Iterator<Item = Weight> {
     })
 }
 
-/// The weights, where whoever counts finds them.
+/// Table of weights, in the memory of the code that counts.
 #[derive(FromZeros)]
 #[repr(C)]
 pub struct Weights {
-    /// Weight and square, class by class.
+    /// Weight and square, by class.
     classes: [[SharedCounter; 2]; CLASSES],
 }
 
 impl Weights {
-    /// Writes those of a table of so many slots.
+    /// Writes the weights of a table of `2^slots_log2` slots.
     pub(crate) fn write(&self, slots_log2: u8) {
         for ([weight, square], class) in self.classes.iter().zip(weights(slots_log2)) {
             weight.store(class.weight as i32);
@@ -79,8 +79,8 @@ impl Weights {
         }
     }
 
-    /// The weight of a request since which so many others were put in the table, and whether it
-    /// should be more.
+    /// Returns the weight of a request that is followed by `insertions` others in its table, and
+    /// whether the weight should be larger.
     #[inline(always)]
     pub(crate) fn of(&self, insertions: u32, slots_log2: u8) -> (Weight, bool) {
         let class = insertions >> (u32::from(slots_log2) - CLASS_BITS);

@@ -9,10 +9,10 @@ use zerocopy::FromZeros;
 #[derive(Clone, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct EntropyTotals {
-    /// Sums, entropy by entropy.
+    /// Sums by entropy.
     pub sums: [Entropy; ENTROPIES],
-    /// Sketches of the same packets. In a sample a sketch may have a few packets that the sum does
-    /// not have yet.
+    /// Sketches of the same packets. In a sample, a sketch may contain a few packets that the sum
+    /// lacks.
     pub sketches: [WideSketch; ENTROPIES],
 }
 

@@ -1,13 +1,14 @@
-//! How traffic is spread over flows: P4Entropy (paper, section IV).
+//! Entropy of traffic over flows: P4Entropy (paper, section IV).
 //!
-//! The Shannon entropy of the packets of a window over their flows is
-//! `log2 S - (1/S) sum f log2 f`, S being the packets and f those of one flow. The sum is kept
-//! while packets come: the packet that makes a flow's count f adds the derivative of `f log2 f`,
-//! `log2 f + 1.44`. The counts come from a sketch.
+//! The Shannon entropy of the packets of a window over their flows is `log2 S - (1/S) sum f log2
+//! f`, where S is the number of packets and f the number of packets of one flow. The sum is updated
+//! per packet: the packet that raises a flow's count to f adds the derivative of `f log2 f`, `log2
+//! f + 1.44`. The counts come from a sketch.
 //!
-//! Of a flow whose packets several cores see each core would add up too little, since `f log2 f` is
-//! not additive. So all cores count in one sketch, and the packet that makes the count f adds what
-//! belongs to f, wherever it arrives; the sums are the cores' own.
+//! If several cores see packets of one flow, separate counts would give a sum that is too small,
+//! since `f log2 f` is not additive. Therefore all cores count in one shared sketch, and the packet
+//! that raises the count to f adds the term of f, on whichever core it arrives. The sums are per
+//! core.
 
 #[cfg(not(target_arch = "bpf"))]
 mod host;
@@ -29,14 +30,14 @@ use core::hint::select_unpredictable;
 pub use crate::sketch::{Mode, Settings};
 use zerocopy::FromZeros;
 
-/// Entropies that are measured at once, each over a key of its own: an attack shows in those of
-/// sources and destinations.
+/// Number of entropies that are measured at once, each over its own key: an attack shows in the
+/// entropies of sources and destinations.
 pub const ENTROPIES: usize = 2;
 
 /// `1 / ln 2` to two digits, amplified and cut off (paper, algorithm 3, line 10).
 pub const DERIVATIVE_OF_LOG: u32 = 1474;
 
-/// What one core adds up in one bank.
+/// Per-core sum of one entropy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Entropy {
@@ -59,8 +60,8 @@ impl Entropy {
         self.update_by(sketch, sharing, kind, shape, crc, tabulation, 1);
     }
 
-    /// Counts so many packets of a flow in a row: the sum is that of packets one by one, to the
-    /// bit, however many they are.
+    /// Counts `packets` packets of a flow in a row. The sum is bit for bit that of single packets,
+    /// whatever their number.
     #[inline(always)]
     #[allow(
         clippy::too_many_arguments,
@@ -78,7 +79,7 @@ impl Entropy {
     ) {
         let count = sketch.update_by_and_query(sharing, kind, shape, crc, tabulation, packets);
         if packets > 1 {
-            // Counts from `count` on, as many as there are packets; those below 2 add nothing.
+            // Counts from `count` on, one per packet; those below 2 add nothing.
             let before = i64::from(count) - 1;
             let (before, last) =
                 (before.max(1) as u32, (before + i64::from(packets)).max(1) as u32);
@@ -90,19 +91,19 @@ impl Entropy {
                 self.sum = self.sum.saturating_add(u64::from(term_of(count)));
             }
         } else {
-            // No branch can foretell what comes of a sketch that is overfull.
+            // No branch predictor can predict the estimates of an overfull sketch.
             let term = select_unpredictable(count > 1, u64::from(term_of(count.max(1))), 0);
             self.sum = self.sum.saturating_add(term);
         }
     }
 
-    /// Adds another core's sum.
+    /// Adds the sum of another core.
     pub fn merge(&mut self, other: &Entropy) {
         self.sum = self.sum.saturating_add(other.sum);
     }
 }
 
-/// What the packet adds that makes a flow's count so high.
+/// Returns the term of the packet that raises a flow's count to `count`; amplified.
 #[inline(always)]
 fn term_of(count: i32) -> u32 {
     logarithm::of_packet(u64::from(count.unsigned_abs())) + DERIVATIVE_OF_LOG
@@ -131,7 +132,7 @@ impl Measurement for Entropy {
         if !Self::is_on(settings) {
             return Used::default();
         }
-        // All up to the last that is on.
+        // All sketches up to the last one that is on.
         let [first, second] = settings;
         let last =
             if second.is_on() { size_of::<SharedSketch>() + second.bytes() } else { first.bytes() };
@@ -178,14 +179,13 @@ impl Measurement for Entropy {
     }
 }
 
-/// The entropy of a window in bits, amplified, in integers as a switch would compute it:
-/// `log2 S - sum / S`, the quotient being the power of 2 to the difference of two logarithms
+/// Returns the entropy of a window in bits, amplified, in integers as a switch would compute it:
+/// `log2 S - sum / S`, where the quotient is 2 to the power of the difference of two logarithms
 /// (paper, equation 2).
 ///
 /// The paper's algorithm 3, taken literally, mixes amplified and plain values and is 38 to 157 %
-/// off. Here the power is amplified and its exponent is, as it comes, an amplified one. The
-/// logarithms look at `logarithm`'s number of bits; with 4 they are most of the error, so
-/// [`PER_WINDOW`] has 7.
+/// off. Here the power is amplified, and so is its exponent. The logarithms use as many bits as
+/// `logarithm` has; with 4 they cause most of the error, so [`PER_WINDOW`] has 7.
 #[must_use]
 pub fn in_integers(packets: u64, sum: u64, logarithm: &Logarithm, power: &Power) -> u64 {
     let of_packets = logarithm.log2(packets);
@@ -200,7 +200,7 @@ pub fn in_integers(packets: u64, sum: u64, logarithm: &Logarithm, power: &Power)
 /// P4Exp with the paper's parameters (table II).
 pub static POWER: Power = Power::new(Logarithm::new(7, 3), 7);
 
-/// [`in_integers`] with seven bits.
+/// Returns [`in_integers`] with logarithms of seven bits.
 #[must_use]
 pub fn of_window(packets: u64, sum: u64) -> u64 {
     in_integers(packets, sum, &PER_WINDOW, &POWER)

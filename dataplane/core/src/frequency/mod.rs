@@ -1,8 +1,8 @@
-//! How many packets a flow has: a sketch that can be asked for any key (W-HLL thesis, chapter 5:
-//! future work).
+//! Packets per flow: a sketch that can be queried for any key (W-HLL thesis, chapter 5: future
+//! work).
 //!
-//! Count Sketch has no bias, and an error that grows with the root of the sum of squares of the
-//! flows' packets; Count-Min is never too low, and its error grows with the number of packets.
+//! Count Sketch is unbiased, and its error grows with the square root of the sum of squares of the
+//! flows' packets. Count-Min is never too low, and its error grows with the number of packets.
 
 #[cfg(not(target_arch = "bpf"))]
 mod host;
@@ -16,7 +16,7 @@ use crate::sketch::Sketch;
 
 pub use crate::sketch::{Mode, Settings};
 
-/// The measurement; what it counts in is a [`Sketch`].
+/// Frequency measurement; its memory is a [`Sketch`].
 #[derive(Clone, Copy, Debug)]
 pub enum Frequency {}
 

@@ -6,9 +6,9 @@ use crate::flow_key::{LaidOut, Maker};
 /// Polynomial in normal form (W-HLL thesis §3.3.2).
 pub const POLYNOMIAL: u32 = 0x7909_00f3;
 
-/// `SLICES[k][b]` is the remainder of byte `!b` followed by `k` zero bytes, with constants added:
-/// the initial value and the final XOR, all ones both, are in the tables, so that nothing has to be
-/// inverted on the way.
+/// `SLICES[k][b]` is the remainder of byte `!b` followed by `k` zero bytes, combined with
+/// constants: the tables include the initial value and the final XOR (both all ones), so that no
+/// inversion is needed at run time.
 static SLICES: [[u32; 256]; SLICE_COUNT] = complemented(&slices(POLYNOMIAL));
 
 const SLICE_COUNT: usize = 16;
@@ -46,9 +46,10 @@ const fn slices<const N: usize>(polynomial: u32) -> [[u32; 256]; N] {
     tables
 }
 
-/// Tables for a state that is the CRC so far, and not its complement. The constants of the first
-/// four, which take part in every word, give the final XOR; that of the first one alone gives that
-/// of a byte, which moves ones into the state's highest byte.
+/// Returns tables for a state that is the CRC so far, not its complement. The constants of the
+/// first four tables, which take part in every word, add up to the final XOR. The constant of the
+/// first table alone is the final XOR for a single byte, which shifts ones into the state's highest
+/// byte.
 #[allow(
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,
@@ -71,7 +72,7 @@ const fn complemented(tables: &[[u32; 256]; SLICE_COUNT]) -> [[u32; 256]; SLICE_
     ours
 }
 
-/// A CRC in the making: reflected in and out, initial value and final XOR all ones.
+/// CRC computation in progress: reflected in and out, initial value and final XOR all ones.
 ///
 /// The Tofino form is
 /// `CRCPolynomial<bit<32>>(32w0x790900f3, true, false, false, 32w0xFFFFFFFF, 32w0xFFFFFFFF)`.
@@ -85,22 +86,22 @@ impl Default for Crc32 {
 }
 
 impl Crc32 {
-    /// The CRC of nothing yet.
+    /// Starts a computation.
     #[inline(always)]
     #[must_use]
     pub const fn new() -> Self {
         Crc32(0)
     }
 
-    /// Appends `N` words of four bytes, at most four. Their look-ups do not wait for each other.
+    /// Appends `N` words of four bytes, at most four. Their lookups are independent of each other.
     #[inline(always)]
     #[must_use]
     pub fn words<const N: usize>(self, words: [[u8; 4]; N]) -> Self {
         self.words_and_bytes::<N, 0>(words, [0; 4])
     }
 
-    /// Appends `N` words, one at least, and `B` bytes of what is left, at most 16 bytes in all.
-    /// Their look-ups do not wait for each other.
+    /// Appends `N` words, at least one, and the first `B` bytes of `left`, at most 16 bytes in
+    /// total. Their lookups are independent of each other.
     #[inline(always)]
     #[allow(
         clippy::indexing_slicing,
@@ -117,8 +118,8 @@ impl Crc32 {
         let mut index = 0;
         while index < N {
             let word = u32::from_le_bytes(words[index]);
-            // The tables invert their index, for the state; other words have none to be combined
-            // with.
+            // The tables invert their index for the state's sake; words that are not combined with
+            // it are inverted here.
             let [b0, b1, b2, b3] = if index == 0 { self.0 ^ word } else { !word }.to_le_bytes();
             let behind = 4 * (N - 1 - index) + B;
             crc ^= SLICES[behind + 3][b0 as usize]
@@ -135,7 +136,7 @@ impl Crc32 {
         Crc32(crc)
     }
 
-    /// The CRC of a number in network order.
+    /// Returns the CRC of a number in network order.
     #[inline(always)]
     #[must_use]
     #[allow(clippy::indexing_slicing, reason = "a byte cannot exceed a table of 256")]
@@ -145,8 +146,8 @@ impl Crc32 {
         s3[b0 as usize] ^ s2[b1 as usize] ^ s1[b2 as usize] ^ s0[b3 as usize]
     }
 
-    /// The CRC of so many bytes of words. Without loops, slices and closures, of which LLVM makes
-    /// calls in the kernel's programs.
+    /// Returns the CRC of the first `bytes` bytes of `words`. Avoids loops, slices and closures,
+    /// which LLVM turns into calls in the kernel's programs.
     #[inline(always)]
     #[must_use]
     pub fn of_words<const N: usize>(self, words: &[[u8; 4]; N], bytes: usize) -> u32 {
@@ -155,7 +156,7 @@ impl Crc32 {
             self.upto_four(words, 0, bytes).upto_four(words, 4, bytes).upto_four(words, 8, bytes);
         let whole = bytes >> 2;
         let [first, second, third, _] = word(words, whole);
-        // What is left behind less than four words went with them.
+        // A group of fewer than four words has already appended the remaining bytes.
         let crc = match if whole & 3 == 0 { bytes & 3 } else { 0 } {
             0 => crc,
             1 => crc.byte(first),
@@ -165,8 +166,8 @@ impl Crc32 {
         crc.finish()
     }
 
-    /// Appends words from a place on, no more than four; if they are fewer, those that all bytes
-    /// have, and what is left of these.
+    /// Appends up to four words, from index `from` on. If `bytes` ends within these, appends the
+    /// whole words and the remaining bytes.
     #[inline(always)]
     fn upto_four<const N: usize>(self, words: &[[u8; 4]; N], from: usize, bytes: usize) -> Self {
         let (first, second) = (word(words, from), word(words, from + 1));
@@ -180,7 +181,7 @@ impl Crc32 {
         }
     }
 
-    /// Appends words and what is left of so many bytes.
+    /// Appends words, and the bytes that remain of `bytes` after whole words.
     #[inline(always)]
     fn words_and_left<const N: usize>(
         self,
@@ -207,7 +208,7 @@ impl Crc32 {
         Crc32((self.0 >> 8) ^ entry)
     }
 
-    /// The CRC of everything appended.
+    /// Returns the CRC of everything appended.
     #[inline(always)]
     #[must_use]
     pub fn finish(self) -> u32 {
@@ -215,7 +216,7 @@ impl Crc32 {
     }
 }
 
-/// A word, or zeros where there is none.
+/// Returns a word; zeros if the index is out of range.
 #[inline(always)]
 fn word<const N: usize>(words: &[[u8; 4]; N], index: usize) -> [u8; 4] {
     match words.get(index) {
@@ -233,13 +234,13 @@ impl Maker for Crc32 {
     }
 }
 
-/// The CRC of a byte string.
+/// Returns the CRC of a byte string.
 #[must_use]
 pub fn crc32(bytes: &[u8]) -> u32 {
     bytes.iter().fold(Crc32::new(), |crc, &byte| crc.byte(byte)).finish()
 }
 
-/// Another CRC of a single word in network order, for hashes beside [`Crc32`]: reflected in and
+/// Another CRC of a single word in network order, for hashes other than [`Crc32`]: reflected in and
 /// out, initial value and final XOR all ones.
 ///
 /// The Tofino form is
@@ -247,12 +248,12 @@ pub fn crc32(bytes: &[u8]) -> u32 {
 pub(crate) struct WordCrc32([[u32; 256]; 4]);
 
 impl WordCrc32 {
-    /// The tables of a polynomial in normal form.
+    /// Creates the tables of a polynomial in normal form.
     pub(crate) const fn new(polynomial: u32) -> Self {
         WordCrc32(slices(polynomial))
     }
 
-    /// The CRC of a word's four bytes, the most significant first.
+    /// Returns the CRC of a word's four bytes, the most significant first.
     #[inline(always)]
     #[allow(clippy::indexing_slicing, reason = "a byte cannot exceed a table of 256")]
     pub(crate) fn hash(&self, word: u32) -> u32 {

@@ -1,18 +1,21 @@
 //! Flow hashes: 32 bits from a flow key.
 //!
-//! A key first becomes a signature of 32 bits, made once for a packet and shared by all
-//! measurements: the [`Crc32`] of the key, or of a keyed hash its [`Multilinear`]. Simple
-//! tabulation ([`Tabulation`]) makes of the signature what registers, and what the rows of sketches
-//! and filters, are chosen by.
+//! A key first becomes a signature of 32 bits, computed once per packet and shared by all
+//! measurements: the [`Crc32`] of the key, or its [`Multilinear`] hash in mode `keyed`. Simple
+//! tabulation ([`Tabulation`]) then derives from the signature the hash that selects registers, and
+//! the row hashes of sketches and filters.
 //!
-//! `crc32` is the W-HLL thesis' hash (§3.3.2), unchanged, for comparison with its switch. Being
-//! linear it maps structured address plans to structured registers: sequential sources give errors
-//! of +99 % at 5,000 flows, one host per /24 gives
-//! -71 % at 2,000. `tabulated` breaks the linearity with simple tabulation of the CRC's four bytes.
+//! [`HashMode`] selects the functions:
 //!
-//! Both are public: keys of equal CRC are found by solving linear equations, whatever the seed, and
-//! count as one flow. `keyed` is for traffic that someone may have chosen. Its signature and its
-//! tables are made of a secret.
+//! - `crc32` is the W-HLL thesis' hash (§3.3.2), unchanged, for comparison with its switch. It is
+//!   linear, and so maps structured address plans to structured registers: sequential sources give
+//!   errors of +99 % at 5,000 flows, one host per /24 gives -71 % at 2,000.
+//! - `tabulated` breaks the linearity with simple tabulation of the CRC's four bytes.
+//! - `keyed` is for traffic that an adversary may have chosen. The other two are public: solving
+//!   linear equations finds keys of equal CRC, whatever the seed, and these count as one flow. The
+//!   signature and the tables of `keyed` are derived from a secret.
+//!
+//! Sketches can be merged only if their [`HashIdentity`] is equal.
 
 mod crc32;
 mod multilinear;
@@ -26,7 +29,7 @@ pub use tabulation::{BLOCKS, MAX_ROWS, ROWS_PER_BLOCK, Tabulation, row};
 use crate::flow_key::FlowKey;
 use zerocopy::{Immutable, IntoBytes};
 
-/// How a flow key becomes 32 bits.
+/// Function that turns a flow key into 32 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Immutable, IntoBytes)]
 #[repr(u8)]
 pub enum HashMode {
@@ -43,11 +46,12 @@ impl HashMode {
     /// All modes.
     pub const ALL: [HashMode; 3] = [HashMode::Crc32, HashMode::Tabulated, HashMode::Keyed];
 
-    /// Those whose signature is a CRC, which a switch can compute, and which give the same numbers
-    /// in every run.
+    /// Modes whose signature is a CRC: a switch can compute it, and it gives the same numbers in
+    /// every run.
     pub const PUBLIC: [HashMode; 2] = [HashMode::Crc32, HashMode::Tabulated];
 
-    /// What tabulation makes of a signature; of CRC32 alone the signature itself.
+    /// Returns the register hash of a signature: its tabulation, or the signature itself for
+    /// [`HashMode::Crc32`].
     #[inline(always)]
     #[must_use]
     pub fn hash(self, signature: u32, tabulation: &Tabulation) -> u32 {
@@ -57,7 +61,7 @@ impl HashMode {
         }
     }
 
-    /// The signature of a key that is given as bytes.
+    /// Returns the signature of a key given as bytes.
     #[must_use]
     pub fn signature(self, key: &FlowKey, tabulation: &Tabulation) -> u32 {
         match self {
@@ -66,7 +70,7 @@ impl HashMode {
         }
     }
 
-    /// The name used in options, outputs and sketches.
+    /// Returns the name used in options, outputs and sketches.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -77,22 +81,22 @@ impl HashMode {
     }
 }
 
-/// What two sketches must share before they may be merged.
+/// Identity of a flow hash. Sketches can be merged only if theirs is equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HashIdentity {
-    /// How keys are hashed.
+    /// Mode of the hash.
     pub mode: HashMode,
     /// CRC polynomial in normal form; zero for [`HashMode::Keyed`], which has none.
     pub polynomial: u32,
-    /// Seed of the tabulation tables; zero where there is none.
+    /// Seed of the tabulation tables; zero for modes without one.
     pub seed: u64,
-    /// What tells the secret of [`HashMode::Keyed`] from others without giving it away; zero for
-    /// the other modes.
+    /// Fingerprint that distinguishes the secret of [`HashMode::Keyed`] from others without
+    /// revealing it; zero for the other modes.
     pub fingerprint: u64,
 }
 
 impl HashIdentity {
-    /// The identity of a hash mode whose tables come from this: the seed, or the fingerprint of the
+    /// Creates the identity of a mode. `origin`: the seed of its tables, or the fingerprint of the
     /// secret.
     #[must_use]
     pub fn new(mode: HashMode, origin: u64) -> Self {

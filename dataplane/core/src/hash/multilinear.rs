@@ -1,4 +1,4 @@
-//! A strongly universal hash of a whole flow key: sums of products of 64 bits with secret words.
+//! Strongly universal hash of a whole flow key: sums of 64-bit products with secret words.
 //!
 //! Multilinear-HM of Lemire and Kaser ("Strongly universal string hashing is fast", The Computer
 //! Journal 57, 2014), after Carter and Wegman (1979): words `x` of 32 bits, pair by pair, with
@@ -6,20 +6,20 @@
 //!
 //! `h(x) = (k + (k0 + x0)(k1 + x1) + (k2 + x2)(k3 + x3) + …) mod 2^64 >> 32`.
 //!
-//! Over random multipliers the hashes of any two different keys are two independent uniform
-//! numbers: they are equal with probability 2^-32, whoever chose the keys, as long as the choice
-//! does not depend on the multipliers. The constant `k` is one for IPv4 and another one for IPv6,
-//! so that this holds for a key of either family next to one of the other as well.
+//! Over random multipliers, the hashes of any two different keys are two independent uniform
+//! numbers. They are equal with probability 2^-32, even if an adversary chose the keys, as long as
+//! the choice does not depend on the multipliers. The constant `k` differs between IPv4 and IPv6,
+//! so that this also holds for keys of different families.
 
 use crate::flow_key::{FlowKey, LaidOut, Maker};
 
 /// Words of 32 bits of the longest key: an IPv6 five-tuple, whose protocol takes a word.
 const KEY_WORDS: usize = 10;
 
-/// Words that a [`Multilinear`] is made of.
+/// Number of 64-bit words in a [`Multilinear`].
 pub const MULTILINEAR_WORDS: usize = KEY_WORDS + 2;
 
-/// The constant of each family, and the multipliers.
+/// Constants of both families, and the multipliers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Multilinear {
@@ -29,17 +29,18 @@ pub struct Multilinear {
 }
 
 impl Multilinear {
-    /// Of zeros, for statics that are filled later.
+    /// Zeros, for statics that are filled later.
     pub const ZERO: Multilinear = Multilinear { ipv4: 0, ipv6: 0, multipliers: [0; KEY_WORDS] };
 
-    /// Of words in this order: the constant for IPv4, that for IPv6, the multipliers.
+    /// Creates the function from words in this order: constant of IPv4, constant of IPv6,
+    /// multipliers.
     #[must_use]
     pub const fn from_words(words: [u64; MULTILINEAR_WORDS]) -> Self {
         let [ipv4, ipv6, multipliers @ ..] = words;
         Multilinear { ipv4, ipv6, multipliers }
     }
 
-    /// The words that it is made of, in the order of [`from_words`](Self::from_words).
+    /// Returns its words, in the order of [`from_words`](Self::from_words).
     #[must_use]
     pub fn words(&self) -> [u64; MULTILINEAR_WORDS] {
         let mut words = [self.ipv4, self.ipv6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -72,8 +73,8 @@ impl Multilinear {
         (sum >> 32) as u32
     }
 
-    /// Hashes a key that is given as bytes. The length tells the family: the longest key over IPv4
-    /// has 13 bytes, the shortest one over IPv6 has 16.
+    /// Returns the hash of a key given as bytes. The length determines the family: the longest key
+    /// over IPv4 has 13 bytes, the shortest one over IPv6 has 16.
     #[must_use]
     pub fn of(&self, key: &FlowKey) -> u32 {
         let bytes = key.as_bytes();
@@ -104,7 +105,7 @@ impl Maker for &Multilinear {
     }
 }
 
-/// What a pair of words adds, each with its multiplier.
+/// Returns the contribution of a pair of words, each with its multiplier.
 #[inline(always)]
 fn product((multiplier, word): (u64, u64), (next_multiplier, next_word): (u64, u64)) -> u64 {
     multiplier.wrapping_add(word).wrapping_mul(next_multiplier.wrapping_add(next_word))

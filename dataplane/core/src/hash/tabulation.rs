@@ -2,21 +2,21 @@
 
 use super::multilinear::{MULTILINEAR_WORDS, Multilinear};
 
-/// Rows that a sketch can have.
+/// Maximum number of rows of a sketch.
 pub const MAX_ROWS: usize = BLOCKS * ROWS_PER_BLOCK;
 
-/// Rows whose hashes one pass over a signature's bytes gives.
+/// Row hashes that one pass over a signature's bytes computes.
 pub const ROWS_PER_BLOCK: usize = 4;
 
-/// Passes that the rows of the largest sketch take.
+/// Passes that the largest sketch needs.
 pub const BLOCKS: usize = 3;
 
-/// The words that hashes are made of: tables of 256 random words, indexed by the bytes of a flow
-/// key's signature, `h3` being the most significant, and what makes the signature of a keyed hash.
+/// Random words of all hashes: tables of 256 words, indexed by the bytes of a flow key's signature
+/// (`h3` is the most significant), and the words that compute the signature of a keyed hash.
 ///
-/// One set gives the hash of registers: `g = T0[h3] ^ T1[h2] ^ T2[h1] ^ T3[h0]`. Sketches of
-/// several rows need more bits than that, so there are further sets of 64-bit words, of which each
-/// gives four rows 16 bits.
+/// One set of tables gives the register hash: `g = T0[h3] ^ T1[h2] ^ T2[h1] ^ T3[h0]`. Sketches of
+/// several rows need more bits than that; they use further sets of 64-bit words, each of which
+/// gives 16 bits for four rows.
 ///
 /// On Tofino the same words are the action data of exact-match tables that the controller fills.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct Tabulation {
 }
 
 impl Tabulation {
-    /// The tables of a seed: those of [successive](Self::from_stream) SplitMix64 outputs.
+    /// Creates the tables of a seed: those of [successive](Self::from_stream) SplitMix64 outputs.
     ///
     /// This sequence is part of a sketch's hash identity and never changes.
     #[must_use]
@@ -37,9 +37,9 @@ impl Tabulation {
         Self::from_stream(|| split_mix_64(&mut state))
     }
 
-    /// The tables of a stream of random words, table 0 first, index 0 first: upper halves for the
-    /// hash of registers, after them whole words for the blocks of rows, and at last those of the
-    /// signature of a keyed hash.
+    /// Creates the tables from a stream of random words, table 0 first, index 0 first: upper halves
+    /// for the register hash, then whole words for the blocks of rows, and finally the words of the
+    /// keyed signature.
     #[must_use]
     pub fn from_stream(mut next: impl FnMut() -> u64) -> Self {
         let mut tabulation = Tabulation::ZERO;
@@ -57,46 +57,46 @@ impl Tabulation {
     /// Tables of zeros, for statics that are filled later.
     pub const ZERO: Tabulation = Tabulation::from_words([[0; 256]; 4], [[[0; 256]; 4]; BLOCKS]);
 
-    /// Tables of given words, as read back from a device.
+    /// Creates tables from given words, as read back from a device.
     #[must_use]
     pub const fn from_words(tables: [[u32; 256]; 4], rows: [[[u64; 256]; 4]; BLOCKS]) -> Self {
         Tabulation { tables, rows, multilinear: Multilinear::ZERO }
     }
 
-    /// The same with another signature of a keyed hash.
+    /// Returns the tables with other words of the keyed signature.
     #[must_use]
     pub const fn with_multilinear(self, multilinear: Multilinear) -> Self {
         Tabulation { multilinear, ..self }
     }
 
-    /// The words of the hash of registers, `[table][byte]`.
+    /// Returns the words of the register hash, `[table][byte]`.
     #[must_use]
     pub fn tables(&self) -> &[[u32; 256]; 4] {
         &self.tables
     }
 
-    /// The words of the hashes of rows, `[block][table][byte]`; of a word the lowest 16 bits are
-    /// those of the block's first row.
+    /// Returns the words of the row hashes, `[block][table][byte]`; the lowest 16 bits of a word
+    /// belong to the block's first row.
     #[must_use]
     pub fn rows(&self) -> &[[[u64; 256]; 4]; BLOCKS] {
         &self.rows
     }
 
-    /// What makes the signature of a keyed hash.
+    /// Returns the function that computes keyed signatures.
     #[inline(always)]
     #[must_use]
     pub fn multilinear(&self) -> &Multilinear {
         &self.multilinear
     }
 
-    /// Hashes a signature.
+    /// Returns the register hash of a signature.
     #[inline(always)]
     #[must_use]
     pub fn hash(&self, signature: u32) -> u32 {
         self.hash_bytes(signature.to_le_bytes())
     }
 
-    /// Hashes a signature of these bytes, the lowest first.
+    /// Returns the register hash of a signature's bytes, the lowest first.
     #[inline(always)]
     #[must_use]
     #[allow(clippy::indexing_slicing, reason = "a byte cannot exceed a table of 256")]
@@ -105,7 +105,7 @@ impl Tabulation {
         t0[h3 as usize] ^ t1[h2 as usize] ^ t2[h1 as usize] ^ t3[h0 as usize]
     }
 
-    /// Hashes a signature for the four rows of a block; see [`row`].
+    /// Returns the hashes of a signature for the four rows of a block; see [`row`].
     #[inline(always)]
     #[must_use]
     #[allow(clippy::indexing_slicing, reason = "a byte cannot exceed a table of 256")]
@@ -115,8 +115,8 @@ impl Tabulation {
         t0[h3 as usize] ^ t1[h2 as usize] ^ t2[h1 as usize] ^ t3[h0 as usize]
     }
 
-    /// Calls `visit(row, hash)` for the first `rows` rows. A row's place is in the upper bits of
-    /// its hash.
+    /// Calls `visit(row, hash)` for the first `rows` rows. The upper bits of the hash select the
+    /// column.
     #[inline(always)]
     pub fn for_each_row(&self, signature: u32, rows: usize, mut visit: impl FnMut(usize, u32)) {
         let mut first = 0;
@@ -137,14 +137,15 @@ impl Tabulation {
     }
 }
 
-/// The hash of one row of a block: a column in its upper bits, a sign in its lowest.
+/// Returns the hash of one row of a block: column in the upper bits, sign in the lowest.
 #[inline(always)]
 #[must_use]
 pub fn row(block: u64, row: usize) -> u16 {
     (block >> ((row & (ROWS_PER_BLOCK - 1)) << 4)) as u16
 }
 
-/// Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
+/// Returns the next output of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom
+/// number generators", OOPSLA 2014).
 fn split_mix_64(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;

@@ -1,25 +1,25 @@
 //! RAP and SpaceSaving: every flow may have any slot, and the smallest of all counts is replaced.
 //!
-//! A flow's slot is found through chains by a hash of its signature, the smallest count through a
-//! binary heap. Of equal counts that in the lowest slot is the smaller, so that the state is a
-//! function of the packets and not of the structure.
+//! Chains by a hash of the signature find a flow's slot; a binary heap finds the smallest count.
+//! Among equal counts, the one in the lowest slot is the smallest, so that the state depends on the
+//! packets alone and not on the data structure.
 
 use super::admission::{admits, coin};
 use super::few_slots::hash;
 use super::{Algorithm, Entry, Item, Settings, Table};
 use zerocopy::FromZeros;
 
-/// Where the slots are; valid when zeroed.
+/// Order of the slots; valid when zeroed.
 #[derive(Clone, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub(super) struct Ranking<const N: usize> {
-    /// Slots as a binary heap, the smallest first.
+    /// Slots as a binary heap, the smallest count first.
     heap: [u16; N],
-    /// Where in the heap a slot is.
+    /// Place of each slot in the heap.
     places: [u16; N],
-    /// The first slot of a chain, plus one; zero for an empty one.
+    /// First slot of each chain, plus one; zero for an empty chain.
     heads: [u16; N],
-    /// The slot after this one in its chain, plus one; zero for none.
+    /// Next slot in the chain, plus one; zero for none.
     next: [u16; N],
 }
 
@@ -80,8 +80,8 @@ impl<const N: usize> Table<N> {
         }
     }
 
-    /// Gives a flow from elsewhere a slot if there is one, or if its count is larger than the
-    /// smallest.
+    /// Stores a flow of another table in a free slot, or replaces the smallest count if the flow's
+    /// is larger.
     pub(super) fn place_any_slot(&mut self, settings: &Settings, entry: &Entry) {
         if self.has_free_slot(settings) {
             self.take_slot(settings, entry);
@@ -90,7 +90,7 @@ impl<const N: usize> Table<N> {
         }
     }
 
-    /// Makes a heap of counts that were changed anywhere.
+    /// Restores the heap after counts were changed at any place.
     pub(super) fn restore_heap(&mut self) {
         for place in (0..((self.taken as usize) >> 1)).rev() {
             self.sink(place);
@@ -101,7 +101,8 @@ impl<const N: usize> Table<N> {
         (self.taken as usize) < Self::slots(settings)
     }
 
-    /// No flow that is not in the table has more, with SpaceSaving.
+    /// Returns the most packets or bytes that a flow outside the table can have, with SpaceSaving:
+    /// the smallest count of a full table, else zero.
     pub(super) fn smallest_if_full(&self, settings: &Settings) -> u64 {
         if self.has_free_slot(settings) { 0 } else { self.count(self.ranking.slot_at(0)) }
     }
@@ -163,7 +164,7 @@ impl<const N: usize> Table<N> {
         }
     }
 
-    /// By which slots are ordered.
+    /// Returns the sort key of a slot.
     fn rank(&self, slot: usize) -> (u64, usize) {
         (self.count(slot), slot)
     }

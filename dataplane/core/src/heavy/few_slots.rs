@@ -1,11 +1,11 @@
-//! d-way RAP, HashPipe and PRECISION: a flow has a few slots, which hashes of its signature choose.
+//! d-way RAP, HashPipe and PRECISION: a flow has a few slots, selected by hashes of its signature.
 
 use super::admission::{admits, admits_by_power, coin};
 use super::{Algorithm, Entry, Item, Settings, Table};
 use crate::hash::WordCrc32;
 
-/// The polynomials, in normal form, of the CRCs of a signature that choose slots: the index within
-/// stage 0 is the lowest bits of the first one, within stage 1 those of the second.
+/// Polynomials, in normal form, of the CRCs of a signature that select slots: the index within
+/// stage 0 is the lowest bits of the first CRC, within stage 1 those of the second.
 ///
 /// Their Tofino form is
 /// `CRCPolynomial<bit<32>>(polynomial, true, false, false, 32w0xFFFFFFFF, 32w0xFFFFFFFF)`, over the
@@ -22,14 +22,14 @@ const PRECISION_STAGES_LOG2: u32 = 1;
 /// Stages of [`Precision`](super::Algorithm::Precision).
 pub const PRECISION_STAGES: usize = 1 << PRECISION_STAGES_LOG2;
 
-/// The first CRC of a signature.
+/// Returns the first CRC of a signature.
 #[inline(always)]
 pub(super) fn hash(signature: u32) -> u32 {
     FIRST.hash(signature)
 }
 
 impl<const N: usize> Table<N> {
-    /// The slots of a signature in the stages of HashPipe or PRECISION, in their order.
+    /// Returns the slots of a signature in the stages of HashPipe or PRECISION, in order of stage.
     #[inline(always)]
     pub(super) fn stage_slots(settings: &Settings, signature: u32) -> impl Iterator<Item = usize> {
         let stages_log2 = match settings.algorithm {
@@ -40,7 +40,7 @@ impl<const N: usize> Table<N> {
         (0..stages).map(move |stage| Self::stage_slot(settings, stages_log2, stage, signature))
     }
 
-    /// The slot in a stage: stages lie one after another. Stages 2 and 3 take the upper halves of
+    /// Returns the slot in a stage; stages are consecutive. Stages 2 and 3 use the upper halves of
     /// the two CRCs.
     #[inline(always)]
     fn stage_slot(settings: &Settings, stages_log2: u32, stage: usize, signature: u32) -> usize {
@@ -51,14 +51,14 @@ impl<const N: usize> Table<N> {
         (stage << bits) | within
     }
 
-    /// The first of the 8 slots of a signature's set.
+    /// Returns the first of the 8 slots of a signature's set.
     #[inline(always)]
     fn set_start(settings: &Settings, signature: u32) -> usize {
         let sets = Self::slots(settings) >> WAYS_LOG2;
         (FIRST.hash(signature) as usize & (sets - 1)) << WAYS_LOG2
     }
 
-    /// The slots of a signature, whatever the algorithm.
+    /// Returns the slots of a signature for any of these algorithms.
     pub(super) fn few_slots(settings: &Settings, signature: u32) -> impl Iterator<Item = usize> {
         let set = Self::set_start(settings, signature);
         let in_set = settings.algorithm == Algorithm::DWayRap;
@@ -117,18 +117,18 @@ impl<const N: usize> Table<N> {
         }
     }
 
-    /// The slot of a signature in a set.
+    /// Returns the slot of a signature in a set.
     #[inline(always)]
     fn in_set(&self, first: usize, signature: u32) -> Option<usize> {
         let ways = 0..1_usize << WAYS_LOG2;
         if cfg!(target_arch = "bpf") {
             return ways.map(|way| first | way).find(|&slot| self.holds(slot, signature));
         }
-        // All at once: which way a flow has, no branch can foretell.
+        // Compares all ways without a branch: which one has the flow is unpredictable.
         let mut equal = ways.fold(0_u32, |equal, way| {
             equal | (u32::from(self.signature(first | way) == signature) << (way as u32))
         });
-        // A slot that is free has the signature 0.
+        // A free slot has signature 0 as well, so its count is checked.
         while equal != 0 {
             let slot = first | equal.trailing_zeros() as usize;
             if self.holds(slot, signature) {
@@ -139,7 +139,7 @@ impl<const N: usize> Table<N> {
         None
     }
 
-    /// The first slot of a set with the smallest count, and this count.
+    /// Returns the first slot of a set with the smallest count, and this count.
     #[inline(always)]
     fn smallest_in_set(&self, first: usize) -> (usize, u64) {
         let (mut smallest, mut minimum) = (first, u64::MAX);
@@ -153,7 +153,7 @@ impl<const N: usize> Table<N> {
         (smallest, minimum)
     }
 
-    /// Gives a flow from elsewhere the smallest of its slots, if its count is larger.
+    /// Stores a flow of another table in the smallest of its slots, if the flow's count is larger.
     pub(super) fn place_few_slots(&mut self, settings: &Settings, entry: &Entry) {
         let smallest =
             Self::few_slots(settings, entry.signature).min_by_key(|&slot| self.count(slot));

@@ -1,32 +1,36 @@
 //! Heavy hitters: the flows with the most packets or bytes, in a table of few slots.
 //!
-//! A slot holds a flow and its count. A packet of a flow in the table raises the flow's count, one
-//! of another flow takes a free slot if there is one for it, and else may replace a flow with a
-//! small count, of which the newcomer inherits the count. The algorithms differ in the slots that a
-//! flow may have and in what it takes to replace:
+//! A slot stores a flow and its count. A packet of a flow in the table raises the flow's count. A
+//! packet of another flow takes a free slot if the flow may have one; else it may replace a flow
+//! with a small count, and the new flow inherits that count. The algorithms differ in the slots
+//! that a flow may have and in the condition for replacement:
 //!
 //! | algorithm | slots of a flow | the smallest of them is replaced | source |
 //! | --- | --- | --- | --- |
 //! | [`Rap`](Algorithm::Rap) | all | with probability w/(c + w) | Ben-Basat et al., INFOCOM 2017 |
 //! | [`SpaceSaving`](Algorithm::SpaceSaving) | all | always | Metwally et al., ICDT 2005 |
 //! | [`DWayRap`](Algorithm::DWayRap) | a set of 8 | with probability w/(c + w) | Ben-Basat et al., INFOCOM 2017 |
-//! | [`HashPipe`](Algorithm::HashPipe) | one in each of 4 stages | in the first stage always; who is replaced moves on, and the larger stays | Sivaraman et al., SOSR 2017 |
+//! | [`HashPipe`](Algorithm::HashPipe) | one in each of 4 stages | in the first stage always; the replaced flow moves on, and the larger one stays | Sivaraman et al., SOSR 2017 |
 //! | [`Precision`](Algorithm::Precision) | one in each of 2 stages | with about that probability, a power of two | Ben-Basat et al., ICNP 2018 |
 //!
-//! c is the smallest count and w the packet's weight: 1 where packets are counted, its length where
-//! bytes are. The papers count packets. w/(c + w) is what keeps counts right in the mean with other
-//! weights too: a packet that is admitted adds c + w to the count of its flow, one that is not adds
-//! nothing, and the mean of both is w. Packets that came as one frame are one packet of their
-//! weight together: a flow in the table has the count that it would have of packets one by one, and
-//! one that is not tosses one coin instead of many.
+//! c is the smallest count and w the packet's weight: 1 if packets are counted, its length if bytes
+//! are. The papers count packets. The probability w/(c + w) keeps the mean of counts correct with
+//! other weights too: an admitted packet adds c + w to the count of its flow, one that is not
+//! admitted adds nothing, and the mean is w. Packets that came as one frame count as one packet of
+//! their total weight: a flow in the table gets the count that single packets would give it, and
+//! another flow tosses one coin instead of many.
 //!
-//! A flow is told from another by its *signature* alone, the CRC of its key: two flows with one
-//! signature are one. IPv4 sources and destinations all have different ones. Of other keys n flows
-//! have another with their signature with a probability of n/2^32 each: one flow in 4,295 among a
-//! million.
+//! A flow is identified by its *signature* alone, the CRC of its key: two flows with the same
+//! signature count as one. IPv4 sources and destinations all have different signatures. With other
+//! keys, each of n flows shares its signature with another one with a probability of n/2^32: one
+//! flow in 4,295 among a million.
 //!
-//! Nothing is random: the coin of a packet is a CRC of its signature and of the number of packets
-//! that the table has seen, so that a run repeats, and a switch comes to the same table.
+//! All algorithms are deterministic: a packet's coin is a CRC of its signature and of the number of
+//! packets that the table has seen, so that a run can be repeated, and a switch computes the same
+//! table.
+//!
+//! [`Table::update`] counts a packet. `any_slot` and `few_slots` implement the algorithms,
+//! `admission` the coin, and `host` clears and merges tables.
 
 mod admission;
 mod any_slot;
@@ -45,25 +49,25 @@ use crate::observation::Observed;
 use any_slot::Ranking;
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
-/// Slots of a [`Heavy`].
+/// Most slots of a [`Heavy`].
 pub const MAX_SLOTS: usize = 1 << MAX_SLOTS_LOG2;
 const MIN_SLOTS_LOG2: u8 = 4;
 const MAX_SLOTS_LOG2: u8 = 12;
 
-/// How flows come into the table and leave it.
+/// Policy by which flows enter the table and leave it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Immutable, IntoBytes)]
 #[repr(u8)]
 pub enum Algorithm {
     /// Not measured.
     #[default]
     Off = 0,
-    /// Randomized admission: the smallest of all counts is replaced, seldom if it is large.
+    /// Randomized admission: the smallest of all counts is replaced, rarely if it is large.
     Rap = 1,
     /// The smallest of all counts is always replaced.
     SpaceSaving = 2,
     /// Randomized admission in a set of 8 slots.
     DWayRap = 3,
-    /// Four stages; a newcomer is always admitted, and the smaller moves on.
+    /// Four stages; a new flow is always admitted, and the smaller flow moves on.
     HashPipe = 4,
     /// Two stages; randomized admission with powers of two.
     Precision = 5,
@@ -79,7 +83,7 @@ impl Algorithm {
         Algorithm::Precision,
     ];
 
-    /// The name used in options and outputs.
+    /// Returns the name used in options and outputs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -92,15 +96,15 @@ impl Algorithm {
         }
     }
 
-    /// Whether a flow may have any slot. Where not, an update looks at 8 slots at most, in loops
-    /// that the kernel's verifier and a switch can follow.
+    /// Returns whether a flow may have any slot. Otherwise an update reads 8 slots at most, in
+    /// loops that the kernel's verifier and a switch can follow.
     #[must_use]
     pub const fn takes_any_slot(self) -> bool {
         matches!(self, Algorithm::Rap | Algorithm::SpaceSaving)
     }
 }
 
-/// What a flow is heavy by.
+/// Unit of a flow's count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Immutable, IntoBytes)]
 #[repr(u8)]
 pub enum Unit {
@@ -115,7 +119,7 @@ impl Unit {
     /// Both units.
     pub const ALL: [Unit; 2] = [Unit::Packets, Unit::Bytes];
 
-    /// The name used in options and outputs.
+    /// Returns the name used in options and outputs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -125,22 +129,22 @@ impl Unit {
     }
 }
 
-/// What to count and how.
+/// Settings of the heavy-hitter measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Immutable, IntoBytes)]
 #[repr(C)]
 pub struct Settings {
-    /// Whether and how to measure.
+    /// Algorithm, or off.
     pub algorithm: Algorithm,
-    /// What makes a flow.
+    /// Key that identifies a flow.
     pub key: KeyKind,
-    /// What a flow is heavy by.
+    /// Unit of a flow's count.
     pub unit: Unit,
-    /// Slots as a power of two, 4 to 12; what is outside is taken for the nearest.
+    /// Slots as a power of two, 4 to 12; other values are clamped.
     pub slots_log2: u8,
 }
 
 impl Settings {
-    /// As [`Default`], for statics: off.
+    /// [`Default`] as a constant, for statics: off.
     pub const DEFAULT: Settings = Settings {
         algorithm: Algorithm::Off,
         key: KeyKind::Src,
@@ -148,7 +152,7 @@ impl Settings {
         slots_log2: 10,
     };
 
-    /// Slots in use, stages and sets together.
+    /// Returns the number of slots in use, over all stages or sets.
     #[must_use]
     pub const fn slots(&self) -> usize {
         Heavy::slots(self)
@@ -161,37 +165,37 @@ impl Default for Settings {
     }
 }
 
-/// A packet, or several in a row that came as one frame.
+/// Packet, or several consecutive ones that came as one frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Item<'a> {
-    /// The signature of the packet's flow key.
+    /// Signature of the packet's flow key.
     pub signature: u32,
-    /// How many there are, at least 1.
+    /// Number of packets, at least 1.
     pub packets: u32,
-    /// Bytes on the wire, of all of them.
+    /// Bytes on the wire, of all packets.
     pub bytes: u32,
-    /// The flow key itself; copied when the flow is given a slot.
+    /// Flow key; copied when the flow is given a slot.
     pub key: &'a FlowKey,
 }
 
-/// A flow in the table.
+/// Flow in the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// The signature of the flow key.
+    /// Signature of the flow key.
     pub signature: u32,
-    /// The flow key.
+    /// Flow key.
     pub key: FlowKey,
-    /// Packets or bytes counted for the flow. Zero for a slot that is free.
+    /// Packets or bytes counted for the flow; zero for a free slot.
     pub count: u64,
-    /// How much of the count the flow inherited from others: `count - inherited` was counted while
-    /// it had the slot, and was certainly its own.
+    /// Part of the count that the flow inherited from others: `count - inherited` was counted while
+    /// it had the slot, and certainly belongs to it.
     pub inherited: u64,
 }
 
-/// The heavy hitters of a bank.
+/// Heavy hitters of a bank.
 pub type Heavy = Table<MAX_SLOTS>;
 
-/// A table of `N` slots at most, a power of two in 16..=16384.
+/// Table of at most `N` slots, a power of two in 16..=16384.
 #[derive(Clone, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Table<const N: usize> {
@@ -199,9 +203,9 @@ pub struct Table<const N: usize> {
     total: u64,
     /// Number of all packets.
     packets: u32,
-    /// Slots taken so far, of algorithms that take any.
+    /// Number of slots taken so far, for algorithms that take any slot.
     taken: u32,
-    /// Zero for a slot that is free.
+    /// Count of each slot; zero if the slot is free.
     counts: [u64; N],
     inherited: [u64; N],
     signatures: [u32; N],
@@ -215,7 +219,7 @@ impl<const N: usize> Table<N> {
         N - 1
     };
 
-    /// An empty table.
+    /// Returns an empty table.
     #[must_use]
     pub const fn new() -> Self {
         Table {
@@ -230,7 +234,7 @@ impl<const N: usize> Table<N> {
         }
     }
 
-    /// Slots in use as a power of two.
+    /// Returns the number of slots in use, as a power of two.
     #[inline(always)]
     const fn slots_log2(settings: &Settings) -> u32 {
         let most = Self::MASK.trailing_ones();
@@ -244,7 +248,7 @@ impl<const N: usize> Table<N> {
         }
     }
 
-    /// Slots in use, stages and sets together.
+    /// Returns the number of slots in use, over all stages or sets.
     #[must_use]
     pub const fn slots(settings: &Settings) -> usize {
         1_usize << Self::slots_log2(settings)
@@ -253,7 +257,7 @@ impl<const N: usize> Table<N> {
     /// Counts a packet.
     #[inline(always)]
     pub fn update(&mut self, settings: &Settings, item: Item<'_>) {
-        // Programs in the kernel are never asked for these, and the verifier would look at them.
+        // Kernel programs never use these algorithms, and the verifier would follow them.
         if settings.algorithm.takes_any_slot() && !cfg!(target_arch = "bpf") {
             let weight = self.weigh(settings, &item);
             self.update_any_slot(settings, &item, weight);
@@ -263,7 +267,7 @@ impl<const N: usize> Table<N> {
     }
 
     /// Counts a packet by an algorithm that does not [take any slot](Algorithm::takes_any_slot);
-    /// the others count nothing. For dataplanes that must do without them.
+    /// other algorithms count nothing. For dataplanes that cannot include them.
     #[inline(always)]
     pub fn update_few_slots(&mut self, settings: &Settings, item: Item<'_>) {
         match settings.algorithm {
@@ -283,7 +287,7 @@ impl<const N: usize> Table<N> {
         }
     }
 
-    /// Counts the packet in the totals and gives its weight, which is never zero: a count of zero
+    /// Adds the packet to the totals and returns its weight, which is never zero: a count of zero
     /// means a free slot.
     #[inline(always)]
     fn weigh(&mut self, settings: &Settings, item: &Item<'_>) -> u64 {
@@ -296,37 +300,37 @@ impl<const N: usize> Table<N> {
         weight
     }
 
-    /// Weight of all packets, of flows in the table and of others: what was counted here and, after
-    /// a merge, elsewhere.
+    /// Returns the weight of all packets, of flows in the table and of others, including merged
+    /// tables.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.total
     }
 
-    /// Number of all packets, modulo 2^32.
+    /// Returns the number of all packets, modulo 2^32.
     #[must_use]
     pub const fn packets(&self) -> u32 {
         self.packets
     }
 
-    /// The flows of the table with their counts, in no order, each once.
+    /// Returns the flows of the table with their counts, in no particular order, each once.
     pub fn entries<'a>(&'a self, settings: &'a Settings) -> impl Iterator<Item = Entry> + 'a {
         (0..Self::slots(settings)).filter_map(move |slot| self.whole_entry(settings, slot))
     }
 
-    /// The slots in use as they are kept, free ones included.
+    /// Returns the slots in use as they are stored, including free ones.
     pub fn slot_entries<'a>(&'a self, settings: &Settings) -> impl Iterator<Item = Entry> + 'a {
         (0..Self::slots(settings)).map(|slot| self.entry(slot))
     }
 
-    /// Sets a slot of an algorithm that does not [take any](Algorithm::takes_any_slot), as read
-    /// from a device.
+    /// Sets a slot to values read from a device. Only for an algorithm that does not
+    /// [take any](Algorithm::takes_any_slot).
     pub fn set_slot(&mut self, slot: usize, entry: &Entry) {
         self.put(slot, entry.signature, &entry.key, entry.count, entry.inherited);
     }
 
-    /// Fills a slot with what it held when somebody wrote it down, slots in their order into an
-    /// empty table.
+    /// Restores a slot from its serialized value. The caller restores slots in order, into an empty
+    /// table.
     pub fn restore(&mut self, settings: &Settings, slot: usize, entry: &Entry) {
         if settings.algorithm.takes_any_slot() {
             self.place_any_slot(settings, entry);
@@ -335,25 +339,26 @@ impl<const N: usize> Table<N> {
         }
     }
 
-    /// Sets number and weight of all packets, as read from a device.
+    /// Sets the number and weight of all packets, as read from a device.
     pub fn set_totals(&mut self, packets: u32, total: u64) {
         self.packets = packets;
         self.total = total;
     }
 
-    /// Adds what another core counted in the same window. Counts of equal flows add up; of flows
-    /// that compete for a slot the larger is kept. The bounds that [`inherited`](Entry::inherited)
-    /// and [`total`](Self::total) give hold for both cores' packets together.
+    /// Merges what another core counted in the same window. Counts of equal flows are added; of
+    /// flows that compete for a slot the larger one stays. The bounds that
+    /// [`inherited`](Entry::inherited) and [`total`](Self::total) give hold for the packets of both
+    /// cores.
     pub fn merge(&mut self, other: &Self, settings: &Settings) {
         if settings.algorithm == Algorithm::Off {
             return;
         }
         self.packets = self.packets.wrapping_add(other.packets);
         self.total = self.total.wrapping_add(other.total);
-        // With SpaceSaving a flow that only one table has may have had packets up to the smallest
-        // count in the other, which are in counts that others inherited there (Agarwal et al.,
-        // "Mergeable summaries", PODS 2012). The other algorithms put packets that they do not
-        // admit in no count.
+        // With SpaceSaving, a flow that only one table contains may have had packets in the other,
+        // up to its smallest count; they are in counts that other flows inherited there (Agarwal et
+        // al., "Mergeable summaries", PODS 2012). With the other algorithms, packets that are not
+        // admitted are in no count.
         let (mine, theirs) = match settings.algorithm {
             Algorithm::SpaceSaving => {
                 (self.smallest_if_full(settings), other.smallest_if_full(settings))
@@ -366,7 +371,7 @@ impl<const N: usize> Table<N> {
                 self.add_inherited(slot, theirs);
             }
         }
-        // All that both have comes first: who is pushed out then has its whole count.
+        // Flows in both tables come first: a flow that is replaced later then has its whole count.
         let mut placed = [false; N];
         for (slot, placed) in (0..Self::slots(settings)).zip(&mut placed) {
             let Entry { signature, count, inherited, .. } = other.entry(slot);
@@ -393,7 +398,7 @@ impl<const N: usize> Table<N> {
         }
     }
 
-    /// Makes the table empty again.
+    /// Clears the table.
     pub fn clear(&mut self, settings: &Settings) {
         let slots = Self::slots(settings);
         self.set_totals(0, 0);
@@ -407,7 +412,8 @@ impl<const N: usize> Table<N> {
         }
     }
 
-    /// A flow, unless it was met at an earlier slot, with all that is counted for it.
+    /// Returns the flow in a slot with everything that is counted for it; `None` if the slot is
+    /// free or an earlier slot has the flow.
     fn whole_entry(&self, settings: &Settings, slot: usize) -> Option<Entry> {
         let mut entry = self.entry(slot);
         if entry.count == 0 {
@@ -428,7 +434,7 @@ impl<const N: usize> Table<N> {
         Some(entry)
     }
 
-    /// The slot of a flow, the first if it has several.
+    /// Returns the slot of a flow, the first one if it has several.
     fn find(&self, settings: &Settings, signature: u32) -> Option<usize> {
         if settings.algorithm.takes_any_slot() {
             self.find_any_slot(settings, signature)

@@ -1,11 +1,12 @@
-//! Layout of memory by settings, as the loader creates it.
+//! Memory layout for given settings, as the loader creates it.
 
 use super::{Core, Layout, SharedBanks};
 use crate::list::{Settings, SharedLasting};
 use crate::state::{BANKS, State};
 
 impl Layout {
-    /// Bytes that arrays take for so many CPUs: with these settings, or at most.
+    /// Returns the bytes that the arrays take for `cpus` CPUs: with these settings, or at most if
+    /// `None`.
     #[must_use]
     pub fn memory(settings: Option<&Settings>, cpus: usize) -> usize {
         let (core, shared, together) = match settings {
@@ -26,7 +27,7 @@ impl Layout {
         (cpus * core + shared) + together
     }
 
-    /// Of what these settings use.
+    /// Returns the layout for these settings.
     #[must_use]
     pub fn of(settings: &Settings) -> Self {
         let mut layout = Layout::NONE;

@@ -1,4 +1,4 @@
-//! The loops of user space: clearing, merging, totals.
+//! Loops over measurements in user space: clearing, merging, totals.
 
 use super::{
     Bank, Lasting, Listed, MEASUREMENTS, Settings, SharedBank, SharedLasting, for_each_listed,
@@ -15,7 +15,7 @@ use zerocopy::FromZeros;
 
 macro_rules! list {
     ($($doc:literal $name:ident: $Kind:ident($Settings:ty),)+) => {
-        /// Totals over cores, places and windows, in counters of 64 bits.
+        /// Totals over cores, sources and windows, in counters of 64 bits.
         #[derive(PartialEq, Eq, FromZeros)]
         #[repr(C)]
         pub struct WideBank {
@@ -34,7 +34,7 @@ macro_rules! list {
             $(#[doc = $doc] pub $name: <crate::$name::$Kind as HostMeasurement>::Exact,)+
         }
 
-        /// A measurement of the list, by name.
+        /// Measurement of the list.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum MeasurementKind {
@@ -42,7 +42,7 @@ macro_rules! list {
         }
 
         impl MeasurementKind {
-            /// All kinds.
+            /// All measurements.
             pub const ALL: [MeasurementKind; MEASUREMENTS] = [$(MeasurementKind::$Kind,)+];
         }
 
@@ -101,13 +101,13 @@ macro_rules! for_each_that_is_on {
 pub const SETTINGS_WORDS: usize = size_of::<Settings>() / size_of::<u32>();
 
 impl Settings {
-    /// Returns whether a measurement that is on is by this key.
+    /// Returns whether a measurement that is on counts by this key.
     #[must_use]
     pub fn uses(&self, key: KeyKind) -> bool {
         self.needs().has(Needs::key(key))
     }
 
-    /// Returns whether anything is on beside distinct flows.
+    /// Returns whether any measurement other than distinct flows is on.
     #[must_use]
     pub fn beyond_cardinality(&self) -> bool {
         MeasurementKind::ALL
@@ -127,18 +127,18 @@ impl Settings {
         self.used().iter().any(|used| used.shared > 0)
     }
 
-    /// Returns the settings as words, for pins and tests; the first byte is the lowest.
+    /// Returns the settings as words, for pins and tests; little-endian.
     #[must_use]
     pub fn words(&self) -> [u32; SETTINGS_WORDS] {
         zerocopy::transmute!(*self)
     }
 }
 
-/// Offset and length in bytes of each measurement's part of a struct, as far as it is in use.
+/// Offset and length, in bytes, of the part of each measurement's field that is in use.
 type Extents = [(usize, usize); MEASUREMENTS];
 
 impl Bank {
-    /// Returns the parts that are in use; lengths are multiples of eight.
+    /// Returns the parts in use; lengths are multiples of eight.
     #[must_use]
     pub fn used(settings: &Settings) -> Extents {
         let mut extents = settings.used().map(|used| (0, used.own));
@@ -177,7 +177,7 @@ impl Lasting {
         });
     }
 
-    /// Returns the parts that are in use; lengths are multiples of eight.
+    /// Returns the parts in use; lengths are multiples of eight.
     #[must_use]
     pub fn used(settings: &Settings) -> Extents {
         let mut extents = settings.used().map(|used| (0, used.lasting));
@@ -196,14 +196,14 @@ impl SharedBank {
 }
 
 impl SharedLasting {
-    /// Writes the content that it needs before the first packet.
+    /// Writes the content that measurements need before the first packet.
     pub fn prepare(&self, settings: &Settings) {
         for_each_that_is_on!(settings, M => {
             M::prepare(M::shared_lasting(self), M::settings(settings));
         });
     }
 
-    /// Returns the parts that are in use; lengths are multiples of eight.
+    /// Returns the parts in use; lengths are multiples of eight.
     #[must_use]
     pub fn used(settings: &Settings) -> Extents {
         let mut extents = settings.used().map(|used| (0, used.shared_lasting));
@@ -222,14 +222,14 @@ impl WideBank {
         });
     }
 
-    /// Adds a bank that cores share.
+    /// Adds a shared bank.
     pub fn merge_shared(&mut self, shared: &SharedBank, settings: &Settings) {
         for_each_that_is_on!(settings, M => {
             M::merge_shared(M::totals_mut(self), M::shared(shared), M::settings(settings));
         });
     }
 
-    /// Adds totals of another place or window.
+    /// Adds totals of another source or window.
     pub fn unite(&mut self, other: &WideBank, settings: &Settings) {
         self.counters.merge(&other.counters);
         self.unopened.merge(&other.unopened);
@@ -245,8 +245,8 @@ impl WideBank {
         for_each_that_is_on!(settings, M => M::clear_totals(M::totals_mut(self), M::settings(settings)));
     }
 
-    /// Visits the counters that identify its content: measurement, name, and numbers. Sketches,
-    /// filters and tables have none.
+    /// Calls `visit` for each counter that identifies the content: measurement, name and numbers.
+    /// Sketches, filters and tables have none.
     pub fn tell(
         &self,
         settings: &Settings,
@@ -261,7 +261,7 @@ impl WideBank {
 }
 
 impl Exact {
-    /// Returns whether these settings count anything exactly.
+    /// Returns whether these settings ask for any exact count.
     #[must_use]
     pub fn is_on(settings: &Settings) -> bool {
         let mut is_on = false;
@@ -269,7 +269,7 @@ impl Exact {
         is_on
     }
 
-    /// Counts a packet.
+    /// Counts a packet exactly.
     pub fn measure(&mut self, settings: &Settings, packet: &Observation) {
         for_each_that_is_on!(settings, M => if M::has_exact(M::settings(settings)) {
             M::measure_exactly(M::exact(self), packet);
@@ -277,7 +277,7 @@ impl Exact {
     }
 }
 
-/// Runs an expression for the measurement of a kind, with its type as `$M`.
+/// Runs an expression for the measurement of this kind, with its type as `$M`.
 macro_rules! for_kind {
     ($kind:expr, $M:ident => $block:expr) => {
         for_each_measurement!($M => if $M::KIND == $kind {
@@ -295,7 +295,7 @@ impl MeasurementKind {
         name
     }
 
-    /// Returns whether settings have it on.
+    /// Returns whether it is on.
     #[must_use]
     pub fn is_on(self, settings: &Settings) -> bool {
         let mut is_on = false;
@@ -311,12 +311,12 @@ impl MeasurementKind {
         is_alike
     }
 
-    /// Copies its settings from others.
+    /// Copies its settings from `from`.
     pub fn take_over(self, settings: &mut Settings, from: &Settings) {
         for_kind!(self, M => *M::settings_mut(settings) = *M::settings(from));
     }
 
-    /// Returns the keys that settings measure it by; none if it is off.
+    /// Returns the keys that it counts by; empty if it is off.
     pub fn keys(self, settings: &Settings) -> impl Iterator<Item = KeyKind> {
         let mut keys = [None; crate::measurement::MAX_KEYS];
         for_kind!(self, M => keys = M::keys(M::settings(settings)));

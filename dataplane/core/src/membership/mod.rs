@@ -1,5 +1,4 @@
-//! Whether a flow was seen: a Bloom filter (Bloom 1970), partitioned: every hash has a row of bits
-//! of its own.
+//! Flow membership: a Bloom filter (Bloom 1970), partitioned into one row of bits per hash.
 
 #[cfg(not(target_arch = "bpf"))]
 mod host;
@@ -15,20 +14,20 @@ use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 const WORDS: usize = MAX_FILTER_BITS / 64;
 
-/// What to remember and how.
+/// Settings of the filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Immutable, IntoBytes)]
 #[repr(C)]
 pub struct Settings {
-    /// Whether to.
+    /// Whether the measurement is on.
     pub on: bool,
-    /// What makes a flow.
+    /// Fields that define a flow.
     pub key: KeyKind,
     /// Rows and bits of the filter.
     pub shape: Grid,
 }
 
 impl Settings {
-    /// As [`Default`], for statics: off; by source, four rows of 65,536.
+    /// Off, by source, four rows of 65,536 bits; the same as [`Default`], usable in statics.
     pub const DEFAULT: Settings = Settings { on: false, key: KeyKind::Src, shape: Grid::BITS };
 }
 
@@ -38,7 +37,7 @@ impl Default for Settings {
     }
 }
 
-/// The bits, row by row; of a word the lowest first.
+/// Bits of the filter, row by row; within a word from the lowest bit on.
 #[derive(Clone, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Membership {
@@ -52,13 +51,13 @@ impl Default for Membership {
 }
 
 impl Membership {
-    /// Nothing.
+    /// Creates an empty filter.
     #[must_use]
     pub const fn new() -> Self {
         Membership { words: [0; WORDS] }
     }
 
-    /// Remembers a key.
+    /// Inserts a key.
     #[inline(always)]
     pub fn update(&mut self, shape: Grid, crc: u32, tabulation: &Tabulation) {
         match shape.usual() {
@@ -77,8 +76,8 @@ impl Membership {
         });
     }
 
-    /// Whether a key was remembered: never wrong about one that was, and about others wrong as
-    /// often as the bits that are set make it probable.
+    /// Returns whether a key may have been inserted. Never false for an inserted key; true for
+    /// others with a probability that depends on the bits that are set.
     #[must_use]
     pub fn contains(&self, shape: Grid, crc: u32, tabulation: &Tabulation) -> bool {
         let mut all = true;
@@ -88,27 +87,27 @@ impl Membership {
         all
     }
 
-    /// The words in use.
+    /// Returns the words in use.
     #[must_use]
     pub fn words(&self, shape: Grid) -> &[u64] {
         self.words.get(..shape.cells() >> 6).unwrap_or(&self.words)
     }
 
-    /// The words in use, to be filled from a device.
+    /// Returns the words in use, to be filled from a device.
     #[must_use]
     pub fn words_mut(&mut self, shape: Grid) -> &mut [u64] {
         let (used, _) = self.words.split_at_mut((shape.cells() >> 6).min(WORDS));
         used
     }
 
-    /// Remembers all that another core or window does.
+    /// Adds the keys of another core or window.
     pub fn merge(&mut self, other: &Membership, shape: Grid) {
         for (mine, theirs) in self.words_mut(shape).iter_mut().zip(other.words(shape)) {
             *mine |= theirs;
         }
     }
 
-    /// Forgets everything.
+    /// Empties the filter.
     pub fn clear(&mut self, shape: Grid) {
         self.words_mut(shape).fill(0);
     }
@@ -152,7 +151,7 @@ impl Measurement for Membership {
     }
 }
 
-/// Calls `visit(word, bit)` for the bit of every row.
+/// Calls `visit(word, bit)` for a key's bit in every row.
 #[inline(always)]
 fn for_each_bit(shape: Grid, crc: u32, tabulation: &Tabulation, mut visit: impl FnMut(usize, u64)) {
     let column_bits = shape.column_bits();

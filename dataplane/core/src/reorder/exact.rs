@@ -1,4 +1,4 @@
-//! What all flows did, for comparison.
+//! Reordering of all flows, for comparison.
 
 use super::{Expected, Means, Prefix, Seen};
 use crate::key::KeyKind;
@@ -7,14 +7,14 @@ use crate::state::BANKS;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// Prefixes with what all of their flows did. It follows every flow, and takes memory for each.
+/// Counts of all flows by prefix. It follows every flow and takes memory for each.
 #[derive(Debug, Default)]
 pub struct ExactReorder {
-    /// By prefix and signature of the five-tuple: what is expected, and in which window the flow
-    /// was last seen.
+    /// Expected continuation of a flow and the window of its last segment, by prefix and signature
+    /// of the five-tuple.
     flows: BTreeMap<(u64, u32), (Expected, u32)>,
     banks: [BTreeMap<u64, Prefix>; BANKS],
-    /// Windows that were taken.
+    /// Number of windows taken so far.
     windows: u32,
 }
 
@@ -54,7 +54,7 @@ impl ExactReorder {
         }
     }
 
-    /// Takes what was counted in a bank, in the order of prefixes. It is empty then.
+    /// Returns the counts of a bank in the order of prefixes, and clears it.
     pub fn take(&mut self, bank: usize) -> Vec<Prefix> {
         self.windows += 1;
         self.banks.get_mut(bank).map(core::mem::take).unwrap_or_default().into_values().collect()

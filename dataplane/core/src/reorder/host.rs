@@ -9,20 +9,21 @@ use zerocopy::FromZeros;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Prefix {
-    /// Upper bits, and in the lowest byte 4 or 6; zero if there is none.
+    /// Upper bits, and 4 or 6 in the lowest byte; zero if the entry is free.
     pub prefix: u64,
-    /// Data segments, whatever they were.
+    /// Data segments, except keep-alives.
     pub packets: u64,
-    /// Of these, segments that came late.
+    /// Data segments that came late.
     pub out_of_order: u64,
-    /// Of these, segments that were seen before.
+    /// Data segments that were seen before.
     pub retransmitted: u64,
-    /// Of these, segments before which something was missing.
+    /// Data segments with missing bytes before them.
     pub gaps: u64,
-    /// Flows that were followed; those that were silent for [`IDLE_TICKS`](super::IDLE_TICKS), once more.
+    /// Number of followed flows. A flow that was silent for [`IDLE_TICKS`](super::IDLE_TICKS)
+    /// counts once more.
     pub flows: u64,
-    /// Of every flow, the square of how many of its segments were out of order, modulo 2^32; a sum
-    /// of squares as long as no more than [`MOST_LATE`](super::MOST_LATE) are.
+    /// Sum over all flows of the square of the number of out-of-order segments, modulo 2^32; a sum
+    /// of squares as long as no flow has more than [`MOST_LATE`](super::MOST_LATE) of them.
     pub squares: u64,
 }
 
@@ -46,22 +47,22 @@ impl Prefix {
 #[derive(PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct WideReorder {
-    /// As [`Totals`].
+    /// Segments of flows that were not followed, as in [`Totals`].
     pub unfollowed: u64,
-    /// As [`Totals`].
+    /// Segments whose slot another core had locked, as in [`Totals`].
     pub contended: u64,
-    /// As [`Totals`]; and of prefixes that had no place in the sum.
+    /// Followed segments of prefixes without a place, in [`Totals`] or in this sum.
     pub crowded: u64,
     prefixes: [Prefix; MAX_PREFIXES],
 }
 
 impl WideReorder {
-    /// Prefixes of which a flow was followed.
+    /// Returns the prefixes with at least one followed flow.
     pub fn prefixes(&self) -> impl Iterator<Item = &Prefix> {
         self.prefixes.iter().filter(|prefix| prefix.prefix != 0)
     }
 
-    /// Adds what was counted of a prefix. A prefix is in the first free place from its own on.
+    /// Adds the counts of a prefix. It has the first free place from the one of its hash on.
     pub fn add(&mut self, other: &Prefix) {
         let home =
             (other.prefix.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50) as usize & (MAX_PREFIXES - 1);

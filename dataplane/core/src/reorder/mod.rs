@@ -1,28 +1,32 @@
-//! Which source prefixes reorder TCP packets: some flows of each prefix are followed, and what they
-//! do counts for the prefix.
+//! Reordering of TCP packets by source prefix: some flows of each prefix are followed, and their
+//! segments count for the prefix.
 //!
 //! The dissertation's chapter 3 is missing; this is a reconstruction. Data segments count: payload,
-//! and neither SYN nor RST. Of a followed flow, `next` is the highest end of a segment seen, and
-//! `missing` says how many bytes before it were not seen. Comparisons are by the sign of a
-//! difference.
+//! and neither SYN nor RST. For a followed flow, `next` is the highest end of a segment seen, and
+//! `missing` is the number of bytes before it that were not seen. Sequence numbers are compared by
+//! the sign of their difference.
 //!
-//! - A **gap** begins behind `next`: so many bytes more are missing.
-//! - **Out of order** begins before `next`, and is no longer than what is missing: it fills that.
-//! - **Retransmitted** begins before `next`, and nothing that long is missing.
+//! - **Gap**: begins after `next`. The bytes between are missing as well.
+//! - **Out of order**: begins before `next` and is no longer than what is missing: it fills that.
+//! - **Retransmitted**: begins before `next` and is longer than what is missing.
 //! - A keep-alive, one byte just before `next`, does not count.
 //!
 //! Bytes are counted, not remembered: data that was seen and is sent again while other data is
-//! missing takes its place, and changes names with it. Data that was lost before the device and is
-//! sent again is out of order: sequence numbers do not tell it from data that was late. The first
-//! segment of a flow is in order.
+//! missing counts as out of order, and the missing data as retransmitted when it comes. Data that
+//! was lost before the device and is sent again is out of order: sequence numbers cannot
+//! distinguish it from data that was late. The first segment of a flow is in order.
 //!
-//! Flows are kept in slots that all cores share and that last. A core takes a slot by its first
-//! word; a segment whose slot another core holds is not followed and counts as contended: it is in
-//! no numerator and in no denominator, but the next one of its flow may count as a gap.
+//! Flows are stored in slots that all cores share and that persist across windows. A core locks a
+//! slot by its first word. A segment whose slot another core has locked is not followed and counts
+//! as contended: it is in no numerator and in no denominator, but the next one of its flow may
+//! count as a gap.
 //!
-//! What a switch's registers can do decides the rules: each is touched once by a packet, and
-//! compares twice. So who gets a slot depends on when it was last used and on bits of a hash, not
-//! on how much was counted there.
+//! The rules are limited to what a switch's registers can do: each is accessed once per packet, and
+//! compares twice. So a slot is given to a flow by the time of its last use and by bits of a hash,
+//! not by how much was counted there.
+//!
+//! [`Totals::count`] processes a segment. `host` merges windows; `exact` follows all flows, for
+//! comparison.
 
 #[cfg(not(target_arch = "bpf"))]
 mod host;
@@ -50,44 +54,44 @@ use zerocopy::{FromZeros, Immutable, IntoBytes};
 /// Most slots, as a power of two.
 pub const MAX_SLOTS_LOG2: u8 = 16;
 const MAX_SLOTS: usize = 1 << MAX_SLOTS_LOG2;
-/// Prefixes that have room in a bank.
+/// Most prefixes in a bank.
 pub const MAX_PREFIXES: usize = 1 << 14;
-/// The first place of a prefix is in the first half, the second one in the other: a switch's
-/// registers are touched once each.
+/// Half of the places for prefixes. A prefix has its first place in the first half and its second
+/// one in the other, because a switch accesses each register once per packet.
 const HALF: u32 = MAX_PREFIXES as u32 / 2;
-/// Times are in steps of `2^16` ns: 32 of the 48 bits that a switch has.
+/// Nanoseconds per tick, as a power of two: ticks of `2^16` ns are the upper 32 of the 48 bits of a
+/// switch's time.
 const TICK_BITS: u32 = 16;
-/// After how many steps without a packet anybody may take a slot: 1.07 s.
+/// Ticks without a packet after which any flow may take a slot: 1.07 s.
 pub const IDLE_TICKS: u32 = 1 << 14;
-/// One in so many segments of other flows gets into a bucket of flow sampling all the same, as a
-/// power of two.
+/// Share of other flows' segments that may take a bucket of flow sampling that is in use: one in
+/// two to this power.
 pub const SAMPLING_ADMITS_LOG2: u32 = 6;
-/// As above, into a slot of large flows.
+/// The same share for a slot of large flows.
 pub const LARGE_ADMITS_LOG2: u32 = 10;
-/// Late segments of a flow and a window, from which on they are not told apart: squares have 32
-/// bits.
+/// Most late segments that are counted for a flow in a window: squares have 32 bits.
 pub const MOST_LATE: u32 = (1 << 14) - 1;
-/// A slot that a core holds: no flow's, as signatures are odd.
+/// Word of a slot that a core has locked: no flow's, because signatures are odd.
 const HELD: u64 = u64::MAX - (1 << 32);
 
-/// Which flows are followed.
+/// Selection of the flows that are followed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Immutable, IntoBytes)]
 #[repr(u8)]
 pub enum Algorithm {
-    /// None: not measured.
+    /// Off: not measured.
     #[default]
     Off = 0,
-    /// One flow in each bucket, which prefixes share.
+    /// Flow sampling: one flow in each bucket; several prefixes share a bucket.
     Sampling = 1,
     /// Half of the slots follow large flows for long; the others sample the rest.
     Hybrid = 2,
 }
 
 impl Algorithm {
-    /// All but none.
+    /// Every algorithm that measures.
     pub const ALL: [Algorithm; 2] = [Algorithm::Sampling, Algorithm::Hybrid];
 
-    /// The name used in options and outputs.
+    /// Returns the name used in options and outputs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -98,26 +102,26 @@ impl Algorithm {
     }
 }
 
-/// What to measure and how.
+/// Settings of the reordering measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Immutable, IntoBytes)]
 #[repr(C, align(4))]
 pub struct Settings {
-    /// Which flows are followed.
+    /// Selection of the flows that are followed.
     pub algorithm: Algorithm,
-    /// Slots of both tables together, as a power of two, 1 to [`MAX_SLOTS_LOG2`].
+    /// Slots of both tables in total, as a power of two, 1 to [`MAX_SLOTS_LOG2`].
     pub slots_log2: u8,
-    /// Length of a prefix over IPv4, 1 to 32.
+    /// Length of an IPv4 prefix in bits, 1 to 32.
     pub v4_bits: u8,
-    /// Length of a prefix over IPv6, 1 to 56.
+    /// Length of an IPv6 prefix in bits, 1 to 56.
     pub v6_bits: u8,
 }
 
 impl Settings {
-    /// Off; 4096 slots, /24 and /48.
+    /// Default settings: off; 4096 slots, /24 and /48.
     pub const DEFAULT: Settings =
         Settings { algorithm: Algorithm::Off, slots_log2: 12, v4_bits: 24, v6_bits: 48 };
 
-    /// Why no device can measure so, if none can.
+    /// Returns why no device can measure with these settings, or `None` if one can.
     #[must_use]
     pub fn problem(&self) -> Option<&'static str> {
         if !(1..=MAX_SLOTS_LOG2).contains(&self.slots_log2) {
@@ -129,8 +133,8 @@ impl Settings {
         }
     }
 
-    /// The source prefix of a packet: its upper bits, and in the lowest byte 4 or 6, so that none
-    /// is zero.
+    /// Returns the source prefix of a packet: its upper bits, and 4 or 6 in the lowest byte, so
+    /// that it is never zero.
     #[inline(always)]
     pub(crate) fn prefix(&self, packet: &Packet<'_>) -> u64 {
         match packet {
@@ -148,45 +152,46 @@ impl Settings {
     }
 }
 
-/// A segment to count.
+/// Segment to count.
 #[derive(Clone, Copy, Debug)]
 pub struct Data {
     /// Signature of the five-tuple.
     pub signature: u32,
-    /// Source prefix: upper bits, and in the lowest byte 4 or 6.
+    /// Source prefix: upper bits, and 4 or 6 in the lowest byte.
     pub prefix: u64,
-    /// What the transport header says.
+    /// Fields of the transport header.
     pub segment: Segment,
-    /// Nanoseconds.
+    /// Time in nanoseconds.
     pub time: u64,
-    /// Packets that it came in.
+    /// Number of packets that the segment came in.
     pub packets: u32,
 }
 
-/// A followed flow.
+/// Slot of a followed flow.
 #[derive(FromZeros)]
 #[repr(C)]
 struct Slot {
-    /// Signature above `next`; zero if free.
+    /// Signature above `next`; zero if the slot is free.
     word: SharedWord,
-    /// When anybody may take the slot.
+    /// Tick from which any flow may take the slot.
     until: SharedCounter,
     /// Bytes before `next` that were not seen.
     missing: SharedCounter,
-    /// Late segments in this window, below what says which bank that is; zero of none.
+    /// Late segments in this window (lower 16 bits), below the number of the bank plus one; zero if
+    /// no segment was counted yet.
     late: SharedCounter,
-    /// No padding.
+    /// Explicit padding.
     reserved: u32,
 }
 
-/// Flows that are followed, shared by all cores, and lasting.
+/// Followed flows, shared by all cores and persistent.
 #[derive(FromZeros)]
 #[repr(C)]
 pub struct Flows {
     slots: [Slot; MAX_SLOTS],
 }
 
-/// What the followed flows of a prefix did, modulo 2^32.
+/// Counts of the followed flows of a prefix, modulo 2^32.
 #[derive(FromZeros)]
 #[repr(C)]
 struct Total {
@@ -196,27 +201,27 @@ struct Total {
     retransmitted: SharedCounter,
     gaps: SharedCounter,
     flows: SharedCounter,
-    /// Of every flow, the square of how many of its segments were out of order.
+    /// Sum over all flows of the square of the number of out-of-order segments.
     squares: SharedCounter,
 }
 
-/// What all cores count in a window: prefixes have one of two places each, the first to come. So it
-/// does not depend on how many cores there are.
+/// Counts of a window, shared by all cores, so that the result does not depend on their number. A
+/// prefix takes the first of its two places that is free or already its own.
 #[derive(FromZeros)]
 #[repr(C)]
 pub struct Totals {
     /// Segments of flows that were not followed.
     unfollowed: SharedCounter,
-    /// Segments whose slot another core held.
+    /// Segments whose slot another core had locked.
     contended: SharedCounter,
     /// Followed segments of prefixes without a place.
     crowded: SharedCounter,
-    /// No padding.
+    /// Explicit padding.
     reserved: u32,
     prefixes: [Total; MAX_PREFIXES],
 }
 
-/// What a segment was.
+/// Class of a segment of a followed flow.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Seen {
     First,
@@ -227,7 +232,7 @@ enum Seen {
     KeepAlive,
 }
 
-/// What a table made of a segment.
+/// Outcome of a segment in a table.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Followed {
     Yes(Seen),
@@ -235,32 +240,33 @@ enum Followed {
     No,
 }
 
-/// What the followed flow has in this window beside the segment.
+/// Changes to a flow's counts in this window, besides the segment itself.
 #[derive(Clone, Copy, Default)]
 struct Cluster {
     /// Whether it is the flow's first segment in this window.
     is_new: bool,
-    /// By how much the square of its late segments grows.
+    /// Increase of the square of the flow's late segments.
     square: u32,
 }
 
-/// Whether sequence number `a` is before `b`.
+/// Returns whether sequence number `a` is before `b`.
 #[inline(always)]
 fn before(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }
 
-/// What is expected of a flow.
+/// Expected continuation of a flow.
 #[derive(Clone, Copy, Debug, Default)]
 struct Expected {
-    /// The highest end of a segment.
+    /// Highest end of a segment.
     next: u32,
-    /// Bytes before it that were not seen.
+    /// Bytes before `next` that were not seen.
     missing: u32,
 }
 
 impl Expected {
-    /// What a segment is to its flow, if that is known, and what is expected behind it.
+    /// Returns the class of a segment, and the expected continuation after it. `is_known`: whether
+    /// `self` belongs to the segment's flow.
     #[inline(always)]
     fn compare(self, segment: &Segment, is_known: bool) -> (Seen, Expected) {
         let Expected { next, missing } = self;
@@ -284,14 +290,14 @@ impl Expected {
     }
 }
 
-/// What a segment means to a flow.
+/// Effect of a segment on a flow.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Means {
-    /// Nothing.
+    /// No effect: not TCP, no payload, or RST.
     Nothing,
-    /// That it begins anew.
+    /// Start of a new connection: SYN.
     Begins,
-    /// Data.
+    /// Data to count.
     Data,
 }
 
@@ -311,8 +317,8 @@ impl Means {
 }
 
 impl Slot {
-    /// `admits`: whether the segment may take the slot from another flow, unless it is the last one
-    /// of its own.
+    /// Counts a segment of the flow, or takes the slot for it. With `admits` it may take the slot
+    /// from a flow that is not idle, unless the segment is the last one of its own flow.
     #[inline(always)]
     fn follow(&self, mine: u32, data: &Data, admits: bool, pass: &Pass<'_>) -> (Followed, Cluster) {
         let word = self.word.load();
@@ -320,7 +326,7 @@ impl Slot {
             return (Followed::Contended, Cluster::default());
         }
         let now = (data.time >> TICK_BITS) as u32;
-        // Without wrapping: whatever clocks do, the bits of a hash let somebody in.
+        // Compared without wrapping: whatever the clock does, the bits of a hash still admit flows.
         let is_idle = self.until.load() as u32 <= now;
         let is_mine = (word >> 32) as u32 == mine;
         let is_last = data.segment.flags & flags::FIN != 0;
@@ -334,14 +340,14 @@ impl Slot {
         let (seen, expected) = known.compare(&data.segment, is_mine);
         self.missing.store(expected.missing as i32);
         let cluster = self.count(!is_mine || is_idle, seen, data.packets, pass.bank);
-        // Behind the last segment only late ones follow: anybody may take the slot.
+        // After the last segment only late ones follow: any flow may take the slot.
         self.until.store(if is_last { 0 } else { now.wrapping_add(IDLE_TICKS) as i32 });
         self.word.publish((u64::from(mine) << 32) | u64::from(expected.next));
         (Followed::Yes(seen), cluster)
     }
 
     /// Counts late segments of the flow in this window. After silence, which may have been longer
-    /// than a window, it counts anew.
+    /// than a window, it starts from zero.
     #[inline(always)]
     fn count(&self, is_anew: bool, seen: Seen, packets: u32, bank: usize) -> Cluster {
         let mark = ((bank as u32) + 1) << 16;
@@ -354,7 +360,8 @@ impl Slot {
         Cluster { is_new, square: late * late - (was * was) }
     }
 
-    /// A connection begins anew, or is followed elsewhere.
+    /// Frees the slot if the flow has it: a new connection starts, or another slot follows the
+    /// flow.
     #[inline(always)]
     fn forget(&self, mine: u32, sharing: Sharing) {
         let word = self.word.load();
@@ -373,7 +380,7 @@ impl Flows {
     }
 }
 
-/// Whether a hash lets a segment in, once in `2^log2`.
+/// Returns whether a hash admits a segment: one in `2^log2`.
 #[inline(always)]
 fn admits(hash: u32, log2: u32) -> bool {
     (hash >> (32_u32 - log2)) == 0
@@ -481,18 +488,18 @@ impl Totals {
 }
 
 impl Total {
-    /// Whether the place is a prefix's, or free and so becomes its.
+    /// Returns whether the place belongs to a prefix; a free place is assigned to it.
     #[inline(always)]
     fn is_of(&self, prefix: u64, sharing: Sharing) -> bool {
         let has = self.prefix.load();
-        // Who loses the race may have lost it to the same prefix.
+        // A lost race may have been won by the same prefix.
         has == prefix
             || has == 0
                 && (sharing.replace(&self.prefix, 0, prefix) || self.prefix.load() == prefix)
     }
 }
 
-/// The measurement; a core has nothing of its own.
+/// Reordering measurement, without per-core state.
 pub struct Reorder;
 
 impl Measurement for Reorder {

@@ -11,9 +11,9 @@ use zerocopy::FromZeros;
 pub struct WideSizes {
     /// Packets by bucket.
     pub packets: [u64; BUCKETS],
-    /// As [`Bucket::excess`].
+    /// Sums of [`Bucket::excess`].
     pub excess: [u64; BUCKETS],
-    /// Counters that are full, over all buckets and cores: they count no more.
+    /// Number of full counters, over all buckets and cores. Full counters no longer count.
     pub full: u64,
 }
 
@@ -31,11 +31,11 @@ impl WideSizes {
     }
 }
 
-/// Exact number of packets of each length.
+/// Exact number of packets by length.
 #[derive(FromZeros)]
 #[repr(C)]
 pub struct ExactSizes {
-    /// By length, up to [`MAX_LENGTH`].
+    /// Packets by length, up to [`MAX_LENGTH`].
     pub packets: [u64; MAX_LENGTH as usize + 1],
 }
 

@@ -1,10 +1,10 @@
-//! How long packets are: how many there are of each length, and how many bytes those have.
+//! Packet lengths: number of packets and bytes by length.
 //!
-//! A length is that of the network header, which includes it. Lengths below 128 have a bucket each.
-//! From there on, each doubling is cut into 64 buckets of equal width, as in HdrHistogram, so that
-//! no bucket is wider than 1/64 of its least length. A bucket counts its packets and what they are
-//! longer than its least length, from which follow their bytes. Packets whose header has no length
-//! are in bucket 0.
+//! A length is the one declared by the network header, which includes that header. Lengths below
+//! 128 have a bucket each. Above, each power of two is divided into 64 buckets of equal width, as
+//! in HdrHistogram, so that no bucket is wider than 1/64 of its lowest length. A bucket counts its
+//! packets and the bytes by which they exceed its lowest length; their total bytes follow from
+//! both. Packets whose header declares no length are in bucket 0.
 
 #[cfg(not(target_arch = "bpf"))]
 mod host;
@@ -20,19 +20,19 @@ use zerocopy::FromZeros;
 
 /// Buckets in use.
 pub const BUCKETS: usize = 704;
-/// The longest length that is told apart, which is that of IPv4. What is longer (IPv6, by at most
-/// 40 bytes) counts as this.
+/// Largest length with a bucket of its own range, the maximum of IPv4. Longer packets (IPv6, by at
+/// most 40 bytes) count as this length.
 pub const MAX_LENGTH: u32 = 65_535;
 
-/// A power of two, so that a mask keeps what is out of bounds in them.
+/// Buckets in memory: a power of two, so that a mask bounds an index.
 const ROOM: usize = 1024;
-/// Doublings begin to be cut above `2^LINEAR_BITS`.
+/// Lengths below `2^LINEAR_BITS` have a bucket each; longer ones share buckets.
 const LINEAR_BITS: u32 = 7;
 
-/// There is nothing to choose.
+/// The measurement has no options beside on and off.
 pub type Settings = OnOff;
 
-/// The bucket of a length; the last one if it is longer than [`MAX_LENGTH`].
+/// Returns the bucket of a length; the last one for lengths above [`MAX_LENGTH`].
 #[inline(always)]
 #[must_use]
 pub const fn bucket(length: u32) -> usize {
@@ -41,14 +41,14 @@ pub const fn bucket(length: u32) -> usize {
     ((shift << (LINEAR_BITS - 1)) + (length >> shift)) as usize
 }
 
-/// Bits by which the buckets around a length are wide.
+/// Returns the width of the bucket of a length, as a power of two.
 #[inline(always)]
 const fn shift(length: u32) -> u32 {
     let bits = u32::BITS - length.leading_zeros();
     bits.saturating_sub(LINEAR_BITS)
 }
 
-/// The least length of a bucket.
+/// Returns the lowest length of a bucket.
 #[must_use]
 pub const fn least(bucket: usize) -> u32 {
     let bucket = bucket as u32;
@@ -60,23 +60,23 @@ pub const fn least(bucket: usize) -> u32 {
     (bucket & (half - 1) | half) << shift
 }
 
-/// The greatest length of a bucket.
+/// Returns the highest length of a bucket.
 #[must_use]
 pub const fn greatest(bucket: usize) -> u32 {
     least(bucket + 1) - 1
 }
 
-/// What is counted of the packets of one bucket. Counters stop at their ends.
+/// Counters of one bucket. They saturate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Bucket {
     /// Packets.
     pub packets: u32,
-    /// By how many bytes all of them together are longer than the bucket's least length.
+    /// Bytes by which all its packets exceed the bucket's lowest length.
     pub excess: u32,
 }
 
-/// A core's counts.
+/// Per-core counters.
 #[derive(Clone, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Sizes {
@@ -84,7 +84,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Counts so many packets of one length.
+    /// Counts `packets` packets of one length.
     #[inline(always)]
     pub fn update(&mut self, length: u32, packets: u32) {
         let length = if length > MAX_LENGTH { MAX_LENGTH } else { length };
@@ -95,7 +95,7 @@ impl Sizes {
         bucket.excess = bucket.excess.saturating_add(beyond.saturating_mul(packets));
     }
 
-    /// The buckets in use.
+    /// Returns the buckets in use.
     #[must_use]
     pub fn buckets(&self) -> &[Bucket] {
         self.buckets.get(..BUCKETS).unwrap_or(&self.buckets)

@@ -2,7 +2,7 @@
 //!
 //! A function such as [`pcap`], [`memory`] or [`frames`] opens a source and returns [`Ports`]: one
 //! [`Port`] per worker, with the [`Source`] and the gate that all of them share. A worker calls
-//! [`Port::receive`] for batches and [`Port::wait`] when there are none; the controller asks the
+//! [`Port::receive`] for batches and [`Port::wait`] when it has none; the controller asks the
 //! source for losses, warnings and progress.
 //!
 //! `capture` reads captures, `af_xdp` and `dpdk` receive from devices, `memory` takes

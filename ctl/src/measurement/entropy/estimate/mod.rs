@@ -91,8 +91,8 @@ pub fn estimate(
 /// Union of windows or sources.
 ///
 /// The entropy of a mixture is at least the mean of its parts' entropies, and at most that mean
-/// plus the entropy of which part a packet is in: the minimum if all parts have the same flows in
-/// the same shares, the maximum if no flow is in two of them.
+/// plus the entropy of the parts' shares of the packets: the minimum if all parts have the same
+/// flows in the same shares, the maximum if no flow is in two of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Mixture {
     /// Packets of all parts.

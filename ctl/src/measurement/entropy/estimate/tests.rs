@@ -421,7 +421,7 @@ fn floods_of_a_tenth_are_seen_in_windows_of_2000_packets_and_of_a_quarter_in_500
     let few = floods_seen(500, 0.1);
     let (some, many, quarter) =
         (floods_seen(2_000, 0.1), floods_seen(10_000, 0.1), floods_seen(500, 0.25));
-    // As SPECIFICATION.md states.
+    // Figures of docs/measurements/entropy.md; SPECIFICATION.md guarantees `some` and `quarter`.
     assert_eq!([few.0, some.0, many.0, quarter.0], [6, 20, 20, 20]);
     assert!([few, some, many, quarter].iter().map(|rates| rates.1).sum::<u32>() <= 1);
 }

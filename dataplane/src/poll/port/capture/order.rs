@@ -257,7 +257,7 @@ impl Walk {
     /// earlier than all buffered ones; `next` is the timestamp of the first packet, beyond the
     /// limit. Returns false if there are too few for a run.
     ///
-    /// What is buffered by this and [`buffer_copies`](Self::buffer_copies) does not depend on how
+    /// The packets that this and [`buffer_copies`](Self::buffer_copies) buffer do not depend on how
     /// the capture is split into chunks.
     fn buffer_run(&mut self, chunk: &mut Chunk, lateness: u64, next: u64) -> bool {
         let next = self.buffered.next().map_or(next, |buffered| buffered.min(next));

@@ -39,9 +39,9 @@ fn assert_honest(flows: u64, p: u8, trials: u64) {
     for (estimator, summary) in simulate(flows, p, trials) {
         let case = format!("{estimator}, 2^{p} registers, {flows} flows: {summary:?}");
         assert!(summary.is_honest(), "{case}");
-        // At about 2.5 flows per register `flajolet` is one of two estimates. The interval is that
-        // of the chosen one, of which linear counting has the larger error, while the mixture of
-        // both scatters less.
+        // At about 2.5 flows per register `flajolet` is one of two estimates, with the interval of
+        // the chosen one. Linear counting has the larger error of the two, and the mixture of both
+        // scatters less.
         let hands_over = estimator == Estimator::Flajolet && flows == 5 << p >> 1;
         let spread =
             summary.spread.max(if hands_over { linear_counting_error(2.5, p) } else { 0.0 });
@@ -86,7 +86,8 @@ fn intervals_hold_the_truth_with_16384_and_65536_registers() {
 #[test]
 fn errors_at_the_switch_to_linear_counting() {
     let [(_, ertl), (_, flajolet), (_, mle)] = simulate(5120, 11, 4000);
-    // As SPECIFICATION.md states, to its last digit.
+    // To the last digit of the bias in SPECIFICATION.md and of the standard error in
+    // docs/reproductions.md.
     assert!((flajolet.bias - 0.022).abs() <= flajolet.chance() + 0.0005, "{flajolet:?}");
     for summary in [ertl, mle] {
         assert!(summary.bias.abs() <= summary.chance() + BIAS, "{summary:?}");
