@@ -1,5 +1,4 @@
-// Part of FlowgaugeDelay: whether a packet is a request, an answer, both or neither, and of which
-// kind.
+// Part of FlowgaugeDelay: whether a packet is a request, an answer, both or neither, and its kind.
 
     FLOWGAUGE_DELAY_ACTIONS(tcp_handshake, FLOWGAUGE_DELAY_RANK_OF_TCP_HANDSHAKE, 1)
     FLOWGAUGE_DELAY_ACTIONS(tcp_data, FLOWGAUGE_DELAY_RANK_OF_TCP_DATA, 1)

@@ -62,7 +62,7 @@ const bool _delay_durations_have_no_label = static_assert(
     "FLOWGAUGE_DELAY_TCP_DURATION goes without FLOWGAUGE_DELAY_GROUP_BITS and FLOWGAUGE_DELAY_LOCAL: either end closes a connection");
 const bool _delay_counts_fit = static_assert(
     FLOWGAUGE_DELAY_ROW_BITS + FLOWGAUGE_DELAY_LABEL_BITS <= 5,
-    "too much is kept apart: kinds, times four for multi-fridge, times groups, times two with FLOWGAUGE_DELAY_LOCAL, are at most 32");
+    "too many separate counts: kinds, times four for multi-fridge, times groups, times two with FLOWGAUGE_DELAY_LOCAL, are at most 32");
 
 // A tick is 2^6 ns, of connections 2^12 ns. Requests that expire have times of 31 bits: a stateful
 // ALU compares differences with 34 bits, which do not wrap.

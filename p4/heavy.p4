@@ -34,6 +34,9 @@ struct flowgauge_service_t {
     bit<32> protocol;
 }
 
+// Arrays and stages are macros: a control of their own would put the name of its instance into the
+// names of its registers.
+//
 // Data that the second pass stores for its packet, for the slots of both stages.
 #define FLOWGAUGE_HEAVY_REMEMBER(type, name, first, first_value, second, second_value) \
     Register<type, flowgauge_heavy_index_t>(2 << FLOWGAUGE_HEAVY_SLOT_BITS, {0, 0}) name; \

@@ -79,6 +79,9 @@ struct flowgauge_other_packets_t {
     bit<32> retransmitted;
 }
 
+// Objects that this control has more than once are macros: a control of their own would put the
+// name of its instance into the names of its registers.
+//
 // 16 bits of the XOR of words. Fields of the same width can be copied, parts of a wider one cannot.
 #define FLOWGAUGE_REORDER_FOLD(name, words, high, low) \
     Hash<bit<16>>(HashAlgorithm_t.XOR16) xor_##name; \

@@ -21,12 +21,10 @@ impl Used {
                     self.statements(program, then);
                     self.statements(program, otherwise);
                 }
-                Step::Apply { table, .. } => {
-                    if self.tables.insert(*table) {
-                        let table = &program.tables[*table];
-                        for action in table.actions.iter().chain([&table.default.0]) {
-                            self.action(program, *action);
-                        }
+                Step::Apply { table, .. } if self.tables.insert(*table) => {
+                    let table = &program.tables[*table];
+                    for action in table.actions.iter().chain([&table.default.0]) {
+                        self.action(program, *action);
                     }
                 }
                 Step::Run(action) => self.action(program, *action),
