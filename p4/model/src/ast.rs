@@ -15,7 +15,6 @@ pub(crate) enum ExpressionKind {
         width: Option<(u32, bool)>,
     },
     Bool(bool),
-    Text(String),
     Name(String),
     Member(Box<Expression>, String),
     Index(Box<Expression>, Box<Expression>),
@@ -80,18 +79,10 @@ pub(crate) struct Type {
 
 #[derive(Clone, Debug)]
 pub(crate) enum TypeKind {
-    Bits {
-        width: Box<Expression>,
-        signed: bool,
-    },
-    /// `int` without a width, of constants only.
-    Integer,
+    Bits { width: Box<Expression>, signed: bool },
     Bool,
     Void,
-    Named {
-        name: String,
-        arguments: Vec<Type>,
-    },
+    Named { name: String, arguments: Vec<Type> },
     Stack(Box<Type>, Box<Expression>),
 }
 
@@ -230,8 +221,6 @@ pub(crate) struct Block {
 pub(crate) enum Declaration {
     Constant(Variable),
     Alias(String, Type),
-    /// Enumeration of numbers: its name, their type, and their names and values.
-    Enumeration(String, Type, Vec<Variable>),
     Record(Record),
     Block(Block),
     Instance(Instance),

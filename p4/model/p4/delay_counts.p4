@@ -1,1 +1,0 @@
-../../delay_counts.p4

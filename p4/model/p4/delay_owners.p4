@@ -1,1 +1,0 @@
-../../delay_owners.p4

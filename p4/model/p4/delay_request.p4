@@ -1,1 +1,0 @@
-../../delay_request.p4

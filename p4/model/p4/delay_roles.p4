@@ -1,1 +1,0 @@
-../../delay_roles.p4

@@ -1,1 +1,0 @@
-../../delay_settings.p4

@@ -1,1 +1,0 @@
-../../delay_tables.p4

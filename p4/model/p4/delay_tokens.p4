@@ -1,1 +1,0 @@
-../../delay_tokens.p4
