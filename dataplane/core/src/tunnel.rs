@@ -6,7 +6,7 @@
 
 use crate::encapsulation::{self, IPV4, IPV6, TRANSPARENT_ETHERNET, encapsulated};
 use crate::frame::Frame;
-use crate::packet::{Packet, locate};
+use crate::packet::{Packet, Transport, UDP, locate, transport};
 
 /// Maximum number of nested tunnels that are opened; deeper ones are ignored.
 pub const MAX_TUNNELS: usize = 4;
@@ -15,7 +15,6 @@ pub const MAX_TUNNELS: usize = 4;
 const MAX_GTP_EXTENSIONS: usize = 4;
 
 const IPV4_IN_IP: u8 = 4;
-const UDP: u8 = 17;
 const IPV6_IN_IP: u8 = 41;
 const GRE: u8 = 47;
 
@@ -30,6 +29,20 @@ const ERSPAN_3: u16 = 0x22eb;
 
 /// EtherType and offset of the header inside a tunnel.
 type Inside = Option<(u16, usize)>;
+
+/// Returns whether a packet may be a tunnel, so that most packets need no further look. False only
+/// if [`innermost`] finds none.
+#[inline(always)]
+pub fn may_be<F: Frame + ?Sized>(frame: &F, packet: &Packet<'_>) -> bool {
+    let Transport { protocol, ports: [_, _, high, low] } = transport(frame, packet);
+    match protocol {
+        UDP => matches!(
+            u16::from_be_bytes([high, low]),
+            GTP_USER_PORT | VXLAN_PORT | VXLAN_GPE_PORT | GENEVE_PORT
+        ),
+        protocol => matches!(protocol, IPV4_IN_IP | IPV6_IN_IP | GRE),
+    }
+}
 
 /// Returns the innermost network header of a packet.
 #[inline(never)]

@@ -8,14 +8,13 @@
 
 use super::lot::KeyColumns;
 use super::port::Frame;
-use super::vector::CAPACITY;
-use super::vector::RegisterUpdates;
 use super::vector::instructions::Instructions;
+use super::vector::{CAPACITY, RegisterUpdates};
 use flowgauge_core::Frame as _;
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::packet::Ipv4;
 use flowgauge_core::parse::{
-    Packet, Reject, Transport, network, plain_ipv4, plain_ipv6, tagged_ipv4, transport, unopened,
+    Packet, Reject, network, plain_ipv4, plain_ipv6, tagged_ipv4, unopened,
 };
 use flowgauge_core::{
     Active, Bank, Context, HashMode, KeyKind, Link, Precision, Settings, Tabulation, tunnel,
@@ -155,7 +154,7 @@ fn record_other<'a, const INNER: bool>(
     // The rest needs few registers, and the final call is a tail call.
     if plain_ipv6(bytes).is_none() {
         if let Some(ip) = tagged_ipv4(bytes)
-            && !(INNER && may_be_tunnel(bytes, &Packet::V4(ip)))
+            && !(INNER && tunnel::may_be(bytes, &Packet::V4(ip)))
         {
             return Some(ip);
         }
@@ -208,27 +207,6 @@ fn record_innermost<'a>(
     record_found::<true>(batch, bank, tabulation, bytes, Ok(Packet::V4(ip)))
 }
 
-/// Returns whether a packet may be a [tunnel], so that most packets need no further look. False
-/// only if [`tunnel::innermost`] finds none.
-#[inline(always)]
-fn may_be_tunnel(bytes: &[u8], packet: &Packet<'_>) -> bool {
-    const IPV4: u8 = 4;
-    const UDP: u8 = 17;
-    const IPV6: u8 = 41;
-    const GRE: u8 = 47;
-    const GTP_USER: u16 = 2152;
-    const VXLAN: u16 = 4789;
-    const VXLAN_GPE: u16 = 4790;
-    const GENEVE: u16 = 6081;
-    let Transport { protocol, ports: [_, _, high, low] } = transport(bytes, packet);
-    match protocol {
-        UDP => {
-            matches!(u16::from_be_bytes([high, low]), GTP_USER | VXLAN | VXLAN_GPE | GENEVE)
-        }
-        protocol => matches!(protocol, IPV4 | IPV6 | GRE),
-    }
-}
-
 #[inline(always)]
 fn record_found<'a, const INNER: bool>(
     batch: &mut Batch,
@@ -238,7 +216,7 @@ fn record_found<'a, const INNER: bool>(
     outermost: Result<Packet<'a>, Reject>,
 ) -> Option<Ipv4<'a>> {
     let packet = match outermost {
-        Ok(packet) if INNER && may_be_tunnel(bytes, &packet) => {
+        Ok(packet) if INNER && tunnel::may_be(bytes, &packet) => {
             Ok(tunnel::innermost(bytes, packet))
         }
         packet => packet,
@@ -290,7 +268,7 @@ impl BatchWriter<'_> {
             Link::Ethernet => match plain_ipv4(bytes) {
                 None if batch.run.extend(bytes) => return,
                 None => record_other::<INNER>(batch, bank, tabulation, bytes),
-                Some(ip) if INNER && may_be_tunnel(bytes, &Packet::V4(ip)) => {
+                Some(ip) if INNER && tunnel::may_be(bytes, &Packet::V4(ip)) => {
                     record_innermost(batch, bank, tabulation, bytes, ip)
                 }
                 found => found,
@@ -530,7 +508,10 @@ pub(super) mod tests {
             let Ok(packet) = network(bytes.as_slice(), Link::Ethernet) else { panic!("{bytes:?}") };
             if tunnel::innermost(bytes.as_slice(), packet) != packet {
                 found.insert((protocol, port));
-                assert!(may_be_tunnel(&bytes, &packet), "protocol {protocol}, port {port}");
+                assert!(
+                    tunnel::may_be(bytes.as_slice(), &packet),
+                    "protocol {protocol}, port {port}"
+                );
             }
         };
         for (header, content) in headers {
