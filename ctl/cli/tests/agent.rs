@@ -5,7 +5,9 @@
 mod common;
 
 use common::served::Served;
-use common::{Outcome, Running, Scratch, flowgauge, number, of_kind, parse, text};
+use common::{
+    Outcome, Running, Scratch, flowgauge, number, of_kind, parse, text, windows_in_sequence,
+};
 use flowgauge_testing::on_veth;
 use flowgauge_traffic::veth::{self, RECEIVER, SENDER};
 use nix::sys::signal::Signal;
@@ -44,13 +46,7 @@ fn sources_are_counted_side_by_side_and_every_record_says_its_own() {
         let own: Vec<Value> =
             records.iter().filter(|record| record["source"] == name).cloned().collect();
         assert_eq!(number(common::total(&own), "packets"), packets);
-        assert!(
-            of_kind(&own, "window").iter().map(|window| number(window, "window")).eq(0..of_kind(
-                &own, "window"
-            )
-            .len()
-                as u64)
-        );
+        assert!(windows_in_sequence(&of_kind(&own, "window")) > 0);
         assert!(
             own.iter().all(|record| record["cardinality"]["key"] == key
                 && record.get("sizes").is_some() == sizes)
@@ -324,12 +320,7 @@ fn reloads(source: &'static str) {
     assert_eq!(child.wait().unwrap().code(), Some(0), "{rest}");
     let records = reader.join().unwrap();
     let windows = of_kind(&records, "window");
-    let mut expected = 0;
-    for window in &windows {
-        assert_eq!(number(window, "window"), expected, "{window}");
-        expected = window["last_window"].as_u64().unwrap_or(expected) + 1;
-    }
-    assert!(windows.windows(2).all(|pair| pair[0]["end_ns"] == pair[1]["start_ns"]));
+    windows_in_sequence(&windows);
     let counted: u64 = windows.iter().map(|window| number(window, "packets")).sum();
     let dropped: u64 = windows
         .iter()

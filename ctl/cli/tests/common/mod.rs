@@ -254,6 +254,27 @@ pub(crate) fn of_kind<'a>(records: &'a [Value], kind: &str) -> Vec<&'a Value> {
     records.iter().filter(|record| record["record"] == kind).collect()
 }
 
+/// Returns the number of windows that the records cover, after checking that none is missing.
+///
+/// A window of a live run that ends when following ones are over, as on a busy machine, covers them
+/// (`last_window`).
+#[track_caller]
+pub(crate) fn windows_in_sequence(records: &[&Value]) -> u64 {
+    let next =
+        |record: &Value| record["last_window"].as_u64().unwrap_or(number(record, "window")) + 1;
+    for pair in records.windows(2) {
+        assert_eq!(
+            (next(pair[0]), number(pair[0], "end_ns")),
+            (number(pair[1], "window"), number(pair[1], "start_ns")),
+            "{} after {}",
+            pair[1],
+            pair[0]
+        );
+    }
+    assert!(records.first().is_none_or(|first| first["window"] == 0), "{records:?}");
+    records.last().map_or(0, |last| next(last))
+}
+
 /// Returns the only total record, after checking it against the windows.
 #[track_caller]
 pub(crate) fn total(records: &[Value]) -> &Value {
