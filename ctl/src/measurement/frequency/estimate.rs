@@ -4,7 +4,7 @@
 //! Charikar, Chen and Farach-Colton, *Finding frequent items in data streams* (2002).
 
 use crate::number::Z95;
-use flowgauge_core::sketch::Said;
+use flowgauge_core::sketch::RowEstimate;
 use flowgauge_core::{Grid, SketchKind, Tabulation, WideSketch};
 
 /// Packets of a flow; `0 <= low <= value <= high`.
@@ -44,20 +44,20 @@ pub fn estimate(
     packets: u64,
 ) -> Frequency {
     let mut rows = Vec::with_capacity(shape.rows());
-    sketch.rows(kind, shape, crc, tabulation, |said| rows.push(said));
+    sketch.rows(kind, shape, crc, tabulation, |row| rows.push(row));
     match kind {
         SketchKind::CountMin => count_min(sketch, shape, &rows, packets),
         SketchKind::CountSketch => count_sketch(sketch, shape, &rows, packets),
     }
 }
 
-fn count_min(sketch: &WideSketch, shape: Grid, rows: &[Said], packets: u64) -> Frequency {
+fn count_min(sketch: &WideSketch, shape: Grid, rows: &[RowEstimate], packets: u64) -> Frequency {
     let counted: i64 = sketch.cells(shape).iter().take(shape.columns()).sum();
     // Reads that are not atomic may have more packets in the rows than in the counters.
     let packets = (packets as f64).max(counted as f64);
     let excess = std::f64::consts::E * packets / shape.columns() as f64;
-    let smallest = |rows: &mut dyn Iterator<Item = &Said>| rows.map(|said| said.value).min();
-    let whole = smallest(&mut rows.iter().filter(|said| !said.full));
+    let smallest = |rows: &mut dyn Iterator<Item = &RowEstimate>| rows.map(|row| row.value).min();
+    let whole = smallest(&mut rows.iter().filter(|row| !row.full));
     let value = whole.or_else(|| smallest(&mut rows.iter())).unwrap_or(0).max(0) as f64;
     let high = if whole.is_some() { value } else { packets.max(value) };
     let confidence = -(-(shape.rows() as f64)).exp_m1();
@@ -71,14 +71,14 @@ fn count_min(sketch: &WideSketch, shape: Grid, rows: &[Said], packets: u64) -> F
     }
 }
 
-fn count_sketch(sketch: &WideSketch, shape: Grid, rows: &[Said], packets: u64) -> Frequency {
-    let median = |of: &dyn Fn(&Said) -> i64| {
+fn count_sketch(sketch: &WideSketch, shape: Grid, rows: &[RowEstimate], packets: u64) -> Frequency {
+    let median = |of: &dyn Fn(&RowEstimate) -> i64| {
         let mut values: Vec<i64> = rows.iter().map(of).collect();
         SketchKind::CountSketch.answer(&mut values).max(0) as f64
     };
-    let value = median(&|said| said.value);
+    let value = median(&|row| row.value);
     let all = packets as f64;
-    let full_rows = rows.iter().filter(|said| said.full).count();
+    let full_rows = rows.iter().filter(|row| row.full).count();
     let squares: f64 = sketch.cells(shape).iter().map(|&cell| (cell as f64).powi(2)).sum();
     let count = shape.rows() as f64;
     // About flows in other full counters only the total of packets is known.
@@ -98,8 +98,8 @@ fn count_sketch(sketch: &WideSketch, shape: Grid, rows: &[Said], packets: u64) -
     }
     // A counter filled by other flows of the opposite sign gives no lower bound.
     let most = i64::try_from(packets).unwrap_or(i64::MAX);
-    let low = median(&|said| if said.full { said.value.max(0) } else { said.value });
-    let high = median(&|said| if said.full { most } else { said.value });
+    let low = median(&|row| if row.full { row.value.max(0) } else { row.value });
+    let high = median(&|row| if row.full { most } else { row.value });
     let high = (high + margin).min(all.max(value));
     Frequency {
         value,
