@@ -30,8 +30,10 @@ mod hook;
 mod inject;
 mod link;
 mod mapped;
+mod mode;
 mod note;
 mod object;
+mod options;
 mod pins;
 mod probe;
 pub(crate) mod redirect;
@@ -44,6 +46,8 @@ mod watch;
 pub use cost::{Cost, costs, costs_are_measured};
 pub use grace::Wait;
 pub use inject::{Injector, Offload};
+pub use mode::Mode;
+pub use options::{Keep, Options, Task};
 pub use pins::{DIRECTORY, Left, MOUNT, detach, kept_key, left, supported};
 pub use refusal::not_loaded;
 pub use trial::{Loaded, Trial, trials};
@@ -66,174 +70,13 @@ use common::Common;
 use flowgauge_core::Zeroed;
 use flowgauge_core::delay::{Admission, Kind};
 use flowgauge_core::heavy::Algorithm;
-use flowgauge_core::{HashMode, Lasting, Link, Settings};
+use flowgauge_core::{Lasting, Link, Settings};
 use grace::Grace;
 use hook::{Hook, Hooked, State};
 use inject::{Programs, locked};
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
-
-/// Hook in which an interface runs the program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// In the driver, before the kernel allocates anything.
-    Native,
-    /// In the kernel's generic path: available on every interface, at several times the cost.
-    Skb,
-    /// On the network card.
-    Offload,
-    /// On the TCX hook, after XDP: alongside any XDP program, on every interface since Linux 6.6.
-    /// Packets merged by receive offload count as they were on the wire.
-    Tcx,
-    /// As a BPF classifier on the `clsact` queueing discipline: like the TCX hook, on any kernel.
-    /// Programs on the TCX hook run first.
-    Clsact,
-}
-
-impl Mode {
-    /// All modes.
-    pub const ALL: [Mode; 5] = [Mode::Native, Mode::Skb, Mode::Offload, Mode::Tcx, Mode::Clsact];
-
-    /// Returns the name used in options.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Mode::Native => "native",
-            Mode::Skb => "skb",
-            Mode::Offload => "offload",
-            Mode::Tcx => "tcx",
-            Mode::Clsact => "clsact",
-        }
-    }
-
-    /// Returns whether the mode is for XDP programs, which do not see departing packets.
-    #[must_use]
-    pub fn is_xdp(self) -> bool {
-        matches!(self, Mode::Native | Mode::Skb | Mode::Offload)
-    }
-
-    /// Returns the location of counting, as part of a sentence.
-    fn location(self) -> &'static str {
-        match self {
-            Mode::Native => "in the driver (native XDP)",
-            Mode::Skb => "in generic XDP (skb)",
-            Mode::Offload => "on the card (offloaded XDP)",
-            Mode::Tcx => "on the TCX hook",
-            Mode::Clsact => "in a clsact classifier",
-        }
-    }
-}
-
-/// Options of an XDP backend.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Measurements and their parameters.
-    pub settings: Settings,
-    /// Hook to count in; `None` for the best that driver and kernel offer. With an XDP mode,
-    /// departing packets are counted on the TCX hook or, on a kernel without it, by a classifier.
-    pub mode: Option<Mode>,
-    /// Length of a slot of staggered registers, in nanoseconds.
-    pub slot_ns: u64,
-    /// State that outlives this process; `None` for nothing.
-    pub pins: Option<Keep>,
-    /// Action of the ingress program.
-    pub task: Task,
-    /// Method by which rotations wait for packets in flight; `None` for the first that works.
-    pub wait: Option<Wait>,
-    /// Size of the ring for individual delays of each counting point, in bytes; rounded to a power
-    /// of two of pages.
-    pub delay_ring: u32,
-}
-
-/// Action of an ingress program.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Task {
-    /// Counts packets and passes them on unchanged.
-    #[default]
-    Count,
-    /// Counts packets and drops them: for benchmarks.
-    CountAndDrop,
-    /// Drops packets without counting: a baseline for benchmarks.
-    Drop,
-}
-
-impl Task {
-    fn verdict(self) -> u32 {
-        const XDP_DROP: u32 = 1;
-        const XDP_PASS: u32 = 2;
-        if self == Task::Count { XDP_PASS } else { XDP_DROP }
-    }
-}
-
-/// Room for 100,000 delays, enough for ten reads a second.
-const DELAY_RING: u32 = 1 << 22;
-
-impl Options {
-    /// Creates options that count in the best available hook and retain nothing.
-    #[must_use]
-    pub fn new(settings: Settings) -> Self {
-        Options {
-            settings,
-            mode: None,
-            slot_ns: 1_000_000,
-            pins: None,
-            task: Task::Count,
-            wait: None,
-            delay_ring: DELAY_RING,
-        }
-    }
-
-    /// Returns the requested hook for packets in a direction.
-    fn wanted(&self, direction: Direction) -> Option<Mode> {
-        self.mode.filter(|mode| direction == Direction::Ingress || !mode.is_xdp())
-    }
-
-    /// Returns the requested hook or, without a request, the first that is tried.
-    fn usual(&self, direction: Direction) -> Mode {
-        let best = if direction == Direction::Ingress { Mode::Native } else { Mode::Tcx };
-        self.wanted(direction).unwrap_or(best)
-    }
-
-    /// Returns the program for packets in one piece and, if it exists, the one for packets in
-    /// several pieces, in the order of attempts: drivers deliver packets in one piece unless they
-    /// are large, while the generic path would have to copy packets in several pieces.
-    fn programs(&self, mode: Mode, link: Link) -> Vec<&'static str> {
-        let plain = self.program(mode, link);
-        let pieces = [(object::XDP, object::XDP_FRAGS), (object::XDP_ALL, object::XDP_ALL_FRAGS)]
-            .into_iter()
-            .flat_map(|(plain, pieces)| plain.into_iter().zip(pieces))
-            .find(|(whole, _)| *whole == plain);
-        let Some((_, pieces)) = pieces else { return vec![plain] };
-        if mode == Mode::Skb { vec![pieces, plain] } else { vec![plain, pieces] }
-    }
-
-    /// Returns the program for packets in one piece, on an interface with this link layer.
-    fn program(&self, mode: Mode, link: Link) -> &'static str {
-        let [public, keyed] = match (!mode.is_xdp(), self.settings.beyond_cardinality()) {
-            (false, _) if self.task == Task::Drop => return object::EMPTY,
-            (false, _) if link == Link::Ip => object::XDP_IP,
-            (false, false) => object::XDP,
-            (false, true) => object::XDP_ALL,
-            (true, _) if link == Link::Ip => object::TCX_IP,
-            (true, false) => object::TCX,
-            (true, true) => object::TCX_ALL,
-        };
-        if self.settings.hash == HashMode::Keyed { keyed } else { public }
-    }
-}
-
-/// Options for programs and counts that stay in the kernel when this process is killed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Keep {
-    /// Directory for the pins, on a BPF file system.
-    pub directory: PathBuf,
-    /// Whether to adopt what a dead process left counting, if there is any.
-    pub adopt: bool,
-    /// Whether to leave everything in place at a regular end too.
-    pub leave: bool,
-}
 
 /// The XDP backend.
 pub struct Xdp {

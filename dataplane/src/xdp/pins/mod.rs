@@ -27,20 +27,25 @@
 //! window is published twice, with the same number, if the controller is killed between publishing
 //! it and step 3; none is ever lost.
 
-use super::clsact::{self, Classifier, Owner};
+mod file_system;
+mod left;
+mod spot;
+
+pub use file_system::{MOUNT, supported};
+pub(super) use left::forget;
+pub use left::{Left, detach, kept_key, left};
+
+use super::clsact::{Classifier, Owner};
 use super::link::Link;
-use super::note::{Note, VERSION, network_namespace};
+use super::note::Note;
 use super::object::{KEPT, NoteArray, Pinned, Plain};
 use super::refusal::reason;
 use super::syscall;
 use crate::error::Error;
-use crate::hash_key::HashKey;
 use crate::interface::device;
-use crate::place::{Direction, Place};
+use crate::place::Place;
 use aya::maps::{Map, MapData};
-use nix::fcntl::{AT_FDCWD, AtFlags};
-use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
-use nix::unistd::{AccessFlags, faccessat};
+use spot::Spot;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -53,65 +58,6 @@ pub const DIRECTORY: &str = "/sys/fs/bpf/flowgauge";
 const LINK: &str = "link";
 const PROGRAM: &str = "program";
 const NOTE: &str = "note";
-
-/// Checks that pins can be kept in a directory: it or its nearest existing parent is on a BPF file
-/// system that this user may write to, and no other user but root can replace the pins.
-///
-/// # Errors
-/// [`Error::Pins`], with the remedy.
-pub fn supported(directory: &Path) -> Result<(), Error> {
-    let existing = directory.ancestors().find(|path| path.exists()).unwrap_or(directory);
-    let problem = if is_bpf(existing) {
-        exposed(existing).or_else(|| closed(existing))
-    } else {
-        Some(format!("{} is not on a BPF file system; `{MOUNT}` mounts one", existing.display()))
-    };
-    problem.map_or(Ok(()), |problem| {
-        Err(Error::Pins { directory: directory.to_owned(), problem, source: None })
-    })
-}
-
-/// Command that mounts a BPF file system for root alone: by default every user may write to one.
-pub const MOUNT: &str = "mount -t bpf -o mode=0700 bpf /sys/fs/bpf";
-
-fn is_bpf(path: &Path) -> bool {
-    statfs(path).is_ok_and(|file_system| file_system.filesystem_type() == BPF_FS_MAGIC)
-}
-
-/// Returns which other user could remove or replace pins in a directory of a BPF file system, and
-/// the remedy.
-fn exposed(directory: &Path) -> Option<String> {
-    let own = rustix::process::geteuid().as_raw();
-    directory.ancestors().take_while(|path| is_bpf(path)).find_map(|path| {
-        let name = path.display();
-        let found = fs::symlink_metadata(path).ok()?;
-        let mounted = !path.parent().is_some_and(is_bpf);
-        if found.file_type().is_symlink() && !mounted {
-            return Some(format!("{name} is a symbolic link, which may lead elsewhere later; give the directory itself"));
-        }
-        // For a link to the mount, the target counts.
-        let found = fs::metadata(path).ok()?;
-        if found.uid() != 0 && found.uid() != own {
-            let user = found.uid();
-            return Some(format!(
-                "{name} belongs to user {user}, who could remove or replace what is pinned there; remove it (`rm -r {name}`), and keep \
-                 others out: `chmod 0700` on the mount"
-            ));
-        }
-        // Files in a sticky directory can be removed only by their owner.
-        let (shared, sticky) = (found.mode() & 0o022 != 0, found.mode() & 0o1000 != 0);
-        (shared && !(mounted && sticky)).then(|| {
-            format!("others may write to {name}, and could remove or replace what is pinned there; `chmod 0700 {name}` keeps them out")
-        })
-    })
-}
-
-/// Returns why this user cannot pin anything in a directory.
-fn closed(directory: &Path) -> Option<String> {
-    let (permissions, flags) = (AccessFlags::W_OK | AccessFlags::X_OK, AtFlags::AT_EACCESS);
-    let error = faccessat(AT_FDCWD, directory, permissions, flags).err()?;
-    Some(format!("this user may not write to {}: {}", directory.display(), io::Error::from(error)))
-}
 
 /// Locked pin directory of one counting point.
 pub(super) struct Pins {
@@ -405,179 +351,6 @@ impl Drop for Pins {
     }
 }
 
-/// A counting program without a controller.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Left {
-    /// Its counting point.
-    pub place: Place,
-    /// Start of counting, in nanoseconds since the Unix epoch, if readable.
-    pub since_ns: Option<u64>,
-    /// Whether a run can adopt its counts. The counts of a filter without pins are lost.
-    pub adoptable: bool,
-}
-
-/// Directory key of a counting point.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Spot {
-    direction: Direction,
-    index: u32,
-    namespace: u64,
-}
-
-impl Spot {
-    /// Returns the key of an interface in this network namespace.
-    fn here(direction: Direction, index: u32) -> Self {
-        Spot { direction, index, namespace: network_namespace() }
-    }
-
-    fn is_here(&self) -> bool {
-        self.namespace == network_namespace()
-    }
-
-    /// Returns the directory's name; the BPF file system forbids dots.
-    fn name(&self) -> String {
-        format!("{}-{}-{}", self.direction.name(), self.index, self.namespace)
-    }
-
-    fn of(name: &str) -> Option<Self> {
-        let mut parts = name.split('-');
-        let direction = parts.next()?;
-        let direction = Direction::ALL.into_iter().find(|known| known.name() == direction)?;
-        let spot = Spot {
-            direction,
-            index: parts.next()?.parse().ok()?,
-            namespace: parts.next()?.parse().ok()?,
-        };
-        parts.next().is_none().then_some(spot)
-    }
-}
-
-/// Returns the directories of counting points below `root`.
-fn spots(root: &Path) -> Result<Vec<(PathBuf, Spot)>, Error> {
-    let failed = |error: io::Error| refused(root, "list this directory", error);
-    let entries = match fs::read_dir(root) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(failed)?,
-    };
-    let mut spots = Vec::new();
-    for entry in entries {
-        let directory = entry.map_err(failed)?.path();
-        if let Some(spot) = directory.file_name().and_then(|name| Spot::of(name.to_str()?)) {
-            spots.push((directory, spot));
-        }
-    }
-    Ok(spots)
-}
-
-/// Returns the programs that dead processes left counting below `root` on interfaces of this
-/// network namespace. Changes nothing.
-///
-/// # Errors
-/// [`Error::Pins`] if the directory cannot be listed.
-pub fn left(root: &Path) -> Result<Vec<Left>, Error> {
-    let mut left = Vec::new();
-    for (directory, spot) in spots(root)?.into_iter().filter(|(_, spot)| spot.is_here()) {
-        // A run that starts while this lock is held would fail.
-        let Ok(mut pins) = Pins::lock(directory, spot) else { continue };
-        pins.leave = true;
-        if pins.is_counting() {
-            let note = pins.notes().ok().and_then(|notes| notes.get(&0, 0).ok());
-            left.push(Left {
-                place: pins.place(),
-                since_ns: note.map(|Plain(note)| note.since_ns),
-                adoptable: true,
-            });
-        }
-    }
-    left.extend(clsact::left().into_iter().map(|place| Left {
-        place,
-        since_ns: None,
-        adoptable: false,
-    }));
-    left.sort_by(|one, other| one.place.cmp(&other.place));
-    Ok(left)
-}
-
-/// Returns the hash secret of a program that a dead process left counting at one of these counting
-/// points, for the adopting process.
-#[must_use]
-pub fn kept_key(root: &Path, places: &[Place]) -> Option<HashKey> {
-    let spots = spots(root).unwrap_or_default();
-    let wanted = |spot: &Spot| {
-        let is = |place: &Place| {
-            place.direction == spot.direction && device::index(&place.interface) == Some(spot.index)
-        };
-        spot.is_here() && places.iter().any(is)
-    };
-    spots.into_iter().filter(|(_, spot)| wanted(spot)).find_map(|(directory, _)| {
-        let note = MapData::from_pin(directory.join(NOTE)).and_then(Map::from_map_data).ok()?;
-        let Plain(note) = NoteArray::try_from(note).ok()?.get(&0, 0).ok()?;
-        note.secret.key().filter(|_| note.version == VERSION)
-    })
-}
-
-/// Removes pins of deleted interfaces that had the same name. Returns whether there were any.
-pub(super) fn forget(root: &Path, place: &Place, index: u32) -> bool {
-    let mut forgotten = false;
-    let mut spots = spots(root).unwrap_or_default();
-    spots.retain(|(_, spot)| {
-        spot.is_here() && spot.direction == place.direction && spot.index != index
-    });
-    for (directory, spot) in spots {
-        let Ok(mut pins) = Pins::lock(directory, spot) else { continue };
-        pins.leave = !(pins.is_dead() && pins.place() == *place);
-        forgotten |= !pins.leave;
-    }
-    forgotten
-}
-
-/// Detaches the programs that dead processes left counting below `root`, on one interface or on all
-/// of this network namespace. Also removes pins of deleted interfaces, and filters without a known
-/// owner. Returns the names of the counting points.
-///
-/// # Errors
-/// [`Error::Pins`] if a process is still active there, or the system refuses; earlier removals
-/// stay.
-pub fn detach(root: &Path, interface: Option<&str>) -> Result<Vec<String>, Error> {
-    let mut ended = Vec::new();
-    for (directory, spot) in spots(root)? {
-        let named = |place: &Place| interface.is_none_or(|interface| interface == place.interface);
-        let mut pins = match Pins::lock(directory.clone(), spot) {
-            Ok(pins) => pins,
-            Err(TryLockError::WouldBlock) if spot.is_here() => {
-                let interface = device::name(spot.index).unwrap_or_default();
-                let place = Place { interface, direction: spot.direction };
-                if !named(&place) {
-                    continue;
-                }
-                return Err(Error::Pins { directory, problem: at_work(&place), source: None });
-            }
-            Err(TryLockError::WouldBlock) => continue,
-            Err(TryLockError::Error(error)) => {
-                return Err(refused(&directory, "lock this directory", error));
-            }
-        };
-        pins.leave = true;
-        let place = pins.place();
-        // In another network namespace the name may belong to another interface, with an active
-        // process.
-        if !named(&place) || !spot.is_here() && !pins.is_dead() {
-            continue;
-        }
-        let counting = pins.is_counting();
-        pins.clear().map_err(|error| refused(&directory, "remove pins", error))?;
-        pins.leave = false;
-        if counting {
-            ended.push(place.to_string());
-        }
-    }
-    let orphans = clsact::remove_left(interface)
-        .map_err(|error| refused(root, "remove filters without pins", error))?;
-    ended.extend(orphans.iter().map(ToString::to_string));
-    ended.sort();
-    Ok(ended)
-}
-
 fn at_work(place: &Place) -> String {
     format!("another flowgauge is counting {place}; stop that one first")
 }
@@ -604,23 +377,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn directories_lead_back_to_their_places() {
-        for direction in Direction::ALL {
-            for spot in
-                [Spot { direction, index: 3, namespace: u64::MAX }, Spot::here(direction, 17)]
-            {
-                assert!(!spot.name().contains('.'));
-                assert_eq!(Spot::of(&spot.name()), Some(spot));
-            }
-        }
-        for name in
-            ["rubbish", "ingress", "ingress-3", "ingress-3-1-1", "eth0-ingress", "ingress-x-1"]
-        {
-            assert_eq!(Spot::of(name), None);
-        }
-    }
+    use crate::place::Direction;
 
     #[test]
     fn a_lock_ends_with_its_owner_despite_copies() {

@@ -1,0 +1,302 @@
+//! What the ports of one interface share, and its supervision: queues, losses, received packets.
+
+use super::description::AfXdp;
+use super::prepared;
+use super::socket::{Config, Handle, Socket, SocketLosses};
+use crate::error::Error;
+use crate::interface::Interface;
+use crate::interface::device::{self, Counted, DeviceCounters};
+use crate::losses::{LossCause, Losses};
+use crate::poll::gate::Gate;
+use crate::poll::port::Source;
+use crate::tally::{Odometer, Tally};
+use crate::xdp::Mode;
+use crate::xdp::redirect::{QUEUES, Redirect};
+use crossbeam::channel::Sender;
+use flowgauge_core::Link;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Checks without a loss, about ten a second, after which a queue counts as quiet again.
+const QUIET_CHECKS: u32 = 10;
+
+/// State shared by the ports of one interface.
+pub(super) struct Shared {
+    pub(super) description: AfXdp,
+    pub(super) config: Config,
+    pub(super) gate: Arc<Gate>,
+    /// Index of the interface; a recreated interface of the same name has another.
+    pub(super) index: u32,
+    pub(super) interface: Interface,
+    /// Link layer of the interface.
+    pub(super) link: Link,
+    pub(super) counters_before: DeviceCounters,
+    /// Whether the driver counts packets refused by a socket as dropped, so that they must not be
+    /// counted twice.
+    pub(super) refusals_counted: bool,
+    pub(super) gone: AtomicBool,
+    /// Ports that may still have packets.
+    pub(super) at_work: AtomicUsize,
+    pub(super) watch: Mutex<Watch>,
+    /// Channels that pass new sockets to the ports.
+    pub(super) doors: Vec<Sender<Socket>>,
+}
+
+/// State maintained by the controller's thread.
+pub(super) struct Watch {
+    pub(super) redirect: Redirect,
+    /// Handles of the sockets, by queue.
+    pub(super) handles: Vec<Handle>,
+    /// Queues of the interface at the last check.
+    pub(super) queues: u32,
+    /// Whether some of them cannot be counted.
+    pub(super) uncounted: bool,
+    /// Whether the interface was up.
+    pub(super) running: bool,
+    /// Loss state of every queue.
+    pub(super) quiet: Vec<QueueLosses>,
+    /// Packets that arrived on queues without a socket.
+    pub(super) passed: u64,
+    /// Largest losses of the device reported so far.
+    pub(super) device: Losses,
+    /// Largest number of oversized packets reported so far.
+    pub(super) too_large: u64,
+    /// Whether the notice on merged packets was issued.
+    pub(super) told_of_offloads: bool,
+    /// Packets received by the device.
+    pub(super) odometer: Odometer,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct QueueLosses {
+    lost: u64,
+    /// The part of `lost` that was larger than a frame.
+    too_large: u64,
+    /// Packets lost when the queue was last quiet.
+    before: u64,
+    checks: u32,
+}
+
+impl Watch {
+    /// Returns the packets that arrived on queues without a socket; the previous value if the
+    /// kernel does not report it.
+    fn passed(&mut self) -> u64 {
+        self.passed = self.redirect.passed().unwrap_or(self.passed);
+        self.passed
+    }
+
+    /// Returns the packets lost by all sockets, and the part of them larger than a frame.
+    fn lost(&mut self, pieces: bool) -> (u64, u64) {
+        let (mut packets, mut too_large) = (0, 0);
+        for lost in self.handles.iter().filter_map(|handle| handle.lost(pieces).ok()) {
+            packets += lost.packets;
+            too_large += lost.too_large;
+        }
+        // Read while the kernel counts, it may be less than before.
+        self.too_large = self.too_large.max(too_large);
+        (packets, self.too_large.min(packets))
+    }
+}
+
+impl Shared {
+    fn watch(&self) -> MutexGuard<'_, Watch> {
+        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens sockets for queues that the interface has gained since the last check.
+    fn follow_queues(&self, watch: &mut Watch, messages: &mut Vec<String>) {
+        let name = &self.description.interface;
+        let there = self.interface.receive_queues();
+        let before = std::mem::replace(&mut watch.queues, there);
+        let now = format!("{name}: has {there} receive queues now instead of {before}");
+        if self.description.queues.is_some() {
+            if there != before {
+                messages.push(format!(
+                    "{now}, of which {} are counted, as asked for",
+                    (watch.handles.len() as u32).min(there)
+                ));
+            }
+            return;
+        }
+        let mut problem = if there > before { watch.redirect.renew().err() } else { None };
+        while problem.is_none() && (watch.handles.len() as u32) < there.min(QUEUES) {
+            problem = self.add_queue(watch).err();
+        }
+        let counted = (watch.handles.len() as u32).min(there);
+        let was_reported = watch.uncounted;
+        watch.uncounted = problem.is_some();
+        match problem {
+            Some(error) if there != before || !was_reported => {
+                messages.push(format!("{now}, of which {counted} are counted: {error}"))
+            }
+            None if there != before => messages.push(format!("{now}; all are counted")),
+            None if was_reported => {
+                messages.push(format!("{name}: all {there} receive queues are counted again"))
+            }
+            _ => {}
+        }
+    }
+
+    /// Opens a socket for the next queue.
+    fn add_queue(&self, watch: &mut Watch) -> Result<(), Error> {
+        let queue = watch.handles.len() as u32;
+        let socket = prepared(
+            &self.description,
+            queue,
+            &self.config,
+            Socket::open(self.index, queue, &self.config),
+        )?;
+        watch.redirect.add(queue, &socket.handle())?;
+        watch.handles.push(socket.handle());
+        // The port lives as long as its worker.
+        let _ = self.doors[queue as usize % self.doors.len()].send(socket);
+        Ok(())
+    }
+
+    /// Reports queues that start or stop losing packets.
+    fn follow_losses(&self, watch: &mut Watch, messages: &mut Vec<String>) {
+        let name = &self.description.interface;
+        let Watch { handles, quiet, .. } = watch;
+        quiet.resize(
+            handles.len(),
+            QueueLosses { lost: 0, too_large: 0, before: 0, checks: QUIET_CHECKS },
+        );
+        for (queue, (handle, quiet)) in handles.iter().zip(quiet).enumerate() {
+            let Ok(lost) = handle.lost(self.config.pieces) else { continue };
+            let was_quiet = quiet.checks >= QUIET_CHECKS;
+            if lost.packets > quiet.lost {
+                let too_large = lost.too_large > quiet.too_large;
+                if was_quiet && too_large {
+                    messages.push(format!(
+                        "{name}: queue {queue} loses packets that are larger than its frames ({} bytes): the kernel merges them (GRO), or the \
+                         peer sends them unsegmented (TSO, GSO); switch that off (`ethtool -K`), or count with -i {name} --xdp-mode tcx",
+                        self.config.frame_size
+                    ));
+                } else if was_quiet {
+                    messages.push(format!(
+                        "{name}: queue {queue} loses packets, since its worker does not keep up"
+                    ));
+                }
+                quiet.checks = 0;
+            } else if !was_quiet {
+                quiet.checks += 1;
+                if quiet.checks == QUIET_CHECKS {
+                    let packets = lost.packets - quiet.before;
+                    let SocketLosses { no_frame, too_large, .. } = lost;
+                    messages.push(format!(
+                        "{name}: queue {queue} loses no more packets; it lost {packets} (no free frame: {no_frame} times; larger than a frame: {too_large})"
+                    ));
+                    quiet.before = lost.packets;
+                }
+            }
+            (quiet.lost, quiet.too_large) = (lost.packets, lost.too_large);
+            if lost.invalid > 0 && was_quiet {
+                tracing::debug!(
+                    "{name}: queue {queue}: {} descriptors refused by the kernel",
+                    lost.invalid
+                );
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Returns all packets that arrived at the interface, except on queues that are not configured.
+    fn arrived(&self, watch: &mut Watch) -> Option<u64> {
+        // Packets on other queues are read first: they have arrived.
+        let elsewhere = if self.description.queues.is_some() { watch.passed() } else { 0 };
+        let counters = DeviceCounters::read(&self.description.interface)
+            .filter(|_| !self.gone.load(Ordering::Acquire))?;
+        Some(counters.arrived().saturating_sub(elsewhere))
+    }
+}
+
+impl Source for Shared {
+    fn losses(&self) -> Losses {
+        let mut watch = self.watch();
+        // Read before the sockets: a driver counts later than a socket, so the sockets have counted
+        // everything that it has.
+        let counted = if self.description.xdp == Mode::Native {
+            Counted::BeforeStack
+        } else {
+            Counted::InStack
+        };
+        let device = DeviceCounters::read(&self.description.interface);
+        let device = device.map(|counters| counters.losses(&self.counters_before, counted));
+        let (lost, too_large) = watch.lost(self.config.pieces);
+        let mut found = Losses::default();
+        let mut counted_twice = if self.refusals_counted { lost } else { 0 };
+        for (cause, packets) in device.iter().flat_map(Losses::iter) {
+            let twice = match cause {
+                LossCause::Device | LossCause::DeviceOrStack => counted_twice.min(packets),
+                _ => 0,
+            };
+            counted_twice -= twice;
+            found.add(cause, (packets - twice).max(watch.device.get(cause)));
+        }
+        if device.is_some() {
+            watch.device = found;
+        }
+        let mut losses = watch.device.clone();
+        losses.add(LossCause::Socket, lost - too_large);
+        losses.add(LossCause::TooLarge, too_large);
+        if self.description.queues.is_none() {
+            losses.add(LossCause::Queue, watch.passed());
+        }
+        losses
+    }
+
+    fn rotating(&self) {
+        let mut watch = self.watch();
+        let entries = self.config.frames;
+        let waiting = watch
+            .handles
+            .iter()
+            .map(|handle| handle.waiting(entries).map_or(u64::from(entries), u64::from))
+            .sum();
+        watch.odometer.rotate(Instant::now(), waiting);
+    }
+
+    fn received(&self) -> Option<Tally> {
+        let mut watch = self.watch();
+        let arrived = self.arrived(&mut watch)?;
+        watch.odometer.tally(arrived)
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let name = &self.description.interface;
+        if device::index(name) != Some(self.index) && !self.gone.swap(true, Ordering::AcqRel) {
+            return vec![format!("{name}: the interface is gone, and the program with it")];
+        }
+        Vec::new()
+    }
+
+    fn notices(&self) -> Vec<String> {
+        let mut messages = Vec::new();
+        if self.gone.load(Ordering::Acquire) {
+            return messages;
+        }
+        let name = &self.description.interface;
+        let mut watch = self.watch();
+        if let Some(arrived) = self.arrived(&mut watch) {
+            watch.odometer.read(Instant::now(), arrived);
+        }
+        if let Some(running) = self.interface.is_running()
+            && std::mem::replace(&mut watch.running, running) != running
+        {
+            messages.push(format!(
+                "{name}: {}",
+                if running { "is up again" } else { "is down; no packets arrive" }
+            ));
+        }
+        if self.description.xdp == Mode::Skb
+            && !std::mem::replace(&mut watch.told_of_offloads, true)
+        {
+            messages.extend(device::merged(name).map(|merged| format!("{name}: {merged}")));
+        }
+        self.follow_queues(&mut watch, &mut messages);
+        self.follow_losses(&mut watch, &mut messages);
+        messages
+    }
+}

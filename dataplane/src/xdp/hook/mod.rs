@@ -1,0 +1,382 @@
+//! One program at one counting point, with the memory it counts in. `start` creates hooks.
+
+mod start;
+
+pub(super) use start::{Hooked, absent, attached, detached};
+
+use super::attach::array;
+use super::link::Link;
+use super::mapped::{AdmissionShares, Cores, SharedMemory};
+use super::note::Note;
+use super::object::{self, NoteArray, Plain};
+use super::pins::Pins;
+use super::refusal::refused;
+use super::{Mode, Options};
+use crate::error::Error;
+use crate::interface::Interface;
+use crate::interface::device::{self, Counted, DeviceCounters};
+use crate::losses::Losses;
+use crate::place::{Direction, Place};
+use crate::snapshot::Snapshot;
+use crate::spares::BankPool;
+use crate::tables::Tables;
+use crate::tally::{Odometer, Tally};
+use aya::Ebpf;
+use aya::maps::{MapData, RingBuf};
+use flowgauge_core::delay::sample::{BYTES, Sample};
+use flowgauge_core::delay::{Admission, Kind};
+use flowgauge_core::{Link as Layer, Settings, WideBank};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Interface index that means "none".
+const NO_INDEX: u32 = 0;
+
+/// State of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// It is counting.
+    Counting,
+    /// It is detached, and could not be attached again.
+    Lost {
+        /// Time when it was last seen attached.
+        since: Instant,
+        /// Checks since the last attempt.
+        looks: u32,
+    },
+    /// Its interface is gone.
+    Gone,
+}
+
+/// State of an interface at the last check.
+pub(super) struct LastCheck {
+    pub(super) at: Instant,
+    /// Name of the interface.
+    pub(super) name: String,
+    /// Number of its receive queues, and whether it was up.
+    pub(super) queues: u32,
+    pub(super) running: bool,
+    /// Times that the program was moved before others.
+    pub(super) contests: u32,
+    /// Programs before it that were already reported.
+    pub(super) before: Vec<u32>,
+    /// Whether it was reported that pins cannot be restored.
+    pub(super) unpinned: bool,
+    /// Checks since the interface reappeared.
+    pub(super) looks: u32,
+}
+
+impl LastCheck {
+    /// Reads the present state of an interface.
+    pub(super) fn at(name: &str) -> Self {
+        let interface = Interface::new(name).ok();
+        let queues = interface.as_ref().map_or(1, Interface::receive_queues);
+        let running = interface.as_ref().and_then(Interface::is_running).unwrap_or(true);
+        LastCheck {
+            at: Instant::now(),
+            name: name.to_owned(),
+            queues,
+            running,
+            contests: 0,
+            before: Vec::new(),
+            unpinned: false,
+            looks: 0,
+        }
+    }
+}
+
+/// One program at one place.
+pub(super) struct Hook {
+    pub(super) place: Place,
+    /// Hook of the interface that the program is attached to.
+    pub(super) mode: Mode,
+    pub(super) note: Note,
+    pub(super) state: State,
+    /// Link layer of the interface.
+    pub(super) layer: Layer,
+    /// ID of the program, if the kernel reports it.
+    pub(super) program: Option<u32>,
+    /// Counters of the interface when counting began, losses of earlier interfaces, and total
+    /// losses at the last check.
+    counters_before: DeviceCounters,
+    counted: Counted,
+    losses_earlier: Losses,
+    losses_seen: Losses,
+    /// Packets that pass the interface, and their number when counting was about to begin.
+    odometer: Option<Odometer>,
+    passed_before: u64,
+    /// Link that keeps the program attached, even if its pin is removed. Declared before the pins,
+    /// so that no packet is counted once those are gone.
+    pub(super) link: Option<Link>,
+    /// State seen at the last check.
+    pub(super) last_check: LastCheck,
+    pub(super) pins: Option<(Pins, NoteArray)>,
+    /// Programs, for attaching again.
+    pub(super) programs: Option<Ebpf>,
+    memory: Memory,
+}
+
+/// Memory that a program counts in.
+struct Memory {
+    cores: Cores,
+    shared: SharedMemory,
+    /// Ring of individual delays, if settings enable them.
+    delays: Option<RingBuf<MapData>>,
+    /// Adaptive request admission, if settings enable it.
+    admitted: AdmissionShares,
+}
+
+/// Returns the packets that arrived at an interface, or that it was given to send, as a range.
+fn passed(interface: &str, direction: Direction) -> Option<RangeInclusive<u64>> {
+    match direction {
+        Direction::Ingress => {
+            DeviceCounters::read(interface).map(|counters| counters.arrived()..=counters.arrived())
+        }
+        Direction::Egress => DeviceCounters::departed(interface),
+    }
+}
+
+/// Returns the [arrays](object::KEPT) to pin, in their order.
+fn arrays<'a>(place: &Place, programs: &'a Ebpf) -> Result<Vec<&'a MapData>, Error> {
+    object::KEPT.into_iter().map(|name| array(place, programs, name)).collect()
+}
+
+impl Hook {
+    /// Returns whether the kernel runs the program on packets that it may have merged.
+    pub(super) fn is_generic(&self) -> bool {
+        self.mode == Mode::Skb
+    }
+
+    fn active(&self) -> usize {
+        self.note.active as usize & 1
+    }
+
+    fn write_note(&mut self) -> Result<(), Error> {
+        let Some((pins, array)) = &mut self.pins else { return Ok(()) };
+        array.set(0, Plain(self.note), 0).map_err(|error| pins.failed("write the note", &error))
+    }
+
+    /// Pins the link, replacing a stale one.
+    pub(super) fn pin_link(&mut self) -> Result<(), Error> {
+        if let (Some((pins, _)), Some(link)) = (&self.pins, &self.link) {
+            pins.pin(link)?;
+        }
+        self.mend_pins().map(drop)
+    }
+
+    /// Restores pins that others removed. Returns whether any were missing.
+    pub(super) fn mend_pins(&mut self) -> Result<bool, Error> {
+        let (Some((pins, _)), Some(programs)) = (&mut self.pins, &self.programs) else {
+            return Ok(false);
+        };
+        pins.mend(self.link.as_ref(), arrays(&self.place, programs)?)
+    }
+
+    /// Makes the other bank active for packets to come.
+    pub(super) fn flip(&mut self, now_ns: u64) -> Result<(), Error> {
+        self.odometer.iter_mut().for_each(|odometer| odometer.rotate(Instant::now(), 0));
+        self.note.flip(now_ns);
+        self.write_note()?;
+        self.write_active_bank();
+        Ok(())
+    }
+
+    /// Writes the active bank's number for every CPU.
+    pub(super) fn write_active_bank(&mut self) {
+        self.memory.cores.set_bank(self.note.active);
+    }
+
+    /// Clears the inactive bank. No CPU may be counting in it.
+    pub(super) fn clear(&mut self, settings: &Settings) {
+        let idle = self.active() ^ 1;
+        self.memory.cores.clear(idle);
+        if let Some(shared) = self.memory.shared.bank(idle) {
+            shared.clear(settings);
+        }
+    }
+
+    /// Sets the request admission of the inactive bank.
+    pub(super) fn admit(&mut self, admissions: &[(Kind, Admission)]) {
+        let idle = self.active() ^ 1;
+        let shares = self.memory.admitted.shares();
+        admissions.iter().for_each(|(kind, admission)| {
+            shares.into_iter().for_each(|shares| shares.set(idle, *kind, *admission))
+        });
+    }
+
+    /// Marks the active bank as possibly incomplete.
+    pub(super) fn mark_gap(&mut self) {
+        let bit = 1 << self.active();
+        if self.note.gaps & bit == 0 {
+            self.note.gaps |= bit;
+            // Only an adopting process would miss this mark; this one has it in memory.
+            if let Err(error) = self.write_note() {
+                tracing::debug!("{error}");
+            }
+        }
+    }
+
+    /// Marks the closed window as published.
+    pub(super) fn published(&mut self, window: u64) -> Result<(), Error> {
+        self.note.gaps &= 1 << self.active();
+        self.note.unpublished = 0;
+        self.note.next_window = window + 1;
+        self.write_note()
+    }
+
+    fn packets(&self) -> u64 {
+        self.memory.cores.counters(self.active()).map(|counters| counters.packets()).sum()
+    }
+
+    fn bank(&mut self, bank: usize, settings: &Settings, sums: &mut BankPool) -> Arc<WideBank> {
+        let Memory { cores, shared, .. } = &mut self.memory;
+        sums.fill(settings, |sum| {
+            cores.merge(bank, settings, sum);
+            if let Some(shared) = shared.bank(bank) {
+                sum.merge_shared(shared, settings);
+            }
+        })
+    }
+
+    /// Returns the current state of the active bank.
+    pub(super) fn sample(
+        &mut self,
+        settings: &Settings,
+        tables: &Tables,
+        sums: &mut BankPool,
+    ) -> Snapshot {
+        let packets_before = self.packets();
+        let bank = self.bank(self.active(), settings, sums);
+        let lasting = settings.lasts().then(|| self.memory.cores.lasting(settings));
+        let packets_after = self.packets();
+        Snapshot { lasting, packets_before, packets_after, ..Snapshot::of(bank, tables.hash) }
+    }
+
+    /// Returns the inactive bank. No CPU may be counting in it.
+    pub(super) fn closed(
+        &mut self,
+        settings: &Settings,
+        tables: &Tables,
+        sums: &mut BankPool,
+    ) -> Snapshot {
+        let idle = self.active() ^ 1;
+        let complete = self.note.gaps >> idle & 1 == 0;
+        Snapshot { complete, ..Snapshot::of(self.bank(idle, settings, sums), tables.hash) }
+    }
+
+    /// Takes the individual delays that have arrived.
+    pub(super) fn drain(&mut self, mut take: impl FnMut(Sample)) {
+        let Some(ring) = &mut self.memory.delays else { return };
+        while let Some(item) = ring.next() {
+            if let Some(bytes) = item.first_chunk::<BYTES>() {
+                take(Sample::of_bytes(bytes));
+            }
+        }
+    }
+
+    /// Returns whether its interface has never existed.
+    pub(super) fn is_absent(&self) -> bool {
+        self.state == State::Gone && self.note.interface_index == NO_INDEX
+    }
+
+    /// Returns whether the program is attached, as far as the kernel reports.
+    pub(super) fn is_attached(&self) -> bool {
+        let here = Some(self.note.interface_index);
+        self.link
+            .as_ref()
+            .is_some_and(|link| link.attachment().is_ok_and(|attachment| attachment.index == here))
+    }
+
+    /// Returns the packets that the interface lost since counting began; none on egress, where
+    /// packets are counted before the interface can lose them.
+    pub(super) fn losses(&self) -> Losses {
+        if self.place.direction == Direction::Egress {
+            return Losses::default();
+        }
+        self.counters()
+            .map_or_else(|| self.losses_seen.clone(), |counters| self.losses_by(&counters))
+    }
+
+    fn counters(&self) -> Option<DeviceCounters> {
+        // By index: the interface may have been renamed.
+        device::name(self.note.interface_index).and_then(|name| DeviceCounters::read(&name))
+    }
+
+    /// Returns the packets that have passed the interface.
+    fn passed(&self) -> Option<RangeInclusive<u64>> {
+        passed(&device::name(self.note.interface_index)?, self.place.direction)
+    }
+
+    fn losses_by(&self, counters: &DeviceCounters) -> Losses {
+        let mut losses = self.losses_earlier.clone();
+        let here = counters.losses(&self.counters_before, self.counted);
+        here.iter().for_each(|(cause, packets)| losses.add(cause, packets));
+        losses
+    }
+
+    /// Stores the losses for the time when the interface is gone and cannot be read any more.
+    pub(super) fn remember_losses(&mut self) {
+        if self.place.direction == Direction::Ingress
+            && let Some(counters) = self.counters()
+        {
+            self.losses_seen = self.losses_by(&counters);
+        }
+        if let (Some(passed), Some(odometer)) = (self.passed(), &mut self.odometer) {
+            odometer.read_between(Instant::now(), passed);
+        }
+    }
+
+    /// Starts the tally, once counting has begun and no uncounted packet is in flight. For adopted
+    /// counts the start is unknown.
+    pub(super) fn begin_tally(&mut self) {
+        if let (Some(_), Some(passed)) = (&self.odometer, self.passed()) {
+            self.odometer = Some(Odometer::new(self.passed_before, *passed.end()));
+        }
+    }
+
+    /// Returns the packets that arrived at the interface up to the last rotation; on egress, the
+    /// packets handed to it.
+    pub(super) fn received(&mut self) -> Option<Tally> {
+        let passed = self.passed()?;
+        self.odometer.as_mut()?.tally(*passed.end())
+    }
+
+    /// Starts to count at a recreated interface, in the existing memory.
+    pub(super) fn begin_again(&mut self, index: u32, options: &Options) -> Result<(), Error> {
+        // Once, however often attaching fails.
+        if let (Some((pins, _)), Some(keep)) = (&mut self.pins, &options.pins)
+            && self.note.interface_index != index
+        {
+            let new = Pins::claim(&keep.directory, &self.place, index)?;
+            new.clear()
+                .map_err(|error| new.failed("remove what is left of a killed flowgauge", &error))?;
+            new.take_over(pins);
+        }
+        self.layer =
+            device::link(&self.place.interface).map_err(|problem| refused(&self.place, problem))?;
+        self.link = None;
+        self.losses_earlier = self.losses_seen.clone();
+        self.counters_before =
+            device::name(index).and_then(|name| DeviceCounters::read(&name)).unwrap_or_default();
+        self.odometer = self.odometer.take().map(|_| Odometer::later());
+        self.note.interface_index = index;
+        self.write_note()?;
+        self.attach_again(options)
+    }
+}
+
+impl Drop for Hook {
+    fn drop(&mut self) {
+        // A filter stays without its process, even if its pin was removed.
+        if let (Some(link @ Link::Classifier(_)), Some((pins, _))) = (&self.link, &self.pins)
+            && !pins.leave
+            && let Err(error) = link.detach()
+        {
+            tracing::warn!(
+                "{}: cannot remove the filter: {error}; `flowgauge detach` does",
+                self.place
+            );
+        }
+    }
+}

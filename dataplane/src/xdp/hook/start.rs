@@ -1,0 +1,346 @@
+//! Creation of hooks: loading, attaching, and adoption of what a dead controller left counting.
+
+use super::{Hook, LastCheck, Memory, NO_INDEX, State, arrays, passed};
+use crate::Event;
+use crate::error::Error;
+use crate::interface::device::{self, Counted, DeviceCounters};
+use crate::losses::Losses;
+use crate::place::{Direction, Place};
+use crate::tables::Tables;
+use crate::tally::Odometer;
+use crate::xdp::attach::{Refusal, array, attach, cpus, verify};
+use crate::xdp::common::Common;
+use crate::xdp::link::{self, Link};
+use crate::xdp::mapped::{AdmissionShares, Cores, SharedMemory};
+use crate::xdp::note::{Identity, Note, Secret};
+use crate::xdp::object::{self, Pinned, Plain};
+use crate::xdp::pins::{self, Found, Pins};
+use crate::xdp::refusal::{NO_INTERFACE, TCX_SINCE, loading, no_tcx, refused, release};
+use crate::xdp::verifier::NotLoaded;
+use crate::xdp::{Mode, Options, clsact, now_ns};
+use aya::Ebpf;
+use aya::maps::{MapData, RingBuf};
+use aya::programs::ProgramError;
+use flowgauge_core::Link as Layer;
+use flowgauge_core::kernel::{Config, Layout};
+use std::io;
+
+/// A hook, with its programs if they are still needed.
+pub(in crate::xdp) struct Hooked {
+    pub(in crate::xdp) hook: Hook,
+    pub(in crate::xdp) adopted: bool,
+    pub(in crate::xdp) programs: Option<Ebpf>,
+    /// Events not yet returned to the caller.
+    pub(in crate::xdp) events: Vec<Event>,
+}
+
+/// Creates a hook for injected frames, without an interface.
+pub(in crate::xdp) fn detached(
+    place: &Place,
+    number: u32,
+    options: &Options,
+    tables: &Tables,
+    common: &Common,
+) -> Result<Hooked, Error> {
+    let (hook, mut programs) =
+        without_interface(place, number, options, tables, common, State::Counting)?;
+    verify(place, options, &mut programs).map_err(|error| refused(place, loading(&error)))?;
+    Ok(Hooked { hook, adopted: false, programs: Some(programs), events: Vec::new() })
+}
+
+/// Creates an idle hook for an interface that does not exist yet.
+pub(in crate::xdp) fn absent(
+    place: &Place,
+    number: u32,
+    options: &Options,
+    tables: &Tables,
+    common: &Common,
+) -> Result<Hooked, Error> {
+    let (hook, _) = without_interface(place, number, options, tables, common, State::Gone)?;
+    let events = vec![Event::Warning(format!(
+        "{place}: there is no such interface; it is counted when it is there"
+    ))];
+    Ok(Hooked { hook, adopted: false, programs: None, events })
+}
+
+fn without_interface(
+    place: &Place,
+    number: u32,
+    options: &Options,
+    tables: &Tables,
+    common: &Common,
+    state: State,
+) -> Result<(Hook, Ebpf), Error> {
+    let identity = identity(place, options, tables, common);
+    let mut programs = load(place, number, options, &identity, tables, &common.pinned())?;
+    common.prepare(place, &programs, options, tables)?;
+    let memory = map(place, options, &mut programs)?;
+    let hook = Hook {
+        place: place.clone(),
+        mode: options.usual(place.direction),
+        note: Note::new(&identity, &place.interface, NO_INDEX, now_ns()),
+        state,
+        layer: Layer::Ethernet,
+        program: None,
+        counters_before: DeviceCounters::default(),
+        counted: Counted::InStack,
+        losses_earlier: Losses::default(),
+        losses_seen: Losses::default(),
+        odometer: None,
+        passed_before: 0,
+        link: None,
+        last_check: LastCheck::at(""),
+        pins: None,
+        programs: None,
+        memory,
+    };
+    Ok((hook, programs))
+}
+
+/// Starts to count at an interface, or adopts what a dead controller left counting there.
+pub(in crate::xdp) fn attached(
+    place: &Place,
+    number: u32,
+    options: &Options,
+    tables: &Tables,
+    common: &Common,
+) -> Result<Hooked, Error> {
+    let interface = &place.interface;
+    let counters = DeviceCounters::read(interface).zip(device::index(interface));
+    let Some((counters, index)) = counters else {
+        return Err(refused(place, NO_INTERFACE.to_owned()));
+    };
+    if options.wanted(place.direction) == Some(Mode::Tcx) && !link::has_tcx(index) {
+        return Err(refused(place, no_tcx()));
+    }
+    let passed = passed(interface, place.direction);
+    let layer = device::link(interface).map_err(|problem| refused(place, problem))?;
+    let identity = identity(place, options, tables, common);
+    let mut note = Note::new(&identity, interface, index, now_ns());
+    let mut events = Vec::new();
+    if options.pins.as_ref().is_some_and(|keep| pins::forget(&keep.directory, place, index)) {
+        events.push(Event::Notice(format!(
+            "{place}: the interface was made anew since a flowgauge was killed that counted at an earlier one of this name; counting \
+             begins anew, and what was not published of the earlier one is dropped"
+        )));
+    }
+    let pins =
+        options.pins.as_ref().map(|keep| Pins::claim(&keep.directory, place, index)).transpose()?;
+    let blank = |mode: Mode, note, pins, memory, link: Link, programs| Hook {
+        place: place.clone(),
+        mode,
+        note,
+        state: State::Counting,
+        layer,
+        program: link.attachment().ok().map(|attachment| attachment.program),
+        counters_before: counters,
+        counted: if matches!(mode, Mode::Native | Mode::Offload) {
+            Counted::BeforeStack
+        } else {
+            Counted::InStack
+        },
+        losses_earlier: Losses::default(),
+        losses_seen: Losses::default(),
+        odometer: Some(Odometer::later()),
+        passed_before: passed.as_ref().map_or(0, |passed| *passed.start()),
+        link: Some(link),
+        last_check: LastCheck::at(interface),
+        pins,
+        programs: Some(programs),
+        memory,
+    };
+    if let Some(mut pins) = pins {
+        if pins.is_counting() {
+            // Pins of another run are not removed, even on failure.
+            pins.leave = true;
+            if !options.pins.as_ref().is_some_and(|keep| keep.adopt) {
+                let problem = "a flowgauge that was killed has left its program counting here; --adopt goes on with its counts, \
+                               `flowgauge detach` drops them";
+                return Err(refused(place, problem.to_owned()));
+            }
+            let Found { mut note, notes, link, mode } =
+                pins.adopt(place, &note, options.wanted(place.direction))?;
+            if note.rein_in(now_ns()) {
+                events.push(Event::Notice(format!("{place}: the clock was set back since counting began; open windows are reported to begin now at the latest")));
+            }
+            // The programs are for attaching again. They count in the existing memory, by the clock
+            // of the earlier ones.
+            let identity = Identity { boot_ns: note.boot_ns, ..identity };
+            let mut programs = load(place, number, options, &identity, tables, &pins.arrays())?;
+            if let Some(news) = common.adopt(place, &programs, note.boot_ns)? {
+                events.push(news);
+            }
+            let memory = map(place, options, &mut programs)?;
+            let mut hook = blank(mode, note, Some((pins, notes)), memory, link, programs);
+            if !hook.is_attached() {
+                hook.attach_again(options)?;
+                hook.mark_gap();
+                let what = "its program was detached while no flowgauge looked after it; it is attached again";
+                events.push(Event::Warning(format!(
+                    "{place}: {what}, and packets since then are missing"
+                )));
+            }
+            if let (Some((pins, _)), Some(keep)) = (&mut hook.pins, &options.pins) {
+                pins.leave = keep.leave;
+                events.extend(clsact::clean(place, index, Some(pins.directory()), hook.program));
+            }
+            return Ok(Hooked { hook, adopted: true, programs: None, events });
+        }
+        pins.clear()
+            .map_err(|error| pins.failed("remove what is left of a killed flowgauge", &error))?;
+        let mut programs = load(place, number, options, &identity, tables, &common.pinned())?;
+        common.prepare(place, &programs, options, tables)?;
+        let memory = map(place, options, &mut programs)?;
+        let notes = object::new_note(note)
+            .map_err(|error| refused(place, format!("cannot make the note: {error}")))?;
+        let mut notes = pins.keep(arrays(place, &programs)?, notes)?;
+        events.extend(clsact::clean(place, index, Some(pins.directory()), None));
+        let Choice { link, mode, notice } = choose(place, index, options, |mode| {
+            // Written before the program is pinned, which makes the note valid.
+            note.set_mode(mode);
+            let written =
+                notes.set(0, Plain(note), 0).map_err(|error| io::Error::other(error.to_string()));
+            written.map_err(Refusal::Attaching)?;
+            attach(place, index, layer, mode, options, &mut programs, Some(&pins))
+        })?;
+        events.extend(notice);
+        pins.pin(&link)?;
+        pins.leave = options.pins.as_ref().is_some_and(|keep| keep.leave);
+        return Ok(Hooked {
+            hook: blank(mode, note, Some((pins, notes)), memory, link, programs),
+            adopted: false,
+            programs: None,
+            events,
+        });
+    }
+    let mut programs = load(place, number, options, &identity, tables, &common.pinned())?;
+    common.prepare(place, &programs, options, tables)?;
+    let memory = map(place, options, &mut programs)?;
+    events.extend(clsact::clean(place, index, None, None));
+    let Choice { link, mode, notice } = choose(place, index, options, |mode| {
+        attach(place, index, layer, mode, options, &mut programs, None)
+    })?;
+    events.extend(notice);
+    Ok(Hooked {
+        hook: blank(mode, note, None, memory, link, programs),
+        adopted: false,
+        programs: None,
+        events,
+    })
+}
+
+/// A program attached to the requested hook or to the best available one.
+struct Choice {
+    link: Link,
+    mode: Mode,
+    /// Reason why the best hook was not used.
+    notice: Option<Event>,
+}
+
+/// Attaches the program to the requested hook; without a request, to the first that accepts it of
+/// native XDP (for arriving packets), TCX or, on kernels without it, a classifier, and generic XDP
+/// (for arriving packets).
+fn choose(
+    place: &Place,
+    index: u32,
+    options: &Options,
+    mut attach: impl FnMut(Mode) -> Result<Link, Refusal>,
+) -> Result<Choice, Error> {
+    if let Some(mode) = options.wanted(place.direction) {
+        let link = attach(mode).map_err(|refusal| refusal.into_error(place, mode))?;
+        return Ok(Choice { link, mode, notice: None });
+    }
+    let in_stack = if link::has_tcx(index) { Mode::Tcx } else { Mode::Clsact };
+    let candidates = match place.direction {
+        Direction::Ingress => vec![Mode::Native, in_stack, Mode::Skb],
+        Direction::Egress => vec![in_stack],
+    };
+    let mut reasons = Vec::new();
+    for mode in candidates.iter().copied() {
+        if mode == Mode::Clsact {
+            reasons.push(format!("TCX needs {TCX_SINCE} (this is {})", release()));
+        }
+        match attach(mode) {
+            Ok(link) => {
+                let why = reasons.join(", and ");
+                if why.is_empty() {
+                    tracing::info!("{place}: counting {}", mode.location());
+                }
+                let notice = (!why.is_empty()).then(|| {
+                    Event::Notice(format!("{place}: counting {}: {why}", mode.location()))
+                });
+                return Ok(Choice { link, mode, notice });
+            }
+            Err(refusal) if candidates.last() != Some(&mode) && refusal.is_about_hook() => {
+                reasons.push(refusal.reason(place, mode));
+            }
+            Err(refusal) => return Err(refusal.into_error(place, mode)),
+        }
+    }
+    Err(Refusal::Loading(NotLoaded::new("", ProgramError::NotLoaded)).into_error(place, in_stack))
+}
+
+fn identity(place: &Place, options: &Options, tables: &Tables, common: &Common) -> Identity {
+    let Options { settings, slot_ns, .. } = *options;
+    let secret = Secret::new(tables.key.as_ref());
+    let attached = options.usual(place.direction);
+    Identity {
+        settings,
+        seed: tables.seed,
+        secret,
+        slot_ns: slot_ns.max(1),
+        boot_ns: common.boot_ns(),
+        attached,
+    }
+}
+
+/// Loads the object with its pinned memory, if any. `number` is that of the interface in this run.
+fn load(
+    place: &Place,
+    number: u32,
+    options: &Options,
+    identity: &Identity,
+    tables: &Tables,
+    pinned: &Pinned,
+) -> Result<Ebpf, Error> {
+    let Identity { settings, slot_ns, boot_ns, .. } = *identity;
+    let config = Config {
+        slot_ns,
+        boot_ns,
+        settings,
+        needs: settings.needs(),
+        verdict: options.task.verdict(),
+        layout: Layout::of(&settings),
+        leaves: u32::from(place.direction == Direction::Egress),
+        interface: number,
+        ..Config::DEFAULT
+    };
+    object::load(&config, &tables.tabulation, cpus(place)?, options.delay_ring, pinned)
+        .map_err(|error| refused(place, loading(&error)))
+}
+
+fn map(place: &Place, options: &Options, programs: &mut Ebpf) -> Result<Memory, Error> {
+    let failed =
+        |what: &str, error: &io::Error| refused(place, format!("cannot map {what}: {error}"));
+    let (cores, shared) =
+        (array(place, programs, object::CORES)?, array(place, programs, object::SHARED)?);
+    let cores = Cores::new(cores, cpus(place)?, &options.settings)
+        .map_err(|error| failed("the array of cores", &error))?;
+    let shared = SharedMemory::new(shared, &options.settings)
+        .map_err(|error| failed("what cores share", &error))?;
+    let lasting = array(place, programs, object::LASTING)?;
+    let admitted = AdmissionShares::new(lasting, &options.settings)
+        .map_err(|error| failed("what lasts", &error))?;
+    let delays = options.settings.delay.samples.then(|| ring(place, programs)).transpose()?;
+    Ok(Memory { cores, shared, delays, admitted })
+}
+
+/// Takes the ring of individual delays; the programs keep a reference.
+fn ring(place: &Place, programs: &mut Ebpf) -> Result<RingBuf<MapData>, Error> {
+    let name = object::DELAYS;
+    let ring = programs.take_map(name).ok_or_else(|| {
+        refused(place, format!("the object has no ring {name}; rebuild it with ebpf/build"))
+    })?;
+    RingBuf::try_from(ring)
+        .map_err(|error| refused(place, format!("cannot map the ring of delays: {error}")))
+}

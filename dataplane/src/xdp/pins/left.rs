@@ -1,0 +1,135 @@
+//! What dead processes left: listing, adoption of the hash, removal.
+
+use super::spot::Spot;
+use super::spot::spots;
+use super::{NOTE, Pins, at_work, refused};
+use crate::error::Error;
+use crate::hash_key::HashKey;
+use crate::interface::device;
+use crate::place::Place;
+use crate::xdp::clsact;
+use crate::xdp::note::VERSION;
+use crate::xdp::object::{NoteArray, Plain};
+use aya::maps::{Map, MapData};
+use std::fs::TryLockError;
+use std::path::Path;
+
+/// A counting program without a controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Its counting point.
+    pub place: Place,
+    /// Start of counting, in nanoseconds since the Unix epoch, if readable.
+    pub since_ns: Option<u64>,
+    /// Whether a run can adopt its counts. The counts of a filter without pins are lost.
+    pub adoptable: bool,
+}
+
+/// Returns the programs that dead processes left counting below `root` on interfaces of this
+/// network namespace. Changes nothing.
+///
+/// # Errors
+/// [`Error::Pins`] if the directory cannot be listed.
+pub fn left(root: &Path) -> Result<Vec<Left>, Error> {
+    let mut left = Vec::new();
+    for (directory, spot) in spots(root)?.into_iter().filter(|(_, spot)| spot.is_here()) {
+        // A run that starts while this lock is held would fail.
+        let Ok(mut pins) = Pins::lock(directory, spot) else { continue };
+        pins.leave = true;
+        if pins.is_counting() {
+            let note = pins.notes().ok().and_then(|notes| notes.get(&0, 0).ok());
+            left.push(Left {
+                place: pins.place(),
+                since_ns: note.map(|Plain(note)| note.since_ns),
+                adoptable: true,
+            });
+        }
+    }
+    left.extend(clsact::left().into_iter().map(|place| Left {
+        place,
+        since_ns: None,
+        adoptable: false,
+    }));
+    left.sort_by(|one, other| one.place.cmp(&other.place));
+    Ok(left)
+}
+
+/// Returns the hash secret of a program that a dead process left counting at one of these counting
+/// points, for the adopting process.
+#[must_use]
+pub fn kept_key(root: &Path, places: &[Place]) -> Option<HashKey> {
+    let spots = spots(root).unwrap_or_default();
+    let wanted = |spot: &Spot| {
+        let is = |place: &Place| {
+            place.direction == spot.direction && device::index(&place.interface) == Some(spot.index)
+        };
+        spot.is_here() && places.iter().any(is)
+    };
+    spots.into_iter().filter(|(_, spot)| wanted(spot)).find_map(|(directory, _)| {
+        let note = MapData::from_pin(directory.join(NOTE)).and_then(Map::from_map_data).ok()?;
+        let Plain(note) = NoteArray::try_from(note).ok()?.get(&0, 0).ok()?;
+        note.secret.key().filter(|_| note.version == VERSION)
+    })
+}
+
+/// Removes pins of deleted interfaces that had the same name. Returns whether there were any.
+pub(in crate::xdp) fn forget(root: &Path, place: &Place, index: u32) -> bool {
+    let mut forgotten = false;
+    let mut spots = spots(root).unwrap_or_default();
+    spots.retain(|(_, spot)| {
+        spot.is_here() && spot.direction == place.direction && spot.index != index
+    });
+    for (directory, spot) in spots {
+        let Ok(mut pins) = Pins::lock(directory, spot) else { continue };
+        pins.leave = !(pins.is_dead() && pins.place() == *place);
+        forgotten |= !pins.leave;
+    }
+    forgotten
+}
+
+/// Detaches the programs that dead processes left counting below `root`, on one interface or on all
+/// of this network namespace. Also removes pins of deleted interfaces, and filters without a known
+/// owner. Returns the names of the counting points.
+///
+/// # Errors
+/// [`Error::Pins`] if a process is still active there, or the system refuses; earlier removals
+/// stay.
+pub fn detach(root: &Path, interface: Option<&str>) -> Result<Vec<String>, Error> {
+    let mut ended = Vec::new();
+    for (directory, spot) in spots(root)? {
+        let named = |place: &Place| interface.is_none_or(|interface| interface == place.interface);
+        let mut pins = match Pins::lock(directory.clone(), spot) {
+            Ok(pins) => pins,
+            Err(TryLockError::WouldBlock) if spot.is_here() => {
+                let interface = device::name(spot.index).unwrap_or_default();
+                let place = Place { interface, direction: spot.direction };
+                if !named(&place) {
+                    continue;
+                }
+                return Err(Error::Pins { directory, problem: at_work(&place), source: None });
+            }
+            Err(TryLockError::WouldBlock) => continue,
+            Err(TryLockError::Error(error)) => {
+                return Err(refused(&directory, "lock this directory", error));
+            }
+        };
+        pins.leave = true;
+        let place = pins.place();
+        // In another network namespace the name may belong to another interface, with an active
+        // process.
+        if !named(&place) || !spot.is_here() && !pins.is_dead() {
+            continue;
+        }
+        let counting = pins.is_counting();
+        pins.clear().map_err(|error| refused(&directory, "remove pins", error))?;
+        pins.leave = false;
+        if counting {
+            ended.push(place.to_string());
+        }
+    }
+    let orphans = clsact::remove_left(interface)
+        .map_err(|error| refused(root, "remove filters without pins", error))?;
+    ended.extend(orphans.iter().map(ToString::to_string));
+    ended.sort();
+    Ok(ended)
+}
