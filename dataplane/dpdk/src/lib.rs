@@ -22,6 +22,8 @@
 #[cfg(feature = "link")]
 mod arguments;
 #[cfg(feature = "link")]
+mod control;
+#[cfg(feature = "link")]
 mod device;
 #[cfg(feature = "link")]
 mod eal;
@@ -35,7 +37,8 @@ mod queue;
 #[cfg(feature = "link")]
 pub use crate::{
     arguments::arguments,
-    device::{Control, Device, Queues, Stats},
+    control::{Control, Queues, Stats},
+    device::Device,
     eal::{Eal, version},
     error::Error,
     queue::{BURST, ReceiveQueue, SendQueue},

@@ -4,7 +4,7 @@
     reason = "reads and writes packet buffers of DPDK; this module holds who owns them when"
 )]
 
-use crate::device::Control;
+use crate::control::Control;
 use crate::eal;
 use crate::ffi::{self, Mbuf, Packet, Pool};
 use std::ptr::null_mut;
