@@ -10,7 +10,7 @@ use crate::clock::{Clock, Woken, nanoseconds};
 use crate::ledger::LedgerAccumulator;
 use crate::measurement::alarm::{Alarm, Watch};
 use crate::measurement::delay::tune::Tuner;
-use crate::measurement::delay::{Ends, Sample};
+use crate::measurement::delay::{DelaySampleRecord, Ends};
 use crate::measurement::{Counted, Damaged, Estimation, Reading, Reports, Rows, has_windows};
 use crate::record::Drawn;
 use crate::record::{Kind, Record};
@@ -47,8 +47,8 @@ const RETRIES: u32 = 8;
 const CLOCK_STEP_NS: u64 = 50_000_000;
 /// Interval at which a waiting live controller polls for events.
 const EVENT_INTERVAL: Duration = Duration::from_millis(100);
-/// Maximum number of single delays passed to a sink at a time.
-const DELAYS: usize = 1024;
+/// Maximum number of delay samples passed to a sink at a time.
+const MAX_DELAY_SAMPLES: usize = 1024;
 
 /// Destination of records.
 pub trait Sink {
@@ -58,12 +58,12 @@ pub trait Sink {
     /// If it cannot be written. The run ends, since its results would be lost.
     fn record(&mut self, record: &Record) -> io::Result<()>;
 
-    /// Writes single delays. Those of a window come before its record.
+    /// Writes delay samples. Those of a window come before its record.
     ///
     /// # Errors
     /// As [`record`](Self::record).
-    fn delays(&mut self, delays: &[Sample<'_>]) -> io::Result<()> {
-        let _ = delays;
+    fn delay_samples(&mut self, samples: &[DelaySampleRecord<'_>]) -> io::Result<()> {
+        let _ = samples;
         Ok(())
     }
 
@@ -418,7 +418,7 @@ impl Controller {
             let woken = self.clock.wait_until(next);
             self.handle_events()?;
             self.report_crossing(sink)?;
-            self.send_pending_delays(sink)?;
+            self.send_pending_delay_samples(sink)?;
             sink.heartbeat(&*self.dataplane, &self.summary);
             if woken != Woken::Reached || next == deadline {
                 return Ok(Some(woken));
@@ -518,33 +518,33 @@ impl Controller {
         Ok(())
     }
 
-    /// Passes single delays to the sink, if they were asked for.
-    fn send_pending_delays(&mut self, sink: &mut dyn Sink) -> Result<(), ControlError> {
+    /// Passes delay samples to the sink, if they were asked for.
+    fn send_pending_delay_samples(&mut self, sink: &mut dyn Sink) -> Result<(), ControlError> {
         if self.dataplane.settings().delay.samples
-            && let Attempt::Done(delays, _) = self.attempt("delays", Dataplane::delays)?
+            && let Attempt::Done(samples, _) = self.attempt("delays", Dataplane::delay_samples)?
         {
-            self.send_delays(self.first_window + self.schedule.window(), &delays, sink)?;
+            self.send_delay_samples(self.first_window + self.schedule.window(), &samples, sink)?;
         }
         Ok(())
     }
 
-    fn send_delays(
+    fn send_delay_samples(
         &self,
         window: u64,
-        delays: &[DelaySample],
+        samples: &[DelaySample],
         sink: &mut dyn Sink,
     ) -> Result<(), ControlError> {
         let (settings, places) =
             (&self.dataplane.settings().delay, &self.dataplane.capabilities().places);
         let options = &self.plan.options.delay;
-        for delays in delays.chunks(DELAYS) {
-            let samples: Vec<Sample<'_>> = delays
+        for samples in samples.chunks(MAX_DELAY_SAMPLES) {
+            let records: Vec<DelaySampleRecord<'_>> = samples
                 .iter()
-                .filter_map(|delay| {
-                    Sample::of(window, settings, options, places, &self.ends, delay)
+                .filter_map(|sample| {
+                    DelaySampleRecord::of(window, settings, options, places, &self.ends, sample)
                 })
                 .collect();
-            sink.delays(&samples)?;
+            sink.delay_samples(&records)?;
         }
         Ok(())
     }
@@ -661,7 +661,7 @@ impl Controller {
             );
             return Ok(());
         };
-        self.send_delays(window, &snapshot.delays, sink)?;
+        self.send_delay_samples(window, &snapshot.delay_samples, sink)?;
         let end_ns = end.unwrap_or(called).max(self.window_start);
         let (late_ns, over) = if complete { self.lateness(called) } else { (0, 0) };
         let last_window = (over > 0).then_some(window + over);
@@ -895,7 +895,7 @@ impl Controller {
     }
 
     fn finish_staggered(&mut self, sink: &mut dyn Sink) -> Result<(), ControlError> {
-        self.send_pending_delays(sink)?;
+        self.send_pending_delay_samples(sink)?;
         let now = self.clock.now();
         let Attempt::Done(snapshot, _) = self.attempt("sample", Dataplane::sample)? else {
             return Ok(());

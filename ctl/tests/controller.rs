@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use flowgauge_core::cardinality::{self, Mode};
-use flowgauge_core::delay::sample::Sample as Passed;
 use flowgauge_core::delay::{self, Kind as DelayKind, Kinds};
 use flowgauge_core::hash::crc32;
 use flowgauge_core::sketch::{self, FULL, SLACK};
@@ -15,7 +14,7 @@ use flowgauge_ctl::controller::{Changes, ControlError, Controller, Plan, Sink, S
 use flowgauge_ctl::measurement::Estimation;
 use flowgauge_ctl::measurement::cardinality::Options as Cardinality;
 use flowgauge_ctl::measurement::cardinality::estimate::Estimator;
-use flowgauge_ctl::measurement::delay::Sample;
+use flowgauge_ctl::measurement::delay::DelaySampleRecord;
 use flowgauge_ctl::measurement::frequency::estimate::Frequency;
 use flowgauge_ctl::output::Idle;
 use flowgauge_ctl::record::{Kind, Record};
@@ -1452,7 +1451,7 @@ struct Delaying {
 impl Delaying {
     fn next(&mut self) -> DelaySample {
         self.passed += 1;
-        DelaySample { place: 0, sample: Passed { at: self.passed, weight: 4096, ..Passed::EMPTY } }
+        DelaySample { at: self.passed, weight: 4096, ..DelaySample::EMPTY }
     }
 }
 
@@ -1475,7 +1474,7 @@ impl Dataplane for Delaying {
 
     fn rotate(&mut self) -> Result<Snapshot, Error> {
         let snapshot = self.scripted.rotate()?;
-        Ok(Snapshot { delays: vec![self.next()], ..snapshot })
+        Ok(Snapshot { delay_samples: vec![self.next()], ..snapshot })
     }
 
     fn published(&mut self, window: u64) -> Result<(), Error> {
@@ -1490,7 +1489,7 @@ impl Dataplane for Delaying {
         self.scripted.losses()
     }
 
-    fn delays(&mut self) -> Result<Vec<DelaySample>, Error> {
+    fn delay_samples(&mut self) -> Result<Vec<DelaySample>, Error> {
         Ok(vec![self.next()])
     }
 }
@@ -1517,7 +1516,7 @@ impl Sink for ReportedDelays {
         Ok(())
     }
 
-    fn delays(&mut self, delays: &[Sample<'_>]) -> io::Result<()> {
+    fn delay_samples(&mut self, delays: &[DelaySampleRecord<'_>]) -> io::Result<()> {
         self.since.extend(delays.iter().map(|delay| delay.window));
         self.all.extend(delays.iter().map(|delay| delay.time_ns));
         Ok(())

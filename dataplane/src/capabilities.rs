@@ -64,7 +64,7 @@ pub struct Capabilities {
     pub workers: usize,
     /// Clock that timestamps packets.
     pub clock: Clock,
-    /// Whether it reports [individual delays](crate::Dataplane::delays).
+    /// Whether it reports [delay samples](crate::Dataplane::delay_samples).
     pub delay_samples: bool,
     /// Packets in a window from which on it [watches](crate::Dataplane::watch) an entropy itself;
     /// `None` if it cannot.

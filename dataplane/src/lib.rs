@@ -30,6 +30,7 @@
 mod bounds;
 pub mod capabilities;
 pub mod capture;
+mod delay_samples;
 pub mod error;
 pub mod hash_key;
 #[cfg(target_os = "linux")]
@@ -40,7 +41,6 @@ mod outlet;
 mod place;
 pub mod poll;
 mod poll_mode;
-mod sampled;
 pub mod snapshot;
 mod spares;
 pub mod status;
@@ -64,13 +64,14 @@ pub use bounds::Bounds;
 pub use capabilities::{Capabilities, Clock};
 pub use error::Error;
 pub use flowgauge_core::MeasurementKind;
+pub use flowgauge_core::delay::DelaySample;
 pub use hash_key::HashKey;
 #[cfg(target_os = "linux")]
 pub use interface::netlink;
 pub use losses::{LossCause, Losses};
 pub use place::{Direction, Place};
 pub use poll::Poll;
-pub use snapshot::{Adopted, DelaySample, Part, Snapshot, Truth};
+pub use snapshot::{Adopted, Part, Snapshot, Truth};
 pub use status::Status;
 pub use tables::Tables;
 pub use tally::Tally;
@@ -153,14 +154,14 @@ pub trait Dataplane: Send {
         Ok(None)
     }
 
-    /// Returns the individual delays of the open window since the last call, if
+    /// Returns the delay samples of the open window since the last call, if
     /// [settings](flowgauge_core::delay::Settings::samples) enable them. The remaining ones are in
-    /// the [snapshot](Snapshot::delays) that closes the window. The buffer is limited; delays that
-    /// do not fit are counted in the bank.
+    /// the [snapshot](Snapshot::delay_samples) that closes the window. The buffer is limited;
+    /// samples that do not fit are counted in the bank.
     ///
     /// # Errors
     /// Backend failures.
-    fn delays(&mut self) -> Result<Vec<DelaySample>, Error> {
+    fn delay_samples(&mut self) -> Result<Vec<DelaySample>, Error> {
         Ok(Vec::new())
     }
 

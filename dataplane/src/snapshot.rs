@@ -3,7 +3,7 @@
 use crate::losses::Losses;
 use crate::place::Place;
 use crate::tally::Tally;
-use flowgauge_core::delay::sample::Sample;
+use flowgauge_core::delay::DelaySample;
 use flowgauge_core::reorder::Prefix;
 use flowgauge_core::{ENTROPIES, Exact, HashIdentity, Lasting, WideBank};
 use std::sync::Arc;
@@ -33,9 +33,9 @@ pub struct Snapshot {
     pub exact: Option<Arc<Exact>>,
     /// Exact counts of each prefix over all flows; set for a closed window.
     pub prefixes: Option<Arc<[Prefix]>>,
-    /// Individual delays that were not [taken](crate::Dataplane::delays) before; set for a closed
-    /// window.
-    pub delays: Vec<DelaySample>,
+    /// Delay samples that were not [taken](crate::Dataplane::delay_samples) before; set for a
+    /// closed window.
+    pub delay_samples: Vec<DelaySample>,
     /// Whether the snapshot covers all packets since the bank was opened. False if a device was
     /// restarted in between.
     pub complete: bool,
@@ -63,21 +63,12 @@ impl Snapshot {
             truth: None,
             exact: None,
             prefixes: None,
-            delays: Vec::new(),
+            delay_samples: Vec::new(),
             complete: true,
             parts: Vec::new(),
             cpu_ns: None,
         }
     }
-}
-
-/// A delay and the counting point of its answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DelaySample {
-    /// Index into [places](crate::Capabilities::places).
-    pub place: usize,
-    /// The delay.
-    pub sample: Sample,
 }
 
 /// Snapshot of one of several counting points.

@@ -45,7 +45,7 @@ fn all(clients: std::ops::Range<u16>, is_answer: bool) -> Arc<[OwnedFrame]> {
 /// Closes the window; returns its individual delays, and the number of missing ones.
 fn window(dataplane: &mut dyn Dataplane, mut taken: Vec<DelaySample>) -> (u64, u64) {
     let closed = dataplane.rotate().unwrap();
-    taken.extend(closed.delays);
+    taken.extend(closed.delay_samples);
     passed_on(&closed.bank, &dataplane.settings().delay, &taken)
 }
 
@@ -54,7 +54,11 @@ fn what_a_workers_ring_has_no_room_for_is_counted() {
     let (injector, ports) = frames(1);
     let mut poll = Poll::new(
         ports,
-        poll::Options { settings: settings(), delay_room: 8, ..poll::Options::default() },
+        poll::Options {
+            settings: settings(),
+            delay_sample_capacity: 8,
+            ..poll::Options::default()
+        },
     );
     poll.install(&Tables::new(&settings(), 1)).unwrap();
     for _ in 0..2 {
@@ -69,7 +73,7 @@ fn what_a_workers_ring_has_no_room_for_is_counted() {
         injector.feed(all(client..client + 5, true));
         // Frames fed before are in the answer to any call that asks the worker.
         poll.sample().unwrap();
-        taken.extend(poll.delays().unwrap());
+        taken.extend(poll.delay_samples().unwrap());
     }
     assert_eq!(window(&mut poll, taken), (100, 0));
 }
@@ -85,7 +89,7 @@ fn windows_of_several_workers_have_all_of_their_delays() {
     assert_eq!(window(&mut poll, Vec::new()), (0, 0));
     let (mut passed, mut windows) = (0, 0);
     let mut close = |poll: &mut Poll| {
-        let taken = poll.delays().unwrap();
+        let taken = poll.delay_samples().unwrap();
         let (found, missing) = window(poll, taken);
         assert_eq!(missing, 0);
         passed += found;
@@ -131,7 +135,7 @@ mod kernel {
             [(Direction::Ingress, Mode::Native), (Direction::Egress, Mode::Native)]
         {
             let options =
-                Options { mode: Some(mode), delay_ring: 4096, ..Options::new(settings()) };
+                Options { mode: Some(mode), delay_sample_ring: 4096, ..Options::new(settings()) };
             let mut xdp = Xdp::detached(direction, options);
             match xdp.install(&Tables::new(&settings(), 1)) {
                 Err(Error::Kernel { problem, .. }) if problem.contains("it takes root") => {
@@ -154,7 +158,7 @@ mod kernel {
             let mut taken = Vec::new();
             for client in (1000..1200).step_by(50) {
                 inject(all(client..client + 50, true));
-                taken.extend(xdp.delays().unwrap());
+                taken.extend(xdp.delay_samples().unwrap());
             }
             assert_eq!(window(&mut xdp, taken), (200, 0));
         }
@@ -225,14 +229,14 @@ mod kernel {
                     while !is_over {
                         is_over = far_end.try_recv() != Err(TryRecvError::Empty)
                             && near_end.iter().all(|end| end.is_finished());
-                        let mut taken = xdp.delays().unwrap();
+                        let mut taken = xdp.delay_samples().unwrap();
                         let closed = xdp.rotate().unwrap();
-                        taken.extend(closed.delays);
-                        taken.iter().for_each(|delay| places[delay.place] += 1);
+                        taken.extend(closed.delay_samples);
+                        taken.iter().for_each(|delay| places[delay.place as usize] += 1);
                         let (found, missing) = passed_on(&closed.bank, &settings.delay, &taken);
                         for part in &closed.parts {
                             let at = |delay: &&DelaySample| {
-                                xdp.capabilities().places[delay.place] == part.place
+                                xdp.capabilities().places[delay.place as usize] == part.place
                             };
                             let of_place: Vec<DelaySample> =
                                 taken.iter().filter(at).copied().collect();

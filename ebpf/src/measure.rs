@@ -5,7 +5,7 @@
 //! from position `n` of the list on that is on. So the chain is as long as the number of
 //! measurements that are on, and ends at an empty slot.
 
-use crate::memory::{DELAYS, Live, Place, config, context, core, now, packet, settings};
+use crate::memory::{DELAY_SAMPLES, Live, Place, config, context, core, now, packet, settings};
 use aya_ebpf::bindings::{bpf_spin_lock, tcx_action_base};
 use aya_ebpf::btf_maps;
 use aya_ebpf::helpers::{bpf_spin_lock as lock, bpf_spin_unlock as unlock};
@@ -14,7 +14,8 @@ use aya_ebpf::maps::ProgramArray;
 use aya_ebpf::programs::XdpContext;
 use core::ffi::c_void;
 use core::ptr::NonNull;
-use flowgauge_core::delay::sample::{Outbox, ROOM, Sample};
+use flowgauge_core::delay::sample::CAPACITY;
+use flowgauge_core::delay::{DelaySample, DelaySamples};
 use flowgauge_core::kernel::{Core, Layout};
 use flowgauge_core::list::MEASUREMENTS;
 use flowgauge_core::{
@@ -177,20 +178,20 @@ locked_programs! {
 /// Flag of the ring buffer: no wakeup, because user space polls.
 const NO_WAKEUP: u64 = 1;
 
-/// Sends the packet's delays to user space one by one. Last program of the chain, with
+/// Sends the packet's delay samples to user space. Last program of the chain, with
 /// `--delay-samples`.
 #[inline(always)]
-fn pass_on<H: Hook>(_: *mut c_void) -> i32 {
+fn send_samples<H: Hook>(_: *mut c_void) -> i32 {
     let Some(core) = core() else { return H::verdict() };
-    let outbox = config!(layout.lasting[Delay::INDEX]) as usize;
+    let offset = config!(layout.lasting[Delay::INDEX]) as usize;
     // SAFETY: at the offset that the loader chose, aligned to words.
-    let outbox: &mut Outbox = unsafe { core.cast::<u8>().add(outbox).cast().as_mut() };
-    let (length, samples) = outbox.parts();
+    let samples: &mut DelaySamples = unsafe { core.cast::<u8>().add(offset).cast().as_mut() };
+    let (length, samples) = samples.parts();
     let mut index = 0;
-    while index < *length as usize && index < ROOM {
-        let sample = &samples[index & (ROOM - 1)];
-        if DELAYS.output::<Sample>(sample, NO_WAKEUP).is_err() {
-            missed(core, sample);
+    while index < *length as usize && index < CAPACITY {
+        let sample = &samples[index & (CAPACITY - 1)];
+        if DELAY_SAMPLES.output::<DelaySample>(sample, NO_WAKEUP).is_err() {
+            count_unsampled(core, sample);
         }
         index += 1;
     }
@@ -198,16 +199,17 @@ fn pass_on<H: Hook>(_: *mut c_void) -> i32 {
     H::verdict()
 }
 
-program!("xdp", pass_on::<Whole>, "xdp_samples");
-program!("xdp.frags", pass_on::<Pieces>, "frags_samples");
-program!("classifier", pass_on::<Tcx>, "tcx_samples");
+program!("xdp", send_samples::<Whole>, "xdp_samples");
+program!("xdp.frags", send_samples::<Pieces>, "frags_samples");
+program!("classifier", send_samples::<Tcx>, "tcx_samples");
 
-/// Counts a delay that did not fit into the ring buffer, in the bank in which it was counted.
+/// Counts a sample that did not fit into the ring buffer, in the bank in which its delay is
+/// counted.
 #[inline(always)]
-fn missed(core: NonNull<Core>, sample: &Sample) {
+fn count_unsampled(core: NonNull<Core>, sample: &DelaySample) {
     let bank = Layout::bank(sample.bank as usize & (BANKS - 1), config!(layout.bank));
     let own = config!(layout.own[Delay::INDEX]) as usize;
     // SAFETY: within the element, as in `Place`.
     let delay: &mut Delay = unsafe { core.cast::<u8>().add(bank).add(own).cast().as_mut() };
-    delay.miss(sample.row as usize);
+    delay.count_unsampled(sample.row as usize);
 }

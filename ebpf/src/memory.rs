@@ -54,10 +54,10 @@ static SHARED: Array<SharedBanks> = Array::with_max_entries(1, MMAPABLE);
 #[map]
 static LASTING: Array<u64> = Array::with_max_entries(1, MMAPABLE);
 
-/// Ring buffer of single delays; user space sets its length. Without `--delay-samples` it is
+/// Ring buffer of delay samples; user space sets its length. Without `--delay-samples` it is
 /// created as an array, and unused.
 #[map]
-pub(crate) static DELAYS: RingBuf = RingBuf::with_byte_size(1 << 12, 0);
+pub(crate) static DELAY_SAMPLES: RingBuf = RingBuf::with_byte_size(1 << 12, 0);
 
 /// Returns the settings. The compiler does not see their initial values; the verifier, at load
 /// time, knows every value loaded from them. A measurement whose words are zero is off.

@@ -1,7 +1,7 @@
 //! One trace of round trips through tables of several algorithms and sizes.
 
+use flowgauge_core::delay::DelaySamples;
 use flowgauge_core::delay::histogram::Histogram;
-use flowgauge_core::delay::sample::Outbox;
 use flowgauge_core::delay::{Algorithm, Kind, Kinds, Settings};
 use flowgauge_core::measurement::{Parts, Pass};
 use flowgauge_core::{
@@ -294,7 +294,7 @@ struct CountingTable {
     settings: Settings,
     bank: Box<Bank>,
     lasting: Box<SharedLasting>,
-    outbox: Outbox,
+    samples: DelaySamples,
 }
 
 impl CountingTable {
@@ -302,13 +302,19 @@ impl CountingTable {
         let settings = setup.settings(delays);
         let lasting = SharedLasting::boxed();
         Delay::prepare(Delay::shared_lasting(&lasting), &settings);
-        CountingTable { setup, settings, bank: Bank::boxed(), lasting, outbox: *Outbox::boxed() }
+        CountingTable {
+            setup,
+            settings,
+            bank: Bank::boxed(),
+            lasting,
+            samples: *DelaySamples::boxed(),
+        }
     }
 
     fn count(&mut self, pass: &Pass<'_>, packets: &[Observation]) {
         let parts = Parts {
             own: Delay::core(&mut self.bank),
-            lasting: &mut self.outbox,
+            lasting: &mut self.samples,
             shared: &(),
             shared_lasting: Delay::shared_lasting(&self.lasting),
         };

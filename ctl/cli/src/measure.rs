@@ -17,7 +17,9 @@ use flowgauge_ctl::controller::{ControlError, Controller, Plan, Sink, Summary};
 use flowgauge_ctl::identity::Identity;
 #[cfg(feature = "lake")]
 use flowgauge_ctl::lake::{self, Lake, Store};
-use flowgauge_ctl::output::{Csv, DelayLog, Format, Idle, Json, Look, Origin, Tee, Times, escaped};
+use flowgauge_ctl::output::{
+    Csv, DelaySampleLog, Format, Idle, Json, Look, Origin, Tee, Times, escaped,
+};
 use flowgauge_dataplane::middleware::Recorder;
 use flowgauge_dataplane::poll::port::{Port, Ports};
 use flowgauge_dataplane::poll::{self, Pace, Poll};
@@ -145,7 +147,7 @@ fn run_controller<C: Clock + 'static>(
     }
     if let Some(path) = &outputs.delay_samples {
         sinks.0.push(Box::new(Expendable::new(
-            DelayLog::new(Whole::new(create(path)?)),
+            DelaySampleLog::new(Whole::new(create(path)?)),
             path,
             &problems,
         )));

@@ -4,7 +4,7 @@
 use crate::signals;
 use flowgauge_ctl::Record;
 use flowgauge_ctl::controller::{Sink, Summary};
-use flowgauge_ctl::measurement::delay::Sample;
+use flowgauge_ctl::measurement::delay::DelaySampleRecord;
 use flowgauge_dataplane::Dataplane;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -132,8 +132,8 @@ impl<S: Sink> Sink for Expendable<S> {
         Ok(())
     }
 
-    fn delays(&mut self, delays: &[Sample<'_>]) -> io::Result<()> {
-        self.write(|sink| sink.delays(delays));
+    fn delay_samples(&mut self, samples: &[DelaySampleRecord<'_>]) -> io::Result<()> {
+        self.write(|sink| sink.delay_samples(samples));
         Ok(())
     }
 

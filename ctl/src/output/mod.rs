@@ -11,7 +11,7 @@
 //! traffic.
 
 mod csv;
-mod delays;
+mod delay_samples;
 mod idle;
 mod json;
 mod layout;
@@ -19,7 +19,7 @@ pub(crate) mod metrics;
 mod table;
 
 pub use csv::Csv;
-pub use delays::DelayLog;
+pub use delay_samples::DelaySampleLog;
 pub use idle::Idle;
 pub use json::Json;
 #[cfg(feature = "grpc")]
@@ -31,7 +31,7 @@ pub use crate::text::{counted, escaped, escaped_json, grouped, scaled};
 
 use crate::controller::{Sink, Summary};
 use crate::identity::Identity;
-use crate::measurement::delay::Sample;
+use crate::measurement::delay::DelaySampleRecord;
 use crate::record::Record;
 use flowgauge_dataplane::Dataplane;
 use std::io::{self, Write};
@@ -94,8 +94,8 @@ impl<S: Sink + ?Sized> Sink for Box<S> {
         (**self).record(record)
     }
 
-    fn delays(&mut self, delays: &[Sample<'_>]) -> io::Result<()> {
-        (**self).delays(delays)
+    fn delay_samples(&mut self, samples: &[DelaySampleRecord<'_>]) -> io::Result<()> {
+        (**self).delay_samples(samples)
     }
 
     fn heartbeat(&mut self, dataplane: &dyn Dataplane, summary: &Summary) {
@@ -112,8 +112,8 @@ impl Sink for Tee<'_> {
         self.0.iter_mut().try_for_each(|sink| sink.record(record))
     }
 
-    fn delays(&mut self, delays: &[Sample<'_>]) -> io::Result<()> {
-        self.0.iter_mut().try_for_each(|sink| sink.delays(delays))
+    fn delay_samples(&mut self, samples: &[DelaySampleRecord<'_>]) -> io::Result<()> {
+        self.0.iter_mut().try_for_each(|sink| sink.delay_samples(samples))
     }
 
     fn heartbeat(&mut self, dataplane: &dyn Dataplane, summary: &Summary) {

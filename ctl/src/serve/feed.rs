@@ -3,8 +3,8 @@
 use super::kept::RecentItems;
 use super::proto;
 use crate::controller::Sink;
-use crate::measurement::delay::Sample;
-use crate::output::{DelayLog, Origin, line};
+use crate::measurement::delay::DelaySampleRecord;
+use crate::output::{DelaySampleLog, Origin, line};
 use crate::record::{Kind, Record};
 use std::io;
 use std::sync::Arc;
@@ -20,33 +20,38 @@ const MAX_RECORDS: usize = 1024;
 pub struct Feed {
     pub(super) windows: RecentItems<Arc<proto::Record>>,
     pub(super) samples: RecentItems<Arc<proto::Record>>,
-    pub(super) delays: RecentItems<Arc<proto::Delays>>,
-    /// Whether the run streams single delays.
-    passes_delays: Arc<AtomicBool>,
+    pub(super) delay_samples: RecentItems<Arc<proto::Delays>>,
+    /// Whether the run streams delay samples.
+    has_delay_samples: Arc<AtomicBool>,
 }
 
 impl Default for Feed {
     fn default() -> Self {
-        let (windows, samples, delays) = (
+        let (windows, samples, delay_samples) = (
             RecentItems::new(MAX_BYTES, MAX_RECORDS),
             RecentItems::new(MAX_BYTES, MAX_RECORDS),
             RecentItems::new(MAX_BYTES, MAX_RECORDS),
         );
-        Feed { windows, samples, delays, passes_delays: Arc::default() }
+        Feed { windows, samples, delay_samples, has_delay_samples: Arc::default() }
     }
 }
 
 impl Feed {
-    /// Returns a sink for the records of the source with this name. `passes_delays` decides whether
-    /// single delays are streamed.
+    /// Returns a sink for the records of the source with this name. `has_delay_samples` decides
+    /// whether delay samples are streamed.
     #[must_use]
-    pub fn of(&self, origin: Origin, name: &str, passes_delays: bool) -> impl Sink + use<> {
-        self.passes_delays.fetch_or(passes_delays, Ordering::Relaxed);
-        Source { feed: self.clone(), origin, name: name.to_owned(), log: DelayLog::new(Vec::new()) }
+    pub fn of(&self, origin: Origin, name: &str, has_delay_samples: bool) -> impl Sink + use<> {
+        self.has_delay_samples.fetch_or(has_delay_samples, Ordering::Relaxed);
+        Source {
+            feed: self.clone(),
+            origin,
+            name: name.to_owned(),
+            log: DelaySampleLog::new(Vec::new()),
+        }
     }
 
-    pub(super) fn passes_delays(&self) -> bool {
-        self.passes_delays.load(Ordering::Relaxed)
+    pub(super) fn has_delay_samples(&self) -> bool {
+        self.has_delay_samples.load(Ordering::Relaxed)
     }
 }
 
@@ -56,7 +61,7 @@ struct Source {
     origin: Origin,
     name: String,
     /// Encoder of single delays that are not yet published.
-    log: DelayLog<Vec<u8>>,
+    log: DelaySampleLog<Vec<u8>>,
 }
 
 impl Source {
@@ -86,7 +91,7 @@ impl Source {
         })
     }
 
-    /// Publishes the delays that the encoder has written.
+    /// Publishes the delay samples that the encoder has written.
     fn pass_on(&mut self) -> io::Result<()> {
         let lines = self.log.take();
         if lines.is_empty() {
@@ -97,7 +102,7 @@ impl Source {
         let bytes = json_lines.len();
         let delays = proto::Delays { number: 0, host, run, source: self.name.clone(), json_lines };
         self.feed
-            .delays
+            .delay_samples
             .push(|number| Ok((Arc::new(proto::Delays { number: number + 1, ..delays }), bytes)))
     }
 }
@@ -115,18 +120,18 @@ impl Sink for Source {
         kept.push(|number| {
             Ok::<_, io::Error>((Arc::new(proto::Record { number: number + 1, ..message }), bytes))
         })?;
-        if self.feed.passes_delays() && self.feed.delays.is_read() {
+        if self.feed.has_delay_samples() && self.feed.delay_samples.is_read() {
             self.log.record(record)?;
             self.pass_on()?;
         }
         Ok(())
     }
 
-    fn delays(&mut self, delays: &[Sample<'_>]) -> io::Result<()> {
-        if !self.feed.delays.is_read() {
+    fn delay_samples(&mut self, samples: &[DelaySampleRecord<'_>]) -> io::Result<()> {
+        if !self.feed.delay_samples.is_read() {
             return Ok(());
         }
-        self.log.delays(delays)?;
+        self.log.delay_samples(samples)?;
         self.pass_on()
     }
 }

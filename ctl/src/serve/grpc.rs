@@ -253,12 +253,12 @@ impl Agent for AgentService {
         &self,
         _: Request<proto::DelaysRequest>,
     ) -> Result<Response<Self::DelaysStream>, Status> {
-        if !self.state.feed.passes_delays() {
+        if !self.state.feed.has_delay_samples() {
             return Err(Status::failed_precondition(
                 "this run does not pass on delays one by one; --delay-samples FILE does",
             ));
         }
-        let kept = &self.state.feed.delays;
+        let kept = &self.state.feed.delay_samples;
         Ok(self.follow(kept, kept.next(), |piece| {
             use proto::delays_response::Told;
             let message = match piece {

@@ -136,9 +136,9 @@ impl<D: Dataplane> Dataplane for FaultInjector<D> {
         self.inner.losses()
     }
 
-    fn delays(&mut self) -> Result<Vec<DelaySample>, Error> {
+    fn delay_samples(&mut self) -> Result<Vec<DelaySample>, Error> {
         self.strike("read delays", self.faults.request_lost, "request lost")?;
-        self.inner.delays()
+        self.inner.delay_samples()
     }
 
     fn admit(&mut self, admissions: &[(Kind, Admission)]) -> Result<(), Error> {

@@ -207,8 +207,8 @@ impl<D: Dataplane, W: Write + Send> Dataplane for Recorder<D, W> {
         result
     }
 
-    fn delays(&mut self) -> Result<Vec<DelaySample>, Error> {
-        let result = self.inner.delays();
+    fn delay_samples(&mut self) -> Result<Vec<DelaySample>, Error> {
+        let result = self.inner.delay_samples();
         // Only their number: the delays themselves are in the configured output file.
         let described = outcome(&result, |delays| json!(delays.len()));
         if !matches!(&result, Ok(delays) if delays.is_empty()) {

@@ -22,13 +22,13 @@
 
 mod batch;
 mod cpu;
+mod delay_samples;
 mod gate;
 mod handoff;
 mod lot;
 mod meter;
 mod passes;
 pub mod port;
-mod tap;
 mod timed_port;
 mod truth;
 mod vector;
@@ -43,17 +43,18 @@ pub use vector::instructions::{Instructions, NotAvailable, VARIABLE as INSTRUCTI
 pub use crate::poll_mode::PollMode;
 
 use crate::capabilities::{Capabilities, Clock};
+use crate::delay_samples::DelaySampleQueue;
 use crate::error::Error;
 use crate::losses::Losses;
-use crate::sampled::Sampled;
-use crate::snapshot::{Adopted, DelaySample, Snapshot, Truth};
+use crate::snapshot::{Adopted, Snapshot, Truth};
 use crate::spares::BankPool;
 use crate::status::{Status, WorkerStatus};
 use crate::tables::Tables;
 use crate::tally::Tally;
 use crate::{Dataplane, Event};
+use delay_samples::{DelaySampleReceiver, delay_sample_channel};
 use flowgauge_core::Zeroed;
-use flowgauge_core::delay::{Admission, Kind};
+use flowgauge_core::delay::{Admission, DelaySample, Kind};
 use flowgauge_core::{BANKS, HashIdentity, Lasting, Settings, Sharing, Tabulation, WideBank};
 use handoff::{Reader, handoff};
 use meter::LoadHistory;
@@ -62,7 +63,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
-use tap::{SampleReceiver, sample_channel};
 use truth::ExactFlows;
 use worker::unix_time;
 
@@ -81,9 +81,9 @@ pub struct Options {
     pub poll_mode: PollMode,
     /// CPUs to pin workers to, in turn; empty for no pinning.
     pub cpus: Vec<usize>,
-    /// Capacity of the buffer for individual delays between a worker and the controller, in live
+    /// Capacity of the buffer for delay samples between a worker and the controller, in live
     /// runs.
-    pub delay_room: usize,
+    pub delay_sample_capacity: usize,
 }
 
 impl Default for Options {
@@ -96,7 +96,7 @@ impl Default for Options {
             poll_mode: PollMode::default(),
             cpus: Vec::new(),
             // 2 MiB, enough for ten reads a second.
-            delay_room: 1 << 16,
+            delay_sample_capacity: 1 << 16,
         }
     }
 }
@@ -129,9 +129,9 @@ pub struct Poll {
     /// Whether a rotation has been started and not completed.
     rotating: bool,
     end_reported: bool,
-    /// Receivers of individual delays, and the delays received.
-    receivers: Vec<SampleReceiver>,
-    sampled: Sampled,
+    /// Receivers of delay samples, and the samples received.
+    receivers: Vec<DelaySampleReceiver>,
+    delay_samples: DelaySampleQueue,
 }
 
 impl Poll {
@@ -161,11 +161,11 @@ impl Poll {
             let (writer, reader) = handoff(options.settings, Arc::clone(&shared_sketches));
             readers.push(reader);
             let account = LoadHistory::new();
-            let (tap, receiver) = options
+            let (delay_samples, receiver) = options
                 .settings
                 .delay
                 .samples
-                .then(|| sample_channel(gate.pace(), options.delay_room))
+                .then(|| delay_sample_channel(gate.pace(), options.delay_sample_capacity))
                 .unzip();
             receivers.extend(receiver);
             let Options { settings, slot_ns, poll_mode, .. } = options;
@@ -176,7 +176,7 @@ impl Poll {
                     meter,
                     poll_mode,
                     writer,
-                    tap,
+                    delay_samples,
                     sharing,
                     settings,
                     tabulation,
@@ -207,7 +207,7 @@ impl Poll {
             rotating: false,
             end_reported: false,
             receivers,
-            sampled: Sampled::default(),
+            delay_samples: DelaySampleQueue::default(),
         }
     }
 
@@ -230,10 +230,12 @@ impl Poll {
         }
     }
 
-    /// Collects the individual delays that have arrived.
+    /// Collects the delay samples that have arrived.
     fn drain(&mut self) {
-        let Self { receivers, sampled, .. } = self;
-        receivers.iter_mut().for_each(|receiver| receiver.drain(|sample| sampled.add(0, sample)));
+        let Self { receivers, delay_samples, .. } = self;
+        receivers
+            .iter_mut()
+            .for_each(|receiver| receiver.drain(|sample| delay_samples.add(sample)));
     }
 
     fn started(&self, operation: &'static str) -> Result<HashIdentity, Error> {
@@ -410,9 +412,9 @@ impl Dataplane for Poll {
             snapshot.prefixes = exact.take_prefixes(closed).map(Arc::from);
         }
         self.shared_sketches.banks[closed % BANKS].clear(settings);
-        // Workers pass on all delays of a bank before they leave it.
+        // Workers send all samples of a bank before they leave it.
         self.drain();
-        snapshot.delays = self.sampled.close();
+        snapshot.delay_samples = self.delay_samples.close();
         let cpu_ns: u64 = self.readers.iter().map(Reader::cpu_ns).sum();
         let used = cpu_ns - std::mem::replace(&mut self.cpu_ns, cpu_ns);
         // CPU time would make a replay irreproducible.
@@ -455,9 +457,9 @@ impl Dataplane for Poll {
         Ok(self.source.received())
     }
 
-    fn delays(&mut self) -> Result<Vec<DelaySample>, Error> {
+    fn delay_samples(&mut self) -> Result<Vec<DelaySample>, Error> {
         self.drain();
-        Ok(self.sampled.take())
+        Ok(self.delay_samples.take())
     }
 
     fn status(&self) -> Status {

@@ -4,35 +4,35 @@
 //! goes through all buffered packets with its tables in the nearest cache. While frames are parsed,
 //! the cache holds only the frames prefetched from memory.
 
+use super::delay_samples::DelaySampleSender;
 use super::port::Frame;
-use super::tap::SampleSender;
-use flowgauge_core::delay::sample::{PER_PACKET, ROOM};
+use flowgauge_core::delay::sample::{CAPACITY, PER_PACKET};
 use flowgauge_core::{Active, Arrival, Context, Link, Observation, Record};
 
 /// Packets per pass: 4 KiB of observations.
 const LENGTH: usize = 64;
 
-const _: () = assert!(LENGTH * PER_PACKET <= ROOM, "room for the delays of a pass");
+const _: () = assert!(LENGTH * PER_PACKET <= CAPACITY, "room for the delay samples of a pass");
 
 /// Buffered packets that no measurement has processed yet. The bank is incomplete until they are
 /// [flushed](Passes::flush).
 pub struct Passes {
     observations: [Observation; LENGTH],
     length: usize,
-    /// Destination of individual delays, if enabled.
-    tap: Option<SampleSender>,
+    /// Destination of delay samples, if enabled.
+    delay_samples: Option<DelaySampleSender>,
 }
 
 impl Default for Passes {
     fn default() -> Self {
-        Passes { observations: [Observation::EMPTY; LENGTH], length: 0, tap: None }
+        Passes { observations: [Observation::EMPTY; LENGTH], length: 0, delay_samples: None }
     }
 }
 
 impl Passes {
-    /// Creates an empty buffer with a destination for delays.
-    pub(super) fn with(tap: Option<SampleSender>) -> Self {
-        Passes { tap, ..Self::default() }
+    /// Creates an empty buffer with a destination for delay samples.
+    pub(super) fn with(delay_samples: Option<DelaySampleSender>) -> Self {
+        Passes { delay_samples, ..Self::default() }
     }
 
     /// Counts a frame that arrived at `timestamp` like [`Record::record`], at once or at the next
@@ -67,8 +67,8 @@ impl Passes {
     pub fn flush(&mut self, active: &mut Active<'_>, context: &Context<'_>) {
         active.measure(context, self.observations.get(..self.length).unwrap_or_default());
         self.length = 0;
-        if let Some(tap) = &mut self.tap {
-            tap.pass_on(active);
+        if let Some(delay_samples) = &mut self.delay_samples {
+            delay_samples.send(active);
         }
     }
 }

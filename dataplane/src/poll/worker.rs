@@ -37,7 +37,7 @@ impl WorkerConfig {
             meter,
             poll_mode,
             writer,
-            tap,
+            delay_samples,
             sharing,
             settings,
             tabulation,
@@ -48,8 +48,10 @@ impl WorkerConfig {
         } = self;
         let port = TimedPort::new(port, meter);
         let (keys, seen) = (Vec::new(), Vec::new());
-        let (batch, passes) =
-            (Batch::new(&settings, &tabulation, Instructions::in_use()), Passes::with(tap));
+        let (batch, passes) = (
+            Batch::new(&settings, &tabulation, Instructions::in_use()),
+            Passes::with(delay_samples),
+        );
         Worker {
             port,
             poll_mode,

@@ -1,9 +1,9 @@
 //! Configuration of a worker.
 
+use super::delay_samples::DelaySampleSender;
 use super::gate::Gate;
 use super::handoff::Writer;
 use super::meter::LoadMeter;
-use super::tap::SampleSender;
 use super::truth::ExactFlows;
 use crate::poll_mode::PollMode;
 use flowgauge_core::{Settings, Sharing, Tabulation};
@@ -15,7 +15,7 @@ pub struct WorkerConfig {
     pub(super) meter: Arc<LoadMeter>,
     pub(super) poll_mode: PollMode,
     pub(super) writer: Writer,
-    pub(super) tap: Option<SampleSender>,
+    pub(super) delay_samples: Option<DelaySampleSender>,
     pub(super) sharing: Sharing,
     pub(super) settings: Settings,
     pub(super) tabulation: Arc<Tabulation>,

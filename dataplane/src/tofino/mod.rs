@@ -50,7 +50,7 @@ pub use crate::error::Failure;
 use crate::capabilities::Capabilities;
 use crate::error::Error;
 use crate::losses::Losses;
-use crate::snapshot::{DelaySample, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::status::{Status, SwitchStatus};
 use crate::tables::Tables;
 use crate::tally::Tally;
@@ -60,7 +60,7 @@ use flowgauge_bfruntime::proto;
 use flowgauge_bfruntime::schema::{Schema, Table};
 use flowgauge_bfruntime::{Entry, Place};
 use flowgauge_core::cardinality::Mode;
-use flowgauge_core::delay::{Admission, Kind};
+use flowgauge_core::delay::{Admission, DelaySample, Kind};
 use flowgauge_core::{Counters, Lasting, Settings};
 use measurement::{Alarms, NO_THRESHOLDS, Samples, Staggered, alarms};
 use ports::Ports;
@@ -268,7 +268,7 @@ impl Dataplane for Tofino {
         Ok(())
     }
 
-    fn delays(&mut self) -> Result<Vec<DelaySample>, Error> {
+    fn delay_samples(&mut self) -> Result<Vec<DelaySample>, Error> {
         if self.switch.counting.is_some() && self.switch.samples.is_some() {
             self.runtime.block_on(self.switch.receive());
         }
@@ -940,7 +940,7 @@ impl Counting {
         complete: bool,
     ) -> Snapshot {
         Snapshot {
-            delays,
+            delay_samples: delays,
             packets_before,
             packets_after,
             complete,

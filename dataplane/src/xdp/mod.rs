@@ -55,12 +55,12 @@ pub use trial::{Loaded, Trial, trials};
 pub use crate::interface::{DeviceCounters, Interface, LinkChanges, link_of, merged};
 
 use crate::capabilities::Capabilities;
+use crate::delay_samples::DelaySampleQueue;
 use crate::error::Error;
 use crate::interface::device;
 use crate::losses::Losses;
 use crate::place::{Direction, Place};
-use crate::sampled::Sampled;
-use crate::snapshot::{Adopted, DelaySample, Part, Snapshot};
+use crate::snapshot::{Adopted, Part, Snapshot};
 use crate::spares::BankPool;
 use crate::status::{ProgramStatus, Status};
 use crate::tables::Tables;
@@ -68,7 +68,7 @@ use crate::tally::Tally;
 use crate::{Dataplane, Event};
 use common::Common;
 use flowgauge_core::Zeroed;
-use flowgauge_core::delay::{Admission, Kind};
+use flowgauge_core::delay::{Admission, DelaySample, Kind};
 use flowgauge_core::heavy::Algorithm;
 use flowgauge_core::{Lasting, Link, Settings};
 use grace::Grace;
@@ -101,8 +101,7 @@ struct Running {
     events: Vec<Event>,
     /// Whether the end of all counting was reported.
     ended: bool,
-    /// Individual delays.
-    sampled: Sampled,
+    delay_samples: DelaySampleQueue,
 }
 
 /// Progress of a rotation.
@@ -280,7 +279,7 @@ impl Dataplane for Xdp {
             next_window,
             events,
             ended: false,
-            sampled: Sampled::default(),
+            delay_samples: DelaySampleQueue::default(),
         };
         if !any_adopted {
             self.running = Some(running);
@@ -328,10 +327,10 @@ impl Dataplane for Xdp {
             source: Some(error),
         })?;
         running.phase = Phase::Closed;
-        // Before the banks are read: no program counts there any more, and all its delays were
-        // passed on.
+        // Before the banks are read: no program counts there any more, and all its samples were
+        // sent.
         running.drain();
-        let Running { hooks, tables, sums, sampled, .. } = running;
+        let Running { hooks, tables, sums, delay_samples, .. } = running;
         let snapshots = hooks.iter_mut().map(|hook| hook.closed(&settings, tables, sums)).collect();
         let mut snapshot = united(hooks, snapshots, sums, &settings, tables);
         // Read after the losses.
@@ -340,7 +339,7 @@ impl Dataplane for Xdp {
             .iter_mut()
             .zip(hooks)
             .for_each(|(part, hook)| part.received = hook.received());
-        Ok(Snapshot { delays: sampled.close(), ..snapshot })
+        Ok(Snapshot { delay_samples: delay_samples.close(), ..snapshot })
     }
 
     fn published(&mut self, window: u64) -> Result<(), Error> {
@@ -375,10 +374,10 @@ impl Dataplane for Xdp {
         Ok(hooks.map(Hook::received).reduce(|one, other| Some(one?.plus(other?))).flatten())
     }
 
-    fn delays(&mut self) -> Result<Vec<DelaySample>, Error> {
+    fn delay_samples(&mut self) -> Result<Vec<DelaySample>, Error> {
         let Some(running) = &mut self.running else { return Ok(Vec::new()) };
         running.drain();
-        Ok(running.sampled.take())
+        Ok(running.delay_samples.take())
     }
 
     fn status(&self) -> Status {
@@ -427,13 +426,12 @@ impl Running {
         }
     }
 
-    /// Takes the individual delays that have arrived.
+    /// Takes the delay samples that have arrived.
     fn drain(&mut self) {
-        let Self { hooks, sampled, .. } = self;
-        hooks
-            .iter_mut()
-            .enumerate()
-            .for_each(|(place, hook)| hook.drain(|sample| sampled.add(place, sample)));
+        let Self { hooks, delay_samples, .. } = self;
+        for (hook, place) in hooks.iter_mut().zip(0..) {
+            hook.drain(|sample| delay_samples.add(DelaySample { place, ..sample }));
+        }
     }
 
     /// Repeats the step at which the earlier process may have been killed; see [`pins`].

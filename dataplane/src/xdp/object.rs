@@ -53,7 +53,7 @@ const TCX_CHAIN: &str = "TCX_CHAIN";
 /// Arrays that outlive a process whose programs are retained: counting memory, and the arrays of
 /// follow-up programs, which the kernel empties once no process and no pin references them.
 pub(super) const KEPT: [&str; 6] = [CORES, SHARED, LASTING, XDP_CHAIN, FRAGS_CHAIN, TCX_CHAIN];
-pub(super) const DELAYS: &str = "DELAYS";
+pub(super) const DELAY_SAMPLES: &str = "DELAY_SAMPLES";
 pub(super) const XDP: [&str; 2] = ["flowgauge_xdp", "flowgauge_xdp_keyed"];
 pub(super) const XDP_ALL: [&str; 2] = ["flowgauge_xdp_all", "flowgauge_xdp_all_keyed"];
 pub(super) const XDP_FRAGS: [&str; 2] = ["flowgauge_xdp_frags", "flowgauge_xdp_frags_keyed"];
@@ -104,9 +104,9 @@ pub(super) fn load(
         &[(CORES, config.layout.core), (SHARED, shared), (LASTING, lasting)],
     );
     if settings.delay.samples {
-        loader.map_max_entries(DELAYS, ring);
+        loader.map_max_entries(DELAY_SAMPLES, ring);
     } else {
-        elements::without(&mut object, DELAYS);
+        elements::without(&mut object, DELAY_SAMPLES);
     }
     let config = Plain(*config);
     loader

@@ -23,9 +23,9 @@ pub struct Options {
     pub task: Task,
     /// Method by which rotations wait for packets in flight; `None` for the first that works.
     pub wait: Option<Wait>,
-    /// Size of the ring for individual delays of each counting point, in bytes; rounded to a power
+    /// Size of the ring for delay samples of each counting point, in bytes; rounded to a power
     /// of two of pages.
-    pub delay_ring: u32,
+    pub delay_sample_ring: u32,
 }
 
 /// Action of an ingress program.
@@ -48,8 +48,8 @@ impl Task {
     }
 }
 
-/// Room for 100,000 delays, enough for ten reads a second.
-const DELAY_RING: u32 = 1 << 22;
+/// Room for 100,000 samples, enough for ten reads a second.
+const DELAY_SAMPLE_RING: u32 = 1 << 22;
 
 impl Options {
     /// Creates options that count in the best available hook and retain nothing.
@@ -62,7 +62,7 @@ impl Options {
             pins: None,
             task: Task::Count,
             wait: None,
-            delay_ring: DELAY_RING,
+            delay_sample_ring: DELAY_SAMPLE_RING,
         }
     }
 

@@ -50,7 +50,7 @@ pub fn trials(settings: &Settings) -> Result<Vec<Trial>, Error> {
         layout: Layout::of(settings),
         ..Config::DEFAULT
     };
-    let ring = Options::new(*settings).delay_ring;
+    let ring = Options::new(*settings).delay_sample_ring;
     let mut programs =
         object::load(&config, &tables.tabulation, cpus(&place)?, ring, &Pinned::default())
             .map_err(|error| refused(&place, loading(&error)))?;

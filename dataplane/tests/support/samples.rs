@@ -16,7 +16,7 @@ pub(crate) fn passed_on(
     delays: &[DelaySample],
 ) -> (u64, u64) {
     let mut rows: HashMap<(usize, usize), Vec<[u64; 3]>> = HashMap::new();
-    for DelaySample { sample, .. } in delays {
+    for sample in delays {
         let buckets = rows
             .entry((sample.row.into(), sample.fridge.into()))
             .or_insert_with(|| vec![[0; 3]; BUCKETS]);

@@ -5,9 +5,8 @@
 use flowgauge_bfruntime::server::{Running, Target};
 use flowgauge_core::Grid;
 use flowgauge_core::delay::prefixes::{Owned, Prefix, fingerprint};
-use flowgauge_core::delay::sample::Sample;
 use flowgauge_core::delay::{
-    Admission, Algorithm, Counts, Delay, Directions, Kind, Kinds, Settings as Delays,
+    Admission, Algorithm, Counts, Delay, DelaySample, Directions, Kind, Kinds, Settings as Delays,
 };
 use flowgauge_core::measurement::OnOff;
 use flowgauge_core::{
@@ -58,7 +57,7 @@ struct Lab {
     shared: Box<Shared>,
     bank: usize,
     /// Delays one by one, of the core's open window.
-    samples: Vec<Sample>,
+    samples: Vec<DelaySample>,
 }
 
 fn serve(settings: &Settings) -> (Arc<Switch>, Running) {
@@ -115,8 +114,8 @@ impl Lab {
         let context = Context::new(self.settings, &self.tables.tabulation, Sharing::Alone);
         let active = &mut self.state.active(&self.shared, self.bank);
         active.record(&context, Link::Ethernet, frame, Arrival::new(frame.len() as u32, at));
-        let (samples, outbox) = (&mut self.samples, &mut active.lasting.delay);
-        active.bank.delay.pass_on(outbox, |sample| {
+        let (samples, pending) = (&mut self.samples, &mut active.lasting.delay);
+        active.bank.delay.send_samples(pending, |sample| {
             samples.push(*sample);
             true
         });
@@ -133,15 +132,18 @@ impl Lab {
     /// Closes a window on both, and compares them. Gives what was counted.
     #[track_caller]
     fn rotate(&mut self) -> Box<WideBank> {
-        let mut delays =
-            if self.settings.delay.samples { self.tofino.delays().unwrap() } else { Vec::new() };
+        let mut delays = if self.settings.delay.samples {
+            self.tofino.delay_samples().unwrap()
+        } else {
+            Vec::new()
+        };
         let snapshot = self.tofino.rotate().unwrap();
-        delays.extend(snapshot.delays);
+        delays.extend(snapshot.delay_samples);
         // The switch's clock says when; ours only how long ago.
-        let found: Vec<Sample> =
-            delays.iter().map(|delay| Sample { at: 0, ..delay.sample }).collect();
-        let expected: Vec<Sample> =
-            self.samples.drain(..).map(|sample| Sample { at: 0, ..sample }).collect();
+        let found: Vec<DelaySample> =
+            delays.iter().map(|sample| DelaySample { at: 0, ..*sample }).collect();
+        let expected: Vec<DelaySample> =
+            self.samples.drain(..).map(|sample| DelaySample { at: 0, ..sample }).collect();
         assert_eq!(found, expected);
         assert!(
             delays.iter().zip(delays.iter().skip(1)).all(|(one, next)| one
@@ -692,7 +694,7 @@ fn digests_that_are_lost_are_counted() {
         }
         let snapshot = lab.tofino.rotate().unwrap();
         let missing = sum(&snapshot.bank.delay, |counts| counts.unsampled);
-        let came = snapshot.delays.len() as u64;
+        let came = snapshot.delay_samples.len() as u64;
         assert_eq!(came + missing, samples(&snapshot.bank.delay), "window {window}");
         assert_eq!(samples(&snapshot.bank.delay), u64::from(number));
         assert_eq!(missing > 0, window == 0, "{missing} of {number}");

@@ -3,7 +3,7 @@
 pub mod estimate;
 mod sample;
 
-pub use sample::{Ends, Sample};
+pub use sample::{DelaySampleRecord, Ends};
 pub mod tune;
 
 use super::{Counted, Damaged, Measurement, Number, Reading};

@@ -1,4 +1,4 @@
-//! Records of single delays.
+//! Records of delay samples.
 
 use super::Options;
 use crate::text::optional;
@@ -10,9 +10,9 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-/// Record of one delay.
+/// Record of a delay sample.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Sample<'a> {
+pub struct DelaySampleRecord<'a> {
     /// Number of the window that it is counted in.
     pub window: u64,
     /// Interface that counted the answer, if there are several.
@@ -52,7 +52,7 @@ impl Ends {
     }
 }
 
-impl<'a> Sample<'a> {
+impl<'a> DelaySampleRecord<'a> {
     /// Returns the record of a delay from a dataplane with these settings and places; `None` if the
     /// settings have no such kind.
     #[must_use]
@@ -62,9 +62,8 @@ impl<'a> Sample<'a> {
         options: &Options,
         places: &'a [Place],
         ends: &Ends,
-        passed: &DelaySample,
+        sample: &DelaySample,
     ) -> Option<Self> {
-        let DelaySample { place, sample } = passed;
         let (row, labels) = (usize::from(sample.row), settings.labels());
         let kind = settings.kinds.each().nth(row.checked_div(labels)?)?;
         let label = settings.labelled(row.checked_rem(labels)?);
@@ -74,9 +73,12 @@ impl<'a> Sample<'a> {
             .iter()
             .all(|other| Some(&other.interface) == places.first().map(|first| &first.interface));
         let (source, destination) = (ends.told(sample.source), ends.told(sample.destination));
-        Some(Sample {
+        Some(DelaySampleRecord {
             window,
-            interface: places.get(*place).filter(|_| !is_one).map(|place| place.interface.as_str()),
+            interface: places
+                .get(sample.place as usize)
+                .filter(|_| !is_one)
+                .map(|place| place.interface.as_str()),
             kind,
             direction: has_direction.then_some(if label.leaves {
                 Direction::Egress
@@ -100,7 +102,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-impl Serialize for Sample<'_> {
+impl Serialize for DelaySampleRecord<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let [from, to] = self.flow;
         let mut line = serializer.serialize_map(None)?;
@@ -122,19 +124,17 @@ impl Serialize for Sample<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flowgauge_core::delay::sample::Sample as Passed;
     use flowgauge_core::delay::{Algorithm, Directions, Kinds};
 
-    fn line(settings: &Settings, places: &[Place], place: usize, sample: Passed) -> String {
-        let passed = DelaySample { place, sample };
+    fn line(settings: &Settings, places: &[Place], sample: DelaySample) -> String {
         serde_json::to_string(
-            &Sample::of(
+            &DelaySampleRecord::of(
                 7,
                 settings,
                 &Options::default(),
                 places,
                 &Ends::new(HashMode::Tabulated),
-                &passed,
+                &sample,
             )
             .unwrap(),
         )
@@ -169,44 +169,47 @@ mod tests {
         };
         let one = both("eth0");
         let two = [both("eth0"), both("eth1")].concat();
-        let sample = Passed {
+        let sample = DelaySample {
             at: 123,
             source: 0xa,
             destination: 0xb,
             delay: 2,
             weight: 6144,
             row: 5,
-            ..Passed::EMPTY
+            ..DelaySample::EMPTY
         };
         let expected = r#"{"record":"delay-sample","window":7,"kind":"dns","direction":"egress","time_ns":123,"delay_ns":128,"weight":12.0,"flow":"0000000b0000000a"}"#;
-        assert_eq!(line(&settings, &one, 0, sample), expected);
+        assert_eq!(line(&settings, &one, sample), expected);
         let expected = r#"{"record":"delay-sample","window":7,"interface":"eth1","kind":"quic-spin","direction":"ingress","time_ns":123,"delay_ns":128,"weight":12.0,"underweighted":true,"flow":"0000000a0000000b"}"#;
-        assert_eq!(line(&settings, &two, 2, Passed { row: 6, beyond: 1, ..sample }), expected);
+        assert_eq!(
+            line(&settings, &two, DelaySample { place: 2, row: 6, beyond: 1, ..sample }),
+            expected
+        );
         // Connections have no direction, and a longer tick.
         let expected = r#"{"record":"delay-sample","window":7,"kind":"tcp-duration","time_ns":123,"delay_ns":8192,"weight":12.0,"flow":"0000000b0000000a"}"#;
-        assert_eq!(line(&settings, &one, 1, Passed { row: 2, ..sample }), expected);
+        assert_eq!(line(&settings, &one, DelaySample { place: 1, row: 2, ..sample }), expected);
         // Each of several fridges admits a smaller share.
         let several = Settings { algorithm: Algorithm::MultiFridge, admit_log2: 0, ..settings };
         let weight = |fridge| {
-            Sample::of(
+            DelaySampleRecord::of(
                 0,
                 &several,
                 &Options::default(),
                 &one,
                 &Ends::new(HashMode::Tabulated),
-                &DelaySample { place: 0, sample: Passed { fridge, weight: 4096, ..sample } },
+                &DelaySample { fridge, weight: 4096, ..sample },
             )
         };
         let weights: Vec<f64> = (0..4).map(|fridge| weight(fridge).unwrap().weight).collect();
         assert_eq!(weights, [4.0 / 3.0, 16.0 / 3.0, 64.0 / 3.0, 64.0]);
         assert_eq!(
-            Sample::of(
+            DelaySampleRecord::of(
                 0,
                 &settings,
                 &Options::default(),
                 &one,
                 &Ends::new(HashMode::Tabulated),
-                &DelaySample { place: 0, sample: Passed { row: 8, ..sample } }
+                &DelaySample { row: 8, ..sample }
             ),
             None
         );

@@ -20,7 +20,7 @@ pub struct Counts {
     /// Answers that came before their requests, or at least 2^31 ticks after them: a clock was set,
     /// or packets are out of order.
     pub backward: u64,
-    /// Delays that should be passed on as single [samples](sample) and found no room.
+    /// Delays whose [samples](super::DelaySample) found no room.
     pub unsampled: u64,
 }
 
@@ -48,9 +48,9 @@ pub(super) const ROOM: usize = MAX_HISTOGRAMS;
 #[derive(Clone, PartialEq, Eq, FromZeros)]
 #[repr(C)]
 pub struct Delay {
-    /// One plus the power of two of the share that [counts](super::Admission::counted), by number of kind,
-    /// if shares [follow](Settings::follows) the traffic and anything was counted; else zero. After
-    /// a merge the largest of the shares: delays counted with smaller ones are weighted up.
+    /// One plus the power of two of the share that [counts](super::Admission::counted), by number of
+    /// kind, if shares [follow](Settings::follows) the traffic and anything was counted; else zero.
+    /// After a merge the largest of the shares: delays counted with smaller ones are weighted up.
     pub(super) counted: [u32; SHARES],
     /// Counts in order of kind, group and direction; those in use come first.
     pub counts: [Counts; ROOM],

@@ -13,9 +13,9 @@
 //! hash alone, so that every backend admits the same requests.
 //!
 //! Per packet and kind, `kind` determines the packet's roles. An answer removes its request from
-//! the slots in `table`; its delay is added to a [`histogram`] and, if requested, to an outbox of
-//! single delays ([`sample`]). A request is then stored. [`prefixes`] maps addresses to groups and
-//! to our own side; `host` clears and merges the results.
+//! the slots in `table`; its delay is added to a [`histogram`] and, if requested, to the delay
+//! samples ([`sample`]). A request is then stored. [`prefixes`] maps addresses to groups and to our
+//! own side; `host` clears and merges the results.
 
 mod exchange;
 pub mod histogram;
@@ -31,6 +31,7 @@ pub mod weights;
 
 pub use kind::{KINDS, Kind, Kinds};
 pub use memory::{Counts, Delay};
+pub use sample::{DelaySample, DelaySamples};
 pub use settings::{
     Algorithm, Directions, EXPIRING_BITS, FRIDGES, Label, MAX_ADMIT_BITS, MAX_HISTOGRAMS,
     SLOT_BITS, Settings,
@@ -47,7 +48,6 @@ use exchange::{Answer, Exchange, RequestKey, RequestOutcome};
 use histogram::Histogram;
 use kind::Roles;
 use memory::ROOM;
-use sample::{Outbox, Sample};
 use table::SHARES;
 use weights::Weight;
 
@@ -66,7 +66,7 @@ impl Delay {
                 if settings.samples {
                     // The fields that all delays of a packet have in common come last, when
                     // registers are free for them.
-                    parts.lasting.address(before, packet, pass.bank);
+                    parts.lasting.complete(before, packet, pass.bank);
                 }
             }
         }
@@ -79,7 +79,7 @@ impl Delay {
         requests: &Requests,
         pass: &Pass<'_>,
         packet: &Observation<P>,
-        outbox: &mut Outbox,
+        samples: &mut DelaySamples,
     ) {
         // One copy of the code for all kinds: a kernel program has no room for more.
         let (mut number, end) = Kind::range(packet.segment.speaks);
@@ -91,7 +91,7 @@ impl Delay {
                 && settings.kinds.has(kind)
             {
                 if number != other {
-                    self.exchange(settings, (kind, rank), requests, pass, packet, outbox);
+                    self.exchange(settings, (kind, rank), requests, pass, packet, samples);
                 }
                 rank += 1;
             }
@@ -107,7 +107,7 @@ impl Delay {
         requests: &Requests,
         pass: &Pass<'_>,
         packet: &Observation<P>,
-        outbox: &mut Outbox,
+        samples: &mut DelaySamples,
     ) {
         let Roles { asks, request, answers, answer } = kind.roles(&packet.segment);
         if !asks && !answers {
@@ -133,7 +133,7 @@ impl Delay {
                 && exchange.counts(&key, pass.bank)
             {
                 self.record_share(&exchange, pass.bank);
-                self.count(settings, exchange.row(rank, false), requests, found, outbox);
+                self.count(settings, exchange.row(rank, false), requests, found, samples);
             }
         }
         if asks {
@@ -150,7 +150,7 @@ impl Delay {
                         && is_counted
                     {
                         self.record_share(&exchange, pass.bank);
-                        self.count(settings, exchange.row(rank, true), requests, found, outbox);
+                        self.count(settings, exchange.row(rank, true), requests, found, samples);
                     }
                 } else {
                     became = exchange.ask(&key, fridge);
@@ -191,7 +191,7 @@ impl Delay {
         row: usize,
         requests: &Requests,
         found: Answer,
-        outbox: &mut Outbox,
+        samples: &mut DelaySamples,
     ) {
         if found.delay as i32 >= 0 {
             let (weight, is_beyond) = match settings.algorithm {
@@ -202,12 +202,12 @@ impl Delay {
             };
             let fridge = if settings.fridges() == 1 { 0 } else { found.fridge & (FRIDGES - 1) };
             if settings.samples {
-                if let Some(sample) = outbox.next() {
+                if let Some(sample) = samples.add() {
                     (sample.delay, sample.weight) = (found.delay, weight.weight);
                     (sample.row, sample.fridge, sample.beyond) =
                         (row as u8, fridge as u8, u8::from(is_beyond));
                 } else {
-                    self.miss(row);
+                    self.count_unsampled(row);
                 }
             }
             let index = if settings.fridges() == 1 { row } else { row * FRIDGES + fridge };
@@ -223,18 +223,22 @@ impl Delay {
 }
 
 impl Delay {
-    /// Passes on the samples of an outbox and counts those that `take` has no room for.
-    pub fn pass_on(&mut self, outbox: &mut Outbox, mut take: impl FnMut(&Sample) -> bool) {
-        for sample in outbox.take() {
-            if !take(sample) {
-                self.miss(usize::from(sample.row));
+    /// Removes the samples and sends them; counts those that `send` does not take.
+    pub fn send_samples(
+        &mut self,
+        samples: &mut DelaySamples,
+        mut send: impl FnMut(&DelaySample) -> bool,
+    ) {
+        for sample in samples.take() {
+            if !send(sample) {
+                self.count_unsampled(usize::from(sample.row));
             }
         }
     }
 
-    /// Counts a delay that is not passed on as a sample.
+    /// Counts a delay whose sample was not sent.
     #[inline(always)]
-    pub fn miss(&mut self, row: usize) {
+    pub fn count_unsampled(&mut self, row: usize) {
         #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
         let counts = &mut self.counts[row & (ROOM - 1)];
         counts.unsampled += 1;
@@ -253,7 +257,7 @@ impl Measurement for Delay {
     type Settings = Settings;
     const DEFAULT: Settings = Settings::DEFAULT;
     type PerCore = Delay;
-    type Persistent = Outbox;
+    type Persistent = DelaySamples;
     type Shared = ();
     type SharedPersistent = Requests;
 
@@ -289,7 +293,7 @@ impl Measurement for Delay {
         let histograms = settings.padded_histograms() * size_of::<Histogram>();
         Used {
             own: core::mem::offset_of!(Delay, histograms) + histograms,
-            lasting: if settings.samples { Outbox::IN_KERNEL } else { 0 },
+            lasting: if settings.samples { DelaySamples::IN_KERNEL } else { 0 },
             shared_lasting: Requests::bytes(settings.padded_slots()),
             ..Used::default()
         }

@@ -23,9 +23,9 @@ pub(super) const TABLES: usize = 2;
 pub const SLOT_BITS: core::ops::RangeInclusive<u8> = 6..=16;
 
 /// Bits of the time of requests that expire. The time wraps every 137 s
-/// ([durations](super::Kind::TcpDuration): every 2.4 hours). Requests from before a wrap count as expired,
-/// whatever their age, because a switch has no third comparison for them. Their answers still match
-/// until other requests take their slots.
+/// ([durations](super::Kind::TcpDuration): every 2.4 hours). Requests from before a wrap count as
+/// expired, whatever their age, because a switch has no third comparison for them. Their answers
+/// still match until other requests take their slots.
 pub const EXPIRING_BITS: u32 = 31;
 
 /// Smallest share of requests that may be admitted: one in two to this power.
@@ -96,15 +96,15 @@ pub struct Settings {
     pub admit_log2: u8,
     /// Separation by direction.
     pub directions: Directions,
-    /// Whether each delay is also passed on as a single [sample](super::sample).
+    /// Whether each delay is also reported as a [sample](super::DelaySample).
     pub samples: bool,
     /// Whether each window has [its own shares](super::Shares) by kind, which follow the traffic
     /// ([`Algorithm::Fridge`] only).
     pub follows: bool,
     /// Number of groups of prefixes, as a power of two; at most [`prefixes::MAX_GROUPS`] groups.
     /// Group 0 has all addresses outside the prefixes. A delay belongs to the group of the
-    /// answering address, because it arises there; for a [connection](super::Kind::TcpDuration), to the
-    /// higher group of both ends.
+    /// answering address, because it arises there; for a [connection](super::Kind::TcpDuration), to
+    /// the higher group of both ends.
     pub groups_log2: u8,
     /// Nanoseconds after which a request may be replaced ([`Algorithm::Expiry`]).
     pub expiry_ns: u32,

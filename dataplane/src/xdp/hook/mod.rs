@@ -23,8 +23,7 @@ use crate::tables::Tables;
 use crate::tally::{Odometer, Tally};
 use aya::Ebpf;
 use aya::maps::{MapData, RingBuf};
-use flowgauge_core::delay::sample::{BYTES, Sample};
-use flowgauge_core::delay::{Admission, Kind};
+use flowgauge_core::delay::{Admission, DelaySample, Kind};
 use flowgauge_core::{Link as Layer, Settings, WideBank};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -121,8 +120,8 @@ pub(super) struct Hook {
 struct Memory {
     cores: Cores,
     shared: SharedMemory,
-    /// Ring of individual delays, if settings enable them.
-    delays: Option<RingBuf<MapData>>,
+    /// Ring of delay samples, if settings enable them.
+    delay_samples: Option<RingBuf<MapData>>,
     /// Adaptive request admission, if settings enable it.
     admitted: AdmissionShares,
 }
@@ -265,13 +264,11 @@ impl Hook {
         Snapshot { complete, ..Snapshot::of(self.bank(idle, settings, sums), tables.hash) }
     }
 
-    /// Takes the individual delays that have arrived.
-    pub(super) fn drain(&mut self, mut take: impl FnMut(Sample)) {
-        let Some(ring) = &mut self.memory.delays else { return };
+    /// Takes the delay samples that have arrived.
+    pub(super) fn drain(&mut self, mut take: impl FnMut(DelaySample)) {
+        let Some(ring) = &mut self.memory.delay_samples else { return };
         while let Some(item) = ring.next() {
-            if let Some(bytes) = item.first_chunk::<BYTES>() {
-                take(Sample::of_bytes(bytes));
-            }
+            DelaySample::from_bytes(&item).into_iter().for_each(&mut take);
         }
     }
 

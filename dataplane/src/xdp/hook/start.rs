@@ -315,7 +315,7 @@ fn load(
         interface: number,
         ..Config::DEFAULT
     };
-    object::load(&config, &tables.tabulation, cpus(place)?, options.delay_ring, pinned)
+    object::load(&config, &tables.tabulation, cpus(place)?, options.delay_sample_ring, pinned)
         .map_err(|error| refused(place, loading(&error)))
 }
 
@@ -331,16 +331,17 @@ fn map(place: &Place, options: &Options, programs: &mut Ebpf) -> Result<Memory, 
     let lasting = array(place, programs, object::LASTING)?;
     let admitted = AdmissionShares::new(lasting, &options.settings)
         .map_err(|error| failed("what lasts", &error))?;
-    let delays = options.settings.delay.samples.then(|| ring(place, programs)).transpose()?;
-    Ok(Memory { cores, shared, delays, admitted })
+    let delay_samples =
+        options.settings.delay.samples.then(|| ring(place, programs)).transpose()?;
+    Ok(Memory { cores, shared, delay_samples, admitted })
 }
 
-/// Takes the ring of individual delays; the programs keep a reference.
+/// Takes the ring of delay samples; the programs keep a reference.
 fn ring(place: &Place, programs: &mut Ebpf) -> Result<RingBuf<MapData>, Error> {
-    let name = object::DELAYS;
+    let name = object::DELAY_SAMPLES;
     let ring = programs.take_map(name).ok_or_else(|| {
         refused(place, format!("the object has no ring {name}; rebuild it with ebpf/build"))
     })?;
     RingBuf::try_from(ring)
-        .map_err(|error| refused(place, format!("cannot map the ring of delays: {error}")))
+        .map_err(|error| refused(place, format!("cannot map the ring of delay samples: {error}")))
 }

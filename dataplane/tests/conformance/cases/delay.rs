@@ -636,10 +636,10 @@ pub fn one_by_one(backend: &dyn Backend) {
             rig.feed(early);
             // Frames are counted by now, as the trait guarantees after every call.
             rig.sample();
-            let mut taken = rig.dataplane.delays().unwrap();
+            let mut taken = rig.dataplane.delay_samples().unwrap();
             rig.feed(late);
             let closed = rig.rotate();
-            taken.extend(closed.delays);
+            taken.extend(closed.delay_samples);
             let (passed, missing) = passed_on(&closed.bank, &delays, &taken);
             assert_eq!(missing, 0, "{delays:?}");
             all += passed;
@@ -648,21 +648,18 @@ pub fn one_by_one(backend: &dyn Backend) {
         let Some(mut replay) = backend.replay(&setup, &frames) else { continue };
         replay.dataplane.install(&setup.tables()).unwrap();
         (replay.advance)(frames[frames.len() / 2].timestamp);
-        let mut taken = replay.dataplane.delays().unwrap();
+        let mut taken = replay.dataplane.delay_samples().unwrap();
         (replay.advance)(u64::MAX);
         let closed = replay.dataplane.rotate().unwrap();
-        assert!(!taken.is_empty() && !closed.delays.is_empty());
-        taken.extend(closed.delays);
+        assert!(!taken.is_empty() && !closed.delay_samples.is_empty());
+        taken.extend(closed.delay_samples);
         assert_eq!(passed_on(&closed.bank, &delays, &taken).1, 0);
         let (mut model, mut expected) = (Model::new(delays), HashMap::<Kind, Expected>::new());
         for exchange in traffic.frames.iter().flat_map(|(_, exchanges)| exchanges) {
             model.count(exchange, expected.entry(exchange.kind).or_default());
         }
         for (rank, kind) in delays.kinds.each().enumerate() {
-            let samples = taken
-                .iter()
-                .map(|delay| delay.sample)
-                .filter(|sample| usize::from(sample.row) == rank);
+            let samples = taken.iter().filter(|sample| usize::from(sample.row) == rank);
             let ticks: Vec<u32> = samples.clone().map(|sample| sample.delay).collect();
             assert_eq!(ticks, expected[&kind].ticks, "{kind:?}");
             let answers = |at| frames.iter().any(|frame| frame.timestamp == at);

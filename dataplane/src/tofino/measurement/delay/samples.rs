@@ -4,15 +4,13 @@
 //! missing ones are counted when the window is closed.
 
 use super::{tick_bits, weighs};
+use crate::delay_samples::DelaySampleQueue;
 use crate::error::Failure;
-use crate::sampled::Sampled;
-use crate::snapshot::DelaySample;
 use crate::tofino::program::number;
 use flowgauge_bfruntime::proto;
 use flowgauge_bfruntime::schema::{FieldKind, Schema, SchemaError};
-use flowgauge_core::delay::Settings;
-use flowgauge_core::delay::sample::Sample;
 use flowgauge_core::delay::weights::Weight;
+use flowgauge_core::delay::{DelaySample, Settings};
 use flowgauge_core::{BANKS, WideBank};
 
 pub(super) const DEFINITION: &str = "FLOWGAUGE_DELAY_SAMPLES";
@@ -40,7 +38,7 @@ pub(in crate::tofino) struct Samples {
     digest: u32,
     fields: [Field; FIELDS.len()],
     group: Option<Field>,
-    sampled: Sampled,
+    queue: DelaySampleQueue,
     /// Delays received since the bank was opened, by bank, then by kind, group and direction.
     came: [Vec<u64>; BANKS],
     /// Bank of the open window, and whether the next one may count already.
@@ -91,7 +89,7 @@ impl Samples {
             digest: digest.id,
             fields,
             group,
-            sampled: Sampled::default(),
+            queue: DelaySampleQueue::default(),
             came: std::array::from_fn(|_| vec![0; rows]),
             open: 0,
             is_closing: false,
@@ -101,7 +99,7 @@ impl Samples {
 
     /// Discards everything and starts again with bank 0.
     pub(in crate::tofino) fn restart(&mut self) {
-        self.sampled = Sampled::default();
+        self.queue = DelaySampleQueue::default();
         self.came.iter_mut().for_each(|came| came.fill(0));
         (self.open, self.is_closing) = (0, false);
     }
@@ -132,11 +130,11 @@ impl Samples {
                 .get_mut(usize::from(sample.bank))
                 .and_then(|came| came.get_mut(usize::from(sample.row)));
             came.into_iter().for_each(|came| *came += 1);
-            self.sampled.add(0, sample);
+            self.queue.add(sample);
         }
     }
 
-    fn sample(&mut self, digest: &proto::TableData, now: u64) -> Option<Sample> {
+    fn sample(&mut self, digest: &proto::TableData, now: u64) -> Option<DelaySample> {
         let value = |field: &Field| {
             let mut bytes = digest.fields.iter().filter_map(|part| number(part, field.id));
             field.kind.decode(bytes.next()?).ok()
@@ -156,7 +154,7 @@ impl Samples {
             return None;
         }
         let weight = if weighs(settings) { narrow(weight)? } else { Weight::ONE.weight };
-        let sample = Sample {
+        let sample = DelaySample {
             at: 0,
             source: narrow(source)?,
             destination: narrow(destination)?,
@@ -166,14 +164,14 @@ impl Samples {
             fridge: narrow(fridge)? as u8,
             bank: narrow(bank)? as u8,
             beyond: narrow(beyond)?.min(1) as u8,
-            reserved: 0,
+            place: 0,
         };
-        Some(Sample { at: self.clock.since_epoch(value(at)?, now), ..sample })
+        Some(DelaySample { at: self.clock.since_epoch(value(at)?, now), ..sample })
     }
 
     /// Returns the open window's delays that were not taken before.
     pub(in crate::tofino) fn take(&mut self) -> Vec<DelaySample> {
-        self.sampled.take()
+        self.queue.take()
     }
 
     /// Returns whether all delays that a closed bank counts have arrived.
@@ -194,7 +192,7 @@ impl Samples {
         self.open ^= 1;
         self.is_closing = false;
         self.clock.next_window();
-        self.sampled.close()
+        self.queue.close()
     }
 
     /// Returns the delays counted in a bank, by kind, group and direction.

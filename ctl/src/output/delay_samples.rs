@@ -1,14 +1,14 @@
-//! Single delays as JSON lines.
+//! Delay samples as JSON lines.
 
 use crate::controller::Sink;
-use crate::measurement::delay::Sample;
+use crate::measurement::delay::DelaySampleRecord;
 use crate::record::{Kind, Record};
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// Sink with one JSON object per delay, and one per window with the numbers of its delays and of
-/// missing ones.
-pub struct DelayLog<W>(W);
+/// Sink with one JSON object per sample, and one per window with the numbers of its samples and
+/// of missing ones.
+pub struct DelaySampleLog<W>(W);
 
 /// Line of a window.
 #[derive(Serialize)]
@@ -21,27 +21,27 @@ struct Window {
     missing: u64,
 }
 
-impl<W: Write> DelayLog<W> {
+impl<W: Write> DelaySampleLog<W> {
     /// Writes to `writer`.
     pub fn new(writer: W) -> Self {
-        DelayLog(writer)
+        DelaySampleLog(writer)
     }
 }
 
-impl DelayLog<Vec<u8>> {
+impl DelaySampleLog<Vec<u8>> {
     /// Returns the output since the last call.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.0)
     }
 }
 
-impl<W: Write> Sink for DelayLog<W> {
+impl<W: Write> Sink for DelaySampleLog<W> {
     fn record(&mut self, record: &Record) -> io::Result<()> {
         write_window(&mut self.0, record)
     }
 
-    fn delays(&mut self, delays: &[Sample<'_>]) -> io::Result<()> {
-        write_delays(&mut self.0, delays)
+    fn delay_samples(&mut self, samples: &[DelaySampleRecord<'_>]) -> io::Result<()> {
+        write_lines(&mut self.0, samples)
     }
 }
 
@@ -59,10 +59,6 @@ fn write_window(writer: &mut dyn Write, record: &Record) -> io::Result<()> {
         writer,
         &[Window { record: record.kind.name(), window, start_ns, end_ns, samples, missing }],
     )
-}
-
-fn write_delays(writer: &mut dyn Write, delays: &[Sample<'_>]) -> io::Result<()> {
-    write_lines(writer, delays)
 }
 
 fn write_lines(writer: &mut dyn Write, lines: &[impl Serialize]) -> io::Result<()> {
