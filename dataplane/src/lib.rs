@@ -64,7 +64,7 @@ pub use bounds::Bounds;
 pub use capabilities::{Capabilities, Clock};
 pub use error::Error;
 pub use flowgauge_core::MeasurementKind;
-pub use hash_key::HashKey;
+pub use hash_key::{HashKey, HashWords};
 #[cfg(target_os = "linux")]
 pub use interface::netlink;
 pub use losses::{LossCause, Losses};
