@@ -18,6 +18,7 @@ use flowgauge_ctl::serve::proto::{
 use flowgauge_dataplane::HashKey;
 use flowgauge_dataplane::capture::build::Packet;
 use flowgauge_testing::chance::{binomial, of_mean, poisson};
+use flowgauge_testing::skip;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use serde_json::Value;
@@ -25,7 +26,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use tokio::runtime::Builder;
@@ -283,9 +284,6 @@ impl Evidence {
                 let digits = word.as_bytes().chunks(8).map(String::from_utf8_lossy);
                 self.words.extend(digits.map(|digits| digits.to_lowercase()));
             }
-            if let Ok(number) = word.parse::<u64>() {
-                self.words.extend([number >> 32, number & 0xffff_ffff].map(|it| it.to_string()));
-            }
         }
         let in_base64 = |it: char| it.is_ascii_alphanumeric() || "+/=".contains(it);
         let blobs = text.split(|it| !in_base64(it)).filter(|word| word.len() >= 16);
@@ -422,7 +420,7 @@ fn nothing_that_is_told_has_a_signature_of_a_secret_hash_in_it() {
 fn nothing_that_is_served_has_a_signature_of_a_secret_hash_in_it() {
     let sent = Conversations::new(
         "adversary-served",
-        "delay,shape=conversations,requests=400,rate=50,seed=2",
+        "delay,shape=conversations,requests=1000,rate=50,seed=2",
     );
     let runs = sent.scratch.path("runs");
     let [samples, calls] = ["samples", "calls"].map(|name| sent.scratch.path(name));
@@ -523,4 +521,86 @@ fn keys(capture: &Path) -> BTreeSet<Vec<u8>> {
         at += 16 + length;
     }
     keys
+}
+
+/// Counts how often a key stands in the memory of a process.
+fn copies(process: u32, key: &[u8]) -> usize {
+    let memory = File::open(format!("/proc/{process}/mem")).unwrap();
+    let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
+    let mut copies = 0;
+    for line in maps.lines() {
+        let (range, rest) = line.split_once(' ').unwrap();
+        let (begin, end) = range.split_once('-').unwrap();
+        let [begin, end] = [begin, end].map(|it| u64::from_str_radix(it, 16).unwrap());
+        let mut bytes = vec![0; (end - begin) as usize];
+        // The kernel's own pages cannot be read.
+        if rest.starts_with("rw") && memory.read_exact_at(&mut bytes, begin).is_ok() {
+            copies += bytes.windows(key.len()).filter(|window| *window == key).count();
+        }
+    }
+    copies
+}
+
+#[test]
+fn a_key_stands_in_memory_once() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("root");
+    }
+    let scratch = Scratch::new("memory");
+    let digits = "0123456789abcdef".repeat(4);
+    let key = key_file(&scratch, "key", &digits);
+    let mut running = Running::start(&[
+        "run",
+        "--port",
+        "memory:unique,rate=1k",
+        "--window",
+        "100ms",
+        "--format",
+        "json",
+        "--workers",
+        "2",
+        "--hash-key",
+        &key,
+    ]);
+    running.line();
+    let process = running.child.id();
+    let bytes: Vec<u8> = [0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef].repeat(4);
+    assert_eq!(copies(process, &bytes), 1);
+    assert_eq!(copies(process, digits.as_bytes()), 0);
+    running.interrupt();
+    assert_eq!(running.outcome().code, Some(0));
+}
+
+#[test]
+fn names_in_csv_are_no_formulas_and_numbers_stay_numbers() {
+    let scratch = Scratch::new("formulas");
+    for name in ["=1+1.pcap", "+1.pcap", "-1.pcap", "@a.pcap"] {
+        scratch.write(name, pcap(&common::packets(0..300, 1000)));
+        let mut command = flowgauge();
+        command.current_dir(scratch.path("."));
+        let csv: Outcome = command
+            .args([
+                "replay",
+                "--format",
+                "csv",
+                "--window",
+                "10s",
+                "--read-every",
+                "never",
+                "--",
+                name,
+            ])
+            .output()
+            .unwrap()
+            .into();
+        let csv = csv.quiet();
+        let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+        let (head, cells) = (lines.next().unwrap(), lines.next().unwrap());
+        let cell = |column: &str| cells[head.iter().position(|it| *it == column).unwrap()];
+        assert_eq!(cell("interface"), format!("'{name}"));
+        assert_eq!(cell("packets"), "300");
+        let is_formula =
+            |cell: &&str| cell.starts_with(['=', '+', '-', '@']) && cell.parse::<f64>().is_err();
+        assert!(!cells.iter().any(is_formula), "{cells:?}");
+    }
 }
