@@ -252,7 +252,8 @@ impl Controller {
     /// process. `clock` creates the clock once packets flow.
     ///
     /// # Errors
-    /// Any error of [`Dataplane::install`].
+    /// Any error of [`Dataplane::install`], and if the system provides no random numbers for a
+    /// keyed hash.
     pub fn start<C: Clock + 'static>(
         dataplane: impl Dataplane + 'static,
         plan: Plan,
@@ -272,6 +273,7 @@ impl Controller {
             None => Tables::new(settings, plan.seed),
         };
         let tables = tables.with_prefixes(&plan.prefixes);
+        let ends = Ends::new(tables.row_hash().mode)?;
         let adopted = dataplane.install(&tables)?;
         let mut clock = clock();
         let start = clock.now();
@@ -295,7 +297,7 @@ impl Controller {
             stepped: None,
             schedule,
             rows: Rows::new(&tables),
-            ends: Ends::new(tables.row_hash().mode),
+            ends,
             watch: plan.options.alarm.map(Watch::new),
             tuner: intervals.window.and_then(|window| Tuner::new(tuned, nanoseconds(window))),
             plan,

@@ -5,6 +5,9 @@
 //! random numbers (the security claim of the stream cipher ChaCha20); so the fingerprint reveals
 //! nothing about the words, and neither reveals anything about the secret. Two secrets have the
 //! same fingerprint with probability 2^-64.
+//!
+//! A secret and its words each stand in memory once, however many share them, and are wiped when
+//! the last of these is gone. The copies that deriving them leaves on the stack are wiped at once.
 
 use crate::error::Error;
 use flowgauge_core::Tabulation;
@@ -13,17 +16,23 @@ use rand_chacha::ChaCha20Rng;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::Deref;
 use std::path::Path;
+use std::sync::Arc;
+use zeroize::{Zeroize, Zeroizing, optimization_barrier};
 
 const WORDS: u64 = 0;
 const FINGERPRINT: u64 = 1;
 
 /// Maximum size of a key file, in bytes: 64 digits and a line end, with some slack.
 const MAX_FILE_BYTES: u64 = 256;
+/// Words of the stack that are wiped: more than the frames of deriving the words take, which hold
+/// several times the words.
+const WIPED_STACK_WORDS: usize = 32 << 10;
 
-/// A secret of 256 bits.
+/// A secret of 256 bits. Clones share it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct HashKey([u8; 32]);
+pub struct HashKey(Arc<Zeroizing<[u8; 32]>>);
 
 /// Prints only the fingerprint.
 impl fmt::Debug for HashKey {
@@ -38,8 +47,9 @@ impl HashKey {
     /// # Errors
     /// [`Error::HashKey`] if the system provides no random numbers.
     pub fn random() -> Result<Self, Error> {
-        let mut bytes = [0; 32];
-        getrandom::fill(&mut bytes).map_err(|error| Error::HashKey {
+        let mut bytes = Arc::new(Zeroizing::new([0; 32]));
+        let filled = getrandom::fill(Arc::make_mut(&mut bytes).as_mut_slice());
+        filled.map_err(|error| Error::HashKey {
             source_name: "the system".to_owned(),
             problem: format!(
                 "no random numbers for the key of the hash: {error}; give one with --hash-key, or use --hash tabulated"
@@ -51,14 +61,14 @@ impl HashKey {
 
     /// Creates the secret from its bytes.
     #[must_use]
-    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
-        HashKey(bytes)
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        HashKey(Arc::new(Zeroizing::new(bytes)))
     }
 
     /// Returns the secret's bytes, for a caller that stores them.
     #[must_use]
-    pub const fn to_bytes(&self) -> [u8; 32] {
-        self.0
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
     }
 
     /// Creates a key that is the same in every run, for tests and benchmarks. It is not secret.
@@ -66,7 +76,7 @@ impl HashKey {
     pub fn from_seed(seed: u64) -> Self {
         let mut bytes = [0; 32];
         ChaCha20Rng::seed_from_u64(seed).fill_bytes(&mut bytes);
-        HashKey(bytes)
+        HashKey::from_bytes(bytes)
     }
 
     /// Reads a secret from a file: 16 or 32 bytes, or 32 or 64 hexadecimal digits. A secret of 16
@@ -87,9 +97,12 @@ impl HashKey {
         };
         let file = File::open(path).map_err(unreadable)?;
         check_access(&file, path).map_err(failed)?;
-        let mut bytes = Vec::new();
+        // As large as the file may be: a vector that grows leaves copies behind.
+        let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_FILE_BYTES as usize));
         file.take(MAX_FILE_BYTES).read_to_end(&mut bytes).map_err(unreadable)?;
-        let key = parse(&bytes).ok_or_else(|| {
+        let key = parse(&bytes);
+        wipe_stack();
+        let key = key.ok_or_else(|| {
             let advice = "a key has 32 or 64 hexadecimal digits, or 16 or 32 bytes; `openssl rand -hex 32` makes one";
             failed(format!("this is no key of a hash; {advice}"))
         })?;
@@ -105,40 +118,93 @@ impl HashKey {
     /// Returns an identifier of this secret that reveals nothing about it.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
-        self.stream(FINGERPRINT).next_u64()
+        self.derived(FINGERPRINT, ChaCha20Rng::next_u64)
     }
 
     /// Returns the words of the hash. They are as sensitive as the secret itself.
     #[must_use]
-    pub fn tabulation(&self) -> Tabulation {
-        let mut words = self.stream(WORDS);
-        Tabulation::from_stream(|| words.next_u64())
+    pub fn tabulation(&self) -> HashWords {
+        self.derived(WORDS, |words| Tabulation::from_stream(|| words.next_u64()).into())
     }
 
-    fn stream(&self, number: u64) -> ChaCha20Rng {
-        let mut stream = ChaCha20Rng::from_seed(self.0);
+    /// Returns what `take` makes of one of the secret's streams.
+    fn derived<T>(&self, number: u64, take: impl FnOnce(&mut ChaCha20Rng) -> T) -> T {
+        let derived = self.streamed(number, take);
+        wipe_stack();
+        derived
+    }
+
+    /// Not inlined, so that the stream is on the stack below its caller.
+    #[inline(never)]
+    fn streamed<T>(&self, number: u64, take: impl FnOnce(&mut ChaCha20Rng) -> T) -> T {
+        let mut stream = ChaCha20Rng::from_seed(*self.as_bytes());
         stream.set_stream(number);
-        stream
+        take(&mut stream)
     }
 }
 
+/// Overwrites the stack below the caller, where functions that have returned left copies.
+#[inline(never)]
+fn wipe_stack() {
+    [0_u64; WIPED_STACK_WORDS].zeroize();
+}
+
+/// Words of all hashes. Clones share them.
+#[derive(Clone, PartialEq)]
+pub struct HashWords(Arc<Wiped>);
+
+impl From<Tabulation> for HashWords {
+    fn from(words: Tabulation) -> Self {
+        HashWords(Arc::new(Wiped(words)))
+    }
+}
+
+impl Deref for HashWords {
+    type Target = Tabulation;
+
+    fn deref(&self) -> &Tabulation {
+        &self.0.0
+    }
+}
+
+/// Prints none of the words.
+impl fmt::Debug for HashWords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HashWords")
+    }
+}
+
+/// Words that are wiped when they are dropped.
+#[derive(PartialEq)]
+struct Wiped(Tabulation);
+
+impl Drop for Wiped {
+    fn drop(&mut self) {
+        self.0 = Tabulation::ZERO;
+        optimization_barrier(&self.0);
+    }
+}
+
+#[inline(never)]
 fn parse(bytes: &[u8]) -> Option<HashKey> {
     let text = std::str::from_utf8(bytes).unwrap_or_default().trim();
-    let is_text = !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_hexdigit());
-    let decoded: Vec<u8> = match is_text && matches!(text.len(), 32 | 64) {
-        true => text
-            .as_bytes()
-            .chunks(2)
-            .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
-            .collect::<Option<_>>()?,
-        false => bytes.to_vec(),
-    };
-    let whole: [u8; 32] = match decoded.len() {
-        16 => [decoded.as_slice(), &decoded].concat().try_into().ok()?,
-        32 => decoded.try_into().ok()?,
-        _ => return None,
-    };
-    Some(HashKey(whole))
+    let is_text =
+        matches!(text.len(), 32 | 64) && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let mut decoded = Zeroizing::new(Vec::with_capacity(MAX_FILE_BYTES as usize));
+    if is_text {
+        for pair in text.as_bytes().chunks(2) {
+            decoded.push(u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?);
+        }
+    } else {
+        decoded.extend_from_slice(bytes);
+    }
+    if !matches!(decoded.len(), 16 | 32) {
+        return None;
+    }
+    let mut key = Arc::new(Zeroizing::new([0; 32]));
+    let whole = Arc::make_mut(&mut key).iter_mut().zip(decoded.iter().cycle());
+    whole.for_each(|(byte, given)| *byte = *given);
+    Some(HashKey(key))
 }
 
 /// Rejects a key file that everyone can read. Group access is allowed: service managers grant it on

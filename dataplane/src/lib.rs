@@ -65,7 +65,7 @@ pub use capabilities::{Capabilities, Clock};
 pub use error::Error;
 pub use flowgauge_core::MeasurementKind;
 pub use flowgauge_core::delay::DelaySample;
-pub use hash_key::HashKey;
+pub use hash_key::{HashKey, HashWords};
 #[cfg(target_os = "linux")]
 pub use interface::netlink;
 pub use losses::{LossCause, Losses};

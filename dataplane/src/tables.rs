@@ -1,7 +1,7 @@
 //! Match tables that a controller computes and a dataplane installs.
 
 use crate::error::Error;
-use crate::hash_key::HashKey;
+use crate::hash_key::{HashKey, HashWords};
 use flowgauge_core::cardinality::{RankEntry, rank_table};
 use flowgauge_core::delay::prefixes::{self, MAX_PREFIXES, Owned};
 use flowgauge_core::heavy::{AdmissionEntry, admission_table};
@@ -21,7 +21,7 @@ pub struct Tables {
     /// Identity of the register hash.
     pub hash: HashIdentity,
     /// Words of the hashes of registers and of sketch rows.
-    pub tabulation: Tabulation,
+    pub tabulation: HashWords,
     /// Longest-prefix-match entries from rank bits to level.
     pub rank: Vec<RankEntry>,
     /// Longest-prefix-match entries from a flow's count to its logarithm.
@@ -135,8 +135,8 @@ fn identity(mode: HashMode, seed: u64, key: Option<&HashKey>) -> HashIdentity {
     HashIdentity::new(mode, key.map_or(seed, HashKey::fingerprint))
 }
 
-fn words(seed: u64, key: Option<&HashKey>) -> Tabulation {
-    key.map_or_else(|| Tabulation::from_seed(seed), HashKey::tabulation)
+fn words(seed: u64, key: Option<&HashKey>) -> HashWords {
+    key.map_or_else(|| Tabulation::from_seed(seed).into(), HashKey::tabulation)
 }
 
 /// Checks that a table has exactly the required entries.

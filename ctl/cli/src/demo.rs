@@ -15,7 +15,7 @@ use std::time::Duration;
 const QUERIES: [&str; 3] = ["10.42.118.216", "10.71.218.209", "192.0.2.1"];
 /// Default port of the page.
 const DEFAULT_PORT: u16 = 9420;
-/// Default duration. Exact counts of all measurements keep using more memory.
+/// Default duration. Exact reordering stores every connection of the run.
 const DEFAULT_DURATION: Duration = Duration::from_secs(3600);
 const WINDOW: Duration = Duration::from_millis(500);
 /// Show the live page with generated traffic that contains an attack.

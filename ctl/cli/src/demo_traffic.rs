@@ -17,6 +17,9 @@ const CONVERSATIONS: &str = "delay,shape=conversations,rate=400,min=2ms,max=200m
 /// Many prefixes, some of which reorder packets.
 const REORDERING: &str = "reorder,prefixes=300,heavy=6,flows=2k,rate=2k";
 
+/// Packets after which the link repeats itself, with two attacks in a minute: exact counts store
+/// every source of the run, and an attack has new ones in each packet.
+const REPEATED_PACKETS: u64 = 480_000;
 /// More packets than any demo sends.
 const ENDLESS_PACKETS: u64 = 1 << 40;
 
@@ -39,20 +42,12 @@ fn traffic() -> Result<Vec<Capture>, Failure> {
         CONVERSATIONS.parse().map_err(|error| failed(format!("{error}")))?;
     let reordering: ReorderProfile =
         REORDERING.parse().map_err(|error| failed(format!("{error}")))?;
-    let generator = Generator::new(profile.clone());
-    let (mut frame, mut next) = (generator.template().to_vec(), 0);
-    let attack = move |take: &mut Take<'_>| {
-        generator.fill(next, &mut frame);
-        let taken = take(profile.timestamp(next), &frame);
-        next += 1;
-        taken
-    };
     let mut conversations =
         DelayTraffic::new(DelayProfile { requests: ENDLESS_PACKETS, ..conversations });
     let mut reordering =
         ReorderTraffic::new(ReorderProfile { packets: ENDLESS_PACKETS, ..reordering });
     let generated: [(&str, Box<Make>); 3] = [
-        ("attack", Box::new(attack)),
+        ("attack", Box::new(attack(profile))),
         (
             "conversations",
             Box::new(move |take| {
@@ -73,6 +68,18 @@ fn traffic() -> Result<Vec<Capture>, Failure> {
         ))
     };
     generated.into_iter().map(capture).collect()
+}
+
+/// Returns the packets of the link with the attack.
+fn attack(profile: Profile) -> impl FnMut(&mut Take<'_>) -> io::Result<()> + Send {
+    let generator = Generator::new(profile.clone());
+    let (mut frame, mut next) = (generator.template().to_vec(), 0);
+    move |take: &mut Take<'_>| {
+        generator.fill(next % REPEATED_PACKETS, &mut frame);
+        let taken = take(profile.timestamp(next), &frame);
+        next += 1;
+        taken
+    }
 }
 
 /// Function that takes a frame and its time in nanoseconds.
@@ -108,5 +115,36 @@ impl Read for GeneratedCapture {
         buffer[..length].copy_from_slice(&left[..length]);
         *read += length;
         Ok(length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn an_endless_link_has_the_sources_and_attacks_of_its_first_minute() {
+        let profile: Profile = ATTACK.parse().unwrap();
+        let minute = profile.timestamp(REPEATED_PACKETS);
+        assert_eq!(minute, 60_000_000_000);
+        let mut make = attack(profile);
+        let mut minutes = [(); 2].map(|()| {
+            let (mut sources, mut times) = (HashSet::new(), Vec::new());
+            for _ in 0..REPEATED_PACKETS {
+                make(&mut |at, frame| {
+                    sources.insert(<[u8; 4]>::try_from(&frame[26..30]).unwrap());
+                    times.push(at);
+                    Ok(())
+                })
+                .unwrap();
+            }
+            (sources, times)
+        });
+        let [(sources, times), (later, later_times)] = &mut minutes;
+        assert_eq!(sources, later);
+        // Eight of 30 seconds at half of 8,000 packets a second, twice, and the usual sources.
+        assert!((60_000..70_000).contains(&sources.len()), "{}", sources.len());
+        assert!(times.iter().map(|time| time + minute).eq(later_times.iter().copied()));
     }
 }

@@ -60,6 +60,7 @@ mod report;
 pub mod reproduce;
 mod run;
 mod run_config;
+mod secrets;
 mod service;
 mod signals;
 mod status;

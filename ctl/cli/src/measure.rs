@@ -25,6 +25,7 @@ use flowgauge_dataplane::poll::port::{Port, Ports};
 use flowgauge_dataplane::poll::{self, Pace, Poll};
 use flowgauge_dataplane::{Dataplane, HashKey};
 use std::env;
+use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal};
 use std::path::Path;
@@ -233,11 +234,7 @@ fn files(
     fs::create_dir_all(directory)
         .map_err(|error| Failure::Failed(format!("cannot create directory {name}: {error}")))?;
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    // Configured source names have only these characters, so that their file names differ.
-    let is_kept = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
-    let source = source.map_or_else(String::new, |source| {
-        format!("-{}", source.replace(|letter: char| !is_kept(letter), "-"))
-    });
+    let source = source.map_or_else(String::new, |source| format!("-{}", in_file_name(source)));
     let stem = format!("windows-{seconds}-{}{source}", process::id());
     let [csv, json] =
         ["csv", "jsonl"].map(|extension| directory.join(format!("{stem}.{extension}")));
@@ -246,6 +243,20 @@ fn files(
         Box::new(Expendable::new(Csv::new(csv_file, origin.clone()), &csv, problems)),
         Box::new(Expendable::new(Json::new(json_file, origin.clone()), &json, problems)),
     ])
+}
+
+/// Returns a source's name with every byte percent-encoded that is no letter, digit, dot, dash or
+/// underscore, so that different sources have different files.
+fn in_file_name(source: &str) -> String {
+    let mut name = String::new();
+    for byte in source.bytes() {
+        if byte.is_ascii_alphanumeric() || b"._-".contains(&byte) {
+            name.push(byte.into());
+        } else {
+            let _ = write!(name, "%{byte:02X}");
+        }
+    }
+    name
 }
 
 #[cfg(feature = "lake")]
@@ -351,5 +362,17 @@ fn conclude(summary: &Summary, problems: Vec<String>) -> Result<(), Failure> {
             1 => (*first).clone(),
             more => format!("{first} (and {} more)", more - 1),
         })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_file_name;
+
+    #[test]
+    fn names_of_sources_stay_different_in_names_of_files() {
+        let sources = ["eth0.1", "eth0-1", "eth0_1", "eth0:1", "eth0/1", "eth0%2F1"];
+        let names = ["eth0.1", "eth0-1", "eth0_1", "eth0%3A1", "eth0%2F1", "eth0%252F1"];
+        assert_eq!(sources.map(in_file_name), names);
     }
 }

@@ -3,6 +3,7 @@
 use crate::error::Failure;
 use crate::options::measurement::ALL;
 use crate::replay::matching;
+use crate::secrets;
 use crate::terminal;
 use crate::value;
 use clap::Args;
@@ -13,7 +14,6 @@ use flowgauge_ctl::measurement::cardinality::estimate::joint;
 use flowgauge_ctl::measurement::cardinality::estimate::{Estimate, Joint};
 use flowgauge_ctl::measurement::{Estimation, heavy, reorder};
 use flowgauge_ctl::output::{Format, Look, Origin, Times, escaped, grouped};
-use flowgauge_dataplane::HashKey;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -90,7 +90,7 @@ impl Merge {
             self.files.iter().map(|file| matching(file)).collect::<Result<Vec<_>, _>>()?.concat();
         let Merge { host, exclude, source, from, to, .. } = self;
         let selection = Selection { paths, host, exclude, source, direction: None, from, to };
-        let key = self.hash_key.map(|path| HashKey::read(&path)).transpose()?;
+        let key = self.hash_key.map(|path| secrets::hash_key(&path)).transpose()?;
         let estimation = Estimation {
             queries: self.query,
             heavy: heavy::Options { top: self.top },

@@ -1,6 +1,7 @@
 //! Certificates and keys in PEM.
 
 use crate::error::Failure;
+use crate::secrets;
 use std::fs;
 use std::path::Path;
 
@@ -10,6 +11,9 @@ pub(crate) const KEY: &str = "PRIVATE KEY-----";
 
 /// Reads a PEM file, which must contain such a section.
 pub(crate) fn pem(path: &Path, part: &str) -> Result<String, Failure> {
+    if part == KEY {
+        secrets::protect();
+    }
     let failed = |problem: String| Err(Failure::Failed(problem));
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,

@@ -2,6 +2,7 @@
 //! with a value for every option.
 
 use crate::error::Failure;
+use crate::secrets;
 use crate::value::{Directions, PortSpec};
 use flowgauge_core::Settings;
 use flowgauge_ctl::controller::Plan;
@@ -200,8 +201,11 @@ impl Secret {
     ) -> Result<Option<HashKey>, Failure> {
         Ok(match self {
             Secret::None => None,
-            Secret::File(path) => Some(HashKey::read(path)?),
-            Secret::Random => Some(kept().map_or_else(HashKey::random, Ok)?),
+            Secret::File(path) => Some(secrets::hash_key(path)?),
+            Secret::Random => {
+                secrets::protect();
+                Some(kept().map_or_else(HashKey::random, Ok)?)
+            }
         })
     }
 }

@@ -7,11 +7,12 @@ use crate::error::Failure;
 use crate::options::switch::AccessOptions;
 #[cfg(feature = "tofino")]
 use crate::read_times;
+use crate::secrets;
 use crate::value;
 use clap::Args;
 use flowgauge_core::{HashMode, Precision, Settings};
 use flowgauge_ctl::output::Format;
-use flowgauge_dataplane::{HashKey, Tables as Installed};
+use flowgauge_dataplane::Tables as Installed;
 use serde_json::json;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -91,7 +92,7 @@ impl Tables {
         settings.hash = self.hash;
         let tables = match (self.hash, &self.hash_key) {
             (HashMode::Keyed, Some(path)) => {
-                Installed::keyed(&settings, self.seed, &HashKey::read(path)?)
+                Installed::keyed(&settings, self.seed, &secrets::hash_key(path)?)
             }
             (HashMode::Keyed, None) => {
                 return Err(Failure::Usage(

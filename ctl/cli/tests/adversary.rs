@@ -4,18 +4,32 @@
 mod common;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
-use common::{START, Scratch, frames, pcap, records, replay, run, total};
+use common::served::{ALL, exchange_bytes};
+use common::{
+    Outcome, Running, START, Scratch, flowgauge, frames, pcap, records, replay, run, total,
+};
 use flowgauge_core::hash::crc32;
 use flowgauge_core::{FlowKey, HashMode};
 use flowgauge_ctl::lake::union::files;
+use flowgauge_ctl::serve::proto::agent_client::AgentClient;
+use flowgauge_ctl::serve::proto::{
+    ConfigurationRequest, DelaysRequest, SamplesRequest, StatusRequest, WindowsRequest,
+};
 use flowgauge_dataplane::HashKey;
 use flowgauge_dataplane::capture::build::Packet;
-use flowgauge_testing::chance::{binomial, of_mean};
+use flowgauge_testing::chance::{binomial, of_mean, poisson};
+use flowgauge_testing::skip;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use tokio::runtime::Builder;
 
 /// Number of flows that the adversary sends.
 const FLOWS: u32 = 100_000;
@@ -252,96 +266,246 @@ fn keys_that_are_no_secrets_are_refused() {
     assert_ne!(outcome.code, Some(0));
 }
 
-/// Returns the representations of a signature in text and bytes.
-fn spellings(signature: u32) -> [String; 4] {
-    [
-        signature.to_string(),
-        signature.cast_signed().to_string(),
-        format!("{signature:08x}"),
-        format!("{:08x}", signature.swap_bytes()),
-    ]
+/// Everything that runs wrote or served.
+#[derive(Default)]
+struct Evidence {
+    /// Numbers and other words of texts.
+    words: BTreeSet<String>,
+    /// Binary data.
+    bytes: Vec<Vec<u8>>,
+}
+
+impl Evidence {
+    fn text(&mut self, text: &str) {
+        for word in text.split(|it: char| !it.is_ascii_alphanumeric() && it != '-') {
+            self.words.insert(word.to_owned());
+            // Identifiers of flows, registers and counters are several numbers in one word.
+            if word.len() % 8 == 0 && word.bytes().all(|it| it.is_ascii_hexdigit()) {
+                let digits = word.as_bytes().chunks(8).map(String::from_utf8_lossy);
+                self.words.extend(digits.map(|digits| digits.to_lowercase()));
+            }
+        }
+        let in_base64 = |it: char| it.is_ascii_alphanumeric() || "+/=".contains(it);
+        let blobs = text.split(|it| !in_base64(it)).filter(|word| word.len() >= 16);
+        self.bytes.extend(blobs.filter_map(|word| BASE64_STANDARD.decode(word).ok()));
+    }
+
+    fn file(&mut self, path: &Path) {
+        self.text(&fs::read_to_string(path).unwrap());
+    }
+
+    /// Adds all columns of a lake.
+    fn lake(&mut self, lake: &Path) {
+        let files = files(&[lake.to_owned()]).unwrap();
+        assert!(!files.is_empty());
+        for file in files {
+            let reader = SerializedFileReader::new(File::open(file).unwrap()).unwrap();
+            for row in reader.get_row_iter(None).unwrap() {
+                row.unwrap().get_column_iter().for_each(|(_, field)| self.field(field));
+            }
+        }
+    }
+
+    fn field(&mut self, field: &Field) {
+        match field {
+            Field::Group(row) => row.get_column_iter().for_each(|(_, field)| self.field(field)),
+            Field::ListInternal(list) => list.elements().iter().for_each(|it| self.field(it)),
+            Field::Bytes(bytes) => self.bytes.push(bytes.data().to_vec()),
+            other => self.text(&other.to_string()),
+        }
+    }
+
+    /// Returns where the signatures are found.
+    fn found(&self, signatures: &BTreeSet<u32>) -> Vec<String> {
+        let spellings = |signature: u32| {
+            [
+                signature.to_string(),
+                signature.cast_signed().to_string(),
+                format!("{signature:08x}"),
+                format!("{:08x}", signature.swap_bytes()),
+            ]
+        };
+        let words = signatures.iter().flat_map(|it| spellings(*it));
+        let mut found: Vec<String> = words.filter(|it| self.words.contains(it)).collect();
+        let numbers = self.bytes.iter().flat_map(|bytes| bytes.windows(4));
+        let numbers = numbers.map(|four| u32::from_le_bytes(four.try_into().unwrap()));
+        let (mut all, mut equal) = (0_u64, 0_u64);
+        for number in numbers {
+            all += 1;
+            equal += u64::from(
+                signatures.contains(&number) || signatures.contains(&number.swap_bytes()),
+            );
+        }
+        // Binary data has all numbers by chance.
+        let by_chance = all as f64 * 2.0 * signatures.len() as f64 / 2_f64.powi(32);
+        if equal > *poisson(by_chance).end() {
+            found.push(format!("{equal} of {all} binary numbers"));
+        }
+        found
+    }
+}
+
+/// Capture and key of the tests for signatures, and the signatures.
+struct Conversations {
+    scratch: Scratch,
+    capture: String,
+    key: String,
+    /// Signatures under the key.
+    secret: BTreeSet<u32>,
+    /// Signatures of the hashes without a secret.
+    public: BTreeSet<u32>,
+}
+
+impl Conversations {
+    fn new(test: &str, profile: &str) -> Self {
+        let scratch = Scratch::new(test);
+        let capture = scratch.path("capture.pcap").to_str().unwrap().to_owned();
+        run(["generate", profile, "--to", &capture]).quiet();
+        let key = scratch.write("key", [9; 32]);
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+        let tabulation = HashKey::read(Path::new(&key)).unwrap().tabulation();
+        let keys = keys(Path::new(&capture));
+        assert!(keys.len() > 100, "{}", keys.len());
+        let signature = |key: &Vec<u8>| HashMode::Keyed.signature(&FlowKey::new(key), &tabulation);
+        let secret = keys.iter().map(signature).collect();
+        let public = keys.iter().map(|key| crc32(key)).collect();
+        Conversations { scratch, capture, key, secret, public }
+    }
+
+    /// Replays the capture and returns everything that this writes.
+    fn replayed(&self, hash: &str, format: &str) -> Evidence {
+        let path = |name: &str| self.scratch.path(&format!("{name}-{format}-{}", hash.len()));
+        let [lake, samples, calls, out] = ["lake", "samples", "calls", "out"].map(path);
+        let mut command = flowgauge();
+        command.args(["replay", &self.capture, "--window", "1s", "--read-every", "100ms"]);
+        command.args(["--measure", ALL, "--slots", "1024", "--format", format]);
+        for (option, path) in [
+            ("--lake", &lake),
+            ("--delay-samples", &samples),
+            ("--record", &calls),
+            ("--out", &out),
+        ] {
+            command.arg(option).arg(path);
+        }
+        if format == "json" {
+            command.arg("--sketches");
+        }
+        command.args(hash.split_whitespace());
+        let mut evidence = Evidence::default();
+        evidence.text(&Outcome::from(command.output().unwrap()).quiet());
+        evidence.text(&run(["merge", lake.to_str().unwrap(), "--format", "json"]).quiet());
+        evidence.lake(&lake);
+        evidence.file(&samples);
+        evidence.file(&calls);
+        fs::read_dir(&out).unwrap().for_each(|file| evidence.file(&file.unwrap().path()));
+        evidence
+    }
 }
 
 #[test]
 fn nothing_that_is_told_has_a_signature_of_a_secret_hash_in_it() {
-    let scratch = Scratch::new("adversary-signatures");
-    let key = scratch.write("key", [9; 32]);
-    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
-    let file = scratch.path("capture.pcap");
-    let file = file.to_str().unwrap();
-    run(["generate", "delay,shape=conversations,requests=400,seed=2", "--to", file]).quiet();
-    let lake = scratch.path("lake");
-    let printed = |hash: &str, format: &str| {
-        let samples = scratch.path(&format!("samples-{format}-{}", hash.len()));
-        let mut arguments =
-            vec!["replay", file, "--window", "1s", "--format", format, "--read-every", "100ms"];
-        arguments.extend([
-            "--measure",
-            "cardinality,entropy,frequency,membership,heavy,sizes,delay,reorder",
-            "--slots",
-            "1024",
-        ]);
-        arguments.extend([
-            "--lake",
-            lake.to_str().unwrap(),
-            "--delay-samples",
-            samples.to_str().unwrap(),
-        ]);
-        if format == "json" {
-            arguments.push("--sketches");
-        }
-        arguments.extend(hash.split_whitespace());
-        let records = run(arguments).quiet();
-        records + &fs::read_to_string(&samples).unwrap()
-    };
-    let keyed = format!("--hash keyed --hash-key {key}");
-    let mut text = printed(&keyed, "json") + &printed(&keyed, "csv") + &printed(&keyed, "table");
-    // The lake's files have the columns of the sketches; search their plain bytes too.
-    let mut bytes = Vec::new();
-    for line in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
-        blobs(&line, &mut bytes);
-    }
-    for file in files(std::slice::from_ref(&lake)).unwrap() {
-        bytes.extend(fs::read(&file).unwrap());
-        text += &run(["merge", file.to_str().unwrap(), "--format", "json"]).quiet();
-    }
-    let tabulation = HashKey::read(Path::new(&key)).unwrap().tabulation();
-    let keys = keys(Path::new(file));
-    assert!(keys.len() > 100, "{}", keys.len());
-    let words: BTreeSet<&str> =
-        text.split(|it: char| !it.is_ascii_alphanumeric() && it != '-').collect();
-    // Identifiers of ends are two numbers of eight digits.
-    let halves: BTreeSet<&str> = words
-        .iter()
-        .filter(|word| word.len() == 16)
-        .flat_map(|word| [&word[..8], &word[8..]])
-        .collect();
-    let has = |signature: u32| {
-        spellings(signature)
-            .iter()
-            .any(|it| words.contains(it.as_str()) || halves.contains(it.as_str()))
-    };
-    for key in &keys {
-        let signature = HashMode::Keyed.signature(&FlowKey::new(key), &tabulation);
-        assert!(!has(signature), "{key:?} is printed as {signature:08x}");
-        for four in [signature.to_le_bytes(), signature.to_be_bytes()] {
-            assert!(!bytes.windows(4).any(|it| it == four), "{key:?} is printed as {four:?}");
-        }
+    let sent =
+        Conversations::new("adversary-signatures", "delay,shape=conversations,requests=400,seed=2");
+    let keyed = format!("--hash keyed --hash-key {}", sent.key);
+    for format in ["json", "csv", "table"] {
+        let found = sent.replayed(&keyed, format).found(&sent.secret);
+        assert!(found.is_empty(), "{format}: {found:?}");
     }
     // The same search finds those of a hash without a secret.
-    let public = printed("--hash tabulated --seed 1", "json");
-    let halves: BTreeSet<&str> = public
-        .split('"')
-        .filter(|word| word.len() == 16)
-        .flat_map(|word| [&word[..8], &word[8..]])
-        .collect();
-    assert!(
-        keys.iter().any(|key| spellings(crc32(key)).iter().any(|it| halves.contains(it.as_str())))
-    );
+    let found = sent.replayed("--hash tabulated --seed 1", "json").found(&sent.public);
+    assert!(found.len() > 50, "{found:?}");
 }
 
-/// Returns all IPv4 addresses, and addresses with ports, in a generated capture: little-endian,
-/// Ethernet, no options.
+#[test]
+fn nothing_that_is_served_has_a_signature_of_a_secret_hash_in_it() {
+    let sent = Conversations::new(
+        "adversary-served",
+        "delay,shape=conversations,requests=1000,rate=50,seed=2",
+    );
+    let runs = sent.scratch.path("runs");
+    let [samples, calls] = ["samples", "calls"].map(|name| sent.scratch.path(name));
+    let mut command = flowgauge();
+    command.env("RUST_LOG", "debug").env("FLOWGAUGE_STATUS_DIR", &runs);
+    command.args(["run", "--port", &format!("pcap:{}", sent.capture), "--hash-key", &sent.key]);
+    command.args(["--window", "500ms", "--read-every", "100ms", "--measure", ALL]);
+    command.args(["--slots", "1024", "--format", "json", "--sketches", "--truth"]);
+    command.args(["--listen", "0", "--grpc", "0"]);
+    command.arg("--delay-samples").arg(&samples).arg("--record").arg(&calls);
+    let mut running = Running::of(&mut command);
+    let mut stderr = BufReader::new(running.child.stderr.take().unwrap());
+    let mut log = String::new();
+    let mut address = |protocol: &str| loop {
+        let from = log.len();
+        assert_ne!(stderr.read_line(&mut log).unwrap(), 0, "{log}");
+        if let Some((_, rest)) = log[from..].split_once(protocol) {
+            return rest.split_whitespace().next().unwrap().to_owned();
+        }
+    };
+    let (http, grpc) = (address("http://"), address("grpc://"));
+    let log = thread::spawn(move || log + &io::read_to_string(stderr).unwrap());
+    let stdout = running.stdout.take().unwrap();
+    let printed = thread::spawn(move || io::read_to_string(stdout).unwrap());
+    let mut evidence = Evidence::default();
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut agent = AgentClient::connect(format!("http://{grpc}")).await.unwrap();
+        let mut windows =
+            agent.windows(WindowsRequest { after: Some(0) }).await.unwrap().into_inner();
+        let mut reads = agent.samples(SamplesRequest {}).await.unwrap().into_inner();
+        let mut delays = agent.delays(DelaysRequest {}).await.unwrap().into_inner();
+        for _ in 0..4 {
+            evidence.text(&format!("{:?}", windows.message().await.unwrap().unwrap()));
+            evidence.text(&format!("{:?}", reads.message().await.unwrap().unwrap()));
+        }
+        evidence.text(&format!("{:?}", delays.message().await.unwrap().unwrap()));
+        evidence.text(&format!("{:?}", agent.status(StatusRequest {}).await.unwrap()));
+        let configuration = agent.configuration(ConfigurationRequest {}).await.unwrap();
+        evidence.text(&format!("{configuration:?}"));
+    });
+    let get = |path: &str, accept: &str| {
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\nConnection: close\r\n\r\n"
+        );
+        exchange_bytes(&mut TcpStream::connect(&http).unwrap(), &request)
+    };
+    for path in ["/", "/metrics", "/about", "/health", "/ready", "/live"] {
+        let (status, head, body) = get(path, "*/*");
+        assert_eq!(status, 200, "{path}");
+        evidence.text(&head);
+        evidence.text(&String::from_utf8(body).unwrap());
+    }
+    let protobuf = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited";
+    evidence.bytes.push(get("/metrics", protobuf).2);
+    let mut events = TcpStream::connect(&http).unwrap();
+    events.write_all(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    for line in BufReader::new(events).lines().map(Result::unwrap) {
+        evidence.text(&line);
+        if line.contains("\"window\":5,") {
+            break;
+        }
+    }
+    for format in ["json", "table"] {
+        let status = flowgauge()
+            .env("FLOWGAUGE_STATUS_DIR", &runs)
+            .args(["status", "--format", format])
+            .output()
+            .unwrap();
+        let status = Outcome::from(status);
+        assert!(!status.stdout.is_empty(), "{status:?}");
+        evidence.text(&status.stdout);
+    }
+    running.interrupt();
+    assert!(running.child.wait().unwrap().success());
+    evidence.text(&log.join().unwrap());
+    evidence.text(&printed.join().unwrap());
+    evidence.file(&samples);
+    evidence.file(&calls);
+    let found = evidence.found(&sent.secret);
+    assert!(found.is_empty(), "{found:?}");
+}
+
+/// Returns all IPv4 addresses, pairs of them, addresses with ports, and five-tuples in a generated
+/// capture: little-endian, Ethernet, no options.
 fn keys(capture: &Path) -> BTreeSet<Vec<u8>> {
     let bytes = fs::read(capture).unwrap();
     let (mut keys, mut at) = (BTreeSet::new(), 24);
@@ -352,19 +516,91 @@ fn keys(capture: &Path) -> BTreeSet<Vec<u8>> {
             keys.insert(frame[address..address + 4].to_vec());
             keys.insert([&frame[address..address + 4], &frame[port..port + 2]].concat());
         }
+        keys.insert(frame[26..34].to_vec());
+        keys.insert([&frame[26..38], &frame[23..24]].concat());
         at += 16 + length;
     }
     keys
 }
 
-/// Collects the base64 data of a JSON line.
-fn blobs(value: &Value, bytes: &mut Vec<u8>) {
-    match value {
-        Value::String(text) if text.len() >= 16 => {
-            bytes.extend(BASE64_STANDARD.decode(text).unwrap_or_default())
+/// Counts how often a key stands in the memory of a process.
+fn copies(process: u32, key: &[u8]) -> usize {
+    let memory = File::open(format!("/proc/{process}/mem")).unwrap();
+    let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
+    let mut copies = 0;
+    for line in maps.lines() {
+        let (range, rest) = line.split_once(' ').unwrap();
+        let (begin, end) = range.split_once('-').unwrap();
+        let [begin, end] = [begin, end].map(|it| u64::from_str_radix(it, 16).unwrap());
+        let mut bytes = vec![0; (end - begin) as usize];
+        // The kernel's own pages cannot be read.
+        if rest.starts_with("rw") && memory.read_exact_at(&mut bytes, begin).is_ok() {
+            copies += bytes.windows(key.len()).filter(|window| *window == key).count();
         }
-        Value::Array(values) => values.iter().for_each(|value| blobs(value, bytes)),
-        Value::Object(values) => values.values().for_each(|value| blobs(value, bytes)),
-        _ => {}
+    }
+    copies
+}
+
+#[test]
+fn a_key_stands_in_memory_once() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("root");
+    }
+    let scratch = Scratch::new("memory");
+    let digits = "0123456789abcdef".repeat(4);
+    let key = key_file(&scratch, "key", &digits);
+    let mut running = Running::start(&[
+        "run",
+        "--port",
+        "memory:unique,rate=1k",
+        "--window",
+        "100ms",
+        "--format",
+        "json",
+        "--workers",
+        "2",
+        "--hash-key",
+        &key,
+    ]);
+    running.line();
+    let process = running.child.id();
+    let bytes: Vec<u8> = [0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef].repeat(4);
+    assert_eq!(copies(process, &bytes), 1);
+    assert_eq!(copies(process, digits.as_bytes()), 0);
+    running.interrupt();
+    assert_eq!(running.outcome().code, Some(0));
+}
+
+#[test]
+fn names_in_csv_are_no_formulas_and_numbers_stay_numbers() {
+    let scratch = Scratch::new("formulas");
+    for name in ["=1+1.pcap", "+1.pcap", "-1.pcap", "@a.pcap"] {
+        scratch.write(name, pcap(&common::packets(0..300, 1000)));
+        let mut command = flowgauge();
+        command.current_dir(scratch.path("."));
+        let csv: Outcome = command
+            .args([
+                "replay",
+                "--format",
+                "csv",
+                "--window",
+                "10s",
+                "--read-every",
+                "never",
+                "--",
+                name,
+            ])
+            .output()
+            .unwrap()
+            .into();
+        let csv = csv.quiet();
+        let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+        let (head, cells) = (lines.next().unwrap(), lines.next().unwrap());
+        let cell = |column: &str| cells[head.iter().position(|it| *it == column).unwrap()];
+        assert_eq!(cell("interface"), format!("'{name}"));
+        assert_eq!(cell("packets"), "300");
+        let is_formula =
+            |cell: &&str| cell.starts_with(['=', '+', '-', '@']) && cell.parse::<f64>().is_err();
+        assert!(!cells.iter().any(is_formula), "{cells:?}");
     }
 }

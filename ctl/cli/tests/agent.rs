@@ -75,6 +75,32 @@ fn sources_are_counted_side_by_side_and_every_record_says_its_own() {
 }
 
 #[test]
+fn sources_of_similar_names_have_files_of_their_own() {
+    let scratch = Scratch::new("agent-names");
+    let out = scratch.path("out");
+    let names = ["eth0.1", "eth0-1", "eth0_1"];
+    let source = |name| {
+        format!("[[source]]\nname = '{name}'\nport = 'memory:unique,packets=2000,rate=20k'\n")
+    };
+    let sources = names.map(source).concat();
+    let config =
+        scratch.write("names.toml", format!("window = '1s'\nout = '{}'\n{sources}", out.display()));
+    run(["config", "check", &config]).quiet();
+    let outcome = run(["run", "--config", &config]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let files = fs::read_dir(&out).unwrap();
+    let files: Vec<String> =
+        files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    assert_eq!(files.len(), 6, "{files:?}");
+    for name in names {
+        let of_source = files.iter().filter(|file| {
+            file.ends_with(&format!("-{name}.csv")) || file.ends_with(&format!("-{name}.jsonl"))
+        });
+        assert_eq!(of_source.count(), 2, "{name}: {files:?}");
+    }
+}
+
+#[test]
 fn a_run_without_a_source_counts_nothing() {
     let scratch = Scratch::new("agent-nothing");
     let lake = scratch.path("lake");

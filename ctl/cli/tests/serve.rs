@@ -267,6 +267,17 @@ fn events_are_all_windows_and_go_on_where_a_reader_stopped() {
     served.end();
 }
 
+/// Returns whether an answer has the headers that restrict what a browser does with it.
+fn is_protected(head: &str) -> bool {
+    [
+        "content-security-policy: default-src 'none'",
+        "x-content-type-options: nosniff",
+        "referrer-policy: no-referrer",
+    ]
+    .iter()
+    .all(|header| head.contains(header))
+}
+
 #[test]
 fn readers_that_mean_no_good_are_turned_away() {
     let mut served = Served::start("--port memory:zipf,rate=5k");
@@ -279,11 +290,7 @@ fn readers_that_mean_no_good_are_turned_away() {
             .ask(&format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"));
         assert_eq!(status, 421, "{host}");
         // Rejections have the same headers as answers.
-        assert!(
-            head.contains("content-security-policy: default-src 'none'")
-                && head.contains("nosniff"),
-            "{head}"
-        );
+        assert!(is_protected(&head), "{head}");
     }
     for host in
         ["localhost", "LOCALHOST", "localhost:1", "127.0.0.1", "127.9.9.9:80", "[::1]", "[::1]:80"]
@@ -299,7 +306,8 @@ fn readers_that_mean_no_good_are_turned_away() {
         ask(&format!("POST /metrics HTTP/1.1\r\n{host}Content-Length: 5\r\n\r\nhello")),
         405
     );
-    assert_eq!(ask(&format!("DELETE / HTTP/1.1\r\n{host}\r\n")), 405);
+    let (status, head, _) = served.ask(&format!("DELETE / HTTP/1.1\r\n{host}\r\n"));
+    assert!(status == 405 && is_protected(&head), "{head}");
     assert_eq!(ask(&format!("GET /../../etc/passwd HTTP/1.1\r\n{host}\r\n")), 404);
     assert_eq!(ask("\u{16}\u{3}\u{1} a greeting of TLS\r\n\r\n"), 400);
     assert_eq!(ask(&format!("GET / HTTP/1.1\r\n{host}X: {}\r\n\r\n", "x".repeat(64 << 10))), 431);
@@ -471,6 +479,7 @@ fn strangers_have_to_know_the_token() {
         status == 401 && head.contains("www-authenticate: basic realm=") && body.contains("token"),
         "{head} {body}"
     );
+    assert!(is_protected(&head), "{head}");
     for wrong in
         ["Bearer 0123456789abcdef0123456789abcdee", "Bearer ", "Basic OjAxMjM=", "Basic ?", TOKEN]
     {

@@ -5,7 +5,7 @@ use crate::row::{Misfit, Row, Value};
 use flowgauge_core::{
     FlowKey, Grid, HashIdentity, HashMode, KeyKind, SketchKind, Tabulation, WideSketch, sketch,
 };
-use flowgauge_dataplane::{HashKey, Tables};
+use flowgauge_dataplane::{HashKey, HashWords, Tables};
 
 /// Reason for an interval that is wide because counters are full.
 pub(crate) const FULL: &str = "counters are full";
@@ -93,28 +93,28 @@ pub(crate) fn restore(
 #[derive(Clone, Debug)]
 pub struct Rows {
     pub(crate) hash: HashIdentity,
-    pub(crate) tabulation: Box<Tabulation>,
+    pub(crate) tabulation: HashWords,
 }
 
 impl Rows {
     /// Returns the hash that a dataplane with these tables uses.
     #[must_use]
     pub fn new(tables: &Tables) -> Self {
-        Rows { hash: tables.row_hash(), tabulation: Box::new(tables.tabulation.clone()) }
+        Rows { hash: tables.row_hash(), tabulation: tables.tabulation.clone() }
     }
 
     /// Returns the hash with this identity. A keyed hash needs its key; without it, returns as the
     /// error a hash with arbitrary tables.
     pub(crate) fn of(hash: HashIdentity, key: Option<&HashKey>) -> Result<Self, Self> {
-        let rows = |tabulation| Rows { hash, tabulation: Box::new(tabulation) };
+        let rows = |tabulation| Rows { hash, tabulation };
         match (hash.mode, key) {
             (HashMode::Crc32 | HashMode::Tabulated, _) => {
-                Ok(rows(Tabulation::from_seed(hash.seed)))
+                Ok(rows(Tabulation::from_seed(hash.seed).into()))
             }
             (HashMode::Keyed, Some(key)) if key.fingerprint() == hash.fingerprint => {
                 Ok(rows(key.tabulation()))
             }
-            (HashMode::Keyed, _) => Err(rows(Tabulation::from_seed(0))),
+            (HashMode::Keyed, _) => Err(rows(Tabulation::from_seed(0).into())),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::figure::Figure;
 use crate::record::{Kind, Record};
-use crate::text::escaped;
+use crate::text::{escaped, escaped_strings};
 use serde::Serialize;
 
 /// Window, or a whole capture.
@@ -32,9 +32,9 @@ struct Event<'a> {
 
 /// Formats a record as JSON, with its number `id`.
 pub(super) fn event(id: u64, record: &Record) -> serde_json::Result<String> {
-    serde_json::to_string(&Event {
+    let event = serde_json::to_string(&Event {
         id,
-        // The origin may be a file name, which is untrusted.
+        // The origin may be a file name, which may also contain line breaks.
         source: &escaped(&record.origin()),
         direction: record.direction,
         part: record.part,
@@ -47,5 +47,6 @@ pub(super) fn event(id: u64, record: &Record) -> serde_json::Result<String> {
         late_ns: record.late_ns,
         total: record.kind == Kind::Total,
         figures: record.figures(),
-    })
+    })?;
+    Ok(escaped_strings(&event).into_owned())
 }

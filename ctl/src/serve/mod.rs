@@ -42,6 +42,7 @@ pub use report::{Fact, Report};
 pub use server::Server;
 
 use crate::output::Metrics;
+use crate::text::{escaped, escaped_strings};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -179,12 +180,14 @@ fn unless(problems: Vec<String>, fine: &'static str) -> Response {
     if problems.is_empty() {
         return fine.into_response();
     }
-    (StatusCode::SERVICE_UNAVAILABLE, problems.join("\n") + "\n").into_response()
+    let lines: String = problems.iter().map(|problem| escaped(problem) + "\n").collect();
+    (StatusCode::SERVICE_UNAVAILABLE, lines).into_response()
 }
 
 async fn about(State(site): State<Site>) -> Response {
     let about = serde_json::json!({ "host": site.host.as_ref(), "version": env!("CARGO_PKG_VERSION"), "problems": (site.problems)() });
-    (content_type("application/json"), about.to_string()).into_response()
+    let about = about.to_string();
+    (content_type("application/json"), escaped_strings(&about).into_owned()).into_response()
 }
 
 /// Streams windows as they end, after those that the page does not have yet.

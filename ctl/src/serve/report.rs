@@ -4,6 +4,7 @@ use super::event::event;
 use super::page::{CHARTS, CHARTS_STYLE, HTML, SCRIPT, STYLE};
 use crate::controller::Sink;
 use crate::record::{Kind, Record};
+use crate::text::escaped_strings;
 use serde::Serialize;
 use std::io;
 
@@ -60,8 +61,10 @@ impl Report {
     /// If the data cannot be formatted as JSON, which does not happen.
     pub fn page(&self, title: &str, facts: &[Fact], problems: &[String]) -> io::Result<String> {
         let about = serde_json::json!({ "title": title, "version": env!("CARGO_PKG_VERSION"), "facts": facts, "problems": problems });
+        let about = about.to_string();
         let data = format!(
-            "{{\"about\":{about},\"totals\":[{}],\"windows\":[{}]}}",
+            "{{\"about\":{},\"totals\":[{}],\"windows\":[{}]}}",
+            escaped_strings(&about),
             self.totals.join(","),
             self.windows.join(",")
         );
@@ -98,6 +101,9 @@ mod tests {
         let evil = "</script><script>alert(1)</script><!--";
         let facts = [Fact { name: "File", value: evil.to_owned() }];
         let page = Report::default().page(evil, &facts, &[evil.to_owned()]).unwrap_or_default();
+        let turned = Report::default().page("x", &[], &["\u{202e}fdp.exe".to_owned()]);
+        let turned = turned.unwrap_or_default();
+        assert!(turned.contains(r#""\\u{202e}fdp.exe""#) && !turned.contains('\u{202e}'));
         assert!(
             !page.contains("alert(1)</script>")
                 && page.contains("\\u003c/script>\\u003cscript>alert(1)"),

@@ -117,6 +117,24 @@ pub fn escaped_json(json: &str) -> String {
     safe
 }
 
+/// Escapes the same characters in the strings of a JSON text as [`escaped`] does, so that a page
+/// shows them as text. In JSON, only strings contain them.
+pub(crate) fn escaped_strings(json: &str) -> Cow<'_, str> {
+    if !json.contains(is_unsafe) {
+        return Cow::Borrowed(json);
+    }
+    let mut safe = String::with_capacity(json.len() + 16);
+    for character in json.chars() {
+        match is_unsafe(character) {
+            true => {
+                let _ = write!(safe, "\\\\u{{{:x}}}", u32::from(character));
+            }
+            false => safe.push(character),
+        }
+    }
+    Cow::Owned(safe)
+}
+
 /// Splits a phrase where a line may end: at blanks, except between a number and its unit and within
 /// an interval.
 fn breakable(phrase: &str) -> Vec<&str> {
@@ -294,6 +312,8 @@ mod tests {
         let safe = escaped_json(&json);
         assert!(!safe.contains(is_unsafe) && json.contains(is_unsafe), "{safe}");
         assert_eq!(serde_json::from_str::<String>(&safe).unwrap(), hostile);
+        let shown: String = serde_json::from_str(&escaped_strings("\"a\u{202e}\u{9b}b\"")).unwrap();
+        assert_eq!(shown, "a\\u{202e}\\u{9b}b");
     }
 
     #[test]

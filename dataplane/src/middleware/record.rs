@@ -10,6 +10,7 @@ use flowgauge_core::heavy::{Algorithm, Entry};
 use flowgauge_core::sketch::Mode;
 use flowgauge_core::{HashMode, Settings};
 use serde_json::{Value, json};
+use std::cmp::Reverse;
 use std::fmt::{LowerHex, Write as _};
 use std::io::Write;
 
@@ -67,7 +68,12 @@ impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
         // Signatures next to their keys would reveal the secret of a keyed hash.
         let shows_signatures = self.inner.settings().hash != HashMode::Keyed;
         let table = (heavy.algorithm != Algorithm::Off).then(|| {
-            let slots = snapshot.bank.heavy.slot_entries(heavy).map(|Entry { signature, key, count, inherited }| {
+            let mut slots: Vec<Entry> = snapshot.bank.heavy.slot_entries(heavy).collect();
+            if !shows_signatures {
+                // The number of a slot is some bits of a hash of the signature.
+                slots.sort_unstable_by_key(|slot| (Reverse(slot.count), slot.key));
+            }
+            let slots = slots.into_iter().map(|Entry { signature, key, count, inherited }| {
                 let signature = shows_signatures.then(|| format!("{signature:08x}"));
                 json!({ "signature": signature, "key": hex(key.as_bytes(), 2), "count": count, "inherited": inherited })
             });

@@ -45,6 +45,7 @@ pub use crate::poll_mode::PollMode;
 use crate::capabilities::{Capabilities, Clock};
 use crate::delay_samples::DelaySampleQueue;
 use crate::error::Error;
+use crate::hash_key::HashWords;
 use crate::losses::Losses;
 use crate::snapshot::{Adopted, Snapshot, Truth};
 use crate::spares::BankPool;
@@ -55,7 +56,7 @@ use crate::{Dataplane, Event};
 use delay_samples::{DelaySampleReceiver, delay_sample_channel};
 use flowgauge_core::Zeroed;
 use flowgauge_core::delay::{Admission, DelaySample, Kind};
-use flowgauge_core::{BANKS, HashIdentity, Lasting, Settings, Sharing, Tabulation, WideBank};
+use flowgauge_core::{BANKS, HashIdentity, Lasting, Settings, Sharing, WideBank};
 use handoff::{Reader, handoff};
 use meter::LoadHistory;
 use port::{Port, Ports, Source, Waker, WorkerConfig};
@@ -101,7 +102,7 @@ impl Default for Options {
     }
 }
 
-type Body = Box<dyn FnOnce(Arc<Tabulation>) + Send>;
+type Body = Box<dyn FnOnce(HashWords) + Send>;
 
 /// The poll-mode backend.
 pub struct Poll {
@@ -319,9 +320,8 @@ impl Dataplane for Poll {
         if self.options.settings.delay.asks_addresses() {
             self.shared_sketches.lasting.delay.ranges.write(&tables.prefixes);
         }
-        let tabulation = Arc::new(tables.tabulation.clone());
         for (index, body) in std::mem::take(&mut self.bodies).into_iter().enumerate() {
-            let tabulation = Arc::clone(&tabulation);
+            let tabulation = tables.tabulation.clone();
             let named = thread::Builder::new().name(format!("worker-{index}"));
             let cpu = self.cpu_of(index);
             let run = move || {

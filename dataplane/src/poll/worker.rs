@@ -13,10 +13,9 @@ use super::timed_port::TimedPort;
 use super::truth::{ExactFlows, PacketKey};
 use super::vector::instructions::Instructions;
 use super::worker_config::WorkerConfig;
+use crate::hash_key::HashWords;
 use flowgauge_core::parse::{counted, transport};
-use flowgauge_core::{
-    Arrival, Context, HashMode, KeyKind, Needs, Observation, Settings, Sharing, Tabulation,
-};
+use flowgauge_core::{Arrival, Context, HashMode, KeyKind, Needs, Observation, Settings, Sharing};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -78,7 +77,7 @@ struct Worker<P> {
     writer: Writer,
     sharing: Sharing,
     settings: Settings,
-    tabulation: Arc<Tabulation>,
+    tabulation: HashWords,
     slot_ns: u64,
     truth: Option<Arc<ExactFlows>>,
     gate: Arc<Gate>,

@@ -5,8 +5,9 @@ use super::gate::Gate;
 use super::handoff::Writer;
 use super::meter::LoadMeter;
 use super::truth::ExactFlows;
+use crate::hash_key::HashWords;
 use crate::poll_mode::PollMode;
-use flowgauge_core::{Settings, Sharing, Tabulation};
+use flowgauge_core::{Settings, Sharing};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -18,7 +19,7 @@ pub struct WorkerConfig {
     pub(super) delay_samples: Option<DelaySampleSender>,
     pub(super) sharing: Sharing,
     pub(super) settings: Settings,
-    pub(super) tabulation: Arc<Tabulation>,
+    pub(super) tabulation: HashWords,
     /// Length of a slot of staggered registers, in nanoseconds.
     pub(super) slot_ns: u64,
     pub(super) truth: Option<Arc<ExactFlows>>,

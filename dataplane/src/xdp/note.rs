@@ -54,7 +54,7 @@ pub(super) struct Secret([u64; 4]);
 impl Secret {
     pub(super) fn new(key: Option<&HashKey>) -> Self {
         let mut words = [0; 4];
-        let bytes = key.map_or([0; 32], HashKey::to_bytes);
+        let bytes = key.map_or([0; 32], |key| *key.as_bytes());
         words
             .iter_mut()
             .zip(bytes.as_chunks().0)

@@ -4,8 +4,8 @@
 use flowgauge_core::{
     Counters, HashMode, KeyKind, Link, Precision, Settings, Tabulation, cardinality,
 };
-use flowgauge_dataplane::HashKey;
 use flowgauge_dataplane::poll::port::OwnedFrame;
+use flowgauge_dataplane::{HashKey, HashWords};
 use std::borrow::Borrow;
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -92,7 +92,7 @@ pub fn multilinear(words: &[u64], key: &[u8]) -> u32 {
 /// Returns the words of the key of seed 1, which all tests use. ChaCha20's output is not
 /// reimplemented here; `hash_key.rs` has known answers.
 pub fn keyed() -> &'static Tabulation {
-    static WORDS: LazyLock<Tabulation> = LazyLock::new(|| HashKey::from_seed(1).tabulation());
+    static WORDS: LazyLock<HashWords> = LazyLock::new(|| HashKey::from_seed(1).tabulation());
     &WORDS
 }
 

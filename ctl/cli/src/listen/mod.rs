@@ -12,6 +12,7 @@ mod otlp;
 use crate::config::Given;
 use crate::error::Failure;
 use crate::run_config::{Encryption, Listen, Outputs};
+use crate::secrets;
 use crate::status::Publication;
 use crate::writers::Problems;
 use flowgauge_ctl::controller::Sink;
@@ -33,6 +34,7 @@ fn access(outputs: &Outputs) -> Result<Access, Failure> {
     let encrypted = |Encryption { certificate, key }: &Encryption| {
         let failed =
             |error| Failure::Failed(format!("cannot use --listen-cert and --listen-key: {error}"));
+        secrets::protect();
         encryption(certificate, key).map_err(failed)
     };
     let encryption = outputs.encryption.as_ref().map(encrypted).transpose()?;
@@ -41,6 +43,7 @@ fn access(outputs: &Outputs) -> Result<Access, Failure> {
 
 fn token(option: &str, path: Option<&Path>) -> Result<Option<Token>, Failure> {
     let read = |path: &Path| {
+        secrets::protect();
         Token::read(path)
             .map_err(|error| Failure::Failed(format!("{option} {}: {error}", path.display())))
     };

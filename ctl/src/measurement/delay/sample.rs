@@ -5,9 +5,9 @@ use crate::text::optional;
 use flowgauge_core::HashMode;
 use flowgauge_core::delay::weights::WEIGHT_BITS;
 use flowgauge_core::delay::{Kind, Settings};
-use flowgauge_dataplane::{DelaySample, Direction, Place};
+use flowgauge_dataplane::{DelaySample, Direction, Error, HashKey, Place};
 use serde::ser::{Serialize, SerializeMap, Serializer};
-use std::hash::{BuildHasher, RandomState};
+use siphasher::sip::SipHasher24;
 use std::sync::Arc;
 
 /// Record of a delay sample.
@@ -35,20 +35,26 @@ pub struct DelaySampleRecord<'a> {
     pub flow: [u32; 2],
 }
 
-/// Identifiers of the ends of a flow: their hashes or, if these would reveal the secret of the
-/// hash, a pseudorandom function of them (SipHash-1-3) with a random key of this run.
-#[derive(Clone, Debug)]
-pub struct Ends(Option<RandomState>);
+/// Identifiers of the ends of a flow: their signatures or, if these would reveal the secret of the
+/// hash, SipHash-2-4 of them under a random key of this run.
+#[derive(Debug)]
+pub struct Ends(Option<HashKey>);
 
 impl Ends {
-    /// Returns the identifiers for a run with this hash.
-    #[must_use]
-    pub fn new(hash: HashMode) -> Self {
-        Ends((hash == HashMode::Keyed).then(RandomState::new))
+    /// Creates the identifiers for a run with this hash.
+    ///
+    /// # Errors
+    /// If the system provides no random numbers.
+    pub fn new(hash: HashMode) -> Result<Self, Error> {
+        Ok(Ends((hash == HashMode::Keyed).then(HashKey::random).transpose()?))
     }
 
-    fn told(&self, signature: u32) -> u32 {
-        self.0.as_ref().map_or(signature, |key| key.hash_one(signature) as u32)
+    fn identifier(&self, signature: u32) -> u32 {
+        let hash = |key: &HashKey| {
+            let half = std::array::from_fn(|index| key.as_bytes()[index]);
+            SipHasher24::new_with_key(&half).hash(&signature.to_le_bytes()) as u32
+        };
+        self.0.as_ref().map_or(signature, hash)
     }
 }
 
@@ -72,7 +78,8 @@ impl<'a> DelaySampleRecord<'a> {
         let is_one = places
             .iter()
             .all(|other| Some(&other.interface) == places.first().map(|first| &first.interface));
-        let (source, destination) = (ends.told(sample.source), ends.told(sample.destination));
+        let (source, destination) =
+            (ends.identifier(sample.source), ends.identifier(sample.destination));
         Some(DelaySampleRecord {
             window,
             interface: places
@@ -128,31 +135,23 @@ mod tests {
 
     fn line(settings: &Settings, places: &[Place], sample: DelaySample) -> String {
         serde_json::to_string(
-            &DelaySampleRecord::of(
-                7,
-                settings,
-                &Options::default(),
-                places,
-                &Ends::new(HashMode::Tabulated),
-                &sample,
-            )
-            .unwrap(),
+            &DelaySampleRecord::of(7, settings, &Options::default(), places, &Ends(None), &sample)
+                .unwrap(),
         )
         .unwrap()
     }
 
     #[test]
-    fn signatures_of_a_secret_hash_are_not_told() {
-        let ends = [Ends::new(HashMode::Keyed), Ends::new(HashMode::Keyed)];
-        assert!(
-            ends.iter().all(|ends| ends.told(7) == ends.told(7) && ends.told(7) != ends.told(8))
-        );
-        // Two pairs of 32-bit values are equal by chance once in 2^64.
-        assert!(
-            [7, 8].map(|it| ends[0].told(it)) != [7, 8]
-                && [7, 8].map(|it| ends[0].told(it)) != [7, 8].map(|it| ends[1].told(it))
-        );
-        assert_eq!(Ends::new(HashMode::Tabulated).told(7), 7);
+    fn ends_have_identifiers_of_the_run_instead_of_secret_signatures() {
+        let ends = [(); 2].map(|()| Ends::new(HashMode::Keyed).unwrap());
+        // Pairs of 32-bit values are equal by chance once in 2^64.
+        let [one, other] = ends.each_ref().map(|ends| [7, 8].map(|it| ends.identifier(it)));
+        assert!(one != [7, 8] && one != other && one[0] != one[1]);
+        assert_eq!([7, 8].map(|it| ends[0].identifier(it)), one);
+        assert_eq!(Ends::new(HashMode::Tabulated).unwrap().identifier(7), 7);
+        // The key of the test vectors of SipHash's authors, and their output for 00 01 02 03.
+        let known = Ends(Some(HashKey::from_bytes(std::array::from_fn(|index| index as u8))));
+        assert_eq!(known.identifier(0x0302_0100), 0x2771_87b7);
     }
 
     #[test]
@@ -196,7 +195,7 @@ mod tests {
                 &several,
                 &Options::default(),
                 &one,
-                &Ends::new(HashMode::Tabulated),
+                &Ends(None),
                 &DelaySample { fridge, weight: 4096, ..sample },
             )
         };
@@ -208,7 +207,7 @@ mod tests {
                 &settings,
                 &Options::default(),
                 &one,
-                &Ends::new(HashMode::Tabulated),
+                &Ends(None),
                 &DelaySample { row: 8, ..sample }
             ),
             None

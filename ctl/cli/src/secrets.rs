@@ -1,0 +1,32 @@
+//! Secrets in the memory of this process: keys of hashes and of TLS, and tokens.
+
+use flowgauge_dataplane::{Error, HashKey};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use std::path::Path;
+
+/// Excludes the memory of this process from core dumps and from other processes of its user, before
+/// a secret is read. The words that are derived from a key are in so many places, such as workers
+/// and the kernel's loader, that excluding the key alone would protect nothing.
+pub(crate) fn protect() {
+    if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        tracing::warn!("a core dump of this process would contain its keys: {error}");
+    }
+}
+
+/// Reads the key of a hash.
+pub(crate) fn hash_key(file: &Path) -> Result<HashKey, Error> {
+    protect();
+    HashKey::read(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::dumpable_behavior;
+
+    #[test]
+    fn a_process_with_secrets_leaves_no_core_dump() {
+        protect();
+        assert_eq!(dumpable_behavior().unwrap(), DumpableBehavior::NotDumpable);
+    }
+}
