@@ -91,7 +91,7 @@ impl HashKey {
         file.take(MAX_FILE_BYTES).read_to_end(&mut bytes).map_err(unreadable)?;
         let key = parse(&bytes).ok_or_else(|| {
             let advice = "a key has 32 or 64 hexadecimal digits, or 16 or 32 bytes; `openssl rand -hex 32` makes one";
-            failed(format!("this is no key of a hash; {advice}"))
+            failed(format!("this is not a hash key; {advice}"))
         })?;
         if key.0.iter().all(|byte| *byte == 0) {
             return Err(failed(
