@@ -13,7 +13,7 @@ use std::{env, fs};
 
 /// Parts of commands that are not run, and what those commands need. The options of such a
 /// `flowgauge` command are checked.
-const NOT_RUN: [(&str, &str); 29] = [
+const NOT_RUN: [(&str, &str); 31] = [
     ("-i eth", "an interface, and root"),
     ("-i 'eth*'", "interfaces, and root"),
     ("-i mirror0", "an interface with mirrored traffic, and root"),
@@ -43,6 +43,8 @@ const NOT_RUN: [(&str, &str); 29] = [
     ("systemctl", "systemd"),
     ("mount -t bpf", "root"),
     ("apt-get install", "root, and a package index"),
+    ("tar xzf flowgauge-", "a release"),
+    ("podman build", "podman"),
 ];
 /// Beginnings of commands that run until they are interrupted; they get a `--duration`.
 const ENDLESS: [&str; 2] = ["flowgauge run --port memory:", "flowgauge demo"];
