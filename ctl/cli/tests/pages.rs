@@ -6,6 +6,7 @@ mod common;
 
 use common::{SECOND, Scratch, flowgauge, frames, pcap};
 use flowgauge_dataplane::capture::build::Packet;
+use flowgauge_testing::skip;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -192,8 +193,8 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// Writes the files that commands of pages read.
-fn prepare(scratch: &Scratch, directory: &Path) {
+/// Writes the files that commands of a page read.
+fn prepare(scratch: &Scratch, directory: &Path, steps: &[Step]) {
     fs::create_dir(directory).unwrap();
     let made = shell(
         directory,
@@ -206,6 +207,9 @@ fn prepare(scratch: &Scratch, directory: &Path) {
     }
     fs::write(directory.join("sites.txt"), "berlin 10.1.0.0/16\nparis 10.2.0.0/16\n").unwrap();
     fs::write(directory.join("flowgauge.toml"), "# One source.\ninterface = \"eth1\"\n").unwrap();
+    if !steps.iter().any(|step| step.line.contains("merge lake")) {
+        return;
+    }
     for (host, site) in [("paris", 1), ("berlin", 2)] {
         let mut command = flowgauge();
         command
@@ -227,7 +231,7 @@ fn run_pages(test: &str, is_chosen: impl Fn(&str) -> bool) {
             continue;
         }
         let directory = scratch.path(name);
-        prepare(&scratch, &directory);
+        prepare(&scratch, &directory, &steps);
         for step in &steps {
             if let Some((_, reason)) = needs(&step.line) {
                 println!("{name}: not run, it needs {reason}: {}", step.line);
@@ -260,6 +264,14 @@ fn every_command_of_the_generator_page_runs_or_is_listed() {
 #[test]
 fn every_command_of_other_pages_runs_or_is_listed() {
     run_pages("pages", |page| !["README.md", "fleet.md", "generate.md"].contains(&page));
+}
+
+#[test]
+fn the_picture_of_the_readme_is_what_this_build_prints() {
+    let mut python = Command::new("python3");
+    python.arg(root().join("docs/picture")).args([env!("CARGO_BIN_EXE_flowgauge"), "--check"]);
+    let Ok(output) = python.output() else { return skip("python3") };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
