@@ -212,7 +212,7 @@ fn stages<'a>(frames: &'a Frames, data: &'a Frames) -> Vec<(String, Contestant<'
 
 /// Stage in which every frame is stored as a request and may be an answer.
 const DELAY: &str = "delay of data";
-const EVERYTHING: &str = "all together, heavy by d-way-rap";
+const EVERYTHING: &str = "all measurements, heavy by d-way-rap";
 const TOUCH: &str = "touch";
 const COUNTERS: &str = "network header and counters";
 const PARSE: &str = "parse";
@@ -393,7 +393,7 @@ pub fn measure(quick: bool) -> Result<(Findings, Vec<String>), ReproduceError> {
     let everything = rows.iter().filter(|row| row.name == EVERYTHING);
     let dearest = everything.flat_map(|row| &row.values).flatten().copied().fold(0.0, f64::max);
     figures.push(Figure {
-        name: format!("{EVERYTHING}, in the dearest place"),
+        name: format!("{EVERYTHING}, slowest column"),
         value: dearest,
         unit: Unit::Nanoseconds,
         noise: 0.0,

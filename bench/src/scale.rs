@@ -363,7 +363,7 @@ pub fn measure(quick: bool) -> Result<Findings, ReproduceError> {
         if *work != Work::Write {
             let up_to_a_million = best.get(..5).unwrap_or_default();
             figures.extend(flatness(
-                &format!("{name}: dearest / cheapest from 10^2 to 10^6 flows"),
+                &format!("{name}: most / least expensive from 10^2 to 10^6 flows"),
                 up_to_a_million,
             ));
         }

@@ -659,7 +659,7 @@ impl Controller {
         let Attempt::Done(snapshot, called) = self.attempt("rotate", Dataplane::rotate)? else {
             self.summary.late_rotations += 1;
             tracing::warn!(
-                "window {window} could not be closed at its time; it goes on until the next rotation succeeds"
+                "window {window} could not be closed on time; it stays open until the next rotation succeeds"
             );
             return Ok(());
         };
@@ -740,7 +740,7 @@ impl Controller {
             self.attempt("published", |dataplane| dataplane.published(last))?
         {
             tracing::warn!(
-                "{} was not told that window {window} is published; it is again if this process is killed",
+                "{} could not record that window {window} is published; it is published again if this process is killed",
                 self.interface()
             );
         }
@@ -761,7 +761,7 @@ impl Controller {
                 self.attempt("bounds", |dataplane| dataplane.watch(&bounds))?
         {
             tracing::warn!(
-                "{} did not take what is usual by now; it goes by what was",
+                "{} did not accept the new range of usual entropies; it uses the previous one",
                 self.interface()
             );
         }
@@ -775,7 +775,7 @@ impl Controller {
                 self.attempt("admit", |dataplane| dataplane.admit(admissions))?
         {
             tracing::warn!(
-                "{} did not take the shares of requests that fit the traffic; it goes on with others",
+                "{} did not accept the shares of requests that fit the traffic; it uses the previous ones",
                 self.interface()
             );
         }

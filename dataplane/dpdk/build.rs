@@ -13,12 +13,12 @@ mod link {
     use std::env;
     use std::process::Command;
 
-    /// What inline functions in DPDK's headers call. Drivers are found by DPDK itself, in its
+    /// Libraries that inline functions in DPDK's headers call. DPDK finds drivers itself, in its
     /// plugin directory.
     const LIBRARIES: [&str; 5] = ["rte_eal", "rte_ethdev", "rte_mbuf", "rte_mempool", "rte_ring"];
-    /// Releases before it are not tried.
+    /// Oldest supported release.
     const OLDEST: &str = "22.11";
-    /// The release from which logging is a library of its own.
+    /// First release with logging in a library of its own.
     const OWN_LOG: &str = "23.11";
 
     pub(crate) fn link() -> Result<(), String> {

@@ -1,11 +1,11 @@
-//! A backend of one's own: a [`Dataplane`] that counts the frames it is handed, in the thread that
-//! hands them over.
+//! A backend outside of this workspace: a [`Dataplane`] that counts frames in the thread of its
+//! caller.
 //!
 //! `cargo run -p flowgauge-dataplane --example backend`
 //!
-//! What a packet does to a bank is `flowgauge_core`'s, so that all measurements come along, to the
-//! bit. What is left to a backend is where packets come from, and that no packet is counted in a
-//! bank while that bank is read.
+//! `flowgauge_core` counts a packet in a bank, so a backend has all measurements with the same
+//! results. The backend provides the packets, and ensures that no packet is counted in a bank while
+//! that bank is read.
 
 use flowgauge_core::{Arrival, Context, Link, Settings, Shared, Sharing, State, WideBank, Zeroed};
 use flowgauge_dataplane::{
@@ -15,18 +15,18 @@ use flowgauge_dataplane::{
 struct HandedOver {
     capabilities: Capabilities,
     settings: Settings,
-    /// Nothing is counted without.
+    /// Hash tables; frames are ignored until they are installed.
     tables: Option<Tables>,
     state: Box<State>,
     shared: Box<Shared>,
-    /// The bank that is counted in.
+    /// Index of the open bank.
     active: usize,
 }
 
 impl HandedOver {
     fn new(settings: Settings) -> Self {
         HandedOver {
-            // What it could not do, it would take away.
+            // A backend that cannot run some measurements removes them here.
             capabilities: Capabilities::of_core("handed-over", "this program", 1),
             settings,
             tables: None,
@@ -83,7 +83,7 @@ impl Dataplane for HandedOver {
     fn rotate(&mut self) -> Result<Snapshot, Error> {
         let closed = self.active;
         let snapshot = self.snapshot(closed, "rotate")?;
-        // Nobody counts while this runs. A backend with threads would wait here until all of them
+        // No frame is counted while this runs. A backend with threads waits here until all of them
         // have left the bank.
         self.active ^= 1;
         self.state.banks[closed].clear(&self.settings);

@@ -104,7 +104,7 @@ impl HashKey {
         wipe_stack();
         let key = key.ok_or_else(|| {
             let advice = "a key has 32 or 64 hexadecimal digits, or 16 or 32 bytes; `openssl rand -hex 32` makes one";
-            failed(format!("this is no key of a hash; {advice}"))
+            failed(format!("this is not a hash key; {advice}"))
         })?;
         if key.0.iter().all(|byte| *byte == 0) {
             return Err(failed(

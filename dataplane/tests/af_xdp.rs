@@ -375,8 +375,7 @@ fn queues_that_come_are_counted_from_then_on() {
         assert_eq!(
             said,
             [Event::Notice(
-                "rx: has 2 receive queues now instead of 1, of which 1 are counted, as asked for"
-                    .to_owned()
+                "rx: has 2 receive queues now instead of 1; 1 are counted, as requested".to_owned()
             )]
         );
         ethtool("-L rx rx 1").unwrap();
@@ -422,7 +421,7 @@ fn packets_of_queues_that_cannot_be_counted_are_reported() {
         let (mut traffic, mut account) = (Traffic::new(2), Account::new());
         account.said = poll.events().unwrap();
         assert!(
-            account.heard("has 2 receive queues now instead of 1, of which 1 are counted: "),
+            account.heard("has 2 receive queues now instead of 1; 1 are counted: "),
             "{:?}",
             account.said
         );

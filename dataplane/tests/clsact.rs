@@ -381,7 +381,7 @@ fn pins_that_others_removed_are_restored() {
         let [place] = &pins()[..] else { panic!() };
         std::fs::remove_file(place.join("program")).unwrap();
         let [notice] = &notices(&mut xdp)[..] else { panic!() };
-        assert!(notice.contains("pins were removed by others, and are made anew"), "{notice}");
+        assert!(notice.contains("pins were removed by others and are restored"), "{notice}");
         assert!(place.join("program").exists());
         std::fs::remove_file(place.join("program")).unwrap();
         drop(xdp);

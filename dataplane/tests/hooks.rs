@@ -355,7 +355,7 @@ fn counting_starts_again_at_a_recreated_interface() {
         let (mut xdp, found) = adopted(ingress());
         assert_eq!(found, None);
         let said = notice(&mut xdp);
-        assert!(said.contains("made anew") && said.contains("dropped"), "{said}");
+        assert!(said.contains("was re-created") && said.contains("dropped"), "{said}");
         send(5);
         let snapshot = window(&mut xdp, 5);
         assert_eq!((counted(&snapshot), snapshot.complete), (5, true));

@@ -1,6 +1,6 @@
 -- Questions of operators to the lake that flowgauge writes, as far as plain columns answer them.
 -- Distinct flows of several windows are no plain numbers: `flowgauge merge`, Spark and ClickHouse
--- unite them.
+-- merge them.
 --
 --   SET VARIABLE lake = 'lake/*/*/*.parquet';      -- files
 --   SET VARIABLE "from" = '2026-11-23';            -- windows that begin then or later (UTC)

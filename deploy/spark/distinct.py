@@ -7,7 +7,7 @@ job may run again when windows arrive late. Beside its output it keeps, for each
 files that the day was made of; with --unread it computes the days of which there are other files,
 and leaves the rest alone.
 
-Rows whose hashes, keys, registers, headers or versions differ are refused: Spark could unite them,
+Rows whose hashes, keys, registers, headers or versions differ are refused: Spark could merge them,
 and the number would be wrong.
 """
 

@@ -35,7 +35,7 @@ pub enum ProfileError {
         options: &'static str,
     },
     /// A value out of range.
-    #[error("{key}={value} will not do; give {expected}")]
+    #[error("{key}={value} is not valid; give {expected}")]
     Value {
         /// The option.
         key: String,

@@ -3,12 +3,14 @@
 use flowgauge::bench::{
     Bench, Common, Format, LineRate, Packet, Peers, Scale, What, Xdp, no_line_rate,
 };
-use flowgauge::{Cpus, Failure, PortSpec, beside};
+use flowgauge::{Cpus, Failure, PortSpec, beside, version};
 use flowgauge_bench::findings::Findings;
+use flowgauge_bench::report::Table;
 use flowgauge_bench::{line_rate, packet, peers, scale, xdp};
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::{AfXdp, FrameSender, Outlet, af_xdp};
 use flowgauge_traffic::veth::{RECEIVER, SENDER, isolated};
+use jiff::Timestamp;
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -96,6 +98,17 @@ fn conclude(options: &Common, findings: &Findings) -> Result<(), Failure> {
     let text = match options.format {
         Format::Json => {
             serde_json::to_string(findings).map_err(io::Error::from).map_err(Failure::output)?
+        }
+        Format::Markdown => {
+            let tables: Vec<String> = findings.tables().iter().map(Table::markdown).collect();
+            let date = Timestamp::now().strftime("%Y-%m-%d");
+            format!(
+                "{}\n`flowgauge bench {}` on {date}: {}, {}",
+                tables.join("\n"),
+                findings.benchmark,
+                findings.machine.line(),
+                version().replace('\n', ", ")
+            )
         }
         Format::Table => {
             let tables: Vec<String> = findings.tables().iter().map(ToString::to_string).collect();

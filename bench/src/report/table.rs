@@ -178,10 +178,33 @@ impl Table {
         html
     }
 
+    /// Returns the table in Markdown. Groups precede the titles of their columns; details are
+    /// omitted.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let titles = self.columns.iter().map(|column| format!("{} {}", column.group, column.title));
+        let rules = self.columns.iter().map(|column| match column.align {
+            Align::Left => "---",
+            Align::Right => "---:",
+        });
+        let mut markdown = format!("**{}**\n\n", self.caption);
+        markdown += &markdown_row(titles);
+        markdown += &markdown_row(rules);
+        for row in &self.rows {
+            markdown += &markdown_row(row.iter().map(|cell| &cell.text));
+        }
+        markdown
+    }
+
     fn class(&self, index: usize) -> String {
         let class = self.columns.get(index).map_or("", Column::class);
         if self.begins_group(index) { format!("{class} first") } else { class.to_owned() }
     }
+}
+
+fn markdown_row(cells: impl Iterator<Item = impl AsRef<str>>) -> String {
+    let cells: Vec<String> = cells.map(|text| text.as_ref().trim().replace('|', "\\|")).collect();
+    format!("| {} |\n", cells.join(" | "))
 }
 
 impl fmt::Display for Table {
@@ -254,6 +277,19 @@ short  |  3.42  |  3.10    10
 a & b  |  12.5  |  1.00  1000
 ";
         assert_eq!(table().to_string(), expected);
+    }
+
+    #[test]
+    fn a_page_of_the_documentation_gets_markdown() {
+        let expected = "\
+**Errors <in percent>**
+
+| what | paper error | ours error | ours n |
+| --- | ---: | ---: | ---: |
+| short | 3.42 | 3.10 | 10 |
+| a & b | 12.5 | 1.00 | 1000 |
+";
+        assert_eq!(table().markdown(), expected);
     }
 
     #[test]

@@ -69,6 +69,8 @@ pub enum Format {
     Table,
     /// One JSON object, with a description of the machine.
     Json,
+    /// Tables in Markdown, with the date, the machine and the commit.
+    Markdown,
 }
 
 /// Find the highest rate at which a port loses no packet (RFC 2544).

@@ -37,7 +37,7 @@ const EXACT: u64 = 1 << 30;
 /// Make a page about captures: one HTML file with charts, which loads nothing from elsewhere.
 ///
 /// Everything is measured, with intervals; beside the estimates are exact counts if the captures
-/// have up to 1 GiB together (or with --truth). Losses, damage and packets that came late are told.
+/// have up to 1 GiB together (or with --truth). Losses, damage and late packets are listed.
 /// Windows are as long as it takes for about a hundred of them, unless --window says otherwise; for
 /// that the captures are read twice. Options are those of `replay`.
 #[derive(Args)]
@@ -239,7 +239,7 @@ impl Told {
             fact(
                 "Packets",
                 format!(
-                    "{}, of which {} have no IP flow",
+                    "{}, {} without an IP flow",
                     grouped(total.counters.packets()),
                     grouped(rejected)
                 ),
@@ -247,7 +247,7 @@ impl Told {
             fact("Bytes on the wire", grouped(total.counters.bytes)),
             fact(
                 "Lost before they were captured",
-                if lost == 0 { "none that the capture tells of".to_owned() } else { grouped(lost) },
+                if lost == 0 { "none reported by the capture".to_owned() } else { grouped(lost) },
             ),
             fact(
                 "Length",

@@ -44,7 +44,8 @@ impl Write for Patient {
                 Err(error) => return Err(error.into()),
             }
             if signals::is_impatient() {
-                let problem = "nobody reads standard output; the last records are missing there";
+                let problem =
+                    "the reader of standard output is gone; the last records are missing there";
                 return Err(io::Error::new(io::ErrorKind::TimedOut, problem));
             }
         }

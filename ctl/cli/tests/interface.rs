@@ -396,7 +396,7 @@ fn a_run_that_is_started_again_begins_anew_on_an_interface_made_anew() {
         run.lines.read_to_string(&mut text).unwrap();
         let said = run.complaints();
         assert_eq!(run.child.wait().unwrap().code(), Some(0), "{said}");
-        assert!(said.contains("made anew"), "{said}");
+        assert!(said.contains("was re-created"), "{said}");
         let total: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
         assert_eq!(total["packets"], 7);
         assert_eq!(left_behind(), (false, false));

@@ -220,7 +220,10 @@ fn a_flood_raises_the_alarm_in_its_window_and_names_the_top_talkers() {
         .collect();
     assert_eq!(raised, [50]);
     let [begin, end] = warnings(&outcome);
-    assert!(begin.contains("window 50: this looks like a denial of service by many"), "{begin}");
+    assert!(
+        begin.contains("window 50: this looks like a distributed denial-of-service attack"),
+        "{begin}"
+    );
     assert!(
         begin.contains("entropy of src") && begin.contains("top talkers: 192.0.2.1 (400 packets)"),
         "{begin}"

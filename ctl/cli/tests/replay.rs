@@ -1066,7 +1066,7 @@ fn delays_by_a_coarse_clock_are_uncertain_by_its_step() {
             let raw = total(&records)["delay"][0]["raw"]["p50"].as_f64().unwrap();
             assert!(
                 step <= 64 || (raw / step as f64).fract() == 0.0,
-                "{raw} is no multiple of {step}"
+                "{raw} is not a multiple of {step}"
             );
             if algorithm == "fridge" {
                 for (share, name) in [(50, "p50"), (90, "p90"), (95, "p95")] {

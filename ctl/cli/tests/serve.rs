@@ -41,7 +41,7 @@ fn metrics_are_those_of_the_windows() {
         sum += window["ipv4_packets"].as_f64().unwrap();
         sum == ipv4
     });
-    let last = &windows[last.unwrap_or_else(|| panic!("{ipv4} is no sum of {windows:?}"))];
+    let last = &windows[last.unwrap_or_else(|| panic!("{ipv4} is not a sum of {windows:?}"))];
     // Parsing JSON may round the last digit.
     let is_same = |name: &str, printed: &Value| {
         let (mine, printed) = (one(name), printed.as_f64().unwrap());

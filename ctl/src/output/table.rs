@@ -320,9 +320,9 @@ impl<'w> Table<'w> {
         self.details(record, &mut below);
         record.united.iter().flat_map(United::phrases).for_each(|phrases| below.line(&phrases));
         if self.cut && !record.part {
-            below
-                .line(&["* marks a window that was cut short, or of which something is missing"
-                    .to_owned()]);
+            below.line(&[
+                "* marks an incomplete window: cut short, or packets are missing".to_owned()
+            ]);
         }
     }
 

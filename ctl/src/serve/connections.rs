@@ -217,7 +217,7 @@ mod tests {
         let (bystander, _) = entered(&connections, remote(2), 1);
         let (places, refused) = entered(&connections, remote(1), 11);
         assert_eq!((evicted(&places), refused), ([vec![true; 3], vec![false; 8]].concat(), 0));
-        assert!(!is_evicted(&bystander[0]), "others are none of its business");
+        assert!(!is_evicted(&bystander[0]), "connections of other peers are not evicted");
         // Once they have answered requests they stay, and new connections are refused.
         places[3..].iter().for_each(|place| place.admission.give());
         let Err(full) = connections.enter(remote(1)) else { panic!("a ninth place") };

@@ -134,7 +134,7 @@ impl Serving {
         let listener = match tokio::net::TcpListener::from_std(listener) {
             Ok(listener) => listener,
             Err(error) => {
-                return tracing::warn!("nobody is answered over {}: {error}", protocol.name());
+                return tracing::warn!("cannot answer requests over {}: {error}", protocol.name());
             }
         };
         // Closes when the last connection has dropped its receiver.

@@ -227,5 +227,5 @@ fn the_specification_tells_what_cores_take() {
     let specification =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../SPECIFICATION.md"))
             .unwrap();
-    assert!(specification.contains(&told), "SPECIFICATION.md does not say '{told}'");
+    assert!(specification.contains(&told), "SPECIFICATION.md does not contain '{told}'");
 }

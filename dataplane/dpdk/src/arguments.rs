@@ -1,10 +1,10 @@
-//! What to start DPDK with.
+//! Arguments that DPDK is started with.
 
 use crate::eal;
 
-/// DPDK's arguments to use one device: `given`, with spaces between, and before them what takes
-/// this device only and no further core, unless `given` says which devices (`-a`, `-b`, `--no-pci`)
-/// or cores (`-l`, `-c`, `--lcores`).
+/// Returns DPDK's arguments to use one device: those that restrict it to this device and one core,
+/// unless `given` chooses devices (`-a`, `-b`, `--no-pci`) or cores (`-l`, `-c`, `--lcores`), then
+/// `given`, split at spaces.
 #[must_use]
 pub fn arguments(devargs: &str, given: &str) -> Vec<String> {
     let given: Vec<String> = given.split_ascii_whitespace().map(str::to_owned).collect();
@@ -25,14 +25,14 @@ pub fn arguments(devargs: &str, given: &str) -> Vec<String> {
         }
     }
     if !has(&["-l", "-c", "-S"], &["--lcores"]) {
-        // Workers are threads of this process; of DPDK's own one has to be there, and does nothing.
+        // Workers are threads of this process; DPDK requires one thread of its own, which is idle.
         arguments.extend(eal::first_processor().map(|processor| format!("--lcores=0@{processor}")));
     }
     arguments.extend(given);
     arguments
 }
 
-/// Whether this begins with `[domain:]bus:device.function`.
+/// Returns whether this begins with `[domain:]bus:device.function`.
 fn is_pci_address(devargs: &str) -> bool {
     let name = devargs.split(',').next().unwrap_or(devargs);
     let name = name.strip_prefix("pci:").unwrap_or(name);

@@ -11,19 +11,19 @@ use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::sync::{Mutex, PoisonError};
 
-/// Packets that a queue holds, where the driver leaves the choice.
+/// Length of a queue in packets, if the driver leaves the choice.
 const DESCRIPTORS: u16 = 2048;
 
 /// Bytes of an Ethernet header with two VLAN tags.
 const LINK_HEADER: usize = 22;
 
-/// How many queues to use.
+/// Numbers of queues to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Queues {
-    /// Queues to receive from. Over several the device spreads packets by a hash of addresses and
+    /// Receive queues. The device distributes packets over several ones by a hash of addresses and
     /// ports (RSS), if it can.
     pub receive: u16,
-    /// Queues to send through.
+    /// Send queues.
     pub send: u16,
 }
 
@@ -32,11 +32,11 @@ pub struct Queues {
 pub struct Stats {
     /// Packets received.
     pub received: u64,
-    /// Packets that the device had no room for: their queue was full (`imissed`).
+    /// Packets dropped because their queue was full (`imissed`).
     pub missed: u64,
     /// Packets received with errors (`ierrors`).
     pub errors: u64,
-    /// Times that a packet found no buffer in memory (`rx_nombuf`).
+    /// Packets for which no buffer was free (`rx_nombuf`).
     pub no_buffer: u64,
     /// Packets sent.
     pub sent: u64,
@@ -44,17 +44,17 @@ pub struct Stats {
     pub send_errors: u64,
 }
 
-/// What the parts of an open device share. The device is closed when they are all gone.
+/// State shared by the parts of an open device. Dropping the last part closes the device.
 pub struct Control {
     raw: RawDevice,
     name: String,
-    /// Receive queues that are polled.
+    /// Number of receive queues.
     receiving: u16,
 }
 
-// SAFETY: the pointers in `raw` lead to a device and a pool that are DPDK's, not a thread's. They
-// are read only here, by calls that hold the lock of `control()`, and by queues, each of which has
-// one owner.
+// SAFETY: the pointers in `raw` lead to a device and a pool that belong to DPDK, not to a thread.
+// They are read only by calls here, which hold the lock of `control()`, and by queues, which have
+// one owner each.
 unsafe impl Send for Control {}
 // SAFETY: as above; no method changes `raw`.
 unsafe impl Sync for Control {}
@@ -75,8 +75,8 @@ fn find(devargs: &str) -> Result<Control, Error> {
     // SAFETY: plain integers and pointers, valid when zeroed.
     let mut raw: RawDevice = unsafe { std::mem::zeroed() };
     let _locked = eal::control();
-    // SAFETY: DPDK runs, as whoever has an `Eal` knows; a string that ends with a zero byte; `raw`
-    // has the declared type; the lock is held.
+    // SAFETY: DPDK runs, which the `Eal` proves; the string ends with a zero byte; `raw` has the
+    // declared type; the lock is held.
     let (code, said) = listen(|| unsafe { ffi::fg_open(text.as_ptr(), &raw mut raw) });
     if code < 0 {
         return Err(failed(reason(&said, code)));
@@ -96,7 +96,7 @@ impl Control {
             ("receive", raw.max_rx_queues, queues.receive),
             ("send", raw.max_tx_queues, queues.send),
         ];
-        // Many drivers are not used to devices that only receive or only send.
+        // Many drivers fail if a device only receives or only sends.
         let rx = queues.receive.max(raw.max_rx_queues.min(1));
         let tx = queues.send.max(raw.max_tx_queues.min(1));
         if let Some(&(way, most, wanted)) = most.iter().find(|(_, most, wanted)| wanted > most) {
@@ -127,33 +127,34 @@ impl Control {
         Ok(control)
     }
 
-    /// How the device was described.
+    /// Returns the description that the device was opened with.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its driver's name.
+    /// Returns the name of its driver.
     #[must_use]
     pub fn driver(&self) -> String {
         // SAFETY: the shim wrote a string that ends within the array.
         unsafe { CStr::from_ptr(self.raw.driver.as_ptr()) }.to_string_lossy().into_owned()
     }
 
-    /// Whether it spreads packets over several receive queues by a hash (RSS). If not, what comes
-    /// to which queue is its own affair.
+    /// Returns whether it distributes packets over several receive queues by a hash (RSS). If not,
+    /// the driver decides which queue receives a packet.
     #[must_use]
     pub fn has_rss(&self) -> bool {
         self.raw.rss != 0
     }
 
-    /// Bytes of the largest packet that can be sent, link header and two VLAN tags included.
+    /// Returns the size of the largest packet that can be sent, in bytes, with its link header and
+    /// two VLAN tags.
     #[must_use]
     pub fn largest(&self) -> usize {
         usize::from(self.raw.room).min(usize::from(self.raw.mtu) + LINK_HEADER)
     }
 
-    /// What the driver counted.
+    /// Returns the driver's counters.
     ///
     /// # Errors
     /// [`Error::Device`] if it cannot be asked.
@@ -165,7 +166,7 @@ impl Control {
         Ok(Stats { received, missed, errors, no_buffer, sent, send_errors })
     }
 
-    /// Packets that wait in all receive queues, as far as its driver tells.
+    /// Returns the number of packets that wait in all receive queues, if its driver reports it.
     #[must_use]
     pub fn waiting(&self) -> u64 {
         let _locked = eal::control();
@@ -176,7 +177,7 @@ impl Control {
             .sum()
     }
 
-    /// Whether its link is up. Asks without waiting.
+    /// Returns whether its link is up, without waiting.
     ///
     /// # Errors
     /// [`Error::Device`] if it cannot be asked.
@@ -185,7 +186,7 @@ impl Control {
         self.ask("ask for its link", || unsafe { ffi::fg_link(self.raw.port) }).map(|up| up == 1)
     }
 
-    /// Brings its link up or down.
+    /// Sets its link up or down.
     ///
     /// # Errors
     /// [`Error::Device`] if its driver cannot.
@@ -195,7 +196,7 @@ impl Control {
             .map(drop)
     }
 
-    /// Whether it was taken out of the machine.
+    /// Returns whether it was removed from the machine.
     #[must_use]
     pub fn is_removed(&self) -> bool {
         // SAFETY: the port is open while `self` is there.

@@ -1,4 +1,4 @@
-//! Devices: opened by name, counted on, closed when the last of their parts is dropped.
+//! Devices: opened by name, closed when the last of their parts is dropped.
 #![allow(
     unsafe_code,
     reason = "writes the free buffers of a device; this module holds what must be true for that"
@@ -15,22 +15,22 @@ use std::sync::Arc;
 
 /// An open device.
 pub struct Device {
-    /// What concerns all queues.
+    /// Handle for operations on the whole device.
     pub control: Arc<Control>,
-    /// The receive queues that were asked for.
+    /// Requested receive queues.
     pub receive: Vec<ReceiveQueue>,
-    /// The send queues that were asked for.
+    /// Requested send queues.
     pub send: Vec<SendQueue>,
 }
 
 impl Device {
-    /// Opens a device and starts it. `devargs` is a bus address or a software device's name, and
-    /// options behind commas: `0000:03:00.0`, `net_pcap0,rx_pcap=trace.pcap`. Receiving from it
-    /// includes what is addressed to others.
+    /// Opens a device and starts it. `devargs` is a bus address or a software device's name, with
+    /// options behind commas: `0000:03:00.0`, `net_pcap0,rx_pcap=trace.pcap`. The device also
+    /// receives packets that are addressed to others.
     ///
     /// # Errors
-    /// [`Error::Device`] with what DPDK says, [`Error::Queues`] if it has fewer queues,
-    /// [`Error::InUse`] if this process has opened it already.
+    /// [`Error::Device`] with DPDK's message, [`Error::Queues`] if it has fewer queues,
+    /// [`Error::InUse`] if this process has already opened it.
     pub fn open(_: &Eal, devargs: &str, queues: Queues) -> Result<Device, Error> {
         let control = Arc::new(Control::open(devargs, queues)?);
         Ok(Device {
@@ -44,17 +44,16 @@ impl Device {
         })
     }
 
-    /// Writes over every free buffer; `fill` is given each once. A device that hands buffers out as
-    /// they are, as `net_null` does, then delivers what was written: for measurements.
+    /// Calls `fill` once for every free buffer. A device that delivers buffers unchanged, such as
+    /// `net_null`, then delivers these bytes: for measurements.
     pub fn fill_buffers(&mut self, mut fill: impl FnMut(&mut [u8])) {
         unsafe extern "C" fn call<F: FnMut(&mut [u8])>(
             context: *mut c_void,
             data: *mut u8,
             size: u32,
         ) {
-            // SAFETY: `context` is the closure below, which nobody else uses meanwhile; `data` is a
-            // buffer of this size that is nobody's, and all of it was written once, by the kernel
-            // at least.
+            // SAFETY: `context` is the closure below, which is borrowed by this call only; `data` is a
+            // free buffer of this size, and all of it was initialised, at least by the kernel.
             unsafe { (*context.cast::<F>())(slice::from_raw_parts_mut(data, size as usize)) }
         }
         fn caller<F: FnMut(&mut [u8])>(_: &F) -> Fill {

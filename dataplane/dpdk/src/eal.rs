@@ -18,12 +18,12 @@ static STARTED: Mutex<bool> = Mutex::new(false);
 
 impl Eal {
     /// Starts DPDK with these arguments (those that every DPDK program takes, without the program's
-    /// name), or gives what was started in this process before, with the arguments of then.
+    /// name). If this process has already started it, returns that one, whatever its arguments.
     ///
-    /// The calling thread keeps the processors that it may run on.
+    /// The CPU affinity of the calling thread does not change.
     ///
     /// # Errors
-    /// [`Error::Start`] with what DPDK says.
+    /// [`Error::Start`] with DPDK's message.
     pub fn start_once(arguments: &[impl AsRef<str>]) -> Result<Eal, Error> {
         let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
         if !*started {
@@ -34,7 +34,7 @@ impl Eal {
     }
 }
 
-/// DPDK's name and release.
+/// Returns DPDK's name and release.
 #[must_use]
 pub fn version() -> String {
     // SAFETY: a string constant.
@@ -52,18 +52,18 @@ fn start(arguments: &[impl AsRef<str>]) -> Result<(), Error> {
     let pointers = Vec::leak(pointers);
     let affinity = Affinity::of_this_thread();
     // SAFETY: `count` pointers to strings that are never freed, then a null pointer; `log` has the
-    // declared type. The lock of `STARTED` is held: nobody else starts DPDK.
+    // declared type. The lock of `STARTED` is held, so no other thread starts DPDK.
     let (code, said) = listen(|| unsafe { ffi::fg_init(count, pointers.as_mut_ptr(), log) });
     affinity.restore();
     if code < 0 { Err(Error::Start { why: reason(&said, code) }) } else { Ok(()) }
 }
 
-/// The processors that a thread may run on.
+/// CPU affinity of a thread.
 struct Affinity(Option<libc::cpu_set_t>);
 
 impl Affinity {
     fn of_this_thread() -> Self {
-        // SAFETY: a set is plain integers, and the kernel writes no more than the size it is told.
+        // SAFETY: a set is plain integers, and the kernel writes at most the given size.
         unsafe {
             let mut set: libc::cpu_set_t = std::mem::zeroed();
             let got = libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set);
@@ -75,13 +75,13 @@ impl Affinity {
     /// inherit that.
     fn restore(self) {
         if let Some(set) = self.0 {
-            // SAFETY: the kernel reads a set of the size it is told. It allowed this one before.
+            // SAFETY: the kernel reads a set of the given size. It returned this one before.
             unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) };
         }
     }
 }
 
-/// The first processor that this thread may run on.
+/// Returns the first CPU that this thread may run on.
 pub(crate) fn first_processor() -> Option<usize> {
     let Affinity(set) = Affinity::of_this_thread();
     // SAFETY: looks at bits of a set that was filled in, within its size.
@@ -91,18 +91,18 @@ pub(crate) fn first_processor() -> Option<usize> {
     })
 }
 
-/// Calls that open, close and configure devices must not run side by side.
+/// Lock of calls that open, close and configure devices: they must not run concurrently.
 pub(crate) fn control() -> MutexGuard<'static, ()> {
     static CONTROL: Mutex<()> = Mutex::new(());
     CONTROL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 thread_local! {
-    /// Errors that DPDK logs in this thread while somebody listens.
+    /// Errors that DPDK logs in this thread; `None` unless they are collected.
     static HEARD: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
 
-/// Calls DPDK and gives what it logged as errors meanwhile.
+/// Calls DPDK and returns the errors that it logged meanwhile.
 pub(crate) fn listen<T>(call: impl FnOnce() -> T) -> (T, Vec<String>) {
     HEARD.set(Some(Vec::new()));
     let result = call();
@@ -137,13 +137,13 @@ thread_local! {
     static MEMBER: Member = Member::join();
 }
 
-/// A thread that DPDK knows: the caches of its buffer pools are by thread.
+/// Registration of a thread with DPDK, whose buffer pools have a cache for each thread.
 struct Member(bool);
 
 impl Member {
     fn join() -> Self {
-        // SAFETY: DPDK runs, as whoever has a queue knows. Without a number (there are 128) a
-        // thread works, only slower.
+        // SAFETY: DPDK runs, since a queue exists. A thread that gets no number (there are 128)
+        // works, only slower.
         Member(unsafe { ffi::fg_register_thread() } == 0)
     }
 }
@@ -157,7 +157,7 @@ impl Drop for Member {
     }
 }
 
-/// Makes this thread known to DPDK, which must run.
+/// Registers this thread with DPDK, which must run.
 #[inline]
 pub(crate) fn join() {
     // Fails only while the thread ends.

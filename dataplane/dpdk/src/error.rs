@@ -1,54 +1,54 @@
-//! What DPDK refuses.
+//! Errors of DPDK.
 
 use std::io;
 
-/// What was being done, to what, and why it failed.
+/// A failed call of DPDK: the operation, its device and the cause.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// DPDK did not start.
     #[error("cannot start DPDK: {why}")]
     Start {
-        /// What DPDK said.
+        /// Message of DPDK.
         why: String,
     },
-    /// A device that DPDK refused.
+    /// A call for a device failed.
     #[error("{device}: cannot {operation}: {why}")]
     Device {
-        /// Its description, as given.
+        /// Description that it was opened with.
         device: String,
-        /// What was attempted.
+        /// Operation that failed.
         operation: String,
-        /// What DPDK said.
+        /// Message of DPDK.
         why: String,
     },
-    /// More queues than the device has.
+    /// The device has fewer queues than requested.
     #[error("{device}: driver {driver} has {most} of the {wanted} {way} queues asked for")]
     Queues {
-        /// Its description, as given.
+        /// Description that it was opened with.
         device: String,
         /// Its driver.
         driver: String,
         /// `receive` or `send`.
         way: &'static str,
-        /// How many it has.
+        /// Number of its queues.
         most: u16,
-        /// How many it should have.
+        /// Requested number.
         wanted: u16,
     },
-    /// The device is open in this process.
+    /// The device is already open in this process.
     #[error("{device}: is in use by this process already")]
     InUse {
-        /// Its description, as given.
+        /// Description that it was opened with.
         device: String,
     },
 }
 
-/// What DPDK says after it has said what is wrong.
+/// Last line of DPDK's log on failure, which adds nothing to the lines before it.
 const CONSEQUENCES: [&str; 3] =
     ["EAL: FATAL", "Failed to attach device on primary process", "Driver cannot attach the device"];
 
-/// What DPDK said, or else what its error number means.
+/// Returns the errors that DPDK logged, or the meaning of its error number.
 pub(crate) fn reason(said: &[String], code: i32) -> String {
     let consequence = |line: &str| CONSEQUENCES.iter().any(|text| line.contains(text));
     let said: Vec<&str> = said

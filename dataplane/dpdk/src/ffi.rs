@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::marker::{PhantomData, PhantomPinned};
 
-/// A packet buffer of DPDK's.
+/// DPDK's packet buffer.
 #[repr(C)]
 pub(crate) struct Mbuf {
     _opaque: [u8; 0],
@@ -24,12 +24,12 @@ pub(crate) struct BusDevice {
     _marker: PhantomData<(*mut u8, PhantomPinned)>,
 }
 
-/// Where a packet's bytes are, or may be put.
+/// Location of a packet's bytes, or of room for them.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Packet {
     pub(crate) data: *mut u8,
-    /// Bytes of the whole packet, which may go on in other segments.
+    /// Bytes of the whole packet, which may continue in other segments.
     pub(crate) wire: u32,
     /// Bytes at `data`.
     pub(crate) length: u16,

@@ -1,5 +1,5 @@
-//! What flowgauge needs of DPDK: devices of any driver, their queues, and packets in and out of
-//! them.
+//! Binding to the part of DPDK that flowgauge uses: devices of any driver, their queues, and
+//! packets in and out of them.
 //!
 //! ```no_run
 //! # #[cfg(feature = "link")]
@@ -16,8 +16,8 @@
 //! ```
 //!
 //! It binds to the system's DPDK (22.11 or later), with the feature `link` only; without it this
-//! crate is empty. A few functions in C (`shim.c`) stand between: much of DPDK is inline, and its
-//! structs differ from release to release. Drivers are plugins that DPDK finds itself.
+//! crate is empty. It calls DPDK through a few functions in C (`shim.c`), since much of DPDK is
+//! inline and its structs differ from release to release. Drivers are plugins that DPDK finds itself.
 
 #[cfg(feature = "link")]
 mod arguments;

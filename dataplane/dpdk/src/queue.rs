@@ -11,18 +11,18 @@ use std::ptr::null_mut;
 use std::slice;
 use std::sync::Arc;
 
-/// Packets that are received or sent at once: enough to hide that each is in memory, and few enough
-/// for the first-level cache.
+/// Maximum number of packets in a batch: enough to hide the latency of memory, and few enough for
+/// the first-level cache.
 pub const BURST: usize = 64;
 
-/// What of a packet in several segments is put together: no header that flow keys need lies behind
-/// these bytes. They are sixteen headers of the greatest length (TRILL with options), an IPv6
-/// header, eight extension headers of the greatest length and two ports.
+/// Number of bytes that are copied together of a packet in several segments. No header that a flow
+/// key needs begins after them: sixteen headers of the greatest length (TRILL with options), an
+/// IPv6 header, eight extension headers of the greatest length and two ports.
 const REACH: usize = 14 + 16 * 144 + 40 + 8 * 256 * 8 + 4;
 
 const NOTHING: Packet = Packet { data: null_mut(), length: 0, wire: 0 };
 
-/// One receive queue. It belongs to whoever has it.
+/// A receive queue with one owner.
 pub struct ReceiveQueue {
     control: Arc<Control>,
     queue: u16,
@@ -38,13 +38,13 @@ unsafe impl Send for ReceiveQueue {}
 /// Buffers that go back to their pool when this is dropped.
 struct Received<'a> {
     mbufs: &'a mut [*mut Mbuf],
-    /// The pool they can go back to as they are.
+    /// Pool to which they can return unchanged.
     plain: *mut Pool,
 }
 
 impl Drop for Received<'_> {
     fn drop(&mut self) {
-        // SAFETY: the driver handed these buffers over, and nobody refers to their bytes any more.
+        // SAFETY: the driver handed these buffers over, and no reference to their bytes is left.
         unsafe { ffi::fg_free(self.mbufs.as_mut_ptr(), self.mbufs.len() as u16, self.plain) };
     }
 }
@@ -60,11 +60,10 @@ impl ReceiveQueue {
         }
     }
 
-    /// Hands the packets that are there, up to [`BURST`], to `each`: their bytes, and their length
-    /// on the wire. Gives their number; never waits.
+    /// Calls `each` for up to [`BURST`] waiting packets, with their bytes and their length on the
+    /// wire, and returns their number. Never waits.
     ///
-    /// Of a packet in several segments only as much is put together as holds all headers that can
-    /// matter.
+    /// A packet in several segments is passed up to the last byte that a header can need.
     #[inline]
     pub fn burst(&mut self, mut each: impl FnMut(&[u8], u32)) -> usize {
         eal::join();
@@ -94,7 +93,7 @@ impl ReceiveQueue {
     }
 }
 
-/// The beginning of a packet that lies in several segments.
+/// Returns the beginning of a packet in several segments.
 #[cold]
 fn gather(mbuf: *const Mbuf, buffer: &mut [u8]) -> &[u8] {
     // SAFETY: a received buffer that was not freed; the other one takes as many bytes as is said.
@@ -102,7 +101,7 @@ fn gather(mbuf: *const Mbuf, buffer: &mut [u8]) -> &[u8] {
     &buffer[..length]
 }
 
-/// One send queue. It belongs to whoever has it.
+/// A send queue with one owner.
 ///
 /// Packets are [pushed](Self::push) into a batch and given to the device by [`flush`](Self::flush).
 pub struct SendQueue {
@@ -112,7 +111,7 @@ pub struct SendQueue {
     packets: Box<[Packet; BURST]>,
     /// Buffers in the arrays.
     allocated: usize,
-    /// Those of them, at the front, that hold a packet.
+    /// Number of buffers, at the front, that contain a packet.
     ready: usize,
 }
 
@@ -125,10 +124,9 @@ impl SendQueue {
         SendQueue { control, queue, mbufs, packets, allocated: 0, ready: 0 }
     }
 
-    /// Adds a packet to the batch. `fill` writes it to the beginning of a buffer, which holds
-    /// anything before and has room for 2,048 bytes or more, and gives its length. Gives `false`,
-    /// and adds nothing, if the batch is full (it holds [`BURST`]) or no buffer is free until the
-    /// device has sent.
+    /// Adds a packet to the batch. `fill` writes it to the beginning of a buffer of 2,048 bytes or
+    /// more with undefined contents, and returns its length. Returns `false`, and adds nothing, if
+    /// the batch is full ([`BURST`] packets) or no buffer is free until the device has sent.
     #[inline]
     pub fn push(&mut self, fill: impl FnOnce(&mut [u8]) -> usize) -> bool {
         if self.ready == self.allocated && !self.allocate() {
@@ -145,8 +143,8 @@ impl SendQueue {
         true
     }
 
-    /// As [`push`](Self::push), for a packet that lies in several segments of memory, as some
-    /// devices deliver and send them; there may be up to 32.
+    /// Adds a packet in several segments of memory, at most 32, as some devices deliver and send
+    /// them. Otherwise like [`push`](Self::push).
     pub fn push_segments(&mut self, segments: &[&[u8]]) -> bool {
         let Some((first, more)) = segments.split_first() else { return false };
         let mut tail = [null_mut(); 32];
@@ -191,8 +189,8 @@ impl SendQueue {
         pushed
     }
 
-    /// Offers the batch to the device. Gives the number of packets that it took; the others stay in
-    /// the batch, in order.
+    /// Offers the batch to the device and returns the number of packets that it took. The others
+    /// stay in the batch, in order.
     #[inline]
     pub fn flush(&mut self) -> usize {
         if self.ready == 0 {
@@ -218,7 +216,7 @@ impl SendQueue {
         self.ready
     }
 
-    /// Fills the arrays up with empty buffers.
+    /// Fills the arrays with empty buffers.
     #[cold]
     fn allocate(&mut self) -> bool {
         eal::join();

@@ -1,4 +1,4 @@
-//! What DPDK is started with.
+//! Arguments that DPDK is started with.
 #![cfg(feature = "link")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 

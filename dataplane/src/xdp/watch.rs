@@ -145,7 +145,7 @@ impl Hook {
             Ok(true) => {
                 self.last_check.unpinned = false;
                 events.push(Event::Notice(format!(
-                    "{}: pins were removed by others, and are made anew; no packet is missing",
+                    "{}: pins were removed by others and are restored; no packet is missing",
                     self.place
                 )));
             }
@@ -297,7 +297,7 @@ impl Hook {
             Err(error) => {
                 self.state = State::Lost { since: before, looks: 0 };
                 events.push(Event::Warning(format!(
-                    "{came}; attaching this one anew failed: {error}; packets are not counted"
+                    "{came}; attaching this program again failed: {error}; packets are not counted"
                 )));
             }
         }

@@ -83,8 +83,8 @@ pub enum UnionError {
     },
     /// Windows with different boundaries.
     #[error(
-        "windows do not coincide: {one} and {other} overlap; unite them by host, source or all together, or count them in windows of one length \
-         that are aligned"
+        "windows do not coincide: {one} and {other} overlap; merge them by host or source, or all windows into one record, or count in aligned \
+         windows of one length"
     )]
     Overlap {
         /// The first window.
@@ -93,13 +93,13 @@ pub enum UnionError {
         other: String,
     },
     /// The selection is empty.
-    #[error("no windows to unite{0}")]
+    #[error("no windows to merge{0}")]
     Nothing(String),
     /// A record could not be written.
     #[error("cannot write: {0}")]
     Output(#[source] io::Error),
     /// A query for a flow needs the secret of the rows' hash.
-    #[error("to ask for a flow takes the secret of the hash, {0}: give it with --hash-key")]
+    #[error("a query for a flow needs the secret of the hash, {0}: give it with --hash-key")]
     Secret(String),
 }
 

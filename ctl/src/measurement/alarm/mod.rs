@@ -112,7 +112,7 @@ impl Watch {
                 format!("; top talkers: {}", talkers.join(", "))
             };
             tracing::warn!(
-                "window {window}: this looks like a denial of service by many: {entropies}{talkers}"
+                "window {window}: this looks like a distributed denial-of-service attack: {entropies}{talkers}"
             );
         }
         Some(alarm)
@@ -143,7 +143,7 @@ impl Watch {
         });
         let key = key.name();
         tracing::warn!(
-            "window {window}, which goes on, may have a denial of service by many, for its entropy of {key} is unusual{entropies}"
+            "open window {window} may contain a distributed denial-of-service attack: its entropy of {key} is unusual{entropies}"
         );
     }
 

@@ -120,8 +120,8 @@ pub(in crate::xdp) fn attached(
     let mut events = Vec::new();
     if options.pins.as_ref().is_some_and(|keep| pins::forget(&keep.directory, place, index)) {
         events.push(Event::Notice(format!(
-            "{place}: the interface was made anew since a flowgauge was killed that counted at an earlier one of this name; counting \
-             begins anew, and what was not published of the earlier one is dropped"
+            "{place}: the interface was re-created after a flowgauge that counted on it was killed; counting starts again, and the \
+             unpublished counts of the earlier interface are dropped"
         )));
     }
     let pins =
@@ -154,7 +154,7 @@ pub(in crate::xdp) fn attached(
             // Pins of another run are not removed, even on failure.
             pins.leave = true;
             if !options.pins.as_ref().is_some_and(|keep| keep.adopt) {
-                let problem = "a flowgauge that was killed has left its program counting here; --adopt goes on with its counts, \
+                let problem = "a killed flowgauge has left its program counting here; --adopt continues with its counts, \
                                `flowgauge detach` drops them";
                 return Err(refused(place, problem.to_owned()));
             }

@@ -113,7 +113,7 @@ impl Shared {
         if self.description.queues.is_some() {
             if there != before {
                 messages.push(format!(
-                    "{now}, of which {} are counted, as asked for",
+                    "{now}; {} are counted, as requested",
                     (watch.handles.len() as u32).min(there)
                 ));
             }
@@ -128,7 +128,7 @@ impl Shared {
         watch.uncounted = problem.is_some();
         match problem {
             Some(error) if there != before || !was_reported => {
-                messages.push(format!("{now}, of which {counted} are counted: {error}"))
+                messages.push(format!("{now}; {counted} are counted: {error}"))
             }
             None if there != before => messages.push(format!("{now}; all are counted")),
             None if was_reported => {
