@@ -3,7 +3,7 @@
 const SIDE_BY_SIDE = "\n"; // no name of a source
 const BINS = 60; // of a tile's course
 const POLL_MS = 500; // between questions whether the run answers
-const ANSWER_MS = 1750; // after which a run without an answer is reported, within two seconds
+const ANSWER_MS = 1700; // after which a run without an answer is reported, within two seconds
 
 let chosen = null, paused = null, isBehind = !capture, isDirty = false, run = null, host = "";
 let problems = [], problemsSince = null, answered = Date.now() / 1000, deadSince = null, stream = null;
@@ -19,9 +19,10 @@ function sourceOf(event) {
   return sources.get(name);
 }
 
+const inNames = () => [...sources.values()].sort((one, other) => inOrder(one.name, other.name));
 // Lists the sources to choose from. The union of all is chosen first, or else all side by side.
 function listSources() {
-  const all = [...sources.values()];
+  const all = inNames();
   const options = all.map(({ name }) => make("option", { value: name }, name));
   if (all.length > 1) options.unshift(make("option", { value: SIDE_BY_SIDE }, "all, side by side"));
   const whole = all.filter((it) => !it.isPart);
@@ -46,7 +47,7 @@ function take(event) {
 // Returns what is shown: the spans of the chosen sources, and the ends of all axes of time.
 function look() {
   const until = paused ?? Infinity;
-  const all = [...sources.values()].map((source) => new Span(source, -Infinity, until)).filter((it) => !it.isEmpty);
+  const all = inNames().map((source) => new Span(source, -Infinity, until)).filter((it) => !it.isEmpty);
   const shown = all.filter((it) => chosen === SIDE_BY_SIDE || it.source.name === chosen);
   const seconds = capture ? 0 : Number(element("range").value);
   const to = Math.max(...shown.map(({ source, last }) => source.end(last)));
@@ -71,8 +72,8 @@ function draw() {
   for (const it of SECTIONS) drawSection(it);
   const { source, last } = view.spans[0];
   const windows = view.spans.reduce((sum, it) => sum + it.behind - it.first, 0);
-  const ended = `last window ended at ${time(Math.max(...view.spans.map((it) => it.source.end(it.last))))}`;
-  write(element("state"), capture ? `${windows} windows, ${time(view.from)} to ${time(view.to)}` : `${paused ? "paused; " : ""}${ended}; ${windows} windows of ${number(source.length(last), "seconds")} shown`);
+  const ended = `last window ended ${time(view.to, 1)}`;
+  write(element("state"), capture ? `${windows} windows, ${time(view.from)} to ${time(view.to)}` : `${paused === null ? "" : "paused; "}${ended}; ${windows} windows of ${number(source.length(last), "seconds")}`);
 }
 
 // Tiles.
@@ -80,7 +81,7 @@ function draw() {
 class Tile {
   constructor(tile) {
     this.tile = tile;
-    [this.title, this.value, this.bounds, this.change] = [make("span"), make("b"), make("span", { class: "bounds" }), make("span")];
+    [this.title, this.value, this.bounds, this.change] = [make("span"), make("b"), make("span", { class: "bounds" }), make("span", { class: "change" })];
     this.path = vector("path", { d: "" });
     const spark = vector("svg", { class: "spark", viewBox: `0 0 ${BINS} 10`, preserveAspectRatio: "none", "aria-hidden": "true" }, this.path);
     this.root = make("a", { class: "tile", href: `#${tile.section}` }, this.title, this.value, this.bounds, spark, this.change);
@@ -101,7 +102,7 @@ class Tile {
     const columns = this.columns(source);
     write(this.title, this.label && id !== "order" ? `${title}, ${this.label}` : title);
     const off = numbers && columns.length === 0;
-    this.root.classList.toggle("off", Boolean(off));
+    this.isOff = off;
     if (off) {
       write(this.value, "off");
       write(this.bounds, "");
@@ -159,12 +160,17 @@ function drawTiles() {
       const heading = make("h2", {}, only);
       const root = make("div", { class: "group", role: "group", "aria-label": name }, heading, make("div", { class: "tiles" }, ...tiles.map((it) => it.root)));
       groups.set(name, { root, heading, tiles });
-      element("tiles").append(root);
     }
-    const { heading, tiles } = groups.get(name);
+    const { root, heading, tiles } = groups.get(name);
+    if (!root.isConnected) element("tiles").insertBefore(root, [...groups].filter(([other, it]) => it.root.isConnected && inOrder(other, name) > 0).map(([, it]) => it.root)[0] || null);
     heading.hidden = !isMany;
     for (const it of tiles) it.draw(span);
   }
+  // A tile that no source has only says how to get it.
+  TILES.forEach((_, index) => {
+    const all = [...groups.values()].map(({ tiles }) => tiles[index]);
+    for (const it of all) it.root.hidden = isMany && all.every((other) => other.isOff);
+  });
 }
 
 // Lists what happened, which the marks on charts show to those who see them.
@@ -183,55 +189,68 @@ function drawEvents() {
 
 // The state of the run.
 
+// Returns what is unusual, as [level, text, details], and what was, both without the names of sources.
+function findings(span) {
+  const at = (seconds) => time(seconds, 1);
+  const { source, first, behind, last } = span;
+  const found = [], notes = [];
+  const { shades, happened } = span.events;
+  const ofKind = (kind) => shades.filter((it) => it[2] === kind);
+  const alarm = span.since((index) => source.flag("alarm", index)), alarms = ofKind("alarm");
+  if (capture && alarms.length) found.push([2, `alarm in ${countOf(span, "alarm")} of ${behind - first} windows, first at ${at(alarms[0][0])}`]);
+  else if (alarm !== null) found.push([2, `alarm since ${at(alarm)}`, moved(span)]);
+  else if (alarms.length) notes.push(`an alarm ended at ${at(alarms[alarms.length - 1][1])}`);
+  for (const [key, column] of source.columns) {
+    if (column.data[last] !== 1) continue;
+    if (key.startsWith("alert_firing|")) found.push([2, `alert since ${at(span.since((index) => column.data[index] === 1))}: ${key.slice(13)}`]);
+    if (key.startsWith("full|")) found.push([1, `counters of ${key.slice(5)} are full; shorter windows give better numbers`]);
+  }
+  const losses = ofKind("lost"), lost = losses[losses.length - 1];
+  if (lost && lost[1] === source.end(last)) found.push([2, `packets are lost since ${at(lost[0])}: ${whole(source.sum("lost_packets", last) + source.sum("unaccounted_packets", last))} in the last window`]);
+  else if (lost) notes.push(`packets were lost until ${at(lost[1])}`);
+  const late = source.sum("late_packets", last);
+  if (late > 0) found.push([1, `${whole(late)} packets came too late for their window`]);
+  if (!source.isComplete(last) && behind - first > 1) found.push([1, "the last window is incomplete"]);
+  const gap = happened.findLast(([, kind]) => kind === "gap");
+  if (gap) notes.push(`windows are missing from ${at(gap[0])}`);
+  const silent = (performance.now() - source.arrived) / 1000;
+  if (!capture && paused === null && deadSince === null && silent > 2 * source.length(last) + 2) found.push([1, `no window since ${at(source.end(last))}`]);
+  return { found, notes };
+}
+
 function judge() {
   const at = (seconds) => time(seconds, 1);
-  const found = []; // [level, text]
-  const notes = [];
-  const isMany = view.all && view.all.length > 1;
-  for (const span of view.all || []) {
-    const { source, last } = span;
-    const of = isMany ? `${source.name}: ` : "";
-    const since = (holds) => span.since(holds);
-    const alarm = since((index) => source.flag("alarm", index));
-    if (alarm !== null && !capture) found.push([2, `${of}alarm since ${at(alarm)}`, moved(span)]);
-    for (const [key, column] of source.columns) {
-      if (key.startsWith("alert_firing|") && column.data[last] === 1) found.push([2, `${of}alert since ${at(since((index) => column.data[index] === 1))}: ${key.slice(13)}`]);
-      if (key.startsWith("full|") && column.data[last] === 1) found.push([1, `${of}counters of ${key.slice(5)} are full; shorter windows give better numbers`]);
-    }
-    const { shades, happened } = span.events;
-    const losses = shades.filter(([, , kind]) => kind === "lost");
-    const isLast = ([, end]) => end === source.end(last);
-    const lost = (index) => source.sum("lost_packets", index) + source.sum("unaccounted_packets", index);
-    if (losses.some(isLast)) found.push([2, `${of}packets are lost since ${at(losses[losses.length - 1][0])}: ${whole(lost(last))} in the last window`]);
-    else if (losses.length) notes.push(`${of}packets were lost until ${at(losses[losses.length - 1][1])}`);
-    const late = source.sum("late_packets", last);
-    if (late > 0) found.push([1, `${of}${whole(late)} packets came too late for their window`]);
-    if (!source.isComplete(last) && span.behind - span.first > 1) found.push([1, `${of}the last window is incomplete`]);
-    const silent = performance.now() / 1000 - source.arrived / 1000, length = source.length(last);
-    if (!capture && !paused && deadSince === null && silent > 2 * length + 2) found.push([1, `${of}no window since ${at(source.end(last))}`]);
-    const alarms = shades.filter(([, , kind]) => kind === "alarm");
-    if (capture && alarms.length) {
-      const windows = countOf(span, "alarm");
-      found.push([2, `${of}alarm in ${windows} of ${span.behind - span.first} windows, first at ${at(alarms[0][0])}`]);
-    } else if (alarm === null && alarms.length) notes.push(`${of}an alarm ended at ${at(alarms[alarms.length - 1][1])}`);
-    const cut = happened.filter(([, kind]) => kind === "gap");
-    if (cut.length) notes.push(`${of}windows are missing from ${at(cut[cut.length - 1][0])}`);
+  const all = view.all || [];
+  // What several sources have in common is reported once.
+  const names = new Map();
+  const add = (key, source) => names.set(key, [...(names.get(key) || []), source.name]);
+  for (const span of all) {
+    const { found, notes } = findings(span);
+    for (const it of found) add(JSON.stringify(it), span.source);
+    for (const it of notes) add(JSON.stringify([-1, it]), span.source);
+  }
+  const found = [], notes = [];
+  for (const [key, whose] of names) {
+    const [level, text, more] = JSON.parse(key);
+    const named = all.length > 1 ? `${whose.length === all.length ? "all sources" : whose.join(", ")}: ${text}` : text;
+    if (level < 0) notes.push(named);
+    else found.push([level, named, more]);
   }
   for (const it of problems) found.push([2, `${it}${problemsSince === null ? "" : ` (since ${at(problemsSince)} or before)`}`]);
   found.sort((one, other) => other[0] - one[0]);
   const isDead = deadSince !== null;
-  const newest = Math.max(...(view.all || []).map(({ source, last }) => source.end(last)));
-  const asOf = Number.isFinite(newest) ? ` What is shown is as of ${at(newest)}.` : "";
+  const asOf = all.length ? ` What is shown is as of ${at(Math.max(...all.map(({ source, last }) => source.end(last))))}.` : "";
   if (isDead) found.unshift([2, `no answer from flowgauge since ${at(deadSince)}; trying again.${asOf}`]);
   const [worst] = found;
   const past = [...sources.values()].reduce((sum, it) => sum + it.count, 0);
-  const noData = capture ? "no packets" : isBehind ? `reading past windows: ${past}` : "no window has ended yet";
-  const well = (view.all || []).length === 0 ? noData : `${capture ? "Nothing unusual" : "Healthy"}${notes.length ? ` now; ${notes.join("; ")}` : ": nothing lost, no window late or incomplete"}`;
-  element("verdict").className = [worst ? ["good", "warn", "bad"][worst[0]] : "good", isDead ? "dead" : ""].join(" ").trim();
+  const nothing = capture ? "no packets" : isBehind ? `reading past windows: ${past}` : "no window has ended yet";
+  const fine = `${capture ? "nothing unusual" : "healthy"}${notes.length ? ` now; ${notes.join("; ")}` : ": nothing lost, no window late or incomplete"}`;
+  element("verdict").className = [worst ? ["good", "warn", "bad"][worst[0]] : all.length ? "good" : "", isDead ? "dead" : ""].join(" ").trim();
   document.body.classList.toggle("dead", isDead);
-  write(element("line"), capital(worst ? worst[1] : well));
+  write(element("line"), capital(worst ? worst[1] : all.length ? fine : nothing));
   // Details change with every window, and are not announced.
-  const details = worst ? [worst[2], ...found.slice(1).map(([, text, more]) => capital(text) + (more ? `: ${more}` : "")), ...(isDead ? [] : notes.map(capital))].filter(Boolean) : [];
+  const others = worst ? found.slice(1).map(([, text, more]) => capital(text) + (more ? `: ${more}` : "")) : [];
+  const details = worst ? [worst[2], ...others, ...(isDead ? [] : notes.map(capital))].filter(Boolean).map(capital) : [];
   element("problems").hidden = details.length === 0;
   if (element("problems").children.length !== details.length) element("problems").replaceChildren(...details.map(() => make("li")));
   details.forEach((it, index) => write(element("problems").children[index], it));
@@ -308,12 +327,14 @@ function drawBadges(section, list) {
         const column = span.source.columns.get(`${panel.name}|${label}`);
         if (!column || Number.isNaN(column.data[span.last])) continue;
         const is = column.data[span.last] === 1;
-        let [others, last] = [0, -1];
-        for (let index = span.first; index < span.behind; index += 1) if (column.data[index] === (is ? 0 : 1)) { others += 1; last = index; }
-        if (others === 0 && is !== (bad === 1)) { same[is].push(label); continue; }
+        const unusual = bad === 0 ? 0 : 1;
+        let [count, last] = [0, -1];
+        for (let index = span.first; index < span.behind; index += 1) if (column.data[index] === unusual) { count += 1; last = index; }
+        if (count === 0) { same[is].push(label); continue; }
         const name = [view.spans.length > 1 ? span.source.name : "", panel.title, label].filter(Boolean).join(", ");
-        const more = others ? `; ${is ? "no" : "yes"} in ${others} of ${span.behind - span.first} windows, the last at ${time(span.source.end(last))}` : "";
-        badges.push([`${name}: ${is ? "yes" : "no"}${more}`, Number(is) === bad ? "bad" : others && bad !== undefined ? "was" : ""]);
+        const isNow = Number(is) === unusual;
+        const which = `${unusual ? "yes" : "no"} in ${count} of ${span.behind - span.first} windows${isNow ? "" : `, the last at ${time(span.source.end(last))}`}`;
+        badges.push([`${name}: ${isNow ? which : `${is ? "yes" : "no"}; ${which}`}`, bad === undefined ? "" : isNow ? "bad" : "was"]);
       }
     }
     for (const is of [true, false]) {
@@ -425,10 +446,14 @@ function lose() {
   deadSince = answered;
   judge();
 }
+function answer() {
+  answered = Date.now() / 1000;
+  if (deadSince !== null && stream.readyState === EventSource.OPEN) [deadSince, isDirty] = [null, true];
+}
 function connect() {
   stream = new EventSource("events");
   const events = stream;
-  events.onmessage = (message) => { answered = Date.now() / 1000; take(JSON.parse(message.data)); };
+  events.onmessage = (message) => { answer(); take(JSON.parse(message.data)); };
   events.addEventListener("run", (message) => {
     if (run !== null && run !== message.data) forget();
     run = message.data;
@@ -450,16 +475,17 @@ function forget() {
   if (paused !== null) pause(false);
 }
 async function poll() {
-  const silence = setTimeout(() => { if (Date.now() / 1000 - answered > ANSWER_MS / 1000) lose(); }, ANSWER_MS);
+  // Answers that arrived while the page was busy count first.
+  const judgeSilence = () => { if (Date.now() / 1000 - answered > ANSWER_MS / 1000) lose(); };
+  const silence = setTimeout(() => setTimeout(judgeSilence, 50), ANSWER_MS);
   try {
     const about = await (await fetch("about", { signal: AbortSignal.timeout(10 * POLL_MS), cache: "no-store" })).json();
-    answered = Date.now() / 1000;
+    answer();
     host = about.host;
     write(element("title"), host);
     if (about.problems.length === 0) problemsSince = null;
     else if (problemsSince === null) problemsSince = answered;
     problems = about.problems;
-    if (deadSince !== null && stream.readyState === EventSource.OPEN) [deadSince, isDirty] = [null, true];
     judge();
   } catch {
     if (Date.now() / 1000 - answered > POLL_MS / 1000) lose();

@@ -42,7 +42,7 @@ class Panel {
     this.section = sectionOf(figure.name);
     const id = `panel-${name.replaceAll(" ", "-")}`;
     this.heading = make("h3", { id }, this.title);
-    this.grid = make("div", { class: "charts" });
+    this.grid = make("div", { class: this.shape === "ranking" ? "charts rankings" : "charts" });
     this.root = make("div", { class: "panel", role: "group", "aria-labelledby": id }, this.heading, this.grid);
     if (this.isLogarithmic) this.heading.append(make("small", {}, " (logarithmic)"));
     this.root.panel = this;
@@ -82,7 +82,7 @@ class Panel {
     const { extra } = this.section;
     const isOff = extra && extra.figures.includes(this.figure) && !element(`extra-${this.section.id}`).checked;
     const lines = isOff || spans.length === 0 ? [] : this.shape === "ranking" || this.shape === "distribution" ? this.labels : this.lines(spans);
-    const there = this.shape === "ranking" ? spans.filter((it) => this.ranked(it, view).length) : spans.filter((it) => lines.some((label) => it.source.columns.has(`${this.name}|${label}`)));
+    const there = this.shape === "ranking" ? spans.filter((it) => this.ranked(it, view).length > 0) : spans.filter((it) => lines.some((label) => it.source.columns.has(`${this.name}|${label}`)));
     if (lines.length === 0 || there.length === 0 || (this.ranges && !this.spread(there))) { this.hide(); return; }
     this.root.hidden = false;
     this.isStale = !this.isOnScreen && !view.isPrinted;
@@ -156,7 +156,7 @@ class Panel {
 
   ranked({ source, last }, view) {
     const all = source.rankingsOf(view, last);
-    return all.filter((figure) => placed(figure).panel === this.name && figure.ranking.length);
+    return all.filter((figure) => placed(figure).panel === this.name);
   }
 
   tabulate(span, labels, view) {
@@ -373,19 +373,19 @@ class Chart {
     [this.ranked] = figures;
     const tables = figures.map((figure) => {
       const most = Math.max(...figure.ranking.map((it) => it.number.value), Number.MIN_VALUE);
-      const hasMore = figure.ranking.some((it) => it.more);
+      const hasMore = figure.ranking.some((it) => it.more), isFlag = FLAGS.includes(figure.name);
       const rows = figure.ranking.map(({ name, number: it, more }, index) => {
         const bar = make("span", { class: "bar", "aria-hidden": "true" });
         bar.style.width = `${(it.value / most) * 100}%`;
         const { value, interval } = quantity(it.value, figure.unit, it.low ?? -Infinity, it.high ?? Infinity);
-        const cells = [value, interval || "exact", ...(hasMore ? [more || ""] : [])];
-        return row(String(index + 1), make("td", { class: "name", title: name }, name, bar), ...cells);
+        const cells = [...(isFlag ? [] : [value, interval || "exact"]), ...(hasMore ? [more || ""] : [])];
+        return row(String(index + 1), make("td", { class: "name", title: name }, name, isFlag ? "" : bar), ...cells);
       });
       const { key, by } = figure.labels || {};
-      const head = ["rank", key || "which", by || (figure.unit === "ratio" ? "share" : "value"), "bounds", ...(hasMore ? [figure.name === "heavy_flows" ? "share" : "note"] : [])];
+      const head = ["rank", key || "which", ...(isFlag ? [] : [by || (figure.unit === "ratio" ? "share" : "packets"), "bounds"]), ...(hasMore ? [figure.name === "heavy_flows" ? "share" : "note"] : [])];
       return table(head, rows);
     });
-    this.body.replaceChildren(...tables);
+    this.body.replaceChildren(...(figures.some((it) => it.ranking.length) ? tables : ["none"]));
     write(this.now, view.isWhole ? "in all windows together" : `in the window that ended at ${time(span.source.end(view.index ?? span.last))}`);
   }
 }

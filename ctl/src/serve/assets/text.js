@@ -24,7 +24,7 @@ function quantity(value, unit, low = value, high = value) {
   const [factor, symbol] = scale(Math.abs(value) || (Number.isFinite(high) ? Math.abs(high) : 0), unit);
   const size = Math.abs(value * factor), width = (high - low) * factor;
   const isWhole = factor === 1 && [value, low, high].every((it) => Number.isInteger(it) || it === Infinity);
-  let places = isWhole || size === 0 ? 0 : Math.max(0, 2 - Math.floor(Math.log10(size)));
+  let places = isWhole || size === 0 ? 0 : Math.max(0, 2 - Math.floor(Math.log10(size * 1.0005)));
   if (width > 0 && width < Infinity && !isWhole) places = Math.min(size === 0 ? 2 : places, Math.max(0, 1 - Math.floor(Math.log10(width))));
   const text = (it) => (Number.isFinite(it) ? (it * factor).toFixed(Math.min(places, 12)) : "∞");
   const behind = symbol.startsWith("/") || symbol === "" ? symbol : ` ${symbol}`;
@@ -39,9 +39,10 @@ function axisNumbers(numbers, unit) {
   const most = Math.max(...numbers.map(Math.abs));
   const [factor, symbol] = scale(most, unit);
   const step = numbers.length > 1 ? (numbers[1] - numbers[0]) * factor : 1;
-  const places = step > 0 ? Math.max(0, Math.ceil(-Math.log10(step) - 1e-9)) : 0;
+  let places = 0;
+  while (places < 9 && Math.abs(step * 10 ** places - Math.round(step * 10 ** places)) > 1e-6) places += 1;
   const behind = symbol.startsWith("/") || symbol === "" ? symbol : ` ${symbol}`;
-  return numbers.map((it) => (it === 0 ? "0" : (it * factor).toFixed(Math.min(places, 12)) + behind));
+  return numbers.map((it) => (it === 0 ? "0" : (it * factor).toFixed(places) + behind));
 }
 
 // Times of captures are shown in UTC as recorded; those of a run in the reader's time zone.
