@@ -98,15 +98,16 @@ class Tile {
     return this.found;
   }
   draw(span) {
-    const { tile: { title, unit, numbers, id } } = this, { source, first, behind, last } = span;
+    const { tile: { title, unit, numbers, measured, id } } = this, { source, first, behind, last } = span;
     const columns = this.columns(source);
     write(this.title, this.label && id !== "order" ? `${title}, ${this.label}` : title);
     const off = numbers && columns.length === 0;
-    this.isOff = off;
+    const isMeasured = measured && [...source.columns.keys()].some((key) => key.startsWith(measured));
+    this.isOff = off && !isMeasured;
     if (off) {
-      write(this.value, "off");
+      write(this.value, isMeasured ? "none" : "off");
       write(this.bounds, "");
-      write(this.change, "not measured");
+      write(this.change, isMeasured ? "" : "not measured");
       return;
     }
     const read = (index, part) => columns.reduce((sum, column) => sum + source.value(column, index, part), 0);
@@ -117,7 +118,8 @@ class Tile {
       let [sum, there] = [0, 0];
       for (let index = Math.max(first, end - size); index < end; index += 1) {
         const value = read(index, 0);
-        if (Number.isFinite(value)) { sum += value; there += 1; }
+        const weight = numbers ? 1 : source.length(index);
+        if (Number.isFinite(value)) { sum += value * weight; there += weight; }
       }
       bins.unshift(there ? sum / there : NaN);
     }
@@ -210,7 +212,7 @@ function findings(span) {
   else if (lost) notes.push(`packets were lost until ${at(lost[1])}`);
   const late = source.sum("late_packets", last);
   if (late > 0) found.push([1, `${whole(late)} packets came too late for their window`]);
-  if (!source.isComplete(last) && behind - first > 1) found.push([1, "the last window is incomplete"]);
+  if (!capture && !source.isComplete(last) && behind - first > 1) found.push([1, "the last window is incomplete"]);
   const gap = happened.findLast(([, kind]) => kind === "gap");
   if (gap) notes.push(`windows are missing from ${at(gap[0])}`);
   const silent = (performance.now() - source.arrived) / 1000;

@@ -121,11 +121,14 @@ class Panel {
   // Returns the ends of the axis for all sources: from zero, or powers of ten.
   axis(spans, labels) {
     let [least, most] = [Infinity, 0];
-    for (const { source, first, behind } of spans) {
+    for (const span of spans) {
+      const { source, first, behind, usualLength } = span;
       for (const label of labels.slice(0, MAX_LINES)) {
         const column = source.columns.get(`${this.name}|${label}`);
         if (!column) continue;
         for (let index = first; index < behind; index += 1) {
+          // The rate of a window that was cut short would hide all others.
+          if (column.isRate && source.length(index) < usualLength / 5) continue;
           for (let part = 0; part < column.width; part += 1) {
             const value = source.value(column, index, part);
             if (value > 0 && value < least) least = value;
@@ -352,7 +355,6 @@ class Chart {
     const pixels = devicePixelRatio;
     ctx.save();
     ctx.font = `${11 * pixels}px system-ui, sans-serif`;
-    ctx.textAlign = "left";
     for (const [at, kind] of this.span.events.happened) {
       const x = Math.round(this.plot.valToPos(at, "x", true));
       if (x < bbox.left || x > bbox.left + bbox.width) continue;
@@ -362,7 +364,9 @@ class Chart {
       ctx.moveTo(x, bbox.top);
       ctx.lineTo(x, bbox.top + bbox.height);
       ctx.stroke();
-      ctx.fillText(MARKS[kind], x + 2 * pixels, bbox.top + 10 * pixels);
+      const isLeft = x > bbox.left + bbox.width - 12 * pixels;
+      ctx.textAlign = isLeft ? "right" : "left";
+      ctx.fillText(MARKS[kind], x + (isLeft ? -2 : 2) * pixels, bbox.top + 10 * pixels);
     }
     ctx.restore();
   }

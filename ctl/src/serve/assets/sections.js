@@ -72,7 +72,7 @@ const TILES = [
   { id: "bits", title: "Bits", section: "traffic", counts: ["traffic"], unit: "bits/s" },
   { id: "distinct", title: "Distinct flows", section: "spread", numbers: ["distinct_flows|"], unit: "things" },
   { id: "entropy", title: "Entropy", section: "spread", numbers: ["entropy|"], unit: "bits" },
-  { id: "delay", title: "Round trip p95", section: "delay", numbers: ["delay tcp-data|p95", "delay "], ends: "|p95", unit: "seconds" },
+  { id: "delay", title: "Round trip p95", section: "delay", numbers: ["delay tcp-data|p95", "delay "], ends: "|p95", measured: "delay_requests|", unit: "seconds" },
   { id: "order", title: "Out of order", section: "broken", numbers: ["tcp_segments_share|out-of-order"], unit: "ratio" },
   { id: "drops", title: "Drops", section: "ledger", counts: ["lost_packets", "unaccounted_packets"], unit: "things/s" },
 ];

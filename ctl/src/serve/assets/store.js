@@ -92,7 +92,7 @@ class Source {
   }
   // Whether windows are missing before this one.
   isAfterGap(index) {
-    return index > 0 && this.start(index) - this.end(index - 1) > this.length(index) / 2;
+    return index > 0 && this.start(index) - this.end(index - 1) > Math.max(this.length(index), this.length(index - 1)) / 2;
   }
   // Returns the rankings of a window: of the last one, or for a capture of the chosen one or of all.
   rankingsOf(view, last) {
@@ -128,6 +128,15 @@ class Span {
       this.indexes.push(index);
     }
     return this.ends;
+  }
+  // Length of a window that is neither short nor late.
+  get usualLength() {
+    if (this.usual === undefined) {
+      const lengths = [];
+      for (let index = this.first; index < this.behind; index += Math.ceil((this.behind - this.first) / 100)) lengths.push(this.source.length(index));
+      this.usual = lengths.sort((one, other) => one - other)[lengths.length >> 1];
+    }
+    return this.usual;
   }
   // Returns the values of a line within the axis. A bound that is infinite has no line.
   values(key, part, least, most) {

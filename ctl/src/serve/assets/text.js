@@ -25,7 +25,9 @@ function quantity(value, unit, low = value, high = value) {
   const size = Math.abs(value * factor), width = (high - low) * factor;
   const isWhole = factor === 1 && [value, low, high].every((it) => Number.isInteger(it) || it === Infinity);
   let places = isWhole || size === 0 ? 0 : Math.max(0, 2 - Math.floor(Math.log10(size * 1.0005)));
-  if (width > 0 && width < Infinity && !isWhole) places = Math.min(size === 0 ? 2 : places, Math.max(0, 1 - Math.floor(Math.log10(width))));
+  // Two digits of the value remain, however wide the interval is.
+  const digits = (it) => Math.max(0, 1 - Math.floor(Math.log10(it)));
+  if (width > 0 && width < Infinity && !isWhole) places = size === 0 ? Math.min(2, digits(width)) : Math.min(places, Math.max(digits(width), digits(size)));
   const text = (it) => (Number.isFinite(it) ? (it * factor).toFixed(Math.min(places, 12)) : "∞");
   const behind = symbol.startsWith("/") || symbol === "" ? symbol : ` ${symbol}`;
   const [from, to] = [text(low), text(high)];
