@@ -3,7 +3,7 @@
 const SIDE_BY_SIDE = "\n"; // no name of a source
 const BINS = 60; // of a tile's course
 const POLL_MS = 500; // between questions whether the run answers
-const ANSWER_MS = 1700; // after which a run without an answer is reported, within two seconds
+const ANSWER_MS = 1300; // after which a run without an answer is reported, within two seconds
 
 let chosen = null, paused = null, isBehind = !capture, isDirty = false, run = null, host = "";
 let problems = [], problemsSince = null, answered = Date.now() / 1000, deadSince = null, stream = null;

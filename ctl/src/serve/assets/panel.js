@@ -353,6 +353,7 @@ class Chart {
   mark() {
     const { ctx, bbox } = this.plot;
     const pixels = devicePixelRatio;
+    let written = -Infinity;
     ctx.save();
     ctx.font = `${11 * pixels}px system-ui, sans-serif`;
     for (const [at, kind] of this.span.events.happened) {
@@ -364,6 +365,9 @@ class Chart {
       ctx.moveTo(x, bbox.top);
       ctx.lineTo(x, bbox.top + bbox.height);
       ctx.stroke();
+      // Letters on top of each other cannot be read.
+      if (x - written < 14 * pixels) continue;
+      written = x;
       const isLeft = x > bbox.left + bbox.width - 12 * pixels;
       ctx.textAlign = isLeft ? "right" : "left";
       ctx.fillText(MARKS[kind], x + (isLeft ? -2 : 2) * pixels, bbox.top + 10 * pixels);
