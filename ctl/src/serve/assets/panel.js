@@ -221,7 +221,7 @@ class Chart {
     const room = (_, all) => Math.max(56, ...(all || []).map((it) => 16 + 7 * (it || "").length));
     const times = (_, all, axis, space, step) => all.map((it) => time(it, step));
     this.plot = new uPlot({
-      width: this.body.clientWidth || 320, height: HEIGHT, series: options.series, bands: options.bands || [],
+      width: this.body.clientWidth || 320, height: HEIGHT, padding: [8, 28, 0, 0], series: options.series, bands: options.bands || [],
       axes: [{ ...axis, values: times, incrs: STEPS, space: 80, size: 30 }, { ...axis, size: room, ...options.axis }],
       scales: { x: { range: () => [view.from, view.to] }, y: options.scale },
       cursor: { drag: { x: false, y: false }, points: { show: options.series.length > 1 && !options.draw }, sync: { key: "cursor", scales: ["x", null], setSeries: false } },
@@ -259,8 +259,10 @@ class Chart {
       if (panel.hasTruth(column, span)) line(3, { stroke: ink.ink, width: 1, dash: [1, 2] });
     }
     const scale = { distr: panel.isLogarithmic ? 3 : 1, range: () => this.axis };
-    const values = (_, all) => (panel.isLogarithmic ? all.map((it) => (it === null || it === undefined ? null : number(it, panel.unit).replace(/\.0+ /, " "))) : axisNumbers(all, panel.unit));
-    this.build(`${this.labels.join("|")} ${series.length} ${span.behind - span.first < 2}`, { series, bands, scale, axis: { values } }, data);
+    const powers = () => { const all = []; for (let it = this.axis[0]; it < this.axis[1] * 1.5; it *= 10) all.push(it); return all; };
+    const logarithmic = { splits: powers, values: (_, all) => all.map((it) => (it === null ? "" : number(it, panel.unit).replace(/\.0+(?=\s)/, ""))) };
+    const linear = { values: (_, all) => axisNumbers(all, panel.unit) };
+    this.build(`${this.labels.join("|")} ${series.length} ${span.behind - span.first < 2}`, { series, bands, scale, axis: panel.isLogarithmic ? logarithmic : linear }, data);
     if (!(this.pointed >= 0)) this.say(span.last, false);
   }
 
@@ -298,19 +300,24 @@ class Chart {
     const column = source.columns.get(`${this.panel.name}|`);
     const [low, high] = this.rows, height = high - low, width = Math.min(240, Math.max(1, Math.round(bbox.width / 3)));
     const { min, max } = scales.x;
-    const sums = new Float64Array(width * height);
-    let most = 0;
+    const sums = new Float64Array(width * height), windows = new Float64Array(width);
     for (let index = first; index < behind; index += 1) {
       const place = (it) => ((it - min) / (max - min)) * width;
-      const from = Math.max(0, Math.floor(place(source.start(index)) + 1e-6)), to = Math.min(width, Math.max(from + 1, Math.ceil(place(source.end(index)) - 1e-6)));
+      const from = Math.min(width - 1, Math.max(0, Math.round(place(source.start(index))))), to = Math.min(width, Math.max(from + 1, Math.round(place(source.end(index)))));
+      for (let x = from; x < to; x += 1) windows[x] += 1;
       for (let at = low; at < high; at += 1) {
         const count = column.data[index * column.width + at];
         if (!(count > 0)) continue;
         for (let x = from; x < to; x += 1) {
-          const sum = (sums[(high - 1 - at) * width + x] += count);
-          if (sum > most) most = sum;
+          sums[(high - 1 - at) * width + x] += count;
         }
       }
+    }
+    // The mean of the windows in a column, whose number varies by one.
+    let most = 0;
+    for (let at = 0; at < sums.length; at += 1) {
+      if (sums[at] > 0) sums[at] /= windows[at % width];
+      if (sums[at] > most) most = sums[at];
     }
     this.image = this.image || document.createElement("canvas");
     if (this.image.width !== width || this.image.height !== height) [this.image.width, this.image.height] = [width, height];

@@ -29,7 +29,7 @@ function quantity(value, unit, low = value, high = value) {
   const digits = (it) => Math.max(0, 1 - Math.floor(Math.log10(it)));
   if (width > 0 && width < Infinity && !isWhole) places = size === 0 ? Math.min(2, digits(width)) : Math.min(places, Math.max(digits(width), digits(size)));
   const text = (it) => (Number.isFinite(it) ? (it * factor).toFixed(Math.min(places, 12)) : "∞");
-  const behind = symbol.startsWith("/") || symbol === "" ? symbol : ` ${symbol}`;
+  const behind = symbol.startsWith("/") || symbol === "" ? symbol : `\u00a0${symbol}`;
   const [from, to] = [text(low), text(high)];
   return { value: text(value) + behind, interval: from === to ? "" : `${from} … ${to}${behind}` };
 }
@@ -43,7 +43,7 @@ function axisNumbers(numbers, unit) {
   const step = numbers.length > 1 ? (numbers[1] - numbers[0]) * factor : 1;
   let places = 0;
   while (places < 9 && Math.abs(step * 10 ** places - Math.round(step * 10 ** places)) > 1e-6) places += 1;
-  const behind = symbol.startsWith("/") || symbol === "" ? symbol : ` ${symbol}`;
+  const behind = symbol.startsWith("/") || symbol === "" ? symbol : `\u00a0${symbol}`;
   return numbers.map((it) => (it === 0 ? "0" : (it * factor).toFixed(places) + behind));
 }
 
