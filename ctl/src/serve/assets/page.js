@@ -306,7 +306,7 @@ function drawSection(section) {
   const isThere = (name) => view.all.some(({ source }) => [...source.columns.keys()].some((key) => key.split(/[ |]/)[0] === name) || source.rankingsOf(view, source.count - 1).some((it) => it.name === name));
   // A measurement that is off is one line. Whether it is on does not change during a run.
   const missing = Object.entries(parts).filter(([name]) => !isThere(name));
-  const lines = missing.map(([, [what, option]]) => [`${what}: not measured here; `, option, " measures it."]);
+  const lines = missing.map(([, [what, option]]) => [`${what}: off; `, option, " switches it on."]);
   if (off.children.length !== lines.length) {
     off.replaceChildren(...lines.map(([before, option, after]) => make("p", { class: "off" }, before, make("code", {}, option), after)));
   }
