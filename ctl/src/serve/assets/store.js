@@ -178,7 +178,7 @@ class Span {
     for (let index = this.first; index < this.behind; index += 1) {
       const [start, end] = [source.start(index), source.end(index)];
       const is = { alarm: source.flag("alarm", index), cut: !source.isComplete(index), lost: losses.some(([, it]) => it.data[index] > 0) };
-      is.rules = rules.filter(([, it]) => it.data[index] === 1).map(([key]) => key.slice("alert_firing|".length));
+      is.rules = rules.length === 0 ? rules : rules.filter(([, it]) => it.data[index] === 1).map(([key]) => key.slice("alert_firing|".length));
       const isFirst = source.window(index) === 0;
       if (isFirst) happened.push([start, "start", "the run started"]);
       else if (index > this.first && source.isAfterGap(index)) happened.push([source.end(index - 1), "gap", `no windows until ${time(start)}`]);
@@ -199,10 +199,11 @@ class Span {
   }
   // Whether windows have another length from this one on. A single one may be short or late.
   isOtherLength(index) {
-    if (index - 2 < this.first || index + 1 > this.last) return false;
-    const [second, before, length, next] = [-2, -1, 0, 1].map((it) => this.source.length(index + it));
+    const { source } = this;
+    const [length, before] = [source.length(index), source.length(index - 1)];
+    if (index - 2 < this.first || index + 1 > this.last || !(Math.abs(length - before) > 0.2 * before)) return false;
     const alike = (one, other) => Math.abs(one - other) < 0.05 * Math.max(one, other);
-    return alike(second, before) && alike(length, next) && Math.abs(length - before) > 0.2 * before;
+    return alike(source.length(index - 2), before) && alike(length, source.length(index + 1));
   }
   // Returns since when a condition holds in the last window, or null.
   since(holds) {
