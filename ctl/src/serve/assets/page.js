@@ -223,7 +223,7 @@ function findings(span) {
 function judge() {
   const at = (seconds) => time(seconds, 1);
   const all = view.all || [];
-  // What several sources have in common is reported once.
+  // A finding that several sources share is reported once.
   const names = new Map();
   const add = (key, source) => names.set(key, [...(names.get(key) || []), source.name]);
   for (const span of all) {

@@ -383,7 +383,7 @@ class Chart {
   }
 
   rank(figures, span, view) {
-    // What did not change is not built again, so that a selection in it stays.
+    // An unchanged ranking is not built again, so that a selection in it stays.
     if (this.ranked === figures[0]) return;
     [this.ranked] = figures;
     const tables = figures.map((figure) => {

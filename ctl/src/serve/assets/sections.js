@@ -1,4 +1,4 @@
-// What the page knows of figures: their section, and titles for people. A figure that is not named here appears in the
+// Sections of figures, and titles for people. A figure that is not named here appears in the
 // last section under the title that it comes with.
 
 const SECTIONS = [

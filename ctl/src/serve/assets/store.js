@@ -5,7 +5,7 @@ const SLACK = 400; // windows above the maximum before the oldest are discarded,
 
 const sources = new Map(); // name -> Source
 
-// Numbers of one figure: `width` of them for each window, NaN where there are none.
+// Values of one figure: `width` numbers a window, NaN for none.
 class Column {
   constructor(width, shape, size) {
     Object.assign(this, { width, shape, factor: 1, isRate: shape === "count", data: new Float64Array(size * width).fill(NaN) });
