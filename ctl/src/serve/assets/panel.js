@@ -239,7 +239,7 @@ class Chart {
   point({ idx, left }) {
     const index = idx === null || idx === undefined || left < 0 ? -1 : this.span.at(this.plot.posToVal(left, "x"));
     this.pointed = index;
-    this.say(index < 0 ? this.span.last : index, index >= 0);
+    this.showValues(index < 0 ? this.span.last : index, index >= 0);
   }
 
   plotLines(span, labels, axis) {
@@ -263,12 +263,12 @@ class Chart {
     const logarithmic = { splits: powers, values: (_, all) => all.map((it) => (it === null ? "" : number(it, panel.unit).replace(/\.0+(?=\s)/, ""))) };
     const linear = { values: (_, all) => axisNumbers(all, panel.unit) };
     this.build(`${this.labels.join("|")} ${series.length} ${span.behind - span.first < 2}`, { series, bands, scale, axis: panel.isLogarithmic ? logarithmic : linear }, data);
-    if (!(this.pointed >= 0)) this.say(span.last, false);
+    if (!(this.pointed >= 0)) this.showValues(span.last, false);
   }
 
-  say(index, isPointed) {
+  showValues(index, isPointed) {
     const { panel, span } = this;
-    if (panel.ranges) { this.sayRanges(index, isPointed); return; }
+    if (panel.ranges) { this.showRanges(index, isPointed); return; }
     const parts = [];
     for (const label of this.labels) {
       const column = span.source.columns.get(`${panel.name}|${label}`);
@@ -293,7 +293,7 @@ class Chart {
     const values = (_, all) => all.map((at) => number(at < panel.ranges.length ? panel.ranges[at].low : panel.ranges[at - 1].high, panel.unit));
     const options = { series: [{}, { stroke: "transparent", points: { show: false } }], scale: { range: () => this.rows }, axis: { splits, values }, draw: (plot) => this.paint(plot) };
     this.build(ranges.join(), options, [span.points, span.points.map(() => null)]);
-    if (!(this.pointed >= 0)) this.say(span.last, false);
+    if (!(this.pointed >= 0)) this.showValues(span.last, false);
   }
   paint({ ctx, bbox, scales }) {
     const { source, first, behind } = this.span;
@@ -330,7 +330,7 @@ class Chart {
     ctx.drawImage(this.image, bbox.left, bbox.top, bbox.width, bbox.height);
     ctx.restore();
   }
-  sayRanges(index, isPointed) {
+  showRanges(index, isPointed) {
     const { panel, span } = this;
     const column = span.source.columns.get(`${panel.name}|`);
     let [sum, most] = [0, -1];

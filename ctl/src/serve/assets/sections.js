@@ -33,7 +33,7 @@ const TITLES = {
 };
 // Flags that are bad when they are set, or when they are not.
 const BAD = { alarm: 1, full: 1, alert_firing: 1, window_complete: 0 };
-// Rankings whose numbers only say yes or no, as their notes do.
+// Rankings whose numbers are flags, as their notes are.
 const FLAGS = ["seen_flows"];
 
 const sectionOf = (name) => SECTIONS.find((it) => it.figures.includes(name)) || SECTIONS[SECTIONS.length - 1];
