@@ -1,7 +1,13 @@
 //! Files of the live page, and the frame of all pages.
 
 pub(super) const HTML: &str = include_str!("assets/page.html");
-pub(super) const SCRIPT: &str = include_str!("assets/page.js");
+pub(super) const SCRIPT: &str = concat!(
+    include_str!("assets/text.js"),
+    include_str!("assets/sections.js"),
+    include_str!("assets/store.js"),
+    include_str!("assets/panel.js"),
+    include_str!("assets/page.js")
+);
 pub(super) const STYLE: &str =
     concat!(include_str!("assets/base.css"), include_str!("assets/page.css"));
 pub(super) const CHARTS: &str = include_str!("assets/uplot/uPlot.iife.min.js");

@@ -1,549 +1,539 @@
-"use strict";
-// Draws the figures of windows, received from a run or embedded in this page. It depends on shapes and units, not on
-// measurements; the only states it treats by name are the alarm and the rules of --alert.
-// The shape of a figure decides between a line, a bar and a table; figures with one name share a panel.
+// The first screen, the controls, and the connection to a run; or the windows of a report that is in this page.
 
-const MOST = 7200; // stored windows of a source
-const ROWS = 100; // maximum rows of a table
-const LINES = 8; // maximum lines of a chart; more are indistinguishable
-const COLOURS = ["#2f6feb", "#d97706", "#0d9488", "#c026d3", "#65a30d", "#dc2626", "#7c3aed", "#64748b"];
-const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3], [5, 5], [1, 4], [12, 6], [3, 6]];
+const SIDE_BY_SIDE = "\n"; // no name of a source
+const BINS = 60; // of a tile's course
+const POLL_MS = 500; // between questions whether the run answers
+const ANSWER_MS = 1300; // after which a run without an answer is reported, within two seconds
 
-const element = (id) => document.getElementById(id);
-const sources = new Map(); // name -> { windows: [], total, isWhole }
-const panels = new Map(); // figure name -> Panel
-const held = element("data") && JSON.parse(element("data").textContent); // windows of a report; null on the live page
-let chosen = null, paused = null, isBehind = true, dirty = false, failing = "", run = null;
+let chosen = null, paused = null, isBehind = !capture, isDirty = false, run = null, host = "";
+let problems = [], problemsSince = null, answered = Date.now() / 1000, deadSince = null, stream = null;
+let view = { spans: [], from: 0, to: 1 };
+const wanted = new URLSearchParams(location.search);
 
-// Formats numbers for people.
-function scaled(value, unit) {
-  if (value === null || value === undefined) return "∞"; // JSON has no infinity
-  const size = Math.abs(value);
-  if (unit === "seconds") {
-    if (size === 0) return "0 s";
-    const [factor, name] = size < 1e-6 ? [1e9, "ns"] : size < 1e-3 ? [1e6, "µs"] : size < 1 ? [1e3, "ms"] : [1, "s"];
-    return `${digits(value * factor)} ${name}`;
-  }
-  if (unit === "ratio") return `${digits(value * 100)} %`;
-  const names = ["", " k", " M", " G", " T"];
-  let power = 0, number = value;
-  while (Math.abs(number) >= 999.5 && power < names.length - 1) { number /= 1000; power += 1; }
-  const what = unit === "bytes" ? (power ? "B" : " B") : unit === "bits" ? (power ? "bit" : " bit") : "";
-  return digits(number) + names[power] + what;
-}
-function digits(value) {
-  const size = Math.abs(value);
-  if (size > 0 && size < 0.01) return value.toPrecision(2);
-  return Number.isInteger(value) && size < 1000 ? String(value) : value.toFixed(size < 9.995 ? 2 : size < 99.95 ? 1 : 0);
-}
-// Times of captures are shown in UTC as recorded; those of a run in the reader's time zone.
-const date = (seconds) => (held ? uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC") : new Date(seconds * 1000));
-function time(seconds, step = 0) {
-  const fine = { ...(step >= 60 ? { second: undefined } : {}), ...(step >= 1 ? { fractionalSecondDigits: undefined } : {}) };
-  const shape = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", ...look, ...fine, timeZone: held ? "UTC" : undefined };
-  return new Date(seconds * 1000).toLocaleString(undefined, shape);
-}
-// Further parts of a time: fractions of seconds for short windows, the date for long ranges.
-let look = {};
-function lookAt(windows) {
-  const [first, last] = [windows[0], windows[windows.length - 1]];
-  const fine = windows.length > 0 && windows.some((it) => it.end - it.start < 1);
-  const long = windows.length > 0 && last.end - first.start > 86400;
-  look = { ...(fine ? { fractionalSecondDigits: 3 } : {}), ...(long ? { month: "short", day: "numeric" } : {}) };
-}
-// Groups the lines of a chart: figures with one name; percentiles also need equal other labels, since more lines are indistinguishable.
-function placed({ name, title, labels = {} }) {
-  const { percentile, ...others } = labels;
-  const other = Object.values(others).join(" ");
-  if (percentile === undefined || !other) return { panel: name, title, label: percentile === undefined ? other : `p${percentile}` };
-  return { panel: `${name} ${other}`, title: `${title}, ${other}`, label: `p${percentile}` };
-}
-const inOrder = new Intl.Collator("en", { numeric: true }).compare;
-
-function make(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...children);
-  return made;
-}
-
-function source(event) {
-  const way = { ingress: " in", egress: " out" }[event.direction] || "";
-  const name = event.source + way;
+function sourceOf(event) {
+  const name = event.source + ({ ingress: " in", egress: " out" }[event.direction] || "");
   if (!sources.has(name)) {
-    sources.set(name, { windows: [], total: null, isWhole: !event.part });
-    element("source").append(make("option", { value: name }, name));
-    // Prefer the union of all sources to a single one.
-    if (chosen === null || (!event.part && !sources.get(chosen).isWhole)) { chosen = name; element("source").value = name; }
+    sources.set(name, new Source(name, event.part));
+    listSources();
   }
   return sources.get(name);
 }
 
-// Reduces a window to the data that a chart needs, so that an hour of windows stays small.
-function kept(event) {
-  const numbers = new Map(), last = [];
-  for (const figure of event.figures) {
-    const { panel, label } = placed(figure);
-    if (figure.number) numbers.set(`${panel}|${label}`, [figure.number.value, figure.number.low, figure.number.high, figure.truth]);
-    else if (figure.count !== undefined) numbers.set(`${panel}|${label}`, [figure.count]);
-    else if (figure.state !== undefined) numbers.set(`${panel}|${label}`, [figure.state ? 1 : 0]);
-    else last.push(figure);
-  }
-  return { start: event.start, end: event.end, complete: event.complete, late: event.late_ns, numbers, last };
+const inNames = () => [...sources.values()].sort((one, other) => inOrder(one.name, other.name));
+// Lists the sources to choose from. The union of all is chosen first, or else all side by side.
+function listSources() {
+  const all = inNames();
+  const options = all.map(({ name }) => make("option", { value: name }, name));
+  if (all.length > 1) options.unshift(make("option", { value: SIDE_BY_SIDE }, "all, side by side"));
+  const whole = all.filter((it) => !it.isPart);
+  const asked = wanted.get("source") === "*" ? SIDE_BY_SIDE : wanted.get("source");
+  chosen = sources.has(asked) || (asked === SIDE_BY_SIDE && all.length > 1) ? asked : whole.length === 1 ? whole[0].name : all.length > 1 ? SIDE_BY_SIDE : all[0].name;
+  element("source").replaceChildren(...options);
+  element("source").value = chosen;
+  element("source").parentNode.hidden = all.length < 2;
 }
 
 function take(event) {
-  const { windows } = source(event);
-  const window = kept(event);
-  const before = windows[windows.length - 1];
-  // Rankings and distributions show the last window only, except for a capture.
-  if (before && !held && !before.isHeld) before.last = [];
-  windows.push(window);
-  if (windows.length > MOST) windows.splice(0, windows.length - MOST);
-  for (const figure of event.figures) panel(figure);
-  dirty = true;
+  const figures = [...event.figures, ...derived(event)];
+  sourceOf(event).push(event, figures);
+  for (const figure of figures) {
+    const { panel, label } = placed(figure);
+    if (!panels.has(panel)) panels.set(panel, new Panel(figure));
+    panels.get(panel).see(label);
+  }
+  isDirty = true;
 }
 
-class Panel {
-  constructor(figure) {
-    const { panel: name, title } = placed(figure);
-    Object.assign(this, { name, title, unit: figure.unit, labels: [], plot: null });
-    this.shape = ["number", "count", "state", "distribution", "ranking"].find((shape) => figure[shape] !== undefined);
-    this.now = make("p", { class: "now" });
-    this.body = make("div", { class: this.shape === "ranking" ? "scroll" : "plot" });
-    const id = `panel-${name.replaceAll(" ", "-")}`;
-    this.section = make("section", { "aria-labelledby": id }, make("h2", { id }, this.heading()), this.now, this.body);
-    if (this.shape !== "ranking") {
-      this.table = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${this.title}, as a table` });
-      const details = make("details", {}, make("summary", {}, "as a table"), this.table);
-      details.addEventListener("toggle", () => this.draw());
-      this.details = details;
-      this.section.append(details);
-    } else {
-      for (const [name, value] of Object.entries({ tabindex: "0", role: "region", "aria-labelledby": id })) this.body.setAttribute(name, value);
-    }
-    element("panels").append(this.section);
-  }
-
-  heading() {
-    const text = this.title.charAt(0).toUpperCase() + this.title.slice(1);
-    return this.shape === "count" ? `${text}, a second` : text;
-  }
-
-  see(label) {
-    if (!this.labels.includes(label)) {
-      this.labels.push(label);
-      this.labels.sort(inOrder);
-      this.forget();
-    }
-  }
-
-  forget() {
-    if (this.plot) this.plot.destroy();
-    this.plot = null;
-  }
-
-  // A hidden chart stores no windows: it may stay hidden for days.
-  hide() {
-    this.forget();
-    [this.windows, this.tellNow] = [[], () => {}];
-    this.section.hidden = true;
-  }
-
-  draw(windows = shown()) {
-    const last = windows[windows.length - 1];
-    if (!last) return this.hide();
-    this.section.hidden = false;
-    const about = asked(windows);
-    if (this.shape === "ranking") this.rank(about);
-    else if (this.shape === "distribution") this.spread(about);
-    else this.lines(windows, last);
-  }
-
-  // Returns the value to draw for a window: a rate for counts.
-  value(window, label, part = 0) {
-    const numbers = window.numbers.get(`${this.name}|${label}`);
-    if (!numbers) return this.shape === "count" ? 0 : null;
-    const length = window.end - window.start;
-    if (this.shape === "count") return length > 0 ? numbers[0] / length : null;
-    return numbers[part] === undefined ? null : numbers[part]; // 0 is the estimate, 1 and 2 its bounds, 3 the truth
-  }
-
-  lines(windows, last) {
-    // Show only causes that occurred.
-    const there = this.labels.filter((label) => windows.some((window) => window.numbers.has(`${this.name}|${label}`)));
-    // Hide counts that stay zero and states that do not change.
-    const says = {
-      number: () => true,
-      count: (label) => windows.some((window) => this.value(window, label) > 0),
-      state: (label) => windows.some((window) => this.value(window, label) !== this.value(last, label)),
-    }[this.shape];
-    const telling = there.filter(says), labels = telling.slice(0, LINES);
-    if (labels.length === 0) return this.hide();
-    const unit = this.shape === "state" ? "things" : this.unit;
-    this.tellNow = () => this.say(windows[this.at] || last, labels, unit, telling.length - labels.length);
-    this.tellNow();
-    const at = windows.map((window) => window.end);
-    const bands = this.shape === "number";
-    // Draw exact values only if all windows have them.
-    const truths = bands && labels.some((label) => this.value(last, label, 3) !== null);
-    const parts = bands ? (truths ? [0, 1, 2, 3] : [0, 1, 2]) : [0];
-    const data = [at];
-    for (const label of labels) for (const part of parts) data.push(windows.map((window) => this.value(window, label, part)));
-    this.windows = windows;
-    const shape = labels.join("|") + parts.length;
-    if (this.plot && (this.drawn !== shape || this.ground !== ground())) this.forget();
-    if (!this.plot) this.chart(labels, data, unit, parts);
-    else this.plot.setData(data);
-    [this.drawn, this.ground] = [shape, ground()];
-    if (this.details.open) this.tell(windows, labels, unit, parts);
-  }
-
-  // Shows the values of the lines at a window: the last one, or the one under the pointer.
-  say(window, labels, unit, hidden) {
-    this.now.replaceChildren();
-    labels.forEach((label, index) => {
-      const value = this.value(window, label), [low, high] = [this.value(window, label, 1), this.value(window, label, 2)];
-      const told = this.shape === "state" ? (value ? "yes" : "no") : scaled(value, unit);
-      const one = make("span", { class: "one" }, swatch(index), label ? `${label} ` : "", value === null ? "none" : make("b", {}, told));
-      if (this.shape === "number" && value !== null && low !== high) one.append(` (${scaled(low, unit)} … ${scaled(high, unit)})`);
-      const truth = this.shape === "number" ? this.value(window, label, 3) : null;
-      if (truth !== null) one.append(`, truth ${scaled(truth, unit)}`);
-      this.now.append(one, " ");
-    });
-    if (hidden > 0) this.now.append(`and ${hidden} more in metrics `);
-    if (this.at !== undefined) this.now.append(`at ${time(window.end)}`);
-  }
-
-  chart(labels, data, unit, parts) {
-    const style = getComputedStyle(document.body);
-    const [ink, line] = [style.getPropertyValue("--faint"), style.getPropertyValue("--line")];
-    const series = [{ value: (_, at) => (at === null ? "" : time(at)) }];
-    const between = [];
-    labels.forEach((label, index) => {
-      const stroke = COLOURS[index];
-      const value = (_, it) => (it === null ? "" : scaled(it, unit));
-      series.push({ label: label || this.title, stroke, width: 2, dash: DASHES[index], points: { show: false }, value });
-      const edge = { stroke: "transparent", points: { show: false }, value };
-      if (parts.length > 1) {
-        series.push({ label: `${label} low`.trim(), ...edge }, { label: `${label} high`.trim(), ...edge });
-        between.push({ series: [series.length - 1, series.length - 2], fill: `${stroke}33` });
-      }
-      const exact = { stroke: style.getPropertyValue("--ink"), width: 1, dash: [1, 2] };
-      if (parts.length > 3) series.push({ label: `${label} truth`.trim(), ...edge, ...exact });
-    });
-    const step = this.shape === "state";
-    const axis = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
-    const values = (_, all) => all.map((it) => (step ? (it ? "yes" : "no") : scaled(it, unit)));
-    // Reserve width for the longest label.
-    const room = (_, all) => Math.max(70, ...(all || []).map((it) => 16 + 7 * it.length));
-    // The page's number format in place of uPlot's.
-    const times = (_, all) => all.map((it) => time(it, all.length > 1 ? all[1] - all[0] : 0));
-    this.body.replaceChildren();
-    if (step) series.forEach((it, index) => { if (index) it.paths = uPlot.paths.stepped({ align: -1 }); });
-    this.plot = new uPlot({
-      width: this.body.clientWidth || 480, height: 190, series, bands: between,
-      axes: [{ ...axis, values: times, space: 80, size: 32 }, { ...axis, values, size: room, ...(step ? { splits: () => [0, 1] } : {}) }],
-      scales: { y: { range: (_, low, high) => range(low, high, step) } },
-      cursor: { drag: { x: false, y: false } },
-      legend: { show: false },
-      tzDate: date,
-      hooks: {
-        drawClear: [(plot) => this.mark(plot)],
-        setCursor: [({ cursor }) => { this.at = cursor.idx === null ? undefined : cursor.idx; this.tellNow(); }],
-      },
-    }, data, this.body);
-    if (held) this.plot.over.addEventListener("click", () => { if (this.at !== undefined) ask(this.windows[this.at]); });
-    // Screen readers skip charts and read the table.
-    this.body.setAttribute("aria-hidden", "true");
-  }
-
-  // Marks unusual windows.
-  mark(plot) {
-    const { ctx, bbox } = plot;
-    const style = getComputedStyle(document.body);
-    const from = plot.scales.x.min;
-    const colours = [[(it) => !it.complete, style.getPropertyValue("--faint")], [isAlarmed, style.getPropertyValue("--alarm")]];
-    ctx.save();
-    for (const [is, colour] of colours) {
-      [ctx.fillStyle, ctx.globalAlpha] = [colour, 0.18];
-      for (const window of this.windows.filter(is)) {
-        const [left, right] = [Math.max(window.start, from), window.end].map((at) => plot.valToPos(at, "x", true));
-        if (right >= bbox.left) ctx.fillRect(left, bbox.top, Math.max(right - left, 1), bbox.height);
-      }
-    }
-    ctx.restore();
-  }
-
-  tell(windows, labels, unit, parts) {
-    const names = labels.map((label) => label || this.title);
-    const head = names.flatMap((name) => parts.map((part) => name + ["", " low", " high", " truth"][part]));
-    const rows = windows.slice(-ROWS).reverse().map((window) => {
-      const cells = labels.flatMap((label) => parts.map((part) => this.value(window, label, part)));
-      const marks = `${window.complete ? "" : "*"}${isAlarmed(window) ? "!" : ""}`;
-      const told = (it) => (it === null ? "" : this.shape === "state" ? (it ? "yes" : "no") : scaled(it, unit));
-      return make("tr", {}, make("td", {}, time(window.end) + marks), ...cells.map((it) => make("td", {}, told(it))));
-    });
-    const which = windows.length > ROWS ? `the last ${ROWS} of ${windows.length} windows` : "all windows";
-    const marks = "* cut short or incomplete, ! alarm";
-    this.table.replaceChildren(table(["end of the window", ...head], rows, `${which}; ${marks}`));
-  }
-
-  // Names the window of a ranking or a distribution.
-  sayWhich(about) {
-    this.now.textContent = about.isTotal ? "in everything together" : `in the window that ended at ${time(about.end)}`;
-  }
-
-  rank(last) {
-    const figures = last.last.filter((figure) => figure.name === this.name);
-    this.section.hidden = !figures.some((figure) => figure.ranking.length);
-    this.body.replaceChildren();
-    for (const figure of figures) {
-      const most = Math.max(...figure.ranking.map((it) => it.number.value), Number.MIN_VALUE);
-      const rows = figure.ranking.map(({ name, number, more }) => {
-        const bar = make("span", { class: "bar", "aria-hidden": "true" });
-        bar.style.width = `${(number.value / most) * 100}%`;
-        const cells = [scaled(number.value, figure.unit), `${scaled(number.low, figure.unit)} … ${scaled(number.high, figure.unit)}`, more || ""];
-        return make("tr", {}, make("td", { class: "name", title: name }, name, bar), ...cells.map((it) => make("td", {}, it)));
-      });
-      this.body.append(table([placed(figure).label || "which", "value", "bounds", ""], rows));
-    }
-    this.sayWhich(last);
-  }
-
-  spread(last) {
-    const figures = last.last.filter((figure) => figure.name === this.name && figure.distribution.ranges.some((it) => it.count > 0));
-    this.section.hidden = figures.length === 0;
-    if (figures.length === 0) return;
-    this.sayWhich(last);
-    this.body.replaceChildren();
-    this.body.className = "scroll";
-    for (const [name, value] of Object.entries({ tabindex: "0", role: "region", "aria-label": this.title })) this.body.setAttribute(name, value);
-    this.details.hidden = true;
-    for (const figure of figures) {
-      let { ranges } = figure.distribution;
-      const filled = (it) => it.count > 0;
-      ranges = ranges.slice(ranges.findIndex(filled), ranges.findLastIndex(filled) + 1);
-      const all = ranges.reduce((sum, it) => sum + it.count, 0);
-      const most = Math.max(...ranges.map((it) => it.count));
-      const rows = ranges.map((it) => {
-        const bar = make("span", { class: "bar", "aria-hidden": "true" });
-        bar.style.width = `${(it.count / most) * 100}%`;
-        const name = `${scaled(it.low, figure.unit)} … ${scaled(it.high, figure.unit)}`;
-        return make("tr", {}, make("td", {}, name, bar), make("td", {}, scaled(it.count, "things")), make("td", {}, `${digits((it.count / all) * 100)} %`));
-      });
-      this.body.append(table([placed(figure).label || "from … to", "how many", "share"], rows));
-    }
-  }
-}
-
-// A sample of a line's style, for the legend.
-function swatch(index) {
-  const names = { width: "22", height: "8", "aria-hidden": "true", class: "swatch" };
-  const [svg, line] = ["svg", "line"].map((tag) => document.createElementNS("http://www.w3.org/2000/svg", tag));
-  for (const [name, value] of Object.entries(names)) svg.setAttribute(name, value);
-  const drawn = { x1: 0, y1: 4, x2: 22, y2: 4, stroke: COLOURS[index], "stroke-width": 2.5, "stroke-dasharray": DASHES[index].join(" ") };
-  for (const [name, value] of Object.entries(drawn)) line.setAttribute(name, value);
-  svg.append(line);
-  return svg;
-}
-
-function table(head, rows, caption) {
-  const cells = head.map((it) => make("th", { scope: "col" }, it));
-  const told = caption ? [make("caption", {}, caption)] : [];
-  return make("table", {}, ...told, make("thead", {}, make("tr", {}, ...cells)), make("tbody", {}, ...rows));
-}
-
-// Alert rules that certainly hold.
-function firing(window) {
-  const holding = [...window.numbers].filter(([key, [holds]]) => key.startsWith("alert_firing|") && holds);
-  return holding.map(([key]) => key.slice("alert_firing|".length));
-}
-
-function isAlarmed(window) {
-  const alarm = window.numbers.get("alarm|");
-  return Boolean(alarm && alarm[0]);
-}
-
-// Created once: each media query object would live until garbage collection.
-const darkness = matchMedia("(prefers-color-scheme: dark)");
-const ground = () => darkness.matches;
-
-function range(low, high, isState) {
-  if (isState || low === null) return [0, 1];
-  // The axis starts at zero, unless that would hide the changes.
-  const from = low > 0 && low > high * 0.5 ? low - (high - low) * 0.1 - low * 0.02 : Math.min(0, low);
-  const to = high + (high - from) * 0.08;
-  return [from, to > from ? to : from + 1];
-}
-
-function panel(figure) {
-  const { panel, label } = placed(figure);
-  if (!panels.has(panel)) panels.set(panel, new Panel(figure));
-  panels.get(panel).see(label);
-}
-
-// Returns the windows of the selected source in the selected range.
-function shown() {
-  const windows = (paused && paused.get(chosen)) || (sources.get(chosen) || { windows: [] }).windows;
-  const seconds = held ? 0 : Number(element("range").value);
-  if (!seconds || windows.length === 0) return windows;
-  const from = windows[windows.length - 1].end - seconds;
-  return windows.filter((window) => window.end > from);
-}
-
-// Returns the window for rankings and distributions: the last one, or for a capture the selected one.
-function asked(windows) {
-  const number = element("which").value;
-  const { total } = sources.get(chosen) || {};
-  if (held && number === "all" && total) return summed(total, windows);
-  return (held && windows[Number(number)]) || windows[windows.length - 1];
-}
-
-// Adds up the windows' distributions, which a total lacks; their ranges are equal.
-function summed(total, windows) {
-  if (total.isSummed) return total;
-  total.isSummed = true;
-  const key = (figure) => JSON.stringify([figure.name, figure.labels]);
-  const known = new Set(total.last.map(key)), sums = new Map();
-  for (const figure of windows.flatMap((window) => window.last)) {
-    if (!figure.distribution || known.has(key(figure))) continue;
-    const sum = sums.get(key(figure));
-    if (sum) figure.distribution.ranges.forEach((it, at) => { sum.distribution.ranges[at].count += it.count; });
-    else sums.set(key(figure), structuredClone(figure));
-  }
-  total.last.push(...sums.values());
-  return total;
-}
-
-function ask(window) {
-  element("which").value = String(shown().indexOf(window));
-  draw();
+// Returns what is shown: the spans of the chosen sources, and the ends of all axes of time.
+function look() {
+  const until = paused ?? Infinity;
+  const all = inNames().map((source) => new Span(source, -Infinity, until)).filter((it) => !it.isEmpty);
+  const shown = all.filter((it) => chosen === SIDE_BY_SIDE || it.source.name === chosen);
+  const seconds = capture ? 0 : Number(element("range").value);
+  const to = Math.max(...shown.map(({ source, last }) => source.end(last)));
+  const from = Math.max(Math.min(...shown.map(({ source, first }) => source.start(first))), seconds ? to - seconds : -Infinity);
+  const cut = (it) => new Span(it.source, from, until);
+  const spans = shown.map(cut);
+  times.isLong = to - from > 86400;
+  times.isFine = spans.some(({ source, last }) => source.length(last) < 1);
+  const which = element("which").value;
+  return { spans, all: all.map((it) => spans.find((span) => span.source === it.source) || cut(it)), from, to, paused, isWhole: capture && which === "all", index: capture && which !== "all" && which !== "" ? Number(which) : null };
 }
 
 function draw() {
-  dirty = false;
-  const windows = shown();
-  const last = windows[windows.length - 1];
-  lookAt(windows);
-  for (const it of panels.values()) it.draw(windows);
-  const alarmed = windows.filter(isAlarmed);
-  element("alarmed").hidden = alarmed.length === 0;
-  const what = "the entropies of sources and destinations are far off what is usual";
-  const told = [];
-  if (held && alarmed.length > 0) told.push(`ALARM in ${alarmed.length} of ${windows.length} windows, first in the one that ended at ${time(alarmed[0].end)}: ${what}`);
-  if (!held && last && isAlarmed(last)) told.push(`ALARM: ${what}`);
-  if (last) told.push(...firing(last).map((rule) => `ALERT: ${rule}`));
-  element("alarm").hidden = told.length === 0;
-  if (element("alarm").textContent !== told.join("; ")) element("alarm").textContent = told.join("; ");
-  tell(windows);
+  isDirty = false;
+  view = look();
+  if (view.spans.length === 0) { judge(); return; }
+  for (const id of ["sections", "contents"]) element(id).hidden = false;
+  drawTiles();
+  judge();
+  drawEvents();
+  for (const it of panels.values()) it.draw(view);
+  for (const it of SECTIONS) drawSection(it);
+  const { source, last } = view.spans[0];
+  const windows = view.spans.reduce((sum, it) => sum + it.behind - it.first, 0);
+  const ended = `last window ended ${time(view.to, 1)}`;
+  write(element("state"), capture ? `${windows} windows, ${time(view.from)} to ${time(view.to)}` : `${paused === null ? "" : "paused; "}${ended}; ${windows} windows of ${number(source.length(last), "seconds")}`);
 }
 
-function tell(windows = shown()) {
-  const state = element("state");
-  const last = windows[windows.length - 1];
-  state.classList.toggle("lost", Boolean(failing));
-  const when = last ? `last window ended at ${time(last.end)}${last.complete ? "" : ", incomplete"}` : "no window has ended yet";
-  const all = last ? `${windows.length} windows, ${time(windows[0].start)} to ${time(last.end)}` : "no packets";
-  state.textContent = held ? all : failing || (paused ? `paused; ${when}` : when);
+// Tiles.
+
+class Tile {
+  constructor(tile) {
+    this.tile = tile;
+    [this.title, this.value, this.bounds, this.change] = [make("span"), make("b"), make("span", { class: "bounds" }), make("span", { class: "change" })];
+    this.path = vector("path", { d: "" });
+    const spark = vector("svg", { class: "spark", viewBox: `0 0 ${BINS} 10`, preserveAspectRatio: "none", "aria-hidden": "true" }, this.path);
+    this.root = make("a", { class: "tile", href: `#${tile.section}` }, this.title, this.value, this.bounds, spark, this.change);
+  }
+  // Returns the columns that the tile shows, and the label of a number.
+  columns({ columns }) {
+    if (this.known === columns.size) return this.found;
+    const { counts, numbers, ends = "" } = this.tile;
+    const keys = [...columns.keys()];
+    const first = (numbers || []).map((start) => keys.find((key) => key.startsWith(start) && key.endsWith(ends))).find(Boolean);
+    this.found = numbers ? (first ? [first] : []) : keys.filter((key) => counts.includes(key.split("|")[0]));
+    [this.known, this.found] = [columns.size, this.found.map((key) => columns.get(key))];
+    this.label = first ? first.split("|")[0].split(" ").slice(1).join(" ") || first.split("|")[1] : "";
+    return this.found;
+  }
+  draw(span) {
+    const { tile: { title, unit, numbers, measured, id } } = this, { source, first, behind, last } = span;
+    const columns = this.columns(source);
+    write(this.title, this.label && id !== "order" ? `${title}, ${this.label}` : title);
+    const off = numbers && columns.length === 0;
+    const isMeasured = measured && [...source.columns.keys()].some((key) => key.startsWith(measured));
+    this.isOff = off && !isMeasured;
+    if (off) {
+      write(this.value, isMeasured ? "none" : "off");
+      write(this.bounds, "");
+      write(this.change, isMeasured ? "" : "not measured");
+      return;
+    }
+    const read = (index, part) => columns.reduce((sum, column) => sum + source.value(column, index, part), 0);
+    const bins = [];
+    const count = behind - first, size = Math.max(1, Math.ceil(count / BINS));
+    // From the last window backwards, so that the bins stay equal while the first is cut.
+    for (let end = behind; end > first; end -= size) {
+      let [sum, there] = [0, 0];
+      for (let index = Math.max(first, end - size); index < end; index += 1) {
+        const value = read(index, 0);
+        const weight = numbers ? 1 : source.length(index);
+        if (Number.isFinite(value)) { sum += value * weight; there += weight; }
+      }
+      bins.unshift(there ? sum / there : NaN);
+    }
+    const value = read(last, 0);
+    const { value: text, interval } = quantity(value, unit, ...(numbers ? [read(last, 1), read(last, 2)] : []));
+    write(this.value, text);
+    write(this.bounds, interval);
+    const most = Math.max(...bins.filter((it) => !Number.isNaN(it)), Number.MIN_VALUE);
+    let line = "";
+    bins.forEach((it, at) => {
+      if (!Number.isNaN(it)) line += `${line === "" || Number.isNaN(bins[at - 1]) ? "M" : "L"}${(((at + 0.5) * BINS) / bins.length).toFixed(1)} ${(9.5 - (it / most) * 9).toFixed(2)}`;
+    });
+    this.path.setAttribute("d", line);
+    const sorted = bins.filter((it) => !Number.isNaN(it)).sort((one, other) => one - other);
+    const at = (share) => sorted[Math.floor(share * (sorted.length - 1))];
+    const usual = at(0.5), change = (value - usual) / usual;
+    const isOdd = id === "drops" ? value > 0 : Math.abs(change) > 0.2 && (value < at(0.05) || value > at(0.95));
+    this.change.classList.toggle("odd", isOdd);
+    const percent = Math.abs(change) >= 10 ? `× ${(change + 1).toFixed(0)}` : `${change > 0 ? "+" : "−"}${Math.abs(change * 100).toFixed(0)} %`;
+    if (id === "drops") {
+      let lost = 0;
+      for (let index = first; index < behind; index += 1) lost += read(index, 0) * source.length(index);
+      write(this.change, lost > 0 ? `${whole(lost)} in all` : "none");
+    } else if (sorted.length < 5 || !(usual > 0)) write(this.change, "");
+    else write(this.change, Math.abs(change) < 0.01 ? "as usual" : `${percent}, usual ${number(usual, unit)}`);
+  }
 }
 
-function complain(problems) {
-  element("problems").hidden = problems.length === 0;
-  const told = problems.map((problem) => make("li", {}, problem));
-  if ([...element("problems").children].map((it) => it.textContent).join() !== problems.join()) element("problems").replaceChildren(...told);
+const groups = new Map(); // source name -> { root, heading, tiles }
+function drawTiles() {
+  for (const [name, { root }] of groups) if (!view.spans.some((it) => it.source.name === name)) { root.remove(); groups.delete(name); }
+  const isMany = view.spans.length > 1;
+  element("tiles").className = isMany ? "many" : "";
+  for (const span of view.spans) {
+    const { name } = span.source;
+    if (!groups.has(name)) {
+      const only = make("button", { type: "button" }, name);
+      only.addEventListener("click", () => { element("source").value = name; change(); });
+      const tiles = TILES.map((it) => new Tile(it));
+      const heading = make("h2", {}, only);
+      const root = make("div", { class: "group", role: "group", "aria-label": name }, heading, make("div", { class: "tiles" }, ...tiles.map((it) => it.root)));
+      groups.set(name, { root, heading, tiles });
+    }
+    const { root, heading, tiles } = groups.get(name);
+    if (!root.isConnected) element("tiles").insertBefore(root, [...groups].filter(([other, it]) => it.root.isConnected && inOrder(other, name) > 0).map(([, it]) => it.root)[0] || null);
+    heading.hidden = !isMany;
+    for (const it of tiles) it.draw(span);
+  }
+  // A tile that no source has only says how to get it.
+  TILES.forEach((_, index) => {
+    const all = [...groups.values()].map(({ tiles }) => tiles[index]);
+    for (const it of all) it.root.hidden = isMany && all.every((other) => other.isOff);
+  });
 }
 
-// The run has restarted: discard the windows of the previous one.
-function forget() {
-  sources.clear();
-  panels.clear();
-  [chosen, isBehind] = [null, true];
-  element("source").replaceChildren();
-  element("panels").replaceChildren();
-  if (paused) pause(false);
+// Lists what happened, which the marks on charts show to those who see them.
+function drawEvents() {
+  const isMany = view.spans.length > 1;
+  const all = view.spans.flatMap((span) => span.events.happened.map(([at, , text]) => [at, `${time(at)}${isMany ? ` ${span.source.name}` : ""}: ${text}`]));
+  all.sort(([one], [other]) => other - one);
+  element("events").hidden = all.length === 0;
+  write(element("events").firstElementChild, `${all.length} event${all.length === 1 ? "" : "s"} in the time shown`);
+  const texts = element("events").open ? all.slice(0, MAX_ROWS).map(([, text]) => text) : [];
+  const shown = texts.join("\n");
+  if (drawEvents.shown === shown) return;
+  drawEvents.shown = shown;
+  element("events").lastElementChild.replaceChildren(...texts.map((text) => make("li", {}, text)));
 }
 
+// The state of the run.
+
+// Returns what is unusual, as [level, text, details], and what was, both without the names of sources.
+function findings(span) {
+  const at = (seconds) => time(seconds, 1);
+  const { source, first, behind, last } = span;
+  const found = [], notes = [];
+  const { shades, happened } = span.events;
+  const ofKind = (kind) => shades.filter((it) => it[2] === kind);
+  const alarm = span.since((index) => source.flag("alarm", index)), alarms = ofKind("alarm");
+  if (capture && alarms.length) found.push([2, `alarm in ${countOf(span, "alarm")} of ${behind - first} windows, first at ${at(alarms[0][0])}`]);
+  else if (alarm !== null) found.push([2, `alarm since ${at(alarm)}`, moved(span)]);
+  else if (alarms.length) notes.push(`an alarm ended at ${at(alarms[alarms.length - 1][1])}`);
+  for (const [key, column] of source.columns) {
+    if (column.data[last] !== 1) continue;
+    if (key.startsWith("alert_firing|")) found.push([2, `alert since ${at(span.since((index) => column.data[index] === 1))}: ${key.slice(13)}`]);
+    if (key.startsWith("full|")) found.push([1, `counters of ${key.slice(5)} are full; shorter windows give better numbers`]);
+  }
+  const losses = ofKind("lost"), lost = losses[losses.length - 1];
+  if (lost && lost[1] === source.end(last)) found.push([2, `packets are lost since ${at(lost[0])}: ${whole(source.sum("lost_packets", last) + source.sum("unaccounted_packets", last))} in the last window`]);
+  else if (lost) notes.push(`packets were lost until ${at(lost[1])}`);
+  const late = source.sum("late_packets", last);
+  if (late > 0) found.push([1, `${whole(late)} packets came too late for their window`]);
+  if (!capture && !source.isComplete(last) && behind - first > 1) found.push([1, "the last window is incomplete"]);
+  const gap = happened.findLast(([, kind]) => kind === "gap");
+  if (gap) notes.push(`windows are missing from ${at(gap[0])}`);
+  const silent = (performance.now() - source.arrived) / 1000;
+  if (!capture && paused === null && deadSince === null && silent > 2 * source.length(last) + 2) found.push([1, `no window since ${at(source.end(last))}`]);
+  return { found, notes };
+}
+
+function judge() {
+  const at = (seconds) => time(seconds, 1);
+  const all = view.all || [];
+  // A finding that several sources share is reported once.
+  const names = new Map();
+  const add = (key, source) => names.set(key, [...(names.get(key) || []), source.name]);
+  for (const span of all) {
+    const { found, notes } = findings(span);
+    for (const it of found) add(JSON.stringify(it), span.source);
+    for (const it of notes) add(JSON.stringify([-1, it]), span.source);
+  }
+  const found = [], notes = [];
+  for (const [key, whose] of names) {
+    const [level, text, more] = JSON.parse(key);
+    const named = all.length > 1 ? `${whose.length === all.length ? "all sources" : whose.join(", ")}: ${text}` : text;
+    if (level < 0) notes.push(named);
+    else found.push([level, named, more]);
+  }
+  for (const it of problems) found.push([2, `${it}${problemsSince === null ? "" : ` (since ${at(problemsSince)} or before)`}`]);
+  found.sort((one, other) => other[0] - one[0]);
+  const isDead = deadSince !== null;
+  const asOf = all.length ? ` What is shown is as of ${at(Math.max(...all.map(({ source, last }) => source.end(last))))}.` : "";
+  if (isDead) found.unshift([2, `no answer from flowgauge since ${at(deadSince)}; trying again.${asOf}`]);
+  const [worst] = found;
+  const past = [...sources.values()].reduce((sum, it) => sum + it.count, 0);
+  const nothing = capture ? "no packets" : isBehind ? `reading past windows: ${past}` : "no window has ended yet";
+  const fine = `${capture ? "nothing unusual" : "healthy"}${notes.length ? ` now; ${notes.join("; ")}` : ": nothing lost, no window late or incomplete"}`;
+  element("verdict").className = [worst ? ["good", "warn", "bad"][worst[0]] : all.length ? "good" : "", isDead ? "dead" : ""].join(" ").trim();
+  document.body.classList.toggle("dead", isDead);
+  write(element("line"), capital(worst ? worst[1] : all.length ? fine : nothing));
+  // Details change with every window, and are not announced.
+  const others = worst ? found.slice(1).map(([, text, more]) => capital(text) + (more ? `: ${more}` : "")) : [];
+  const details = worst ? [worst[2], ...others, ...(isDead ? [] : notes.map(capital))].filter(Boolean).map(capital) : [];
+  element("problems").hidden = details.length === 0;
+  if (element("problems").children.length !== details.length) element("problems").replaceChildren(...details.map(() => make("li")));
+  details.forEach((it, index) => write(element("problems").children[index], it));
+  const name = `${host}${host ? ": " : ""}flowgauge`;
+  if (!capture) document.title = worst ? `(!) ${name}` : name;
+}
+function countOf({ source, first, behind }, flag) {
+  let count = 0;
+  for (let index = first; index < behind; index += 1) if (source.flag(flag, index)) count += 1;
+  return count;
+}
+// Returns what moved in an alarm, against the median of windows without one, and the heaviest flows.
+function moved({ source, first, last }) {
+  const parts = [];
+  for (const [key, column] of source.columns) {
+    if (!key.startsWith("entropy|")) continue;
+    const before = [];
+    for (let index = first; index <= last; index += 1) if (!source.flag("alarm", index)) before.push(source.value(column, index));
+    before.sort((one, other) => one - other);
+    const usual = before.length ? `, usually ${number(before[before.length >> 1], "bits")}` : "";
+    parts.push(`entropy of ${key.slice(8)} ${number(source.value(column, last), "bits")}${usual}`);
+  }
+  const heavy = source.rankingsOf(view, last).find((it) => it.name === "heavy_flows");
+  if (heavy) parts.push(`heaviest ${heavy.labels.key}: ${heavy.ranking.slice(0, 3).map(({ name, more }) => `${name} (${more})`).join(", ")}`);
+  return parts.join("; ");
+}
+
+// Sections.
+
+for (const section of SECTIONS) {
+  const { id, title, about, extra } = section;
+  section.off = make("div");
+  section.badges = make("ul", { class: "badges", hidden: "" });
+  section.ledger = make("div", { class: "ledger" });
+  const heading = make("h2", { id: `${id}-title` }, make("a", { href: `#${id}` }, title), make("small", {}, ` ${about}`));
+  section.root = make("section", { id, class: "question", "aria-labelledby": `${id}-title`, tabindex: "-1" }, heading, section.badges);
+  if (extra) {
+    section.choice = make("input", { type: "checkbox", id: `extra-${id}` });
+    section.choice.addEventListener("change", draw);
+    section.switch = make("p", { class: "off" }, make("label", {}, section.choice, ` ${extra.text}`));
+    section.root.append(section.switch);
+  }
+  section.root.append(section.ledger, make("div", { class: "panels", id: `panels-${id}` }), section.off);
+  section.link = make("a", { href: `#${id}` }, title);
+  element("sections").append(section.root);
+  element("contents").append(section.link);
+}
+
+function drawSection(section) {
+  const { id, parts = {}, off, badges } = section;
+  const isThere = (name) => view.all.some(({ source }) => [...source.columns.keys()].some((key) => key.split(/[ |]/)[0] === name) || source.rankingsOf(view, source.count - 1).some((it) => it.name === name));
+  // A measurement that is off is one line. Whether it is on does not change during a run.
+  const missing = Object.entries(parts).filter(([name]) => !isThere(name));
+  const lines = missing.map(([, [what, option]]) => [`${what}: off; `, option, " switches it on."]);
+  if (off.children.length !== lines.length) {
+    off.replaceChildren(...lines.map(([before, option, after]) => make("p", { class: "off" }, before, make("code", {}, option), after)));
+  }
+  if (id === "ledger") drawLedger(section.ledger);
+  drawBadges(section, badges);
+  const isEmpty = id !== "ledger" && lines.length === 0 && badges.hidden && ![...panels.values()].some((it) => it.section === section && !it.root.hidden);
+  section.root.hidden = section.link.hidden = isEmpty;
+  if (section.switch) section.switch.hidden = missing.length > 0;
+}
+
+// Draws flags as badges: one for all that are the same and always were, one for each other.
+function drawBadges(section, list) {
+  const badges = [];
+  for (const panel of panels.values()) {
+    if (panel.section !== section || panel.shape !== "state") continue;
+    const bad = BAD[panel.figure];
+    const same = { true: [], false: [] };
+    for (const span of view.spans) {
+      for (const label of panel.labels) {
+        const column = span.source.columns.get(`${panel.name}|${label}`);
+        if (!column || Number.isNaN(column.data[span.last])) continue;
+        const is = column.data[span.last] === 1;
+        const unusual = bad === 0 ? 0 : 1;
+        let [count, last] = [0, -1];
+        for (let index = span.first; index < span.behind; index += 1) if (column.data[index] === unusual) { count += 1; last = index; }
+        if (count === 0) { same[is].push(label); continue; }
+        const name = [view.spans.length > 1 ? span.source.name : "", panel.title, label].filter(Boolean).join(", ");
+        const isNow = Number(is) === unusual;
+        const which = `${unusual ? "yes" : "no"} in ${count} of ${span.behind - span.first} windows${isNow ? "" : `, the last at ${time(span.source.end(last))}`}`;
+        badges.push([`${name}: ${isNow ? which : `${is ? "yes" : "no"}; ${which}`}`, bad === undefined ? "" : isNow ? "bad" : "was"]);
+      }
+    }
+    for (const is of [true, false]) {
+      const labels = [...new Set(same[is])].filter(Boolean);
+      const name = labels.length === 1 || panel.figure === "alert_firing" ? `${panel.title}, ${labels.join(", ")}` : panel.title;
+      if (same[is].length) badges.push([`${name}: ${is ? "yes" : "no"}`, Number(is) === bad ? "bad" : ""]);
+    }
+  }
+  list.hidden = badges.length === 0;
+  if (list.children.length !== badges.length) list.replaceChildren(...badges.map(() => make("li")));
+  badges.forEach(([text, kind], index) => { write(list.children[index], text); list.children[index].className = kind; });
+}
+
+// Draws what became of the packets as a bar that adds up.
+const LEDGER = [["packets", "counted, ", 0], ["rejected_packets", "counted without an IP flow, ", 7], ["lost_packets", "lost, ", 5], ["unaccounted_packets", "unaccounted, ", 3]];
+function drawLedger(root) {
+  const blocks = view.spans.map(({ source, first, behind }) => {
+    const devices = source.columns.get("received_packets|");
+    const isOf = (index) => !devices || !Number.isNaN(devices.data[index]);
+    const sum = (column) => { let sum = 0; for (let index = first; index < behind; index += 1) if (isOf(index)) sum += column.data[index] || 0; return sum; };
+    const parts = [];
+    for (const [name, text, colour] of LEDGER) {
+      for (const [key, column] of source.columns) {
+        if (!key.startsWith(`${name}|`)) continue;
+        const packets = sum(column);
+        if (packets > 0) parts.push({ text: text + key.slice(name.length + 1), packets: key === "unaccounted_packets|extra" ? -packets : packets, colour: COLOURS[(colour + parts.length * (name === "packets")) % COLOURS.length] });
+      }
+    }
+    const added = parts.reduce((all, it) => all + it.packets, 0), received = devices ? sum(devices) : added;
+    if (devices && received !== added) parts.push({ text: "difference of the ledger", packets: received - added, colour: COLOURS[5] });
+    return { name: source.name, received, parts, devices };
+  });
+  const key = JSON.stringify(blocks.map(({ name, received, parts }) => [name, received, parts]));
+  if (drawLedger.shown === key) return;
+  drawLedger.shown = key;
+  root.replaceChildren(...blocks.map(({ name, received, parts, devices }) => {
+    const bar = make("div", { class: "parts", "aria-hidden": "true" });
+    for (const { packets, colour } of parts.filter((it) => it.packets > 0)) {
+      const part = make("span");
+      Object.assign(part.style, { width: `${(packets / Math.max(1, received)) * 100}%`, background: colour });
+      bar.append(part);
+    }
+    const rows = parts.map(({ text, packets, colour }) => {
+      const box = make("span", { class: "key", "aria-hidden": "true" });
+      box.style.background = colour;
+      return row(make("td", {}, box, text), whole(packets), number(packets / Math.max(1, received), "ratio"));
+    });
+    rows.push(row(make("td", {}, make("b", {}, devices ? "= received by the devices" : "= all packets that were counted or lost")), make("td", {}, make("b", {}, whole(received))), "100 %"));
+    const of = view.spans.length > 1 ? `${name}: ` : "";
+    const caption = `${of}packets in the time shown${devices ? "" : "; no device here reports how many it received"}`;
+    return make("div", { class: "panel" }, bar, table(["what became of them", "packets", "share"], rows, caption));
+  }));
+}
+
+// Saves what is shown as CSV: a row for each window.
+function save() {
+  const quoted = (text) => `"${(/^[=+\-@]/.test(text) ? "'" : "") + text.replaceAll('"', '""')}"`;
+  const keys = [...new Set(view.spans.flatMap(({ source }) => [...source.columns].filter(([, it]) => it.shape !== "distribution").map(([key]) => key)))];
+  const widthOf = (key) => Math.max(...view.spans.map(({ source }) => (source.columns.get(key) || { width: 0 }).width));
+  const fields = keys.flatMap((key) => Array.from({ length: widthOf(key) }, (_, part) => [key, part]));
+  const head = ["source", "start", "end", "complete", ...fields.map(([key, part]) => key.replace(/\|$/, "").replaceAll(/[| ]/g, " ") + ["", " low", " high", " exact"][part])];
+  const lines = [head.map(quoted).join()];
+  for (const { source, first, behind } of view.spans) {
+    for (let index = first; index < behind; index += 1) {
+      const cells = fields.map(([key, part]) => { const it = source.columns.get(key); return it ? it.data[index * it.width + part] : NaN; });
+      const [start, end] = [source.start(index), source.end(index)].map((it) => new Date(it * 1000).toISOString());
+      lines.push([quoted(source.name), start, end, source.isComplete(index), ...cells.map((it) => (Number.isNaN(it) ? "" : it))].join());
+    }
+  }
+  const link = make("a", { href: URL.createObjectURL(new Blob([`${lines.join("\n")}\n`], { type: "text/csv" })), download: `flowgauge-${new Date(view.to * 1000).toISOString().replaceAll(":", "")}.csv` });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
+
+// Controls. The address of the page has the choices, so that it can be sent to others.
+
+function change() {
+  chosen = element("source").value || chosen;
+  const isAll = chosen === SIDE_BY_SIDE;
+  wanted.set("source", isAll ? "*" : chosen ?? "");
+  if (!capture) wanted.set("range", element("range").value);
+  history.replaceState(null, "", `?${wanted}${location.hash}`);
+  if (capture) list();
+  draw();
+}
 function pause(now) {
-  for (const { windows } of sources.values()) if (now && windows.length) windows[windows.length - 1].isHeld = true;
-  paused = now ? new Map([...sources].map(([name, { windows }]) => [name, windows.slice()])) : null;
+  paused = now ? Math.max(...[...sources.values()].map((it) => it.end(it.count - 1))) : null;
+  for (const it of sources.values()) it.frozen = now ? it.rankings : null;
   element("pause").setAttribute("aria-pressed", String(now));
+  draw();
+}
+// Chooses a window of a capture for rankings and distributions.
+function choose(index) {
+  element("which").value = String(index);
+  draw();
+}
+// Fills the list of windows of a capture.
+function list() {
+  const source = sources.get(chosen);
+  element("which").parentNode.hidden = !source;
+  const one = (_, index) => make("option", { value: String(index) }, `${time(source.start(index))} to ${time(source.end(index))}`);
+  element("which").replaceChildren(make("option", { value: "all" }, "all windows"), ...(source ? Array.from({ length: source.count }, one) : []));
 }
 
+// The connection to a run.
+
+function lose() {
+  if (deadSince !== null) return;
+  deadSince = answered;
+  judge();
+}
+function answer() {
+  answered = Date.now() / 1000;
+  if (deadSince !== null && stream.readyState === EventSource.OPEN) [deadSince, isDirty] = [null, true];
+}
 function connect() {
-  const events = new EventSource("events");
-  events.onmessage = (message) => take(JSON.parse(message.data));
+  stream = new EventSource("events");
+  const events = stream;
+  events.onmessage = (message) => { answer(); take(JSON.parse(message.data)); };
   events.addEventListener("run", (message) => {
     if (run !== null && run !== message.data) forget();
     run = message.data;
   });
-  events.addEventListener("caught-up", () => { isBehind = false; failing = ""; dirty = true; });
-  events.onopen = () => { failing = ""; dirty = true; };
+  events.addEventListener("caught-up", () => { [isBehind, isDirty] = [false, true]; });
   events.onerror = () => {
-    failing = "no answer from flowgauge; trying again";
-    tell();
+    lose();
     // Browsers do not reconnect after an answer that is not a stream.
-    if (events.readyState === EventSource.CLOSED) setTimeout(connect, 5000);
+    if (events.readyState === EventSource.CLOSED) setTimeout(connect, 2000);
   };
 }
-
+// The run has restarted: discard the windows of the previous one.
+function forget() {
+  for (const it of panels.values()) { it.forget(); onScreen.unobserve(it.root); it.root.remove(); }
+  for (const { root } of groups.values()) root.remove();
+  for (const it of [sources, panels, groups]) it.clear();
+  [chosen, isBehind, problemsSince] = [null, true, null];
+  view = { spans: [], all: [], from: 0, to: 1 };
+  if (paused !== null) pause(false);
+}
+async function poll() {
+  // Answers that arrived while the page was busy count first.
+  const judgeSilence = () => { if (Date.now() / 1000 - answered > ANSWER_MS / 1000) lose(); };
+  const silence = setTimeout(() => setTimeout(judgeSilence, 50), ANSWER_MS);
+  try {
+    const about = await (await fetch("about", { signal: AbortSignal.timeout(10 * POLL_MS), cache: "no-store" })).json();
+    answer();
+    host = about.host;
+    write(element("title"), host);
+    if (about.problems.length === 0) problemsSince = null;
+    else if (problemsSince === null) problemsSince = answered;
+    problems = about.problems;
+    judge();
+  } catch {
+    if (Date.now() / 1000 - answered > POLL_MS / 1000) lose();
+  }
+  clearTimeout(silence);
+  setTimeout(poll, POLL_MS);
+}
 // Redraws once for many windows, since past ones arrive by the hundred, and uses only a part of the CPU time.
 function redraw() {
   const began = performance.now();
-  if (dirty && !paused && !isBehind && !document.hidden) draw();
-  setTimeout(redraw, Math.max(250, 4 * (performance.now() - began)));
+  if (isDirty && paused === null && !isBehind && !document.hidden) draw();
+  setTimeout(redraw, Math.max(200, 4 * (performance.now() - began)));
 }
-
 function watch() {
-  const about = () => fetch("about").then((answer) => answer.json()).then(({ host, problems }) => {
-    element("title").textContent = host;
-    document.title = `${host}: flowgauge`;
-    complain(problems);
-  }).catch(() => {});
+  if (wanted.has("range")) element("range").value = wanted.get("range");
+  if (element("range").selectedIndex < 0) element("range").value = "900";
   element("zone").textContent = `Times are those of ${Intl.DateTimeFormat().resolvedOptions().timeZone}.`;
-  about();
-  setInterval(about, 10000);
   connect();
+  poll();
   redraw();
 }
 
-// A capture: all windows are embedded.
+// A capture: all windows are in the page.
 function report({ about, totals, windows }) {
-  element("title").textContent = about.title;
+  write(element("title"), about.title);
   document.title = `${about.title}: flowgauge`;
   element("zone").textContent = `Times are UTC. Made by flowgauge ${about.version}.`;
   for (const id of ["links", "pause"]) element(id).hidden = true;
   element("range").parentNode.hidden = true;
   for (const { name, value } of about.facts) element("facts").append(make("dt", {}, name), make("dd", {}, value));
   element("facts").hidden = false;
-  complain(about.problems);
+  problems = about.problems;
   for (const event of windows) take(event);
-  for (const event of totals) source(event).total = { ...kept(event), isTotal: true };
-  element("source").parentNode.hidden = sources.size < 2;
-  choose();
+  for (const event of totals) sourceOf(event).total = event.figures.filter((it) => it.ranking);
+  list();
   draw();
-}
-
-// Fills the list of selectable windows.
-function choose() {
-  const windows = shown();
-  lookAt(windows);
-  const one = (window, index) => make("option", { value: String(index) }, `${time(window.start)} to ${time(window.end)}`);
-  element("which").replaceChildren(make("option", { value: "all" }, "everything together"), ...windows.map(one));
-  element("which").parentNode.hidden = windows.length === 0;
 }
 
 element("choices").addEventListener("submit", (event) => event.preventDefault());
-element("source").addEventListener("change", (event) => {
-  chosen = event.target.value;
-  if (held) choose();
-  draw();
-});
-for (const id of ["range", "which"]) element(id).addEventListener("change", draw);
-element("pause").addEventListener("click", () => { pause(!paused); draw(); });
-darkness.addEventListener("change", () => { for (const it of panels.values()) it.forget(); draw(); });
-new ResizeObserver(() => {
-  for (const it of panels.values()) if (it.plot) it.plot.setSize({ width: it.body.clientWidth, height: 190 });
-}).observe(element("panels"));
-if (held) report(held);
+for (const id of ["source", "range"]) element(id).addEventListener("change", change);
+element("which").addEventListener("change", draw);
+element("pause").addEventListener("click", () => pause(paused === null));
+element("events").addEventListener("toggle", () => draw());
+element("save").addEventListener("click", save);
+darkness.addEventListener("change", () => { readInk(); draw(); });
+addEventListener("beforeprint", () => { view.isPrinted = true; for (const it of panels.values()) it.draw(view); });
+readInk();
+if (capture) report(capture);
 else watch();
