@@ -7,7 +7,7 @@ use super::{tick_bits, weighs};
 use crate::error::Failure;
 use crate::sampled::Sampled;
 use crate::snapshot::DelaySample;
-use crate::tofino::program::number;
+use crate::tofino::entries::number;
 use flowgauge_bfruntime::proto;
 use flowgauge_bfruntime::schema::{FieldKind, Schema, SchemaError};
 use flowgauge_core::delay::Settings;

@@ -3,8 +3,8 @@
 
 use super::{HIGHEST, IN_INTEGERS, KIND, LOWEST};
 use crate::error::Failure;
+use crate::tofino::entries::number;
 use crate::tofino::names;
-use crate::tofino::program::number;
 use flowgauge_bfruntime::proto;
 use flowgauge_bfruntime::schema::{FieldKind, Schema, SchemaError};
 use flowgauge_core::{KeyKind, Settings};
