@@ -15,6 +15,7 @@ pub(crate) enum ExpressionKind {
         width: Option<(u32, bool)>,
     },
     Bool(bool),
+    Text(String),
     Name(String),
     Member(Box<Expression>, String),
     Index(Box<Expression>, Box<Expression>),
@@ -79,10 +80,18 @@ pub(crate) struct Type {
 
 #[derive(Clone, Debug)]
 pub(crate) enum TypeKind {
-    Bits { width: Box<Expression>, signed: bool },
+    Bits {
+        width: Box<Expression>,
+        signed: bool,
+    },
+    /// `int` without a width, of constants only.
+    Integer,
     Bool,
     Void,
-    Named { name: String, arguments: Vec<Type> },
+    Named {
+        name: String,
+        arguments: Vec<Type>,
+    },
     Stack(Box<Type>, Box<Expression>),
 }
 
@@ -221,6 +230,8 @@ pub(crate) struct Block {
 pub(crate) enum Declaration {
     Constant(Variable),
     Alias(String, Type),
+    /// Enumeration of numbers: its name, their type, and their names and values.
+    Enumeration(String, Type, Vec<Variable>),
     Record(Record),
     Block(Block),
     Instance(Instance),

@@ -59,6 +59,13 @@ const OWN: &[(&str, &str)] = own!(
     "sizes.p4",
     "heavy.p4",
     "delay.p4",
+    "delay_settings.p4",
+    "delay_request.p4",
+    "delay_tables.p4",
+    "delay_counts.p4",
+    "delay_owners.p4",
+    "delay_tokens.p4",
+    "delay_roles.p4",
     "reorder.p4",
     "telemetry.p4",
     "forward.p4"

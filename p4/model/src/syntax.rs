@@ -201,6 +201,7 @@ impl Syntax<'_> {
                 self.types.insert(name.clone());
                 Ok(Some(Declaration::Alias(name, kind)))
             }
+            "enum" => Ok(Some(self.enumeration()?)),
             "header" | "struct" => {
                 let header = self.sees("header");
                 self.at += 1;
@@ -210,8 +211,8 @@ impl Syntax<'_> {
                 Ok(Some(Declaration::Record(Record { place, name, header, fields })))
             }
             "parser" | "control" => Ok(Some(Declaration::Block(self.block()?))),
-            word @ ("extern" | "package" | "enum" | "error" | "match_kind" | "header_union" | "action" | "table") => place
-                .fail(format!("unsupported declaration {word:?}: the model knows const, typedef, header, struct, parser, control")),
+            word @ ("extern" | "package" | "error" | "match_kind" | "header_union" | "action" | "table") => place
+                .fail(format!("unsupported declaration {word:?}: the model knows const, typedef, enum, header, struct, parser, control")),
             _ => {
                 let kind = self.parse_type()?;
                 match self.instance_or_variable(kind, false)? {
@@ -238,6 +239,31 @@ impl Syntax<'_> {
         }
     }
 
+    /// Parses an enumeration of numbers, such as `enum bit<8> name { member = 1 }`.
+    fn enumeration(&mut self) -> Result<Declaration> {
+        self.expect("enum")?;
+        if !self.sees("bit") {
+            return self.fail("bit<N>, since an enum without numbers is unsupported,");
+        }
+        let kind = self.parse_type()?;
+        let name = self.name()?;
+        self.expect("{")?;
+        let mut members = Vec::new();
+        while !self.take("}") {
+            let place = self.place();
+            let member = format!("{name}.{}", self.name()?);
+            self.expect("=")?;
+            let value = Some(self.expression()?);
+            let kind = kind.clone();
+            members.push(Variable { place, constant: true, kind, name: member, value });
+            if !self.sees("}") {
+                self.expect(",")?;
+            }
+        }
+        self.types.insert(name.clone());
+        Ok(Declaration::Enumeration(name, kind, members))
+    }
+
     fn constant(&mut self) -> Result<Variable> {
         let place = self.place();
         self.expect("const")?;
@@ -257,16 +283,19 @@ impl Syntax<'_> {
                 let width = if self.take("<") {
                     let width = self.width()?;
                     self.expect(">")?;
-                    width
+                    Some(width)
                 } else if name == "bit" {
-                    Expression {
+                    Some(Expression {
                         place: place.clone(),
                         kind: ExpressionKind::Number { value: 1, width: None },
-                    }
+                    })
                 } else {
-                    return place.fail("unsupported type int without a width");
+                    None
                 };
-                TypeKind::Bits { width: Box::new(width), signed: name == "int" }
+                match width {
+                    Some(width) => TypeKind::Bits { width: Box::new(width), signed: name == "int" },
+                    None => TypeKind::Integer,
+                }
             }
             "bool" => TypeKind::Bool,
             "void" => TypeKind::Void,
@@ -747,6 +776,10 @@ impl Syntax<'_> {
                 ExpressionKind::List(self.list("}")?)
             }
             (Kind::Name, _) => ExpressionKind::Name(self.name()?),
+            (Kind::Text, text) => {
+                self.at += 1;
+                ExpressionKind::Text(text.to_owned())
+            }
             _ => return self.fail("a value"),
         };
         Ok(Expression { place, kind })

@@ -33,6 +33,7 @@ fn of_a_small_program() {
     let mut program = program(locals, "rank.apply(); masks.apply();");
     program.declarations += "\nstruct digest_t { bit<32> who; }";
     program.deparser_locals = "Digest<digest_t>() report;".to_owned();
+    program.deparser = "if (dm.digest_type == 1) { report.pack({ hdr.io.a }); }".to_owned();
     let schema = program.model().schema();
     let tables = by_name(&schema["tables"]);
 
