@@ -298,3 +298,8 @@ const bool _reorder_slots_are_in_range = static_assert(
 #define FLOWGAUGE_JOIN(left, right) FLOWGAUGE_PASTE(left, right)
 #define FLOWGAUGE_HASHES(key) md.flowgauge.FLOWGAUGE_JOIN(FLOWGAUGE_KEY_NAME_, key)
 #define FLOWGAUGE_BY_KEY(name, key) FLOWGAUGE_JOIN(name##_by_, FLOWGAUGE_JOIN(FLOWGAUGE_KEY_NAME_, key))
+
+// Attaches a setting to the table below, by its name and value as texts. The compiler writes them
+// to the schema, where the controller reads what it was compiled with; they cost the chip nothing.
+#define FLOWGAUGE_TEXT(value) #value
+#define FLOWGAUGE_STATE(setting) @user_annotation(#setting, FLOWGAUGE_TEXT(setting))

@@ -5,7 +5,7 @@ use crate::error::Failure;
 use flowgauge_bfruntime::proto;
 use flowgauge_bfruntime::schema::SYNC;
 use flowgauge_bfruntime::schema::{Schema, SchemaError, Table, TableKind};
-use flowgauge_core::{BANKS, KeyKind, MeasurementKind};
+use flowgauge_core::BANKS;
 use std::ops::Range;
 
 /// A register array with both banks, or a persistent one without banks.
@@ -29,45 +29,6 @@ pub(super) struct Array {
 /// Contents of a bank of an array: the elements of each pipe. The second value is zero for elements
 /// with one value.
 pub(super) type Cells = Vec<Vec<[u32; 2]>>;
-
-/// Finds the arrays of a measurement for each key.
-pub(super) fn find_all<'a>(
-    schema: &'a Schema,
-    of: MeasurementKind,
-    part: &str,
-) -> Result<Vec<(KeyKind, &'a Table)>, Failure> {
-    let mut found = Vec::new();
-    for key in KeyKind::ALL {
-        match schema.table(&names::of(of, key, part)) {
-            Ok(table) => found.push((key, table)),
-            Err(SchemaError::Missing { .. }) => {}
-            Err(error) => return Err(Failure::program(error)),
-        }
-    }
-    Ok(found)
-}
-
-/// Finds the array of a measurement, with its key.
-pub(super) fn find<'a>(
-    schema: &'a Schema,
-    of: MeasurementKind,
-    part: &str,
-) -> Result<Option<(KeyKind, &'a Table)>, Failure> {
-    Ok(find_all(schema, of, part)?.into_iter().next())
-}
-
-/// Returns the number of elements of a bank as a power of two.
-pub(super) fn bits_of_bank(table: &Table) -> Result<u32, Failure> {
-    let per_bank = table.size / BANKS as u64;
-    if !per_bank.is_power_of_two() || per_bank * BANKS as u64 != table.size {
-        let problem = format!(
-            "{} has {} registers, which are not two banks of a power of two",
-            table.name, table.size
-        );
-        return Err(Failure::program(problem));
-    }
-    Ok(per_bank.trailing_zeros())
-}
 
 /// Checks that a register or counter can be copied at once.
 pub(super) fn check_syncs(table: &Table) -> Result<(), Failure> {

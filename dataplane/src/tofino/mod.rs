@@ -23,8 +23,8 @@
 //! # Where to look
 //! `switch`: a switch that counts, its rotations (`rotation`), reconnections (`reconnection`) and
 //! digests (`digests`); `bank` and `contents`: how banks are read, and how match tables are filled
-//! and verified; `session`: one connection, and calls with a deadline; `program`: features of the
-//! switch's program, derived from its schema; `table`, `array`, `hash`: match tables, registers and
+//! and verified; `session`: one connection, and calls with a deadline; `program`: the switch's
+//! program, by its schema; `statement`: the settings it was compiled with; `table`, `array`, `hash`: match tables, registers and
 //! hashes, the building blocks of measurements; `entries`: their entries in messages; `ports`:
 //! configuration of ports, and the frames they received; `measurement`: one file per measurement;
 //! `times`: duration of reads; `names`: names in the P4 source. `p4/model` executes the source, so
@@ -42,6 +42,7 @@ mod ports;
 mod program;
 mod session;
 mod slot;
+mod statement;
 mod status;
 mod switch;
 mod table;

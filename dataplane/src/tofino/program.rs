@@ -1,8 +1,9 @@
-//! Program on a switch, derived from its schema: its features, and the identifiers for reads and
-//! writes.
+//! Program on a switch: the settings that it states, checked against its schema, and the
+//! identifiers for reads and writes.
 
 use super::array::{self, Array};
 use super::measurement::{self, ROWS};
+use super::statement::Statement;
 use super::table::{Content, DesiredState, MatchTable, TableContents};
 use super::{entries, hash, names};
 use crate::capabilities::{Capabilities, Clock};
@@ -17,42 +18,50 @@ use std::ops::Range;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Program {
     schema: Schema,
-    /// Settings that it was compiled for.
+    statement: Statement,
+    /// Settings that it was compiled for, as it states them.
     pub(super) settings: Settings,
 }
 
-/// Returns the optional arrays and tables of this build.
-fn extras(schema: &Schema, settings: &Settings) -> (Vec<Array>, Vec<MatchTable>) {
-    let (mut arrays, mut tables) = measurement::extras(settings);
-    arrays.retain(|array| schema.table(&array.table).is_ok());
-    tables.retain(|table| schema.table(table.name()).is_ok());
-    (arrays, tables)
-}
-
 impl Program {
-    /// Looks up everything that is needed in a schema.
+    /// Reads the settings that a program states, and looks up everything that they imply, so that
+    /// nothing can be missing later.
     pub(super) fn new(schema: Schema) -> Result<Self, Failure> {
         check(&schema)?;
-        let settings = measurement::find(&schema)?;
-        let (arrays, tables) = extras(&schema, &settings);
-        arrays.iter().try_for_each(|array| array.check(&schema))?;
-        tables.iter().try_for_each(|table| table.check(&schema))?;
+        let statement = Statement::read(&schema)?;
+        let settings = measurement::settings(&statement)?;
+        let program = Program { schema, statement, settings };
+        let schema = &program.schema;
+        program.arrays(&settings)?.iter().try_for_each(|array| array.check(schema))?;
+        program.tables(&settings)?.iter().try_for_each(|table| table.check(schema))?;
         for key in KeyKind::ALL.into_iter().filter(|key| settings.uses(*key)) {
-            hash::check_key(&schema, key)?;
+            hash::check_key(schema, key)?;
         }
-        Ok(Program { schema, settings })
+        Ok(program)
     }
 
-    /// Returns the bfrt.json schema that this was derived from.
+    /// Returns the bfrt.json schema.
     pub(super) fn schema(&self) -> &Schema {
         &self.schema
     }
 
+    /// Returns the compiler definitions that the program states.
+    pub(super) fn statement(&self) -> &Statement {
+        &self.statement
+    }
+
     /// Returns the arrays for these settings, followed by the optional arrays of this build.
-    pub(super) fn arrays(&self, wanted: &Settings) -> Vec<Array> {
+    pub(super) fn arrays(&self, wanted: &Settings) -> Result<Vec<Array>, Failure> {
         let mut arrays = measurement::arrays(wanted);
-        arrays.extend(extras(&self.schema, wanted).0);
-        arrays
+        arrays.extend(measurement::extras(&self.statement, wanted)?.0);
+        Ok(arrays)
+    }
+
+    /// Returns the match tables for these settings, followed by the optional tables of this build.
+    fn tables(&self, wanted: &Settings) -> Result<Vec<MatchTable>, Failure> {
+        let mut tables = measurement::tables(wanted);
+        tables.extend(measurement::extras(&self.statement, wanted)?.1);
+        Ok(tables)
     }
 
     /// Checks that frames can be forwarded between these ports.
@@ -153,9 +162,7 @@ impl Program {
         desired: &DesiredState,
         forward: &[(u32, u32)],
     ) -> Result<Vec<Content>, Failure> {
-        let besides = extras(&self.schema, wanted).1;
-        let mut wanted = measurement::tables(wanted);
-        wanted.extend(besides);
+        let mut wanted = self.tables(wanted)?;
         if !forward.is_empty() {
             let [key, parameter] = [names::FORWARD_KEY, names::SEND_PARAMETER];
             let port = |port: u32| names::bytes(port, names::PORT_BITS);
@@ -184,8 +191,7 @@ impl Program {
         wanted: &Settings,
         desired: &DesiredState,
     ) -> Result<Vec<Content>, Failure> {
-        let besides = extras(&self.schema, wanted).1;
-        let tables = measurement::tables(wanted).into_iter().chain(besides);
+        let tables = self.tables(wanted)?.into_iter();
         tables
             .filter(MatchTable::changes)
             .map(|table| table.content(&self.schema, desired))

@@ -91,11 +91,6 @@ impl MatchTable {
         }
     }
 
-    /// Returns the name.
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Returns the table, marked as one whose actions change while the switch counts.
     pub(super) fn that_changes(self, changes: bool) -> Self {
         MatchTable { changes, ..self }

@@ -83,7 +83,7 @@ async fn measure(options: &Options) -> Result<ReadTimes, Failure> {
     let frames = program.table(names::FRAMES)?;
     let elements = entries::elements(frames, names::COUNTER_INDEX, Program::classes(idle))?;
     reader.measure(frames, elements, Some(program.clear_counters(idle)?)).await?;
-    for array in program.arrays(&program.settings) {
+    for array in program.arrays(&program.settings)? {
         let table = program.table(&array.table)?;
         let elements = entries::elements(table, names::REGISTER_INDEX, array.of_bank(idle))?;
         reader
@@ -91,7 +91,7 @@ async fn measure(options: &Options) -> Result<ReadTimes, Failure> {
             .await?;
     }
     if program.settings.cardinality.mode == Mode::Staggered {
-        let staggered = Staggered::built(program.schema(), &program.settings)?;
+        let staggered = Staggered::built(program.schema(), program.statement(), &program.settings)?;
         for array in [staggered.registers, staggered.latest] {
             let table = program.table(&array.table)?;
             reader

@@ -161,6 +161,7 @@ pub(crate) struct Entry {
 pub(crate) struct Table {
     pub(crate) place: Place,
     pub(crate) name: String,
+    pub(crate) annotations: Vec<String>,
     pub(crate) key: Vec<KeyElement>,
     pub(crate) actions: Vec<(Place, String)>,
     pub(crate) default: Option<(Expression, bool)>,

@@ -95,6 +95,13 @@ pub(crate) fn declarations(
     }
 }
 
+/// Annotations of one item.
+#[derive(Default)]
+struct Annotations {
+    name: Option<String>,
+    user: Vec<String>,
+}
+
 struct Syntax<'a> {
     tokens: &'a [Token],
     at: usize,
@@ -149,10 +156,10 @@ impl Syntax<'_> {
         }
     }
 
-    /// Skips annotations and returns the text of `@name`, the only one that matters to the control
-    /// plane.
-    fn annotations(&mut self) -> Result<Option<String>> {
-        let mut renamed = None;
+    /// Skips annotations and returns those that matter to the control plane: the text of `@name`,
+    /// and each `@user_annotation` as the compiler writes it.
+    fn annotations(&mut self) -> Result<Annotations> {
+        let mut found = Annotations::default();
         while self.sees("@") {
             let line = self.place();
             self.at += 1;
@@ -162,6 +169,7 @@ impl Syntax<'_> {
                     self.at += 1;
                 }
             } else if self.take("(") {
+                let mut texts = Vec::new();
                 let mut depth = 1;
                 while depth > 0 {
                     let Some(token) = self.peek() else {
@@ -170,16 +178,23 @@ impl Syntax<'_> {
                     match &*token.text {
                         "(" => depth += 1,
                         ")" => depth -= 1,
-                        text if name == "name" && token.kind == Kind::Text => {
-                            renamed = Some(text.to_owned())
-                        }
+                        text if token.kind == Kind::Text => texts.push(text.to_owned()),
                         _ => {}
                     }
                     self.at += 1;
                 }
+                match name.as_str() {
+                    "name" => found.name = texts.pop(),
+                    "user_annotation" => {
+                        let quoted: Vec<String> =
+                            texts.iter().map(|text| format!("\"{text}\"")).collect();
+                        found.user.push(format!("@user_annotation({})", quoted.join(", ")));
+                    }
+                    _ => {}
+                }
             }
         }
-        Ok(renamed)
+        Ok(found)
     }
 
     fn declaration(&mut self) -> Result<Option<Declaration>> {
@@ -370,7 +385,7 @@ impl Syntax<'_> {
         let mut locals = Vec::new();
         let mut body = Vec::new();
         loop {
-            self.annotations()?;
+            let annotations = self.annotations()?;
             if self.take("}") {
                 return Ok(Block { place, name, parser, parameters, locals, body });
             }
@@ -378,12 +393,12 @@ impl Syntax<'_> {
                 self.at += 1;
                 body = self.statements()?;
             } else {
-                locals.push(self.local()?);
+                locals.push(self.local(annotations.user)?);
             }
         }
     }
 
-    fn local(&mut self) -> Result<Local> {
+    fn local(&mut self, annotations: Vec<String>) -> Result<Local> {
         let place = self.place();
         if self.sees("const") {
             return Ok(Local::Variable(self.constant()?));
@@ -394,7 +409,7 @@ impl Syntax<'_> {
             return Ok(Local::Action(Action { name, parameters, body: self.statements()? }));
         }
         if self.take("table") {
-            return Ok(Local::Table(self.table(place)?));
+            return Ok(Local::Table(self.table(place, annotations)?));
         }
         if self.take("state") {
             return Ok(Local::State(self.state(place)?));
@@ -453,10 +468,17 @@ impl Syntax<'_> {
         Ok(Function { place, name, parameters, body: self.statements()? })
     }
 
-    fn table(&mut self, place: Place) -> Result<Table> {
-        let name = self.name()?;
-        let (key, actions, entries) = (Vec::new(), Vec::new(), Vec::new());
-        let mut table = Table { place, name, key, actions, default: None, entries, size: None };
+    fn table(&mut self, place: Place, annotations: Vec<String>) -> Result<Table> {
+        let mut table = Table {
+            place,
+            name: self.name()?,
+            annotations,
+            key: Vec::new(),
+            actions: Vec::new(),
+            default: None,
+            entries: Vec::new(),
+            size: None,
+        };
         self.expect("{")?;
         loop {
             self.annotations()?;
@@ -493,7 +515,7 @@ impl Syntax<'_> {
             let value = self.expression()?;
             self.expect(":")?;
             let kind = self.name()?;
-            let name = self.annotations()?;
+            let name = self.annotations()?.name;
             self.expect(";")?;
             key.push(KeyElement { place, value, kind, name });
         }

@@ -118,6 +118,30 @@ fn of_flowgauge() {
     );
 }
 
+/// The controller reads what a program was compiled with from annotations of the bank's table.
+#[test]
+fn every_setting_is_stated() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../settings.p4");
+    let source = std::fs::read_to_string(source).unwrap();
+    let options = Options::default().define("FLOWGAUGE_KEY", "FLOWGAUGE_KEY_FIVE_TUPLE");
+    let schema = Model::flowgauge(&options).unwrap().schema();
+    let bank = by_name(&schema["tables"])["pipe.Ingress.flowgauge.bank"];
+    let stated: Vec<&str> = bank["annotations"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|annotation| annotation["name"].as_str().unwrap())
+        .collect();
+    assert!(stated.contains(&r#"@user_annotation("FLOWGAUGE_KEY", "3")"#), "{stated:?}");
+    let settings: Vec<&str> =
+        source.lines().filter_map(|line| line.strip_prefix("#ifndef ")).collect();
+    for setting in &settings {
+        let start = format!("@user_annotation(\"{setting}\", ");
+        assert!(stated.iter().any(|annotation| annotation.starts_with(&start)), "{setting}");
+    }
+    assert_eq!(stated.len(), settings.len());
+}
+
 /// Names of measurements with separate keys.
 #[test]
 fn of_all_measurements() {

@@ -74,18 +74,20 @@ impl Switch {
         let program = Program::new(schema)?;
         program.check_settings(&settings)?;
         program.check_forward(&options.forward)?;
-        let schema = program.schema();
-        let alarms = if options.watches { Alarms::find(schema, &settings)? } else { None };
+        let (schema, statement) = (program.schema(), program.statement());
+        let alarms =
+            if options.watches { Alarms::find(schema, statement, &settings)? } else { None };
         let samples = settings.delay.samples.then(|| Samples::new(schema, &settings.delay));
         let is_staggered = settings.cardinality.mode == Mode::Staggered;
-        let staggered = is_staggered.then(|| Staggered::find(schema, &settings, options.slot_ns));
+        let staggered =
+            is_staggered.then(|| Staggered::find(schema, statement, &settings, options.slot_ns));
         let mut capabilities = program.capabilities(&options.address);
         capabilities.watches_from = alarms.as_ref().map(|_| alarms::FIRST);
         let mut switch = Switch {
             capabilities,
             options,
             settings,
-            arrays: program.arrays(&settings),
+            arrays: program.arrays(&settings)?,
             samples: samples.transpose()?,
             staggered: staggered.transpose()?,
             program,

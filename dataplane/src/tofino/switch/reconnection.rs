@@ -78,9 +78,9 @@ impl Switch {
         let program = Program::new(schema)?;
         program.check_settings(&self.settings)?;
         program.check_forward(&self.options.forward)?;
-        self.staggered
-            .iter()
-            .try_for_each(|staggered| staggered.check(program.schema(), &self.settings))?;
+        self.staggered.iter().try_for_each(|staggered| {
+            staggered.check(program.schema(), program.statement(), &self.settings)
+        })?;
         self.program = program;
         if is_adopted {
             let lost = if self.learns() {

@@ -188,6 +188,7 @@ impl Compiler {
         }
         let compiled = program::Table {
             name: self.full_name(scope, &table.name),
+            annotations: table.annotations.clone(),
             size,
             key,
             actions,
