@@ -3,23 +3,17 @@
 //
 // The upper FLOWGAUGE_PRECISION bits of a hash select a register. The other bits give the level:
 // leading zeros plus one.
-#ifndef FLOWGAUGE_CARDINALITY_P4
-#define FLOWGAUGE_CARDINALITY_P4
 
-#include "headers.p4"
+// Flow hash of a packet, in the field in which this build computes it.
+#define FLOWGAUGE_FLOW_HASH (FLOWGAUGE_HASH == FLOWGAUGE_HASH_TABULATED \
+    ? md.flowgauge.tabulated : FLOWGAUGE_HASHES(FLOWGAUGE_KEY).crc)
 
-#if FLOWGAUGE_CARDINALITY == FLOWGAUGE_CARDINALITY_STAGGERED
 // 32 bits of the chip's clock, and the number of units per slot. They wrap together with the
 // clock's 48 bits, so that slots continue without a gap.
-#if FLOWGAUGE_SLOT_BITS < 16
-#define FLOWGAUGE_SLOT_TIME from_parser.global_tstamp[31 + FLOWGAUGE_SLOT_BITS:FLOWGAUGE_SLOT_BITS]
-#define FLOWGAUGE_SLOT_UNIT_BITS 0
-#else
-#define FLOWGAUGE_SLOT_TIME from_parser.global_tstamp[47:16]
-#define FLOWGAUGE_SLOT_UNIT_BITS (FLOWGAUGE_SLOT_BITS - 16)
-#endif
+const int FLOWGAUGE_SLOT_TICK_BITS = FLOWGAUGE_SLOT_BITS < 16 ? FLOWGAUGE_SLOT_BITS : 16;
+const int FLOWGAUGE_SLOT_UNIT_BITS = FLOWGAUGE_SLOT_BITS - FLOWGAUGE_SLOT_TICK_BITS;
 // A round has one slot per register.
-#define FLOWGAUGE_ROUND_UNIT_BITS (FLOWGAUGE_SLOT_UNIT_BITS + FLOWGAUGE_PRECISION)
+const int FLOWGAUGE_ROUND_UNIT_BITS = FLOWGAUGE_SLOT_UNIT_BITS + FLOWGAUGE_PRECISION;
 
 // Start of a register's round, minus its offset from the first register, and the highest level
 // since then.
@@ -27,15 +21,14 @@ struct flowgauge_staggered_t {
     bit<32> round;
     bit<32> level;
 }
-#endif
 
-#if FLOWGAUGE_CARDINALITY
-control FlowgaugeCardinality(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md
-#if FLOWGAUGE_CARDINALITY == FLOWGAUGE_CARDINALITY_STAGGERED
-                             , in ingress_intrinsic_metadata_from_parser_t from_parser
-#endif
-                             ) {
-    action set_level(bit<FLOWGAUGE_LEVEL_BITS> level) {
+typedef bit<(FLOWGAUGE_PRECISION)> flowgauge_staggered_index_t;
+// Bank and register.
+typedef bit<(FLOWGAUGE_PRECISION + 1)> flowgauge_level_index_t;
+
+control FlowgaugeCardinality(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
+                             in ingress_intrinsic_metadata_from_parser_t ig_prsr_md) {
+    action set_level(flowgauge_level_t level) {
         md.flowgauge.level = level;
     }
 
@@ -57,16 +50,18 @@ control FlowgaugeCardinality(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADA
     Hash<bit<32>>(HashAlgorithm_t.IDENTITY) index;
 
     action set_now() {
-        now = tick.get({ FLOWGAUGE_SLOT_TIME });
+        now = tick.get({
+            ig_prsr_md.global_tstamp[31 + FLOWGAUGE_SLOT_TICK_BITS:FLOWGAUGE_SLOT_TICK_BITS] });
     }
 
-    // Offset by which a register's rounds start later than those of the first one.
+    // Offset by which a register's rounds start later than those of the first one. The zeros have a
+    // width, which cannot be zero.
     action set_behind() {
         behind = index.get({
             (bit<(32 - FLOWGAUGE_ROUND_UNIT_BITS)>) 0,
             FLOWGAUGE_FLOW_HASH[31:32 - FLOWGAUGE_PRECISION]
-#if FLOWGAUGE_SLOT_UNIT_BITS > 0
-            , (bit<FLOWGAUGE_SLOT_UNIT_BITS>) 0
+#if FLOWGAUGE_SLOT_BITS > 16
+            , (bit<(FLOWGAUGE_SLOT_UNIT_BITS)>) 0
 #endif
         });
     }
@@ -81,8 +76,8 @@ control FlowgaugeCardinality(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADA
 
     // Time of the last packet, which is the only way for a reader to know the chip's clock and thus
     // the slot. The name contains the length of a slot.
-    Register<bit<32>, bit<1>>(1, 0) FLOWGAUGE_LATEST(FLOWGAUGE_SLOT_BITS);
-    RegisterAction<bit<32>, bit<1>, bit<32>>(FLOWGAUGE_LATEST(FLOWGAUGE_SLOT_BITS)) keep_time = {
+    Register<bit<32>, bit<1>>(1, 0) FLOWGAUGE_JOIN(latest, FLOWGAUGE_SLOT_BITS);
+    RegisterAction<bit<32>, bit<1>, bit<32>>(FLOWGAUGE_JOIN(latest, FLOWGAUGE_SLOT_BITS)) keep_time = {
         void apply(inout bit<32> time) {
             time = now;
         }
@@ -90,8 +85,9 @@ control FlowgaugeCardinality(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADA
 
     // The first packet of a new round clears a register. Any round other than the packet's is over,
     // so that a clock that wraps needs no third comparison.
-    Register<flowgauge_staggered_t, bit<FLOWGAUGE_PRECISION>>(1 << FLOWGAUGE_PRECISION, {0, 0}) staggered;
-    RegisterAction<flowgauge_staggered_t, bit<FLOWGAUGE_PRECISION>, bit<32>>(staggered) raise = {
+    Register<flowgauge_staggered_t, flowgauge_staggered_index_t>(
+        1 << FLOWGAUGE_PRECISION, {0, 0}) staggered;
+    RegisterAction<flowgauge_staggered_t, flowgauge_staggered_index_t, bit<32>>(staggered) raise = {
         void apply(inout flowgauge_staggered_t held) {
             if (held.round == round) {
                 held.level = max(held.level, md.flowgauge.level);
@@ -114,8 +110,8 @@ control FlowgaugeCardinality(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADA
         }
     }
 #else
-    Register<bit<8>, bit<(FLOWGAUGE_PRECISION + 1)>>(2 << FLOWGAUGE_PRECISION, 0) registers;
-    RegisterAction<bit<8>, bit<(FLOWGAUGE_PRECISION + 1)>, bit<8>>(registers) raise = {
+    Register<bit<8>, flowgauge_level_index_t>(2 << FLOWGAUGE_PRECISION, 0) registers;
+    RegisterAction<bit<8>, flowgauge_level_index_t, bit<8>>(registers) raise = {
         void apply(inout bit<8> register_level) {
             register_level = max(register_level, md.flowgauge.level);
         }
@@ -129,6 +125,3 @@ control FlowgaugeCardinality(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADA
     }
 #endif
 }
-#endif
-
-#endif

@@ -1,45 +1,43 @@
 // Packets and bytes of all frames by class, including rejected frames.
-#ifndef FLOWGAUGE_COUNTERS_P4
-#define FLOWGAUGE_COUNTERS_P4
 
-#include "headers.p4"
+enum bit<3> flowgauge_class_t {
+    IPV4 = 0,
+    IPV6 = 1,
+    NON_IP = 2,
+    TRUNCATED = 3,
+    BAD_HEADER = 4
+}
 
-#define FLOWGAUGE_CLASS_IPV4 0
-#define FLOWGAUGE_CLASS_IPV6 1
-#define FLOWGAUGE_CLASS_NON_IP 2
-#define FLOWGAUGE_CLASS_TRUNCATED 3
-#define FLOWGAUGE_CLASS_BAD_HEADER 4
-
-// Tofino drops a frame that ends inside a header unless the program reads the parser error, as this
-// one does: a frame from a capture may be truncated, and must be counted. Bit 1 is "partial
-// header".
-#define FLOWGAUGE_PARSER_ERROR_PARTIAL_HEADER 0x0002
+// Bit of the parser error for a frame that ends inside a header. Tofino drops such a frame unless
+// the program reads the error, as this one does: a frame from a capture may be truncated, and must
+// be counted.
+const bit<16> FLOWGAUGE_PARSER_ERROR_PARTIAL_HEADER = 0x0002;
 
 control FlowgaugeCounters(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
-                          in ingress_intrinsic_metadata_from_parser_t from_parser) {
+                          in ingress_intrinsic_metadata_from_parser_t ig_prsr_md) {
     // One array, indexed by bank and class, so that one access per packet counts everything.
     Counter<bit<64>, bit<4>>(16, CounterType_t.PACKETS_AND_BYTES) frames;
 
     action ipv4() {
-        md.flowgauge.class = FLOWGAUGE_CLASS_IPV4;
+        md.flowgauge.class = flowgauge_class_t.IPV4;
         md.flowgauge.sound = 1;
     }
 
     action ipv6() {
-        md.flowgauge.class = FLOWGAUGE_CLASS_IPV6;
+        md.flowgauge.class = flowgauge_class_t.IPV6;
         md.flowgauge.sound = 1;
     }
 
     action non_ip() {
-        md.flowgauge.class = FLOWGAUGE_CLASS_NON_IP;
+        md.flowgauge.class = flowgauge_class_t.NON_IP;
     }
 
     action truncated() {
-        md.flowgauge.class = FLOWGAUGE_CLASS_TRUNCATED;
+        md.flowgauge.class = flowgauge_class_t.TRUNCATED;
     }
 
     action bad_header() {
-        md.flowgauge.class = FLOWGAUGE_CLASS_BAD_HEADER;
+        md.flowgauge.class = flowgauge_class_t.BAD_HEADER;
     }
 
     // A total length shorter than the header is invalid, except zero: captures on a sending host
@@ -53,7 +51,7 @@ control FlowgaugeCounters(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA 
             hdr.ipv4.ihl : ternary @name("ihl");
             hdr.ipv4.total_length : ternary @name("total_length");
             hdr.ipv6.version : ternary @name("ipv6_version");
-            from_parser.parser_err : ternary @name("parser_error");
+            ig_prsr_md.parser_err : ternary @name("parser_error");
         }
         actions = {
             ipv4;
@@ -106,15 +104,9 @@ control FlowgaugeCounters(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA 
 
     apply {
         classify.apply();
-#if FLOWGAUGE_HEAVY
         // A packet in its second pass has already been counted.
-        if (!md.flowgauge.admitted.isValid()) {
+        if (FLOWGAUGE_HEAVY == 0 || !md.flowgauge.admitted.isValid()) {
             frames.count(md.flowgauge.bank ++ md.flowgauge.class);
         }
-#else
-        frames.count(md.flowgauge.bank ++ md.flowgauge.class);
-#endif
     }
 }
-
-#endif

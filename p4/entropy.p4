@@ -2,32 +2,24 @@
 //
 // The packet that makes a flow's count f adds log2 f + 1.44 to the window's sum. The count comes
 // from a sketch.
-#ifndef FLOWGAUGE_ENTROPY_P4
-#define FLOWGAUGE_ENTROPY_P4
-
-#include "sketch.p4"
-
-#if FLOWGAUGE_ENTROPY_SKETCH == FLOWGAUGE_COUNT_SKETCH
-#define FLOWGAUGE_ENTROPY_ROW FLOWGAUGE_COUNT_SKETCH_ROW
-#define FLOWGAUGE_ENTROPY_COUNT FLOWGAUGE_COUNT_IN_COUNT_SKETCH
-#else
-#define FLOWGAUGE_ENTROPY_ROW FLOWGAUGE_COUNT_MIN_ROW
-#define FLOWGAUGE_ENTROPY_COUNT FLOWGAUGE_COUNT_IN_COUNT_MIN
-#endif
 
 // One entropy per key.
-control FlowgaugeEntropy(in FLOWGAUGE_METADATA md, in flowgauge_hashes_t hashes, out bit<32> count) {
+control FlowgaugeEntropy(in FLOWGAUGE_METADATA md, in flowgauge_hashes_t hashes,
+                         out bit<32> count) {
     bit<32> count0;
     bit<32> count1;
     bit<32> count2;
     bit<32> term;
     bit<32> complement;
 
-    FLOWGAUGE_ENTROPY_ROW(0, FLOWGAUGE_ENTROPY_COLUMN_BITS)
-    FLOWGAUGE_ENTROPY_ROW(1, FLOWGAUGE_ENTROPY_COLUMN_BITS)
-    FLOWGAUGE_ENTROPY_ROW(2, FLOWGAUGE_ENTROPY_COLUMN_BITS)
+    FLOWGAUGE_JOIN(FLOWGAUGE_SKETCH_ROW_, FLOWGAUGE_ENTROPY_SKETCH)(
+        0, FLOWGAUGE_ENTROPY_COLUMN_BITS)
+    FLOWGAUGE_JOIN(FLOWGAUGE_SKETCH_ROW_, FLOWGAUGE_ENTROPY_SKETCH)(
+        1, FLOWGAUGE_ENTROPY_COLUMN_BITS)
+    FLOWGAUGE_JOIN(FLOWGAUGE_SKETCH_ROW_, FLOWGAUGE_ENTROPY_SKETCH)(
+        2, FLOWGAUGE_ENTROPY_COLUMN_BITS)
 
-#if FLOWGAUGE_ENTROPY_SKETCH == FLOWGAUGE_COUNT_SKETCH
+    // Of a Count Sketch.
     bit<32> difference01;
     bit<32> difference02;
     bit<32> difference12;
@@ -94,7 +86,6 @@ control FlowgaugeEntropy(in FLOWGAUGE_METADATA md, in flowgauge_hashes_t hashes,
         const default_action = take_none();
         size = 16;
     }
-#endif
 
     action set_term(bit<32> value, bit<32> inverted) {
         term = value;
@@ -123,16 +114,19 @@ control FlowgaugeEntropy(in FLOWGAUGE_METADATA md, in flowgauge_hashes_t hashes,
     };
 
     apply {
-        FLOWGAUGE_ENTROPY_COUNT(0, FLOWGAUGE_ENTROPY_COLUMN_BITS, hashes, count0)
-        FLOWGAUGE_ENTROPY_COUNT(1, FLOWGAUGE_ENTROPY_COLUMN_BITS, hashes, count1)
-        FLOWGAUGE_ENTROPY_COUNT(2, FLOWGAUGE_ENTROPY_COLUMN_BITS, hashes, count2)
-#if FLOWGAUGE_ENTROPY_SKETCH == FLOWGAUGE_COUNT_SKETCH
-        differences.apply();
-        median.apply();
-#else
-        count = min(count0, count1);
-        count = min(count, count2);
-#endif
+        FLOWGAUGE_JOIN(FLOWGAUGE_SKETCH_COUNT_, FLOWGAUGE_ENTROPY_SKETCH)(
+            0, FLOWGAUGE_ENTROPY_COLUMN_BITS, hashes.rows01, 15, count0)
+        FLOWGAUGE_JOIN(FLOWGAUGE_SKETCH_COUNT_, FLOWGAUGE_ENTROPY_SKETCH)(
+            1, FLOWGAUGE_ENTROPY_COLUMN_BITS, hashes.rows01, 31, count1)
+        FLOWGAUGE_JOIN(FLOWGAUGE_SKETCH_COUNT_, FLOWGAUGE_ENTROPY_SKETCH)(
+            2, FLOWGAUGE_ENTROPY_COLUMN_BITS, hashes.rows23, 15, count2)
+        if (FLOWGAUGE_ENTROPY_SKETCH == FLOWGAUGE_COUNT_SKETCH) {
+            differences.apply();
+            median.apply();
+        } else {
+            count = min(count0, count1);
+            count = min(count, count2);
+        }
         logarithm.apply();
         if (md.flowgauge.sound == 1) {
             add.execute(md.flowgauge.bank);
@@ -140,11 +134,10 @@ control FlowgaugeEntropy(in FLOWGAUGE_METADATA md, in flowgauge_hashes_t hashes,
     }
 }
 
-#if FLOWGAUGE_ENTROPY_BITS
-#define FLOWGAUGE_ENTROPY_DIGEST 2
+const bit<3> FLOWGAUGE_ENTROPY_DIGEST = 2;
 // The entropy is compared with the thresholds from 2^10 packets of a window on. A controller sets
 // the thresholds accordingly.
-#define FLOWGAUGE_ENTROPY_TOLD_BITS 10
+const int FLOWGAUGE_ENTROPY_TOLD_BITS = 10;
 
 struct flowgauge_in_integers_t {
     bit<32> entropy;
@@ -157,11 +150,9 @@ struct flowgauge_in_integers_t {
 //
 // A stateful ALU returns one word to the packet. So the sum is stored a second time, with its
 // integer part separate from the ten fractional bits.
-control FlowgaugeInIntegers(in FLOWGAUGE_METADATA md, in bit<32> count, inout flowgauge_entropy_t made
-#if FLOWGAUGE_ENTROPY_ALARM
-                            , inout ingress_intrinsic_metadata_for_deparser_t for_deparser
-#endif
-                            ) {
+control FlowgaugeInIntegers(in FLOWGAUGE_METADATA md, in bit<32> count,
+                            inout flowgauge_entropy_t made,
+                            inout ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md) {
     bit<32> of_packets;
     bit<32> fraction_term;
     bit<32> fraction_complement;
@@ -360,12 +351,13 @@ control FlowgaugeInIntegers(in FLOWGAUGE_METADATA md, in bit<32> count, inout fl
             // A negative entropy is never too high.
             if (made.packets[31:FLOWGAUGE_ENTROPY_TOLD_BITS] != 0 && made.packets[0:0] == 0) {
                 if (made.entropy[31:31] == 0) {
-                    for_deparser.digest_type = keep_and_look_below.execute(md.flowgauge.bank);
+                    ig_dprsr_md.digest_type = keep_and_look_below.execute(md.flowgauge.bank);
                 } else {
-                    for_deparser.digest_type = keep_zero_and_look_below.execute(md.flowgauge.bank);
+                    ig_dprsr_md.digest_type = keep_zero_and_look_below.execute(md.flowgauge.bank);
                 }
-            } else if (made.packets[31:FLOWGAUGE_ENTROPY_TOLD_BITS] != 0 && made.entropy[31:31] == 0) {
-                for_deparser.digest_type = keep_and_look_above.execute(md.flowgauge.bank);
+            } else if (made.packets[31:FLOWGAUGE_ENTROPY_TOLD_BITS] != 0
+                       && made.entropy[31:31] == 0) {
+                ig_dprsr_md.digest_type = keep_and_look_above.execute(md.flowgauge.bank);
             } else {
                 keep.execute(md.flowgauge.bank);
             }
@@ -375,6 +367,3 @@ control FlowgaugeInIntegers(in FLOWGAUGE_METADATA md, in bit<32> count, inout fl
         }
     }
 }
-#endif
-
-#endif

@@ -11,29 +11,29 @@ struct empty_headers_t {}
 struct empty_metadata_t {}
 
 parser IngressParser(packet_in packet, out FLOWGAUGE_HEADERS hdr, out FLOWGAUGE_METADATA md,
-                     out ingress_intrinsic_metadata_t intrinsic) {
+                     out ingress_intrinsic_metadata_t ig_intr_md) {
     FlowgaugeParser() frame;
 
     state start {
-        packet.extract(intrinsic);
+        packet.extract(ig_intr_md);
 #if FLOWGAUGE_HEAVY
-        transition select(intrinsic.resubmit_flag) {
-            1: again;
-            default: port;
+        transition select(ig_intr_md.resubmit_flag) {
+            1: parse_resubmitted;
+            default: parse_port_metadata;
         }
     }
 
-    state again {
+    state parse_resubmitted {
         packet.extract(md.flowgauge.admitted);
-        transition frame_behind;
+        transition parse_frame;
     }
 
-    state port {
+    state parse_port_metadata {
         packet.advance(PORT_METADATA_SIZE);
-        transition frame_behind;
+        transition parse_frame;
     }
 
-    state frame_behind {
+    state parse_frame {
 #else
         packet.advance(PORT_METADATA_SIZE);
 #endif
@@ -43,74 +43,58 @@ parser IngressParser(packet_in packet, out FLOWGAUGE_HEADERS hdr, out FLOWGAUGE_
 }
 
 control Ingress(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
-                in ingress_intrinsic_metadata_t intrinsic,
-                in ingress_intrinsic_metadata_from_parser_t from_parser,
-                inout ingress_intrinsic_metadata_for_deparser_t for_deparser,
-                inout ingress_intrinsic_metadata_for_tm_t for_tm) {
+                in ingress_intrinsic_metadata_t ig_intr_md,
+                in ingress_intrinsic_metadata_from_parser_t ig_prsr_md,
+                inout ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md,
+                inout ingress_intrinsic_metadata_for_tm_t ig_tm_md) {
     Forward() forward;
     Flowgauge() flowgauge;
 
     apply {
-        forward.apply(intrinsic, for_tm, for_deparser);
-#if FLOWGAUGE_FOR_DEPARSER
-        flowgauge.apply(hdr, md, from_parser, for_deparser);
-#else
-        flowgauge.apply(hdr, md, from_parser);
-#endif
+        forward.apply(ig_intr_md, ig_tm_md, ig_dprsr_md);
+        flowgauge.apply(hdr, md, ig_prsr_md, ig_dprsr_md);
     }
 }
 
 control IngressDeparser(packet_out packet, inout FLOWGAUGE_HEADERS hdr, in FLOWGAUGE_METADATA md,
-                        in ingress_intrinsic_metadata_for_deparser_t for_deparser) {
-#if FLOWGAUGE_HEAVY
+                        in ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md) {
     Resubmit() resubmit;
-#endif
-#if FLOWGAUGE_DELAY_SAMPLES
     Digest<flowgauge_delay_sample_t>() delay_samples;
-#endif
-#if FLOWGAUGE_ENTROPY_ALARM
     Digest<flowgauge_entropy_alarm_t>() entropy_alarms;
-#endif
 
     apply {
-#if FLOWGAUGE_HEAVY
-        if (for_deparser.resubmit_type == 1) {
+        if (FLOWGAUGE_HEAVY == 1 && ig_dprsr_md.resubmit_type == 1) {
             resubmit.emit(md.flowgauge.admission);
         }
-#endif
-#if FLOWGAUGE_DELAY_SAMPLES
-        if (for_deparser.digest_type == FLOWGAUGE_DELAY_DIGEST) {
+        if (FLOWGAUGE_DELAY_SAMPLES == 1 && ig_dprsr_md.digest_type == FLOWGAUGE_DELAY_DIGEST) {
             delay_samples.pack(FLOWGAUGE_DELAY_SAMPLE);
         }
-#endif
-#if FLOWGAUGE_ENTROPY_ALARM
-        if (for_deparser.digest_type == FLOWGAUGE_ENTROPY_DIGEST) {
+        if (FLOWGAUGE_ENTROPY_ALARM == 1 && ig_dprsr_md.digest_type == FLOWGAUGE_ENTROPY_DIGEST) {
             entropy_alarms.pack({md.flowgauge.entropy.bank});
         }
-#endif
         packet.emit(hdr);
     }
 }
 
 // The egress is empty: forwarded packets bypass it.
 parser EgressParser(packet_in packet, out empty_headers_t hdr, out empty_metadata_t md,
-                    out egress_intrinsic_metadata_t intrinsic) {
+                    out egress_intrinsic_metadata_t eg_intr_md) {
     state start {
-        packet.extract(intrinsic);
+        packet.extract(eg_intr_md);
         transition accept;
     }
 }
 
 control Egress(inout empty_headers_t hdr, inout empty_metadata_t md,
-               in egress_intrinsic_metadata_t intrinsic,
-               in egress_intrinsic_metadata_from_parser_t from_parser,
-               inout egress_intrinsic_metadata_for_deparser_t for_deparser,
-               inout egress_intrinsic_metadata_for_output_port_t for_output_port) {
+               in egress_intrinsic_metadata_t eg_intr_md,
+               in egress_intrinsic_metadata_from_parser_t eg_prsr_md,
+               inout egress_intrinsic_metadata_for_deparser_t eg_dprsr_md,
+               inout egress_intrinsic_metadata_for_output_port_t eg_oport_md) {
     apply {}
 }
 
 control EgressDeparser(packet_out packet, inout empty_headers_t hdr, in empty_metadata_t md,
-                       in egress_intrinsic_metadata_for_deparser_t for_deparser) {
+                       in egress_intrinsic_metadata_for_deparser_t eg_dprsr_md) {
     apply {}
 }
 

@@ -1,22 +1,20 @@
 // Bump in the wire: a frame that enters one port leaves at another, unchanged.
-#ifndef FLOWGAUGE_FORWARD_P4
-#define FLOWGAUGE_FORWARD_P4
 
-control Forward(in ingress_intrinsic_metadata_t intrinsic,
-                inout ingress_intrinsic_metadata_for_tm_t for_tm,
-                inout ingress_intrinsic_metadata_for_deparser_t for_deparser) {
+control Forward(in ingress_intrinsic_metadata_t ig_intr_md,
+                inout ingress_intrinsic_metadata_for_tm_t ig_tm_md,
+                inout ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md) {
     action send(PortId_t port) {
-        for_tm.ucast_egress_port = port;
-        for_tm.bypass_egress = 1;
+        ig_tm_md.ucast_egress_port = port;
+        ig_tm_md.bypass_egress = 1;
     }
 
     action drop() {
-        for_deparser.drop_ctl = 1;
+        ig_dprsr_md.drop_ctl = 1;
     }
 
     // A port without an entry receives mirrored traffic: its frames are counted and dropped.
     table ports {
-        key = { intrinsic.ingress_port : exact @name("ingress_port"); }
+        key = { ig_intr_md.ingress_port : exact @name("ingress_port"); }
         actions = {
             send;
             drop;
@@ -29,5 +27,3 @@ control Forward(in ingress_intrinsic_metadata_t intrinsic,
         ports.apply();
     }
 }
-
-#endif

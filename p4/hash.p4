@@ -4,61 +4,109 @@
 // structured registers and the estimate fails; simple tabulation of its four bytes breaks the
 // linearity. The controller installs the words, drawn from a seed, so that they can change without
 // a rebuild.
-#ifndef FLOWGAUGE_HASH_P4
-#define FLOWGAUGE_HASH_P4
-
-#include "headers.p4"
 
 // Reflected, with initial value and final XOR all ones. The thesis' listing passes a bare bit<32>,
-// which the extern does not accept.
+// which the extern does not accept. A polynomial is a declaration of each control, so this is a
+// macro.
 #define FLOWGAUGE_POLYNOMIAL(name) \
     CRCPolynomial<bit<32>>(32w0x790900f3, true, false, false, 32w0xffffffff, 32w0xffffffff) name
 
-// Key bytes are in network order, fields in the order of the key's name.
-#define FLOWGAUGE_IPV4_src { hdr.ipv4.src_addr }
-#define FLOWGAUGE_IPV6_src { hdr.ipv6.src_addr }
-#define FLOWGAUGE_IPV4_dst { hdr.ipv4.dst_addr }
-#define FLOWGAUGE_IPV6_dst { hdr.ipv6.dst_addr }
-#define FLOWGAUGE_IPV4_src_dst { hdr.ipv4.src_addr, hdr.ipv4.dst_addr }
-#define FLOWGAUGE_IPV6_src_dst { hdr.ipv6.src_addr, hdr.ipv6.dst_addr }
-#define FLOWGAUGE_IPV4_five_tuple { hdr.ipv4.src_addr, hdr.ipv4.dst_addr, md.flowgauge.ports, hdr.ipv4.protocol }
-#define FLOWGAUGE_IPV6_five_tuple { hdr.ipv6.src_addr, hdr.ipv6.dst_addr, md.flowgauge.ports, md.flowgauge.protocol }
+// CRC of one key. Key bytes are in network order, fields in the order of the key's name. A hash
+// unit has one input, so each key length needs its own. There is a control per key because a
+// parameter cannot be a list of fields.
+control FlowgaugeSrcCrc(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md) {
+    FLOWGAUGE_POLYNOMIAL(ipv4_polynomial);
+    Hash<bit<32>>(HashAlgorithm_t.CUSTOM, ipv4_polynomial) ipv4_crc;
+    FLOWGAUGE_POLYNOMIAL(ipv6_polynomial);
+    Hash<bit<32>>(HashAlgorithm_t.CUSTOM, ipv6_polynomial) ipv6_crc;
 
-// CRC of one key. A hash unit has one input, so each key length needs its own. It is a macro
-// because a parameter cannot be a list of fields.
-#define FLOWGAUGE_CRC_CONTROL(control_name, key) \
-    control control_name(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md) { \
-        FLOWGAUGE_POLYNOMIAL(ipv4_polynomial); \
-        Hash<bit<32>>(HashAlgorithm_t.CUSTOM, ipv4_polynomial) ipv4_crc; \
-        FLOWGAUGE_POLYNOMIAL(ipv6_polynomial); \
-        Hash<bit<32>>(HashAlgorithm_t.CUSTOM, ipv6_polynomial) ipv6_crc; \
-        action hash_ipv4() { \
-            md.flowgauge.key.crc = ipv4_crc.get(FLOWGAUGE_IPV4_##key); \
-        } \
-        action hash_ipv6() { \
-            md.flowgauge.key.crc = ipv6_crc.get(FLOWGAUGE_IPV6_##key); \
-        } \
-        apply { \
-            if (hdr.ipv4.isValid()) { \
-                hash_ipv4(); \
-            } else if (hdr.ipv6.isValid()) { \
-                hash_ipv6(); \
-            } \
-        } \
+    action hash_ipv4() {
+        md.flowgauge.src.crc = ipv4_crc.get({ hdr.ipv4.src_addr });
     }
 
-#if FLOWGAUGE_USES(FLOWGAUGE_KEY_SRC)
-FLOWGAUGE_CRC_CONTROL(FlowgaugeSrcCrc, src)
-#endif
-#if FLOWGAUGE_USES(FLOWGAUGE_KEY_DST)
-FLOWGAUGE_CRC_CONTROL(FlowgaugeDstCrc, dst)
-#endif
-#if FLOWGAUGE_USES(FLOWGAUGE_KEY_SRC_DST)
-FLOWGAUGE_CRC_CONTROL(FlowgaugeSrcDstCrc, src_dst)
-#endif
-#if FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
-FLOWGAUGE_CRC_CONTROL(FlowgaugeFiveTupleCrc, five_tuple)
-#endif
+    action hash_ipv6() {
+        md.flowgauge.src.crc = ipv6_crc.get({ hdr.ipv6.src_addr });
+    }
+
+    apply {
+        if (hdr.ipv4.isValid()) {
+            hash_ipv4();
+        } else if (hdr.ipv6.isValid()) {
+            hash_ipv6();
+        }
+    }
+}
+
+control FlowgaugeDstCrc(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md) {
+    FLOWGAUGE_POLYNOMIAL(ipv4_polynomial);
+    Hash<bit<32>>(HashAlgorithm_t.CUSTOM, ipv4_polynomial) ipv4_crc;
+    FLOWGAUGE_POLYNOMIAL(ipv6_polynomial);
+    Hash<bit<32>>(HashAlgorithm_t.CUSTOM, ipv6_polynomial) ipv6_crc;
+
+    action hash_ipv4() {
+        md.flowgauge.dst.crc = ipv4_crc.get({ hdr.ipv4.dst_addr });
+    }
+
+    action hash_ipv6() {
+        md.flowgauge.dst.crc = ipv6_crc.get({ hdr.ipv6.dst_addr });
+    }
+
+    apply {
+        if (hdr.ipv4.isValid()) {
+            hash_ipv4();
+        } else if (hdr.ipv6.isValid()) {
+            hash_ipv6();
+        }
+    }
+}
+
+control FlowgaugeSrcDstCrc(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md) {
+    FLOWGAUGE_POLYNOMIAL(ipv4_polynomial);
+    Hash<bit<32>>(HashAlgorithm_t.CUSTOM, ipv4_polynomial) ipv4_crc;
+    FLOWGAUGE_POLYNOMIAL(ipv6_polynomial);
+    Hash<bit<32>>(HashAlgorithm_t.CUSTOM, ipv6_polynomial) ipv6_crc;
+
+    action hash_ipv4() {
+        md.flowgauge.src_dst.crc = ipv4_crc.get({ hdr.ipv4.src_addr, hdr.ipv4.dst_addr });
+    }
+
+    action hash_ipv6() {
+        md.flowgauge.src_dst.crc = ipv6_crc.get({ hdr.ipv6.src_addr, hdr.ipv6.dst_addr });
+    }
+
+    apply {
+        if (hdr.ipv4.isValid()) {
+            hash_ipv4();
+        } else if (hdr.ipv6.isValid()) {
+            hash_ipv6();
+        }
+    }
+}
+
+control FlowgaugeFiveTupleCrc(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md) {
+    FLOWGAUGE_POLYNOMIAL(ipv4_polynomial);
+    Hash<bit<32>>(HashAlgorithm_t.CUSTOM, ipv4_polynomial) ipv4_crc;
+    FLOWGAUGE_POLYNOMIAL(ipv6_polynomial);
+    Hash<bit<32>>(HashAlgorithm_t.CUSTOM, ipv6_polynomial) ipv6_crc;
+
+    action hash_ipv4() {
+        md.flowgauge.five_tuple.crc = ipv4_crc.get({
+            hdr.ipv4.src_addr, hdr.ipv4.dst_addr, md.flowgauge.ports, hdr.ipv4.protocol });
+    }
+
+    action hash_ipv6() {
+        md.flowgauge.five_tuple.crc = ipv6_crc.get({
+            hdr.ipv6.src_addr, hdr.ipv6.dst_addr, md.flowgauge.ports, md.flowgauge.protocol });
+    }
+
+    apply {
+        if (hdr.ipv4.isValid()) {
+            hash_ipv4();
+        } else if (hdr.ipv6.isValid()) {
+            hash_ipv6();
+        }
+    }
+}
 
 // Simple tabulation: one 64-bit word for each of the four bytes of a CRC. Rows of sketches and
 // filters use both halves, other hashes the lower one. The caller combines the words: the XOR of
@@ -151,32 +199,19 @@ control FlowgaugeRows(inout flowgauge_hashes_t hashes) {
 
 // Computed for every packet, not only for valid ones: Tofino 1 places the branches of a long
 // condition one after another. Hashes that several measurements need for one key are computed once.
+// The compiler knows these conditions, and drops what a build does not need.
 control FlowgaugeHash(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md) {
-#if FLOWGAUGE_USES(FLOWGAUGE_KEY_SRC)
+    const bool is_tabulated =
+        FLOWGAUGE_CARDINALITY != 0 && FLOWGAUGE_HASH == FLOWGAUGE_HASH_TABULATED;
+
     FlowgaugeSrcCrc() src;
-#endif
-#if FLOWGAUGE_USES(FLOWGAUGE_KEY_DST)
     FlowgaugeDstCrc() dst;
-#endif
-#if FLOWGAUGE_USES(FLOWGAUGE_KEY_SRC_DST)
     FlowgaugeSrcDstCrc() src_dst;
-#endif
-#if FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
     FlowgaugeFiveTupleCrc() five_tuple;
-#endif
-#if FLOWGAUGE_ROWS_BY(FLOWGAUGE_KEY_SRC)
     FlowgaugeRows() src_rows;
-#endif
-#if FLOWGAUGE_ROWS_BY(FLOWGAUGE_KEY_DST)
     FlowgaugeRows() dst_rows;
-#endif
-#if FLOWGAUGE_ROWS_BY(FLOWGAUGE_KEY_SRC_DST)
     FlowgaugeRows() src_dst_rows;
-#endif
-#if FLOWGAUGE_ROWS_BY(FLOWGAUGE_KEY_FIVE_TUPLE)
     FlowgaugeRows() five_tuple_rows;
-#endif
-#if FLOWGAUGE_CARDINALITY && FLOWGAUGE_HASH == FLOWGAUGE_HASH_TABULATED
     flowgauge_words_t words;
     FlowgaugeTabulation() tabulation;
     Hash<bit<32>>(HashAlgorithm_t.XOR32) xor_words;
@@ -184,38 +219,35 @@ control FlowgaugeHash(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md) 
     action fold() {
         md.flowgauge.tabulated = xor_words.get({ words.low0, words.low1, words.low2, words.low3 });
     }
-#endif
 
     apply {
-#if FLOWGAUGE_USES(FLOWGAUGE_KEY_SRC)
-        src.apply(hdr, md);
-#endif
-#if FLOWGAUGE_USES(FLOWGAUGE_KEY_DST)
-        dst.apply(hdr, md);
-#endif
-#if FLOWGAUGE_USES(FLOWGAUGE_KEY_SRC_DST)
-        src_dst.apply(hdr, md);
-#endif
-#if FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
-        five_tuple.apply(hdr, md);
-#endif
-#if FLOWGAUGE_ROWS_BY(FLOWGAUGE_KEY_SRC)
-        src_rows.apply(md.flowgauge.src);
-#endif
-#if FLOWGAUGE_ROWS_BY(FLOWGAUGE_KEY_DST)
-        dst_rows.apply(md.flowgauge.dst);
-#endif
-#if FLOWGAUGE_ROWS_BY(FLOWGAUGE_KEY_SRC_DST)
-        src_dst_rows.apply(md.flowgauge.src_dst);
-#endif
-#if FLOWGAUGE_ROWS_BY(FLOWGAUGE_KEY_FIVE_TUPLE)
-        five_tuple_rows.apply(md.flowgauge.five_tuple);
-#endif
-#if FLOWGAUGE_CARDINALITY && FLOWGAUGE_HASH == FLOWGAUGE_HASH_TABULATED
-        tabulation.apply(FLOWGAUGE_OF_KEY(FLOWGAUGE_KEY).crc, words);
-        fold();
-#endif
+        if (FLOWGAUGE_USES(FLOWGAUGE_KEY_SRC)) {
+            src.apply(hdr, md);
+        }
+        if (FLOWGAUGE_USES(FLOWGAUGE_KEY_DST)) {
+            dst.apply(hdr, md);
+        }
+        if (FLOWGAUGE_USES(FLOWGAUGE_KEY_SRC_DST)) {
+            src_dst.apply(hdr, md);
+        }
+        if (FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)) {
+            five_tuple.apply(hdr, md);
+        }
+        if (FLOWGAUGE_ROWS_BY(FLOWGAUGE_KEY_SRC)) {
+            src_rows.apply(md.flowgauge.src);
+        }
+        if (FLOWGAUGE_ROWS_BY(FLOWGAUGE_KEY_DST)) {
+            dst_rows.apply(md.flowgauge.dst);
+        }
+        if (FLOWGAUGE_ROWS_BY(FLOWGAUGE_KEY_SRC_DST)) {
+            src_dst_rows.apply(md.flowgauge.src_dst);
+        }
+        if (FLOWGAUGE_ROWS_BY(FLOWGAUGE_KEY_FIVE_TUPLE)) {
+            five_tuple_rows.apply(md.flowgauge.five_tuple);
+        }
+        if (is_tabulated) {
+            tabulation.apply(FLOWGAUGE_HASHES(FLOWGAUGE_KEY).crc, words);
+            fold();
+        }
     }
 }
-
-#endif

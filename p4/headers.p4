@@ -4,9 +4,13 @@
 
 #include "settings.p4"
 
+typedef bit<48>  mac_addr_t;
+typedef bit<32>  ipv4_addr_t;
+typedef bit<128> ipv6_addr_t;
+
 header ethernet_h {
-    bit<48> dst_addr;
-    bit<48> src_addr;
+    mac_addr_t dst_addr;
+    mac_addr_t src_addr;
     bit<16> ether_type;
 }
 
@@ -26,8 +30,8 @@ header ipv4_h {
     bit<8>  time_to_live;
     bit<8>  protocol;
     bit<16> checksum;
-    bit<32> src_addr;
-    bit<32> dst_addr;
+    ipv4_addr_t src_addr;
+    ipv4_addr_t dst_addr;
 }
 
 // Four bytes of options.
@@ -42,8 +46,8 @@ header ipv6_h {
     bit<16>  payload_length;
     bit<8>   next_header;
     bit<8>   hop_limit;
-    bit<128> src_addr;
-    bit<128> dst_addr;
+    ipv6_addr_t src_addr;
+    ipv6_addr_t dst_addr;
 }
 
 // Extension header of 8 bytes, with the field names of a fragment header (RFC 8200 section 4.5).
@@ -55,12 +59,12 @@ header ipv6_extension_h {
     bit<32> identification;
 }
 
-#define TCP_FIN 0x01
-#define TCP_SYN 0x02
-#define TCP_RST 0x04
-#define TCP_ACK 0x10
+// Flags of a TCP segment.
+const bit<8> TCP_FIN = 0x01;
+const bit<8> TCP_SYN = 0x02;
+const bit<8> TCP_RST = 0x04;
+const bit<8> TCP_ACK = 0x10;
 
-#if FLOWGAUGE_DELAY || FLOWGAUGE_REORDER
 header tcp_h {
     bit<16> src_port;
     bit<16> dst_port;
@@ -73,9 +77,7 @@ header tcp_h {
     bit<16> checksum;
     bit<16> urgent;
 }
-#endif
 
-#if FLOWGAUGE_DELAY
 header udp_h {
     bit<16> src_port;
     bit<16> dst_port;
@@ -96,9 +98,7 @@ header echo_h {
     bit<16> checksum;
     bit<32> token;
 }
-#endif
 
-#if FLOWGAUGE_DELAY_TCP_TIMESTAMPS
 // Four bytes of options in front of the timestamps.
 header tcp_options_h {
     bit<32> octets;
@@ -109,41 +109,29 @@ header tcp_timestamps_h {
     bit<32> sent;
     bit<32> echoed;
 }
-#endif
 
-#if FLOWGAUGE_DELAY_QUIC_SPIN
 // First byte of a short header (RFC 9000 section 17.3.1).
 header quic_h {
     bit<2> form;
     bit<1> spin;
     bit<5> others;
 }
-#endif
 
+// Headers that no state of a build's parser extracts cost nothing: the compiler drops them.
 struct flowgauge_headers_t {
     ethernet_h          ethernet;
     vlan_tag_h[4]       vlan_tag;
     ipv4_h              ipv4;
     ipv6_h              ipv6;
-#if FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
     ipv4_option_h[10]   ipv4_option;
     ipv6_extension_h[4] ipv6_extension;
-#endif
-#if FLOWGAUGE_DELAY || FLOWGAUGE_REORDER
     tcp_h               tcp;
-#endif
-#if FLOWGAUGE_DELAY
-#if FLOWGAUGE_DELAY_TCP_TIMESTAMPS
     tcp_options_h[3]    tcp_options;
     tcp_timestamps_h    tcp_timestamps;
-#endif
     udp_h               udp;
-#if FLOWGAUGE_DELAY_QUIC_SPIN
     quic_h              quic;
-#endif
     dns_h               dns;
     echo_h              echo;
-#endif
 }
 
 // Hashes of one key: its CRC, and 16 bits per row of sketches and filters with this key, row 0
@@ -160,7 +148,6 @@ struct flowgauge_sum_t {
     bit<32> high;
 }
 
-#if FLOWGAUGE_HEAVY
 // Data that a packet carries into its second pass if its flow becomes a heavy hitter: 8 bytes, as
 // Tofino requires.
 header flowgauge_admission_h {
@@ -169,9 +156,10 @@ header flowgauge_admission_h {
     bit<1>  stage;
     bit<32> count;
 }
-#endif
 
-#if FLOWGAUGE_DELAY
+// Group of prefixes for which delays are counted.
+typedef bit<(FLOWGAUGE_DELAY_GROUP_BITS == 0 ? 1 : FLOWGAUGE_DELAY_GROUP_BITS)> flowgauge_group_t;
+
 // Request that a packet is, or that it answers.
 struct flowgauge_request_t {
     bit<32> signature;
@@ -180,9 +168,7 @@ struct flowgauge_request_t {
     bit<1>  is_admitted;
     bit<1>  counts;
     bit<2>  fridge;
-#if FLOWGAUGE_DELAY_GROUP_BITS
-    bit<FLOWGAUGE_DELAY_GROUP_BITS> group;
-#endif
+    flowgauge_group_t group;
     bit<1>  leaves;
 }
 
@@ -196,9 +182,7 @@ struct flowgauge_delayed_t {
     bit<32> weight;
     bit<32> beyond;
 }
-#endif
 
-#if FLOWGAUGE_DELAY_SAMPLES
 // Sample as sent to the controller (dataplane/core/src/delay/sample.rs).
 struct flowgauge_delay_sample_t {
     bit<48> at;
@@ -210,14 +194,12 @@ struct flowgauge_delay_sample_t {
     bit<2>  kind;
     bit<2>  fridge;
 #if FLOWGAUGE_DELAY_GROUP_BITS
-    bit<FLOWGAUGE_DELAY_GROUP_BITS> group;
+    flowgauge_group_t group;
 #endif
     bit<1>  leaves;
     bit<1>  bank;
 }
-#endif
 
-#if FLOWGAUGE_REORDER
 // State of a segment between stages; all zero for other packets.
 struct flowgauge_followed_t {
     // Operations on the slot for large flows and on the bucket.
@@ -240,43 +222,37 @@ struct flowgauge_followed_t {
     bit<1>  lower1;
     bit<1>  is_second;
 }
-#endif
 
-#if FLOWGAUGE_ENTROPY_BITS
 // Entropy of the open window including this packet, and its number of packets.
 struct flowgauge_entropy_t {
     bit<32> entropy;
     bit<32> packets;
-#if FLOWGAUGE_ENTROPY_ALARM
     // Bank of the packet, for a digest. It needs a container of its own, since the bank is used
     // among other bits elsewhere.
     bit<1> bank;
-#endif
 }
-#endif
 
-#if FLOWGAUGE_ENTROPY_ALARM
 // The entropy itself is read from its register: the compiler cannot place a field that is both
 // added up and sent in a digest.
 struct flowgauge_entropy_alarm_t {
     bit<1> bank;
 }
-#endif
 
+// A level is as wide as its register: a stateful ALU does not widen it.
+const int FLOWGAUGE_LEVEL_BITS = FLOWGAUGE_CARDINALITY == FLOWGAUGE_CARDINALITY_STAGGERED ? 32 : 8;
+typedef bit<(FLOWGAUGE_LEVEL_BITS)> flowgauge_level_t;
+
+// Fields that a build does not use cost nothing: the compiler drops them.
 struct flowgauge_metadata_t {
-#if FLOWGAUGE_HEAVY
     flowgauge_admission_h admission;
     flowgauge_admission_h admitted;
-#endif
     bit<1>  bank;
     bit<1>  sound;
     bit<3>  class;
-#if FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
+    // Key of five-tuples, beside the addresses.
     bit<32> ports;
     bit<8>  protocol;
-#endif
-#if FLOWGAUGE_DELAY
-    // Ports of TCP and UDP; zero for other protocols.
+    // Ports of TCP and UDP for delays; zero for other protocols.
     bit<16> src_port;
     bit<16> dst_port;
     bit<16> ip_length;
@@ -287,29 +263,15 @@ struct flowgauge_metadata_t {
     bit<1>  is_found;
     bit<1>  is_again;
     bit<1>  keeps_first;
-#endif
-#if FLOWGAUGE_REORDER
     flowgauge_followed_t followed;
-#endif
-#if FLOWGAUGE_ENTROPY_BITS
     flowgauge_entropy_t entropy;
-#endif
     flowgauge_hashes_t src;
     flowgauge_hashes_t dst;
     flowgauge_hashes_t src_dst;
     flowgauge_hashes_t five_tuple;
-#if FLOWGAUGE_HASH == FLOWGAUGE_HASH_TABULATED
     bit<32> tabulated;
-#endif
-    bit<FLOWGAUGE_LEVEL_BITS> level;
+    flowgauge_level_t level;
 }
-
-// Flow hash of a packet, in the field in which this build computes it.
-#if FLOWGAUGE_HASH == FLOWGAUGE_HASH_TABULATED
-#define FLOWGAUGE_FLOW_HASH md.flowgauge.tabulated
-#else
-#define FLOWGAUGE_FLOW_HASH FLOWGAUGE_OF_KEY(FLOWGAUGE_KEY).crc
-#endif
 
 // A program with its own headers and metadata defines their types before it includes telemetry.p4.
 // Its headers must have the members of flowgauge_headers_t, its metadata a member

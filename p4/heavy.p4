@@ -4,19 +4,14 @@
 // packet of another flow may replace the smaller of the two counts in its slots, with a probability
 // of about one in the count plus one. It is then resubmitted with stage and count, because it has
 // already passed the slot of stage 0 when the smaller count is known.
-#ifndef FLOWGAUGE_HEAVY_P4
-#define FLOWGAUGE_HEAVY_P4
 
-#include "headers.p4"
+#define FLOWGAUGE_SIGNATURE FLOWGAUGE_HASHES(FLOWGAUGE_HEAVY_KEY).crc
 
-#define FLOWGAUGE_SIGNATURE FLOWGAUGE_OF_KEY(FLOWGAUGE_HEAVY_KEY).crc
-// Number of slots of a stage, as a power of two.
-#define FLOWGAUGE_STAGE_BITS (FLOWGAUGE_HEAVY_SLOT_BITS - 1)
+const int FLOWGAUGE_STAGE_BITS = FLOWGAUGE_HEAVY_SLOT_BITS - 1;
+// Bank and slot of a stage, and bank and slot of both stages.
+typedef bit<(FLOWGAUGE_STAGE_BITS + 1)> flowgauge_stage_index_t;
+typedef bit<(FLOWGAUGE_HEAVY_SLOT_BITS + 1)> flowgauge_heavy_index_t;
 
-#define FLOWGAUGE_HEAVY_HAS_SRC (FLOWGAUGE_HEAVY_KEY != FLOWGAUGE_KEY_DST)
-#define FLOWGAUGE_HEAVY_HAS_DST (FLOWGAUGE_HEAVY_KEY != FLOWGAUGE_KEY_SRC)
-
-#if FLOWGAUGE_HEAVY
 struct flowgauge_flow_t {
     bit<32> signature;
     bit<32> count;
@@ -34,17 +29,18 @@ struct flowgauge_half_t {
     bit<32> low;
 }
 
-#if FLOWGAUGE_HEAVY_KEY == FLOWGAUGE_KEY_FIVE_TUPLE
 struct flowgauge_service_t {
     bit<32> ports;
     bit<32> protocol;
 }
-#endif
 
+// Arrays and stages are macros: a control of their own would put the name of its instance into the
+// names of its registers.
+//
 // Data that the second pass stores for its packet, for the slots of both stages.
 #define FLOWGAUGE_HEAVY_REMEMBER(type, name, first, first_value, second, second_value) \
-    Register<type, bit<(FLOWGAUGE_HEAVY_SLOT_BITS + 1)>>(2 << FLOWGAUGE_HEAVY_SLOT_BITS, {0, 0}) name; \
-    RegisterAction<type, bit<(FLOWGAUGE_HEAVY_SLOT_BITS + 1)>, bit<32>>(name) remember_##name = { \
+    Register<type, flowgauge_heavy_index_t>(2 << FLOWGAUGE_HEAVY_SLOT_BITS, {0, 0}) name; \
+    RegisterAction<type, flowgauge_heavy_index_t, bit<32>>(name) remember_##name = { \
         void apply(inout type slot) { \
             slot.first = first_value; \
             slot.second = second_value; \
@@ -58,17 +54,21 @@ struct flowgauge_service_t {
 #define FLOWGAUGE_HEAVY_WHEN_ADMITTED(name) \
     if (md.flowgauge.admitted.isValid()) { \
         if (md.flowgauge.admitted.stage == 0) { \
-            remember_##name.execute(FLOWGAUGE_ADMITTED_SLOT(crc0)); \
+            remember_##name.execute( \
+                md.flowgauge.bank ++ md.flowgauge.admitted.stage ++ crc0[FLOWGAUGE_STAGE_BITS - 1:0]); \
         } else { \
-            remember_##name.execute(FLOWGAUGE_ADMITTED_SLOT(crc1)); \
+            remember_##name.execute( \
+                md.flowgauge.bank ++ md.flowgauge.admitted.stage ++ crc1[FLOWGAUGE_STAGE_BITS - 1:0]); \
         } \
     }
 
 // Counts are stored plus one, since zero stands for a flow that was found. They saturate at 32
 // bits: later packets are not in the flow's own count, and bounds allow for it.
 #define FLOWGAUGE_HEAVY_STAGE(stage) \
-    Register<flowgauge_flow_t, bit<(FLOWGAUGE_STAGE_BITS + 1)>>(2 << FLOWGAUGE_STAGE_BITS, {0, 1}) flows##stage; \
-    RegisterAction<flowgauge_flow_t, bit<(FLOWGAUGE_STAGE_BITS + 1)>, bit<32>>(flows##stage) find##stage = { \
+    Register<flowgauge_flow_t, flowgauge_stage_index_t>( \
+        2 << FLOWGAUGE_STAGE_BITS, {0, 1}) flows##stage; \
+    RegisterAction<flowgauge_flow_t, flowgauge_stage_index_t, bit<32>>(flows##stage) \
+    find##stage = { \
         void apply(inout flowgauge_flow_t flow, out bit<32> other) { \
             if (flow.signature == FLOWGAUGE_SIGNATURE && flow.count != 1) { \
                 flow.count = flow.count |+| 1; \
@@ -78,18 +78,16 @@ struct flowgauge_service_t {
             } \
         } \
     }; \
-    RegisterAction<flowgauge_flow_t, bit<(FLOWGAUGE_STAGE_BITS + 1)>, bit<32>>(flows##stage) replace##stage = { \
+    RegisterAction<flowgauge_flow_t, flowgauge_stage_index_t, bit<32>>(flows##stage) \
+    replace##stage = { \
         void apply(inout flowgauge_flow_t flow) { \
             flow.signature = FLOWGAUGE_SIGNATURE; \
             flow.count = md.flowgauge.admitted.count; \
         } \
     };
 
-#define FLOWGAUGE_SLOT(crc) md.flowgauge.bank ++ crc[FLOWGAUGE_STAGE_BITS - 1:0]
-#define FLOWGAUGE_ADMITTED_SLOT(crc) md.flowgauge.bank ++ md.flowgauge.admitted.stage ++ crc[FLOWGAUGE_STAGE_BITS - 1:0]
-
 control FlowgaugeHeavy(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
-                       inout ingress_intrinsic_metadata_for_deparser_t for_deparser) {
+                       inout ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md) {
     bit<32> crc0;
     bit<32> crc1;
     bit<32> packet;
@@ -102,27 +100,24 @@ control FlowgaugeHeavy(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     bit<32> replaced;
     bit<32> version;
     bit<1> stage;
-#if FLOWGAUGE_HEAVY_HAS_SRC
     bit<32> src0;
     bit<32> src1;
     bit<32> src2;
     bit<32> src3;
-#endif
-#if FLOWGAUGE_HEAVY_HAS_DST
     bit<32> dst0;
     bit<32> dst1;
     bit<32> dst2;
     bit<32> dst3;
-#endif
-#if FLOWGAUGE_HEAVY_KEY == FLOWGAUGE_KEY_FIVE_TUPLE
     bit<32> protocol;
-#endif
 
-    CRCPolynomial<bit<32>>(32w0x04c11db7, true, false, false, 32w0xffffffff, 32w0xffffffff) polynomial0;
+    CRCPolynomial<bit<32>>(
+        32w0x04c11db7, true, false, false, 32w0xffffffff, 32w0xffffffff) polynomial0;
     Hash<bit<32>>(HashAlgorithm_t.CUSTOM, polynomial0) slot0;
-    CRCPolynomial<bit<32>>(32w0x6b8cb0c5, true, false, false, 32w0xffffffff, 32w0xffffffff) polynomial1;
+    CRCPolynomial<bit<32>>(
+        32w0x6b8cb0c5, true, false, false, 32w0xffffffff, 32w0xffffffff) polynomial1;
     Hash<bit<32>>(HashAlgorithm_t.CUSTOM, polynomial1) slot1;
-    CRCPolynomial<bit<32>>(32w0x790900f3, true, false, false, 32w0xffffffff, 32w0xffffffff) coin_polynomial;
+    CRCPolynomial<bit<32>>(
+        32w0x790900f3, true, false, false, 32w0xffffffff, 32w0xffffffff) coin_polynomial;
     Hash<bit<32>>(HashAlgorithm_t.CUSTOM, coin_polynomial) toss;
 
     Register<bit<32>, bit<1>>(2, 0) packets;
@@ -136,10 +131,10 @@ control FlowgaugeHeavy(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     FLOWGAUGE_HEAVY_STAGE(0)
     FLOWGAUGE_HEAVY_STAGE(1)
     FLOWGAUGE_HEAVY_REMEMBER(flowgauge_origin_t, origin, inherited, replaced, version, version)
-#if FLOWGAUGE_HEAVY_HAS_SRC
+#if FLOWGAUGE_HEAVY_KEY != FLOWGAUGE_KEY_DST
     FLOWGAUGE_HEAVY_REMEMBER_ADDRESS(src)
 #endif
-#if FLOWGAUGE_HEAVY_HAS_DST
+#if FLOWGAUGE_HEAVY_KEY != FLOWGAUGE_KEY_SRC
     FLOWGAUGE_HEAVY_REMEMBER_ADDRESS(dst)
 #endif
 #if FLOWGAUGE_HEAVY_KEY == FLOWGAUGE_KEY_FIVE_TUPLE
@@ -148,40 +143,28 @@ control FlowgaugeHeavy(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
 
     action take_ipv4() {
         version = 4;
-#if FLOWGAUGE_HEAVY_HAS_SRC
         src0 = hdr.ipv4.src_addr;
         src1 = 0;
         src2 = 0;
         src3 = 0;
-#endif
-#if FLOWGAUGE_HEAVY_HAS_DST
         dst0 = hdr.ipv4.dst_addr;
         dst1 = 0;
         dst2 = 0;
         dst3 = 0;
-#endif
-#if FLOWGAUGE_HEAVY_KEY == FLOWGAUGE_KEY_FIVE_TUPLE
         protocol = (bit<32>)hdr.ipv4.protocol;
-#endif
     }
 
     action take_ipv6() {
         version = 6;
-#if FLOWGAUGE_HEAVY_HAS_SRC
         src0 = hdr.ipv6.src_addr[31:0];
         src1 = hdr.ipv6.src_addr[63:32];
         src2 = hdr.ipv6.src_addr[95:64];
         src3 = hdr.ipv6.src_addr[127:96];
-#endif
-#if FLOWGAUGE_HEAVY_HAS_DST
         dst0 = hdr.ipv6.dst_addr[31:0];
         dst1 = hdr.ipv6.dst_addr[63:32];
         dst2 = hdr.ipv6.dst_addr[95:64];
         dst3 = hdr.ipv6.dst_addr[127:96];
-#endif
-#if FLOWGAUGE_HEAVY_KEY == FLOWGAUGE_KEY_FIVE_TUPLE
         protocol = (bit<32>)md.flowgauge.protocol;
-#endif
     }
 
     action hash0() {
@@ -224,8 +207,8 @@ control FlowgaugeHeavy(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
 
     // Tofino does not resubmit a packet that is dropped.
     action admit() {
-        for_deparser.resubmit_type = 1;
-        for_deparser.drop_ctl = 0;
+        ig_dprsr_md.resubmit_type = 1;
+        ig_dprsr_md.drop_ctl = 0;
         md.flowgauge.admission.setValid();
         md.flowgauge.admission.stage = stage;
         md.flowgauge.admission.bank = md.flowgauge.bank;
@@ -263,23 +246,23 @@ control FlowgaugeHeavy(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         }
         toss_coin();
         if (md.flowgauge.sound == 1) {
-            count0 = find0.execute(FLOWGAUGE_SLOT(crc0));
+            count0 = find0.execute(md.flowgauge.bank ++ crc0[FLOWGAUGE_STAGE_BITS - 1:0]);
         } else if (md.flowgauge.admitted.isValid() && md.flowgauge.admitted.stage == 0) {
-            replace0.execute(FLOWGAUGE_SLOT(crc0));
+            replace0.execute(md.flowgauge.bank ++ crc0[FLOWGAUGE_STAGE_BITS - 1:0]);
         }
         if (md.flowgauge.sound == 1) {
             if (count0 != 0) {
-                count1 = find1.execute(FLOWGAUGE_SLOT(crc1));
+                count1 = find1.execute(md.flowgauge.bank ++ crc1[FLOWGAUGE_STAGE_BITS - 1:0]);
             }
         } else if (md.flowgauge.admitted.isValid() && md.flowgauge.admitted.stage == 1) {
-            replace1.execute(FLOWGAUGE_SLOT(crc1));
+            replace1.execute(md.flowgauge.bank ++ crc1[FLOWGAUGE_STAGE_BITS - 1:0]);
         }
         FLOWGAUGE_HEAVY_WHEN_ADMITTED(origin)
-#if FLOWGAUGE_HEAVY_HAS_SRC
+#if FLOWGAUGE_HEAVY_KEY != FLOWGAUGE_KEY_DST
         FLOWGAUGE_HEAVY_WHEN_ADMITTED(src_upper)
         FLOWGAUGE_HEAVY_WHEN_ADMITTED(src_lower)
 #endif
-#if FLOWGAUGE_HEAVY_HAS_DST
+#if FLOWGAUGE_HEAVY_KEY != FLOWGAUGE_KEY_SRC
         FLOWGAUGE_HEAVY_WHEN_ADMITTED(dst_upper)
         FLOWGAUGE_HEAVY_WHEN_ADMITTED(dst_lower)
 #endif
@@ -297,6 +280,3 @@ control FlowgaugeHeavy(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         }
     }
 }
-#endif
-
-#endif

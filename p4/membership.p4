@@ -1,26 +1,24 @@
 // Seen flows: a partitioned Bloom filter (Bloom 1970), with one row of bits per hash.
-#ifndef FLOWGAUGE_MEMBERSHIP_P4
-#define FLOWGAUGE_MEMBERSHIP_P4
 
-#include "sketch.p4"
+const int FLOWGAUGE_MEMBERSHIP_CELL_BITS = FLOWGAUGE_MEMBERSHIP_ROW_BITS - 5;
+// Bank and cell.
+typedef bit<(FLOWGAUGE_MEMBERSHIP_CELL_BITS + 1)> flowgauge_cell_index_t;
 
-#define FLOWGAUGE_MEMBERSHIP_HASHES FLOWGAUGE_OF_KEY(FLOWGAUGE_MEMBERSHIP_KEY)
-#define FLOWGAUGE_MEMBERSHIP_CELL_BITS (FLOWGAUGE_MEMBERSHIP_ROW_BITS - 5)
-
-// Position of a row's bit within the 32 bits of its cell.
-#define FLOWGAUGE_PLACE_0(hashes, bits) hashes.rows01[20 - bits:16 - bits]
-#define FLOWGAUGE_PLACE_1(hashes, bits) hashes.rows01[36 - bits:32 - bits]
-#define FLOWGAUGE_PLACE_2(hashes, bits) hashes.rows23[20 - bits:16 - bits]
-
+// The hash of a row is the 16 bits of a word from bit `high` on downwards: the cell, then the bit
+// within its 32 bits.
+//
 // Row of 32-bit cells, which are read 32 times as fast as single bits. A switch cannot shift by a
 // variable, so a table has the bit at every position.
-#define FLOWGAUGE_FILTER_ROW(row) \
+#define FLOWGAUGE_FILTER_ROW(row, word, high) \
     bit<32> bit_of_row##row; \
     action set_bit##row(bit<32> value) { \
         bit_of_row##row = value; \
     } \
     table place##row { \
-        key = { FLOWGAUGE_PLACE_##row(FLOWGAUGE_MEMBERSHIP_HASHES, FLOWGAUGE_MEMBERSHIP_ROW_BITS) : exact @name("place"); } \
+        key = { \
+            word[high - FLOWGAUGE_MEMBERSHIP_CELL_BITS:high - FLOWGAUGE_MEMBERSHIP_CELL_BITS - 4] \
+                : exact @name("place"); \
+        } \
         actions = { set_bit##row; } \
         const entries = { \
             0: set_bit##row(0x00000001); \
@@ -58,30 +56,28 @@
         } \
         size = 32; \
     } \
-    Register<bit<32>, bit<(FLOWGAUGE_MEMBERSHIP_CELL_BITS + 1)>>(2 << FLOWGAUGE_MEMBERSHIP_CELL_BITS, 0) bits##row; \
-    RegisterAction<bit<32>, bit<(FLOWGAUGE_MEMBERSHIP_CELL_BITS + 1)>, bit<32>>(bits##row) remember##row = { \
+    Register<bit<32>, flowgauge_cell_index_t>(2 << FLOWGAUGE_MEMBERSHIP_CELL_BITS, 0) bits##row; \
+    RegisterAction<bit<32>, flowgauge_cell_index_t, bit<32>>(bits##row) remember##row = { \
         void apply(inout bit<32> cell) { \
             cell = cell | bit_of_row##row; \
         } \
     };
 
-#define FLOWGAUGE_REMEMBER(row) \
+#define FLOWGAUGE_REMEMBER(row, word, high) \
     place##row.apply(); \
     if (md.flowgauge.sound == 1) { \
         remember##row.execute( \
-            md.flowgauge.bank ++ FLOWGAUGE_COLUMN_##row(FLOWGAUGE_MEMBERSHIP_HASHES, FLOWGAUGE_MEMBERSHIP_CELL_BITS)); \
+            md.flowgauge.bank ++ word[high:high + 1 - FLOWGAUGE_MEMBERSHIP_CELL_BITS]); \
     }
 
 control FlowgaugeMembership(inout FLOWGAUGE_METADATA md) {
-    FLOWGAUGE_FILTER_ROW(0)
-    FLOWGAUGE_FILTER_ROW(1)
-    FLOWGAUGE_FILTER_ROW(2)
+    FLOWGAUGE_FILTER_ROW(0, FLOWGAUGE_HASHES(FLOWGAUGE_MEMBERSHIP_KEY).rows01, 15)
+    FLOWGAUGE_FILTER_ROW(1, FLOWGAUGE_HASHES(FLOWGAUGE_MEMBERSHIP_KEY).rows01, 31)
+    FLOWGAUGE_FILTER_ROW(2, FLOWGAUGE_HASHES(FLOWGAUGE_MEMBERSHIP_KEY).rows23, 15)
 
     apply {
-        FLOWGAUGE_REMEMBER(0)
-        FLOWGAUGE_REMEMBER(1)
-        FLOWGAUGE_REMEMBER(2)
+        FLOWGAUGE_REMEMBER(0, FLOWGAUGE_HASHES(FLOWGAUGE_MEMBERSHIP_KEY).rows01, 15)
+        FLOWGAUGE_REMEMBER(1, FLOWGAUGE_HASHES(FLOWGAUGE_MEMBERSHIP_KEY).rows01, 31)
+        FLOWGAUGE_REMEMBER(2, FLOWGAUGE_HASHES(FLOWGAUGE_MEMBERSHIP_KEY).rows23, 15)
     }
 }
-
-#endif

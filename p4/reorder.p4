@@ -3,60 +3,54 @@
 //
 // A flow has a persistent slot: signature and time, the highest end of a segment, the bytes missing
 // before it, and the late segments of a window. A prefix has one of two places in each bank.
-#ifndef FLOWGAUGE_REORDER_P4
-#define FLOWGAUGE_REORDER_P4
 
-#include "headers.p4"
-#include "hash.p4"
+// Number of buckets, and of slots for large flows, as powers of two: the upper half of the slots of
+// a hybrid is for large flows.
+const int FLOWGAUGE_REORDER_TABLE_BITS = FLOWGAUGE_REORDER == FLOWGAUGE_REORDER_HYBRID
+    ? FLOWGAUGE_REORDER_SLOT_BITS - 1 : FLOWGAUGE_REORDER_SLOT_BITS;
+typedef bit<(FLOWGAUGE_REORDER_TABLE_BITS)> flowgauge_bucket_index_t;
+typedef bit<(FLOWGAUGE_REORDER_SLOT_BITS)> flowgauge_slot_index_t;
 
-#if FLOWGAUGE_REORDER
-// The upper half of the slots of a hybrid is for large flows.
-#if FLOWGAUGE_REORDER == FLOWGAUGE_REORDER_HYBRID
-#define FLOWGAUGE_REORDER_TABLE_BITS (FLOWGAUGE_REORDER_SLOT_BITS - 1)
-#else
-#define FLOWGAUGE_REORDER_TABLE_BITS FLOWGAUGE_REORDER_SLOT_BITS
-#endif
-#define FLOWGAUGE_REORDER_BUCKET bucket[FLOWGAUGE_REORDER_TABLE_BITS - 1:0]
-#define FLOWGAUGE_REORDER_LARGE large_slot[FLOWGAUGE_REORDER_TABLE_BITS - 1:0]
-#if FLOWGAUGE_REORDER == FLOWGAUGE_REORDER_HYBRID
-#define FLOWGAUGE_REORDER_SLOT_OF_BUCKET (1w0 ++ FLOWGAUGE_REORDER_BUCKET)
-#define FLOWGAUGE_REORDER_SLOT_OF_LARGE (1w1 ++ FLOWGAUGE_REORDER_LARGE)
-#define FLOWGAUGE_REORDER_SLOT (md.flowgauge.followed.is_large ++ slot[FLOWGAUGE_REORDER_TABLE_BITS - 1:0])
-#else
-#define FLOWGAUGE_REORDER_SLOT_OF_BUCKET FLOWGAUGE_REORDER_BUCKET
-#define FLOWGAUGE_REORDER_SLOT slot[FLOWGAUGE_REORDER_TABLE_BITS - 1:0]
-#endif
+// Slot of a bucket, and of the packet's flow, among all slots.
+#define FLOWGAUGE_REORDER_SLOT_OF_BUCKET (FLOWGAUGE_REORDER == FLOWGAUGE_REORDER_HYBRID \
+    ? 1w0 ++ bucket[FLOWGAUGE_REORDER_TABLE_BITS - 1:0] : bucket[FLOWGAUGE_REORDER_TABLE_BITS - 1:0])
+#define FLOWGAUGE_REORDER_SLOT (FLOWGAUGE_REORDER == FLOWGAUGE_REORDER_HYBRID \
+    ? md.flowgauge.followed.is_large ++ slot[FLOWGAUGE_REORDER_TABLE_BITS - 1:0] \
+    : slot[FLOWGAUGE_REORDER_TABLE_BITS - 1:0])
+
 // A prefix has one place in each half of a bank.
-#define FLOWGAUGE_REORDER_PLACE_BITS 13
-#define FLOWGAUGE_REORDER_PLACE(place) (md.flowgauge.bank ++ place[FLOWGAUGE_REORDER_PLACE_BITS - 1:0])
+const int FLOWGAUGE_REORDER_PLACE_BITS = 13;
+// Bank and place in a half, and bank, half and place.
+typedef bit<(FLOWGAUGE_REORDER_PLACE_BITS + 1)> flowgauge_half_index_t;
+typedef bit<(FLOWGAUGE_REORDER_PLACE_BITS + 2)> flowgauge_place_index_t;
 
 // Idle time, in steps of 2^16 ns, after which any flow may take a slot.
-#define FLOWGAUGE_REORDER_IDLE 16384
+const bit<32> FLOWGAUGE_REORDER_IDLE = 16384;
 // Maximum number of late segments per flow and window that are counted, times two, plus one.
-#define FLOWGAUGE_REORDER_LAST_ODD 0x7fff
+const bit<32> FLOWGAUGE_REORDER_LAST_ODD = 0x7fff;
 
 // Operations on a slot.
-#define REORDER_FOLLOW 1
-#define REORDER_TAKE 2
-#define REORDER_END 3
-#define REORDER_FORGET 4
+const bit<3> REORDER_FOLLOW = 1;
+const bit<3> REORDER_TAKE = 2;
+const bit<3> REORDER_END = 3;
+const bit<3> REORDER_FORGET = 4;
 
 // Previous state of a slot.
-#define REORDER_OTHERS 1
-#define REORDER_MINE 2
-#define REORDER_IDLE 4
-#define REORDER_MINE_AND_IDLE 8
+const bit<4> REORDER_OTHERS = 1;
+const bit<4> REORDER_MINE = 2;
+const bit<4> REORDER_IDLE = 4;
+const bit<4> REORDER_MINE_AND_IDLE = 8;
 
 // State of a flow.
-#define REORDER_KNOWN 1
-#define REORDER_NEW 2
-#define REORDER_NOT_FOLLOWED 3
+const bit<2> REORDER_KNOWN = 1;
+const bit<2> REORDER_NEW = 2;
+const bit<2> REORDER_NOT_FOLLOWED = 3;
 
 // Class of a segment.
-#define REORDER_IN_ORDER 1
-#define REORDER_GAP 2
-#define REORDER_LATE 3
-#define REORDER_KEEP_ALIVE 4
+const bit<3> REORDER_IN_ORDER = 1;
+const bit<3> REORDER_GAP = 2;
+const bit<3> REORDER_LATE = 3;
+const bit<3> REORDER_KEEP_ALIVE = 4;
 
 struct flowgauge_slot_t {
     bit<32> signature;
@@ -85,6 +79,9 @@ struct flowgauge_other_packets_t {
     bit<32> retransmitted;
 }
 
+// Objects that this control has more than once are macros: a control of their own would put the
+// name of its instance into the names of its registers.
+//
 // 16 bits of the XOR of words. Fields of the same width can be copied, parts of a wider one cannot.
 #define FLOWGAUGE_REORDER_FOLD(name, words, high, low) \
     Hash<bit<16>>(HashAlgorithm_t.XOR16) xor_##name; \
@@ -94,9 +91,10 @@ struct flowgauge_other_packets_t {
     }
 
 // Owner of a slot. Time does not wrap here: for any clock, bits of a hash admit some flows.
-#define FLOWGAUGE_REORDER_SLOTS(name) \
-    Register<flowgauge_slot_t, bit<FLOWGAUGE_REORDER_TABLE_BITS>>(1 << FLOWGAUGE_REORDER_TABLE_BITS, {0, 0}) name; \
-    RegisterAction<flowgauge_slot_t, bit<FLOWGAUGE_REORDER_TABLE_BITS>, bit<4>>(name) follow_in_##name = { \
+#define FLOWGAUGE_REORDER_SLOTS(name, result, index) \
+    Register<flowgauge_slot_t, flowgauge_bucket_index_t>( \
+        1 << FLOWGAUGE_REORDER_TABLE_BITS, {0, 0}) name; \
+    RegisterAction<flowgauge_slot_t, flowgauge_bucket_index_t, bit<4>>(name) follow_in_##name = { \
         void apply(inout flowgauge_slot_t flow, out bit<4> had) { \
             had = this.predicate(flow.signature == mine, flow.until <= now); \
             if (flow.signature == mine || flow.until <= now) { \
@@ -105,14 +103,14 @@ struct flowgauge_other_packets_t {
             } \
         } \
     }; \
-    RegisterAction<flowgauge_slot_t, bit<FLOWGAUGE_REORDER_TABLE_BITS>, bit<4>>(name) take_in_##name = { \
+    RegisterAction<flowgauge_slot_t, flowgauge_bucket_index_t, bit<4>>(name) take_in_##name = { \
         void apply(inout flowgauge_slot_t flow, out bit<4> had) { \
             had = this.predicate(flow.signature == mine, flow.until <= now); \
             flow.signature = mine; \
             flow.until = now + FLOWGAUGE_REORDER_IDLE; \
         } \
     }; \
-    RegisterAction<flowgauge_slot_t, bit<FLOWGAUGE_REORDER_TABLE_BITS>, bit<4>>(name) end_in_##name = { \
+    RegisterAction<flowgauge_slot_t, flowgauge_bucket_index_t, bit<4>>(name) end_in_##name = { \
         void apply(inout flowgauge_slot_t flow, out bit<4> had) { \
             had = this.predicate(flow.signature == mine, flow.until <= now); \
             if (flow.signature == mine || flow.until <= now) { \
@@ -121,24 +119,22 @@ struct flowgauge_other_packets_t {
             } \
         } \
     }; \
-    RegisterAction<flowgauge_slot_t, bit<FLOWGAUGE_REORDER_TABLE_BITS>, bit<4>>(name) forget_in_##name = { \
+    RegisterAction<flowgauge_slot_t, flowgauge_bucket_index_t, bit<4>>(name) forget_in_##name = { \
         void apply(inout flowgauge_slot_t flow) { \
             if (flow.signature == mine) { \
                 flow.signature = 0; \
                 flow.until = 0; \
             } \
         } \
-    };
-
-#define FLOWGAUGE_REORDER_SLOT_ACTIONS(name, had, index) \
+    }; \
     action do_follow_in_##name() { \
-        had = follow_in_##name.execute(index); \
+        result = follow_in_##name.execute(index); \
     } \
     action do_take_in_##name() { \
-        had = take_in_##name.execute(index); \
+        result = take_in_##name.execute(index); \
     } \
     action do_end_in_##name() { \
-        had = end_in_##name.execute(index); \
+        result = end_in_##name.execute(index); \
     } \
     action do_forget_in_##name() { \
         forget_in_##name.execute(index); \
@@ -171,8 +167,8 @@ struct flowgauge_other_packets_t {
 // Upper or lower half of the prefix of a place. No half is zero, so that both halves are free or
 // neither.
 #define FLOWGAUGE_REORDER_PLACES(name, half) \
-    Register<bit<32>, bit<(FLOWGAUGE_REORDER_PLACE_BITS + 1)>>(2 << FLOWGAUGE_REORDER_PLACE_BITS, 0) name; \
-    RegisterAction<bit<32>, bit<(FLOWGAUGE_REORDER_PLACE_BITS + 1)>, bit<1>>(name) claim_##name = { \
+    Register<bit<32>, flowgauge_half_index_t>(2 << FLOWGAUGE_REORDER_PLACE_BITS, 0) name; \
+    RegisterAction<bit<32>, flowgauge_half_index_t, bit<1>>(name) claim_##name = { \
         void apply(inout bit<32> held, out bit<1> is_own) { \
             if (held == 0 || held == half) { \
                 held = half; \
@@ -183,16 +179,14 @@ struct flowgauge_other_packets_t {
         } \
     };
 
-#define FLOWGAUGE_REORDER_COUNT(type, name) \
-    Register<type, bit<(FLOWGAUGE_REORDER_PLACE_BITS + 2)>>(4 << FLOWGAUGE_REORDER_PLACE_BITS, {0, 0}) name;
-
 #define FLOWGAUGE_REORDER_COUNT_ACTION(name) \
     action do_##name() { \
-        name.execute(md.flowgauge.bank ++ md.flowgauge.followed.is_second ++ place[FLOWGAUGE_REORDER_PLACE_BITS - 1:0]); \
+        name.execute(md.flowgauge.bank ++ md.flowgauge.followed.is_second \
+            ++ place[FLOWGAUGE_REORDER_PLACE_BITS - 1:0]); \
     }
 
 control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
-                         in ingress_intrinsic_metadata_from_parser_t from_parser) {
+                         in ingress_intrinsic_metadata_from_parser_t ig_prsr_md) {
     bit<32> now;
     bit<32> mine;
     bit<16> carried;
@@ -214,9 +208,7 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
     bit<16> place;
     bit<16> other_place;
     bit<16> bucket;
-#if FLOWGAUGE_REORDER == FLOWGAUGE_REORDER_HYBRID
     bit<16> large_slot;
-#endif
     bit<16> slot;
     bit<32> expected;
     bit<32> difference;
@@ -228,11 +220,9 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
     FLOWGAUGE_REORDER_FOLD(place, places_words, 15, 0)
     FLOWGAUGE_REORDER_FOLD(other_place, places_words, 29, 14)
     FLOWGAUGE_REORDER_FOLD(bucket, places_words, 31, 16)
-#if FLOWGAUGE_REORDER == FLOWGAUGE_REORDER_HYBRID
     flowgauge_words_t large_words;
     FlowgaugeTabulation() large;
     FLOWGAUGE_REORDER_FOLD(large_slot, large_words, 15, 0)
-#endif
 
     Hash<bit<32>>(HashAlgorithm_t.IDENTITY) tick;
     Hash<bit<32>>(HashAlgorithm_t.IDENTITY) mark;
@@ -245,7 +235,7 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
     Hash<bit<32>>(HashAlgorithm_t.CUSTOM, prefix_polynomial) prefix_hash;
 
     action set_now() {
-        now = tick.get({ from_parser.global_tstamp[47:16] });
+        now = tick.get({ ig_prsr_md.global_tstamp[47:16] });
     }
 
     action set_window() {
@@ -364,8 +354,8 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
 
     action ignore() {}
 
-    // One segment in so many, by a hash, takes a slot from another flow, but not the last one of
-    // its flow.
+    // A share of segments, selected by a hash, takes a slot from another flow, but not the last one
+    // of its flow.
     table roles {
         key = {
             md.flowgauge.sound : ternary @name("sound");
@@ -400,8 +390,9 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
     }
 
 #if FLOWGAUGE_REORDER == FLOWGAUGE_REORDER_HYBRID
-    FLOWGAUGE_REORDER_SLOTS(large_slots)
-    FLOWGAUGE_REORDER_SLOT_ACTIONS(large_slots, md.flowgauge.followed.large_had, FLOWGAUGE_REORDER_LARGE)
+    FLOWGAUGE_REORDER_SLOTS(
+        large_slots, md.flowgauge.followed.large_had,
+        large_slot[FLOWGAUGE_REORDER_TABLE_BITS - 1:0])
 
     table large_flows {
         key = { md.flowgauge.followed.large_does : exact @name("does"); }
@@ -423,8 +414,9 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
     }
 #endif
 
-    FLOWGAUGE_REORDER_SLOTS(buckets)
-    FLOWGAUGE_REORDER_SLOT_ACTIONS(buckets, md.flowgauge.followed.bucket_had, FLOWGAUGE_REORDER_BUCKET)
+    FLOWGAUGE_REORDER_SLOTS(
+        buckets, md.flowgauge.followed.bucket_had,
+        bucket[FLOWGAUGE_REORDER_TABLE_BITS - 1:0])
 
     // A flow that the other slots start to track is removed here.
     table bucket_flows {
@@ -459,13 +451,13 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
     // Highest end of a segment. Sequence numbers wrap and comparisons do not: a non-negative signed
     // end is ahead of those below it down to the opposite one, and a negative one of those below it
     // and of those above the opposite one.
-    Register<bit<32>, bit<FLOWGAUGE_REORDER_SLOT_BITS>>(1 << FLOWGAUGE_REORDER_SLOT_BITS, 0) next;
-    RegisterAction<bit<32>, bit<FLOWGAUGE_REORDER_SLOT_BITS>, bit<32>>(next) begin_next = {
+    Register<bit<32>, flowgauge_slot_index_t>(1 << FLOWGAUGE_REORDER_SLOT_BITS, 0) next;
+    RegisterAction<bit<32>, flowgauge_slot_index_t, bit<32>>(next) begin_next = {
         void apply(inout bit<32> highest) {
             highest = end;
         }
     };
-    RegisterAction<bit<32>, bit<FLOWGAUGE_REORDER_SLOT_BITS>, bit<32>>(next) go_on_low = {
+    RegisterAction<bit<32>, flowgauge_slot_index_t, bit<32>>(next) go_on_low = {
         void apply(inout bit<32> highest, out bit<32> before) {
             before = highest;
             if ((int<32>) highest <= (int<32>) end && (int<32>) highest > (int<32>) opposite) {
@@ -473,7 +465,7 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
             }
         }
     };
-    RegisterAction<bit<32>, bit<FLOWGAUGE_REORDER_SLOT_BITS>, bit<32>>(next) go_on_high = {
+    RegisterAction<bit<32>, flowgauge_slot_index_t, bit<32>>(next) go_on_high = {
         void apply(inout bit<32> highest, out bit<32> before) {
             before = highest;
             if ((int<32>) highest <= (int<32>) end || (int<32>) highest > (int<32>) opposite) {
@@ -482,9 +474,6 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
         }
     };
 
-#if FLOWGAUGE_REORDER == FLOWGAUGE_REORDER_HYBRID
-    FLOWGAUGE_REORDER_EXPECT(large, large_slot, 1, FLOWGAUGE_REORDER_SLOT_OF_LARGE)
-#endif
     FLOWGAUGE_REORDER_EXPECT(bucket, bucket, 0, FLOWGAUGE_REORDER_SLOT_OF_BUCKET)
 
     action do_not_follow() {
@@ -492,6 +481,9 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
     }
 
 #if FLOWGAUGE_REORDER == FLOWGAUGE_REORDER_HYBRID
+    FLOWGAUGE_REORDER_EXPECT(
+        large, large_slot, 1, 1w1 ++ large_slot[FLOWGAUGE_REORDER_TABLE_BITS - 1:0])
+
     table expect_in_large {
         key = {
             md.flowgauge.followed.large_had : ternary @name("had");
@@ -560,18 +552,18 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
     }
 
     // Missing bytes before the highest end.
-    Register<bit<32>, bit<FLOWGAUGE_REORDER_SLOT_BITS>>(1 << FLOWGAUGE_REORDER_SLOT_BITS, 0) missing;
-    RegisterAction<bit<32>, bit<FLOWGAUGE_REORDER_SLOT_BITS>, bit<1>>(missing) clear_missing = {
+    Register<bit<32>, flowgauge_slot_index_t>(1 << FLOWGAUGE_REORDER_SLOT_BITS, 0) missing;
+    RegisterAction<bit<32>, flowgauge_slot_index_t, bit<1>>(missing) clear_missing = {
         void apply(inout bit<32> bytes) {
             bytes = 0;
         }
     };
-    RegisterAction<bit<32>, bit<FLOWGAUGE_REORDER_SLOT_BITS>, bit<1>>(missing) add_missing = {
+    RegisterAction<bit<32>, flowgauge_slot_index_t, bit<1>>(missing) add_missing = {
         void apply(inout bit<32> bytes) {
             bytes = bytes |+| difference;
         }
     };
-    RegisterAction<bit<32>, bit<FLOWGAUGE_REORDER_SLOT_BITS>, bit<1>>(missing) fill_missing = {
+    RegisterAction<bit<32>, flowgauge_slot_index_t, bit<1>>(missing) fill_missing = {
         void apply(inout bit<32> bytes, out bit<1> fills) {
             if (bytes >= length) {
                 bytes = bytes - length;
@@ -631,22 +623,24 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
         size = 8;
     }
 
-    Register<flowgauge_late_t, bit<FLOWGAUGE_REORDER_SLOT_BITS>>(1 << FLOWGAUGE_REORDER_SLOT_BITS, {0, 0}) late_segments;
-    RegisterAction<flowgauge_late_t, bit<FLOWGAUGE_REORDER_SLOT_BITS>, bit<32>>(late_segments) count_anew = {
+    Register<flowgauge_late_t, flowgauge_slot_index_t>(
+        1 << FLOWGAUGE_REORDER_SLOT_BITS, {0, 0}) late_segments;
+    RegisterAction<flowgauge_late_t, flowgauge_slot_index_t, bit<32>>(late_segments) count_anew = {
         void apply(inout flowgauge_late_t late, out bit<32> before) {
             late.window = window;
             late.odd = 1;
             before = 0;
         }
     };
-    RegisterAction<flowgauge_late_t, bit<FLOWGAUGE_REORDER_SLOT_BITS>, bit<32>>(late_segments) count_first_anew = {
+    RegisterAction<flowgauge_late_t, flowgauge_slot_index_t, bit<32>>(late_segments)
+    count_first_anew = {
         void apply(inout flowgauge_late_t late, out bit<32> before) {
             late.window = window;
             late.odd = 3;
             before = 0;
         }
     };
-    RegisterAction<flowgauge_late_t, bit<FLOWGAUGE_REORDER_SLOT_BITS>, bit<32>>(late_segments) count_none = {
+    RegisterAction<flowgauge_late_t, flowgauge_slot_index_t, bit<32>>(late_segments) count_none = {
         void apply(inout flowgauge_late_t late, out bit<32> before) {
             if (late.window == window) {
                 before = late.odd;
@@ -657,7 +651,7 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
             late.window = window;
         }
     };
-    RegisterAction<flowgauge_late_t, bit<FLOWGAUGE_REORDER_SLOT_BITS>, bit<32>>(late_segments) count_late = {
+    RegisterAction<flowgauge_late_t, flowgauge_slot_index_t, bit<32>>(late_segments) count_late = {
         void apply(inout flowgauge_late_t late, out bit<32> before) {
             if (late.window == window) {
                 before = late.odd;
@@ -718,13 +712,16 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
     FLOWGAUGE_REORDER_PLACES(upper1, upper)
     FLOWGAUGE_REORDER_PLACES(lower1, lower)
 
-    FLOWGAUGE_REORDER_COUNT(flowgauge_followed_packets_t, followed)
-    RegisterAction<flowgauge_followed_packets_t, bit<(FLOWGAUGE_REORDER_PLACE_BITS + 2)>, bit<32>>(followed) count_packet = {
+    Register<flowgauge_followed_packets_t, flowgauge_place_index_t>(
+        4 << FLOWGAUGE_REORDER_PLACE_BITS, {0, 0}) followed;
+    RegisterAction<flowgauge_followed_packets_t, flowgauge_place_index_t, bit<32>>(followed)
+    count_packet = {
         void apply(inout flowgauge_followed_packets_t count) {
             count.packets = count.packets + 1;
         }
     };
-    RegisterAction<flowgauge_followed_packets_t, bit<(FLOWGAUGE_REORDER_PLACE_BITS + 2)>, bit<32>>(followed) count_flow = {
+    RegisterAction<flowgauge_followed_packets_t, flowgauge_place_index_t, bit<32>>(followed)
+    count_flow = {
         void apply(inout flowgauge_followed_packets_t count) {
             count.packets = count.packets + 1;
             count.flows = count.flows + 1;
@@ -733,20 +730,24 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
     FLOWGAUGE_REORDER_COUNT_ACTION(count_packet)
     FLOWGAUGE_REORDER_COUNT_ACTION(count_flow)
 
-    FLOWGAUGE_REORDER_COUNT(flowgauge_out_of_order_t, out_of_order)
-    RegisterAction<flowgauge_out_of_order_t, bit<(FLOWGAUGE_REORDER_PLACE_BITS + 2)>, bit<32>>(out_of_order) count_first = {
+    Register<flowgauge_out_of_order_t, flowgauge_place_index_t>(
+        4 << FLOWGAUGE_REORDER_PLACE_BITS, {0, 0}) out_of_order;
+    RegisterAction<flowgauge_out_of_order_t, flowgauge_place_index_t, bit<32>>(out_of_order)
+    count_first = {
         void apply(inout flowgauge_out_of_order_t count) {
             count.packets = count.packets + 1;
             count.squares = count.squares + 1;
         }
     };
-    RegisterAction<flowgauge_out_of_order_t, bit<(FLOWGAUGE_REORDER_PLACE_BITS + 2)>, bit<32>>(out_of_order) count_next = {
+    RegisterAction<flowgauge_out_of_order_t, flowgauge_place_index_t, bit<32>>(out_of_order)
+    count_next = {
         void apply(inout flowgauge_out_of_order_t count) {
             count.packets = count.packets + 1;
             count.squares = count.squares + odd;
         }
     };
-    RegisterAction<flowgauge_out_of_order_t, bit<(FLOWGAUGE_REORDER_PLACE_BITS + 2)>, bit<32>>(out_of_order) count_beyond = {
+    RegisterAction<flowgauge_out_of_order_t, flowgauge_place_index_t, bit<32>>(out_of_order)
+    count_beyond = {
         void apply(inout flowgauge_out_of_order_t count) {
             count.packets = count.packets + 1;
         }
@@ -755,13 +756,16 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
     FLOWGAUGE_REORDER_COUNT_ACTION(count_next)
     FLOWGAUGE_REORDER_COUNT_ACTION(count_beyond)
 
-    FLOWGAUGE_REORDER_COUNT(flowgauge_other_packets_t, others)
-    RegisterAction<flowgauge_other_packets_t, bit<(FLOWGAUGE_REORDER_PLACE_BITS + 2)>, bit<32>>(others) count_gap = {
+    Register<flowgauge_other_packets_t, flowgauge_place_index_t>(
+        4 << FLOWGAUGE_REORDER_PLACE_BITS, {0, 0}) others;
+    RegisterAction<flowgauge_other_packets_t, flowgauge_place_index_t, bit<32>>(others)
+    count_gap = {
         void apply(inout flowgauge_other_packets_t count) {
             count.gaps = count.gaps + 1;
         }
     };
-    RegisterAction<flowgauge_other_packets_t, bit<(FLOWGAUGE_REORDER_PLACE_BITS + 2)>, bit<32>>(others) count_retransmitted = {
+    RegisterAction<flowgauge_other_packets_t, flowgauge_place_index_t, bit<32>>(others)
+    count_retransmitted = {
         void apply(inout flowgauge_other_packets_t count) {
             count.retransmitted = count.retransmitted + 1;
         }
@@ -777,67 +781,104 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
     };
 
     action do_claim_upper0() {
-        md.flowgauge.followed.upper0 = claim_upper0.execute(FLOWGAUGE_REORDER_PLACE(place));
+        md.flowgauge.followed.upper0 = claim_upper0.execute(
+            md.flowgauge.bank ++ place[FLOWGAUGE_REORDER_PLACE_BITS - 1:0]);
     }
 
     action do_claim_lower0() {
-        md.flowgauge.followed.lower0 = claim_lower0.execute(FLOWGAUGE_REORDER_PLACE(place));
+        md.flowgauge.followed.lower0 = claim_lower0.execute(
+            md.flowgauge.bank ++ place[FLOWGAUGE_REORDER_PLACE_BITS - 1:0]);
     }
 
     action do_claim_upper1() {
-        md.flowgauge.followed.upper1 = claim_upper1.execute(FLOWGAUGE_REORDER_PLACE(other_place));
+        md.flowgauge.followed.upper1 = claim_upper1.execute(
+            md.flowgauge.bank ++ other_place[FLOWGAUGE_REORDER_PLACE_BITS - 1:0]);
     }
 
     action do_claim_lower1() {
-        md.flowgauge.followed.lower1 = claim_lower1.execute(FLOWGAUGE_REORDER_PLACE(other_place));
+        md.flowgauge.followed.lower1 = claim_lower1.execute(
+            md.flowgauge.bank ++ other_place[FLOWGAUGE_REORDER_PLACE_BITS - 1:0]);
         place = other_place;
         md.flowgauge.followed.is_second = 1;
     }
 
-#define FLOWGAUGE_REORDER_FIRST_PLACE(half) \
-    table first_##half { \
-        key = { \
-            md.flowgauge.followed.kind : ternary @name("kind"); \
-            difference : ternary @name("difference"); \
-            payload : ternary @name("payload"); \
-        } \
-        actions = { \
-            do_claim_##half; \
-            ignore; \
-        } \
-        const entries = { \
-            (REORDER_NEW, _, _): do_claim_##half(); \
-            (REORDER_KNOWN, 0xffffffff, 1): ignore(); \
-            (REORDER_KNOWN, _, _): do_claim_##half(); \
-        } \
-        const default_action = ignore(); \
-        size = 4; \
+    table first_upper0 {
+        key = {
+            md.flowgauge.followed.kind : ternary @name("kind");
+            difference : ternary @name("difference");
+            payload : ternary @name("payload");
+        }
+        actions = {
+            do_claim_upper0;
+            ignore;
+        }
+        const entries = {
+            (REORDER_NEW, _, _): do_claim_upper0();
+            (REORDER_KNOWN, 0xffffffff, 1): ignore();
+            (REORDER_KNOWN, _, _): do_claim_upper0();
+        }
+        const default_action = ignore();
+        size = 4;
     }
-    FLOWGAUGE_REORDER_FIRST_PLACE(upper0)
-    FLOWGAUGE_REORDER_FIRST_PLACE(lower0)
 
-#define FLOWGAUGE_REORDER_SECOND_PLACE(half) \
-    table second_##half { \
-        key = { \
-            md.flowgauge.followed.seen : ternary @name("seen"); \
-            md.flowgauge.followed.upper0 : ternary @name("upper0"); \
-            md.flowgauge.followed.lower0 : ternary @name("lower0"); \
-        } \
-        actions = { \
-            do_claim_##half; \
-            ignore; \
-        } \
-        const entries = { \
-            (0, _, _): ignore(); \
-            (REORDER_KEEP_ALIVE, _, _): ignore(); \
-            (_, 1, 1): ignore(); \
-            (_, _, _): do_claim_##half(); \
-        } \
-        const default_action = ignore(); \
-        size = 4; \
+    table first_lower0 {
+        key = {
+            md.flowgauge.followed.kind : ternary @name("kind");
+            difference : ternary @name("difference");
+            payload : ternary @name("payload");
+        }
+        actions = {
+            do_claim_lower0;
+            ignore;
+        }
+        const entries = {
+            (REORDER_NEW, _, _): do_claim_lower0();
+            (REORDER_KNOWN, 0xffffffff, 1): ignore();
+            (REORDER_KNOWN, _, _): do_claim_lower0();
+        }
+        const default_action = ignore();
+        size = 4;
     }
-    FLOWGAUGE_REORDER_SECOND_PLACE(upper1)
-    FLOWGAUGE_REORDER_SECOND_PLACE(lower1)
+
+    table second_upper1 {
+        key = {
+            md.flowgauge.followed.seen : ternary @name("seen");
+            md.flowgauge.followed.upper0 : ternary @name("upper0");
+            md.flowgauge.followed.lower0 : ternary @name("lower0");
+        }
+        actions = {
+            do_claim_upper1;
+            ignore;
+        }
+        const entries = {
+            (0, _, _): ignore();
+            (REORDER_KEEP_ALIVE, _, _): ignore();
+            (_, 1, 1): ignore();
+            (_, _, _): do_claim_upper1();
+        }
+        const default_action = ignore();
+        size = 4;
+    }
+
+    table second_lower1 {
+        key = {
+            md.flowgauge.followed.seen : ternary @name("seen");
+            md.flowgauge.followed.upper0 : ternary @name("upper0");
+            md.flowgauge.followed.lower0 : ternary @name("lower0");
+        }
+        actions = {
+            do_claim_lower1;
+            ignore;
+        }
+        const entries = {
+            (0, _, _): ignore();
+            (REORDER_KEEP_ALIVE, _, _): ignore();
+            (_, 1, 1): ignore();
+            (_, _, _): do_claim_lower1();
+        }
+        const default_action = ignore();
+        size = 4;
+    }
 
     table count_followed {
         key = { odd : ternary @name("odd"); }
@@ -926,15 +967,15 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
         large.apply(md.flowgauge.five_tuple.crc, large_words);
         fold_large_slot();
         large_flows.apply();
-#endif
         bucket_flows.apply();
-#if FLOWGAUGE_REORDER == FLOWGAUGE_REORDER_HYBRID
-        if (md.flowgauge.followed.large_had[3:1] != 0 || (md.flowgauge.followed.large_does == REORDER_TAKE)) {
+        if (md.flowgauge.followed.large_had[3:1] != 0
+            || (md.flowgauge.followed.large_does == REORDER_TAKE)) {
             expect_in_large.apply();
         } else {
             expect_in_bucket.apply();
         }
 #else
+        bucket_flows.apply();
         expect_in_bucket.apply();
 #endif
         if (md.flowgauge.followed.kind == REORDER_NOT_FOLLOWED) {
@@ -952,11 +993,9 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
             count_followed.apply();
             count_out_of_order.apply();
             count_others.apply();
-        } else if (md.flowgauge.followed.seen != 0 && md.flowgauge.followed.seen != REORDER_KEEP_ALIVE) {
+        } else if (md.flowgauge.followed.seen != 0
+                   && md.flowgauge.followed.seen != REORDER_KEEP_ALIVE) {
             count_crowded.execute(md.flowgauge.bank);
         }
     }
 }
-#endif
-
-#endif

@@ -2,19 +2,7 @@
 //
 // A length is that of the network header and what follows. A bucket counts its packets, and the sum
 // of their lengths above its smallest length. Both counters saturate.
-#ifndef FLOWGAUGE_SIZES_P4
-#define FLOWGAUGE_SIZES_P4
 
-#include "headers.p4"
-
-#ifndef FLOWGAUGE_SIZES
-#define FLOWGAUGE_SIZES 0
-#endif
-#if FLOWGAUGE_SIZES != 0 && FLOWGAUGE_SIZES != 1
-#error "FLOWGAUGE_SIZES is neither 0 nor 1"
-#endif
-
-#if FLOWGAUGE_SIZES
 struct flowgauge_bucket_t {
     bit<32> packets;
     bit<32> excess;
@@ -88,6 +76,3 @@ control FlowgaugeSizes(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md)
         }
     }
 }
-#endif
-
-#endif

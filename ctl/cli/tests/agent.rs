@@ -85,8 +85,8 @@ fn sources_of_similar_names_have_files_of_their_own() {
     let sources = names.map(source).concat();
     let config =
         scratch.write("names.toml", format!("window = '1s'\nout = '{}'\n{sources}", out.display()));
-    run(["config", "check", &config]).quiet();
-    let outcome = run(["run", "--config", &config]);
+    run(&["config", "check", &config]).quiet();
+    let outcome = run(&["run", "--config", &config]);
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     let files = fs::read_dir(&out).unwrap();
     let files: Vec<String> =

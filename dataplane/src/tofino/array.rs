@@ -1,15 +1,12 @@
 //! Register arrays of measurements, as they are read.
 
-use super::program::{self, Program, number};
-use super::{measurement, names};
+use super::{entries, names};
 use crate::error::Failure;
 use flowgauge_bfruntime::proto;
+use flowgauge_bfruntime::schema::SYNC;
 use flowgauge_bfruntime::schema::{Schema, SchemaError, Table, TableKind};
-use flowgauge_core::Zeroed;
-use flowgauge_core::delay::{Admission, Kind};
-use flowgauge_core::{BANKS, Counters, KeyKind, MeasurementKind, Settings, WideBank};
+use flowgauge_core::BANKS;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// A register array with both banks, or a persistent one without banks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,85 +30,15 @@ pub(super) struct Array {
 /// with one value.
 pub(super) type Cells = Vec<Vec<[u32; 2]>>;
 
-/// Contents read of a bank.
-pub(super) struct Reading {
-    pub(super) bank: Arc<WideBank>,
-    /// Indices of the non-empty elements in any pipe, for each array.
-    pub(super) raised: Vec<Vec<usize>>,
-    /// Number of elements that changed while they were read, and were left out.
-    pub(super) changed: usize,
-    /// Inconsistency between the sums of a closed bank and what the switch has derived from them,
-    /// if any.
-    pub(super) difference: Option<String>,
-}
-
-impl Reading {
-    /// Merges arrays and counters over all pipes.
-    pub(super) fn of(
-        settings: &Settings,
-        admissions: &[(Kind, Admission)],
-        arrays: &[Array],
-        cells: &[Cells],
-        counters: Counters,
-    ) -> Self {
-        let mut bank = WideBank::counted();
-        let changed = Arc::get_mut(&mut bank).map_or(0, |bank| {
-            bank.counters = counters;
-            let changed = measurement::merge(settings, cells, bank);
-            measurement::set_shares(settings, admissions, bank);
-            changed
-        });
-        let raised = arrays.iter().zip(cells).map(|(array, cells)| array.raised(cells)).collect();
-        Reading {
-            bank,
-            raised,
-            changed,
-            difference: measurement::difference(settings, arrays, cells),
-        }
+/// Checks that a register or counter can be copied at once.
+pub(super) fn check_syncs(table: &Table) -> Result<(), Failure> {
+    match table.offers(SYNC) {
+        true => Ok(()),
+        false => Err(Failure::program(format!(
+            "{} has no operation {SYNC}, by which it is read; is it p4/flowgauge.p4?",
+            table.name
+        ))),
     }
-}
-
-/// Finds the arrays of a measurement for each key.
-pub(super) fn find_all<'a>(
-    schema: &'a Schema,
-    of: MeasurementKind,
-    part: &str,
-) -> Result<Vec<(KeyKind, &'a Table)>, Failure> {
-    let mut found = Vec::new();
-    for key in KeyKind::ALL {
-        match schema.table(&names::of(of, key, part)) {
-            Ok(table) => found.push((key, table)),
-            Err(SchemaError::Missing { .. }) => {}
-            Err(error) => return Err(Failure::program(error)),
-        }
-    }
-    Ok(found)
-}
-
-/// Finds the array of a measurement, with its key.
-pub(super) fn find<'a>(
-    schema: &'a Schema,
-    of: MeasurementKind,
-    part: &str,
-) -> Result<Option<(KeyKind, &'a Table)>, Failure> {
-    Ok(find_all(schema, of, part)?.into_iter().next())
-}
-
-/// Returns the number of elements of a bank as a power of two.
-pub(super) fn bits_of_bank(table: &Table) -> Result<u32, Failure> {
-    let per_bank = table.size / BANKS as u64;
-    if !per_bank.is_power_of_two() || per_bank * BANKS as u64 != table.size {
-        let problem = format!(
-            "{} has {} registers, which are not two banks of a power of two",
-            table.name, table.size
-        );
-        return Err(Failure::program(problem));
-    }
-    Ok(per_bank.trailing_zeros())
-}
-
-pub(super) fn wrong(item: &str, is: String, must: String) -> Failure {
-    Failure::program(format!("{item} is {is} and must be {must}"))
 }
 
 impl Array {
@@ -133,7 +60,7 @@ impl Array {
         table.key(names::REGISTER_INDEX).map_err(find)?;
         let size = (self.per_bank * self.banks) as u64;
         if table.size != size {
-            return Err(wrong(
+            return Err(Failure::mismatch(
                 &table.name,
                 format!("{:?} of {}", table.kind, table.size),
                 format!("a register of {size}"),
@@ -146,10 +73,10 @@ impl Array {
                     format!("{:?} of {bits} bits", table.kind),
                     format!("a register of {} bits", self.bits),
                 );
-                return Err(wrong(&table.name, is, must));
+                return Err(Failure::mismatch(&table.name, is, must));
             }
         }
-        program::check_syncs(table)
+        check_syncs(table)
     }
 
     /// Returns the indices of a bank's elements.
@@ -163,11 +90,10 @@ impl Array {
     /// and, for levels, a value that the hash can produce.
     pub(super) fn read(
         &self,
-        program: &Program,
+        table: &Table,
         bank: usize,
         answer: &[proto::TableEntry],
     ) -> Result<Cells, Failure> {
-        let table = program.table(&self.table)?;
         let values = self
             .fields
             .iter()
@@ -175,7 +101,7 @@ impl Array {
             .collect::<Result<Vec<_>, _>>()?;
         let mut cells = Cells::new();
         let mut halves = [Vec::new(), Vec::new()];
-        let elements = program.indexed(table, names::REGISTER_INDEX, self.of_bank(bank), answer)?;
+        let elements = entries::indexed(table, names::REGISTER_INDEX, self.of_bank(bank), answer)?;
         for (index, message) in self.of_bank(bank).zip(elements) {
             let name = || format!("{}[{index}]", table.name);
             let fields = message.data.as_ref().map(|data| &data.fields[..]).unwrap_or_default();
@@ -183,7 +109,7 @@ impl Array {
             for field in fields {
                 let mut known = values.iter().zip(&mut halves);
                 let known = known.find_map(|(value, half)| {
-                    number(field, value.id).map(|bytes| (value, half, bytes))
+                    entries::number(field, value.id).map(|bytes| (value, half, bytes))
                 });
                 let (value, half, bytes) = known
                     .ok_or_else(|| Failure::answer(format!("{} has another field", name())))?;

@@ -4,7 +4,7 @@ use super::names;
 use super::table::{DesiredState, MatchTable, TableContents};
 use crate::error::Failure;
 use flowgauge_bfruntime::Match;
-use flowgauge_bfruntime::schema::{Schema, SchemaError};
+use flowgauge_bfruntime::schema::Schema;
 use flowgauge_core::{HashMode, KeyKind, Tabulation};
 
 /// Suffixes of the fields of CRCs.
@@ -16,15 +16,6 @@ const PROTOCOL: [&str; 2] = ["protocol", "next_header"];
 /// Four tables from a byte of the CRC, most significant first, to a word, for the register hash.
 const REGISTERS: &str = "hash.tabulation";
 const BYTE: &str = "byte";
-
-/// Finds the register hash of a program.
-pub(super) fn find(schema: &Schema) -> Result<HashMode, Failure> {
-    match schema.table(&name(REGISTERS, 0)) {
-        Ok(_) => Ok(HashMode::Tabulated),
-        Err(SchemaError::Missing { .. }) => Ok(HashMode::Crc32),
-        Err(error) => Err(Failure::program(error)),
-    }
-}
 
 fn name(tabulation: &str, index: usize) -> String {
     format!("{tabulation}.words{index}")

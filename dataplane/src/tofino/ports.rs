@@ -1,11 +1,14 @@
-//! Frames received by the ports of a switch, by the counters of their MACs.
+//! Ports of a switch: their configuration, and the frames that they received, by the counters of
+//! their MACs.
 
+use super::entries;
+use super::options::Port;
 use super::program::Program;
 use super::session::Session;
 use crate::error::Failure;
 use crate::losses::{LossCause, Losses};
 use crate::tally::{Odometer, Tally};
-use flowgauge_bfruntime::{Data, fixed};
+use flowgauge_bfruntime::{Data, Entry, Key, Match, Place, Value, codec, fixed, proto};
 use std::time::{Duration, Instant};
 
 /// Interval of port reads within a window. A driver queries all MACs one after the other.
@@ -102,6 +105,70 @@ impl Ports {
     }
 }
 
+/// Configures a port. An existing port with the same configuration is only enabled or disabled; one
+/// with another speed or error correction is an error, since a port that is removed and added again
+/// loses its link.
+pub(super) async fn configure(
+    session: &mut Session,
+    program: &Program,
+    port: &Port,
+) -> Result<(), Failure> {
+    let what = format!("configuring {} {}", fixed::PORT, port.dev_port);
+    let table = program.table(fixed::PORT)?;
+    let number = Match::Exact(port.dev_port.to_be_bytes().to_vec());
+    let key: Key = [(fixed::DEV_PORT.to_owned(), number)].into();
+    let fields = vec![
+        (fixed::SPEED.to_owned(), Value::Text(port.speed.on_switch())),
+        (fixed::FEC.to_owned(), Value::Text(port.fec.on_switch().to_owned())),
+        (fixed::PORT_ENABLE.to_owned(), Value::Bool(port.enable)),
+    ];
+    let entry = Entry { place: Place::Key(key.clone()), data: Data { action: None, fields } };
+    let insertion = entries::update(table, proto::update::Type::Insert, &entry)?;
+    match session.write(&what, vec![insertion], 1).await {
+        Err(failure) if failure.is_there() => {}
+        done => return done,
+    }
+    let request = Entry { place: Place::Key(key), data: Data::default() };
+    let request = codec::encode_entry(table, &request).map_err(Failure::program)?;
+    let request = proto::TableEntry { data: None, ..request };
+    let answer = session.read_elements(table, vec![request]).await?;
+    let [message] = &answer[..] else {
+        let (entries, number) = (answer.len(), port.dev_port);
+        return Err(Failure::answer(format!("{entries} entries of port {number}")));
+    };
+    if is_as_wanted(port, &entries::decode(program.schema(), table, message)?)? {
+        return Ok(());
+    }
+    let change = entries::update(table, proto::update::Type::Modify, &entry)?;
+    session.write(&what, vec![change], 1).await
+}
+
+/// Returns whether an existing port is up or down as desired. A different speed or error correction
+/// is an error.
+fn is_as_wanted(port: &Port, entry: &Entry) -> Result<bool, Failure> {
+    let wanted =
+        [(fixed::SPEED, port.speed.on_switch()), (fixed::FEC, port.fec.on_switch().to_owned())];
+    let mut differences = Vec::new();
+    for (name, wanted) in wanted {
+        match entry.data.values(name).next() {
+            Some(Value::Text(is)) if *is == wanted => {}
+            Some(Value::Text(is)) => differences.push(format!("{name} {is} and not {wanted}")),
+            _ => return Err(Failure::answer(format!("port {} has no {name}", port.dev_port))),
+        }
+    }
+    if !differences.is_empty() {
+        let (number, differences) = (port.dev_port, differences.join(" and "));
+        let advice = format!(
+            "remove it on the switch (`bfrt.port.port.delete({number})`), or give --switch-port what it has"
+        );
+        let problem = format!(
+            "port {number} is there with {differences}; a change would take its link down: {advice}"
+        );
+        return Err(Failure::options(problem));
+    }
+    Ok(entry.data.values(fixed::PORT_ENABLE).next() == Some(&Value::Bool(port.enable)))
+}
+
 /// Fields read of a port.
 const FIELDS: [&str; 5] =
     [fixed::RECEIVED, fixed::WITH_ERROR, fixed::NO_ROOM, fixed::PAUSE, fixed::PRIORITY_PAUSE];
@@ -125,7 +192,7 @@ pub(super) async fn read(
     };
     let mut all = Counters::default();
     for message in &answer {
-        let entry = program.decode(table, message)?;
+        let entry = entries::decode(program.schema(), table, message)?;
         let number = |name| {
             number(&entry.data, name)
                 .ok_or_else(|| Failure::answer(format!("{}: no {name}", table.name)))

@@ -1,14 +1,15 @@
-//! Program on a switch, derived from its schema: its features, and the identifiers for reads and
-//! writes.
+//! Program on a switch: the settings that it states, checked against its schema, and the
+//! identifiers for reads and writes.
 
 use super::array::{self, Array};
 use super::measurement::{self, ROWS};
+use super::statement::Statement;
 use super::table::{Content, DesiredState, MatchTable, TableContents};
-use super::{hash, names};
+use super::{entries, hash, names};
 use crate::capabilities::{Capabilities, Clock};
 use crate::error::Failure;
-use flowgauge_bfruntime::schema::{Field, SYNC, Schema, SchemaError, Table, TableKind};
-use flowgauge_bfruntime::{Data, Entry, Key, Match, Place, Value, codec, fixed, proto};
+use flowgauge_bfruntime::schema::{Field, Schema, SchemaError, Table, TableKind};
+use flowgauge_bfruntime::{Data, Entry, Key, Match, Place, proto};
 use flowgauge_core::{BANKS, Counters, KeyKind, MeasurementKind, Settings};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,42 +18,50 @@ use std::ops::Range;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Program {
     schema: Schema,
-    /// Settings that it was compiled for.
+    statement: Statement,
+    /// Settings that it was compiled for, as it states them.
     pub(super) settings: Settings,
 }
 
-/// Returns the optional arrays and tables of this build.
-fn extras(schema: &Schema, settings: &Settings) -> (Vec<Array>, Vec<MatchTable>) {
-    let (mut arrays, mut tables) = measurement::extras(settings);
-    arrays.retain(|array| schema.table(&array.table).is_ok());
-    tables.retain(|table| schema.table(table.name()).is_ok());
-    (arrays, tables)
-}
-
 impl Program {
-    /// Looks up everything that is needed in a schema.
+    /// Reads the settings that a program states, and looks up everything that they imply, so that
+    /// nothing can be missing later.
     pub(super) fn new(schema: Schema) -> Result<Self, Failure> {
         check(&schema)?;
-        let settings = measurement::find(&schema)?;
-        let (arrays, tables) = extras(&schema, &settings);
-        arrays.iter().try_for_each(|array| array.check(&schema))?;
-        tables.iter().try_for_each(|table| table.check(&schema))?;
+        let statement = Statement::read(&schema)?;
+        let settings = measurement::settings(&statement)?;
+        let program = Program { schema, statement, settings };
+        let schema = &program.schema;
+        program.arrays(&settings)?.iter().try_for_each(|array| array.check(schema))?;
+        program.tables(&settings)?.iter().try_for_each(|table| table.check(schema))?;
         for key in KeyKind::ALL.into_iter().filter(|key| settings.uses(*key)) {
-            hash::check_key(&schema, key)?;
+            hash::check_key(schema, key)?;
         }
-        Ok(Program { schema, settings })
+        Ok(program)
     }
 
-    /// Returns the bfrt.json schema that this was derived from.
+    /// Returns the bfrt.json schema.
     pub(super) fn schema(&self) -> &Schema {
         &self.schema
     }
 
+    /// Returns the compiler definitions that the program states.
+    pub(super) fn statement(&self) -> &Statement {
+        &self.statement
+    }
+
     /// Returns the arrays for these settings, followed by the optional arrays of this build.
-    pub(super) fn arrays(&self, wanted: &Settings) -> Vec<Array> {
+    pub(super) fn arrays(&self, wanted: &Settings) -> Result<Vec<Array>, Failure> {
         let mut arrays = measurement::arrays(wanted);
-        arrays.extend(extras(&self.schema, wanted).0);
-        arrays
+        arrays.extend(measurement::extras(&self.statement, wanted)?.0);
+        Ok(arrays)
+    }
+
+    /// Returns the match tables for these settings, followed by the optional tables of this build.
+    fn tables(&self, wanted: &Settings) -> Result<Vec<MatchTable>, Failure> {
+        let mut tables = measurement::tables(wanted);
+        tables.extend(measurement::extras(&self.statement, wanted)?.1);
+        Ok(tables)
     }
 
     /// Checks that frames can be forwarded between these ports.
@@ -153,9 +162,7 @@ impl Program {
         desired: &DesiredState,
         forward: &[(u32, u32)],
     ) -> Result<Vec<Content>, Failure> {
-        let besides = extras(&self.schema, wanted).1;
-        let mut wanted = measurement::tables(wanted);
-        wanted.extend(besides);
+        let mut wanted = self.tables(wanted)?;
         if !forward.is_empty() {
             let [key, parameter] = [names::FORWARD_KEY, names::SEND_PARAMETER];
             let port = |port: u32| names::bytes(port, names::PORT_BITS);
@@ -175,7 +182,7 @@ impl Program {
                 filling,
             ));
         }
-        wanted.iter().map(|table| table.content(self, desired)).collect()
+        wanted.iter().map(|table| table.content(&self.schema, desired)).collect()
     }
 
     /// Returns the desired contents of the tables whose actions change while the switch counts.
@@ -184,20 +191,22 @@ impl Program {
         wanted: &Settings,
         desired: &DesiredState,
     ) -> Result<Vec<Content>, Failure> {
-        let besides = extras(&self.schema, wanted).1;
-        let tables = measurement::tables(wanted).into_iter().chain(besides);
-        tables.filter(MatchTable::changes).map(|table| table.content(self, desired)).collect()
+        let tables = self.tables(wanted)?.into_iter();
+        tables
+            .filter(MatchTable::changes)
+            .map(|table| table.content(&self.schema, desired))
+            .collect()
     }
 
     /// Returns the update that makes a bank active.
     pub(super) fn set_bank(&self, bank: usize) -> Result<proto::Update, Failure> {
         let table = self.table(names::BANK)?;
-        let data = action_data(
+        let data = entries::action_data(
             table,
             names::SET_BANK,
             &[(names::BANK_PARAMETER, vec![(bank & 1) as u8])],
         )?;
-        update(table, proto::update::Type::Modify, &Entry { place: Place::Default, data })
+        entries::update(table, proto::update::Type::Modify, &Entry { place: Place::Default, data })
     }
 
     /// Decodes the active bank from an answer.
@@ -206,7 +215,7 @@ impl Program {
             return Err(Failure::answer(format!("{} default entries of one table", answer.len())));
         };
         let table = self.table(names::BANK)?;
-        let entry = self.decode(table, message)?;
+        let entry = entries::decode(&self.schema, table, message)?;
         let action = table.action(names::SET_BANK).map_err(Failure::program)?;
         let parameter = action.field(names::BANK_PARAMETER).map_err(Failure::program)?;
         match (entry.place, entry.data.action.as_deref(), entry.data.bytes(&parameter.name)) {
@@ -215,23 +224,6 @@ impl Program {
             }
             _ => Err(Failure::answer(format!("the default entry of {} says no bank", table.name))),
         }
-    }
-
-    /// Decodes an entry, which must be of this table.
-    pub(super) fn decode(
-        &self,
-        table: &Table,
-        message: &proto::TableEntry,
-    ) -> Result<Entry, Failure> {
-        if message.table_id != table.id {
-            return Err(Failure::answer(format!(
-                "an entry of table {} and not of {}, {}",
-                message.table_id, table.name, table.id
-            )));
-        }
-        let (_, entry) = codec::decode_entry(&self.schema, message)
-            .map_err(|error| Failure::answer(error.to_string()))?;
-        Ok(entry)
     }
 
     /// Returns the indices of a bank's counters.
@@ -248,7 +240,7 @@ impl Program {
         let table = self.table(names::FRAMES)?;
         let (packets, bytes) =
             (self.field(table, names::PACKETS)?, self.field(table, names::BYTES)?);
-        let indexed = self.indexed(table, names::COUNTER_INDEX, Self::classes(bank), answer)?;
+        let indexed = entries::indexed(table, names::COUNTER_INDEX, Self::classes(bank), answer)?;
         let mut classes = [0; names::CLASSES];
         let mut counters = Counters::default();
         for ((index, message), class) in Self::classes(bank).zip(indexed).zip(&mut classes) {
@@ -257,7 +249,7 @@ impl Program {
                 let problem = |problem: String| {
                     Failure::answer(format!("{}[{index}]: {problem}", table.name))
                 };
-                let mut values = fields.iter().filter_map(|part| number(part, field.id));
+                let mut values = fields.iter().filter_map(|part| entries::number(part, field.id));
                 let (Some(value), None) = (values.next(), values.next()) else {
                     return Err(problem(format!("{} is not there exactly once", field.name)));
                 };
@@ -278,82 +270,6 @@ impl Program {
 
     fn field<'a>(&self, table: &'a Table, name: &str) -> Result<&'a Field, Failure> {
         table.field(name).map_err(Failure::program)
-    }
-
-    /// Returns the entries that request elements of a register or counter.
-    pub(super) fn elements(
-        &self,
-        table: &Table,
-        key: &str,
-        range: Range<usize>,
-    ) -> Result<Vec<proto::TableEntry>, Failure> {
-        let key = table.key(key).map_err(Failure::program)?;
-        let entry = |index: usize| {
-            let exact = proto::key_field::Exact { value: (index as u32).to_be_bytes().to_vec() };
-            let field = proto::KeyField {
-                field_id: key.id,
-                match_type: Some(proto::key_field::MatchType::Exact(exact)),
-            };
-            let value =
-                Some(proto::table_entry::Value::Key(proto::TableKey { fields: vec![field] }));
-            proto::TableEntry { table_id: table.id, value, ..Default::default() }
-        };
-        Ok(range.map(entry).collect())
-    }
-
-    /// Sorts the requested entries of an indexed table; each must be present once.
-    pub(super) fn indexed<'a>(
-        &self,
-        table: &Table,
-        key: &str,
-        range: Range<usize>,
-        answer: &'a [proto::TableEntry],
-    ) -> Result<Vec<&'a proto::TableEntry>, Failure> {
-        let problem = |problem: String| Failure::answer(format!("{}: {problem}", table.name));
-        let key = table.key(key).map_err(Failure::program)?;
-        let mut indexed = vec![None; range.len()];
-        for message in answer {
-            if message.table_id != table.id {
-                return Err(problem(format!(
-                    "an entry of table {} and not of {}",
-                    message.table_id, table.id
-                )));
-            }
-            let Some(proto::table_entry::Value::Key(fields)) = &message.value else {
-                return Err(problem("an entry without a key".into()));
-            };
-            let [
-                proto::KeyField {
-                    field_id,
-                    match_type: Some(proto::key_field::MatchType::Exact(exact)),
-                },
-            ] = &fields.fields[..]
-            else {
-                return Err(problem("an entry whose key is no index".into()));
-            };
-            if *field_id != key.id {
-                return Err(problem(format!("a key field {field_id} and not {}", key.id)));
-            }
-            let index = key
-                .kind
-                .decode(&exact.value)
-                .map_err(|error| problem(format!("index: {error}")))?;
-            let at = usize::try_from(index).ok().and_then(|index| index.checked_sub(range.start));
-            let slot = at.and_then(|at| indexed.get_mut(at));
-            let asked = || {
-                format!(
-                    "an index {index}, where {} to {} were asked for",
-                    range.start,
-                    range.end.saturating_sub(1)
-                )
-            };
-            if slot.ok_or_else(|| problem(asked()))?.replace(message).is_some() {
-                return Err(problem(format!("index {index} twice")));
-            }
-        }
-        let missing = indexed.iter().filter(|entry| entry.is_none()).count();
-        let complete: Option<Vec<_>> = indexed.into_iter().collect();
-        complete.ok_or_else(|| problem(format!("{missing} of {} entries are missing", range.len())))
     }
 
     /// Returns the updates that clear the counters of a bank and the non-empty elements of its
@@ -411,7 +327,7 @@ impl Program {
                 key.to_owned(),
                 Match::Exact((index as u32).to_be_bytes().to_vec()),
             )]);
-            update(
+            entries::update(
                 table,
                 proto::update::Type::Modify,
                 &Entry { place: Place::Key(key), data: data.clone() },
@@ -419,80 +335,6 @@ impl Program {
         };
         indices.map(one).collect()
     }
-
-    /// Returns the entry that requests a port.
-    pub(super) fn port_entry(
-        &self,
-        port: &super::Port,
-    ) -> Result<(&Table, proto::TableEntry), Failure> {
-        let table = self.table(fixed::PORT)?;
-        let entry = codec::encode_entry(
-            table,
-            &Entry { place: Place::Key(port_key(port)), data: Data::default() },
-        );
-        Ok((table, proto::TableEntry { data: None, ..entry.map_err(Failure::program)? }))
-    }
-
-    /// Returns whether an existing port is up or down as desired. A different speed or error
-    /// correction is an error.
-    pub(super) fn check_port(
-        &self,
-        port: &super::Port,
-        answer: &[proto::TableEntry],
-    ) -> Result<bool, Failure> {
-        let [message] = answer else {
-            return Err(Failure::answer(format!(
-                "{} entries of port {}",
-                answer.len(),
-                port.dev_port
-            )));
-        };
-        let entry = self.decode(self.table(fixed::PORT)?, message)?;
-        let wanted =
-            [(fixed::SPEED, port.speed.on_switch()), (fixed::FEC, port.fec.on_switch().to_owned())];
-        let mut differences = Vec::new();
-        for (name, wanted) in wanted {
-            match entry.data.values(name).next() {
-                Some(Value::Text(is)) if *is == wanted => {}
-                Some(Value::Text(is)) => differences.push(format!("{name} {is} and not {wanted}")),
-                _ => return Err(Failure::answer(format!("port {} has no {name}", port.dev_port))),
-            }
-        }
-        if !differences.is_empty() {
-            let (number, differences) = (port.dev_port, differences.join(" and "));
-            let advice = format!(
-                "remove it on the switch (`bfrt.port.port.delete({number})`), or give --switch-port what it has"
-            );
-            let problem = format!(
-                "port {number} is there with {differences}; a change would take its link down: {advice}"
-            );
-            return Err(Failure::options(problem));
-        }
-        Ok(entry.data.values(fixed::PORT_ENABLE).next() == Some(&Value::Bool(port.enable)))
-    }
-
-    /// Returns the update that creates or modifies a port.
-    pub(super) fn port(
-        &self,
-        port: &super::Port,
-        kind: proto::update::Type,
-    ) -> Result<proto::Update, Failure> {
-        let table = self.table(fixed::PORT)?;
-        let fields = vec![
-            (fixed::SPEED.to_owned(), Value::Text(port.speed.on_switch())),
-            (fixed::FEC.to_owned(), Value::Text(port.fec.on_switch().to_owned())),
-            (fixed::PORT_ENABLE.to_owned(), Value::Bool(port.enable)),
-        ];
-        update(
-            table,
-            kind,
-            &Entry { place: Place::Key(port_key(port)), data: Data { action: None, fields } },
-        )
-    }
-}
-
-fn port_key(port: &super::Port) -> Key {
-    [(fixed::DEV_PORT.to_owned(), Match::Exact(port.dev_port.to_be_bytes().to_vec()))].into()
 }
 
 /// Looks up the names that every program has, so that none can be missing later.
@@ -511,53 +353,7 @@ fn check(schema: &Schema) -> Result<(), Failure> {
     if (&frames.kind, frames.size) != (&TableKind::Counter, size as u64) {
         let (is, must) =
             (format!("{:?} of {}", frames.kind, frames.size), format!("a counter of {size}"));
-        return Err(array::wrong(&frames.name, is, must));
+        return Err(Failure::mismatch(&frames.name, is, must));
     }
-    check_syncs(frames)
-}
-
-/// Checks that a register or counter can be copied at once.
-pub(super) fn check_syncs(table: &Table) -> Result<(), Failure> {
-    match table.offers(SYNC) {
-        true => Ok(()),
-        false => Err(Failure::program(format!(
-            "{} has no operation {SYNC}, by which it is read; is it p4/flowgauge.p4?",
-            table.name
-        ))),
-    }
-}
-
-pub(super) fn action_data(
-    table: &Table,
-    action: &str,
-    values: &[(&str, Vec<u8>)],
-) -> Result<Data, Failure> {
-    let action = table.action(action).map_err(Failure::program)?;
-    let mut data = Vec::new();
-    for (parameter, value) in values {
-        data.push((&*action.field(parameter).map_err(Failure::program)?.name, value.clone()));
-    }
-    Ok(Data { action: Some(action.name.clone()), ..Data::fields(data) })
-}
-
-/// Encodes an update of an entry. It fits the schema, which was checked.
-pub(super) fn update(
-    table: &Table,
-    kind: proto::update::Type,
-    entry: &Entry,
-) -> Result<proto::Update, Failure> {
-    let message = codec::encode_entry(table, entry).map_err(Failure::program)?;
-    Ok(proto::Update { r#type: kind.into(), entity: Some(entity(message)) })
-}
-
-pub(super) fn entity(entry: proto::TableEntry) -> proto::Entity {
-    proto::Entity { entity: Some(proto::entity::Entity::TableEntry(entry)) }
-}
-
-/// Returns the number in a field, if it is the field with this ID.
-pub(super) fn number(field: &proto::DataField, id: u32) -> Option<&[u8]> {
-    match &field.value {
-        Some(proto::data_field::Value::Stream(bytes)) if field.field_id == id => Some(bytes),
-        _ => None,
-    }
+    array::check_syncs(frames)
 }

@@ -4,18 +4,19 @@
 //! call fails, so that an answer of a restarted switch is never mistaken for one of the switch
 //! before.
 
+use super::entries::entity;
 use super::options::{Options, Tls};
-use super::program::{Program, entity};
 use super::status::code_name;
 use crate::error::Failure;
 use flowgauge_bfruntime::proto::bf_runtime_client::BfRuntimeClient;
 use flowgauge_bfruntime::proto::{self, stream_message_request, stream_message_response};
 use flowgauge_bfruntime::schema::{SYNC, Schema, Table};
-use flowgauge_bfruntime::{Pipes, client, fixed};
+use flowgauge_bfruntime::{Pipes, client};
 use std::future::Future;
 use std::io;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity, Uri};
@@ -44,6 +45,12 @@ const LONGEST_SYNC: Duration = Duration::from_secs(5);
 /// servers end the connection of a client that sends more than a few within five minutes.
 #[cfg(target_os = "linux")]
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(5), 3);
+
+/// Creates the runtime of the calls.
+pub(super) fn runtime() -> Result<Runtime, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| Failure::Runtime { problem: error.to_string() })
+}
 
 /// A subscribed client that has bound its program.
 pub(super) struct Session {
@@ -432,27 +439,6 @@ impl Session {
             check_errors(&answer.into_inner().status, what)?;
         }
         Ok(())
-    }
-
-    /// Configures a port. An existing port with the same configuration is only enabled or disabled;
-    /// one with another speed or error correction is an error, since a port that is removed and
-    /// added again loses its link.
-    pub(super) async fn configure_port(
-        &mut self,
-        program: &Program,
-        port: &super::Port,
-    ) -> Result<(), Failure> {
-        let what = format!("configuring {} {}", fixed::PORT, port.dev_port);
-        match self.write(&what, vec![program.port(port, proto::update::Type::Insert)?], 1).await {
-            Err(failure) if failure.is_there() => {}
-            done => return done,
-        }
-        let (table, entry) = program.port_entry(port)?;
-        let answer = self.read(table, vec![entry]).await?;
-        if program.check_port(port, &answer)? {
-            return Ok(());
-        }
-        self.write(&what, vec![program.port(port, proto::update::Type::Modify)?], 1).await
     }
 }
 

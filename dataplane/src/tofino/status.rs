@@ -12,6 +12,11 @@ impl Failure {
         Failure::Program { problem: problem.to_string() }
     }
 
+    /// Returns the failure of an item of the program that is something else than it must be.
+    pub(crate) fn mismatch(item: &str, is: String, must: String) -> Self {
+        Failure::program(format!("{item} is {is} and must be {must}"))
+    }
+
     pub(crate) fn options(problem: impl ToString) -> Self {
         Failure::Options { problem: problem.to_string() }
     }

@@ -1,7 +1,6 @@
 //! Match tables: their required form in the program, and their desired contents.
 
-use super::program::{Program, action_data};
-use super::{array, names};
+use super::{entries, names};
 use crate::error::Failure;
 use crate::tables::Tables;
 use flowgauge_bfruntime::schema::{Schema, SchemaError, TableKind};
@@ -92,11 +91,6 @@ impl MatchTable {
         }
     }
 
-    /// Returns the name.
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Returns the table, marked as one whose actions change while the switch counts.
     pub(super) fn that_changes(self, changes: bool) -> Self {
         MatchTable { changes, ..self }
@@ -108,7 +102,7 @@ impl MatchTable {
             |error: SchemaError| Failure::program(format!("{error}; is it p4/flowgauge.p4?"));
         let table = schema.table(&self.name).map_err(find)?;
         let wrong = |item: &str, is: u32, must: u32| {
-            Err(array::wrong(item, format!("{is} bits wide"), must.to_string()))
+            Err(Failure::mismatch(item, format!("{is} bits wide"), must.to_string()))
         };
         for (key, must) in &self.keys {
             let is = table.key(key).map_err(find)?.kind.bits().map_err(Failure::program)?;
@@ -119,7 +113,7 @@ impl MatchTable {
         let action =
             self.action.as_ref().map(|action| table.action(action)).transpose().map_err(find)?;
         if action.is_none() && table.kind != TableKind::RegisterParameter {
-            return Err(array::wrong(
+            return Err(Failure::mismatch(
                 &table.name,
                 format!("{:?}", table.kind),
                 "a parameter of a register".to_owned(),
@@ -144,15 +138,15 @@ impl MatchTable {
     /// Returns the desired contents in the program's terms.
     pub(super) fn content(
         &self,
-        program: &Program,
+        schema: &Schema,
         desired: &DesiredState,
     ) -> Result<Content, Failure> {
-        let table = program.table(&self.name)?;
+        let table = schema.table(&self.name).map_err(Failure::program)?;
         let TableContents { entries, default } = (self.filling)(desired);
         let data = |values: Values| {
             let named: Vec<_> = self.parameters.iter().map(|(name, _)| *name).zip(values).collect();
             match &self.action {
-                Some(action) => action_data(table, action, &named),
+                Some(action) => entries::action_data(table, action, &named),
                 None => Ok(Data::fields(named)),
             }
         };

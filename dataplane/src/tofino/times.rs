@@ -3,8 +3,8 @@
 use super::measurement::Staggered;
 use super::options::Options;
 use super::program::Program;
-use super::session::Session;
-use super::{active, names};
+use super::session::{self, Session};
+use super::{bank, entries, names};
 use crate::error::{Error, Failure};
 use flowgauge_bfruntime::proto;
 use flowgauge_bfruntime::schema::Table;
@@ -70,40 +70,34 @@ impl ReadTimes {
 /// [`Error::Switch`] if the switch cannot be reached, another client has bound its program, or the
 /// program is not flowgauge's.
 pub fn read_times(options: &Options) -> Result<ReadTimes, Error> {
-    let failed = |failure| Error::Switch {
-        operation: "measure reads",
-        target: options.address.clone(),
-        failure,
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime =
-        runtime.map_err(|error| failed(Failure::Runtime { problem: error.to_string() }))?;
-    runtime.block_on(measure(options)).map_err(failed)
+    session::runtime().and_then(|runtime| runtime.block_on(measure(options))).map_err(|failure| {
+        Error::Switch { operation: "measure reads", target: options.address.clone(), failure }
+    })
 }
 
 async fn measure(options: &Options) -> Result<ReadTimes, Failure> {
     let (mut session, schema) = Session::open(options, false).await?;
     let program = Program::new(schema)?;
-    let idle = active(&mut session, &program).await? & 1 ^ 1;
+    let idle = bank::active(&mut session, &program).await? & 1 ^ 1;
     let mut reader = Reader { session: &mut session, batch: options.batch, tables: Vec::new() };
     let frames = program.table(names::FRAMES)?;
-    let elements = program.elements(frames, names::COUNTER_INDEX, Program::classes(idle))?;
+    let elements = entries::elements(frames, names::COUNTER_INDEX, Program::classes(idle))?;
     reader.measure(frames, elements, Some(program.clear_counters(idle)?)).await?;
-    for array in program.arrays(&program.settings) {
+    for array in program.arrays(&program.settings)? {
         let table = program.table(&array.table)?;
-        let elements = program.elements(table, names::REGISTER_INDEX, array.of_bank(idle))?;
+        let elements = entries::elements(table, names::REGISTER_INDEX, array.of_bank(idle))?;
         reader
             .measure(table, elements, Some(program.clear_array(idle, &array, 0..array.per_bank)?))
             .await?;
     }
     if program.settings.cardinality.mode == Mode::Staggered {
-        let staggered = Staggered::built(program.schema(), &program.settings)?;
+        let staggered = Staggered::built(program.schema(), program.statement(), &program.settings)?;
         for array in [staggered.registers, staggered.latest] {
             let table = program.table(&array.table)?;
             reader
                 .measure(
                     table,
-                    program.elements(table, names::REGISTER_INDEX, array.of_bank(0))?,
+                    entries::elements(table, names::REGISTER_INDEX, array.of_bank(0))?,
                     None,
                 )
                 .await?;

@@ -10,6 +10,7 @@ use flowgauge_bfruntime::{Key, Match};
 use flowgauge_core::heavy::{self, Algorithm};
 use flowgauge_core::{HashMode, KeyKind, Precision, Settings, cardinality, sketch};
 use flowgauge_dataplane::poll::port::OwnedFrame;
+use flowgauge_dataplane::tofino::definitions;
 use std::sync::Arc;
 
 const PREFIX: &str = "pipe.Ingress.flowgauge";
@@ -46,16 +47,17 @@ pub fn schema(settings: &Settings) -> String {
             "",
         )
     };
+    let bank = table(
+        11,
+        "bank",
+        "MatchAction_Direct",
+        1,
+        "",
+        &action(101, "Ingress.flowgauge.set_bank", &[("bank", 1)]),
+        "",
+    );
     let mut tables = vec![
-        table(
-            11,
-            "bank",
-            "MatchAction_Direct",
-            1,
-            "",
-            &action(101, "Ingress.flowgauge.set_bank", &[("bank", 1)]),
-            "",
-        ),
+        bank.replacen('{', &format!(r#"{{"annotations": [{}], "#, statement(settings)), 1),
         table(
             12,
             &format!("cardinality_by_{by}.rank"),
@@ -119,6 +121,17 @@ pub fn schema(settings: &Settings) -> String {
         r#"{{"schema_version": "1.0.0", "tables": [{}], "learn_filters": []}}"#,
         tables.join(",")
     )
+}
+
+/// Returns the annotations by which the program states its settings.
+fn statement(settings: &Settings) -> String {
+    let defaults = ["SECOND", "BITS", "ALARM"].map(|part| format!("FLOWGAUGE_ENTROPY_{part}"));
+    let defaults = defaults.into_iter().map(|name| (name, 0));
+    let stated = definitions(settings).unwrap().into_iter();
+    let all = defaults.chain(stated.map(|(name, value)| (name.to_owned(), value)));
+    let annotations = all
+        .map(|(name, value)| format!(r#"{{"name": "@user_annotation(\"{name}\", \"{value}\")"}}"#));
+    annotations.collect::<Vec<_>>().join(",")
 }
 
 /// Returns a key's name as part of a name in P4.

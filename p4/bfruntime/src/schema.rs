@@ -45,6 +45,8 @@ pub struct Table {
     pub constant_default: bool,
     /// Whether it cannot be written.
     pub read_only: bool,
+    /// Annotations in the source, such as `@user_annotation("a", "b")`.
+    pub annotations: Vec<String>,
 }
 
 /// Kind of a table.
@@ -596,6 +598,13 @@ mod json {
         has_const_default_action: bool,
         #[serde(default)]
         read_only: bool,
+        #[serde(default)]
+        annotations: Vec<Annotation>,
+    }
+
+    #[derive(Deserialize)]
+    struct Annotation {
+        name: String,
     }
 
     #[derive(Deserialize)]
@@ -689,6 +698,7 @@ mod json {
                 operations: self.supported_operations,
                 constant_default: self.has_const_default_action,
                 read_only: self.read_only,
+                annotations: self.annotations.into_iter().map(|one| one.name).collect(),
                 name: self.name,
             })
         }

@@ -15,6 +15,7 @@ pub(crate) enum ExpressionKind {
         width: Option<(u32, bool)>,
     },
     Bool(bool),
+    Text(String),
     Name(String),
     Member(Box<Expression>, String),
     Index(Box<Expression>, Box<Expression>),
@@ -79,10 +80,18 @@ pub(crate) struct Type {
 
 #[derive(Clone, Debug)]
 pub(crate) enum TypeKind {
-    Bits { width: Box<Expression>, signed: bool },
+    Bits {
+        width: Box<Expression>,
+        signed: bool,
+    },
+    /// `int` without a width, of constants only.
+    Integer,
     Bool,
     Void,
-    Named { name: String, arguments: Vec<Type> },
+    Named {
+        name: String,
+        arguments: Vec<Type>,
+    },
     Stack(Box<Type>, Box<Expression>),
 }
 
@@ -152,6 +161,7 @@ pub(crate) struct Entry {
 pub(crate) struct Table {
     pub(crate) place: Place,
     pub(crate) name: String,
+    pub(crate) annotations: Vec<String>,
     pub(crate) key: Vec<KeyElement>,
     pub(crate) actions: Vec<(Place, String)>,
     pub(crate) default: Option<(Expression, bool)>,
@@ -221,6 +231,8 @@ pub(crate) struct Block {
 pub(crate) enum Declaration {
     Constant(Variable),
     Alias(String, Type),
+    /// Enumeration of numbers: its name, their type, and their names and values.
+    Enumeration(String, Type, Vec<Variable>),
     Record(Record),
     Block(Block),
     Instance(Instance),

@@ -61,6 +61,8 @@ pub struct TableInfo {
     pub constant_entries: bool,
     /// Whether the default action is part of the program and cannot be changed.
     pub constant_default: bool,
+    /// Annotations that the compiler writes to the schema.
+    pub annotations: Vec<String>,
 }
 
 /// Register array.
@@ -399,6 +401,7 @@ impl Model {
                 .collect(),
             constant_entries: table.constant_entries,
             constant_default: table.constant_default,
+            annotations: table.annotations.clone(),
         }
     }
 

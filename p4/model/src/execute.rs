@@ -616,7 +616,7 @@ pub(crate) fn hash_of(
     value & mask(hash.width)
 }
 
-fn evaluate(value: &Value, values: &[u128]) -> u128 {
+pub(crate) fn evaluate(value: &Value, values: &[u128]) -> u128 {
     match value {
         Value::Constant(constant) => *constant,
         Value::Slot(slot) => values[*slot as usize],

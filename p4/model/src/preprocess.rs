@@ -59,6 +59,13 @@ const OWN: &[(&str, &str)] = own!(
     "sizes.p4",
     "heavy.p4",
     "delay.p4",
+    "delay_settings.p4",
+    "delay_request.p4",
+    "delay_tables.p4",
+    "delay_counts.p4",
+    "delay_owners.p4",
+    "delay_tokens.p4",
+    "delay_roles.p4",
     "reorder.p4",
     "telemetry.p4",
     "forward.p4"
@@ -340,17 +347,27 @@ impl Preprocessor<'_> {
     ) -> Result<Vec<Token>> {
         let empty = Vec::new();
         let parameters = definition.parameters.as_ref().unwrap_or(&empty);
+        let parameter = |token: &Token| {
+            parameters.iter().position(|name| token.kind == Kind::Name && *name == token.text)
+        };
         let mut output: Vec<Token> = Vec::new();
         let mut paste = false;
+        let mut quote = false;
         for (at, token) in definition.body.iter().enumerate() {
             if token.is("##") {
                 paste = true;
                 continue;
             }
+            if token.is("#")
+                && let Some(next) = definition.body.get(at + 1)
+                && parameter(next).is_some()
+            {
+                quote = true;
+                continue;
+            }
             let pasted_to = definition.body.get(at + 1).is_some_and(|next| next.is("##"));
-            let argument =
-                parameters.iter().position(|name| token.kind == Kind::Name && *name == token.text);
-            let replaced = match argument.and_then(|index| arguments.get(index)) {
+            let replaced = match parameter(token).and_then(|index| arguments.get(index)) {
+                Some(argument) if std::mem::take(&mut quote) => vec![quoted(argument, user)],
                 Some(argument) if paste || pasted_to => argument.clone(),
                 Some(argument) => self.expand(argument, within)?,
                 None => vec![token.clone()],
@@ -396,6 +413,17 @@ fn arguments(input: &[Token], at: usize, user: &Token) -> Result<(Vec<Vec<Token>
         }
     }
     user.place.fail(format!("arguments of macro {} have no closing bracket", user.text))
+}
+
+/// Returns the text of a macro's argument.
+fn quoted(argument: &[Token], user: &Token) -> Token {
+    let parts: Vec<&str> = argument.iter().map(|token| &*token.text).collect();
+    Token {
+        kind: Kind::Text,
+        text: parts.join(" ").into(),
+        place: user.place.clone(),
+        joined: false,
+    }
 }
 
 fn without_comments(text: &str) -> String {

@@ -306,6 +306,7 @@ pub(crate) struct ConstantEntry {
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     pub(crate) name: Arc<str>,
+    pub(crate) annotations: Vec<String>,
     pub(crate) size: usize,
     pub(crate) key: Vec<KeyField>,
     /// Indices into the program's actions.

@@ -219,8 +219,8 @@ fn match_table(info: &TableInfo) -> Value {
             json!({"type": "uint32"}),
         ));
     }
-    let mut table =
-        annotated(table(info.id, &info.name, "MatchAction_Direct", info.size, &key, &[]));
+    let mut table = table(info.id, &info.name, "MatchAction_Direct", info.size, &key, &[]);
+    table["annotations"] = info.annotations.iter().map(|name| json!({"name": name})).collect();
     table["action_specs"] = info.actions.iter().map(action_spec).collect();
     table["has_const_default_action"] = json!(info.constant_default);
     table["attributes"] = if info.constant_entries {

@@ -95,6 +95,13 @@ pub(crate) fn declarations(
     }
 }
 
+/// Annotations of one item.
+#[derive(Default)]
+struct Annotations {
+    name: Option<String>,
+    user: Vec<String>,
+}
+
 struct Syntax<'a> {
     tokens: &'a [Token],
     at: usize,
@@ -149,10 +156,10 @@ impl Syntax<'_> {
         }
     }
 
-    /// Skips annotations and returns the text of `@name`, the only one that matters to the control
-    /// plane.
-    fn annotations(&mut self) -> Result<Option<String>> {
-        let mut renamed = None;
+    /// Skips annotations and returns those that matter to the control plane: the text of `@name`,
+    /// and each `@user_annotation` as the compiler writes it.
+    fn annotations(&mut self) -> Result<Annotations> {
+        let mut found = Annotations::default();
         while self.sees("@") {
             let line = self.place();
             self.at += 1;
@@ -162,6 +169,7 @@ impl Syntax<'_> {
                     self.at += 1;
                 }
             } else if self.take("(") {
+                let mut texts = Vec::new();
                 let mut depth = 1;
                 while depth > 0 {
                     let Some(token) = self.peek() else {
@@ -170,16 +178,23 @@ impl Syntax<'_> {
                     match &*token.text {
                         "(" => depth += 1,
                         ")" => depth -= 1,
-                        text if name == "name" && token.kind == Kind::Text => {
-                            renamed = Some(text.to_owned())
-                        }
+                        text if token.kind == Kind::Text => texts.push(text.to_owned()),
                         _ => {}
                     }
                     self.at += 1;
                 }
+                match name.as_str() {
+                    "name" => found.name = texts.pop(),
+                    "user_annotation" => {
+                        let quoted: Vec<String> =
+                            texts.iter().map(|text| format!("\"{text}\"")).collect();
+                        found.user.push(format!("@user_annotation({})", quoted.join(", ")));
+                    }
+                    _ => {}
+                }
             }
         }
-        Ok(renamed)
+        Ok(found)
     }
 
     fn declaration(&mut self) -> Result<Option<Declaration>> {
@@ -201,6 +216,7 @@ impl Syntax<'_> {
                 self.types.insert(name.clone());
                 Ok(Some(Declaration::Alias(name, kind)))
             }
+            "enum" => Ok(Some(self.enumeration()?)),
             "header" | "struct" => {
                 let header = self.sees("header");
                 self.at += 1;
@@ -210,8 +226,8 @@ impl Syntax<'_> {
                 Ok(Some(Declaration::Record(Record { place, name, header, fields })))
             }
             "parser" | "control" => Ok(Some(Declaration::Block(self.block()?))),
-            word @ ("extern" | "package" | "enum" | "error" | "match_kind" | "header_union" | "action" | "table") => place
-                .fail(format!("unsupported declaration {word:?}: the model knows const, typedef, header, struct, parser, control")),
+            word @ ("extern" | "package" | "error" | "match_kind" | "header_union" | "action" | "table") => place
+                .fail(format!("unsupported declaration {word:?}: the model knows const, typedef, enum, header, struct, parser, control")),
             _ => {
                 let kind = self.parse_type()?;
                 match self.instance_or_variable(kind, false)? {
@@ -238,6 +254,31 @@ impl Syntax<'_> {
         }
     }
 
+    /// Parses an enumeration of numbers, such as `enum bit<8> name { member = 1 }`.
+    fn enumeration(&mut self) -> Result<Declaration> {
+        self.expect("enum")?;
+        if !self.sees("bit") {
+            return self.fail("bit<N>, since an enum without numbers is unsupported,");
+        }
+        let kind = self.parse_type()?;
+        let name = self.name()?;
+        self.expect("{")?;
+        let mut members = Vec::new();
+        while !self.take("}") {
+            let place = self.place();
+            let member = format!("{name}.{}", self.name()?);
+            self.expect("=")?;
+            let value = Some(self.expression()?);
+            let kind = kind.clone();
+            members.push(Variable { place, constant: true, kind, name: member, value });
+            if !self.sees("}") {
+                self.expect(",")?;
+            }
+        }
+        self.types.insert(name.clone());
+        Ok(Declaration::Enumeration(name, kind, members))
+    }
+
     fn constant(&mut self) -> Result<Variable> {
         let place = self.place();
         self.expect("const")?;
@@ -257,16 +298,19 @@ impl Syntax<'_> {
                 let width = if self.take("<") {
                     let width = self.width()?;
                     self.expect(">")?;
-                    width
+                    Some(width)
                 } else if name == "bit" {
-                    Expression {
+                    Some(Expression {
                         place: place.clone(),
                         kind: ExpressionKind::Number { value: 1, width: None },
-                    }
+                    })
                 } else {
-                    return place.fail("unsupported type int without a width");
+                    None
                 };
-                TypeKind::Bits { width: Box::new(width), signed: name == "int" }
+                match width {
+                    Some(width) => TypeKind::Bits { width: Box::new(width), signed: name == "int" },
+                    None => TypeKind::Integer,
+                }
             }
             "bool" => TypeKind::Bool,
             "void" => TypeKind::Void,
@@ -341,7 +385,7 @@ impl Syntax<'_> {
         let mut locals = Vec::new();
         let mut body = Vec::new();
         loop {
-            self.annotations()?;
+            let annotations = self.annotations()?;
             if self.take("}") {
                 return Ok(Block { place, name, parser, parameters, locals, body });
             }
@@ -349,12 +393,12 @@ impl Syntax<'_> {
                 self.at += 1;
                 body = self.statements()?;
             } else {
-                locals.push(self.local()?);
+                locals.push(self.local(annotations.user)?);
             }
         }
     }
 
-    fn local(&mut self) -> Result<Local> {
+    fn local(&mut self, annotations: Vec<String>) -> Result<Local> {
         let place = self.place();
         if self.sees("const") {
             return Ok(Local::Variable(self.constant()?));
@@ -365,7 +409,7 @@ impl Syntax<'_> {
             return Ok(Local::Action(Action { name, parameters, body: self.statements()? }));
         }
         if self.take("table") {
-            return Ok(Local::Table(self.table(place)?));
+            return Ok(Local::Table(self.table(place, annotations)?));
         }
         if self.take("state") {
             return Ok(Local::State(self.state(place)?));
@@ -424,10 +468,17 @@ impl Syntax<'_> {
         Ok(Function { place, name, parameters, body: self.statements()? })
     }
 
-    fn table(&mut self, place: Place) -> Result<Table> {
-        let name = self.name()?;
-        let (key, actions, entries) = (Vec::new(), Vec::new(), Vec::new());
-        let mut table = Table { place, name, key, actions, default: None, entries, size: None };
+    fn table(&mut self, place: Place, annotations: Vec<String>) -> Result<Table> {
+        let mut table = Table {
+            place,
+            name: self.name()?,
+            annotations,
+            key: Vec::new(),
+            actions: Vec::new(),
+            default: None,
+            entries: Vec::new(),
+            size: None,
+        };
         self.expect("{")?;
         loop {
             self.annotations()?;
@@ -464,7 +515,7 @@ impl Syntax<'_> {
             let value = self.expression()?;
             self.expect(":")?;
             let kind = self.name()?;
-            let name = self.annotations()?;
+            let name = self.annotations()?.name;
             self.expect(";")?;
             key.push(KeyElement { place, value, kind, name });
         }
@@ -747,6 +798,10 @@ impl Syntax<'_> {
                 ExpressionKind::List(self.list("}")?)
             }
             (Kind::Name, _) => ExpressionKind::Name(self.name()?),
+            (Kind::Text, text) => {
+                self.at += 1;
+                ExpressionKind::Text(text.to_owned())
+            }
             _ => return self.fail("a value"),
         };
         Ok(Expression { place, kind })

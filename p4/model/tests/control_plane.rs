@@ -26,7 +26,8 @@ fn switch() -> Model {
         Counter<bit<64>, bit<1>>(2, CounterType_t.PACKETS_AND_BYTES) frames;";
     model(
         locals,
-        "small.apply(); net.apply(); masks.apply(); constant.apply(); frames.count(hdr.io.b[0:0]);",
+        "small.apply(); net.apply(); masks.apply(); constant.apply(); frames.count(hdr.io.b[0:0]);
+         if (hdr.io.a == 0xffffffff) { keyless.apply(); }",
     )
 }
 

@@ -146,11 +146,10 @@ impl Lab {
             self.samples.drain(..).map(|sample| DelaySample { at: 0, ..sample }).collect();
         assert_eq!(found, expected);
         assert!(
-            delays.iter().zip(delays.iter().skip(1)).all(|(one, next)| one
-                .sample
-                .at
-                .abs_diff(next.sample.at)
-                < 1_000_000_000_000)
+            delays
+                .iter()
+                .zip(delays.iter().skip(1))
+                .all(|(one, next)| one.at.abs_diff(next.at) < 1_000_000_000_000)
         );
         let found = snapshot.bank;
         let mut expected = WideBank::boxed();

@@ -140,6 +140,60 @@ this is not P4 /* nor a comment
 }
 
 #[test]
+fn constants_are_folded() {
+    let declarations = "
+const int BITS = 1 + 7;
+const int WIDE = BITS > 4 ? 2 * BITS : 1;
+const bit<8> LOW = 0x01;
+const bit<8> BOTH = LOW | 0x10;
+const bool IS_WIDE = WIDE == 16 && !(LOW == 2);
+const bool _checked = static_assert(IS_WIDE, \"not wide\") && static_assert(true);
+typedef bit<(BITS)> small_t;
+enum bit<8> kind_t { NONE = 0, SOME = LOW + 1 }
+struct unused_t { small_t[WIDE] small; }
+";
+    let locals = "bit<(BITS == 0 ? 1 : BITS)> part;
+        action pick() { if (IS_WIDE) { hdr.io.y = hdr.io.a; } else { hdr.io.y = hdr.io.b; } }
+        table t { key = { hdr.io.a[BITS - 1:0] : ternary; } actions = { pick; } size = 4;
+            const entries = { BOTH &&& (LOW | BOTH): pick(); } }";
+    let body = "part = hdr.io.a[WIDE - 1:BITS]; md.small = kind_t.SOME;
+        hdr.io.x = (bit<32>) ((IS_WIDE ? part : md.small) ++ (WIDE == 1 ? hdr.io.b[31:16] : md.small));
+        if (BITS == 8 || hdr.io.a == 7) { t.apply(); }
+        if (!IS_WIDE && hdr.io.a == 7) { t.apply(); }";
+    let mut program = program(locals, body);
+    program.declarations += declarations;
+    let mut model = program.model();
+    assert_eq!(compute(&mut model, 0x1234_5611, 9), (0x5602, 0x1234_5611));
+    assert_eq!(compute(&mut model, 0x1234_5610, 9), (0x5602, 0));
+}
+
+/// What no statement reaches, as with the chip's compiler, is not in the program. Registers are.
+#[test]
+fn unused_tables_hashes_and_controls_are_left_out() {
+    let locals = "Register<bit<32>, bit<1>>(2, 0) kept;
+        Hash<bit<32>>(HashAlgorithm_t.CRC32) crc;
+        action a() { hdr.io.x = crc.get({ hdr.io.a }); }
+        action b() { hdr.io.y = 1; }
+        table unused { key = { hdr.io.a : exact; } actions = { a; } }
+        table used { key = { hdr.io.a : exact; } actions = { b; } const entries = { 1: b(); } }
+        Inner() inner;";
+    let mut program =
+        program(locals, "used.apply(); if (false) { unused.apply(); inner.apply(); }");
+    program.declarations +=
+        "control Inner() { Register<bit<32>, bit<1>>(2, 0) left; apply { left.clear(); } }";
+    program.declarations += "\nstruct digest_t { bit<32> who; }";
+    program.deparser_locals = "Digest<digest_t>() report;".to_owned();
+    program.deparser = "if (false) { report.pack({ hdr.io.a }); }".to_owned();
+    let mut model = program.model();
+    let schema = model.schema();
+    let names: Vec<_> =
+        schema["tables"].as_array().unwrap().iter().map(|table| &table["name"]).collect();
+    assert_eq!(names, ["pipe.Ingress.used", "pipe.Ingress.kept", "pipe.In.$PORT_METADATA"]);
+    assert_eq!(schema["learn_filters"].as_array().unwrap().len(), 0);
+    assert_eq!(compute(&mut model, 1, 0), (0, 1));
+}
+
+#[test]
 fn actions_and_sub_controls() {
     let mut program = program(
         "action add(bit<32> what) { hdr.io.x = hdr.io.x + what; } Twice() twice; Twice() again;",

@@ -109,6 +109,18 @@ fn declarations() {
         |program| program.declarations += "\nextern Mine { void f(); } /*!*/",
         "unsupported declaration",
     );
+    let declared = |declaration: &str, because: &str| {
+        refused_in(|program| program.declarations += &format!("\n{declaration} /*!*/\n"), because)
+    };
+    declared("const bool _x = static_assert(1 == 2, \"one is two\");", "one is two");
+    declared("const bool _x = static_assert(1 == 2);", "static_assert failed");
+    declared("const bool _x = static_assert(true, 3);", "is a text");
+    declared("const int x = true;", "known at compile time");
+    declared("struct later_t { int x; }\nconst bit<8> y = 256;", "does not fit 8 bits");
+    declared("enum kind_t { A, B }", "an enum without numbers is unsupported");
+    declared("enum bit<4> kind_t { A = 16 }", "does not fit 4 bits");
+    refused_local("int x;", "int without a width");
+    refused_body("hdr.io.x = \"text\";", "a text where a number");
     let odd = "\nheader odd_h { bit<7> seven; } /*!*/\nstruct metadata_t { odd_h odd; }";
     refused_in(|program| program.declarations = odd.to_owned(), "no whole bytes");
 }

@@ -33,6 +33,7 @@ fn of_a_small_program() {
     let mut program = program(locals, "rank.apply(); masks.apply();");
     program.declarations += "\nstruct digest_t { bit<32> who; }";
     program.deparser_locals = "Digest<digest_t>() report;".to_owned();
+    program.deparser = "if (dm.digest_type == 1) { report.pack({ hdr.io.a }); }".to_owned();
     let schema = program.model().schema();
     let tables = by_name(&schema["tables"]);
 
@@ -115,6 +116,30 @@ fn of_flowgauge() {
             "pipe.IngressParser.$PORT_METADATA",
         ]
     );
+}
+
+/// The controller reads what a program was compiled with from annotations of the bank's table.
+#[test]
+fn every_setting_is_stated() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../settings.p4");
+    let source = std::fs::read_to_string(source).unwrap();
+    let options = Options::default().define("FLOWGAUGE_KEY", "FLOWGAUGE_KEY_FIVE_TUPLE");
+    let schema = Model::flowgauge(&options).unwrap().schema();
+    let bank = by_name(&schema["tables"])["pipe.Ingress.flowgauge.bank"];
+    let stated: Vec<&str> = bank["annotations"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|annotation| annotation["name"].as_str().unwrap())
+        .collect();
+    assert!(stated.contains(&r#"@user_annotation("FLOWGAUGE_KEY", "3")"#), "{stated:?}");
+    let settings: Vec<&str> =
+        source.lines().filter_map(|line| line.strip_prefix("#ifndef ")).collect();
+    for setting in &settings {
+        let start = format!("@user_annotation(\"{setting}\", ");
+        assert!(stated.iter().any(|annotation| annotation.starts_with(&start)), "{setting}");
+    }
+    assert_eq!(stated.len(), settings.len());
 }
 
 /// Names of measurements with separate keys.

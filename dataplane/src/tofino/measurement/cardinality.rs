@@ -5,15 +5,18 @@ mod staggered;
 pub(in crate::tofino) use staggered::Staggered;
 
 use super::{
-    Array, Capabilities, Cells, DesiredState, Failure, Layout, MatchTable, OnSwitch, TableContents,
-    array, hash, names, out_of_range,
+    Array, Capabilities, Cells, DesiredState, Failure, Layout, MatchTable, OnSwitch, Statement,
+    TableContents, hash, names,
 };
 use flowgauge_bfruntime::Match;
-use flowgauge_bfruntime::schema::Schema;
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::{HashMode, MeasurementKind, Precision, Settings, WideBank};
 
 const KIND: MeasurementKind = MeasurementKind::Cardinality;
+const SWITCH: &str = "FLOWGAUGE_CARDINALITY";
+const KEY: &str = "FLOWGAUGE_KEY";
+const HASH: &str = "FLOWGAUGE_HASH";
+const PRECISION: &str = "FLOWGAUGE_PRECISION";
 /// Registers, bank by bank.
 const REGISTERS: &str = "registers";
 /// Longest-prefix table from rank bits to level.
@@ -26,7 +29,7 @@ pub(super) struct Cardinality;
 
 impl OnSwitch for Cardinality {
     fn kind(&self) -> (MeasurementKind, &'static str) {
-        (KIND, "FLOWGAUGE_CARDINALITY")
+        (KIND, SWITCH)
     }
 
     fn check(&self, settings: &Settings) -> Result<(), Failure> {
@@ -42,23 +45,15 @@ impl OnSwitch for Cardinality {
         cardinality.mode as u32
     }
 
-    fn find(&self, schema: &Schema, settings: &mut Settings) -> Result<(), Failure> {
-        settings.cardinality.mode = Mode::Off;
-        let (mode, key, precision) = if let Some((key, registers)) =
-            array::find(schema, KIND, REGISTERS)?
-        {
-            let precision =
-                u8::try_from(array::bits_of_bank(registers)?).ok().and_then(Precision::new);
-            (Mode::Windowed, key, precision.ok_or_else(|| out_of_range(registers))?)
-        } else if let Some((key, registers)) = array::find(schema, KIND, staggered::REGISTERS)? {
-            let precision =
-                usize::try_from(registers.size).ok().and_then(Precision::from_registers);
-            (Mode::Staggered, key, precision.ok_or_else(|| out_of_range(registers))?)
-        } else {
-            return Ok(());
+    fn read(&self, program: &Statement, settings: &mut Settings) -> Result<(), Failure> {
+        let modes = [Mode::Windowed, Mode::Staggered];
+        let precision = Precision::new(program.bits(PRECISION)?);
+        settings.hash = program.one_of(HASH, HashMode::PUBLIC, |hash| hash as u32)?;
+        settings.cardinality = cardinality::Settings {
+            mode: program.one_of(SWITCH, modes, |mode| mode as u32)?,
+            key: program.key(KEY)?,
+            precision: precision.ok_or_else(|| program.out_of_range(PRECISION))?,
         };
-        settings.hash = hash::find(schema)?;
-        settings.cardinality = cardinality::Settings { mode, key, precision };
         Ok(())
     }
 
@@ -97,9 +92,9 @@ impl OnSwitch for Cardinality {
                 if mode == Mode::Staggered { ", staggered" } else { "" }
             ),
             definitions: vec![
-                ("FLOWGAUGE_KEY", key as u32),
-                ("FLOWGAUGE_HASH", hash as u32),
-                ("FLOWGAUGE_PRECISION", precision.bits()),
+                (KEY, key as u32),
+                (HASH, hash as u32),
+                (PRECISION, precision.bits()),
             ],
             // Staggered registers have no banks.
             arrays: if mode == Mode::Windowed { vec![registers] } else { Vec::new() },

@@ -6,10 +6,9 @@ mod samples;
 pub(in crate::tofino) use samples::Samples;
 
 use super::{
-    Array, Capabilities, Cells, DesiredState, Failure, Layout, MatchTable, OnSwitch, TableContents,
-    hash, names, out_of_range,
+    Array, Capabilities, Cells, DesiredState, Failure, Layout, MatchTable, OnSwitch, Statement,
+    TableContents, hash, names,
 };
-use flowgauge_bfruntime::schema::{Schema, SchemaError, Table};
 use flowgauge_bfruntime::{Match, codec};
 use flowgauge_core::delay::histogram::{BUCKETS, Bucket, least};
 use flowgauge_core::delay::prefixes::{self, Owned, Owner};
@@ -41,12 +40,6 @@ const SLOT_BITS: &str = "FLOWGAUGE_DELAY_SLOT_BITS";
 /// Maximum total slots of the kinds in a table, as a power of two.
 const MAX_SLOT_BITS: u8 = 16;
 
-/// Table that classifies packets as requests and answers. It has an action for each kind.
-const ROLES: &str = "delay.roles";
-/// Slots of all kinds in the first of the two tables.
-const SIGNATURES: &str = "delay.signatures0";
-/// Slots of the first stage of expiring requests, which has half of them.
-const FIRST_SLOTS: &str = "delay.first_slots0";
 /// Age in ticks at which requests expire, negated: one parameter for each stage and table.
 const AGES: [&str; 4] =
     ["delay.first_age0", "delay.second_age0", "delay.first_age1", "delay.second_age1"];
@@ -161,45 +154,27 @@ impl OnSwitch for Delay {
         Ok(())
     }
 
-    fn find(&self, schema: &Schema, Settings { delay, .. }: &mut Settings) -> Result<(), Failure> {
-        let Some(roles) = table(schema, ROLES)? else { return Ok(()) };
-        let (slots, stage_bits) = match table(schema, FIRST_SLOTS)? {
-            Some(first) => (first, 1),
-            None => (schema.table(SIGNATURES).map_err(Failure::program)?, 0),
-        };
-        let kinds =
-            KINDS.iter().filter(|(kind, _)| roles.action(&format!("ask_{}", name(*kind))).is_ok());
-        delay.kinds = kinds.fold(Kinds::NONE, |kinds, (kind, _)| kinds.with(*kind));
-        let admission =
-            schema.table(&format!("{}.{ADMISSION}", REQUESTS[0])).map_err(Failure::program)?;
-        let has_fridges = admission.action(ADMIT).map_err(Failure::program)?.field(FRIDGE).is_ok();
-        delay.algorithm = match (table(schema, WEIGHTS)?, has_fridges) {
-            (None, _) if stage_bits > 0 => Algorithm::Expiry,
-            (None, _) => Algorithm::Overwrite,
-            (Some(_), false) => Algorithm::Fridge,
-            (Some(_), true) => Algorithm::MultiFridge,
-        };
-        if let Some(owners) = table(schema, OWNERS[0].0)? {
-            let action = owners.action(OWNERS[0].1).map_err(Failure::program)?;
-            if let Ok(group) = action.field(GROUP) {
-                let bits = group.kind.bits().map_err(Failure::program)?;
-                delay.groups_log2 = u8::try_from(bits).map_err(|_| out_of_range(owners))?;
+    fn read(
+        &self,
+        program: &Statement,
+        Settings { delay, .. }: &mut Settings,
+    ) -> Result<(), Failure> {
+        for (kind, definition) in KINDS {
+            if program.is_on(definition)? {
+                delay.kinds = delay.kinds.with(kind);
             }
-            delay.directions = if action.field(IS_LOCAL).is_ok() {
-                Directions::Local
-            } else {
-                Directions::Together
-            };
         }
-        delay.samples = samples::is_there(schema)?;
-        let bits = slots.size.checked_ilog2().unwrap_or(0).checked_sub(kind_bits(delay.kinds));
-        let bits =
-            bits.filter(|_| slots.size.is_power_of_two()).ok_or_else(|| out_of_range(slots))?;
-        delay.slots_log2 = u8::try_from(bits + stage_bits).map_err(|_| out_of_range(slots))?;
-        if delay.problem().is_some() {
-            return Err(out_of_range(slots));
+        delay.algorithm =
+            program.one_of(ALGORITHM, Algorithm::ALL, |algorithm| algorithm as u32)?;
+        delay.slots_log2 = program.bits(SLOT_BITS)?;
+        delay.groups_log2 = program.bits(GROUP_BITS)?;
+        delay.directions =
+            if program.is_on(LOCAL)? { Directions::Local } else { Directions::Together };
+        delay.samples = program.is_on(samples::DEFINITION)?;
+        match delay.problem() {
+            Some(_) => Err(program.out_of_range(SLOT_BITS)),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn layout(&self, Settings { delay, .. }: &Settings) -> Layout {
@@ -389,19 +364,6 @@ pub(in crate::tofino) fn set_shares(
             );
         }
     }
-}
-
-fn table<'a>(schema: &'a Schema, name: &str) -> Result<Option<&'a Table>, Failure> {
-    match schema.table(name) {
-        Ok(table) => Ok(Some(table)),
-        Err(SchemaError::Missing { .. }) => Ok(None),
-        Err(error) => Err(Failure::program(error)),
-    }
-}
-
-/// Returns a kind as part of a name.
-fn name(kind: Kind) -> String {
-    kind.name().replace('-', "_")
 }
 
 /// Returns the number of index bits for the kind.

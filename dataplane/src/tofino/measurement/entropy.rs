@@ -5,19 +5,21 @@ pub(in crate::tofino) mod alarms;
 
 use super::{
     Array, Capabilities, Cells, DesiredState, Failure, Layout, MatchTable, OnSwitch, ROWS,
-    TableContents, names, rows,
+    Statement, TableContents, names, rows,
 };
 use flowgauge_bfruntime::Match;
-use flowgauge_bfruntime::schema::Schema;
 use flowgauge_core::entropy::{DERIVATIVE_OF_LOG, POWER, of_window};
 use flowgauge_core::logarithm::{AMPLIFICATION_BITS, LogarithmEntry, PER_PACKET, PER_WINDOW};
-use flowgauge_core::{ENTROPIES, MeasurementKind, Settings, WideBank, sketch};
+use flowgauge_core::{MeasurementKind, Settings, WideBank, sketch};
 
 const KIND: MeasurementKind = MeasurementKind::Entropy;
 const DEFINITIONS: [&str; 3] =
     ["FLOWGAUGE_ENTROPY_KEY", "FLOWGAUGE_ENTROPY_SKETCH", "FLOWGAUGE_ENTROPY_COLUMN_BITS"];
 const SECOND: &str = "FLOWGAUGE_ENTROPY_SECOND";
 const SECOND_KEY: &str = "FLOWGAUGE_ENTROPY_SECOND_KEY";
+/// Whether the switch computes the first entropy itself, and whether it watches it.
+const BITS: &str = "FLOWGAUGE_ENTROPY_BITS";
+const ALARM: &str = "FLOWGAUGE_ENTROPY_ALARM";
 /// Longest-prefix table from a flow's count to its term in the sum.
 const LOGARITHM: &str = "logarithm";
 const COUNT: &str = "count";
@@ -68,15 +70,12 @@ impl OnSwitch for Entropy {
         Ok(())
     }
 
-    fn find(&self, schema: &Schema, settings: &mut Settings) -> Result<(), Failure> {
-        let found = rows::find(schema, KIND)?;
-        if found.len() > ENTROPIES {
-            return Err(Failure::program(format!(
-                "it has {} entropies, and {ENTROPIES} are the most",
-                found.len()
-            )));
+    fn read(&self, program: &Statement, settings: &mut Settings) -> Result<(), Failure> {
+        let first = rows::read(program, DEFINITIONS)?;
+        settings.entropy[0] = first;
+        if program.is_on(SECOND)? {
+            settings.entropy[1] = sketch::Settings { key: program.key(SECOND_KEY)?, ..first };
         }
-        settings.entropy.iter_mut().zip(found).for_each(|(entropy, found)| *entropy = found);
         Ok(())
     }
 
@@ -111,9 +110,15 @@ impl OnSwitch for Entropy {
         layout
     }
 
-    fn extras(&self, settings: &Settings) -> (Vec<Array>, Vec<MatchTable>) {
+    fn extras(
+        &self,
+        program: &Statement,
+        settings: &Settings,
+    ) -> Result<(Vec<Array>, Vec<MatchTable>), Failure> {
         let (mut arrays, mut tables) = (Vec::new(), Vec::new());
-        for entropy in on(settings) {
+        let first = program.key(DEFINITIONS[0])?;
+        let is_computed = program.is_on(BITS)?;
+        for entropy in on(settings).filter(|entropy| is_computed && entropy.key == first) {
             let name = |part| names::by_key(IN_INTEGERS, entropy.key, part);
             arrays
                 .extend(PARTS_OF_SUM.map(|part| Array::new(name(part), 1, &names::REGISTER_VALUE)));
@@ -123,13 +128,17 @@ impl OnSwitch for Entropy {
                 parts(entropy, name("parts")),
                 logarithm_of_window(name("sum_logarithm"), "sum", "set_exponent"),
                 power(name("power")),
-                MatchTable::of_register(name(LOWEST), |desired| desired.thresholds[0])
-                    .that_changes(true),
-                MatchTable::of_register(name(HIGHEST), |desired| desired.thresholds[1])
-                    .that_changes(true),
             ]);
+            if program.is_on(ALARM)? {
+                tables.extend([
+                    MatchTable::of_register(name(LOWEST), |desired| desired.thresholds[0])
+                        .that_changes(true),
+                    MatchTable::of_register(name(HIGHEST), |desired| desired.thresholds[1])
+                        .that_changes(true),
+                ]);
+            }
         }
-        (arrays, tables)
+        Ok((arrays, tables))
     }
 
     fn merge(&self, settings: &Settings, arrays: &[Cells], bank: &mut WideBank) -> usize {

@@ -1,7 +1,6 @@
 //! Packets of any flow: a sketch.
 
-use super::{Cells, Failure, Layout, OnSwitch, rows};
-use flowgauge_bfruntime::schema::Schema;
+use super::{Cells, Failure, Layout, OnSwitch, Statement, rows};
 use flowgauge_core::{MeasurementKind, Settings, WideBank};
 
 const KIND: MeasurementKind = MeasurementKind::Frequency;
@@ -15,8 +14,8 @@ impl OnSwitch for Frequency {
         (KIND, "FLOWGAUGE_FREQUENCY")
     }
 
-    fn find(&self, schema: &Schema, settings: &mut Settings) -> Result<(), Failure> {
-        rows::find(schema, KIND)?.into_iter().take(1).for_each(|found| settings.frequency = found);
+    fn read(&self, program: &Statement, settings: &mut Settings) -> Result<(), Failure> {
+        settings.frequency = rows::read(program, DEFINITIONS)?;
         Ok(())
     }
 

@@ -1,16 +1,17 @@
 //! Heavy hitters: the slots of each pipe as they are read, and the merged table.
 
 use super::{
-    Array, Capabilities, Cells, DesiredState, Failure, Layout, MatchTable, OnSwitch, TableContents,
-    array, names, out_of_range,
+    Array, Capabilities, Cells, DesiredState, Failure, Layout, MatchTable, OnSwitch, Statement,
+    TableContents, names,
 };
-use flowgauge_bfruntime::schema::Schema;
 use flowgauge_bfruntime::{Match, codec};
 use flowgauge_core::Zeroed;
 use flowgauge_core::heavy::{self, Algorithm, Entry, PRECISION_STAGES, Unit};
 use flowgauge_core::{FlowKey, KeyKind, MeasurementKind, Settings, WideBank, hash};
 
 const KIND: MeasurementKind = MeasurementKind::Heavy;
+const KEY: &str = "FLOWGAUGE_HEAVY_KEY";
+const SLOT_BITS: &str = "FLOWGAUGE_HEAVY_SLOT_BITS";
 /// Ternary table from the smaller count of a flow's two slots and a random value to whether the
 /// flow takes the slot.
 const ADMISSION: &str = "admission";
@@ -74,19 +75,17 @@ impl OnSwitch for Heavy {
         Ok(())
     }
 
-    fn find(&self, schema: &Schema, settings: &mut Settings) -> Result<(), Failure> {
-        let Some((key, stage)) = array::find(schema, KIND, &flows(0))? else { return Ok(()) };
-        let slots_log2 =
-            (array::bits_of_bank(stage)? + PRECISION_STAGES.ilog2()).min(u8::MAX.into()) as u8;
+    fn read(&self, program: &Statement, settings: &mut Settings) -> Result<(), Failure> {
+        let slots_log2 = program.bits(SLOT_BITS)?;
         settings.heavy = heavy::Settings {
             algorithm: Algorithm::Precision,
-            key,
+            key: program.key(KEY)?,
             unit: Unit::Packets,
             slots_log2,
         };
         // A value out of range was clamped.
         if settings.heavy.slots().ilog2() != u32::from(slots_log2) {
-            return Err(out_of_range(stage));
+            return Err(program.out_of_range(SLOT_BITS));
         }
         Ok(())
     }
@@ -107,10 +106,7 @@ impl OnSwitch for Heavy {
         let keys = vec![(COUNT, 32), (COIN, 32)];
         Layout {
             description: format!("by {}, {}, {slots} slots", key.name(), heavy.algorithm.name()),
-            definitions: vec![
-                ("FLOWGAUGE_HEAVY_KEY", key as u32),
-                ("FLOWGAUGE_HEAVY_SLOT_BITS", slots.ilog2()),
-            ],
+            definitions: vec![(KEY, key as u32), (SLOT_BITS, slots.ilog2())],
             arrays,
             rows: None,
             tables: vec![MatchTable::new(

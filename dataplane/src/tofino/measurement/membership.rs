@@ -1,10 +1,11 @@
 //! Seen flows: a Bloom filter, 32 bits per element.
 
-use super::{Array, Cells, Failure, Layout, OnSwitch, ROWS, array, names, out_of_range};
-use flowgauge_bfruntime::schema::Schema;
+use super::{Array, Cells, Failure, Layout, OnSwitch, ROWS, Statement, names};
 use flowgauge_core::{Grid, MeasurementKind, Settings, WideBank, membership};
 
 const KIND: MeasurementKind = MeasurementKind::Membership;
+const KEY: &str = "FLOWGAUGE_MEMBERSHIP_KEY";
+const ROW_BITS: &str = "FLOWGAUGE_MEMBERSHIP_ROW_BITS";
 
 /// Returns the name of a row of the filter.
 fn name(row: usize) -> String {
@@ -18,11 +19,10 @@ impl OnSwitch for Membership {
         (KIND, "FLOWGAUGE_MEMBERSHIP")
     }
 
-    fn find(&self, schema: &Schema, settings: &mut Settings) -> Result<(), Failure> {
-        let Some((key, row)) = array::find(schema, KIND, &name(0))? else { return Ok(()) };
-        let shape = Grid::of_bits(ROWS, 32 << array::bits_of_bank(row)?.min(26))
-            .ok_or_else(|| out_of_range(row))?;
-        settings.membership = membership::Settings { on: true, key, shape };
+    fn read(&self, program: &Statement, settings: &mut Settings) -> Result<(), Failure> {
+        let shape = Grid::of_bits(ROWS, 1 << program.bits(ROW_BITS)?);
+        let shape = shape.ok_or_else(|| program.out_of_range(ROW_BITS))?;
+        settings.membership = membership::Settings { on: true, key: program.key(KEY)?, shape };
         Ok(())
     }
 
@@ -34,10 +34,7 @@ impl OnSwitch for Membership {
         };
         Layout {
             description: format!("by {}, {} bits a row", key.name(), 1_u32 << bits),
-            definitions: vec![
-                ("FLOWGAUGE_MEMBERSHIP_KEY", key as u32),
-                ("FLOWGAUGE_MEMBERSHIP_ROW_BITS", bits),
-            ],
+            definitions: vec![(KEY, key as u32), (ROW_BITS, bits)],
             arrays: (0..ROWS).map(row).collect(),
             rows: Some((vec![key], shape)),
             tables: Vec::new(),

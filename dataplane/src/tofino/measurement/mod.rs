@@ -14,12 +14,13 @@ mod reorder;
 mod rows;
 mod sizes;
 
-use super::array::{self, Array, Cells};
+use super::array::{Array, Cells};
+use super::statement::Statement;
 use super::table::{DesiredState, MatchTable, TableContents};
 use super::{hash, names};
 use crate::capabilities::Capabilities;
 use crate::error::Failure;
-use flowgauge_bfruntime::schema::{Schema, Table};
+use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{Grid, KeyKind, MeasurementKind, Settings, WideBank};
 
 pub(super) use cardinality::Staggered;
@@ -43,17 +44,20 @@ pub(super) trait OnSwitch: Sync {
         Ok(())
     }
 
-    /// Derives the settings of this measurement from a program's schema; without it, the
-    /// measurement is off.
-    fn find(&self, schema: &Schema, settings: &mut Settings) -> Result<(), Failure>;
+    /// Reads the settings of this measurement, which a program has, from its statement.
+    fn read(&self, program: &Statement, settings: &mut Settings) -> Result<(), Failure>;
 
     /// Returns the layout of a program with these settings, which have the measurement on.
     fn layout(&self, settings: &Settings) -> Layout;
 
     /// Returns optional arrays and tables of a program, for other readers. They are filled and
     /// cleared like the rest.
-    fn extras(&self, _settings: &Settings) -> (Vec<Array>, Vec<MatchTable>) {
-        (Vec::new(), Vec::new())
+    fn extras(
+        &self,
+        _program: &Statement,
+        _settings: &Settings,
+    ) -> Result<(Vec<Array>, Vec<MatchTable>), Failure> {
+        Ok((Vec::new(), Vec::new()))
     }
 
     /// Adds the contents of its arrays to an empty bank with counters. Returns the number of
@@ -155,13 +159,16 @@ pub fn definitions(settings: &Settings) -> Result<Vec<(&'static str, u32)>, Fail
     Ok(builds(settings)?.into_iter().flat_map(|build| build.definitions).collect())
 }
 
-/// Derives the settings of a program. Every name is looked up once, so that none can be missing
-/// later.
-pub(super) fn find(schema: &Schema) -> Result<Settings, Failure> {
+/// Returns the settings that a program states.
+pub(super) fn settings(program: &Statement) -> Result<Settings, Failure> {
     let mut settings = Settings::DEFAULT;
-    ALL.iter().try_for_each(|measurement| measurement.find(schema, &mut settings))?;
-    arrays(&settings).iter().try_for_each(|array| array.check(schema))?;
-    tables(&settings).iter().try_for_each(|table| table.check(schema))?;
+    settings.cardinality.mode = Mode::Off;
+    for measurement in ALL {
+        let (_, switch) = measurement.kind();
+        if program.is_on(switch)? {
+            measurement.read(program, &mut settings)?;
+        }
+    }
     Ok(settings)
 }
 
@@ -198,11 +205,17 @@ pub(super) fn tables(settings: &Settings) -> Vec<MatchTable> {
 }
 
 /// Returns the [optional](OnSwitch::extras) arrays and tables of all enabled measurements.
-pub(super) fn extras(settings: &Settings) -> (Vec<Array>, Vec<MatchTable>) {
-    let on = ALL.iter().filter(|measurement| measurement.kind().0.is_on(settings));
-    let (arrays, tables): (Vec<_>, Vec<_>) =
-        on.map(|measurement| measurement.extras(settings)).unzip();
-    (arrays.into_iter().flatten().collect(), tables.into_iter().flatten().collect())
+pub(super) fn extras(
+    program: &Statement,
+    settings: &Settings,
+) -> Result<(Vec<Array>, Vec<MatchTable>), Failure> {
+    let (mut arrays, mut tables) = (Vec::new(), Vec::new());
+    for measurement in ALL.iter().filter(|measurement| measurement.kind().0.is_on(settings)) {
+        let (more_arrays, more_tables) = measurement.extras(program, settings)?;
+        arrays.extend(more_arrays);
+        tables.extend(more_tables);
+    }
+    Ok((arrays, tables))
 }
 
 /// Adds the contents of the [`arrays`] to a bank, as [`OnSwitch::merge`] does.
@@ -214,8 +227,4 @@ pub(super) fn merge(settings: &Settings, mut arrays: &[Cells], bank: &mut WideBa
         arrays = others;
     }
     changed
-}
-
-fn out_of_range(table: &Table) -> Failure {
-    Failure::program(format!("{} has {} registers, too few or too many", table.name, table.size))
 }

@@ -2,10 +2,9 @@
 //! on the switch.
 
 use super::{
-    Array, Cells, DesiredState, Failure, Layout, MatchTable, OnSwitch, TableContents, hash, names,
-    out_of_range,
+    Array, Cells, DesiredState, Failure, Layout, MatchTable, OnSwitch, Statement, TableContents,
+    hash, names,
 };
-use flowgauge_bfruntime::schema::{Schema, SchemaError};
 use flowgauge_core::reorder::{self, Algorithm, MAX_PREFIXES, Prefix};
 use flowgauge_core::{MeasurementKind, Settings, WideBank};
 
@@ -15,10 +14,6 @@ const SLOT_BITS: &str = "FLOWGAUGE_REORDER_SLOT_BITS";
 /// Smallest number of slots, as a power of two.
 const LEAST_SLOT_BITS: u8 = 4;
 
-/// Slots of all followed flows.
-const NEXT: &str = "reorder.next";
-/// Slots of large flows only, in hybrids.
-const LARGE: &str = "reorder.large_slots";
 /// Hashes of prefixes, and of candidate large flows.
 const HASHES: [&str; 2] = ["reorder.places", "reorder.large"];
 /// Tables without a key that define the prefix lengths.
@@ -56,26 +51,15 @@ impl OnSwitch for Reorder {
         Ok(())
     }
 
-    fn find(
+    fn read(
         &self,
-        schema: &Schema,
+        program: &Statement,
         Settings { reorder, .. }: &mut Settings,
     ) -> Result<(), Failure> {
-        let slots = match schema.table(NEXT) {
-            Ok(slots) => slots,
-            Err(SchemaError::Missing { .. }) => return Ok(()),
-            Err(error) => return Err(Failure::program(error)),
-        };
-        reorder.algorithm = match schema.table(LARGE) {
-            Ok(_) => Algorithm::Hybrid,
-            Err(SchemaError::Missing { .. }) => Algorithm::Sampling,
-            Err(error) => return Err(Failure::program(error)),
-        };
-        let bits = slots.size.checked_ilog2().filter(|_| slots.size.is_power_of_two());
-        reorder.slots_log2 =
-            bits.and_then(|bits| u8::try_from(bits).ok()).ok_or_else(|| out_of_range(slots))?;
+        reorder.algorithm = program.one_of(SWITCH, Algorithm::ALL, |algorithm| algorithm as u32)?;
+        reorder.slots_log2 = program.bits(SLOT_BITS)?;
         if reorder.problem().is_some() || reorder.slots_log2 < LEAST_SLOT_BITS {
-            return Err(out_of_range(slots));
+            return Err(program.out_of_range(SLOT_BITS));
         }
         Ok(())
     }

@@ -1,7 +1,6 @@
 //! Rows of sketches.
 
-use super::{Array, Cells, Failure, Layout, array, names, out_of_range};
-use flowgauge_bfruntime::schema::Schema;
+use super::{Array, Cells, Failure, Layout, Statement, names};
 use flowgauge_core::{Grid, MeasurementKind, SketchKind, WideSketch, sketch};
 
 /// Rows of sketches and filters on a switch: the median of three takes three comparisons.
@@ -12,21 +11,15 @@ fn name(kind: SketchKind, row: usize) -> String {
     format!("{}{row}", kind.name().replace('-', "_"))
 }
 
-/// Finds the sketches of a measurement in a program, in the order of their keys.
-pub(super) fn find(
-    schema: &Schema,
-    measurement: MeasurementKind,
-) -> Result<Vec<sketch::Settings>, Failure> {
-    let mut found = Vec::new();
-    for kind in SketchKind::ALL {
-        for (key, row) in array::find_all(schema, measurement, &name(kind, 0))? {
-            let shape = Grid::of_counters(ROWS, 1 << array::bits_of_bank(row)?.min(31))
-                .ok_or_else(|| out_of_range(row))?;
-            found.push(sketch::Settings { mode: kind.into(), key, shape });
-        }
-    }
-    found.sort_by_key(|sketch: &sketch::Settings| sketch.key as u32);
-    Ok(found)
+/// Reads the sketch of a measurement by the definitions of its key, kind and number of columns.
+pub(super) fn read(
+    program: &Statement,
+    [key, kind, columns]: [&str; 3],
+) -> Result<sketch::Settings, Failure> {
+    let mode = program.one_of(kind, SketchKind::ALL.map(sketch::Mode::from), |mode| mode as u32)?;
+    let shape = Grid::of_counters(ROWS, 1 << program.bits(columns)?);
+    let shape = shape.ok_or_else(|| program.out_of_range(columns))?;
+    Ok(sketch::Settings { mode, key: program.key(key)?, shape })
 }
 
 /// Returns the layout of a measurement with a sketch. The definitions are those of its key, kind

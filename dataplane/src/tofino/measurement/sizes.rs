@@ -2,10 +2,10 @@
 //! length.
 
 use super::{
-    Array, Cells, DesiredState, Failure, Layout, MatchTable, OnSwitch, TableContents, names,
+    Array, Cells, DesiredState, Failure, Layout, MatchTable, OnSwitch, Statement, TableContents,
+    names,
 };
 use flowgauge_bfruntime::Match;
-use flowgauge_bfruntime::schema::{Schema, SchemaError};
 use flowgauge_core::sizes::{self, BUCKETS, Bucket, greatest, least};
 use flowgauge_core::{MeasurementKind, Settings, WideBank};
 
@@ -29,12 +29,8 @@ impl OnSwitch for Sizes {
         (KIND, "FLOWGAUGE_SIZES")
     }
 
-    fn find(&self, schema: &Schema, settings: &mut Settings) -> Result<(), Failure> {
-        match schema.table(COUNTS) {
-            Ok(_) => settings.sizes = sizes::Settings::ON,
-            Err(SchemaError::Missing { .. }) => {}
-            Err(error) => return Err(Failure::program(error)),
-        }
+    fn read(&self, _: &Statement, settings: &mut Settings) -> Result<(), Failure> {
+        settings.sizes = sizes::Settings::ON;
         Ok(())
     }
 

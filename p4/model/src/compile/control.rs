@@ -136,7 +136,7 @@ impl Compiler {
             };
             let typed = self.expression(scope, &element.value)?;
             let (value, width) = self.with_width(typed, &element.place)?;
-            let name = element.name.clone().unwrap_or_else(|| spelled(&element.value));
+            let name = element.name.clone().unwrap_or_else(|| self.spelled(scope, &element.value));
             key.push(KeyField { name, kind, width, value });
         }
         let total: u32 = key.iter().map(|field| field.width).sum();
@@ -188,6 +188,7 @@ impl Compiler {
         }
         let compiled = program::Table {
             name: self.full_name(scope, &table.name),
+            annotations: table.annotations.clone(),
             size,
             key,
             actions,
@@ -201,6 +202,45 @@ impl Compiler {
         self.check_default(&compiled, &table.place)?;
         self.program.tables.push(compiled);
         Ok(self.program.tables.len() - 1)
+    }
+
+    /// Spells an expression as the compiler does in names.
+    fn spelled(&mut self, scope: &Scope, expression: &ast::Expression) -> String {
+        match &expression.kind {
+            ExpressionKind::Name(name) => name.clone(),
+            ExpressionKind::Member(of, name) => format!("{}.{name}", self.spelled(scope, of)),
+            ExpressionKind::Index(of, index) => {
+                format!("{}[{}]", self.spelled(scope, of), self.spelled_number(scope, index))
+            }
+            ExpressionKind::Slice { of, high, low } => {
+                let of = self.spelled(scope, of);
+                let high = self.spelled_number(scope, high);
+                format!("{of}[{high}:{}]", self.spelled_number(scope, low))
+            }
+            ExpressionKind::Call { callee, .. } => match &callee.kind {
+                ExpressionKind::Member(of, method) if method == "isValid" => {
+                    format!("{}.$valid$", self.spelled(scope, of))
+                }
+                _ => "expression".to_owned(),
+            },
+            ExpressionKind::Conditional(condition, then, otherwise) => {
+                match self.expression(scope, condition) {
+                    Ok(Typed::Bool(Value::Constant(0))) => self.spelled(scope, otherwise),
+                    Ok(Typed::Bool(Value::Constant(_))) => self.spelled(scope, then),
+                    _ => "expression".to_owned(),
+                }
+            }
+            ExpressionKind::Number { .. } | ExpressionKind::Binary(..) => {
+                self.spelled_number(scope, expression)
+            }
+            _ => "expression".to_owned(),
+        }
+    }
+
+    /// Spells a number known at compile time.
+    fn spelled_number(&mut self, scope: &Scope, expression: &ast::Expression) -> String {
+        let number = self.number(scope, expression);
+        number.map_or_else(|_| "expression".to_owned(), |number| number.to_string())
     }
 
     fn key_set(
@@ -346,6 +386,11 @@ impl Compiler {
             StatementKind::Local(variable) => self.variable(scope, variable, steps),
             StatementKind::If(condition, then, otherwise) => {
                 let condition = self.condition(scope, condition, steps)?;
+                // The chip's compiler drops the branch that is never taken.
+                if let Value::Constant(holds) = condition {
+                    let taken = if holds == 0 { otherwise } else { then };
+                    return self.statements(scope, taken, steps);
+                }
                 if !matches!(scope.within, Within::RegisterAction(_)) {
                     limits::check_condition(&condition, &statement.place)?;
                 }
@@ -594,8 +639,10 @@ impl Compiler {
                 self.only_within(scope, &[Within::Control, Within::Action], "a hash", place)?;
                 let fields = self.fields(scope, input)?;
                 let names = match &input.kind {
-                    ExpressionKind::List(list) => list.iter().map(spelled).collect(),
-                    _ => vec![spelled(input)],
+                    ExpressionKind::List(list) => {
+                        list.iter().map(|field| self.spelled(scope, field)).collect()
+                    }
+                    _ => vec![self.spelled(scope, input)],
                 };
                 self.hash_input(hash, names, &fields, place)?;
                 let width = self.program.hashes[hash].width;
@@ -819,41 +866,5 @@ fn is_effect(expression: &ast::Expression) -> bool {
             matches!(&callee.kind, ExpressionKind::Member(_, method) if method == "execute" || method == "get")
         }
         _ => false,
-    }
-}
-
-/// Evaluates a number, or a sum or difference of numbers, as in the bounds of slices.
-fn sum(expression: &ast::Expression) -> Option<u128> {
-    match &expression.kind {
-        ExpressionKind::Number { value, .. } => Some(*value),
-        ExpressionKind::Binary(ast::Binary::Add, left, right) => {
-            sum(left)?.checked_add(sum(right)?)
-        }
-        ExpressionKind::Binary(ast::Binary::Subtract, left, right) => {
-            sum(left)?.checked_sub(sum(right)?)
-        }
-        _ => None,
-    }
-}
-
-/// Spells an expression as the compiler does in names.
-pub(super) fn spelled(expression: &ast::Expression) -> String {
-    match &expression.kind {
-        ExpressionKind::Name(name) => name.clone(),
-        ExpressionKind::Member(of, name) => format!("{}.{name}", spelled(of)),
-        ExpressionKind::Index(of, index) => format!("{}[{}]", spelled(of), spelled(index)),
-        ExpressionKind::Slice { of, high, low } => {
-            format!("{}[{}:{}]", spelled(of), spelled(high), spelled(low))
-        }
-        ExpressionKind::Number { .. } | ExpressionKind::Binary(..) => {
-            sum(expression).map_or_else(|| "expression".to_owned(), |value| value.to_string())
-        }
-        ExpressionKind::Call { callee, .. } => match &callee.kind {
-            ExpressionKind::Member(of, method) if method == "isValid" => {
-                format!("{}.$valid$", spelled(of))
-            }
-            _ => "expression".to_owned(),
-        },
-        _ => "expression".to_owned(),
     }
 }

@@ -3,6 +3,7 @@
 use super::storage::{MAX_WIDTH, Storage};
 use super::{Binding, Compiler, Kind, Scope, Typed, Within, limits};
 use crate::ast::{self, Binary, ExpressionKind, Unary};
+use crate::execute::evaluate;
 use crate::program::{Operator, Value, mask};
 use crate::source::{Place, Result};
 
@@ -136,6 +137,13 @@ impl Compiler {
                         .fail(format!("index {index} in a stack of {}", elements.len())),
                 }
             }
+            ExpressionKind::Conditional(condition, then, otherwise) => {
+                match self.expression(scope, condition)? {
+                    Typed::Bool(Value::Constant(0)) => self.storage(scope, otherwise),
+                    Typed::Bool(Value::Constant(_)) => self.storage(scope, then),
+                    _ => Ok(None),
+                }
+            }
             _ => Ok(None),
         }
     }
@@ -171,6 +179,9 @@ impl Compiler {
             ExpressionKind::Conditional(condition, then, otherwise) => {
                 let condition = self.expression(scope, condition)?;
                 let condition = self.boolean(condition, place)?;
+                if let Value::Constant(holds) = condition {
+                    return self.expression(scope, if holds == 0 { otherwise } else { then });
+                }
                 if !matches!(scope.within, Within::RegisterAction(_)) {
                     limits::check_condition(&condition, place)?;
                 }
@@ -184,6 +195,7 @@ impl Compiler {
                 self.pure_call(scope, callee, arguments, place)
             }
             ExpressionKind::List(_) => place.fail("unsupported list here"),
+            ExpressionKind::Text(_) => place.fail("a text where a number is needed"),
             ExpressionKind::Mask(..) | ExpressionKind::Any => {
                 place.fail("a mask or `_` belongs in a select or in entries")
             }
@@ -203,6 +215,12 @@ impl Compiler {
                 Some(_) => expression.place.fail(format!("{name} is not a value")),
                 None => expression.place.fail(format!("unknown name {name}")),
             };
+        }
+        if let ExpressionKind::Member(of, member) = &expression.kind
+            && let ExpressionKind::Name(name) = &of.kind
+            && let Some(Binding::Constant(typed)) = self.constants.get(&format!("{name}.{member}"))
+        {
+            return Ok(typed.clone());
         }
         expression.place.fail("unsupported expression")
     }
@@ -225,7 +243,7 @@ impl Compiler {
         }
         let slice_width = (high - low + 1) as u32;
         let value = Value::Slice { of: Box::new(value), low: low as u32, mask: mask(slice_width) };
-        Ok(Typed::Bits { value, width: slice_width, signed: false })
+        Ok(Typed::Bits { value: folded(value), width: slice_width, signed: false })
     }
 
     fn unary(
@@ -238,16 +256,16 @@ impl Compiler {
         let typed = self.expression(scope, of)?;
         match (operator, typed) {
             (Unary::Not, typed) => {
-                Ok(Typed::Bool(Value::Not(Box::new(self.boolean(typed, place)?))))
+                Ok(Typed::Bool(folded(Value::Not(Box::new(self.boolean(typed, place)?)))))
             }
             (Unary::Negate, Typed::Number(number)) => Ok(Typed::Number(number.wrapping_neg())),
             (Unary::Negate, Typed::Bits { value, width, signed }) => Ok(Typed::Bits {
-                value: Value::Negate(Box::new(value), mask(width)),
+                value: folded(Value::Negate(Box::new(value), mask(width))),
                 width,
                 signed,
             }),
             (Unary::Complement, Typed::Bits { value, width, signed }) => Ok(Typed::Bits {
-                value: Value::Complement(Box::new(value), mask(width)),
+                value: folded(Value::Complement(Box::new(value), mask(width))),
                 width,
                 signed,
             }),
@@ -268,7 +286,12 @@ impl Compiler {
         }
         match operator {
             Binary::BothTrue | Binary::OneTrue => {
-                let sides = Box::new((self.boolean(left, place)?, self.boolean(right, place)?));
+                let (left, right) = (self.boolean(left, place)?, self.boolean(right, place)?);
+                if let Value::Constant(left) = left {
+                    let decides = (left != 0) == (operator == Binary::OneTrue);
+                    return Ok(Typed::Bool(if decides { Value::Constant(left) } else { right }));
+                }
+                let sides = Box::new((left, right));
                 let operator = if operator == Binary::BothTrue {
                     Operator::BothTrue
                 } else {
@@ -287,7 +310,7 @@ impl Compiler {
                 }
                 let value =
                     Value::Binary(Operator::Concatenate(right_width), Box::new((left, right)));
-                return Ok(Typed::Bits { value, width, signed: false });
+                return Ok(Typed::Bits { value: folded(value), width, signed: false });
             }
             Binary::ShiftLeft | Binary::ShiftRight => {
                 let Typed::Bits { value, width, signed } = left else {
@@ -304,7 +327,7 @@ impl Compiler {
                 };
                 limits::check_operator(&operator, &value, &by, width, place)?;
                 return Ok(Typed::Bits {
-                    value: Value::Binary(operator, Box::new((value, by))),
+                    value: folded(Value::Binary(operator, Box::new((value, by)))),
                     width,
                     signed,
                 });
@@ -356,7 +379,7 @@ impl Compiler {
             _ => return place.fail("division is unsupported: the chip has none"),
         };
         limits::check_operator(&operator, &left, &right, width, place)?;
-        let value = Value::Binary(operator, sides(swap));
+        let value = folded(Value::Binary(operator, sides(swap)));
         Ok(if boolean { Typed::Bool(value) } else { Typed::Bits { value, width, signed } })
     }
 
@@ -469,6 +492,21 @@ impl Compiler {
                     signed: false,
                 })
             }
+            (ExpressionKind::Name(name), [check, message @ ..])
+                if name == "static_assert" && message.len() < 2 =>
+            {
+                let typed = self.expression(scope, check)?;
+                let message = match message.first().map(|message| &message.kind) {
+                    Some(ExpressionKind::Text(message)) => message,
+                    None => "static_assert failed",
+                    Some(_) => return place.fail("the message of static_assert is a text"),
+                };
+                match self.boolean(typed, place)? {
+                    Value::Constant(0) => place.fail(message),
+                    Value::Constant(_) => Ok(Typed::Bool(Value::Constant(1))),
+                    _ => place.fail("expected a constant"),
+                }
+            }
             (ExpressionKind::Name(name), [left, right]) if name == "max" || name == "min" => {
                 let (left, right) = (self.expression(scope, left)?, self.expression(scope, right)?);
                 let (left, right, like) = self.alike(left, right, place)?;
@@ -503,6 +541,20 @@ impl Compiler {
             _ => None,
         }
     }
+}
+
+/// Computes a value whose operands are constants, as the chip's compiler does.
+fn folded(value: Value) -> Value {
+    let constant = |value: &Value| matches!(value, Value::Constant(_));
+    let folds = match &value {
+        Value::Binary(_, sides) => constant(&sides.0) && constant(&sides.1),
+        Value::Slice { of, .. }
+        | Value::Complement(of, _)
+        | Value::Negate(of, _)
+        | Value::Not(of) => constant(of),
+        _ => false,
+    };
+    if folds { Value::Constant(evaluate(&value, &[])) } else { value }
 }
 
 fn is_this(expression: &ast::Expression) -> bool {

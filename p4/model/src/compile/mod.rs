@@ -2,7 +2,7 @@
 //! and sub-controls are inlined.
 //!
 //! `control`, `parser`, `expression`, `externs` and `storage` compile one kind of construct each;
-//! `limits` rejects what Tofino 1 cannot do.
+//! `limits` rejects what Tofino 1 cannot do, and `unused` removes what no statement reaches.
 
 mod control;
 mod expression;
@@ -10,6 +10,7 @@ mod externs;
 mod limits;
 mod parser;
 mod storage;
+mod unused;
 
 use crate::ast;
 use crate::preprocess::{Text, preprocess};
@@ -153,6 +154,13 @@ impl Compiler {
                 ast::Declaration::Alias(name, kind) => {
                     self.aliases.insert(name, kind);
                 }
+                ast::Declaration::Enumeration(name, kind, members) => {
+                    self.aliases.insert(name, kind);
+                    for member in members {
+                        let value = self.constant(&Scope::default(), &member)?;
+                        self.constants.insert(member.name, Binding::Constant(value));
+                    }
+                }
                 ast::Declaration::Record(record) => {
                     self.records.insert(record.name.clone(), Rc::new(record));
                 }
@@ -170,6 +178,9 @@ impl Compiler {
             return constant.place.fail(format!("constant {} has no value", constant.name));
         };
         let typed = self.expression(scope, value)?;
+        if let ast::TypeKind::Integer = constant.kind.kind {
+            return self.number(scope, value).map(Typed::Number);
+        }
         match self.kind(scope, &constant.kind)? {
             Kind::Bits { width, signed } => Ok(Typed::Bits {
                 value: self.coerce(typed, width, signed, &constant.place)?,
@@ -286,9 +297,11 @@ impl Compiler {
 
         let scope = self.top_scope(ingress, Within::Control, &mut own)?;
         self.program.ingress = self.control(ingress, scope)?;
+        unused::remove_from_ingress(&mut self.program);
         self.check_totals(&ingress.place)?;
         let scope = self.top_scope(deparser, Within::Deparser, &mut own)?;
         self.program.deparser = self.control(deparser, scope)?;
+        unused::remove_from_deparser(&mut self.program);
         Ok(())
     }
 

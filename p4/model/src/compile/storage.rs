@@ -102,6 +102,7 @@ impl Compiler {
                     )),
                 }
             }
+            ast::TypeKind::Integer => kind.place.fail("unsupported type int without a width"),
             ast::TypeKind::Bool => Ok(Kind::Bool),
             ast::TypeKind::Named { name, .. } => {
                 if let Some(alias) = self.aliases.get(name).cloned() {

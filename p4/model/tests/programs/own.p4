@@ -16,6 +16,15 @@ struct my_headers_t {
     vlan_tag_h[4] vlan_tag;
     ipv4_h ipv4;
     ipv6_h ipv6;
+    ipv4_option_h[10] ipv4_option;
+    ipv6_extension_h[4] ipv6_extension;
+    tcp_h tcp;
+    tcp_options_h[3] tcp_options;
+    tcp_timestamps_h tcp_timestamps;
+    udp_h udp;
+    quic_h quic;
+    dns_h dns;
+    echo_h echo;
 }
 
 struct my_metadata_t {
@@ -27,11 +36,11 @@ struct my_metadata_t {
 
 struct none_t {}
 
-parser MyParser(packet_in packet, out my_headers_t hdr, out my_metadata_t md, out ingress_intrinsic_metadata_t intrinsic) {
+parser MyParser(packet_in packet, out my_headers_t hdr, out my_metadata_t md, out ingress_intrinsic_metadata_t ig_intr_md) {
     FlowgaugeParser() inner;
 
     state start {
-        packet.extract(intrinsic);
+        packet.extract(ig_intr_md);
         packet.advance(PORT_METADATA_SIZE);
         packet.extract(hdr.tunnel);
         inner.apply(packet, hdr, md);
@@ -39,21 +48,21 @@ parser MyParser(packet_in packet, out my_headers_t hdr, out my_metadata_t md, ou
     }
 }
 
-control MyIngress(inout my_headers_t hdr, inout my_metadata_t md, in ingress_intrinsic_metadata_t intrinsic,
-                  in ingress_intrinsic_metadata_from_parser_t from_parser,
-                  inout ingress_intrinsic_metadata_for_deparser_t for_deparser,
-                  inout ingress_intrinsic_metadata_for_tm_t for_tm) {
+control MyIngress(inout my_headers_t hdr, inout my_metadata_t md, in ingress_intrinsic_metadata_t ig_intr_md,
+                  in ingress_intrinsic_metadata_from_parser_t ig_prsr_md,
+                  inout ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md,
+                  inout ingress_intrinsic_metadata_for_tm_t ig_tm_md) {
     Flowgauge() measure;
 
     apply {
-        measure.apply(hdr, md, from_parser);
+        measure.apply(hdr, md, ig_prsr_md, ig_dprsr_md);
         hdr.tunnel.setInvalid();
-        for_tm.ucast_egress_port = 5;
+        ig_tm_md.ucast_egress_port = 5;
     }
 }
 
 control MyDeparser(packet_out packet, inout my_headers_t hdr, in my_metadata_t md,
-                   in ingress_intrinsic_metadata_for_deparser_t for_deparser) {
+                   in ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md) {
     apply {
         packet.emit(hdr);
     }

@@ -11,16 +11,16 @@
 //! the last packet. The present time is at least that, and at least the time known at an earlier
 //! read plus the time passed since. Clocks differ by at most [`DRIFT`].
 
-use super::{Array, Failure, KIND, Schema, names};
+use super::{Array, Failure, KIND, Statement, names};
 use crate::tofino::array::Cells;
 use crate::tofino::slot::{self, range};
-use flowgauge_bfruntime::schema::SchemaError;
+use flowgauge_bfruntime::schema::Schema;
 use flowgauge_core::cardinality::{self, Precision};
 use flowgauge_core::{Lasting, Settings, Zeroed};
 use std::time::{Duration, Instant};
 
 /// Name of the registers, which are persistent.
-pub(super) const REGISTERS: &str = "staggered";
+const REGISTERS: &str = "staggered";
 /// Round and level of a register.
 const FIELDS: [&str; 2] = ["round", "level"];
 /// Time of the last packet; the name ends with the bits of a slot's length.
@@ -71,11 +71,12 @@ impl Staggered {
     /// Finds the registers of a program, which must have slots of this length.
     pub(in crate::tofino) fn find(
         schema: &Schema,
+        program: &Statement,
         settings: &Settings,
         slot_ns: u64,
     ) -> Result<Self, Failure> {
         let cardinality::Settings { precision, .. } = settings.cardinality;
-        let staggered = Self::built(schema, settings)?;
+        let staggered = Self::built(schema, program, settings)?;
         let slot_bits = staggered.rounds.slot_bits;
         if slot_ns != 1 << slot_bits {
             let [own, wanted] =
@@ -95,24 +96,18 @@ impl Staggered {
     }
 
     /// Finds the registers of a program with any slot length.
-    pub(in crate::tofino) fn built(schema: &Schema, settings: &Settings) -> Result<Self, Failure> {
+    pub(in crate::tofino) fn built(
+        schema: &Schema,
+        program: &Statement,
+        settings: &Settings,
+    ) -> Result<Self, Failure> {
         let settings = settings.cardinality;
         let cardinality::Settings { key, precision, .. } = settings;
-        let mut found = None;
-        for bits in range(precision) {
-            let latest = names::of(KIND, key, &format!("{LATEST}{bits}"));
-            match schema.table(&latest) {
-                Ok(_) => found = Some((bits, latest)),
-                Err(SchemaError::Missing { .. }) => {}
-                Err(error) => return Err(Failure::program(error)),
-            }
+        let slot_bits = u32::from(program.bits(DEFINITION)?);
+        if !range(precision).contains(&slot_bits) {
+            return Err(program.out_of_range(DEFINITION));
         }
-        let Some((slot_bits, latest)) = found else {
-            let name = names::of(KIND, key, LATEST);
-            return Err(Failure::program(format!(
-                "there is no register {name}N that says how long slots are; is it p4/flowgauge.p4?"
-            )));
-        };
+        let latest = names::of(KIND, key, &format!("{LATEST}{slot_bits}"));
         let registers =
             Array::lasting(names::of(KIND, key, REGISTERS), precision.registers(), &FIELDS);
         let latest = Array::lasting(latest, 1, &names::REGISTER_VALUE);
@@ -126,9 +121,10 @@ impl Staggered {
     pub(in crate::tofino) fn check(
         &self,
         schema: &Schema,
+        program: &Statement,
         settings: &Settings,
     ) -> Result<(), Failure> {
-        Self::find(schema, settings, 1 << self.rounds.slot_bits).map(|_| ())
+        Self::find(schema, program, settings, 1 << self.rounds.slot_bits).map(|_| ())
     }
 
     /// Returns the time since the last read if it is so long that old registers may look fresh.

@@ -6,9 +6,9 @@
 use super::{tick_bits, weighs};
 use crate::delay_samples::DelaySampleQueue;
 use crate::error::Failure;
-use crate::tofino::program::number;
+use crate::tofino::entries::number;
 use flowgauge_bfruntime::proto;
-use flowgauge_bfruntime::schema::{FieldKind, Schema, SchemaError};
+use flowgauge_bfruntime::schema::{FieldKind, Schema};
 use flowgauge_core::delay::weights::Weight;
 use flowgauge_core::delay::{DelaySample, Settings};
 use flowgauge_core::{BANKS, WideBank};
@@ -22,15 +22,6 @@ const FIELDS: [&str; 10] =
 const GROUP: &str = "group";
 /// Width of the chip's clock, which counts nanoseconds.
 const CLOCK_BITS: u32 = 48;
-
-/// Returns whether a program sends such digests.
-pub(super) fn is_there(schema: &Schema) -> Result<bool, Failure> {
-    match schema.filter(DIGEST) {
-        Ok(_) => Ok(true),
-        Err(SchemaError::Missing { .. }) => Ok(false),
-        Err(error) => Err(Failure::program(error)),
-    }
-}
 
 /// Delays received in digests.
 pub(in crate::tofino) struct Samples {

@@ -1,12 +1,11 @@
 //! Alarms of entropies that the switch computes and watches itself: it sends a digest when one
 //! leaves its usual range.
 
-use super::{HIGHEST, IN_INTEGERS, KIND, LOWEST};
+use super::{ALARM, DEFINITIONS, KIND, Statement};
 use crate::error::Failure;
-use crate::tofino::names;
-use crate::tofino::program::number;
+use crate::tofino::entries::number;
 use flowgauge_bfruntime::proto;
-use flowgauge_bfruntime::schema::{FieldKind, Schema, SchemaError};
+use flowgauge_bfruntime::schema::{FieldKind, Schema};
 use flowgauge_core::{KeyKind, Settings};
 
 const DIGEST: &str = "entropy_alarms";
@@ -34,26 +33,23 @@ impl Alarms {
     /// Finds the entropy that a program with these settings watches, if any.
     pub(in crate::tofino) fn find(
         schema: &Schema,
+        program: &Statement,
         settings: &Settings,
     ) -> Result<Option<Self>, Failure> {
-        let digest = match schema.filter(DIGEST) {
-            Ok(digest) => digest,
-            Err(SchemaError::Missing { .. }) => return Ok(None),
-            Err(error) => return Err(Failure::program(error)),
-        };
+        if !program.is_on(ALARM)? {
+            return Ok(None);
+        }
+        let digest = schema.filter(DIGEST).map_err(Failure::program)?;
         let wrong = |what: &str| {
             Failure::program(format!("{} has no {what}; is it p4/flowgauge.p4?", digest.name))
         };
         let field = digest.fields.iter().find(|field| field.name.rsplit('.').next() == Some(BANK));
         let field = field.ok_or_else(|| wrong("field bank"))?;
         field.kind.bits().map_err(Failure::program)?;
-        let is_watched = |key: &KeyKind| {
-            [LOWEST, HIGHEST]
-                .iter()
-                .all(|part| schema.table(&names::by_key(IN_INTEGERS, *key, part)).is_ok())
-        };
-        let key =
-            KIND.keys(settings).find(is_watched).ok_or_else(|| wrong("entropy with thresholds"))?;
+        let key = program.key(DEFINITIONS[0])?;
+        if !KIND.keys(settings).any(|measured| measured == key) {
+            return Err(wrong("entropy with thresholds"));
+        }
         Ok(Some(Alarms {
             key,
             digest: digest.id,

@@ -1,0 +1,157 @@
+//! Banks of a switch: selects the one that counts, and reads one of them.
+
+use super::array::{Array, Cells};
+use super::entries;
+use super::program::Program;
+use super::session::Session;
+use super::{measurement, names};
+use crate::error::Failure;
+use flowgauge_core::delay::{Admission, Kind};
+use flowgauge_core::{Counters, Settings, WideBank, Zeroed};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Maximum reads of a closed bank until it no longer changes.
+const STANDSTILL_TRIES: u32 = 8;
+
+/// A bank, with the parameters needed to read it.
+pub(super) struct Bank {
+    pub(super) number: usize,
+    pub(super) settings: Settings,
+    /// Requests that it admits.
+    pub(super) admissions: Vec<(Kind, Admission)>,
+    pub(super) arrays: Vec<Array>,
+    /// Number of pipes that must answer.
+    pub(super) pipes: usize,
+}
+
+/// Contents read of a bank.
+pub(super) struct Reading {
+    pub(super) bank: Arc<WideBank>,
+    /// Indices of the non-empty elements in any pipe, for each array.
+    pub(super) raised: Vec<Vec<usize>>,
+    /// Number of elements that changed while they were read, and were left out.
+    pub(super) changed: usize,
+    /// Inconsistency between the sums of a closed bank and what the switch has derived from them,
+    /// if any.
+    pub(super) difference: Option<String>,
+}
+
+impl Reading {
+    /// Merges arrays and counters over all pipes.
+    fn of(
+        settings: &Settings,
+        admissions: &[(Kind, Admission)],
+        arrays: &[Array],
+        cells: &[Cells],
+        counters: Counters,
+    ) -> Self {
+        let mut bank = WideBank::counted();
+        let changed = Arc::get_mut(&mut bank).map_or(0, |bank| {
+            bank.counters = counters;
+            let changed = measurement::merge(settings, cells, bank);
+            measurement::set_shares(settings, admissions, bank);
+            changed
+        });
+        let raised = arrays.iter().zip(cells).map(|(array, cells)| array.raised(cells)).collect();
+        Reading {
+            bank,
+            raised,
+            changed,
+            difference: measurement::difference(settings, arrays, cells),
+        }
+    }
+}
+
+pub(super) async fn active(session: &mut Session, program: &Program) -> Result<usize, Failure> {
+    let answer = session.read_default(program.table(names::BANK)?).await?;
+    program.bank(&answer)
+}
+
+/// Makes a bank active, and waits until no packet is counted in the other one.
+pub(super) async fn flip(
+    session: &mut Session,
+    program: &Program,
+    bank: usize,
+    transit: Duration,
+) -> Result<(), Failure> {
+    session.write("changing the bank that counts", vec![program.set_bank(bank)?], 1).await?;
+    tokio::time::sleep(transit).await;
+    Ok(())
+}
+
+async fn read_counters(
+    session: &mut Session,
+    program: &Program,
+    bank: usize,
+) -> Result<Counters, Failure> {
+    let table = program.table(names::FRAMES)?;
+    session.sync(&[table]).await?;
+    let elements = entries::elements(table, names::COUNTER_INDEX, Program::classes(bank))?;
+    program.counters(bank, &session.read_elements(table, elements).await?)
+}
+
+pub(super) async fn read_arrays(
+    session: &mut Session,
+    program: &Program,
+    arrays: &[Array],
+    bank: usize,
+) -> Result<Vec<Cells>, Failure> {
+    let tables =
+        arrays.iter().map(|array| program.table(&array.table)).collect::<Result<Vec<_>, _>>()?;
+    session.sync(&tables).await?;
+    read_synced(session, program, arrays, bank).await
+}
+
+/// Reads the chip's last copy.
+pub(super) async fn read_synced(
+    session: &mut Session,
+    program: &Program,
+    arrays: &[Array],
+    bank: usize,
+) -> Result<Vec<Cells>, Failure> {
+    let mut cells = Vec::with_capacity(arrays.len());
+    for array in arrays {
+        let table = program.table(&array.table)?;
+        let elements = entries::elements(table, names::REGISTER_INDEX, array.of_bank(bank))?;
+        cells.push(array.read(table, bank, &session.read_elements(table, elements).await?)?);
+    }
+    Ok(cells)
+}
+
+/// Reads a bank's counters, then the bank with its counters, then the counters again.
+pub(super) async fn read_bank(
+    session: &mut Session,
+    program: &Program,
+    bank: &Bank,
+) -> Result<(Counters, Reading, Counters), Failure> {
+    let Bank { number, settings, admissions, arrays, pipes } = bank;
+    let (number, pipes) = (*number, *pipes);
+    let before = read_counters(session, program, number).await?;
+    let cells = read_arrays(session, program, arrays, number).await?;
+    if let Some(other) = cells.iter().map(Vec::len).find(|read| *read != pipes) {
+        return Err(Failure::answer(format!("registers of {other} pipes, of {pipes} before")));
+    }
+    let after = read_counters(session, program, number).await?;
+    Ok((before, Reading::of(settings, admissions, arrays, &cells, after), after))
+}
+
+/// Reads a bank after it has stopped changing.
+pub(super) async fn read_closed(
+    session: &mut Session,
+    program: &Program,
+    bank: &Bank,
+    transit: Duration,
+) -> Result<Reading, Failure> {
+    for _ in 0..STANDSTILL_TRIES {
+        let (before, reading, after) = read_bank(session, program, bank).await?;
+        if before == after && reading.changed == 0 {
+            return Ok(reading);
+        }
+        tokio::time::sleep(transit).await;
+    }
+    Err(Failure::answer(format!(
+        "bank {} is closed and counts on; does something else write to the switch?",
+        bank.number
+    )))
+}

@@ -1,0 +1,135 @@
+//! Contents of the switch's match tables: installs and verifies them.
+
+use super::entries;
+use super::program::Program;
+use super::session::Session;
+use super::table::{Content, DesiredState};
+use crate::error::Failure;
+use flowgauge_bfruntime::proto;
+use flowgauge_bfruntime::schema::Table;
+use flowgauge_bfruntime::{Entry, Place};
+use flowgauge_core::Settings;
+
+/// Removes all entries of a table, or resets all elements of a register or counter, of both banks,
+/// to their initial values.
+pub(super) async fn empty(session: &mut Session, table: &Table) -> Result<(), Failure> {
+    let all = proto::TableEntry { table_id: table.id, ..Default::default() };
+    let update = proto::Update {
+        r#type: proto::update::Type::Delete.into(),
+        entity: Some(entries::entity(all)),
+    };
+    session.write(&format!("emptying {}", table.name), vec![update], 1).await
+}
+
+/// Replaces the content of a table.
+pub(super) async fn fill(
+    session: &mut Session,
+    program: &Program,
+    content: Content,
+    batch: usize,
+) -> Result<(), Failure> {
+    let table = program.table(&content.table)?;
+    // A table without a key has only a default action.
+    if !table.keys.is_empty() {
+        empty(session, table).await?;
+    }
+    let mut updates = Vec::with_capacity(content.entries.len() + 1);
+    if let Some(data) = content.default {
+        updates.push(entries::update(
+            table,
+            proto::update::Type::Modify,
+            &Entry { place: Place::Default, data },
+        )?);
+    }
+    for entry in &content.entries {
+        updates.push(entries::update(table, proto::update::Type::Insert, entry)?);
+    }
+    session.write(&format!("filling {}", table.name), updates, batch).await
+}
+
+/// Returns whether the switch's tables are as desired, that is, whether it was not restarted.
+pub(super) async fn holds(
+    session: &mut Session,
+    program: &Program,
+    settings: &Settings,
+    desired: &DesiredState,
+    forward: &[(u32, u32)],
+) -> Result<bool, Failure> {
+    for content in program.contents(settings, desired, forward)? {
+        if !holds_content(session, program, &content).await? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Returns whether a table has exactly these entries; for a table without a key, this default
+/// entry.
+pub(super) async fn holds_content(
+    session: &mut Session,
+    program: &Program,
+    content: &Content,
+) -> Result<bool, Failure> {
+    let table = program.table(&content.table)?;
+    let has_key = !table.keys.is_empty();
+    let default = content
+        .default
+        .iter()
+        .filter(|_| !has_key)
+        .map(|data| Entry { place: Place::Default, data: data.clone() });
+    let default: Vec<Entry> = default.collect();
+    let mut expected: Vec<&Entry> = content.entries.iter().chain(&default).collect();
+    expected.sort_by_key(|entry| entry.place.key().cloned());
+    // A truncated answer looks like a table that has lost entries. A "no" leads to a reset of the
+    // counters, so it is confirmed once.
+    for _ in 0..2 {
+        let answer = if has_key {
+            session.read_all(table).await?
+        } else {
+            session.read_default(table).await?
+        };
+        let mut desired = answer
+            .iter()
+            .map(|message| entries::decode(program.schema(), table, message))
+            .collect::<Result<Vec<Entry>, _>>()?;
+        desired.sort_by_key(|entry| entry.place.key().cloned());
+        let is_same = |(desired, expected): (&Entry, &&Entry)| {
+            if content.changes { desired.place == expected.place } else { desired == *expected }
+        };
+        if desired.len() == expected.len() && desired.iter().zip(&expected).all(is_same) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Writes the entries of tables that change while the switch counts: those that differ from
+/// `before`, or all.
+pub(super) async fn set_changing(
+    session: &mut Session,
+    program: &Program,
+    settings: &Settings,
+    before: Option<&DesiredState>,
+    desired: &DesiredState,
+    batch: usize,
+) -> Result<(), Failure> {
+    let before =
+        before.map(|before| program.changing(settings, before)).transpose()?.unwrap_or_default();
+    for content in program.changing(settings, desired)? {
+        let same = before.iter().find(|before| before.table == content.table);
+        let table = program.table(&content.table)?;
+        let is_new = |entry: &&Entry| same.is_none_or(|same| !same.entries.contains(entry));
+        let default = content
+            .default
+            .iter()
+            .filter(|default| same.is_none_or(|same| same.default.as_ref() != Some(*default)));
+        let default: Vec<Entry> =
+            default.map(|data| Entry { place: Place::Default, data: data.clone() }).collect();
+        let new = content.entries.iter().filter(is_new).chain(&default);
+        let updates = new.map(|entry| entries::update(table, proto::update::Type::Modify, entry));
+        session
+            .write(&format!("changing {}", table.name), updates.collect::<Result<_, _>>()?, batch)
+            .await?;
+    }
+    Ok(())
+}

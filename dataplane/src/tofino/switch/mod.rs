@@ -1,0 +1,375 @@
+//! A switch that counts: its state, calls to it, and the beginning of counting.
+
+mod digests;
+mod reconnection;
+mod rotation;
+
+use super::array::Array;
+use super::measurement::{self, Alarms, NO_THRESHOLDS, Samples, Staggered, alarms};
+use super::options::Options;
+use super::ports::{self, Ports};
+use super::program::Program;
+use super::session::Session;
+use super::table::DesiredState;
+use super::{bank, contents, names};
+use crate::capabilities::Capabilities;
+use crate::error::Failure;
+use crate::status::SwitchStatus;
+use crate::tables::Tables;
+use crate::{Bounds, Event};
+use flowgauge_core::Settings;
+use flowgauge_core::cardinality::Mode;
+use flowgauge_core::delay::{Admission, Kind};
+use reconnection::BackOff;
+use rotation::Rotation;
+use std::time::{Duration, Instant};
+
+/// A switch that was connected to, and its state if it counts.
+pub(super) struct Switch {
+    options: Options,
+    settings: Settings,
+    /// Arrays that are read and cleared.
+    arrays: Vec<Array>,
+    capabilities: Capabilities,
+    program: Program,
+    session: Option<Session>,
+    back_off: BackOff,
+    /// Receiver of individual delays, if enabled.
+    samples: Option<Samples>,
+    /// Receiver of entropy alarms, if enabled and the program watches an entropy.
+    alarms: Option<Alarms>,
+    /// Staggered registers, if distinct flows are counted without windows.
+    staggered: Option<Staggered>,
+    counting: Option<Counting>,
+    events: Vec<Event>,
+}
+
+/// State of counting on a switch.
+struct Counting {
+    desired: DesiredState,
+    /// Active bank, not counting a rotation in progress.
+    active: usize,
+    rotation: Rotation,
+    /// Whether packets are missing in the open window.
+    gap: bool,
+    /// Whether the switch's tables differ from the desired state.
+    damaged: bool,
+    /// Number of pipes.
+    pipes: usize,
+    /// Counters of the ports, if the switch reports them.
+    ports: Option<Ports>,
+}
+
+/// Properties of a switch, known once it counts.
+struct Begun {
+    pipes: usize,
+    ports: Option<Ports>,
+}
+
+impl Switch {
+    /// Connects to a switch and checks its program.
+    pub(super) async fn connect(options: Options, settings: Settings) -> Result<Self, Failure> {
+        let learns = settings.delay.samples || options.watches;
+        let (session, schema) = Session::open(&options, learns).await?;
+        let program = Program::new(schema)?;
+        program.check_settings(&settings)?;
+        program.check_forward(&options.forward)?;
+        let (schema, statement) = (program.schema(), program.statement());
+        let alarms =
+            if options.watches { Alarms::find(schema, statement, &settings)? } else { None };
+        let samples = settings.delay.samples.then(|| Samples::new(schema, &settings.delay));
+        let is_staggered = settings.cardinality.mode == Mode::Staggered;
+        let staggered =
+            is_staggered.then(|| Staggered::find(schema, statement, &settings, options.slot_ns));
+        let mut capabilities = program.capabilities(&options.address);
+        capabilities.watches_from = alarms.as_ref().map(|_| alarms::FIRST);
+        let mut switch = Switch {
+            capabilities,
+            options,
+            settings,
+            arrays: program.arrays(&settings)?,
+            samples: samples.transpose()?,
+            staggered: staggered.transpose()?,
+            program,
+            session: Some(session),
+            back_off: BackOff::default(),
+            alarms,
+            counting: None,
+            events: Vec::new(),
+        };
+        if switch.options.watches && switch.alarms.is_none() {
+            switch.notice(alarms::ADVICE);
+        }
+        Ok(switch)
+    }
+
+    /// Pretends, for tests, that the last read of staggered registers was `by` earlier.
+    pub(super) fn age(&mut self, by: Duration) {
+        self.staggered.iter_mut().for_each(|staggered| staggered.age(by));
+    }
+
+    /// Sets the maximum duration of later calls.
+    pub(super) fn set_deadline(&mut self, deadline: Duration) {
+        self.options.deadline = deadline;
+        if let Some(session) = &mut self.session {
+            session.deadline = deadline;
+        }
+    }
+
+    pub(super) fn address(&self) -> &str {
+        &self.options.address
+    }
+
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(super) fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    /// Returns whether tables are installed.
+    pub(super) fn is_counting(&self) -> bool {
+        self.counting.is_some()
+    }
+
+    /// Returns the counters of the ports, if the switch reports them.
+    pub(super) fn ports(&self) -> Option<&Ports> {
+        self.counting.as_ref()?.ports.as_ref()
+    }
+
+    pub(super) fn status(&self) -> SwitchStatus {
+        let Switch { options, session, counting, .. } = self;
+        let verified = session.as_ref().is_some_and(|session| session.verified);
+        SwitchStatus {
+            address: options.address.clone(),
+            program: options.program.clone(),
+            connected: verified && counting.as_ref().is_none_or(|counting| !counting.damaged),
+            pipes: counting.as_ref().map_or(0, |counting| counting.pipes),
+        }
+    }
+
+    /// Returns events; also detects a lost connection and restores it.
+    pub(super) async fn events(&mut self) -> Vec<Event> {
+        if self.is_counting() {
+            self.look_after().await;
+            if self.alarms.is_some() {
+                self.receive().await;
+            }
+        }
+        std::mem::take(&mut self.events)
+    }
+
+    fn notice(&mut self, notice: &str) {
+        self.events.push(Event::Notice(format!("{}: {notice}", self.options.address)));
+    }
+
+    fn warn(&mut self, warning: String) {
+        self.events.push(Event::Warning(format!("{}: {warning}", self.options.address)));
+    }
+
+    /// Calls a switch whose tables are known to be as desired.
+    async fn with<T>(
+        &mut self,
+        call: impl AsyncFnOnce(&mut Session, &Program) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        self.reach().await?;
+        if self.session.as_ref().is_some_and(|session| !session.verified) {
+            let problem =
+                "the connection was lost and restored; the tables of the switch are not verified yet"
+                    .to_owned();
+            return Err(Failure::Unreachable { problem });
+        }
+        self.with_any(call).await
+    }
+
+    /// Calls a switch, whatever its tables contain.
+    async fn with_any<T>(
+        &mut self,
+        call: impl AsyncFnOnce(&mut Session, &Program) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        self.reach().await?;
+        let Some(session) = &mut self.session else {
+            return Err(Failure::Unreachable { problem: "no session".to_owned() });
+        };
+        let answer = call(session, &self.program).await;
+        // An unanswered call may still be carried out at any time until its connection ends.
+        if let Err(Failure::Unreachable { .. } | Failure::NoAnswer { .. }) = &answer {
+            self.session = None;
+        }
+        answer
+    }
+
+    fn verified(&mut self) {
+        if let Some(session) = &mut self.session {
+            session.verified = true;
+        }
+    }
+
+    /// Fills the tables, clears both banks, and starts to count in bank 0.
+    async fn begin(&mut self, desired: &DesiredState) -> Result<Begun, Failure> {
+        let Options { ports, forward, batch, transit, .. } = self.options.clone();
+        let (settings, arrays) = (self.settings, self.arrays.clone());
+        let lasting: Vec<Array> = self.lasting().collect();
+        let begun = self.with_any(async |session, program| {
+            for port in &ports {
+                ports::configure(session, program, port).await?;
+            }
+            for content in program.contents(&settings, desired, &forward)? {
+                // Frames would be dropped while this table is empty.
+                if content.table == names::FORWARD
+                    && contents::holds_content(session, program, &content).await?
+                {
+                    continue;
+                }
+                contents::fill(session, program, content, batch).await?;
+            }
+            // Counts up to now are not ours. Everything is cleared while bank 1 is active; packets
+            // that arrive in it after that are cleared while bank 0 is active, where counting
+            // starts with the switch.
+            bank::flip(session, program, 1, transit).await?;
+            for table in
+                arrays.iter().chain(&lasting).map(|array| &*array.table).chain([names::FRAMES])
+            {
+                contents::empty(session, program.table(table)?).await?;
+            }
+            let before = ports::read(session, program).await?;
+            bank::flip(session, program, 0, transit).await?;
+            let after = ports::read(session, program).await?;
+            let cells = bank::read_arrays(session, program, &arrays, 1).await?;
+            let raised: Vec<_> =
+                arrays.iter().zip(&cells).map(|(array, cells)| array.raised(cells)).collect();
+            session.write("clearing a bank", program.clear(1, &arrays, &raised)?, batch).await?;
+            let ports = before.zip(after).map(|(before, after)| Ports::new(before, after));
+            // Without banked arrays there may be persistent ones.
+            let latest = lasting.last().filter(|_| cells.is_empty());
+            let others = bank::read_arrays(
+                session,
+                program,
+                latest.map(std::slice::from_ref).unwrap_or_default(),
+                0,
+            )
+            .await?;
+            Ok(Begun { pipes: cells.iter().chain(&others).next().map_or(0, Vec::len), ports })
+        });
+        let begun = begun.await?;
+        self.samples.iter_mut().for_each(Samples::restart);
+        self.alarms.iter_mut().for_each(Alarms::next_window);
+        self.staggered.iter_mut().for_each(Staggered::restart);
+        Ok(begun)
+    }
+
+    /// Returns the arrays of staggered registers.
+    fn lasting(&self) -> impl Iterator<Item = Array> {
+        self.staggered
+            .iter()
+            .flat_map(|staggered| [staggered.registers.clone(), staggered.latest.clone()])
+    }
+
+    pub(super) async fn install(&mut self, tables: &Tables) -> Result<(), Failure> {
+        let began = Instant::now();
+        let desired = DesiredState {
+            tables: tables.clone(),
+            admissions: Default::default(),
+            thresholds: NO_THRESHOLDS,
+        };
+        let Begun { pipes, ports } = loop {
+            match self.begin(&desired).await {
+                Ok(begun) => break begun,
+                Err(failure)
+                    if !failure.is_transient() || began.elapsed() >= self.options.patience =>
+                {
+                    return Err(failure);
+                }
+                Err(failure) => {
+                    tracing::debug!(
+                        "{}: installing tables failed, trying again: {failure}",
+                        self.options.address
+                    );
+                    tokio::time::sleep(self.back_off.remaining().max(self.options.back_off)).await;
+                }
+            }
+        };
+        self.verified();
+        self.counting = Some(Counting {
+            desired,
+            active: 0,
+            rotation: Rotation::None,
+            gap: false,
+            damaged: false,
+            pipes,
+            ports,
+        });
+        Ok(())
+    }
+
+    fn counting(&mut self) -> Result<&mut Counting, Failure> {
+        self.counting.as_mut().ok_or_else(|| Failure::options("tables are not installed"))
+    }
+
+    /// Reads the port counters. If that fails, only the ledger of the closed window is missing.
+    async fn read_ports(&mut self, closed: bool) {
+        let ports = |counting: &Counting| {
+            counting.ports.as_ref().is_some_and(|ports| closed || ports.are_due())
+        };
+        if !self.counting.as_ref().is_some_and(ports) {
+            return;
+        }
+        let counters =
+            match self.with(async |session, program| ports::read(session, program).await).await {
+                Ok(counters) => counters,
+                Err(failure) => {
+                    tracing::debug!(
+                        "{}: what came to the ports is not known: {failure}",
+                        self.options.address
+                    );
+                    None
+                }
+            };
+        let Some(ports) = self.counting.as_mut().and_then(|counting| counting.ports.as_mut())
+        else {
+            return;
+        };
+        if closed {
+            ports.closed(counters);
+        } else if let Some(counters) = counters {
+            ports.take(counters);
+        }
+    }
+
+    /// Sets the request admission of the inactive bank.
+    pub(super) async fn admit(&mut self, admissions: &[(Kind, Admission)]) -> Result<(), Failure> {
+        self.change(|desired, active| desired.admissions[active & 1 ^ 1] = admissions.to_vec())
+            .await
+    }
+
+    /// Changes the desired state while the switch counts, given the active bank.
+    async fn change(
+        &mut self,
+        change: impl FnOnce(&mut DesiredState, usize),
+    ) -> Result<(), Failure> {
+        self.restored().await?;
+        let (settings, batch) = (self.settings, self.options.batch);
+        let counting = self.counting()?;
+        let before = counting.desired.clone();
+        let mut desired = before.clone();
+        change(&mut desired, counting.active);
+        self.with(async |session, program| {
+            contents::set_changing(session, program, &settings, Some(&before), &desired, batch)
+                .await
+        })
+        .await?;
+        self.counting()?.desired = desired;
+        Ok(())
+    }
+
+    /// Sets the usual range of the entropy that the switch watches.
+    pub(super) async fn watch(&mut self, bounds: &[Bounds]) -> Result<(), Failure> {
+        let key = self.alarms.as_ref().map(|alarms| alarms.key);
+        let Some(bounds) = bounds.iter().find(|bounds| Some(bounds.key) == key) else {
+            return Ok(());
+        };
+        let thresholds = measurement::thresholds(bounds.lowest, bounds.highest);
+        self.change(|desired, _| desired.thresholds = thresholds).await
+    }
+}

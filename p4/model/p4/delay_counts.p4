@@ -1,0 +1,1 @@
+../../delay_counts.p4

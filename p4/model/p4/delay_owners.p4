@@ -1,0 +1,1 @@
+../../delay_owners.p4

@@ -1,0 +1,1 @@
+../../delay_roles.p4

@@ -1,0 +1,1 @@
+../../delay_settings.p4

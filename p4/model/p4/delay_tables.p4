@@ -1,0 +1,1 @@
+../../delay_tables.p4

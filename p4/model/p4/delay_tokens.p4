@@ -1,0 +1,1 @@
+../../delay_tokens.p4
