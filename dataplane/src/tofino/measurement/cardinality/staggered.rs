@@ -103,7 +103,7 @@ impl Staggered {
     ) -> Result<Self, Failure> {
         let settings = settings.cardinality;
         let cardinality::Settings { key, precision, .. } = settings;
-        let slot_bits = u32::from(program.bits(DEFINITION)?);
+        let slot_bits = program.value(DEFINITION)?;
         if !range(precision).contains(&slot_bits) {
             return Err(program.out_of_range(DEFINITION));
         }
